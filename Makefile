@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 # `make test` in minutes, for all day; `make test-all`, with what is marked slow, before a change is handed over.
-.PHONY: demo about demo-pretrained docs torture test test-all test-pretrained check types wheel format bench gpu parity coverage
+.PHONY: demo about demo-pretrained docs test test-all test-pretrained check types wheel format bench gpu parity coverage
 
 demo: about $(VENV)
 	$(BIN)/python main.py --config=experiments/quickstart.py
@@ -36,10 +36,6 @@ test-all: $(VENV)
 	$(LIGHT) $(BIN)/python -m pytest -m "not slow" $(NUMERICS:%=--ignore=%)
 	$(BIN)/python -m pytest -m slow $(NUMERICS:%=--ignore=%)
 
-# Hours: 320 damages and 220 kills of runs of every kind; it goes on where it was stopped, and ends with two tables.
-torture: .venv-pretrained
-	.venv-pretrained/bin/python -m dev.torture
-
 test-pretrained: .venv-pretrained
 	$(LIGHT) .venv-pretrained/bin/python -m pytest tests/measurement/sources/hub
 
@@ -67,13 +63,8 @@ format: $(VENV)
 
 bench: .venv-bench .venv-dadapy
 	.venv-bench/bin/python -m benchmarks.train_step
-	.venv-bench/bin/python -m dev.watching
-	.venv-bench/bin/python -m dev.learning
 	.venv-bench/bin/python -m benchmarks.metrics
 	.venv-bench/bin/python -m benchmarks.panel
-	.venv-bench/bin/python -m benchmarks.cloud
-	.venv-bench/bin/python -m benchmarks.recorder
-	.venv-bench/bin/python -m benchmarks.archive
 
 # On an accelerator; `make gpu JAX=tpu` on a TPU, `make gpu JAX=cpu SIZE=--small` tries the script where there is none.
 # PyTorch is a process of another environment: its CUDA libraries and those of JAX need not be of one version.

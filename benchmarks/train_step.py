@@ -139,6 +139,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=6, help="steps per round")
+    parser.add_argument("--peer", default=sys.executable, help="the Python of an environment with PyTorch")
     parser.add_argument("--side", choices=SIDES, help="be the worker of this side")
     options = vars(parser.parse_args())
     shape = {name: options[name] for name in SHAPES[kind]}
@@ -146,7 +147,7 @@ def main() -> None:
         run, facts = SIDES[options["side"]](shape, options["steps"])
         serve(facts, {"steps": run})
         return
-    report(shape, *measure(shape, options["rounds"], options["steps"]))
+    report(shape, *measure(shape, options["rounds"], options["steps"], options["peer"]))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """How the height of a decoder's bell depends on the length of the window, beside what norms and lengths tell.
 
-    .venv-pretrained/bin/python -m dev.bell_by_window MODEL TEXT [--windows 32 256 1024] [--layers 12 20 28]
+    .venv-pretrained/bin/python -m dev.bell_by_window MODEL TEXT
 
-All vectors of the windows are measured, which hold the same text however it is cut. A table in Markdown, and
+All vectors of the windows are measured, which hold the same text however it is cut. Writes
 docs/results/real_models/bell_by_window.csv.
 """
 
-import argparse
+import sys
 
 import numpy as np
 import pandas as pd
@@ -23,6 +23,8 @@ from anisoscope.measurement.tables import files
 from dev.real_models import RESULTS
 
 TABLE = RESULTS / "real_models" / "bell_by_window.csv"
+LENGTHS, LAYERS = (32, 64, 128, 256, 512, 1024), (12, 20, 28)  # tokens of a window; of SmolLM2
+TOKENS = 4096  # of the validation split
 ENDS = ("mean", "low", "high")
 COLUMNS = {  # heading -> quantity, and which vectors are left out
     "anisotropy": ("anisotropy", None),
@@ -35,61 +37,41 @@ COLUMNS = {  # heading -> quantity, and which vectors are left out
 }
 
 
-def main() -> None:
-    given = arguments()
-    place = load.place_of(given.model, None)
-    loaded, tokenizer = load.load(place, WeightsConfig(name=given.model)), load.tokenizer_of(place)
-    text = text_of(corpus.load(DataConfig(path=given.text), max(given.windows)))
-    tokens_P = np.asarray(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])[: given.tokens]
-    print("| window | layer |", " | ".join(COLUMNS), "|")
-    print("| --- | --- |", " | ".join(["---"] * len(COLUMNS)), "|")
+def main(model: str, path: str) -> None:
+    place = load.place_of(model, None)
+    loaded, tokenizer = load.load(place, WeightsConfig(name=model)), load.tokenizer_of(place)
+    text = text_of(corpus.load(DataConfig(path=path), max(LENGTHS)))
+    tokens_P = np.asarray(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])[:TOKENS]
     rows = []
-    for length in given.windows:
+    for length in LENGTHS:
         guards.shape(loaded, length, 0)
-        rows += measured(loaded, tokens_P[: len(tokens_P) // length * length].reshape(-1, length), given.layers)
+        rows += measured(loaded, tokens_P[: len(tokens_P) // length * length].reshape(-1, length))
     files.write_csv(pd.DataFrame(rows), TABLE)
+    print(pd.DataFrame(rows).round(3).to_string(index=False))
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("model", help="a folder, a .gguf file, or a name of the hub")
-    parser.add_argument("text", help="a text file, as --config.data.path takes it")
-    parser.add_argument("--windows", nargs="+", type=int, default=[32, 256, 1024], help="tokens of a window")
-    parser.add_argument("--layers", nargs="+", type=int, default=[12, 20, 28])
-    parser.add_argument("--tokens", type=int, default=4096, help="of the validation split")
-    return parser.parse_args()
-
-
-def measured(loaded: load.Loaded, tokens_WT: np.ndarray, layers: list[int]) -> list[dict[str, float]]:
-    """A row for each layer, which is printed too."""
+def measured(loaded: load.Loaded, tokens_WT: np.ndarray) -> list[dict[str, float]]:
+    """A row for each layer."""
     windows, length = tokens_WT.shape
     streams = activations(loaded, tokens_WT[None], max(1, 2048 // length), heads=False).resid_ZNWTD[0]
     window_P, position_P = np.divmod(np.arange(windows * length), length)
     table = measure(
-        [streams[layer].reshape(windows * length, -1) for layer in layers],
+        [streams[layer].reshape(windows * length, -1) for layer in LAYERS],
         window_P,
         positions=position_P,
         families=("spectrum", "leading", "windows"),
         nulls=(),
-        names=[str(layer) for layer in layers],
+        names=[str(layer) for layer in LAYERS],
     )
     rows = []
-    for layer in layers:
+    for layer in LAYERS:
         row = {"window": length, "layer": layer}
         for words, (name, without) in COLUMNS.items():
             values = table[name].sel(layer=str(layer), **({} if without is None else {"without": without}))
             row |= {f"{words}, {end}": float(values.sel(statistic=end)) for end in ENDS}
-        print(f"| {length} | {layer} |", " | ".join(cell(row, words) for words in COLUMNS), "|", flush=True)
         rows.append(row)
     return rows
 
 
-def cell(row: dict[str, float], words: str) -> str:
-    """A value with its interval."""
-    mean, low, high = (row[f"{words}, {end}"] for end in ENDS)
-    digits = ".0f" if mean > 10 else ".3f"
-    return f"{mean:{digits}} [{low:{digits}}, {high:{digits}}]"
-
-
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -1,12 +1,12 @@
 """A pretrained decoder as it is, and with its massive coordinates clamped while it runs: bell, sinks and loss.
 
-    .venv-pretrained/bin/python -m dev.clamped MODEL TEXT [--clamp 1200 600 200] [--windows 8] [--length 256]
+    .venv-pretrained/bin/python -m dev.clamped MODEL TEXT 1200 600 200
 
 All vectors of the windows, in float64: one sample, without intervals. `--config.pretrained.clamp` of
 experiments/pretrained.py gives these and all other quantities, with intervals. docs/results/real_models/clamped.csv.
 """
 
-import argparse
+import sys
 
 import numpy as np
 import pandas as pd
@@ -25,34 +25,24 @@ from anisoscope.measurement.tables import files
 from dev.real_models import RESULTS
 
 TABLE = RESULTS / "real_models" / "clamped.csv"
+WINDOWS, LENGTH = 8, 256  # windows, and tokens of a window
 
 
-def main() -> None:
-    given = arguments()
-    place = load.place_of(given.model, None)
+def main(model: str, path: str, *clamps: str) -> None:
+    place = load.place_of(model, None)
     tokenizer = load.tokenizer_of(place)
-    text = text_of(corpus.load(DataConfig(path=given.text), given.length))
-    probe = MeasureConfig(points=given.windows * (given.length - 1), batches=1, folds=1)
-    windows = make_windows(text, tokenizer, given.length, False, probe)
+    text = text_of(corpus.load(DataConfig(path=path), LENGTH))
+    probe = MeasureConfig(points=WINDOWS * (LENGTH - 1), batches=1, folds=1)
+    windows = make_windows(text, tokenizer, LENGTH, False, probe)
     frames = []
-    for most in (np.inf, *given.clamp):
-        loaded = load.load(place, WeightsConfig(name=given.model))
+    for most in (np.inf, *map(float, clamps)):
+        loaded = load.load(place, WeightsConfig(name=model))
         if np.isfinite(most):
-            print(clamp(loaded, most, windows.probe.tokens_GWT[0], given.windows))
+            print(clamp(loaded, most, windows.probe.tokens_GWT[0], WINDOWS))
         frames.append(found(loaded, windows).assign(clamp=most))
     frame = pd.concat(frames)
     files.write_csv(frame, TABLE)
     print(frame.to_string(index=False))
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("model", help="a folder, a .gguf file, or a name of the hub")
-    parser.add_argument("text", help="a text file, as --config.data.path takes it")
-    parser.add_argument("--clamp", nargs="+", type=float, default=[1200.0], help="largest |coordinate| after a block")
-    parser.add_argument("--windows", type=int, default=8)
-    parser.add_argument("--length", type=int, default=256, help="tokens of a window")
-    return parser.parse_args()
 
 
 def found(loaded: load.Loaded, windows: Windows) -> pd.DataFrame:
@@ -87,4 +77,4 @@ def on_first(q_WTHK: np.ndarray, k_WTHK: np.ndarray, visible_TT: np.ndarray, bia
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

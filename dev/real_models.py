@@ -9,7 +9,6 @@ written to layers.csv first. Our models are those of docs/results/matched_pair_a
 import pathlib
 import sys
 
-import numpy as np
 import pandas as pd
 import scipy.stats
 import xarray as xr
@@ -50,10 +49,6 @@ def ours() -> pd.DataFrame:
     return frame.assign(kind=frame["condition"], model="our " + frame["condition"] + ", 4 layers")
 
 
-def all_models() -> pd.DataFrame:
-    return pd.concat([pd.read_csv(TABLE), ours()])
-
-
 def draw(frame: pd.DataFrame) -> Figure:
     """Encoders beside decoders on equal scales, with token 0 and without."""
     frame = frame[frame.positions.isin(SIDES)]
@@ -69,25 +64,16 @@ def draw(frame: pd.DataFrame) -> Figure:
     for ax in axes[-1]:
         ax.set_xlabel("relative depth (0 = embedding)")
     axes[0, 0].set_ylim(0, 1.02)
-    style.title(figure, message(frame))
+    style.title(figure, "Pretrained decoders beside a pretrained encoder and our small models")
     style.legend(axes)
     return figure
 
 
-def message(frame: pd.DataFrame) -> str:
-    real = frame[frame.bits_per_byte.notna() & (frame.positions == "all")]
-    peaks = real.groupby("model", sort=False).agg(kind=("kind", "first"), peak=("mean", "max"))
-    tallest = " and ".join(f"{peak:.3f}" for peak in peaks[peaks.kind == "decoder"].peak)
-    flat = np.ceil(peaks[peaks.kind == "encoder"].peak.max() * 100) / 100
-    return f"Pretrained decoders peak at {tallest}; the pretrained encoder stays below {flat:.2f}"
-
-
 def main(given: list[str]) -> None:
     if given:
-        TABLE.parent.mkdir(exist_ok=True)
         files.write_csv(read(pathlib.Path(given[0])), TABLE)
     with style.context():
-        figure = draw(all_models())
+        figure = draw(pd.concat([pd.read_csv(TABLE), ours()]))
         figure.savefig(FIGURES / "real_models.png", dpi=150)
     peaks = pd.read_csv(TABLE)
     print(peaks.loc[peaks.groupby(["model", "positions"])["mean"].idxmax()].to_string(index=False))

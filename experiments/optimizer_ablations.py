@@ -27,7 +27,7 @@ TRIED = {
     "muon": (0.005, 0.01, 0.02, 0.04),
     "sgd": (0.015, 0.03, 0.06, 0.1, 0.3, 1.0),
 }
-RATES = {"adamw": 0.004, "muon": 0.02, "sgd": 0.03}  # the best of these (dev/LOG.md, 2026-11-23)
+RATES = {"adamw": 0.004, "muon": 0.02, "sgd": 0.03}  # the best of these (docs/explanation/decisions.md)
 # Loss-matched, in the decoder. What would still count as no change: as in mask_ablations.py, and a quarter of a
 # doubling of what is told in doublings.
 MARGINS = {

@@ -15,8 +15,6 @@ import anisoscope
 from anisoscope import metrics
 from anisoscope.measurement import api
 from anisoscope.measurement.recording import api as recording
-from dev.faults import FAULTS
-from dev.planted_faults import why_not
 from tests.program import ROOT
 
 ROOMS = [
@@ -136,8 +134,3 @@ def test_the_examples_of_the_docstrings_give_what_they_say(name):
     result = doctest.testmod(importlib.import_module(f"anisoscope.{name}"))
     assert result.failed == 0
     assert result.attempted >= 3
-
-
-def test_every_fault_of_the_lists_can_be_planted():
-    """dev/planted_faults.py quotes lines, which change."""
-    assert {fault.name: why for fault in FAULTS if (why := why_not(fault, ROOT))} == {}

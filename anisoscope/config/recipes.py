@@ -25,7 +25,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 }
 Chosen = TypeVar("Chosen")  # the config of a kind of experiment
 DEFAULT = (
-    "muon"  # what learned most in 300 steps of a tiny decoder and encoder (dev/LOG.md, 2026-11-22)
+    "muon"  # what learned most in 300 steps of a tiny decoder and encoder (docs/explanation/decisions.md)
 )
 
 

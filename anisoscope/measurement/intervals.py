@@ -6,7 +6,7 @@ the batch, then one value for each resample. How to resample depends on the stat
 - jackknife: replicate j leaves out fold j of the batch's J folds of windows. For smooth statistics.
 - sections: replicate j is the statistic on section j alone, neighbours searched within it. For what is read off
   nearest neighbours, where leaving groups out and searching again overstates the error (1.2 to 1.8 times for Gaussians
-  of 2 and 5 dimensions), and holding the neighbours fixed understates it (0.7 to 1.0 times; dev/resampling.py).
+  of 2 and 5 dimensions), and holding the neighbours fixed understates it (0.7 to 1.0 times).
   A section is a thinner cloud and sees another scale, where the dimension may be another: its relative error is what
   carries over.
 - share_sections: the same for a share between 0 and 1. What carries over is the error over sqrt(p (1 - p)), that of a

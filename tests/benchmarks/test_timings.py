@@ -9,7 +9,7 @@ import pytest
 
 from anisoscope.config.model import ModelConfig
 from anisoscope.models import transformer
-from benchmarks import cloud, metrics, rounds, train_step
+from benchmarks import metrics, rounds, train_step
 from benchmarks.peers import peer
 
 WORKER = """
@@ -84,13 +84,3 @@ def test_extra_memory_is_less_than_that_of_all_distances():
     """A few copies of the cloud and blocks of distances, in megabytes."""
     points = 4096
     assert 4 * points * 8 / 1e6 < metrics.extra_memory(points, 8) < 4 * points**2 / 1e6 / 2
-
-
-@pytest.mark.slow
-def test_every_operation_has_a_row_of_two_times(monkeypatch, capsys):
-    monkeypatch.setattr(cloud, "on_one_core", lambda: None)  # the tests' process would keep to it
-    cloud.main(["--points=64", "--width=6", "--folds=4", "--layers=2", "--rounds=1"])
-    rows = [line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines() if line.startswith("|")][2:]
-    assert [row[0].strip() for row in rows] == [name for name, *_ in cloud.operations(64, 6, 4, 2)]
-    assert len(rows) == 16
-    assert all(float(row[1]) > 0 and float(row[2]) >= 0 for row in rows)

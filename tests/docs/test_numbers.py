@@ -1,0 +1,86 @@
+"""Numbers of README.md and docs/findings/index.md are those of the tables in docs/results.
+
+docs/results/numbers.csv has a line for each phrase: the document, the phrase word for word, the table, the row as
+pandas.DataFrame.query finds it, and for each number of the phrase its column, or `max(column)` of several rows.
+"""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import anisoscope
+from dev.verdicts import ABOUT, RESULTS, once
+from tests.program import ROOT
+
+PHRASES = pd.read_csv(RESULTS / "numbers.csv")
+NUMBER = re.compile(r"(?<!\w)[−-]?\d[\d,]*(?:\.\d+)?(?!\w)")
+SIZE = r" million| to 13 billion"  # of models: no result
+DECIMAL = re.compile(rf"(?<![\w.])[−-]?\d+\.\d+(?![\w.]*\d|{SIZE})")
+SECTIONS = {"README.md": ("## Three papers", "## Train and measure"), "docs/findings/index.md": ("# Findings", "")}
+
+
+def read(document: str) -> str:
+    return " ".join((ROOT / document).read_text().split())
+
+
+def look_up(phrase: pd.Series) -> list[float]:
+    rows = pd.read_csv(RESULTS / phrase["file"]).query(phrase["row"])
+    values = []
+    for column in phrase["values"].split():
+        reduced = re.fullmatch(r"(min|max|mean|count)\((\w+)\)", column)
+        if not reduced:
+            assert len(rows) == 1, f"{phrase['phrase']!r}: {len(rows)} rows of {phrase['file']} are {phrase['row']}"
+        found = rows[reduced[2]].agg(reduced[1]) if reduced else rows.eval(column, engine="python")
+        values.append(float(np.ravel(found)[0]))
+    return values
+
+
+def disagreements(phrase: pd.Series) -> list[str]:
+    """Numbers of the phrase that are not the table's, rounded to the digits shown."""
+    shown = [number.replace("−", "-").replace(",", "") for number in NUMBER.findall(phrase["phrase"])]
+    values = look_up(phrase)
+    assert len(shown) == len(values), f"{phrase['phrase']!r} has {len(shown)} numbers, {len(values)} columns are named"
+    bounds = [0.5 * 10.0 ** -len(number.partition(".")[2]) + 1e-9 for number in shown]
+    return [
+        f"{number} is {value:.6g}"
+        for number, value, bound in zip(shown, values, bounds, strict=True)
+        if not abs(float(number) - value) <= bound
+    ]
+
+
+def test_numbers_are_those_of_the_tables():
+    for _, phrase in PHRASES.iterrows():
+        assert read(phrase["document"]).count(phrase["phrase"]) == 1, f"not there once: {phrase['phrase']!r}"
+        assert disagreements(phrase) == [], phrase["phrase"]
+
+
+def test_a_changed_digit_is_found():
+    phrase = PHRASES.iloc[0]
+    number = DECIMAL.search(phrase["phrase"])[0]
+    changed = phrase["phrase"].replace(number, number[:-1] + str((int(number[-1]) + 1) % 10))
+    assert len(disagreements(phrase.replace(phrase["phrase"], changed))) == 1
+
+
+@pytest.mark.parametrize("document", SECTIONS)
+def test_no_decimal_is_left_out(document):
+    text = read(document)
+    first, last = (text.index(mark) if mark else len(text) for mark in SECTIONS[document])
+    checked = set()
+    for phrase in PHRASES[PHRASES["document"] == document]["phrase"]:
+        checked |= {*range(text.index(phrase), text.index(phrase) + len(phrase))}
+    left = [number for number in DECIMAL.finditer(text, first, last) if number.start() not in checked]
+    assert [text[number.start() - 30 : number.end() + 10] for number in left] == []
+
+
+def test_verdicts_are_those_of_the_tables_beside_them():
+    found = anisoscope.verdicts(RESULTS / name for name in ABOUT["folders"])
+    kept = pd.read_csv(RESULTS / "verdicts.csv", keep_default_na=False, na_values={"p_project": [""], "p": [""]})
+    for name in ("experiment", "claim", "model", "verdict", "reason"):
+        assert found[name].tolist() == kept[name].tolist(), name
+    for name in ("effect", "low", "high", "p_project"):
+        assert found[name].to_numpy() == pytest.approx(pd.to_numeric(kept[name]).to_numpy(), nan_ok=True), name
+    counts = once(found)["verdict"].value_counts()
+    words = "Of {} verdicts on small models {reproduced} are reproduced, {contradicted} contradicted and {inconclusive}"
+    assert words.format(counts.sum(), **counts) in read("README.md")
