@@ -1,9 +1,11 @@
-"""Is a run whole, and how does it come back: `--stages=verify`, `--repair` and `--stages=replay`."""
+"""Is a run whole? What `--stages=verify` names, how it comes back, and what kills leave."""
 
 import json
+import os
 import pathlib
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -13,9 +15,8 @@ import pytest
 
 from anisoscope.measurement.api import open_run
 from anisoscope.measurement.tables import files
-from tests import kills, torture
-from tests.program import DECODER, MATCHED_PAIR, ROOT, here
-from tests.torture import words
+from anisoscope.utils import checksums
+from tests.program import DECODER, ROOT, here
 
 ON_ONE_DEVICE = """
 import signal, sys
@@ -29,25 +30,21 @@ mesh.devices = lambda: jax.devices()[:1]
 from anisoscope.cli import process
 sys.exit(process.main(["main.py", *sys.argv[1:]]))
 """
+VERIFY = "--stages=verify"
+WORK = "--stages=train,measure"
 
 
-def command(*flags, plain=False):
-    return here(*([] if plain else DECODER), *flags)
+def command(*flags):
+    return here(*DECODER, *flags)
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     """A run that is trained and measured; drawing would take as long again."""
-    root = tmp_path_factory.mktemp("stages")
-    torture.make(command, root, ("trained", "measured"))
-    return root / "measured" / "run"
-
-
-@pytest.fixture(scope="module")
-def root(measured):
-    """One after each of its stages, with figures too."""
-    torture.make(command, measured.parent.parent, ("full",))
-    return measured.parent.parent
+    run = tmp_path_factory.mktemp("archive") / "run"
+    process = command(f"--workdir={run}", WORK)
+    assert process.returncode == 0, process.stderr
+    return run
 
 
 @pytest.fixture
@@ -55,121 +52,133 @@ def run(measured, tmp_path):
     return pathlib.Path(shutil.copytree(measured, tmp_path / "run"))
 
 
-def test_a_sound_run_says_so_in_one_line(run):
+def numbers(run):
+    """Digests of what a run is there for: its tables, score and the leaves of its checkpoints."""
+    found = {path: checksums.digest(path) for kind in ("nc", "csv") for path in run.rglob(f"*.{kind}")}
+    found[run / "test.json"] = checksums.digest(run / "test.json")
+    for path in run.glob("*/*/_CHECKPOINT_METADATA"):
+        found[path.parent] = json.loads(path.read_text())["custom_metadata"]["sha256"]
+    return {path.relative_to(run).as_posix(): digest for path, digest in found.items()}
+
+
+def test_a_sound_run_says_so_in_one_line_and_sha256sum_agrees(run):
     before = sorted(run.rglob("*"))
-    process = command(f"--workdir={run}", "--stages=verify")
+    process = command(f"--workdir={run}", VERIFY)
     assert (process.returncode, process.stderr) == (0, "")
     assert process.stdout.startswith("decoder_small: whole: ")
     assert len(process.stdout.splitlines()) == 1
     assert sorted(run.rglob("*")) == before
     assert "damaged: " not in here(f"--status={run}").stdout
+    if shutil.which("sha256sum"):
+        subprocess.run(["sha256sum", "--quiet", "-c", checksums.NAME], cwd=run, check=True)
 
 
-def test_what_is_damaged_is_named_and_comes_back_to_the_bit(run, measured):
-    """One of each kind: a checkpoint, two tables swapped, a score, a table of all steps, settings."""
-    torture.swap(run / "measurements" / "8.nc", run / "measurements" / "16.nc")
-    (run / "checkpoints" / "8" / "_CHECKPOINT_METADATA").write_text("{")
-    (run / "checkpoints" / "41").mkdir()
-    (run / "test.json").write_text('{"bits_per_character": 0.5}')
-    (run / "results.csv").unlink()
-    (run / "config.json").write_text("{")
-    command(f"--workdir={run}", "--stages=verify", "--repair")
-    first = command(f"--workdir={run}", "--stages=verify")
-    assert first.returncode == 0, words(first)
-    assert torture.digests(run) == torture.digests(measured)
-    moved = {path.relative_to(run).parts[1] for path in run.glob("damaged-*/*")}
-    assert moved == {"checkpoints", "measurements", "test.json", "config.json"}
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
 
 
-def test_each_line_says_what_is_wrong_and_nothing_is_moved_without_repair(run):
-    torture.swap(run / "measurements" / "8.nc", run / "measurements" / "16.nc")
-    (run / "checkpoints" / "41").mkdir()
-    (run / "checkpoints" / "8" / "commit_success.txt").unlink()
-    shutil.copy(run / "measurements" / "4.nc", run / "measurements" / "7.nc")
-    process = command(f"--workdir={run}", "--stages=verify")
+def swap(run):
+    one, other = (run / "measurements" / f"{step}.nc" for step in (8, 16))
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+
+
+def largest(folder):
+    return max((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+
+
+DAMAGES = {  # what is named, whether deleting it brings the same numbers back, and the damage
+    "a table flipped": ("measurements/8.nc", True, lambda run: flip(run / "measurements/8.nc")),
+    "a table cut": ("measurements/8.nc", True, lambda run: os.truncate(run / "measurements/8.nc", 99)),
+    "two tables swapped": ("measurements/8.nc", True, swap),
+    "a table gone": ("measurements/8.nc", True, lambda run: (run / "measurements/8.nc").unlink()),
+    "a table of another step": (
+        "measurements/7.nc",
+        True,
+        lambda run: shutil.copy(run / "measurements/4.nc", run / "measurements/7.nc"),
+    ),
+    "the joined table flipped": ("results.nc", True, lambda run: flip(run / "results.nc")),
+    "rows flipped": ("results.csv", True, lambda run: flip(run / "results.csv")),
+    "a score forged": ("test.json", True, lambda run: (run / "test.json").write_text('{"bits_per_character": 0.5}')),
+    "a score that is a folder": (
+        "test.json",
+        True,
+        lambda run: ((run / "test.json").unlink(), (run / "test.json").mkdir()),
+    ),
+    "a log flipped": ("train.jsonl", False, lambda run: flip(run / "train.jsonl")),
+    "a link": (
+        "batches.nc",
+        True,
+        lambda run: ((run / "batches.nc").unlink(), (run / "batches.nc").symlink_to("results.nc")),
+    ),
+    "a leaf flipped": ("checkpoints/24", True, lambda run: flip(largest(run / "checkpoints/24"))),
+    "a checkpoint cut": ("checkpoints/8", False, lambda run: (run / "checkpoints/8/_CHECKPOINT_METADATA").unlink()),
+    "settings damaged": ("config.json", False, lambda run: (run / "config.json").write_text("{")),
+    "the record damaged": (checksums.NAME, True, lambda run: (run / checksums.NAME).write_text("0")),
+    "the record gone": (checksums.NAME, True, lambda run: (run / checksums.NAME).unlink()),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in ("two tables swapped", "a score forged") else pytest.mark.slow)
+        for name in DAMAGES
+    ],
+)
+def test_each_damage_is_a_line_and_the_same_command_makes_it_again(run, measured, name):
+    what, comes_back, damage = DAMAGES[name]
+    damage(run)
+    process = command(f"--workdir={run}", VERIFY)
     assert process.returncode == 1
-    for line in (
-        "measurements/8.nc holds what was written to measurements/16.nc",
-        "checkpoints/8 commit_success.txt is missing",
-        "measurements/7.nc is damaged or not its own (table ",
-        "checkpoints/41 is damaged or not its own",
-    ):
-        assert line in process.stdout
-    assert process.stderr.startswith("error: decoder_small: 5 damaged, missing or not its own")
-    assert not list(run.glob("damaged*"))
+    assert f"{run / what} " in process.stdout
+    assert process.stderr.startswith("error: decoder_small: ")
+    assert len(process.stderr.splitlines()) == 1
+    if not comes_back:
+        return
+    for path in (pathlib.Path(line.split()[1]) for line in process.stdout.splitlines()):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    if what.startswith("checkpoints"):
+        (run / "test.json").unlink()  # so that training goes on
+    process = command(f"--workdir={run}", WORK)
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert numbers(run) == numbers(measured)
+    assert command(f"--workdir={run}", VERIFY).returncode == 0
 
 
-@pytest.mark.parametrize("name", ["test.json", "train.jsonl", "environment.json"])
-def test_what_nothing_else_checks_is_refused_at_a_start(run, name):
-    path = run / name
-    path.write_text(path.read_text().replace("5", "6", 1))
+@pytest.mark.parametrize("name", ["test.json", "train.jsonl", "environment.json", "results.nc", "results.csv"])
+def test_a_start_refuses_what_has_changed(run, name):
+    flip(run / name)
     process = command(f"--workdir={run}", "--stages=measure")
     assert (process.returncode, len(process.stderr.splitlines())) == (1, 1)
-    assert f"{path} has changed" in process.stderr
-    assert f"damaged: {path} has changed" in here(f"--status={run}").stdout
+    assert f"{run / name} has changed since it was written" in process.stderr
+    assert f"damaged: {run / name} has changed" in here(f"--status={run}").stdout
 
 
-def test_a_run_of_before_gets_a_manifest_after_a_check(run):
-    (run / "manifest.jsonl").unlink()
-    process = command(f"--workdir={run}", "--stages=verify")
-    assert process.returncode == 0, words(process)
-    assert "not in manifest.jsonl before, sound by its own checks: " in process.stdout
-    (run / "test.json").write_text('{"bits_per_character": 0.5}')
-    assert command(f"--workdir={run}", "--stages=verify").returncode == 1
+def test_a_damaged_setting_does_not_stop_the_rest(run):
+    (run / "config.json").write_text("{")
+    (run / "measurements" / "8.nc").unlink()
+    said = command(f"--workdir={run}", VERIFY).stdout
+    assert f"{run / 'config.json'} has changed since it was written; put it back" in said
+    assert f"{run / 'measurements/8.nc'} is missing; delete it" in said
 
 
-def test_a_text_that_is_gone_is_told(run, monkeypatch):
-    (run / "checkpoints" / "8" / "commit_success.txt").unlink()
-    from anisoscope.cli import repair
-    from anisoscope.utils.errors import UserError
-
-    def gone(*_):
-        raise UserError("data.path x cannot be read")
-
-    monkeypatch.setattr(repair.corpus, "load", gone)
-    process = command(f"--workdir={run}", "--stages=verify", "--repair")
-    assert "cannot come back, as the text is gone (data.path x cannot be read): checkpoints/8" in process.stdout
-    again = command(f"--workdir={run}", "--stages=verify")  # as after a kill before it was trained again
-    assert again.returncode == 1
-    assert "checkpoints/8 " in again.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["figures/manifest.jsonl", "config.json", "checkpoints/8/params/_sharding"])
-def test_a_manifest_that_is_swapped_with_another_file_comes_back_with_it(root, tmp_path, name):
-    """That of figures is a sound one, of another folder."""
-    run = pathlib.Path(shutil.copytree(root / "full" / "run", tmp_path / "run"))
-    torture.swap(run / "manifest.jsonl", run / name)
-    process = command(f"--workdir={run}", "--stages=verify", "--repair")
-    assert process.returncode == 0, words(process)
-    after = command(f"--workdir={run}", "--stages=verify")
-    assert after.returncode == 0, words(after)
-    assert torture.digests(run) == torture.digests(root / "full" / "run")
-    assert (run / "figures" / "training_curve.png").stat().st_size > 0
-
-
-def test_a_manifest_of_another_folder_is_told_from_settings_that_were_changed(run, tmp_path):
-    """Those of two runs are exchanged: config.json, which is as it was asked for, must stay."""
-    other = command(f"--workdir={tmp_path / 'other'}", "--config.train.steps=1", "--stages=train")
-    assert other.returncode == 0, words(other)
-    settings = (run / "config.json").read_bytes()
-    torture.swap(run / "manifest.jsonl", tmp_path / "other" / "manifest.jsonl")
-    process = command(f"--workdir={run}", "--stages=verify", "--repair")
-    assert process.returncode == 0, words(process)
-    assert "manifest.jsonl is that of another folder; moved to " in process.stdout
-    assert (run / "config.json").read_bytes() == settings
-    assert command(f"--workdir={run}", "--stages=verify").returncode == 0
-
-
-def test_settings_that_were_changed_are_refused_whoever_asks_for_them(run):
-    there = json.loads((run / "config.json").read_text())
-    there["train"]["steps"] += 1
-    (run / "config.json").write_text(json.dumps(there))
-    process = command(
-        f"--workdir={run}", "--stages=verify", "--repair", f"--config.train.steps={there['train']['steps']}"
-    )
-    assert process.returncode == 2
-    assert "config.json is damaged, and held other settings than these: train.steps" in process.stderr
+def test_what_is_linked_is_refused_and_stays(run, tmp_path):
+    """Checkpoints on another disk, a figures' folder elsewhere, and a run inside of a run."""
+    elsewhere = (run / "checkpoints").rename(tmp_path / "elsewhere")
+    (run / "checkpoints").symlink_to(elsewhere)
+    before = sorted(elsewhere.rglob("*"))
+    for stages in (VERIFY, WORK, "--stages=replay"):
+        process = command(f"--workdir={run}", stages, *(["--step=3"] if "replay" in stages else []))
+        assert (process.returncode, len(process.stderr.splitlines())) == (2, 1)
+        assert f"{run / 'checkpoints'} is a link" in process.stderr
+    assert sorted(elsewhere.rglob("*")) == before
 
 
 @pytest.mark.slow
@@ -179,14 +188,18 @@ def test_a_step_that_was_never_saved_is_that_of_a_run_that_saved_it(run, tmp_pat
     steps = [9, 18, 21]
     assert command(f"--workdir={other}", "--stages=train", "--config.checkpoint.every=3").returncode == 0
     process = command(f"--workdir={run}", "--stages=replay", f"--step={','.join(map(str, steps))}")
-    assert process.returncode == 0, words(process)
-    there, made = torture.digests(other), torture.digests(run)
+    assert process.returncode == 0, process.stderr
+    there = numbers(other)
+    made = {
+        path.parent.name: json.loads(path.read_text())["custom_metadata"]["sha256"]
+        for path in run.glob("replayed/checkpoints/*/_CHECKPOINT_METADATA")
+    }
     for step in steps:
-        assert made[f"replayed/checkpoints/{step}"] == there[f"checkpoints/{step}"]
+        assert made[str(step)] == there[f"checkpoints/{step}"]
     process = command(f"--workdir={run}", "--stages=measure", "--config.measure.steps=18")
-    assert process.returncode == 0, words(process)
+    assert process.returncode == 0, process.stderr
     assert 18 in files.read_table(run / "results.nc").step
-    assert command(f"--workdir={run}", "--stages=verify").returncode == 0
+    assert command(f"--workdir={run}", VERIFY).returncode == 0
     mine, its = open_run(run), open_run(other)
     assert {9, 18, 21} <= {*mine.steps}
     for step in (6, 9):  # trained again, and read
@@ -196,7 +209,7 @@ def test_a_step_that_was_never_saved_is_that_of_a_run_that_saved_it(run, tmp_pat
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--repair"], "--repair goes with --stages=verify"),
+        (["--repair"], "--repair is not a flag"),
         (["--stages=verify,measure"], "--stages=verify is done alone; leave out measure"),
         (["--stages=replay"], "--stages=replay and --step=S go together"),
         (["--stages=replay", "--step=x"], "--step=x: a whole number is needed"),
@@ -210,44 +223,25 @@ def test_flags_that_do_not_fit_are_one_line(tmp_path, flags, said):
     assert said in process.stderr
 
 
-def start(said, flags):
-    """A process on one of the devices that this one has: on another number the last digits differ."""
-
-    def begin(*more):
-        with open(said, "wb") as file:
-            pipes = {"stdout": file, "stderr": file, "cwd": ROOT}
-            process = subprocess.Popen([sys.executable, "-c", ON_ONE_DEVICE, *flags, *more], **pipes)
-        while process.poll() is None and not said.stat().st_size:
-            time.sleep(0.01)
-        return process, said
-
-    return begin
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("flags", "damages", "phases"),
-    [
-        (DECODER, 20, slice(None)),
-        (MATCHED_PAIR, 5, slice(0, None, 2)),
-        ([*DECODER, "--config.train.num_seeds=2", "--config.train.num_data_seeds=1"], 5, slice(1, None, 2)),
-    ],
-    ids=["run", "pair", "seeds"],
-)
-def test_no_damage_is_lasting_and_no_kill_is_damage(flags, damages, phases, tmp_path):
-    """Few of those of `make torture`: none is silent, a traceback or lasting; after a kill all numbers are the same."""
-
-    def command(*more, plain=False):
-        return here(*([] if plain else flags), *more)
-
-    torture.make(command, tmp_path)
-    found = [
-        torture.outcome(
-            command, tmp_path / "full" / "run", tmp_path / "work" / "run", random.Random(f"damage {number}")
-        )
-        for number in range(damages)
-    ]
-    for number, (name, phase) in [*enumerate(kills.PHASES.items())][phases]:
-        draw, where = random.Random(number), (tmp_path, tmp_path / "work" / "run")
-        found.append(kills.killed(start(tmp_path / "said.txt", flags), command, *where, draw, name, phase, 8.0))
-    assert [one for one in found if not torture.good(one)] == []
+@pytest.mark.parametrize("number", range(10))
+def test_after_a_kill_nothing_is_called_damaged_and_the_same_command_goes_on(number, measured, tmp_path):
+    """At a moment after the program has begun to train: in training, in a save, in a measurement, or at its end."""
+    draw, run, said = random.Random(number), tmp_path / "run", tmp_path / "said"
+    with open(said, "wb") as file:
+        words = [sys.executable, "-c", ON_ONE_DEVICE, *DECODER, f"--workdir={run}", WORK]
+        process = subprocess.Popen(words, stdout=file, stderr=file, cwd=ROOT)
+    wanted = ("checkpoints/*", "checkpoints/*", "measurements/*")[number % 3]
+    count = draw.randint(1, 8)
+    while process.poll() is None and len([*run.glob(wanted)]) < count:
+        time.sleep(0.002)
+    time.sleep(draw.uniform(0, 0.2))
+    process.send_signal((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)[number % 4])
+    process.wait(timeout=600)
+    assert "Traceback" not in said.read_text()
+    verified = command(f"--workdir={run}", VERIFY)
+    assert all("is not recorded in" in line or "whole" in line for line in verified.stdout.splitlines())
+    process = command(f"--workdir={run}", WORK)
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert numbers(run) == numbers(measured)
+    assert command(f"--workdir={run}", VERIFY).returncode == 0

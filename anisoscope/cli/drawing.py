@@ -10,7 +10,7 @@ from anisoscope.plot.experiment import Compared
 from anisoscope.plot.run import Run
 from anisoscope.plot.seeds import over_seeds
 from anisoscope.training import finished, log
-from anisoscope.utils import keeping, processes
+from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.files import write
 
@@ -83,8 +83,7 @@ def draw_figures(
 
 def write_page(runs: dict[str, Run], folder: pathlib.Path) -> pathlib.Path:
     path = folder / report.NAME
-    with keeping.alone(folder, path):
-        write(path, report.page(runs, folder.resolve().name))
+    write(path, report.page(runs, folder.resolve().name))
     return path
 
 

@@ -60,7 +60,6 @@ def defined() -> Flags:
         "export: Hugging Face folders; replay: the checkpoint of any --step; verify: is every file as it was written?",
         given,
     )
-    flags.DEFINE_bool("repair", False, "With --stages=verify: move aside what is damaged, and compute it again.", given)
     flags.DEFINE_list("step", [], "With --stages=replay: steps to make a checkpoint of, as 300 or 300,301.", given)
     flags.DEFINE_bool("distributed", False, "Join the other processes of the cluster (TPU pod, SLURM, MPI).", given)
     flags.DEFINE_list("compare", [], "Folders of other runs to draw in the same figures.", given)
@@ -135,8 +134,6 @@ def choose(flag: str, word: str, known: tuple[str, ...]) -> None:
 
 def check_archive(given: flags.FlagValues) -> None:
     """Raise UserError where flags of the stages `verify` and `replay` do not go together."""
-    if given.repair and "verify" not in given.stages:
-        raise UserError("--repair goes with --stages=verify; add it, or leave --repair out")
     if "verify" in given.stages and len(given.stages) > 1:
         raise UserError(f"--stages=verify is done alone; leave out {next(s for s in given.stages if s != 'verify')}")
     if "verify" in given.stages and given.distributed:

@@ -13,6 +13,7 @@ from anisoscope.config.experiment import Config
 from anisoscope.config.run import schedule
 from anisoscope.training import finished, log, trouble
 from anisoscope.training.limits import MOST_CHECKPOINTS, MOST_STEPS
+from anisoscope.utils import checksums
 from anisoscope.utils.errors import RunError, UserError, did_you_mean
 from anisoscope.utils.files import read_json
 from anisoscope.utils.settings import at_least, flat, from_dict, replace, to_dict, within
@@ -40,7 +41,7 @@ def format_status(root: pathlib.Path) -> Iterator[str]:
         yield f"figures: {drawn} in {root / 'figures'}" if drawn else "figures: none yet"
         missing += [] if drawn else ["figures"]
     for name in {"": None} | runs:
-        yield from (f"damaged: {root / name / what} {why}" for what, why in archive.changed(root / name).items())
+        yield from (f"damaged: {root / name / what} {why}" for what, why in checksums.changed(root / name))
     yield f"missing: {'; '.join(missing) if missing else 'nothing'}"
     if missing and (command := last_command(root, runs)):
         yield f"the same command resumes: python {command}"

@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 
 import jax
 
-import anisoscope
 from anisoscope.analysis import primary
-from anisoscope.cli import archive, cost, drawing, memory, options, repair
+from anisoscope.cli import archive, cost, drawing, memory
 from anisoscope.cli.options import Request
 from anisoscope.cli.stages import STAGES, Run, Work, keep_compiled, with_tangents
 from anisoscope.config import variants
@@ -19,7 +18,7 @@ from anisoscope.data import corpus
 from anisoscope.measurement.sources.probe import POSITION_SETS
 from anisoscope.models.transformer import compute_type
 from anisoscope.training import program
-from anisoscope.utils import folder, keeping, mesh, processes
+from anisoscope.utils import checksums, folder, mesh, processes
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
 from anisoscope.utils.settings import replace
@@ -28,15 +27,14 @@ from anisoscope.utils.stop import Stop
 
 def run(experiment: Config, request: Request) -> None:
     """All stages that are asked for, in order. What is done already is not done again."""
-    given, root, stages, repaired = request.given, request.root, request.given.stages, []
+    given, root, stages = request.given, request.root, request.given.stages
     experiment, configs = prepared(experiment, request)
     keep_compiled(experiment.data.cache)
     if "verify" in stages:
-        repaired = repair.verify(experiment, configs, root, request.title, given.repair)
-        wanted = {stage for one in repaired for stage in one.stages}
-        stages = [stage for stage in (*options.STAGES, *options.FURTHER) if stage in wanted]
-    else:
-        processes.on_first(lambda: archive.refuse_changed({request.title: root} | {n: root / n for n in configs if n}))
+        folders = {request.title: root} | {name: root / name for name in configs if name}
+        check_folders(experiment, configs, root, False, folder.check_there)
+        archive.verify(request.title, folders, {request.title: experiment} | configs)
+        return
     to = drawing.folder_of(given.figures, root)
     shown = drawing.named(configs, root, request.title, given.compare)
     if set(stages) >= {"train", "figures"} and "measure" not in stages:
@@ -46,7 +44,6 @@ def run(experiment: Config, request: Request) -> None:
     if "figures" in stages:
         check_folders(experiment, configs, root, False, folder.check_claim)
         drawing.draw_figures(shown, to, root, given.over)
-    repair.compare(repaired)
 
 
 def dry_run(experiment: Config, request: Request) -> None:
@@ -104,7 +101,11 @@ def work(
             costs = {name: cost.of_run(run.config, cost.size_of(run.text)) for name, run in runs.items()}
             print(f"{title}: {cost.plan(configs, costs, wanted)}: {cost.summary(costs, wanted, units(experiment))}")
         processes.on_first(lambda: claim(asked, configs, locks))
-        for stage in stages:
+        for number, stage in enumerate(stages):
+            if number and processes.is_first():
+                for path in {root, *(run.folder for run in runs.values())}:
+                    checksums.write(path)
+                    checksums.begin(path)
             stage.run(asked)
 
 
@@ -126,8 +127,6 @@ def claim(asked: Work, configs: dict[str, Config], locks: contextlib.ExitStack) 
         locks.enter_context(folder.locked(path))
     # Another start may have been quicker.
     check_folders(asked.experiment, configs, asked.root, False, folder.check_claim)
-    if "" not in asked.runs:
-        keeping.of_session(asked.root, anisoscope.__version__, None)
     for run in asked.runs.values():
         folder.record_environment(run.folder, run.text.record())
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from anisoscope.analysis import modalities, on_disk
-from anisoscope.cli import archive, kinds, repair
+from anisoscope.cli import archive
 from anisoscope.cli.drawing import beside, draw_figures, folder_of, format_figures, load, not_there, write_page
 from anisoscope.cli.options import Request
 from anisoscope.cli.stages import keep_compiled, with_tangents
@@ -21,8 +21,8 @@ from anisoscope.measurement.sources.untrained import blocks as untrained
 from anisoscope.measurement.tables import files
 from anisoscope.plot import draw, papers
 from anisoscope.tangents.curved import tables as curved
-from anisoscope.utils import folder, keeping
-from anisoscope.utils.errors import RunError, UserError
+from anisoscope.utils import folder
+from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
 from anisoscope.utils.stop import Stop
 
@@ -103,8 +103,8 @@ def pretrained_model(config: PretrainedConfig, request: Request) -> None:
 
 
 def correlate(name: str, root: pathlib.Path) -> None:
-    """correlations.csv of a model, whose folder nobody holds any more, and its line in the manifest."""
-    with keeping.alone(root):
+    """Write correlations.csv of a model, whose folder nobody holds any more."""
+    with folder.locked(root):
         on_disk.write_run(name, root)
 
 
@@ -152,41 +152,20 @@ def draw_models(
     runs = {label: load(path) for label, path in shown.items()}
     drawn = {label: papers.Model(run, about[label]["modality"], about[label]["kind"]) for label, run in runs.items()}
     paths = draw.draw(draw.MODELS[paper], drawn, to)
-    with keeping.alone(to):
-        if paper == "inherent":
-            modality = {label: one["modality"] for label, one in about.items()}
-            correlated = modalities.correlations({label: run.results for label, run in runs.items()}, modality)
-            files.write_csv(correlated, to / "correlations_by_modality.csv")
+    if paper == "inherent":
+        modality = {label: one["modality"] for label, one in about.items()}
+        correlated = modalities.correlations({label: run.results for label, run in runs.items()}, modality)
+        files.write_csv(correlated, to / "correlations_by_modality.csv")
     print(format_figures(paths, to))
     print(f"page:    {write_page(runs, beside(to, root))}")
 
 
 def verify(config: Any, request: Request) -> None:
-    """Is the folder whole, and of a list of models each of theirs? With --repair what is not is written again."""
-    root, title, heal = request.root, request.title, request.given.repair
-    if heal and root.is_dir():
-        repair.rebuild_settings(root, None)
-    if not (root / "config.json").exists():
-        raise not_there(root, "config.json", "measure")
-    folders = {title: root} | {path.parent.name: path.parent for path in sorted(root.glob("*/config.json"))}
-    drawn, repaired = archive.figures(root, title), []
-    damages = len(drawn.wrong)
-    for name, path in folders.items():
-        with folder.locked(path):
-            report = archive.verify(name, path, None)
-            damages += len(report.wrong)
-            if heal and report.wrong:
-                repaired.append(repair.Repaired(name, path, repair.moved(name, report, None), {"measure", "tangents"}))
-    if damages and not heal:
-        advice = "--stages=verify --repair moves them aside and measures them again"
-        raise RunError(f"{title}: {damages} damaged, missing or not its own, as said above; {advice}")
-    if drawn.wrong:
-        repaired.append(repair.away_with_figures(title, drawn))
-    if repaired:
-        wanted = {stage for one in repaired for stage in one.stages}
-        request.given.stages = [stage for stage in ("measure", "tangents", "figures") if stage in wanted]
-        kinds.kind_of(config).load()(config, request)
-        repair.compare(repaired)
+    """Is the folder whole, and of a list of models each of theirs?"""
+    root, title = request.root, request.title
+    folder.check_there(root, config, False)
+    inner = sorted(path.parent for path in root.glob("*/config.json") if path.parent.name != "export")
+    archive.verify(title, {title: root} | {path.name: path for path in inner}, {})
 
 
 def begun(request: Request) -> tuple[pathlib.Path, list[str], pathlib.Path]:

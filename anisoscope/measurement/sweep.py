@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import itertools
 import json
 from collections.abc import Callable
 
@@ -11,7 +10,7 @@ import xarray as xr
 from anisoscope.measurement.source import Source, Target, wanted
 from anisoscope.measurement.tables import join, measurements, raw
 from anisoscope.measurement.tables.measurements import STREAM, Standing
-from anisoscope.utils import keeping, processes, shares
+from anisoscope.utils import processes, shares
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.stop import Stop
 
@@ -123,8 +122,6 @@ def measure_steps(source: Source, standing: Standings, todo: list[int], stop: St
         written = {step: [target.folder / f"{step}.nc" for target in missing[step]] for step in todo}
         what = "measure", "measuring"
         shares.each(written, begin, lambda step, done: None, source.name, what, stop, source.apart)
-        for path in itertools.chain(*written.values()) if source.apart else ():  # those of other processes too
-            keeping.note(path)
 
 
 def keep(source: Source, target: Target, step: int, table: xr.Dataset, there: Standing) -> None:

@@ -2,7 +2,7 @@
 
 import io
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import xarray as xr
@@ -27,10 +27,11 @@ from anisoscope.plot import (
     while_training,
 )
 from anisoscope.plot.run import Run
-from anisoscope.utils import files, keeping
+from anisoscope.utils import files
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
 
+MAKER = "anisoscope"  # in the metadata of every picture
 MARK = "drawn.txt"  # of a folder in which files may be written again and removed
 OF_A_RUN = ("config.json", "results.nc")  # in a folder whose files are no figures
 T = TypeVar("T")  # what a figure is drawn from
@@ -80,15 +81,28 @@ def draw(figures: dict[str, Callable[[T], Figure | None]], of: T, folder: pathli
     if not (folder / MARK).exists():
         files.write(folder / MARK, "Figures drawn by main.py: drawn again, and removed where they no longer apply.\n")
     shown = bar(figures.items(), "figures", "figure", leave=False)
-    with keeping.alone(folder), style.context(), shown:
+    check_pictures(folder, figures)
+    with style.context(), shown:
         return [path for name, build in shown for path in save(build(of), folder, name)]
 
 
 def check_folder(folder: pathlib.Path, root: pathlib.Path | None = None) -> None:
-    """Raise UserError where the folder is that of a run, or of the one that begins: its tables would be replaced."""
+    """Raise UserError where files would be lost: in a link, or in the folder of a run or of the one that begins."""
+    if folder.is_symlink():
+        raise UserError(f"{folder} is a link; name the folder of the figures itself with --figures=DIR")
     begins = root is not None and folder.resolve() == root.resolve()
     if begins or any((folder / name).exists() for name in OF_A_RUN):
         raise UserError(f"--figures={folder} is the folder of a run, whose tables are no figures; name another folder")
+
+
+def check_pictures(folder: pathlib.Path, names: Iterable[str]) -> None:
+    """Raise UserError where a file of a figure's name was not drawn here."""
+    for path in (folder / f"{name}.{kind}" for name in names for kind in ("png", "pdf", "txt")):
+        known = path.with_suffix(".png") if path.suffix == ".txt" else path  # of a caption, its picture
+        if path.exists() and not (known.exists() and MAKER.encode() in known.read_bytes()):
+            raise UserError(
+                f"{path} was not drawn here and would be lost; move it, or draw elsewhere with --figures=DIR"
+            )
 
 
 def draw_runs(runs: dict[str, Run], folder: pathlib.Path, over: str = "step") -> list[pathlib.Path]:
@@ -99,11 +113,10 @@ def draw_runs(runs: dict[str, Run], folder: pathlib.Path, over: str = "step") ->
     if not several:  # what would be over training is removed
         figures |= dict.fromkeys(OVER_TRAINING & figures.keys(), lambda runs: None)
     paths, pooled = draw(figures, runs, folder), folder / "correlations.csv"
-    with keeping.alone(folder):
-        if len(runs) == 1:
-            files.remove(pooled)
-            return paths
-        correlations.write({label: run.results for label, run in runs.items()}, pooled)
+    if len(runs) == 1:
+        files.remove(pooled)
+        return paths
+    correlations.write({label: run.results for label, run in runs.items()}, pooled)
     return [*paths, pooled]
 
 
@@ -111,10 +124,10 @@ def save(figure: Figure | None, folder: pathlib.Path, name: str) -> list[pathlib
     """Write name.png, .pdf and the caption .txt, without a date; remove them where there is nothing to draw."""
     paths = [folder / f"{name}.{kind}" for kind in ("png", "pdf", "txt")]
     if figure is None:
-        for path in paths:
+        for path in reversed(paths):
             files.remove(path)
         return []
-    for path, metadata in zip(paths, (None, {"CreationDate": None}), strict=False):
+    for path, metadata in zip(paths, ({"Software": MAKER}, {"Creator": MAKER, "CreationDate": None}), strict=False):
         content = io.BytesIO()
         figure.savefig(content, format=path.suffix[1:], metadata=metadata)
         figure.set_layout_engine("none")  # laid out once, by the first: both files have the same geometry

@@ -19,21 +19,19 @@ import jax
 import numpy as np
 from orbax.checkpoint import v1 as ocp
 
-from anisoscope.training.digests import digests, one_digest
-from anisoscope.utils import keeping, processes
+from anisoscope.training.digests import digests
+from anisoscope.utils import checksums, processes
 from anisoscope.utils.errors import RunError
-from anisoscope.utils.files import from_json, refuse_link
+from anisoscope.utils.files import check_held, from_json, refuse_link
 
 policies = ocp.training.preservation_policies
 
 
 class _Pending(NamedTuple):
-    """A checkpoint that is being written: Orbax's promise, one digest of it, and what was there before."""
+    """A checkpoint that is being written, and Orbax's promise."""
 
     step: int
     response: Any
-    digest: str
-    before: list[int]
 
 
 def saved(folder: pathlib.Path) -> list[int]:
@@ -72,6 +70,7 @@ class Checkpoints:
         self._folder = folder.absolute()
         self._failed = False
         self._pending: list[_Pending] = []  # one at most
+        refuse_link(self._folder)
         self._open()
 
     def _open(self) -> None:
@@ -80,6 +79,9 @@ class Checkpoints:
             return
         for path in self._folder.glob("*[!0-9]*"):  # among them what Orbax writes to, by names that can be foreseen
             refuse_link(path)
+        if self._kept is not None and processes.is_first():
+            for step in {*saved(self._folder)} - {*self._kept}:  # the next save removes it
+                checksums.forget(self._folder / str(step))
         kept = policies.PreserveAll() if self._kept is None else policies.CustomSteps(self._kept)
         self._orbax = ocp.training.Checkpointer(
             self._folder,
@@ -106,7 +108,8 @@ class Checkpoints:
         Several processes wait for it at once: one that is lost while Orbax waits for it would hold up the others.
         """
         self.wait()
-        items, before = {"params": params, "train": train}, self._written()
+        check_held(self._folder)
+        items = {"params": params, "train": train}
         leaves = digests(items)
         with self._saving(step):
             response = self._orbax.save_checkpointables_async(
@@ -114,7 +117,7 @@ class Checkpoints:
             )
             if response is None:
                 raise RuntimeError("Orbax declined")
-            self._pending = [_Pending(step, response, one_digest(leaves), before)]
+            self._pending = [_Pending(step, response)]
         if jax.process_count() > 1:
             self.wait()
 
@@ -124,16 +127,12 @@ class Checkpoints:
             self.wait()
 
     def wait(self) -> None:
-        """Until everything is on the disk, and in the manifest."""
+        """Until everything is on the disk."""
         pending, self._pending = self._pending, []
-        for step, response, digest, before in pending:
+        for step, response in pending:
             with self._saving(step):
                 if not response.result():
                     raise RuntimeError("Orbax declined")
-                passing = self._kept is not None and step not in self._kept
-                keeping.note(self._folder / str(step), passing, digest)
-                for gone in {*before} - {*self._written()}:
-                    keeping.note(self._folder / str(gone))
 
     @contextlib.contextmanager
     def _saving(self, step: int) -> Iterator[None]:
@@ -182,8 +181,8 @@ class Checkpoints:
             return None
         return hashlib.sha256(json.dumps(params).encode()).hexdigest()
 
-    def check(self, step: int) -> str:
-        """What all leaves digest to; RunError where one has changed, whatever shapes they have."""
+    def check(self, step: int) -> None:
+        """Raise RunError where a leaf has changed since it was saved, whatever shapes they have."""
         self.wait()
         try:
             stored = self._orbax.checkpointables_metadata(step)
@@ -196,7 +195,6 @@ class Checkpoints:
                 raise ValueError(f"it was saved at another step than {step}, and has been renamed since")
         except Exception as error:  # Orbax raises many kinds
             raise self._damaged(step, error) from error
-        return one_digest(written)
 
     def _verified(self, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
         self.wait()
@@ -233,8 +231,8 @@ class Checkpoints:
 
         def move() -> None:
             target.parent.mkdir(exist_ok=True)
+            checksums.forget(self._folder / str(step))
             (self._folder / str(step)).rename(target)
-            keeping.note(self._folder / str(step))
 
         processes.on_first(move)
         self._open()

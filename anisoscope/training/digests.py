@@ -2,16 +2,11 @@
 
 import concurrent.futures
 import hashlib
-import json
 from typing import Any
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
-
-
-def one_digest(leaves: dict[str, str]) -> str:
-    return hashlib.sha256(json.dumps(sorted(leaves.items())).encode()).hexdigest()
 
 
 def digests(tree: Any) -> dict[str, str]:

@@ -12,9 +12,8 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
-from anisoscope.utils import keeping
 from anisoscope.utils.errors import RunError, of_system
-from anisoscope.utils.files import from_json, open_in_place, refuse_link, write
+from anisoscope.utils.files import check_held, from_json, open_in_place, refuse_link, write
 from anisoscope.utils.processes import is_first
 
 NAME = "train.jsonl"
@@ -58,19 +57,17 @@ class Log:
 
     def flush(self) -> None:
         if self._writes:
+            check_held(self._path)
             with self._failing_once():
                 self._file.flush()
                 os.fsync(self._file.fileno())  # no checkpoint may outlive the lines that explain it
                 self._events.flush()
-                keeping.note(self._path)
 
     def close(self) -> None:
         self.flush()
         if self._writes:
             self._file.close()
             self._events.close()
-            for path in self._path.parent.glob(f"events.*.{self._started}"):
-                keeping.note(path)
 
     @contextlib.contextmanager
     def _failing_once(self) -> Iterator[None]:
@@ -93,8 +90,6 @@ def set_aside(folder: pathlib.Path) -> pathlib.Path | None:
         return None
     target = next(one for i in range(1000) if not (one := folder / f"train.{i}.jsonl").exists())
     path.rename(target)
-    keeping.note(path)
-    keeping.note(target)
     return target
 
 
@@ -130,7 +125,7 @@ def read_log(folder: pathlib.Path) -> list[dict[str, Any]]:
             line = from_json(text)
         except ValueError:
             line = None
-        if not isinstance(line, dict) or not {"step", "kind"} <= line.keys():
+        if not (isinstance(line, dict) and type(line.get("step")) is int and type(line.get("kind")) is str):
             raise RunError(
                 f"{path}, line {number} is damaged ({text[:40].decode(errors='replace')!r}…); remove that line"
             )

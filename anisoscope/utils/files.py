@@ -11,22 +11,22 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from anisoscope.utils.errors import UserError
+from anisoscope.utils.errors import RunError, UserError
 
 NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 BEGUN = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")  # as `begun` calls what is being written
 LARGEST_JSON = 2**26  # bytes: beyond them a file is no settings of ours
-# Who is told, before a file takes its place, where that is and where its content lies now; None: it is removed.
-watchers: list[Callable[[pathlib.Path, pathlib.Path | None], None]] = []
+_held: dict[pathlib.Path, tuple[int, int]] = {}  # locks of this process, and which file each of them is
 OF_OTHERS = {"checkpoints", "figures"}  # Orbax clears up after itself, and drawing holds no lock
 
 
 @contextlib.contextmanager
 def replacing(path: pathlib.Path, synced: bool = True) -> Iterator[BinaryIO]:
     """A new file that takes the place of `path` when all is written, and is on the disk before where it is `synced`."""
+    check_held(path)
     temporary = begun(path)
     try:
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK, 0o666), "wb") as file:
@@ -34,8 +34,6 @@ def replacing(path: pathlib.Path, synced: bool = True) -> Iterator[BinaryIO]:
             file.flush()
             if synced:
                 os.fsync(file.fileno())
-        for tell in {*watchers}:
-            tell(path, temporary)
         os.replace(temporary, path)
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error
@@ -53,9 +51,8 @@ def write(path: pathlib.Path, content: bytes | str, synced: bool = True) -> None
 
 
 def remove(path: pathlib.Path) -> None:
-    """Where it is there; who is told knows then that it need not be."""
-    for tell in {*watchers}:
-        tell(path, None)
+    """Remove a file where it is there."""
+    check_held(path)
     path.unlink(missing_ok=True)
 
 
@@ -120,9 +117,31 @@ def locked(path: pathlib.Path, wait: bool = False) -> Iterator[None]:
     file = open_in_place(path, os.O_RDWR)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        _held[path.absolute()] = _identity(os.fstat(file))
         yield
     finally:
+        _held.pop(path.absolute(), None)
         os.close(file)
+
+
+def check_held(path: pathlib.Path) -> None:
+    """Raise RunError where a folder that this process has locked is another one by now: it was moved, or unlocked."""
+    path = path.absolute()
+    for lock, identity in _held.items():
+        if path.is_relative_to(lock.parent):
+            try:
+                same = _identity(lock.lstat()) == identity
+            except OSError:
+                same = False
+            if not same:
+                raise RunError(
+                    f"{lock.parent} was moved, or its {lock.name} deleted, while it was written; the same command goes "
+                    "on where it lies now"
+                )
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def begun(path: pathlib.Path) -> pathlib.Path:

@@ -12,8 +12,7 @@ from typing import Any
 
 import jax
 
-import anisoscope
-from anisoscope.utils import files, keeping, mesh
+from anisoscope.utils import checksums, files, mesh
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json, write_json
 from anisoscope.utils.settings import flat, to_dict
@@ -22,13 +21,16 @@ from anisoscope.utils.settings import flat, to_dict
 # whose line tells its error; measurements keep their own record.
 ANYWHERE = ("mesh", "measure", "tangents", "evaluate.draws", "data.path", "data.unpack", "data.cache")
 VARIABLES = ("JAX_", "XLA_")  # of the environment, of which numbers may depend on some
-SETTINGS_GONE = "--stages=verify --repair writes it again, or name another --workdir"
+SETTINGS_GONE = "put it back as it was, or name another --workdir"
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "xarray")
 
 
 @contextlib.contextmanager
-def locked(folder: pathlib.Path) -> Iterator[None]:
-    """Hold the folder for this process alone, and keep its manifest; what a kill has left half written is removed."""
+def locked(folder: pathlib.Path, writes: bool = True) -> Iterator[None]:
+    """Hold the folder for this process alone; where it `writes`, keep the record of checksums.
+
+    What a kill has left half written is removed. UserError where a folder inside is a link.
+    """
     with contextlib.ExitStack() as lock:
         try:
             lock.enter_context(files.locked(folder / ".lock"))
@@ -40,9 +42,19 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
                 raise UserError(f"--workdir {folder} {advice}") from error
             advice = "--stages=figures --figures=DIR draws a finished run elsewhere, --status says what there is"
             raise UserError(f"--workdir {folder} cannot be written ({error.strerror}); {advice}") from error
-        files.remove_begun(folder)
-        lock.enter_context(keeping.keeping(folder))
+        refuse_links(folder)
+        if writes:
+            files.remove_begun(folder)
+            lock.enter_context(checksums.kept(folder))
         yield
+
+
+def refuse_links(folder: pathlib.Path) -> None:
+    """Raise UserError where a folder below this one is a link: what it leads to is no part of the run."""
+    for parent, folders, _ in os.walk(folder):
+        for path in (pathlib.Path(parent, name) for name in folders):
+            if path.is_symlink() and not files.is_begun(path.name):
+                raise UserError(f"{path} is a link; put the folder itself there, or link {folder} as a whole")
 
 
 def claim(folder: pathlib.Path, config: Any, new: bool) -> None:
@@ -54,6 +66,12 @@ def claim(folder: pathlib.Path, config: Any, new: bool) -> None:
             write_json(folder / "config.json", to_dict(config))
     except OSError as error:
         raise UserError(f"--workdir {folder} cannot be written ({error.strerror}); name another folder") from error
+
+
+def check_there(folder: pathlib.Path, config: Any, new: bool) -> None:
+    """Raise UserError where there is no run, whatever it holds."""
+    if not os.path.lexists(folder / "config.json") and not (folder / checksums.NAME).exists():
+        raise UserError(f"{folder} holds no run (no config.json); name another --workdir")
 
 
 def check_claim(folder: pathlib.Path, config: Any, new: bool) -> None:
@@ -119,9 +137,6 @@ def record_environment(folder: pathlib.Path, corpus: dict | None) -> None:
         "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)},
         "commit": _commit(),
     }
-    keeping.of_session(
-        folder, f"{anisoscope.__version__} {session['commit'] or ''}".strip(), (corpus or {}).get("sha256")
-    )
     sessions[:] = [one for one in sessions if one != session] + [session]  # the last is what goes on
     write_json(path, record)
 

@@ -11,7 +11,6 @@ import xarray as xr
 from anisoscope.plot import draw, style
 from anisoscope.plot.provenance import provenance
 from anisoscope.plot.run import Run, positions, same
-from anisoscope.utils import manifest
 from anisoscope.utils.errors import UserError
 from tests.plot.reading import footer_of, inside, legend_of
 from tests.plot.tables import beside, changed, lacking, make_run, spoiled, under
@@ -34,7 +33,7 @@ SHARPNESS = {"attention_sharpness", "sharpness_against_alignment"}
 
 def own(folder):
     """What lies beside the figures."""
-    return [folder / name for name in (draw.MARK, manifest.NAME, ".lock")]
+    return [folder / draw.MARK]
 
 
 TINY = "one layer, head, batch and checkpoint"
@@ -238,3 +237,19 @@ def test_runs_that_differ_in_one_setting_do_not_bear_one_caption(tiny):
     runs = {name: under(tiny, {"train.learning_rate": rate}) for name, rate in (("fast", 1e-2), ("slow", 1e-3))}
     assert provenance(runs)[1] == ["fast: train.learning_rate=0.01", "slow: train.learning_rate=0.001"]
     assert "learning_rate" not in str(provenance({"fast": runs["fast"]}))
+
+
+def test_a_linked_folder_and_pictures_of_ones_own_are_refused_and_stay(short, tmp_path, monkeypatch):
+    monkeypatch.setattr(draw, "RUNS", {"training_curve": draw.RUNS["training_curve"]})
+    monkeypatch.setitem(style.RC, "savefig.dpi", 40)
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    (tmp_path / "figures").symlink_to(elsewhere)
+    with pytest.raises(UserError, match="figures is a link; name the folder"):
+        draw.draw_runs({"decoder": short}, tmp_path / "figures")
+    assert not list(elsewhere.iterdir())
+    for name in ("training_curve.png", "training_curve.txt"):
+        (folder := tmp_path / name.replace(".", "_")).mkdir()
+        (folder / name).write_text("mine")
+        with pytest.raises(UserError, match=f"{name} was not drawn here and would be lost"):
+            draw.draw_runs({"decoder": short}, folder)
+        assert (folder / name).read_text() == "mine"

@@ -14,7 +14,6 @@ import safetensors.numpy
 from anisoscope.config.model import ModelConfig
 from anisoscope.measurement.sources.hub.folders import byte_tokenizer
 from anisoscope.measurement.sources.hub.folders.classes import ACTIVATIONS, CLASSES, NEWER, PLAIN, Class
-from anisoscope.utils import keeping
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import begun, read_json, write_json
 
@@ -57,7 +56,6 @@ def write(folder: pathlib.Path, model: ModelConfig, params: dict, vocabulary: by
         write_json(temporary / name, content)
     write_json(temporary / SETTINGS, settings)
     os.replace(temporary, folder)
-    keeping.note(folder)
 
 
 def _weights(of: Class, model: ModelConfig, params: dict) -> dict[str, np.ndarray]:

@@ -1,0 +1,158 @@
+"""checksums.sha256: a line for each file of a folder, as `sha256sum -c checksums.sha256` reads it.
+
+It is written anew when a stage ends. Before a stage, the lines of what the stage may write again are
+checked and dropped. So whenever a kill comes, a file has a line that holds, or none.
+"""
+
+import contextlib
+import hashlib
+import os
+import pathlib
+import re
+from collections.abc import Iterator
+
+from anisoscope.utils import files
+from anisoscope.utils.errors import EXHAUSTED, RunError
+
+NAME = "checksums.sha256"
+LARGEST = 2**28  # bytes
+LINE = re.compile(r"([0-9a-f]{64})  (?!/)([^\\\r]+)")
+CHECKPOINTS = "checkpoints"
+KINDS = (".nc", ".csv", ".json", ".jsonl")  # of files outside CHECKPOINTS and export; others are the user's
+LOGGED = ("train.jsonl", "test.json", "events")  # by what the names begin with: written by training alone
+FINISHED = "test.json"
+DELETE = "delete it, and the same command makes it again"
+
+
+def read(folder: pathlib.Path) -> dict[str, str]:
+    """Read {path below the folder: sha256}; empty where there is no record. RunError where it is damaged."""
+    path = folder / NAME
+    try:
+        text = files.read_small(path, LARGEST).decode()
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in EXHAUSTED:
+            raise
+        raise RunError(f"{path} cannot be read ({error}); {DELETE}") from error
+    lines = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        match = LINE.fullmatch(line)
+        if match is None or ".." in match[2].split("/"):
+            raise RunError(f"{path} is damaged in line {number}; {DELETE}")
+        lines[match[2]] = match[1]
+    return lines
+
+
+def listed(folder: pathlib.Path) -> Iterator[str]:
+    """List the files that a record holds; those of a run inside, and of links to elsewhere, are not among them."""
+    for parent, folders, names in os.walk(folder):
+        here = pathlib.Path(parent)
+        if here != folder and {".lock", NAME} & {*names}:  # another run
+            folders.clear()
+            continue
+        folders[:] = [name for name in folders if not _apart(name, here == folder)]
+        parts = here.relative_to(folder).parts
+        for name in names:
+            kept = {CHECKPOINTS, "export"} & {*parts} or name.endswith(KINDS) or name.startswith("events.")
+            if kept and not _apart(name, False) and not re.search(r"[\\\r\n]", name):
+                yield (here / name).relative_to(folder).as_posix()
+
+
+def _apart(name: str, top: bool) -> bool:
+    """Whether a file or folder is passing, was moved aside, or is drawn again by whoever asks for it."""
+    passing = files.is_begun(name) or name.endswith(".orbax-checkpoint-tmp") or name == "residuals"
+    return passing or (top and (name == "figures" or name.startswith("damaged")))
+
+
+def digest(path: pathlib.Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def problem(path: pathlib.Path, expected: str) -> str:
+    """Say what is wrong with a file; nothing: ""."""
+    if path.is_symlink():
+        return "is a link"
+    try:
+        files.check_regular(path)
+        return "" if digest(path) == expected else "has changed since it was written"
+    except (FileNotFoundError, NotADirectoryError):
+        return "is missing"
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in EXHAUSTED:
+            raise
+        return f"cannot be read ({getattr(error, 'strerror', None) or error})"
+
+
+def unit(name: str) -> str:
+    """Find what is whole or not at all: all of a checkpoint, or the file."""
+    parts = name.split("/")
+    return "/".join(parts[: parts.index(CHECKPOINTS) + 2]) if CHECKPOINTS in parts[:-2] else name
+
+
+def advice(name: str) -> str:
+    """Say how what is damaged comes back."""
+    first, step = unit(name).split("/")[0], unit(name).split("/")[-1]
+    if name == "config.json":
+        return "put it back as it was, or name another --workdir: nothing makes it again"
+    if first.startswith(("events", "train")):
+        return "put it back, or delete it: training goes on without what it said"
+    if first == CHECKPOINTS:
+        return f"delete it: training goes on from the one before, and --stages=replay --step={step} makes it again"
+    return DELETE
+
+
+def changed(folder: pathlib.Path) -> Iterator[tuple[str, str]]:
+    """Find the files outside of checkpoints that are there and are not as they were written."""
+    for name, expected in read(folder).items():
+        if unit(name) == name and (what := problem(folder / name, expected)) not in ("", "is missing"):
+            yield name, what
+
+
+def begin(folder: pathlib.Path) -> None:
+    """Drop the lines of what a stage may write again; RunError where something has changed since it was written."""
+    for name, what in changed(folder):
+        raise RunError(f"{folder / name} {what}; {advice(name)} (--stages=verify names all)")
+    lines, trained = read(folder), (folder / FINISHED).exists()
+
+    def stands(name: str) -> bool:
+        """No stage writes it again while it is there."""
+        settled = name == "config.json" or name.startswith(f"{CHECKPOINTS}/")
+        return (folder / name).exists() and (settled or (trained and name.startswith(LOGGED)))
+
+    _save(folder, {name: line for name, line in lines.items() if stands(name)}, lines)
+
+
+def write(folder: pathlib.Path) -> None:
+    """Record every file that has no line, and drop the lines of those that are gone."""
+    lines = read(folder)
+    _save(folder, {name: lines.get(name) or digest(folder / name) for name in listed(folder)}, lines)
+
+
+def forget(path: pathlib.Path) -> None:
+    """Drop the lines of a file or folder that goes or is written anew, before it does."""
+    for folder in path.parents:
+        if (folder / NAME).exists():
+            name, lines = path.relative_to(folder).as_posix(), read(folder)
+            _save(folder, {one: line for one, line in lines.items() if not f"{one}/".startswith(f"{name}/")}, lines)
+            return
+
+
+def _save(folder: pathlib.Path, lines: dict[str, str], before: dict[str, str]) -> None:
+    if lines != before or not (folder / NAME).exists():
+        text = "".join(f"{lines[name]}  {name}\n" for name in sorted(lines))
+        files.write(folder / NAME, text)
+
+
+@contextlib.contextmanager
+def kept(folder: pathlib.Path) -> Iterator[None]:
+    """Keep the record of a folder that is locked while its files are written."""
+    begin(folder)
+    try:
+        yield
+    except Exception:  # a stop, or what a user can put right: what is written is whole
+        with contextlib.suppress(OSError, RunError):
+            write(folder)
+        raise
+    write(folder)

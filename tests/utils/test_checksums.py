@@ -1,0 +1,104 @@
+"""The record of a folder: what is damaged is refused, and what a kill left is not."""
+
+import hashlib
+import os
+
+import pytest
+
+from anisoscope.utils import checksums, files, folder
+from anisoscope.utils.errors import RunError, UserError
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run that is trained and measured, and notes of its user."""
+    with folder.locked(tmp_path):
+        for name in ("config.json", "train.jsonl", "test.json", "results.nc", "checkpoints/4/params/leaf"):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(f"of {name}")
+    (tmp_path / "notes.txt").write_text("mine")
+    return tmp_path
+
+
+def session(run, work):
+    with folder.locked(run):
+        work()
+
+
+def test_each_file_has_a_line_and_those_of_others_have_none(run):
+    (run / "other" / "deep").mkdir(parents=True)
+    (run / "other" / "deep" / ".lock").touch()
+    (run / "other" / "deep" / "results.nc").touch()
+    session(run, lambda: None)
+    lines = (run / checksums.NAME).read_text().splitlines()
+    assert [line[66:] for line in lines] == sorted(checksums.listed(run))
+    assert {line[66:].split("/")[0] for line in lines} == {
+        "config.json", "train.jsonl", "test.json", "results.nc", "checkpoints",
+    }  # fmt: skip
+    assert f"{hashlib.sha256(b'of test.json').hexdigest()}  test.json" in lines
+
+
+@pytest.mark.parametrize("name", ["config.json", "train.jsonl", "test.json", "results.nc"])
+def test_a_start_refuses_what_has_changed_and_takes_what_is_gone(run, name):
+    (run / name).write_text("otherwise")
+    with pytest.raises(RunError, match=f"{name} has changed since it was written; (delete|put) it"):
+        session(run, lambda: None)
+    assert (run / name).read_text() == "otherwise"
+    (run / name).unlink()
+    session(run, lambda: (run / name).write_text("anew"))
+    assert checksums.read(run)[name] == hashlib.sha256(b"anew").hexdigest()
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_whenever_a_kill_comes_what_was_being_written_has_no_line(run, monkeypatch, trained):
+    """A finished run's log and score keep theirs, as no stage writes them again."""
+    if not trained:
+        (run / "test.json").unlink()
+    monkeypatch.setattr(checksums, "write", lambda folder: None)  # killed before
+    session(run, lambda: (run / "results.nc").write_text("half of a stage later"))
+    kept = {"config.json", "checkpoints/4/params/leaf"} | ({"train.jsonl", "test.json"} if trained else set())
+    assert checksums.read(run).keys() == kept
+    monkeypatch.undo()
+    session(run, lambda: None)
+    assert checksums.read(run).keys() == {*checksums.listed(run)}
+    assert not list(checksums.changed(run))
+
+
+def test_a_checkpoint_that_goes_is_forgotten_before(run):
+    checksums.forget(run / "checkpoints" / "4")
+    assert "checkpoints/4/params/leaf" not in checksums.read(run)
+    assert "test.json" in checksums.read(run)
+
+
+@pytest.mark.parametrize("line", ["0", "f" * 64 + "  ../report.html", "f" * 64 + "  /etc/passwd", "f" * 63 + "  a.nc"])
+def test_a_line_that_names_nothing_of_the_folder_is_damage(run, line):
+    (run / checksums.NAME).write_text(f"{line}\n")
+    with pytest.raises(RunError, match=r"checksums\.sha256 is damaged in line 1; delete it"):
+        checksums.read(run)
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_run_that_is_moved_or_unlocked_is_written_no_more(tmp_path, replaced):
+    """Another process may hold the place by then."""
+    (run := tmp_path / "run").mkdir()
+
+    def work():
+        if replaced:
+            (run / ".lock").unlink()
+            (run / ".lock").touch()
+        else:
+            os.rename(run, tmp_path / "elsewhere")
+        files.write(run / "results.nc", "later")
+
+    with pytest.raises(RunError, match=r"run was moved, or its \.lock deleted, while it was written"):
+        session(run, work)
+    assert not (run / "results.nc").exists()
+
+
+def test_a_linked_folder_inside_is_refused_and_what_it_leads_to_stays(run, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (half := files.begun(elsewhere / "8.nc")).touch()
+    (run / "measurements").symlink_to(elsewhere)
+    with pytest.raises(UserError, match="measurements is a link; put the folder itself there"):
+        session(run, lambda: None)
+    assert half.exists()
