@@ -39,7 +39,7 @@ class Bracket(NamedTuple):
 class Crossing(NamedTuple):
     step: int  # the first one, between those of the bracket, at which bisection finds so much gained
     context_gain: float
-    after: dict[str, str | None] | None  # {step: digest} of the run's checkpoint before it, if there is one
+    after: dict[str, str | None] | None = None  # {step: digest} of the run's checkpoint before it, if there is one
 
 
 def crossings(
