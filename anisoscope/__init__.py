@@ -10,7 +10,7 @@ anisoscope.open_run("runs/quickstart/decoder")     a trained run
 anisoscope.to_frame(table)                         a pandas DataFrame
 anisoscope.to_latex(table, "twonn")                a table for a paper
 anisoscope.report(table, "page.html")              a page for a browser
-anisoscope.plot.profile(table)                     on Matplotlib axes
+anisoscope.plot.by_layer(table)                     on Matplotlib axes
 anisoscope.verdicts(["runs/mask_ablations"])       what experiments say of the papers' claims
 """
 

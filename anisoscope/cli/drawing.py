@@ -5,7 +5,7 @@ import pathlib
 from anisoscope.analysis import findings, on_disk, primary
 from anisoscope.config.experiment import Config
 from anisoscope.measurement.tables import files
-from anisoscope.plot import draw, report, while_training
+from anisoscope.plot import draw, render, report
 from anisoscope.plot.experiment import Compared
 from anisoscope.plot.run import Run
 from anisoscope.plot.seeds import over_seeds
@@ -89,7 +89,7 @@ def write_page(runs: dict[str, Run], folder: pathlib.Path) -> pathlib.Path:
 
 def check_axis(runs: dict[str, Run], over: str) -> None:
     """Raise UserError where curves cannot be drawn over it: old logs have no context gain, nor do pretrained models."""
-    variable = while_training.AXES[over].of
+    variable = "step" if over == "step" else render.GAIN
     if without := [name for name, run in runs.items() if variable not in run.results]:
         advice = "leave --over out, or draw runs that have it; --stages=measure reads it from a newer log"
         raise UserError(f"--over={over}: {', '.join(without)} have no context gain at their checkpoints; {advice}")

@@ -1,5 +1,5 @@
 """Figures, drawn from tables alone, on axes of one's own; draw.py has those that the command draws."""
 
-from anisoscope.plot.of_table import over_training, profile, scales, spectrum
+from anisoscope.plot.one_table import by_layer, by_step, dimension_by_scale, effective_ranks
 
-__all__ = ["over_training", "profile", "scales", "spectrum"]
+__all__ = ["by_layer", "by_step", "dimension_by_scale", "effective_ranks"]

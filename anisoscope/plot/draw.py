@@ -3,6 +3,7 @@
 import io
 import pathlib
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TypeVar
 
 import xarray as xr
@@ -13,20 +14,19 @@ from anisoscope.plot import (
     against,
     attention_sinks,
     curved,
-    decomposition,
-    dimension_by_scale,
     experiment,
-    over_depth,
     papers,
     query_key_projection,
     similarity,
     style,
     tangents,
+    training_curve,
     untrained,
     verdicts,
-    while_training,
 )
+from anisoscope.plot.render import render
 from anisoscope.plot.run import Run
+from anisoscope.plot.specs import OVER_TRAINING, SPECS, WATCHED
 from anisoscope.utils import files
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
@@ -37,22 +37,14 @@ OF_A_RUN = ("config.json", "results.nc")  # in a folder whose files are no figur
 T = TypeVar("T")  # what a figure is drawn from
 
 RUNS: dict[str, Callable[[dict[str, Run]], Figure | None]] = {
-    "anisotropy_profile": over_depth.anisotropy_profile,
-    "anisotropy_by_checkpoint": over_depth.anisotropy_by_checkpoint,
-    "outlier_coordinates": over_depth.outlier_coordinates,
-    "anisotropy_decomposition": decomposition.build,
-    "excess_over_nulls": over_depth.excess_over_nulls,
-    "distance_by_frequency": over_depth.distance_by_frequency,
-    "dimension_by_scale": dimension_by_scale.build,
+    **{name: partial(render, spec) for name, spec in SPECS.items()},
     "layer_similarity": similarity.of_layers,
-    **while_training.figures("step"),
-    "hook_points": over_depth.hook_points,
     "query_key_projection": query_key_projection.build,
     "sharpness_against_alignment": against.sharpness_against_alignment,
     "cosine_against_drift": against.cosine_against_drift,
-    **while_training.FROM_LOG,
+    "training_curve": training_curve.build,
+    **{name: partial(training_curve.watched, spec) for name, spec in WATCHED.items()},
 }
-OVER_TRAINING = {"anisotropy_by_checkpoint", *while_training.BY_RUN, *while_training.BY_DEPTH}  # nothing of one step
 EXPERIMENT: dict[str, Callable[[experiment.Compared], Figure | None]] = {
     "runs_compared": experiment.runs_compared,
     "contrasts": experiment.contrasts,
@@ -108,8 +100,8 @@ def check_pictures(folder: pathlib.Path, names: Iterable[str]) -> None:
 def draw_runs(runs: dict[str, Run], folder: pathlib.Path, over: str = "step") -> list[pathlib.Path]:
     """Compare the runs in each figure, curves `over` steps or gain; of several runs correlations.csv too, pooled."""
     several = any(run.results.sizes["step"] > 1 for run in runs.values())
-    curves, every = while_training.figures(over), RUNS | tangents.FIGURES
-    figures = {name: curves.get(name, build) for name, build in every.items()}
+    curves = {name: partial(render, spec, over=over) for name, spec in SPECS.items() if spec.x == "step"}
+    figures = {name: curves.get(name, build) for name, build in (RUNS | tangents.FIGURES).items()}
     if not several:  # what would be over training is removed
         figures |= dict.fromkeys(OVER_TRAINING & figures.keys(), lambda runs: None)
     paths, pooled = draw(figures, runs, folder), folder / "correlations.csv"

@@ -1,6 +1,7 @@
 """Figures of two papers, of many pretrained models: depth and training by kind, cosine and drift by modality."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -11,9 +12,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from anisoscope.analysis import correlations, modalities
-from anisoscope.plot import over_depth, rulers, style, while_training
+from anisoscope.plot import rulers, style
 from anisoscope.plot.provenance import caption
+from anisoscope.plot.render import render
 from anisoscope.plot.run import POSITIONS, Run, at_last, bands, holding, interval, layers, positions, same, words
+from anisoscope.plot.specs import LARGEST, SPECS
 
 KINDS = {"encoder": "encoders", "decoder": "decoders"}
 LEAST = 1.3  # inches of a row
@@ -50,7 +53,7 @@ def anisotropy_over_depth(models: dict[str, Model]) -> Figure | None:
                 curve = interval(last, "anisotropy")
                 style.banded(ax, last.depth.values, *curve, label=label, **looks[label])
             ax.set_title(KINDS[kind] + f", {POSITIONS[side]}" * (len(sides) > 1))
-        row[0].set_ylabel(words(runs, "anisotropy") + over_depth.LARGEST)
+        row[0].set_ylabel(LARGEST)
     for ax in axes[-1]:
         ax.set_xlabel(layers(runs, rulers.DEPTH))
     rulers.fit(axes.flat, zero=True)
@@ -150,8 +153,8 @@ def _lines(table: pd.DataFrame) -> list[str]:
 FIGURES: dict[str, dict[str, Callable[[dict[str, Model]], Figure | None]]] = {
     "shape_of_learning": {
         "anisotropy_over_depth": anisotropy_over_depth,
-        "dimension_over_training": of_training(while_training.figures("step")["dimension_over_training"]),
-        "anisotropy_by_checkpoint": of_training(over_depth.anisotropy_by_checkpoint),
+        "dimension_over_training": of_training(partial(render, SPECS["dimension_over_training"])),
+        "anisotropy_by_checkpoint": of_training(partial(render, SPECS["anisotropy_by_checkpoint"])),
     },
     "inherent": {"cosine_and_drift": cosine_and_drift},
 }

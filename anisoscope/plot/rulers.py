@@ -11,7 +11,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, Normalize, SymLogNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogFormatterSciNotation, MaxNLocator
+from matplotlib.ticker import LogFormatterSciNotation, LogLocator, MaxNLocator, NullLocator, ScalarFormatter
 
 from anisoscope.plot import style
 from anisoscope.plot.style import shades
@@ -58,6 +58,44 @@ def fit(axes: Iterable[Axes], zero: bool = False) -> None:
     margin = 0.05 * ((high - low) or span)
     for ax in axes:
         ax.set_ylim(low - margin, high + margin)
+
+
+def fit_logarithmic(axes: Sequence[Axes]) -> None:
+    """One scale for all, on logarithms; the lines decide, since a band may reach down to 0."""
+    values = np.concatenate([line.get_ydata() for ax in axes for line in ax.lines])
+    values = values[np.isfinite(values) & (values > 0)]
+    for ax in axes if values.size else ():
+        ax.set_yscale("log")
+        ax.set_ylim(values.min() / 1.3, values.max() * 1.3)
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.yaxis.set_minor_locator(NullLocator())
+        ax.yaxis.set_major_formatter(ScalarFormatter())
+
+
+def rank_axis(ax: Axes, ranks: np.ndarray) -> None:
+    """Ranks of neighbors on a log axis."""
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(ranks, [str(rank) for rank in ranks])
+    ax.set_xlabel("neighbour rank k (from r_2k / r_k)")
+
+
+def name_axis(ax: Axes, name: str, labels: Sequence[str]) -> None:
+    """Labels in words, or layers by name; of many, every other or third."""
+    every = np.arange(0, len(labels), -(-len(labels) // 12))
+    ax.set_xticks(every, [str(labels[place]).replace(" ", "\n") for place in every])
+    ax.set_xlabel(name)
+
+
+def ground(ax: Axes, none: str) -> None:
+    """An empty panel says why it has no curve."""
+    if any(np.isfinite(line.get_ydata()).any() for line in ax.lines):
+        return
+    for line in list(ax.lines):
+        line.remove()
+    ax.text(0.5, 0.5, none, transform=ax.transAxes, ha="center", color="0.4", fontsize=style.SMALL)
+    ax.grid(visible=False)
+    ax.set(xticks=[], yticks=[])
+    ax.spines[["left", "bottom"]].set_visible(False)
 
 
 def _of_data(ax: Axes, line: Line2D) -> bool:

@@ -49,9 +49,17 @@ RC = {
 }
 
 
-def context() -> AbstractContextManager[None]:
-    """Draw and save inside this: matplotlib's defaults with the settings above, whatever the user's own are."""
-    return matplotlib.style.context(RC, after_reset=True)
+def context(mathematics: bool = False) -> AbstractContextManager[None]:
+    """Draw and save inside this: matplotlib's defaults with the settings above, whatever the user's own are.
+
+    With `mathematics`, dollar signs are read as on a user's own axes: names are to be `literal` there.
+    """
+    return matplotlib.style.context(RC | {"text.parse_math": mathematics}, after_reset=True)
+
+
+def literal(name: object) -> str:
+    """A name that stands on a user's axes as it is written, dollar signs too."""
+    return str(name).replace("$", r"\$")
 
 
 def new(width: float, height: float) -> Figure:
@@ -73,7 +81,9 @@ def shades() -> Colormap:
 def banded(ax: Axes, x: np.ndarray, mean: np.ndarray, low: np.ndarray, high: np.ndarray, **look: Any) -> None:
     """A line with its interval as band; where nothing was resampled there is none (NaN), so no band."""
     ax.plot(x, mean, **look)
-    if np.isfinite(low).any():
+    if len(x) == 1:  # a band has no width
+        ax.vlines(x, low, high, color=look["color"])
+    elif np.isfinite(low).any():
         ax.fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)
 
 

@@ -17,5 +17,5 @@ direction = rng.normal(size=32) / np.sqrt(32)
 layers = [noise + strength * centre[sentence] * direction for strength in (0, 1, 2, 4, 6)]
 
 table = anisoscope.measure(layers, clusters=sentence, families="spectrum", nulls=())
-ax = anisoscope.plot.profile(table, "anisotropy")
+ax = anisoscope.plot.by_layer(table, "anisotropy")
 ax.set(ylim=(0, None), title="One direction takes over the variance")

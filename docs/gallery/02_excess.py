@@ -20,7 +20,7 @@ layers = [(embed @ sheet).T + size * noise for size in (0.02, 0.1, 0.2, 0.4)]
 
 table = anisoscope.measure(layers, families="dimension", names=["0.02", "0.1", "0.2", "0.4"])
 figure, (left, right) = plt.subplots(1, 2, figsize=(6.9, 3))
-anisoscope.plot.profile(table, "twonn", ax=left).set(title="TwoNN", ylabel="intrinsic dimension", xlabel="noise")
-anisoscope.plot.profile(table, "twonn", null="gaussian", ax=right)
+anisoscope.plot.by_layer(table, "twonn", ax=left).set(title="TwoNN", ylabel="intrinsic dimension", xlabel="noise")
+anisoscope.plot.by_layer(table, "twonn", null="gaussian", ax=right)
 right.set(title="less that of the Gaussian null", ylabel="excess over gaussian", xlabel="noise")
 right.axhline(0, color="0.5", linewidth=0.8)

@@ -7,8 +7,8 @@ import pandas as pd
 from scipy import stats
 
 from anisoscope.analysis import correlations
-from anisoscope.plot import dimension_by_scale
 from anisoscope.plot.against import SHARPNESS, cosine_against_drift, sharpness_against_alignment
+from anisoscope.plot.draw import RUNS
 from anisoscope.plot.run import words
 from tests.plot.reading import footer_of, legend_of
 from tests.plot.tables import changed, lacking
@@ -36,7 +36,7 @@ def test_vectors_of_a_file_have_a_first_layer_and_no_embedding(runs):
         figure = cosine_against_drift(shown)
         assert legend_of(figure, 1)[-1] == first
         assert f"hollow: the {first}." in figure.get_label()
-        bar = dimension_by_scale.build(shown).axes[-1].get_ylabel()
+        bar = RUNS["dimension_by_scale"](shown).axes[-1].get_ylabel()
         assert bar == ("layer (0 = embedding)" if first == "embedding" else "layer")
 
 

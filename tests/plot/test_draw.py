@@ -145,7 +145,7 @@ def test_a_name_is_no_mathematics_and_stands_in_the_legend_whatever_it_begins_wi
         figure.draw_without_rendering()
     assert legend_of(profile, -1) == list(runs)
     mathematics = [ax.get_xlabel() for ax in scale.axes if ax.xaxis.label.get_parse_math()]
-    assert mathematics == ["neighbour rank k (from $r_{2k}/r_k$)"] * 2
+    assert mathematics == []
 
 
 @pytest.mark.parametrize(

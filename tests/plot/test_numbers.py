@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from anisoscope.plot import dimension_by_scale, query_key_projection, similarity
+from anisoscope.plot import query_key_projection, similarity
+from anisoscope.plot.draw import RUNS
 from tests.plot.reading import edges_are, legend_of, title_of
 from tests.plot.tables import changed, lacking, with_excess
 
@@ -60,7 +61,7 @@ def test_similarity_of_models_tells_the_widest_interval_where_there_is_one():
 
 
 def test_dimension_by_scale_has_a_curve_for_each_layer_and_its_null_model(runs):
-    figure = dimension_by_scale.build(runs)
+    figure = RUNS["dimension_by_scale"](runs)
     for i, (label, run) in enumerate(runs.items()):
         text = figure.axes[i]
         last = run.results.sel(step=1000, positions="all")
@@ -73,7 +74,7 @@ def test_dimension_by_scale_has_a_curve_for_each_layer_and_its_null_model(runs):
         assert text.get_title() == label
         edges_are(text.collections[3], thin[3], last.gride.sel(layer=3))
     assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim()
-    assert legend_of(figure, 2) == ["measured", "Gaussian cloud, same spectrum"]
+    assert legend_of(figure, 1) == ["Gaussian cloud, same spectrum"]
 
 
 def test_projections_are_the_tables_and_means_lie_at_the_end_of_a_line_from_0(runs):

@@ -7,15 +7,18 @@ import numpy as np
 import pytest
 
 from anisoscope.plot.draw import RUNS
-from anisoscope.plot.while_training import BY_DEPTH, BY_RUN, curve, figures, training_curve
+from anisoscope.plot.render import render
+from anisoscope.plot.specs import SPECS
+from anisoscope.plot.training_curve import build as training_curve
+from anisoscope.plot.training_curve import curve
 from tests.plot.reading import edges_are, footer_of, legend_of
 from tests.plot.tables import STEPS
 
 
-@pytest.mark.parametrize("figure_name", BY_RUN)
+@pytest.mark.parametrize("figure_name", ["dimension_over_training", "spectrum_over_training"])
 def test_a_line_per_run_is_the_average_over_blocks_with_its_interval(runs, figure_name):
     figure = RUNS[figure_name](runs)
-    for ax, name in zip(figure.axes, BY_RUN[figure_name].quantities, strict=True):
+    for ax, name in zip(figure.axes, SPECS[figure_name].quantities, strict=True):
         for line, band, run in zip(ax.lines, ax.collections, runs.values(), strict=False):
             values = run.results.sel(positions="all")
             np.testing.assert_array_equal(line.get_xdata(), STEPS)
@@ -25,14 +28,12 @@ def test_a_line_per_run_is_the_average_over_blocks_with_its_interval(runs, figur
         assert ax.get_xscale() == "symlog"
         assert ax.get_xlim()[0] < 0
     assert footer_of(figure).startswith("Band: 95 % interval, windows resampled. ")
-    if figure_name == "dimension_over_training":
-        assert "intrinsic dimension\n(TwoNN, 90 % fit)" in [ax.get_title() for ax in figure.axes]
 
 
 @pytest.mark.parametrize("figure_name", ["query_key_drift", "query_key_fluctuation", "attention_sharpness"])
 def test_attention_is_the_mean_over_heads_for_each_block(runs, figure_name):
     figure = RUNS[figure_name](runs)
-    panels = itertools.product(runs.values(), BY_DEPTH[figure_name].quantities)
+    panels = itertools.product(runs.values(), SPECS[figure_name].quantities)
     for ax, (run, name) in zip(figure.axes, panels, strict=False):
         values = run.results.sel(positions="all")
         blocks = run.results.sizes["block"]
@@ -96,7 +97,7 @@ def test_a_step_that_was_trained_twice_counts_once():
 
 @pytest.mark.parametrize("figure_name", ["spectrum_over_training", "attention_sharpness"])
 def test_context_gain_takes_the_place_of_steps(runs, figure_name):
-    figure, over_steps = figures("context_gain")[figure_name](runs), RUNS[figure_name](runs)
+    figure, over_steps = render(SPECS[figure_name], runs, "context_gain"), RUNS[figure_name](runs)
     gains = runs["decoder"].results.validation_context_gain
     for ax, other in zip(figure.axes[:3], over_steps.axes[:3], strict=True):
         line, before = (next(one for one in each.lines if len(one.get_xdata()) > 2) for each in (ax, other))
@@ -113,7 +114,7 @@ def test_training_curve_shows_what_needs_no_context(runs):
     assert len(ax.lines) == 2  # as they were drawn ever
 
 
-def test_watched_curves_are_those_of_the_log_by_layer_and_turns_are_marked(runs):
+def test_watched_curves_are_those_of_the_log_by_layer(runs):
     figure = RUNS["watched_geometry"](runs)
     names = ("anisotropy", "participation_ratio", "mean_cosine", "drift")
     for ax, (run, name) in zip(figure.axes, itertools.product(runs.values(), names), strict=False):
@@ -122,7 +123,4 @@ def test_watched_curves_are_those_of_the_log_by_layer_and_turns_are_marked(runs)
         drawn = np.array([line.get_ydata() for line in ax.lines[:layers]]).T
         np.testing.assert_array_equal(drawn, [line[name] for line in lines])
         np.testing.assert_array_equal(ax.lines[0].get_xdata(), [line["step"] - 1 for line in lines])
-        assert ax.lines[layers].get_xdata()[0] == 500
-    attention = RUNS["watched_attention"](runs)
-    assert len(attention.axes[1].lines) == runs["decoder"].results.sizes["block"] + 1 + 1  # a turn, and zero
     assert RUNS["watched_geometry"]({"old": dataclasses.replace(runs["decoder"], log=[])}) is None

@@ -10,7 +10,7 @@ import pytest
 import anisoscope
 from anisoscope.measurement.recording.reservoir import Reservoir
 from anisoscope.measurement.sources import vector_files
-from anisoscope.plot import while_training
+from anisoscope.plot.draw import RUNS
 from anisoscope.plot.run import Run
 
 QUICK = {"families": "similarity", "nulls": ()}
@@ -183,7 +183,7 @@ def test_a_table_a_step_is_read_by_the_figures_over_training(tmp_path):
     blocks = table.anisotropy.sel(step=20, statistic="mean", positions="all").mean()
     average = table.anisotropy_over_blocks.sel(step=20, statistic="mean", positions="all")
     assert float(average) == pytest.approx(float(blocks))
-    figure = while_training.figures("step")["spectrum_over_training"]({"mine": Run(table, [])})
+    figure = RUNS["spectrum_over_training"]({"mine": Run(table, [])})
     assert figure.axes[0].lines[0].get_xdata().tolist() == [0, 10, 20]
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("all of it")

@@ -9,9 +9,11 @@ import xarray as xr
 from anisoscope.measurement.families.entries import nulls_of
 from anisoscope.measurement.families.leading import WITHOUT
 from anisoscope.measurement.tables.excess import excess_of
-from anisoscope.plot import decomposition, over_depth, rulers, style, while_training
+from anisoscope.plot import rulers, style
 from anisoscope.plot.against import cosine_against_drift
+from anisoscope.plot.draw import RUNS
 from anisoscope.plot.run import NULLS
+from anisoscope.plot.specs import SPECS
 from tests.plot.reading import edges_are, footer_of, legend_of, title_of
 from tests.plot.tables import STEPS, beside, changed, lacking, make_run
 
@@ -19,7 +21,7 @@ SIDES = ("all", "without_first")
 
 
 def test_anisotropy_profile(runs):
-    figure = over_depth.anisotropy_profile(runs)
+    figure = RUNS["anisotropy_profile"](runs)
     for ax, side in zip(figure.axes, SIDES, strict=True):
         for line, band, run in zip(ax.lines, ax.collections, runs.values(), strict=False):
             values = run.results.anisotropy.sel(step=1000, positions=side)
@@ -32,16 +34,15 @@ def test_anisotropy_profile(runs):
 
 
 def test_anisotropy_by_checkpoint(runs):
-    figure = over_depth.anisotropy_by_checkpoint(runs)
-    panels = itertools.product(runs.items(), SIDES)
+    figure = RUNS["anisotropy_by_checkpoint"](runs)
+    panels = itertools.product(runs.values(), SIDES)
     colours = [tuple(line.get_color()) for line in figure.axes[0].lines[:-1]]
-    for ax, ((label, run), side) in zip(figure.axes, panels, strict=False):
+    for ax, (run, side) in zip(figure.axes, panels, strict=False):
         expected = run.results.anisotropy.sel(positions=side, statistic="mean")
         np.testing.assert_array_equal([line.get_ydata() for line in ax.lines[:-1]], expected)  # the last is zero
         last = run.results.anisotropy.sel(step=1000, positions=side)
         edges_are(ax.collections[-1], ax.lines[-2], last)
         assert [tuple(line.get_color()) for line in ax.lines[:-1]] == colours
-        assert ax.get_title().startswith(label)
     assert len(set(colours)) == len(STEPS)
     assert np.all(np.diff([luminance(colour) for colour in colours]) > 0)  # told apart in grey too
     assert all(1.05 / (luminance(colour) + 0.05) >= 3 for colour in colours)  # of contrast to the paper
@@ -58,10 +59,10 @@ def test_the_colour_bar_names_the_last_step(last, ticks):
 
 
 def test_anisotropy_decomposition(runs):
-    figure = decomposition.build(runs)
+    figure = RUNS["anisotropy_decomposition"](runs)
     for row, run in zip(np.array(figure.axes).reshape(len(runs), 4), runs.values(), strict=True):
         last = run.results.sel(step=1000, statistic="mean")
-        for ax, name in zip(row, decomposition.NAMES, strict=True):
+        for ax, name in zip(row, SPECS["anisotropy_decomposition"].quantities, strict=True):
             without = f"{name}_without"
             expected = [
                 *(last[name].sel(positions=side) for side in SIDES),
@@ -76,15 +77,16 @@ def test_anisotropy_decomposition(runs):
                 np.testing.assert_allclose(ax.lines[len(expected)].get_ydata(), null)
     assert legend_of(figure, 3)[:2] == ["all vectors", "without token 0"]
     alone = {"decoder": lacking(runs["decoder"], "twonn", "drift_without")}
-    assert [ax.get_title() for ax in decomposition.build(alone).axes] == ["anisotropy", "mean cosine"]
-    three = decomposition.build({"decoder": lacking(runs["decoder"], "drift_without")}).axes  # and a place left empty
+    assert [ax.get_title() for ax in RUNS["anisotropy_decomposition"](alone).axes] == ["anisotropy", "mean cosine"]
+    three = {"decoder": lacking(runs["decoder"], "drift_without")}  # and a place left empty
+    three = RUNS["anisotropy_decomposition"](three).axes
     assert [bool(ax.get_xlabel()) for ax in three] == [False, True, True, False]
     assert [ax.xaxis.get_tick_params()["labelbottom"] for ax in three[:3]] == [False, True, True]
-    assert decomposition.build({label: lacking(run, "first_share") for label, run in runs.items()}) is None
+    assert RUNS["anisotropy_decomposition"]({label: lacking(run, "first_share") for label, run in runs.items()}) is None
 
 
 def test_outlier_coordinates_with_the_anisotropy_that_is_left(runs):
-    figure = over_depth.outlier_coordinates(runs)
+    figure = RUNS["outlier_coordinates"](runs)
     shares, left = figure.axes[:3], figure.axes[3:]
     assert all(ax.get_ylim()[0] <= 0 for ax in figure.axes)
     for share, anisotropy, top in zip(shares, left, (1, 3, 10), strict=True):
@@ -96,17 +98,18 @@ def test_outlier_coordinates_with_the_anisotropy_that_is_left(runs):
             np.testing.assert_array_equal(without.get_ydata(), means.anisotropy_left_out.sel(top=top))
             np.testing.assert_array_equal(whole.get_ydata(), means.anisotropy)
             edges_are(anisotropy.collections[i], without, last.anisotropy_left_out.sel(top=top))
-    alone = over_depth.outlier_coordinates({"decoder": lacking(runs["decoder"], "anisotropy")})
+    alone = RUNS["outlier_coordinates"]({"decoder": lacking(runs["decoder"], "anisotropy")})
     assert [len(ax.lines) for ax in alone.axes] == [2] * 6  # with zero
 
 
 def test_excess_over_nulls(runs):
     shuffled = beside(runs["decoder"], "shuffled")
     partly = runs | {"partly": lacking(shuffled, "anisotropy")}
-    figure = over_depth.excess_over_nulls(partly)
+    figure = RUNS["excess_over_nulls"](partly)
     axes = np.array(figure.axes).reshape(4, 3)
     models = [null for null in NULLS if null != "permuted"]  # which comparisons alone have
-    for (name, null), ax in zip(itertools.product(over_depth.EXCESS, models), axes.flat, strict=True):
+    panels = itertools.product(SPECS["excess_over_nulls"].quantities, models)
+    for (name, null), ax in zip(panels, axes.flat, strict=True):
         shown = [run for run in partly.values() if name in run.results and null in run.results["null"]]
         assert len(shown) == 2 + (null == "shuffled" and name != "anisotropy")
         none = [] if null in nulls_of(name) else ["no such null model"]  # but for dimension, a Gaussian is like its own
@@ -121,10 +124,10 @@ def test_excess_over_nulls(runs):
     assert figure.get_supylabel() == "excess over the null model"
     lost = changed(runs["decoder"], lambda table: table)
     lost.results.effective_rank_excess.loc[{"null": "shuffled"}] = np.nan
-    axes = np.array(over_depth.excess_over_nulls({"decoder": lost}).axes).reshape(4, 3)
+    axes = np.array(RUNS["excess_over_nulls"]({"decoder": lost}).axes).reshape(4, 3)
     assert [[text.get_text() for text in ax.texts] for ax in axes[1]] == [["no such null model"], ["no values"], []]
     without = beside(runs["decoder"])
-    assert over_depth.excess_over_nulls({"decoder": without}) is None
+    assert RUNS["excess_over_nulls"]({"decoder": without}) is None
 
 
 def luminance(colour: tuple[float, ...]) -> float:
@@ -139,7 +142,7 @@ def test_position_0_has_no_panel_of_its_own_where_leaving_it_out_makes_no_differ
             table[name].loc[{"positions": "without_first"}] = by * table[name].sel(positions="all")
         return table
 
-    figures = over_depth.anisotropy_profile, over_depth.anisotropy_by_checkpoint, cosine_against_drift
+    figures = RUNS["anisotropy_profile"], RUNS["anisotropy_by_checkpoint"], cosine_against_drift
     same, apart = ({"decoder": changed(runs["decoder"], lambda t, by=by: alike(t, by))} for by in (1.01, 1.1))
     for build in figures:
         one, both = build(same), build(apart)
@@ -171,14 +174,14 @@ def test_limits_serve_the_lines_and_cut_a_band_that_dwarfs_them():
 
 def test_small_print_says_what_the_bands_are_and_nothing_where_there_are_none():
     resampled = {"decoder": make_run(batches=1, steps=(0, 1), layers=2, heads=1)}
-    dimension = while_training.figures("step")["dimension_over_training"]
-    for figure in (over_depth.anisotropy_profile(resampled), dimension(resampled)):
+    dimension = RUNS["dimension_over_training"]
+    for figure in (RUNS["anisotropy_profile"](resampled), dimension(resampled)):
         assert footer_of(figure).startswith("Band: 95 % interval, windows resampled. ")
         assert "interval" not in title_of(figure)
         assert figure.axes[0].collections
     bare = {"decoder": make_run(batches=1, folds=1, steps=(0, 1), layers=2, heads=1)}
-    profile, change = over_depth.anisotropy_profile, while_training.figures("step")["change_over_training"](bare)
-    for figure in (profile(bare), over_depth.excess_over_nulls(bare), change):
+    profile, change = RUNS["anisotropy_profile"], RUNS["change_over_training"](bare)
+    for figure in (profile(bare), RUNS["excess_over_nulls"](bare), change):
         assert "interval" not in footer_of(figure)
         assert not any(ax.collections for ax in figure.axes if ax.lines)
     assert "interval" not in footer_of(cosine_against_drift(bare))

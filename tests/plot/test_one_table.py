@@ -21,24 +21,24 @@ def table():
 
 
 def test_the_profile_is_what_the_table_says(table):
-    axes = plot.profile(table, "drift", label="x")
+    axes = plot.by_layer(table, "drift", label="x")
     (line,), (band,) = axes.lines, axes.collections
     np.testing.assert_array_equal(line.get_ydata(), table.drift.sel(statistic="mean"))
     edges_are(band, line, table.drift)
     assert [label.get_text() for label in axes.get_xticklabels()] == ["first", "second", "third"]
     assert axes.get_ylabel() == table.drift.attrs["long_name"] + " " + table.drift.attrs["symbol"]
-    assert plot.profile(table, "mean_norm", ax=axes) is axes
+    assert plot.by_layer(table, "mean_norm", ax=axes) is axes
     assert len(axes.lines) == 2
 
 
 def test_with_a_null_model_the_profile_is_the_excess(table):
     beside = anisoscope.measure(X, families="dimension", nulls="gaussian")
-    axes = plot.profile(beside, "twonn", null="gaussian")
+    axes = plot.by_layer(beside, "twonn", null="gaussian")
     excess = beside.twonn_excess.sel(null="gaussian", statistic="mean")
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), excess)
-    assert axes.get_ylabel().endswith(",\nexcess over gaussian")
+    assert axes.get_ylabel().endswith(", excess over Gaussian cloud, same spectrum")
     with pytest.raises(ValueError, match="null 'shuffled' is not in the table; choose from gaussian"):
-        plot.profile(beside, "twonn", null="shuffled")
+        plot.by_layer(beside, "twonn", null="shuffled")
     frame = anisoscope.to_frame(beside)
     np.testing.assert_array_equal(frame[frame.metric == "twonn"].excess_gaussian, excess)
 
@@ -46,7 +46,7 @@ def test_with_a_null_model_the_profile_is_the_excess(table):
 def test_heads_are_lines():
     heads = np.random.default_rng(1).standard_normal((2, 3, 4, 8, 5))
     attention = anisoscope.measure_attention(heads, heads, mask="causal", folds=1)
-    axes = plot.profile(attention, "attention_entropy")
+    axes = plot.by_layer(attention, "attention_entropy")
     assert legend_of(axes.figure, 0) == ["head 0", "head 1", "head 2"]
     values = attention.attention_entropy.sel(statistic="mean", head=2)
     np.testing.assert_array_equal(axes.lines[2].get_ydata(), values)
@@ -65,14 +65,14 @@ def run():
 
 
 def test_over_training_is_a_line_for_each_layer_and_a_bar_that_names_them(run):
-    axes = plot.over_training(run, "effective_rank")
+    axes = plot.by_step(run, "effective_rank")
     values = run.effective_rank.sel(positions="all")
     for layer in range(3):
         np.testing.assert_array_equal(axes.lines[layer].get_ydata(), values.sel(statistic="mean", layer=layer))
         np.testing.assert_array_equal(axes.lines[layer].get_xdata(), run.step)
     edges_are(axes.collections[0], axes.lines[0], values.sel(layer=0))
     assert [one.get_ylabel() for one in axes.figure.axes] == ["effective rank", "layer"]
-    heads = plot.over_training(run, "query_drift").lines
+    heads = plot.by_step(run, "query_drift").lines
     mean = run.query_drift.sel(positions="all", statistic="mean").mean("head")
     np.testing.assert_array_equal(heads[1].get_ydata(), mean.isel(block=1))
 
@@ -80,7 +80,7 @@ def test_over_training_is_a_line_for_each_layer_and_a_bar_that_names_them(run):
 def test_tables_of_ones_own_loop_are_joined_along_steps(table):
     steps = pd.Index([0, 10], name="step")
     joined = xr.concat([table, table], steps, combine_attrs="override")
-    lines = plot.over_training(joined, "drift").lines
+    lines = plot.by_step(joined, "drift").lines
     assert len(lines) == 3
     assert lines[0].get_ydata().tolist() == [table.drift.sel(layer="first", statistic="mean")] * 2
 
@@ -88,13 +88,13 @@ def test_tables_of_ones_own_loop_are_joined_along_steps(table):
 @pytest.mark.parametrize("of", [{}, {"layer": 0}])
 def test_spectrum_and_scales_are_what_the_table_says(run, of):
     last = run.isel(step=-1, **of)
-    axes = plot.spectrum(run.isel(of))
+    axes = plot.effective_ranks(run.isel(of))
     told = {line.get_label(): np.ravel(line.get_ydata()) for line in axes.lines}
     for name in ("effective_rank", "participation_ratio"):
         expected = np.ravel(last[name].sel(positions="all", statistic="mean"))
         np.testing.assert_array_equal(told[run[name].attrs["long_name"]], expected)
     assert axes.collections  # intervals; a bar of one layer
-    axes = plot.scales(run.isel(of))
+    axes = plot.dimension_by_scale(run.isel(of))
     gride = last.gride.sel(positions="all", statistic="mean")
     first = gride.isel(layer=0) if "layer" in gride.dims else gride
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), first)
@@ -104,11 +104,11 @@ def test_spectrum_and_scales_are_what_the_table_says(run, of):
 @pytest.mark.parametrize(
     ("draw", "words"),
     [
-        (lambda table: plot.profile(table, "twonn"), "the table has no 'twonn'; it has mean_cosine"),
-        (lambda table: plot.profile(table, "drift", null="gaussian"), "no null model of drift; leave it out"),
-        (lambda table: plot.over_training(table, "drift"), "drift has the dimensions layer, statistic; step, and"),
-        (plot.spectrum, "the table has no rankme, .*: measure the family spectrum"),
-        (plot.scales, "the table has no gride: measure the family scale"),
+        (lambda table: plot.by_layer(table, "twonn"), "the table has no 'twonn'; it has mean_cosine"),
+        (lambda table: plot.by_layer(table, "drift", null="gaussian"), "no null model of drift; leave it out"),
+        (lambda table: plot.by_step(table, "drift"), "drift has the dimensions layer, statistic; step, and"),
+        (plot.effective_ranks, "the table has no rankme, .*: measure the family spectrum"),
+        (plot.dimension_by_scale, "the table has no gride: measure the family scale"),
     ],
 )
 def test_what_cannot_be_drawn_is_one_line(table, draw, words):

@@ -1,0 +1,225 @@
+"""Figures of runs as data: what each shows, by the name of its file. `render.render` draws them."""
+
+from anisoscope.measurement.families.leading import WITHOUT
+from anisoscope.plot.render import HOOK_POINT, LINE, NULL, QUANTITY, RUN, Line, Spec
+from anisoscope.training.watch import BLOCKS, LAYERS
+
+DOTTED, DASHED = {"linestyle": ":"}, {"linestyle": "--"}
+GREY = {"color": "0.35"}
+NULL_LINE = {"linestyle": "--", "linewidth": 0.8}
+LARGEST = "anisotropy\n(largest eigenvalue's share)"
+SHARE = "Share of the largest eigenvalue in the variance of each layer's vectors"
+SHORT = {  # words for a narrow panel
+    "effective_rank": "effective rank",
+    "mean_cosine": "mean cosine",
+    "drift": "drift |E x|",
+    "twonn": "dimension (TwoNN)",
+}
+SINGLE = 1  # characters of a type
+
+
+def over_blocks(title: str, *quantities: str, scale: str = "panel") -> Spec:
+    """A line per run over training, the average over blocks; a panel per quantity.
+
+    The embedding is left out: where positions are rotary it is a few hundred points, of no dimension.
+    """
+    shown = f"{title}: means over the outputs of all blocks."
+    kind = {"x": "step", "columns": QUANTITY, "average": "blocks", "label": "mean over blocks"}
+    return Spec(title, shown, quantities, **kind, scale=scale)
+
+
+def by_depth(title: str, depth: str, *quantities: str) -> Spec:
+    """A row per run over training, a line per layer, or per block the mean over its heads."""
+    heads = ", mean over heads" if depth == "block" else ""
+    shown = f"{title}: a line for each {depth}{heads}."
+    kind = {"x": "step", "rows": RUN, "columns": QUANTITY, "hue": depth, "scale": "column"}
+    average = "heads" if depth == "block" else ""
+    return Spec(f"{title}{heads}", shown, quantities, **kind, average=average)
+
+
+SPECS: dict[str, Spec] = {
+    # Last checkpoint: a bell for decoders, flat for encoders? (Shape of Learning, 1)
+    "anisotropy_profile": Spec(
+        "Anisotropy over depth",
+        f"{SHARE}, at the last checkpoint.",
+        ("anisotropy",),
+        columns="positions",
+        zero=True,
+        label=LARGEST,
+    ),
+    # One curve per checkpoint: does it grow and settle? (Shape of Learning, 3 and 4)
+    "anisotropy_by_checkpoint": Spec(
+        "Anisotropy over layers while training",
+        f"{SHARE}: a curve for each checkpoint.",
+        ("anisotropy",),
+        x="layer",
+        hue="step",
+        rows=RUN,
+        columns="positions",
+        zero=True,
+        label=LARGEST,
+    ),
+    # How much of the variance do a few coordinates carry, and how anisotropic is the cloud without?
+    "outlier_coordinates": Spec(
+        "Coordinates of largest variance",
+        "Above, how much of the variance lies in the coordinates that have most of it; below, the "
+        "anisotropy without them (dotted: with them).",
+        ("coordinate_share", "anisotropy_left_out"),
+        rows=QUANTITY,
+        columns="top",
+        scale="row",
+        zero=True,
+        lines=(Line("with them", "anisotropy", of=("anisotropy_left_out",), look=DOTTED),),
+        names={
+            "coordinate_share": "share of the variance in them",
+            "anisotropy_left_out": "anisotropy without them",
+        },
+    ),
+    # Which curves over depth does a handful of vectors make?
+    "anisotropy_decomposition": Spec(
+        "Effect of removing the longest vectors",
+        "Values of all vectors, without token 0 of each window, without the longest vector of each "
+        "window, and without the longest 1 %. What is removed is long, so that this lowers the "
+        "anisotropy of a Gaussian cloud too (dashed). Dotted: the share of the scatter between "
+        "token 0 of each window and the rest, a lower bound of the anisotropy of all vectors.",
+        ("anisotropy", "mean_cosine", "drift", "twonn"),
+        x="layer",
+        hue=LINE,
+        rows=RUN,
+        columns=QUANTITY,
+        scale="panel",
+        zero=True,
+        any_of=True,
+        needs=("anisotropy", "first_share", "anisotropy_without"),
+        names=SHORT,
+        bands_of="band, of all vectors",
+        wrap=2,
+        lines=(
+            Line("all vectors"),
+            Line("without token 0", at={"positions": "without_first"}, band=False),
+            *(Line(f"without the {which}", "{}_without", {"without": which}, band=False) for which in WITHOUT),
+            Line("token 0 alone\n(lower bound)", "first_share", of=("anisotropy",), look=GREY | DOTTED),
+            Line(
+                f"Gaussian cloud,\nwithout the {WITHOUT[-1]}",
+                "{}_without",
+                {"without": WITHOUT[-1]},
+                model="gaussian",
+                look=GREY | DASHED,
+            ),
+        ),
+    ),
+    # What of a value would a featureless cloud, shuffled text or an untrained network have too?
+    "excess_over_nulls": Spec(
+        "Excess over null models",
+        "Each value less that of a null model; every panel has a scale of its own.",
+        ("anisotropy", "effective_rank", "twonn", "mean_cosine"),
+        rows=QUANTITY,
+        columns=NULL,
+        scale="panel",
+        zero=True,
+        any_of=True,
+        label="excess over the null model",
+        further=("A Gaussian cloud of the same spectrum differs in its dimension alone.",),
+    ),
+    # Do points of frequent characters lie nearer to the centroid of their character?
+    "distance_by_frequency": Spec(
+        "Correlation of log frequency and distance to the centroid",
+        "Distance of each point to the mean of the other points of its character, correlated with the "
+        "log frequency of the character, over points. Dashed: of a Gaussian cloud of the same "
+        "spectrum, below 0 since centroids of few points lie farther off.",
+        ("frequency_correlation",),
+        x="layer",
+        at={"ngram": SINGLE},
+        zero=True,
+        lines=(Line("Gaussian cloud", model="gaussian", look=DASHED),),
+    ),
+    "distance_by_quarter": Spec(
+        "Distance to the centroid of the own character",
+        "Mean distance in each quarter of the text, from the least frequent characters to the most "
+        "frequent: a line for each layer.",
+        ("centroid_distance_by_frequency",),
+        x="frequency",
+        hue="layer",
+        columns=RUN,
+        wrap=2,
+    ),
+    # Does the intrinsic dimension depend on the scale at which it is looked for?
+    "dimension_by_scale": Spec(
+        "Dimension by scale",
+        "Dimension by GRIDE from the neighbours k and 2k of each point: a line for each layer.",
+        ("gride",),
+        x="neighbours",
+        hue="layer",
+        columns=RUN,
+        wrap=2,
+        log=True,
+        label="intrinsic dimension",
+        lines=(Line("Gaussian cloud, same spectrum", model="gaussian", look=NULL_LINE),),
+    ),
+    # Where in a block does the shape arise?
+    "hook_points": Spec(
+        "Residual stream, and what is added to it",
+        "The residual stream after every block; what attention and the feed-forward layer add to it, "
+        "before it is added; and the values of all heads side by side. Each is a cloud of the same "
+        "positions. Layer 0 is the embedding.",
+        ("anisotropy", "effective_rank", "mean_cosine", "twonn"),
+        x="layer",
+        hue=HOOK_POINT,
+        rows=RUN,
+        columns=QUANTITY,
+        scale="panel",
+        zero=True,
+        any_of=True,
+        names=SHORT,
+    ),
+    # Up, then down? (Shape of Learning, 2)
+    "dimension_over_training": over_blocks("Dimension while training", "twonn", "twonn_microscope", scale="figure"),
+    # How many directions carry the variance while a model learns, and how fast does it fall?
+    "spectrum_over_training": over_blocks(
+        "Spectrum while training", "effective_rank", "participation_ratio", "alpha_req"
+    ),
+    # When does each layer take its final shape, and how much does it change between checkpoints?
+    "change_over_training": by_depth(
+        "Change of layers while training", "layer", "cka_last", "overlap_last", "cka_previous"
+    ),
+    # Do queries and keys drift apart from 0, together? (Anisotropy Is Inherent to Self-Attention)
+    "query_key_drift": by_depth(
+        "Drift of queries and keys",
+        "block",
+        *("query_drift", "key_drift", "query_key_alignment", "query_key_cosine"),
+    ),
+    # Beside their drift, how far do they spread, and how much of the scores is the drift's alone?
+    "query_key_fluctuation": by_depth(
+        "Fluctuation of queries and keys",
+        "block",
+        *("query_fluctuation", "key_fluctuation", "score_share_of_means"),
+    ),
+    # Does attention sharpen while a model learns? (Anisotropy Is Inherent to Self-Attention)
+    "attention_sharpness": by_depth(
+        "Sharpness of attention",
+        "block",
+        *("score_std_within", "attention_entropy", "attention_max", "attention_first"),
+    ),
+}
+OVER_TRAINING = {
+    "anisotropy_by_checkpoint",
+    *(name for name, spec in SPECS.items() if spec.x == "step"),
+}
+WORDS = LAYERS | BLOCKS
+WATCHED = {  # of batches of the training text, from the log
+    name: Spec(
+        f"{title} of training batches",
+        f"{title} while training (training/watch.py). Lines: layers or blocks, of a batch of the "
+        "training text, another at each look.",
+        quantities,
+        x="step",
+        hue="layer",
+        rows=RUN,
+        columns=QUANTITY,
+        scale="column",
+    )
+    for name, title, quantities in (
+        ("watched_geometry", "Geometry", ("anisotropy", "participation_ratio", "mean_cosine", "drift")),
+        ("watched_attention", "Norms and attention", ("mean_norm", "attention_first", "gradient_norm")),
+    )
+}
