@@ -164,7 +164,9 @@ def dimension_by_scale(
     rulers.fit_logarithmic([ax])
     rulers.rank_axis(ax, table.neighbours.values)
     ax.set_ylabel("intrinsic dimension (GRIDE)")
-    ax.legend()
+    handles, labels = style.entries([ax])
+    if handles:
+        ax.legend(handles, labels)
     return ax
 
 

@@ -229,7 +229,7 @@ def panel(
         for hue in hues:
             look = {"color": colours.to_rgba(hue)} if colours else dict(looks[hue])
             own = dict(place) | ({} if spec.hue == RUN else {spec.hue: hue})
-            _line(ax, spec, run, own, look, str(hue), over)
+            _line(ax, spec, run, own, look, "_nolegend_" if colours else str(hue), over)
             for line in beside:
                 _beside(ax, spec, run, own, line, look, over)
     rulers.ground(ax, "no values" if members else "no such null model")

@@ -1,4 +1,4 @@
-"""Figures of activation subspaces: gradient energy beside controls and activations, by frequency, and of updates."""
+"""Figures of activation subspaces: gradient energy beside controls and activations, and by frequency."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -15,7 +15,6 @@ from anisoscope.measurement.intervals import LEVEL
 from anisoscope.plot import rulers, style
 from anisoscope.plot.provenance import caption
 from anisoscope.plot.run import Run, interval, last_step
-from anisoscope.tangents.written import WRITING
 
 MOST = 5  # panels beside each other
 KIND, ROWS = "semi-NMF", "raw"  # what is drawn; the rest stands in the table
@@ -212,41 +211,11 @@ def isoscore(runs: dict[str, Run]) -> Figure:
     return write_title(grid(runs, by_layer, draw), runs, title, shown, both)
 
 
-def updates(runs: dict[str, Run]) -> Figure:
-    """Do parameters move along the tangent space that their gradients lie in?"""
-    words = {"gradient": "weight gradient", "step": "one update", "between": "since last checkpoint"}
-
-    def draw(ax: Axes, table: xr.Dataset, matrix: str) -> None:
-        last, x, fit = table.sizes["layer"] - 1, table[axis(table)].values, drawn_fit(table)
-        read = max(min((last + 1) // 2, last - 1), 0)  # by a middle block
-        layer = 0 if matrix == "embedding" else min(read + (matrix in WRITING), last)
-        at = {"layer": layer} if axis(table) == "step" else {}
-        for number, (of, label) in enumerate(words.items()):
-            values = table.matrix_energy.sel(of=of, matrix=matrix, fit=fit, **at).values
-            if np.isfinite(values).any():
-                ax.plot(x, values, label=label, markersize=2.5, **look(number, marker=style.MARKERS[number]))
-        ax.plot(x, table.variance.sel(statistic="mean", fit=fit, **at), **look(6, ":"), label="v")
-        isotropic = int(table["rank"]) / int(table.attrs["width"])
-        ax.axhline(isotropic, color="0.5", linewidth=0.8, label="rank / width")
-
-    block, what = ("", "") if over_depth(runs) else (", a middle block", " and updates")
-    titles = {"token table": "embedding", f"into attention{block}": "attention", "into its MLP": "mlp"}
-    titles |= {"out of its attention": "attention_out", "out of its MLP": "mlp_out"}
-    figure = grid(runs, lambda _: {style.wrap(words, 1.15, style.SMALL): name for words, name in titles.items()}, draw)
-    shown = (
-        f"Share of each matrix's input side in {in_subspaces(runs)} of the layer it reads, or of the output side in "
-        "that of the layer it writes to; v: of that layer's activations."
-    )
-    return write_title(figure, runs, f"Energy of gradients{what} in {in_subspaces(runs)}", shown, banded=False)
-
-
 def look(number: int, linestyle: str = "-", **further: Any) -> dict[str, Any]:
     return {"color": style.OKABE_ITO[number], "linestyle": linestyle} | further
 
 
-def write_title(
-    figure: Figure, runs: dict[str, Run], title: str, shown: str, controls: str = "", banded: bool = True
-) -> Figure:
+def write_title(figure: Figure, runs: dict[str, Run], title: str, shown: str, controls: str = "") -> Figure:
     """The title, with the subspaces, and the caption; the figure itself is returned."""
     style.title(figure, f"{title} ({subspace(runs)})")
     about = [run.results.attrs for run in runs.values()]
@@ -254,7 +223,7 @@ def write_title(
         "range of seeds" if "seeds" in run.results.attrs else f"{LEVEL * 100:.0f} % interval, windows resampled"
         for run in runs.values()
     }
-    bands = f"Bands: {' or '.join(sorted(ways))}." if banded else ""
+    bands = f"Bands: {' or '.join(sorted(ways))}."
     positions, windows = (each(str(one[name]) for one in about) for name in ("positions", "windows"))
     windows = f"Positions: {positions}; windows: {windows}."
     early = each(steps for one in about if (steps := one["early_steps"][1:-1]))
@@ -269,6 +238,4 @@ def of_chosen(build: Callable[[dict[str, Run]], Figure], runs: dict[str, Run]) -
     return build(runs) if runs else None
 
 
-FIGURES = {
-    f"tangent_{build.__name__}": partial(of_chosen, build) for build in (energy, excess, frequency, isoscore, updates)
-}
+FIGURES = {f"tangent_{build.__name__}": partial(of_chosen, build) for build in (energy, excess, frequency, isoscore)}
