@@ -166,7 +166,7 @@ def test_a_damaged_setting_does_not_stop_the_rest(run):
     (run / "measurements" / "8.nc").unlink()
     said = command(f"--workdir={run}", VERIFY).stdout
     assert f"{run / 'config.json'} has changed since it was written; put it back" in said
-    assert f"{run / 'measurements/8.nc'} is missing; delete it" in said
+    assert f"{run / 'measurements/8.nc'} is missing; the same command makes it again" in said
 
 
 def test_what_is_linked_is_refused_and_stays(run, tmp_path):

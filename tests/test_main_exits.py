@@ -16,7 +16,6 @@ from tests.program import DECODER, ROOT, command, environment, here, main, refus
     ("flags", "words"),
     [
         ([], "no experiment given"),
-        (["--config=twins_small:tiny"], "twins_small is called matched_pair_small now"),
         ([DECODER[0] + ":huge"], "choose small or tiny"),
         (["--wrkdir=x"], "--wrkdir is not a flag; did you mean 'workdir'?"),
         ([DECODER[0], "--figures="], "--figures= names nothing; give a name or leave it out"),
@@ -28,7 +27,6 @@ from tests.program import DECODER, ROOT, command, environment, here, main, refus
         ([DECODER[0], "--figures=README.md"], "--figures=README.md is no folder; name one that is empty or new"),
         ([DECODER[0], "--stages=trian"], "'trian' is unknown; choose from train, measure, tangents, figures, matched"),
         ([DECODER[0], "--over=contxt_gain"], "choose from step, context_gain; did you mean 'context_gain'"),
-        ([DECODER[0], "--stages=train,equal"], "--stages: 'equal' is called 'matched' now"),
         ([DECODER[0], "--stages="], "names no stage"),
         (["--config=experiments/quickstart.py:"], "nothing stands after ':'; leave it out too"),
         ([DECODER[0], "--config.data.cache="], "data.cache is empty; name a folder, or leave it out"),

@@ -3,8 +3,7 @@
 import contextlib
 import os
 import pathlib
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from anisoscope.config.experiment import Config
 from anisoscope.measurement.sources import provenance
@@ -17,21 +16,18 @@ from anisoscope.utils.checksums import CHECKPOINTS, NAME
 from anisoscope.utils.errors import EXHAUSTED, RunError, UserError
 from anisoscope.utils.settings import to_dict
 
-MOST = 6  # names in a line
-
 
 def verify(title: str, folders: dict[str, pathlib.Path], configs: dict[str, Config]) -> None:
     """Say a line for each damage in these folders, {name: folder}; RunError where there is one."""
     damages = 0
     for name, path in folders.items():
-        began, words = time.perf_counter(), []
+        words = []
         with folder.locked(path, writes=False):
             for what, why in examine(path, configs.get(name)):
                 words.append(what)
-                print(f"{name}: {path / what} {why}; {checksums.advice(what)}")
+                print(f"{name}: {path / what} {why}; {checksums.advice(what, why)}")
             if not words:
-                count, seconds = len(checksums.read(path)), time.perf_counter() - began
-                print(f"{name}: whole: {count:,} files, as they were written ({seconds:.1f} s)")
+                print(f"{name}: whole: {len(checksums.read(path)):,} files, as they were written")
         damages += len(words)
     if damages:
         raise RunError(f"{title}: {damages} damaged, missing or not recorded, as said above")
@@ -40,27 +36,28 @@ def verify(title: str, folders: dict[str, pathlib.Path], configs: dict[str, Conf
 def examine(run: pathlib.Path, config: Config | None) -> Iterator[tuple[str, str]]:
     """Find what is wrong in a folder: (what, why), each file or checkpoint once."""
     seen: set[str] = set()
-    for what, why in (*of_record(run), *of_content(run, config)):
-        if checksums.unit(what) not in seen:
-            seen.add(checksums.unit(what))
-            yield checksums.unit(what), why if checksums.unit(what) == what else f"is damaged: {what} {why}"
+    found = sorted((*of_record(run), *of_content(run, config)), key=lambda one: one[1] == checksums.UNKNOWN)
+    for what, why in found:
+        if (unit := checksums.unit(what)) not in seen:
+            seen.add(unit)
+            inside = unit != what and why != checksums.UNKNOWN
+            why = f"is damaged: {what} {why}" if inside else why
+            yield unit, why if os.path.lexists(run / unit) else "is missing"
 
 
 def of_record(run: pathlib.Path) -> Iterator[tuple[str, str]]:
     """Compare every file with its checksum; one that has none is not known to be whole."""
-    try:
+    with problems(NAME) as found:
         known = checksums.read(run)
-    except RunError as error:
-        yield NAME, f"is damaged ({error})"
-        return
-    if not (run / NAME).exists():
-        yield NAME, "is missing, and nothing says what the files were"
+    yield from found
+    if found or not (run / NAME).exists():
+        yield NAME, "is missing"
         return
     for name, digest in known.items():
         if why := checksums.problem(run / name, digest):
             yield name, why
     for name in sorted({*checksums.listed(run)} - {*known}):
-        yield name, f"is not recorded in {NAME}: a stage was killed, or somebody else put it there"
+        yield name, checksums.UNKNOWN
 
 
 def of_content(run: pathlib.Path, config: Config | None) -> Iterator[tuple[str, str]]:
@@ -123,7 +120,3 @@ def check_score(run: pathlib.Path, config: Config | None) -> None:
     score = finished.read_score(run)
     if config and score.get("step") != config.train.steps:
         raise RunError(f"it is of step {score.get('step')}, and the run ends at {config.train.steps}")
-
-
-def some(names: Sequence[str | int]) -> str:
-    return ", ".join(map(str, names[:MOST])) + (f" and {len(names) - MOST:,} more" if len(names) > MOST else "")

@@ -10,7 +10,7 @@ from anisoscope.plot.experiment import Compared
 from anisoscope.plot.run import Run
 from anisoscope.plot.seeds import over_seeds
 from anisoscope.training import finished, log
-from anisoscope.utils import processes
+from anisoscope.utils import checksums, processes
 from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.files import write
 
@@ -58,6 +58,7 @@ def draw_figures(
     if not processes.is_first():
         return
     root = root or to.parent
+    checksums.refuse_changed(root)
     runs = {name: load(path) for name, path in shown.items()}
     check_axis(runs, over)
     folders = {name: path for name, path in shown.items() if path.resolve().is_relative_to(root.resolve())}
@@ -101,6 +102,7 @@ def format_figures(paths: list[pathlib.Path], to: pathlib.Path) -> str:
 
 
 def load(path: pathlib.Path) -> Run:
+    checksums.refuse_changed(path)
     if inner := sorted(child.parent.name for child in path.glob("*/environment.json")):  # of tables there is none
         raise UserError(f"{path} holds the runs {', '.join(inner)}; name one of them: {path / inner[0]}")
     begun = (path / "train.jsonl").exists() or finished.is_finished(path) or (path / "measurements").exists()

@@ -4,10 +4,9 @@ import contextlib
 import pathlib
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from anisoscope.cli import archive
 from anisoscope.config import variants
 from anisoscope.config.experiment import Config
 from anisoscope.config.run import schedule
@@ -89,7 +88,7 @@ def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, s
             yield troubles, ""
     absent = [step for step in kept if step not in tables]
     lacks = "" if joined else "results.nc"
-    lacks = f"tables of step{'s' * (len(absent) > 1)} {archive.some(absent)}" if absent else lacks
+    lacks = f"tables of step{'s' * (len(absent) > 1)} {some(absent)}" if absent else lacks
     yield f"{len(tables.intersection(kept))} of {len(kept)} checkpoints measured", lacks
     if config.tangents.enabled or (folder / "tangents").exists():  # switched on later, say
         there = steps_in(folder / "tangents", "*.nc").intersection(kept)
@@ -148,3 +147,7 @@ def without_stages(words: list[str]) -> Iterator[str]:
             next(left, None)
         elif not word.startswith(("--stages=", "-stages=")):
             yield word
+
+
+def some(names: Sequence[str | int]) -> str:
+    return ", ".join(map(str, names[:6])) + (f" and {len(names) - 6:,} more" if len(names) > 6 else "")

@@ -22,6 +22,7 @@ KINDS = (".nc", ".csv", ".json", ".jsonl")  # of files outside CHECKPOINTS and e
 LOGGED = ("train.jsonl", "test.json", "events")  # by what the names begin with: written by training alone
 FINISHED = "test.json"
 DELETE = "delete it, and the same command makes it again"
+UNKNOWN = f"is not recorded in {NAME}"
 
 
 def read(folder: pathlib.Path) -> dict[str, str]:
@@ -91,8 +92,15 @@ def unit(name: str) -> str:
     return "/".join(parts[: parts.index(CHECKPOINTS) + 2]) if CHECKPOINTS in parts[:-2] else name
 
 
-def advice(name: str) -> str:
-    """Say how what is damaged comes back."""
+def advice(name: str, why: str) -> str:
+    """Say how what is damaged, missing or not recorded comes back."""
+    if why == UNKNOWN:
+        return "the same command goes on and records it; what somebody else put there is to be moved away"
+    words = _of_damage(name)
+    return words.removeprefix("delete it, and ").removeprefix("delete it: ") if why == "is missing" else words
+
+
+def _of_damage(name: str) -> str:
     first, step = unit(name).split("/")[0], unit(name).split("/")[-1]
     if name == "config.json":
         return "put it back as it was, or name another --workdir: nothing makes it again"
@@ -110,10 +118,15 @@ def changed(folder: pathlib.Path) -> Iterator[tuple[str, str]]:
             yield name, what
 
 
+def refuse_changed(folder: pathlib.Path) -> None:
+    """Raise RunError where a file outside of checkpoints has changed since it was written."""
+    for name, what in changed(folder):
+        raise RunError(f"{folder / name} {what}; {advice(name, what)} (--stages=verify names all)")
+
+
 def begin(folder: pathlib.Path) -> None:
     """Drop the lines of what a stage may write again; RunError where something has changed since it was written."""
-    for name, what in changed(folder):
-        raise RunError(f"{folder / name} {what}; {advice(name)} (--stages=verify names all)")
+    refuse_changed(folder)
     lines, trained = read(folder), (folder / FINISHED).exists()
 
     def stands(name: str) -> bool:

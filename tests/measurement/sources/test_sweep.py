@@ -153,7 +153,7 @@ def test_a_table_in_the_place_of_another_is_refused_and_nothing_is_written(table
         (own.assign_attrs(early_proxies="{}"), "of tangents, not of the residual stream"),
     ):
         files.write(table, here / "4.nc")
-        with pytest.raises(RunError, match=rf"4\.nc says that it is {why}; move it to its place, or away") as error:
+        with pytest.raises(RunError, match=rf"4\.nc says that it is {why}; move it to its place, or delete it") as error:
             measured(config, folder)
         assert "\n" not in str(error.value)
         assert (folder / "results.nc").read_bytes() == whole

@@ -110,8 +110,8 @@ def test_tables_of_the_two_definitions_are_not_joined_and_a_damaged_list_is_told
     tiny.one_line(here(*given, "--config.hidden_states=reported"), "hidden_states='blocks' there, 'reported' now")
     (tmp_path / "run" / "models.json").write_text("{")
     process = here(*given)
-    assert process.returncode == 2, process.stderr
-    assert "models.json cannot be read" in process.stderr.splitlines()[-1]
+    assert process.returncode == 1, process.stderr
+    assert "models.json has changed since it was written" in process.stderr.splitlines()[-1]
 
 
 def test_models_of_a_hub_are_read_and_others_named(training, saved, tmp_path):
