@@ -21,21 +21,20 @@ def verify(title: str, folders: dict[str, pathlib.Path], configs: dict[str, Conf
     """Say a line for each damage in these folders, {name: folder}; RunError where there is one."""
     damages = 0
     for name, path in folders.items():
-        words = []
         with folder.locked(path, writes=False):
-            for what, why in examine(path, configs.get(name)):
-                words.append(what)
+            found = [*examine(path, configs.get(name))]
+            for what, why in found:
                 print(f"{name}: {path / what} {why}; {checksums.advice(what, why)}")
-            if not words:
+            if not found:
                 print(f"{name}: whole: {len(checksums.read(path)):,} files, as they were written")
-        damages += len(words)
+        damages += len(found)
     if damages:
         raise RunError(f"{title}: {damages} damaged, missing or not recorded, as said above")
 
 
 def examine(run: pathlib.Path, config: Config | None) -> Iterator[tuple[str, str]]:
     """Find what is wrong in a folder: (what, why), each file or checkpoint once."""
-    seen: set[str] = set()
+    seen = set()
     found = sorted((*of_record(run), *of_content(run, config)), key=lambda one: one[1] == checksums.UNKNOWN)
     for what, why in found:
         if (unit := checksums.unit(what)) not in seen:

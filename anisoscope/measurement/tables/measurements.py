@@ -77,7 +77,7 @@ def _said(table: xr.Dataset) -> tuple[list[str], str]:
         what = TANGENTS
     else:
         what = STREAM
-    steps = table.coords["step"].values if "step" in table.coords else table.attrs.get("step", [])
+    steps = table.coords["step"].values if "step" in table.coords else []
     return [str(step) for step in np.ravel(steps).tolist()], what
 
 
