@@ -35,7 +35,7 @@ from anisoscope.metrics.spectrum import Spectrum
 from anisoscope.utils.compiled import keep
 from benchmarks.coverage_rows import Row, overview, row_of, table
 from benchmarks.rounds import hardware
-from tests.zoo import WINDOW, ZOO, Member, gaussian
+from tests.zoo import WINDOW, ZOO, Member
 
 BATCHES, FOLDS = 4, 8
 SPECTRAL = {  # with what reads it off the spectrum of a population, which needs no correction
@@ -89,11 +89,6 @@ METRICS = (  # all that have resamples
 )
 LETTERS = 0.8 ** np.arange(12) / (0.8 ** np.arange(12)).sum()  # shares of the types that points are of, by lot
 HEAD = 16  # coordinates of a query, the first ones; of a key, the next; in windows
-GROWTH = {  # with dimension and number of points
-    **{f"gaussian {d} in 64": (gaussian(np.ones(d), 64, "normal"), DIMENSIONS) for d in (2, 5, 10, 20, 50)},
-    **{name: (ZOO[name], tuple(SPECTRAL)) for name in ("gaussian 8 in 64", "power law in 64")},
-}
-GROWTH_POINTS = (512, 4096)
 
 
 @functools.partial(jax.jit, static_argnames="metrics")
@@ -203,24 +198,13 @@ def main() -> None:
     chosen = tuple(name for name in METRICS if name.split()[0] in asked)
     begin = time.perf_counter()
     members = {name: member for name, member in ZOO.items() if options.clouds in name}
-    growth = {name: of for name, of in GROWTH.items() if options.clouds in name}
-    if not members | growth:
-        parser.error(f"--clouds: no cloud has {options.clouds!r} in its name; there are {', '.join(ZOO | GROWTH)}")
+    if not members:
+        parser.error(f"--clouds: no cloud has {options.clouds!r} in its name; there are {', '.join(ZOO)}")
     zoo = [row for name, member in members.items() for row in run(name, member, chosen, options.points, options.draws)]
-    grown = [
-        row
-        for name, (member, metrics) in growth.items()
-        if (kept := tuple(metric for metric in metrics if metric in chosen))
-        for points in GROWTH_POINTS
-        for row in run(name, member, kept, points, max(options.draws // 4, 1))
-    ]
     seconds, machine = time.perf_counter() - begin, hardware(jax.devices()[0].device_kind)
     print(f"Nominal {LEVEL:.0%}, {BATCHES} batches in {FOLDS} folds, {options.draws} draws of each cloud of the zoo")
-    print(f"(a quarter as many of the others), {seconds:.0f} s on {machine}\n")
-    print(overview(zoo))
-    for words, rows in (("By dimension and number of points", grown), ("The zoo", zoo)):
-        if rows:
-            print(f"\n{words}:\n\n{table(sorted(rows, key=lambda row: METRICS.index(row.metric)))}")
+    print(f"{seconds:.0f} s on {machine}\n\n{overview(zoo)}\n")
+    print(table(sorted(zoo, key=lambda row: METRICS.index(row.metric))))
 
 
 if __name__ == "__main__":

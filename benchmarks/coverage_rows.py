@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import pandas as pd
 
 from anisoscope.measurement.intervals import Summary
 
@@ -51,26 +52,13 @@ def row_of(metric: str, cloud: str, truth: float, summary: Summary, points: int)
 
 
 def table(rows: list[Row]) -> str:
-    lines = [
-        "| metric | cloud | points | truth | mean estimate | bias | covers the truth | expectation | half-width | |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        values = [f"{row.truth:.4g}", f"{row.mean:.4g}", f"{row.bias:+.1%}", f"{row.of_truth:.0%}"]
-        values += [f"{row.of_expectation:.1%}", f"{row.half_width:.2g}", row.verdict]
-        shown = ["" if value.strip("+%") == "nan" else value for value in values]
-        lines.append("| " + " | ".join([row.metric, row.cloud, str(row.points), *shown]) + " |")
-    return "\n".join(lines)
+    """Return a row for each metric, cloud and number of points; what is unknown is left empty."""
+    each = [dataclasses.asdict(row) | {"bias": row.bias, "verdict": row.verdict} for row in rows]
+    return pd.DataFrame(each).to_string(index=False, na_rep="", float_format="%.4g")
 
 
 def overview(rows: list[Row]) -> str:
-    """Of each metric: the coverages of its expectation over the clouds, and its bias where the truth is known."""
-    lines = ["| metric | covers its expectation | on clouds within 92-98 % | bias |", "|---|---|---|---|"]
-    for metric in dict.fromkeys(row.metric for row in rows):
-        mine = [row for row in rows if row.metric == metric]
-        covers = [row.of_expectation for row in mine if not np.isnan(row.of_expectation)]
-        bias = [row.bias for row in mine if not np.isnan(row.bias)]
-        spans = [f"{min(values):.1%} to {max(values):.1%}" if values else "" for values in (covers, bias)]
-        within = sum(LOW <= value <= HIGH for value in covers)
-        lines.append(f"| {metric} | {spans[0]} | {within} of {len(covers)} | {spans[1]} |")
-    return "\n".join(lines)
+    """Return the least and largest coverage of each metric's expectation over the clouds, and its biases."""
+    each = pd.DataFrame([dataclasses.asdict(row) | {"bias": row.bias} for row in rows])
+    columns = each.groupby("metric", sort=False)[["of_expectation", "bias"]]
+    return columns.agg(["min", "max"]).to_string(na_rep="", float_format="%.3g")

@@ -1,6 +1,6 @@
 """Time and memory of the metrics beside other libraries: the search for neighbours with TwoNN, and the spectrum.
 
-    python -m benchmarks.metrics [--points 4096 --width 512] [--rounds 7] [--growth-rounds 3]
+    python -m benchmarks.metrics [--points 4096 --width 512] [--rounds 7]
 
 Every library has a process of its own that sleeps while another one works; ratios are taken round by round. The plain
 product of the cloud with itself, P x P x D, is what an exact search cannot do without, or half of it.
@@ -26,9 +26,6 @@ from benchmarks.peers import peer
 from benchmarks.rounds import alternate, hardware, ratio, serve, spread
 
 SHAPES = {"cpu": [(4096, 512)], "gpu": [(20_000, 1024), (10_000, 768)]}  # by kind of device
-POINTS, WIDTHS = (1024, 2048, 4096, 8192, 16_384), (64, 128, 256, 512, 1024)  # growth: each with the other's middle
-MIDDLE = (4096, 512)
-MEMORY_POINTS = 16_384
 
 
 def search(cloud_PD: jax.Array) -> jax.Array:
@@ -90,29 +87,12 @@ def side_by_side(points: int, width: int, peers: dict[str, tuple[str, str]], rou
             print(f"| product | JAX | {spread(ours['product'])} | {ratio(ours[mine], ours['product'])} |")
 
 
-def growth(shapes: list[tuple[int, int]], rounds: int) -> None:
-    _, seconds = alternate({"ours": jax_command(shapes, ["TwoNN", "product"])}, rounds)
-    print("\n## Growth, against the product P x P x D in JAX\n")
-    print("| points | width | TwoNN, ms | product, ms | ratio by round |", "|---|---|---|---|---|", sep="\n")
-    for points, width in shapes:
-        mine, limit = (seconds["ours"][f"{name} {points} {width}"] for name in ("TwoNN", "product"))
-        print(f"| {points} | {width} | {spread(mine)} | {spread(limit)} | {ratio(mine, limit)} |")
-
-
-def extra_memory(points: int, width: int) -> float:
-    """Megabytes that the compiled search allocates beside its argument and its result."""
-    shape = jax.ShapeDtypeStruct((points, width), jnp.float32)
-    compiled = jax.jit(jax.default_matmul_precision("highest")(search)).lower(shape).compile()
-    return compiled.memory_analysis().temp_size_in_bytes / 1e6
-
-
 def main() -> None:
     kind = "cpu" if jax.default_backend() == "cpu" else "gpu"
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--points", type=int)
     parser.add_argument("--width", type=int)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--growth-rounds", type=int, default=3)
     parser.add_argument("--serve", help="be the JAX worker of these tasks")
     parser.add_argument("shapes", nargs="*", help="POINTSxWIDTH of the worker's clouds")
     options = parser.parse_args()
@@ -124,10 +104,6 @@ def main() -> None:
     shapes = [(options.points, options.width)] if options.points and options.width else SHAPES[kind]
     for points, width in shapes:
         side_by_side(points, width, peers, options.rounds)
-    shapes = dict.fromkeys([(points, MIDDLE[1]) for points in POINTS] + [(MIDDLE[0], width) for width in WIDTHS])
-    growth(list(shapes), options.growth_rounds)
-    for points, width in ((MEMORY_POINTS, 512), (MEMORY_POINTS, 1024)):
-        print(f"\nExtra memory of the search at {points} points of width {width}: {extra_memory(points, width):.1f} MB")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Our values beside those of other libraries, on the same clouds: `make parity`. Fails on an unexplained difference.
 
-    python -m benchmarks.parity [--points 1024] [--all]
+    python -m benchmarks.parity [--points 1024]
 
 A relative difference above 1e-3 needs a cause, and a cause must show itself: it names another way to reach the peer's
 value (the convention of the peer in float64 NumPy, or the peer on other points) and counts only where that agrees.
@@ -19,6 +19,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 from scipy.optimize import brentq
 from scipy.spatial.distance import cdist
 from scipy.special import gammainc
@@ -192,30 +193,16 @@ def compare(ours: Values, theirs: dict[str, Values]) -> list[Row]:
     ]
 
 
-def table(rows: list[Row], words: list[str | None]) -> str:
-    lines = ["| peer | cloud | quantity | ours | peer's | difference | because |", "|---|---|---|---|---|---|---|"]
-    for row, why in zip(rows, words, strict=True):
-        values = f"{row.ours:.6g} | {row.theirs:.6g} | {row.difference:.1e}"
-        lines.append(
-            f"| {row.peer} | {row.cloud} | {row.quantity} | {values} | {'**unexplained**' if why is None else why} |"
-        )
-    return "\n".join(lines)
-
-
-def agreement(rows: list[Row]) -> str:
-    """Of each quantity of each peer: on how many clouds it agrees, and how well there."""
-    lines = ["| peer | quantity | agree | largest difference of these |", "|---|---|---|---|"]
-    for name, quantity in dict.fromkeys((row.peer, row.quantity) for row in rows):
-        found = [row.difference for row in rows if (row.peer, row.quantity) == (name, quantity)]
-        small = [value for value in found if value <= LIMIT]
-        lines.append(f"| {name} | {quantity} | {len(small)} of {len(found)} | {max(small, default=math.nan):.1e} |")
-    return "\n".join(lines)
+def table(rows: list[Row], words: list[str | None]) -> pd.DataFrame:
+    frame = pd.DataFrame(rows, columns=Row._fields)
+    return frame.assign(difference=[row.difference for row in rows], because=words).fillna(
+        {"because": "**unexplained**"}
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--points", type=int, default=1024)
-    parser.add_argument("--all", action="store_true", help="every row, not only those over the limit")
     options = parser.parse_args()
     clouds = draw_clouds(options.points)
     versions, theirs = ask_peers(clouds)
@@ -229,10 +216,10 @@ def main() -> None:
         f"{options.points} points a cloud; ours in float32 on {jax.default_backend()}, jax {jax.__version__};", end=" "
     )
     print(f"peers in float64: {'; '.join(versions)}\n")
-    print(agreement(rows), end="\n\n")
-    shown = [options.all or why != "" for why in words]
-    print(f"{'All rows' if options.all else f'Differences over {LIMIT:g}'}:\n")
-    print(table(*([value for value, show in zip(column, shown, strict=True) if show] for column in (rows, words))))
+    found = table(rows, words)
+    agreeing = found[found["difference"] <= LIMIT].groupby(["peer", "quantity"])["difference"]
+    print(agreeing.agg(["count", "max"]).to_string(), end="\n\n")
+    print(found[found["because"] != ""].to_string(index=False))
     unexplained = words.count(None)
     sys.exit(f"{unexplained} differences over {LIMIT:g} are not explained" if unexplained else 0)
 

@@ -48,12 +48,6 @@ def alternate(
     return facts, seconds
 
 
-def on_one_core() -> None:
-    """Before JAX starts its threads: several would spend processor time on waiting for one another."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-
-
 def _answer(worker: subprocess.Popen, name: str) -> str:
     line = worker.stdout.readline()
     if not line:

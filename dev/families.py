@@ -70,13 +70,9 @@ def _beside(wide: xr.DataArray, by: int) -> xr.DataArray:
     return xr.concat(pairs, pd.Index(layers, name="layer"))
 
 
-def main(named: list[str]) -> None:
-    for name, _, root in (one.partition("=") for one in named):
+if __name__ == "__main__":
+    for name, _, root in (word.partition("=") for word in sys.argv[1:]):
         table, kept = read(name, pathlib.Path(root)), pd.read_csv(TABLE)
         table = pd.concat([kept[kept.model != name], table])
         digits = {part: table[part].map(lambda x: float(f"{x:.{DIGITS}g}")) for part in [*REST, "depth"]}
         files.write_csv(table.assign(**digits), TABLE)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -20,7 +20,6 @@ from anisoscope.utils.files import read_json
 
 RESULTS, FIGURES = pathlib.Path("docs/results"), pathlib.Path("docs/figures")
 TABLE = RESULTS / "real_models" / "layers.csv"
-OURS = RESULTS / "matched_pair_adamw" / "layers.csv"
 SIDES = {"all": "all positions", "without_first": "without position 0"}
 PARTS = ("mean", "low", "high")
 
@@ -42,7 +41,9 @@ def read(root: pathlib.Path) -> pd.DataFrame:
 
 def ours() -> pd.DataFrame:
     """The matched pair: means over seeds, with Student's intervals."""
-    groups = pd.read_csv(OURS).groupby(["condition", "positions", "layer"])["anisotropy"]
+    groups = pd.read_csv(RESULTS / "matched_pair_adamw" / "layers.csv").groupby(["condition", "positions", "layer"])[
+        "anisotropy"
+    ]
     frame = groups.agg(["mean", "sem", "count"]).reset_index()
     half = frame["sem"] * scipy.stats.t.ppf(0.975, frame["count"] - 1)
     frame = frame.assign(low=frame["mean"] - half, high=frame["mean"] + half, depth=frame.layer / frame.layer.max())
@@ -69,15 +70,9 @@ def draw(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def main(given: list[str]) -> None:
-    if given:
-        files.write_csv(read(pathlib.Path(given[0])), TABLE)
-    with style.context():
-        figure = draw(pd.concat([pd.read_csv(TABLE), ours()]))
-        figure.savefig(FIGURES / "real_models.png", dpi=150)
-    peaks = pd.read_csv(TABLE)
-    print(peaks.loc[peaks.groupby(["model", "positions"])["mean"].idxmax()].to_string(index=False))
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    if len(sys.argv) > 1:
+        files.write_csv(read(pathlib.Path(sys.argv[1])), TABLE)
+    with style.context():
+        draw(pd.concat([pd.read_csv(TABLE), ours()])).savefig(FIGURES / "real_models.png", dpi=150)
+    print(pd.read_csv(TABLE).groupby(["model", "positions"])["mean"].max())

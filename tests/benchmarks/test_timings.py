@@ -78,9 +78,3 @@ def test_the_tasks_compute():
     values = jax.jit(metrics.spectrum)(cloud_PD)
     assert {"anisotropy", "effective_rank", "alpha_req"} <= values.keys()
     assert metrics.product(cloud_PD).shape == (200, 200)
-
-
-def test_extra_memory_is_less_than_that_of_all_distances():
-    """A few copies of the cloud and blocks of distances, in megabytes."""
-    points = 4096
-    assert 4 * points * 8 / 1e6 < metrics.extra_memory(points, 8) < 4 * points**2 / 1e6 / 2
