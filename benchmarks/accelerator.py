@@ -37,8 +37,7 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="small sizes, to try the script itself")
     options = parser.parse_args()
     backend = jax.default_backend()
-    path = pathlib.Path("runs/accelerator.txt")
-    path.parent.mkdir(exist_ok=True)
+    (path := pathlib.Path("runs/accelerator.txt")).parent.mkdir(exist_ok=True)
     given = {
         "ANISOSCOPE_PLATFORM": {"gpu": "cuda,cpu", "cpu": "cpu"}.get(backend, f"{backend},cpu"),
         "JAX_DEFAULT_MATMUL_PRECISION": "highest",  # of the tests' own products

@@ -85,11 +85,8 @@ def main() -> None:
     print(f"{POINTS:,} x {WIDTH}, medians of {rounds} rounds, in seconds")
     print(f"{'':28}" + "".join(f"{name:>13}" for name in COLUMNS))
     for name, taken in found.items():
-        if taken:
-            medians = [statistics.median(column) for column in zip(*taken, strict=True)]
-            print(f"{name:28}" + "".join(f"{one:13.2f}" for one in medians))
-        else:
-            print(f"{name:28}{'not installed':>13}")
+        medians = [statistics.median(column) for column in zip(*taken, strict=True)]
+        print(f"{name:28}" + ("".join(f"{value:13.2f}" for value in medians) or "not installed"))
 
 
 if __name__ == "__main__":

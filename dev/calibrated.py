@@ -42,7 +42,6 @@ def main() -> None:
                 numbers = {name: float(value) for name, value in one._asdict().items()}
                 rows.append({"layer": layer, "permuted": how, "quantity": quantity} | numbers)
     frame = pd.DataFrame(rows).round(4)
-    TABLE.parent.mkdir(parents=True, exist_ok=True)
     files.write_csv(frame, TABLE)
     print(frame.to_string(index=False))
 

@@ -56,8 +56,7 @@ def main(given: list[str]) -> None:
             style.small_print(figure, [experiment.OF_LEVELS])
             figure.savefig(DOCS / "figures" / f"{name}_by_level.png", dpi=150)
         plots.matrix(once(frame), columns(once(frame))).savefig(DOCS / "figures" / "verdicts.png", dpi=150)
-    told = once(frame).groupby(["paper", "verdict"], sort=False).size()
-    print(told.to_string())
+    print(once(frame).groupby(["paper", "verdict"], sort=False).size().to_string())
 
 
 if __name__ == "__main__":
