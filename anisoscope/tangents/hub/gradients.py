@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from anisoscope.measurement.sources.hub.load import Loaded
-from anisoscope.measurement.sources.hub.reading.extract import check_counts, forward, listening
+from anisoscope.measurement.sources.hub.reading.extract import Listener, check_counts, forward
 from anisoscope.tangents.hub import matrices
 from anisoscope.tangents.inputs import Read, Windows
 from anisoscope.utils.errors import UserError
@@ -39,7 +39,7 @@ def states(loaded: Loaded, windows: Windows, basis_DD: np.ndarray, batch_size: i
         def on_layer(n: int, x_BTD: Any, part: Part = part) -> None:
             kept.put("the residual stream", n, part, x_BTD)
 
-        with listening(loaded, on_layer) as counts:
+        with Listener(loaded, on_layer) as counts:
             forward(loaded, windows.tokens_JWT[part.fold, part.windows])
         check_counts(loaded, counts, heads=False)
     return kept.points("the residual stream") @ basis_DD
@@ -102,7 +102,7 @@ def _forward(loaded: Loaded, windows: Windows, part: Part) -> tuple[list[Any], A
         streams.append(x_BTD)
         versions.append(x_BTD._version)
 
-    with listening(loaded, on_layer) as counts:
+    with Listener(loaded, on_layer) as counts:
         tokens_BT = windows.tokens_JWT[part.fold, part.windows]
         logits_BTV = forward(loaded, tokens_BT, loaded.model, differentiated=True).logits.float()
     check_counts(loaded, counts, heads=False)

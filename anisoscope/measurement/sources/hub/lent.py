@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -65,6 +66,7 @@ def of_memory(model: Any, tokenizer: Any, any_module: bool) -> Loaded:
     if computed_in not in guards.CLOSE:
         raise UserError(f"{name} computes in {computed_in}; one of {', '.join(guards.CLOSE)} is needed")
     load.refuse_not_finite(name, model)
+    warn_rounded(name, model)
     weights = model.state_dict()
     about = {
         "weights_sha256": digest_of(weights),
@@ -74,6 +76,19 @@ def of_memory(model: Any, tokenizer: Any, any_module: bool) -> Loaded:
         "revision": MEMORY,
     }
     return Loaded(model, adapter, load.of_libraries(model) | about)
+
+
+def warn_rounded(name: str, model: Any) -> None:
+    """Warn where rotary frequencies were rounded with the weights, as by model.to(torch.bfloat16)."""
+    for path, x in model.named_buffers():
+        if path.endswith("inv_freq") and x.itemsize < 4:
+            kind = str(x.dtype).removeprefix("torch.")
+            warnings.warn(
+                f"{name}: rotary frequencies are rounded to {kind} ({path}), which turns later positions by "
+                f"other angles; load the model with dtype=torch.{kind} in place of .to()",
+                stacklevel=2,
+            )
+            return
 
 
 def digest_of(weights: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import inspect
 import logging
 import os
 import pathlib
@@ -36,7 +37,10 @@ class Loaded(NamedTuple):
 
     @property
     def base(self) -> Any:
-        return self.model.base_model
+        """What reads inputs, without a head; of some classes base_model is a stage inside of it."""
+        base = self.model.base_model
+        reads = base.main_input_name in inspect.signature(base.forward).parameters
+        return base if reads else self.model
 
     @property
     def part(self) -> Any:
@@ -193,6 +197,7 @@ def load(place: Place, weights: WeightsConfig) -> Loaded:
         header = _attempt(place, lambda: gguf_file.read_header(paths_of(place)[0][0]))
         gguf_file.complete_settings(header, settings)
     options = {"dtype": getattr(torch, weights.dtype), "output_loading_info": True}
+    options["ignore_mismatched_sizes"] = True  # refused below, by name
     options["attn_implementation"] = way_of(adapter)
     options |= {"config": settings} if gguf else {"use_safetensors": True}  # not parsed again, which takes seconds
     options |= {"device_map": weights.device_map} if weights.device_map else {}

@@ -14,7 +14,7 @@ import xarray as xr
 import anisoscope
 from anisoscope.config.pretrained import WeightsConfig
 from anisoscope.measurement.sources import hub
-from anisoscope.measurement.sources.hub import in_memory, load, texts, weights
+from anisoscope.measurement.sources.hub import in_memory, lent, load, texts, weights
 from anisoscope.measurement.sources.hub.reading import guards, named
 from anisoscope.measurement.tables import files
 from anisoscope.utils.errors import UserError
@@ -154,6 +154,12 @@ def test_an_encoder_in_half_precision_with_special_tokens(valid):
     assert (found.attrs["computed_in"], found.attrs["weights_type"]) == ("bfloat16", "bfloat16")
     assert model.dtype == torch.bfloat16
     assert found.anisotropy.sel(statistic="mean").notnull().all()
+
+
+def test_rounded_rotary_frequencies_are_told():
+    model = tiny.model("llama").to(torch.bfloat16)
+    with pytest.warns(UserWarning, match=r"frequencies are rounded to bfloat16 \(model\.rotary_emb\.inv_freq\)"):
+        lent.of_memory(model, tiny.tokenizer(), any_module=False)
 
 
 def test_a_text_is_a_file_or_texts_or_a_column(tmp_path):

@@ -24,6 +24,7 @@ from anisoscope.utils.settings import replace
 KINDS = {"pixel_values": pictures, "input_values": sound, "input_features": sound}  # by what a model takes
 NO_LOSS = {"bits_per_byte": "not asked: the loss is guarded for texts alone"}
 FIRST = {"cls_token": "a class token", "distillation_token": "a distillation token"}  # in front of patches
+FIRST |= {"register_tokens": "register tokens"}
 
 
 class Source(NamedTuple):
@@ -146,12 +147,13 @@ def _windows(
     shuffled = [of.shuffled(*given, rng) for given in zip(window_GW.tolist(), inputs, strict=True)]
     probe = probe._replace(tokens_GWT=np.stack(inputs), shuffled_GWT=np.stack(shuffled))
     embeddings = None if shapes else getattr(loaded.base, "embeddings", None)
-    special = [name for name in FIRST if getattr(embeddings, name, None) is not None]
-    fixed_T = np.arange(context) < len(special)
+    tokens = {name: getattr(embeddings, name, None) for name in FIRST}
+    special = {name: x.shape[1] for name, x in tokens.items() if x is not None and x.shape[1]}
+    fixed_T = np.arange(context) < sum(special.values())
     positions = POSITION_SETS
     if shapes:  # no place of a map is the first one
         positions, probe = POSITION_SETS[:1], probe._replace(picks_SGP=probe.picks_SGP[:1])
-    elif len(special) > 1:
+    elif sum(special.values()) > 1:
         positions = (*POSITION_SETS, SPECIAL)
         picks_GP = picks_without(np.broadcast_to(fixed_T, places_GWT.shape), measure)
         probe = probe._replace(picks_SGP=np.concatenate([probe.picks_SGP, picks_GP[None]]))
@@ -163,9 +165,9 @@ def _windows(
     return Windows(probe, positions, fixed_T, places_GWT, shapes, names, about)
 
 
-def _words(shapes: list[maps.Shape], context: int, special: list[str]) -> str:
+def _words(shapes: list[maps.Shape], context: int, special: dict[str, int]) -> str:
     if shapes:
         sizes = ", ".join(f"{height} × {width}" for height, width, _ in dict.fromkeys(shapes))
         return f"maps of {sizes}; a point is a cell of the coarsest, and in finer ones a cell below it"
-    named = " and ".join(FIRST[name] for name in special)
-    return f"{context} positions each, in front {named or 'the first frame'}"
+    named = " and ".join(f"{count} {FIRST[name]}" if count > 1 else FIRST[name] for name, count in special.items())
+    return f"{context} positions each, in front {named or 'the first of them'}"

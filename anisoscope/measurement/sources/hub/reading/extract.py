@@ -6,7 +6,6 @@ Arrays carry the letters of `models`, and W windows, Z inputs.
 
 import contextlib
 import itertools
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,22 +39,28 @@ class Activations(NamedTuple):
     k_ZNWTHK: np.ndarray
 
 
-# Who is told of calls, and whether to compute without a fused kernel: an attention function cannot be told otherwise.
-_listener: list[tuple[Any, bool]] = []
+_active: list["Listener"] = []  # innermost last: an attention function is called without one
 
 
 def _capture(
-    module: Any, query: Any, key: Any, value: Any, attention_mask: Any = None, scaling: float | None = None, **more: Any
+    module: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    attention_mask: Any = None,
+    scaling: float | None = None,
+    **more: Any,
 ) -> tuple[Any, None]:
-    if _listener:
-        listener, plain = _listener[-1]
+    """Compute attention as sdpa does, and tell the active listener what it is called with."""
+    if _active:
         width, shared = query.shape[-1], query.shape[1] // key.shape[1]
         by = width**-0.5 if scaling is None else scaling
         parts = [x for x in (attention_mask, more.get("position_bias")) if x is not None]
         added = _added(sum(parts), query.dtype) if parts else None
-        call = Call(query * (by * width**0.5), key.repeat_interleave(shared, dim=1), added, value)
-        listener(call)
-        if plain:
+        q_BHTK, k_BHTK = query * (by * width**0.5), key.repeat_interleave(shared, dim=1)
+        call = Call(q_BHTK, k_BHTK, added, value)
+        _active[-1].on_attention(call)
+        if _active[-1].plain:
             mixed_BHTK = scores_of(call).softmax(-1) @ value.repeat_interleave(shared, dim=1)
             return mixed_BHTK.transpose(1, 2).contiguous(), None
     return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **more)
@@ -75,75 +80,85 @@ transformers.AttentionInterface.register(CAPTURE, _capture)
 transformers.AttentionMaskInterface.register(CAPTURE, eager_mask)
 
 
-@contextlib.contextmanager
-def listening(
-    loaded: Loaded, on_layer: Any = None, on_call: Any = None, plain: bool = False
-) -> Iterator[dict[str, int]]:
-    """Tells on_layer(n, x_BTD) of the residual stream at every layer and on_call(n, Call) of every attention, if asked.
+def first_of(output: Any) -> Any:
+    """Return the hidden states of what a module gives."""
+    return output[0] if isinstance(output, tuple) else output
 
-    Yields the counts of layers and calls; `plain` computes attention without a fused kernel. One module may be many
-    blocks, as in ALBERT: the order tells them apart. What attends outside of the blocks is not told.
+
+class Listener:
+    """Call on_layer(n, x_BTD) with the residual stream of every layer, on_call(n, Call) with every attention.
+
+    A context manager that gives the counts of layers and calls. `plain` computes attention without a
+    fused kernel. One module may be many blocks, as in ALBERT: the order tells them apart. Attention
+    outside of the blocks is not told.
     """
-    counts, inside, adapter = {"layers": 0, "calls": 0}, [], loaded.adapter
 
-    def layer(x_BTD: Any) -> None:
-        if on_layer:
-            on_layer(counts["layers"], x_BTD)
-        counts["layers"] += 1
+    def __init__(self, loaded: Loaded, on_layer: Any = None, on_call: Any = None, plain: bool = False):
+        self.loaded, self.on_layer, self.on_call, self.plain = loaded, on_layer, on_call, plain
+        self.counts, self.depth = {"layers": 0, "calls": 0}, 0  # depth: of blocks that run now
+        self.undo = contextlib.ExitStack()
 
-    def before(_: Any, args: tuple, given: dict) -> None:
-        inside.append(True)
-        if counts["layers"] == 0:
-            layer(args[0] if args else given["hidden_states"])
-
-    def after(_: Any, args: tuple, output: Any) -> None:
-        inside.pop()
-        layer(output[0] if isinstance(output, tuple) else output)
-
-    def called(call: Call) -> None:
-        if inside:
-            if on_call:
-                on_call(counts["calls"], call)
-            counts["calls"] += 1
-
-    def own(q_BHTK: Any, k_BHTK: Any, scores_BHTT: Any, v_BHTK: Any) -> None:
-        if not inside:
-            return
-        q_BHTK = q_BHTK * q_BHTK.shape[-1] ** (0.5 - adapter.own)
-        scores_BHTT, alone_BHTT = scores_BHTT.float(), scores_of(Call(q_BHTK.float(), k_BHTK.float(), None))
-        called(Call(q_BHTK, k_BHTK, _added(scores_BHTT, loaded.model.dtype) - alone_BHTT, v_BHTK))
-
-    before_that = loaded.model.config._attn_implementation
-    if adapter == UNKNOWN:
-        hooks = _of_unknown(loaded.base, layer)
-    else:
-        hooks = [block.register_forward_pre_hook(before, with_kwargs=True) for block in loaded.block_modules]
-        hooks += [block.register_forward_hook(after) for block in loaded.block_modules]
-        capturable = adapter.own is None and adapter.mixed is None
-        loaded.model.set_attn_implementation(CAPTURE if capturable else "eager")
-    _listener.append((called, plain))
-    try:
-        with contextlib.nullcontext() if adapter.own is None else Watching(own):
-            yield counts
-    finally:
-        _listener.pop()
+    def __enter__(self) -> dict[str, int]:
+        loaded, model = self.loaded, self.loaded.model
+        if loaded.adapter == UNKNOWN:
+            hooks = [
+                loaded.base.register_forward_pre_hook(_ask_hidden_states, with_kwargs=True),
+                loaded.base.register_forward_hook(self._after_unknown),
+            ]
+        else:
+            self.undo.callback(model.set_attn_implementation, model.config._attn_implementation)
+            own, mixed = loaded.adapter.own, loaded.adapter.mixed
+            model.set_attn_implementation(CAPTURE if own is None and mixed is None else "eager")
+            hooks = []
+            for block in loaded.block_modules:
+                hooks.append(block.register_forward_pre_hook(self._before, with_kwargs=True))
+                hooks.append(block.register_forward_hook(self._after))
         for hook in hooks:
-            hook.remove()
-        if adapter != UNKNOWN:
-            loaded.model.set_attn_implementation(before_that)
+            self.undo.callback(hook.remove)
+        if loaded.adapter.own is not None:
+            self.undo.enter_context(Watching(self._on_own))
+        _active.append(self)
+        self.undo.callback(_active.remove, self)
+        return self.counts
 
+    def __exit__(self, *error: object) -> None:
+        self.undo.close()
 
-def _of_unknown(base: Any, layer: Any) -> list[Any]:
-    """Of a class without an entry: its hidden states as they come."""
+    def _layer(self, x_BTD: Any) -> None:
+        if self.on_layer:
+            self.on_layer(self.counts["layers"], x_BTD)
+        self.counts["layers"] += 1
 
-    def asked(_: Any, args: tuple, given: dict) -> tuple[tuple, dict]:
-        return args, given | {"output_hidden_states": True}
+    def _before(self, block: Any, args: tuple, given: dict) -> None:
+        self.depth += 1
+        if self.counts["layers"] == 0:
+            self._layer(args[0] if args else given["hidden_states"])
 
-    def after(_: Any, args: tuple, output: Any) -> None:
+    def _after(self, block: Any, args: tuple, output: Any) -> None:
+        self.depth -= 1
+        self._layer(first_of(output))
+
+    def _after_unknown(self, base: Any, args: tuple, output: Any) -> None:
+        """Of a class without an entry: its hidden states as they come."""
         for x_BTD in getattr(output, "hidden_states", None) or ():
-            layer(x_BTD)
+            self._layer(x_BTD)
 
-    return [base.register_forward_pre_hook(asked, with_kwargs=True), base.register_forward_hook(after)]
+    def on_attention(self, call: Call) -> None:
+        if self.depth:
+            if self.on_call:
+                self.on_call(self.counts["calls"], call)
+            self.counts["calls"] += 1
+
+    def _on_own(self, q_BHTK: Any, k_BHTK: Any, scores_BHTT: Any, v_BHTK: Any) -> None:
+        """Of a class that computes attention by itself: what its scores are beside <q, k>."""
+        q_BHTK = q_BHTK * q_BHTK.shape[-1] ** (0.5 - self.loaded.adapter.own)
+        product_BHTT = scores_of(Call(q_BHTK.float(), k_BHTK.float(), None))
+        added = _added(scores_BHTT.float(), self.loaded.model.dtype) - product_BHTT
+        self.on_attention(Call(q_BHTK, k_BHTK, added, v_BHTK))
+
+
+def _ask_hidden_states(base: Any, args: tuple, given: dict) -> tuple[tuple, dict]:
+    return args, given | {"output_hidden_states": True}
 
 
 def forward(loaded: Loaded, tokens_BT: np.ndarray, of: Any = None, differentiated: bool = False, **more: Any) -> Any:
@@ -212,7 +227,7 @@ def activations(
                 caught.put("queries", n, layers - 1, place, call.q_BHTK.transpose(1, 2))
                 caught.put("keys", n, layers - 1, place, call.k_BHTK.transpose(1, 2))
 
-        with listening(loaded, on_layer, on_call, plain) as counts:
+        with Listener(loaded, on_layer, on_call, plain) as counts:
             output = forward(loaded, tokens_ZWT[place], **({"output_hidden_states": True} if reported else {}))
         check_counts(loaded, counts, heads)
         for n, x_BTD in enumerate(output.hidden_states if reported else ()):
@@ -224,7 +239,7 @@ def activations(
 def stream_of(loaded: Loaded, tokens_BT: np.ndarray, of: Any = None, **more: Any) -> tuple[list[Any], Any]:
     """The residual stream of one batch, layer by layer, and what `forward` gives."""
     layers: list[Any] = []
-    with listening(loaded, lambda n, x_BTD: layers.append(x_BTD)) as counts:
+    with Listener(loaded, lambda n, x_BTD: layers.append(x_BTD)) as counts:
         output = forward(loaded, tokens_BT, of, **more)
     check_counts(loaded, counts, heads=False)
     return layers, output

@@ -18,9 +18,9 @@ from anisoscope.measurement.sources.hub.reading.extract import (
     CAPTURE,
     LEAVE,
     Call,
+    Listener,
     check_counts,
     forward,
-    listening,
     scores_of,
     stream_of,
 )
@@ -101,9 +101,12 @@ def attention(loaded: Loaded, tokens_WT: np.ndarray) -> tuple[Seen, str]:
     if loaded.adapter.mixed:
         raise UserError(f"{type(loaded.model).__name__}: {loaded.adapter.mixed}; {LEAVE}")
     calls: list[Call] = []
-    with listening(loaded, on_call=lambda n, call: calls.append(call)) as counts:
+    with Listener(loaded, on_call=lambda n, call: calls.append(call)) as counts:
         forward(loaded, tokens_WT)
     check_counts(loaded, counts, heads=True)
+    if len(shapes := {tuple(call.q_BHTK.shape[1::2]) for call in calls}) > 1:
+        name = type(loaded.model).__name__
+        raise UserError(f"{name}: blocks have heads of {sorted(shapes)}, (number, width); {LEAVE}")
     close = CLOSE[loaded.about["computed_in"]]
     seen = _seen(calls, 0.0 if loaded.adapter.own is None else close / 10)
     furthest = 0.0

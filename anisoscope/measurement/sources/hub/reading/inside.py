@@ -58,7 +58,7 @@ def adding(loaded: Loaded, on_added: Any) -> Iterator[None]:
 def of_hook_point(
     loaded: Loaded, tokens_ZWT: np.ndarray, batch_size: int, hook_point: str, plain: bool = False
 ) -> np.ndarray:
-    """(Z, N, W, T, D) of Z inputs, in float32: of block n its `hook_point`; `plain` as in `listening`."""
+    """(Z, N, W, T, D) of Z inputs, in float32: of block n its `hook_point`; `plain` as in `Listener`."""
     (inputs, windows), blocks = tokens_ZWT.shape[:2], loaded.blocks
     caught = extract.Caught(loaded, inputs, windows)
     for z, start in itertools.product(range(inputs), range(0, windows, batch_size)):
@@ -72,7 +72,7 @@ def of_hook_point(
             if hook_point == VALUES:
                 caught.put(hook_point, n, blocks, place, call.v_BHTK.transpose(1, 2).flatten(2))
 
-        with extract.listening(loaded, on_call=on_call, plain=plain) as counts, adding(loaded, on_added):
+        with extract.Listener(loaded, on_call=on_call, plain=plain) as counts, adding(loaded, on_added):
             extract.forward(loaded, tokens_ZWT[place])
         extract.check_counts(loaded, counts, heads=hook_point == VALUES)
     return caught.made[hook_point]
@@ -95,9 +95,8 @@ def adds_up(loaded: Loaded, tokens_T: np.ndarray, most: float | None = None) -> 
     for n, block in enumerate(blocks):
         one, other = (added.get((hook_point, n)) for hook_point in ADDED)
         if one is None or other is None:
-            raise UserError(
-                f"{type(loaded.model).__name__}: block {n + 1} was not seen to add to the stream; {extract.LEAVE}"
-            )
+            name = type(loaded.model).__name__
+            raise UserError(f"{name}: block {n + 1} was not seen to add to the stream; leave measure.hook_points out")
         for words, way in _ways(loaded).items():
             sums = way(block, streams[n], one, other).detach()
             sums = sums if most is None else sums.clamp(-most, most)

@@ -12,7 +12,7 @@ import torch
 from anisoscope.measurement.sources.hub.adapters import UNKNOWN, Adapter
 from anisoscope.measurement.sources.hub.load import Loaded, below
 from anisoscope.measurement.sources.hub.reading.extract import stream_of
-from anisoscope.measurement.sources.hub.reading.guards import CLOSE, NEXT, predicts
+from anisoscope.measurement.sources.hub.reading.guards import CLOSE, NEXT, predicts, sees_later
 from anisoscope.metrics.readout import Readout, logits, made
 from anisoscope.utils.errors import UserError
 
@@ -47,6 +47,9 @@ def readout_of(loaded: Loaded) -> Readout:
 
 def same_logits(loaded: Loaded, readout: Readout, tokens_T: np.ndarray) -> str:
     """The last stream that was caught must be read as the model's own logits. In words; UserError where it is not."""
+    if sees_later(loaded, tokens_T):
+        name = type(loaded.model).__name__
+        raise UserError(f"{name} sees the tokens that it is to predict: leave the family {FAMILY} out")
     streams, output = stream_of(loaded, tokens_T[None], loaded.model)
     own_TV = _numbers(output.logits[0])
     far = np.abs(np.asarray(logits(_numbers(streams[-1][0]), readout)) - own_TV).max() / np.abs(own_TV).max()

@@ -12,7 +12,7 @@ import transformers
 from anisoscope.measurement.sources.hub.adapters import adapter_of, kind_of
 from anisoscope.measurement.sources.hub.load import Loaded
 from anisoscope.measurement.sources.hub.modalities import maps
-from anisoscope.measurement.sources.hub.reading.extract import Call, activations, forward, listening
+from anisoscope.measurement.sources.hub.reading.extract import Call, Listener, activations, forward
 from tests.measurement.sources.hub.rows.row import Row, Shown, streams
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
@@ -43,12 +43,16 @@ EFFICIENTNET = {
 ROWS = {
     "wav2vec 2.0": Row("Wav2Vec2Model", SPEECH),
     "wav2vec 2.0, large": Row("Wav2Vec2Model", SPEECH | FIRST, "norms before attention"),
+    "wav2vec 2.0, group norm": Row("Wav2Vec2Model", SPEECH | FIRST | {"feat_extract_norm": "group"}),
     "HuBERT": Row("HubertModel", SPEECH),
     "HuBERT, large": Row("HubertModel", SPEECH | FIRST, "norms before attention"),
     "Whisper": Row("WhisperForConditionalGeneration", WHISPER, "the encoder; the decoder reads text too"),
     "ViT": Row("ViTModel", PATCHES),
     "BEiT": Row("BeitModel", PATCHES | {"use_relative_position_bias": True}, "a bias by distance"),
     "DINOv2": Row("Dinov2Model", PATCHES | {"mlp_ratio": 2, "layerscale_value": 0.5}),
+    "DINOv2, registers": Row("Dinov2WithRegistersModel", PATCHES | {"mlp_ratio": 2, "layerscale_value": 0.5}),
+    "DINOv3": Row("DINOv3ViTModel", PATCHES | {"num_register_tokens": 4}, "rotary positions of patches"),
+    "SigLIP, of pictures": Row("SiglipVisionModel", PATCHES, "no class token"),
     "CLIP, of pictures": Row("CLIPVisionModel", PATCHES | {"initializer_factor": 3.0}),
     "WavLM": Row("WavLMModel", SPEECH, "a gate on its bias by distance: not in the family attention"),
     "WavLM, large": Row(
@@ -110,7 +114,7 @@ def attention(loaded: Loaded, given: np.ndarray) -> float | None:
         return None
     else:
         calls: list[Call] = []
-        with listening(loaded, lambda n, x: None, lambda n, call: calls.append(call)):
+        with Listener(loaded, lambda n, x: None, lambda n, call: calls.append(call)):
             forward(loaded, given)
         loaded.model.set_attn_implementation("eager")
         own = forward(loaded, given, output_attentions=True).attentions
