@@ -54,7 +54,6 @@ ROWS = {
     "Falcon-40B": Row("FalconForCausalLM", FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2}),
     "Falcon-7B": Row("FalconForCausalLM", FALCON | {"multi_query": True}, "one key for all heads"),
     "Falcon-RW": Row("FalconForCausalLM", FALCON | {"alibi": True, "bias": True}, "ALiBi"),
-    "Pythia, one after another": Row("GPTNeoXForCausalLM", SIZES | {"use_parallel_residual": False}),
     "Bloom": Row("BloomForCausalLM", BLOOM, "ALiBi"),
     "Pythia": Row("GPTNeoXForCausalLM", SIZES),
     "OLMo": Row("OlmoForCausalLM", SIZES),
