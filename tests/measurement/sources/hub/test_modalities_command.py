@@ -37,8 +37,8 @@ def world(tmp_path_factory):
         coarse.resize((40, 50)).save(root / "pictures" / f"{number}.{('png', 'jpg')[number % 2]}")
     for number in range(4):
         wav(root / "sounds" / f"{number}.wav", tone=300.0 * (1 + number), seed=number)
-    for name in ("ViT", "DeiT", "ResNet-18, 34", "wav2vec 2.0"):
-        folder = root / name.split("-")[0]
+    for name in ("ViT", "DeiT", "DINOv2, registers", "ResNet-18, 34", "wav2vec 2.0"):
+        folder = root / name.split(",")[0].split("-")[0]
         of_rows.made(of_rows.ROWS[name]).model.save_pretrained(folder)
         if name.startswith("wav"):
             transformers.Wav2Vec2FeatureExtractor().save_pretrained(folder)
@@ -80,6 +80,16 @@ def test_windows_are_the_pictures_that_they_are_called(world):
         colours, others = (np.moveaxis(x_WCHW, 1, 3).reshape(-1, 3) for x_WCHW in (one, mixed))
         assert sorted(colours.tolist()) == sorted(others.tolist())
         assert (np.diff(colours[:, 0]) == 0).mean() > 10 * (np.diff(others[:, 0]) == 0).mean()
+
+
+def test_register_tokens_are_no_patches(world):
+    changes = {"data.path": str(world / "pictures"), "measure.points": "64", "measure.folds": "2"}
+    config = override(experiment.get_config(str(world / "DINOv2")), changes)
+    _, windows = inputs.opened(config, load.place_of(config.pretrained.name, None))
+    assert windows.fixed_T.tolist() == [True] * 5 + [False] * 16
+    assert windows.about["windows"].endswith("21 positions each, in front a class token and 4 register tokens")
+    picks_GP = windows.probe.picks_SGP[windows.positions.index("without_special")]
+    assert (picks_GP % 21 >= 5).all()
 
 
 def test_pictures_through_a_vision_transformer(world, tmp_path):
