@@ -43,7 +43,7 @@ SPECTRAL = {  # with what reads it off the spectrum of a population, which needs
     "participation_ratio": spectral.participation_ratio,
     "participation_ratio_corrected": spectral.participation_ratio,
     "effective_rank": spectral.effective_rank,
-    "rankme": spectral.rankme,
+    "rankme_centered": spectral.rankme_centered,
     "stable_rank": spectral.stable_rank,
     "isoscore": spectral.isoscore,
     "isoscore_star": spectral.isoscore,

@@ -6,6 +6,7 @@ Here X and Y are any axes.
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.lax import Precision
 from jaxtyping import Array, Float
 
 AnyArray = Array | np.ndarray  # what a metric takes; NumPy arrays are read in float32
@@ -42,16 +43,44 @@ def largest(x: Float[Array, "*X Y"]) -> Float[Array, "*X"]:
     return jnp.where(jnp.isnan(x).any(axis=-1), jnp.nan, x.max(axis=-1))
 
 
+def root(square: Float[Array, "*X"]) -> Float[Array, "*X"]:
+    """The square root, whose derivative at 0 is 0, not infinite."""
+    return jnp.where(square == 0, 0.0, jnp.sqrt(jnp.where(square == 0, 1.0, square)))
+
+
+def norms(x: Float[Array, "*X D"]) -> Float[Array, "*X"]:
+    """Euclidean norms along the last axis; the derivative at 0 is 0."""
+    return root(jnp.square(x).sum(axis=-1))
+
+
 def entropy(share_E: Float[Array, " E"]) -> Float[Array, ""]:
     """-sum p ln p of shares, in nats, with 0 ln 0 = 0; NaN where one is NaN."""
     return -jnp.where(share_E == 0, 0.0, share_E * jnp.log(jnp.where(share_E == 0, 1.0, share_E))).sum()
 
 
+@jax.custom_jvp
 def eigh(symmetric_DD: Float[Array, "D D"]) -> tuple[Float[Array, " D"], Float[Array, "D D"]]:
     """Ascending eigenvalues, and eigenvectors; a matrix that is not finite gives NaN (on a TPU, eigh would not end)."""
     finite = jnp.isfinite(symmetric_DD).all()
     value_D, vector_DD = jnp.linalg.eigh(jnp.where(finite, symmetric_DD, 0.0), symmetrize_input=False)
     return jnp.where(finite, value_D, jnp.nan), jnp.where(finite, vector_DD, jnp.nan)
+
+
+@eigh.defjvp
+def _eigh_jvp(primals: tuple, tangents: tuple) -> tuple[tuple, tuple]:
+    """The derivative along a change of the matrix; finite where eigenvalues are equal."""
+    value_D, vector_DD = eigh(*primals)
+    change_DD = jnp.linalg.multi_dot((vector_DD.T, tangents[0], vector_DD), precision=Precision.HIGHEST)
+    return (value_D, vector_DD), eigen_changes(value_D, vector_DD, change_DD)
+
+
+def eigen_changes(
+    value_D: Float[Array, " D"], vector_ED: Float[Array, "E D"], change_DD: Float[Array, "D D"]
+) -> tuple[Float[Array, " D"], Float[Array, "E D"]]:
+    """d lambda_e = S_ee and dV = V F, F_ef = S_ef/(lambda_f - lambda_e), S = V^T dC V; F = 0 where equal."""
+    gap_DD = value_D[None] - value_D[:, None]
+    turn_DD = jnp.where(gap_DD == 0, 0.0, change_DD / jnp.where(gap_DD == 0, 1.0, gap_DD))
+    return jnp.diagonal(change_DD), jnp.matmul(vector_ED, turn_DD, precision=Precision.HIGHEST)
 
 
 def leave_out(folds: int) -> Float[Array, "R J"]:

@@ -38,6 +38,7 @@ class Nearest(NamedTuple):
 
     index_PC: UInt[Array, "*N P C"]  # the neighbours, each the first of its copies, in the smallest integers that do
     usable_P: Bool[Array, "*N P"]  # the first of its copies, with so many neighbours
+    first_P: Bool[Array, "*N P"]  # the first of its copies, with a neighbour
 
 
 def linear_cka(x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int = 1) -> Float[Array, " R"]:
@@ -120,8 +121,8 @@ def nearest(neighbours: Neighbours, count: int = 10) -> Nearest:
     """
     neighbours.check_searched(count)
     smallest = np.min_scalar_type(neighbours.first_P.shape[-1] - 1)
-    usable_P = neighbours.first_P & (neighbours.distance_PC[..., count - 1] < jnp.inf)
-    return Nearest(neighbours.index_PC[..., :count].astype(smallest), usable_P)
+    first_PC = neighbours.first_P[..., None] & (neighbours.distance_PC < jnp.inf)
+    return Nearest(neighbours.index_PC[..., :count].astype(smallest), first_PC[..., count - 1], first_PC[..., 0])
 
 
 def neighbourhood_overlap(a: Nearest, b: Nearest) -> Float[Array, ""]:
@@ -176,8 +177,10 @@ def ready_one(x_PD: Float[AnyArray, "P D"], folds: int) -> Ready:
 
 def _beside(x: Ready, y: Ready, folds: int) -> Float[Array, "2 R"]:
     """Both estimators of two clouds."""
-    shared_2R = energy(x.x_PD, y.x_PD, folds)
-    return jnp.clip(shared_2R / jnp.sqrt(x.own_2R * y.own_2R), -1.0, 1.0)  # rounding can leave 1 + 1e-7
+    shared_2R, own_2R = energy(x.x_PD, y.x_PD, folds), x.own_2R * y.own_2R
+    known_2R = own_2R > 0  # also inside the root: NaN there would be one of all derivatives
+    cka_2R = jnp.clip(shared_2R / jnp.sqrt(jnp.where(known_2R, own_2R, 1.0)), -1.0, 1.0)  # rounding can leave 1 + 1e-7
+    return jnp.where(known_2R, cka_2R, jnp.nan)
 
 
 def energy(x_PD: Float[Array, "P D"], y_PE: Float[Array, "P E"], folds: int) -> Float[Array, "2 R"]:

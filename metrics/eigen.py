@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int
 
-from anisoscope.metrics.cloud import AnyArray, eigh
+from anisoscope.metrics.cloud import AnyArray, eigen_changes, eigh
 
 RESOLUTION = 1e-9  # an eigenvalue below this share of the largest drowns in the rounding of float32, and is set to 0
 GRADED = 3e-4  # eigenvalues below this share of the largest are decomposed again, on their own
@@ -53,27 +53,22 @@ def eigen(x_QE: Float[Array, "Q E"], coordinates: bool = False) -> Axes:
     decomposed again. Under vmap wide ones go one after another: a batch would take every branch, and decompositions of
     several kinds, each in parallel over a batch, have waited for one another for ever (jaxlib 0.10.2 on a CPU).
     """
-    if x_QE.shape[1] < WIDE:
-        value_E, vector_EE = _narrow(x_QE)
-        return Axes(value_E, vector_EE, product(x_QE, vector_EE) if coordinates else x_QE[:, :0])
-    one_by_one = jax.custom_batching.sequential_vmap(functools.partial(_wide, coordinates=coordinates))
+    wide = jax.custom_batching.sequential_vmap(functools.partial(_wide, coordinates=coordinates))
 
     @jax.custom_jvp
     def decomposed(x_QE: Float[Array, "Q E"]) -> Axes:
-        return one_by_one(x_QE)
+        if x_QE.shape[1] >= WIDE:
+            return wide(x_QE)
+        value_E, vector_EE = _narrow(x_QE)
+        return Axes(value_E, vector_EE, product(x_QE, vector_EE) if coordinates else x_QE[:, :0])
 
     @decomposed.defjvp
     def along(primals: tuple, tangents: tuple) -> tuple[Axes, Axes]:
-        """d lambda_e = S_ee and dV = V F, F_ef = S_ef/(lambda_f - lambda_e), S = V^T d(x^T x) V; F = 0 where equal."""
-        axes, (dx_QE,) = decomposed(*primals), tangents
-        value_E, vector_EE = axes.value_E, axes.vector_EE
-        moved_QE = product(dx_QE, vector_EE)
-        half_EE = product(product(primals[0], vector_EE).T, moved_QE)
-        change_EE = half_EE + half_EE.T
-        gap_EE = value_E[None] - value_E[:, None]
-        turn_EE = jnp.where(gap_EE == 0, 0.0, change_EE / jnp.where(gap_EE == 0, 1.0, gap_EE))
-        moved_coordinate_QE = moved_QE + product(axes.coordinate_QE, turn_EE) if coordinates else axes.coordinate_QE
-        return axes, Axes(jnp.diagonal(change_EE), product(vector_EE, turn_EE), moved_coordinate_QE)
+        (x_QE,), (dx_QE,), axes = primals, tangents, decomposed(*primals)
+        half_EE = product(product(x_QE, axes.vector_EE).T, product(dx_QE, axes.vector_EE))
+        change = eigen_changes(axes.value_E, axes.vector_EE, half_EE + half_EE.T)
+        moved_QE = product(dx_QE, axes.vector_EE) + product(x_QE, change[1]) if coordinates else axes.coordinate_QE
+        return axes, Axes(*change, moved_QE)
 
     return decomposed(x_QE)
 

@@ -7,10 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.lax import Precision
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from anisoscope.metrics.cloud import AnyArray, centred, of_unit_size
-from anisoscope.metrics.copies import copies
+from anisoscope.metrics.copies import ROUNDING, copies
+from anisoscope.metrics.eigen import RESOLUTION
+from anisoscope.metrics.fast_search import rounding
 from anisoscope.metrics.neighbours import Neighbours
 
 NEAR, FAR = 10, 20  # neighbours whose median distances are the two radii of the correlation integral
@@ -21,28 +23,46 @@ AT_ONCE = 64  # points whose distances to all others exist at once
 def correlation_dimension(cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbours) -> Float[Array, ""]:
     """Growth of the correlation integral: ln(C(r2)/C(r1)) / ln(r2/r1), C(r) the share of pairs nearer than r.
 
-    r1 and r2 are the medians over points of the distances to the 10th and to the 20th neighbour. Pairs are of distinct
-    points. Shapes: a cloud and its neighbours, searched to 20 at least -> scalar. Units: none. Range: >= 0. Biased low
-    in many dimensions, as every count of pairs is. Fewer than 21 distinct points: NaN. A coordinate that is not finite:
-    NaN. Source: Grassberger and Procaccia 1983, with the two radii of scikit-dimension's CorrInt.
+    r1 and r2 are the medians over distinct points of the distances to the 10th and to the 20th neighbour. Pairs are of
+    distinct points. A pair as far as r, or nearer by less than ROUNDING of r, is not nearer: so it is for the pair
+    whose distance is the median, and for ties, as of whole numbers. Shapes: a cloud and its neighbours, searched to 20
+    at least -> scalar. Units: none. Range: >= 0. Biased low in many dimensions, as every count of pairs is. Fewer than
+    21 distinct points, equal radii, no pair nearer than r1, or a coordinate that is not finite: NaN. Source:
+    Grassberger and Procaccia 1983, with the two radii of scikit-dimension's CorrInt; the rule for ties is ours.
+
+    Distances are those of the Gram matrix. Where its rounding could move a pair across a radius, the distances of the
+    point are computed by subtraction: at worst P x P x D of them.
     """
     neighbours.check_searched(FAR)
     first_P = neighbours.first_P
     distance_P2 = neighbours.distance_PC[:, jnp.array([NEAR - 1, FAR - 1])]
     radius_2 = jnp.nanmedian(jnp.where(first_P[:, None], distance_P2, jnp.nan), axis=0)
-    x_PD = centred(cloud_PD)
+    nearer_2 = jnp.square(radius_2 * (1 - ROUNDING))
+    cloud_PD, x_PD = jnp.asarray(cloud_PD, jnp.float32), centred(cloud_PD)
     square_P = jnp.square(x_PD).sum(axis=1)
-    points = len(x_PD)
+    points, width = x_PD.shape
 
-    def counts(i: Array) -> Float[Array, "2"]:
+    def counts(i: Array, square_of_P: Array) -> Float[Array, "2"]:
+        other_P = first_P & first_P[i] & (jnp.arange(points) != i)
+        return (other_P & (square_of_P < nearer_2[:, None])).sum(axis=1).astype(jnp.float32)
+
+    def by_products(i: Array) -> tuple[Float[Array, "2"], Bool[Array, ""]]:
         square_of_P = square_P + square_P[i] - 2 * jnp.matmul(x_PD, x_PD[i], precision=Precision.HIGHEST)
-        other_P = first_P & (jnp.arange(points) != i)
-        near_2P = other_P[None] & (square_of_P[None] < jnp.square(radius_2)[:, None])
-        return jnp.where(first_P[i], near_2P.sum(axis=1), 0).astype(jnp.float32)
+        slack_2 = rounding(square_P[i], 2 * radius_2, width)
+        unsure = (first_P & first_P[i] & (jnp.abs(square_of_P - nearer_2[:, None]) <= slack_2[:, None])).any()
+        return counts(i, square_of_P), unsure
 
-    pairs_2 = jax.lax.map(counts, jnp.arange(points), batch_size=min(AT_ONCE, points)).sum(axis=0)
+    def again(i: Array) -> Float[Array, "2"]:
+        def by_subtraction() -> Float[Array, "2"]:
+            return counts(i, jnp.square(cloud_PD - cloud_PD[i]).sum(axis=1))
+
+        return jax.lax.cond(unsure_P[i], by_subtraction, lambda: rough_P2[i])
+
+    rough_P2, unsure_P = jax.lax.map(by_products, jnp.arange(points), batch_size=min(AT_ONCE, points))
+    pairs_2 = jax.lax.map(again, jnp.arange(points)).sum(axis=0)
     dimension = jnp.log(pairs_2[1] / pairs_2[0]) / jnp.log(radius_2[1] / radius_2[0])
-    return jnp.where(jnp.isfinite(radius_2).all() & jnp.isfinite(square_P).all(), dimension, jnp.nan)
+    known = (radius_2[0] < radius_2[1]) & (radius_2[1] < jnp.inf) & (pairs_2[0] > 0) & jnp.isfinite(square_P).all()
+    return jnp.where(known, dimension, jnp.nan)
 
 
 def tree_dimension(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
@@ -71,13 +91,14 @@ def marchenko_pastur_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> 
     s^2 is the variance of noise for which the median eigenvalue is that of the Marchenko-Pastur law. Shapes: the D
     eigenvalues of P points' covariance, in any order -> scalar. Units: none. Range: [0, D]. It asks for as many points
     as dimensions at least, and for noise alike in all directions: where variances fall smoothly, as in a network, it
-    counts those that stand out of the lower half. Fewer points than dimensions, or a median of 0: NaN. Source:
-    Marchenko and Pastur 1967.
+    counts those that stand out of the lower half. A median below RESOLUTION of the largest eigenvalue, which float32
+    does not tell from 0, counts as that much: of a cloud of low rank, all directions it has. Fewer points than
+    dimensions, or all eigenvalues 0: NaN. Source: Marchenko and Pastur 1967.
     """
     width = eigenvalues_E.shape[-1]
     if points < width:
         return jnp.full((), jnp.nan)
-    noise = jnp.median(eigenvalues_E) / marchenko_pastur_median(width / points)
+    noise = _median(eigenvalues_E) / marchenko_pastur_median(width / points)
     edge = noise * (1 + (width / points) ** 0.5) ** 2
     return jnp.where(noise > 0, (jnp.asarray(eigenvalues_E) > edge).sum().astype(jnp.float32), jnp.nan)
 
@@ -95,7 +116,7 @@ def gavish_donoho_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> Flo
         return jnp.full((), jnp.nan)
     ratio = width / points
     squared = 2 * (ratio + 1) + 8 * ratio / (ratio + 1 + (ratio**2 + 14 * ratio + 1) ** 0.5)
-    median = jnp.median(eigenvalues_E)
+    median = _median(eigenvalues_E)
     threshold = squared / marchenko_pastur_median(ratio) * median
     return jnp.where(median > 0, (jnp.asarray(eigenvalues_E) > threshold).sum().astype(jnp.float32), jnp.nan)
 
@@ -107,6 +128,10 @@ def marchenko_pastur_median(ratio: float) -> float:
     x = (low + high) / 2 - (high - low) / 2 * np.cos(angle)
     mass = np.cumsum(np.sin(angle) ** 2 / x)
     return float(np.interp(0.5 * mass[-1], mass, x))
+
+
+def _median(eigenvalues_E: Float[AnyArray, " E"]) -> Float[Array, ""]:
+    return jnp.maximum(jnp.median(eigenvalues_E), RESOLUTION * jnp.max(eigenvalues_E))
 
 
 def _distinct(original_X: Int[Array, " X"]) -> Float[Array, ""]:

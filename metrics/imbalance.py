@@ -54,5 +54,5 @@ def layers_imbalance(nearest_N: Nearest, clouds_NPD: Float[AnyArray, "N P D"]) -
     """`information_imbalance` of every layer (row) to every layer (column)."""
     nearest_NP = nearest_N.index_PC[..., 0]
     return jax.lax.map(
-        lambda cloud_PD: information_imbalance(nearest_NP, nearest_N.usable_P, cloud_PD), jnp.asarray(clouds_NPD)
+        lambda cloud_PD: information_imbalance(nearest_NP, nearest_N.first_P, cloud_PD), jnp.asarray(clouds_NPD)
     ).T

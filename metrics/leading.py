@@ -85,7 +85,12 @@ def norm_ratio(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
     norms of attention sinks in Sun et al. 2024, Massive Activations in Large Language Models.
     """
     norm_P = jnp.linalg.norm(jnp.asarray(cloud_PD, jnp.float32), axis=1)
-    return largest(norm_P) / jnp.sort(norm_P)[(norm_P.size - 1) // 2]
+    return largest(norm_P) / lower_median(norm_P)
+
+
+def lower_median(x_P: Float[Array, " P"]) -> Float[Array, ""]:
+    """The median, of two the lower, as PyTorch's: a value that occurs."""
+    return jnp.sort(x_P)[(x_P.size - 1) // 2]
 
 
 class Direction(NamedTuple):

@@ -33,7 +33,9 @@ def linearity(
     map is that of all points in all of them, which changes the score of a choice to second order only. Units: none.
     Range: score [0, 1]; adjusted up to 1. r + 1 points or fewer: adjusted NaN. All points equal, or a coordinate that
     is not finite: NaN. Source: Razzhigaev et al. 2024, Your Transformer is Secretly Linear (the linearity score, in
-    LLM-Microscope too, arXiv 2502.15007), literal; the adjustment is Ezekiel's of 1930.
+    LLM-Microscope too, arXiv 2502.15007); the adjustment is Ezekiel's of 1930. The published code keeps directions
+    below SMALLEST of the largest, those of rounding too: of a cloud of low rank it finds its width, not its rank, and a
+    score that is higher by what chance gives so many directions.
     """
     return explained(basis(x_PD), y_PE, keep_RP)
 

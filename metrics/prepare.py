@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from anisoscope.metrics import comparison, lapack, spectrum
+from anisoscope.metrics import comparison, convert, lapack
 from anisoscope.metrics.cloud import of_unit_size
 from anisoscope.metrics.neighbours import Neighbours, nearest_neighbours
+from anisoscope.metrics.spectrum import Spectrum, spectrum
 from anisoscope.metrics.top import top_eigenvalue
 
 
@@ -22,23 +23,26 @@ class ArrayLike(Protocol):
     def __array__(self) -> np.ndarray: ...
 
 
-def matrix(x: ArrayLike, about_mean: bool) -> Array:
-    """In float32, with the mean subtracted in float64 where that changes nothing but the rounding."""
-    if not isinstance(x, jax.Array):
-        if hasattr(x, "detach"):  # PyTorch's: without its gradient, and NumPy knows no bfloat16
-            x = x.detach().float() if str(x.dtype) == "torch.bfloat16" else x.detach().cpu()
-        x = np.asarray(x)
-        if x.dtype.kind not in "biuf":
-            raise ValueError(f"a matrix of real numbers is needed; these are of type {x.dtype}")
-        if about_mean and x.dtype == np.float64 and x.ndim == 2:
-            x = x - x.mean(axis=0)
-    if x.ndim != 2 or x.shape[0] < 2 or x.shape[1] < 1:
-        raise ValueError(f"x has shape {x.shape}; (points, width) with at least two points is needed")
-    return jnp.asarray(x, jnp.float32)
+def matrix(x: ArrayLike, about_mean: bool = True, any_size: bool = True, what: str = "x") -> Array:
+    """In float32, checked as `measure` checks vectors; of a traced array NaN stands for what would be refused.
+
+    `about_mean` and `any_size` are of metrics that do not see the origin, or the size, of a cloud.
+    """
+    if not isinstance(x, jax.core.Tracer):
+        return jnp.asarray(convert.as_matrix(x, what, about_mean, any_size))
+    if x.dtype.kind not in "biufV":  # V: bfloat16
+        raise ValueError(f"{what}: numbers of type {x.dtype} are no real ones")
+    convert.check_matrix(x.shape, what)
+    x = x - x.mean(axis=0) if about_mean and x.dtype == jnp.float64 else x
+    x_PD = x.astype(jnp.float32)
+    bits = (jax.lax.bitcast_convert_type(x_PD, jnp.uint32) & 0x7FFFFFFF).max()  # a CPU takes a float below 1e-38 for 0
+    least, most = np.float32((1e-30, 1e38) if any_size else (convert.SMALLEST, convert.LARGEST)).view(np.uint32)
+    sized = (bits == 0) | (least <= bits) & (bits <= most)
+    return jnp.where(sized & convert.held(x, x_PD), of_unit_size(x_PD) if any_size else x_PD, jnp.nan)
 
 
 def compiled(read: Callable[..., Array]) -> Callable[..., Array]:
-    """Compiled once for each shape and k; float32 products with all their digits on every device."""
+    """Compiled once for each shape and k, in float32 whatever `jax_enable_x64` is; products keep all their digits."""
 
     @functools.partial(jax.jit, static_argnames=("k",))
     def compute(*matrices: Array, **k: int) -> Array:
@@ -46,16 +50,17 @@ def compiled(read: Callable[..., Array]) -> Callable[..., Array]:
             return read(*matrices, **k)
 
     def computed(*matrices: Array, **k: int) -> Array:
-        if jax.default_backend() != "cpu" or any(isinstance(one, jax.core.Tracer) for one in matrices):
-            return compute(*matrices, **k)
-        with lapack.threads_for(min(matrices[0].shape)):
-            return jax.block_until_ready(compute(*matrices, **k))
+        with jax.enable_x64(False):
+            if jax.default_backend() != "cpu" or any(isinstance(x, jax.core.Tracer) for x in matrices):
+                return compute(*matrices, **k)
+            with lapack.threads_for(min(matrices[0].shape)):
+                return jax.block_until_ready(compute(*matrices, **k))
 
     return computed
 
 
-def of_spectrum(read: Callable[..., Array]) -> Callable[..., Array]:
-    return compiled(lambda x_PD: read(jax.tree.map(lambda field_R: field_R[0], spectrum.spectrum(x_PD))))
+def of_spectrum(read: Callable[[Spectrum], Array]) -> Callable[..., Array]:
+    return compiled(lambda x_PD: read(jax.tree.map(lambda field_R: field_R[0], spectrum(x_PD))))
 
 
 def of_two_neighbours(read: Callable[..., Array]) -> Callable[..., Array]:
@@ -84,7 +89,8 @@ def search(x_PD: Array, count: int) -> Neighbours:
 
 
 def pair(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
-    x_PD, y_PE = matrix(x, about_mean=True), matrix(y, about_mean=True)
+    """Two matrices of the same points; of frames, or of arrays with coordinates, by the labels of their rows."""
+    x_PD, y_PE = matrix(x), matrix(convert.in_order(y, x, "y"), what="y")
     if x_PD.shape[0] != y_PE.shape[0]:
         raise ValueError(f"x has {x_PD.shape[0]} points, y {y_PE.shape[0]}; the same points are needed")
     return x_PD, y_PE

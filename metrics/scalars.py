@@ -1,13 +1,17 @@
 """One number from one matrix of vectors: the metrics as a user calls them.
 
-Every function takes a NumPy, JAX or PyTorch (CPU) matrix, computes in float32, and returns a JAX scalar. Under
-`jax.jit`, `jax.vmap` and `jax.grad` they behave as JAX functions do. What several of them share (one spectrum, one
-search for neighbours) is shared by `anisoscope.measure`, which also adds intervals and null models.
+Every function takes a matrix of NumPy, JAX, PyTorch, pandas or xarray, computes in float32 (also with
+`jax_enable_x64`), and returns a JAX scalar. Under `jax.jit`, `jax.vmap` and `jax.grad` they behave as JAX functions
+do. What several of them share (one spectrum, one search for neighbours) is shared by `anisoscope.measure`, which also
+adds intervals and null models.
 
-All raise ValueError for what is no matrix of real numbers with two points; of two matrices, where they have different
-numbers of points; of k neighbours, where there are not so many others.
+All raise ValueError, in one line, for what `anisoscope.measure` refuses (masked or missing numbers, types that are no
+real numbers, what float32 would lose) and for fewer than two points; of two matrices, where they have different numbers
+or labels of points; of k neighbours, where there are not so many others. Frames are paired by their labels. What is
+refused cannot be raised of a traced array: the value is NaN.
 
-Metrics that do not depend on the origin subtract the mean of a float64 matrix in float64, before they go to float32.
+Metrics that do not depend on the origin subtract the mean of float64 and integers before they go to float32; those that
+do not depend on the size of the vectors first take it to a range that float32 holds.
 """
 
 from jaxtyping import Array, Float
@@ -23,7 +27,8 @@ _anisotropy_uncentred = prepare.compiled(prepare.top_share)
 _participation_ratio = prepare.compiled(spectrum.participation_ratio_of_points)
 _participation_ratio_corrected = prepare.of_spectrum(spectrum.participation_ratio_corrected)
 _effective_rank = prepare.of_spectrum(spectrum.effective_rank)
-_rankme = prepare.of_spectrum(spectrum.rankme)
+_rankme = prepare.compiled(spectrum.rankme_of_points)
+_rankme_centered = prepare.of_spectrum(spectrum.rankme_centered)
 _isoscore = prepare.compiled(spectrum.isoscore_of_points)
 _alpha_req = prepare.of_spectrum(lambda one: spectrum.alpha_req(one).exponent)
 _twonn = prepare.of_two_neighbours(dimension.twonn)
@@ -52,7 +57,7 @@ def anisotropy(x: ArrayLike) -> Scalar:
     >>> print(f"{anisotropy(x):.2f}")
     0.74
     """
-    return _anisotropy(prepare.matrix(x, about_mean=True))
+    return _anisotropy(prepare.matrix(x))
 
 
 def anisotropy_uncentred(x: ArrayLike) -> Scalar:
@@ -80,7 +85,7 @@ def participation_ratio(x: ArrayLike) -> Scalar:
     >>> print(f"{participation_ratio(np.eye(5)):.2f}")
     4.00
     """
-    return _participation_ratio(prepare.matrix(x, about_mean=True))
+    return _participation_ratio(prepare.matrix(x))
 
 
 def participation_ratio_corrected(x: ArrayLike) -> Scalar:
@@ -92,11 +97,11 @@ def participation_ratio_corrected(x: ArrayLike) -> Scalar:
     Returns:
         A number above 0, above the width by chance; NaN for fewer than 4 points, or where rounding is all that is left.
     """
-    return _participation_ratio_corrected(prepare.matrix(x, about_mean=True))
+    return _participation_ratio_corrected(prepare.matrix(x))
 
 
 def effective_rank(x: ArrayLike) -> Scalar:
-    """exp of the entropy of the eigenvalue shares of the covariance (Roy and Vetterli 2007, of the centred cloud).
+    """exp of the entropy of the eigenvalue shares of the covariance (Roy and Vetterli 2007, of the centered cloud).
 
     Args:
         x: (points, width).
@@ -104,19 +109,37 @@ def effective_rank(x: ArrayLike) -> Scalar:
     Returns:
         A number in [1, min(points, width)]; NaN where all points are equal.
     """
-    return _effective_rank(prepare.matrix(x, about_mean=True))
+    return _effective_rank(prepare.matrix(x))
 
 
 def rankme(x: ArrayLike) -> Scalar:
-    """RankMe (Garrido et al. 2023): exp of the entropy of the shares of the singular values, without centring.
+    """RankMe (Garrido et al. 2023): exp(-sum p ln p), p = s / sum(s) + 1e-7, s the singular values of x, not centered.
+
+    A mean far from the origin counts as one more direction, the largest: see `rankme_centered`.
 
     Args:
         x: (points, width).
 
     Returns:
-        A number from about 1 to min(points, width).
+        A number from 1 to min(points, width), up to 1e-5; NaN where all points are 0.
+
+    >>> import numpy as np
+    >>> print(f"{rankme(np.eye(6)):.2f}, centered {rankme_centered(np.eye(6)):.2f}")
+    6.00, centered 5.00
     """
     return _rankme(prepare.matrix(x, about_mean=False))
+
+
+def rankme_centered(x: ArrayLike) -> Scalar:
+    """RankMe of the centered cloud: the mean is no direction. The variable `rankme_centered` of `anisoscope.measure`.
+
+    Args:
+        x: (points, width).
+
+    Returns:
+        A number from 1 to min(points, width), up to 1e-5; NaN where all points are equal.
+    """
+    return _rankme_centered(prepare.matrix(x))
 
 
 def isoscore(x: ArrayLike) -> Scalar:
@@ -128,7 +151,7 @@ def isoscore(x: ArrayLike) -> Scalar:
     Returns:
         A number in [0, 1]; NaN where all points are equal.
     """
-    return _isoscore(prepare.matrix(x, about_mean=True))
+    return _isoscore(prepare.matrix(x))
 
 
 def alpha_req(x: ArrayLike) -> Scalar:
@@ -140,7 +163,7 @@ def alpha_req(x: ArrayLike) -> Scalar:
     Returns:
         The exponent; NaN where there are too few eigenvalues to fit.
     """
-    return _alpha_req(prepare.matrix(x, about_mean=True))
+    return _alpha_req(prepare.matrix(x))
 
 
 def twonn(x: ArrayLike) -> Scalar:
@@ -160,7 +183,7 @@ def twonn(x: ArrayLike) -> Scalar:
     >>> print(f"{twonn(sheet):.1f}")
     2.0
     """
-    return _twonn(prepare.matrix(x, about_mean=True))
+    return _twonn(prepare.matrix(x))
 
 
 def twonn_mle(x: ArrayLike) -> Scalar:
@@ -172,7 +195,7 @@ def twonn_mle(x: ArrayLike) -> Scalar:
     Returns:
         A number above 0; NaN for fewer than 3 distinct points.
     """
-    return _twonn_mle(prepare.matrix(x, about_mean=True))
+    return _twonn_mle(prepare.matrix(x))
 
 
 def twonn_microscope(x: ArrayLike) -> Scalar:
@@ -184,7 +207,7 @@ def twonn_microscope(x: ArrayLike) -> Scalar:
     Returns:
         A number above 0, too high where points have copies; NaN for fewer than 5 ratios.
     """
-    return _twonn_microscope(prepare.matrix(x, about_mean=True))
+    return _twonn_microscope(prepare.matrix(x))
 
 
 def levina_bickel(x: ArrayLike, k: int = 20) -> Scalar:
@@ -197,7 +220,7 @@ def levina_bickel(x: ArrayLike, k: int = 20) -> Scalar:
     Returns:
         A number above 0; NaN for too few distinct points.
     """
-    matrix_PD = prepare.matrix(x, about_mean=True)
+    matrix_PD = prepare.matrix(x)
     prepare.check_neighbours(k, 3, matrix_PD.shape[0])
     return _levina_bickel(matrix_PD, k=k)
 
@@ -227,7 +250,7 @@ def drift(x: ArrayLike) -> Scalar:
     Returns:
         A number in the units of x, from 0 to the mean norm.
     """
-    return _drift(prepare.matrix(x, about_mean=False))
+    return _drift(prepare.matrix(x, about_mean=False, any_size=False))
 
 
 def mean_norm(x: ArrayLike) -> Scalar:
@@ -239,7 +262,7 @@ def mean_norm(x: ArrayLike) -> Scalar:
     Returns:
         A number in the units of x.
     """
-    return _mean_norm(prepare.matrix(x, about_mean=False))
+    return _mean_norm(prepare.matrix(x, about_mean=False, any_size=False))
 
 
 def cka(x: ArrayLike, y: ArrayLike) -> Scalar:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float
 
-from anisoscope.metrics.cloud import AnyArray, centred, eigh, largest, leave_out, of_unit_size
+from anisoscope.metrics.cloud import AnyArray, centred, eigh, largest, leave_out, norms, of_unit_size, root
 
 AT_ONCE = 4096  # points that are added up in one float32 run: of many more the last digits would drift one way
 
@@ -53,7 +53,7 @@ def mean_cosine_parts(cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, 
     |m| = 1000 spreads it can be 1e-8, and is good to 1e-5 of that.
     """
     weight_P, cloud_PD = _weights(cloud_PD, keep_P), of_unit_size(cloud_PD)
-    norm_P = jnp.linalg.norm(cloud_PD, axis=1)
+    norm_P = norms(cloud_PD)
     counted_P = norm_P != 0
     weight_P = weight_P * counted_P
     count = weight_P.sum()
@@ -111,7 +111,7 @@ def drift(cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None
 
     No point kept: NaN. Source: Godey et al. 2024.
     """
-    return jnp.linalg.norm(mean_vector(cloud_PD, keep_P))
+    return norms(mean_vector(cloud_PD, keep_P))
 
 
 def fluctuation(cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None) -> Float[Array, ""]:
@@ -121,7 +121,7 @@ def fluctuation(cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] 
     """
     weight_P, x_PD = _weights(cloud_PD, keep_P), centred(cloud_PD)  # about the mean of all: the digits beyond a drift
     shift = jnp.square(_mean(weight_P, x_PD)).sum()
-    return jnp.sqrt(jnp.maximum(_mean(weight_P, jnp.square(x_PD).sum(axis=1)) - shift, 0.0))
+    return root(jnp.maximum(_mean(weight_P, jnp.square(x_PD).sum(axis=1)) - shift, 0.0))
 
 
 def mean_norm(cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None) -> Float[Array, ""]:
@@ -129,7 +129,7 @@ def mean_norm(cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | 
 
     No point kept: NaN.
     """
-    return _mean(_weights(cloud_PD, keep_P), jnp.linalg.norm(jnp.asarray(cloud_PD, jnp.float32), axis=1))
+    return _mean(_weights(cloud_PD, keep_P), norms(jnp.asarray(cloud_PD, jnp.float32)))
 
 
 def log_partition_isotropy(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> Float[Array, " R"]:
@@ -163,7 +163,7 @@ def log_partition_isotropy(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> 
 def _directions(cloud_PD: Float[Array, "P D"]) -> tuple[Float[Array, "P D"], Bool[Array, " P"]]:
     """x_i/|x_i| with zeros for zero vectors, and which points have a direction."""
     cloud_PD = of_unit_size(cloud_PD)
-    norm_P = jnp.linalg.norm(cloud_PD, axis=1)
+    norm_P = norms(cloud_PD)
     nonzero_P = norm_P != 0  # true of NaN, which must not vanish from the mean
     return cloud_PD / jnp.where(nonzero_P, norm_P, 1.0)[:, None], nonzero_P
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from anisoscope.metrics.cloud import AnyArray, centred, entropy, largest, leave_out, of_unit_size
+from anisoscope.metrics.cloud import AnyArray, centred, entropy, largest, leave_out, of_unit_size, root
 from anisoscope.metrics.eigen import eigen, product, resolved
 
 EPSILON = 1e-7  # RankMe's, added to each share of the singular values
@@ -166,22 +166,32 @@ def effective_rank(spectrum: Spectrum) -> Float[Array, ""]:
     """exp of the entropy of the eigenvalue shares p_e = lambda_e / sum lambda: exp(-sum p ln p).
 
     Range: [1, E]. All points equal: NaN. Source: Roy and Vetterli 2007, of the covariance matrix, whose singular
-    values are its eigenvalues. Of the data matrix, whose singular values are their roots, it is `rankme`.
+    values are its eigenvalues. Of the data matrix, whose singular values are their roots, it is `rankme_centered`.
     """
     return jnp.exp(entropy(_shares(spectrum)))
 
 
 @_of_each
-def rankme(spectrum: Spectrum) -> Float[Array, ""]:
+def rankme_centered(spectrum: Spectrum) -> Float[Array, ""]:
     """exp of the entropy of p_e = sigma_e / sum sigma + 1e-7, sigma_e = sqrt(lambda_e): exp(-sum p ln p).
 
-    Range: [1, E], up to the 1e-7. All points equal: NaN. Source: Garrido et al. 2023; they do not centre, and the
-    mean then counts as one more direction. Without the 1e-7, Roy and Vetterli's effective rank of the data matrix.
+    Range: [1, E], up to the 1e-7. All points equal: NaN. Source: Garrido et al. 2023; they do not center, and the mean
+    then counts as one more direction (`metrics.rankme`). Without the 1e-7, Roy and Vetterli's effective rank of the
+    centered data matrix.
     Eigenvalues below RESOLUTION are left out: 3e-4 too small where a quarter of them are, falling evenly to 1e-12, and
     1 to 5 % too small where one direction has 3e8 times the variance of each other, or more: then leave it out.
     """
-    root_E = jnp.sqrt(spectrum.eigenvalues_E)
-    return jnp.exp(entropy(root_E / root_E.sum() + EPSILON))
+    return perplexity_of_singular_values(root(spectrum.eigenvalues_E))
+
+
+def rankme_of_points(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
+    """RankMe as published, of the singular values of the cloud as it is. Shapes: (P, D) -> scalar. All 0: NaN."""
+    return perplexity_of_singular_values(jnp.linalg.svd(cloud_PD, compute_uv=False))
+
+
+def perplexity_of_singular_values(value_E: Float[Array, " E"]) -> Float[Array, ""]:
+    """RankMe of singular values: exp(-sum p ln p), p_e = sigma_e / sum sigma + 1e-7. All 0: NaN."""
+    return jnp.exp(entropy(value_E / value_E.sum() + EPSILON))
 
 
 @_of_each

@@ -50,7 +50,8 @@ def decimation(cloud, factor):
 def correlation_dimension(cloud):
     distance = np.sort(cdist(*[_distinct(cloud)] * 2), axis=1)[:, 1:]
     near, far = np.median(distance[:, 9]), np.median(distance[:, 19])
-    return np.log((distance < far).mean() / (distance < near).mean()) / np.log(far / near)
+    counts = [(distance < radius * (1 - 2e-6)).mean() for radius in (near, far)]
+    return np.log(counts[1] / counts[0]) / np.log(far / near)
 
 
 def tree_dimension(cloud):

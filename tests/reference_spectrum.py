@@ -60,6 +60,11 @@ def effective_rank(cloud):
 
 
 def rankme(cloud):
+    values = np.linalg.svd(float64(cloud), compute_uv=False)
+    return perplexity(values / values.sum() + 1e-7)
+
+
+def rankme_centered(cloud):
     roots = np.sqrt(eigenvalues(cloud))
     return perplexity(roots / roots.sum() + 1e-7)
 

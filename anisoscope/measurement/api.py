@@ -237,8 +237,11 @@ def measure_model(
     except ImportError as error:
         raise ImportError(f'measure_model: {error}; pip install "anisoscope[pretrained]"') from error
 
+    import jax
+
     options = in_memory.Options(**reading)
-    return in_memory.of_model(model, texts, tokenizer, hook_points, families, nulls, seed, options)
+    with jax.enable_x64(False):
+        return in_memory.of_model(model, texts, tokenizer, hook_points, families, nulls, seed, options)
 
 
 def open_run(folder: str | os.PathLike[str]) -> OpenRun:

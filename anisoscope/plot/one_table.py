@@ -15,7 +15,7 @@ from anisoscope.plot.run import NULLS, Run
 from anisoscope.plot.specs import SPECS
 
 DEPTHS = ("layer", "block")
-DIRECTIONS = ("rankme", "effective_rank", "participation_ratio", "stable_rank")
+DIRECTIONS = ("rankme_centered", "effective_rank", "participation_ratio", "stable_rank")
 
 
 def by_layer(

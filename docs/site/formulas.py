@@ -51,13 +51,13 @@ LATEX: dict[str, tuple[str, str]] = {
         r"\frac{D \sum_j v_j^2}{\left(\sum_j v_j\right)^2}",
         "v is the variance of each coordinate.",
     ),
-    "mean over points i of max_j |x_ij| / median_j |x_ij|, of two medians the lower": (
+    "mean over points i of max_j |x_ij| / median_j |x_ij|, of two medians the lower; vectors of zeros are left out": (
         r"\frac{1}{P} \sum_i \frac{\max_j |x_{ij}|}{\operatorname{median}_j |x_{ij}|}",
-        "Of two medians the lower.",
+        "Of two medians the lower. Vectors of zeros are left out.",
     ),
-    "largest over points i of max_j |x_ij| / median_j |x_ij|, of two medians the lower": (
+    "largest over points i of max_j |x_ij| / median_j |x_ij|, of two medians the lower; vectors of zeros are left out": (
         r"\max_i \frac{\max_j |x_{ij}|}{\operatorname{median}_j |x_{ij}|}",
-        "Of two medians the lower.",
+        "Of two medians the lower. Vectors of zeros are left out.",
     ),
     "f (1 - f) |E x_first - E x_other|^2 / tr C, f the share of tokens 0; a lower bound of the anisotropy": (
         r"\frac{f (1 - f)\, \left|\mathrm{E}\, x_{\text{first}} - \mathrm{E}\, x_{\text{other}}\right|^2}{\operatorname{tr} C}",
@@ -84,7 +84,7 @@ LATEX: dict[str, tuple[str, str]] = {
     ),
     "max |x| / median |x|, of two medians the lower": (
         r"\frac{\max_i |x_i|}{\operatorname{median}_i |x_i|}",
-        "Of two medians the lower.",
+        "Of two medians the lower. Vectors of zeros are left out.",
     ),
     "mean over windows of -sum p ln p, p = s^2 / sum(s^2), s the singular values of the n vectors of the cloud in one window, not centred;"
     " at most ln min(n, D)": (

@@ -14,7 +14,7 @@ GENERATOR = np.random.default_rng(0)
 @jax.jit
 def found(a, b):
     near = nearest(nearest_neighbours(a, 10))
-    return imbalance.information_imbalance(near.index_PC[None, :, 0], near.usable_P[None], b)[0]
+    return imbalance.information_imbalance(near.index_PC[None, :, 0], near.first_P[None], b)[0]
 
 
 def relative(cloud, width=9):

@@ -5,26 +5,38 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 
 from anisoscope import metrics
-from tests import reference, reference_comparison, reference_spectrum
+from tests import reference, reference_comparison, reference_scale, reference_spectrum
 
 X = np.random.default_rng(0).standard_normal((96, 6)) * np.arange(1, 7)
 Y = np.random.default_rng(1).standard_normal((96, 4)) + X[:, :4]
-TWINS = {
+TWINS = {  # the published formulas in float64, written apart from the metrics
+    "alpha_req": lambda x: reference_spectrum.alpha_req(x)[0],
     "anisotropy": reference_spectrum.anisotropy,
     "anisotropy_uncentred": reference_spectrum.anisotropy_uncentred,
-    "participation_ratio": reference_spectrum.participation_ratio,
+    "cka": reference_comparison.linear_cka,
+    "cka_unbiased": reference_comparison.linear_cka_unbiased,
+    "drift": reference.drift,
     "effective_rank": reference_spectrum.effective_rank,
-    "rankme": reference_spectrum.rankme,
-    "twonn": reference.twonn,
+    "isoscore": reference_spectrum.isoscore,
+    "levina_bickel": lambda x: reference_scale.levina_bickel(reference_scale.distances(x), 8),
     "mean_cosine": reference.mean_cosine,
-    "drift": lambda x: np.linalg.norm(x.mean(axis=0)),
+    "mean_norm": reference.mean_norm,
+    "neighbourhood_overlap": lambda x, y: reference_comparison.neighbourhood_overlap(x, y, 5),
+    "participation_ratio": reference_spectrum.participation_ratio,
+    "participation_ratio_corrected": reference_spectrum.participation_ratio_corrected,
+    "rankme": reference_spectrum.rankme,
+    "rankme_centered": reference_spectrum.rankme_centered,
+    "twonn": reference.twonn,
+    "twonn_microscope": lambda x: reference.twonn_microscope(x)[0],
+    "twonn_mle": reference.twonn_mle,
 }
 PAIRS = ("cka", "cka_unbiased", "neighbourhood_overlap")
 SETTINGS = {"levina_bickel": {"k": 8}, "neighbourhood_overlap": {"k": 5}}
-ABOUT_MEAN = [name for name in metrics.__all__ if name not in ("anisotropy_uncentred", "rankme", "mean_cosine")]
-ABOUT_MEAN = [name for name in ABOUT_MEAN if name not in ("drift", "mean_norm")]
+OF_ORIGIN = ("anisotropy_uncentred", "rankme", "mean_cosine", "drift", "mean_norm")
+OF_SIZE = ("drift", "mean_norm")
 
 
 def call(name, x):
@@ -32,18 +44,54 @@ def call(name, x):
     return getattr(metrics, name)(x, *others, **SETTINGS.get(name, {}))
 
 
-@pytest.mark.parametrize("name", TWINS)
+def twin(name, x):
+    return TWINS[name](x, *((Y,) if name in PAIRS else ()))
+
+
+@pytest.mark.parametrize("name", metrics.__all__)
 def test_the_value_is_that_of_the_float64_twin(name):
-    value = call(name, X)
-    assert value.shape == ()
-    np.testing.assert_allclose(value, TWINS[name](X), rtol=1e-4)
+    """Also of a cloud away from the origin, and of other types, sizes and settings of JAX where it does not matter."""
+    far = X + np.arange(6)
+    for x in (X, far):
+        value = call(name, x)
+        assert value.shape == ()
+        np.testing.assert_allclose(value, twin(name, x), rtol=1e-4)
+    with jax.enable_x64(True):
+        for same in (far, jnp.asarray(far), jnp.asarray(far, jnp.float32), jnp.asarray(far, jnp.float32)[:, ::-1]):
+            np.testing.assert_allclose(call(name, same), value, rtol=1e-4)
+    if name not in OF_SIZE:
+        for size in (1e-38, 1e-100, 1e30):
+            np.testing.assert_allclose(call(name, far * size), value, rtol=1e-4)
+    if name not in OF_ORIGIN:
+        whole = np.rint(X * 1000).astype(np.int64)
+        expected = call(name, whole)
+        for offset in (10**9, 2**60 + 1):
+            np.testing.assert_allclose(call(name, whole + offset), expected, rtol=1e-5)
+        np.testing.assert_allclose(call(name, X + 1e8), call(name, X), rtol=1e-3)
 
 
-def test_pairs_are_those_of_the_float64_twin():
-    np.testing.assert_allclose(metrics.cka(X, Y), reference_comparison.linear_cka(X, Y), rtol=1e-4)
-    np.testing.assert_allclose(metrics.cka_unbiased(X, X * 2 + 1), 1, rtol=1e-5)
-    assert metrics.neighbourhood_overlap(X, X[:, ::-1], k=5) == 1
-    assert metrics.levina_bickel(X, k=8) != metrics.levina_bickel(X, k=9)
+def test_rankme_is_that_of_its_paper_and_has_a_centered_twin():
+    x = np.random.default_rng(0).standard_normal((100, 6)) + 20
+    assert [round(float(metrics.rankme(one)), 2) for one in (np.eye(6), x)] == [6.0, 1.57]
+    assert [round(float(metrics.rankme_centered(one)), 2) for one in (np.eye(6), x)] == [5.0, 5.96]
+
+
+def degenerate():
+    """Clouds at which square roots, logarithms and eigenvectors have no derivative of their own."""
+    x = np.random.default_rng(3).standard_normal((24, 6)).astype(np.float32)
+    zero, constant = x.copy(), x.copy()
+    zero[3], constant[:, 2] = 0, 5
+    even = np.eye(24, 6, dtype=np.float32)  # equal eigenvalues, and copies
+    opposite = np.concatenate([x[:12], -x[:12]])  # of mean 0
+    return np.stack([zero, constant, even, opposite, np.repeat(x[:12], 2, axis=0), x * [1, 1, 0, 0, 0, 0]])
+
+
+@pytest.mark.parametrize("name", [name for name in metrics.__all__ if name != "neighbourhood_overlap"])
+def test_the_derivative_is_finite_wherever_the_value_is(name):
+    others = {"y": jnp.asarray(Y[:24], jnp.float32)} if name in PAIRS else {}
+    of_one = jax.value_and_grad(lambda x: getattr(metrics, name)(x, **others, **SETTINGS.get(name, {})))
+    for value, gradient in zip(*jax.jit(lambda clouds: jax.lax.map(of_one, clouds))(degenerate()), strict=True):
+        assert not np.isfinite(value) or np.isfinite(gradient).all()
 
 
 QUICK = ("anisotropy", "twonn", "mean_cosine", "participation_ratio", "cka", "drift")  # one of each way to compute
@@ -79,11 +127,6 @@ def test_the_gradient_of_the_uncentred_anisotropy_is_whole():
         np.testing.assert_allclose(gradient_PD[0, d], (ends[0] - ends[1]) / (2 * step), rtol=1e-3, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", ABOUT_MEAN)
-def test_float64_far_from_the_origin_is_read_about_its_mean(name):
-    np.testing.assert_allclose(call(name, X + 1e8), call(name, X), rtol=1e-3)
-
-
 def test_the_offset_of_a_bug_report():
     """512 × 16, columns 1 to 15 a tenth as wide: 0.8637 with any offset."""
     x = np.random.default_rng(0).standard_normal((512, 16))
@@ -94,10 +137,34 @@ def test_the_offset_of_a_bug_report():
 
 
 def test_matrices_of_other_kinds():
-    single = X.astype(np.float32)
+    single, frame = X.astype(np.float32), pd.DataFrame(X.astype(np.float32))
     expected = metrics.anisotropy(single)
-    for same in (jnp.asarray(single), pd.DataFrame(single), np.asfortranarray(single), single.astype(">f4")):
-        np.testing.assert_array_equal(metrics.anisotropy(same), expected)
+    same = [jnp.asarray(single), frame, frame.astype("Float32"), np.asfortranarray(single), single.astype(">f4")]
+    same += [single.tolist(), np.ma.masked_array(single, False), xr.DataArray(single, dims=("point", "width"))]
+    for x in same:
+        np.testing.assert_allclose(metrics.anisotropy(x), expected, rtol=1e-6)
+    rough = jnp.asarray(single, jnp.bfloat16)
+    for x in (rough, np.asarray(rough)):
+        np.testing.assert_array_equal(metrics.drift(x), metrics.drift(np.asarray(rough).astype(np.float32)))
+
+
+def test_frames_are_paired_by_their_labels():
+    x, y = pd.DataFrame(X, np.arange(96) + 5), pd.DataFrame(Y, np.arange(96) + 5)
+    expected = metrics.cka(X, Y)
+    np.testing.assert_array_equal(metrics.cka(x, y[::-1]), expected)
+    arrays = [frame.to_xarray().to_dataarray("width").T for frame in (x, y[::-1])]
+    np.testing.assert_array_equal(metrics.cka(*arrays), expected)
+    with pytest.raises(ValueError, match="y is a DataFrame whose index is not that of the vectors"):
+        metrics.cka(x, pd.DataFrame(Y))
+
+
+def test_what_cannot_be_told_of_a_traced_array_is_nan():
+    """A CPU takes what is below 1e-38 for zero; float32 has no such squares, or whole numbers so large."""
+    for x in (X * 1e-38, X * np.inf, np.int32(X) + 2**30):
+        assert np.isnan(jax.jit(metrics.anisotropy)(jnp.asarray(x, jnp.int32 if x.dtype.kind == "i" else None)))
+    single = jnp.asarray(X, jnp.float32)
+    assert np.isnan(jax.jit(metrics.drift)(single * 1e-20))
+    np.testing.assert_allclose(jax.jit(metrics.anisotropy)(single * 1e-20), metrics.anisotropy(X), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -105,8 +172,15 @@ def test_matrices_of_other_kinds():
     [
         (lambda: metrics.twonn(X[0]), r"x has shape \(6,\)"),
         (lambda: metrics.twonn(X[:1]), r"x has shape \(1, 6\)"),
-        (lambda: metrics.twonn(X * 1j), "real numbers is needed"),
-        (lambda: metrics.twonn(np.array([["a"]])), "real numbers is needed"),
+        (lambda: metrics.twonn(X * 1j), "x: numbers of type complex128 are no real ones"),
+        (lambda: metrics.twonn(np.array([["a"]])), "x: numbers of type <U1 are no real ones"),
+        (lambda: metrics.twonn(np.ma.masked_less(X, -15)), r"x: \d+ of 576 numbers are masked"),
+        (lambda: metrics.twonn(pd.DataFrame(X).astype("Float64").mask(X < -15)), "numbers are not finite"),
+        (lambda: metrics.twonn(pd.DataFrame(X).reset_index()), "column 'index' counts the rows"),
+        (lambda: metrics.twonn(xr.DataArray(X.T, dims=("width", "point"))), "transpose them"),
+        (lambda: metrics.mean_cosine(X + 1e8), "x: float32 would lose .* of the spread of float64"),
+        (lambda: metrics.drift(X * 1e-38), "the largest coordinate is .*; multiply the vectors"),
+        (lambda: jax.jit(metrics.drift)(jnp.asarray(X) * 1j), "x: numbers of type complex64"),
         (lambda: metrics.cka(X, Y[1:]), "x has 96 points, y 95"),
         (lambda: metrics.levina_bickel(X, k=2), "k is 2; from 3 to 95"),
         (lambda: metrics.neighbourhood_overlap(X, Y, k=96), "k is 96; from 1 to 95"),

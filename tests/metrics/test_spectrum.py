@@ -15,7 +15,7 @@ NAMES = (
     "participation_ratio",
     "participation_ratio_corrected",
     "effective_rank",
-    "rankme",
+    "rankme_centered",
     "stable_rank",
     "isoscore",
     "isoscore_shrunk",
@@ -109,7 +109,7 @@ def test_reads_a_known_spectrum():
     assert values["anisotropy_uncentred"][0] == pytest.approx(16 / 22, rel=1e-5)
     assert values["participation_ratio"][0] == pytest.approx(22**2 / 274, rel=1e-5)
     assert values["effective_rank"][0] == pytest.approx(np.exp(-shares @ np.log(shares)), rel=1e-5)
-    assert values["rankme"][0] == pytest.approx(np.exp(-roots @ np.log(roots)), rel=1e-5)
+    assert values["rankme_centered"][0] == pytest.approx(np.exp(-roots @ np.log(roots)), rel=1e-5)
     assert values["stable_rank"][0] == pytest.approx(22 / 16, rel=1e-5)
     assert values["isoscore"][0] == pytest.approx((22**2 / 274 - 1) / 4, rel=1e-5)
 
@@ -191,7 +191,7 @@ def test_points_on_a_line_have_all_their_variance_in_one_direction():
     values = measured(line)
     for name in ("anisotropy", "participation_ratio", "effective_rank", "stable_rank"):
         assert values[name][0] == pytest.approx(1.0, abs=1e-5), name
-    assert values["rankme"][0] == pytest.approx(reference.rankme(line), abs=1e-5)  # 1e-7 for each dimension
+    assert values["rankme_centered"][0] == pytest.approx(reference.rankme_centered(line), abs=1e-5)  # 1e-7 for each dimension
     assert values["isoscore"][0] == pytest.approx(0.0, abs=1e-5)
     assert np.isnan(values["alpha_req"][0])
 

@@ -107,7 +107,7 @@ def test_spectrum_and_scales_are_what_the_table_says(run, of):
         (lambda table: plot.by_layer(table, "twonn"), "the table has no 'twonn'; it has mean_cosine"),
         (lambda table: plot.by_layer(table, "drift", null="gaussian"), "no null model of drift; leave it out"),
         (lambda table: plot.by_step(table, "drift"), "drift has the dimensions layer, statistic; step, and"),
-        (plot.effective_ranks, "the table has no rankme, .*: measure the family spectrum"),
+        (plot.effective_ranks, "the table has no rankme_centered, .*: measure the family spectrum"),
         (plot.dimension_by_scale, "the table has no gride: measure the family scale"),
     ],
 )

@@ -52,7 +52,7 @@ KINDS = {
         "neighbourhood overlap",
         f"share of common points among the {NEIGHBOURS} nearest distinct points of each point that is the "
         "first of its copies in both clouds",
-        "Doimo et al. 2020",
+        "Doimo et al. 2020, where copies are neighbours too, and theirs is then higher",
         range=SHARE,
         resampling="share_sections",
     ),
@@ -79,7 +79,7 @@ def nothing_found(units: tuple[int, ...], layers: int, points: int, folds: int) 
 
     def of(*shape: int) -> Nearest:
         index_PC = np.zeros((*units, layers, *shape, NEIGHBOURS), np.min_scalar_type(shape[-1] - 1))
-        return Nearest(index_PC, np.zeros(index_PC.shape[:-1], bool))
+        return Nearest(index_PC, *[np.zeros(index_PC.shape[:-1], bool)] * 2)
 
     sections = section_count(folds)
     return Searched(of(points), of(sections, points // sections) if folds > 1 else None)

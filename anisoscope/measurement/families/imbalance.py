@@ -17,7 +17,8 @@ QUANTITIES = {
         long_name="information imbalance from a layer to another",
         formula="2/n times the mean rank in `other_layer` of the nearest in `layer`, among the n distinct points; "
         "1 where they know nothing of one another, near 0 where nearness in `layer` tells that in `other_layer`",
-        source="Glielmo et al. 2022; between layers: arXiv 2405.15471; copies: this project",
+        source="Glielmo et al. 2022, where copies are neighbours too: of layers with copies theirs is lower; between "
+        "layers: arXiv 2405.15471",
     )
 }
 

@@ -10,7 +10,10 @@ from anisoscope.measurement.quantity import MEASURED, SHARE, Family, Values, jac
 from anisoscope.measurement.resamples import Clouds, leave_out
 from anisoscope.metrics import linearity
 
-LINEAR = "Razzhigaev et al. 2024, Your Transformer is Secretly Linear; LLM-Microscope, arXiv 2502.15007"
+LINEAR = (
+    "Razzhigaev et al. 2024, Your Transformer is Secretly Linear; LLM-Microscope, arXiv 2502.15007; without the "
+    f"directions of X below {linearity.SMALLEST:g} of its largest, columns of one size: this project"
+)
 ADJUSTED = "1 - (1 - {}) (P - 1) / (P - 1 - r), r the rank of the layer before: 0 on average of unrelated points"
 UP_TO_ONE = (-math.inf, 1.0)
 

@@ -6,6 +6,7 @@ from jax.lax import Precision
 
 from anisoscope.measurement.quantity import HERE, SHARE, Family, Quantity, Values, jackknifed
 from anisoscope.measurement.resamples import Cloud, leave_out
+from anisoscope.metrics.leading import lower_median
 from anisoscope.metrics.outliers import coordinate_peaks
 
 RATIOS = (3, 10, 30, 100, 300, 1000, 3000)
@@ -28,7 +29,9 @@ QUANTITIES = {
         "largest |coordinate| exceeds the median of their own",
         f"{SUN}, of all points together",
     ),
-    "long_points": _share("share of long points", "norm exceeds the median norm of the cloud", HERE),
+    "long_points": _share(
+        "share of long points", "norm exceeds the median norm of the cloud, of two medians the lower,", HERE
+    ),
 }
 
 
@@ -43,7 +46,7 @@ def compute(cloud: Cloud) -> Values:
 
     return {
         "massive_points": share(coordinate_peaks(cloud.points_PD)),
-        "long_points": share(norm_P / jnp.median(norm_P)),
+        "long_points": share(norm_P / lower_median(norm_P)),
     }
 
 

@@ -1,5 +1,6 @@
 """Family outliers: coordinates that carry far more than their share, and the anisotropy without them."""
 
+import jax.numpy as jnp
 from jax import Array
 
 from anisoscope.measurement.quantity import HERE, ONE_OR_MORE, SHARE, Family, Quantity, Values, jackknifed
@@ -8,6 +9,7 @@ from anisoscope.metrics import outliers
 from anisoscope.metrics.cloud import largest
 
 MASSIVE = "after Sun et al. 2024, Massive Activations in Large Language Models; the median of each position"
+PEAK = "max_j |x_ij| / median_j |x_ij|, of two medians the lower; vectors of zeros are left out"
 BY_TOP = ("layer", "top")
 
 
@@ -36,13 +38,13 @@ QUANTITIES = {  # each reads the cloud, and weights 1 or 0 of its points
     ),
     "coordinate_peak": jackknifed(
         "peak of a vector's coordinates",
-        "mean over points i of max_j |x_ij| / median_j |x_ij|, of two medians the lower",
+        f"mean over points i of {PEAK}",
         MASSIVE,
         range=ONE_OR_MORE,
     ),
     "massive_activation": Quantity(
         "most massive activation",
-        "largest over points i of max_j |x_ij| / median_j |x_ij|, of two medians the lower",
+        f"largest over points i of {PEAK}",
         MASSIVE,
         range=ONE_OR_MORE,
     ),
@@ -61,15 +63,16 @@ def compute(cloud: Cloud) -> Values:
     """Also the anisotropy without the top coordinates; NaN where no coordinate would be left."""
     cloud_PD, folds = cloud.points_PD, cloud.folds
     points = len(cloud_PD)
-    peak_P = outliers.coordinate_peaks(cloud_PD)
+    nonzero_P = jnp.asarray(cloud_PD).any(axis=1)
+    peak_P = jnp.where(nonzero_P, outliers.coordinate_peaks(cloud_PD), 0.0)
 
     def of_kept(keep_P: Array) -> Values:
         values = {name: read(cloud_PD, keep_P) for name, read in OF_COORDINATES.items()}
-        return values | {"coordinate_peak": (keep_P * peak_P).sum() / keep_P.sum()}
+        return values | {"coordinate_peak": (keep_P * peak_P).sum() / (keep_P * nonzero_P).sum()}
 
     values = over_folds(of_kept, folds, points)
     values["coordinate_share"] = values["coordinate_share"].T
-    values["massive_activation"] = largest(peak_P)
+    values["massive_activation"] = jnp.where(nonzero_P.any(), largest(peak_P), jnp.nan)
     return values | {"anisotropy_left_out": outliers.anisotropy_left_out(cloud_PD, leave_out(folds, points))}
 
 

@@ -19,7 +19,7 @@ QUANTITIES = {
         dims=("layer", "factor"),
         long_name="intrinsic dimension of a thinned cloud",
         formula=f"twonn of every f-th point, mean over the f disjoint subsets, f = `factor`{FEW}",
-        source=FACCO,
+        source=f"{FACCO}, where subsets are drawn at random; by order neighbours of one cluster are thinned evenly",
         range=NOT_NEGATIVE,
     ),
     "levina_bickel": Quantity(

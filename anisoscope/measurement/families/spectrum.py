@@ -49,11 +49,11 @@ QUANTITIES = {
         spectrum.effective_rank,
         ONE_OR_MORE,
     ),
-    "rankme": jackknifed(
-        "RankMe",
+    "rankme_centered": jackknifed(
+        "RankMe of the centered cloud",
         "exp(-sum p ln p), p = s / sum(s) + 1e-7, s = sqrt(lambda)",
-        "Garrido et al. 2023, centred",
-        spectrum.rankme,
+        "Garrido et al. 2023, who do not center",
+        spectrum.rankme_centered,
         ONE_OR_MORE,
     ),
     "stable_rank": jackknifed(

@@ -11,10 +11,11 @@ import xarray as xr
 import anisoscope
 from anisoscope.config.measure import MeasureConfig
 from anisoscope.measurement.recording.recorder import Recorder
-from anisoscope.measurement.sources import arrays, convert, validate
+from anisoscope.measurement.sources import arrays, validate
 from anisoscope.measurement.sources.pieces import of_layers, pieces_of
 from anisoscope.measurement.tables import files, join
 from anisoscope.measurement.tables.averages import BLOCK
+from anisoscope.metrics import convert
 
 MADE_BY = "anisoscope.write_table"
 TABLES = "measurements"

@@ -21,7 +21,6 @@ from anisoscope.measurement.panel import Sample
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resamples import Places
 from anisoscope.measurement.sources import readouts
-from anisoscope.measurement.sources.convert import as_arrays, check_size
 from anisoscope.measurement.sources.folds import cut_windows
 from anisoscope.measurement.sources.pieces import Piece, of_heads, of_layers, pieces_of, replicated
 from anisoscope.measurement.sources.validate import (
@@ -36,6 +35,7 @@ from anisoscope.measurement.sources.validate import (
 )
 from anisoscope.measurement.tables import join, raw
 from anisoscope.metrics import lapack
+from anisoscope.metrics.convert import as_arrays, check_size, held
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
 
@@ -60,6 +60,7 @@ class Options(NamedTuple):
     seed: int
 
 
+@jax.enable_x64(False)
 def of_vectors(x: Any, beside: Beside, options: Options) -> xr.Dataset:
     """`measurement.api.measure`."""
     if isinstance(x, str | os.PathLike):
@@ -130,25 +131,34 @@ def of_function(
     key = jax.random.key(seed)
 
     @jax.jit
-    def compute(params: Any, tokens: Array) -> tuple[dict[str, Values], Array, Array]:
+    def compute(params: Any, tokens: Array) -> tuple[dict[str, Values], Array, Array, Array]:
         vectors = function(params, tokens)
-        if vectors.ndim != 4 or vectors.shape[1] != len(tokens):
+        if vectors.ndim != 4 or vectors.shape[1] != len(tokens) or 0 in vectors.shape:
             raise ValueError(
                 f"the function gives shape {vectors.shape}; (layers, {len(tokens)} windows, T, width) is needed"
             )
-        clouds_NPD = vectors.reshape(len(vectors), -1, vectors.shape[-1]).astype(jnp.float32)
-        index_JM = cut_windows(*vectors.shape[1:3], folds)
-        places = Places(*jnp.divmod(jnp.arange(clouds_NPD.shape[1]), vectors.shape[2]))
-        values = replicated(Sample(clouds_NPD, places=places), index_JM, key, settings)
-        return values, jnp.isfinite(clouds_NPD).all(), jnp.abs(clouds_NPD).max(axis=(1, 2))
+        if jnp.issubdtype(vectors.dtype, jnp.complexfloating):
+            raise ValueError(f"the function gives numbers of type {vectors.dtype}; pass their real part")
+        vectors_NPD = vectors.reshape(len(vectors), -1, vectors.shape[-1])
+        clouds_NPD = vectors_NPD.astype(jnp.float32)
+        held_N = jax.vmap(held)(vectors_NPD, clouds_NPD)
+        with jax.enable_x64(False):  # the function has its own types
+            index_JM = cut_windows(*vectors.shape[1:3], folds)
+            places = Places(*jnp.divmod(jnp.arange(clouds_NPD.shape[1]), vectors.shape[2]))
+            values = replicated(Sample(clouds_NPD, places=places), index_JM, key, settings)
+        return values, jnp.isfinite(clouds_NPD).all(), held_N, jnp.abs(clouds_NPD).max(axis=(1, 2))
 
     def table_of(params: Any) -> xr.Dataset:
         with lapack.threads_for():
-            values, finite, largest_N = jax.device_get(compute(params, tokens))
+            values, finite, held_N, largest_N = jax.device_get(compute(params, tokens))
         if not finite:
             raise ValueError("the function gives vectors that are not finite in float32")
         for number, largest in enumerate(largest_N):
             check_size(largest, f"vectors of layer {number}")
+            if not held_N[number]:
+                raise ValueError(
+                    f"vectors of layer {number}: float32 would lose what they differ in; subtract the mean"
+                )
         values = jax.tree.map(lambda value: np.asarray(value)[None], values)
         return labelled(values, settings, {"seed": seed, "windows": len(tokens)}, names, single=False)
 

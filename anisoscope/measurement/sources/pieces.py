@@ -22,12 +22,12 @@ from anisoscope.measurement.families.entries import FAMILIES, quantities
 from anisoscope.measurement.panel import MEASURED, Sample, panel
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resamples import Places
-from anisoscope.measurement.sources.convert import as_float32, check_size
 from anisoscope.measurement.sources.degenerate import Seen, counts_in_words
 from anisoscope.measurement.sources.folds import cut, cut_pieces
 from anisoscope.measurement.sources.readouts import Read
 from anisoscope.measurement.sources.validate import places_of
 from anisoscope.metrics import lapack
+from anisoscope.metrics.convert import as_vectors
 from anisoscope.utils import memory
 
 LEAST = 4  # times a cloud of many points itself, which no family's program does without
@@ -64,6 +64,7 @@ def pieces_of(
     return [piece._replace(index_JM=alike(piece.index_JM)) for piece in pieces]
 
 
+@jax.enable_x64(False)
 def of_layers(
     layers: list[Any],
     pieces: list[Piece],
@@ -85,7 +86,7 @@ def of_layers(
             check_memory(LEAST * 4 * len(some) * points * width, words, len(pieces))  # before they are read
             with _fitting(words, len(pieces)):
                 clouds_NPD = np.stack(
-                    [_read(layers[number][piece.rows_P], f"vectors of layer {number}") for number in some]
+                    [as_vectors(layers[number][piece.rows_P], f"vectors of layer {number}") for number in some]
                 )
                 for number, cloud_PD in zip(some, clouds_NPD, strict=True):
                     seen[number].add(cloud_PD)
@@ -97,12 +98,7 @@ def of_layers(
     return jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts), counts_in_words(seen)
 
 
-def _read(array: Any, what: str) -> np.ndarray:
-    cloud_PD = as_float32(array, what)
-    check_size(float(np.abs(cloud_PD).max()), what)
-    return cloud_PD
-
-
+@jax.enable_x64(False)
 def of_heads(heads: Heads, index_JM: np.ndarray, pieces: int, settings: MeasureConfig) -> dict[str, Values]:
     """The quantities of every head: {cloud: {quantity: (piece, block, head, …, R)}}; pieces of whole windows."""
     blocks, windows, context, count, width = heads.q_NBTHK.shape

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anisoscope.measurement.sources.convert import as_float32
 from anisoscope.measurement.sources.validate import OF_VECTORS, chosen
+from anisoscope.metrics.convert import as_float32
 from anisoscope.metrics.readout import KINDS, Readout, made
 
 FAMILY = "readout"

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
 from anisoscope.config.measure import MeasureConfig
 from anisoscope.measurement.families.attention import Heads
 from anisoscope.measurement.families.entries import FAMILIES
 from anisoscope.measurement.resamples import Places
-from anisoscope.measurement.sources.convert import EXACT, as_float32
+from anisoscope.metrics.convert import EXACT, as_arrays, as_float32, as_vectors, check_held, in_order, real_numbers
 from anisoscope.utils.settings import LARGEST_SEED
 
 OF_VECTORS, OF_HEADS = ("cloud", "layers"), ("heads",)  # what families are of
@@ -62,13 +61,7 @@ def aligned(given: Any, x: Any, what: str) -> np.ndarray | None:
         return None
     import pandas as pd
 
-    x = x[0] if isinstance(x, list | tuple) and len(x) else x
-    own, index = _index(given, 0), _index(x, -2)
-    if own is not None and index is not None and not own.equals(index):
-        if not (index.is_unique and own.is_unique and index.isin(own).all()):
-            kind = type(given).__name__
-            raise ValueError(f"{what} is a {kind} whose index is not that of the vectors; pass {what}.to_numpy()")
-        given = pd.Series(given.to_numpy() if isinstance(given, xr.DataArray) else given, own).loc[index]
+    given = in_order(given, x[0] if isinstance(x, list | tuple) and len(x) else x, what)
     if masked := np.ma.count_masked(given) if isinstance(given, np.ma.MaskedArray) else 0:
         raise ValueError(f"{what}: {masked} of {given.size} are masked; leave their points out")
     array = np.asarray(given)
@@ -77,15 +70,6 @@ def aligned(given: Any, x: Any, what: str) -> np.ndarray | None:
         if len(kinds) > 1 or kinds == {int}:  # of which NumPy makes words, or floats that are equal
             return pd.Series(given, dtype=object).to_numpy()
     return array
-
-
-def _index(of: Any, place: int) -> Any:
-    """The labels of points, of a pandas object or of a DataArray with a coordinate along its dimension `place`."""
-    import pandas as pd
-
-    if isinstance(of, pd.Series | pd.DataFrame):
-        return of.index
-    return of.indexes.get(of.dims[place]) if isinstance(of, xr.DataArray) and of.ndim >= -place else None
 
 
 def layers_of(vectors: Any) -> list[Any]:
@@ -155,11 +139,11 @@ def labels(points: int, clusters: Sequence | None) -> tuple[np.ndarray, np.ndarr
 
 def heads_of(queries: Any, keys: Any, mask: Any, bias: Any) -> Heads:
     """All positions of all windows; ValueError where the shapes do not fit together."""
-    q_NHBTK, k_NHBTK = as_float32(queries, "queries"), as_float32(keys, "keys")
-    if q_NHBTK.ndim != 5 or q_NHBTK.shape != k_NHBTK.shape:
+    q_NHBTK, k_NHBTK = _heads(queries, "queries"), _heads(keys, "keys")
+    if q_NHBTK.ndim != 5 or q_NHBTK.shape != k_NHBTK.shape or 0 in q_NHBTK.shape:
         raise ValueError(
-            f"queries have shape {q_NHBTK.shape}, keys {k_NHBTK.shape}; both must be (layers, heads, windows, T, K): "
-            "repeat keys that several heads share"
+            f"queries have shape {q_NHBTK.shape}, keys {k_NHBTK.shape}; both must be (layers, heads, windows, T, K), "
+            "none of them 0: repeat keys that several heads share"
         )
     layers, heads, windows, context, _ = q_NHBTK.shape
     named = {"causal": np.tril(np.ones((context, context), bool)), "bidirectional": np.ones((context, context), bool)}
@@ -180,6 +164,15 @@ def heads_of(queries: Any, keys: Any, mask: Any, bias: Any) -> Heads:
             raise ValueError(f"bias has shape {np.shape(bias)}: {error}; finite, {wanted}") from error
     q_NBTHK, k_NBTHK = (np.moveaxis(x_NHBTK, 1, 3) for x_NHBTK in (q_NHBTK, k_NHBTK))
     return Heads(q_NBTHK, k_NBTHK, np.arange(windows * context), visible, bias_NHTT)
+
+
+def _heads(vectors: Any, what: str) -> np.ndarray:
+    """In float32; what it would lose is asked for each head, whose offset is its own."""
+    vectors = real_numbers(as_arrays(vectors), what)
+    if vectors.ndim == 5:
+        for layer, head in np.ndindex(vectors.shape[:2]):
+            check_held(vectors[layer, head].reshape(-1, vectors.shape[-1]), f"{what} of layer {layer}, head {head}")
+    return as_vectors(vectors, what)
 
 
 def check_names(names: Sequence[str] | None, layers: int) -> None:

@@ -14,10 +14,10 @@ from anisoscope.config.measure import MeasureConfig
 from anisoscope.config.vectors import VectorsConfig
 from anisoscope.measurement.families.comparison import OF_OTHERS
 from anisoscope.measurement.sources import arrays, validate, vector_files
-from anisoscope.measurement.sources.convert import as_arrays
 from anisoscope.measurement.sources.degenerate import DEGENERATE
 from anisoscope.measurement.sources.pieces import Piece, of_layers, pieces_of
 from anisoscope.measurement.tables import files, join, measurements, raw
+from anisoscope.metrics.convert import as_arrays
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
 

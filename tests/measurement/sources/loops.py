@@ -21,7 +21,7 @@ SPECTRAL = {
     "participation_ratio": reference_spectrum.participation_ratio,
     "participation_ratio_corrected": reference_spectrum.participation_ratio_corrected,
     "effective_rank": reference_spectrum.effective_rank,
-    "rankme": reference_spectrum.rankme,
+    "rankme_centered": reference_spectrum.rankme_centered,
     "stable_rank": reference_spectrum.stable_rank,
     "isoscore": reference_spectrum.isoscore,
     "isoscore_star": reference_spectrum.isoscore_shrunk,

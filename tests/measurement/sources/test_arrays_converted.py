@@ -8,8 +8,8 @@ import xarray as xr
 from scipy import sparse
 
 from anisoscope import measure
-from anisoscope.measurement.sources import convert
 from anisoscope.measurement.sources import validate as sources_given
+from anisoscope.metrics import convert
 from tests.measurement.sources.clouds import CLOUDS, UNEQUAL_P, measured
 
 FRAME, TWELVE = pd.DataFrame(CLOUDS[0]), np.repeat(np.arange(12), 8)
@@ -97,7 +97,7 @@ def test_the_same_numbers_in_other_clothes_are_the_same(given, means):
         (np.float16(np.where(CLOUDS[0] > 9, np.inf, CLOUDS[0])), "numbers are not finite in float32"),
         ((CLOUDS[0] + 0j).view(Tensor), "pass their real part"),
         (CLOUDS[0].astype(object), "pass them as .astype"),
-        (list(np.ma.masked_less(CLOUDS[0], -9)), "11 of 576 numbers are not finite"),
+        (list(np.ma.masked_less(CLOUDS[0], -9)), "11 of 576 numbers are masked"),
         (FRAME.astype("Float64").mask(FRAME < -9), "numbers are not finite"),
         (FRAME.assign(c=pd.Categorical(TWELVE)), "column 'c' is of type category"),
         (FRAME.assign(t=pd.Timestamp("2020")), "column 't' is of type datetime64"),

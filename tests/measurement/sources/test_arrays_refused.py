@@ -40,7 +40,7 @@ BROKEN[1, 3, 2] = np.nan
         (BROKEN, {}, "layer 1: 1 of 576 numbers are not finite"),
         (CLOUDS * 1e18, {}, "the largest coordinate is 2e.19, and values hold between 1e-16 and 1e.16; multiply"),
         (CLOUDS * 1e-21, {}, "layer 0: the largest coordinate is 2e-20"),
-        (np.ma.masked_less(CLOUDS, -9), {}, "of 576 numbers are not finite"),
+        (np.ma.masked_less(CLOUDS, -9), {}, "of 576 numbers are masked"),
         (
             CLOUDS,
             {"clusters": pd.Series([None, *"ab" * 47, "b"], dtype="string")},

@@ -17,7 +17,8 @@ from safetensors.flax import save_file as save_jax
 from safetensors.numpy import save_file
 
 from anisoscope import measure
-from anisoscope.measurement.sources import convert, vector_files
+from anisoscope.measurement.sources import vector_files
+from anisoscope.metrics import convert
 from anisoscope.utils import memory
 from anisoscope.utils.errors import UserError
 from tests.measurement.sources.test_vectors import CONFIG, LABELS, VECTORS

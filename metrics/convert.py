@@ -1,11 +1,13 @@
-"""What somebody gives, as arrays in float32: ValueError, one line, where its numbers would be others there."""
+"""The one guard of all doors: arrays of any library as float32; ValueError, one line, where numbers would change.
+
+`metrics.*`, `measure`, `measure_attention` and files all read vectors through it.
+"""
 
 from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
-import xarray as xr
 
 LOST = 1e-4  # of the spread, that rounding to float32 may lose
 EXACT = 2**53  # beyond it float64 has no odd numbers
@@ -21,7 +23,10 @@ SMALLEST, LARGEST = 1e-16, 1e16  # of a cloud's largest coordinate: beyond it sq
 
 def as_arrays(vectors: Any) -> Any:
     """Lists of numbers, pandas' tables and sparse arrays as arrays of all numbers; all else as it is, not yet read."""
-    import pandas as pd  # late: a wrong setting is told without it
+    if isinstance(vectors, np.ndarray | jax.Array) and not isinstance(vectors, jax.core.Tracer):
+        return vectors
+    import pandas as pd  # late: only what is no array needs them
+    import xarray as xr
 
     if isinstance(vectors, pd.DataFrame):
         return _of_frame(vectors)
@@ -80,27 +85,88 @@ def _of_tensor(vectors: Any) -> Any:
     return vectors if "strided" in str(getattr(vectors, "layout", "strided")) else vectors.to_dense()
 
 
-def as_float32(array: Any, what: str) -> np.ndarray:
-    """In float32, of whatever library; ValueError where it holds what is not finite."""
+def real_numbers(array: Any, what: str) -> np.ndarray:
+    """A NumPy array of real numbers of whatever library; ValueError for other types and masked numbers."""
     if hasattr(array, "detach"):  # PyTorch's: also of a device, with a gradient, and of types that NumPy lacks
         array = array.detach()
         array = array.float() if "float8" in (kind := str(getattr(array, "dtype", ""))) or "bfloat16" in kind else array
         for name in ("resolve_conj", "resolve_neg"):
             array = getattr(array, name)() if hasattr(array, name) else array
         array = array.cpu().numpy()
-    with np.errstate(over="ignore"):  # told below
-        numbers = (
-            np.ma.filled(array.astype(float), np.nan) if isinstance(array, np.ma.MaskedArray) else np.asarray(array)
+    if np.ma.is_masked(array):
+        raise ValueError(
+            f"{what}: {np.ma.count_masked(array)} of {array.size} numbers are masked; leave their points out"
         )
-        if numbers.dtype.kind in "cOSUMm" or numbers.dtype.type is np.void:
-            hint = HINTS.get(numbers.dtype.kind, "")
-            raise ValueError(f"{what}: numbers of type {numbers.dtype} are no real ones{hint}")
-        check_held(numbers, what)
-        numbers = numbers.astype(np.float32)
-    if not np.isfinite(numbers).all():
-        count = int((~np.isfinite(numbers)).sum())
-        raise ValueError(f"{what}: {count} of {numbers.size} numbers are not finite in float32; leave their points out")
-    return numbers
+    array = np.asarray(array)
+    if array.dtype.kind in "cOSUMm" or array.dtype.type is np.void:
+        hint = HINTS.get(array.dtype.kind, "")
+        raise ValueError(f"{what}: numbers of type {array.dtype} are no real ones{hint}")
+    return array
+
+
+def as_float32(array: Any, what: str) -> np.ndarray:
+    """In float32, of whatever library; ValueError where it holds what is not finite."""
+    array = real_numbers(array, what)
+    check_held(array, what)
+    with np.errstate(over="ignore"):
+        array = array.astype(np.float32)
+    if not np.isfinite(array).all():
+        count = int((~np.isfinite(array)).sum())
+        raise ValueError(f"{what}: {count} of {array.size} numbers are not finite in float32; leave their points out")
+    return array
+
+
+def as_vectors(array: Any, what: str) -> np.ndarray:
+    """`as_float32` of vectors, whose squares float32 must hold too."""
+    vectors = as_float32(array, what)
+    check_size(float(np.abs(vectors).max(initial=0)), what)
+    return vectors
+
+
+def as_matrix(x: Any, what: str, about_mean: bool, any_size: bool) -> np.ndarray:
+    """`as_vectors` of one matrix with two rows, for metrics that do not see the origin, or the size.
+
+    These read the matrix about its mean, or times a power of two, where float32 would lose digits of it as it is.
+    """
+    x = real_numbers(as_arrays(x), what)
+    check_matrix(x.shape, what)
+    if about_mean and not np.can_cast(x.dtype, np.float32) and np.isfinite(x).all():
+        with np.errstate(over="ignore"):
+            x = _wide(x) - _wide(x).mean(axis=0)
+    largest = float(np.abs(x).max())
+    if any_size and 0 < largest < np.inf and not SMALLEST <= largest <= LARGEST:
+        x = np.ldexp(_wide(x), -np.frexp(largest)[1])
+    return as_vectors(x, what)
+
+
+def check_matrix(shape: tuple[int, ...], what: str) -> None:
+    if len(shape) != 2 or shape[0] < 2 or shape[1] < 1:
+        raise ValueError(f"{what} has shape {shape}; (points, width) with at least two points is needed")
+
+
+def in_order(labeled: Any, x: Any, what: str) -> Any:
+    """Rows in the order of those of x, by the index of both where both have one."""
+    own, index = _index(labeled, 0), _index(x, -2)
+    if own is None or index is None or own.equals(index):
+        return labeled
+    if not (index.is_unique and own.is_unique and index.isin(own).all()):
+        kind, hint = type(labeled).__name__, f"pass {what}.to_numpy()"
+        raise ValueError(f"{what} is a {kind} whose index is not that of the vectors; {hint}")
+    order = own.get_indexer(index)
+    return labeled.isel({labeled.dims[0]: order}) if hasattr(labeled, "isel") else labeled.iloc[order]
+
+
+def _index(x: Any, place: int) -> Any:
+    """The labels of points, of a pandas object or of a DataArray with a coordinate along its dimension `place`."""
+    if hasattr(x, "iloc"):
+        return x.index
+    return x.indexes.get(x.dims[place]) if hasattr(x, "indexes") and x.ndim >= -place else None
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    """In a type that holds all digits."""
+    large = array.dtype.kind in "iu" and max(int(array.max()), -int(array.min())) >= EXACT
+    return array.astype(np.longdouble if large or array.itemsize > 8 else np.float64, copy=False)
 
 
 def check_held(array: np.ndarray, what: str) -> None:
@@ -109,8 +175,7 @@ def check_held(array: np.ndarray, what: str) -> None:
         return
     if array.dtype.kind == "f":
         check_size(float(np.abs(array).max()), what)
-    large = array.dtype.kind in "iu" and max(int(array.max()), -int(array.min())) >= EXACT
-    wide = array.astype(np.longdouble if large or array.itemsize > 8 else np.float64, copy=False)
+    wide = _wide(array)
     with np.errstate(over="ignore", invalid="ignore"):
         lost = np.square(wide - wide.astype(np.float32)).sum()
         spread = np.square(wide - wide.mean(axis=0)).sum()
@@ -119,6 +184,13 @@ def check_held(array: np.ndarray, what: str) -> None:
             f"{what}: float32 would lose {np.sqrt(lost / spread):.0e} of the spread of {array.dtype.name} numbers this "
             "far from the origin; subtract the mean, which the mean cosine and the drift then do not see"
         )
+
+
+def held(wide: jax.Array, single: jax.Array) -> jax.Array:
+    """Of traced vectors (…, points, width), whether float32 keeps what they differ in; what `check_held` refuses."""
+    lost = (wide - single.astype(wide.dtype)).astype(np.float32)
+    spread = single - single.mean(axis=-2, keepdims=True)
+    return (lost**2).sum() <= LOST**2 * (spread**2).sum()
 
 
 def check_size(largest: float, what: str) -> None:
