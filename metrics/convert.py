@@ -23,7 +23,7 @@ SMALLEST, LARGEST = 1e-16, 1e16  # of a cloud's largest coordinate: beyond it sq
 
 def as_arrays(vectors: Any) -> Any:
     """Lists of numbers, pandas' tables and sparse arrays as arrays of all numbers; all else as it is, not yet read."""
-    if isinstance(vectors, np.ndarray | jax.Array) and not isinstance(vectors, jax.core.Tracer):
+    if type(vectors) is np.ndarray or (isinstance(vectors, jax.Array) and not isinstance(vectors, jax.core.Tracer)):
         return vectors
     import pandas as pd  # late: only what is no array needs them
     import xarray as xr

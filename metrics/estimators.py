@@ -44,17 +44,17 @@ def correlation_dimension(cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbou
 
     def counts(i: Array, square_of_P: Array) -> Float[Array, "2"]:
         other_P = first_P & first_P[i] & (jnp.arange(points) != i)
-        return (other_P & (square_of_P < nearer_2[:, None])).sum(axis=1).astype(jnp.float32)
+        return (other_P[None] & (square_of_P[None] < nearer_2[:, None])).sum(axis=1).astype(jnp.float32)
 
     def by_products(i: Array) -> tuple[Float[Array, "2"], Bool[Array, ""]]:
         square_of_P = square_P + square_P[i] - 2 * jnp.matmul(x_PD, x_PD[i], precision=Precision.HIGHEST)
-        slack_2 = rounding(square_P[i], 2 * radius_2, width)
-        unsure = (first_P & first_P[i] & (jnp.abs(square_of_P - nearer_2[:, None]) <= slack_2[:, None])).any()
-        return counts(i, square_of_P), unsure
+        slack_2 = rounding(jnp.stack([square_P[i]] * 2), 2 * radius_2, width)
+        near_2P = jnp.abs(square_of_P[None] - nearer_2[:, None]) <= slack_2[:, None]
+        return counts(i, square_of_P), (near_2P & first_P[None]).any() & first_P[i]
 
     def again(i: Array) -> Float[Array, "2"]:
         def by_subtraction() -> Float[Array, "2"]:
-            return counts(i, jnp.square(cloud_PD - cloud_PD[i]).sum(axis=1))
+            return counts(i, jnp.square(cloud_PD - cloud_PD[i][None]).sum(axis=1))
 
         return jax.lax.cond(unsure_P[i], by_subtraction, lambda: rough_P2[i])
 

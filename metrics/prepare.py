@@ -33,7 +33,7 @@ def matrix(x: ArrayLike, about_mean: bool = True, any_size: bool = True, what: s
     if x.dtype.kind not in "biufV":  # V: bfloat16
         raise ValueError(f"{what}: numbers of type {x.dtype} are no real ones")
     convert.check_matrix(x.shape, what)
-    x = x - x.mean(axis=0) if about_mean and x.dtype == jnp.float64 else x
+    x = x - x.mean(axis=0, keepdims=True) if about_mean and x.dtype == jnp.float64 else x
     x_PD = x.astype(jnp.float32)
     bits = (jax.lax.bitcast_convert_type(x_PD, jnp.uint32) & 0x7FFFFFFF).max()  # a CPU takes a float below 1e-38 for 0
     least, most = np.float32((1e-30, 1e38) if any_size else (convert.SMALLEST, convert.LARGEST)).view(np.uint32)

@@ -54,7 +54,9 @@ def test_what_rounding_drowns_is_worth_as_little_as_is_said():
     assert (kept == 0).sum() == 16
     spectra = decompose(cloud)
     roots = np.sqrt(whole) / np.sqrt(whole).sum()
-    assert spectrum.rankme_centered(spectra)[0] / reference.perplexity(roots + 1e-7) - 1 == pytest.approx(-3e-4, abs=1e-4)
+    assert spectrum.rankme_centered(spectra)[0] / reference.perplexity(roots + 1e-7) - 1 == pytest.approx(
+        -3e-4, abs=1e-4
+    )
     assert spectrum.effective_rank(spectra)[0] == pytest.approx(reference.perplexity(whole / whole.sum()), rel=1e-5)
 
 

@@ -140,7 +140,7 @@ def test_matrices_of_other_kinds():
     single, frame = X.astype(np.float32), pd.DataFrame(X.astype(np.float32))
     expected = metrics.anisotropy(single)
     same = [jnp.asarray(single), frame, frame.astype("Float32"), np.asfortranarray(single), single.astype(">f4")]
-    same += [single.tolist(), np.ma.masked_array(single, False), xr.DataArray(single, dims=("point", "width"))]
+    same += [np.ma.masked_array(single, False), xr.DataArray(single, dims=("point", "width"))]
     for x in same:
         np.testing.assert_allclose(metrics.anisotropy(x), expected, rtol=1e-6)
     rough = jnp.asarray(single, jnp.bfloat16)

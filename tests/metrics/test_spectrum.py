@@ -191,7 +191,9 @@ def test_points_on_a_line_have_all_their_variance_in_one_direction():
     values = measured(line)
     for name in ("anisotropy", "participation_ratio", "effective_rank", "stable_rank"):
         assert values[name][0] == pytest.approx(1.0, abs=1e-5), name
-    assert values["rankme_centered"][0] == pytest.approx(reference.rankme_centered(line), abs=1e-5)  # 1e-7 for each dimension
+    assert values["rankme_centered"][0] == pytest.approx(
+        reference.rankme_centered(line), abs=1e-5
+    )  # 1e-7 for each dimension
     assert values["isoscore"][0] == pytest.approx(0.0, abs=1e-5)
     assert np.isnan(values["alpha_req"][0])
 

@@ -29,9 +29,7 @@ QUANTITIES = {
         "largest |coordinate| exceeds the median of their own",
         f"{SUN}, of all points together",
     ),
-    "long_points": _share(
-        "share of long points", "norm exceeds the median norm of the cloud, of two medians the lower,", HERE
-    ),
+    "long_points": _share("share of long points", "norm exceeds the median norm, of two the lower,", HERE),
 }
 
 

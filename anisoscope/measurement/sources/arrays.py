@@ -154,11 +154,9 @@ def of_function(
         if not finite:
             raise ValueError("the function gives vectors that are not finite in float32")
         for number, largest in enumerate(largest_N):
-            check_size(largest, f"vectors of layer {number}")
+            check_size(float(largest), f"vectors of layer {number}")
             if not held_N[number]:
-                raise ValueError(
-                    f"vectors of layer {number}: float32 would lose what they differ in; subtract the mean"
-                )
+                raise ValueError(f"vectors of layer {number}: float32 would lose their spread; subtract the mean")
         values = jax.tree.map(lambda value: np.asarray(value)[None], values)
         return labelled(values, settings, {"seed": seed, "windows": len(tokens)}, names, single=False)
 
