@@ -1,5 +1,6 @@
 """Numbers, labels and positions of any library and type: the same ones are read, or the line says why not."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -7,10 +8,10 @@ import pytest
 import xarray as xr
 from scipy import sparse
 
-from anisoscope import measure
+from anisoscope import measure, measure_attention, measure_function
 from anisoscope.measurement.sources import validate as sources_given
 from anisoscope.metrics import convert
-from tests.measurement.sources.clouds import CLOUDS, UNEQUAL_P, measured
+from tests.measurement.sources.clouds import CLOUDS, HEADS, UNEQUAL_P, measured
 
 FRAME, TWELVE = pd.DataFrame(CLOUDS[0]), np.repeat(np.arange(12), 8)
 FAR = CLOUDS[0] + 1e6  # from the origin: float32 loses 5e-3 of what they differ in
@@ -46,6 +47,30 @@ def test_arrays_of_other_libraries_and_types_give_the_same():
     expected = measured(single, families=("spectrum",))
     for array in (CLOUDS, jnp.asarray(single), single.view(Tensor)):
         xr.testing.assert_identical(measured(array, families="spectrum"), expected)
+
+
+def test_values_do_not_depend_on_the_types_that_jax_has():
+    """Those of float64 and of its integers; a function keeps its own."""
+    seen = []
+
+    def function(params, tokens):
+        seen.append(params.dtype)
+        return params
+
+    def tables():
+        layers = CLOUDS.reshape(2, 8, 12, 6)
+        of_function = measure_function(function, np.zeros((8, 12)), families="similarity", folds=4)(layers)
+        heads = measure_attention(HEADS, HEADS[..., ::-1], mask="causal", folds=1)
+        return measured(CLOUDS), measured(jnp.asarray(CLOUDS)), heads, of_function
+
+    expected = tables()
+    with jax.enable_x64(True):
+        found = tables()
+    for own, other in zip(expected, found, strict=True):
+        xr.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
+    assert [str(kind) for kind in seen] == ["float32", "float64"]
+    with jax.enable_x64(True), pytest.raises(ValueError, match="layer 0: float32 would lose their spread"):
+        measure_function(function, np.zeros((8, 12)), families="similarity")(CLOUDS.reshape(2, 8, 12, 6) + 1e9)
 
 
 class Sparse(Tensor):

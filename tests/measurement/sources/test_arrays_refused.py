@@ -2,12 +2,13 @@
 
 import re
 
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
 
-from anisoscope import measure, measure_attention
+from anisoscope import measure, measure_attention, measure_function
 from anisoscope.measurement.sources import pieces
 from anisoscope.utils import memory
 from tests.measurement.sources.clouds import CLOUDS, HEADS, POINTS, WIDTH, measured
@@ -102,11 +103,40 @@ def test_arrays_that_cannot_be_measured_are_refused(vectors, given, words):
         (HEADS[:, :1], {"mask": "causal"}, "repeat keys that several heads share"),
         (HEADS, {"mask": np.ones(3)}, "pass causal, bidirectional, or booleans"),
         (HEADS, {"mask": "causal", "bias": np.ones(3)}, r"bias has shape \(3,\)"),
+        (HEADS + 1e9, {"mask": "causal"}, "keys of layer 0, head 0: float32 would lose .* of the spread of float64"),
+        (HEADS * 1e25, {"mask": "causal"}, "keys of layer 0, head 0: the largest coordinate is .*; multiply"),
+        (np.float32(HEADS) * np.float32(1e-41), {"mask": "causal"}, "keys: the largest coordinate is .*; multiply"),
+        (HEADS + 0j, {"mask": "causal"}, "keys: numbers of type complex128 are no real ones; pass their real part"),
+        (np.ma.masked_less(HEADS, 0), {"mask": "causal"}, "keys: .* of 120 numbers are masked"),
     ],
 )
 def test_queries_and_keys_that_cannot_be_measured_are_refused(keys, given, words):
     with pytest.raises(ValueError, match=words) as error:
         measure_attention(HEADS, keys, **given)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 3, 4, 5), (1, 0, 3, 4, 5), (1, 2, 0, 4, 5)])
+def test_no_layers_heads_or_windows_are_refused(shape):
+    with pytest.raises(ValueError, match=r"none of them 0"):
+        measure_attention(np.ones(shape), np.ones(shape), mask="causal")
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda x: x * 1j, "the function gives numbers of type complex64; pass their real part"),
+        (lambda x: x[:0], r"the function gives shape \(0, 8, 12, 6\)"),
+        (lambda x: x * 1e25, "vectors of layer 0: the largest coordinate is .*; multiply"),
+        (lambda x: (x * 9).astype(int) + 2**30, "vectors of layer 0: float32 would lose their spread"),
+        (lambda x: x + jnp.where(x < -9, jnp.nan, 0), "vectors that are not finite"),
+    ],
+)
+def test_functions_of_what_cannot_be_measured_are_refused(function, words):
+    x = jnp.asarray(CLOUDS.reshape(2, 8, 12, WIDTH), jnp.float32)
+    table_of = measure_function(lambda params, tokens: function(params), np.zeros((8, 12)), families="similarity")
+    with pytest.raises(ValueError, match=words) as error:
+        table_of(x)
     assert "\n" not in str(error.value)
 
 
