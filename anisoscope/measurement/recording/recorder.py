@@ -1,6 +1,6 @@
-"""A recorder: chosen hook points of a model or function, sampled while somebody's own loop runs, in bounded memory.
+"""A recorder: hook points of a model or function, sampled while a loop runs, in bounded memory.
 
-Letters: M rows of a pass that are taken; S slots of the sample.
+Letters: D width; S slots of the sample.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ import contextlib
 import numbers
 import os
 import pathlib
+import re
+import threading
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +19,16 @@ import numpy as np
 
 import anisoscope
 from anisoscope.measurement.recording import store
-from anisoscope.measurement.recording.reservoir import Drawn, Reservoir
+from anisoscope.measurement.recording.passes import Pass, as_booleans, check_mask, take_rows
+from anisoscope.measurement.recording.reservoir import Reservoir
 from anisoscope.utils.settings import LARGEST_SEED
 
 if TYPE_CHECKING:
     import xarray as xr
 
 OUTPUT = "output"  # the name of what a function gives, where that is one array
+LONGEST = 255  # bytes of a name: encoded, it is that of a file
+RESERVED = re.compile(r"(vectors|clusters|positions)(_\d+)?")  # arrays of a sample itself
 
 
 class Recorder:
@@ -40,26 +46,32 @@ class Recorder:
         if self.to is not None:
             store.refuse(self.to)
         self.model, self.points, self.seed, self.active = model, int(points), int(seed), True
-        self.of_torch = hasattr(model, "register_forward_hook")
+        self.in_torch = hasattr(model, "register_forward_hook")
         if not callable(model):
             raise ValueError(f"model is a {type(model).__name__}; a torch.nn.Module or a function is needed")
         self.hook_points = hook_points
-        if self.of_torch:
-            from anisoscope.measurement.sources.hub import hooked
+        if self.in_torch:
+            from anisoscope.measurement.sources.hub import calls, hooked
 
             self.hook_points = hooked.modules_of(model, () if hook_points is None else hook_points)
+            self.tokens_first = {
+                name: calls.tokens_first(model, name, part) for name, part in self.hook_points.items()
+            }
         elif not (hook_points is None or callable(hook_points)):
             raise ValueError("hook_points: of a function, pass one that makes {name: array} of its output, or none")
-        self.stack = contextlib.ExitStack()
+        for name in self.hook_points if self.in_torch else ():
+            check_name(name)
+        self.stack, self.adding = contextlib.ExitStack(), threading.Lock()
         self.start_over()
 
     def start_over(self) -> None:
         """Forget the sample; what follows is one of its own."""
         self.groups: dict[str, Reservoir] = {}
+        self.refused = ""  # why a pass was left out, of the last such pass
         self.rng = np.random.default_rng(self.seed)
 
     def __enter__(self) -> Recorder:
-        if self.of_torch:
+        if self.in_torch:
             from anisoscope.measurement.sources.hub import hooked
 
             self.stack.enter_context(hooked.attached(self))
@@ -72,38 +84,63 @@ class Recorder:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         outputs = self.model(*args, **kwargs)
-        if not self.of_torch:
+        if not self.in_torch:
             self.add(outputs if self.hook_points is None else self.hook_points(outputs))
         return outputs
 
     def add(self, arrays: Any, mask: Any = None) -> None:
-        """One pass by hand: an array or {name: array}, (batch, tokens, width) or (batch, width), of any library.
+        """Record a pass by hand: an array or {name: array}, of any library.
 
-        Inside of `jax.jit` and `jax.grad` too. `mask` (batch, tokens) is 0 or False where there is padding.
+        Each is (batch, tokens, width) or (batch, width). Also inside of `jax.jit`, `jax.grad` and
+        `jax.checkpoint`.
+
+        Args:
+            arrays: one array, or arrays by name.
+            mask: (batch, tokens), 0 or False at padding, 1 or True elsewhere.
+
+        Raises:
+            ValueError: a mask of another shape or with other values, or arrays that do not fit
+                those before; in one line. The pass is left out.
         """
         arrays = dict(arrays) if isinstance(arrays, Mapping) else {OUTPUT: arrays}
         if not self.active:
             return
+        mask = mask if mask is None or hasattr(mask, "shape") else np.asarray(mask)
+        for name, x in arrays.items():
+            check_name(name)
+            if getattr(x, "ndim", None) not in (2, 3):
+                what = getattr(x, "shape", type(x).__name__)
+                raise ValueError(f"{name} is {what}; (batch, tokens, width) is needed")
+            if mask is not None:
+                check_mask(name, tuple(x.shape[:-1]), mask)
         import jax
 
         if any(isinstance(x, jax.core.Tracer) for x in (*arrays.values(), mask)):
-            jax.debug.callback(self._add, arrays, mask, ordered=True)
+            from anisoscope.measurement.recording import once
+
+            once.send(self._add, arrays, mask)
         else:
             self._add(arrays, mask)
 
     def _add(self, arrays: dict[str, Any], mask: Any) -> None:
-        for name, x in arrays.items():
-            if getattr(x, "ndim", None) not in (2, 3):
-                raise ValueError(f"{name} is {getattr(x, 'shape', type(x).__name__)}; (batch, tokens, width) is needed")
-        one = Pass(self, None if mask is None else np.asarray(mask).astype(bool))
-        for name, x in arrays.items():
-            one.rows[name] = _taken(x, one.drawn(name, tuple(x.shape[:-1])).rows_M)
-        one.end()
+        mask = None if mask is None else as_booleans(mask)
+        with self.adding:
+            current = Pass(self)
+            for name, x in arrays.items():
+                lead = tuple(x.shape[:-1])
+                own = mask if mask is not None and mask.shape == lead else None
+                current.rows[name] = take_rows(x, current.drawn(name, lead, own).rows_M, name)
+            current.end()
+
+    def leave_out(self, why: Exception) -> None:
+        """Warn that a pass of a model is not recorded; the model's own pass goes on."""
+        self.refused = (str(why).splitlines() or [repr(why)])[0]
+        warnings.warn(f"a pass was not recorded: {self.refused}", stacklevel=3)
 
     @property
     def seen(self) -> int:
         """Rows that were offered so far, at the hook point that has most."""
-        if not self.of_torch:
+        if not self.in_torch:
             import jax
 
             jax.effects_barrier()  # until what compiled programs have told is here
@@ -116,7 +153,8 @@ class Recorder:
         group has `clusters_1`, and so on. ValueError where nothing was recorded.
         """
         if not self.seen:
-            raise ValueError("nothing was recorded: call the model, or the recorder, inside of `with`")
+            hint = "call the model, or the recorder, inside of `with`"
+            raise ValueError(f"nothing was recorded: {self.refused or hint}")
         groups = list(dict.fromkeys(self.groups.values()))
         arrays: dict[str, np.ndarray] = {}
         for number, group in enumerate(groups):
@@ -136,7 +174,10 @@ class Recorder:
         return anisoscope.measure(sample["vectors"], **given | options)
 
     def write(self, to: str | os.PathLike[str] | None = None) -> None:
-        """The sample as a .zarr folder, which must not exist yet."""
+        """Write the sample as a .zarr folder, which must not exist yet.
+
+        Each array is a folder of its name, percent-encoded: `a/b` is `a%2Fb`.
+        """
         to = self.to if to is None else pathlib.Path(to)
         if to is None:
             raise ValueError("to: no place was named; pass write(to=)")
@@ -148,52 +189,9 @@ class Recorder:
         store.write(to, arrays, about | {"anisoscope": anisoscope.__version__})
 
 
-class Pass:
-    """What is taken of one pass, kept when it has ended: one that breaks off leaves nothing."""
-
-    def __init__(self, recorder: Recorder, mask: np.ndarray | None):
-        self.recorder, self.mask = recorder, mask
-        self.draws: dict[Reservoir, Drawn] = {}
-        self.rows: dict[str, Any] = {}
-        self.groups = dict(recorder.groups)
-        self.first: dict[tuple[int, ...], Reservoir] | None = None if self.groups else {}  # by shape, in the first pass
-
-    def drawn(self, name: str, lead: tuple[int, ...]) -> Drawn:
-        """Of a hook point whose output is so many sequences of so many tokens; the same for all of one shape."""
-        if name in self.rows:
-            raise ValueError(f"hook point {name} runs more than once in a pass; name modules that run once")
-        if self.first is not None:
-            group = self.first.setdefault(lead, Reservoir(self.recorder.points, self.recorder.rng))
-            self.groups[name] = group
-        elif name not in self.groups:
-            raise ValueError(f"hook point {name} did not run in the first pass")
-        group = self.groups[name]
-        if group not in self.draws:
-            self.draws[group] = group.draw(lead, self.mask)
-        if self.draws[group].lead != lead:
-            raise ValueError(
-                f"hook point {name} is {lead}, another is {self.draws[group].lead}: they were alike before"
-            )
-        return self.draws[group]
-
-    def end(self) -> None:
-        wanted = self.recorder.hook_points if self.recorder.of_torch else self.groups
-        if missing := [name for name in wanted if name not in self.rows]:
-            raise ValueError(f"hook point {missing[0]} did not run in this pass; leave it out")
-        for group, drawn in self.draws.items():
-            group.keep(drawn, {name: as_numpy(x) for name, x in self.rows.items() if self.groups[name] is group})
-        self.recorder.groups = self.groups
-
-
-def _taken(x: Any, rows_M: np.ndarray) -> Any:
-    """Rows of (batch, tokens, width); on an accelerator taken there, in few programs whatever their number."""
-    if isinstance(x, np.ndarray) or not hasattr(x, "devices"):
-        return as_numpy(x).reshape(-1, x.shape[-1])[rows_M]
-    padded = np.zeros(1 << max(len(rows_M) - 1, 0).bit_length(), np.int64)
-    padded[: len(rows_M)] = rows_M
-    return np.asarray(x.reshape(-1, x.shape[-1])[padded].astype("float32"))[: len(rows_M)]
-
-
-def as_numpy(x: Any) -> np.ndarray:
-    """In float32, of whatever library."""
-    return np.asarray(x.detach().float().cpu().numpy() if hasattr(x, "detach") else x, np.float32)
+def check_name(name: Any) -> None:
+    """Raise ValueError where a hook point cannot be called so in a sample."""
+    if not isinstance(name, str) or not 0 < len(store.encoded(name)) <= LONGEST:
+        raise ValueError(f"hook point {str(name)[:40]!r}: a word of at most {LONGEST} letters is needed")
+    if RESERVED.fullmatch(name):
+        raise ValueError(f"hook point {name!r}: a sample has an array of its own of this name; rename it")

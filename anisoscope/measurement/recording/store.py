@@ -3,6 +3,7 @@
 import os
 import pathlib
 import shutil
+import urllib.parse
 from typing import Any
 
 import numpy as np
@@ -31,11 +32,17 @@ def write(path: pathlib.Path, arrays: dict[str, tuple[tuple[str, ...], np.ndarra
         files.write_json(begun / ".zgroup", {"zarr_format": 2})
         files.write_json(begun / ".zattrs", about)
         for name, (dims, array) in arrays.items():
-            _array(begun / name, dims, np.ascontiguousarray(array))
+            _array(begun / encoded(name), dims, np.ascontiguousarray(array))
         refuse(path)
         os.rename(begun, path)
     finally:
         shutil.rmtree(begun, ignore_errors=True)
+
+
+def encoded(name: str) -> str:
+    """A name as a part of a path, percent-encoded: never a path, never hidden."""
+    encoded = urllib.parse.quote(name, safe=" ")
+    return f"%2E{encoded[1:]}" if encoded.startswith(".") else encoded
 
 
 def _array(folder: pathlib.Path, dims: tuple[str, ...], array: np.ndarray) -> None:
