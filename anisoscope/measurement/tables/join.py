@@ -141,6 +141,9 @@ def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
     frame = frame[[*places, *columns, *noise, "batches", "units"]].astype({"layer": "Int64", "head": "Int64"})
     frame.insert(0, "run", results.attrs["run"])
     frame.insert(1, "corpus", results.attrs["corpus"])
+    if "layer_name" in results.coords:  # which a user gave
+        words = dict(zip(results["layer"].values, results["layer_name"].values, strict=True))
+        frame.insert(frame.columns.get_loc("layer") + 1, "layer_name", frame["layer"].map(words))
     return frame
 
 

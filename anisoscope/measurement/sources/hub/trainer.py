@@ -19,7 +19,7 @@ class Tables(transformers.TrainerCallback):
     def __init__(self, hook_points: Any, folder: Any, every: int, on: str, points: int, options: dict[str, Any]):
         if on not in WHEN:
             raise ValueError(f"on is {on!r}; choose one of {', '.join(WHEN)}")
-        if not isinstance(every, int) or every < 1:
+        if not isinstance(every, int) or isinstance(every, bool) or every < 1:
             raise ValueError(f"every is {every!r}; it must be a whole number, at least 1")
         self.hook_points, self.folder, self.every, self.on, self.points = hook_points, folder, every, on, points
         self.options, self.stack, self.recorder = options, contextlib.ExitStack(), None
@@ -28,15 +28,16 @@ class Tables(transformers.TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
         if not state.is_world_process_zero:
             return
-        tables = [*(pathlib.Path(self.folder) / steps.TABLES).glob("*.nc")]
-        steps.refuse(pathlib.Path(self.folder), state.global_step)
-        if later := [int(path.stem) for path in tables if int(path.stem) > state.global_step]:
+        with steps.locked(pathlib.Path(self.folder)):
+            tables = steps.read(pathlib.Path(self.folder), state.global_step)
+        if later := [step for step in tables if step > state.global_step]:
             raise ValueError(
                 f"folder: {self.folder} has a table of step {min(later)}, and training begins at {state.global_step}: "
                 "name another folder"
             )
         self.stack.close()  # of a training that broke off
         self.recorder = Recorder(model, self.hook_points, None, self.points, self.options["seed"])
+        self._listen(self.on == "evaluate")  # which may come before the first step
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.step = state.global_step
@@ -66,6 +67,7 @@ class Tables(transformers.TrainerCallback):
         self._listen(False)
         try:
             steps.write_table(self.recorder, step, self.folder, None, None, **self.options)
-        except ValueError as error:
-            warnings.warn(f"step {step} was not measured: {error}", stacklevel=2)
+        except Exception as error:
+            why = (str(error).splitlines() or [repr(error)])[0]
+            warnings.warn(f"step {step} was not measured: {why}", stacklevel=2)
             self.recorder.start_over()
