@@ -15,7 +15,7 @@ from anisoscope.config.experiment import Config
 from anisoscope.config.run import schedule
 from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.expected import ATTENTION, FAMILY, GAUSSIAN, MEASURED, PAIRS, SEARCH, SORTING
-from anisoscope.measurement.nulls import PERMUTATIONS, PERMUTED
+from anisoscope.measurement.nulls import DRAWS, PERMUTATIONS, PERMUTED
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.utils.memory import available, format_bytes
 from anisoscope.utils.speed import duration, speed
@@ -78,7 +78,7 @@ def _checkpoint(config: Config) -> float:
     layers += model.layers * len(measure.hook_points)
     products = layers * inputs * (searched + sum(FAMILY.get(family, 0.0) for family in measure.families))
     if "gaussian" in measure.nulls and searched:
-        products += layers * (GAUSSIAN + searched)
+        products += layers * DRAWS * (GAUSSIAN + searched)
     layers = model.layers + 1
     compared = 1 + PERMUTATIONS * (PERMUTED in measure.nulls)
     searches = SEARCH["comparison"] * (compared - 1) * layers

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from anisoscope.config.measure import MeasureConfig
 from anisoscope.measurement.families.entries import FAMILIES
+from anisoscope.measurement.nulls import DRAWS
 from anisoscope.utils import processes
 from anisoscope.utils.speed import duration, speed
 
@@ -36,9 +37,9 @@ def operations(layers: int, points: int, width: int, settings: MeasureConfig) ->
         return sum(DECOMPOSED.get(name, FAMILY.get(name, 0.0) * points / narrow) for name in names)
 
     searched = max((SEARCH.get(name, 0.0) for name in families), default=0.0)
-    of_pairs = (1 + drawn) * searched + layers * sum(PAIRS.get(name, 0.0) for name in families)
+    of_pairs = (1 + DRAWS * drawn) * searched + layers * sum(PAIRS.get(name, 0.0) for name in families)
     of_pairs += sum(MEASURED.get(name, 0.0) for name in families)
-    alone = own(families) + drawn * (DECOMPOSED["gaussian"] + own(with_null))
+    alone = own(families) + drawn * (DECOMPOSED["gaussian"] + DRAWS * own(with_null))
     return 2.0 * layers * points * (points * max(width, SORTING) * of_pairs + width * narrow * alone)
 
 

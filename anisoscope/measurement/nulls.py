@@ -5,6 +5,9 @@ network and input at step 0. permuted: of what compares two clouds, the windows 
 position beside the same position of another window.
 """
 
+import functools
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -13,43 +16,70 @@ from jax.lax import Precision
 from anisoscope.metrics.cloud import centred
 from anisoscope.metrics.copies import copies
 
+DRAWS = 4  # of the Gaussian null model of a layer, of whose values the mean is taken
 PERMUTED = "permuted"
 PERMUTATIONS = 1  # of whose values the mean is taken, in each batch
 
 
-def gaussian(cloud_PD: Array, key: Array) -> Array:
-    """A featureless cloud of the same spectrum: normal points, decorrelated, then stretched as the cloud is.
+class Spread(NamedTuple):
+    """What all Gaussian clouds of a cloud's spectrum and copies share."""
 
-    Shapes: (P, D) -> (P, D). Its distinct points have the covariance of the cloud's distinct points exactly, not on
-    average: a cloud drawn from a sample's spectrum would be sampled twice, and a normal cloud would seem to exceed its
-    own null model. It has copies where the cloud has: dimensions are read off distinct points, and depend on how many
-    there are. The mean of its distinct points is 0: distances do not see it.
+    factor_ED: Array  # f with f^T f = x^T x, x the distinct points about their mean
+    original_P: Array  # the first of the copies of each point
 
-    With x the distinct points about their mean, and n the decorrelated normal points, it is n f for a factor f with
-    f^T f = x^T x: the triangular one of x, or, where the points span fewer directions than n has columns, q^T x, q a
-    basis of these directions.
+
+def spread(cloud_PD: Array, key: Array) -> Spread:
+    """The triangular factor of the distinct points x about their mean, decomposed once for all draws.
+
+    Where the points span fewer directions than normal ones have columns, it is q^T x, q a basis of
+    these directions, drawn by the key.
     """
     original_P = copies(cloud_PD).original_P
-    first_P = original_P == jnp.arange(len(cloud_PD))
-    distinct, columns = first_P.sum(), min(cloud_PD.shape)
+    distinct, columns = _distinct(original_P), min(cloud_PD.shape)
 
-    def of_distinct(x_PD: Array) -> Array:
-        """Centred on the mean of the distinct points; 0 for copies."""
-        kept_PD = jnp.where(first_P[:, None], x_PD, 0.0)
-        return jnp.where(first_P[:, None], x_PD - kept_PD.sum(axis=0, keepdims=True) / distinct, 0.0)
-
-    def normal(key: Array) -> Array:
-        return _decorrelated(of_distinct(jax.random.normal(key, (len(cloud_PD), columns))), distinct)
-
-    def of_few(x_PD: Array) -> Array:
+    def project(x_PD: Array) -> Array:
         spanned_E = jnp.arange(columns) < distinct - 1  # the other columns of a basis are arbitrary
-        basis_PE = normal(jax.random.fold_in(key, 1))
-        return jnp.where(spanned_E[:, None], jnp.matmul(basis_PE.T, x_PD, precision=Precision.HIGHEST), 0.0)
+        basis_PE = _orthonormal(original_P, columns, key)
+        projected_ED = jnp.matmul(basis_PE.T, x_PD, precision=Precision.HIGHEST)
+        return jnp.where(spanned_E[:, None], projected_ED, 0.0)
 
-    factor_ED = jax.lax.cond(
-        distinct > columns, lambda x_PD: jnp.linalg.qr(x_PD, mode="r"), of_few, of_distinct(centred(cloud_PD))
-    )
-    return jnp.matmul(normal(key), factor_ED, precision=Precision.HIGHEST)[original_P]
+    x_PD = _about_mean(centred(cloud_PD), original_P)
+    triangular = functools.partial(jnp.linalg.qr, mode="r")
+    return Spread(jax.lax.cond(distinct > columns, triangular, project, x_PD), original_P)
+
+
+def gaussian(of: Spread, key: Array) -> Array:
+    """A featureless cloud (P, D) of the same spectrum: decorrelated normal points, then stretched.
+
+    Its distinct points have the covariance of the cloud's distinct points exactly, not on average: a cloud drawn from a
+    sample's spectrum would be sampled twice, and a normal cloud would seem to exceed its own null model. It has copies
+    where the cloud has: dimensions are read off distinct points, and depend on how many there are. The mean of its
+    distinct points is 0: distances do not see it. The key must not be that of the `Spread`.
+    """
+    normal_PE = _orthonormal(of.original_P, len(of.factor_ED), key)
+    return jnp.matmul(normal_PE, of.factor_ED, precision=Precision.HIGHEST)[of.original_P]
+
+
+def layer_keys(key: Array, numbers: Array) -> Array:
+    """A key for each number of a layer: the null models of one draw would deviate together."""
+    return jax.vmap(functools.partial(jax.random.fold_in, key))(numbers)
+
+
+def _distinct(original_P: Array) -> Array:
+    return (original_P == jnp.arange(len(original_P))).sum()
+
+
+def _about_mean(x_PE: Array, original_P: Array) -> Array:
+    """The distinct points about their mean; 0 for copies."""
+    first_P1 = (original_P == jnp.arange(len(original_P)))[:, None]
+    kept_PE = jnp.where(first_P1, x_PE, 0.0)
+    return jnp.where(first_P1, x_PE - kept_PE.sum(axis=0, keepdims=True) / first_P1.sum(), 0.0)
+
+
+def _orthonormal(original_P: Array, columns: int, key: Array) -> Array:
+    """Normal points in place of the distinct ones, with mean 0 and orthonormal columns."""
+    normal_PE = jax.random.normal(key, (len(original_P), columns))
+    return _decorrelated(_about_mean(normal_PE, original_P), _distinct(original_P))
 
 
 def _decorrelated(x_PE: Array, distinct: Array) -> Array:

@@ -15,7 +15,7 @@ from anisoscope.config.measure import MeasureConfig
 from anisoscope.measurement.families import comparison
 from anisoscope.measurement.families.attention import Heads
 from anisoscope.measurement.families.entries import FAMILIES
-from anisoscope.measurement.nulls import gaussian
+from anisoscope.measurement.nulls import DRAWS, Spread, gaussian, layer_keys, spread
 from anisoscope.measurement.quantity import MEASURED, Family, Values
 from anisoscope.measurement.resamples import Cloud, Clouds, Places, Searched, Types, search, stacked
 from anisoscope.metrics.readout import Readout
@@ -42,6 +42,13 @@ class Known(NamedTuple):
 
     nearest: dict[str, Searched]  # of each cloud to compare with: what `Found` had when it was measured itself
     whole: Array  # whether all is wanted; if not, the measured clouds are searched, and all else is left at zeros
+
+
+class Drawn(NamedTuple):
+    """What the Gaussian null model of each of N layers is drawn from."""
+
+    spread_N: Spread
+    key_N: Array
 
 
 class Found(NamedTuple):
@@ -82,8 +89,9 @@ def panel_and_nearest(
 
     `samples` are the measured one and the null models that a source makes of its input, all of the same shapes; the
     points come in `settings.folds` folds of equal size, one after another. `others` are clouds (N, P, D) of the same
-    points to compare with, whose neighbours may be `known`. `key` draws the Gaussian null model; `permuted(number)`
-    gives the measured clouds with their windows in another order, the null model of comparisons, from sources that can.
+    points to compare with, whose neighbours may be `known`. `key` draws the Gaussian null model: one, from which each
+    layer's is made by its number, or one for each layer (N,). `permuted(number)` gives the measured clouds with their
+    windows in another order, the null model of comparisons, from sources that can.
     Clouds and heads go one after another, or as many at once as `over(work, stacked)` takes: the memory is that of the
     samples and of so many clouds' work.
     """
@@ -104,14 +112,17 @@ def panel_and_nearest(
     if with_null or families["layers"]:
         names = list(samples) if with_null else [MEASURED]
         clouds_ZNPD, types_Z = jax.tree.map(lambda x_Z: x_Z[: len(names)], (clouds_ZNPD, types_Z))
+        drawn = None
         if with_null and "gaussian" in settings.nulls:
-            null_NPD = over(lambda cloud_PD: _if(whole, lambda: gaussian(cloud_PD, key)), clouds_ZNPD[0])
-            clouds_ZNPD, names = jnp.concatenate([clouds_ZNPD, null_NPD[None]]), [*names, "gaussian"]
-            types_Z = jax.tree.map(lambda x_Z: jnp.concatenate([x_Z, x_Z[:1]]), types_Z)
+            key_N = key if key.ndim else layer_keys(key, jnp.arange(clouds_ZNPD.shape[1]))
+            given = clouds_ZNPD[0], key_N
+            drawn = Drawn(over(lambda one: _if(whole, lambda: spread(*one)), given), key_N)
         compared = max((family.neighbours for family in families["layers"]), default=0)
-        of_clouds = with_null, settings.folds, compared, over, whole
+        of_clouds = with_null, settings.folds, compared, over, whole, drawn
         values_ZN, nearest_ZN = _over_clouds(clouds_ZNPD, places, types_Z, *of_clouds)
         _add(values, names, values_ZN)
+        if drawn is not None:
+            values["gaussian"] = jax.tree.map(lambda x_ZN: x_ZN[len(names) :].mean(0), values_ZN)
         nearest_N = jax.tree.map(lambda x: x[0], nearest_ZN)
         nearest = None if known is None else known.nearest
         clouds = Clouds(clouds_ZNPD[0], settings.folds, nearest_N, others, over, permuted, nearest)
@@ -147,17 +158,30 @@ def _over_clouds(
     compared: int,
     over: Over,
     whole: Array | None,
+    drawn: Drawn | None = None,
 ) -> tuple[Values, Searched | None]:
     """What the families find in every cloud, one after another in one loop over samples and layers.
 
-    Neighbours are searched once for all families, and the few nearest returned where `compared` are asked for. Where
-    not the `whole` is wanted, the first sample is searched and nothing else is done: in this loop too, since another
-    program could round otherwise.
+    The draws of the Gaussian null model follow the samples; each is made when its turn comes, so
+    that no more of them exist than clouds are measured at once. Neighbours are searched once for
+    all families, and the few nearest returned where `compared` are asked for. Where not the `whole`
+    is wanted, the first sample is searched and nothing else is done: in this loop too, since
+    another program could round otherwise.
     """
     count = max([compared, *(family.neighbours for family in families)], default=0)
     samples, layers = clouds_ZNPD.shape[:2]
 
-    def of_cloud(cloud_PD: Array, types: Types | None, number: Array) -> tuple[Values, Searched | None]:
+    def cloud_of(z: Array, n: Array) -> Array:
+        if drawn is None:
+            return clouds_ZNPD[z, n]
+        of_layer = jax.tree.map(lambda x_N: x_N[n], drawn)
+        null = z >= samples if whole is None else whole & (z >= samples)
+        draw = jax.random.fold_in(of_layer.key_N, z - samples)
+        return jax.lax.cond(null, lambda: gaussian(of_layer.spread_N, draw), lambda: clouds_ZNPD[z, n])
+
+    def of_cloud(number: Array) -> tuple[Values, Searched | None]:
+        z, n = number // layers, number % layers
+        cloud_PD, types = cloud_of(z, n), jax.tree.map(lambda x_Z: x_Z[z % samples], types_Z)
         wanted = None if whole is None else whole | (number < layers)
         searched = _if(wanted, lambda: search(cloud_PD, count, folds))
 
@@ -169,10 +193,9 @@ def _over_clouds(
 
         return _if(whole, of_families), comparison.few(searched) if compared else None
 
-    types_ZN = jax.tree.map(lambda x_Z: jnp.repeat(x_Z, layers, axis=0), types_Z)  # the same for all layers of a sample
-    given = clouds_ZNPD.reshape(-1, *clouds_ZNPD.shape[2:]), types_ZN, jnp.arange(samples * layers)
-    results = over(lambda one: of_cloud(*one), given)
-    return jax.tree.map(lambda x: x.reshape(samples, layers, *x.shape[1:]), results)
+    total = samples + (0 if drawn is None else DRAWS)
+    results = over(of_cloud, jnp.arange(total * layers))
+    return jax.tree.map(lambda x: x.reshape(total, layers, *x.shape[1:]), results)
 
 
 def _add(values: dict[str, Values], names: Any, values_Z: Values) -> None:

@@ -5,17 +5,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.measurement.families import dimension
-from anisoscope.measurement.intervals import summarise
-from anisoscope.measurement.nulls import gaussian
-from anisoscope.measurement.resamples import Cloud, search
+from anisoscope.measurement.api import measure
+from anisoscope.measurement.nulls import DRAWS, gaussian, spread
 from tests import reference_spectrum
+
+
+@jax.jit
+def _drawn(cloud, keys):
+    return gaussian(spread(cloud, keys[0]), keys[1])
+
+
+def drawn(cloud, seed):
+    return _drawn(jnp.asarray(cloud, jnp.float32), jax.random.split(jax.random.key(seed)))
 
 
 @pytest.mark.parametrize("points", [pytest.param(4096, marks=pytest.mark.slow), 4])
 def test_a_gaussian_cloud_has_the_spectrum_and_no_features(points):
     cloud = np.random.default_rng(0).standard_exponential((points, 5)) * [4, 3, 2, 1, 1] + 7
-    null = np.asarray(gaussian(jnp.asarray(cloud, jnp.float32), jax.random.key(0)))
+    null = np.asarray(drawn(cloud, 0))
     found, expected = (reference_spectrum.eigenvalues(x)[: points - 1] for x in (null, cloud))
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     np.testing.assert_allclose(null.mean(0), 0, atol=1e-5)
@@ -28,7 +35,7 @@ def test_a_gaussian_cloud_has_the_spectrum_and_no_features(points):
 def test_a_gaussian_cloud_has_the_copies_and_the_spectrum_of_the_distinct_points(distinct):
     generator = np.random.default_rng(0)
     cloud = codebook(generator, distinct, 12, 400)
-    null = np.asarray(gaussian(jnp.asarray(cloud), jax.random.key(0)))
+    null = np.asarray(drawn(cloud, 0))
     first, pattern = (np.unique(cloud, axis=0, return_index=True, return_inverse=True)[i] for i in (1, 2))
     same = pattern.ravel()[:, None] == pattern.ravel()[None]
     np.testing.assert_array_equal((null[:, None] == null[None]).all(-1), same)
@@ -50,7 +57,7 @@ def test_a_gaussian_cloud_has_the_copies_and_the_spectrum_of_the_distinct_points
 )
 def test_a_gaussian_cloud_has_the_covariance_of_the_distinct_points_whatever_their_rank(points, degenerate):
     cloud = degenerate(np.random.default_rng(0).standard_normal((points, 96)).astype(np.float32)).astype(np.float32)
-    null = np.asarray(gaussian(jnp.asarray(cloud), jax.random.key(0)), np.float64)
+    null = np.asarray(drawn(cloud, 0), np.float64)
     first = np.unique(cloud, axis=0, return_index=True)[1]
     np.testing.assert_allclose(null[first].mean(0), 0, atol=1e-5)
     covariances = [np.cov(x[first].T.astype(np.float64), bias=True) for x in (null, cloud)]
@@ -64,22 +71,20 @@ def codebook(generator, distinct, width, points):
     return words[generator.choice(distinct, points, p=weight / weight.sum())]
 
 
-@pytest.mark.parametrize("copies", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_a_gaussian_cloud_does_not_exceed_its_null_model(copies):
-    """In 64 dimensions and 512 points a null model drawn from the sample's spectrum is 4 deviations off.
+@pytest.mark.parametrize("shape", [(256, 32), (128, 160)], ids=["more points", "more dimensions"])
+def test_gaussian_clouds_do_not_exceed_their_null_model(shape):
+    """A null model drawn from the sample's spectrum is several deviations off.
 
-    So is one of 512 distinct points beside a cloud of fewer.
+    So is the same draw for all clouds, and one of all points beside a cloud with duplicates.
     """
-    excess = []
-    read = jax.jit(
-        lambda cloud_PD: dimension.compute(Cloud(cloud_PD, 8, search(cloud_PD, dimension.FAMILY.neighbours, 8)))
-    )
-    null_of = jax.jit(gaussian)
-    for seed in range(40):
-        generator = np.random.default_rng(seed)
-        cloud = codebook(generator, 300, 64, 512) if copies else generator.normal(size=(512, 64)).astype(np.float32)
-        value, null = (np.asarray(read(x)["twonn"])[None] for x in (cloud, null_of(cloud, jax.random.key(seed))))
-        excess.append(summarise(value, "sections", null))
-    mean = np.mean([one.mean for one in excess])
-    assert abs(mean) < 3 * np.std([one.mean for one in excess]) / np.sqrt(40)
-    assert np.mean([one.low <= 0 <= one.high for one in excess]) >= 0.85
+    quarter, width = shape[0] // 4, shape[1]
+    clouds = np.random.default_rng(0).normal(size=(60, *shape)) * np.arange(1, width + 1) ** -0.5
+    clouds[:20, :quarter] = clouds[:20, quarter : 2 * quarter]
+    table = measure(clouds, families="dimension", nulls="gaussian")
+    excess = table.twonn_excess.sel(null="gaussian")
+    mean, low, high = (excess.sel(statistic=name).values for name in ("mean", "low", "high"))
+    for part in (slice(20), slice(20, None)):
+        assert abs(mean[part].mean()) < 3 * mean[part].std(ddof=1) / np.sqrt(mean[part].size)
+    assert ((low <= 0) & (high >= 0)).mean() >= 0.88
+    assert (high - low).mean() < 3 * 2 * 1.96 * mean.std()
+    assert f"mean over {DRAWS} draws" in excess.attrs["formula"]

@@ -145,7 +145,7 @@ def next_tokens(tokens_ZBT: Array) -> Array:
     return jnp.pad(tokens_ZBT, missing, constant_values=-1)[..., 1:]
 
 
-def of_probe(probe: Probe, settings: MeasureConfig, visible_TT: Array, known: Known | None = None) -> Batches:
+def of_probe(probe: Probe, key_G: Array, visible_TT: Array, known: Known | None = None) -> Batches:
     """Of all positions, and without position 0.
 
     Without it the clouds leave out the first vector of each window, and attention leaves it out as query and as key:
@@ -153,7 +153,7 @@ def of_probe(probe: Probe, settings: MeasureConfig, visible_TT: Array, known: Kn
     """
     visible_STT = jnp.stack([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])
     windows = probe.tokens_GWT, probe.shuffled_GWT, *(() if probe.target_GZWT is None else (probe.target_GZWT,))
-    return Batches(windows, keys(settings), probe.picks_SGP, visible_STT, probe.types, known)
+    return Batches(windows, key_G, probe.picks_SGP, visible_STT, probe.types, known)
 
 
 def inputs_of(settings: MeasureConfig) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 Letters: G batches, S sets of positions, Z inputs of a batch: its windows, and shuffled ones.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -49,7 +50,8 @@ def measure_batch(
     """
     _check(inputs, picks_SP, settings, beside)
     windows, width = tuple(None if x_ZN is None else x_ZN[None] for x_ZN in inputs), inputs[0].shape[-1]
-    program = _computation(settings, bytes_of_cloud(settings.points, width, settings.families))
+    unseeded = dataclasses.replace(settings, seed=0)  # keys are arguments
+    program = _computation(unseeded, bytes_of_cloud(settings.points, width, settings.families))
 
     def of_set(s: int, given: tuple) -> Measured:
         return program(*given, picks_SP[s], visible_STT[s])

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import math
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ import numpy as np
 from jax import Array
 
 from anisoscope.config.measure import MeasureConfig
-from anisoscope.measurement import expected
+from anisoscope.measurement import expected, nulls
 from anisoscope.measurement.families.attention import Heads
 from anisoscope.measurement.families.entries import FAMILIES, quantities
 from anisoscope.measurement.panel import MEASURED, Sample, panel
@@ -79,7 +80,7 @@ def of_layers(
     expected.tell(len(layers), len(pieces), pieces[0].size, np.shape(layers[0])[1], settings)
     for some in progress([numbers] if together else [[number] for number in numbers]):
         panels = []
-        for place, piece in enumerate(pieces):
+        for piece in pieces:
             points, width = piece.size, np.shape(layers[0])[1]
             words = f"{points:,} points of width {width}"
             words = f"{len(some)} layers of {words} together" if len(some) > 1 else words
@@ -93,7 +94,9 @@ def of_layers(
                 sample = Sample(clouds_NPD, places=piece.places)
                 if read is not None:
                     sample = sample._replace(readout=read.readout, target_P=read.target_P[piece.rows_P])
-                panels.append(_measure(sample, piece.index_JM, settings, place, words, len(pieces)))
+                digest_N = np.array([zlib.crc32(cloud_PD) for cloud_PD in clouds_NPD], np.uint32)
+                key_N = nulls.layer_keys(jax.random.key(settings.seed), digest_N)
+                panels.append(_measure(sample, piece.index_JM, settings, key_N, words, len(pieces)))
         parts.append(jax.tree.map(lambda *values: np.stack(values), *panels))
     return jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts), counts_in_words(seen)
 
@@ -109,21 +112,22 @@ def of_heads(heads: Heads, index_JM: np.ndarray, pieces: int, settings: MeasureC
         q_NBTHK, k_NBTHK = (x[:, start : start + size] for x in (heads.q_NBTHK, heads.k_NBTHK))
         part = heads._replace(q_NBTHK=q_NBTHK, k_NBTHK=k_NBTHK, picks_P=np.arange(size * context))
         with _fitting(words, pieces):
-            panels.append(_measure(Sample(cloud_NPD, part), index_JM, settings, start // size, words, pieces))
+            unused = jax.random.key(0)  # heads have no Gaussian null model
+            panels.append(_measure(Sample(cloud_NPD, part), index_JM, settings, unused, words, pieces))
     return jax.tree.map(lambda *values: np.stack(values), *panels)
 
 
 def _measure(
-    sample: Sample, index_JM: np.ndarray, settings: MeasureConfig, place: int, words: str, pieces: int
+    sample: Sample, index_JM: np.ndarray, settings: MeasureConfig, key: Array, words: str, pieces: int
 ) -> dict[str, Values]:
-    """Of the piece at this place, whose null model is a draw of its own: pieces are averaged as independent.
+    """Of one piece. Its key draws the Gaussian null model, and is made from the vectors themselves: draws of different
+    clouds are independent, in several calls too, and a cloud has the same values wherever it stands.
 
     ValueError where the program, which says what it takes, would not fit beside the arrays that are there.
     """
-    key = jax.random.key(settings.seed)
-    given = sample, index_JM, jax.random.fold_in(key, place) if place else key
+    given = sample, index_JM, key
     leaves, structure = jax.tree.flatten(jax.eval_shape(lambda *arrays: arrays, *given))
-    program = _compiled(settings, structure, tuple(leaves))
+    program = _compiled(dataclasses.replace(settings, seed=0), structure, tuple(leaves))
     if (needs := program.memory_analysis()) is not None:
         takes = needs.temp_size_in_bytes + needs.output_size_in_bytes + needs.argument_size_in_bytes
         check_memory(takes, words, pieces)
@@ -133,7 +137,7 @@ def _measure(
 
 @functools.cache
 def _compiled(settings: MeasureConfig, structure: Any, leaves: tuple[jax.ShapeDtypeStruct, ...]) -> jax.stages.Compiled:
-    """One program for all arrays of one shape."""
+    """One program for all arrays of one shape, whatever the seed: keys are arguments."""
     given = jax.tree.unflatten(structure, leaves)
     return jax.jit(functools.partial(replicated, settings=settings)).lower(*given).compile()
 

@@ -21,7 +21,7 @@ from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.families import comparison
 from anisoscope.measurement.families.entries import FAMILIES
 from anisoscope.measurement.panel import Known, bytes_of_cloud
-from anisoscope.measurement.sources.activations import Measured, Spec, measure_batches, of_model, of_probe
+from anisoscope.measurement.sources.activations import Measured, Spec, keys, measure_batches, of_model, of_probe
 from anisoscope.measurement.sources.probe import POSITION_SETS, Probe, make_probe, with_types
 from anisoscope.measurement.sources.references import OTHERS, Reference
 from anisoscope.metrics.readout import Readout
@@ -125,7 +125,8 @@ def _prepared(
     model = dataclasses.replace(model, **{name: getattr(ModelConfig(), name) for name in idle(model)})
     visible_TT = jax.device_put(np.asarray(visible_keys(config.model, config.model.context)), whole)
     by_units = shared is not None
-    compute = _computation(model, config.measure, corpus.vocab_size, devices, by_units, config.mesh, hook_points)
+    settings = dataclasses.replace(config.measure, seed=0)  # its keys are arguments
+    compute = _computation(model, settings, corpus.vocab_size, devices, by_units, config.mesh, hook_points)
     sizes = config.measure.batches, len(POSITION_SETS)
     unknown = comparison.nothing_found(sizes, model.layers + 1, config.measure.points, config.measure.folds)
     compared = "comparison" in config.measure.families
@@ -137,7 +138,7 @@ def _prepared(
             nearest = {name: other.nearest_GS for name, other in beside.items()}
             known = put(Known(nearest, np.full(sizes, bool(references))), NamedSharding(devices, units))
             others = {name: put(other.params, shardings) for name, other in beside.items()}
-        return params, others, probe, visible_TT, np.int32(hook_point), known
+        return params, others, probe, put(keys(config.measure), whole), visible_TT, np.int32(hook_point), known
 
     return compute, place
 
@@ -176,12 +177,13 @@ def _computation(
         params: dict,
         references: dict[str, dict],
         probe: Probe,
+        key_G: jax.Array,
         visible_TT: jax.Array,
         hook_point: jax.Array,
         known: Known | None,
     ) -> Measured:
         beside = {name: (other, visible_TT, hook_point) for name, other in references.items()}
-        batches = of_probe(probe, settings, visible_TT, known)
+        batches = of_probe(probe, key_G, visible_TT, known)
         return measure_batches(spec, (params, visible_TT, hook_point), beside, batches)
 
     whole, units = NamedSharding(devices, P()), NamedSharding(devices, P(*mesh.UNITS) if by_units else P())

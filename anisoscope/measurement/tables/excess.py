@@ -5,8 +5,13 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from anisoscope.measurement.nulls import DRAWS
+
 NULL = "null"  # the dimension over null models
-NULL_WORDS = "null model, whose value is taken off batch by batch and replicate by replicate"  # what it is
+NULL_WORDS = (  # what it is
+    "null model, whose value is taken off batch by batch and replicate by replicate; of the gaussian "
+    f"one the mean over {DRAWS} draws"
+)
 
 
 def excess_name(name: str) -> str:
@@ -18,7 +23,8 @@ def about_excess(name: str, about: dict[str, Any]) -> dict[str, Any]:
     """The attributes of that variable, from those of the value. An excess has no range of its own."""
     words = {"long_name": f"{about.get('long_name', name)}, excess over a null model", "units": about.get("units", "1")}
     kept = {key: about[key] for key in ("family", "resampling") if key in about}
-    return words | {"formula": "value minus that of the null model", "excess_of": name} | kept
+    formula = f"value minus that of the null model (gaussian: the mean over {DRAWS} draws)"
+    return words | {"formula": formula, "excess_of": name} | kept
 
 
 def is_excess(variable: xr.DataArray) -> bool:

@@ -173,18 +173,19 @@ def test_pieces_are_measured_by_themselves_and_averaged():
     assert found.attrs["folds_in_words"] == "3 of 16 points in each of 2 pieces of 48 points, whole clusters, of 24"
 
 
-def test_the_null_model_of_each_piece_is_a_draw_of_its_own(monkeypatch):
-    """One draw for all would not average out, and the interval would be too narrow."""
-    given, found = [], {}
-    inner = pieces._measure
-    monkeypatch.setattr(pieces, "_measure", lambda *args: (given.append(args), inner(*args))[1])
-    measure(CLOUDS[0], families=("dimension",), nulls=("gaussian",), folds=1, pieces=2)
-    first, second = given
-    assert (first[3], second[3]) == (0, 1)
-    for place in (0, 1):  # the same points at both
-        found[place] = inner(*first[:3], place, *first[4:])
-    assert found[0]["measured"]["twonn"] == found[1]["measured"]["twonn"]
-    assert found[0]["gaussian"]["twonn"] != found[1]["gaussian"]["twonn"]
+def test_clouds_have_independent_null_draws_in_one_program_for_all_seeds(monkeypatch):
+    """One draw for all would not average out; a seed that is compiled in costs a compilation."""
+    traced, inner = [], pieces.replicated
+    monkeypatch.setattr(pieces, "replicated", lambda *of, **settings: (traced.append(1), inner(*of, **settings))[1])
+    cloud = np.random.default_rng(6).normal(size=(64, 24)) * np.arange(1, 25) ** -0.75
+    given = {"families": ("dimension",), "nulls": ("gaussian",), "folds": 2}
+    rotated = np.roll(cloud, 1, axis=1)  # whose dimension is the same
+    both = measure(np.stack([cloud, rotated]), **given)
+    alone = [measure(rotated, seed=seed, **given) for seed in range(3)]
+    assert len(traced) == 1
+    nulls = [value(one, "twonn") - value(one, "twonn_excess", null="gaussian") for one in (both, *alone)]
+    assert nulls[0][1] == nulls[1]
+    assert len({float(null) for null in (*nulls[0], *nulls[1:])}) == 4
 
 
 def test_heads_are_measured_in_pieces_of_windows():

@@ -18,6 +18,7 @@ import torch
 
 from anisoscope.config.measure import MeasureConfig
 from anisoscope.measurement.families.entries import FAMILIES
+from anisoscope.measurement.nulls import layer_keys
 from anisoscope.measurement.panel import MEASURED, Sample, bytes_of_cloud, panel
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resamples import Places
@@ -179,23 +180,24 @@ def measure_batch(
     places = Places(at.window_P.astype(np.int32), np.full(len(at.window_P), -1, np.int32))  # no place is the first
     values: dict[str, Values] = {}
 
-    def measured(names: tuple[str, ...], kind: str, clouds_ZNPD: np.ndarray, width: int, others: dict) -> Any:
-        only = dataclasses.replace(settings, families=of[kind])
+    def measured(names: tuple[str, ...], kind: str, width: int, *given: Any) -> Any:
+        only = dataclasses.replace(settings, families=of[kind], seed=0)  # keys are arguments
         compute = _computation(names, only, bytes_of_cloud(settings.points, width, of[kind]))
-        return jax.device_get(compute(clouds_ZNPD, others, places, key))
+        return jax.device_get(compute(places, *given))
 
     if of["cloud"]:
         parts: list[Any] = [None] * len(clouds_N)
         for width in dict.fromkeys(cloud.shape[2] for cloud in clouds_N):
             numbers = [n for n, cloud in enumerate(clouds_N) if cloud.shape[2] == width]
             clouds_ZNPD = np.stack([clouds_N[n] for n in numbers], axis=1)
-            of_width = measured(names, "cloud", clouds_ZNPD, width, {})
+            key_N = layer_keys(key, np.array(numbers))
+            of_width = measured(names, "cloud", width, clouds_ZNPD, {}, key_N)
             for place, n in enumerate(numbers):
                 parts[n] = jax.tree.map(lambda x, place=place: x[place], of_width)
         values = jax.tree.map(lambda *layers: np.stack(layers), *parts)
     if of["layers"]:
         others = {name: np.asarray(x) for name, x in others.items()}
-        of_layers = measured((MEASURED,), "layers", padded(clouds_N)[:1], 1, others)
+        of_layers = measured((MEASURED,), "layers", 1, padded(clouds_N)[:1], others, key)
         values.setdefault(MEASURED, {}).update(of_layers[MEASURED])
     return jax.tree.map(lambda x: np.asarray(x)[None, None], values)
 
@@ -204,7 +206,7 @@ def measure_batch(
 def _computation(names: tuple[str, ...], settings: MeasureConfig, bytes_of_one: int) -> Any:
     over = mesh.over_clouds(MeshConfig(), bytes_of_one)
 
-    def measure(clouds_ZNPD: Any, others: dict[str, Any], places: Places, key: Any) -> dict[str, Values]:
+    def measure(places: Places, clouds_ZNPD: Any, others: dict[str, Any], key: Any) -> dict[str, Values]:
         samples = {name: Sample(clouds_ZNPD[z], places=places) for z, name in enumerate(names)}
         return panel(samples, others, settings, key, over)
 
