@@ -21,28 +21,18 @@ def check_model(model: ModelConfig) -> None:
         raise UserError(f"model.heads is {model.heads}; it must divide model.width ({model.width})")
     POSITIONS[model.positions].check(model)
     if model.sink and not ATTENTIONS[model.attention].sink:
-        raise UserError(
-            f"model.sink is one more key of a softmax; it does not go with attention={model.attention}"
-        )
+        raise UserError(f"model.sink is one more key of a softmax; it does not go with attention={model.attention}")
     _check_mask(model)
 
 
 def _check_mask(model: ModelConfig) -> None:
     if setting := MASKS[model.mask].setting:
         value, most = getattr(model, setting.name), setting.most
-        limit, words = (
-            (getattr(model, most), f"model.{most}=") if isinstance(most, str) else (most, "")
-        )
+        limit, words = (getattr(model, most), f"model.{most}=") if isinstance(most, str) else (most, "")
         if not setting.least <= value <= limit:
             needs = f"model.mask={model.mask} needs {setting.least} to {words}{limit}"
             raise UserError(f"model.{setting.name} is {value}; {needs}")
     for name in masks.idle(model):
         if name not in masks.seeds() and getattr(model, name) != 0:
-            owners = " or ".join(
-                mask
-                for mask, entry in MASKS.items()
-                if entry.setting and entry.setting.name == name
-            )
-            raise UserError(
-                f"model.{name} does nothing under model.mask={model.mask}; leave it 0 or set mask={owners}"
-            )
+            owners = " or ".join(mask for mask, entry in MASKS.items() if entry.setting and entry.setting.name == name)
+            raise UserError(f"model.{name} does nothing under model.mask={model.mask}; leave it 0 or set mask={owners}")

@@ -11,6 +11,7 @@ inconclusive otherwise, and where there are too few seeds, where a model has not
 regime: then nothing is tested. The intervals are not corrected.
 """
 
+import os
 import pathlib
 from collections.abc import Iterable
 
@@ -24,17 +25,17 @@ from anisoscope.claims.entries import CLAIMS, LATER, LEARNED, Claim
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.measurement.tables import files
 from anisoscope.measurement.tables.holm import holm, holm_of
-from anisoscope.utils.errors import UserError
+from anisoscope.utils.errors import UserError, as_value_error
 
 REPRODUCED, CONTRADICTED, INCONCLUSIVE = "reproduced", "contradicted", "inconclusive"
 TOO_WIDE = "interval too wide"
 ABOUT = ("experiment", "claim", "model", "paper", "mark", "quantity", "statistic")
 COLUMNS = (*ABOUT, "threshold", "side", "effect", "low", "high", "n", "p", "p_holm", "p_project", "verdict", "reason")
 CONTRAST = "primary contrast"  # in place of a paper
-Folder = str | pathlib.Path
+Folder = str | os.PathLike[str]
 
 
-def verdicts(folders: Iterable[Folder]) -> pd.DataFrame:
+def verdicts(folders: Folder | Iterable[Folder]) -> pd.DataFrame:
     """A row for each claim and model of these experiments, and one for each of their primary contrasts.
 
     Args:
@@ -45,9 +46,16 @@ def verdicts(folders: Iterable[Folder]) -> pd.DataFrame:
         (claims of later papers than the three: over one another).
 
     Raises:
-        UserError: a folder holds no table that speaks to a claim, or two folders have one name.
+        ValueError: a folder holds no table that speaks to a claim, or two folders have one name.
     """
-    paths = [pathlib.Path(folder) for folder in folders]
+    if isinstance(folders, str | os.PathLike):
+        folders = [folders]
+    with as_value_error():
+        return judge([pathlib.Path(folder) for folder in folders])
+
+
+def judge(paths: list[pathlib.Path]) -> pd.DataFrame:
+    """Give the verdicts of these folders; UserError as `verdicts` a ValueError."""
     names = [path.resolve().name for path in paths]
     if again := sorted({name for name in names if names.count(name) > 1}):
         raise UserError(f"two folders are named {again[0]}: verdicts tell experiments apart by the names of folders")
@@ -143,7 +151,7 @@ def of_contrasts(named: pd.DataFrame) -> pd.DataFrame:
 
 def write(folder: pathlib.Path) -> list[pathlib.Path]:
     """evidence.csv, verdicts.csv and verdicts.md of one experiment, in its folder."""
-    frame = verdicts([folder])
+    frame = judge([folder])
     files.write_csv(evidence.read(folder), folder / evidence.NAME)
     files.write_csv(frame, folder / "verdicts.csv")
     files.files.write(folder / "verdicts.md", "\n".join(format_lines(frame)) + "\n")

@@ -13,9 +13,7 @@ BIASES = (0.0, 1.0, 3.0, 7.0, 15.0, 31.0, 63.0)  # each cuts the spread by the s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvedConfig:
-    manifolds: tuple[str, ...] = setting(
-        MANIFOLDS, "shapes that are measured", choices=MANIFOLDS, nonempty=True
-    )
+    manifolds: tuple[str, ...] = setting(MANIFOLDS, "shapes that are measured", choices=MANIFOLDS, nonempty=True)
     curvatures: tuple[float, ...] = setting(
         (0.5, 2.0),
         "largest principal curvature at the base point",
@@ -47,9 +45,7 @@ def check_curved(config: CurvedConfig) -> None:
         raise UserError(f"width is {config.width}; it must exceed dimension ({config.dimension})")
     within("seed", config.seed, 0, LARGEST_SEED - config.seeds)
     if "torus" in config.manifolds and config.dimension != 2:
-        raise UserError(
-            f"manifolds: torus has dimension 2, not {config.dimension}; leave it out or set dimension=2"
-        )
+        raise UserError(f"manifolds: torus has dimension 2, not {config.dimension}; leave it out or set dimension=2")
     for curvature in config.curvatures:
         if sum(spread * curvature <= FLAT for spread in config.spreads) < 3:
             words = f"fewer than 3 spreads are at most {FLAT / curvature:g}, which a slope needs"

@@ -11,13 +11,9 @@ CACHE = "~/.cache/anisoscope"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataConfig:
-    source: str = setting(
-        "enwik8", "pydoc is the language reference inside CPython", choices=SOURCES
-    )
+    source: str = setting("enwik8", "pydoc is the language reference inside CPython", choices=SOURCES)
     path: str | None = setting(None, "an enwik8, or any text: plain, .zip, .gz, .bz2, .xz")
-    unpack: int | None = setting(
-        None, "most bytes of such an archive; left out: 50 × its own, or 100 MB", low=1
-    )
+    unpack: int | None = setting(None, "most bytes of such an archive; left out: 50 × its own, or 100 MB", low=1)
     clean: bool = setting(False, "strip markup, code and media, as The Shape of Learning does")
     cache: str = setting(CACHE, "where a downloaded enwik8 and compiled programs are kept")
 

@@ -12,16 +12,12 @@ class ModelConfig:
     heads: int = setting(8, "must divide the width", low=1, high=LARGEST_SEED)
     context: int = setting(512, "characters of a window", low=2, high=LARGEST_SEED)
     expansion: int = setting(4, "feed-forward width / width", low=1, high=LARGEST_SEED)
-    mask: str = setting(
-        "causal", "causal (decoder), bidirectional (encoder), prefix, window or leak"
-    )
+    mask: str = setting("causal", "causal (decoder), bidirectional (encoder), prefix, window or leak")
     prefix: int = setting(0, "mask=prefix: causal, with this many first positions seen by all")
     window: int = setting(0, "mask=window: positions that a query sees, its own and earlier")
     leak: float = setting(0.0, "mask=leak: fraction of the later keys that a query sees")
     leak_seed: int = setting(0, "mask=leak: which pairs", low=0, high=LARGEST_SEED)
-    attention: str = setting(
-        "softmax", "softmax; softmax_one adds 1 to the denominator; or sigmoid of each key"
-    )
+    attention: str = setting("softmax", "softmax; softmax_one adds 1 to the denominator; or sigmoid of each key")
     qk_norm: bool = setting(False, "LayerNorm of queries and keys over the head width")
     centre_queries: bool = setting(False, "take from a query the mean query of what it sees")
     sink: bool = setting(False, "a learned key and value per head, of no position")
@@ -32,6 +28,4 @@ class ModelConfig:
     tied: bool = setting(True, "the output head is the embedding table")
     bias: bool = setting(True, "biases in linear layers and LayerNorm")
     remat: bool = setting(False, "recompute activations in the backward pass")
-    dtype: str = setting(
-        "auto", "auto: float32 on a CPU, else bfloat16", choices=("auto", "float32", "bfloat16")
-    )
+    dtype: str = setting("auto", "auto: float32 on a CPU, else bfloat16", choices=("auto", "float32", "bfloat16"))

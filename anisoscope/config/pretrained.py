@@ -13,9 +13,7 @@ from anisoscope.utils.settings import check_fields, setting
 
 DTYPES = ("float32", "bfloat16", "float16")
 HIDDEN_STATES = ("blocks", "reported")
-OF_MODELS = tuple(
-    name for name in FAMILIES if name not in OF_TEXT
-)  # what is known of others' models
+OF_MODELS = tuple(name for name in FAMILIES if name not in OF_TEXT)  # what is known of others' models
 DEFAULT_OF_MODELS = tuple(name for name in OF_MODELS if name in DEFAULT)
 ALONE = 1  # the step of a model whose name tells none; step 0 is the untrained null model, and no model is its own
 
@@ -28,35 +26,25 @@ class WeightsConfig:
     device_map: str | None = setting(None, 'as accelerate has it: "auto" spreads weights')
     batch_size: int = setting(8, "windows in one pass of the model", low=1)
     clamp: float | None = setting(None, "largest |coordinate| that a block may put out")
-    most_bits: float | None = setting(
-        None, "per byte, above which a model is refused; None: bits of token frequencies"
-    )
+    most_bits: float | None = setting(None, "per byte, above which a model is refused; None: bits of token frequencies")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PretrainedConfig:
     pretrained: WeightsConfig = field(default_factory=WeightsConfig)
     data: DataConfig = field(default_factory=DataConfig)
-    measure: MeasureConfig = field(
-        default_factory=lambda: MeasureConfig(batches=2, families=DEFAULT_OF_MODELS)
-    )
+    measure: MeasureConfig = field(default_factory=lambda: MeasureConfig(batches=2, families=DEFAULT_OF_MODELS))
     tangents: TangentsConfig = field(default_factory=TangentsConfig)
     window: int = setting(256, "tokens, or frames of speech", low=2)
-    characters: int | None = setting(
-        None, "of a window's text, in the mean; sets the window", low=8
-    )
-    hidden_states: str = setting(
-        "blocks", "outputs of blocks; or the last after a final norm", choices=HIDDEN_STATES
-    )
+    characters: int | None = setting(None, "of a window's text, in the mean; sets the window", low=8)
+    hidden_states: str = setting("blocks", "outputs of blocks; or the last after a final norm", choices=HIDDEN_STATES)
     special_tokens: bool = setting(False, "begin and end windows as the tokenizer does a text")
 
 
 def check_pretrained(config: PretrainedConfig) -> None:
     """Raise UserError, one line, where this cannot be measured of any model."""
     if not config.pretrained.name:
-        raise UserError(
-            "no model is named; pass --config=experiments/pretrained.py:EleutherAI/pythia-160m, say"
-        )
+        raise UserError("no model is named; pass --config=experiments/pretrained.py:EleutherAI/pythia-160m, say")
     data_config.check_data(config.data)
     check_fields(config)
     if config.pretrained.clamp is not None and not config.pretrained.clamp > 0:
@@ -64,25 +52,17 @@ def check_pretrained(config: PretrainedConfig) -> None:
     if config.measure.masked:
         raise UserError("measure.masked is for models trained here; leave it out")
     if config.measure.weighting != "none":
-        raise UserError(
-            f"measure.weighting={config.measure.weighting} is for models trained here; leave it out"
-        )
+        raise UserError(f"measure.weighting={config.measure.weighting} is for models trained here; leave it out")
     for family in config.measure.families:
         if family in FAMILIES and family not in OF_MODELS:
-            words = (
-                "counts the characters that a model was trained on, which of this one are not known"
-            )
+            words = "counts the characters that a model was trained on, which of this one are not known"
             raise UserError(f"measure.families: {family} {words}; leave it out")
     if "readout" in config.measure.families and config.hidden_states != "blocks":
-        raise UserError(
-            "measure.families: readout reads outputs of blocks; leave hidden_states out"
-        )
+        raise UserError("measure.families: readout reads outputs of blocks; leave hidden_states out")
     if config.tangents.enabled:
         check_settings(config.tangents)
         if config.hidden_states != "blocks":
-            raise UserError(
-                "tangents.enabled: gradients are of the outputs of blocks; leave hidden_states out"
-            )
+            raise UserError("tangents.enabled: gradients are of the outputs of blocks; leave hidden_states out")
     # The heads are counted when it is loaded.
     panel_config.check_measure(config.measure, config.measure.projected_head + 1)
     steps(config.pretrained)
@@ -105,7 +85,5 @@ def step_of(revision: str) -> int:
     named = re.findall(r"step[_-]?(\d+)", revision) or re.findall(r"\d+", revision)
     if len(named) != 1:
         words = "has no number" if not named else f"has the numbers {', '.join(named)}"
-        raise UserError(
-            f"pretrained.revisions: {revision} {words}; one training step is needed, as in step1000"
-        )
+        raise UserError(f"pretrained.revisions: {revision} {words}; one training step is needed, as in step1000")
     return int(named[0])

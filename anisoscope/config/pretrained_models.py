@@ -32,13 +32,9 @@ class ModelsConfig(PretrainedConfig):
 def check_models(config: ModelsConfig) -> None:
     """Raise UserError, one line, where no model could be measured like this."""
     if config.pretrained.name:
-        raise UserError(
-            "pretrained.name is of one model; name those of this experiment with --config.models="
-        )
+        raise UserError("pretrained.name is of one model; name those of this experiment with --config.models=")
     if config.tangents.enabled:
-        raise UserError(
-            "tangents.enabled is for one model; pass --config=experiments/pretrained.py:NAME"
-        )
+        raise UserError("tangents.enabled is for one model; pass --config=experiments/pretrained.py:NAME")
     if not config.models:
         raise UserError("no model is named; pass --config.models=EleutherAI/pythia-160m,FOLDER")
     for label in called(config.models):
@@ -51,32 +47,20 @@ def called(models: tuple[str, ...]) -> dict[str, str]:
     for given in models:
         label_given, equals, name = given.partition("=")
         label = label_given if equals else pathlib.PurePath(given).name.removesuffix(".gguf")
-        if (
-            not re.fullmatch(r"[\w.][\w.+-]*", label)
-            or not label.strip(".")
-            or (equals and not name)
-        ):
-            raise UserError(
-                f"models: {given!r} cannot be the name of a folder; say what to call it, as in NAME=FOLDER"
-            )
+        if not re.fullmatch(r"[\w.][\w.+-]*", label) or not label.strip(".") or (equals and not name):
+            raise UserError(f"models: {given!r} cannot be the name of a folder; say what to call it, as in NAME=FOLDER")
         if label == "figures":
-            raise UserError(
-                f"models: {given} would be called figures, as is the folder of figures; pass NAME=FOLDER"
-            )
+            raise UserError(f"models: {given} would be called figures, as is the folder of figures; pass NAME=FOLDER")
         if label in by_label:
             advice = f"say what to call one of them, as in other={name or given}"
-            raise UserError(
-                f"models: {by_label[label]} and {name or given} would both be called {label}; {advice}"
-            )
+            raise UserError(f"models: {by_label[label]} and {name or given} would both be called {label}; {advice}")
         by_label[label] = name or given
     return by_label
 
 
 def of_model(config: ModelsConfig, label: str) -> PretrainedConfig:
     name = called(config.models)[label]
-    plain = PretrainedConfig(
-        **{one.name: getattr(config, one.name) for one in fields(PretrainedConfig)}
-    )
+    plain = PretrainedConfig(**{one.name: getattr(config, one.name) for one in fields(PretrainedConfig)})
     known = config.listed.get(name, {})
     named = config.pretrained.revisions or known.get("revisions") or inside(name)
     return replace(plain, {"pretrained.name": name, "pretrained.revisions": named})
@@ -97,8 +81,6 @@ def sized(argument: str, kinds: dict[str, dict[str, Any]]) -> dict[str, Any]:
     for word in filter(None, argument.split(",")):
         if word not in kinds:
             hint = did_you_mean(word, kinds)
-            raise UserError(
-                f"experiment size {word!r} is unknown; choose {' or '.join(kinds)}{hint}"
-            )
+            raise UserError(f"experiment size {word!r} is unknown; choose {' or '.join(kinds)}{hint}")
         changes |= kinds[word]
     return changes

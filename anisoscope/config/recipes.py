@@ -9,11 +9,9 @@ from anisoscope.utils.settings import replace
 # All have a rate that stays, and a decay at the end alone: checkpoints of different steps are in the same phase.
 SCHEDULE = {"train.schedule": "constant"}
 RECIPES: dict[str, dict[str, Any]] = {
-    "gpt2": {"train.optimizer": "adamw", "model.positions": "learned"}
-    | SCHEDULE,  # what the models of the papers had
+    "gpt2": {"train.optimizer": "adamw", "model.positions": "learned"} | SCHEDULE,  # what the models of the papers had
     "rotary": {"train.optimizer": "adamw", "model.positions": "rotary"} | SCHEDULE,
-    "muon": {"train.optimizer": "muon", "train.learning_rate": 0.02, "model.positions": "rotary"}
-    | SCHEDULE,
+    "muon": {"train.optimizer": "muon", "train.learning_rate": 0.02, "model.positions": "rotary"} | SCHEDULE,
     "sgd": {  # the rest at the rate that it has beside Muon
         **{
             "train.optimizer": "sgd",
@@ -24,9 +22,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     },
 }
 Chosen = TypeVar("Chosen")  # the config of a kind of experiment
-DEFAULT = (
-    "muon"  # what learned most in 300 steps of a tiny decoder and encoder (docs/explanation/decisions.md)
-)
+DEFAULT = "muon"  # what learned most in 300 steps of a tiny decoder and encoder (docs/explanation/decisions.md)
 
 
 def sized(argument: str, sizes: dict[str, Config], default: str = DEFAULT) -> Config:
@@ -42,10 +38,6 @@ def sized(argument: str, sizes: dict[str, Config], default: str = DEFAULT) -> Co
 def chosen(size: str, sizes: dict[str, Chosen]) -> Chosen:
     """The config of a size without recipes, as where recipes are what varies."""
     if size not in sizes:
-        names = " or ".join(name for name in sizes if name) + (
-            ", or leave it out" if "" in sizes else ""
-        )
-        raise UserError(
-            f"experiment size {size!r} is unknown; choose {names}{did_you_mean(size, sizes)}"
-        )
+        names = " or ".join(name for name in sizes if name) + (", or leave it out" if "" in sizes else "")
+        raise UserError(f"experiment size {size!r} is unknown; choose {names}{did_you_mean(size, sizes)}")
     return sizes[size]

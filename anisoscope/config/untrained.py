@@ -39,9 +39,7 @@ class UntrainedConfig:
     norm_orders: tuple[str, ...] = setting(
         ("pre", "post"), "LayerNorm before or after", choices=CHOICES["norm_orders"], nonempty=True
     )
-    masks: tuple[str, ...] = setting(
-        ("bidirectional",), "of attention", choices=CHOICES["masks"], nonempty=True
-    )
+    masks: tuple[str, ...] = setting(("bidirectional",), "of attention", choices=CHOICES["masks"], nonempty=True)
     embeddings: tuple[str, ...] = setting(
         ("raw",), "rows raw, or with LayerNorm", choices=CHOICES["embeddings"], nonempty=True
     )

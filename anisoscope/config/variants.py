@@ -19,9 +19,7 @@ def expand(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
     for variant, varied in groups(config, overridden).items():
         for name, run in run_names(variant, of_seeds(varied)).items():
             if name in runs:
-                raise UserError(
-                    f"two runs of this experiment are named {name}; rename the variant {variant}"
-                )
+                raise UserError(f"two runs of this experiment are named {name}; rename the variant {variant}")
             runs[name] = run
     return runs
 
@@ -41,9 +39,7 @@ def of_seeds(config: Config) -> dict[str, Config]:
         return {"": config}
     single = {"train.num_seeds": 1, "train.num_data_seeds": None}
     return {
-        seed_name(weights, data): replace(
-            config, single | {"train.seed": weights, "train.data_seed": data}
-        )
+        seed_name(weights, data): replace(config, single | {"train.seed": weights, "train.data_seed": data})
         for weights, data in pairs
     }
 
@@ -63,30 +59,19 @@ def groups(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
     configs = {}
     for name, changes in config.variants.items():
         if not name.isidentifier() or name == "figures":
-            raise UserError(
-                f"variant {name!r}: a run's name becomes a folder; use letters, digits and _, not figures"
-            )
+            raise UserError(f"variant {name!r}: a run's name becomes a folder; use letters, digits and _, not figures")
         if not isinstance(changes, dict):
-            raise UserError(
-                f"variant {name!r} is {changes!r}; it must be settings by their dotted names"
-            )
+            raise UserError(f"variant {name!r} is {changes!r}; it must be settings by their dotted names")
         for path in changes:
             if path in overridden:
-                raise UserError(
-                    f"--config.{path} differs between the runs of this experiment and cannot be overridden"
-                )
+                raise UserError(f"--config.{path} differs between the runs of this experiment and cannot be overridden")
         try:
             configs[name] = replace(config, {"variants": {}, "primary": {}} | changes)
         except UserError as error:
             raise UserError(f"variant {name!r}: {error}") from error
         for count in ("num_seeds", "num_data_seeds"):
             given = getattr(configs[name].train, count)
-            if (
-                SEEDS & changes.keys()
-                and f"train.{count}" not in changes
-                and given is not None
-                and given > 1
-            ):
+            if SEEDS & changes.keys() and f"train.{count}" not in changes and given is not None and given > 1:
                 words = f"but variant {name!r} sets its own seed; leave one of them out"
                 raise UserError(f"train.{count} is {given}, {words}")
     return configs

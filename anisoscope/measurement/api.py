@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, Unpack
 
 from anisoscope.metrics.scalars import ArrayLike
+from anisoscope.utils.errors import as_value_error
 
 if TYPE_CHECKING:
     import jax
@@ -255,8 +256,9 @@ def open_run(folder: str | os.PathLike[str]) -> OpenRun:
         step that was never saved is trained again from the checkpoint before it, in memory.
 
     Raises:
-        UserError: there is no run, or its text has changed since it was trained; in one line.
+        ValueError: there is no run, or its text has changed since it was trained; in one line.
     """
     from anisoscope.measurement.sources import run
 
-    return run.open_run(folder)
+    with as_value_error():
+        return run.open_run(folder)

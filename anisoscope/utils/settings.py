@@ -109,11 +109,7 @@ def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings by dotted name; a group without any is a value itself, as a variant that changes nothing."""
     settings = {}
     for name, value in values.items():
-        settings |= (
-            flat(value, f"{prefix}{name}.")
-            if isinstance(value, dict) and value
-            else {prefix + name: value}
-        )
+        settings |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) and value else {prefix + name: value}
     return settings
 
 
@@ -121,9 +117,7 @@ def from_dict(values: dict[str, Any], kind: type, where: str = "") -> Any:
     """Rebuild a config dataclass; an unknown, missing or ill-typed field is a UserError."""
     hints = get_type_hints(kind)
     for name in (*values.keys() - hints.keys(), *hints.keys() - values.keys()):
-        raise UserError(
-            f"config field {where}{name} is {'unknown' if name in values else 'missing'}"
-        )
+        raise UserError(f"config field {where}{name} is {'unknown' if name in values else 'missing'}")
     made = {}
     for name, hint in hints.items():
         value = values[name]
@@ -134,9 +128,7 @@ def from_dict(values: dict[str, Any], kind: type, where: str = "") -> Any:
         elif hint is float and type(value) is int:
             value = float(value)
         elif not _has_type(value, hint):
-            raise UserError(
-                f"config field {where}{name} is {value!r}, not {getattr(hint, '__name__', hint)}"
-            )
+            raise UserError(f"config field {where}{name} is {value!r}, not {getattr(hint, '__name__', hint)}")
         made[name] = value
     return kind(**made)
 
@@ -156,9 +148,7 @@ def _has_type(value: Any, hint: Any) -> bool:
 def choose(name: str, value: str, allowed: Iterable[str]) -> None:
     """Raise UserError unless the value of this setting is among those allowed."""
     if value not in allowed:
-        raise UserError(
-            f"{name} is {value!r}; choose one of {', '.join(allowed)}{did_you_mean(value, allowed)}"
-        )
+        raise UserError(f"{name} is {value!r}; choose one of {', '.join(allowed)}{did_you_mean(value, allowed)}")
 
 
 def once(name: str, values: Sequence) -> None:

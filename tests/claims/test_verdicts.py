@@ -206,7 +206,7 @@ def test_evidence_of_another_version_is_refused_in_one_line(tmp_path):
     frame, unknown = pd.read_csv(path), "a claim that is not known, 'of_tomorrow'"
     for other, words in ((frame.assign(claim="of_tomorrow"), unknown), (frame.drop(columns="n"), "other columns")):
         other.to_csv(path, index=False)
-        with pytest.raises(UserError, match=f"has {words}"):
+        with pytest.raises(ValueError, match=f"has {words}"):
             anisoscope.verdicts([tmp_path / "it"])
 
 
@@ -237,9 +237,9 @@ def test_gradients_are_read_of_each_run_at_the_early_subspace(tmp_path):
 
 
 def test_what_decides_nothing_is_refused_in_one_line(tmp_path):
-    with pytest.raises(UserError, match="holds no table that speaks to a claim"):
+    with pytest.raises(ValueError, match="holds no table that speaks to a claim"):
         anisoscope.verdicts([tmp_path])
-    with pytest.raises(UserError, match="two folders are named it"):
+    with pytest.raises(ValueError, match="two folders are named it"):
         anisoscope.verdicts([plant(tmp_path / "it"), tmp_path / "it"])
 
 

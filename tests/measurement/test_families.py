@@ -45,10 +45,7 @@ def values_on_fixed_clouds() -> dict[str, dict]:
     others = {"previous": points + np.float32(0.1), "last": points[::-1]}
     key = jax.random.key(settings.seed)
     found = jax.jit(lambda sample, others: panel({MEASURED: sample}, others, settings, key))(sample, others)[MEASURED]
-    return {
-        name: pinned(np.asarray(found[name]), bool(quantity.resampling))
-        for name, quantity in quantities().items()
-    }
+    return {name: pinned(np.asarray(found[name]), bool(quantity.resampling)) for name, quantity in quantities().items()}
 
 
 def pinned(values: np.ndarray, resampled: bool) -> list[float]:

@@ -1,6 +1,5 @@
 """What is looked at while training is what the panel's metrics say of the same activations, and disturbs nothing."""
 
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -44,9 +44,7 @@ class Pass:
         encoder and the decoder of one model.
         """
         if name in self.rows:
-            raise ValueError(
-                f"hook point {name} runs more than once in a pass; name modules that run once"
-            )
+            raise ValueError(f"hook point {name} runs more than once in a pass; name modules that run once")
         if self.first is not None:
             new = Reservoir(self.recorder.points, self.recorder.rng)
             self.groups[name] = self.first.setdefault((lead, sequences), new)
@@ -58,8 +56,7 @@ class Pass:
             self.sequences[group] = sequences
         if (self.draws[group].lead, self.sequences[group]) != (lead, sequences):
             raise ValueError(
-                f"hook point {name} is {lead}, another is {self.draws[group].lead}: "
-                "they were alike before"
+                f"hook point {name} is {lead}, another is {self.draws[group].lead}: they were alike before"
             )
         return self.draws[group]
 
@@ -69,9 +66,7 @@ class Pass:
         if missing := [name for name in expected if name not in self.rows]:
             raise ValueError(f"hook point {missing[0]} did not run in this pass; leave it out")
         rows = {
-            group: {
-                name: as_numpy(x, name) for name, x in self.rows.items() if self.groups[name] is group
-            }
+            group: {name: as_numpy(x, name) for name, x in self.rows.items() if self.groups[name] is group}
             for group in self.draws
         }
         with ENDING:
@@ -131,7 +126,7 @@ def as_numpy(x: Any, name: str) -> np.ndarray:
     if x.dtype.kind not in NUMBERS and x.dtype.name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
         raise ValueError(f"{name} is of type {x.dtype}; real numbers are needed")
     if x.dtype != np.float32:
-        from anisoscope.measurement.sources import convert  # with JAX, which PyTorch does not need
+        from anisoscope.metrics import convert  # with JAX, which PyTorch does not need
 
         convert.check_held(x, name)
     return x.astype(np.float32)

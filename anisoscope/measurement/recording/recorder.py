@@ -54,9 +54,7 @@ class Recorder:
             from anisoscope.measurement.sources.hub import calls, hooked
 
             self.hook_points = hooked.modules_of(model, () if hook_points is None else hook_points)
-            self.tokens_first = {
-                name: calls.tokens_first(model, name, part) for name, part in self.hook_points.items()
-            }
+            self.tokens_first = {name: calls.tokens_first(model, name, part) for name, part in self.hook_points.items()}
         elif not (hook_points is None or callable(hook_points)):
             raise ValueError("hook_points: of a function, pass one that makes {name: array} of its output, or none")
         for name in self.hook_points if self.in_torch else ():

@@ -80,9 +80,7 @@ class Reservoir:
         for name, row_MD in rows.items():
             width = self.made[name].shape[1] if name in self.made else row_MD.shape[1]
             if width != row_MD.shape[1]:
-                raise ValueError(
-                    f"hook point {name} gives width {row_MD.shape[1]}, and gave {width} before"
-                )
+                raise ValueError(f"hook point {name} gives width {row_MD.shape[1]}, and gave {width} before")
         if drawn.before != self.seen:
             raise ValueError("another pass ended while this one ran; record one thread at a time")
 

@@ -50,14 +50,10 @@ def write_table(
         if recorder is not None:
             sample = recorder.sample()
             if "vectors" not in sample:
-                raise ValueError(
-                    "hook points differ in width or positions; record those of one kind together"
-                )
+                raise ValueError("hook points differ in width or positions; record those of one kind together")
             x, clusters, positions = (sample[name] for name in ("vectors", "clusters", "positions"))
             names = [*recorder.groups]
-        settings = validate.settings_of(
-            validate.chosen(families, validate.OF_VECTORS, False), nulls, 8, seed
-        )
+        settings = validate.settings_of(validate.chosen(families, validate.OF_VECTORS, False), nulls, 8, seed)
         clusters = validate.aligned(clusters, x, "clusters")
         layers = validate.layers_of(convert.as_arrays(x))
         validate.check_names(names, len(layers))
@@ -103,9 +99,7 @@ def measured(
     values, doubtful = of_layers(layers, pieces, settings)
     about = arrays.described(layers, clusters, pieces) | doubtful
     about |= {"seed": settings.seed, "config": "{}", "anisoscope": anisoscope.__version__}
-    about["provenance"] = (
-        f"{len(layers)} hook points; {about['points']:,} vectors at a step; D={about['width']}"
-    )
+    about["provenance"] = f"{len(layers)} hook points; {about['points']:,} vectors at a step; D={about['width']}"
     raw = arrays.raw_table(values, about).assign_coords(step=step)
     raw.attrs["layer_0"] = BLOCK
     return raw if names is None else raw.assign_coords(layer_name=("layer", list(names)))
@@ -155,14 +149,9 @@ def read(root: pathlib.Path, step: int) -> dict[int, xr.Dataset]:
     others = sorted(path for path in root.iterdir() if path.name != TABLES) if root.exists() else []
     if foreign or (others and not tables):
         name = TABLES if foreign else others[0].name
-        raise ValueError(
-            f"folder: {root} holds {name}, and nothing is overwritten: name another folder"
-        )
+        raise ValueError(f"folder: {root} holds {name}, and nothing is overwritten: name another folder")
     if step in tables:
-        raise ValueError(
-            f"folder: {root} has a table of step {step}, and nothing is overwritten: "
-            "name another folder"
-        )
+        raise ValueError(f"folder: {root} has a table of step {step}, and nothing is overwritten: name another folder")
     return tables
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import os
 import re
 from typing import Any
 
@@ -18,6 +19,7 @@ SPECIAL |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textas
 
 def whole(table: xr.Dataset) -> tuple[xr.Dataset, dict[str, list[Any]]]:
     """A table with the dimensions and attributes of a run's, layers by number; and the names that these had."""
+    check_table(table)
     lacking = {dim: at for dim, at in ALONE.items() if dim not in table.dims}
     if "block" in table.dims:  # which is a layer in a frame
         lacking.pop("layer", None)
@@ -31,6 +33,15 @@ def whole(table: xr.Dataset) -> tuple[xr.Dataset, dict[str, list[Any]]]:
             dataset = dataset.assign_coords({dim: range(len(names[dim]))})
     dataset.attrs = {"run": "", "corpus": ""} | dataset.attrs
     return dataset, names
+
+
+def check_table(table: Any) -> None:
+    """Raise ValueError where this is no table of values."""
+    if not isinstance(table, xr.Dataset):
+        hint = "; open the file by xarray.open_dataset" if isinstance(table, str | os.PathLike) else ""
+        raise ValueError(f"table is a {type(table).__name__}; a Dataset is needed, as of measure{hint}")
+    if "statistic" not in table.dims:
+        raise ValueError("table has no dimension statistic: pass the whole Dataset that measure gives")
 
 
 def to_frame(table: xr.Dataset) -> pd.DataFrame:
@@ -90,6 +101,7 @@ def to_latex(
     >>> to_latex(table, "drift").count("&")  # its head and two layers
     3
     """
+    check_table(table)
     if not quantities:
         raise ValueError(f"name quantities of the table: {', '.join(map(str, table.data_vars))}")
     where: dict[str, Any] = {"positions": positions, "step": step}
@@ -125,6 +137,7 @@ def _escaped(text: str) -> str:
 
 def chosen(table: xr.Dataset, quantity: str, null: str | None, where: dict[str, Any]) -> xr.DataArray:
     """The quantity, or its excess, at these places, of dimensions that it has; None is the last."""
+    check_table(table)
     if quantity not in table:
         raise ValueError(f"the table has no {quantity!r}; it has {', '.join(map(str, table.data_vars))}")
     values = table[quantity]

@@ -33,9 +33,7 @@ def summarize_seeds(
         Variables (statistic, …): mean over seeds, ends of Student's 95 % interval, closed form.
     """
     variables = {}
-    words = f"Student's t interval of {LEVEL:.0%} over {seeds.sizes['seed']} seeds".replace(
-        "%", " %"
-    )
+    words = f"Student's t interval of {LEVEL:.0%} over {seeds.sizes['seed']} seeds".replace("%", " %")
     for name, quantity in quantities.items():
         values = seeds[name].transpose("seed", ...)
         example = values.isel(seed=0, drop=True)
@@ -52,9 +50,7 @@ def summarize_seeds(
     return whole.assign_attrs(seeds.attrs, seeds=seeds.sizes["seed"])
 
 
-def tidy(
-    whole: xr.Dataset, quantities: Mapping[str, Quantity], order: Sequence[str]
-) -> pd.DataFrame:
+def tidy(whole: xr.Dataset, quantities: Mapping[str, Quantity], order: Sequence[str]) -> pd.DataFrame:
     """Flatten a seed table to one row per number, with the columns of `order` first.
 
     The columns after them are metric, mean, low, high, predicted, seeds and units.
@@ -63,9 +59,7 @@ def tidy(
     for name in quantities:
         columns = {end: whole[name].sel(statistic=end, drop=True) for end in STATISTICS}
         shared = [other for other in order if other in whole.data_vars]
-        columns |= {
-            other: whole[other] for other in shared if {*whole[other].dims} <= {*whole[name].dims}
-        }
+        columns |= {other: whole[other] for other in shared if {*whole[other].dims} <= {*whole[name].dims}}
         frame = xr.Dataset(columns).to_dataframe().reset_index()
         units = whole[name].attrs["units"]
         parts.append(frame.assign(metric=name, seeds=whole.attrs["seeds"], units=units))

@@ -49,7 +49,7 @@ def test_a_run_gives_its_checkpoints_as_parameters_of_one_function(trained):
 
 
 def test_what_is_no_run_is_refused(trained, tmp_path):
-    with pytest.raises(UserError, match="name the folder of a trained run"):
+    with pytest.raises(ValueError, match="name the folder of a trained run"):
         open_run(tmp_path)
     (tmp_path / "config.json").write_text((trained / "config.json").read_text())
     with pytest.raises(UserError, match="has no checkpoints"):

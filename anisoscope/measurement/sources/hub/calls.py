@@ -39,9 +39,7 @@ class Call:
         self.continues = any(_is_filled(self.given.get(name)) for name in CACHES)
         of_torch = SOURCES if isinstance(module, SEQUENTIAL) else ()
         names = (*TOKENS, *OTHERS, *of_torch)
-        self.inputs = {
-            name: self.given[name] for name in names if isinstance(self.given.get(name), torch.Tensor)
-        }
+        self.inputs = {name: self.given[name] for name in names if isinstance(self.given.get(name), torch.Tensor)}
 
     def sequences(self, name: str, lead: tuple[int, ...], mask: np.ndarray | None) -> Sequences:
         """Say what the vectors (batch, tokens) or (batch,) of a hook point are.
@@ -134,8 +132,8 @@ def tokens_first(model: nn.Module, name: str, module: nn.Module) -> bool:
     for inner, part in model.named_modules():
         if isinstance(part, SEQUENTIAL) and not _batch_first(part):
             raise UserError(
-                f"hook point {name}: whether it gives sequences or tokens first is not known, as {inner or 'the model'} "
-                "has batch_first=False; hand its vectors over by Recorder.add"
+                f"hook point {name}: it is not known whether sequences or tokens come first, since "
+                f"{inner or 'the model'} has batch_first=False; pass its vectors to Recorder.add"
             )
     return False
 
