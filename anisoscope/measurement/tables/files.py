@@ -16,7 +16,7 @@ import xarray as xr
 from anisoscope.utils import files
 from anisoscope.utils.errors import RunError
 
-SCHEMA = 3  # raised when a name, a dimension or the values of a quantity change in substance
+SCHEMA = 4  # raised when a name, a dimension or the values of a quantity change in substance
 UNKNOWN = b"0" * 64  # in the digest's place while it is taken
 DIGEST = re.compile(rb"table_sha256.{8}(.{64})", re.DOTALL)  # NetCDF: name, type, length, text
 
