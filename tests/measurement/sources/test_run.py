@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+import anisoscope
 from anisoscope import measure_function
 from anisoscope.config.data import DataConfig
 from anisoscope.measurement.sources import run
@@ -50,10 +51,10 @@ def test_a_run_gives_its_checkpoints_as_parameters_of_one_function(trained):
 
 def test_what_is_no_run_is_refused(trained, tmp_path):
     with pytest.raises(ValueError, match="name the folder of a trained run"):
-        open_run(tmp_path)
+        anisoscope.open_run(tmp_path)
     (tmp_path / "config.json").write_text((trained / "config.json").read_text())
     with pytest.raises(UserError, match="has no checkpoints"):
-        open_run(tmp_path)
+        anisoscope.open_run(tmp_path)
 
 
 def test_a_text_that_has_changed_since_is_refused(trained, monkeypatch):
