@@ -54,7 +54,7 @@ def test_what_is_no_run_is_refused(trained, tmp_path):
         anisoscope.open_run(tmp_path)
     (tmp_path / "config.json").write_text((trained / "config.json").read_text())
     with pytest.raises(UserError, match="has no checkpoints"):
-        anisoscope.open_run(tmp_path)
+        open_run(tmp_path)
 
 
 def test_a_text_that_has_changed_since_is_refused(trained, monkeypatch):
