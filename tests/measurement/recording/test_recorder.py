@@ -196,3 +196,80 @@ def test_a_table_a_step_is_read_by_the_figures_over_training(tmp_path):
             anisoscope.write_table(x.reshape(1, -1, 4), step, tmp_path / folder, **given)
     frame = anisoscope.to_frame(table)
     assert sorted(frame.step.unique()) == [0, 10, 20]
+
+
+@pytest.mark.parametrize(
+    ("shape", "mask", "words"),
+    [
+        ((2, 5, 4), np.ones((2, 6)), r"mask is \(2, 6\), and hook point output is \(2, 5\) vectors"),
+        ((2, 5, 4), [1, 1, 1, 0, 0], r"mask is \(5,\)"),
+        ((10, 4), np.eye(2, 5), r"mask is \(2, 5\), and hook point output is \(10,\)"),
+        ((2, 5, 4), np.full((2, 5), 0.5), "mask holds 0.5; 0 at padding and 1 elsewhere"),
+        ((2, 5, 4), np.full((2, 5), np.nan), "mask holds nan"),
+        ((2, 5, 4), np.full((2, 5), -10_000.0), "mask holds -10000"),
+        ((2, 5, 4), np.ma.masked_array(np.ones((2, 5)), np.eye(2, 5)), "mask is a masked array"),
+    ],
+)
+def test_a_mask_that_does_not_fit_is_refused(shape, mask, words):
+    recorder = anisoscope.record(lambda x: x)
+    with pytest.raises(ValueError, match=words):
+        recorder.add(np.ones(shape), mask)
+    assert recorder.seen == 0
+
+
+def test_vectors_that_float32_cannot_hold_are_refused():
+    x = np.random.default_rng(0).standard_normal((2, 5, 4))
+    recorder = anisoscope.record(lambda x: x)
+    for wrong, words in (
+        (np.ma.masked_array(x, x > 0), "numbers are masked; pass mask="),
+        (x + 1j, "is of type complex128; real numbers are needed"),
+        (x + 1e9, "float32 would lose"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            recorder.add(wrong)
+    recorder.add(x[:, 0], np.array([1, 0]))  # a vector of each sequence, and a mask of sequences
+    assert recorder.seen == 1
+    with pytest.raises(ValueError, match="'clusters': a sample has an array of its own of this name"):
+        recorder.add({"clusters": x})
+
+
+@pytest.mark.parametrize("transform", ["remat", "scan", "jit"])
+def test_what_a_gradient_computes_again_is_counted_once(transform):
+    recorder = anisoscope.record(jnp.tanh, points=64)
+    step = jax.checkpoint(lambda x: recorder(x))
+    loss = {
+        "remat": lambda x: step(x).sum(),
+        "jit": jax.jit(lambda x: step(x).sum()),
+        "scan": lambda x: jax.lax.scan(lambda x, _: (step(x), None), x, length=3)[0].sum(),
+    }[transform]
+    x = jax.random.normal(jax.random.key(0), (2, 5, 4))
+    own = jax.grad(lambda x: jnp.tanh(x).sum())(x)
+    gradient = jax.grad(loss)(x)
+    assert recorder.seen == (30 if transform == "scan" else 10)
+    sample = recorder.sample()
+    np.testing.assert_allclose(sample["vectors"][0][:10], jnp.tanh(x).reshape(10, 4), atol=1e-6)
+    assert np.bincount(sample["clusters"]).tolist() == [5] * (6 if transform == "scan" else 2)
+    if transform != "scan":
+        np.testing.assert_allclose(gradient, own, atol=1e-6)
+    with pytest.raises(ValueError, match=r"inside of jax\.vmap"):
+        jax.vmap(lambda x: recorder(x))(jnp.ones((3, 2, 5, 4)))
+
+
+def test_names_of_hook_points_are_never_paths(tmp_path):
+    x = np.random.default_rng(0).standard_normal((2, 5, 4))
+    names = ("a/b", "../x", "/tmp/abs", ".hidden", "..")
+    (tmp_path / "deep").mkdir()
+    widths = dict(zip(names, (2, 3, 4, 4, 4), strict=True))
+    with anisoscope.record(
+        lambda x: {name: x[..., :width] for name, width in widths.items()},
+        to=tmp_path / "deep" / "a.zarr",
+    ) as recorder:
+        recorder(x)
+    assert [path.name for path in tmp_path.iterdir()] == ["deep"]
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a.zarr"]
+    found = vector_files.load(tmp_path / "deep" / "a.zarr", ("a%2Fb", "%2E.%2Fx"), "", "")
+    assert [layer.shape for layer in found.vectors] == [(10, 2), (10, 3)]
+    np.testing.assert_array_equal(np.asarray(found.vectors[0]), recorder.sample()["a/b"])
+    assert json.loads((tmp_path / "deep" / "a.zarr" / ".zattrs").read_text())["hook_points"] == [*names]
+    with pytest.raises(ValueError, match="a word of at most 255 letters"):
+        recorder.add({"n" * 300: x})

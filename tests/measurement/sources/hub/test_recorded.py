@@ -138,3 +138,41 @@ def test_a_callback_of_the_trainer_writes_a_table_a_step(tmp_path, on):
             trainer.train()
     with pytest.raises(ValueError, match="on is 'epoch'"):
         anisoscope.trainer_callback(BLOCKS, tmp_path / "tables", on="epoch")
+
+
+@pytest.mark.parametrize("kind", ["opt", "albert"])
+def test_layers_that_are_dropped_or_shared_are_warned_of_and_the_training_goes_on(tmp_path, kind):
+    torch.manual_seed(0)
+    name, changes, words = {
+        "opt": ("model.decoder.layers.1", {"layerdrop": 1.0}, "did not run in this pass"),
+        "albert": ("albert.encoder.albert_layer_groups.0.albert_layers.0", {}, "runs more than once"),
+    }[kind]
+    callback = anisoscope.trainer_callback([name], tmp_path / "tables", every=2, points=128, **QUICK)
+    trainer = training(tmp_path, callback, rows(), rows()[:16])
+    trainer = transformers.Trainer(
+        tiny.model(kind, **changes), trainer.args, train_dataset=rows(), eval_dataset=rows()[:16], callbacks=[callback]
+    )
+    with pytest.warns(UserWarning) as told:
+        trainer.train()
+    assert trainer.state.global_step == 6
+    assert any(words in str(one.message) for one in told)
+    assert any("was not measured: nothing was recorded" in str(one.message) for one in told)
+    assert not hooks_of(trainer.model)
+
+
+def test_gradient_accumulation_gives_a_table_of_all_passes_of_a_step(tmp_path):
+    sizes = []
+
+    class Counts(transformers.TrainerCallback):
+        def on_substep_end(self, args, state, control, **_):
+            sizes.append(callback.recorder.seen)
+
+    callback = anisoscope.trainer_callback(BLOCKS, tmp_path / "tables", every=6, points=128, **QUICK)
+    trainer = training(tmp_path, callback, rows(), rows()[:16])
+    trainer.args.gradient_accumulation_steps = 2
+    trainer.add_callback(Counts())
+    trainer.train()
+    assert sizes[0] == 8 * 16
+    table = files.read_table(tmp_path / "tables" / "results.nc")
+    assert table.step.values.tolist() == [0]
+    assert table.attrs["points"] == 128
