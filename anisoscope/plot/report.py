@@ -15,7 +15,7 @@ import xarray as xr
 
 from anisoscope.measurement.families.entries import quantities
 from anisoscope.measurement.tables.excess import NULL, excess_name, is_excess, nulls_in
-from anisoscope.measurement.tables.frame import whole
+from anisoscope.measurement.tables.frame import check_table, whole
 from anisoscope.plot import style
 from anisoscope.plot.provenance import provenance
 from anisoscope.plot.run import ENDS, POSITIONS, Run, bands
@@ -59,7 +59,8 @@ def report(tables: xr.Dataset | Mapping[str, xr.Dataset], path: str | os.PathLik
         raise ValueError(f"{path}: there is no folder {path.parent} to write the page into")
     if path.exists() and (not path.is_file() or MARK.encode() not in path.read_bytes()):
         raise ValueError(f"{path} is there and is no page of this kind: name another path")
-    if isinstance(tables, xr.Dataset):
+    if not isinstance(tables, Mapping):
+        check_table(tables)
         tables = {str(tables.attrs.get("title", "")) or path.stem: tables}
     runs = {label: _run(label, table) for label, table in tables.items()}
     files.write(path, page(runs, ", ".join(runs)))

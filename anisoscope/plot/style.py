@@ -94,11 +94,6 @@ def label(long_name: str, units: str, symbol: str = "") -> str:
     return long_name if units in ("", "1") else f"{long_name} ({units})"
 
 
-def plain(text: object) -> str:
-    """A user's own words as a label, drawn as they are written: a dollar begins no formula."""
-    return str(text).replace("$", r"\$")
-
-
 def words(values: xr.DataArray) -> str:
     """The label of a variable of a table, from its attributes."""
     about = values.attrs

@@ -33,7 +33,8 @@ def record(
 
     Of all rows that the passes inside of `with` hold at a hook point, each is kept with the same probability (reservoir
     sampling). All hook points of one shape keep the same positions. Padding that `attention_mask` tells of is never
-    kept. The model computes what it computes without; a pass that breaks off leaves nothing.
+    kept, and where `position_ids` begin anew another cluster begins. A pass that breaks off leaves nothing. A pass of a
+    module that cannot be recorded is left out with a warning: the module's own pass always goes on.
 
     Args:
         model: a torch.nn.Module, whose calls are passes; or a function, as of JAX, that is called through the recorder:
@@ -80,11 +81,11 @@ def write_table(
 
     Args:
         x: a Recorder, whose next sample begins then; or vectors as of `measure`, with `clusters` and `names` as there.
-        step: of the training, a whole number from 0 on.
+        step: of the training, a whole number from 0 to 2^31 - 1.
         folder: new, or one that this function has written to. It holds measurements/<step>.nc, and results.nc and
             results.csv of all steps. Nothing is overwritten but these two.
         clusters: as for `measure`.
-        names: of the layers.
+        names: of the layers, by which steps are joined; of a Recorder, its hook points.
         families: as for `measure`.
         nulls: as for `measure`.
         seed: of the folds and of the null model.
@@ -93,7 +94,8 @@ def write_table(
         A Dataset of all steps so far, with the dimensions (step, statistic, layer, …).
 
     Raises:
-        ValueError: a step that is there already, or what cannot be measured; in one line.
+        ValueError: a step that is there already, other layers than those of earlier steps, or what cannot be measured;
+            in one line, and the folder is as it was.
     """
     from anisoscope.measurement.recording import steps
 

@@ -152,11 +152,9 @@ def test_layers_that_are_dropped_or_shared_are_warned_of_and_the_training_goes_o
     trainer = transformers.Trainer(
         tiny.model(kind, **changes), trainer.args, train_dataset=rows(), eval_dataset=rows()[:16], callbacks=[callback]
     )
-    with pytest.warns(UserWarning) as told:
+    with pytest.warns(UserWarning, match=f"was not measured: nothing was recorded: .*{words}"):
         trainer.train()
     assert trainer.state.global_step == 6
-    assert any(words in str(one.message) for one in told)
-    assert any("was not measured: nothing was recorded" in str(one.message) for one in told)
     assert not hooks_of(trainer.model)
 
 
