@@ -8,7 +8,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from anisoscope.measurement.tables.frame import chosen, whole
+from anisoscope.measurement.tables.frame import check_table, chosen, whole
 from anisoscope.plot import rulers, style
 from anisoscope.plot.render import NULL, QUANTITY, SHADED, Line, Spec, panel
 from anisoscope.plot.run import NULLS, Run
@@ -123,6 +123,7 @@ def effective_ranks(
     Raises:
         ValueError: the table has no spectrum, positions, or step; in one line.
     """
+    check_table(table)
     there = [name for name in DIRECTIONS if name in table]
     if not there:
         raise ValueError(f"the table has no {', '.join(DIRECTIONS)}: measure the family spectrum")
@@ -157,6 +158,7 @@ def dimension_by_scale(
     Raises:
         ValueError: the table has no dimensions by scale, positions, or step; in one line.
     """
+    check_table(table)
     if "gride" not in table:
         raise ValueError("the table has no gride: measure the family scale")
     chosen(table, "gride", None, {"positions": positions, "step": step})

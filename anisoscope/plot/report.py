@@ -59,7 +59,7 @@ def report(tables: xr.Dataset | Mapping[str, xr.Dataset], path: str | os.PathLik
         raise ValueError(f"{path}: there is no folder {path.parent} to write the page into")
     if path.exists() and (not path.is_file() or MARK.encode() not in path.read_bytes()):
         raise ValueError(f"{path} is there and is no page of this kind: name another path")
-    if not isinstance(tables, Mapping):
+    if isinstance(tables, xr.Dataset) or not isinstance(tables, Mapping):
         check_table(tables)
         tables = {str(tables.attrs.get("title", "")) or path.stem: tables}
     runs = {label: _run(label, table) for label, table in tables.items()}
