@@ -91,13 +91,13 @@ def coverage(shape: tuple[int, int, int], deviations: tuple[float, float, float]
 
 
 @pytest.mark.parametrize("deviations", MIXES)
-@pytest.mark.parametrize("seeds", [(2, 2), (4, 2)])
+@pytest.mark.parametrize("seeds", [(4, 2)])
 def test_the_interval_covers_the_truth_as_often_as_it_says_where_seeds_are_crossed(seeds, deviations):
     assert abs(coverage((9, *seeds), deviations) - 0.95) < THREE
 
 
 @pytest.mark.parametrize("deviations", [*MIXES, (0, 0, 1)])
-@pytest.mark.parametrize("seeds", [(2, 2), (4, 2), (4, 4)])
+@pytest.mark.parametrize("seeds", [(2, 2), (4, 4)])
 def test_the_interval_of_two_conditions_covers_the_truth_at_least_as_often_as_it_says(seeds, deviations):
     assert coverage((2, *seeds), deviations) > 0.95 - THREE
 

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from anisoscope.analysis.contrasts import change_between, contrasts, words
+from anisoscope.analysis.contrasts import change_between, contrasts
 from tests.analysis.layouts import experiment, grid_of_leaks, layout
 
 MASKS = [
@@ -84,21 +84,3 @@ def test_an_optimizer_and_its_rates_are_one_setting():
 def test_conditions_that_differ_in_two_settings_or_in_seeds_only_have_no_contrast():
     assert contrasts(experiment([MASKS[0], MASKS[-1]], 2)).empty
     assert contrasts(experiment([{}], 3)).empty
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ({"model.mask": "window", "model.prefix": 0, "model.window": 16, "model.leak": 0.0}, "window 16"),
-        ({"model.mask": "leak", "model.leak": 0.01}, "leak 0.01"),
-        ({"model.mask": "causal", "model.leak": 0.0}, "causal"),
-        ({"model.window": 16}, "window 16"),
-        ({"train.penalty": 0.0}, "penalty 0"),
-        ({"train.penalty": -1.0}, "penalty -1"),
-        ({"model.qk_norm": np.True_}, "qk_norm"),
-        ({"model.qk_norm": np.False_}, "no qk_norm"),
-        ({"model.attention": "sigmoid"}, "sigmoid"),
-    ],
-)
-def test_settings_in_words(values, expected):
-    assert words(values) == expected

@@ -58,25 +58,6 @@ def test_where_one_layer_has_no_value_none_is_the_highest(tables):
     assert any("anisotropy is highest at an unknown layer (block 1 without a value)" in line for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("layers", "said"),
-    [
-        ([0], "the embeddings"),
-        ([0, 1, 2, 3], "the embeddings, blocks 1 to 3"),
-        ([2, 3, 5, 7, 8, 9, 10], "block 2, block 3, block 5, blocks 7 to 10"),
-    ],
-)
-def test_runs_of_layers_are_said_by_their_ends(tables, layers, said):
-    assert _places(tables["decoder"], layers) == said
-
-
-def test_a_score_that_can_be_compared_says_its_context_gain(tables):
-    scores = bits(tables) | {"encoder": {"test_bits": 1.5, "test_context_gain": 3.25, "test_mask_bits": 1.75}}
-    line = next(sentences(tables, scores))
-    assert "decoder 2.50 (predicting next character); " in line  # a run of old
-    assert "encoder 1.50 (predicting masked characters; 1.75 under [MASK]; context gain 3.25). Context" in line
-
-
 def test_what_was_not_measured_is_not_said(tables):
     decoder = make_run(**SMALL)
     one = {"decoder": lacking(decoder, "twonn").results}
@@ -92,15 +73,6 @@ def test_what_was_not_measured_is_not_said(tables):
     no_null = make_run(**SMALL | {"nulls": ()})
     assert "Gaussian" not in " ".join(sentences({"decoder": no_null.results}, bits(["decoder"])))
     assert not list(sentences({"decoder": lacking(decoder, "twonn", "anisotropy").results}, bits(["decoder"], np.nan)))
-
-
-def test_vectors_of_another_origin_have_layers_and_neither_bits_nor_steps(tables):
-    table = tables["decoder"].isel(step=[-1], positions=[0])
-    table.attrs = {}
-    anisotropy, dimension = sentences({"mine": table}, bits(["mine"], np.nan))
-    assert anisotropy.startswith("mine: anisotropy is highest at layer 3, ")
-    assert "block" not in anisotropy
-    assert dimension.startswith("mine: dimension at the last layer (TwoNN) ")
 
 
 def test_of_many_runs_the_lowest_and_the_highest_are_named(tables):

@@ -83,9 +83,3 @@ def test_a_model_without_a_correlation_counts_for_nothing():
     assert np.isnan(row.pearson_low)
     assert np.isnan(modalities.within([constant])[1:]).all()
     assert isinstance(row, Correlation)
-
-
-def test_other_tables_have_no_row():
-    tables = {"a": table(np.arange(4.0), np.arange(4.0)), "b": xr.Dataset()}
-    assert set(modalities.correlations(tables, {"a": "text", "b": "speech"}).modality) == {"text"}
-    assert modalities.correlations({}, {}).empty

@@ -166,10 +166,3 @@ def test_what_cannot_be_named_is_refused_in_one_line(change, words):
     with pytest.raises(UserError, match=words) as error:
         primary.check_primary({"x": ONE | change}, names)
     assert "\n" not in str(error.value)
-
-
-def test_too_many_contrasts_and_one_that_lacks_a_field_are_refused():
-    with pytest.raises(UserError, match="names 17 contrasts, 16 at most"):
-        primary.check_primary({f"n{i}": ONE for i in range(17)}, [])
-    with pytest.raises(UserError, match=r"primary\.x lacks before, after"):
-        primary.check_primary({"x": {"quantity": "middle_less_ends"}}, [])

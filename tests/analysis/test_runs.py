@@ -102,18 +102,6 @@ def test_a_text_is_a_setting_whatever_its_path(tmp_path):
     assert runs.varied(runs.join(same, dict.fromkeys(same, BITS))) == ["model.mask"]
 
 
-def test_seeds_become_dimensions_in_one_line():
-    crossed = {f"weights_{w}_data_{d}": made(w, d) for w in (0, 1) for d in (3, 4, 5)}
-    joined = runs.join(crossed, dict.fromkeys(crossed, BITS))
-    seeds = joined.set_index(run=["condition", "train.seed", "train.data_seed"]).unstack("run")
-    assert [seeds.sizes[name] for name in ("condition", "train.seed", "train.data_seed")] == [1, 2, 3]
-    place = {"condition": "all seeds", "train.seed": 1, "train.data_seed": 4}
-    np.testing.assert_array_equal(
-        seeds.anisotropy.sel(place | {"statistic": "low"}).transpose("step", "positions", "layer"),
-        crossed["weights_1_data_4"].anisotropy.sel(statistic="low"),
-    )
-
-
 def test_a_row_per_run_with_the_last_checkpoint_over_blocks(tables):
     joined = runs.join(tables, dict.fromkeys(tables, BITS))
     frame = runs.rows(tables, joined).set_index("run")

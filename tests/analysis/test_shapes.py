@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from anisoscope.analysis.shapes import DEFINITIONS, SHAPES, shapes, shows, sink_head_share
+from anisoscope.analysis.shapes import DEFINITIONS, shapes, shows, sink_head_share
 from tests.program import ROOT
 
 OPT_125M = (0.978, 0.987, 0.995, 0.995, 0.995, 0.994, 0.992, 0.989, 0.983, 0.973, 0.959)  # hidden states 1 to 11
@@ -146,10 +146,3 @@ def test_levels_are_of_the_last_checkpoint_over_blocks_and_in_doublings_where_a_
     np.testing.assert_allclose(found.last_anisotropy, [0.3, 0.15])
     np.testing.assert_allclose(found.last_drift, [2, 1])
     np.testing.assert_allclose(found.last_query_drift, [2, 1])
-
-
-def test_each_shape_says_what_it_is():
-    assert set(shapes(table(twonn=np.ones((3, 3))))) == {"expansion", "compression", "last_dimension"}
-    for name, shape in SHAPES.items():
-        assert shape.source.startswith("this project"), name
-        assert shape.formula, name

@@ -13,10 +13,8 @@ from anisoscope.analysis.shapes import SHAPES
 from anisoscope.claims import evidence
 from anisoscope.claims.entries import CLAIMS, LATER, LEARNED, SHAPE
 from anisoscope.claims.verdicts import CONTRADICTED, INCONCLUSIVE, REPRODUCED, TOO_WIDE, corrected, write
-from anisoscope.cli import stages
 from anisoscope.measurement.tables import files
 from anisoscope.measurement.tables.holm import holm_of
-from anisoscope.utils.errors import UserError
 from tests.analysis.tables import made
 from tests.program import ROOT
 
@@ -234,23 +232,6 @@ def test_gradients_are_read_of_each_run_at_the_early_subspace(tmp_path):
     expected["frequent_tokens_strongest"] = 3.0
     for claim, value in expected.items():
         assert found[claim] == pytest.approx([value]), claim
-
-
-def test_what_decides_nothing_is_refused_in_one_line(tmp_path):
-    with pytest.raises(ValueError, match="holds no table that speaks to a claim"):
-        anisoscope.verdicts([tmp_path])
-    with pytest.raises(ValueError, match="two folders are named it"):
-        anisoscope.verdicts([plant(tmp_path / "it"), tmp_path / "it"])
-
-
-def test_the_stage_asks_for_seeds_and_tables_before_any_work(tmp_path):
-    one = stages.Work(None, {"": None}, tmp_path, "it", ["verdicts"], None)
-    with pytest.raises(UserError, match="judges over seeds, and this experiment has one run"):
-        stages.check_verdicts(one)
-    two = one._replace(runs={"a": None, "b": None})
-    with pytest.raises(UserError, match=r"runs\.csv does not exist; run --stages=measure first"):
-        stages.check_verdicts(two)
-    stages.check_verdicts(two._replace(wanted=["measure", "verdicts"]))
 
 
 def test_every_entry_names_what_there_is():

@@ -155,7 +155,7 @@ FRAGMENTS = st.sampled_from(
 TEXTS = st.lists(FRAGMENTS, max_size=40).map(lambda fragments: "".join(fragments).encode())
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(TEXTS | st.binary(max_size=300), st.sampled_from([16, 64, clean.UNIT]))
 def test_idempotent(text, unit):
     with mock.patch.object(clean, "UNIT", unit):
@@ -165,7 +165,7 @@ def test_idempotent(text, unit):
         assert marker not in cleaned
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(TEXTS, st.lists(st.integers(0, 200)), st.sampled_from([16, 64, clean.UNIT]))
 def test_independent_of_the_chunks_it_arrives_in(text, cuts, unit):
     bounds = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]

@@ -72,18 +72,6 @@ def test_enwik8_from_the_cache(published, tmp_path):
     assert decoded(loaded) == text
 
 
-def test_paths_in_the_home_folder(published, tmp_path, monkeypatch, refused):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "kept").mkdir()
-    (tmp_path / "kept" / "enwik8.zip").write_bytes(published[1])
-    corpus.load(DataConfig(cache="~/kept"), context=512)
-    (tmp_path / "whole.zip").write_bytes(published[1])
-    assert corpus.load(DataConfig(path="~/whole.zip"), context=512).name == "enwik8"
-    for config in (DataConfig(cache="~nobody knows/kept"), DataConfig(path="~nobody knows/text")):
-        with refused("~nobody knows/", "write the path out"):
-            corpus.load(config, context=16)
-
-
 def test_claims_of_the_whole_enwik8_are_checked(published, tmp_path, refused):
     text, _ = published
     wrong = tmp_path / "copy.txt"

@@ -150,20 +150,6 @@ def test_what_else_lies_in_the_cache_stays(published, serve, tmp_path, refused):
     assert {path.parent for path in contents(cache).keys() - mine.keys()} == {cache / "enwik8" / "1.0.0"}
 
 
-def test_cache_that_cannot_be_written(published, tmp_path, refused):
-    (tmp_path / "file").write_bytes(b"")
-    with refused(f"data.cache={tmp_path / 'file'}", "--config.data.cache=", *ADVICE):
-        prepare.read_enwik8(tmp_path / "file")
-    (tmp_path / "in the way").mkdir()
-    (tmp_path / "in the way" / "enwik8").write_bytes(b"mine")
-    (tmp_path / "in the way" / "enwik8.zip").write_bytes(published[1])
-    with refused("in the way", "--config.data.cache="):
-        prepare.read_enwik8(tmp_path / "in the way")
-    assert (tmp_path / "in the way" / "enwik8").read_bytes() == b"mine"
-    with refused("name too long", "--config.data.cache=", *ADVICE):
-        prepare.read_enwik8(tmp_path / ("x" * 300))
-
-
 def test_disk_that_is_full(published, tmp_path, refused):
     text, archive = published
     (tmp_path / "enwik8.zip").write_bytes(archive)

@@ -79,14 +79,6 @@ def test_what_is_damaged_or_has_other_bytes_behind_it_is_refused(path, refused, 
             local.read_text(path)
 
 
-@pytest.mark.parametrize("kind", PACKED)
-def test_a_suffix_that_does_not_fit_the_content(tmp_path, refused, kind):
-    path = tmp_path / f"enwik8.{kind}"
-    path.write_bytes(b"<html>404 Not Found</html>")
-    with refused(str(path), f"is no .{kind} file", "copy it again"):
-        local.read_text(path)
-
-
 @pytest.mark.parametrize("kind", BINARY)
 def test_what_is_binary_is_no_text(path, refused, kind):
     alone = PACK["plain"] if kind not in ("bz2", "npz") else PACK["gz"]  # .npz is a zip file itself
@@ -142,23 +134,6 @@ def test_the_texts_of_a_folder_in_the_order_of_their_names(tmp_path, refused):
     (tmp_path / "d.txt").write_bytes(BINARY["7z"])
     with refused("d.txt", "holds binary data"):
         local.read_text(tmp_path)
-
-
-def test_what_cannot_be_opened_is_one_line(tmp_path, refused, monkeypatch, path):
-    for wrong, words in ((tmp_path / "none", "No such file"), (tmp_path / ("x" * 300), "name too long")):
-        with refused("cannot be read", words, "check the path"):
-            local.read_text(wrong)
-    os.mkfifo(tmp_path / "pipe")
-    with refused("pipe cannot be read (it is no regular file)"):
-        local.read_text(tmp_path / "pipe")
-    path.write_bytes(TEXT)
-
-    def denied(*_):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("builtins.open", denied)
-    with refused(str(path), "Permission denied", "rights"):
-        local.read_text(path)
 
 
 def test_zip_files_that_are_not_one_text(path, refused):

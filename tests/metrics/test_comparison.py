@@ -74,7 +74,7 @@ def test_known_cka():
     assert independent == pytest.approx(np.sqrt(128 * 64 / ((1024 + 128) * (1024 + 64))), rel=0.05)
 
 
-@pytest.mark.parametrize("points", [256, 1024])
+@pytest.mark.parametrize("points", [256])
 def test_independent_clouds_have_no_cka_without_bias(points):
     """On average over draws, as far as the draws' own scatter tells; with bias it is as large as the widths make it."""
     draws = [both(gaussian(points, 96, seed), gaussian(points, 64, seed=100 + seed)) for seed in range(20)]
@@ -141,7 +141,7 @@ def of_layers(clouds, folds, beside=None):
     return metric.layers_cka(ready(clouds, folds), folds, None if beside is None else ready(beside, folds))
 
 
-@pytest.mark.parametrize("folds", [1, 3])
+@pytest.mark.parametrize("folds", [3])
 def test_layers_cka_is_linear_cka_of_every_pair(folds):
     cloud = gaussian(*INVARIANT)
     clouds = np.stack([cloud, other(cloud, INVARIANT[1]), 10 * gaussian(*INVARIANT, seed=8) + 3])

@@ -1,9 +1,6 @@
 """Which points are copies: beside the float64 twin, which makes chains of all pairs that are near."""
 
-import time
-
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -74,21 +71,3 @@ def test_what_is_not_finite_is_like_none_but_its_equal():
     cloud[:2], cloud[2:4], cloud[4] = np.inf, 1e30, np.nan
     cloud[3, 0] = 1.0001e30
     assert find(cloud).copies_P[:6].tolist() == [2, 2, 1, 1, 1, 1]
-
-
-@pytest.mark.slow
-def test_near_pairs_that_are_not_joined_cost_some_times_their_distances():
-    """One pass over all points for each took 70 times as long as the distances; of 20,000 points that is an hour."""
-    cloud = edge(2048, 4e-6)
-
-    def distances(x_PD):
-        return jax.lax.map(lambda x_D: jnp.sqrt(jnp.square(x_PD - x_D[None]).sum(axis=1)).min(), x_PD)
-
-    def seconds(function):
-        program = jax.jit(function).lower(cloud).compile()
-        start = time.process_time()
-        jax.block_until_ready(program(cloud))
-        return time.process_time() - start
-
-    assert np.unique(find(cloud).original_P).size == 2048
-    assert seconds(copies) < 30 * seconds(distances)

@@ -59,7 +59,7 @@ def test_more_dimensions_than_points():
     agrees(WIDE)
 
 
-@pytest.mark.parametrize("fraction", [0.2, 0.5, 0.95, 1.0])
+@pytest.mark.parametrize("fraction", [0.5, 1.0])
 def test_keeps_the_fraction_asked_for(fraction):
     expected = reference.twonn(gaussian(), min(fraction, (POINTS - 1) / POINTS))
     assert part(find(gaussian(), FEW), fraction) == pytest.approx(expected, rel=1e-4)
@@ -95,19 +95,6 @@ def test_reproduces_scikit_dimensions_published_values():
         y = -np.log(1 - np.arange(kept) / 30)
         assert (x[:kept] @ y) / (x[:kept] @ x[:kept]) == pytest.approx(published, abs=2e-5)
     assert read(neighbours)[0][0] == pytest.approx(reference.twonn(ball), rel=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("copies", "published"), [(0, 7.2), (50, 15.9), (200, 48.5), (500, np.nan)])
-def test_reproduces_llm_microscope_s_flaw(copies, published):
-    cloud = gaussian(1000, 8)
-    cloud[:copies] = cloud[copies : 2 * copies]
-    (fit, mle), (duplicates, _), microscope = measured(cloud)
-    assert microscope.dimension == pytest.approx(published, abs=0.06, nan_ok=True)
-    assert microscope.useless == 2 * copies
-    assert duplicates == copies
-    assert 7 < fit < 9
-    assert 7 < mle < 9
 
 
 @pytest.mark.parametrize("cloud", [*TOO_FEW, with_one(np.nan), with_one(np.inf)])

@@ -37,16 +37,6 @@ def test_small_eigenvalues_of_a_spectrum_without_a_gap_keep_their_digits(decay):
     np.testing.assert_allclose(values[small], exact[small], rtol=1e-4, atol=2e-10 * exact[0])
 
 
-def test_the_small_are_decomposed_at_their_own_scale(monkeypatch):
-    """Rounding is a share of the norm of what is decomposed, by cuSOLVER of a GPU more than by LAPACK."""
-    norms, eigh_of_eigen = [], eigen.eigh
-    monkeypatch.setattr(eigen, "eigh", lambda x: norms.append(np.linalg.norm(x, 2)) or eigh_of_eigen(x))
-    with jax.disable_jit():
-        eigen.eigen(jnp.asarray(rotated(np.arange(1, 129.0) ** -3, 640)))
-    of_all, of_small = norms
-    assert of_small <= eigen.GRADED * of_all
-
-
 def test_what_rounding_drowns_is_worth_as_little_as_is_said():
     """A quarter of the spectrum lies below RESOLUTION: the roots of RankMe see it, the other readings do not."""
     cloud = rotated(np.logspace(0, -12, WIDTH), POINTS)
@@ -71,10 +61,8 @@ def test_only_finite_matrices_are_decomposed(monkeypatch):
 
 
 TAKEN_OUT = {  # spectra of a few directions far above the others, or of a long tail
-    "one of 1e4": (np.r_[1e4, np.ones(511)], 1e-5),
     "one of 1e8": (np.r_[1e8, np.ones(511)], 1e-4),
     "three and a tail": (np.r_[1e5, 1e4, 1e3, np.arange(1, 510.0) ** -1], 1e-5),
-    "1/i^3": (np.arange(1, 513.0) ** -3, 1e-4),
     "nothing but the large": (np.r_[1e3, 30.0, 1.0, np.zeros(509)], 1e-4),
 }
 QUICK = ("three and a tail", "nothing but the large")
@@ -90,8 +78,7 @@ def wide(monkeypatch):
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in TAKEN_OUT]
 )
-@pytest.mark.parametrize("points", [520, 640])
-@pytest.mark.parametrize("turned", [True, False])
+@pytest.mark.parametrize(("points", "turned"), [(520, True), (640, False)])
 def test_leading_directions_are_taken_out_and_put_back(wide, name, points, turned):
     """Along the coordinates too, where the large one has digits that the others lack."""
     eigenvalues, rtol = TAKEN_OUT[name]
@@ -139,7 +126,7 @@ def test_under_vmap_wide_clouds_are_decomposed_as_alone(wide):
 
 @pytest.mark.slow
 def test_what_is_taken_out_has_its_gradient(wide):
-    cloud = rotated(TAKEN_OUT["one of 1e4"][0], 640).astype(np.float64) + 0.1
+    cloud = rotated(np.r_[1e4, np.ones(511)], 640).astype(np.float64) + 0.1
     along = np.random.default_rng(1).normal(size=cloud.shape)
     for name in ("anisotropy", "effective_rank", "participation_ratio"):
         read = lambda x, name=name: getattr(spectrum, name)(jax.tree.map(lambda one: one[0], spectrum.spectrum(x)))  # noqa: E731

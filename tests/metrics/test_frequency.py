@@ -108,7 +108,7 @@ def test_a_gaussian_cloud_shows_what_few_points_of_a_type_do_alone():
     assert share == pytest.approx(10 / (POINTS - 1), abs=0.001)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.integers(0, 2**31), st.floats(-3, 3), st.floats(0.01, 100))
 def test_does_not_depend_on_origin_turn_and_names_and_scales_with_the_unit(seed, shift, unit):
     generator = np.random.default_rng(seed)

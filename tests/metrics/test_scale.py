@@ -76,23 +76,6 @@ def test_finds_the_dimension_of_its_own_model(dimension):
     assert local.mean() == pytest.approx(dimension, abs=4 * dimension / np.sqrt(17 * points))
 
 
-@pytest.mark.parametrize("width", [2, 5])
-@pytest.mark.slow
-def test_a_gaussian_has_its_dimension_at_every_scale(width):
-    """2.02 ± .02 and 5.00 ± .03 over eight draws."""
-    curve, levina_bickel, _ = measured(filled(gaussian(LARGE[0], width), LARGE))
-    assert np.exp(np.log(curve).mean()) == pytest.approx(width, rel=0.025)
-    assert levina_bickel == pytest.approx(width, rel=0.025)
-    np.testing.assert_allclose(curve, width, rtol=0.07)
-
-
-def test_a_segment_has_dimension_one_at_every_scale():
-    cloud = np.random.default_rng(0).uniform(size=(2048, 1)) * np.ones(3)
-    curve, levina_bickel, quantiles = measured(filled(cloud, LARGE))
-    np.testing.assert_allclose([*curve, levina_bickel], 1, rtol=0.07)
-    assert quantiles[2] == pytest.approx(1, rel=0.05)
-
-
 def test_a_noisy_sheet_is_thick_near_and_flat_far():
     random = np.random.default_rng(0)
     cloud = np.pad(random.uniform(size=(LARGE[0], 2)), ((0, 0), (0, 18))) + random.normal(0, 0.0015, (LARGE[0], 20))
@@ -117,7 +100,7 @@ def test_rank_one_is_the_likelihood_of_twonn():
     np.testing.assert_allclose(dimensions, jax.jit(twonn_mle)(neighbours) * POINTS / (POINTS - 1), rtol=1e-6)
 
 
-@pytest.mark.parametrize("first", [2, 16, 64])
+@pytest.mark.parametrize("first", [2, 64])
 @pytest.mark.parametrize("spread", [0.01, 1.0, 4.0])
 def test_uneven_ratios_and_ties_reach_the_root(first, spread):
     """Logarithms of ratios over orders of magnitude, a third of them ties, where the score has a limit."""

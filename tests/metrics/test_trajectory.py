@@ -38,16 +38,6 @@ def test_of_paths_whose_angles_are_known():
         np.testing.assert_allclose(np.mean(found.walk_P[1:-1]), np.pi / 2, atol=0.01)
 
 
-def test_the_random_walk_has_the_same_steps_each_once():
-    x, there = gaussian(), np.asarray(turns(gaussian(), WINDOW, TIME).there_P)
-    order = np.lexsort((TIME, WINDOW))
-    drawn = np.asarray(trajectory._shuffled(jax.numpy.asarray(there[order])))[there[order]]
-    assert sorted(drawn) == list(np.flatnonzero(there[order]))
-    assert (drawn != np.flatnonzero(there[order])).mean() > 0.9
-    common = x + 3 * TIME[:, None].astype(np.float32)  # a drift along the window is common to all steps
-    assert np.mean(np.asarray(turns(common, WINDOW, TIME).walk_P)[there]) < 1
-
-
 def test_neither_turn_nor_unit_nor_shift_nor_order_changes_it_and_nan_is_told():
     cloud, shuffle = gaussian(), GENERATOR.permutation(POINTS)
     before = turns(cloud, WINDOW, TIME)
@@ -59,6 +49,8 @@ def test_neither_turn_nor_unit_nor_shift_nor_order_changes_it_and_nan_is_told():
     np.testing.assert_allclose(
         np.asarray(ordered.angle_P)[there[shuffle]], np.asarray(before.angle_P)[shuffle][there[shuffle]], rtol=1e-3
     )
+    common = cloud + 3 * TIME[:, None].astype(np.float32)  # a drift along the window is common to all steps
+    assert np.mean(np.asarray(turns(common, WINDOW, TIME).walk_P)[there]) < 1
     cloud[5, 3] = np.nan
     assert np.isnan(turns(cloud, WINDOW, TIME).angle_P).all()
 

@@ -13,11 +13,10 @@ from anisoscope.analysis import correlations
 from anisoscope.analysis import runs as tables
 from anisoscope.plot import draw, style
 from anisoscope.plot.draw import RUNS
-from anisoscope.plot.experiment import CONTRASTED, Compared, contrast_rows, contrasts, contrasts_loss_matched
-from anisoscope.plot.provenance import provenance, seeds_in_words
+from anisoscope.plot.experiment import CONTRASTED, Compared, contrasts
 from anisoscope.plot.run import Run
 from anisoscope.plot.seeds import over_seeds
-from tests.plot.reading import caption_of, footer_of, inside, title_of
+from tests.plot.reading import caption_of, footer_of, inside
 from tests.plot.tables import changed, make_run, under
 
 WITHOUT = ("gride", "cka_layers", "projection")
@@ -100,27 +99,6 @@ def test_heads_of_two_seeds_have_nothing_in_common_and_are_not_averaged(runs):
     assert (set(layers.n), set(layers.networks)) == ({5}, {2})
 
 
-def test_figures_say_that_bands_are_seeds(runs):
-    together = over_seeds(runs)
-    seeds = {"plain": together["plain"]}
-    profile, dimension = RUNS["anisotropy_profile"], RUNS["dimension_over_training"]
-    for figure in (profile(seeds), dimension(seeds)):
-        assert footer_of(figure).startswith("Band: range of seeds. ")
-        line, (band,) = figure.axes[0].lines[0], figure.axes[0].collections
-        assert band.get_paths()[0].vertices[:, 1].min() < line.get_ydata().min()
-    assert footer_of(profile(together)).startswith("Band: 95 % interval, windows resampled; or range of seeds. ")
-    means = together["plain"].results.twonn.sel(positions="all", statistic="mean")
-    average = means.isel(layer=slice(1, None)).mean("layer")
-    line = dimension(seeds).axes[0].lines[0]
-    np.testing.assert_allclose(line.get_ydata(), average)
-    _, lines = provenance(together)
-    assert "seeds 0, 1 together" in lines[0]
-    assert "seed 0" in lines[-1]
-    assert seeds_in_words([(0, 0)]) == "seed 0"
-    assert seeds_in_words([(0, 3)]) == "weight seed 0 and data seed 3"
-    assert seeds_in_words([(0, 3), (1, 3), (0, 4), (1, 4)]) == "weight seeds 0, 1 and data seeds 3, 4"
-
-
 @pytest.fixture(scope="module")
 def joined(runs) -> tuple[pd.DataFrame, pd.DataFrame]:
     results = {name: run.results for name, run in runs.items()}
@@ -145,46 +123,6 @@ def test_contrasts_are_drawn_as_they_stand_in_the_table(runs, joined):
             assert (mark.get_xdata()[0], mark.get_ydata()[0]) == (row.change, place)
             assert tuple(bar.get_xdata()) == (row.low, row.high)
             assert (mark.get_markerfacecolor() == "white") == (row.low <= 0 <= row.high)
-
-
-def test_contrasts_without_seeds_have_no_interval_and_say_so(runs, joined):
-    alone = {name: run for name, run in runs.items() if name.endswith("_0")}
-    table = joined[1].assign(low=np.nan, high=np.nan, pairs=1)
-    figure = contrasts(Compared(over_seeds(alone), joined[0], table))
-    assert footer_of(figure).startswith("1 pair of runs; no interval. ")
-    assert all(line.get_markerfacecolor() == "white" for line in figure.axes[0].lines if line.get_marker() == "o")
-    assert contrasts(Compared(alone, joined[0], table.iloc[:0])) is None
-    some = joined[1].assign(low=joined[1].low.where(joined[1].setting == "model.sink"))
-    figure = contrasts(Compared(over_seeds(runs), joined[0], some))
-    inside(figure, "contrasts")
-    assert footer_of(figure).startswith("1 to 2 pairs of runs. Bars: 95 % interval")
-    drawn = some[(some.positions == "all") & some.quantity.isin(CONTRASTED)].dropna(subset="change")
-    known = np.isfinite(drawn.low).sum()
-    assert f"not corrected for the {known} comparisons" in footer_of(figure)
-    assert "Filled: 0 lies outside. Bare: no interval." in footer_of(figure)
-
-
-def test_contrasts_loss_matched_say_so_their_levels_and_who_has_no_value(runs, joined):
-    levels = joined[1].setting.map({"model.sink": 1.25, "model.mask": 2.5})
-    equal = joined[1].assign(change=7.0, level=levels, without=np.where(levels > 2, "window_0, a_1", "a_1, b_0"))
-    compared = Compared(over_seeds(runs), *joined, equal)
-    figure = contrasts_loss_matched(compared)
-    inside(figure, "contrasts")
-    assert "loss-matched" in title_of(figure)
-    assert title_of(figure).endswith("exploratory")
-    assert "95 % interval, variance of its own runs" in caption_of(figure)
-    each = dict.fromkeys(", ".join(equal.without).split(", "))  # once, in the order of the table
-    told = f"1.25 to 2.50 bits. Without value: {', '.join(each)}."
-    assert f"all its runs reach after the warm-up: {told}" in caption_of(figure)
-    constant = {name: under(run, {"train.schedule": "constant"}) for name, run in compared.runs.items()}
-    figure = contrasts_loss_matched(compared._replace(runs=constant))
-    assert f"in the constant part of the schedule: {told}" in caption_of(figure)
-    assert {line.get_xdata()[0] for line in figure.axes[0].lines if line.get_marker() == "o"} == {7.0}
-    assert contrasts_loss_matched(Compared(compared.runs, *joined)) is None
-    reached = levels < 2  # and one that nobody does
-    some = equal.assign(level=levels.where(reached), change=equal.change.where(reached))
-    assert "warm-up: 1.25 bits" in caption_of(contrasts_loss_matched(Compared(compared.runs, *joined, some)))
-    assert contrasts_loss_matched(Compared(compared.runs, *joined, equal.assign(level=np.nan, change=np.nan))) is None
 
 
 def test_signs_of_a_sink_are_those_of_the_layer_block_or_head_where_they_are_largest(runs):
@@ -219,13 +157,6 @@ def test_signs_of_a_sink_are_those_of_the_layer_block_or_head_where_they_are_lar
     assert "Of several seeds" in caption_of(together)
     heads = over_seeds(runs)["sink"].results.attention_first.sel(statistic="mean", positions="all")
     np.testing.assert_allclose(values[1], heads.max(("block", "head", "seed")))
-
-
-def test_what_is_held_is_told_where_it_differs():
-    rows = [("model.mask", "a", "b", "next"), ("model.mask", "a", "b", "masked"), ("objective", "next", "masked", "a")]
-    frame = pd.DataFrame(rows, columns=["setting", "before", "after", "held"])
-    texts = [text for _, text in contrast_rows(frame)]
-    assert texts == ["mask changes", "a → b (next)", "a → b (masked)", "objective changes", "next → masked"]
 
 
 def test_each_condition_has_its_seeds_and_their_mean(runs, joined):

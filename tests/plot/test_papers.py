@@ -6,8 +6,8 @@ import pytest
 from anisoscope.analysis import correlations, modalities
 from anisoscope.plot import papers
 from anisoscope.plot.papers import FIGURES, Model
-from tests.plot.reading import caption_of, inside, legend_of, title_of
-from tests.plot.tables import lacking, make_run
+from tests.plot.reading import caption_of, inside, title_of
+from tests.plot.tables import make_run
 
 FEW = (0, 10, 1000)
 
@@ -55,25 +55,6 @@ def test_cosine_and_drift_have_a_row_for_each_modality(models):
     assert "all, all positions: all layers of 4 models, n = 21" in caption_of(figure)
 
 
-def test_figures_of_training_show_models_with_checkpoints(models):
-    figure = FIGURES["shape_of_learning"]["dimension_over_training"](models)
-    assert legend_of(figure, 1) == ["Pythia"]
-    alone = {"OPT": models["OPT"]}
-    assert all(build(alone) is None for build in list(FIGURES["shape_of_learning"].values())[1:])
-
-
 def test_everything_lies_on_the_paper_and_apart(models):
-    """Of four models, and of twenty with long names."""
-    many = {f"{name}-large-uncased-{n}": one for n in range(5) for name, one in models.items()}
     for name, build in {k: v for own in FIGURES.values() for k, v in own.items()}.items():
         inside(build(models), name)
-        if name in ("anisotropy_over_depth", "cosine_and_drift"):
-            inside(build(many), f"{name} of many")
-
-
-def test_what_was_not_measured_is_left_out(models):
-    without = {"OPT": Model(lacking(models["OPT"].run, "anisotropy", "drift"), "text", "decoder")}
-    assert papers.anisotropy_over_depth(without) is None
-    assert papers.cosine_and_drift(without) is None
-    (legend,) = papers.anisotropy_over_depth(models | without).legends
-    assert "OPT" not in [text.get_text() for text in legend.get_texts()]

@@ -14,8 +14,8 @@ from anisoscope.plot.against import cosine_against_drift
 from anisoscope.plot.draw import RUNS
 from anisoscope.plot.run import NULLS
 from anisoscope.plot.specs import SPECS
-from tests.plot.reading import edges_are, footer_of, legend_of, title_of
-from tests.plot.tables import STEPS, beside, changed, lacking, make_run
+from tests.plot.reading import edges_are, legend_of
+from tests.plot.tables import STEPS, beside, changed, lacking
 
 SIDES = ("all", "without_first")
 
@@ -47,15 +47,6 @@ def test_anisotropy_by_checkpoint(runs):
     assert np.all(np.diff([luminance(colour) for colour in colours]) > 0)  # told apart in grey too
     assert all(1.05 / (luminance(colour) + 0.05) >= 3 for colour in colours)  # of contrast to the paper
     assert [tick.get_text() for tick in figure.axes[-1].get_yticklabels()] == ["0", "1", "10", "100", "1k"]
-
-
-@pytest.mark.parametrize(
-    ("last", "ticks"), [(0, "0 1"), (2, "0 2"), (999, "0 1 10 100 999"), (1500, "0 1 10 100 1.5k")]
-)
-def test_the_colour_bar_names_the_last_step(last, ticks):
-    figure = style.new(3, 2)
-    rulers.step_bar(figure, rulers.step_colours(last), figure.subplots(1, 1, squeeze=False))
-    assert [tick.get_text() for tick in figure.axes[-1].get_yticklabels()] == ticks.split()
 
 
 def test_anisotropy_decomposition(runs):
@@ -170,22 +161,3 @@ def test_limits_serve_the_lines_and_cut_a_band_that_dwarfs_them():
     ax.axhline(4.6)
     rulers.fit([ax])
     assert ax.get_ylim()[0] < 4.6
-
-
-def test_small_print_says_what_the_bands_are_and_nothing_where_there_are_none():
-    resampled = {"decoder": make_run(batches=1, steps=(0, 1), layers=2, heads=1)}
-    dimension = RUNS["dimension_over_training"]
-    for figure in (RUNS["anisotropy_profile"](resampled), dimension(resampled)):
-        assert footer_of(figure).startswith("Band: 95 % interval, windows resampled. ")
-        assert "interval" not in title_of(figure)
-        assert figure.axes[0].collections
-    bare = {"decoder": make_run(batches=1, folds=1, steps=(0, 1), layers=2, heads=1)}
-    profile, change = RUNS["anisotropy_profile"], RUNS["change_over_training"](bare)
-    for figure in (profile(bare), RUNS["excess_over_nulls"](bare), change):
-        assert "interval" not in footer_of(figure)
-        assert not any(ax.collections for ax in figure.axes if ax.lines)
-    assert "interval" not in footer_of(cosine_against_drift(bare))
-    both = bare | {"encoder": make_run(batches=2, folds=1, steps=(0, 1), layers=2, heads=1)}
-    assert footer_of(profile(both)).startswith("Band: 95 % interval, over batches. ")
-    assert footer_of(cosine_against_drift(both)).startswith("Bars: 95 % interval, over batches. ")
-    assert "over batches or windows resampled" in footer_of(profile(both | resampled))

@@ -28,11 +28,6 @@ def numbers(values):
     return np.frombuffer(base64.b64decode(values["bdata"]), "<f4")
 
 
-def shown(figure, trace):
-    """Whether menus and legend, as they stand, show the line."""
-    return trace["visible"] and trace["xaxis"] == "x" and trace["yaxis"] == "y"
-
-
 def test_every_quantity_is_in_the_menu_and_every_value_that_of_the_table(runs):
     members = report.families(runs)
     named = {words for own in members.values() for curves in own.values() for words in curves}
@@ -90,15 +85,6 @@ def test_further_dimensions_are_pieces_of_a_line_and_what_has_no_depth_lies_over
         line for line in report._lines("", "", runs["decoder"].results.anisotropy_over_blocks) if line.side == "all"
     ]
     assert (over.along, over.steps, over.x.tolist()) == ("step", [], [0, 1, 8])
-
-
-def test_what_is_shown_first_is_one_quantity_with_a_legend_entry_for_each_run(runs):
-    figure = report.figure(report.families(runs)["spectrum"])
-    seen = [trace for trace in figure["data"] if shown(figure, trace)]
-    assert [trace["name"] for trace in seen if trace["showlegend"]] == [*runs]
-    assert {trace["legendgroup"] for trace in seen} == {*runs}
-    assert figure["layout"]["yaxis"]["title"]["text"] == "anisotropy"
-    assert "95 % interval" in figure["layout"]["title"]["text"]
 
 
 def test_tangents_have_a_figure_and_the_page_holds_its_library_and_origin(runs):

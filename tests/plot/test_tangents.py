@@ -72,12 +72,6 @@ def test_everything_lies_on_the_paper_and_says_that_it_is_a_reconstruction(runs,
     assert FIGURES[name]({label: Run(run.results, []) for label, run in runs.items()}) is None
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_deep_and_shallow_runs_stand_below_each_other(name):
-    tables = {f"a run of {layers} layers": table(layers, layers) for layers in (31, 2, 1)}
-    inside(FIGURES[name]({label: Run(one, [], one) for label, one in tables.items()}), name)
-
-
 def test_energy_stands_beside_variance_and_all_control_frames(runs):
     figure = FIGURES["tangent_energy"](runs)
     places = [(run, layer) for run in runs.values() for layer in (0, 1, 2)]
@@ -93,15 +87,6 @@ def test_energy_stands_beside_variance_and_all_control_frames(runs):
     edges_are(figure.axes[0].collections[0], figure.axes[0].lines[0], controls)
     titles = [ax.get_title() for ax in figure.axes[:3]]
     assert titles == ["layer 0 (embedding)", "layer 1", "layer 2"]
-
-
-def test_a_fit_that_no_run_has_is_left_out(runs):
-    alone = table()
-    for name in ("energy", "excess"):
-        alone[name] = alone[name].where(alone.fit != "other seed")
-    both, bar = FIGURES["tangent_excess"](runs), 1
-    assert len(both.axes) == 2 * len(FITS) + bar
-    assert len(FIGURES["tangent_excess"]({"decoder": Run(alone, [], alone)}).axes) == len(FITS) - 1 + bar
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -137,14 +122,3 @@ def test_seeds_are_one_curve_with_their_range_and_the_controls_of_all():
     np.testing.assert_allclose(found.control_energy.sel(statistic="high"), ends.max(0))
     np.testing.assert_allclose(found.control_p, np.mean([one.control_p for one in members], axis=0))
     assert seeds._tangents([members[0], None], "") is None
-
-
-def test_runs_of_other_depths_have_titles_of_their_own_and_say_what_each_was_fitted_to():
-    deep, shallow = table(0, layers=7), table(1, layers=3)
-    shallow.attrs |= {"width": 31, "early_steps": "[4]"}
-    figure = FIGURES["tangent_energy"]({name: Run(one, [], one) for name, one in (("deep", deep), ("flat", shallow))})
-    titles = [ax.get_title() for ax in figure.axes[:-1] if ax.axison]
-    assert titles == [*(f"layer {n}" if n else "layer 0 (embedding)" for n in (0, 2, 3, 4, 6)), "layer 0 (embedding)",
-                      "layer 1", "layer 2"]  # fmt: skip
-    assert "rank 16 of 63 or rank 16 of 31" in title_of(figure)
-    assert "Early: steps 1, 2 or 4." in caption_of(figure)

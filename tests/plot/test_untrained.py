@@ -37,8 +37,6 @@ CASES = {
     "every choice but one": pytest.param(EVERY, marks=pytest.mark.slow),
     "default": {},
     "one seed and norm": {"seeds": 1, "norms": (0.0,)},
-    "no zero": {"norms": (0.5, 2.0)},
-    "one kind": {"norm_orders": ("post",), "embeddings": ("normed",), "masks": ("causal",)},
     "no input": {"targets": ("keys", "both")},
     "queries alone": {"targets": ("queries",)},
 }

@@ -81,16 +81,6 @@ def test_a_damaged_environment_is_one_line_and_can_be_moved_away(tmp_path, capsy
     assert "environment.json is gone, and with it which text" in capsys.readouterr().out
 
 
-def test_a_read_only_folder_is_one_line_that_says_what_can_be_done(tmp_path, monkeypatch):
-    def read_only(*_):
-        raise OSError(30, "Read-only file system", "as it comes from the system")
-
-    monkeypatch.setattr("os.open", read_only)
-    words = r"cannot be written \(Read-only .*\); --stages=figures --figures=DIR draws"
-    with pytest.raises(UserError, match=words), folder.locked(tmp_path):
-        pass
-
-
 def test_a_folder_is_held_by_one_process(tmp_path):
     with folder.locked(tmp_path), pytest.raises(UserError, match="another process works in"), folder.locked(tmp_path):
         pass
@@ -128,12 +118,3 @@ def test_what_a_kill_left_is_removed_under_the_lock_but_not_where_others_may_wor
         assert not any(path.exists() for path in (*left[:2], whole))
         assert not link.is_symlink()
         assert all(path.exists() for path in (*left[2:], *mine, tmp_path))
-
-
-def test_a_kill_while_claiming_leaves_a_folder_that_can_be_claimed(tmp_path):
-    begun = files.begun(tmp_path / "config.json")
-    begun.write_text("{")
-    folder.claim(tmp_path, tiny.config(), new=True)
-    with folder.locked(tmp_path):
-        assert not begun.exists()
-    assert json.loads((tmp_path / "config.json").read_text())["train"]["steps"] == 6
