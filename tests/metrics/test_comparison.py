@@ -4,8 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from anisoscope.metrics import comparison as metric
 from anisoscope.metrics.comparison import layers_overlap, nearest, neighbourhood_overlap, ready
@@ -123,19 +121,6 @@ def test_cka_of_what_does_not_vary_or_is_not_finite_is_nan():
     assert np.isnan(few.unbiased).all()
 
 
-@settings(max_examples=8, deadline=None, derandomize=True)
-@given(seed=st.integers(0, 2**16), scale=st.floats(1e-12, 1e12), shift=st.floats(-100, 100))
-def test_cka_does_not_see_rotation_scale_translation_or_order(seed, scale, shift):
-    points, width = INVARIANT
-    cloud, second = gaussian(points, width, seed), other(gaussian(points, width, seed), width)
-    before = cka(cloud, second)
-    moved = ((cloud + shift) @ rotation(width, seed) * scale).astype(np.float32)
-    order = np.random.default_rng(seed).permutation(points)
-    np.testing.assert_allclose(cka(moved[order], second[order]), before, rtol=1e-4)
-    np.testing.assert_allclose(cka(moved, cloud), 1, rtol=1e-4)
-    np.testing.assert_allclose(cka(second, cloud), before, rtol=1e-5)
-
-
 @functools.partial(jax.jit, static_argnames="folds")
 def of_layers(clouds, folds, beside=None):
     return metric.layers_cka(ready(clouds, folds), folds, None if beside is None else ready(beside, folds))
@@ -215,17 +200,6 @@ def test_overlap_without_enough_neighbours_is_nan():
     assert np.isnan(overlap(few, many, 4))
     assert np.isnan(overlap(many, few, 4))
     assert np.isnan(overlap(many, np.full((20, 2), np.nan, np.float32), 4))
-
-
-@settings(max_examples=8, deadline=None, derandomize=True)
-@given(seed=st.integers(0, 2**16), scale=st.floats(0.01, 100))
-def test_overlap_does_not_see_rotation_scale_or_order(seed, scale):
-    cloud, second = gaussian(*INVARIANT, seed), other(gaussian(*INVARIANT, seed))
-    before = overlap(cloud, second)
-    moved = (cloud @ rotation(INVARIANT[1], seed) * scale + 1).astype(np.float32)
-    order = np.random.default_rng(seed).permutation(len(cloud))
-    assert overlap(moved[order], second[order]) == pytest.approx(before, abs=1e-6)
-    assert overlap(second, cloud) == before
 
 
 def test_layers_overlap_is_the_overlap_of_every_pair():

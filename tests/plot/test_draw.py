@@ -12,7 +12,7 @@ from anisoscope.plot import draw, style
 from anisoscope.plot.provenance import provenance
 from anisoscope.plot.run import Run, positions, same
 from anisoscope.utils.errors import UserError
-from tests.plot.reading import footer_of, inside, legend_of
+from tests.plot.reading import footer_of, inside
 from tests.plot.tables import changed, lacking, make_run, spoiled, under
 
 SPECTRUM, SIMILARITY = ("anisotropy", "effective_rank", "participation_ratio", "alpha_req"), ("mean_cosine", "drift")
@@ -129,17 +129,6 @@ def test_the_folder_of_a_run_is_not_drawn_into(tiny, tmp_path, monkeypatch, held
     with pytest.raises(UserError, match="is the folder of a run, whose tables are no figures; name another folder"):
         draw.draw_runs({"decoder": tiny}, tmp_path)
     assert (tmp_path / "correlations.csv").read_text() == "measured"
-
-
-@pytest.mark.filterwarnings("error")  # of a glyph that is not there
-def test_a_name_is_no_mathematics_and_stands_in_the_legend_whatever_it_begins_with(tiny):
-    runs = {"a$b_{$": tiny, "_old": tiny, "plain": tiny}
-    profile, scale = (draw.RUNS[name](runs) for name in ("anisotropy_profile", "dimension_by_scale"))
-    for figure in (profile, scale):
-        figure.draw_without_rendering()
-    assert legend_of(profile, -1) == list(runs)
-    mathematics = [ax.get_xlabel() for ax in scale.axes if ax.xaxis.label.get_parse_math()]
-    assert mathematics == []
 
 
 @pytest.mark.parametrize(

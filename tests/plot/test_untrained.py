@@ -4,14 +4,13 @@ import dataclasses
 
 import numpy as np
 import pytest
-from matplotlib.text import Text
 
 from anisoscope.config.untrained import CHOICES, UntrainedConfig
 from anisoscope.measurement.sources.untrained import tables
 from anisoscope.measurement.sources.untrained.blocks import kinds
 from anisoscope.measurement.sources.untrained.tables import MEASURED
 from anisoscope.measurement.sources.untrained.theory import reference_norm
-from anisoscope.plot import draw, rulers, style
+from anisoscope.plot import draw
 from tests.plot.reading import footer_of, inside, legend_of
 
 SMALL = UntrainedConfig(width=16, heads=2, vocabulary=50, sequences=2, context=8, norms=(0.0, 0.1, 1.0, 10.0, 1000.0))
@@ -66,32 +65,6 @@ def test_what_is_drawn_is_in_the_table():
     closed, measured = draw.UNTRAINED["untrained_cosine"](table).axes[0].lines
     np.testing.assert_array_equal(closed.get_ydata(), kind.cosine_in.sel(statistic="predicted"))
     np.testing.assert_array_equal(measured.get_ydata(), kind.cosine_in.sel(statistic="mean"))
-
-
-@pytest.mark.parametrize(
-    ("ends", "shown"),
-    [((1e-3, 1e2), ["10⁻³", "10⁻²", "10⁻¹", "10⁰", "10¹", "10²"]), ((1.5, 4.5), ["2×10⁰", "3×10⁰", "4×10⁰"])],
-)
-def test_the_numbers_of_a_log_axis_are_plain_text(ends, shown):
-    figure = style.new(3, 2)
-    ax = figure.subplots()
-    rulers.logarithmic(ax.xaxis, ax.yaxis)
-    ax.set(xlim=ends, ylim=ends)
-    figure.draw_without_rendering()
-    for axis in (ax.xaxis, ax.yaxis):
-        ticks = [tick for tick in axis.get_ticklabels(which="both") if tick.get_text()]
-        inside = [tick.get_text() for tick in ticks if ends[0] <= tick.get_position()[axis is ax.yaxis] <= ends[1]]
-        assert inside == shown
-
-
-def test_no_figure_shows_the_source_of_mathematics():
-    table = make(blocks=2)
-    for build in draw.UNTRAINED.values():
-        if figure := build(table):
-            figure.draw_without_rendering()
-            texts = [text.get_text() for text in figure.findobj(Text)]
-            assert not [text for text in texts if "$" in text]
-            assert [text for text in texts if text.startswith("10¹")]
 
 
 def test_a_fixed_point_is_marked_only_where_seeds_agree():

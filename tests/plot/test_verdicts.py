@@ -41,13 +41,6 @@ def test_prespecified_contrasts_are_a_forest_in_units_of_their_margins(runs, tab
     assert draw.EXPERIMENT["primary_contrasts"](Compared(runs, None, None, None, table[5:])) is None
 
 
-def test_where_all_contrasts_are_of_one_quantity_each_row_is_a_pair(table):
-    figure = verdicts.forest(table[:3].assign(quantity="growth", after=["one", "two", "three"]))
-    (ax,) = figure.axes
-    assert ax.get_yticklabels()[0].get_text() == "learned decoder → one"
-    assert ax.get_xlabel().startswith("growth of anisotropy, in units of the margin")
-
-
 def test_the_matrix_has_in_each_cell_the_verdict_of_most_and_of_equal_ones_the_less_certain():
     rows = [("one", "growth", model, claims.REPRODUCED) for model in ("a", "b")]
     rows += [(*place, "a", claims.CONTRADICTED) for place in (("two", "growth"), ("one", "stabilisation"))]

@@ -42,23 +42,6 @@ def test_attention_is_the_mean_over_heads_for_each_block(runs, figure_name):
         edges_are(ax.collections[0], ax.lines[0], values[f"{name}_over_heads"].isel(block=0))
 
 
-def test_query_key_drift_has_a_row_for_each_run_and_a_colour_for_each_block(runs):
-    figure = RUNS["query_key_drift"](runs)
-    assert figure.axes[0].get_title() == "query drift |E q|"
-    assert [ax.get_ylabel() for ax in figure.axes[:8:4]] == ["decoder", "encoder"]
-    deep, shallow = ([line.get_color() for line in figure.axes[row].lines[:3]] for row in (0, 4))
-    assert deep == shallow
-
-
-def test_zero_is_on_an_axis_unless_the_values_keep_far_from_it(runs):
-    figure = RUNS["attention_sharpness"](runs)
-    within, entropy = figure.axes[0], figure.axes[1]
-    assert within.get_ylim()[0] <= 0 < entropy.get_ylim()[0]  # entropies lie between 4.5 and 5.5
-    below = RUNS["query_key_drift"]({"decoder": runs["decoder"]}).axes[3]
-    assert below.get_ylim()[0] < -0.5
-    assert below.get_ylim()[1] >= 0
-
-
 def test_change_over_training_has_a_line_and_an_interval_per_layer(runs):
     figure = RUNS["change_over_training"](runs)
     names = ("cka_last", "overlap_last", "cka_previous")

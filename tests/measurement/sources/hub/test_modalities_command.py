@@ -161,12 +161,8 @@ def deep(path):
 @pytest.mark.parametrize(
     ("model", "change", "words"),
     [
-        ("ViT", lambda path: [file.unlink() for file in path.iterdir()], "is empty: name a folder of pictures"),
-        ("ViT", lambda path: (path / "notes.txt").write_text("a"), "notes.txt is no picture, which this model reads"),
-        ("ViT", lambda path: [file.write_text("a") for file in path.iterdir()], "is no picture that can be read"),
         ("ViT", lambda path: deep(path / "deep.png"), "deep.png has pixels of mode I;16, more than 8 bits a colour"),
         ("ViT", lambda path: [file.unlink() for file in path.glob("*.png")], "holds 8 pictures, 17 positions each"),
-        ("wav2vec 2.0", lambda path: None, "is no wav file, which this model reads"),
     ],
 )
 def test_files_that_a_model_cannot_read_are_one_line(world, tmp_path, model, change, words):
@@ -177,17 +173,12 @@ def test_files_that_a_model_cannot_read_are_one_line(world, tmp_path, model, cha
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"RIFF\x24\x00\x00\x00WAVEfmt ", "is no wav file that can be read"),
-        (np.zeros(0, np.int16), "holds no sound"),
         (np.full(9, np.nan, np.float32), "holds numbers that are not finite"),
         (np.zeros(900, np.int16), "holds no pieces of 0.133 s; name longer recordings, or lower window"),
     ],
 )
 def test_recordings_that_cannot_be_used_are_one_line(world, tmp_path, content, words):
-    if isinstance(content, bytes):
-        (tmp_path / "a.wav").write_bytes(content)
-    else:
-        wavfile.write(tmp_path / "a.wav", 16_000, content)
+    wavfile.write(tmp_path / "a.wav", 16_000, content)
     refuse(tmp_path / "run", words, *flags(world, "wav2vec 2.0", tmp_path / "a.wav", "--config.window=105"))
 
 
@@ -197,13 +188,7 @@ ONE_WIDTH = "is for models whose blocks all have one width"
 @pytest.mark.parametrize(
     ("model", "data", "more", "words"),
     [
-        ("ViT", None, (), "this model reads pictures, and no text: name a folder of them with --config.data.path="),
-        ("ViT", "nowhere", (), "does not exist: check --config.data.path="),
-        ("ViT", "sounds", (), "0.wav is no picture"),
-        ("Llama", "pictures/1.jpg", (), "holds binary data where the text"),
         ("ViT", "pictures", ("special_tokens=True",), "special_tokens is for models that read text: leave it out"),
-        ("ViT", "pictures", ("characters=100",), "characters is for models that read text: leave it out"),
-        ("ViT", "pictures", ("data.clean=True",), "data.clean is for models that read text: leave it out"),
         ("ResNet", "pictures", ("measure.families=('attention',)",), "cannot be measured where maps change from stage"),
         ("ResNet", "pictures", ("pretrained.clamp=1",), f"pretrained.clamp {ONE_WIDTH}"),
         ("ResNet", "pictures", ("measure.hook_points=values",), "ResNetModel has no such clouds"),

@@ -62,13 +62,6 @@ def test_models_of_folders_are_measured_and_drawn_together(training, saved, tmp_
     assert set(found.over) == {"layers", "layers, models", "models", "within"}
 
 
-def test_where_no_model_can_be_had_one_line_says_so(training, tmp_path):
-    process = here(*flags(training, "inherent.py", ["nowhere/at/all", "none.gguf"], f"--workdir={tmp_path / 'run'}"))
-    tiny.one_line(process, "no model can be measured, of 2; all: nowhere/at/all: there is no such folder")
-    assert [line.split(":")[1] for line in process.stdout.splitlines()] == [" all", " none"]
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_model_larger_than_memory_is_left_out(training, saved, tmp_path, monkeypatch):
     monkeypatch.setattr("anisoscope.utils.memory.of_machine", lambda: 50_000)
     process = here(*flags(training, "inherent.py", [saved / "bert"], f"--workdir={tmp_path / 'run'}"))

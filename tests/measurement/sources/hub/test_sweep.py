@@ -152,18 +152,6 @@ def test_the_same_weights_under_two_names_are_refused(training, tmp_path):
     assert "steps 20 and 40 hold the same weights" in process.stderr
 
 
-@pytest.mark.parametrize(
-    ("name", "revisions", "words"),
-    [
-        ("step60", ("step7",), "holds no model (no config.json)"),
-        ("nowhere/at/all", (), "no model of a hub has such a name"),
-        ("none.gguf", (), "there is no such file"),
-    ],
-)
-def test_what_cannot_be_had_is_one_line(training, tmp_path, name, revisions, words):
-    refuse(tmp_path / "run", words, *flags(training, *revisions, name=training / name if name == "step60" else name))
-
-
 def test_a_model_of_a_hub_is_read_by_name_and_revision(training, tmp_path):
     """From the cache that a download leaves, without a network; of a name that is not in it one line says so."""
     cache, run = tmp_path / "home" / "hub" / "models--made--tiny", tmp_path / "run"
