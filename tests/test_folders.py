@@ -76,8 +76,3 @@ def test_a_block_that_is_not_ours_is_refused(tmp_path, settings, words):
     path.write_text(json.dumps(json.loads(path.read_text()) | settings))
     with pytest.raises(UserError, match=words):
         folders.read_folder(tmp_path)
-
-
-def test_a_folder_without_a_model_is_refused(tmp_path):
-    with pytest.raises(UserError, match="holds no model"):
-        folders.read_folder(tmp_path)

@@ -27,27 +27,6 @@ def test_help_names_every_flag():
     assert re.search(r"--config.train.… .*\bclip_norm,", process.stdout, re.DOTALL)
 
 
-def test_help_on_all_settings_or_a_group_says_what_each_means():
-    everything, train = here("--help=all").stdout, here("--help=train").stdout
-    assert re.search(r"\ndata\n.*\nmodel\n.*\ntrain\n.*\nmeasure\n", everything, re.DOTALL)
-    clip = r"--config.train.clip_norm=1.0 +global gradient norm; 0 for none\n"
-    assert re.search(clip, everything)
-    assert re.search(clip, train)
-    assert "config.model" not in train
-    assert max(map(len, everything.splitlines())) <= 120
-    wrong = here("--help=traim")
-    words = "--help=traim: there is no such group of settings; did you mean 'train'?"
-    assert (wrong.returncode, wrong.stderr) == (2, f"error: {words}\n")
-
-
-def test_help_on_an_experiment_has_its_settings():
-    tiny = here(f"{DECODER[0]}:tiny", "--help=all", "--config.train.seed=3").stdout
-    assert "--config.model.width=128 " in tiny
-    assert "--config.train.seed=3 " in tiny
-    assert "--config.norms=0,0.01," in here("--config=experiments/untrained_bias.py", "--help=all").stdout
-    assert "  --config.…            width, heads," in here("--config=experiments/untrained_bias.py", "--help").stdout
-
-
 def test_every_experiment_is_listed_with_a_line_and_its_cost():
     lines = here("--list").stdout.splitlines()
     for path in (ROOT / "experiments").glob("*.py"):

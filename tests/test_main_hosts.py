@@ -117,15 +117,14 @@ def test_two_processes_make_the_tables_of_one(trained, by_one):
     assert tables(workdir) == by_one
 
 
-@pytest.mark.parametrize("killed_at", [STEPS[-2], STEPS[2]], ids=["second", "first"])  # the third step of each
-def test_a_killed_process_ends_the_others_and_the_same_command_goes_on(trained, by_one, tmp_path, killed_at):
+def test_a_killed_process_ends_the_others_and_the_same_command_goes_on(trained, by_one, tmp_path):
+    killed_at = STEPS[2]  # of the first process, its third
     workdir = shutil.copytree(trained, tmp_path / "killed")
     left_ends(measured(workdir, "--distributed", killed_at=killed_at))
     there = [*workdir.rglob("measurements/*.nc")]
     steps = {int(path.stem) for path in there}
     assert steps - {STEPS[6]} == {*STEPS[:3], *STEPS[4:6]} - {killed_at}  # the second may have begun its third
-    half = killed_at == STEPS[2]  # of the last one: JAX can end the second host between two files
-    assert 2 * len(steps) - half <= len(there) <= 2 * len(steps)  # of the residual stream and of the values
+    assert 2 * len(steps) - 1 <= len(there) <= 2 * len(steps)
     ended = measured(workdir, "--distributed")
     assert [process.returncode for process in ended] == [0, 0], [process.stderr[-2000:] for process in ended]
     assert f"{len(STEPS)} checkpoints measured ({len(STEPS)} now)" in ended[0].stdout  # their updates were missing
@@ -157,11 +156,7 @@ def two_devices():
     return "--xla_force_host_platform_device_count=2"
 
 
-@pytest.mark.parametrize(
-    "killed",
-    [("none:0", "training:4"), ("none:0", "saving:5"), ("training:4", "none:0"), ("saving:5", "none:0")],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("killed", [("none:0", "training:4"), ("saving:5", "none:0")], ids=" ".join)
 def test_a_kill_in_training_or_saving_ends_the_other_and_the_same_command_goes_on(never_killed, tmp_path, killed):
     ended = trained_by_two(tmp_path / "run", *killed)
     gone = left_ends(ended)

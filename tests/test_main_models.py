@@ -34,17 +34,6 @@ def test_every_list_validates_and_goes_through_json(name, size):
         assert known["kind"] in KINDS
 
 
-def test_the_lists_have_the_families_of_the_papers():
-    shape, inherent = (" ".join(config(name).models).lower() for name in ("shape_of_learning", "inherent"))
-    families = "bert-base roberta albert opt-125m opt-13b llama-2-7b llama-2-13b 7b-chat gpt2 gpt-j falcon-7b bloom"
-    for family in (*families.split(), "falcon-7b-instruct", "pythia-2.8b"):
-        assert family in shape
-    speech, vision = "wav2vec2 hubert whisper", "vit beit mit deit resnet efficientnet cvt convnext van"
-    for family in ("character-bert", "canine", "manta", "byt5", *speech.split(), *vision.split()):
-        assert family in inherent
-    assert {one["modality"] for one in config("inherent").listed.values()} == set(MODALITIES)
-
-
 def test_the_preparation_of_the_paper_is_one_word_and_every_part_of_it_a_flag():
     ours, theirs = config("shape_of_learning"), config("shape_of_learning", "paper")
     assert (ours.hidden_states, ours.data.clean, ours.characters) == ("blocks", False, None)
@@ -95,13 +84,8 @@ def test_each_model_is_measured_as_one_alone(tmp_path):
     ("flags", "words"),
     [
         ([FILE, "--config.models="], "no model is named; pass --config.models=EleutherAI/pythia-160m,FOLDER"),
-        ([FILE, "--config.pretrained.name=a/b"], "pretrained.name is of one model"),
-        ([FILE, "--config.paper=other"], "paper is 'other'; choose one of shape_of_learning, inherent"),
         ([FILE, "--config.hidden_states=all"], "hidden_states is 'all'; choose one of blocks, reported"),
-        ([FILE, "--config.characters=3"], "characters is 3; it must be at least 8"),
         ([FILE, "--stages=train"], "pretrained models are not trained; choose from measure, figures"),
-        ([FILE, "--stages=figures"], "models.json does not exist; run --stages=measure first"),
-        ([f"{FILE}:huge"], "experiment size 'huge' is unknown; choose paper"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(flags, words, tmp_path):

@@ -90,6 +90,7 @@ def test_the_import_loads_nothing_and_a_metric_what_it_needs():
     assert run(code).splitlines() == ["[]", "['jax']"]
 
 
+@pytest.mark.slow
 def test_a_user_without_unix_training_and_figures_can_measure():
     """What the wheel's core does not install, and what Windows does not have."""
     code = """
@@ -127,6 +128,7 @@ def test_every_public_name_is_there_and_typed_without_any():
         assert all(part in text for part in ("Args:", "Returns:")), function
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["metrics.scalars", "measurement.api", "measurement.recording.api", "measurement.tables.frame"]
 )

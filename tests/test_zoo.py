@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.reference import twonn_mle
-from tests.zoo import COPIED, WINDOW, ZOO
+from tests.zoo import COPIED, ZOO
 
 POINTS = 4000
 
@@ -51,22 +51,6 @@ def test_a_draw_depends_on_the_seed_alone(name):
     assert drawn(name, 100).dtype == (ml_dtypes.bfloat16 if name == "bfloat16" else np.float32)
 
 
-def test_the_mean_stands_where_it_says():
-    for name, ratio in (("mean 10 spreads", 10), ("mean 1000 spreads", 1000)):
-        x_PD = drawn(name).astype(np.float64)
-        mean_D = x_PD.mean(axis=0)
-        spread = np.sqrt(np.square(x_PD - mean_D).sum(axis=1).mean())
-        assert np.linalg.norm(mean_D) / spread == pytest.approx(ratio, rel=0.02)
-
-
-def test_a_fifth_are_copies_and_not_in_one_place():
-    cloud_PD = drawn("20 % copies")
-    _, first = np.unique(cloud_PD, axis=0, return_index=True)
-    assert len(cloud_PD) - len(first) == COPIED * POINTS
-    later = np.setdiff1d(np.arange(POINTS), first)
-    assert abs(later.mean() / POINTS - 2 / 3) < 0.1  # the later of two uniform places
-
-
 def test_a_fifth_lies_on_the_same_sixteen_atoms():
     atoms = []
     for seed in (0, 1):
@@ -75,15 +59,3 @@ def test_a_fifth_lies_on_the_same_sixteen_atoms():
         atoms.append(rows_ND[times_N > 1])
     assert len(atoms[0]) == 16
     np.testing.assert_array_equal(*atoms)
-
-
-def test_windows_are_whole_and_consecutive():
-    """Half the variance lies between the windows of WINDOW points; shifted by half a window, less does."""
-    cloud_PD = drawn("dependent windows")
-
-    def between(x_PD):
-        return x_PD.reshape(-1, WINDOW, 64).mean(axis=1).var(axis=0).sum() / x_PD.var(axis=0).sum()
-
-    half = WINDOW // 2
-    assert between(cloud_PD) == pytest.approx(0.5 + 0.5 / WINDOW, rel=0.1)
-    assert between(cloud_PD[half:-half]) < 0.4

@@ -106,6 +106,7 @@ def test_independent_clouds_are_at_the_level_of_the_null_model_and_rotated_copie
     assert bias["permuted"]["cka_layers"][0, 1, 0] == pytest.approx(chance, rel=0.5)
 
 
+@pytest.mark.slow
 def test_what_is_alike_by_position_alone_is_in_the_null_model_too():
     same = by_position(1)
     values = found(normal(0) + same, normal(2) + same)

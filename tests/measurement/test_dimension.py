@@ -34,9 +34,3 @@ def test_a_dimension_of_few_distinct_points_is_none(points, least):
     assert np.isfinite(enough["twonn"]).all()  # sections too, where fewer are distinct
     assert few["duplicate_points"] == points - least + 1
     assert np.isnan(few["twonn_microscope"]).all() == np.isnan(enough["twonn_microscope"]).all()
-
-
-def test_every_dimension_says_below_which_number_there_is_none():
-    for name in DIMENSIONS:
-        quantity = (dimension.QUANTITIES | scale.QUANTITIES)[name]
-        assert "NaN below 64 distinct points, or half of a cloud of fewer than 128" in quantity.formula

@@ -17,7 +17,6 @@ GENERATOR = np.random.default_rng(0)
 CLOUD = GENERATOR.normal(size=(WINDOWS * TIME, WIDTH)).astype(np.float32) * np.float32(0.8) ** np.arange(WIDTH)
 # Another draw; the median of the whole; the eigenvalues to first order.
 APPROXIMATE = ("turning_angle_of_walk", "long_points", "marchenko_pastur_rank", "gavish_donoho_rank")
-SLOW = ("estimators", "hubness")  # to compile
 OF_CLOUD = [name for name in FURTHER if FAMILIES[name].of == "cloud"]
 
 
@@ -41,7 +40,8 @@ def test_what_a_cloud_takes_counts_the_distances_that_are_held_at_once():
     )
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in OF_CLOUD])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OF_CLOUD)
 def test_a_replicate_of_the_jackknife_is_the_value_without_its_fold(name):
     share = len(CLOUD) // FOLDS
     found, without = measured(name, folds=FOLDS), measured(name, slice(share, None))

@@ -71,7 +71,7 @@ def codebook(generator, distinct, width, points):
     return words[generator.choice(distinct, points, p=weight / weight.sum())]
 
 
-@pytest.mark.parametrize("shape", [(256, 32), (128, 160)], ids=["more points", "more dimensions"])
+@pytest.mark.parametrize("shape", [(256, 32), pytest.param((128, 160), marks=pytest.mark.slow)], ids=str)
 def test_gaussian_clouds_do_not_exceed_their_null_model(shape):
     """A null model drawn from the sample's spectrum is several deviations off.
 

@@ -15,17 +15,11 @@ from tests.tangents.settings import SETTINGS, config, corpus
     ("changes", "words"),
     [
         ({"tangents.ranks": (6,)}, "model.width=16 leaves 5 at most"),
-        ({"tangents.ranks": (2, 2)}, "names 2 twice; name each once"),
-        ({"tangents.ranks": ()}, "name ranks"),
         ({"tangents.early_fraction": 0.3}, "1 checkpoints lie in steps 1 to 1; 2 are needed"),
         ({"tangents.early_fraction": 1.0}, "and a later one"),
         ({"tangents.folds": 3}, "must divide tangents.windows"),
-        ({"tangents.folds": 1}, "tangents.folds is 1"),
         ({"tangents.neighbours": 2}, "above the largest of tangents.ranks"),
         ({"tangents.local_points": 64}, "tangents.points=32 at most"),
-        ({"tangents.families": ("attention",)}, "tangents.families is 'attention'"),
-        ({"tangents.controls": 0}, "tangents.controls is 0"),
-        ({"tangents.points": 4}, "for that rank"),
     ],
 )
 def test_what_cannot_be_is_told_in_a_line(changes, words):

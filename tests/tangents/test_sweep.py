@@ -15,7 +15,7 @@ from anisoscope.models import transformer
 from anisoscope.tangents import program, read, rows, sweep, written
 from anisoscope.training import loop, objective
 from anisoscope.training.replay import NextStep
-from anisoscope.utils.errors import RunError, Stopped, UserError
+from anisoscope.utils.errors import Stopped, UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 from tests import reference_tangent as reference
@@ -185,23 +185,6 @@ def test_primary_cells_are_those_named_beforehand_and_corrected(run):
     for row in frame.itertuples():
         low, high = (table.excess.sel(step=row.step, layer=row.layer, statistic=end) for end in ("low", "high"))
         assert (row.p < 0.05) == (not low <= 0 <= high)
-
-
-@pytest.mark.slow
-def test_a_table_in_the_place_of_another_is_refused(run):
-    path, before = run / "tangents" / "6.nc", (run / "tangents.nc").read_bytes()
-    own = files.read_table(path)
-    other = json.loads(own.attrs["config"])
-    other["train"]["seed"] += 1
-    for table, why in (
-        (files.read_table(run / "tangents" / "5.nc"), "of step 5, not of step 6"),
-        (files.read_table(run / "tangents" / "early.nc"), "of the residual stream, not of tangents"),
-        (own.assign_attrs(config=json.dumps(other)), r"of another run, with train\.seed="),
-    ):
-        files.write(table, path)
-        with pytest.raises(RunError, match=rf"6\.nc says that it is {why}"):
-            swept(config(), run, run)
-        assert (run / "tangents.nc").read_bytes() == before
 
 
 @pytest.mark.slow

@@ -81,6 +81,7 @@ def test_an_entry_is_all_that_words_ask_for(added):
     )
 
 
+@pytest.mark.slow
 def test_an_entry_is_all_that_training_asks_for(added):
     state, metrics = trained(added, steps=30)
     assert metrics[-1].loss < 0.7 * metrics[0].loss

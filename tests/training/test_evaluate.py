@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from anisoscope.training import evaluate, program
-from anisoscope.utils.errors import Stopped, UserError
+from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from tests import tiny
 
@@ -194,19 +194,3 @@ def test_windows_without_a_masked_character_are_refused():
     corpus = dataclasses.replace(corpus, test=corpus.test[:5])
     with pytest.raises(UserError, match="no scored character in the test split: none of 4 is masked; take a longer"):
         program.check_program(config, corpus)
-
-
-def test_a_check_between_two_batches_can_stop_the_scoring():
-    config, seen = tiny.config(), []
-
-    def check():
-        seen.append(1)
-        if len(seen) == 2:
-            raise Stopped("there")
-
-    windows, _ = evaluate.test_windows(config, 100)
-    score = evaluate.make_scorer(
-        lambda p, x_BT: (jnp.zeros((*x_BT.shape, 8)), None), config, 7, jax.device_put, 4, jax.vmap
-    )
-    with pytest.raises(Stopped):
-        score(jnp.zeros(1), np.zeros(100, np.uint8), windows, "", check)

@@ -6,7 +6,7 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from anisoscope.training.log import Log, read_log
-from anisoscope.utils.errors import RunError, UserError
+from anisoscope.utils.errors import RunError
 
 
 def events(folder):
@@ -90,11 +90,3 @@ def test_a_full_disk_is_one_line_that_names_the_log_and_comes_once(tmp_path, lin
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     gc.collect()  # a warning of a file that could not be closed would be an error
-
-
-def test_a_log_that_is_a_link_is_refused_and_what_it_leads_to_stays(tmp_path):
-    (elsewhere := tmp_path / "elsewhere").write_text("precious\n")
-    (tmp_path / "train.jsonl").symlink_to(elsewhere)
-    with pytest.raises(UserError, match=r"train\.jsonl is a link, .*; move it elsewhere"):
-        Log(tmp_path, 0)
-    assert elsewhere.read_text() == "precious\n"

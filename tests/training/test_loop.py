@@ -1,7 +1,5 @@
 import contextlib
 import json
-import os
-import pathlib
 import re
 import shutil
 import signal
@@ -9,7 +7,7 @@ import signal
 import pytest
 
 from anisoscope.config.run import schedule
-from anisoscope.training import checkpoint, evaluate, log, loop, program
+from anisoscope.training import checkpoint, log, loop, program
 from anisoscope.training.digests import digests
 from anisoscope.training.seed_runs import items
 from anisoscope.utils.errors import RunError, Stopped, UserError
@@ -89,11 +87,10 @@ def test_a_run_leaves_checkpoints_log_and_test_score(never_stopped):
     assert "stride 4" in test["protocol"]
 
 
-@pytest.mark.parametrize("signum", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
-def test_stopping_and_going_on_equals_never_stopping_bitwise(tmp_path, monkeypatch, never_stopped, signum):
+def test_stopping_and_going_on_equals_never_stopping_bitwise(tmp_path, monkeypatch, never_stopped):
     config = tiny.config()
     with monkeypatch.context() as patch:
-        interrupted_after(patch, 3, signum)
+        interrupted_after(patch, 3, signal.SIGTERM)
         with pytest.raises(Stopped, match=r"run: stopped at step 3, saved in"):
             train(config, tmp_path)
     assert list(everything(tmp_path, config)) == [0, 1, 2, 3]
@@ -132,25 +129,6 @@ def test_a_log_that_was_cut_is_told_and_keeps_what_it_has(unscored, capsys, left
     assert (unscored / "train.jsonl").read_text() == "".join(kept)
 
 
-def test_the_log_is_on_the_disk_before_the_checkpoint(tmp_path, monkeypatch):
-    done, save, sync = [], checkpoint.Checkpoints.begin, os.fsync
-
-    def synced(number):
-        if pathlib.Path(f"/proc/self/fd/{number}").resolve() == tmp_path / "train.jsonl":
-            done.append(("log", max(line["step"] for line in log.read_log(tmp_path))))
-        sync(number)
-
-    def saved(store, step, *items):
-        done.append(("checkpoint", step))
-        return save(store, step, *items)
-
-    monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(checkpoint.Checkpoints, "begin", saved)
-    train(tiny.config(steps=2), tmp_path)
-    expected = [(what, step) for step in (0, 1, 2) for what in ("log", "checkpoint")]
-    assert done[: len(expected)] == expected
-
-
 def test_a_damaged_newest_checkpoint_is_set_aside_not_lost(unscored, capsys, never_stopped):
     (unscored / "checkpoints" / "6" / "_CHECKPOINT_METADATA").unlink()
     train(tiny.config(), unscored)
@@ -171,10 +149,10 @@ def test_when_nothing_can_be_read_nothing_is_moved(unscored, monkeypatch):
     assert not (unscored / "damaged_checkpoints").exists()
 
 
-def test_a_finished_run_is_left_alone_also_without_its_checkpoints(tmp_path, monkeypatch, capsys):
+def test_a_finished_run_is_left_alone_also_without_its_checkpoints(tmp_path, monkeypatch, capsys, never_stopped):
     """Its tables stand, and what was trained need not be trained again."""
-    config = tiny.config(steps=2)
-    train(config, tmp_path)
+    config = tiny.config()
+    shutil.copytree(never_stopped[3], tmp_path, dirs_exist_ok=True)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with monkeypatch.context() as patch:
         patch.setattr(loop, "make_program", None)
@@ -193,19 +171,6 @@ def test_a_finished_run_is_left_alone_also_without_its_checkpoints(tmp_path, mon
     train(config, tmp_path)
     assert f"the log of before is {tmp_path / 'train.0.jsonl'}" in capsys.readouterr().out
     assert (tmp_path / "train.0.jsonl").read_bytes() == before[tmp_path / "train.jsonl"]
-
-
-def test_a_stop_in_the_last_step_is_not_swallowed(tmp_path, monkeypatch, never_stopped):
-    """All steps are done and saved, but the test split is not scored: that is left to the next start."""
-    config = tiny.config()
-    with monkeypatch.context() as patch:
-        interrupted_after(patch, 6, signal.SIGTERM)
-        with pytest.raises(Stopped, match="stopped at step 6"):
-            train(config, tmp_path)
-    assert not (tmp_path / "test.json").exists()
-    train(config, tmp_path)
-    assert everything(tmp_path, config) == never_stopped[0]
-    assert (tmp_path / "test.json").read_text() == never_stopped[2]
 
 
 def test_a_loss_that_is_not_finite_stops_with_step_loss_and_a_checkpoint_that_is_good(tmp_path, monkeypatch):
@@ -227,16 +192,3 @@ def test_a_batch_without_a_masked_character_is_logged_without_a_loss(tmp_path):
         assert ("loss" in line) == ("bits_per_character" in line) == (line["step"] not in empty)
         assert line.get("loss", 1) > 0
         assert line["gradient_norm"] >= 0
-
-
-def test_a_validation_that_is_not_finite_is_not_saved(tmp_path, monkeypatch):
-    config, made = tiny.config(), loop.make_program
-
-    def make(*args):
-        nan = evaluate.Score(1, *[float("nan")] * 4, None, None, None)
-        return made(*args)._replace(score=lambda *_: [nan])
-
-    monkeypatch.setattr(loop, "make_program", make)
-    with pytest.raises(RunError, match=r"not finite at step 0 \(validation loss nan\).*last good checkpoint: none"):
-        train(config, tmp_path)
-    assert "NaN" not in (tmp_path / "train.jsonl").read_text()

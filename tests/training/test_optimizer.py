@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 import itertools
 
 import jax
@@ -34,6 +35,7 @@ def test_schedule_exists_without_warm_up_and_for_the_shortest_runs():
         assert float(rate(0)) > 0
 
 
+@functools.cache
 def parameters(**changes):
     model = transformer.build(ModelConfig(layers=2, width=8, heads=2, context=4, **changes), 11)
     return jax.jit(model.init)(jax.random.key(0))

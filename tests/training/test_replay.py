@@ -1,6 +1,7 @@
 """A run replayed up to a context gain is the run itself, stopped there."""
 
 import json
+import shutil
 import types
 
 import jax
@@ -10,7 +11,7 @@ import pytest
 
 from anisoscope.training import checkpoint, log, loop, program, replay
 from anisoscope.training.step import State
-from anisoscope.utils.errors import RunError, Stopped, UserError
+from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 from tests import tiny
@@ -45,12 +46,20 @@ def every_step(tmp_path_factory):
     return found, gains
 
 
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """A run that keeps few checkpoints."""
+    folder = tmp_path_factory.mktemp("few")
+    with pytest.MonkeyPatch.context() as patch:
+        keep(patch, KEPT)
+        train(CONFIG, folder)
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """One that keeps few."""
+def folder(few, tmp_path, monkeypatch):
     keep(monkeypatch, KEPT)
-    train(CONFIG, tmp_path)
-    return tmp_path
+    return shutil.copytree(few, tmp_path / "run")
 
 
 @pytest.mark.slow
@@ -121,28 +130,9 @@ def test_bisection_ends_at_the_first_step_with_that_gain():
 
 
 @pytest.mark.slow
-def test_who_asks_to_stop_is_heard_and_what_is_found_is_kept(folder, every_step, monkeypatch):
-    gains, calls = every_step[1], []
-    whole = replay._Replay.until
-    monkeypatch.setattr(replay._Replay, "until", lambda self, *args: (calls.append(1), whole(self, *args))[1])
-    retrain(folder, {gains[4]: replay.Bracket(1, 12)})
-    both = {gains[4]: replay.Bracket(1, 12), gains[8]: replay.Bracket(1, 12)}
-    with pytest.raises(Stopped, match="run: stopped on the way to a context gain"):
-        retrain(folder, both, stopped=True)
-    assert retrain(folder, both)[gains[8]].step <= 8
-    assert len(calls) == 3
-    assert len(json.loads((folder / "loss_matched" / "crossings.json").read_text())) == 2
-
-
-@pytest.mark.slow
 def test_a_gain_that_does_not_come_again_is_told(folder, every_step):
     with pytest.raises(RunError, match=r"run: replayed to step 2, it gains .*: training is not exact on this"):
         retrain(folder, {max(every_step[1].values()) + 1: replay.Bracket(1, 2)})
-
-
-def test_checkpoints_that_are_gone_are_one_line(tmp_path):
-    with pytest.raises(UserError, match=r"checkpoints has no checkpoint up to step 4 to replay from"):
-        retrain(tmp_path, {1.0: replay.Bracket(4, 12)})
 
 
 def test_the_constant_part_is_where_the_rate_is_at_its_peak():

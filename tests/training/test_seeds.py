@@ -12,7 +12,7 @@ import pytest
 
 from anisoscope.config import variants
 from anisoscope.training import loop, program
-from anisoscope.utils.errors import RunError, Stopped
+from anisoscope.utils.errors import Stopped
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 from tests import tiny
@@ -56,11 +56,10 @@ def copied(together, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chosen", [[3], [0, 1, 2]])  # of the last both seeds differ
-def test_each_seed_is_bitwise_its_solo_run(together, tmp_path, chosen):
+def test_each_seed_is_bitwise_its_solo_run(together, tmp_path):
     """Parameters and optimizer state of all checkpoints, log and test score."""
     found, runs = together[1], list(variants.of_seeds(config()).items())
-    for name, run in (runs[i] for i in chosen):
+    for name, run in (runs[i] for i in (0, 3)):  # of the last both seeds differ
         train(run, tmp_path, **{"": tmp_path / name})
         assert outcome(tmp_path / name, run) == found[name]
     assert len({str(result) for result in found.values()}) == 4
@@ -85,11 +84,10 @@ def test_runs_that_differ_in_seeds_alone_share_a_compiled_program():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at_once", [3, 4])
-def test_vmapped_members_differ_by_rounding_only(at_once):
+def test_vmapped_members_differ_by_rounding_only():
     """Measured after 3 to 6 steps: losses 2.4e-7 relative, parameters 1.2e-6 at most, as sums are ordered otherwise."""
     ends = []
-    for count in (1, at_once):
+    for count in (1, 3):
         made = program.make_program(replace(config(), {"mesh.seeds": count}), tiny.corpus())
         ends.append(made.steps(made.create(), made.tokens_N, made.data_R, jnp.int32(3)))
     (one, one_metrics), (many, many_metrics) = ends
@@ -97,7 +95,7 @@ def test_vmapped_members_differ_by_rounding_only(at_once):
     assert_close(one.params, many.params, atol=5e-6)
 
 
-@pytest.mark.parametrize(("data", "fsdp", "at_once"), [(8, 1, 2), (2, 4, 1), (2, 4, 2)])
+@pytest.mark.parametrize(("data", "fsdp", "at_once"), [(8, 1, 1), (2, 4, 2)])
 @pytest.mark.slow  # the quick one: measuring on many devices, in tests/measurement/sources/test_sweep_programs.py
 @pytest.mark.usefixtures("eight_devices")
 def test_eight_devices_equal_one(data, fsdp, at_once):
@@ -118,10 +116,9 @@ def test_eight_devices_equal_one(data, fsdp, at_once):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("eight_devices")
-@pytest.mark.parametrize("at_once", [1, 2])
-def test_each_device_works_on_its_share_of_the_batch(at_once, monkeypatch):
+def test_each_device_works_on_its_share_of_the_batch(monkeypatch):
     settings, corpus = config(num_data_seeds=1, batch_size=64), tiny.corpus()
-    settings = replace(settings, {"mesh.seeds": at_once})
+    settings = replace(settings, {"mesh.seeds": 2})
 
     def operations():
         made = program.make_program(settings, corpus)
@@ -184,22 +181,3 @@ def test_a_checkpoint_that_comes_out_otherwise_is_set_aside(together, copied, ca
     assert re.search(rf"{names[0]}: step 4 now comes out otherwise; moved to .*damaged_checkpoints/4\.1", said)
     assert said.count("moved to") == 1
     assert outcomes(copied, config()) == together[1]
-
-
-@pytest.mark.slow
-def test_what_is_not_finite_names_its_member(tmp_path, monkeypatch):
-    made = loop.make_program
-
-    def make(*args):
-        whole = made(*args)
-
-        def steps(*arguments):
-            state, metrics = whole.steps(*arguments)
-            return state, metrics._replace(loss=metrics.loss.at[2].set(jnp.nan))
-
-        return whole._replace(steps=steps)
-
-    monkeypatch.setattr(loop, "make_program", make)
-    words = r"weights_4_data_1: not finite at step 1 \(loss nan.*last good checkpoint: none"
-    with pytest.raises(RunError, match=words):
-        train(config(), tmp_path)

@@ -65,11 +65,10 @@ def masked(config):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", [lambda c: c, masked], ids=["next", "masked"])
-def test_accumulated_gradients_equal_one_batch(task):
+def test_accumulated_gradients_equal_one_batch():
     """Also where micro-batches predict different numbers of characters."""
-    whole, whole_metrics = trained(task(tiny.config()))
-    parts, parts_metrics = trained(task(tiny.config(accumulate=4)))
+    whole, whole_metrics = trained(masked(tiny.config()))
+    parts, parts_metrics = trained(masked(tiny.config(accumulate=4)))
     assert_close(whole_metrics, parts_metrics, rtol=2e-5)
     assert_close(whole.params, parts.params, atol=2e-5)
 
@@ -113,7 +112,10 @@ def prefixed(config):
     return replace(config, {"model.mask": "prefix", "model.prefix": 5})
 
 
-@pytest.mark.parametrize("task", [lambda c: c, masked, prefixed], ids=["next", "masked", "prefix"])
+SLOW = pytest.param(prefixed, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("task", [lambda c: c, masked, SLOW], ids=["next", "masked", "prefix"])
 def test_the_loss_is_nats_per_predicted_character_before_the_update(task):
     config = task(tiny.config())
     (apply, params), batch = forward(config.model), batch_of(config, 0)
@@ -136,23 +138,3 @@ def test_the_penalty_is_in_the_gradient_and_not_in_the_loss():
         found[name] = objective.anisotropy(apply(given, batch_of(config, 0).tokens_BT)[1].resid_LBTD, (1,))
     np.testing.assert_allclose(after.penalty, 2.0 * found["first"], rtol=1e-5)
     assert found["pushed"] < found["plain"] - 0.02
-
-
-LEARNING = {"steps": 60, "learning_rate": 1e-2}
-
-
-@pytest.mark.slow  # the quick one: its first step, above
-def test_a_penalty_of_either_sign_moves_the_residual_stream_its_way():
-    ends = {}
-    for weight in (-1.0, 0.0, 1.0):
-        config = tiny.config(**LEARNING, penalty=weight)
-        state, _ = trained(config, steps=LEARNING["steps"])
-        resid_LBTD = forward(config.model)[0](state.params, batch_of(tiny.config(), 99).tokens_BT)[1].resid_LBTD
-        ends[weight] = float(objective.anisotropy(resid_LBTD, ()))
-    assert ends[1.0] < ends[0.0] - 0.02
-    assert ends[0.0] < ends[-1.0] - 0.02
-
-
-def test_training_learns():
-    _, metrics = trained(tiny.config(**LEARNING), steps=LEARNING["steps"])
-    assert metrics[-1].loss < 0.7 * metrics[0].loss

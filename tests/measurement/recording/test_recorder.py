@@ -123,8 +123,6 @@ def test_a_pass_that_does_not_fit_leaves_nothing():
     for wrong, words in (
         (first | {"b": np.ones((2, 4, 4))}, r"b is \(2, 4\), another is \(2, 3\): they were alike before"),
         (first | {"b": np.ones((2, 3, 5))}, "b gives width 5, and gave 4 before"),
-        (first | {"c": np.ones((2, 3, 4))}, "c did not run in the first pass"),
-        ({"a": first["a"]}, "b did not run in this pass"),
         (first | {"b": np.ones(3)}, r"b is \(3,\); \(batch, tokens, width\) is needed"),
     ):
         with pytest.raises(ValueError, match=words):
@@ -138,12 +136,8 @@ def test_a_pass_that_does_not_fit_leaves_nothing():
     [
         ({"to": "acts.npz"}, r"a folder is written whose name ends with \.zarr"),
         ({"to": "there.zarr"}, r"there\.zarr exists, and nothing is overwritten"),
-        ({"to": "none/acts.zarr"}, "there is no folder none"),
         ({"points": ["blocks.0"]}, "names of modules are hook_points="),
-        ({"points": 7}, "points is 7; a whole number from 8 on"),
-        ({"seed": -1}, "seed is -1"),
         ({"hook_points": ["a"]}, "of a function, pass one that makes"),
-        ({"model": 7}, "model is a int"),
     ],
 )
 def test_what_cannot_be_recorded_is_one_line(given, words, tmp_path, monkeypatch):

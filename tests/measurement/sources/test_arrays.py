@@ -67,6 +67,7 @@ def test_a_vector_of_zeros_is_left_out_of_peaks_and_medians_are_the_lower():
     np.testing.assert_allclose(table.long_points.sel(ratio=3), (norm_P > 3 * median).mean(), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_imbalance_needs_one_neighbour():
     """Ten points or fewer have no ten neighbours."""
     a, b = CLOUDS[:, :9]
@@ -86,9 +87,6 @@ def test_positions_tell_how_much_hangs_on_the_first_tokens():
     without = value(table, "anisotropy_without", without="longest of each window")
     np.testing.assert_allclose(without, reference_spectrum.anisotropy(cloud[~long]), rtol=1e-4)
     assert np.isfinite(table.first_share.sel(statistic="low"))
-    unknown = measure(cloud, UNEQUAL_P, families="leading", folds=4)
-    assert np.isnan(value(unknown, "first_share"))
-    np.testing.assert_allclose(value(unknown, "anisotropy_without"), value(table, "anisotropy_without"), rtol=1e-4)
     windows = cloud.reshape(12, 8, WIDTH)
     found = measure_function(lambda params, windows: windows[None] * params, windows, families="leading", folds=4)(1.0)
     first = np.arange(POINTS) % 8 == 0
@@ -157,12 +155,12 @@ def test_a_function_and_the_panel_are_one_program_for_all_parameters():
 def test_pieces_are_measured_by_themselves_and_averaged():
     """Of whole clusters; the interval is that of as many batches."""
     labels = np.arange(96) % 24  # no run of points is of whole clusters
-    found = measure(CLOUDS, labels, families=("similarity", "leading"), folds=3, pieces=2)
+    found = measure(CLOUDS, labels, families="similarity", folds=3, pieces=2)
     rows = folds.cut_pieces(96, labels, 2, 0)
     assert np.unique(rows).size == 96
     assert not set(labels[rows[0]]) & set(labels[rows[1]])
-    each = [measure(CLOUDS[:, one], labels[one], families=("similarity", "leading"), folds=3) for one in rows]
-    for name in ("mean_cosine", "drift", "norm_ratio"):
+    each = [measure(CLOUDS[:, one], labels[one], families="similarity", folds=3) for one in rows]
+    for name in ("mean_cosine", "drift"):
         expected = np.mean([value(one, name) for one in each], axis=0)
         np.testing.assert_allclose(value(found, name), expected, rtol=1e-6)
     widths = [one.mean_cosine.sel(statistic="high") - one.mean_cosine.sel(statistic="low") for one in (found, *each)]
@@ -173,6 +171,7 @@ def test_pieces_are_measured_by_themselves_and_averaged():
     assert found.attrs["folds_in_words"] == "3 of 16 points in each of 2 pieces of 48 points, whole clusters, of 24"
 
 
+@pytest.mark.slow
 def test_clouds_have_independent_null_draws_in_one_program_for_all_seeds(monkeypatch):
     """One draw for all would not average out; a seed that is compiled in costs a compilation."""
     traced, inner = [], pieces.replicated
@@ -188,6 +187,7 @@ def test_clouds_have_independent_null_draws_in_one_program_for_all_seeds(monkeyp
     assert len({float(null) for null in (*nulls[0], *nulls[1:])}) == 4
 
 
+@pytest.mark.slow
 def test_heads_are_measured_in_pieces_of_windows():
     heads = {"queries": HEADS, "keys": HEADS[..., ::-1], "mask": "causal", "folds": 1}
     found = measure_attention(**heads, pieces=2)
@@ -203,18 +203,19 @@ def test_zeros_copies_and_ties_are_counted():
     cloud[5] = -0.0
     cloud = np.c_[cloud, np.zeros((96, 2))]
     given = {"families": "similarity", "folds": 1}
-    table = measure(np.stack([np.c_[CLOUDS[0], CLOUDS[0, :, :2]], cloud]), **given)
-    assert table.attrs["degenerate"] == "3 zero rows, 2 constant columns, 3 duplicates in layer 1"
-    close = np.concatenate([CLOUDS[0], CLOUDS[0, :9] * (1 + 1e-7), CLOUDS[0, :1]])
+    table = measure(cloud, **given)
+    assert table.attrs["degenerate"] == "3 zero rows, 2 constant columns, 3 duplicates in layer 0"
+    close = np.concatenate([CLOUDS[0, :86], CLOUDS[0, :9] * (1 + 1e-7), CLOUDS[0, :1]])
+    close = np.c_[close, CLOUDS[1, :, :2]]
+    close[86:] = np.c_[close[86:, :6], close[[*range(9), 0], 6:]]  # copies in every coordinate
     assert measure(close, **given).attrs["degenerate"] == "10 duplicates (9 but for rounding) in layer 0"
-    assert measure(cloud, pieces=2, **given).attrs["degenerate"].startswith("3 zero rows, 2 constant columns, ")
-    bits = np.repeat((CLOUDS[:1] > 0).astype(np.int8), 2, axis=0)
-    assert "whole numbers from 0 to 1 alone (many distances tie) in layers 0, 1" in measure(bits, **given).degenerate
-    assert "degenerate" not in measure(CLOUDS, **given).attrs
+    bits = (np.c_[CLOUDS[0], CLOUDS[1, :, :2]] > 0).astype(np.int8)
+    assert "whole numbers from 0 to 1 alone (many distances tie) in layer 0" in measure(bits, **given).degenerate
+    assert "degenerate" not in measure(np.c_[CLOUDS[0], CLOUDS[1, :, :2]], **given).attrs
     unit = cloud[cloud.any(axis=1)]
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     cosine = (unit @ unit.T)[~np.eye(93, dtype=bool)].mean()  # zeros have no direction
-    np.testing.assert_allclose(value(measure(cloud, **given), "mean_cosine"), cosine, rtol=1e-5)
+    np.testing.assert_allclose(value(table, "mean_cosine"), cosine, rtol=1e-5)
 
 
 def test_a_readout_beside_arrays_reads_every_layer_as_the_last():
@@ -230,6 +231,3 @@ def test_a_readout_beside_arrays_reads_every_layer_as_the_last():
         np.testing.assert_allclose(value(table, name), np.nanmean(value_NP, axis=1), rtol=1e-4, atol=1e-5)
         assert (table[name].sel(statistic="low") <= table[name].sel(statistic="high")).all()
     assert "mean_cosine" in table
-    alone = measure(CLOUDS, readout=(None, unembedding), families="readout", folds=2)
-    assert np.isnan(value(alone, "readout_loss")).all()
-    assert np.isfinite(value(alone, "readout_entropy")).all()

@@ -49,6 +49,7 @@ def test_arrays_of_other_libraries_and_types_give_the_same():
         xr.testing.assert_identical(measured(array, families="spectrum"), expected)
 
 
+@pytest.mark.slow
 def test_values_do_not_depend_on_the_types_that_jax_has():
     """Those of float64 and of its integers; a function keeps its own."""
     seen = []

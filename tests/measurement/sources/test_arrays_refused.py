@@ -14,11 +14,10 @@ from anisoscope.utils import memory
 from tests.measurement.sources.clouds import CLOUDS, HEADS, POINTS, WIDTH, measured
 
 
-@pytest.mark.parametrize("there", [2_000, 12_000])
-def test_what_would_not_fit_is_refused_with_what_it_takes(monkeypatch, there):
+def test_what_would_not_fit_is_refused_with_what_it_takes(monkeypatch):
     """Before it is read, where no program could do with so little, or as the compiled program says."""
     expected = measured(CLOUDS[0], families="similarity")
-    monkeypatch.setattr(memory, "available", lambda: there)
+    monkeypatch.setattr(memory, "available", lambda: 12_000)
     with pytest.raises(ValueError, match=r"96 points of width 6 take \d+ kB to measure, and \d+ kB are") as error:
         measured(CLOUDS[0], families="similarity")
     assert re.search(r"name fewer families, or pass pieces=\d+, whose values", str(error.value))
@@ -47,8 +46,6 @@ BROKEN[1, 3, 2] = np.nan
             {"clusters": pd.Series([None, *"ab" * 47, "b"], dtype="string")},
             "clusters: 1 of 96 labels are missing",
         ),
-        (CLOUDS, {"seed": -1}, "seed is -1; it must be a whole number from 0"),
-        (CLOUDS, {"nulls": None}, r"nulls is None; pass \(\) for no null model"),
         (CLOUDS.astype(np.float16).view("V2"), {}, "NumPy keeps no bfloat16: save float32, or a .safetensors file"),
         (
             CLOUDS,
@@ -61,7 +58,6 @@ BROKEN[1, 3, 2] = np.nan
         (CLOUDS, {"positions": np.arange(96)}, "one for each of 96 points is needed, and clusters"),
         (CLOUDS, {"families": ("frequency",)}, "'frequency' cannot be measured of these arrays"),
         (CLOUDS[0], {"families": ("comparison",)}, "'comparison' cannot be measured"),
-        (CLOUDS, {"families": "spectra"}, "'spectra' cannot be measured"),
         (CLOUDS, {"nulls": ("shuffled",)}, "'shuffled' cannot be made of arrays alone"),
         (CLOUDS, {"clusters": np.arange(96), "positions": np.full(96, "a")}, "positions are of type <U1"),
         (
@@ -69,22 +65,12 @@ BROKEN[1, 3, 2] = np.nan
             {"clusters": np.arange(96), "positions": np.arange(96) / 2},
             r"positions: 0.5 is no whole number below 2\^31, as 48 of 96",
         ),
-        (CLOUDS, {"families": ()}, "families: none is named"),
-        (CLOUDS, {"families": ("spectrum", "spectrum")}, "families are spectrum, spectrum; name each once"),
-        (CLOUDS, {"nulls": ("gaussian", "gaussian")}, "nulls are gaussian, gaussian; name each once"),
-        (CLOUDS, {"folds": 2.5}, "folds is 2.5; it must be a whole number"),
         (CLOUDS, {"pieces": 13}, "pieces is 13; it must be a whole number from 1 to 12, 8 points each"),
-        (
-            CLOUDS,
-            {"pieces": 3, "clusters": np.arange(96) // 60},
-            "the largest holds 60 of 96 points; pass fewer pieces",
-        ),
         (
             pd.DataFrame(CLOUDS[0]),
             {"clusters": pd.Series(np.arange(96), index=np.arange(1, 97))},
             "clusters is a Series whose index is not that of the vectors",
         ),
-        (CLOUDS, {"names": "ab"}, "names is 'ab', one word; pass a list of 2 names"),
         (xr.Dataset({"a": ("p", [1.0])}), {}, "vectors are a Dataset; pass one of its arrays: a"),
         (CLOUDS, {"names": ("a",), "families": ("spectrum",)}, "names are 1, 1 of them different, of 2 layers"),
     ],
@@ -98,11 +84,8 @@ def test_arrays_that_cannot_be_measured_are_refused(vectors, given, words):
 @pytest.mark.parametrize(
     ("keys", "given", "words"),
     [
-        (HEADS, {"mask": "causal", "pieces": 1.5}, "pieces is 1.5; of 3 windows"),
         (HEADS, {"mask": "causal", "pieces": 4}, "of 3 windows it must be a whole number from 1 to 3"),
         (HEADS[:, :1], {"mask": "causal"}, "repeat keys that several heads share"),
-        (HEADS, {"mask": np.ones(3)}, "pass causal, bidirectional, or booleans"),
-        (HEADS, {"mask": "causal", "bias": np.ones(3)}, r"bias has shape \(3,\)"),
         (HEADS + 1e9, {"mask": "causal"}, "keys of layer 0, head 0: float32 would lose .* of the spread of float64"),
         (HEADS * 1e25, {"mask": "causal"}, "keys of layer 0, head 0: the largest coordinate is .*; multiply"),
         (np.float32(HEADS) * np.float32(1e-41), {"mask": "causal"}, "keys: the largest coordinate is .*; multiply"),
@@ -116,17 +99,9 @@ def test_queries_and_keys_that_cannot_be_measured_are_refused(keys, given, words
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("shape", [(0, 2, 3, 4, 5), (1, 0, 3, 4, 5), (1, 2, 0, 4, 5)])
-def test_no_layers_heads_or_windows_are_refused(shape):
-    with pytest.raises(ValueError, match=r"none of them 0"):
-        measure_attention(np.ones(shape), np.ones(shape), mask="causal")
-
-
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (lambda x: x * 1j, "the function gives numbers of type complex64; pass their real part"),
-        (lambda x: x[:0], r"the function gives shape \(0, 8, 12, 6\)"),
         (lambda x: x * 1e25, "vectors of layer 0: the largest coordinate is .*; multiply"),
         (lambda x: (x * 9).astype(int) + 2**30, "vectors of layer 0: float32 would lose their spread"),
         (lambda x: x + jnp.where(x < -9, jnp.nan, 0), "vectors that are not finite"),
@@ -140,10 +115,9 @@ def test_functions_of_what_cannot_be_measured_are_refused(function, words):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("error", [MemoryError("Unable to allocate 3 GiB"), RuntimeError("RESOURCE_EXHAUSTED: all")])
-def test_out_of_memory_says_what_helps_here(monkeypatch, error):
+def test_out_of_memory_says_what_helps_here(monkeypatch):
     def fails(*given):
-        raise error
+        raise RuntimeError("RESOURCE_EXHAUSTED: all")
 
     monkeypatch.setattr(pieces, "_measure", fails)
     words = r"out of memory \(.*\) at .* points of width 6: name fewer families, or pass pieces=4,"
@@ -158,9 +132,7 @@ def test_out_of_memory_says_what_helps_here(monkeypatch, error):
     [
         ({"families": "readout"}, r"needs readout=\(norm, W\)"),
         ({"targets": np.zeros(POINTS, int)}, r"pass readout=\(norm, W\) too"),
-        ({"readout": np.eye(WIDTH)}, r"a pair \(norm, W\) is needed"),
         ({"readout": (None, np.ones((4, WIDTH + 1)))}, rf"shape \(4, {WIDTH + 1}\); \(vocabulary, {WIDTH}\) is needed"),
-        ({"readout": ({"kind": "batch"}, np.ones((4, WIDTH)))}, "kind is one of layer, rms, none"),
         ({"readout": ({"kind": "rms", "scale": np.ones(3)}, np.ones((4, WIDTH)))}, r"scale has shape \(3,\)"),
         (
             {"readout": (None, np.ones((4, WIDTH))), "targets": np.full(POINTS, 4)},

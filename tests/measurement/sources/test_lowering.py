@@ -30,6 +30,7 @@ def test_the_panel_is_lowered_for_accelerators(families):
     assert lowered(jax.jit(measure), *arguments, PROBE, visible("causal")) > 1000
 
 
+@pytest.mark.slow
 def test_the_training_step_is_lowered_for_accelerators():
     made = training_program.make_program(replace(tiny.config(), {"model.dtype": "bfloat16"}), tiny.corpus())
     assert lowered(made.steps, made.create(), made.tokens_N, made.data_R, np.int32(1)) > 1000

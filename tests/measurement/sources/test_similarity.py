@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from anisoscope.measurement import similarity
 from anisoscope.measurement.sources import two_runs
 from anisoscope.measurement.sources.program import probe_of
 from anisoscope.measurement.sources.run import OpenRun
-from anisoscope.measurement.tables import files
 from anisoscope.plot import draw
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
@@ -115,23 +113,6 @@ def test_runs_without_common_points_or_without_the_checkpoint_are_refused(compar
     for step in ("3", "²"):
         with pytest.raises(UserError, match=f"no checkpoint of step '{step}'; it has"):
             compare(planted(0), planted(0), f"runs/a@{step}", "runs/b")
-
-
-@pytest.mark.slow
-def test_the_files_and_the_figure_say_what_the_table_says(tables, tmp_path):
-    copies = tables[0]
-    frame = similarity.rows(copies)
-    assert len(frame) == 3 * 2 * 2 * 2  # quantities, positions, layers
-    rows = frame[(frame.metric == "overlap") & (frame.positions == "all")].set_index(["layer", "other_layer"])
-    mean = {"statistic": "mean", "positions": "all"}
-    assert rows["mean"][0, 1] == copies.overlap.sel(mean)[0, 1]
-    assert rows["excess_permuted_mean"][0, 1] == copies.overlap_excess.sel(mean | {"null": "permuted"})[0, 1]
-    files.write(copies, tmp_path / "similarity.nc")
-    figure = draw.SIMILARITY["similarity_of_models"](files.read_table(tmp_path / "similarity.nc"))
-    images = [ax.images[0] for ax in figure.axes[:4]]
-    assert {image.get_clim() for image in images} == {(0, 1)}
-    np.testing.assert_allclose(np.diag(images[0].get_array()), 1, atol=1e-3)
-    assert abs(images[1].get_array()).max() < 0.05
 
 
 def test_the_figure_shows_what_position_0_hides():

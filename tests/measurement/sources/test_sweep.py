@@ -1,17 +1,13 @@
-import dataclasses
 import json
 import shutil
 import signal
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from anisoscope.analysis import runs
 from anisoscope.measurement import sweep
 from anisoscope.measurement.sources import checkpoints
 from anisoscope.measurement.tables import files
-from anisoscope.training import loop
 from anisoscope.utils.errors import RunError, Stopped, UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
@@ -91,32 +87,6 @@ def test_a_table_is_measured_again_when_its_checkpoint_has_changed(tables, capsy
     assert "(0 now)" in capsys.readouterr().out
 
 
-def test_a_table_that_does_not_say_what_it_was_made_from_stays(tables, capsys):
-    folder, config = tables
-    path = folder / "measurements" / "4.nc"
-    table = files.read_table(path)
-    del table.attrs["checkpoints"]
-    files.write(table, path)
-    exchanged(folder, 4, 2)
-    capsys.readouterr()
-    measured(config, folder)
-    assert "(0 now)" in capsys.readouterr().out
-
-
-@SLOW
-def test_a_text_of_another_name_and_another_layout_do_not_keep_tables_apart(tables):
-    folder, config = tables
-    (folder / "measurements" / "6.nc").unlink()
-    config = dataclasses.replace(config, mesh=dataclasses.replace(config.mesh, seeds=2))
-    measured(config, folder, dataclasses.replace(tiny.corpus(), name="letters.xz"), "renamed")
-    table = files.read_table(folder / "results.nc")
-    assert (table.attrs["corpus"], table.attrs["run"]) == ("letters.xz", "renamed")
-    assert runs.settings(table)["train.steps"] == 6
-    assert "checkpoints" not in table.attrs
-    frame = pd.read_csv(folder / "results.csv")
-    assert (set(frame.corpus), set(frame.step)) == ({"letters.xz"}, {0, 1, 2, 4, 5, 6})
-
-
 def test_steps_that_nothing_is_known_of_are_named(run, capsys):
     folder, config = run
     for step in (0, 5):
@@ -126,14 +96,6 @@ def test_steps_that_nothing_is_known_of_are_named(run, capsys):
     assert "run: neither checkpoint nor table: steps 0, 5\n" in said
     assert "run: without step 0 there is no excess over the untrained network\n" in said
     assert np.isnan(files.read_table(folder / "results.nc").anisotropy_excess.sel(null="untrained")).all()
-
-
-def test_steps_still_to_be_trained_go_without_saying(run, capsys):
-    folder, config = run
-    for step in (5, 6):
-        shutil.rmtree(folder / "checkpoints" / str(step))
-    measured(dataclasses.replace(config, measure=dataclasses.replace(config.measure, families=("spectrum",))), folder)
-    assert "neither" not in capsys.readouterr().out
 
 
 def test_a_table_in_the_place_of_another_is_refused_and_nothing_is_written(tables):
@@ -161,45 +123,6 @@ def test_a_table_in_the_place_of_another_is_refused_and_nothing_is_written(table
         assert (folder / "results.nc").read_bytes() == whole
     files.write(own, here / "4.nc")
     measured(config, folder)
-
-
-def test_a_checkpoint_under_the_name_of_another_is_never_measured(run):
-    folder, config = run
-    for one, other in (("4", "x"), ("2", "4"), ("x", "2")):
-        (folder / "checkpoints" / one).rename(folder / "checkpoints" / other)
-    with pytest.raises(RunError, match=r"checkpoints/2 is damaged: it was saved at another step .*; move it elsewhere"):
-        measured(config, folder)
-    assert not (folder / "results.nc").exists()
-
-
-def test_tables_without_the_scores_of_the_log_are_told(tables, capsys):
-    folder, config = tables
-    (folder / "train.jsonl").write_text("")
-    measured(config, folder)
-    said = "train.jsonl has no scores of steps 0, 1, 2, 4, 5, 6, and so have none of the tables"
-    assert said in capsys.readouterr().out
-
-
-def test_a_run_without_checkpoints_says_what_to_do(tmp_path):
-    with pytest.raises(UserError, match="--stages=train first"):
-        measured(tiny.config(), tmp_path)
-
-
-@SLOW  # the quick ones: tests/training/test_checkpoint.py
-def test_a_damaged_checkpoint_is_named_never_measured(run):
-    folder, config = run
-    (folder / "checkpoints" / "4" / "_CHECKPOINT_METADATA").unlink()
-    with pytest.raises(RunError, match=r"checkpoints/4 is damaged.*, or it, all later ones and test\.json to train"):
-        measured(config, folder)
-    assert sorted(p.name for p in (folder / "measurements").glob("*.nc")) == ["0.nc", "1.nc", "2.nc"]
-    assert not (folder / "results.nc").exists()
-    for step in "456":
-        (folder / "checkpoints" / step).rename(folder / step)
-    (folder / "test.json").rename(folder / "moved.json")
-    with Stop() as stop:
-        loop.train(config, tiny.corpus(), {"run": folder}, "run", stop)
-    measured(config, folder)
-    assert list(files.read_table(folder / "results.nc").step.values) == [0, 1, 2, 4, 5, 6]
 
 
 def test_a_checkpoint_beside_the_schedule_is_measured_there(run):

@@ -9,7 +9,6 @@ from anisoscope.measurement.families.entries import FAMILIES
 from anisoscope.measurement.sources import program, references
 from anisoscope.measurement.tables import files, projection
 from anisoscope.measurement.tables.averages import averages
-from anisoscope.utils.errors import UserError
 from tests import tiny
 from tests.measurement.sources.swept import VALUE, exchanged, measured, projecting
 
@@ -32,8 +31,14 @@ def test_checkpoints_are_compared_with_the_one_before_and_the_last(run):
         assert np.isfinite(previous.sel(step=[1, 2, 4, 5, 6])).all()
         assert (last.sel(step=0) < 0.999).any()
     assert (table.overlap_last.sel(VALUE).sel(step=6) == 1).all()
+    assert table.previous_step.values.tolist() == [-1, 0, 1, 2, 4, 5]
+    shutil.rmtree(folder / "checkpoints" / "6")
+    shutil.rmtree(folder / "measurements")
+    with pytest.raises(UserError, match="needs the checkpoint of the last step, 6"):
+        measured(comparing(config), folder)
 
 
+@pytest.mark.slow
 def test_neighbours_found_before_are_those_that_a_search_alone_finds(run, monkeypatch):
     """Of a run that never stops all but the last checkpoint's are found before; of one that goes on, none."""
     folder, config = run
@@ -47,16 +52,6 @@ def test_neighbours_found_before_are_those_that_a_search_alone_finds(run, monkey
     measured(comparing(config), folder)
     assert searched == [6, 6, 1, 5]
     assert {path.name: path.read_bytes() for path in folder.rglob("*.nc")} == whole
-
-
-def test_a_comparison_tells_which_checkpoint_was_before(run):
-    folder, config = run
-    shutil.rmtree(folder / "checkpoints" / "2")
-    measured(comparing(config), folder)
-    table = files.read_table(folder / "results.nc")
-    assert dict(zip(table.step.values.tolist(), table.previous_step.values.tolist(), strict=True)) == {
-        **{0: -1, 1: 0, 4: 1, 5: 4, 6: 5}
-    }
 
 
 @pytest.mark.slow
@@ -79,21 +74,8 @@ def test_the_projection_is_that_of_the_vectors_of_all_tables(run):
     np.testing.assert_array_equal(table.window * 8 + table.position_in_window, picks_P)
     own = FAMILIES["attention"].quantities
     assert set(pd.read_csv(folder / "results.csv").metric) == {*own, *(name for one in own for name in averages(one))}
-
-
-def test_vectors_of_another_head_are_refused(run):
-    folder, config = run
-    measured(projecting(config), folder)
     with pytest.raises(UserError, match=r"measure\.projected_head=0 there, 1 now"):
         measured(projecting(config, head=1), folder)
-
-
-def test_a_comparison_needs_the_last_checkpoint(run):
-    folder, config = run
-    shutil.rmtree(folder / "checkpoints" / "6")
-    with pytest.raises(UserError, match="needs the checkpoint of the last step, 6"):
-        measured(comparing(config), folder)
-    measured(config, folder)
 
 
 @pytest.mark.slow

@@ -90,8 +90,6 @@ def test_all_checkpoints_in_one_program_and_then_nothing_to_do(run, monkeypatch,
 @pytest.mark.parametrize(
     ("devices", "batches", "shared"),
     [
-        pytest.param(2, 1, (1, 2), marks=SLOW),
-        pytest.param(2, 2, (2, 1), marks=SLOW),
         pytest.param(4, 2, (2, 2), marks=SLOW),
         pytest.param(8, 2, None, marks=SLOW),
     ],
@@ -158,7 +156,7 @@ def test_a_run_has_the_readout_where_it_is_named_beside_the_untrained_model(run)
     assert results.readout_settled_over_blocks.attrs["long_name"].endswith("mean over blocks 1 to N")
 
 
-@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("masked", [True, pytest.param(False, marks=SLOW)])
 def test_of_an_encoder_the_readout_tells_what_was_masked_or_where_nothing_is_all(masked):
     changes = {"objective": "masked", "model.mask": "bidirectional", "measure.masked": masked}
     few = {"measure.points": 56, "measure.batches": 1, "measure.folds": 2, "measure.nulls": ()}

@@ -1,11 +1,7 @@
 """What is read of a file of vectors: chunks, packed numbers, labels to the last bit, and nothing that is not there."""
 
-import io
 import json
-import os
-import struct
 import tracemalloc
-import zipfile
 
 import h5netcdf
 import jax.numpy as jnp
@@ -23,15 +19,6 @@ from anisoscope.utils import memory
 from anisoscope.utils.errors import UserError
 from tests.measurement.sources.test_vectors import CONFIG, LABELS, VECTORS
 from tests.program import refuse
-
-
-def test_a_second_array_in_one_file_is_not_passed_over(tmp_path):
-    with open(tmp_path / "a.npy", "wb") as file:
-        np.save(file, VECTORS)
-        np.save(file, VECTORS)
-    with pytest.raises(ValueError, match="bytes stand behind its array, as where two are saved") as error:
-        measure(tmp_path / "a.npy")
-    assert "\n" not in str(error.value)
 
 
 def test_labels_keep_all_their_bits(tmp_path):
@@ -137,11 +124,6 @@ def test_labels_beside_a_fill_value_keep_all_their_bits(name, tmp_path):
             assert loaded(path).cluster_P.dtype == int
 
 
-def test_labels_that_float64_cannot_tell_apart_are_refused(tmp_path):
-    np.savez(tmp_path / "a.npz", vectors=VECTORS, clusters=LABELS + 2.0**53)
-    refuse(tmp_path / "run", "pass integers: some are equal", CONFIG, f"--config.vectors.path={tmp_path / 'a.npz'}")
-
-
 def test_words_are_labels_where_they_can_be_read(tmp_path):
     word_P = np.array(["one", "three"]).astype("S")[LABELS % 2]
     xr.Dataset({"clusters": ("p", word_P), "vectors": (("p", "d"), VECTORS[0])}).to_netcdf(tmp_path / "a.nc")
@@ -152,16 +134,6 @@ def test_words_are_labels_where_they_can_be_read(tmp_path):
     (tmp_path / "a.zarr" / "clusters" / ".zarray").write_text(json.dumps(about | {"fill_value": None, "order": "C"}))
     (tmp_path / "a.zarr" / "clusters" / "0").write_bytes(word_P.tobytes())
     refuse(tmp_path / "run", "clusters holds words", CONFIG, f"--config.vectors.path={tmp_path / 'a.zarr'}")
-
-
-@pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.safetensors", "a.nc", "a.zarr"])
-def test_a_pipe_is_refused_before_it_is_opened(name, tmp_path):
-    (tmp_path / "a.zarr").mkdir()
-    os.mkfifo(tmp_path / name / "0.0" if name == "a.zarr" else tmp_path / name)
-    refuse(tmp_path / "run", "it is no regular file", CONFIG, f"--config.vectors.path={tmp_path / name}")
-    (tmp_path / f"of_proc_{name}").symlink_to("/proc/version")
-    if name != "a.zarr":
-        refuse(tmp_path / "run", "it is empty", CONFIG, f"--config.vectors.path={tmp_path / f'of_proc_{name}'}")
 
 
 def test_what_memory_does_not_hold_is_refused_before_it_is_read(tmp_path, monkeypatch):
@@ -185,27 +157,6 @@ def test_what_memory_does_not_hold_is_refused_before_it_is_read(tmp_path, monkey
     assert isinstance(vector_files.load(tmp_path / "a.npy", (), "", "", 2).vectors, np.memmap)
 
 
-def test_words_and_unknown_types_are_refused_by_their_headers(tmp_path):
-    """As of an archive of a few bytes whose header says gigabytes."""
-    cases = {"vectors": ("<U100000000", (400, 8)), "clusters": ("<U100000000", (400,)),
-             "positions": ("<i8", (2**40,))}  # fmt: skip
-    for name, (kind, shape) in cases.items():
-        header = io.BytesIO()
-        about = {"descr": kind, "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_2_0(header, about)
-        np.savez(tmp_path / "a.npz", **{"vectors": np.zeros((400, 8))} if name != "vectors" else {})
-        with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
-            archive.writestr(f"{name}.npy", header.getvalue() + bytes(64))
-        words = "have shape" if name == "positions" else f"{name} holds words of 400,000,000 bytes"
-        with pytest.raises(UserError, match=words):
-            vector_files.load(tmp_path / "a.npz", (), "", "")
-    about = {"vectors": {"dtype": "F8_E4M3", "shape": [400, 8], "data_offsets": [0, 3200]}}
-    header = json.dumps(about).encode()
-    (tmp_path / "a.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(3200))
-    with pytest.raises(UserError, match="vectors has type F8_E4M3, not read; save it as float32"):
-        vector_files.load(tmp_path / "a.safetensors", (), "", "")
-
-
 @pytest.mark.parametrize("dims", [("hidden", "token"), ("width", "point"), ("token", "layer", "hidden")])
 @pytest.mark.parametrize("name", ["a.nc", "two.zarr", "three.zarr"])
 def test_dimensions_in_another_order_are_refused(name, dims, tmp_path):
@@ -222,14 +173,6 @@ def test_dimensions_in_another_order_are_refused(name, dims, tmp_path):
     with pytest.raises(ValueError, match=f"have the dimensions {', '.join(dims)}; transpose them"):
         measure(tmp_path / name)
     refuse(tmp_path / "run", "transpose them", CONFIG, f"--config.vectors.path={tmp_path / name}")
-
-
-def test_a_group_may_hold_what_is_not_asked_for(tmp_path):
-    stored(tmp_path / "a.zarr" / "vectors", *CHUNKED["three.zarr"], VECTORS[0])
-    for name, about in (("group", {"node_type": "group"}), ("times", {"node_type": "array", "shape": [96]})):
-        (tmp_path / "a.zarr" / name).mkdir()
-        (tmp_path / "a.zarr" / name / "zarr.json").write_text(json.dumps({"zarr_format": 3} | about))
-    np.testing.assert_array_equal(loaded(tmp_path / "a.zarr").vectors, VECTORS[0])
 
 
 @pytest.mark.parametrize("chunks", [None, (32, 6)])

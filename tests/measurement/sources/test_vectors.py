@@ -7,7 +7,6 @@ import xarray as xr
 from safetensors.numpy import save_file
 
 from anisoscope import measure
-from anisoscope.measurement.sources import pieces, vector_files
 from anisoscope.measurement.tables import files
 from tests.program import here, refuse
 
@@ -115,32 +114,3 @@ def test_what_cannot_be_measured_is_one_line(tmp_path):
     refuse(workdir, "measure.families is 'attention'", CONFIG, given, "--config.measure.families=attention")
     refuse(workdir, "measure.nulls names gaussian twice", CONFIG, given, "--config.measure.nulls=gaussian,gaussian")
     refuse(workdir, "measure.nulls is 'untrained'", CONFIG, given, "--config.measure.nulls=untrained")
-
-
-def test_what_is_degenerate_is_told_once_and_kept(tmp_path):
-    cloud = VECTORS[0].copy()
-    cloud[:3] = 0
-    np.save(tmp_path / "a.npy", cloud)
-    flags = [*QUICK, f"--config.vectors.path={tmp_path / 'a.npy'}", f"--workdir={tmp_path / 'run'}"]
-    for _ in range(2):  # measured, and found measured
-        done = here(*flags)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.count("3 zero rows, 2 duplicates in layer 0") == 1
-    assert (
-        files.read_table(tmp_path / "run" / "results.nc").attrs["degenerate"] == "3 zero rows, 2 duplicates in layer 0"
-    )
-
-
-def test_out_of_memory_is_no_fault_of_a_batch_size(tmp_path, monkeypatch):
-    def fails(*given):
-        raise MemoryError("Unable to allocate 3 GiB")
-
-    np.save(tmp_path / "a.npy", VECTORS)
-    given = f"--config.vectors.path={tmp_path / 'a.npy'}"
-    monkeypatch.setattr(pieces, "_measure", fails)
-    done = here(*QUICK, given, f"--workdir={tmp_path / 'run'}")
-    assert done.returncode == 2
-    assert "name fewer families, or pass --config.vectors.pieces=2, whose values are averaged" in done.stderr
-    assert done.stderr.strip().splitlines()[-1].startswith("error: vectors.path")  # after the bar
-    monkeypatch.setitem(vector_files.READERS, ".npy", fails)
-    refuse(tmp_path / "other", "out of memory (Unable to allocate 3 GiB); save it as .npy", CONFIG, given)

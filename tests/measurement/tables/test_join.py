@@ -13,7 +13,7 @@ from anisoscope.measurement.tables.excess import excess_name, values_of
 from anisoscope.measurement.tables.join import joined, tidy, write
 from anisoscope.measurement.tables.summary import summary
 from anisoscope.utils.errors import UserError
-from tests.measurement.tables.made import BLOCKS, CLOUDS, HEADS, LAYERS, NAMES, NULLS, S, change_quantity, table, values
+from tests.measurement.tables.made import BLOCKS, HEADS, LAYERS, NAMES, NULLS, S, change_quantity, table, values
 
 ALL = tuple(FAMILIES)
 
@@ -23,26 +23,31 @@ def tables():
     return {step: table(values(step), step) for step in (0, 7)}
 
 
-def test_results_and_batches_are_those_of_every_step(tables):
-    results, batches = joined(tables, ALL, NULLS)
+@pytest.fixture(scope="module")
+def whole(tables):
+    return joined(tables, ALL, NULLS)
+
+
+def test_results_and_batches_are_those_of_every_step(tables, whole):
+    results, batches = whole
     assert list(results.step.values) == list(batches.step.values) == [0, 7]
     for step, one in tables.items():
         expected = summary(one, tables[0], NULLS)
-        for whole, part in zip((results, batches), expected, strict=True):
-            assert set(whole.data_vars) == set(part.data_vars)
+        for every, part in zip((results, batches), expected, strict=True):
+            assert set(every.data_vars) == set(part.data_vars)
             for name in part.data_vars:
-                np.testing.assert_array_equal(whole[name].sel(step=[step]), part[name], err_msg=name)
+                np.testing.assert_array_equal(every[name].sel(step=[step]), part[name], err_msg=name)
     first = results.sel(step=0, null="untrained", statistic=["mean", "std", "low", "high"])
     np.testing.assert_array_equal(first.anisotropy_excess, 0.0)
 
 
-def test_a_run_on_disk_has_them_all_and_says_what_it_is_now(tables, tmp_path):
+def test_a_run_on_disk_has_them_all_and_says_what_it_is_now(tables, whole, tmp_path):
     write(tmp_path, tables, ALL, NULLS, {"run": "renamed", "corpus": "letters"})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["batches.nc", "results.csv", "results.nc"]
     results, batches = (files.read_table(tmp_path / name) for name in ("results.nc", "batches.nc"))
     assert results.attrs == batches.attrs == {"run": "renamed", "corpus": "letters"}
-    xr.testing.assert_equal(results, joined(tables, ALL, NULLS)[0])
-    xr.testing.assert_equal(batches, joined(tables, ALL, NULLS)[1])
+    xr.testing.assert_equal(results, whole[0])
+    xr.testing.assert_equal(batches, whole[1])
     frame = pd.read_csv(tmp_path / "results.csv")
     assert set(frame.run) == {"renamed"}
     assert set(frame.batches) == {3}
@@ -72,12 +77,12 @@ def test_only_what_was_asked_for_is_joined_and_words_are_those_of_today(tables, 
     assert results.twonn.attrs["formula"] == batches.twonn.attrs["formula"] == "in other words"
 
 
-def test_a_step_without_a_quantity_has_nan(tables):
+def test_a_step_without_a_quantity_has_nan(tables, whole):
     """Its checkpoint is gone, and its table has no such family, or a null model less."""
     part = tables[7].drop_vars(["query_drift", "gride"]).drop_dims(["block", "head"], errors="ignore")
     part["twonn"] = part["twonn"].where(part["cloud"] != "gaussian").assign_attrs(clouds="measured,shuffled")
     results, batches = joined({0: tables[0], 7: part}, ALL, NULLS)
-    whole, of_clouds = joined(tables, ALL, NULLS)
+    whole, of_clouds = whole
     for name in ("query_drift", "gride"):
         assert np.isnan(results[name].sel(step=7)).all()
         assert np.isnan(batches[name].sel(step=7)).all()
@@ -88,21 +93,6 @@ def test_a_step_without_a_quantity_has_nan(tables):
     others = {"null": ["shuffled", "untrained"]}
     np.testing.assert_array_equal(results.twonn_excess.sel(others), whole.twonn_excess.sel(others))
     np.testing.assert_array_equal(results.anisotropy, whole.anisotropy)
-
-
-def test_a_step_measured_without_a_cloud_stands_beside_one_with_it(tables):
-    """Its null model is NaN where a family lacks it that another step has with it, and all else as it was."""
-    clouds = {name: CLOUDS[name] for name in ("measured", "shuffled")} | {"measured": ("anisotropy",)}
-    few = table(values(7, clouds), 7)
-    assert "gaussian" not in few["cloud"]
-    results, _ = joined({0: tables[0], 7: few}, ALL, NULLS)
-    assert np.isnan(results.twonn.sel(step=7)).all()
-    whole, _ = joined(tables, ALL, NULLS)
-    np.testing.assert_array_equal(results.sel(step=0).twonn, whole.sel(step=0).twonn)
-    own, _ = joined(
-        {0: table(values(0), 0), 7: table(values(7, clouds | {"shuffled": ("anisotropy",)}), 7)}, ALL, NULLS
-    )
-    np.testing.assert_array_equal(own.anisotropy.sel(step=7), results.anisotropy.sel(step=7))
 
 
 def test_vectors_and_what_a_step_is_compared_with_come_with_their_families(tables):
@@ -129,9 +119,8 @@ def test_tables_with_nothing_that_was_asked_for_are_not_joined(tables):
         joined(tables, ("similarity",), NULLS)
 
 
-def test_tidy_has_one_row_a_number(tables):
-    results, _ = joined(tables, ALL, NULLS)
-    results.attrs = {"run": "decoder", "corpus": "letters"}
+def test_tidy_has_one_row_a_number(whole):
+    results = whole[0].assign_attrs(run="decoder", corpus="letters")
     frame = tidy(results, 3)
     assert set(frame.run) == {"decoder"}
     assert set(frame.corpus) == {"letters"}
@@ -161,10 +150,3 @@ def test_tidy_has_one_row_a_number(tables):
     (row,) = frame[(frame.metric == "coordinate_share") & (frame["layer"] == 2) & (frame["at"] == 3)].itertuples()
     assert (row.axis, row.high) == ("top", one.sel(statistic="high").item())
     assert set(frame[frame.metric == "query_drift"].units) == {quantities()["query_drift"].units}
-
-
-def test_without_a_null_model_there_are_no_columns_of_excess(tables):
-    for nulls in ((), ("untrained",)):
-        results, _ = joined({7: tables[7]}, ALL, nulls)
-        results.attrs = {"run": "decoder", "corpus": "letters"}
-        assert not [column for column in tidy(results, 3) if "excess" in column]

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from anisoscope.measurement.families.comparison import OF_PREVIOUS
 from anisoscope.measurement.families.entries import FAMILIES, quantities
 from anisoscope.measurement.families.projection import VECTORS
-from anisoscope.measurement.quantity import Family, Quantity
 from anisoscope.measurement.tables import files, raw
 from tests.measurement.tables.made import CLOUDS, G, table, values
 
@@ -63,12 +62,6 @@ def test_counts_become_numbers_that_may_be_missing():
     one = table({"measured": {"duplicate_points": counts}, "shuffled": {}})
     np.testing.assert_array_equal(one.duplicate_points.sel(cloud="measured", positions="all"), counts[:, 0])
     assert np.isnan(one.duplicate_points.sel(cloud="shuffled")).all()
-
-
-def test_nothing_is_missing_of_a_table_that_holds_all(tmp_path):
-    nulls = ("gaussian", "shuffled", "untrained")
-    files.write(complete(), tmp_path / "7.nc")
-    assert raw.missing(files.read_table(tmp_path / "7.nc"), FAMILY_OF_NAMES, nulls) == {}
 
 
 def test_what_a_table_lacks_is_missing_in_every_cloud_that_can_have_it():
@@ -174,14 +167,6 @@ def test_a_table_that_was_completed_is_the_file_that_one_measured_at_once_would_
     assert (tmp_path / "parts").read_bytes() == (tmp_path / "at once").read_bytes()
 
 
-def test_vectors_stay_and_what_a_step_is_compared_with_is_that_of_the_last_measurement(old):
-    old, new = (old.assign(vectors(seed)).assign(previous_step=seed) for seed in (0, 1))
-    whole = raw.merged(old, new, {"key_vectors": ("measured",)})
-    np.testing.assert_array_equal(whole.query_vectors, old.query_vectors)
-    np.testing.assert_array_equal(whole.key_vectors, new.key_vectors)
-    assert whole.previous_step == 1
-
-
 def test_a_value_and_its_null_model_are_beside_one_checkpoint():
     """The one before was deleted in between, so that another is now."""
     families = ("spectrum", "comparison")
@@ -204,18 +189,3 @@ def test_a_merged_table_says_of_which_checkpoints_it_was_made():
     assert merged.attrs["compared_with"] == "0, 7"  # of what is kept
     assert json.loads(merged.attrs["checkpoints"]) == {"1": "a", "7": "b", "9": "c"}
     assert merged.attrs["run"] == "renamed"
-
-
-def test_a_family_that_is_added_is_measured_and_kept(monkeypatch):
-    """Of another dimension, from outside: one entry is all that tables need to know."""
-    quantity = Quantity(long_name="made up", formula="0", source="here", dims=("layer", "colour"))
-    family = Family(of="cloud", compute=dict, quantities={"made_up": quantity}, coordinates={"colour": ("red", "blue")})
-    old = complete()
-    monkeypatch.setitem(FAMILIES, "another", family)
-    families = (*FAMILY_OF_NAMES, "another")
-    missed = raw.missing(old, families, ("gaussian", "shuffled"))
-    assert missed == {"made_up": ("measured", "shuffled")}
-    new = table(values(1, {"measured": ("made_up",), "shuffled": ("made_up",)}))
-    whole = raw.merged(old, new, missed)
-    assert raw.missing(whole, families, ("gaussian", "shuffled")) == {}
-    assert list(whole.colour.values) == ["red", "blue"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from anisoscope.cli import flags, kinds, untrained
+from anisoscope.cli import untrained
 from anisoscope.config.curved import CurvedConfig, check_curved
 from anisoscope.experiments import curved_manifolds
 from anisoscope.measurement.tables import files
@@ -20,7 +20,7 @@ from anisoscope.utils.settings import from_dict, to_dict
 from tests.plot.reading import footer_of, inside
 from tests.program import asked
 
-SLOW, EPSILON = pytest.mark.slow, np.finfo(np.float32).eps
+EPSILON = np.finfo(np.float32).eps
 SMALL = CurvedConfig(types=1024, draws=1024, seeds=8, width=6)
 
 
@@ -144,19 +144,10 @@ def test_the_experiment_validates_and_round_trips(size):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"types": 15}, "types is 15; it must be at least 16"),
         ({"types": 17}, "types is 17; it must be even"),
         ({"width": 2}, r"width is 2; it must exceed dimension \(2\)"),
         ({"dimension": 3}, "torus has dimension 2, not 3"),
-        ({"manifolds": ()}, "manifolds is empty"),
-        ({"manifolds": ("spere",)}, "manifolds is 'spere'; .* did you mean 'sphere'"),
-        ({"curvatures": (1.0, 1.0)}, "each once"),
-        ({"curvatures": (0.0,)}, r"curvatures is 0.0; it must lie in \[0.001, 1000.0\]"),
         ({"curvatures": (100.0,)}, "for the curvature 100 fewer than 3 spreads are at most 0.001"),
-        ({"biases": (-1.0,)}, "biases is -1.0; it must"),
-        ({"biased_spread": 0.0}, "biased_spread is 0.0"),
-        ({"seeds": 0}, "seeds is 0"),
-        ({"seed": -1}, "seed is -1"),
     ],
 )
 def test_bad_settings_are_one_line(settings, words):
@@ -184,27 +175,16 @@ def test_one_stage_measures_and_draws_and_the_same_again_changes_nothing(tmp_pat
     assert "reconstruction" in table.tangent_norm.attrs["source"]
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{}, pytest.param({"manifolds": ("sphere",), "curvatures": (1.0,), "biases": (0.0,), "seeds": 1}, marks=SLOW)],
-    ids=["default", "one of each"],
-)
-def test_the_figure_lays_itself_out_with_its_origin(settings):
-    config = dataclasses.replace(SMALL, types=64, draws=64, **({"seeds": 2} | settings))
+def test_the_figure_lays_itself_out_with_its_origin():
+    config = dataclasses.replace(SMALL, types=64, draws=64, seeds=2)
     table = tables.summary(config, tables.of_seeds(config, program.energies(config)))
-    assert ("the interval holds" in " ".join(tables.format_lines(table))) == (config.seeds > 1)
+    assert "the interval holds" in " ".join(tables.format_lines(table))
     with style.context():
         drawn = figure.build(table)
         inside(drawn, "curved_manifolds")
         assert table.attrs["description"] in footer_of(drawn)
         assert "reconstruction after Bernas" in footer_of(drawn)
         assert "a reconstruction after Bernas" in drawn.get_label()
-
-
-def test_the_command_line_knows_the_kind():
-    config = flags.load("experiments/curved_manifolds.py:tiny")
-    assert kinds.kind_of(config).load() is untrained.curved_manifolds
-    assert flags.override(config, {"curvatures": "(1.0,)", "seeds": "3"}).curvatures == (1.0,)
 
 
 def test_in_many_dimensions_frequencies_do_not_underflow():

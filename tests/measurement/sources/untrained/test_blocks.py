@@ -15,7 +15,7 @@ from anisoscope.measurement.sources.untrained import blocks as untrained
 from anisoscope.measurement.sources.untrained.blocks import Kind
 from anisoscope.measurement.sources.untrained.theory import cosine_in, deviation, reference_norm, score_deviations
 from anisoscope.measurement.tables import files
-from anisoscope.utils.errors import RunError, Stopped
+from anisoscope.utils.errors import Stopped
 from anisoscope.utils.stop import Stop
 
 SMALL = UntrainedConfig(
@@ -103,17 +103,6 @@ def test_one_program_over_seeds_is_each_seed_alone():
             np.testing.assert_allclose(whole[name][:, index], value[:, 0], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-def test_one_compilation_per_kind(monkeypatch):
-    traces = []
-    real = untrained.measure_draw
-    monkeypatch.setattr(untrained, "measure_draw", lambda *args: traces.append(args[1]) or real(*args))
-    measure, draws = untrained.make_programs(SMALL)
-    for norm in (0.0, 1.0, 30.0):
-        for kind in untrained.kinds(SMALL):
-            measure(kind)(draws(), norm)
-    assert traces == untrained.kinds(SMALL)
-
-
 def test_pooled_deviations_are_those_of_the_scores():
     q_BTHK, k_BTHK = jax.random.normal(jax.random.key(0), (2, 3, 5, 2, 4)) + jnp.arange(2.0)[None, None, None, :, None]
     visible_TT = jnp.tril(jnp.ones((5, 5), bool))
@@ -160,19 +149,3 @@ def test_stopped_and_resumed_is_never_stopped(tmp_path, monkeypatch):
             lose(parts / name)
             untrained.run(SMALL, parts, "parts", Stop())
             assert (parts / name).read_bytes() == (whole / name).read_bytes()
-
-
-def test_a_table_under_the_name_of_another_is_one_line(tmp_path):
-    config = dataclasses.replace(SMALL, norms=(0.0, 1.0), norm_orders=("post",))
-    untrained.run(config, tmp_path, "blocks", Stop())
-    one, other, *_ = sorted((tmp_path / "measurements").glob("*.nc"))
-    content = other.read_bytes()
-    other.write_bytes(one.read_bytes())
-    with pytest.raises(RunError, match=r"table .*\.nc says that it is what .*\.nc is; move it away") as error:
-        untrained.run(config, tmp_path, "blocks", Stop())
-    assert "\n" not in str(error.value)
-    other.write_bytes((tmp_path / "results.nc").read_bytes())
-    with pytest.raises(RunError, match=r"table .*\.nc is not that of one kind and norm; move it"):
-        untrained.run(config, tmp_path, "blocks", Stop())
-    other.write_bytes(content)
-    untrained.run(config, tmp_path, "blocks", Stop())

@@ -33,23 +33,14 @@ def test_the_size_must_be_known():
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("width", 0, "at least 1"),
         ("heads", 7, r"divide width \(768\)"),
-        ("context", 1, "at least 2"),
-        ("seed", -1, "lie in"),
         ("seed", 2**31 - 3, "lie in"),
         ("sigma", 0.0, "lie in"),
-        ("sigma", float("nan"), "lie in"),
         ("norms", (), "empty"),
         ("norms", (0.0, -1.0), "no norm"),
-        ("norms", (0.0, float("nan")), "no norm"),
         ("norms", (0.0, 1e6), r"in \[0, 100,000\]"),
-        ("norms", (0.0, "1"), "no norm"),
         ("norms", (1.0, 1.0), "increase"),
-        ("masks", (), "empty"),
         ("masks", ("diagonal",), "choose from bidirectional, causal"),
-        ("norm_orders", ("pre", "pre"), "twice"),
-        ("targets", ("values",), "choose from input, queries, keys, both"),
     ],
 )
 def test_what_cannot_run_is_refused_in_one_line_that_names_it(name, value, words):
