@@ -161,26 +161,6 @@ def test_a_start_refuses_what_has_changed(run, name):
     assert f"damaged: {run / name} has changed" in here(f"--status={run}").stdout
 
 
-def test_a_damaged_setting_does_not_stop_the_rest(run):
-    (run / "config.json").write_text("{")
-    (run / "measurements" / "8.nc").unlink()
-    said = command(f"--workdir={run}", VERIFY).stdout
-    assert f"{run / 'config.json'} has changed since it was written; put it back" in said
-    assert f"{run / 'measurements/8.nc'} is missing; the same command makes it again" in said
-
-
-def test_what_is_linked_is_refused_and_stays(run, tmp_path):
-    """Checkpoints on another disk, a figures' folder elsewhere, and a run inside of a run."""
-    elsewhere = (run / "checkpoints").rename(tmp_path / "elsewhere")
-    (run / "checkpoints").symlink_to(elsewhere)
-    before = sorted(elsewhere.rglob("*"))
-    for stages in (VERIFY, WORK, "--stages=replay"):
-        process = command(f"--workdir={run}", stages, *(["--step=3"] if "replay" in stages else []))
-        assert (process.returncode, len(process.stderr.splitlines())) == (2, 1)
-        assert f"{run / 'checkpoints'} is a link" in process.stderr
-    assert sorted(elsewhere.rglob("*")) == before
-
-
 @pytest.mark.slow
 def test_a_step_that_was_never_saved_is_that_of_a_run_that_saved_it(run, tmp_path):
     """Parameters and the optimizer's state, by their digests; and measured, beside those of the schedule."""

@@ -19,15 +19,12 @@ from tests.program import DECODER, ROOT, command, environment, here, main, refus
         ([DECODER[0] + ":huge"], "choose small or tiny"),
         (["--config=experiments/quikstart.py"], "did you mean 'experiments/quickstart.py'?"),
         (["--similarity=runs/a"], "--similarity compares two runs; name two folders"),
-        ([DECODER[0], "--figures=docs"], "--figures=docs is not empty and holds no figures drawn here; name another"),
         ([DECODER[0], "--stages=trian"], "'trian' is unknown; choose from train, measure, tangents, figures, matched"),
         ([*DECODER, "--stages=train,figures"], "figures are drawn from tables, which the stage measure writes; add it"),
         ([*DECODER, "--config.mesh.fsdp=3"], "mesh.fsdp=3 does not use all of 1 devices"),
         ([*DECODER, "--stages=figures"], "--stages=train first"),
         ([DECODER[0], "--config.train.steps=20000", "--config.checkpoint.every=1"], "would keep 20,000 checkpoints"),
         ([*DECODER, "--config.train.batch_size=100000000"], "available: lower train.batch_size (100000000), model.l"),
-        ([*DECODER, "--stages=train,matched"], "--stages=matched contrasts runs, and this experiment has one"),
-        ([DECODER[0], "--config.data.path=/nowhere/enwik8"], "data.path /nowhere/enwik8 cannot be read"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(flags, words, tmp_path):

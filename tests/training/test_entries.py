@@ -55,12 +55,6 @@ def added(monkeypatch):
     return replace(tiny.config(), ADDED)
 
 
-@pytest.mark.parametrize("path", ["model.mask", "model.attention", "model.positions", "model.norm", "objective"])
-def test_what_has_no_entry_is_refused(path):
-    with pytest.raises(UserError, match=f"{path} is 'relu'; choose one of"):
-        check_experiment(replace(tiny.config(), {path: "relu"}))
-
-
 def test_an_entry_is_all_that_limits_ask_for(added):
     check_experiment(added)
     with pytest.raises(UserError, match=r"model\.window is 9; model\.mask=blocks needs 2 to model\.context=8"):

@@ -40,7 +40,6 @@ BROKEN[1, 3, 2] = np.nan
         (BROKEN, {}, "layer 1: 1 of 576 numbers are not finite"),
         (CLOUDS * 1e18, {}, "the largest coordinate is 2e.19, and values hold between 1e-16 and 1e.16; multiply"),
         (CLOUDS * 1e-21, {}, "layer 0: the largest coordinate is 2e-20"),
-        (np.ma.masked_less(CLOUDS, -9), {}, "of 576 numbers are masked"),
         (
             CLOUDS,
             {"clusters": pd.Series([None, *"ab" * 47, "b"], dtype="string")},
@@ -53,11 +52,8 @@ BROKEN[1, 3, 2] = np.nan
             "positions: -8 is below 0, the first token",
         ),
         (CLOUDS, {"clusters": np.arange(95)}, r"clusters have shape \(95,\)"),
-        (CLOUDS, {"clusters": np.zeros(96)}, "of one cluster"),
-        (CLOUDS, {"clusters": np.maximum(np.arange(96), 80)}, "holds 81 of 96 points"),
         (CLOUDS, {"positions": np.arange(96)}, "one for each of 96 points is needed, and clusters"),
         (CLOUDS, {"families": ("frequency",)}, "'frequency' cannot be measured of these arrays"),
-        (CLOUDS[0], {"families": ("comparison",)}, "'comparison' cannot be measured"),
         (CLOUDS, {"nulls": ("shuffled",)}, "'shuffled' cannot be made of arrays alone"),
         (CLOUDS, {"clusters": np.arange(96), "positions": np.full(96, "a")}, "positions are of type <U1"),
         (
@@ -89,8 +85,6 @@ def test_arrays_that_cannot_be_measured_are_refused(vectors, given, words):
         (HEADS + 1e9, {"mask": "causal"}, "keys of layer 0, head 0: float32 would lose .* of the spread of float64"),
         (HEADS * 1e25, {"mask": "causal"}, "keys of layer 0, head 0: the largest coordinate is .*; multiply"),
         (np.float32(HEADS) * np.float32(1e-41), {"mask": "causal"}, "keys: the largest coordinate is .*; multiply"),
-        (HEADS + 0j, {"mask": "causal"}, "keys: numbers of type complex128 are no real ones; pass their real part"),
-        (np.ma.masked_less(HEADS, 0), {"mask": "causal"}, "keys: .* of 120 numbers are masked"),
     ],
 )
 def test_queries_and_keys_that_cannot_be_measured_are_refused(keys, given, words):
@@ -102,7 +96,6 @@ def test_queries_and_keys_that_cannot_be_measured_are_refused(keys, given, words
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (lambda x: x * 1e25, "vectors of layer 0: the largest coordinate is .*; multiply"),
         (lambda x: (x * 9).astype(int) + 2**30, "vectors of layer 0: float32 would lose their spread"),
         (lambda x: x + jnp.where(x < -9, jnp.nan, 0), "vectors that are not finite"),
     ],
@@ -131,9 +124,7 @@ def test_out_of_memory_says_what_helps_here(monkeypatch):
     ("given", "words"),
     [
         ({"families": "readout"}, r"needs readout=\(norm, W\)"),
-        ({"targets": np.zeros(POINTS, int)}, r"pass readout=\(norm, W\) too"),
         ({"readout": (None, np.ones((4, WIDTH + 1)))}, rf"shape \(4, {WIDTH + 1}\); \(vocabulary, {WIDTH}\) is needed"),
-        ({"readout": ({"kind": "rms", "scale": np.ones(3)}, np.ones((4, WIDTH)))}, r"scale has shape \(3,\)"),
         (
             {"readout": (None, np.ones((4, WIDTH))), "targets": np.full(POINTS, 4)},
             "targets reach 4; readout's W has 4 tok",

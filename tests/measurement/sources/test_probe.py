@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from anisoscope.measurement.sources import program, provenance
-from anisoscope.measurement.sources.probe import POSITION_SETS, evenly, evenness, make_probe, with_types
+from anisoscope.measurement.sources.probe import evenly, make_probe, with_types
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from tests import tiny
@@ -63,30 +63,12 @@ def test_windows_are_aligned_whole_and_drawn_once():
     np.testing.assert_array_equal(probe().tokens_GWT, TOKENS[windows])
 
 
-def test_picks_are_drawn_once_and_shuffled():
-    picks = probe().picks_SGP
-    assert picks.shape == (len(POSITION_SETS), BATCHES, POINTS)
-    assert picks.dtype == np.int32
-    assert picks.min() >= 0
-    assert picks.max() < 4 * CONTEXT
-    for of_batch in picks.reshape(-1, POINTS):
-        assert len(np.unique(of_batch)) == POINTS
-        assert (np.diff(of_batch) < 0).any()
-
-
 def test_without_first_leaves_out_position_0_and_little_else():
     everything, without_first = probe().picks_SGP
     assert (everything % CONTEXT == 0).any()
     assert (without_first % CONTEXT != 0).all()
     for kept, all_positions in zip(without_first, everything, strict=True):
         assert set(all_positions[all_positions % CONTEXT != 0]) <= set(kept)
-
-
-@pytest.mark.parametrize(
-    ("points", "folds", "windows"), [(15, 1, 1), (16, 1, 2), (30, 1, 2), (31, 1, 3), (30, 2, 2), (32, 2, 4)]
-)
-def test_takes_the_fewest_windows_that_hold_the_points(points, folds, windows):
-    assert probe(points=points, batches=1, folds=folds).tokens_GWT.shape[1] == windows
 
 
 def test_points_of_a_fold_lie_in_windows_of_that_fold():
@@ -121,17 +103,6 @@ def test_too_few_characters_say_what_to_lower(windows, lower):
     with pytest.raises(UserError) as raised:
         probe(TOKENS[: windows * CONTEXT])
     assert str(raised.value) == f"{have}; {need}: lower {lower}"
-
-
-@pytest.mark.parametrize("windows", range(1, 12))
-def test_the_advice_is_enough(windows):
-    tokens = TOKENS[: windows * CONTEXT]
-    with pytest.raises(UserError) as raised:
-        probe(tokens)
-    for remedy in str(raised.value).split(": lower ")[1].split(" or "):
-        lowered = dict(part.removeprefix("measure.").split(" to ") for part in remedy.split(" and "))
-        lowered = {name: int(value) for name, value in lowered.items()}
-        probe(tokens, **{"points": POINTS, "batches": BATCHES, "folds": FOLDS} | lowered)
 
 
 SKEWED = np.random.default_rng(0).choice(6, 16 * 100, p=[0.6, 0.2, 0.1, 0.06, 0.03, 0.01]).astype(np.uint8)
@@ -175,13 +146,6 @@ def test_the_shuffled_text_weighs_the_same_at_the_positions_of_each_set():
         assert (text != shuffled).mean() > 0.3
         for picks_P in picks_SP:
             np.testing.assert_array_equal(np.sort(text.ravel()[picks_P]), np.sort(shuffled.ravel()[picks_P]))
-
-
-def test_how_even_it_is_is_told():
-    told = evenness(weighted())
-    assert told.startswith("at the points 6 characters weigh as ")
-    alike, plain = (float(part.split()[0]) for part in told.split("weigh as ")[1:])
-    assert plain < 3.5 < 4 < alike <= 6
 
 
 def test_weighting_says_what_it_needs():

@@ -90,14 +90,6 @@ def test_values_are_those_of_the_float64_twins_on_the_probe(compare):
     assert found.attrs["second_step"] == 6
 
 
-@pytest.mark.slow
-def test_one_window_alone_has_no_other_to_be_permuted_with(compare):
-    one = replace(CONFIG, {"model.context": 64, "measure.points": 32, "measure.folds": 1})
-    table = compare(planted(0, config=one), planted(0, config=one))
-    assert np.isfinite(table.overlap.sel(statistic="mean")).all()
-    assert np.isnan(table.overlap_excess.sel(null="permuted", statistic="mean")).all()
-
-
 def test_runs_without_common_points_or_without_the_checkpoint_are_refused(compare):
     text = tiny.corpus(8000)
     order = np.random.default_rng(0).permutation(len(text.valid))

@@ -9,6 +9,7 @@ from anisoscope.measurement.families.entries import FAMILIES
 from anisoscope.measurement.sources import program, references
 from anisoscope.measurement.tables import files, projection
 from anisoscope.measurement.tables.averages import averages
+from anisoscope.utils.errors import UserError
 from tests import tiny
 from tests.measurement.sources.swept import VALUE, exchanged, measured, projecting
 

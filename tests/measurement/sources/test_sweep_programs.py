@@ -12,7 +12,7 @@ from anisoscope.measurement.families.entries import FAMILIES
 from anisoscope.measurement.nulls import PERMUTED
 from anisoscope.measurement.quantity import Family, Quantity
 from anisoscope.measurement.resamples import over_folds
-from anisoscope.measurement.sources import activations, checkpoints, program
+from anisoscope.measurement.sources import activations, program
 from anisoscope.measurement.tables import files
 from anisoscope.models import transformer
 from anisoscope.models.masks import visible_keys
@@ -24,20 +24,6 @@ from tests.measurement.sources.swept import VALUE, measured, traces
 from tests.training.test_loop import store_of
 
 SLOW = pytest.mark.slow
-
-
-@pytest.mark.slow
-def test_a_program_compiled_ahead_is_the_one_that_measures(run, caplog):
-    """So the sweep of a new run compiles it no more; else the demo would take half a minute longer."""
-    folder, config = run[0], replace(run[1], {"measure.families": ("comparison",)})
-    program._computation.cache_clear()
-    compiled = "Finished XLA compilation of jit(measured)"
-    with jax.log_compiles():
-        checkpoints.precompile(config, tiny.corpus())
-        assert compiled in caplog.text
-        caplog.clear()
-        measured(config, folder)
-    assert compiled not in caplog.text
 
 
 @pytest.mark.slow

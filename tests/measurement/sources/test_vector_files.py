@@ -1,7 +1,6 @@
 """What is read of a file of vectors: chunks, packed numbers, labels to the last bit, and nothing that is not there."""
 
 import json
-import tracemalloc
 
 import h5netcdf
 import jax.numpy as jnp
@@ -15,8 +14,6 @@ from safetensors.numpy import save_file
 from anisoscope import measure
 from anisoscope.measurement.sources import vector_files
 from anisoscope.metrics import convert
-from anisoscope.utils import memory
-from anisoscope.utils.errors import UserError
 from tests.measurement.sources.test_vectors import CONFIG, LABELS, VECTORS
 from tests.program import refuse
 
@@ -122,39 +119,6 @@ def test_labels_beside_a_fill_value_keep_all_their_bits(name, tmp_path):
         else:
             np.testing.assert_array_equal(loaded(path).cluster_P, label_P)
             assert loaded(path).cluster_P.dtype == int
-
-
-def test_words_are_labels_where_they_can_be_read(tmp_path):
-    word_P = np.array(["one", "three"]).astype("S")[LABELS % 2]
-    xr.Dataset({"clusters": ("p", word_P), "vectors": (("p", "d"), VECTORS[0])}).to_netcdf(tmp_path / "a.nc")
-    np.testing.assert_array_equal(loaded(tmp_path / "a.nc").cluster_P, word_P)
-    stored(tmp_path / "a.zarr" / "vectors", *CHUNKED["two.zarr"], VECTORS[0])
-    (tmp_path / "a.zarr" / "clusters").mkdir()
-    about = {"zarr_format": 2, "shape": [96], "chunks": [96], "dtype": "|S5", "compressor": None, "filters": None}
-    (tmp_path / "a.zarr" / "clusters" / ".zarray").write_text(json.dumps(about | {"fill_value": None, "order": "C"}))
-    (tmp_path / "a.zarr" / "clusters" / "0").write_bytes(word_P.tobytes())
-    refuse(tmp_path / "run", "clusters holds words", CONFIG, f"--config.vectors.path={tmp_path / 'a.zarr'}")
-
-
-def test_what_memory_does_not_hold_is_refused_before_it_is_read(tmp_path, monkeypatch):
-    """Of an archive that is small on the disk, and of chunks; a .npy file is read in pieces."""
-    large = np.zeros((2000, 500), np.float32)
-    np.savez_compressed(tmp_path / "a.npz", vectors=large)
-    save_file({"vectors": large}, tmp_path / "a.safetensors")
-    stored(tmp_path / "a.zarr", "zarr", {"chunks": [2000, 500], "fill_value": 1.0}, large)
-    np.save(tmp_path / "a.npy", large)
-    assert (tmp_path / "a.npz").stat().st_size < 50_000
-    monkeypatch.setattr(memory, "of_machine", lambda: 3_999_999)
-    names = ("a.npz", "a.safetensors", "a.zarr", "a.npy")
-    for name in names:
-        refuse(tmp_path / "run", "takes 4.0 MB", CONFIG, f"--config.vectors.path={tmp_path / name}")
-    tracemalloc.start()  # without what the command itself takes, as for its cache of programs
-    for name in names:
-        with pytest.raises(UserError, match=r"takes 4\.0 MB"):
-            vector_files.load(tmp_path / name, (), "", "")
-    assert tracemalloc.get_traced_memory()[1] < 2_000_000
-    tracemalloc.stop()
-    assert isinstance(vector_files.load(tmp_path / "a.npy", (), "", "", 2).vectors, np.memmap)
 
 
 @pytest.mark.parametrize("dims", [("hidden", "token"), ("width", "point"), ("token", "layer", "hidden")])

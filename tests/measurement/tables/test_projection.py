@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from anisoscope.measurement.families.projection import COUNT, chosen
 from anisoscope.measurement.tables.projection import common_axes
 
 STEPS, POINTS, K = 5, 40, 8
@@ -65,15 +64,6 @@ def test_a_diverged_checkpoint_is_nan_and_leaves_the_others_alone(spoil):
     np.testing.assert_allclose(found.share, whole.share)
 
 
-def test_one_bad_vector_is_left_out_alone():
-    vectors = cloud()
-    vectors[2, 0, 7, 3] = np.nan
-    found = common_axes(vectors)
-    assert np.isnan(found.projection).any(axis=-1).sum() == 1
-    assert np.isfinite(found.kept).all()
-    assert (found.kept <= 1).all()
-
-
 def test_degenerate_clouds():
     for vectors in (np.zeros((2, 2, 3, K)), np.full((2, 2, 3, K), np.nan)):
         found = common_axes(vectors)
@@ -83,12 +73,3 @@ def test_degenerate_clouds():
     np.testing.assert_array_equal(line.share, [1, 0])
     np.testing.assert_array_equal(line.projection[..., 1], 0)
     assert line.projection[:, 0, :, 0].mean() > 0
-
-
-@pytest.mark.parametrize("points", [5, 256, 1000, 4096])
-def test_kept_points_come_from_all_folds_alike(points):
-    found = chosen(np.arange(points))
-    assert len(found) == min(points, COUNT)
-    assert len(set(found)) == len(found)
-    shares = np.histogram(found, 4, (0, points))[0]
-    assert np.ptp(shares) <= 1

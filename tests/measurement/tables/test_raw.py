@@ -79,13 +79,6 @@ def test_what_a_table_lacks_is_missing_in_every_cloud_that_can_have_it():
     assert missed == dict.fromkeys(FAMILIES["dimension"].quantities, ("gaussian",))
 
 
-def test_vectors_that_are_kept_as_they_are_are_missing_where_they_are_not_there(old):
-    assert raw.missing(old, ("projection",), ()) == dict.fromkeys(VECTORS, ("measured",))
-    assert raw.families_of(raw.missing(old, ("projection",), ()), ("spectrum", "projection")) == ("projection",)
-    with_vectors = old.assign(vectors(0))
-    assert raw.missing(with_vectors, ("projection",), ()) == {}
-
-
 def vectors(seed):
     arrays = np.random.default_rng(seed).random((2, 3, 5, 4), np.float32)
     return {
@@ -180,12 +173,3 @@ def test_a_value_and_its_null_model_are_beside_one_checkpoint():
             np.testing.assert_array_equal(measured, source[name].sel(cloud="measured"))
             np.testing.assert_array_equal(null, new[name].sel(cloud="permuted"))
         np.testing.assert_array_equal(whole.anisotropy.sel(cloud="measured"), old.anisotropy.sel(cloud="measured"))
-
-
-def test_a_merged_table_says_of_which_checkpoints_it_was_made():
-    digests = [{"1": "a", "7": "b"}, {"7": "b", "9": "c"}]
-    old, new = (complete(families=("spectrum",)).assign_attrs(checkpoints=json.dumps(one)) for one in digests)
-    merged = raw.merged(old.assign_attrs(compared_with="0, 7"), new.assign_attrs(run="renamed"), {})
-    assert merged.attrs["compared_with"] == "0, 7"  # of what is kept
-    assert json.loads(merged.attrs["checkpoints"]) == {"1": "a", "7": "b", "9": "c"}
-    assert merged.attrs["run"] == "renamed"

@@ -4,7 +4,6 @@ from scipy import stats
 
 from anisoscope.measurement.families.entries import quantities
 from anisoscope.measurement.intervals import summarise, within
-from anisoscope.measurement.tables.averages import averages
 from anisoscope.measurement.tables.summary import summary
 from tests.measurement.tables.made import NAMES, NULLS, G, S, table, values
 
@@ -165,12 +164,3 @@ def test_what_a_null_model_does_not_have_is_nan_and_what_none_has_is_not_there(r
     assert "query_drift_excess" not in summary(raw, untrained, ("gaussian",))[0]
     assert "null" not in summary(raw, untrained, ())[0].coords
     assert np.isnan(summary(raw, None, NULLS)[0].twonn_excess.sel(null="untrained")).all()
-
-
-def test_a_quantity_of_blocks_is_averaged_over_all_and_layers_of_unknown_origin_are_not():
-    values = np.random.default_rng(0).random((3, 1, 2, 4))  # batch, replicate, positions, block
-    average = averages("sink_heads")["sink_heads_over_blocks"]
-    assert average.dims == ()
-    np.testing.assert_allclose(average.take(values), values.mean(axis=3))
-    assert averages("anisotropy")
-    assert averages("anisotropy", "vectors") == {}

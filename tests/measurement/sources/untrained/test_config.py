@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from anisoscope.config.untrained import CHOICES, UntrainedConfig, check_untrained
+from anisoscope.config.untrained import UntrainedConfig, check_untrained
 from anisoscope.experiments import untrained_bias, untrained_bias_full
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import from_dict, to_dict
@@ -14,20 +14,6 @@ def test_every_experiment_validates_and_round_trips(module, size):
     config = module.get_config(size)
     check_untrained(config)
     assert from_dict(to_dict(config), UntrainedConfig) == config
-
-
-def test_the_default_is_what_two_cores_can_do():
-    config = untrained_bias.get_config()
-    assert (config.width, config.heads, config.blocks, config.seeds, len(config.norms)) == (768, 12, 1, 4, 12)
-    assert (config.norms[0], config.norms[-1]) == (0, 1000)
-    full = untrained_bias_full.get_config()
-    assert full.blocks == 12
-    assert all(getattr(full, name) == values for name, values in CHOICES.items())
-
-
-def test_the_size_must_be_known():
-    with pytest.raises(UserError, match="choose bert or table or tiny"):
-        untrained_bias.get_config("huge")
 
 
 @pytest.mark.parametrize(
