@@ -8,8 +8,7 @@ import pytest
 
 from anisoscope.cli.kinds import check_experiment
 from anisoscope.models import attention, masks, norms, positions
-from anisoscope.models.description import description
-from anisoscope.training import evaluate, objective, optimizer
+from anisoscope.training import objective, optimizer
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from tests import tiny
@@ -65,14 +64,6 @@ def test_an_entry_is_all_that_limits_ask_for(added):
         check_experiment(replace(added, {"objective": "next"}))
     with pytest.raises(UserError, match=r"model\.sink .* attention=relu"):
         check_experiment(replace(added, {"model.sink": True}))
-
-
-def test_an_entry_is_all_that_words_ask_for(added):
-    words = "blocks 4, no norms in the blocks, 2 layers, D=16, H=2, T=8, no positions, relu over the context"
-    assert description(added.model) == words
-    assert (
-        evaluate.test_windows(added, 100)[1] == evaluate.test_windows(replace(added, {"objective": "masked"}), 100)[1]
-    )
 
 
 @pytest.mark.slow

@@ -22,14 +22,14 @@ def scored_characters(config, characters, rows=3):
     return windows, counts, protocol
 
 
-PREFIX = {prefix: {"model.mask": "prefix", "model.prefix": prefix} for prefix in (1, 3, 7)}
+PREFIX = {prefix: {"model.mask": "prefix", "model.prefix": prefix} for prefix in (1, 3)}
 
 
 @pytest.mark.parametrize(
     ("prefix", "stride"),
     [*((0, stride) for stride in (None, 1, 3, 8)), *((prefix, stride) for prefix in PREFIX for stride in (None, 1, 2))],
 )
-@pytest.mark.parametrize("characters", [9, 10, 16, 17, 23, 100])
+@pytest.mark.parametrize("characters", [9, 17, 100])
 def test_every_character_after_the_first_or_the_prefix_is_scored_once(characters, prefix, stride):
     config = replace(tiny.config(), PREFIX.get(prefix, {}) | {"evaluate.stride": stride})
     windows, counts, protocol = scored_characters(config, characters)
@@ -61,7 +61,7 @@ def test_validation_windows_are_fixed_inside_the_split_and_never_more_than_there
     assert len(evaluate.valid_windows(config, 9).starts_M) == 1
 
 
-@pytest.mark.parametrize("rows", [1, 4, 7, 64])
+@pytest.mark.parametrize("rows", [7, 64])
 def test_scores_are_nats_per_counted_character_whatever_the_padding(rows):
     """A uniform model over V characters costs ln V nats, log2 V bits."""
     config = tiny.config()

@@ -4,12 +4,10 @@ import jax
 import numpy as np
 import pytest
 
-from anisoscope.config.measure import check_measure
 from anisoscope.measurement.sources import activations, checkpoints, program
 from anisoscope.measurement.tables import files
 from anisoscope.models import transformer
 from anisoscope.training import loop
-from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 from tests import reference, tiny
@@ -87,16 +85,3 @@ def test_what_is_measured_is_not_measured_again_and_a_further_hook_point_is_adde
     assert now == [2] * 3
     assert {path: path.read_bytes() for path in written} == written
     assert (folder / "hook_points" / "attention_out" / "results.csv").exists()
-
-
-@pytest.mark.parametrize(
-    ("families", "hook_point", "words"),
-    [
-        (("attention",), "values", "measure.hook_points=values is a cloud"),
-        (("spectrum",), "value", "measure.hook_points is 'value'"),
-    ],
-)
-def test_hook_points_need_a_family_of_clouds_and_a_name_that_is_known(families, hook_point, words):
-    changes = {"measure.families": families, "measure.hook_points": (hook_point,)}
-    with pytest.raises(UserError, match=words):
-        check_measure(replace(tiny.config(), changes).measure, 2)

@@ -62,16 +62,6 @@ def test_other_settings_are_refused_and_overwrite_nothing(tables):
         checkpoints.check_run(other, tiny.corpus(), folder)
 
 
-def test_tables_outlive_their_checkpoints(tables, capsys):
-    folder, config = tables
-    whole = (folder / "results.nc").read_bytes()
-    for step in (1, 2):
-        shutil.rmtree(folder / "checkpoints" / str(step))
-    measured(config, folder)
-    assert (folder / "results.nc").read_bytes() == whole
-    assert "6 checkpoints measured (0 now)" in capsys.readouterr().out
-
-
 def test_a_table_is_measured_again_when_its_checkpoint_has_changed(tables, capsys):
     folder, config = tables
     exchanged(folder, 4, 2)

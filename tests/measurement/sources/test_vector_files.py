@@ -121,8 +121,10 @@ def test_labels_beside_a_fill_value_keep_all_their_bits(name, tmp_path):
             assert loaded(path).cluster_P.dtype == int
 
 
-@pytest.mark.parametrize("dims", [("hidden", "token"), ("width", "point"), ("token", "layer", "hidden")])
-@pytest.mark.parametrize("name", ["a.nc", "two.zarr", "three.zarr"])
+@pytest.mark.parametrize(
+    ("name", "dims"),
+    [("a.nc", ("hidden", "token")), ("two.zarr", ("token", "layer", "hidden")), ("three.zarr", ("width", "point"))],
+)
 def test_dimensions_in_another_order_are_refused(name, dims, tmp_path):
     array = VECTORS[0] if len(dims) == 2 else VECTORS
     if name == "a.nc":

@@ -1,7 +1,6 @@
 """The joined table: labels, intervals, predictions and fixed points."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pandas as pd
@@ -15,7 +14,6 @@ from anisoscope.measurement.sources.untrained.blocks import kinds
 from anisoscope.measurement.sources.untrained.tables import KIND, MEASURED, QUANTITIES, fixed_points
 from anisoscope.measurement.sources.untrained.theory import reference_norm
 from anisoscope.measurement.tables import files
-from anisoscope.measurement.tables.seeds import STATISTICS
 
 NORMS = (0.0, 0.1, 1.0, 10.0, 100.0)
 CONFIG = UntrainedConfig(width=16, heads=2, blocks=2, vocabulary=50, context=8, norms=NORMS, seeds=3, seed=5, **CHOICES)
@@ -52,22 +50,6 @@ def whole(root):
 @pytest.fixture(scope="module")
 def seeds(root):
     return files.read_table(root / "seeds.nc")
-
-
-def test_every_number_has_its_labels_and_says_where_it_comes_from(whole, seeds):
-    for name in KIND:
-        assert tuple(whole[name].values) == CHOICES[f"{name}s"]
-    np.testing.assert_array_equal(whole.relative_norm, NORMS)
-    np.testing.assert_array_equal(seeds.seed, [5, 6, 7])
-    assert tuple(whole.statistic.values) == STATISTICS
-    np.testing.assert_array_equal(whole.block, [1, 2])
-    assert set(QUANTITIES) <= set(seeds.data_vars) == set(whole.data_vars)
-    for name, variable in (*whole.data_vars.items(), *seeds.data_vars.items()):
-        assert variable.attrs["long_name"], name
-        assert variable.attrs["units"], name
-        assert variable.attrs["source"], name
-    assert json.loads(whole.attrs["config"]) == json.loads(json.dumps(dataclasses.asdict(CONFIG)))
-    assert "16" in whole.attrs["description"]
 
 
 def test_intervals_are_students(whole, seeds):
