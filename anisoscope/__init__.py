@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from anisoscope.measurement.tables.frame import to_frame, to_latex
     from anisoscope.plot.report import report
 
-__version__ = "0.5.2"
+__version__ = "0.6.0"
 __all__ = [
     "measure",
     "measure_attention",
