@@ -68,6 +68,41 @@ def within(summary: Summary, least: float, most: float) -> Summary:
     return summary._replace(low=np.minimum(low, summary.mean), high=np.maximum(high, summary.mean))
 
 
+def freedom_of(size_J: np.ndarray, square_J: np.ndarray, kind: str) -> float:
+    """Student's degrees of freedom of J unequal folds, after Satterthwaite; J - 1 of equal ones.
+
+    A fold's part in the variance goes as the squared sizes of its clusters where points of a cluster
+    are alike, as the jackknife takes them. Of neighbour statistics, which are read within clusters
+    mostly, it goes as the size of the fold.
+    """
+    part_J = np.float64(square_J if kind == "jackknife" else size_J)
+    return max(part_J.sum() ** 2 / np.square(part_J).sum() - 1, 1.0)
+
+
+@np.errstate(invalid="ignore")
+def weigh(values: np.ndarray, kind: str, size_J: np.ndarray, square_J: np.ndarray) -> np.ndarray:
+    """Replicates of J folds of unequal sizes, of shares w of the points, made those of equal folds.
+
+    Shapes: values (…, 1 + J), resampled with equally many points of each fold -> the same. With
+    I_j what fold j adds, (J - 1)(mean x - x_j) for the jackknife and x_j for sections, the variance
+    of a mean over folds of unequal size is sum w_j^2 (I_j - sum_k w_k I_k)^2 / (1 - sum w^2): a
+    delete-a-group jackknife of linear terms, unbiased where the variance of I_j goes as 1 / w_j
+    (reconstruction after Busing, Meijer and van der Leeden 1999). `summarise` finds it in the
+    replicates returned, which are widened from J - 1 to the degrees of freedom that there are.
+    """
+    values = np.asarray(values, np.float64)
+    whole, x, folds, share_J = values[..., :1], values[..., 1:], len(size_J), size_J / size_J.sum()
+    jackknife = kind == "jackknife"
+    part = (folds - 1) * (x.mean(axis=-1, keepdims=True) - x) if jackknife else x
+    mean = (share_J * part).sum(axis=-1, keepdims=True)
+    error = share_J * (part - mean) / np.sqrt(1 - np.square(share_J).sum())
+    freedoms = freedom_of(size_J, square_J, kind), folds - 1
+    there, equal = stdtrit(np.array(freedoms, float), 0.5 + LEVEL / 2)
+    scale = np.sqrt(folds / (folds - 1) if jackknife else folds * (folds - 1)) * there / equal
+    centre, sign = (whole, -1) if jackknife else (mean, 1)
+    return np.concatenate([whole, centre + sign * scale * error], axis=-1)
+
+
 def _comparable(values: np.ndarray, kind: str) -> np.ndarray:
     """In float64, the sections of a batch moved to the value on the whole of it, and their deviations scaled."""
     values = np.asarray(values, np.float64)

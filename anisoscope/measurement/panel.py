@@ -69,9 +69,10 @@ def panel(
     key: Array,
     over: Over = jax.lax.map,
     permuted: Callable[[Array], Array] | None = None,
+    parts: int | None = None,
 ) -> dict[str, Values]:
     """The values of `panel_and_nearest`; clouds to compare with are searched."""
-    return panel_and_nearest(samples, others, None, settings, key, over, permuted).values
+    return panel_and_nearest(samples, others, None, settings, key, over, permuted, parts).values
 
 
 # Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
@@ -84,6 +85,7 @@ def panel_and_nearest(
     key: Array,
     over: Over = jax.lax.map,
     permuted: Callable[[Array], Array] | None = None,
+    parts: int | None = None,
 ) -> Found:
     """Values {name of the sample: {quantity: (*dims, R)}}, un-jitted; "gaussian" is added where it is asked for.
 
@@ -91,7 +93,8 @@ def panel_and_nearest(
     points come in `settings.folds` folds of equal size, one after another. `others` are clouds (N, P, D) of the same
     points to compare with, whose neighbours may be `known`. `key` draws the Gaussian null model: one, from which each
     layer's is made by its number, or one for each layer (N,). `permuted(number)` gives the measured clouds with their
-    windows in another order, the null model of comparisons, from sources that can.
+    windows in another order, the null model of comparisons, from sources that can. Neighbours are resampled by so many
+    `parts`; left out, as many sections as the folds make.
     Clouds and heads go one after another, or as many at once as `over(work, stacked)` takes: the memory is that of the
     samples and of so many clouds' work.
     """
@@ -118,7 +121,7 @@ def panel_and_nearest(
             given = clouds_ZNPD[0], key_N
             drawn = Drawn(over(lambda one: _if(whole, lambda: spread(*one)), given), key_N)
         compared = max((family.neighbours for family in families["layers"]), default=0)
-        of_clouds = with_null, settings.folds, compared, over, whole, drawn
+        of_clouds = with_null, settings.folds, compared, over, whole, drawn, parts
         values_ZN, nearest_ZN = _over_clouds(clouds_ZNPD, places, types_Z, *of_clouds)
         _add(values, names, values_ZN)
         if drawn is not None:
@@ -159,6 +162,7 @@ def _over_clouds(
     over: Over,
     whole: Array | None,
     drawn: Drawn | None = None,
+    parts: int | None = None,
 ) -> tuple[Values, Searched | None]:
     """What the families find in every cloud, one after another in one loop over samples and layers.
 
@@ -183,7 +187,7 @@ def _over_clouds(
         z, n = number // layers, number % layers
         cloud_PD, types = cloud_of(z, n), jax.tree.map(lambda x_Z: x_Z[z % samples], types_Z)
         wanted = None if whole is None else whole | (number < layers)
-        searched = _if(wanted, lambda: search(cloud_PD, count, folds))
+        searched = _if(wanted, lambda: search(cloud_PD, count, folds, parts))
 
         def of_families() -> Values:
             values: Values = {}

@@ -60,13 +60,16 @@ class Clouds(NamedTuple):
     known: dict[str, Searched] | None = None  # neighbours in `others`; None: not searched yet
 
 
-def search(cloud_PD: Array, count: int, folds: int) -> Searched | None:
-    """The `count` nearest of every point; None where none are asked for."""
+def search(cloud_PD: Array, count: int, folds: int, parts: int | None = None) -> Searched | None:
+    """The `count` nearest of every point; None where none are asked for.
+
+    Of each section too: so many `parts`, or as many as `section_count` says.
+    """
     if count == 0:
         return None
     if folds == 1:
         return Searched(nearest_neighbours(cloud_PD, count), None)
-    return Searched(*neighbours_in_subsamples(cloud_PD, count, section_count(folds)))
+    return Searched(*neighbours_in_subsamples(cloud_PD, count, parts or section_count(folds)))
 
 
 def leave_out(folds: int, points: int) -> Array:
@@ -74,9 +77,9 @@ def leave_out(folds: int, points: int) -> Array:
     return jnp.repeat(cloud.leave_out(folds), points // folds, axis=1)
 
 
-def sections(cloud_PD: Array, folds: int) -> Array:
-    """The cloud cut into sections of whole folds, (sections, P / sections, D)."""
-    return cloud_PD.reshape(section_count(folds), -1, cloud_PD.shape[1])
+def sections(cloud_PD: Array, parts: Any) -> Array:
+    """The cloud cut into its sections (S, P / S, D); `parts` is what was found of each, (S, …)."""
+    return cloud_PD.reshape(len(jax.tree.leaves(parts)[0]), -1, cloud_PD.shape[1])
 
 
 def over_folds(read: Callable[[Array], Values], folds: int, points: int) -> Values:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from anisoscope.measurement.intervals import redrawn, summarise, within
+from anisoscope.measurement.intervals import freedom_of, redrawn, summarise, weigh, within
 from anisoscope.measurement.resamples import section_count
 
 BATCHES, FOLDS, POINTS = 4, 8, 40
@@ -75,6 +75,21 @@ def test_sections_carry_their_relative_error():
     np.testing.assert_allclose(against, summarise(sections, "sections", null))
     error = np.sqrt((sections - null)[:, 1:].var(1, ddof=1).mean() / 12)
     np.testing.assert_allclose(against.high - against.mean, stats.t.ppf(0.975, 9) * error)
+
+
+@pytest.mark.parametrize("kind", ["jackknife", "sections"])
+def test_weights_of_equal_folds_change_nothing_and_of_a_mean_are_the_textbook_variance(kind):
+    x_GJP = dependent(np.random.default_rng(3))[:1]
+    values = replicated(x_GJP, np.mean, kind)
+    equal = weigh(values, kind, np.full(FOLDS, 3), np.full(FOLDS, 9))
+    np.testing.assert_allclose(summarise(equal, kind), summarise(values, kind), rtol=1e-12)
+    size_J = np.arange(1, FOLDS + 1)
+    share_J, mean_J = size_J / size_J.sum(), x_GJP[0].mean(1)
+    error = np.sqrt(np.square(share_J * (mean_J - share_J @ mean_J)).sum() / (1 - np.square(share_J).sum()))
+    half = stats.t.ppf(0.975, freedom_of(size_J, size_J**2, kind)) * error
+    whole = np.concatenate([[[share_J @ mean_J]], values[:, 1:]], axis=1)
+    found = summarise(weigh(whole, kind, size_J, size_J**2), kind)
+    np.testing.assert_allclose(found.high - found.low, 2 * half, rtol=1e-10)
 
 
 def test_sections_of_a_share_carry_their_error_as_shares_do():

@@ -100,10 +100,10 @@ def compute(cloud: Cloud) -> Values:
 
 def of_left(cloud: Cloud, left_P: Array) -> Values:
     """Among the points that are left, from the neighbours that were searched among all."""
-    (whole, parts), folds = cloud.searched, cloud.folds
+    whole, parts = cloud.searched
     whole = neighbours_among(cloud.points_PD, whole, left_P)
     if parts is not None:
-        given = sections(cloud.points_PD, folds), parts, sections(left_P[:, None], folds)[..., 0]
+        given = sections(cloud.points_PD, parts), parts, sections(left_P[:, None], parts)[..., 0]
         parts = jax.lax.map(lambda part: neighbours_among(*part), given)
     values = over_sections(lambda one: {WITHOUT: OF_LEFT.read(one)}, Searched(whole, parts))
     return of_enough(values, whole)

@@ -56,7 +56,8 @@ def compute(cloud: Cloud) -> Values:
 
     values = {name: value[None] for name, value in read(cloud.points_PD, cloud.searched.whole).items()}
     if cloud.searched.parts is not None:
-        parts = jax.lax.map(lambda one: read(*one), (sections(cloud.points_PD, cloud.folds), cloud.searched.parts))
+        given = sections(cloud.points_PD, cloud.searched.parts), cloud.searched.parts
+        parts = jax.lax.map(lambda part: read(*part), given)
         values = {name: jnp.concatenate([value, parts[name]]) for name, value in values.items()}
     values = of_enough(values, cloud.searched.whole)
     points, width = cloud.points_PD.shape

@@ -30,7 +30,7 @@ def compute(given: Clouds) -> dict[str, Values]:
         values = layers_imbalance(nearest_N.whole, given.points_NPD)[..., None]
         if nearest_N.parts is not None:
             parts = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), nearest_N.parts)
-            of_sections = jax.vmap(lambda cloud_PD: sections(cloud_PD, given.folds))(given.points_NPD)
+            of_sections = jax.vmap(lambda cloud_PD: sections(cloud_PD, parts))(given.points_NPD)
             resampled = jax.lax.map(lambda one: layers_imbalance(*one), (parts, jnp.swapaxes(of_sections, 0, 1)))
             values = jnp.concatenate([values, jnp.moveaxis(resampled, 0, -1)], axis=-1)
         return dict.fromkeys(QUANTITIES, values)

@@ -17,9 +17,10 @@ from jax import Array
 
 import anisoscope
 from anisoscope.config.measure import MeasureConfig
+from anisoscope.measurement.intervals import freedom_of
 from anisoscope.measurement.panel import Sample
 from anisoscope.measurement.quantity import Values
-from anisoscope.measurement.resamples import Places
+from anisoscope.measurement.resamples import Places, section_count
 from anisoscope.measurement.sources import readouts
 from anisoscope.measurement.sources.folds import cut_windows
 from anisoscope.measurement.sources.pieces import Piece, of_heads, of_layers, pieces_of, replicated
@@ -188,7 +189,7 @@ def raw_table(values: dict[str, Values], about: dict[str, Any]) -> xr.Dataset:
 
 def described(layers: list[Any], clusters: Any, pieces: list[Piece]) -> dict[str, Any]:
     """What the tables say of the vectors."""
-    index_JM, count = pieces[0].index_JM, len(pieces)
+    index_JM, count = pieces[0].folds.index_JM, len(pieces)
     by = "runs of consecutive points" if clusters is None else f"whole clusters, of {len(np.unique(clusters))}"
     each = f" in each of {count} pieces of {pieces[0].size} points" if count > 1 else ""
     return {
@@ -198,4 +199,19 @@ def described(layers: list[Any], clusters: Any, pieces: list[Piece]) -> dict[str
         "resampled_points": count * index_JM.size,
         "batches": count,
         "folds": len(index_JM),
-    }
+    } | freedoms(pieces)
+
+
+def freedoms(pieces: list[Piece]) -> dict[str, float]:
+    """Student's degrees of freedom of the intervals, by how a quantity is resampled."""
+    count = len(pieces[0].folds.index_JM)
+    if count == 1:
+        return {}
+    found = {}
+    for kind, equal in (("jackknife", count), ("sections", section_count(count))):
+        if any(piece.folds.unequal for piece in pieces):
+            freedom = sum(freedom_of(*piece.folds[1:], kind) for piece in pieces)
+        else:
+            freedom = len(pieces) * (equal - 1)
+        found[f"degrees_of_freedom_{kind}"] = round(freedom, 1)
+    return found

@@ -1,49 +1,66 @@
 """Which points are resampled together: J folds of M points each, made of whole clusters.
 
-The panel resamples folds of equal size. A user's clusters are not: they are dealt out in random order to folds of about
-as many points, and each fold is thinned at random to the size of the smallest.
+The panel resamples folds of equal size. A user's clusters are not: the largest first, each goes to the fold with the
+fewest points. Each fold gives as many points to the resamples, and its share of all points is its weight in the
+interval (intervals.weigh).
 """
 
+import math
 import numbers
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from anisoscope.measurement.sources.validate import FEWEST, labels
 
-KEPT = 0.75  # of the points, which thinning should leave; with fewer folds it leaves more
-LEAST = 0.5  # of them, below which the resamples would speak of another cloud
+KEPT = 0.75  # of the points, which thinning must leave to pieces, and should to windows
+LEAST = 0.5  # of them, which folds resample at least: one that is too small for that repeats its points
+MOST = 0.75  # of them, in one cluster; beyond, the others say too little of how clusters differ
 
 
-def cut(points: int, clusters: Sequence | None, folds: int, seed: int) -> np.ndarray:
-    """Indices (J, M) of the points of each fold; ValueError where the clusters make none.
+class Folds(NamedTuple):
+    """What is resampled of each fold, and what it stands for."""
 
-    Without labels, runs of consecutive points. J is `folds`, or as many as the clusters allow.
+    index_JM: np.ndarray
+    size_J: np.ndarray  # points that it holds; all alike without clusters
+    square_J: np.ndarray  # sum of the squared sizes of its clusters
+
+    @property
+    def unequal(self) -> bool:
+        return self.size_J.min() < self.size_J.max()
+
+
+def cut(points: int, clusters: Sequence | None, folds: int, seed: int) -> Folds:
+    """Folds of whole clusters; without labels, of runs of consecutive points.
+
+    J is `folds`, or the number of clusters if that is less; ValueError where one holds nearly all.
     """
     if clusters is None or folds == 1:
         labels(points, clusters)
-        return _thinned(np.array_split(np.arange(points), min(folds, points // 2)), seed)
+        index_JM = _evened(np.array_split(np.arange(points), min(folds, points // 2)), 1, seed)
+        return Folds(index_JM, *np.ones((2, len(index_JM)), int))
     number_P, names = labels(points, clusters)
     if len(names) < 2:
         raise ValueError(f"clusters: all {points} points are of one cluster; leave clusters out, or pass folds=1")
-    size_L = np.bincount(number_P)
-    order_L = np.random.default_rng(seed).permutation(len(names))
-    middle_L = np.empty(len(names))
-    middle_L[order_L] = np.cumsum(size_L[order_L]) - size_L[order_L] / 2
-    best = np.empty((0, 0), int)
-    for count in range(min(folds, len(names)), 1, -1):
-        fold_P = (middle_L * count // points).astype(int)[number_P]
-        index_JM = _thinned([np.flatnonzero(fold_P == fold) for fold in range(count)], seed)
-        best = max(best, index_JM, key=np.size)
-        if index_JM.size >= KEPT * points:
-            return index_JM
-    if best.size < LEAST * points:
-        largest = size_L.argmax()
+    size_L, count = np.bincount(number_P), min(folds, len(names))
+    if size_L.max() > MOST * points:
         raise ValueError(
-            f"clusters: {names[largest]!r} holds {size_L[largest]} of {points} points, so that clusters cannot be "
+            f"clusters: {names[size_L.argmax()]!r} holds {size_L.max()} of {points} points, so that clusters cannot be "
             "resampled; thin it, or pass folds=1 for values without intervals"
         )
-    return best
+    order_L = np.random.default_rng(seed).permutation(len(names))
+    fold_L = np.empty(len(names), int)
+    if len(names) % count == 0 and len(set(size_L)) == 1:
+        fold_L[order_L] = np.arange(len(names)) * count // len(names)
+    else:
+        size_J = np.zeros(count, int)
+        for cluster in order_L[np.argsort(-size_L[order_L], kind="stable")]:
+            fold_L[cluster] = size_J.argmin()
+            size_J[fold_L[cluster]] += size_L[cluster]
+    members = [np.flatnonzero(fold_L[number_P] == fold) for fold in range(count)]
+    index_JM = _evened(members, math.ceil(LEAST * points / count), seed)
+    return Folds(index_JM, *(np.bincount(fold_L, size_L**power, count) for power in (1, 2)))
 
 
 def cut_pieces(points: int, clusters: Sequence | None, count: int, seed: int) -> np.ndarray:
@@ -57,7 +74,7 @@ def cut_pieces(points: int, clusters: Sequence | None, count: int, seed: int) ->
         raise ValueError(f"pieces is {count}; it must be a whole number from 1 to {most}, {FEWEST} points each")
     if count == 1:
         return np.arange(points)[None]
-    index_JM = cut(points, clusters, count, seed)
+    index_JM = cut(points, clusters, count, seed).index_JM
     if len(index_JM) < count or index_JM.size < KEPT * points:
         raise ValueError(
             f"pieces is {count}, and whole clusters do not make as many of about one size: the largest holds "
@@ -74,8 +91,13 @@ def cut_windows(windows: int, context: int, folds: int) -> np.ndarray:
     return (window_W[:, None] * context + np.arange(context)).reshape(count, -1)
 
 
-def _thinned(folds: list[np.ndarray], seed: int) -> np.ndarray:
-    """As many points of each, chosen at random, in their order."""
-    least = min(len(fold) for fold in folds)
+def _evened(folds: list[np.ndarray], least: int, seed: int) -> np.ndarray:
+    """As many points of each, `least` at least, in their order: chosen at random, or repeated."""
+    size = max(least, min(len(fold) for fold in folds))
     generator = np.random.default_rng(seed)
-    return np.stack([np.sort(generator.choice(fold, least, replace=False)) for fold in folds])
+    return np.stack([_resized(fold, size, generator) for fold in folds])
+
+
+def _resized(fold: np.ndarray, size: int, generator: np.random.Generator) -> np.ndarray:
+    times, further = divmod(size, len(fold))
+    return np.sort(np.concatenate([*[fold] * times, generator.choice(fold, further, replace=False)]))

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import math
+import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -20,17 +21,19 @@ from anisoscope.config.measure import MeasureConfig
 from anisoscope.measurement import expected, nulls
 from anisoscope.measurement.families.attention import Heads
 from anisoscope.measurement.families.entries import FAMILIES, quantities
+from anisoscope.measurement.intervals import freedom_of, weigh
 from anisoscope.measurement.panel import MEASURED, Sample, panel
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resamples import Places
 from anisoscope.measurement.sources.degenerate import Seen, counts_in_words
-from anisoscope.measurement.sources.folds import cut, cut_pieces
+from anisoscope.measurement.sources.folds import Folds, cut, cut_pieces
 from anisoscope.measurement.sources.readouts import Read
 from anisoscope.measurement.sources.validate import places_of
 from anisoscope.metrics import lapack
 from anisoscope.metrics.convert import as_vectors
 from anisoscope.utils import memory
 
+FEWEST_CLUSTERS = 5  # of which intervals come without a warning
 LEAST = 4  # times a cloud of many points itself, which no family's program does without
 
 
@@ -40,7 +43,7 @@ class Piece(NamedTuple):
     rows_P: np.ndarray | slice  # of the points that are given; a slice of all reads them without a copy
     size: int
     places: Places | None
-    index_JM: np.ndarray
+    folds: Folds
 
 
 def pieces_of(
@@ -48,21 +51,31 @@ def pieces_of(
 ) -> list[Piece]:
     """ValueError, one line, where clusters and positions do not fit the points, or make no such pieces or folds."""
     places_of(points, clusters, positions)  # refused as a whole
-    pieces = []
+    pieces, generator = [], np.random.default_rng(seed)
     for rows_P in cut_pieces(points, clusters, count, seed):
         label_P, position_P = (None if given is None else np.asarray(given)[rows_P] for given in (clusters, positions))
-        index_JM = cut(rows_P.size, label_P, folds, seed)
+        own = cut(rows_P.size, label_P, folds, seed)
+        if len(own.index_JM) < folds and pieces:  # as many folds in all pieces: one program
+            return pieces_of(points, clusters, positions, count, len(own.index_JM), seed)
+        folds = len(own.index_JM)
         places = places_of(rows_P.size, label_P, position_P)
-        pieces.append(Piece(rows_P if count > 1 else slice(None), rows_P.size, places, index_JM))
-    folds, least = (min(sizes) for sizes in zip(*(piece.index_JM.shape for piece in pieces), strict=True))
-    generator = np.random.default_rng(seed)
+        pieces.append(Piece(rows_P if count > 1 else slice(None), rows_P.size, places, own))
+    least = min(piece.folds.index_JM.shape[1] for piece in pieces)
 
     def alike(index_JM: np.ndarray) -> np.ndarray:
-        """As many folds, and points of each, in all pieces: one program."""
-        kept_M = np.sort(generator.choice(index_JM.shape[1], least, replace=False))
-        return index_JM[:folds, kept_M]
+        """As many points of each fold in all pieces."""
+        return index_JM[:, np.sort(generator.choice(index_JM.shape[1], least, replace=False))]
 
-    return [piece._replace(index_JM=alike(piece.index_JM)) for piece in pieces]
+    clusters_of = [len(np.unique(piece.places.window_P)) for piece in pieces if piece.places is not None]
+    if folds > 1 and min(clusters_of, default=FEWEST_CLUSTERS) < FEWEST_CLUSTERS:
+        freedom = len(pieces) * freedom_of(*pieces[0].folds[1:], "jackknife")
+        warnings.warn(
+            f"clusters: {min(clusters_of)} of them, so that intervals have {freedom:.1f} degrees of freedom; below "
+            f"{FEWEST_CLUSTERS} clusters they hold the truth less often than in 95 %: pass more, or folds=1 for none",
+            stacklevel=4,
+        )
+    folds_of = [piece.folds._replace(index_JM=alike(piece.folds.index_JM)) for piece in pieces]
+    return [piece._replace(folds=own) for piece, own in zip(pieces, folds_of, strict=True)]
 
 
 @jax.enable_x64(False)
@@ -76,6 +89,7 @@ def of_layers(
     """{cloud: {quantity: (piece, layer, …, R)}}, layer by layer unless layers are compared; what is to be told."""
     together = any(FAMILIES[name].of in ("layers", "readout") for name in settings.families)
     numbers = list(range(len(layers)))
+    unequal = any(piece.folds.unequal for piece in pieces)
     parts, seen = [], [Seen() for _ in layers]
     expected.tell(len(layers), len(pieces), pieces[0].size, np.shape(layers[0])[1], settings)
     for some in progress([numbers] if together else [[number] for number in numbers]):
@@ -94,9 +108,11 @@ def of_layers(
                 sample = Sample(clouds_NPD, places=piece.places)
                 if read is not None:
                     sample = sample._replace(readout=read.readout, target_P=read.target_P[piece.rows_P])
-                digest_N = np.array([zlib.crc32(cloud_PD) for cloud_PD in clouds_NPD], np.uint32)
+                digest_N = np.array([zlib.crc32(np.ascontiguousarray(cloud_PD)) for cloud_PD in clouds_NPD], np.uint32)
                 key_N = nulls.layer_keys(jax.random.key(settings.seed), digest_N)
-                panels.append(_measure(sample, piece.index_JM, settings, key_N, words, len(pieces)))
+                given = sample, piece.folds.index_JM, settings, key_N, words, len(pieces)
+                values = _measure(*given, unequal)
+                panels.append(_weighed(values, piece.folds) if unequal else values)
         parts.append(jax.tree.map(lambda *values: np.stack(values), *panels))
     return jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts), counts_in_words(seen)
 
@@ -118,7 +134,13 @@ def of_heads(heads: Heads, index_JM: np.ndarray, pieces: int, settings: MeasureC
 
 
 def _measure(
-    sample: Sample, index_JM: np.ndarray, settings: MeasureConfig, key: Array, words: str, pieces: int
+    sample: Sample,
+    index_JM: np.ndarray,
+    settings: MeasureConfig,
+    key: Array,
+    words: str,
+    pieces: int,
+    unequal: bool = False,
 ) -> dict[str, Values]:
     """Of one piece. Its key draws the Gaussian null model, and is made from the vectors themselves: draws of different
     clouds are independent, in several calls too, and a cloud has the same values wherever it stands.
@@ -127,7 +149,7 @@ def _measure(
     """
     given = sample, index_JM, key
     leaves, structure = jax.tree.flatten(jax.eval_shape(lambda *arrays: arrays, *given))
-    program = _compiled(dataclasses.replace(settings, seed=0), structure, tuple(leaves))
+    program = _compiled(dataclasses.replace(settings, seed=0), structure, tuple(leaves), unequal)
     if (needs := program.memory_analysis()) is not None:
         takes = needs.temp_size_in_bytes + needs.output_size_in_bytes + needs.argument_size_in_bytes
         check_memory(takes, words, pieces)
@@ -135,11 +157,22 @@ def _measure(
         return jax.device_get(program(*given))
 
 
+def _weighed(found: dict[str, Values], folds: Folds) -> dict[str, Values]:
+    kinds = {name: quantity.resampling for name, quantity in quantities().items()}
+
+    def read(name: str, value: np.ndarray) -> np.ndarray:
+        return weigh(value, kinds[name], folds.size_J, folds.square_J) if kinds[name] else value
+
+    return {cloud: {name: read(name, x) for name, x in values.items()} for cloud, values in found.items()}
+
+
 @functools.cache
-def _compiled(settings: MeasureConfig, structure: Any, leaves: tuple[jax.ShapeDtypeStruct, ...]) -> jax.stages.Compiled:
+def _compiled(
+    settings: MeasureConfig, structure: Any, leaves: tuple[jax.ShapeDtypeStruct, ...], unequal: bool
+) -> jax.stages.Compiled:
     """One program for all arrays of one shape, whatever the seed: keys are arguments."""
     given = jax.tree.unflatten(structure, leaves)
-    return jax.jit(functools.partial(replicated, settings=settings)).lower(*given).compile()
+    return jax.jit(functools.partial(replicated, settings=settings, unequal=unequal)).lower(*given).compile()
 
 
 def check_memory(takes: int, words: str, pieces: int) -> None:
@@ -167,11 +200,16 @@ def _fitting(words: str, pieces: int) -> Iterator[None]:
         ) from error
 
 
-def replicated(sample: Sample, index_JM: Array, key: Array, settings: MeasureConfig) -> dict[str, Values]:
-    """The panel's values of all points, and its resamples of the folds, which may leave some points out."""
-    folds = dataclasses.replace(settings, folds=len(index_JM))
-    replicates = panel({MEASURED: _part(sample, index_JM.ravel())}, {}, folds, key)
-    if index_JM.size == sample.clouds_NPD.shape[1]:
+def replicated(
+    sample: Sample, index_JM: Array, key: Array, settings: MeasureConfig, unequal: bool = False
+) -> dict[str, Values]:
+    """The panel's values of all points, and its resamples of the folds, which may leave some points out.
+
+    Of unequal folds each is a section by itself, which `weigh` can then give its weight.
+    """
+    folds, parts = dataclasses.replace(settings, folds=len(index_JM)), len(index_JM) if unequal else None
+    replicates = panel({MEASURED: _part(sample, index_JM.ravel())}, {}, folds, key, parts=parts)
+    if not unequal and index_JM.size == sample.clouds_NPD.shape[1]:
         return replicates
     whole = panel({MEASURED: sample}, {}, dataclasses.replace(settings, folds=1), key)
 

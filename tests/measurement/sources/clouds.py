@@ -7,7 +7,7 @@ from anisoscope import measure
 LAYERS, POINTS, WIDTH = 2, 96, 6
 GENERATOR = np.random.default_rng(0)
 CLOUDS = GENERATOR.normal(size=(LAYERS, POINTS, WIDTH)) * np.arange(1, WIDTH + 1)
-UNEQUAL_P = np.repeat(np.arange(12), [3, 13, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8])
+UNEQUAL_P = np.repeat(np.arange(12), [31, 13, 8, 8, 8, 8, 8, 4, 4, 2, 1, 1])
 HEADS = GENERATOR.normal(size=(1, 2, 3, 4, 5))
 FAMILIES = ("spectrum", "dimension", "comparison")
 

@@ -242,4 +242,6 @@ def test_clouds_at_once_come_in_groups_of_one_size(asked, steps):
 def test_leaving_out_and_cutting_go_by_whole_folds():
     np.testing.assert_array_equal(leave_out(2, 4), [[1, 1, 1, 1], [0, 0, 1, 1], [1, 1, 0, 0]])
     np.testing.assert_array_equal(leave_out(1, 2), [[1, 1]])
-    np.testing.assert_array_equal(sections(jnp.arange(8.0)[:, None], 8)[:, :, 0], [[0, 1], [2, 3], [4, 5], [6, 7]])
+    np.testing.assert_array_equal(
+        sections(jnp.arange(8.0)[:, None], np.ones(4))[:, :, 0], [[0, 1], [2, 3], [4, 5], [6, 7]]
+    )

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from anisoscope import measure, measure_attention, measure_function
-from anisoscope.measurement.intervals import summarise
+from anisoscope.measurement.intervals import summarise, weigh, within
 from anisoscope.measurement.sources import folds, pieces
 from tests import reference, reference_comparison, reference_leading, reference_readout, reference_spectrum
 from tests.measurement.sources.clouds import CLOUDS, HEADS, POINTS, UNEQUAL_P, WIDTH, measured, value
@@ -41,13 +41,13 @@ def test_the_value_is_of_all_points_whatever_their_clusters_and_order():
 
 
 def test_an_interval_of_unequal_clusters_is_that_of_their_folds():
-    index_JM = folds.cut(POINTS, UNEQUAL_P, 4, 0)
+    index_JM, size_J, square_J = folds.cut(POINTS, UNEQUAL_P, 4, 0)
     for fold in range(4):
         others = np.delete(index_JM, fold, axis=0)
         assert not np.isin(UNEQUAL_P[index_JM[fold]], UNEQUAL_P[others]).any()
     left = [np.linalg.norm(np.delete(CLOUDS[0, index_JM], fold, 0).mean(axis=(0, 1))) for fold in range(4)]
     values = np.array([[np.linalg.norm(CLOUDS[0].mean(axis=0)), *left]])
-    expected = summarise(values, "jackknife")
+    expected = within(summarise(weigh(values, "jackknife", size_J, square_J), "jackknife"), 0, np.inf)
     found = measured(CLOUDS, UNEQUAL_P, families=("similarity",)).drift.sel(layer=0)
     for end in ("mean", "low", "high"):
         np.testing.assert_allclose(found.sel(statistic=end), getattr(expected, end), rtol=1e-4)
@@ -74,6 +74,19 @@ def test_imbalance_needs_one_neighbour():
     value_LL = measure([a, b], families="imbalance", nulls=(), folds=1).imbalance_layers.sel(statistic="mean")
     expected = reference_comparison.information_imbalance(a, b)
     np.testing.assert_allclose(value_LL.values[0, 1], expected, rtol=1e-6)
+
+
+def test_null_models_do_not_depend_on_the_order_of_memory():
+    found = [measured(order(CLOUDS[0]), families="dimension") for order in (np.asfortranarray, np.ascontiguousarray)]
+    np.testing.assert_array_equal(found[0].twonn_excess, found[1].twonn_excess)
+
+
+def test_few_clusters_are_told_with_degrees_of_freedom():
+    with pytest.warns(UserWarning, match=r"clusters: 3 of them, so that intervals have 2.0 degrees of freedom"):
+        table = measured(CLOUDS[0], np.arange(POINTS) // 32, families="similarity")
+    assert table.attrs["degrees_of_freedom_jackknife"] == 2
+    table = measured(CLOUDS[0], UNEQUAL_P, families="similarity")
+    assert table.attrs["degrees_of_freedom_jackknife"] < table.attrs["degrees_of_freedom_sections"] < 3
 
 
 def test_positions_tell_how_much_hangs_on_the_first_tokens():
