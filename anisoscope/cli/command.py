@@ -4,63 +4,62 @@ import logging
 import pathlib
 import re
 import warnings
-from collections.abc import Iterable
 
 import absl.logging
 
 import anisoscope
-from anisoscope.cli import explained, flags, options
-from anisoscope.cli.kinds import kind_of
-from anisoscope.cli.options import Request
+from anisoscope.cli import flags
+from anisoscope.cli.flags import Request
+from anisoscope.cli.kinds import find_kind
 from anisoscope.cli.signals import begin_writing
+from anisoscope.utils.errors import UserError
 
-USAGE = "Train, measure and draw: anisoscope --config=decoder_small [--config.train.steps=100 …]"
+USAGE = "Train, measure and draw: anisoscope --config=decoder_small [--config.train.steps=100 …]\n"
 
 
 def run(argv: list[str]) -> None:
-    absl.logging.set_verbosity(absl.logging.FATAL)  # Orbax logs tracebacks of what is told in one line here
+    """Do what the words of a command line ask for; what takes seconds to import is imported late."""
+    absl.logging.set_verbosity(absl.logging.FATAL)  # Orbax logs tracebacks of what is one line here
     logging.getLogger().setLevel(logging.CRITICAL)
-    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)  # nor what it broke off then
-    words, settings = flags.split(argv)
-    given = options.parse(words)
-    options.check_settings(given, settings)
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+    given, experiment, overridden = flags.parse(argv)
     if given.version:
-        print_lines((f"anisoscope {anisoscope.__version__}",))
+        print(f"anisoscope {anisoscope.__version__}")
     elif given.help:
-        print_lines((USAGE, "", *options.explained(given, settings)))
+        print(USAGE, *flags.format_help(experiment), sep="\n")
     elif given.list:
-        print_lines(explained.format_experiments())
+        print(*flags.format_experiments(), sep="\n")
     elif given.status is not None:
-        from anisoscope.cli import status  # late, as what is below: it takes seconds
+        from anisoscope.cli import status
 
-        print_lines(status.format_status(pathlib.Path(given.status)))
+        print(*status.format_status(pathlib.Path(given.status)), sep="\n")
     elif given.similarity:
-        from anisoscope.cli import untrained
-
-        begin_writing()
-        untrained.similarity_of_runs(*given.similarity, given.workdir, given.figures)
+        compare_runs(given)
     else:
-        experiment = flags.override(flags.load(given.config), settings)
+        flags.check_flags(given)
         title = experiment_name(given.config)
         root = pathlib.Path(given.workdir or f"runs/{title}")
-        kind = kind_of(experiment)
-        request = Request(given, settings, root, title)
+        request, kind = Request(given, overridden, root, title), find_kind(experiment)
         kind.check(experiment, request)
         if given.dry_run:
-            kind.dry_run(experiment, request)
-        else:
-            run_it = (kind.verify if "verify" in given.stages else kind.load)()
-            begin_writing()
-            run_it(experiment, request)
+            kind.load("dry_run")(experiment, request)
+            return
+        work = kind.load("verify" if "verify" in given.stages else "run")
+        begin_writing()
+        work(experiment, request)
 
 
-def print_lines(lines: Iterable[str]) -> None:
-    for line in lines:
-        print(line)
+def compare_runs(given: flags.flags.FlagValues) -> None:
+    if len(given.similarity) != 2:
+        raise UserError("--similarity compares two runs; name two, as --similarity=runs/a,runs/b@256")
+    from anisoscope.cli import untrained
+
+    begin_writing()
+    untrained.similarity_of_runs(*given.similarity, given.workdir, given.figures)
 
 
 def experiment_name(config: str) -> str:
-    """decoder_small.py:tiny -> decoder_small_tiny, pretrained.py:org/a -> pretrained_org_a; of a path its end."""
+    """Name an experiment's folder: decoder_small.py:tiny -> decoder_small_tiny; of a path its end."""
     path, _, argument = config.partition(":")
     argument = pathlib.Path(argument).name if pathlib.Path(argument).exists() else argument
     words = pathlib.Path(path).stem, re.sub(r"[^\w.=-]+", "_", argument).strip("_.")

@@ -1,13 +1,14 @@
-"""An experiment from the command line: its file, --config=FILE[:SIZE], and its settings, --config.GROUP.FIELD=VALUE."""
+"""The command line: absl's flags, a flag for each setting of the experiment, and the experiment's file."""
 
 import ast
-import dataclasses
 import importlib.util
 import inspect
 import pathlib
-import re
 import sys
-from typing import Any, get_args, get_origin, get_type_hints
+from collections.abc import Iterator
+from typing import Any, NamedTuple, get_args, get_origin
+
+from absl import flags
 
 import anisoscope
 from anisoscope.config.curved import CurvedConfig
@@ -17,141 +18,245 @@ from anisoscope.config.pretrained_models import ModelsConfig
 from anisoscope.config.untrained import UntrainedConfig
 from anisoscope.config.vectors import VectorsConfig
 from anisoscope.utils.errors import UserError, did_you_mean
-from anisoscope.utils.settings import replace
+from anisoscope.utils.settings import (
+    choose,
+    format_limits,
+    format_value,
+    from_dict,
+    replace,
+    settings,
+    to_dict,
+)
 
+STAGES = ("train", "measure", "tangents", "figures")  # done if --stages is left out
+FURTHER = ("matched", "verdicts", "export", "replay", "verify")
+AXES = ("step", "context_gain")
 KINDS = (Config, UntrainedConfig, CurvedConfig, VectorsConfig, PretrainedConfig, ModelsConfig)
 EXPERIMENTS = pathlib.Path(anisoscope.__file__).parent / "experiments"
-BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
+LONGEST = 200  # letters of a message
 
 
-def split(argv: list[str]) -> tuple[list[str], dict[str, str | None]]:
-    """What is no setting; and the settings as given, {dotted name: text}, where a bare --config.FIELD has None."""
-    rest, given = [], {}
-    waiting = None  # the setting whose value may be the next word
-    for word in argv:
-        flag, equals, text = word.partition("=")
-        name = flag.lstrip("-") if flag.startswith("-") else ""
-        if waiting is not None and (not flag.startswith("-") or re.match(r"-[\d.]", word)):  # numbers
-            given[waiting], waiting = word, None
-        elif name.startswith("config."):
-            path = name.removeprefix("config.")
-            given[path], waiting = (text, None) if equals else (None, path)
-        elif name.startswith("noconfig.") and not equals:
-            given[name.removeprefix("noconfig.")], waiting = "false", None
-        else:
-            rest.append(word)
-            waiting = None
-    return rest, given
+class Request(NamedTuple):
+    """What the command line asks for, apart from the experiment."""
+
+    given: flags.FlagValues
+    overridden: set[str]  # dotted names of the settings on the command line
+    root: pathlib.Path  # the folder to work in
+    title: str
 
 
-def joined(settings: dict[str, Any]) -> list[str]:
-    """The words of a command line with these settings, which `split` reads."""
-    return [f"--config.{name}" if value is None else f"--config.{name}={value}" for name, value in settings.items()]
+def define_flags() -> flags.FlagValues:
+    """Define the flags of the program, without settings."""
+    values = flags.FlagValues()
+    further = (
+        "matched: loss-matched contrasts; verdicts: on the papers' claims; export: Hugging Face "
+        "folders; replay: the checkpoint of any --step; verify: is every file as it was written?"
+    )
+    strings = {
+        "config": "Experiment file, as experiments/decoder_small.py or …:tiny.",
+        "workdir": "Folder of the run; left out: runs/<experiment>.",
+        "figures": "Folder of the figures; left out: <workdir>/figures.",
+        "status": "Folder of a run: say what is done and what is missing.",
+    }
+    lists = {
+        "step": "With --stages=replay: steps to make a checkpoint of, as 300 or 300,301.",
+        "compare": "Folders of other runs to draw in the same figures.",
+        "similarity": "Two runs, as runs/a,runs/b@256: compare their layers at a step, or the last.",
+    }
+    switches = {
+        "distributed": "Join the other processes of the cluster (TPU pod, SLURM, MPI).",
+        "dry_run": "Say what would be done, and its memory and time; write nothing.",
+        "list": "Name the experiments.",
+        "version": "Print the version.",
+    }
+    for name, meaning in strings.items():
+        flags.DEFINE_string(name, None, meaning, values)
+    for name, meaning in lists.items():
+        flags.DEFINE_list(name, [], meaning, values)
+    for name, meaning in switches.items():
+        flags.DEFINE_bool(name, False, meaning, values)
+    flags.DEFINE_list("stages", [*STAGES], f"Of {', '.join(STAGES)}; also {further}", values)
+    flags.DEFINE_string("over", AXES[0], f"x axis of curves over training: {' or '.join(AXES)}.", values)
+    flags.DEFINE_bool("help", False, "Show all flags and settings.", values, short_name="h")
+    return values
 
 
-def file_of(path: str) -> pathlib.Path:
-    """The file of this path, or of the package: decoder_small, or experiments/decoder_small.py as in a checkout."""
-    name = path.removeprefix("experiments/").removesuffix(".py") if path.startswith("experiments/") else path
-    own = EXPERIMENTS / f"{name}.py"
-    return own if name.isidentifier() and own.is_file() and not pathlib.Path(path).is_file() else pathlib.Path(path)
+class SettingParser(flags.ArgumentParser):
+    """Read a setting by the type of its field."""
+
+    def __init__(self, kind: Any):
+        self.kind = kind
+
+    def parse(self, argument: Any) -> Any:
+        return parse_value(self.kind, argument) if isinstance(argument, str) else argument
 
 
-def load(given: str) -> Config | UntrainedConfig | CurvedConfig | VectorsConfig | PretrainedConfig:
-    """The config of an experiment file; UserError, one line, where there is none."""
-    path, colon, size = given.partition(":")
-    path, where = str(file_of(path)), f"--config={given}"
-    if colon and not size:
-        raise UserError(f"{where}: nothing stands after ':'; leave it out too, or see --list")
-    stem = pathlib.Path(path).stem
-    if not pathlib.Path(path).is_file():
-        files = map(str, pathlib.Path(path).parent.glob("*.py"))
-        near = did_you_mean(path, files) or did_you_mean(stem, (one.stem for one in EXPERIMENTS.glob("*.py")))
-        raise UserError(f"{where}: there is no file {path}{near or '; --list names the experiments'}")
-    spec = importlib.util.spec_from_file_location(f"experiment_{stem}", path)
-    if spec is None or spec.loader is None:
-        raise UserError(f"{where}: {path} is no Python file; --list names the experiments")
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # where dataclasses look for it
-    try:
-        spec.loader.exec_module(module)
-        get_config = getattr(module, "get_config", None)
-        if get_config is None:
-            words = "is no experiment, it defines no get_config(); --list names those there are"
-            raise UserError(f"{where}: {path} {words}")
-        if size and not inspect.signature(get_config).parameters:
-            raise UserError(f"{where}: this experiment takes no size after ':'")
-        config = get_config(size) if size else get_config()
-    except UserError:
-        raise
-    except SyntaxError as error:
-        at = f"{error.filename}, line {error.lineno}" if error.lineno else path
-        raise UserError(f"{where}: {at}: {error.msg}") from error
-    except (Exception, SystemExit) as error:  # whatever a file of the user's may raise
-        raise UserError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}") from error
-    if not isinstance(config, KINDS):
-        kinds = " or ".join(kind.__name__ for kind in KINDS)
-        raise UserError(f"{where}: get_config() gives a {type(config).__name__}, no {kinds}")
-    return config
-
-
-def override(config: Any, given: dict[str, str | None]) -> Any:
-    """The config with these settings; UserError where a name leads to none or a text does not fit its type."""
-    return replace(config, {path: parse_value(path, text, hint(config, path)) for path, text in given.items()})
-
-
-def hint(config: Any, path: str) -> Any:
-    """The type of the setting that a dotted name leads to."""
-    kind = type(config)
-    for name in path.split("."):
-        if get_origin(kind) is dict:
-            break
-        if not dataclasses.is_dataclass(kind):
-            raise UserError(f"--config.{path}: what stands before {name!r} is a single setting, it has no fields")
-        hints = get_type_hints(kind)
-        if name not in hints:
-            if not name:
-                raise UserError(f"--config.{path}= names no setting; as in --config.train.steps=100, see --help")
-            words = did_you_mean(name, hints) or f"; choose from {', '.join(hints)}"
-            raise UserError(f"--config.{path}: there is no config field {name!r}{words}")
-        kind = hints[name]
-    if get_origin(kind) is dict:
-        raise UserError(f"--config.{path}: the runs of an experiment are set in its file, not by flags")
-    if dataclasses.is_dataclass(kind):
-        names = ", ".join(field.name for field in dataclasses.fields(kind))
-        raise UserError(f"--config.{path} is a group of settings; set one of them: {names}")
-    return kind
-
-
-def parse_value(path: str, text: str | None, kind: Any) -> Any:
+def parse_value(kind: Any, text: str) -> Any:
+    """Read text as this type; ValueError says what is needed."""
     if type(None) in get_args(kind):  # as in `int | None`
         if text in ("None", "none", ""):
             return None
         kind = next(option for option in get_args(kind) if option is not type(None))
-    if text is None and kind is not bool:
-        raise UserError(f"--config.{path} needs a value: --config.{path}={_example(kind)}")
+    if get_origin(kind) is tuple:
+        return tuple(parse_value(get_args(kind)[0], item) for item in _items(text))
     try:
-        if kind is bool:
-            return True if text is None else BOOLEANS[text.lower()]
-        if get_origin(kind) is tuple:
-            return tuple(get_args(kind)[0](item) for item in _items(text))
         return kind(text)
-    except (ValueError, KeyError) as error:
-        raise UserError(f"--config.{path}={text[:60]}: {_wanted(kind)} is needed, as {_example(kind)}") from error
+    except ValueError as error:
+        raise ValueError(f"a {'whole ' if kind is int else ''}number is needed") from error
 
 
 def _items(text: str) -> list[str]:
-    """Of a Python literal, ("a", "b"), or of words with commas between them."""
+    """Split a Python literal, ("a", "b"), or words with commas between them."""
     try:
         value = ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # all that it raises
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return [word.strip() for word in text.strip("()[]").split(",") if word.strip()]
     return [str(item) for item in (value if isinstance(value, list | tuple) else [value])]
 
 
-def _wanted(kind: Any) -> str:
-    words = {bool: "true or false", int: "a whole number", float: "a number"}
-    return words[kind] if kind in words else f"a list, each {_wanted(get_args(kind)[0])},"
+def parse(argv: list[str]) -> tuple[flags.FlagValues, Any, set[str]]:
+    """Read the flags, the experiment with its settings, and the names of settings that were given.
+
+    Without --config the settings are those of a training run. UserError, one line, for bad input.
+    """
+    first = define_flags()
+    first.set_gnu_getopt(True)
+    _parse(first, argv, known_only=True)
+    config = load(first.config) if first.config else Config()
+    given = define_flags()
+    for name, kind, value, metadata in settings(config):
+        flag, help_line = f"config.{name}", metadata["help"]
+        if kind is bool:
+            flags.DEFINE_bool(flag, value, help_line, given)
+        else:
+            flags.DEFINE(SettingParser(kind), flag, value, help_line, given)
+    if len(rest := _parse(given, argv)) > 1:
+        raise UserError(f"{rest[1][:LONGEST]!r} is not a flag; see --help")
+    names = {name for name, *_ in settings(config) if given[f"config.{name}"].present}
+    return given, replace(config, {name: given[f"config.{name}"].value for name in names}), names
 
 
-def _example(kind: Any) -> str:
-    examples = {bool: "true", int: "8", float: "0.5", str: "TEXT"}
-    return examples[kind] if kind in examples else f"'({_example(get_args(kind)[0])},)'"
+def _parse(values: flags.FlagValues, argv: list[str], known_only: bool = False) -> list[str]:
+    for name in (word.partition("=")[0] for word in argv[1:]):
+        if name.startswith("-") and len(name) > LONGEST:  # absl's suggestions recurse by letters
+            raise UserError(f"{name[:60]}… is not a flag; see --help")
+    try:
+        return values(argv, known_only=known_only)
+    except flags.UnrecognizedFlagError as error:
+        hint = did_you_mean(error.flagname, values) or "; see --help"
+        raise UserError(f"--{error.flagname} is not a flag{hint}") from error
+    except flags.Error as error:
+        words = " ".join(str(error).removeprefix("flag ").split())
+        what, illegal, _ = words.partition(": ('Non-boolean")
+        words = f"{what}: true or false is needed" if illegal else words[:LONGEST]
+        raise UserError(f"{words}; see --help") from error
+
+
+def check_flags(given: flags.FlagValues) -> None:
+    """Raise UserError where the flags of an experiment do not go together."""
+    if given.config is None:
+        example = "pass --config=experiments/quickstart.py, say, or see --list"
+        raise UserError(f"no experiment is named; {example}")
+    choose("--over", given.over, AXES)
+    for stage in given.stages:
+        choose("--stages", stage, (*STAGES, *FURTHER))
+    if "verify" in given.stages and (len(given.stages) > 1 or given.distributed):
+        raise UserError("--stages=verify is done alone, by one process; leave the rest out")
+    if bool(given.step) != ("replay" in given.stages):
+        raise UserError("--stages=replay and --step=S go together: name the step, or leave both out")
+    if wrong := [word for word in given.step if not (word.isascii() and word.isdecimal())]:
+        raise UserError(f"--step={wrong[0]}: a whole number is needed, as 300")
+
+
+def refuse_training(given: flags.FlagValues, what: str, stages: tuple[str, ...]) -> None:
+    """Raise UserError for flags of training runs, where an experiment trains nothing."""
+    for name in ("compare", "distributed", "over"):
+        if given[name].value != given[name].default:
+            raise UserError(f"--{name} is for training runs; leave it out with {what}")
+    allowed = (*stages, "verify")
+    if given["stages"].present and (asked := [s for s in given.stages if s not in allowed]):
+        names = ", ".join(allowed)
+        raise UserError(f"--stages={asked[0]}: {what} are not trained here; choose from {names}")
+
+
+def check_tangents(given: flags.FlagValues, enabled: bool) -> None:
+    """Raise UserError where the stage is named and switched off."""
+    if given["stages"].present and "tangents" in given.stages and not enabled:
+        advice = "pass --config.tangents.enabled=True"
+        raise UserError(f"--stages=tangents: the stage is switched off here; {advice}")
+
+
+def format_help(config: Any) -> Iterator[str]:
+    """List all flags, and the settings of this experiment with their values, limits and meaning."""
+    for name, meaning in flag_meanings():
+        yield f"  --{name}: {meaning}"
+    yield "\nSettings, with their values:"
+    yield from format_settings(config)
+
+
+def flag_meanings() -> Iterator[tuple[str, str]]:
+    values = define_flags()
+    names = (name for name in sorted(values) if name not in ("flagfile", "undefok", "h"))
+    return ((name, values[name].help) for name in names)
+
+
+def format_settings(config: Any) -> Iterator[str]:
+    for name, _, value, metadata in settings(config):
+        limits = format_limits(metadata)
+        left = f"  --config.{name}={format_value(value)}"
+        yield f"{left:48} {metadata['help']}{f' ({limits})' if limits else ''}"
+
+
+def format_experiments(folder: pathlib.Path = EXPERIMENTS) -> Iterator[str]:
+    for name, title in list_experiments(folder):
+        yield f"--config={name}\n    {title}"
+
+
+def list_experiments(folder: pathlib.Path = EXPERIMENTS) -> Iterator[tuple[str, str]]:
+    """Name each file that defines get_config(), with the first line of its docstring; run none."""
+    for path in sorted(folder.glob("*.py")):
+        tree = ast.parse(path.read_bytes())
+        if any(isinstance(node, ast.FunctionDef) and node.name == "get_config" for node in tree.body):
+            yield path.stem, (ast.get_docstring(tree) or "").partition("\n")[0]
+
+
+def find_file(path: str) -> pathlib.Path:
+    """Resolve a path, or the name of an experiment of the package (with experiments/ or not)."""
+    name = path.removeprefix("experiments/").removesuffix(".py")
+    own = EXPERIMENTS / f"{name}.py"
+    known = path in (name, f"experiments/{name}.py") and name.isidentifier() and own.is_file()
+    return own if known and not pathlib.Path(path).is_file() else pathlib.Path(path)
+
+
+def load(given: str) -> Any:
+    """Call get_config of FILE[:ARGUMENT]; UserError, one line, where there is no such experiment."""
+    name, colon, argument = given.partition(":")
+    path, where = find_file(name), f"--config={given[:LONGEST]}"
+    if colon and not argument:
+        raise UserError(f"{where}: nothing stands after ':'; leave it out too")
+    if not path.is_file():
+        own = [file.stem for file in EXPERIMENTS.glob("*.py")]
+        near = did_you_mean(name, map(str, path.parent.glob("*.py"))) or did_you_mean(path.stem, own)
+        raise UserError(f"{where}: there is no file {path}{near or '; --list names the experiments'}")
+    spec = importlib.util.spec_from_file_location(f"experiment_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{where}: {path} is no Python file; --list names the experiments")
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        if not hasattr(module, "get_config"):
+            raise UserError(f"{where}: {path} defines no get_config(); --list names experiments")
+        if argument and not inspect.signature(module.get_config).parameters:
+            raise UserError(f"{where}: this experiment takes no size after ':'")
+        config = module.get_config(*filter(None, [argument]))
+        if not isinstance(config, KINDS):
+            kinds = " or ".join(kind.__name__ for kind in KINDS)
+            raise UserError(f"{where}: get_config() gives a {type(config).__name__}, no {kinds}")
+        return from_dict(to_dict(config), type(config))  # NumPy's and JAX's numbers are Python's
+    except UserError:
+        raise
+    except SyntaxError as error:
+        raise UserError(f"{where}: {error.filename}, line {error.lineno}: {error.msg}") from error
+    except (Exception, SystemExit) as error:
+        words = " ".join(str(error).split())[:LONGEST]
+        raise UserError(f"{where}: {type(error).__name__}: {words}") from error

@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 import jax
 
 from anisoscope.analysis import primary
-from anisoscope.cli import archive, cost, drawing, memory
-from anisoscope.cli.options import Request
+from anisoscope.cli import archive, drawing
+from anisoscope.cli.flags import Request
 from anisoscope.cli.stages import STAGES, Run, Work, keep_compiled, with_tangents
 from anisoscope.config import variants
 from anisoscope.config.experiment import Config
 from anisoscope.data import corpus
 from anisoscope.measurement.sources.probe import POSITION_SETS
 from anisoscope.models.transformer import compute_type
-from anisoscope.training import program
+from anisoscope.training import trial
 from anisoscope.utils import checksums, folder, mesh, processes
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
@@ -47,23 +47,19 @@ def run(experiment: Config, request: Request) -> None:
 
 
 def dry_run(experiment: Config, request: Request) -> None:
-    """What would be done, and what it takes. A text is read for it where that needs no network."""
+    """Print the folder, and of each variant what training takes; a text is read if that needs no network."""
     experiment, configs = prepared(experiment, request)
-    root, data, wanted = request.root, experiment.data, with_tangents(configs.values(), request.given.stages)
-    check_folders(experiment, configs, root, "train" in wanted, folder.check_claim)
-    text, loaded = cost.Text(), None
-    if data.path or data.source == "pydoc":
-        loaded = corpus.load(data, experiment.model.context)
-        text = cost.size_of(loaded)
-        print(f"corpus: {loaded.name}, from {loaded.origin}")
+    root, stages = request.root, with_tangents(configs.values(), request.given.stages)
+    check_folders(experiment, configs, root, "train" in stages, folder.check_claim)
     print(f"folder: {root}{' (exists: what is done there is not done again)' if root.exists() else ''}")
-    for line in cost.format_costs(configs, text, wanted, units(experiment)):
-        print(line)
-    for group in variants.groups(experiment).values():
-        memory.check_memory(group, text.vocabulary, wanted)
-    for config in configs.values():
-        if loaded is not None and "train" in wanted and text_key(config) == text_key(experiment):
-            program.check_program(config, loaded)
+    print(f"stages: {', '.join(stages)}")
+    if "train" not in stages:
+        return
+    for name, group in variants.groups(experiment).items():
+        local = group.data.path or group.data.source == "pydoc"
+        text = corpus.load(group.data, group.model.context) if local else trial.blank_corpus()
+        for line in trial.describe_run(group, text):
+            print(f"{name or request.title}: {line}")
 
 
 def prepared(experiment: Config, request: Request) -> tuple[Config, dict[str, Config]]:
@@ -72,7 +68,7 @@ def prepared(experiment: Config, request: Request) -> tuple[Config, dict[str, Co
         join_cluster()
     else:
         mesh.take_cores_for_devices(units(experiment))
-    runs = variants.expand(experiment, request.settings)
+    runs = variants.expand(experiment, request.overridden)
     configs = {name: resolved(config, request.root / name) for name, config in runs.items()}
     return resolved(experiment, request.root), configs
 
@@ -89,17 +85,12 @@ def work(
     wanted = with_tangents(configs.values(), wanted)
     primary.check_primary(experiment.primary, list(configs))
     texts = read_texts(configs)
-    for group in variants.groups(experiment).values():
-        memory.check_memory(group, texts[text_key(group)].vocab_size, wanted)
     runs = {name: Run(name or title, config, texts[text_key(config)], root / name) for name, config in configs.items()}
     with contextlib.ExitStack() as locks, Stop() as stop:
         asked = Work(experiment, runs, root, title, wanted, stop, replayed)
         stages = [stage for stage in STAGES if stage.name in wanted]
         for stage in stages:
             stage.check(asked)
-        if not root.exists():
-            costs = {name: cost.of_run(run.config, cost.size_of(run.text)) for name, run in runs.items()}
-            print(f"{title}: {cost.plan(configs, costs, wanted)}: {cost.summary(costs, wanted, units(experiment))}")
         processes.on_first(lambda: claim(asked, configs, locks))
         for number, stage in enumerate(stages):
             if number and processes.is_first():

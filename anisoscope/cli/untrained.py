@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from anisoscope.analysis import modalities, on_disk
-from anisoscope.cli import archive
+from anisoscope.cli import archive, flags
 from anisoscope.cli.drawing import beside, draw_figures, folder_of, format_figures, load, not_there, write_page
-from anisoscope.cli.options import Request
+from anisoscope.cli.flags import Request
 from anisoscope.cli.stages import keep_compiled, with_tangents
 from anisoscope.config import pretrained_models as models
 from anisoscope.config.curved import CurvedConfig
@@ -166,6 +166,11 @@ def verify(config: Any, request: Request) -> None:
     folder.check_there(root, config, False)
     inner = sorted(path.parent for path in root.glob("*/config.json") if path.parent.name != "export")
     archive.verify(title, {title: root} | {path.name: path for path in inner}, {})
+
+
+def dry_run(config: Any, request: Request) -> None:
+    """Print the folder and the settings."""
+    print(f"folder: {request.root}", *flags.format_settings(config), sep="\n")
 
 
 def begun(request: Request) -> tuple[pathlib.Path, list[str], pathlib.Path]:

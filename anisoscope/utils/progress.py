@@ -14,3 +14,11 @@ def bar(work: Iterable | None, label: str, unit: str, **options: Any) -> tqdm:
     quiet = not label or not processes.is_first()
     interval = 0.1 if sys.stderr.isatty() else 10.0
     return tqdm(work, desc=label, unit=unit, mininterval=interval, disable=quiet, **options)
+
+
+def format_duration(seconds: float) -> str:
+    """Write a time as exactly as a rough number may be: 100 seconds, 2 minutes, 3 days."""
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} seconds"

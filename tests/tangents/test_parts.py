@@ -15,6 +15,8 @@ from tests.tangents.settings import SETTINGS, config, corpus
     ("changes", "words"),
     [
         ({"tangents.ranks": (6,)}, "model.width=16 leaves 5 at most"),
+        ({"tangents.ranks": (2, 2)}, "names 2 twice; name each once"),
+        ({"tangents.ranks": ()}, "tangents.ranks is empty"),
         ({"tangents.early_fraction": 0.3}, "1 checkpoints lie in steps 1 to 1; 2 are needed"),
         ({"tangents.early_fraction": 1.0}, "and a later one"),
         ({"tangents.folds": 3}, "must divide tangents.windows"),

@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 
 from anisoscope.config.measure import MeasureConfig
-from anisoscope.measurement import expected, nulls
+from anisoscope.measurement import nulls
 from anisoscope.measurement.families.attention import Heads
 from anisoscope.measurement.families.entries import FAMILIES, quantities
 from anisoscope.measurement.intervals import freedom_of, weigh
@@ -91,7 +91,6 @@ def of_layers(
     numbers = list(range(len(layers)))
     unequal = any(piece.folds.unequal for piece in pieces)
     parts, seen = [], [Seen() for _ in layers]
-    expected.tell(len(layers), len(pieces), pieces[0].size, np.shape(layers[0])[1], settings)
     for some in progress([numbers] if together else [[number] for number in numbers]):
         panels = []
         for piece in pieces:

@@ -1,0 +1,51 @@
+"""What a run takes on this machine: the memory of its compiled step, and the time of a first one."""
+
+import time
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from anisoscope.config.run import RunConfig, schedule, seeds
+from anisoscope.data.corpus import Corpus
+from anisoscope.models import transformer
+from anisoscope.training.program import make_program
+from anisoscope.utils.memory import available, format_bytes
+from anisoscope.utils.progress import format_duration
+
+ENWIK8 = (205, 90_000_000, 5_000_000)  # bytes in use, characters to train on, to validate and test
+
+
+def blank_corpus() -> Corpus:
+    """Make a text of enwik8's size without reading it."""
+    count, train, rest = ENWIK8
+    train, rest = np.zeros(train, np.uint8), np.zeros(rest, np.uint8)
+    return Corpus("enwik8", bytes(range(count)), train, rest, rest, "", "not read")
+
+
+def describe_run(config: RunConfig, corpus: Corpus) -> Iterator[str]:
+    """Compile the program of a run and its seeds, and take a step: lines with what all of it takes."""
+    program, count = make_program(config, corpus), len(seeds(config.train))
+    kept, leaves = schedule(config.train.steps, config.checkpoint.every), jax.tree.leaves
+    parameters = transformer.count_parameters(program.abstract.params)
+    disk = len(kept) * count * sum(leaf.size * leaf.dtype.itemsize for leaf in leaves(program.abstract))
+    yield f"{count} × {parameters:,} parameters, {config.train.steps:,} steps"
+    yield f"{len(kept)} checkpoints of each, {format_bytes(disk)} on disk"
+    state = jax.eval_shape(program.create)
+    one = jnp.int32(1)
+    steps = program.steps.lower(state, program.tokens_N, program.data_R, one).compile()
+    memory, room = steps.memory_analysis(), available()
+    size = memory.argument_size_in_bytes + memory.temp_size_in_bytes
+    yield f"a step takes {format_bytes(size)} of memory on each device"
+    if room is not None and size > room:
+        advice = "lower train.batch_size, model.context or model.width, or raise train.accumulate"
+        yield f"only {format_bytes(room)} are available: {advice}"
+        return
+    state = program.create()
+    for _ in range(2):  # the first may wait for the device
+        began = time.perf_counter()
+        state, metrics = program.steps(state, program.tokens_N, program.data_R, one)
+        jax.block_until_ready(metrics)
+        seconds = time.perf_counter() - began
+    yield f"a step takes {seconds:.3g} s here, all steps {format_duration(seconds * config.train.steps)}"
