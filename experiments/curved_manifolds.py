@@ -3,8 +3,6 @@
 from anisoscope.config.curved import CurvedConfig
 from anisoscope.config.recipes import chosen
 
-COST = {"": "half a minute of one CPU core", "tiny": "seconds"}
-
 
 def get_config(size: str = "") -> CurvedConfig:
     sizes = {"": CurvedConfig(types=8192, draws=8192), "tiny": CurvedConfig(types=1024, draws=1024, seeds=4)}

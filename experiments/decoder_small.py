@@ -8,7 +8,6 @@ from anisoscope.config.experiment import Config
 from anisoscope.config.model import ModelConfig
 from anisoscope.config.run import CheckpointConfig, EvaluateConfig, TrainConfig
 
-COST = {"small": "4e16 operations: seven minutes of training on an H100", "tiny": "half an hour on two CPU cores"}
 TINY = Config(
     model=ModelConfig(layers=6, width=128, heads=4, context=256),
     train=TrainConfig(steps=2000, batch_size=16, learning_rate=2e-3),

@@ -4,8 +4,6 @@ from anisoscope.config.experiment import Config
 from anisoscope.experiments import decoder_small
 from anisoscope.utils.settings import replace
 
-COST = {"small": "as decoder_small.py", "tiny": "half an hour on two CPU cores"}
-
 
 def get_config(size: str = "small") -> Config:
     return replace(decoder_small.get_config(size), {"model.mask": "bidirectional", "objective": "masked"})

@@ -6,8 +6,6 @@ from anisoscope.config.measure import MeasureConfig
 from anisoscope.config.pretrained_models import ModelsConfig, sized
 from anisoscope.utils.settings import replace
 
-COST = {"": "not timed yet; some 10 GB from a hub, folders of sounds and pictures are your own"}
-
 # Families: second-hand. Which size of each, and the models of tokens beside them: reconstruction.
 MODELS = {
     "text": (

@@ -8,11 +8,6 @@ from anisoscope.config.experiment import Config
 from anisoscope.experiments import mask_ablations
 from anisoscope.utils.settings import replace
 
-COST = {
-    "small": "40 times decoder_small.py",
-    "tiny": "two hours on one CPU core, and longer for all loss-matched contrasts; it resumes where it stopped",
-}
-
 INTERVENTIONS = {
     "softmax": {},
     "softmax_one": {"model.attention": "softmax_one"},

@@ -14,11 +14,6 @@ from anisoscope.config.model import ModelConfig
 from anisoscope.config.run import CheckpointConfig, EvaluateConfig, TrainConfig
 from anisoscope.utils.settings import replace
 
-COST = {
-    "small": "45 times decoder_small.py",
-    "tiny": "three hours on one CPU core, and longer for all loss-matched contrasts; it resumes where it stopped",
-}
-
 SEEDS = (2, 3, 4, 5, 6)  # fresh: 0 and 1 were seen while this was built
 LEAKS = {"leak_01": 0.01, "leak_10": 0.1}  # of the pairs (query, later key)
 TINY = Config(

@@ -4,8 +4,6 @@ from anisoscope.config.experiment import Config
 from anisoscope.experiments import decoder_small
 from anisoscope.utils.settings import replace
 
-COST = {"small": "twice decoder_small.py", "tiny": "an hour on two CPU cores"}
-
 MATCHED_PAIR = {
     "decoder": {"model.mask": "causal", "objective": "next"},
     "encoder": {"model.mask": "bidirectional", "objective": "masked"},

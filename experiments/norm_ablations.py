@@ -13,8 +13,6 @@ from anisoscope.config.run import CheckpointConfig, EvaluateConfig, TrainConfig
 from anisoscope.experiments import mask_ablations
 from anisoscope.utils.settings import replace
 
-COST = {"small": "8 times decoder_small.py", "tiny": "half an hour on two CPU cores"}
-
 SEEDS = (0, 1)
 TASKS = {"causal": "next", "bidirectional": "masked"}
 NORMS = ("pre", "post")

@@ -14,12 +14,6 @@ from anisoscope.experiments import mask_ablations
 from anisoscope.experiments.matched_pair_small import MATCHED_PAIR
 from anisoscope.utils.settings import replace
 
-COST = {
-    "small": "30 times decoder_small.py",
-    "tiny": "three hours on one CPU core, in parts: it resumes where it stopped",
-    "rates": "half an hour on one CPU core",
-}
-
 SEEDS = (2, 3, 4, 5, 6)
 REST = 0.002  # AdamW's learning rate of all that is no matrix of a block
 TRIED = {

@@ -12,8 +12,6 @@ from anisoscope.experiments.matched_pair_small import MATCHED_PAIR
 from anisoscope.experiments.optimizer_ablations import MARGINS, RATES, SEEDS, SHARED, primary
 from anisoscope.utils.settings import replace
 
-COST = {"small": "20 times decoder_small.py", "tiny": "an hour on one CPU core, in parts: it resumes where it stopped"}
-
 POSITIONS = ("learned", "rotary")
 ASKED = {"middle_less_ends": 0.05} | MARGINS
 PRIMARY = primary({model: tuple(f"{kind}_{model}" for kind in POSITIONS) for model in MATCHED_PAIR}, ASKED)

@@ -2,8 +2,6 @@
 
 from anisoscope.config.pretrained import PretrainedConfig, WeightsConfig
 
-COST = {"": "minutes for a model of some 100M parameters on two CPU cores; nothing is estimated beforehand"}
-
 
 def get_config(name: str = "") -> PretrainedConfig:
     return PretrainedConfig(pretrained=WeightsConfig(name=name))

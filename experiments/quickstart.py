@@ -9,7 +9,6 @@ from anisoscope.config.run import CheckpointConfig, EvaluateConfig, TrainConfig
 from anisoscope.experiments.matched_pair_small import MATCHED_PAIR
 from anisoscope.utils.settings import replace
 
-COST = {"": "3 minutes on two CPU cores"}
 FAMILIES = ("spectrum", "outliers", "leading", "dimension", "similarity", "attention")
 
 

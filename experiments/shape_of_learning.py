@@ -6,11 +6,6 @@ from anisoscope.config.measure import MeasureConfig
 from anisoscope.config.pretrained_models import ModelsConfig, sized
 from anisoscope.utils.settings import replace
 
-COST = {
-    "": "not timed yet; some 300 GB from a hub, less where memory is too small for a model",
-    "small": "not timed yet; some 4 GB from a hub",
-}
-
 ENCODERS = (  # sizes: reconstruction, the paper names families
     "google-bert/bert-base-uncased",
     "google-bert/bert-large-uncased",

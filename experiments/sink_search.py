@@ -17,13 +17,6 @@ from anisoscope.config.recipes import chosen
 from anisoscope.experiments import decoder_small
 from anisoscope.utils.settings import replace
 
-COST = {
-    "small": "5 times decoder_small.py",
-    "tiny": "an hour and a half on one CPU core, in parts: it resumes where it stopped",
-    "together": "about four hours on one CPU core, in parts: it resumes where it stopped",
-    "found": "about thirteen hours on one CPU core, in parts: it resumes where it stopped",
-}
-
 ALONE: dict[str, dict[str, Any]] = {
     "plain": {},
     "decay": {"train.weight_decay": 0.5},

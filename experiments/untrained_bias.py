@@ -8,8 +8,6 @@ from anisoscope.config.recipes import chosen
 from anisoscope.config.untrained import UntrainedConfig
 from anisoscope.utils.settings import replace
 
-COST = {"bert": "4 minutes of one CPU core", "table": "minutes on two CPU cores", "tiny": "seconds"}
-
 
 def get_config(size: str = "bert") -> UntrainedConfig:
     table = UntrainedConfig(truncated=False, norm_orders=("post",), seeds=8)

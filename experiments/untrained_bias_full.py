@@ -4,8 +4,6 @@ from anisoscope.config.untrained import CHOICES, UntrainedConfig
 from anisoscope.experiments import untrained_bias
 from anisoscope.utils.settings import replace
 
-COST = {"bert": "a GPU's work, not timed yet", "tiny": "minutes on two CPU cores"}
-
 
 def get_config(size: str = "bert") -> UntrainedConfig:
     return replace(untrained_bias.get_config(size), {"blocks": 12, **CHOICES})

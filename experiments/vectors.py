@@ -5,8 +5,6 @@ The array `vectors` is (points, width) or (layers, points, width); `groups` labe
 
 from anisoscope.config.vectors import VectorsConfig
 
-COST = {"": "a minute, and seconds a layer of 4,096 vectors on two CPU cores"}
-
 
 def get_config() -> VectorsConfig:
     return VectorsConfig()

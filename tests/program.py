@@ -13,9 +13,10 @@ import time
 
 import absl.logging
 
-from anisoscope.cli import options
+from anisoscope.cli import flags as command_line
 from anisoscope.cli import process as program
-from anisoscope.cli.options import Request
+from anisoscope.cli.flags import Request
+from anisoscope.utils.settings import replace, settings
 
 ROOT = pathlib.Path(__file__).parent.parent
 TINY = [
@@ -74,9 +75,16 @@ def here(*flags):
     return subprocess.CompletedProcess(flags, code, output.getvalue(), errors.getvalue())
 
 
+def override(config, texts):
+    """The config with these settings, as the command line reads their texts."""
+    kinds = {one.name: one.kind for one in settings(config)}
+    return replace(config, {name: command_line.parse_value(kinds[name], text) for name, text in texts.items()})
+
+
 def asked(root, *stages, title="run"):
     """What the command hands over beside the experiment."""
-    return Request(options.parse(["main.py", "--config=file.py", f"--stages={','.join(stages)}"]), {}, root, title)
+    given = command_line.parse(["main.py", f"--stages={','.join(stages)}"])[0]
+    return Request(given, set(), root, title)
 
 
 def refuse(workdir, words, *flags, start=here):

@@ -5,11 +5,10 @@ import json
 
 import pytest
 
-from anisoscope.cli.flags import override
 from anisoscope.config.pretrained_models import KINDS, MODALITIES, ModelsConfig, called, check_models, inside, of_model
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import from_dict, to_dict
-from tests.program import refuse
+from tests.program import override, refuse
 
 FILE = "--config=experiments/inherent.py"
 

@@ -7,12 +7,12 @@ import sys
 import pytest
 
 from anisoscope.cli.command import experiment_name
-from anisoscope.cli.flags import load, override
+from anisoscope.cli.flags import load
 from anisoscope.config.pretrained import PretrainedConfig, WeightsConfig, check_pretrained, steps
 from anisoscope.experiments import pretrained as experiment
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import from_dict, to_dict
-from tests.program import refuse
+from tests.program import override, refuse
 
 FILE = "--config=experiments/pretrained.py"
 

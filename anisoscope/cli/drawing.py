@@ -11,8 +11,9 @@ from anisoscope.plot.run import Run
 from anisoscope.plot.seeds import over_seeds
 from anisoscope.training import finished, log
 from anisoscope.utils import checksums, processes
-from anisoscope.utils.errors import UserError, did_you_mean
+from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import write
+from anisoscope.utils.folder import not_there
 
 
 def named(configs: dict[str, Config], root: pathlib.Path, title: str, compare: list[str]) -> dict[str, pathlib.Path]:
@@ -119,8 +120,3 @@ def load(path: pathlib.Path) -> Run:
     directions = path / "tangents.nc"
     beside = {table.parent.name: files.read_table(table) for table in sorted(path.glob("hook_points/*/results.nc"))}
     return Run(results, lines, files.read_table(directions) if directions.exists() else None, beside)
-
-
-def not_there(path: pathlib.Path, name: str, stage: str) -> UserError:
-    near = "" if path.exists() else did_you_mean(path.name, (other.name for other in path.parent.glob("*/")))
-    return UserError(f"{path / name} does not exist; run --stages={stage} first{near}")

@@ -58,15 +58,9 @@ def without_training(what: str, check: Callable[[Any], None], run: str, *further
 
 KINDS = {
     Config: Kind("training", {"run": "run", "dry_run": "dry_run", "verify": "run"}, check_training),
-    untrained.UntrainedConfig: without_training(
-        "untrained blocks", untrained.check_untrained, "untrained_blocks"
-    ),
-    curved.CurvedConfig: without_training(
-        "curved manifolds", curved.check_curved, "curved_manifolds"
-    ),
-    vectors.VectorsConfig: without_training(
-        "vectors of a file", vectors.check_vectors, "vectors_of_file"
-    ),
+    untrained.UntrainedConfig: without_training("untrained blocks", untrained.check_untrained, "untrained_blocks"),
+    curved.CurvedConfig: without_training("curved manifolds", curved.check_curved, "curved_manifolds"),
+    vectors.VectorsConfig: without_training("vectors of a file", vectors.check_vectors, "vectors_of_file"),
     pretrained.PretrainedConfig: without_training(
         "pretrained models", pretrained.check_pretrained, "pretrained_model", "tangents"
     ),

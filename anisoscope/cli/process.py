@@ -45,9 +45,6 @@ def start() -> NoReturn:
 
 def main(argv: list[str]) -> int:
     """The exit code: 0 done, or stopped when asked to; 1 a run that cannot go on; 2 bad input; 130 interrupted."""
-    for name in ("stdout", "stderr"):  # one that is closed
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (stays open until the process ends)
     if isinstance(sys.stdout, io.TextIOWrapper):  # of whatever encoding, and for paths that are no text
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -78,8 +75,6 @@ def main(argv: list[str]) -> int:
         return fail(INTERRUPTED, 130)
     except Exception as error:
         why = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        if "Symlink loop" in why:  # Python's own before 3.13, of a link inside of a folder
-            return fail(f"{why}: links lead to each other; name another folder", 2)
         if isinstance(error, AssertionError) and os.environ.get("JAX_PLATFORMS"):  # JAX's, without a word
             platforms = os.environ["JAX_PLATFORMS"]
             return fail(f"JAX_PLATFORMS={platforms}: there is no such device; name one that is there, or unset it", 2)

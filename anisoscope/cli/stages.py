@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import jax
 
+from anisoscope.analysis import loss_matched_runs as matched
 from anisoscope.analysis import on_disk
 from anisoscope.claims import verdicts
-from anisoscope.cli import matched
 from anisoscope.config import variants
 from anisoscope.config.data import CACHE
 from anisoscope.config.experiment import Config

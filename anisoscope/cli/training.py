@@ -123,10 +123,17 @@ def claim(asked: Work, configs: dict[str, Config], locks: contextlib.ExitStack) 
 
 
 def check_folders(
-    experiment: Config, configs: dict[str, Config], root: pathlib.Path, new: bool, check: Callable[..., None]
+    experiment: Config,
+    configs: dict[str, Config],
+    root: pathlib.Path,
+    new: bool,
+    check: Callable[..., None],
 ) -> None:
     """The experiment's folder and those of its runs must hold them and nothing else; they may be `new`."""
-    for path, config in {root: experiment, **{root / name: config for name, config in configs.items()}}.items():
+    for path, config in {
+        root: experiment,
+        **{root / name: config for name, config in configs.items()},
+    }.items():
         check(path, config, new)
 
 
@@ -154,7 +161,11 @@ def resolved(config: Config, root: pathlib.Path) -> Config:
         return config
     try:
         dtype = read_json(root / "config.json", "")["model"]["dtype"]
-    except (UserError, KeyError, TypeError):  # no run there, or not a readable one: `claim` speaks of it
+    except (
+        UserError,
+        KeyError,
+        TypeError,
+    ):  # no run there, or not a readable one: `claim` speaks of it
         dtype = compute_type("auto")
     return replace(config, {"model.dtype": dtype})
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from anisoscope.analysis import modalities, on_disk
 from anisoscope.cli import archive, flags
-from anisoscope.cli.drawing import beside, draw_figures, folder_of, format_figures, load, not_there, write_page
+from anisoscope.cli.drawing import beside, draw_figures, folder_of, format_figures, load, write_page
 from anisoscope.cli.flags import Request
 from anisoscope.cli.stages import keep_compiled, with_tangents
 from anisoscope.config import pretrained_models as models
@@ -24,6 +24,7 @@ from anisoscope.tangents.curved import tables as curved
 from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
+from anisoscope.utils.folder import not_there
 from anisoscope.utils.stop import Stop
 
 

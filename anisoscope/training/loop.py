@@ -17,7 +17,7 @@ from anisoscope.config.run import RunConfig, schedule
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
 from anisoscope.training import evaluate, finished, log, optimizer, step, trouble
-from anisoscope.training.program import Program, make_program
+from anisoscope.training.program import Program, check_memory, make_program
 from anisoscope.training.seed_runs import SeedRuns
 from anisoscope.utils import processes
 from anisoscope.utils.errors import RunError
@@ -46,6 +46,7 @@ def train(config: RunConfig, corpus: Corpus, folders: dict[str, pathlib.Path], n
         count, device = transformer.count_parameters(program.abstract.params), jax.devices()[0].device_kind
         size = f"{count:,} parameters" if len(folders) == 1 else f"{len(folders)} × {count:,} parameters"
         print(f"{name}: {size}, on {program.devices} × {device}, from step {now} in {runs.place}")
+        check_memory(program, state)
         runs.open_logs()
         state = _Session(config, corpus, program, runs, stop, name).run(state)
         stop.check(f"{name}: stopped at step {int(state.step[0])}, saved in {runs.place}")

@@ -14,6 +14,9 @@ from anisoscope.models import transformer
 from anisoscope.training import evaluate, objective, optimizer, step
 from anisoscope.utils import mesh
 from anisoscope.utils.errors import UserError
+from anisoscope.utils.memory import available, format_bytes
+
+MEMORY_ADVICE = "lower train.batch_size, model.context, layers or width, or raise train.accumulate"
 
 
 class Program(NamedTuple):
@@ -41,6 +44,24 @@ def check_program(config: RunConfig, corpus: Corpus) -> tuple[jax.sharding.Mesh,
     return devices, rows
 
 
+def step_memory(program: Program, state: step.State) -> tuple[int, int | None]:
+    """Compile the program that trains: bytes of memory that a step takes on a device, and bytes available.
+
+    `state` may be abstract. A later step uses what is compiled here.
+    """
+    given = state, program.tokens_N, program.data_R, jnp.int32(1)
+    sizes = program.steps.lower(*given).compile().memory_analysis()
+    return sizes.argument_size_in_bytes + sizes.temp_size_in_bytes, available()
+
+
+def check_memory(program: Program, state: step.State) -> None:
+    """Raise UserError, before the first step, where a step needs more memory than there is."""
+    needed, room = step_memory(program, state)
+    if room is not None and needed > room:
+        what = f"a step takes {format_bytes(needed)} of memory, and {format_bytes(room)} are available"
+        raise UserError(f"{what}: {MEMORY_ADVICE}")
+
+
 def make_program(config: RunConfig, corpus: Corpus) -> Program:
     devices, rows = check_program(config, corpus)
     by_batch, everywhere = NamedSharding(devices, P(mesh.AXES)), NamedSharding(devices, P())
@@ -64,7 +85,10 @@ def make_program(config: RunConfig, corpus: Corpus) -> Program:
     # All seeds: their states on a new first axis, each lying as it would alone.
     weights, data = zip(*seeds(config.train), strict=True)
     stacked = jax.tree.map(lambda one: NamedSharding(one.mesh, P(None, *one.spec)), alone)
-    stack = jax.jit(lambda states: jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), out_shardings=stacked)
+    stack = jax.jit(
+        lambda states: jax.tree.map(lambda *leaves: jnp.stack(leaves), *states),
+        out_shardings=stacked,
+    )
 
     def together(work: Callable) -> Callable:
         return mesh.over_seeds(work, config.mesh, len(data))

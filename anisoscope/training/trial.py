@@ -10,8 +10,8 @@ import numpy as np
 from anisoscope.config.run import RunConfig, schedule, seeds
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
-from anisoscope.training.program import make_program
-from anisoscope.utils.memory import available, format_bytes
+from anisoscope.training.program import MEMORY_ADVICE, make_program, step_memory
+from anisoscope.utils.memory import format_bytes
 from anisoscope.utils.progress import format_duration
 
 ENWIK8 = (205, 90_000_000, 5_000_000)  # bytes in use, characters to train on, to validate and test
@@ -34,13 +34,10 @@ def describe_run(config: RunConfig, corpus: Corpus) -> Iterator[str]:
     yield f"{len(kept)} checkpoints of each, {format_bytes(disk)} on disk"
     state = jax.eval_shape(program.create)
     one = jnp.int32(1)
-    steps = program.steps.lower(state, program.tokens_N, program.data_R, one).compile()
-    memory, room = steps.memory_analysis(), available()
-    size = memory.argument_size_in_bytes + memory.temp_size_in_bytes
+    size, room = step_memory(program, state)
     yield f"a step takes {format_bytes(size)} of memory on each device"
     if room is not None and size > room:
-        advice = "lower train.batch_size, model.context or model.width, or raise train.accumulate"
-        yield f"only {format_bytes(room)} are available: {advice}"
+        yield f"only {format_bytes(room)} are available: {MEMORY_ADVICE}"
         return
     state = program.create()
     for _ in range(2):  # the first may wait for the device

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from anisoscope.utils import checksums, files, mesh
-from anisoscope.utils.errors import UserError
+from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.files import read_json, write_json
 from anisoscope.utils.settings import flat, to_dict
 
@@ -152,3 +152,9 @@ def _commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return run.stdout.strip()
+
+
+def not_there(path: pathlib.Path, name: str, stage: str) -> UserError:
+    """Make the error for a file that an earlier stage writes."""
+    near = "" if path.exists() else did_you_mean(path.name, (other.name for other in path.parent.glob("*/")))
+    return UserError(f"{path / name} does not exist; run --stages={stage} first{near}")

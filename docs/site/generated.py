@@ -9,10 +9,11 @@ from typing import Any
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
-from anisoscope.cli import explained, flags, options
-from anisoscope.cli.explained import entries
+from anisoscope.cli import flags
 from anisoscope.measurement.families.entries import FAMILIES, coordinates
 from anisoscope.measurement.quantity import Quantity
+from anisoscope.utils.settings import format_limits, format_value
+from anisoscope.utils.settings import settings as settings_of
 from formulas import LATEX, split_off, stale
 
 MARK = re.compile(r"<!-- generated: (\w+) -->")
@@ -101,13 +102,14 @@ def settings() -> Iterator[str]:
 def group(config: Any, prefix: str, seen: set[type]) -> Iterator[str]:
     values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     groups = {name: value for name, value in values.items() if dataclasses.is_dataclass(value)}
-    single = {name: value for name, value in values.items() if name not in groups and not isinstance(value, dict)}
-    meanings = explained.comments(type(config))
+    single = [one for one in settings_of(config, prefix) if one.name.count(".") == prefix.count(".")]
     if single:
         yield from ("| setting | default | meaning |", "| --- | --- | --- |")
-        for name, value in single.items():
-            default = f"`{explained.plain(value)}`" if explained.plain(value) else "empty"
-            yield f"| `{prefix}{name}` | {default} | {meanings.get(name, '').replace('|', chr(92) + '|')} |"
+        for name, _, value, metadata in single:
+            default = f"`{format_value(value)}`" if format_value(value) else "empty"
+            limits = format_limits(metadata)
+            meaning = metadata["help"] + (f" ({limits})" if limits else "")
+            yield f"| `{name}` | {default} | {plain(meaning)} |"
         yield ""
     for name, inner in groups.items():
         yield from (f"### {prefix}{name}" if type(inner) not in seen else "", "")
@@ -119,17 +121,14 @@ def group(config: Any, prefix: str, seen: set[type]) -> Iterator[str]:
 
 
 def command() -> Iterator[str]:
-    known = options.parse(["main.py", "--help"])
     yield from ("| flag | meaning |", "| --- | --- |")
-    yield from (f"| `--{name}` | {plain(known[name].help)} |" for name in options.names(known))
+    yield from (f"| `--{name}` | {plain(meaning)} |" for name, meaning in flags.flag_meanings())
     yield ""
 
 
 def listed() -> Iterator[str]:
-    yield from ("| experiment | what it runs | sizes, and what each costs |", "| --- | --- | --- |")
-    for one in entries():
-        cost = "; ".join(f"`{size}`: {words}" if size else words for size, words in one.cost.items())
-        yield f"| `{one.path.stem}` | {plain(one.words)} | {plain(cost)} |"
+    yield from ("| experiment | what it runs |", "| --- | --- |")
+    yield from (f"| `{name}` | {plain(title)} |" for name, title in flags.list_experiments())
     yield ""
 
 

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from anisoscope.analysis import loss_matched_runs as matched
 from anisoscope.analysis import on_disk
-from anisoscope.cli import drawing, matched, training
+from anisoscope.cli import drawing, training
 from anisoscope.config import variants
 from anisoscope.measurement.tables import files
 from anisoscope.training import finished, log, replay

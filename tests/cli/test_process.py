@@ -19,13 +19,6 @@ def test_what_jax_reads_of_the_environment_changes_no_number():
         assert f"{name} is not used: numbers would depend on it" in done.stdout.splitlines()
 
 
-def test_output_that_is_closed_is_no_traceback(monkeypatch):
-    monkeypatch.setattr(sys, "stdout", None)
-    monkeypatch.setattr(sys, "stderr", None)
-    assert process.main(["main.py", "--version"]) == 0
-    assert process.main(["main.py", "--wrkdir"]) == 2
-
-
 def test_the_line_of_an_error_is_written_in_one_piece(monkeypatch):
     """Threads of JAX write to the same stream."""
     pieces = []
@@ -61,20 +54,9 @@ def test_an_interruption_while_memory_is_collected_is_not_lost():
     assert (done.stdout, done.stderr) == ("heard\n", "")
 
 
-@pytest.mark.parametrize("flag", ["workdir={}", "compare={},{}", "similarity={},{}@8", "config={}:tiny"])
-def test_links_that_lead_to_each_other_are_one_line(flag, tmp_path):
-    (tmp_path / "a").symlink_to("b")
-    (tmp_path / "b").symlink_to("a")
-    given = [] if "similarity" in flag else DECODER
-    done = here(*given, f"--{flag.format(tmp_path / 'a', tmp_path / 'b')}")
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert "links lead to each other; name another" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--workdir=\udcff"], "is no UTF-8, in which checkpoints are named; name another"),
         (["--config.train.num_seeds=2", "--stages=train,matched"], "these runs differ in their seeds alone; leave"),
     ],
 )

@@ -1,11 +1,12 @@
 import pytest
 
+from anisoscope.cli import flags
 from anisoscope.cli.kinds import check_experiment
 from anisoscope.config.experiment import Config
 from anisoscope.config.run import TrainConfig
 from anisoscope.config.variants import expand
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import from_dict, replace, to_dict
+from anisoscope.utils.settings import from_dict, replace, settings, to_dict
 
 
 @pytest.mark.parametrize(
@@ -108,3 +109,9 @@ def test_settings_at_their_limits_go(settings):
 def test_seeds_that_cannot_be_are_refused(train, words):
     with pytest.raises(UserError, match=words):
         [check_experiment(run) for run in expand(Config(train=TrainConfig(**train))).values()]
+
+
+def test_every_setting_says_what_it_means():
+    for kind in flags.KINDS:
+        for one in settings(kind()):
+            assert one.metadata["help"], f"{kind.__name__}.{one.name}"

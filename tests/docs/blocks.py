@@ -14,7 +14,8 @@ from sybil import Example, Sybil
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.myst import CodeBlockParser, SkipParser
 
-from anisoscope.cli import flags, options
+from anisoscope.cli import flags
+from anisoscope.utils.errors import UserError
 from tests.program import ROOT
 
 PRINTED = "printed by the block before"
@@ -71,22 +72,18 @@ def look_up(words: list[str]) -> None:
 
 
 def of_program(words: list[str]) -> None:
-    rest, settings = flags.split(words)
-    given = options.parse(["main.py", *rest])
-    options.check_settings(given, settings)
-    if given.config:
-        flags.override(flags.load(given.config), settings)
+    flags.parse(["main.py", *words])
 
 
 def settings_alone(words: list[str]) -> None:
     """Settings without their experiment: some kind of experiment has them all."""
-    _, settings = flags.split(words)
+    examples = ("quickstart", "untrained_bias", "curved_manifolds", "vectors", "pretrained:a", "shape_of_learning")
     failures = []
-    for kind in flags.KINDS:
+    for name in examples:
         try:
-            flags.override(kind(), settings)
+            flags.parse(["main.py", f"--config={name}", *words])
             return
-        except Exception as error:
+        except UserError as error:
             failures.append(error)
     raise failures[0]
 

@@ -1,9 +1,12 @@
 """The stage among the others: when it is done, in what order, and what is refused before any work."""
 
+import pathlib
+
 import pytest
 
-from anisoscope.cli import cost, memory, stages
-from anisoscope.utils.errors import UserError
+from anisoscope.cli import stages, status
+from anisoscope.tangents import sweep
+from anisoscope.utils.folder import claim
 from anisoscope.utils.settings import replace
 from tests import tiny
 from tests.program import refuse
@@ -33,18 +36,28 @@ def test_it_is_done_only_where_it_is_switched_on():
     assert stages.with_tangents([on], every) == every
     assert stages.with_tangents([off], every) == ["train", "measure", "figures"]
     assert stages.with_tangents([off], ["measure"]) == ["measure"]
-    costs = {"": cost.of_run(on, cost.Text(8, 100))}
-    assert "fit and test activation subspaces" in cost.plan({"": on}, costs, every)
-    assert cost.of_run(off, cost.Text(8, 100)).tangents == 0 < costs[""].tangents
-    assert set(cost.seconds(costs, every, 1, 1e9)) == set(every)
 
 
-def test_what_does_not_fit_is_refused_by_the_setting_that_helps(monkeypatch):
-    name = "tangents.points"
-    monkeypatch.setattr(memory, "available", lambda: 10**9)
-    large = replace(config(), {name: 2**24})
-    memory.check_memory(config(), 8, ["tangents"])
-    with pytest.raises(UserError, match=rf"--stages=tangents would .* lower {name} \(16777216\)"):
-        memory.check_memory(large, 8, ["tangents"])
-    memory.check_memory(replace(large, {"tangents.enabled": False}), 8, ["tangents"])
-    memory.check_memory(large, 8, ["train", "measure"])
+def test_the_early_proxies_of_all_runs_come_first_since_each_is_the_control_of_another(monkeypatch):
+    done, configs = [], {name: replace(config(), {"train.seed": seed}) for seed, name in enumerate("ab")}
+    root = pathlib.Path("root")
+    runs = {name: stages.Run(name, one, tiny.corpus(), root / name) for name, one in configs.items()}
+    monkeypatch.setattr(sweep, "fit_early", lambda config, corpus, run, *_: done.append(("early", run.name)))
+    monkeypatch.setattr(
+        sweep, "sweep", lambda config, corpus, run, name, stop, other: done.append((run.name, other.name))
+    )
+    monkeypatch.setattr(stages.on_disk, "write_tangents", lambda folders, to: done.append((*folders, to)))
+    with stages.Stop() as stop:
+        stages.fit_tangents(stages.Work(config(), runs, root, "title", ["tangents"], stop))
+    assert done == [("early", "a"), ("early", "b"), ("a", "b"), ("b", "a"), ("a", "b", root)]
+
+
+def test_status_tells_what_is_there(tmp_path):
+    claim(tmp_path / "run", config(), new=True)
+    assert "tangents of 0 of 6 checkpoints" in list(status.format_status(tmp_path / "run"))
+    (tmp_path / "run" / "tangents").mkdir()
+    for name in ("early", "0", "4"):
+        (tmp_path / "run" / "tangents" / f"{name}.nc").touch()
+    lines = list(status.format_status(tmp_path / "run"))
+    assert "tangents of 2 of 6 checkpoints" in lines
+    assert "tangents of some checkpoints" in lines[-1] + lines[-2]

@@ -10,7 +10,6 @@ import transformers
 from PIL import Image
 from scipy.io import wavfile
 
-from anisoscope.cli.flags import override
 from anisoscope.experiments import pretrained as experiment
 from anisoscope.measurement.sources.hub import load
 from anisoscope.measurement.sources.hub.modalities import inputs
@@ -18,7 +17,7 @@ from anisoscope.measurement.tables import files
 from tests.measurement.sources.hub import tiny
 from tests.measurement.sources.hub.recordings import wav
 from tests.measurement.sources.hub.rows import modalities as of_rows
-from tests.program import here, refuse
+from tests.program import here, override, refuse
 
 SMALL = ("--config.measure.points=64", "--config.measure.folds=2", "--config.measure.batches=2", "--stages=measure")
 SIMILARITY = "--config.measure.families=('similarity',)"

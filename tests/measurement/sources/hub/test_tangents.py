@@ -9,7 +9,6 @@ import pytest
 import torch
 import transformers
 
-from anisoscope.cli.flags import override
 from anisoscope.config.tangents import TangentsConfig
 from anisoscope.experiments import pretrained as experiment
 from anisoscope.measurement.sources.hub import revisions, weights
@@ -19,7 +18,7 @@ from anisoscope.tangents.hub import scored
 from anisoscope.tangents.hub import stage as tangents
 from anisoscope.utils.errors import UserError
 from tests.measurement.sources.hub import tiny
-from tests.program import here, refuse
+from tests.program import here, override, refuse
 
 NAMES = ("step0", "step4", "step8", "step20")
 STEPS = [0, 4, 8, 20]

@@ -6,7 +6,6 @@ from typing import Any
 import xarray as xr
 
 from anisoscope.analysis import loss_matched, on_disk, primary, runs
-from anisoscope.cli.drawing import not_there
 from anisoscope.config.experiment import Config
 from anisoscope.config.run import schedule
 from anisoscope.data.corpus import Corpus
@@ -16,6 +15,7 @@ from anisoscope.measurement.tables import files, join
 from anisoscope.training import finished, log, optimizer, replay
 from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
+from anisoscope.utils.folder import not_there
 from anisoscope.utils.settings import flat, to_dict
 from anisoscope.utils.stop import Stop
 
