@@ -84,7 +84,7 @@ def test_each_model_is_measured_as_one_alone(tmp_path):
     [
         ([FILE, "--config.models="], "no model is named; pass --config.models=EleutherAI/pythia-160m,FOLDER"),
         ([FILE, "--config.hidden_states=all"], "hidden_states is 'all'; choose one of blocks, reported"),
-        ([FILE, "--stages=train"], "pretrained models are not trained; choose from measure, figures"),
+        ([FILE, "--stages=train"], "pretrained models are not trained here"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(flags, words, tmp_path):

@@ -32,7 +32,7 @@ SMALL = [
     [
         ([f"{BIAS}:huge"], "choose bert or table or tiny"),
         ([BIAS, "--config.heads=7"], "heads is 7; it must divide width (768)"),
-        ([BIAS, "--stages=train"], "untrained blocks are not trained; choose from measure, figures"),
+        ([BIAS, "--stages=train"], "untrained blocks are not trained here"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(flags, words, tmp_path):

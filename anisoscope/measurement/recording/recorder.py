@@ -1,6 +1,6 @@
 """A recorder: hook points of a model or function, sampled while a loop runs, in bounded memory.
 
-Letters: D width; S slots of the sample.
+Letters: D width; M points of a pass; S slots of the sample.
 """
 
 from __future__ import annotations

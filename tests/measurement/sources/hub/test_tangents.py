@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 import transformers
+import xarray as xr
 
 from anisoscope.config.tangents import TangentsConfig
 from anisoscope.experiments import pretrained as experiment
@@ -133,6 +134,8 @@ def test_a_revision_that_is_added_is_tested_and_what_follows_it_again(learned, t
     ("change", "words"),
     [
         ("--config.tangents.rounds=4", "tangents.rounds=3 there, 4 now"),
+        ("--config.tangents.ranks=(11,) --config.tangents.neighbours=16", "the model's width of 32 leaves 10 at most"),
+        ("--config.tangents.windows=4000", "needs twice as many: lower it to"),
         ("--config.tangents.points=1024", "a fold of 4 windows has 60 scored positions"),
         ("--config.hidden_states=reported", "gradients are of the outputs of blocks"),
     ],
@@ -212,6 +215,22 @@ def test_what_is_found_of_a_model_is_told_and_stands_in_its_tables(learned, tmp_
     words = " ".join(tangents._in_words(known, config))
     assert ("vector of ones: removed" in words) == (width == 31)
     assert ("NaN: embedding, attention, mlp, attention_out, mlp_out" in words) == (kind == "albert")
+
+
+def test_what_was_found_stands_until_the_weights_change(learned, tmp_path):
+    def reading(**changes):
+        name = str(made(tmp_path / "gpt2", "gpt2", "GPT2LMHeadModel", **changes))
+        config = override(experiment.get_config(name), PLAIN | {"data.path": str(learned / "text.txt")})
+        return tangents._Reading(tangents.prepared(revisions.opened(config, tmp_path / "run", "a model")))
+
+    first, table = reading(), tmp_path / "run" / "tangents" / "1.nc"
+    assert first.known["width"] == 31
+    made_by = tangents._made_by(tangents.prepared(first.source))
+    table.parent.mkdir(parents=True)
+    about = first.known | {"width": 30, "made_by": made_by, "checkpoints": json.dumps({1: first.source.digest(1)})}
+    files.write(xr.Dataset(coords={"step": [1]}, attrs=about | {"early_proxies": "{}"}), table)
+    assert reading().known["width"] == 30
+    assert reading(n_embd=24).known["width"] == 23
 
 
 def test_tangents_come_after_measuring(learned, tmp_path):
