@@ -161,9 +161,9 @@ def inputs_of(settings: MeasureConfig) -> tuple[str, ...]:
     return INPUTS if "shuffled" in settings.nulls else INPUTS[:1]
 
 
-def keys(settings: MeasureConfig) -> Array:
-    """Of the Gaussian null model, one a batch."""
-    return jax.random.split(jax.random.key(settings.seed), settings.batches)
+def keys(seed: int | Array, batches: int) -> Array:
+    """Draw a key of the Gaussian null model for each batch."""
+    return jax.random.split(jax.random.key(seed), batches)
 
 
 def _sample(activations_Z: Any, z: int, picks_P: Array, visible_TT: Array, types_Z: Types | None = None) -> Sample:

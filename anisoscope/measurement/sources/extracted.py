@@ -56,7 +56,7 @@ def measure_batch(
     def of_set(s: int, given: tuple) -> Measured:
         return program(*given, picks_SP[s], visible_STT[s])
 
-    given, sets = (beside, others, windows, keys(settings)[batch : batch + 1]), len(picks_SP)
+    given, sets = (beside, others, windows, keys(settings.seed, settings.batches)[batch : batch + 1]), len(picks_SP)
     with lapack.threads_for(0 if sets > 1 else min(settings.points, width)):
         return _side_by_side(mesh.share_out(of_set, given, sets), axis=1)
 

@@ -125,7 +125,7 @@ def _prepared(
     model = dataclasses.replace(model, **{name: getattr(ModelConfig(), name) for name in idle(model)})
     visible_TT = jax.device_put(np.asarray(visible_keys(config.model, config.model.context)), whole)
     by_units = shared is not None
-    settings = dataclasses.replace(config.measure, seed=0)  # its keys are arguments
+    settings = dataclasses.replace(config.measure, seed=0)  # which is an argument
     compute = _computation(model, settings, corpus.vocab_size, devices, by_units, config.mesh, hook_points)
     sizes = config.measure.batches, len(POSITION_SETS)
     unknown = comparison.nothing_found(sizes, model.layers + 1, config.measure.points, config.measure.folds)
@@ -138,7 +138,7 @@ def _prepared(
             nearest = {name: other.nearest_GS for name, other in beside.items()}
             known = put(Known(nearest, np.full(sizes, bool(references))), NamedSharding(devices, units))
             others = {name: put(other.params, shardings) for name, other in beside.items()}
-        return params, others, probe, put(keys(config.measure), whole), visible_TT, np.int32(hook_point), known
+        return params, others, probe, np.int32(config.measure.seed), visible_TT, np.int32(hook_point), known
 
     return compute, place
 
@@ -177,13 +177,13 @@ def _computation(
         params: dict,
         references: dict[str, dict],
         probe: Probe,
-        key_G: jax.Array,
+        seed: jax.Array,
         visible_TT: jax.Array,
         hook_point: jax.Array,
         known: Known | None,
     ) -> Measured:
         beside = {name: (other, visible_TT, hook_point) for name, other in references.items()}
-        batches = of_probe(probe, key_G, visible_TT, known)
+        batches = of_probe(probe, keys(seed, settings.batches), visible_TT, known)
         return measure_batches(spec, (params, visible_TT, hook_point), beside, batches)
 
     whole, units = NamedSharding(devices, P()), NamedSharding(devices, P(*mesh.UNITS) if by_units else P())

@@ -44,7 +44,7 @@ def opened(first: str, second: str) -> Pair:
         return about
 
     read = [reader(run, step) for run, step in zip(runs, steps, strict=True)]
-    key_G = keys(measure)
+    key_G = keys(measure.seed, measure.batches)
 
     def clouds(batch: int) -> list[Clouds]:
         tokens_WT = probe.tokens_GWT[batch]

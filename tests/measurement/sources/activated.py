@@ -48,7 +48,7 @@ def made(apply, settings, over_clouds=jax.lax.map):
     read = functools.partial(readout, ModelConfig())
     spec = activations.Spec(activations.of_model(apply, settings, read), settings, over_clouds=over_clouds)
     return lambda params, others, probe, visible_TT: activations.measure_batches(
-        spec, params, others, activations.of_probe(probe, activations.keys(settings), visible_TT)
+        spec, params, others, activations.of_probe(probe, activations.keys(settings.seed, settings.batches), visible_TT)
     )
 
 

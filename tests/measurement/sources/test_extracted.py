@@ -27,7 +27,9 @@ def test_activations_from_elsewhere_are_measured_as_those_of_our_own_models(fami
     visible_TT = visible_keys(ModelConfig(mask="causal"), CONTEXT)
     spec = activations.Spec(activations.of_model(model.apply, settings), settings)
     fused = jax.jit(functools.partial(activations.measure_batches, spec))
-    whole = jax.device_get(fused(params, {}, activations.of_probe(PROBE, activations.keys(settings), visible_TT)))
+    whole = jax.device_get(
+        fused(params, {}, activations.of_probe(PROBE, activations.keys(settings.seed, settings.batches), visible_TT))
+    )
 
     apply = jax.jit(lambda params, tokens: tuple(model.apply(params, tokens)[1][:3]))  # no further hook points
     both_TT = np.array([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])

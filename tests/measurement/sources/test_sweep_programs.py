@@ -122,7 +122,7 @@ def test_every_product_of_a_measurement_has_full_float32_precision():
     read = functools.partial(transformer.readout, config.model)
     spec = activations.Spec(activations.of_model(model.apply, settings, read), settings)
     compute = functools.partial(activations.measure_batches, spec)
-    batches = activations.of_probe(probe, activations.keys(settings), visible_TT)
+    batches = activations.of_probe(probe, activations.keys(settings.seed, settings.batches), visible_TT)
     text = str(jax.make_jaxpr(compute)(params, {"previous": params, "last": params}, batches))
     products = text.count("dot_general[")
     assert products > 7

@@ -175,7 +175,7 @@ def measure_batch(
     batch: int, clouds_N: list[np.ndarray], others: dict[str, np.ndarray], at: Picked, settings: MeasureConfig
 ) -> dict[str, Values]:
     """The panel of one batch, {sample: {quantity: (1, 1, layer, …, R)}}: layers of one width in one program."""
-    names, key = inputs_of(settings), keys(settings)[batch]
+    names, key = inputs_of(settings), keys(settings.seed, settings.batches)[batch]
     of = {kind: tuple(name for name in settings.families if FAMILIES[name].of == kind) for kind in OF}
     places = Places(at.window_P.astype(np.int32), np.full(len(at.window_P), -1, np.int32))  # no place is the first
     values: dict[str, Values] = {}
