@@ -43,9 +43,9 @@ def measure(
 ) -> xr.Dataset:
     """The geometry of clouds of vectors: values, 95 % intervals, and the excess over null models.
 
-    The values are of all points. For the intervals alone, folds of unequal clusters are thinned at random and weighted by
-    their share of the points; `table.attrs` says the points resampled and Student's degrees of freedom. Fewer than five
-    clusters: a warning.
+    The values are of all points. For the intervals alone, folds of unequal clusters are thinned at
+    random and weighted by their share of the points; `table.attrs` says the points resampled and
+    Student's degrees of freedom. Fewer than five clusters: a warning.
 
     Rows of zeros, constant columns, duplicates and vectors of few whole numbers are measured as they are, and
     `table.attrs["degenerate"]` counts them.
