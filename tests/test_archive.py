@@ -189,7 +189,7 @@ def test_a_step_that_was_never_saved_is_that_of_a_run_that_saved_it(run, tmp_pat
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--stages=verify,measure"], "--stages=verify is done alone; leave out measure"),
+        (["--stages=verify,measure"], "--stages=verify is done alone"),
         (["--stages=replay", "--step=99"], "--step=99: decoder_small ends at step 24"),
         (["--config.measure.steps=99"], "measure.steps is 99; it must lie in [0, 24]"),
     ],

@@ -54,7 +54,7 @@ def test_steps_are_read_from_names():
     ("flags", "words"),
     [
         ([FILE], "no model is named; pass --config=experiments/pretrained.py:EleutherAI/pythia-160m"),
-        ([f"{FILE}:a/b", "--stages=train"], "pretrained models are not trained; choose from measure, tangents"),
+        ([f"{FILE}:a/b", "--stages=train"], "pretrained models are not trained here"),
         ([f"{FILE}:a/b", "--config.pretrained.dtype=int8"], "pretrained.dtype is 'int8'; choose one of float32"),
     ],
 )

@@ -54,6 +54,7 @@ def interrupted_after(monkeypatch, calls, signum):
                 signal.raise_signal(signum)
             return whole.steps(*arguments)
 
+        steps.lower = whole.steps.lower
         return whole._replace(steps=steps)
 
     monkeypatch.setattr(loop, "make_program", make)
