@@ -82,7 +82,11 @@ def _read(config: DataConfig) -> tuple[bytes | bytearray, str, str]:  # text, na
     if config.source == "pydoc":
         if config.path is not None:
             raise UserError("data.source=pydoc takes no data.path: leave one of the two out")
-        from pydoc_data.topics import topics
+        try:
+            from pydoc_data.topics import topics
+        except ImportError as error:
+            advice = "name a text by data.path with data.source=enwik8, or install it with Python"
+            raise UserError(f"data.source=pydoc: this Python lacks pydoc_data; {advice}") from error
 
         text = "\n\n".join(topics[topic] for topic in sorted(topics)).encode()
         return text, f"pydoc (Python {platform.python_version()})", f"Python {platform.python_version()}"

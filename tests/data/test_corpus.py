@@ -5,6 +5,7 @@ import os
 import pathlib
 import platform
 import random
+import sys
 
 import numpy as np
 import pytest
@@ -107,7 +108,7 @@ def test_a_text_that_begins_as_enwik8_is_told_from_others_and_not_taken_for_it(t
         assert corpus.load(DataConfig(path=str(path)), context=16).name == name
 
 
-def test_language_reference(refused):
+def test_language_reference(refused, monkeypatch):
     loaded = corpus.load(DataConfig(source="pydoc"), context=512)
     assert loaded.name == f"pydoc (Python {platform.python_version()})"
     assert loaded.origin == f"Python {platform.python_version()}"
@@ -116,6 +117,9 @@ def test_language_reference(refused):
     assert 300_000 < len(loaded.train) < 700_000
     with refused("data.source=pydoc", "data.path", "leave one of the two out"):
         corpus.load(DataConfig(source="pydoc", path="enwik8.zip"), context=16)
+    monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
+    with refused("this Python lacks pydoc_data", "data.path"):
+        corpus.load(DataConfig(source="pydoc"), context=16)
 
 
 def test_cleaned(tmp_path, monkeypatch, capfd, refused):
