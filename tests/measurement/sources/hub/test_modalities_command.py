@@ -112,7 +112,7 @@ def test_speech_in_pieces_of_equal_length(world, tmp_path):
     results, said = measured(world, tmp_path / "run", "wav2vec 2.0", "sounds", "--config.window=20", inside)
     assert results["positions"].values.tolist() == ["all", "without_first"]
     assert results.mean_cosine_excess.sel(null="shuffled", statistic="mean").notnull().all()
-    assert "20 positions each, in front the first frame" in said
+    assert "20 positions each, in front the first of them" in said
     assert "4 recordings of 8.0 s in all" in results.attrs["joined"]
     assert files.read_table(tmp_path / "run" / "hook_points" / "mlp_out" / "results.nc").mean_cosine.sizes["layer"] == 3
 
