@@ -144,8 +144,10 @@ def test_a_run_that_is_stopped_and_killed_goes_on_to_the_same_numbers(pair, tmp_
     flags = [*DECODER, "--stages=train,measure", f"--workdir={run}"]
     with start(*flags, env=environment(), stderr=subprocess.DEVNULL) as process:
         wait_for(run / "checkpoints" / "1", process)
+        process.send_signal(signal.SIGSTOP)  # the other command may take longer than this training
         second = here(*flags)
         process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGCONT)
         output, _ = process.communicate(timeout=900)
     assert (second.returncode, process.returncode) == (2, 0)
     assert f"another process works in {run}" in second.stderr
