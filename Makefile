@@ -37,7 +37,7 @@ test-all: $(VENV)
 	$(BIN)/python -m pytest -m slow $(NUMERICS:%=--ignore=%)
 
 test-pretrained: .venv-pretrained
-	$(LIGHT) .venv-pretrained/bin/python -m pytest tests/measurement/sources/hub
+	$(LIGHT) .venv-pretrained/bin/python -m pytest tests/sources/hf
 
 # The site, in _site/: warnings are errors, the gallery's figures are drawn anew, and no page needs another host.
 docs: .venv-docs

@@ -1,4 +1,5 @@
-"""The geometry of transformer representations: anisotropy, dimension and drift, with intervals and null models.
+"""The geometry of transformer representations: anisotropy, dimension and drift, with intervals and
+null models.
 
 anisoscope.metrics.twonn(x)                        a number from a matrix
 anisoscope.measure(x, clusters=sentence_of_each)   a table with intervals and null models
@@ -19,17 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anisoscope import metrics, models, plot
-    from anisoscope.claims.verdicts import verdicts
-    from anisoscope.measurement.api import (
+    from anisoscope.analysis.claims.verdicts import verdicts
+    from anisoscope.api import (
         measure,
         measure_attention,
         measure_function,
         measure_model,
         open_run,
     )
-    from anisoscope.measurement.recording.api import record, trainer_callback, write_table
-    from anisoscope.measurement.tables.frame import to_frame, to_latex
     from anisoscope.plot.report import report
+    from anisoscope.results.frame import to_frame, to_latex
+    from anisoscope.sources.recording.record import record, trainer_callback, write_table
 
 __version__ = "0.6.0"
 __all__ = [
@@ -50,23 +51,25 @@ __all__ = [
     "write_table",
 ]
 ROOMS = ("metrics", "models", "plot")
-ELSEWHERE = {  # all others stand in measurement/api.py
-    "record": "measurement.recording.api",
+ELSEWHERE = {  # all others stand in api.py
+    "record": "sources.recording.record",
     "report": "plot.report",
-    "to_frame": "measurement.tables.frame",
-    "to_latex": "measurement.tables.frame",
-    "trainer_callback": "measurement.recording.api",
-    "verdicts": "claims.verdicts",
-    "write_table": "measurement.recording.api",
+    "to_frame": "results.frame",
+    "to_latex": "results.frame",
+    "trainer_callback": "sources.recording.record",
+    "verdicts": "analysis.claims.verdicts",
+    "write_table": "sources.recording.record",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when it is asked for: the command refuses bad input, and hears a signal, before JAX is loaded."""
+    """Imported when it is asked for: the command refuses bad input, and hears a signal, before JAX
+    is loaded.
+    """
     if name in ROOMS:
         return importlib.import_module(f"{__name__}.{name}")
     if name in __all__:
-        return getattr(importlib.import_module(f"{__name__}.{ELSEWHERE.get(name, 'measurement.api')}"), name)
+        return getattr(importlib.import_module(f"{__name__}.{ELSEWHERE.get(name, 'api')}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

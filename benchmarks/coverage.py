@@ -1,10 +1,12 @@
-"""How often the product's 95 % intervals hold the truth, and how far its estimates lie from it: `make coverage`.
+"""How often the product's 95 % intervals hold the truth, and how far its estimates lie from it:
+`make coverage`.
 
     python -m benchmarks.coverage [--draws 200] [--points 1024] [--clouds TEXT] [--families NAME …]
 
-Each draw is a data set as a checkpoint gives it: G batches of P points in J folds, measured and summarised by the
-product's own functions. Two coverages: of the truth, which a biased estimator misses, and of the estimator's own
-expectation (its mean over all draws), which an honest interval holds whatever the bias.
+Each draw is a data set as a checkpoint gives it: G batches of P points in J folds, measured and
+summarised by the product's own functions. Two coverages: of the truth, which a biased estimator
+misses, and of the estimator's own expectation (its mean over all draws), which an honest interval
+holds whatever the bias.
 """
 
 import argparse
@@ -18,19 +20,19 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
-from anisoscope.config.data import CACHE
-from anisoscope.config.measure import MeasureConfig
-from anisoscope.data.frequency import BINS, LENGTHS
-from anisoscope.measurement.families import comparison
-from anisoscope.measurement.families import entries as families
-from anisoscope.measurement.families.attention import Heads
-from anisoscope.measurement.families.entries import coordinates, quantities
-from anisoscope.measurement.families.leading import WITHOUT
+from anisoscope.config.data_config import CACHE
+from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.data.unigrams import BINS, LENGTHS
+from anisoscope.measurement.families import comparison_family
+from anisoscope.measurement.families import registry as families
+from anisoscope.measurement.families.attention_family import Heads
+from anisoscope.measurement.families.leading_family import WITHOUT
+from anisoscope.measurement.families.registry import coordinates, quantities
 from anisoscope.measurement.intervals import LEVEL, summarise
 from anisoscope.measurement.panel import MEASURED, Sample, panel
-from anisoscope.measurement.resamples import Places, Types
+from anisoscope.measurement.resampling import Places, Types
 from anisoscope.metrics import spectrum as spectral
-from anisoscope.metrics.readout import made
+from anisoscope.metrics.logit_lens import made
 from anisoscope.metrics.spectrum import Spectrum
 from anisoscope.utils.compiled import keep
 from benchmarks.coverage_rows import Row, overview, row_of, table
@@ -64,15 +66,21 @@ SHOWN = {
     "ratio": (3,),
     "from_position": (1, 4),
 }  # of the coordinates of a quantity
-READOUT = set(families.FAMILIES["readout"].quantities)  # of the cloud, where the output is the cloud under noise
+# of the cloud, where the output is the cloud under noise
+READOUT = set(families.FAMILIES["readout"].quantities)
 OF_TWO = {  # read of a second layer, the cloud under noise
-    name for family in ("linearity", "imbalance", "alignment") for name in families.FAMILIES[family].quantities
+    name
+    for family in ("linearity", "imbalance", "alignment")
+    for name in families.FAMILIES[family].quantities
 }
-SAME = {f"{kind}_{beside}" for kind in comparison.KINDS for beside in ("layers", "previous")}  # as `_last`
+# as `_last`
+SAME = {f"{kind}_{beside}" for kind in comparison_family.KINDS for beside in ("layers", "previous")}
 
 
 def parts_of(quantity: str) -> dict[str, tuple[int, ...]]:
-    """Where its values are, {"twonn": ()}; one for each coordinate shown, {"gride 1": (0,), "gride 8": (3,) …}."""
+    """Where its values are, {"twonn": ()}; one for each coordinate shown, {"gride 1": (0,), "gride
+    8": (3,) …}.
+    """
     for dim in SHOWN.keys() & set(quantities()[quantity].dims):
         return {f"{quantity} {shown}": (coordinates()[dim].index(shown),) for shown in SHOWN[dim]}
     return {quantity: ()}
@@ -87,17 +95,20 @@ METRICS = (  # all that have resamples
     ),
     *EXCESS,
 )
-LETTERS = 0.8 ** np.arange(12) / (0.8 ** np.arange(12)).sum()  # shares of the types that points are of, by lot
+# shares of the types that points are of, by lot
+LETTERS = 0.8 ** np.arange(12) / (0.8 ** np.arange(12)).sum()
 HEAD = 16  # coordinates of a query, the first ones; of a key, the next; in windows
 
 
 @functools.partial(jax.jit, static_argnames="metrics")
 def measure(cloud_GPD: jax.Array, key: jax.Array, metrics: tuple[str, ...]) -> dict[str, jax.Array]:
-    """The quantities of every batch, (G, R): what is not asked for here is not computed. Of gride all scales too.
+    """The quantities of every batch, (G, R): what is not asked for here is not computed. Of gride
+    all scales too.
 
-    The cloud is one layer, compared with itself under noise, as one checkpoint with another; its first coordinates are
-    queries, the next ones keys, in windows of consecutive points under a causal mask. Of OF_TWO and
-    READOUT the cloud under noise is a second layer, and an unembedding for LETTERS is drawn once.
+    The cloud is one layer, compared with itself under noise, as one checkpoint with another; its
+    first coordinates are queries, the next ones keys, in windows of consecutive points under a
+    causal mask. Of OF_TWO and READOUT the cloud under noise is a second layer, and an unembedding
+    for LETTERS is drawn once.
     """
     layers = 2 if (OF_TWO | READOUT) & set(metrics) else 1
     unembedding_DV = np.random.default_rng(0).standard_normal((cloud_GPD.shape[-1], LETTERS.size))
@@ -106,13 +117,20 @@ def measure(cloud_GPD: jax.Array, key: jax.Array, metrics: tuple[str, ...]) -> d
     def of_batch(batch: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
         cloud_PD, key = batch[0].astype(jnp.float32), batch[1]
         noise_PD = jax.random.normal(key, cloud_PD.shape) * cloud_PD.std(axis=0).mean() / 2
-        q, k = (cloud_PD[:, part * HEAD : (part + 1) * HEAD].reshape(1, -1, WINDOW, 1, HEAD) for part in (0, 1))
+        q, k = (
+            cloud_PD[:, part * HEAD : (part + 1) * HEAD].reshape(1, -1, WINDOW, 1, HEAD)
+            for part in (0, 1)
+        )
         heads = Heads(q, k, jnp.arange(len(cloud_PD)), jnp.tril(jnp.ones((WINDOW, WINDOW), bool)))
         places = Places(*jnp.divmod(jnp.arange(len(cloud_PD)), WINDOW))
         clouds_LPD = jnp.stack([cloud_PD, cloud_PD + noise_PD])
-        target_P = jax.random.choice(jax.random.fold_in(key, 1), LETTERS.size, (len(cloud_PD),), p=LETTERS)
+        target_P = jax.random.choice(
+            jax.random.fold_in(key, 1), LETTERS.size, (len(cloud_PD),), p=LETTERS
+        )
         sample = Sample(clouds_LPD[:layers], heads, places, types_of(len(cloud_PD)), read, target_P)
-        found = panel({MEASURED: sample}, {"last": clouds_LPD[1:].repeat(layers, axis=0)}, SETTINGS, key)
+        found = panel(
+            {MEASURED: sample}, {"last": clouds_LPD[1:].repeat(layers, axis=0)}, SETTINGS, key
+        )
         null = {f"{name} null": value for name, value in apart(found["gaussian"]).items()}
         known = apart(found[MEASURED]) | null
         nulls = {name.replace("excess", "null") for name in metrics if name in EXCESS}
@@ -125,12 +143,16 @@ def measure(cloud_GPD: jax.Array, key: jax.Array, metrics: tuple[str, ...]) -> d
 def types_of(points: int) -> Types:
     """The same for every draw, of whatever length."""
     letter_P = np.random.default_rng(0).choice(LETTERS.size, points, p=LETTERS)
-    rows = [np.tile(x_P, (len(LENGTHS), 1)) for x_P in (letter_P, np.float32(np.log(LETTERS))[letter_P])]
+    rows = [
+        np.tile(x_P, (len(LENGTHS), 1)) for x_P in (letter_P, np.float32(np.log(LETTERS))[letter_P])
+    ]
     return jax.tree.map(jnp.asarray, Types(*rows, letter_P % len(BINS)))
 
 
 def flat(quantity: str, value: jax.Array) -> jax.Array:
-    """Without its layer, or block and head, of which there is one. OF_TWO: at the second layer, from the first on."""
+    """Without its layer, or block and head, of which there is one. OF_TWO: at the second layer,
+    from the first on.
+    """
     sides = {"layer", "other_layer", "block", "head"} & set(quantities()[quantity].dims)
     if quantity in OF_TWO:
         return value[0, -1] if "other_layer" in sides else value[-1]
@@ -140,24 +162,37 @@ def flat(quantity: str, value: jax.Array) -> jax.Array:
 def apart(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
     """Each number by its name, of what the panel found."""
     return {
-        name: flat(quantity, value)[at] for quantity, value in values.items() for name, at in parts_of(quantity).items()
+        name: flat(quantity, value)[at]
+        for quantity, value in values.items()
+        for name, at in parts_of(quantity).items()
     }
 
 
 def truths(member: Member) -> dict[str, float]:
-    """Of the population: its spectrum as the product reads it, and its dimension. A similarity's is not known."""
+    """Of the population: its spectrum as the product reads it, and its dimension. A similarity's is
+    not known.
+    """
     eigenvalues_D = jnp.asarray(member.eigenvalues, jnp.float32)
     width, unused = jnp.float32(eigenvalues_D.size), jnp.float32(0)
-    population = Spectrum(eigenvalues_D, jnp.zeros_like(eigenvalues_D), unused, unused, width, unused)
+    population = Spectrum(
+        eigenvalues_D, jnp.zeros_like(eigenvalues_D), unused, unused, width, unused
+    )
     known = {name: float(read(population)) for name, read in SPECTRAL.items()}
     of_dimension = (*DIMENSIONS, "twonn_bayes", "twonn_microscope")
     return known | dict.fromkeys(of_dimension, member.dimension)
 
 
 def score(
-    metric: str, cloud: str, truth: float, values_GRN: np.ndarray, points: int, null_GRN: np.ndarray | None = None
+    metric: str,
+    cloud: str,
+    truth: float,
+    values_GRN: np.ndarray,
+    points: int,
+    null_GRN: np.ndarray | None = None,
 ) -> Row:
-    """Coverage over N draws of G batches with R replicates; with a null model's values, of the excess."""
+    """Coverage over N draws of G batches with R replicates; with a null model's values, of the
+    excess.
+    """
     summary = summarise(values_GRN, quantities()[metric.split()[0]].resampling, null_GRN)
     return row_of(metric, cloud, truth, summary, points)
 
@@ -168,12 +203,18 @@ def run(name: str, member: Member, metrics: tuple[str, ...], points: int, draws:
     def of_draw(draw: int) -> dict[str, np.ndarray]:
         generator = np.random.default_rng(draw)
         cloud_GPD = np.stack([member.draw(generator, points) for _ in range(BATCHES)])
-        programs = [tuple(name for name in metrics if (name in OF_TWO | READOUT) == two) for two in (False, True)]
+        programs = [
+            tuple(name for name in metrics if (name in OF_TWO | READOUT) == two)
+            for two in (False, True)
+        ]
         values = [measure(cloud_GPD, jax.random.key(draw), names) for names in programs if names]
         return jax.tree.map(np.asarray, functools.reduce(dict.__or__, values))
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # most of a search for many neighbours runs on one core
-        found = list(tqdm(pool.map(of_draw, range(draws)), f"{name}, {points} points", draws, leave=False))
+    # most of a search for many neighbours runs on one core
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = list(
+            tqdm(pool.map(of_draw, range(draws)), f"{name}, {points} points", draws, leave=False)
+        )
     known = truths(member)
 
     def all_draws(name: str) -> np.ndarray:
@@ -191,18 +232,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--draws", type=int, default=200, help="data sets for each cloud")
     parser.add_argument("--points", type=int, default=1024, help="of a batch of the zoo")
-    parser.add_argument("--clouds", default="", help="only those whose name has this text, as '64', 'copies'")
-    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=FAMILIES, help="only quantities of these")
+    parser.add_argument(
+        "--clouds", default="", help="only those whose name has this text, as '64', 'copies'"
+    )
+    parser.add_argument(
+        "--families", nargs="+", choices=FAMILIES, default=FAMILIES, help="only quantities of these"
+    )
     options = parser.parse_args()
     asked = {name for family in options.families for name in families.FAMILIES[family].quantities}
     chosen = tuple(name for name in METRICS if name.split()[0] in asked)
     begin = time.perf_counter()
     members = {name: member for name, member in ZOO.items() if options.clouds in name}
     if not members:
-        parser.error(f"--clouds: no cloud has {options.clouds!r} in its name; there are {', '.join(ZOO)}")
-    zoo = [row for name, member in members.items() for row in run(name, member, chosen, options.points, options.draws)]
+        parser.error(
+            f"--clouds: no cloud has {options.clouds!r} in its name; there are {', '.join(ZOO)}"
+        )
+    zoo = [
+        row
+        for name, member in members.items()
+        for row in run(name, member, chosen, options.points, options.draws)
+    ]
     seconds, machine = time.perf_counter() - begin, hardware(jax.devices()[0].device_kind)
-    print(f"Nominal {LEVEL:.0%}, {BATCHES} batches in {FOLDS} folds, {options.draws} draws of each cloud of the zoo")
+    print(
+        f"Nominal {LEVEL:.0%}, {BATCHES} batches in {FOLDS} folds, {options.draws} draws of each cloud of the zoo"
+    )
     print(f"{seconds:.0f} s on {machine}\n\n{overview(zoo)}\n")
     print(table(sorted(zoo, key=lambda row: METRICS.index(row.metric))))
 

@@ -1,9 +1,11 @@
-"""Coverage of `anisoscope.measure` where clusters are unequal, and of the excess of Gaussian clouds over their null.
+"""Coverage of `anisoscope.measure` where clusters are unequal, and of the excess of Gaussian clouds
+over their null.
 
     python -m benchmarks.coverage_clusters [--draws 200] [--part clusters|null]
 
-Sizes of clusters are the same in all draws of a process. Held is the estimator's expectation, its mean over draws; the
-ideal half-width is 1.96 deviations over draws. Of Gaussian clouds the excess to be held is 0.
+Sizes of clusters are the same in all draws of a process. Held is the estimator's expectation, its
+mean over draws; the ideal half-width is 1.96 deviations over draws. Of Gaussian clouds the excess
+to be held is 0.
 """
 
 import argparse
@@ -12,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from anisoscope import measure
-from anisoscope.config.data import CACHE
+from anisoscope.config.data_config import CACHE
 from anisoscope.utils.compiled import keep
 
 WIDTH = 8
@@ -31,7 +33,9 @@ def sizes_of(name: str) -> np.ndarray:
 def shifted(generator: np.random.Generator, size_L: np.ndarray) -> np.ndarray:
     """Clusters have centres of their own."""
     centre_LD = 0.7 * generator.normal(size=(size_L.size, WIDTH))
-    return (centre_LD.repeat(size_L, axis=0) + generator.normal(size=(size_L.sum(), WIDTH))) * SPREAD_D
+    return (
+        centre_LD.repeat(size_L, axis=0) + generator.normal(size=(size_L.sum(), WIDTH))
+    ) * SPREAD_D
 
 
 def chains(generator: np.random.Generator, size_L: np.ndarray) -> np.ndarray:
@@ -65,11 +69,17 @@ def of_clusters(process: Callable, draws: int) -> None:
         held = ((low <= mean.mean()) & (high >= mean.mean())).mean()
         width = (high - low).mean() / 2 / (1.96 * mean.std(ddof=1))
         words = f"{process.__name__}, {size_L.size} clusters of {size_L.min()} to {size_L.max()}"
-        print(f"| {words} | `{name}` | {table.attrs['folds']} | {held:.1%} | {width:.2f} |", flush=True)
+        print(
+            f"| {words} | `{name}` | {table.attrs['folds']} | {held:.1%} | {width:.2f} |",
+            flush=True,
+        )
 
 
 def of_null(points: int, width: int, decay: float) -> None:
-    clouds = np.random.default_rng(1).normal(size=(60, points, width)) * np.arange(1, width + 1) ** -decay
+    clouds = (
+        np.random.default_rng(1).normal(size=(60, points, width))
+        * np.arange(1, width + 1) ** -decay
+    )
     table = measure(clouds, families=("dimension", "hubness"))
     for name in ("twonn", "hub_never"):
         excess = table[f"{name}_excess"].sel(null="gaussian")
@@ -85,7 +95,9 @@ def main() -> None:
     parser.add_argument("--part", choices=("clusters", "null"))
     options = parser.parse_args()
     if options.part != "null":
-        print("| process | quantity | folds | held | half-width over ideal |\n| --- | --- | --- | --- | --- |")
+        print(
+            "| process | quantity | folds | held | half-width over ideal |\n| --- | --- | --- | --- | --- |"
+        )
         for process in (shifted, chains, scaled):
             of_clusters(process, options.draws)
     if options.part != "clusters":

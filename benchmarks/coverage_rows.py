@@ -31,13 +31,25 @@ class Row:
     def verdict(self) -> str:
         if np.isnan(self.of_expectation):
             return "no value"
-        words = "too narrow" if self.of_expectation < LOW else "too wide" if self.of_expectation > HIGH else ""
-        return words if self.found == 1 else f"{words} ({self.found:.0%} of the draws have one)".strip()
+        words = (
+            "too narrow"
+            if self.of_expectation < LOW
+            else "too wide"
+            if self.of_expectation > HIGH
+            else ""
+        )
+        return (
+            words
+            if self.found == 1
+            else f"{words} ({self.found:.0%} of the draws have one)".strip()
+        )
 
 
 def row_of(metric: str, cloud: str, truth: float, summary: Summary, points: int) -> Row:
     found_N = ~np.isnan(summary.mean)
-    mean_N, low_N, high_N = (value_N[found_N] for value_N in (summary.mean, summary.low, summary.high))
+    mean_N, low_N, high_N = (
+        value_N[found_N] for value_N in (summary.mean, summary.low, summary.high)
+    )
     if not found_N.any():
         return Row(metric, cloud, points, truth, *[np.nan] * 4, 0.0)
     expectation = float(mean_N.mean())
@@ -48,7 +60,17 @@ def row_of(metric: str, cloud: str, truth: float, summary: Summary, points: int)
         return float(((low_N <= value) & (value <= high_N)).mean())
 
     half_width = float((high_N - low_N).mean() / 2)
-    return Row(metric, cloud, points, truth, expectation, share(truth), share(expectation), half_width, found_N.mean())
+    return Row(
+        metric,
+        cloud,
+        points,
+        truth,
+        expectation,
+        share(truth),
+        share(expectation),
+        half_width,
+        found_N.mean(),
+    )
 
 
 def table(rows: list[Row]) -> str:
@@ -58,7 +80,9 @@ def table(rows: list[Row]) -> str:
 
 
 def overview(rows: list[Row]) -> str:
-    """Return the least and largest coverage of each metric's expectation over the clouds, and its biases."""
+    """Return the least and largest coverage of each metric's expectation over the clouds, and its
+    biases.
+    """
     each = pd.DataFrame([dataclasses.asdict(row) | {"bias": row.bias} for row in rows])
     columns = each.groupby("metric", sort=False)[["of_expectation", "bias"]]
     return columns.agg(["min", "max"]).to_string(na_rep="", float_format="%.3g")

@@ -1,10 +1,12 @@
-"""Seconds until a user's first answer: fresh processes, nothing compiled, 4,096 vectors of width 768.
+"""Seconds until a user's first answer: fresh processes, nothing compiled, 4,096 vectors of width
+768.
 
     .venv-bench/bin/python -m benchmarks.first_answer [--rounds 3]
 
-Each row is a process of its own with an empty home folder. The import is timed apart; "again" is the second call with
-the same array, "other shape" a call with 3,000 vectors of width 512. Beside them scikit-dimension (.venv-bench) and
-DADApy (.venv-dadapy), if they are installed: TwoNN alone, the import apart too. Medians over rounds, which take turns.
+Each row is a process of its own with an empty home folder. The import is timed apart; "again" is
+the second call with the same array, "other shape" a call with 3,000 vectors of width 512. Beside
+them scikit-dimension (.venv-bench) and DADApy (.venv-dadapy), if they are installed: TwoNN alone,
+the import apart too. Medians over rounds, which take turns.
 """
 
 import argparse
@@ -44,11 +46,19 @@ class Row(NamedTuple):
 
 
 ROWS = {
-    "metrics.anisotropy(x)": Row(sys.executable, "import anisoscope", "float(anisoscope.metrics.anisotropy(x))"),
-    "metrics.twonn(x)": Row(sys.executable, "import anisoscope", "float(anisoscope.metrics.twonn(x))"),
+    "metrics.anisotropy(x)": Row(
+        sys.executable, "import anisoscope", "float(anisoscope.metrics.anisotropy(x))"
+    ),
+    "metrics.twonn(x)": Row(
+        sys.executable, "import anisoscope", "float(anisoscope.metrics.twonn(x))"
+    ),
     "measure(x)": Row(sys.executable, "import anisoscope", "anisoscope.measure(x)"),
-    'measure(x, families="all")': Row(sys.executable, "import anisoscope", 'anisoscope.measure(x, families="all")'),
-    "scikit-dimension TwoNN": Row(sys.executable, "import skdim", "skdim.id.TwoNN(discard_fraction=0.1).fit(x)"),
+    'measure(x, families="all")': Row(
+        sys.executable, "import anisoscope", 'anisoscope.measure(x, families="all")'
+    ),
+    "scikit-dimension TwoNN": Row(
+        sys.executable, "import skdim", "skdim.id.TwoNN(discard_fraction=0.1).fit(x)"
+    ),
     "DADApy 2NN": Row(
         DADAPY,
         "from dadapy.data import Data",
@@ -65,7 +75,9 @@ def seconds(row: Row) -> list[float] | None:
         return None
     with tempfile.TemporaryDirectory() as home:
         env = os.environ | {"HOME": home, "PYTHONPATH": os.getcwd()}
-        done = subprocess.run([row.python, "-c", code, shapes], env=env, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [row.python, "-c", code, shapes], env=env, capture_output=True, text=True, check=False
+        )
     if "ModuleNotFoundError" in done.stderr:
         return None
     if done.returncode:
@@ -74,7 +86,9 @@ def seconds(row: Row) -> list[float] | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3)
     rounds = parser.parse_args().rounds
     found: dict[str, list[list[float]]] = {name: [] for name in ROWS}

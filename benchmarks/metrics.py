@@ -1,9 +1,11 @@
-"""Time and memory of the metrics beside other libraries: the search for neighbours with TwoNN, and the spectrum.
+"""Time and memory of the metrics beside other libraries: the search for neighbours with TwoNN, and
+the spectrum.
 
     python -m benchmarks.metrics [--points 4096 --width 512] [--rounds 7]
 
-Every library has a process of its own that sleeps while another one works; ratios are taken round by round. The plain
-product of the cloud with itself, P x P x D, is what an exact search cannot do without, or half of it.
+Every library has a process of its own that sleeps while another one works; ratios are taken round
+by round. The plain product of the cloud with itself, P x P x D, is what an exact search cannot do
+without, or half of it.
 """
 
 import argparse
@@ -17,8 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from anisoscope.config.data import CACHE
-from anisoscope.measurement.families import spectrum as panel_spectrum
+from anisoscope.config.data_config import CACHE
+from anisoscope.measurement.families import spectrum_family as panel_spectrum
 from anisoscope.metrics.dimension import twonn
 from anisoscope.metrics.neighbours import nearest_neighbours
 from anisoscope.utils.compiled import keep
@@ -53,9 +55,12 @@ def serve_jax(shapes: list[tuple[int, int]], names: list[str]) -> None:
     tasks = {}
     for points, width in shapes:
         cloud_PD = peer.normal(points, width)
-        steep_PD = cloud_PD * np.arange(1, width + 1, dtype=np.float32)[None] ** -1.0  # small eigenvalues cost more
+        # small eigenvalues cost more
+        steep_PD = cloud_PD * np.arange(1, width + 1, dtype=np.float32)[None] ** -1.0
         clouds_of = dict.fromkeys(functions, cloud_PD) | {"steep": steep_PD}
-        tasks |= {f"{name} {points} {width}": task(functions[name], clouds_of[name]) for name in names}
+        tasks |= {
+            f"{name} {points} {width}": task(functions[name], clouds_of[name]) for name in names
+        }
     serve({"version": f"jax {jax.__version__}", "kind": jax.default_backend()}, tasks)
 
 
@@ -67,24 +72,40 @@ def jax_command(shapes: list[tuple[int, int]], names: list[str]) -> list[str]:
 def side_by_side(points: int, width: int, peers: dict[str, tuple[str, str]], rounds: int) -> None:
     size = [str(points), str(width)]
     commands = {"ours": jax_command([(points, width)], ["TwoNN", "spectrum", "steep", "product"])}
-    commands |= {name: [python, "-m", script, "tasks", *size] for name, (python, script) in peers.items()}
+    commands |= {
+        name: [python, "-m", script, "tasks", *size] for name, (python, script) in peers.items()
+    }
     facts, seconds = alternate(commands, rounds)
     print(f"\n## {points} points of width {width}, float32\n")
     print("; ".join(f"{fact['version']} on {fact['kind']}" for fact in facts.values()), end="\n\n")
     ours = {name.split()[0]: times for name, times in seconds.pop("ours").items()}
-    print("| task | who | ms: median (least-most) | ours / theirs, by round |", "|---|---|---|---|", sep="\n")
+    print(
+        "| task | who | ms: median (least-most) | ours / theirs, by round |",
+        "|---|---|---|---|",
+        sep="\n",
+    )
     decompositions = ("svdvals", "SVD")
-    for mine, others in (("TwoNN", ("TwoNN", "product")), ("spectrum", decompositions), ("steep", decompositions)):
+    for mine, others in (
+        ("TwoNN", ("TwoNN", "product")),
+        ("spectrum", decompositions),
+        ("steep", decompositions),
+    ):
         words = "spectrum, lambda ~ 1/i^2" if mine == "steep" else mine
         print(f"| {words} | ours | {spread(ours[mine])} | |")
         for other in others:
             for name, times in seconds.items():
                 if other in times:
                     same = facts[name]["kind"] == facts["ours"]["kind"]
-                    told = ratio(ours[mine], times[other]) if same else f"no ratio: it ran on {facts[name]['kind']}"
+                    told = (
+                        ratio(ours[mine], times[other])
+                        if same
+                        else f"no ratio: it ran on {facts[name]['kind']}"
+                    )
                     print(f"| {other} | {name} | {spread(times[other])} | {told} |")
         if mine == "TwoNN":
-            print(f"| product | JAX | {spread(ours['product'])} | {ratio(ours[mine], ours['product'])} |")
+            print(
+                f"| product | JAX | {spread(ours['product'])} | {ratio(ours[mine], ours['product'])} |"
+            )
 
 
 def main() -> None:
@@ -97,10 +118,14 @@ def main() -> None:
     parser.add_argument("shapes", nargs="*", help="POINTSxWIDTH of the worker's clouds")
     options = parser.parse_args()
     if options.serve:
-        serve_jax([tuple(map(int, shape.split("x"))) for shape in options.shapes], options.serve.split(","))
+        serve_jax(
+            [tuple(map(int, shape.split("x"))) for shape in options.shapes],
+            options.serve.split(","),
+        )
         return
     print(hardware(jax.devices()[0].device_kind))
-    peers = peer.PEERS if kind == "cpu" else {"PyTorch": peer.PEERS["PyTorch"]}  # the others know no GPU
+    # the others know no GPU
+    peers = peer.PEERS if kind == "cpu" else {"PyTorch": peer.PEERS["PyTorch"]}
     shapes = [(options.points, options.width)] if options.points and options.width else SHAPES[kind]
     for points, width in shapes:
         side_by_side(points, width, peers, options.rounds)

@@ -1,6 +1,8 @@
-"""Seconds and peak memory of measuring one checkpoint, by what is asked for: one compiled program, as in a sweep.
+"""Seconds and peak memory of measuring one checkpoint, by what is asked for: one compiled program,
+as in a sweep.
 
-python -m benchmarks.panel [--layers 12 --width 256 --heads 8 --context 256 --batches 8 --points 4096]
+python -m benchmarks.panel [--layers 12 --width 256 --heads 8 --context 256 --batches 8 --points
+4096]
 """
 
 import argparse
@@ -14,13 +16,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in main.py
 
 import jax
 
-from anisoscope.config.experiment import Config
-from anisoscope.config.measure import DEFAULT, FURTHER, NULLS, MeasureConfig
-from anisoscope.config.model import ModelConfig
+from anisoscope.config.experiment_config import Config
+from anisoscope.config.measure_config import DEFAULT, FURTHER, NULLS, MeasureConfig
+from anisoscope.config.model_config import ModelConfig
 from anisoscope.data.corpus import Corpus
-from anisoscope.measurement.sources.program import make_program
-from anisoscope.measurement.sources.references import OTHERS, Reference
 from anisoscope.models import transformer
+from anisoscope.sources.reference_models import OTHERS, Reference
+from anisoscope.sources.run_program import make_program
 from anisoscope.utils import mesh
 from benchmarks.rounds import processor
 from benchmarks.train_step import random_corpus
@@ -42,7 +44,9 @@ PANELS = {
 
 def config_of(shape: dict[str, int]) -> Config:
     model = ModelConfig(**{name: shape[name] for name in ("layers", "width", "heads", "context")})
-    return Config(model=model, measure=MeasureConfig(points=shape["points"], batches=shape["batches"]))
+    return Config(
+        model=model, measure=MeasureConfig(points=shape["points"], batches=shape["batches"])
+    )
 
 
 def time_panel(config: Config, corpus: Corpus, rounds: int) -> tuple[float, float]:
@@ -59,8 +63,11 @@ def time_panel(config: Config, corpus: Corpus, rounds: int) -> tuple[float, floa
     jax.monitoring.register_event_duration_secs_listener(listen)
     references = {}
     for params in checkpoints:
-        if "comparison" in config.measure.families:  # as in a sweep, where they have been measured themselves
-            nearest_GS = references[OTHERS[0]].nearest_GS if references else measure(params, {}).nearest_GS
+        # as in a sweep, where they have been measured themselves
+        if "comparison" in config.measure.families:
+            nearest_GS = (
+                references[OTHERS[0]].nearest_GS if references else measure(params, {}).nearest_GS
+            )
             references = dict.fromkeys(OTHERS, Reference(params, nearest_GS))
         begin, before = time.perf_counter(), sum(compilation)
         measure(params, references)
@@ -85,16 +92,26 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--rounds", type=int, default=1, help="checkpoints")
     numbers = range(1, 1 + len(PANELS))
-    parser.add_argument("--panels", type=int, nargs="+", choices=numbers, default=numbers, help="only these, by row")
+    parser.add_argument(
+        "--panels", type=int, nargs="+", choices=numbers, default=numbers, help="only these, by row"
+    )
     options = vars(parser.parse_args())
     shape = {name: options[name] for name in shape}
     config, corpus = config_of(shape), random_corpus()
-    print(", ".join(f"{name} {value}" for name, value in shape.items()), f"float32, jax {jax.__version__}", sep=", ")
+    print(
+        ", ".join(f"{name} {value}" for name, value in shape.items()),
+        f"float32, jax {jax.__version__}",
+        sep=", ",
+    )
     print(f"{jax.devices()[0].device_kind} ({processor()})\n")
-    print("| measured | s a checkpoint | s of compilation, once | peak memory so far |\n| --- | --- | --- | --- |")
+    print(
+        "| measured | s a checkpoint | s of compilation, once | peak memory so far |\n| --- | --- | --- | --- |"
+    )
     for words, (families, nulls) in (list(PANELS.items())[row - 1] for row in options["panels"]):
         settings = dataclasses.replace(config.measure, families=families, nulls=nulls)
-        compilation, seconds = time_panel(dataclasses.replace(config, measure=settings), corpus, options["rounds"])
+        compilation, seconds = time_panel(
+            dataclasses.replace(config, measure=settings), corpus, options["rounds"]
+        )
         print(f"| {words} | {seconds:.1f} | {compilation:.1f} | {peak_memory()} |", flush=True)
 
 

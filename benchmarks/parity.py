@@ -1,9 +1,11 @@
-"""Our values beside those of other libraries, on the same clouds: `make parity`. Fails on an unexplained difference.
+"""Our values beside those of other libraries, on the same clouds: `make parity`. Fails on an
+unexplained difference.
 
     python -m benchmarks.parity [--points 1024]
 
-A relative difference above 1e-3 needs a cause, and a cause must show itself: it names another way to reach the peer's
-value (the convention of the peer in float64 NumPy, or the peer on other points) and counts only where that agrees.
+A relative difference above 1e-3 needs a cause, and a cause must show itself: it names another way
+to reach the peer's value (the convention of the peer in float64 NumPy, or the peer on other points)
+and counts only where that agrees.
 """
 
 import argparse
@@ -24,7 +26,7 @@ from scipy.optimize import brentq
 from scipy.spatial.distance import cdist
 from scipy.special import gammainc
 
-from anisoscope.config.data import CACHE
+from anisoscope.config.data_config import CACHE
 from anisoscope.metrics.dimension import twonn, twonn_bayes, twonn_microscope, twonn_mle
 from anisoscope.metrics.neighbours import nearest_neighbours
 from anisoscope.metrics.scale import gride
@@ -35,7 +37,8 @@ from tests.zoo import ZOO
 
 LIMIT = 1e-3
 GOLDEN, ONCE = "golden, 30 points", ", each point once"
-PUBLISHED = {GOLDEN: {"twonn": 4.05496, "twonn at 0.95": 4.11323}}  # by scikit-dimension's tests until version 0.4
+# by scikit-dimension's tests until version 0.4
+PUBLISHED = {GOLDEN: {"twonn": 4.05496, "twonn at 0.95": 4.11323}}
 Values = dict[str, dict[str, float]]  # cloud -> quantity -> value
 
 
@@ -61,7 +64,8 @@ def difference(ours: float, theirs: float) -> float:
 class Cause(NamedTuple):
     words: str
     concerns: Callable[[Row, dict[str, Values]], bool]
-    show: Callable[[Row, np.ndarray, dict[str, Values]], tuple[float, float]]  # two values that the cause makes agree
+    # two values that the cause makes agree
+    show: Callable[[Row, np.ndarray, dict[str, Values]], tuple[float, float]]
 
 
 def distances(cloud_PD: np.ndarray, count: int) -> np.ndarray:
@@ -81,19 +85,25 @@ def twonn_from_zero(cloud_PD: np.ndarray, fraction: float) -> float:
 
 
 def gride_of_the_peers(cloud_PD: np.ndarray, first: int) -> float:
-    """The root of GRIDE's score with (n - 1)/d in place of n/d, ratios cut at q50 + 20 (q95 - q50)."""
+    """The root of GRIDE's score with (n - 1)/d in place of n/d, ratios cut at q50 + 20 (q95 -
+    q50).
+    """
     distance_PC = distances(cloud_PD, 2 * first)
     ratio_P = distance_PC[:, -1] / distance_PC[:, first - 1]
     middle, high = np.percentile(ratio_P, [50, 95])
     x_P = np.log(ratio_P[ratio_P < middle + 20 * (high - middle)])
 
     def score(d: float) -> float:
-        return (len(x_P) - 1) / d + ((first - 1) * x_P / -np.expm1(-d * x_P) - (2 * first - 1) * x_P).sum()
+        return (len(x_P) - 1) / d + (
+            (first - 1) * x_P / -np.expm1(-d * x_P) - (2 * first - 1) * x_P
+        ).sum()
 
     return float(brentq(score, 1e-3, 1e4, xtol=1e-12))
 
 
-def numbered_from_zero(row: Row, cloud_PD: np.ndarray, theirs: dict[str, Values]) -> tuple[float, float]:
+def numbered_from_zero(
+    row: Row, cloud_PD: np.ndarray, theirs: dict[str, Values]
+) -> tuple[float, float]:
     return twonn_from_zero(cloud_PD, 0.95 if row.quantity.endswith("0.95") else 0.9), row.theirs
 
 
@@ -101,7 +111,9 @@ def cut_off(row: Row, cloud_PD: np.ndarray, theirs: dict[str, Values]) -> tuple[
     return gride_of_the_peers(cloud_PD, int(row.quantity.split()[1])), row.theirs
 
 
-def each_point_once(row: Row, cloud_PD: np.ndarray, theirs: dict[str, Values]) -> tuple[float, float]:
+def each_point_once(
+    row: Row, cloud_PD: np.ndarray, theirs: dict[str, Values]
+) -> tuple[float, float]:
     alone = theirs[row.peer][row.cloud + ONCE][row.quantity]
     return cut_off(row, cloud_PD, theirs)[0] if is_gride(row) else row.ours, alone
 
@@ -130,21 +142,36 @@ CAUSES = (
 
 
 def explain(row: Row, cloud_PD: np.ndarray, theirs: dict[str, Values]) -> str | None:
-    """The first cause that concerns the row and shows itself, and what it leaves; '' for a row that needs none."""
+    """The first cause that concerns the row and shows itself, and what it leaves; '' for a row that
+    needs none.
+    """
     if row.difference <= LIMIT:
         return ""
     for cause in CAUSES:
-        if cause.concerns(row, theirs) and (left := difference(*cause.show(row, cloud_PD, theirs))) <= LIMIT:
+        if (
+            cause.concerns(row, theirs)
+            and (left := difference(*cause.show(row, cloud_PD, theirs))) <= LIMIT
+        ):
             return f"{cause.words} to {left:.0e}"
     return None
 
 
 def draw_clouds(points: int) -> dict[str, np.ndarray]:
-    """Float32 clouds; scikit-dimension's own, a ball of 5 dimensions in 30, is what its generator makes of seed 0."""
-    clouds = {name: member.draw(np.random.default_rng(0), points).astype(np.float32) for name, member in ZOO.items()}
+    """Float32 clouds; scikit-dimension's own, a ball of 5 dimensions in 30, is what its generator
+    makes of seed 0.
+    """
+    clouds = {
+        name: member.draw(np.random.default_rng(0), points).astype(np.float32)
+        for name, member in ZOO.items()
+    }
     distinct = {name: np.unique(cloud_PD, axis=0) for name, cloud_PD in clouds.items()}
-    clouds |= {name + ONCE: once_PD for name, once_PD in distinct.items() if len(once_PD) < len(clouds[name])}
-    normal_PK = np.random.RandomState(0).normal(size=(30, 5))  # the generator behind the published values
+    clouds |= {
+        name + ONCE: once_PD
+        for name, once_PD in distinct.items()
+        if len(once_PD) < len(clouds[name])
+    }
+    # the generator behind the published values
+    normal_PK = np.random.RandomState(0).normal(size=(30, 5))
     square_P1 = np.square(normal_PK).sum(axis=1, keepdims=True)
     ball_PK = normal_PK / np.sqrt(square_P1) * gammainc(5 / 2, square_P1 / 2) ** (1 / 5)
     clouds[GOLDEN] = np.pad(ball_PK, ((0, 0), (0, 25)))
@@ -178,7 +205,9 @@ def ask_peers(clouds: dict[str, np.ndarray]) -> tuple[list[str], dict[str, Value
             np.save(pathlib.Path(folder) / f"{name}.npy", cloud_PD.astype(np.float64))
         for name, (python, script) in peer.PEERS.items():
             command = [python, "-m", script, "values", folder]
-            answer = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
+            answer = json.loads(
+                subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
+            )
             versions.append(answer["version"])
             theirs[name] = answer["values"]
     return versions, theirs
@@ -208,12 +237,14 @@ def main() -> None:
     versions, theirs = ask_peers(clouds)
     with jax.default_matmul_precision("highest"):
         ours = {
-            name: jax.tree.map(float, measure(jnp.asarray(cloud_PD, jnp.float32))) for name, cloud_PD in clouds.items()
+            name: jax.tree.map(float, measure(jnp.asarray(cloud_PD, jnp.float32)))
+            for name, cloud_PD in clouds.items()
         }
     rows = compare(ours, theirs)
     words = [explain(row, clouds[row.cloud], theirs) for row in rows]
     print(
-        f"{options.points} points a cloud; ours in float32 on {jax.default_backend()}, jax {jax.__version__};", end=" "
+        f"{options.points} points a cloud; ours in float32 on {jax.default_backend()}, jax {jax.__version__};",
+        end=" ",
     )
     print(f"peers in float64: {'; '.join(versions)}\n")
     found = table(rows, words)

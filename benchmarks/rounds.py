@@ -1,5 +1,6 @@
-"""Seconds by rounds that alternate between processes, each asleep while another one works, so that their thread pools
-never compete. A process may belong to an environment of its own: nothing is imported here but the standard library.
+"""Seconds by rounds that alternate between processes, each asleep while another one works, so that
+their thread pools never compete. A process may belong to an environment of its own: nothing is
+imported here but the standard library.
 """
 
 import contextlib
@@ -16,7 +17,9 @@ from typing import Any
 
 
 def serve(facts: dict[str, Any], tasks: dict[str, Callable[[], Any]]) -> None:
-    """In a worker: warm every task up, tell what there is, then run one task, timed, for every line that names it."""
+    """In a worker: warm every task up, tell what there is, then run one task, timed, for every line
+    that names it.
+    """
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what a library prints must not be read as an answer
     for run in tasks.values():
@@ -32,7 +35,9 @@ def serve(facts: dict[str, Any], tasks: dict[str, Callable[[], Any]]) -> None:
 def alternate(
     commands: dict[str, list[str]], rounds: int
 ) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, list[float]]]]:
-    """Facts of each worker, and seconds of each round by worker and task. The commands start programs that `serve`."""
+    """Facts of each worker, and seconds of each round by worker and task. The commands start
+    programs that `serve`.
+    """
     workers, facts, seconds = {}, {}, {}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
     with contextlib.ExitStack() as stack:  # at its end the workers' input closes, which ends them
@@ -58,13 +63,17 @@ def _answer(worker: subprocess.Popen, name: str) -> str:
 def ratio(these: list[float], those: list[float], digits: int = 2) -> str:
     """these / those as median (least-most) of the rounds."""
     ratios = [this / that for this, that in zip(these, those, strict=True)]
-    middle, low, high = (f"{one:.{digits}f}" for one in (statistics.median(ratios), min(ratios), max(ratios)))
+    middle, low, high = (
+        f"{one:.{digits}f}" for one in (statistics.median(ratios), min(ratios), max(ratios))
+    )
     return f"{middle} ({low}-{high})"
 
 
 def spread(times: list[float]) -> str:
     """Milliseconds as median (least-most) of the rounds."""
-    low, middle, high = (1000 * time_ for time_ in (min(times), statistics.median(times), max(times)))
+    low, middle, high = (
+        1000 * time_ for time_ in (min(times), statistics.median(times), max(times))
+    )
     return f"{middle:.3g} ({low:.3g}-{high:.3g})"
 
 
@@ -74,7 +83,10 @@ def processor() -> str:
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    return next((line.split(": ")[1] for line in lines if line.startswith("model name")), platform.processor())
+    return next(
+        (line.split(": ")[1] for line in lines if line.startswith("model name")),
+        platform.processor(),
+    )
 
 
 def hardware(device: str) -> str:

@@ -1,6 +1,7 @@
 """Seconds per training step, JAX against PyTorch, in rounds that alternate between them.
 
-    python -m benchmarks.train_step [--layers 6 --width 256 --heads 8 --context 256 --batch 8] [--rounds 7 --steps 6]
+    python -m benchmarks.train_step [--layers 6 --width 256 --heads 8 --context 256 --batch 8]
+    [--rounds 7 --steps 6]
 
 The JAX side is the product's own training program.
 """
@@ -13,10 +14,10 @@ import sys
 
 import numpy as np
 
-from anisoscope.config.data import CACHE
-from anisoscope.config.experiment import Config
-from anisoscope.config.model import ModelConfig
-from anisoscope.config.run import TrainConfig, WatchConfig
+from anisoscope.config.data_config import CACHE
+from anisoscope.config.experiment_config import Config
+from anisoscope.config.model_config import ModelConfig
+from anisoscope.config.run_config import TrainConfig, WatchConfig
 from anisoscope.utils.compiled import keep
 from benchmarks.rounds import alternate, hardware, ratio, serve
 
@@ -25,7 +26,8 @@ SHAPES = {  # by kind of device
     "gpu": {"layers": 6, "width": 512, "heads": 8, "context": 512, "batch": 64},
 }
 VOCAB = 206  # the bytes of enwik8 and [MASK]
-PEAK_TFLOPS = {"A100": 312, "H100": 989, "H200": 989, "L4": 121}  # dense bfloat16, of the SXM boards, by name
+# dense bfloat16, of the SXM boards, by name
+PEAK_TFLOPS = {"A100": 312, "H100": 989, "H200": 989, "L4": 121}
 
 
 def random_tokens() -> np.ndarray:
@@ -36,7 +38,9 @@ def random_corpus():
     from anisoscope.data.corpus import Corpus
 
     tokens_N = random_tokens()
-    return Corpus("random", bytes(range(VOCAB - 1)), tokens_N, tokens_N, tokens_N, sha256="", origin="")
+    return Corpus(
+        "random", bytes(range(VOCAB - 1)), tokens_N, tokens_N, tokens_N, sha256="", origin=""
+    )
 
 
 def jax_side(shape: dict[str, int], steps: int, watch: int = 0):
@@ -44,7 +48,7 @@ def jax_side(shape: dict[str, int], steps: int, watch: int = 0):
     import jax
 
     from anisoscope.models import transformer
-    from anisoscope.training.program import make_program
+    from anisoscope.training.train_program import make_program
 
     model = ModelConfig(**{name: shape[name] for name in ("layers", "width", "heads", "context")})
     train = TrainConfig(batch_size=shape["batch"], dispatch=steps)
@@ -60,7 +64,12 @@ def jax_side(shape: dict[str, int], steps: int, watch: int = 0):
 
     kind = jax.default_backend()
     device = jax.devices()[0].device_kind
-    return run, {"version": f"jax {jax.__version__}", "kind": kind, "device": device, "parameters": parameters}
+    return run, {
+        "version": f"jax {jax.__version__}",
+        "kind": kind,
+        "device": device,
+        "parameters": parameters,
+    }
 
 
 def torch_side(shape: dict[str, int], steps: int):
@@ -73,7 +82,9 @@ def torch_side(shape: dict[str, int], steps: int):
     sizes = [shape[name] for name in ("layers", "width", "heads", "context")]
     model = torch_twin.Transformer(*sizes, VOCAB).to(device)
     corpus_N = torch.from_numpy(random_tokens()).to(device)
-    step = torch_twin.make_step(model, corpus_N, shape["batch"], shape["context"], bfloat16=kind == "gpu")
+    step = torch_twin.make_step(
+        model, corpus_N, shape["batch"], shape["context"], bfloat16=kind == "gpu"
+    )
 
     def run():
         for _ in range(steps):
@@ -89,16 +100,24 @@ SIDES = {"JAX": jax_side, "PyTorch": torch_side}
 
 
 def measure(shape: dict[str, int], rounds: int, steps: int, peer: str = sys.executable):
-    """Facts and seconds per step of every round, for each side. `peer` is the Python of the one with PyTorch."""
+    """Facts and seconds per step of every round, for each side. `peer` is the Python of the one
+    with PyTorch.
+    """
     numbers = [f"--{name}={value}" for name, value in shape.items()]
     command = ["-m", "benchmarks.train_step", *numbers, f"--steps={steps}"]
     pythons = {"JAX": sys.executable, "PyTorch": peer}
-    facts, seconds = alternate({side: [pythons[side], *command, f"--side={side}"] for side in SIDES}, rounds)
-    return facts, {side: [time / steps for time in tasks["steps"]] for side, tasks in seconds.items()}
+    facts, seconds = alternate(
+        {side: [pythons[side], *command, f"--side={side}"] for side in SIDES}, rounds
+    )
+    return facts, {
+        side: [time / steps for time in tasks["steps"]] for side, tasks in seconds.items()
+    }
 
 
 def model_flops(shape: dict[str, int]) -> int:
-    """Per step: 6 per token and weight of a matrix product, and 12 N T D per token for the full T x T attention."""
+    """Per step: 6 per token and weight of a matrix product, and 12 N T D per token for the full T x
+    T attention.
+    """
     layers, width, time_ = shape["layers"], shape["width"], shape["context"]
     weights = layers * 12 * width**2 + VOCAB * width
     return shape["batch"] * time_ * (6 * weights + 12 * layers * time_ * width)
@@ -106,28 +125,41 @@ def model_flops(shape: dict[str, int]) -> int:
 
 def peak(device: str) -> int | None:
     """TFLOP/s in bfloat16 of a board of this name, where it is known."""
-    return next((PEAK_TFLOPS[word] for word in re.split(r"\W", device) if word in PEAK_TFLOPS), None)
+    return next(
+        (PEAK_TFLOPS[word] for word in re.split(r"\W", device) if word in PEAK_TFLOPS), None
+    )
 
 
 def report(shape: dict[str, int], facts: dict[str, dict], seconds: dict[str, list[float]]) -> None:
     kind, parameters = facts["JAX"]["kind"], facts["JAX"]["parameters"]
     assert parameters == facts["PyTorch"]["parameters"], "the twins differ"
-    print(", ".join(f"{name} {value}" for name, value in shape.items()), f"vocabulary {VOCAB}", sep=", ")
-    print(f"{parameters:,} parameters, {'float32' if kind == 'cpu' else 'bfloat16'}, random corpus, next character")
+    print(
+        ", ".join(f"{name} {value}" for name, value in shape.items()),
+        f"vocabulary {VOCAB}",
+        sep=", ",
+    )
+    print(
+        f"{parameters:,} parameters, {'float32' if kind == 'cpu' else 'bfloat16'}, random corpus, next character"
+    )
     print(hardware(facts["JAX"]["device"]))
     print("; ".join(fact["version"] for fact in facts.values()))
     characters = shape["batch"] * shape["context"]
     for name, times in seconds.items():
         median = statistics.median(times)
         spread = f"{min(times):.4f}-{max(times):.4f}"
-        print(f"{name:8} {median:.4f} s a step ({spread}), {characters / median:,.0f} characters/s", end="")
+        print(
+            f"{name:8} {median:.4f} s a step ({spread}), {characters / median:,.0f} characters/s",
+            end="",
+        )
         most, rate = peak(facts["JAX"]["device"]), model_flops(shape) / median / 1e12
         utilisation = f"{rate / most:.1%} of {most} TFLOP/s" if most else "peak unknown"
         print(f", {rate:.2f} model TFLOP/s" + (f" ({utilisation})" if kind != "cpu" else ""))
     if kind != facts["PyTorch"]["kind"]:
         print(f"No ratio: JAX ran on {kind}, PyTorch on {facts['PyTorch']['kind']}")
         return
-    print(f"JAX runs at {ratio(seconds['PyTorch'], seconds['JAX'])} of PyTorch's speed (least-most by round)")
+    print(
+        f"JAX runs at {ratio(seconds['PyTorch'], seconds['JAX'])} of PyTorch's speed (least-most by round)"
+    )
 
 
 def main() -> None:
@@ -139,7 +171,9 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=6, help="steps per round")
-    parser.add_argument("--peer", default=sys.executable, help="the Python of an environment with PyTorch")
+    parser.add_argument(
+        "--peer", default=sys.executable, help="the Python of an environment with PyTorch"
+    )
     parser.add_argument("--side", choices=SIDES, help="be the worker of this side")
     options = vars(parser.parse_args())
     shape = {name: options[name] for name in SHAPES[kind]}

@@ -1,4 +1,5 @@
-"""How the height of a decoder's bell depends on the length of the window, beside what norms and lengths tell.
+"""How the height of a decoder's bell depends on the length of the window, beside what norms and
+lengths tell.
 
     .venv-pretrained/bin/python -m dev.bell_by_window MODEL TEXT
 
@@ -11,15 +12,15 @@ import sys
 import numpy as np
 import pandas as pd
 
-from anisoscope.config.data import DataConfig
-from anisoscope.config.pretrained import WeightsConfig
+from anisoscope.api import measure
+from anisoscope.config.data_config import DataConfig
+from anisoscope.config.pretrained_config import WeightsConfig
 from anisoscope.data import corpus
-from anisoscope.measurement.api import measure
-from anisoscope.measurement.sources.hub import load
-from anisoscope.measurement.sources.hub.reading import guards
-from anisoscope.measurement.sources.hub.reading.extract import activations
-from anisoscope.measurement.sources.hub.reading.windows import text_of
-from anisoscope.measurement.tables import files
+from anisoscope.results import joined_files
+from anisoscope.sources.hf import load_model
+from anisoscope.sources.hf.reading import guards
+from anisoscope.sources.hf.reading.extract import activations
+from anisoscope.sources.hf.reading.token_windows import text_of
 from dev.real_models import RESULTS
 
 TABLE = RESULTS / "real_models" / "bell_by_window.csv"
@@ -38,22 +39,29 @@ COLUMNS = {  # heading -> quantity, and which vectors are left out
 
 
 def main(model: str, path: str) -> None:
-    place = load.place_of(model, None)
-    loaded, tokenizer = load.load(place, WeightsConfig(name=model)), load.tokenizer_of(place)
+    place = load_model.place_of(model, None)
+    loaded, tokenizer = (
+        load_model.load(place, WeightsConfig(name=model)),
+        load_model.tokenizer_of(place),
+    )
     text = text_of(corpus.load(DataConfig(path=path), max(LENGTHS)))
-    tokens_P = np.asarray(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])[:TOKENS]
+    tokens_P = np.asarray(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])[
+        :TOKENS
+    ]
     rows = []
     for length in LENGTHS:
         guards.shape(loaded, length, 0)
         rows += measured(loaded, tokens_P[: len(tokens_P) // length * length].reshape(-1, length))
-    files.write_csv(pd.DataFrame(rows), TABLE)
+    joined_files.write_csv(pd.DataFrame(rows), TABLE)
     print(pd.DataFrame(rows).round(3).to_string(index=False))
 
 
-def measured(loaded: load.Loaded, tokens_WT: np.ndarray) -> list[dict[str, float]]:
+def measured(loaded: load_model.Loaded, tokens_WT: np.ndarray) -> list[dict[str, float]]:
     """A row for each layer."""
     windows, length = tokens_WT.shape
-    streams = activations(loaded, tokens_WT[None], max(1, 2048 // length), heads=False).resid_ZNWTD[0]
+    streams = activations(loaded, tokens_WT[None], max(1, 2048 // length), heads=False).resid_ZNWTD[
+        0
+    ]
     window_P, position_P = np.divmod(np.arange(windows * length), length)
     table = measure(
         [streams[layer].reshape(windows * length, -1) for layer in LAYERS],
@@ -67,7 +75,9 @@ def measured(loaded: load.Loaded, tokens_WT: np.ndarray) -> list[dict[str, float
     for layer in LAYERS:
         row = {"window": length, "layer": layer}
         for words, (name, without) in COLUMNS.items():
-            values = table[name].sel(layer=str(layer), **({} if without is None else {"without": without}))
+            values = table[name].sel(
+                layer=str(layer), **({} if without is None else {"without": without})
+            )
             row |= {f"{words}, {end}": float(values.sel(statistic=end)) for end in ENDS}
         rows.append(row)
     return rows

@@ -1,9 +1,11 @@
-"""CKA of two untrained networks that read one text, calibrated by permutations: results/families/calibrated.csv.
+"""CKA of two untrained networks that read one text, calibrated by permutations:
+results/families/calibrated.csv.
 
     .venv/bin/python -m dev.calibrated
 
-Layer l of one beside layer l of the other: the decoder of the demo, two seeds, windows of `pydoc`. Windows change
-places as wholes ("windows"), or each point by itself ("alone"), which takes a common text for likeness.
+Layer l of one beside layer l of the other: the decoder of the demo, two seeds, windows of `pydoc`.
+Windows change places as wholes ("windows"), or each point by itself ("alone"), which takes a common
+text for likeness.
 """
 
 import pathlib
@@ -14,9 +16,9 @@ import pandas as pd
 
 from anisoscope.data import corpus
 from anisoscope.experiments import quickstart
-from anisoscope.measurement.tables import files
 from anisoscope.metrics.calibration import calibrated_cka
 from anisoscope.models import transformer
+from anisoscope.results import joined_files
 
 TABLE = pathlib.Path("docs/results/families/calibrated.csv")
 WINDOWS = 32
@@ -42,7 +44,7 @@ def main() -> None:
                 numbers = {name: float(value) for name, value in one._asdict().items()}
                 rows.append({"layer": layer, "permuted": how, "quantity": quantity} | numbers)
     frame = pd.DataFrame(rows).round(4)
-    files.write_csv(frame, TABLE)
+    joined_files.write_csv(frame, TABLE)
     print(frame.to_string(index=False))
 
 

@@ -1,9 +1,11 @@
-"""A pretrained decoder as it is, and with its massive coordinates clamped while it runs: bell, sinks and loss.
+"""A pretrained decoder as it is, and with its massive coordinates clamped while it runs: bell,
+sinks and loss.
 
     .venv-pretrained/bin/python -m dev.clamped MODEL TEXT 1200 600 200
 
-All vectors of the windows, in float64: one sample, without intervals. `--config.pretrained.clamp` of
-experiments/pretrained.py gives these and all other quantities, with intervals. docs/results/real_models/clamped.csv.
+All vectors of the windows, in float64: one sample, without intervals. `--config.pretrained.clamp`
+of experiments/pretrained.py gives these and all other quantities, with intervals.
+docs/results/real_models/clamped.csv.
 """
 
 import sys
@@ -11,17 +13,17 @@ import sys
 import numpy as np
 import pandas as pd
 
-from anisoscope.config.data import DataConfig
-from anisoscope.config.measure import MeasureConfig
-from anisoscope.config.pretrained import WeightsConfig
+from anisoscope.config.data_config import DataConfig
+from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.config.pretrained_config import WeightsConfig
 from anisoscope.data import corpus
-from anisoscope.measurement.families.attention import SINK_FROM
-from anisoscope.measurement.sources.hub import load
-from anisoscope.measurement.sources.hub.reading import guards
-from anisoscope.measurement.sources.hub.reading.clamp import clamp
-from anisoscope.measurement.sources.hub.reading.extract import activations
-from anisoscope.measurement.sources.hub.reading.windows import Windows, make_windows, text_of
-from anisoscope.measurement.tables import files
+from anisoscope.measurement.families.attention_family import SINK_FROM
+from anisoscope.results import joined_files
+from anisoscope.sources.hf import load_model
+from anisoscope.sources.hf.reading import guards
+from anisoscope.sources.hf.reading.clamp import clamp
+from anisoscope.sources.hf.reading.extract import activations
+from anisoscope.sources.hf.reading.token_windows import Windows, make_windows, text_of
 from dev.real_models import RESULTS
 
 TABLE = RESULTS / "real_models" / "clamped.csv"
@@ -29,24 +31,26 @@ WINDOWS, LENGTH = 8, 256  # windows, and tokens of a window
 
 
 def main(model: str, path: str, *clamps: str) -> None:
-    place = load.place_of(model, None)
-    tokenizer = load.tokenizer_of(place)
+    place = load_model.place_of(model, None)
+    tokenizer = load_model.tokenizer_of(place)
     text = text_of(corpus.load(DataConfig(path=path), LENGTH))
     probe = MeasureConfig(points=WINDOWS * (LENGTH - 1), batches=1, folds=1)
     windows = make_windows(text, tokenizer, LENGTH, False, probe)
     frames = []
     for most in (np.inf, *map(float, clamps)):
-        loaded = load.load(place, WeightsConfig(name=model))
+        loaded = load_model.load(place, WeightsConfig(name=model))
         if np.isfinite(most):
             print(clamp(loaded, most, windows.probe.tokens_GWT[0], WINDOWS))
         frames.append(found(loaded, windows).assign(clamp=most))
     frame = pd.concat(frames)
-    files.write_csv(frame, TABLE)
+    joined_files.write_csv(frame, TABLE)
     print(frame.to_string(index=False))
 
 
-def found(loaded: load.Loaded, windows: Windows) -> pd.DataFrame:
-    """Anisotropy of every layer; of every block the share of heads with a sink, and the weight on token 0; the loss."""
+def found(loaded: load_model.Loaded, windows: Windows) -> pd.DataFrame:
+    """Anisotropy of every layer; of every block the share of heads with a sink, and the weight on
+    token 0; the loss.
+    """
     tokens_WT = windows.probe.tokens_GWT[0]
     read = activations(loaded, tokens_WT[None], len(tokens_WT), heads=True)
     seen, _ = guards.attention(loaded, tokens_WT[:2])
@@ -54,10 +58,14 @@ def found(loaded: load.Loaded, windows: Windows) -> pd.DataFrame:
     blocks = zip(read.q_ZNWTHK[0], read.k_ZNWTHK[0], seen.visible_NTT, bias_N, strict=True)
     weight_NH = [on_first(*block) for block in blocks]
     columns = {
-        "anisotropy": [anisotropy(x_WTD.reshape(-1, x_WTD.shape[-1])) for x_WTD in read.resid_ZNWTD[0]],
+        "anisotropy": [
+            anisotropy(x_WTD.reshape(-1, x_WTD.shape[-1])) for x_WTD in read.resid_ZNWTD[0]
+        ],
         "sinks": [np.nan, *((weight_H > SINK_FROM).mean() for weight_H in weight_NH)],
         "weight": [np.nan, *(weight_H.mean() for weight_H in weight_NH)],
-        "bits_per_byte": guards.bits_per_byte(loaded, windows, len(tokens_WT), np.inf)["bits_per_byte"],
+        "bits_per_byte": guards.bits_per_byte(loaded, windows, len(tokens_WT), np.inf)[
+            "bits_per_byte"
+        ],
     }
     return pd.DataFrame({"layer": range(loaded.blocks + 1)} | columns)
 
@@ -67,9 +75,14 @@ def anisotropy(cloud_PD: np.ndarray) -> float:
     return value_D[-1] / value_D.sum()
 
 
-def on_first(q_WTHK: np.ndarray, k_WTHK: np.ndarray, visible_TT: np.ndarray, bias_HTT: np.ndarray) -> np.ndarray:
+def on_first(
+    q_WTHK: np.ndarray, k_WTHK: np.ndarray, visible_TT: np.ndarray, bias_HTT: np.ndarray
+) -> np.ndarray:
     """Mean weight on token 0 of each head, over the rows of the others that see it."""
-    scores_WHTT = np.einsum("wqhk,wshk->whqs", q_WTHK, k_WTHK, optimize=True) / q_WTHK.shape[-1] ** 0.5 + bias_HTT
+    scores_WHTT = (
+        np.einsum("wqhk,wshk->whqs", q_WTHK, k_WTHK, optimize=True) / q_WTHK.shape[-1] ** 0.5
+        + bias_HTT
+    )
     scores_WHTT = np.where(visible_TT, scores_WHTT, -np.inf)
     weight_WHTT = np.exp(scores_WHTT - scores_WHTT.max(-1, keepdims=True))
     weight_WHTT /= weight_WHTT.sum(-1, keepdims=True)

@@ -2,8 +2,8 @@
 
     .venv/bin/python -m dev.families NAME=RUN ...
 
-RUN is a folder that the commands of docs/findings/families.md have measured, or how the names of several seeds begin;
-NAME what it is called. Its first and last step are written.
+RUN is a folder that the commands of docs/findings/families.md have measured, or how the names of
+several seeds begin; NAME what it is called. Its first and last step are written.
 """
 
 import pathlib
@@ -13,14 +13,15 @@ import pandas as pd
 import scipy.stats
 import xarray as xr
 
-from anisoscope.config.measure import FURTHER
-from anisoscope.measurement.families.entries import FAMILIES
-from anisoscope.measurement.tables import files
+from anisoscope.config.measure_config import FURTHER
+from anisoscope.measurement.families.registry import FAMILIES
+from anisoscope.results import joined_files
 
 TABLE = pathlib.Path("docs/results/families/layers.csv")
 PARTS = ["mean", "low", "high"]
 NAMES = tuple(name for family in FURTHER for name in FAMILIES[family].quantities)
-ACROSS = {"next": 1, "before": -1}  # of layers by pairs: the other layer is the next one, or the one before
+# of layers by pairs: the other layer is the next one, or the one before
+ACROSS = {"next": 1, "before": -1}
 AT = ("threshold", "ratio", "from_position")
 DIGITS = 4
 KEYS = ["model", "step", "positions", "quantity", "layer", "depth", "at"]
@@ -28,18 +29,24 @@ REST = [*PARTS, "gaussian", "permuted"]  # the value, and its excess over null m
 
 
 def read(name: str, root: pathlib.Path) -> pd.DataFrame:
-    """A row for each step, set of positions, quantity and layer; of several seeds means, with Student's intervals."""
+    """A row for each step, set of positions, quantity and layer; of several seeds means, with
+    Student's intervals.
+    """
     if (root / "results.nc").exists():
         return read_one(name, root)
-    each = pd.concat(read_one(name, path.parent) for path in sorted(root.parent.glob(f"{root.name}*/results.nc")))
+    each = pd.concat(
+        read_one(name, path.parent) for path in sorted(root.parent.glob(f"{root.name}*/results.nc"))
+    )
     groups = each.assign(error=each["mean"]).groupby(KEYS, dropna=False, sort=False)
     frame = groups.agg({**dict.fromkeys(["mean", "gaussian", "permuted"], "mean"), "error": "sem"})
     half = frame["error"] * scipy.stats.t.ppf(0.975, groups.size() - 1)
-    return frame.assign(low=frame["mean"] - half, high=frame["mean"] + half).reset_index()[[*KEYS, *REST]]
+    return frame.assign(low=frame["mean"] - half, high=frame["mean"] + half).reset_index()[
+        [*KEYS, *REST]
+    ]
 
 
 def read_one(name: str, root: pathlib.Path) -> pd.DataFrame:
-    table = files.read_table(root / "results.nc")
+    table = joined_files.read_table(root / "results.nc")
     made = [_rows(table, one) for one in NAMES if one in table]
     frame = pd.concat(made).dropna(subset="mean")
     frame = frame[frame["step"].isin([int(table.step[0]), int(table.step[-1])])]
@@ -74,5 +81,7 @@ if __name__ == "__main__":
     for name, _, root in (word.partition("=") for word in sys.argv[1:]):
         table, kept = read(name, pathlib.Path(root)), pd.read_csv(TABLE)
         table = pd.concat([kept[kept.model != name], table])
-        digits = {part: table[part].map(lambda x: float(f"{x:.{DIGITS}g}")) for part in [*REST, "depth"]}
-        files.write_csv(table.assign(**digits), TABLE)
+        digits = {
+            part: table[part].map(lambda x: float(f"{x:.{DIGITS}g}")) for part in [*REST, "depth"]
+        }
+        joined_files.write_csv(table.assign(**digits), TABLE)

@@ -2,8 +2,8 @@
 
     .venv/bin/python -m dev.sink_curve MODELS PAIR
 
-MODELS is a folder of `experiments/shape_of_learning.py`, PAIR one of `matched_pair_small.py`, both measured with the
-family sinks (docs/findings/pretrained.md has the commands).
+MODELS is a folder of `experiments/shape_of_learning.py`, PAIR one of `matched_pair_small.py`, both
+measured with the family sinks (docs/findings/pretrained.md has the commands).
 """
 
 import pathlib
@@ -13,7 +13,7 @@ import pandas as pd
 import scipy.stats
 import xarray as xr
 
-from anisoscope.measurement.tables import files
+from anisoscope.results import joined_files
 from anisoscope.utils.files import read_json
 from dev.real_models import RESULTS
 
@@ -37,13 +37,17 @@ def rates(path: pathlib.Path) -> pd.DataFrame:
 def of_models(root: pathlib.Path) -> pd.DataFrame:
     labels = read_json(root / "models.json", "name a folder of shape_of_learning.py")
     labels = [label for label in labels if (root / label / "results.nc").exists()]
-    return pd.concat([rates(root / label / "results.nc").assign(model=label, n=1) for label in labels])
+    return pd.concat(
+        [rates(root / label / "results.nc").assign(model=label, n=1) for label in labels]
+    )
 
 
 def of_pair(root: pathlib.Path) -> pd.DataFrame:
     """Means over seeds, with Student's intervals within the range of a share."""
     runs = pd.read_csv(root / "runs.csv")[["run", "condition"]].itertuples(index=False)
-    each = pd.concat([rates(root / run / "results.nc").assign(model=OURS.format(kind)) for run, kind in runs])
+    each = pd.concat(
+        [rates(root / run / "results.nc").assign(model=OURS.format(kind)) for run, kind in runs]
+    )
     groups = each.groupby(["model", "place", "threshold"])["mean"]
     frame = groups.agg(["mean", "sem", "count"]).reset_index()
     half = frame["sem"] * scipy.stats.t.ppf(0.975, frame["count"] - 1)
@@ -55,8 +59,12 @@ def of_pair(root: pathlib.Path) -> pd.DataFrame:
 
 def main(models: str, pair: str) -> None:
     frame = pd.concat([of_models(pathlib.Path(models)), of_pair(pathlib.Path(pair))])
-    files.write_csv(frame, TABLE)
-    print(frame.pivot_table(index="threshold", columns=["place", "model"], values="mean").round(3).to_string())
+    joined_files.write_csv(frame, TABLE)
+    print(
+        frame.pivot_table(index="threshold", columns=["place", "model"], values="mean")
+        .round(3)
+        .to_string()
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""A source of one's own: a folder of step_<n>.npy, activations (layers, windows, T, width) of each step of a training.
+"""A source of one's own: a folder of step_<n>.npy, activations (layers, windows, T, width) of each
+step of a training.
 
     python -m examples.folder_of_arrays ARRAYS TABLES
 
-measures every step into TABLES/measurements and joins them: results.nc, results.csv. What is there already stays.
+measures every step into TABLES/measurements and joins them: results.nc, results.csv. What is there
+already stays.
 """
 
 import contextlib
@@ -16,12 +18,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import xarray as xr
 
-from anisoscope.config.measure import MeasureConfig
-from anisoscope.measurement.source import Reader, Source, Target, Wanted
-from anisoscope.measurement.sources import extracted
-from anisoscope.measurement.sweep import sweep
-from anisoscope.measurement.tables import raw
-from anisoscope.measurement.tables.measurements import STREAM, Standing
+from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.results import replicates_table
+from anisoscope.results.step_files import STREAM, Standing
+from anisoscope.sources import extracted
+from anisoscope.sources.source import Reader, Source, Target, Wanted
+from anisoscope.sources.sweep import sweep
 from anisoscope.utils.stop import Stop
 
 
@@ -45,7 +47,10 @@ class FolderOfArrays(Source):
 
     @functools.cached_property
     def made_by(self) -> dict[str, int]:
-        return {f"measure.{name}": getattr(self.measure, name) for name in ("points", "batches", "folds", "seed")}
+        return {
+            f"measure.{name}": getattr(self.measure, name)
+            for name in ("points", "batches", "folds", "seed")
+        }
 
     def stored(self) -> set[int]:
         return {int(path.stem.removeprefix("step_")) for path in self.folder.glob("step_*.npy")}
@@ -53,7 +58,11 @@ class FolderOfArrays(Source):
     def outdated(self, target: Target, standing: dict[int, Standing]) -> dict[int, str]:
         tables = {step: one.table for step, one in standing.items() if one.table is not None}
         here = self.stored() & tables.keys()
-        return {step: "its file has changed" for step in here if tables[step].attrs["sha256"] != self.sha256(step)}
+        return {
+            step: "its file has changed"
+            for step in here
+            if tables[step].attrs["sha256"] != self.sha256(step)
+        }
 
     @contextlib.contextmanager
     def reader(self, wanted: dict[str, Wanted]) -> Iterator[Reader]:
@@ -67,9 +76,16 @@ class FolderOfArrays(Source):
             batches = []
             for g in range(settings.batches):
                 part = x_NWTD[:, g * windows : (g + 1) * windows]
-                batches.append(extracted.measure_batch(g, (part[None], None, None), {}, picks, visible, settings))
+                batches.append(
+                    extracted.measure_batch(
+                        g, (part[None], None, None), {}, picks, visible, settings
+                    )
+                )
             about = {"corpus": self.folder.name, "sha256": self.sha256(step)}
-            yield STREAM, raw.table(extracted.joined(batches).values, step, ("all",), about)
+            yield (
+                STREAM,
+                replicates_table.table(extracted.joined(batches).values, step, ("all",), about),
+            )
 
         yield read
 
@@ -78,7 +94,9 @@ class FolderOfArrays(Source):
         folds = self.measure.folds
         places, share = windows // folds * context, self.measure.points // folds
         draw = np.random.default_rng(self.measure.seed)
-        return np.concatenate([fold * places + draw.permutation(places)[:share] for fold in range(folds)])[None]
+        return np.concatenate(
+            [fold * places + draw.permutation(places)[:share] for fold in range(folds)]
+        )[None]
 
     def sha256(self, step: int) -> str:
         return hashlib.sha256(self.path(step).read_bytes()).hexdigest()

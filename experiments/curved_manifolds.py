@@ -1,9 +1,14 @@
-"""A linear probe's gradient on known curved manifolds, beside what theory says of it; no corpus, no training."""
+"""A linear probe's gradient on known curved manifolds, beside what theory says of it; no corpus, no
+training.
+"""
 
-from anisoscope.config.curved import CurvedConfig
+from anisoscope.config.curved_config import CurvedConfig
 from anisoscope.config.recipes import chosen
 
 
 def get_config(size: str = "") -> CurvedConfig:
-    sizes = {"": CurvedConfig(types=8192, draws=8192), "tiny": CurvedConfig(types=1024, draws=1024, seeds=4)}
+    sizes = {
+        "": CurvedConfig(types=8192, draws=8192),
+        "tiny": CurvedConfig(types=1024, draws=1024, seeds=4),
+    }
     return chosen(size, sizes)

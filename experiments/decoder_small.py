@@ -1,12 +1,13 @@
-"""Decoder: causal mask, next character. 6 layers, D = 512, T = 512, sized for one GPU; `:tiny` runs on a CPU.
+"""Decoder: causal mask, next character. 6 layers, D = 512, T = 512, sized for one GPU; `:tiny` runs
+on a CPU.
 
 A recipe may follow the size: `:tiny,gpt2` (config/recipes.py).
 """
 
 from anisoscope.config import recipes
-from anisoscope.config.experiment import Config
-from anisoscope.config.model import ModelConfig
-from anisoscope.config.run import CheckpointConfig, EvaluateConfig, TrainConfig
+from anisoscope.config.experiment_config import Config
+from anisoscope.config.model_config import ModelConfig
+from anisoscope.config.run_config import CheckpointConfig, EvaluateConfig, TrainConfig
 
 TINY = Config(
     model=ModelConfig(layers=6, width=128, heads=4, context=256),

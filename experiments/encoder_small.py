@@ -1,9 +1,13 @@
-"""Encoder, matched with the decoder. Only mask and objective differ: same initial parameters, windows and budget."""
+"""Encoder, matched with the decoder. Only mask and objective differ: same initial parameters,
+windows and budget.
+"""
 
-from anisoscope.config.experiment import Config
+from anisoscope.config.experiment_config import Config
 from anisoscope.experiments import decoder_small
 from anisoscope.utils.settings import replace
 
 
 def get_config(size: str = "small") -> Config:
-    return replace(decoder_small.get_config(size), {"model.mask": "bidirectional", "objective": "masked"})
+    return replace(
+        decoder_small.get_config(size), {"model.mask": "bidirectional", "objective": "masked"}
+    )

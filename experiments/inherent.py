@@ -1,8 +1,10 @@
-"""Mean cosine against drift by modality, as in Anisotropy Is Inherent to Self-Attention; `:paper` reads as it does."""
+"""Mean cosine against drift by modality, as in Anisotropy Is Inherent to Self-Attention; `:paper`
+reads as it does.
+"""
 
 from typing import Any
 
-from anisoscope.config.measure import MeasureConfig
+from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_models import ModelsConfig, sized
 from anisoscope.utils.settings import replace
 
@@ -12,7 +14,12 @@ MODELS = {
         *("google-bert/bert-base-uncased", "FacebookAI/roberta-base", "albert/albert-base-v2"),
         *("openai-community/gpt2", "facebook/opt-125m", "EleutherAI/pythia-160m"),
     ),
-    "characters": ("helboukkouri/character-bert", "google/canine-s", "almanach/manta-lm-base", "google/byt5-small"),
+    "characters": (
+        "helboukkouri/character-bert",
+        "google/canine-s",
+        "almanach/manta-lm-base",
+        "google/byt5-small",
+    ),
     "speech": ("facebook/wav2vec2-base", "facebook/hubert-base-ls960", "openai/whisper-base"),
     "vision": (
         *("google/vit-base-patch16-224", "microsoft/beit-base-patch16-224"),
@@ -30,9 +37,9 @@ LISTED = {
     for name in names
 }
 
-# Mean cosine of pairs, not centred, in each of `output_hidden_states`, and the norm of their mean: second-hand. All
-# pairs in place of some, special tokens, and averages over batches alone: reconstruction. The paper's texts, sounds and
-# pictures are not known here.
+# Mean cosine of pairs, not centred, in each of `output_hidden_states`, and the norm of their mean:
+# second-hand. All pairs in place of some, special tokens, and averages over batches alone:
+# reconstruction. The paper's texts, sounds and pictures are not known here.
 PAPER: dict[str, Any] = {"special_tokens": True, "hidden_states": "reported", "measure.folds": 1}
 
 

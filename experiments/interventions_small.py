@@ -1,10 +1,11 @@
-"""One intervention a run, beside a plain decoder, at equal budget and with five seeds. `:tiny` is for two CPU cores.
+"""One intervention a run, beside a plain decoder, at equal budget and with five seeds. `:tiny` is
+for two CPU cores.
 
-Runs of one seed share the windows, and the initial parameters but for those that an intervention adds. Loss-matched
-contrasts need --stages=train,measure,matched,figures.
+Runs of one seed share the windows, and the initial parameters but for those that an intervention
+adds. Loss-matched contrasts need --stages=train,measure,matched,figures.
 """
 
-from anisoscope.config.experiment import Config
+from anisoscope.config.experiment_config import Config
 from anisoscope.experiments import mask_ablations
 from anisoscope.utils.settings import replace
 

@@ -1,17 +1,18 @@
-"""Mask × objective × seeds: which shapes follow the causal mask, and which the objective? `:tiny` is for two CPU cores.
+"""Mask × objective × seeds: which shapes follow the causal mask, and which the objective? `:tiny`
+is for two CPU cores.
 
-Runs of one seed differ in mask and objective only: same initial parameters, windows and budget. A next character is
-asked for where the mask hides it; bidirectional and leaking masks show it, and have masked characters alone.
-Loss-matched contrasts need --stages=train,measure,matched,figures.
+Runs of one seed differ in mask and objective only: same initial parameters, windows and budget. A
+next character is asked for where the mask hides it; bidirectional and leaking masks show it, and
+have masked characters alone. Loss-matched contrasts need --stages=train,measure,matched,figures.
 """
 
 from typing import Any
 
 from anisoscope.config import recipes
-from anisoscope.config.experiment import Config
-from anisoscope.config.measure import MeasureConfig
-from anisoscope.config.model import ModelConfig
-from anisoscope.config.run import CheckpointConfig, EvaluateConfig, TrainConfig
+from anisoscope.config.experiment_config import Config
+from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.config.model_config import ModelConfig
+from anisoscope.config.run_config import CheckpointConfig, EvaluateConfig, TrainConfig
 from anisoscope.utils.settings import replace
 
 SEEDS = (2, 3, 4, 5, 6)  # fresh: 0 and 1 were seen while this was built
@@ -28,9 +29,9 @@ TINY = Config(
         nulls=("gaussian", "untrained"),
     ),
 )
-# Loss-matched, each with the change that would still count as none: a fifth of what anisotropy grows in a decoder of
-# this size, a middle as far above the ends as its noise, a fifth of a doubling of the dimension, half a doubling of the
-# drift.
+# Loss-matched, each with the change that would still count as none: a fifth of what anisotropy
+# grows in a decoder of this size, a middle as far above the ends as its noise, a fifth of a
+# doubling of the dimension, half a doubling of the drift.
 MARGINS = {"growth": 0.05, "middle_less_ends": 0.05, "expansion": 0.2, "drift_growth": 0.5}
 ASKED = {
     "objective": {"before": "causal_next", "after": "causal_masked"},
@@ -55,7 +56,9 @@ def sized(size: str) -> Config:
 
 
 def masks(context: int) -> dict[str, dict[str, Any]]:
-    """Between causal and bidirectional: a window of an eighth of the context, a prefix of a quarter, two leaks."""
+    """Between causal and bidirectional: a window of an eighth of the context, a prefix of a
+    quarter, two leaks.
+    """
     return {
         "causal": {"model.mask": "causal"},
         "window": {"model.mask": "window", "model.window": context // 8},
@@ -66,9 +69,12 @@ def masks(context: int) -> dict[str, dict[str, Any]]:
 
 
 def variants(context: int) -> dict[str, dict[str, Any]]:
-    """A seed decides the initial parameters, the order of the windows, the masked characters and the leaking pairs."""
+    """A seed decides the initial parameters, the order of the windows, the masked characters and
+    the leaking pairs.
+    """
     return {
-        f"{mask}_{objective}_{seed}": settings | {"objective": objective, "train.seed": seed, "model.leak_seed": seed}
+        f"{mask}_{objective}_{seed}": settings
+        | {"objective": objective, "train.seed": seed, "model.leak_seed": seed}
         for seed in SEEDS
         for objective in ("next", "masked")
         for mask, settings in masks(context).items()

@@ -1,6 +1,8 @@
-"""Matched encoder–decoder pair: decoder_small and encoder_small, compared in each figure; `:tiny` runs on a CPU."""
+"""Matched encoder–decoder pair: decoder_small and encoder_small, compared in each figure; `:tiny`
+runs on a CPU.
+"""
 
-from anisoscope.config.experiment import Config
+from anisoscope.config.experiment_config import Config
 from anisoscope.experiments import decoder_small
 from anisoscope.utils.settings import replace
 

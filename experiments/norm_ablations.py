@@ -1,22 +1,25 @@
-"""Decoder or place of LayerNorm? Mask × norm × seeds, the blocks being what differs. `:tiny` is for two CPU cores.
+"""Decoder or place of LayerNorm? Mask × norm × seeds, the blocks being what differs. `:tiny` is for
+two CPU cores.
 
-A causal mask goes with the next character, a bidirectional one with masked characters. Runs of one mask and seed differ
-in `model.norm` alone: same initial parameters, windows, budget and learning rate, at which all four learn.
+A causal mask goes with the next character, a bidirectional one with masked characters. Runs of one
+mask and seed differ in `model.norm` alone: same initial parameters, windows, budget and learning
+rate, at which all four learn.
 """
 
 from typing import Any
 
 from anisoscope.config import recipes
-from anisoscope.config.experiment import Config
-from anisoscope.config.model import ModelConfig
-from anisoscope.config.run import CheckpointConfig, EvaluateConfig, TrainConfig
+from anisoscope.config.experiment_config import Config
+from anisoscope.config.model_config import ModelConfig
+from anisoscope.config.run_config import CheckpointConfig, EvaluateConfig, TrainConfig
 from anisoscope.experiments import mask_ablations
 from anisoscope.utils.settings import replace
 
 SEEDS = (0, 1)
 TASKS = {"causal": "next", "bidirectional": "masked"}
 NORMS = ("pre", "post")
-RECIPE = "rotary"  # unless another is named: Muon is known to suppress the vectors that a bell hangs on
+# unless another is named: Muon is known to suppress the vectors that a bell hangs on
+RECIPE = "rotary"
 TINY = Config(
     model=ModelConfig(layers=4, width=128, heads=4, context=128, positions="rotary"),
     train=TrainConfig(steps=1000, batch_size=16, learning_rate=1e-3, warmup_fraction=0.1),
@@ -33,7 +36,12 @@ def get_config(size: str = "small") -> Config:
 
 def variants() -> dict[str, dict[str, Any]]:
     return {
-        f"{mask}_{norm}_{seed}": {"model.mask": mask, "objective": task, "model.norm": norm, "train.seed": seed}
+        f"{mask}_{norm}_{seed}": {
+            "model.mask": mask,
+            "objective": task,
+            "model.norm": norm,
+            "train.seed": seed,
+        }
         for seed in SEEDS
         for mask, task in TASKS.items()
         for norm in NORMS

@@ -1,14 +1,15 @@
-"""Does the optimizer make the geometry? AdamW, Muon or SGD on the blocks' matrices alone; `:tiny` is for two CPU cores.
+"""Does the optimizer make the geometry? AdamW, Muon or SGD on the blocks' matrices alone; `:tiny`
+is for two CPU cores.
 
-All else has AdamW at one rate in all three. Runs of one model and seed differ in the optimizer of the matrices and its
-rate alone: same initial parameters, windows and budget. Loss-matched contrasts need
---stages=train,measure,matched,figures. `:rates` tries several rates of each, on a seed of its own: of an optimizer,
-that with the least sum of both models' last valid_bits belongs in RATES.
+All else has AdamW at one rate in all three. Runs of one model and seed differ in the optimizer of
+the matrices and its rate alone: same initial parameters, windows and budget. Loss-matched contrasts
+need --stages=train,measure,matched,figures. `:rates` tries several rates of each, on a seed of its
+own: of an optimizer, that with the least sum of both models' last valid_bits belongs in RATES.
 """
 
 from typing import Any
 
-from anisoscope.config.experiment import Config
+from anisoscope.config.experiment_config import Config
 from anisoscope.config.recipes import chosen
 from anisoscope.experiments import mask_ablations
 from anisoscope.experiments.matched_pair_small import MATCHED_PAIR
@@ -21,9 +22,10 @@ TRIED = {
     "muon": (0.005, 0.01, 0.02, 0.04),
     "sgd": (0.015, 0.03, 0.06, 0.1, 0.3, 1.0),
 }
-RATES = {"adamw": 0.004, "muon": 0.02, "sgd": 0.03}  # the best of these (docs/explanation/decisions.md)
-# Loss-matched, in the decoder. What would still count as no change: as in mask_ablations.py, and a quarter of a
-# doubling of what is told in doublings.
+# the best of these (docs/explanation/decisions.md)
+RATES = {"adamw": 0.004, "muon": 0.02, "sgd": 0.03}
+# Loss-matched, in the decoder. What would still count as no change: as in mask_ablations.py, and a
+# quarter of a doubling of what is told in doublings.
 MARGINS = {
     "last_anisotropy": 0.05,
     "last_dimension": 0.2,
@@ -34,17 +36,29 @@ MARGINS = {
 }
 
 
-def primary(pairs: dict[str, tuple[str, str]], margins: dict[str, float]) -> dict[str, dict[str, Any]]:
+def primary(
+    pairs: dict[str, tuple[str, str]], margins: dict[str, float]
+) -> dict[str, dict[str, Any]]:
     return {
         f"{quantity.removeprefix('last_')}_{name}": {
-            **{"quantity": quantity, "before": before, "after": after, "at": "matched", "margin": margin},
+            **{
+                "quantity": quantity,
+                "before": before,
+                "after": after,
+                "at": "matched",
+                "margin": margin,
+            },
         }
         for quantity, margin in margins.items()
         for name, (before, after) in pairs.items()
     }
 
 
-SHARED = {"train.rest_learning_rate": REST, "train.schedule": "constant", "model.positions": "rotary"}
+SHARED = {
+    "train.rest_learning_rate": REST,
+    "train.schedule": "constant",
+    "model.positions": "rotary",
+}
 PRIMARY = primary({name: ("adamw_decoder", f"{name}_decoder") for name in ("muon", "sgd")}, MARGINS)
 
 
@@ -58,7 +72,12 @@ def get_config(size: str = "small") -> Config:
 
 
 def of(optimizer: str, model: str, rate: float, seed: int) -> dict[str, Any]:
-    return {"train.optimizer": optimizer, "train.learning_rate": rate, "train.seed": seed, **MATCHED_PAIR[model]}
+    return {
+        "train.optimizer": optimizer,
+        "train.learning_rate": rate,
+        "train.seed": seed,
+        **MATCHED_PAIR[model],
+    }
 
 
 def variants() -> dict[str, dict[str, Any]]:

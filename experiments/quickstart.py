@@ -1,11 +1,13 @@
-"""A matched encoder–decoder pair on the language reference inside every CPython: minutes, and no network."""
+"""A matched encoder–decoder pair on the language reference inside every CPython: minutes, and no
+network.
+"""
 
-from anisoscope.config.data import DataConfig
-from anisoscope.config.experiment import Config
-from anisoscope.config.measure import MeasureConfig
-from anisoscope.config.model import ModelConfig
+from anisoscope.config.data_config import DataConfig
+from anisoscope.config.experiment_config import Config
+from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.recipes import RECIPES
-from anisoscope.config.run import CheckpointConfig, EvaluateConfig, TrainConfig
+from anisoscope.config.run_config import CheckpointConfig, EvaluateConfig, TrainConfig
 from anisoscope.experiments.matched_pair_small import MATCHED_PAIR
 from anisoscope.utils.settings import replace
 

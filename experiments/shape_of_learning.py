@@ -1,8 +1,10 @@
-"""Figures 1 to 4 of The Shape of Learning, from its pretrained models; `:paper` prepares text and layers as it does."""
+"""Figures 1 to 4 of The Shape of Learning, from its pretrained models; `:paper` prepares text and
+layers as it does.
+"""
 
 from typing import Any
 
-from anisoscope.config.measure import MeasureConfig
+from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_models import ModelsConfig, sized
 from anisoscope.utils.settings import replace
 
@@ -23,7 +25,10 @@ DECODERS = (  # literal; which GPT2: reconstruction
     "tiiuae/falcon-7b-instruct",
 )
 BLOOM = [f"global_step{step}" for step in (1000, 10_000, *range(100_000, 700_000, 100_000))]
-PYTHIA = [f"step{step}" for step in (0, 1, 8, 64, 512, 1000, 4000, 16_000, 33_000, 66_000, 100_000, 143_000)]
+PYTHIA = [
+    f"step{step}"
+    for step in (0, 1, 8, 64, 512, 1000, 4000, 16_000, 33_000, 66_000, 100_000, 143_000)
+]
 CHECKPOINTS = {  # literal; which sizes of Bloom, and which steps: reconstruction
     "bigscience/bloom-560m-intermediate": BLOOM,
     "bigscience/bloom-1b7-intermediate": BLOOM,
@@ -34,7 +39,8 @@ SMALL = (
     *("google-bert/bert-base-uncased", "FacebookAI/roberta-base", "albert/albert-base-v2"),
     *("facebook/opt-125m", "openai-community/gpt2"),
 )
-SMALLER = {"EleutherAI/pythia-70m": PYTHIA}  # this project's choice, for machines where the paper's own do not fit
+# this project's choice, for machines where the paper's own do not fit
+SMALLER = {"EleutherAI/pythia-70m": PYTHIA}
 LISTED = (
     {name: {"modality": "text", "kind": "encoder"} for name in ENCODERS}
     | {name: {"modality": "text", "kind": "decoder"} for name in DECODERS}
@@ -44,10 +50,11 @@ LISTED = (
     }
 )
 
-# As the published notebook has it (literal): cleaned enwik8, pieces of 512 characters with the tokenizer's special
-# tokens around them, `output_hidden_states`, of which layers 1 to N - 1 are shown, the dimension of 4,096 vectors. Its
-# anisotropy is that of all 14,000; the paper says batches of at least 4,096, their mean and deviation, as here.
-# Reconstruction: pieces are equally long in tokens, 512 characters in the mean.
+# As the published notebook has it (literal): cleaned enwik8, pieces of 512 characters with the
+# tokenizer's special tokens around them, `output_hidden_states`, of which layers 1 to N - 1 are
+# shown, the dimension of 4,096 vectors. Its anisotropy is that of all 14,000; the paper says
+# batches of at least 4,096, their mean and deviation, as here. Reconstruction: pieces are equally
+# long in tokens, 512 characters in the mean.
 PAPER: dict[str, Any] = {
     "data.clean": True,
     "characters": 512,
@@ -62,7 +69,10 @@ PAPER: dict[str, Any] = {
 def get_config(size: str = "") -> ModelsConfig:
     measure = MeasureConfig(points=4096, batches=2, families=("spectrum", "dimension"), nulls=())
     config = ModelsConfig(
-        paper="shape_of_learning", models=(*ENCODERS, *DECODERS, *CHECKPOINTS), listed=LISTED, measure=measure
+        paper="shape_of_learning",
+        models=(*ENCODERS, *DECODERS, *CHECKPOINTS),
+        listed=LISTED,
+        measure=measure,
     )
     small = {"models": (*SMALL, *SMALLER)}
     return replace(config, sized(size, {"small": small, "paper": PAPER}))

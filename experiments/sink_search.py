@@ -1,18 +1,21 @@
-"""At which size, length and recipe does a decoder of characters form an attention sink? `:tiny`, `:together`, `:found`.
+"""At which size, length and recipe does a decoder of characters form an attention sink? `:tiny`,
+`:together`, `:found`.
 
-Each run changes one thing of the first, in the order of how much it favours a sink in Gu et al. (arXiv 2410.10781; its
-tables read second-hand; share of the heads with a sink, of models of 60M parameters after 5B tokens): weight decay 0.5
-in place of 0.1 (41 % against 18 %), learned in place of rotary positions (33 %), twice the learning rate (32 %), a
-first token that tells nothing (27 %). `:together` has all of these, then longer training, more layers, more width and
-longer windows on top; `:found` changes one thing of the long run and of the deep one, and with rotary positions the
-mask and the norm. AdamW in all but two: Muon is known to suppress outliers. With 50M tokens Gu et al. find next to
-none, and a run here sees 6 to 37 million characters. The table is runs.csv, the figure attention_sinks.
+Each run changes one thing of the first, in the order of how much it favours a sink in Gu et al.
+(arXiv 2410.10781; its tables read second-hand; share of the heads with a sink, of models of 60M
+parameters after 5B tokens): weight decay 0.5 in place of 0.1 (41 % against 18 %), learned in place
+of rotary positions (33 %), twice the learning rate (32 %), a first token that tells nothing (27 %).
+`:together` has all of these, then longer training, more layers, more width and longer windows on
+top; `:found` changes one thing of the long run and of the deep one, and with rotary positions the
+mask and the norm. AdamW in all but two: Muon is known to suppress outliers. With 50M tokens Gu et
+al. find next to none, and a run here sees 6 to 37 million characters. The table is runs.csv, the
+figure attention_sinks.
 """
 
 from typing import Any
 
-from anisoscope.config.experiment import Config
-from anisoscope.config.measure import MeasureConfig
+from anisoscope.config.experiment_config import Config
+from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.recipes import chosen
 from anisoscope.experiments import decoder_small
 from anisoscope.utils.settings import replace
@@ -25,7 +28,8 @@ ALONE: dict[str, dict[str, Any]] = {
     "same_first": {"model.same_first": True},
 }
 ALL = {name: value for changes in ALONE.values() for name, value in changes.items()}
-LONGER = {"train.steps": 9000, "train.warmup_fraction": 0.025}  # as many steps of warm-up as with 4,500
+# as many steps of warm-up as with 4,500
+LONGER = {"train.steps": 9000, "train.warmup_fraction": 0.025}
 TOGETHER: dict[str, dict[str, Any]] = {
     "together": {},
     "together_long": {"train.steps": 4500},
@@ -36,7 +40,8 @@ TOGETHER: dict[str, dict[str, Any]] = {
 }
 DEEP = {"model.layers": 12, "train.steps": 1500}
 ROTARY = {"model.positions": "rotary"}
-MASKED = {"model.mask": "bidirectional", "objective": "masked"}  # with AdamW and learned positions it hardly learns
+# with AdamW and learned positions it hardly learns
+MASKED = {"model.mask": "bidirectional", "objective": "masked"}
 POST = {"model.norm": "post"}
 # An encoder with learned positions learns under Muon; rate times weight decay as with AdamW.
 MUON = {"train.optimizer": "muon", "train.learning_rate": 0.02, "train.weight_decay": 0.1}
@@ -64,8 +69,15 @@ FAMILIES = ("spectrum", "leading", "similarity", "attention")
 
 def get_config(size: str = "small") -> Config:
     measure = MeasureConfig(points=2048, batches=2, families=FAMILIES, nulls=())
-    shared = {"model.positions": "rotary", "train.schedule": "constant", "train.learning_rate": 2e-3}
-    tiny = replace(decoder_small.TINY, shared | {"model.layers": 4, "train.steps": 1500, "checkpoint.every": 250})
+    shared = {
+        "model.positions": "rotary",
+        "train.schedule": "constant",
+        "train.learning_rate": 2e-3,
+    }
+    tiny = replace(
+        decoder_small.TINY,
+        shared | {"model.layers": 4, "train.steps": 1500, "checkpoint.every": 250},
+    )
     sizes = {"small": replace(Config(), shared), "tiny": tiny, "together": replace(tiny, ALL)}
     sizes["found"] = replace(sizes["together"], {"train.steps": 4500})
     variants = {"together": TOGETHER, "found": FOUND}.get(size, ALONE)

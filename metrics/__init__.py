@@ -1,6 +1,8 @@
-"""Pure functions of arrays. Called as `anisoscope.metrics.anisotropy(x)`, a metric gives one number of one matrix.
+"""Pure functions of arrays. Called as `anisoscope.metrics.anisotropy(x)`, a metric gives one number
+of one matrix.
 
-The modules hold the formulas, un-jitted: one cloud in, a number or a small struct out. No model, no step, no file.
+The modules hold the formulas, un-jitted: one cloud in, a number or a small struct out. No model, no
+step, no file.
 """
 
 from anisoscope.metrics.scalars import (

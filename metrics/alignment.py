@@ -1,4 +1,6 @@
-"""Two representations of the same points beside one another, by their distances and by the best rotation."""
+"""Two representations of the same points beside one another, by their distances and by the best
+rotation.
+"""
 
 from typing import NamedTuple
 
@@ -15,50 +17,66 @@ class Alignment(NamedTuple):
     procrustes: Float[Array, "..."]
 
 
-def alignments(x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int = 1) -> Alignment:
+def alignments(
+    x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int = 1
+) -> Alignment:
     """Representational similarity and orthogonal Procrustes similarity of two clouds.
 
     rsa: Pearson's correlation, over all pairs of points, of |x_i - x_j|^2 and |y_i - y_j|^2. No P x P matrix is made:
     with n_i = |x_i|^2 and m_i = |y_i|^2 about the means, S and T their sums, the products of both distances add up to
     2 P sum n_i m_i + 2 S T + 4 |X'Y|_F^2 over all ordered pairs.
-    procrustes: |X'Y|_* / (|X|_F |Y|_F) = max over rotations Q of <X Q, Y> / (|X|_F |Y|_F), X and Y centred: 1 - d^2/2
-    of the distance d between clouds of norm 1.
+    procrustes: |X'Y|_* / (|X|_F |Y|_F) = max over rotations Q of <X Q, Y> / (|X|_F |Y|_F), X and Y
+    centred: 1 - d^2/2 of the distance d between clouds of norm 1.
 
-    Shapes: P points of widths D and E -> R = 1 + folds values, or one where folds is 1: of the whole, then without the
-    j-th of `folds` equal runs of points; of procrustes to first order, with the rotation of the whole. Units: none.
-    Range: rsa [-1, 1], procrustes [0, 1]; both 1 for clouds that differ by a rotation, a scale and a shift. Independent
-    clouds have an rsa of about 0, and a procrustes far above 0 unless P is far above D and E: the null model `permuted`
-    tells. All points of a cloud equal, or a coordinate that is not finite: NaN. All distances equal: NaN for rsa.
-    Source: Kriegeskorte et al. 2008, with rsatoolbox's squared Euclidean distances and "corr"; Schoenemann 1966, as
-    Williams et al. 2021, Generalized shape metrics. The closed form is ours.
+    Shapes: P points of widths D and E -> R = 1 + folds values, or one where folds is 1: of the
+    whole, then without the j-th of `folds` equal runs of points; of procrustes to first order, with
+    the rotation of the whole. Units: none.
+    Range: rsa [-1, 1], procrustes [0, 1]; both 1 for clouds that differ by a rotation, a scale and
+    a shift. Independent clouds have an rsa of about 0, and a procrustes far above 0 unless P is far
+    above D and E: the null model `permuted` tells. All points of a cloud equal, or a coordinate
+    that is not finite: NaN. All distances equal: NaN for rsa.
+    Source: Kriegeskorte et al. 2008, with rsatoolbox's squared Euclidean distances and "corr";
+    Schoenemann 1966, as Williams et al. 2021, Generalized shape metrics. The closed form is ours.
     """
     return Alignment(*_beside(ready_one(x_PD, folds), ready_one(y_PE, folds), folds))
 
 
 def layers_alignment(x_N: Ready, folds: int = 1, beside_N: Ready | None = None) -> Alignment:
-    """`alignments` of every pair of N clouds, `comparison.ready` with as many folds: symmetric, (R, N, N) each.
+    """`alignments` of every pair of N clouds, `comparison.ready` with as many folds: symmetric, (R,
+    N, N) each.
 
-    With other clouds beside them, of layer n of `x_N` and layer m >= n of `beside_N`, as `comparison.layers_cka`.
+    With other clouds beside them, of layer n of `x_N` and layer m >= n of `beside_N`, as
+    `comparison.layers_cka`.
     """
     y_N = x_N if beside_N is None else beside_N
-    values_NN2R = over_pairs(lambda n, m: _beside(layer_of(x_N, n), layer_of(y_N, m), folds), len(x_N.own_2R))
+    values_NN2R = over_pairs(
+        lambda n, m: _beside(layer_of(x_N, n), layer_of(y_N, m), folds), len(x_N.own_2R)
+    )
     return Alignment(*jnp.moveaxis(values_NN2R, (2, 3), (0, 1)))
 
 
 def _beside(x: Ready, y: Ready, folds: int) -> Float[Array, "2 R"]:
     keep_RP = jnp.repeat(leave_out(folds), len(x.x_PD) // folds, axis=1)
     count_R = keep_RP.sum(axis=1)
-    (mean_x_RD, square_x_RP), (mean_y_RE, square_y_RP) = (_about_mean(z.x_PD, keep_RP) for z in (x, y))
+    (mean_x_RD, square_x_RP), (mean_y_RE, square_y_RP) = (
+        _about_mean(z.x_PD, keep_RP) for z in (x, y)
+    )
     sum_x_R, sum_y_R = square_x_RP.sum(axis=1), square_y_RP.sum(axis=1)
 
     def covariance(n_RP: Array, m_RP: Array, product_R: Array) -> Array:
-        """Of the two distances, over ordered pairs of different points, times the number of these."""
+        """Of the two distances, over ordered pairs of different points, times the number of
+        these.
+        """
         own_R, other_R = n_RP.sum(axis=1), m_RP.sum(axis=1)
         mean_R = 4 * count_R * own_R * other_R / (count_R - 1)  # of both, times the number of pairs
-        return 2 * count_R * (n_RP * m_RP).sum(axis=1) + 2 * own_R * other_R + 4 * product_R - mean_R
+        return (
+            2 * count_R * (n_RP * m_RP).sum(axis=1) + 2 * own_R * other_R + 4 * product_R - mean_R
+        )
 
     shared_R = covariance(square_x_RP, square_y_RP, energy(x.x_PD, y.x_PD, folds)[0])
-    own_x_R, own_y_R = (covariance(n, n, z.own_2R[0]) for n, z in ((square_x_RP, x), (square_y_RP, y)))
+    own_x_R, own_y_R = (
+        covariance(n, n, z.own_2R[0]) for n, z in ((square_x_RP, x), (square_y_RP, y))
+    )
     rsa_R = jnp.clip(shared_R / jnp.sqrt(own_x_R * own_y_R), -1.0, 1.0)
 
     product_DE = product(x.x_PD.T, y.x_PD)
@@ -73,7 +91,9 @@ def _beside(x: Ready, y: Ready, folds: int) -> Float[Array, "2 R"]:
 
 
 def _about_mean(x_PD: Float[Array, "P D"], keep_RP: Float[Array, "R P"]) -> tuple[Array, Array]:
-    """The mean of the points that are kept, and their squared distances from it; 0 for the others."""
+    """The mean of the points that are kept, and their squared distances from it; 0 for the
+    others.
+    """
     mean_RD = product(keep_RP, x_PD) / keep_RP.sum(axis=1)[:, None]
     square_P, square_R = jnp.square(x_PD).sum(axis=1), jnp.square(mean_RD).sum(axis=1)
     return mean_RD, keep_RP * (square_P[None] - 2 * product(mean_RD, x_PD.T) + square_R[:, None])

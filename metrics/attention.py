@@ -9,11 +9,15 @@ from jaxtyping import Array, Bool, Float
 
 from anisoscope.metrics.cloud import AnyArray, largest
 
-AT_ONCE = 2**16  # scores that exist at once on a CPU, at least a window's: a core's cache holds the arrays of so many
+# scores that exist at once on a CPU, at least a window's: a core's cache holds the arrays of so
+# many
+AT_ONCE = 2**16
 
 
 class AttentionSums(NamedTuple):
-    """What the statistics need of each window, as means over its visible pairs or its rows that choose."""
+    """What the statistics need of each window, as means over its visible pairs or its rows that
+    choose.
+    """
 
     offset: Float[Array, ""]  # common to all scores
     level_B: Float[Array, " B"]  # mean score, less the offset
@@ -23,7 +27,8 @@ class AttentionSums(NamedTuple):
     maximum_B: Float[Array, " B"]
     minimum_B: Float[Array, " B"]
     first_B: Float[Array, " B"]  # weight of key 0
-    received_BT: Float[Array, "B T"]  # weight of each key, over the rows that see it; 0 for one that none sees
+    # weight of each key, over the rows that see it; 0 for one that none sees
+    received_BT: Float[Array, "B T"]
 
 
 class AttentionStatistics(NamedTuple):
@@ -37,23 +42,31 @@ class AttentionStatistics(NamedTuple):
     most: Float[Array, ""]
 
 
-def attention_statistics(sums: AttentionSums, keep_B: Float[Array, " B"] | None = None) -> AttentionStatistics:
-    """Statistics of the scores s_ij = <q_i, k_j>/sqrt(K) and of p_ij = softmax_j s_ij over the visible pairs of a head.
+def attention_statistics(
+    sums: AttentionSums, keep_B: Float[Array, " B"] | None = None
+) -> AttentionStatistics:
+    """Statistics of the scores s_ij = <q_i, k_j>/sqrt(K) and of p_ij = softmax_j s_ij over the
+    visible pairs of a head.
 
-    Shapes: sums of B windows, and weights 1 or 0 that choose among them (None: all) -> eight scalars.
-    score_mean, score_std: mean and population standard deviation over all visible pairs of all windows; real, >= 0.
-    score_std_within: sqrt(mean over rows of the variance within a row); >= 0, at most score_std for rows of equal
-        length. What differs between score_std and this is a constant per row, which the softmax removes.
-    entropy: mean over rows of -sum_j p_ij ln p_ij, in nats; [0, ln T].
-    maximum, minimum: mean over rows of the largest and the smallest visible p_ij; [0, 1], 0 for a p_ij below 1e-38.
-    first: mean of p_i0 over the rows that see key 0, as attention sinks are measured; [0, 1]. No such row: NaN.
-    most: the largest, over the keys j, of the mean of p_ij over all windows and the rows that see j; [first, 1].
-        Causal late keys are seen by few rows: with few windows the largest of their noisy means may be one of them,
-        and a maximum of nearly equal means is too large on average and has no good resamples. One sink has.
-    A row with fewer than two visible keys has nothing to choose: it enters score_mean and score_std only. No row
-    with two: NaN in the last six; no visible pair or no window kept: NaN in all. Source: Godey et al. 2024 for
-    score, entropy, maximum and minimum; the split of the deviation into within and between rows is ours; Gu et al.
-    2025, When Attention Sink Emerges, for first, where the row of key 0 itself counts too.
+    Shapes: sums of B windows, and weights 1 or 0 that choose among them (None: all) -> eight
+    scalars. score_mean, score_std: mean and population standard deviation over all visible pairs of
+    all windows; real, >= 0.
+    score_std_within: sqrt(mean over rows of the variance within a row); >= 0, at most score_std for
+        rows of equal length. What differs between score_std and this is a constant per row, which
+        the softmax removes.
+    entropy: mean over rows of -sum_j p_ij ln p_ij, in nats; [0, ln T]. maximum, minimum: mean over
+    rows of the largest and the smallest visible p_ij; [0, 1], 0 for a p_ij below 1e-38.
+    first: mean of p_i0 over the rows that see key 0, as attention sinks are measured; [0, 1]. No
+        such row: NaN.
+    most: the largest, over the keys j, of the mean of p_ij over all windows and the rows that see
+        j; [first, 1]. Causal late keys are seen by few rows: with few windows the largest of their
+        noisy means may be one of them, and a maximum of nearly equal means is too large on average
+        and has no good resamples. One sink has.
+    A row with fewer than two visible keys has nothing to choose: it enters score_mean and score_std
+    only. No row with two: NaN in the last six; no visible pair or no window kept: NaN in all.
+    Source: Godey et al. 2024 for score, entropy, maximum and minimum; the split of the deviation
+    into within and between rows is ours; Gu et al. 2025, When Attention Sink Emerges, for first,
+    where the row of key 0 itself counts too.
     """
     keep_B = jnp.ones(sums.level_B.shape) if keep_B is None else keep_B
 
@@ -62,21 +75,28 @@ def attention_statistics(sums: AttentionSums, keep_B: Float[Array, " B"] | None 
 
     level = mean(sums.level_B)
     variance = mean(sums.variance_B + jnp.square(sums.level_B - level))
-    sharpness = (mean(value_B) for value_B in (sums.entropy_B, sums.maximum_B, sums.minimum_B, sums.first_B))
+    sharpness = (
+        mean(value_B) for value_B in (sums.entropy_B, sums.maximum_B, sums.minimum_B, sums.first_B)
+    )
     within, most = jnp.sqrt(mean(sums.within_B)), largest(mean(sums.received_BT))
     return AttentionStatistics(sums.offset + level, jnp.sqrt(variance), within, *sharpness, most)
 
 
-def share_of_means(score_of_means: Float[Array, ""], statistics: AttentionStatistics) -> Float[Array, ""]:
-    """Share of the scores that the mean query and the mean key alone explain: c^2 / (c^2 + E (s - c)^2).
+def share_of_means(
+    score_of_means: Float[Array, ""], statistics: AttentionStatistics
+) -> Float[Array, ""]:
+    """Share of the scores that the mean query and the mean key alone explain: c^2 / (c^2 + E (s -
+    c)^2).
 
-    c = <E q, E k>/sqrt(K) is the score of the two means, and E (s - c)^2 = var s + (E s - c)^2 is about it, not about
-    the mean score. Where every query sees every key and all count, E s = c, and this is c^2 / E s^2. Under a causal
-    mask, over several windows or over a sample of points E s differs from c, and c^2 / E s^2 may exceed 1; this cannot.
+    c = <E q, E k>/sqrt(K) is the score of the two means, and E (s - c)^2 = var s + (E s - c)^2 is
+    about it, not about the mean score. Where every query sees every key and all count, E s = c, and
+    this is c^2 / E s^2. Under a causal mask, over several windows or over a sample of points E s
+    differs from c, and c^2 / E s^2 may exceed 1; this cannot.
 
-    Shapes: scalar and the statistics of the same head -> scalar. Units: none. Range: [0, 1]; 0 for orthogonal or
-    absent drifts, 1 when all scores equal c. The softmax removes c: a share near 1 is a score without information,
-    and what sharpens lies in the rest. All scores 0: NaN. Source: ours.
+    Shapes: scalar and the statistics of the same head -> scalar. Units: none. Range: [0, 1]; 0 for
+    orthogonal or absent drifts, 1 when all scores equal c. The softmax removes c: a share near 1 is
+    a score without information, and what sharpens lies in the rest. All scores 0: NaN. Source:
+    ours.
     """
     square = jnp.square(score_of_means)
     about = jnp.square(statistics.score_std) + jnp.square(statistics.score_mean - score_of_means)
@@ -91,15 +111,17 @@ def attention_sums(
 ) -> AttentionSums:
     """The scores of one head, from which `attention_statistics` of any of its windows follow.
 
-    Shapes: queries and keys of B windows, and which key j (column) the query i (row) sees -> a value per window, and
-    the offset. All windows have the same visible pairs, so that they weigh the same. A bias, as of ALiBi, is added to
-    the scores of every window, s_ij = <q_i, k_j>/sqrt(K) + b_ij; it must be finite where the key is visible.
+    Shapes: queries and keys of B windows, and which key j (column) the query i (row) sees -> a
+    value per window, and the offset. All windows have the same visible pairs, so that they weigh
+    the same. A bias, as of ALiBi, is added to the scores of every window, s_ij = <q_i, k_j>/sqrt(K)
+    + b_ij; it must be finite where the key is visible.
 
-    Scores are never formed with their offset: with a common bias they are large and nearly equal (mean 1e3, deviation
-    within a row 0.07), and float32 would leave two digits. Instead s_ij = c + a_i + e_ij, where e_ij uses centred
-    keys, a_i centred queries against the mean key, and c is the product of the means. That holds whatever the means,
-    so those of all windows serve every choice of windows. Sums run over a row first, then over rows, since adding
-    millions of float32 numbers in one run loses digits.
+    Scores are never formed with their offset: with a common bias they are large and nearly equal
+    (mean 1e3, deviation within a row 0.07), and float32 would leave two digits. Instead s_ij = c +
+    a_i + e_ij, where e_ij uses centred keys, a_i centred queries against the mean key, and c is the
+    product of the means. That holds whatever the means, so those of all windows serve every choice
+    of windows. Sums run over a row first, then over rows, since adding millions of float32 numbers
+    in one run loses digits.
     """
     q_BTK, k_BTK = (jnp.asarray(x_BTK, jnp.float32) for x_BTK in (q_BTK, k_BTK))
     q_BTK = q_BTK * q_BTK.shape[-1] ** -0.5
@@ -107,7 +129,9 @@ def attention_sums(
     mean_k_K = _mean_over(k_BTK, visible_TT.any(axis=0))
     offset = (mean_q_K * mean_k_K).sum()
     row_offset_BT = jnp.matmul(q_BTK - mean_q_K[None, None], mean_k_K, precision=Precision.HIGHEST)
-    bias_TT = None if bias_TT is None else jnp.where(visible_TT, jnp.asarray(bias_TT, jnp.float32), 0.0)
+    bias_TT = (
+        None if bias_TT is None else jnp.where(visible_TT, jnp.asarray(bias_TT, jnp.float32), 0.0)
+    )
     keys_1T = visible_TT.sum(axis=1)[None].astype(jnp.float32)
     chooses_1T = keys_1T >= 2
 
@@ -148,17 +172,21 @@ def attention_sums(
 def _row_sharpness(
     e_TT: Float[Array, "T T"], visible_TT: Bool[Array, "T T"], chooses_T: Bool[Array, " T"]
 ) -> tuple[Float[Array, " T"], ...]:
-    """Entropy, largest and smallest weight of each row's softmax, and what each key is given by the rows that choose.
+    """Entropy, largest and smallest weight of each row's softmax, and what each key is given by the
+    rows that choose.
 
     The first three mean nothing where a row does not choose.
     """
-    seen_TT = jnp.where(visible_TT, e_TT, -jnp.inf)  # masked before the exponential: three times faster on a CPU
+    # masked before the exponential: three times faster on a CPU
+    seen_TT = jnp.where(visible_TT, e_TT, -jnp.inf)
     most_T = seen_TT.max(axis=1)
     least_T = jnp.where(visible_TT, e_TT, jnp.inf).min(axis=1)
     shifted_TT = seen_TT - most_T[:, None]
     weight_TT = jnp.exp(shifted_TT)
     total_T = weight_TT.sum(axis=1)
-    entropy_T = jnp.log(total_T) - jnp.where(visible_TT, weight_TT * shifted_TT, 0.0).sum(axis=1) / total_T
+    entropy_T = (
+        jnp.log(total_T) - jnp.where(visible_TT, weight_TT * shifted_TT, 0.0).sum(axis=1) / total_T
+    )
     smallest_T = jnp.exp(least_T - most_T) / total_T
     share_TT = jnp.where(chooses_T[:, None], weight_TT / total_T[:, None], 0.0)
     # rounding can leave an entropy of -1e-8
@@ -166,6 +194,8 @@ def _row_sharpness(
 
 
 def _mean_over(x_BTK: Float[Array, "B T K"], chosen_T: Bool[Array, " T"]) -> Float[Array, " K"]:
-    """Mean over the windows and the chosen positions: what is masked may be huge, as at an attention sink."""
+    """Mean over the windows and the chosen positions: what is masked may be huge, as at an
+    attention sink.
+    """
     chosen_BTK = jnp.where(chosen_T[None, :, None], x_BTK, 0.0)
     return chosen_BTK.mean(axis=0).sum(axis=0) / chosen_T.sum()

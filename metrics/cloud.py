@@ -1,4 +1,5 @@
-"""What cloud metrics share: the origin at the mean in float32, operations that keep NaN on every device, resamples.
+"""What cloud metrics share: the origin at the mean in float32, operations that keep NaN on every
+device, resamples.
 
 Here X and Y are any axes.
 """
@@ -13,12 +14,13 @@ AnyArray = Array | np.ndarray  # what a metric takes; NumPy arrays are read in f
 
 
 def centred(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, "P D"]:
-    """x_i - mean(x), in float32. A column that does not vary comes out as exact zeros, one that is not finite as NaN.
+    """x_i - mean(x), in float32. A column that does not vary comes out as exact zeros, one that is
+    not finite as NaN.
 
-    The second subtraction removes the rounding of the first mean, which matters when |mean| >> spread; a constant
-    column needs its own rule because the float32 mean of equal numbers need not be that number. The first mean is cut
-    to 16 bits, as a compiler may compute it twice, rounded here and inside of a multiply-add there: half a unit of its
-    last place would be left of it.
+    The second subtraction removes the rounding of the first mean, which matters when |mean| >>
+    spread; a constant column needs its own rule because the float32 mean of equal numbers need not
+    be that number. The first mean is cut to 16 bits, as a compiler may compute it twice, rounded
+    here and inside of a multiply-add there: half a unit of its last place would be left of it.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     constant_D = (cloud_PD == cloud_PD[:1]).all(axis=0) & jnp.isfinite(cloud_PD[0])
@@ -29,17 +31,20 @@ def centred(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, "P D"]:
 
 
 def of_unit_size(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, "P D"]:
-    """The cloud times the power of two that brings its largest coordinate between 1/2 and 1: all digits stay.
+    """The cloud times the power of two that brings its largest coordinate between 1/2 and 1: all
+    digits stay.
 
-    For what does not depend on the scale, and squares coordinates or divides by them. All zero, or one that is not
-    finite: the cloud as it is.
+    For what does not depend on the scale, and squares coordinates or divides by them. All zero, or
+    one that is not finite: the cloud as it is.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     return jnp.ldexp(cloud_PD, -jnp.frexp(jnp.abs(cloud_PD).max())[1])
 
 
 def largest(x: Float[Array, "*X Y"]) -> Float[Array, "*X"]:
-    """The largest along the last axis, NaN where there is a NaN: on a CPU a compiled max of many may pass over it."""
+    """The largest along the last axis, NaN where there is a NaN: on a CPU a compiled max of many
+    may pass over it.
+    """
     return jnp.where(jnp.isnan(x).any(axis=-1), jnp.nan, x.max(axis=-1))
 
 
@@ -55,14 +60,20 @@ def norms(x: Float[Array, "*X D"]) -> Float[Array, "*X"]:
 
 def entropy(share_E: Float[Array, " E"]) -> Float[Array, ""]:
     """-sum p ln p of shares, in nats, with 0 ln 0 = 0; NaN where one is NaN."""
-    return -jnp.where(share_E == 0, 0.0, share_E * jnp.log(jnp.where(share_E == 0, 1.0, share_E))).sum()
+    return -jnp.where(
+        share_E == 0, 0.0, share_E * jnp.log(jnp.where(share_E == 0, 1.0, share_E))
+    ).sum()
 
 
 @jax.custom_jvp
 def eigh(symmetric_DD: Float[Array, "D D"]) -> tuple[Float[Array, " D"], Float[Array, "D D"]]:
-    """Ascending eigenvalues, and eigenvectors; a matrix that is not finite gives NaN (on a TPU, eigh would not end)."""
+    """Ascending eigenvalues, and eigenvectors; a matrix that is not finite gives NaN (on a TPU,
+    eigh would not end).
+    """
     finite = jnp.isfinite(symmetric_DD).all()
-    value_D, vector_DD = jnp.linalg.eigh(jnp.where(finite, symmetric_DD, 0.0), symmetrize_input=False)
+    value_D, vector_DD = jnp.linalg.eigh(
+        jnp.where(finite, symmetric_DD, 0.0), symmetrize_input=False
+    )
     return jnp.where(finite, value_D, jnp.nan), jnp.where(finite, vector_DD, jnp.nan)
 
 
@@ -70,20 +81,26 @@ def eigh(symmetric_DD: Float[Array, "D D"]) -> tuple[Float[Array, " D"], Float[A
 def _eigh_jvp(primals: tuple, tangents: tuple) -> tuple[tuple, tuple]:
     """The derivative along a change of the matrix; finite where eigenvalues are equal."""
     value_D, vector_DD = eigh(*primals)
-    change_DD = jnp.linalg.multi_dot((vector_DD.T, tangents[0], vector_DD), precision=Precision.HIGHEST)
+    change_DD = jnp.linalg.multi_dot(
+        (vector_DD.T, tangents[0], vector_DD), precision=Precision.HIGHEST
+    )
     return (value_D, vector_DD), eigen_changes(value_D, vector_DD, change_DD)
 
 
 def eigen_changes(
     value_D: Float[Array, " D"], vector_ED: Float[Array, "E D"], change_DD: Float[Array, "D D"]
 ) -> tuple[Float[Array, " D"], Float[Array, "E D"]]:
-    """d lambda_e = S_ee and dV = V F, F_ef = S_ef/(lambda_f - lambda_e), S = V^T dC V; F = 0 where equal."""
+    """d lambda_e = S_ee and dV = V F, F_ef = S_ef/(lambda_f - lambda_e), S = V^T dC V; F = 0 where
+    equal.
+    """
     gap_DD = value_D[None] - value_D[:, None]
     turn_DD = jnp.where(gap_DD == 0, 0.0, change_DD / jnp.where(gap_DD == 0, 1.0, gap_DD))
     return jnp.diagonal(change_DD), jnp.matmul(vector_ED, turn_DD, precision=Precision.HIGHEST)
 
 
 def leave_out(folds: int) -> Float[Array, "R J"]:
-    """Which folds are kept, 1 or 0: all of them, then all but the j-th. One fold is only kept: R = 1."""
+    """Which folds are kept, 1 or 0: all of them, then all but the j-th. One fold is only kept: R =
+    1.
+    """
     everything_1J = jnp.ones((1, folds))
     return everything_1J if folds == 1 else jnp.concatenate([everything_1J, 1.0 - jnp.eye(folds)])

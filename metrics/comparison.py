@@ -1,4 +1,5 @@
-"""How alike two representations of the same points are: two layers of a network, or one layer at two checkpoints.
+"""How alike two representations of the same points are: two layers of a network, or one layer at
+two checkpoints.
 
 Point i of one cloud and point i of the other are the same position of the same window.
 
@@ -27,29 +28,38 @@ class Cka(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """A cloud, or N of them, as CKA reads it beside any other: what is of one cloud alone is computed once."""
+    """A cloud, or N of them, as CKA reads it beside any other: what is of one cloud alone is
+    computed once.
+    """
 
     x_PD: Float[Array, "*N P D"]  # centred and scaled
-    own_2R: Float[Array, "*N 2 R"]  # |X^T X|_F^2 and n (n - 3) HSIC_1(K, K); the second NaN below RESIDUE of the first
+    # |X^T X|_F^2 and n (n - 3) HSIC_1(K, K); the second NaN below RESIDUE of the first
+    own_2R: Float[Array, "*N 2 R"]
 
 
 class Nearest(NamedTuple):
-    """Which points are the few nearest of each: what an overlap is read from, and small enough to be kept."""
+    """Which points are the few nearest of each: what an overlap is read from, and small enough to
+    be kept.
+    """
 
-    index_PC: UInt[Array, "*N P C"]  # the neighbours, each the first of its copies, in the smallest integers that do
+    # the neighbours, each the first of its copies, in the smallest integers that do
+    index_PC: UInt[Array, "*N P C"]
     usable_P: Bool[Array, "*N P"]  # the first of its copies, with so many neighbours
     first_P: Bool[Array, "*N P"]  # the first of its copies, with a neighbour
 
 
-def linear_cka(x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int = 1) -> Float[Array, " R"]:
+def linear_cka(
+    x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int = 1
+) -> Float[Array, " R"]:
     """Linear CKA of two clouds: |X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), X and Y centred.
 
-    Shapes: P points of widths D and E -> R = 1 + folds values, or one where folds is 1: first that of the whole
-    clouds, then that without the j-th of `folds` equal runs of consecutive points, centred without them. Units:
-    none. Range: [0, 1], 1 for clouds that differ by a rotation, a scale and a shift. Independent clouds do not come
-    out at 0, but those of `linear_cka_unbiased` do: normal isotropic ones have about sqrt(D E / ((P + D) (P + E))),
-    0.11 at P = 4096 and D = E = 512. All points of a cloud equal, or a coordinate that is not finite: NaN. Source:
-    Kornblith et al. 2019.
+    Shapes: P points of widths D and E -> R = 1 + folds values, or one where folds is 1: first that
+    of the whole clouds, then that without the j-th of `folds` equal runs of consecutive points,
+    centred without them. Units: none. Range: [0, 1], 1 for clouds that differ by a rotation, a
+    scale and a shift. Independent clouds do not come out at 0, but those of `linear_cka_unbiased`
+    do: normal isotropic ones have about sqrt(D E / ((P + D) (P + E))), 0.11 at P = 4096 and D = E =
+    512. All points of a cloud equal, or a coordinate that is not finite: NaN. Source: Kornblith et
+    al. 2019.
     """
     return ckas(x_PD, y_PE, folds).biased
 
@@ -57,18 +67,22 @@ def linear_cka(x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds
 def linear_cka_unbiased(
     x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int = 1
 ) -> Float[Array, " R"]:
-    """Linear CKA with the unbiased HSIC: HSIC_1(K, L) / sqrt(HSIC_1(K, K) HSIC_1(L, L)), K = X X^T and L = Y Y^T.
+    """Linear CKA with the unbiased HSIC: HSIC_1(K, L) / sqrt(HSIC_1(K, K) HSIC_1(L, L)), K = X X^T
+    and L = Y Y^T.
 
-        HSIC_1(K, L) = (tr K~ L~ + (1'K~1)(1'L~1) / ((P - 1)(P - 2)) - 2/(P - 2) 1'K~L~1) / (P (P - 3)),
+        HSIC_1(K, L) = (tr K~ L~ + (1'K~1)(1'L~1) / ((P - 1)(P - 2)) - 2/(P - 2) 1'K~L~1) / (P (P -
+        3)),
 
-    K~ and L~ without their diagonals. No P x P matrix is made: all of it is read off X^T Y, norms and sums.
-    Shapes, units and source of the replicates: those of `linear_cka`. Range: [-1, 1], 1 for clouds that differ by a
-    rotation, a scale and a shift; independent clouds of independent points come out at 0 on average, where |X^T Y|^2
-    counts each point beside itself. HSIC_1 is unbiased, the ratio nearly so. Points that are dependent, as those of one
-    window, lift independent clouds above 0 again: the null model `permuted` tells by how much. Fewer than 4 points, all
-    points of a cloud equal, or a coordinate that is not finite: NaN. So too where one point holds nearly all of the
-    scatter, as one of some 500 times the norm of 2,000 others: all that HSIC_1 keeps of it is rounding. Source: Song et
-    al. 2012 (HSIC_1), Nguyen et al. 2021 (in CKA).
+    K~ and L~ without their diagonals. No P x P matrix is made: all of it is read off X^T Y, norms
+    and sums. Shapes, units and source of the replicates: those of `linear_cka`. Range: [-1, 1], 1
+    for clouds that differ by a rotation, a scale and a shift; independent clouds of independent
+    points come out at 0 on average, where |X^T Y|^2 counts each point beside itself. HSIC_1 is
+    unbiased, the ratio nearly so. Points that are dependent, as those of one window, lift
+    independent clouds above 0 again: the null model `permuted` tells by how much. Fewer than 4
+    points, all points of a cloud equal, or a coordinate that is not finite: NaN. So too where one
+    point holds nearly all of the scatter, as one of some 500 times the norm of 2,000 others: all
+    that HSIC_1 keeps of it is rounding. Source: Song et al. 2012 (HSIC_1), Nguyen et al. 2021 (in
+    CKA).
     """
     return ckas(x_PD, y_PE, folds).unbiased
 
@@ -79,7 +93,9 @@ def ckas(x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int 
 
 
 def ready(x_NPD: Float[AnyArray, "N P D"], folds: int = 1) -> Ready:
-    """What `ckas_of` and `layers_cka` read of N clouds of P points: a copy of them, and one product of each."""
+    """What `ckas_of` and `layers_cka` read of N clouds of P points: a copy of them, and one product
+    of each.
+    """
     return jax.lax.map(lambda x_PD: ready_one(x_PD, folds), jnp.asarray(x_NPD))
 
 
@@ -89,11 +105,12 @@ def ckas_of(x: Ready, y: Ready, folds: int = 1) -> Cka:
 
 
 def layers_cka(x_N: Ready, folds: int = 1, beside_N: Ready | None = None) -> Cka:
-    """`ckas` of every pair of N clouds, each pair computed once: symmetric, ones on the diagonal, or NaN.
+    """`ckas` of every pair of N clouds, each pair computed once: symmetric, ones on the diagonal,
+    or NaN.
 
-    With other clouds beside them, of layer n of `x_N` and layer m >= n of `beside_N`, and symmetric all the same.
-    Shapes: N clouds, `ready` with as many folds -> (R, N, N) each. Memory: `folds` products of D x D, those of one
-    pair at a time.
+    With other clouds beside them, of layer n of `x_N` and layer m >= n of `beside_N`, and symmetric
+    all the same. Shapes: N clouds, `ready` with as many folds -> (R, N, N) each. Memory: `folds`
+    products of D x D, those of one pair at a time.
     """
     y_N = x_N if beside_N is None else beside_N
 
@@ -103,8 +120,12 @@ def layers_cka(x_N: Ready, folds: int = 1, beside_N: Ready | None = None) -> Cka
     return _estimators(over_pairs(of_pair, len(x_N.own_2R)))
 
 
-def across_cka(x_NPD: Float[AnyArray, "N P D"], y_MPE: Float[AnyArray, "M P E"], folds: int = 1) -> Cka:
-    """`ckas` of every layer of one model beside every layer of another: (R, N, M) each; M clouds may have width E."""
+def across_cka(
+    x_NPD: Float[AnyArray, "N P D"], y_MPE: Float[AnyArray, "M P E"], folds: int = 1
+) -> Cka:
+    """`ckas` of every layer of one model beside every layer of another: (R, N, M) each; M clouds
+    may have width E.
+    """
     y_M = ready(y_MPE, folds)
 
     def of_layer(x_PD: Array) -> Array:
@@ -117,23 +138,30 @@ def across_cka(x_NPD: Float[AnyArray, "N P D"], y_MPE: Float[AnyArray, "M P E"],
 def nearest(neighbours: Neighbours, count: int = 10) -> Nearest:
     """The `count` nearest of every point, of one cloud or of several: leading axes stay.
 
-    Shapes: at least `count` neighbours of each of P points -> P x count indices. Fewer searched: ValueError.
+    Shapes: at least `count` neighbours of each of P points -> P x count indices. Fewer searched:
+        ValueError.
     """
     neighbours.check_searched(count)
     smallest = np.min_scalar_type(neighbours.first_P.shape[-1] - 1)
     first_PC = neighbours.first_P[..., None] & (neighbours.distance_PC < jnp.inf)
-    return Nearest(neighbours.index_PC[..., :count].astype(smallest), first_PC[..., count - 1], first_PC[..., 0])
+    return Nearest(
+        neighbours.index_PC[..., :count].astype(smallest),
+        first_PC[..., count - 1],
+        first_PC[..., 0],
+    )
 
 
 def neighbourhood_overlap(a: Nearest, b: Nearest) -> Float[Array, ""]:
-    """Share of a point's C nearest in one cloud that are among its C nearest in the other, on average.
+    """Share of a point's C nearest in one cloud that are among its C nearest in the other, on
+    average.
 
-    Shapes: the C nearest of two clouds of the same P points -> scalar. Units: none. Range: [0, 1]; independent clouds
-    come out at about C/(P - 1). Neighbours are distinct points, each known by the first of its copies. The mean is over
-    the points that are the first of their copies in both clouds and have C neighbours in both; none: NaN. So where one
-    cloud has copies that the other tells apart, as a layer of bare embeddings does, the neighbours that only the other
-    has count as different, and the overlap is low. Which of several points at the same distance is the last neighbour
-    is arbitrary. Not as many of both: ValueError. Source: Doimo et al. 2020.
+    Shapes: the C nearest of two clouds of the same P points -> scalar. Units: none. Range: [0, 1];
+    independent clouds come out at about C/(P - 1). Neighbours are distinct points, each known by
+    the first of its copies. The mean is over the points that are the first of their copies in both
+    clouds and have C neighbours in both; none: NaN. So where one cloud has copies that the other
+    tells apart, as a layer of bare embeddings does, the neighbours that only the other has count as
+    different, and the overlap is low. Which of several points at the same distance is the last
+    neighbour is arbitrary. Not as many of both: ValueError. Source: Doimo et al. 2020.
     """
     if a.index_PC.shape != b.index_PC.shape:
         raise ValueError(
@@ -146,7 +174,8 @@ def neighbourhood_overlap(a: Nearest, b: Nearest) -> Float[Array, ""]:
 
 
 def layers_overlap(nearest_N: Nearest, beside_N: Nearest | None = None) -> Float[Array, "N N"]:
-    """`neighbourhood_overlap` of every pair of N clouds, whose nearest have a leading axis N: symmetric.
+    """`neighbourhood_overlap` of every pair of N clouds, whose nearest have a leading axis N:
+    symmetric.
 
     With the nearest of other clouds beside them, of the pairs of `layers_cka`.
     """
@@ -160,7 +189,9 @@ def layers_overlap(nearest_N: Nearest, beside_N: Nearest | None = None) -> Float
 
 def across_overlap(a_N: Nearest, b_M: Nearest) -> Float[Array, "N M"]:
     """`neighbourhood_overlap` of every layer of one model beside every layer of another."""
-    return jax.lax.map(lambda one: jax.lax.map(lambda two: neighbourhood_overlap(one, two), b_M), a_N)
+    return jax.lax.map(
+        lambda one: jax.lax.map(lambda two: neighbourhood_overlap(one, two), b_M), a_N
+    )
 
 
 def layer_of(tree_N: Any, n: Array) -> Any:
@@ -179,37 +210,55 @@ def _beside(x: Ready, y: Ready, folds: int) -> Float[Array, "2 R"]:
     """Both estimators of two clouds."""
     shared_2R, own_2R = energy(x.x_PD, y.x_PD, folds), x.own_2R * y.own_2R
     known_2R = own_2R > 0  # also inside the root: NaN there would be one of all derivatives
-    cka_2R = jnp.clip(shared_2R / jnp.sqrt(jnp.where(known_2R, own_2R, 1.0)), -1.0, 1.0)  # rounding can leave 1 + 1e-7
+    # rounding can leave 1 + 1e-7
+    cka_2R = jnp.clip(shared_2R / jnp.sqrt(jnp.where(known_2R, own_2R, 1.0)), -1.0, 1.0)
     return jnp.where(known_2R, cka_2R, jnp.nan)
 
 
 def energy(x_PD: Float[Array, "P D"], y_PE: Float[Array, "P E"], folds: int) -> Float[Array, "2 R"]:
-    """|X^T Y|_F^2 of the folds that are kept, centred by their own mean, and n (n - 3) HSIC_1 of them.
+    """|X^T Y|_F^2 of the folds that are kept, centred by their own mean, and n (n - 3) HSIC_1 of
+    them.
 
-    x and y are centred as a whole before. X^T Y = sum_j M_j - n a b^T, M_j the product of one fold, a and b the means
-    of the n points that are kept. All that depends on the choice is read off the J x J scalar products <M_j, M_k>: a
-    pass over M for each choice costs more.
+    x and y are centred as a whole before. X^T Y = sum_j M_j - n a b^T, M_j the product of one fold,
+    a and b the means of the n points that are kept. All that depends on the choice is read off the
+    J x J scalar products <M_j, M_k>: a pass over M for each choice costs more.
     """
     x_JPD, y_JPE = (z_PD.reshape(folds, -1, z_PD.shape[1]) for z_PD in (x_PD, y_PE))
-    square_x_JP, square_y_JP = (jnp.square(z_JPD).sum(axis=2) for z_JPD in (x_JPD, y_JPE))  # the diagonals
+    # the diagonals
+    square_x_JP, square_y_JP = (jnp.square(z_JPD).sum(axis=2) for z_JPD in (x_JPD, y_JPE))
     keep_RJ = leave_out(folds)
     count_R = keep_RJ.sum(axis=1) * x_JPD.shape[1]
     with jax.default_matmul_precision("highest"):
         m_JDE = jnp.einsum("jpd,jpe->jde", x_JPD, y_JPE)
         m_JX = m_JDE.reshape(folds, -1)
-        sum_RD, sum_RE = keep_RJ @ x_JPD.sum(axis=1), keep_RJ @ y_JPE.sum(axis=1)  # 0 when all are kept
+        # 0 when all are kept
+        sum_RD, sum_RE = keep_RJ @ x_JPD.sum(axis=1), keep_RJ @ y_JPE.sum(axis=1)
         products_R = jnp.einsum("rj,jk,rk->r", keep_RJ, m_JX @ m_JX.T, keep_RJ)
-        crossed_R = jnp.einsum("rj,rd,jdr->r", keep_RJ, sum_RD, jnp.einsum("jde,re->jdr", m_JDE, sum_RE))
+        crossed_R = jnp.einsum(
+            "rj,rd,jdr->r", keep_RJ, sum_RD, jnp.einsum("jde,re->jdr", m_JDE, sum_RE)
+        )
         diagonal_x_R, diagonal_y_R, diagonals_R = (
-            keep_RJ @ z_JP.sum(axis=1) for z_JP in (square_x_JP, square_y_JP, square_x_JP * square_y_JP)
+            keep_RJ @ z_JP.sum(axis=1)
+            for z_JP in (square_x_JP, square_y_JP, square_x_JP * square_y_JP)
         )
         weighed_RD = keep_RJ @ jnp.einsum("jp,jpd->jd", square_y_JP, x_JPD)
         weighed_RE = keep_RJ @ jnp.einsum("jp,jpe->je", square_x_JP, y_JPE)
     square_RD, square_RE = jnp.square(sum_RD).sum(axis=1), jnp.square(sum_RE).sum(axis=1)
     biased_R = products_R - 2.0 * crossed_R / count_R + square_RD * square_RE / jnp.square(count_R)
     total_R = (square_RD - diagonal_x_R) * (square_RE - diagonal_y_R)  # 1'K~1 1'L~1
-    row_R = crossed_R - (sum_RD * weighed_RD).sum(axis=1) - (sum_RE * weighed_RE).sum(axis=1) + diagonals_R  # 1'K~L~1
-    unbiased_R = products_R - diagonals_R + total_R / ((count_R - 1) * (count_R - 2)) - 2.0 * row_R / (count_R - 2)
+    # 1'K~L~1
+    row_R = (
+        crossed_R
+        - (sum_RD * weighed_RD).sum(axis=1)
+        - (sum_RE * weighed_RE).sum(axis=1)
+        + diagonals_R
+    )
+    unbiased_R = (
+        products_R
+        - diagonals_R
+        + total_R / ((count_R - 1) * (count_R - 2))
+        - 2.0 * row_R / (count_R - 2)
+    )
     return jnp.stack([biased_R, jnp.where(count_R > 3, unbiased_R, jnp.nan)])
 
 

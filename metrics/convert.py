@@ -1,4 +1,5 @@
-"""The one guard of all doors: arrays of any library as float32; ValueError, one line, where numbers would change.
+"""The one guard of all doors: arrays of any library as float32; ValueError, one line, where numbers
+would change.
 
 `metrics.*`, `measure`, `measure_attention` and files all read vectors through it.
 """
@@ -11,7 +12,17 @@ import numpy as np
 
 LOST = 1e-4  # of the spread, that rounding to float32 may lose
 EXACT = 2**53  # beyond it float64 has no odd numbers
-OF_WIDTH = ("feature", "features", "width", "hidden", "hidden_size", "embedding", "embedding_dim", "d_model", "neuron")
+OF_WIDTH = (
+    "feature",
+    "features",
+    "width",
+    "hidden",
+    "hidden_size",
+    "embedding",
+    "embedding_dim",
+    "d_model",
+    "neuron",
+)
 OF_LAYERS = ("layer", "layers", "block", "blocks", "depth")
 HINTS = {
     "V": "; NumPy keeps no bfloat16: save float32, or a .safetensors file",
@@ -22,8 +33,12 @@ SMALLEST, LARGEST = 1e-16, 1e16  # of a cloud's largest coordinate: beyond it sq
 
 
 def as_arrays(vectors: Any) -> Any:
-    """Lists of numbers, pandas' tables and sparse arrays as arrays of all numbers; all else as it is, not yet read."""
-    if type(vectors) is np.ndarray or (isinstance(vectors, jax.Array) and not isinstance(vectors, jax.core.Tracer)):
+    """Lists of numbers, pandas' tables and sparse arrays as arrays of all numbers; all else as it
+    is, not yet read.
+    """
+    if type(vectors) is np.ndarray or (
+        isinstance(vectors, jax.Array) and not isinstance(vectors, jax.core.Tracer)
+    ):
         return vectors
     import pandas as pd  # late: only what is no array needs them
     import xarray as xr
@@ -31,16 +46,26 @@ def as_arrays(vectors: Any) -> Any:
     if isinstance(vectors, pd.DataFrame):
         return _of_frame(vectors)
     if isinstance(vectors, xr.Dataset):
-        raise ValueError(f"vectors are a Dataset; pass one of its arrays: {', '.join(map(str, vectors))}")
+        raise ValueError(
+            f"vectors are a Dataset; pass one of its arrays: {', '.join(map(str, vectors))}"
+        )
     if isinstance(vectors, dict | set | Iterator):
-        raise ValueError(f"vectors are a {type(vectors).__name__}; pass a list of arrays, and names= of the layers")
+        raise ValueError(
+            f"vectors are a {type(vectors).__name__}; pass a list of arrays, and names= of the layers"
+        )
     if isinstance(vectors, jax.core.Tracer):
         raise ValueError(
             "vectors are traced; call measure outside of jax.jit, or pass the function to measure_function"
         )
-    if isinstance(vectors, xr.DataArray) and vectors.ndim > 1 and vectors.dims[-2] in (*OF_WIDTH, *OF_LAYERS):
+    if (
+        isinstance(vectors, xr.DataArray)
+        and vectors.ndim > 1
+        and vectors.dims[-2] in (*OF_WIDTH, *OF_LAYERS)
+    ):
         names = ", ".join(vectors.dims)
-        raise ValueError(f"vectors have the dimensions {names}; transpose them: layers first, width last")
+        raise ValueError(
+            f"vectors have the dimensions {names}; transpose them: layers first, width last"
+        )
     if hasattr(vectors, "toarray"):  # SciPy's sparse ones
         return vectors.toarray()
     if hasattr(vectors, "detach"):
@@ -53,10 +78,14 @@ def as_arrays(vectors: Any) -> Any:
         try:
             return np.asarray(vectors)
         except ValueError as error:
-            raise ValueError(f"vectors: lists of numbers must be of one length ({error})") from error
+            raise ValueError(
+                f"vectors: lists of numbers must be of one length ({error})"
+            ) from error
     frames = [layer for layer in vectors if isinstance(layer, pd.DataFrame)]
     if any(not frame.index.equals(frames[0].index) for frame in frames):
-        raise ValueError("layers are DataFrames whose rows have different labels; bring them into one order")
+        raise ValueError(
+            "layers are DataFrames whose rows have different labels; bring them into one order"
+        )
     return [as_arrays(layer) for layer in vectors]
 
 
@@ -71,7 +100,9 @@ def _of_frame(frame: Any) -> np.ndarray:
                 f"vectors: column {name!r} is of type {kind}, no numbers; convert it, or leave it out{hint}"
             )
         if frame.shape[1] > 1 and np.array_equal(frame[name], np.arange(len(frame))):
-            raise ValueError(f"vectors: column {name!r} counts the rows; leave it out, or make it the index")
+            raise ValueError(
+                f"vectors: column {name!r} counts the rows; leave it out, or make it the index"
+            )
     array = frame.to_numpy()
     return array if array.dtype.kind != "O" else frame.to_numpy(float, na_value=np.nan)
 
@@ -80,16 +111,27 @@ def _of_tensor(vectors: Any) -> Any:
     """PyTorch's, of which parts can be taken."""
     for kind in ("nested", "meta"):
         if getattr(vectors, f"is_{kind}", False):
-            raise ValueError(f"vectors: a {kind} tensor is no one array of numbers; pass a dense one")
+            raise ValueError(
+                f"vectors: a {kind} tensor is no one array of numbers; pass a dense one"
+            )
     vectors = vectors.dequantize() if getattr(vectors, "is_quantized", False) else vectors
-    return vectors if "strided" in str(getattr(vectors, "layout", "strided")) else vectors.to_dense()
+    return (
+        vectors if "strided" in str(getattr(vectors, "layout", "strided")) else vectors.to_dense()
+    )
 
 
 def real_numbers(array: Any, what: str) -> np.ndarray:
-    """A NumPy array of real numbers of whatever library; ValueError for other types and masked numbers."""
-    if hasattr(array, "detach"):  # PyTorch's: also of a device, with a gradient, and of types that NumPy lacks
+    """A NumPy array of real numbers of whatever library; ValueError for other types and masked
+    numbers.
+    """
+    # PyTorch's: also of a device, with a gradient, and of types that NumPy lacks
+    if hasattr(array, "detach"):
         array = array.detach()
-        array = array.float() if "float8" in (kind := str(getattr(array, "dtype", ""))) or "bfloat16" in kind else array
+        array = (
+            array.float()
+            if "float8" in (kind := str(getattr(array, "dtype", ""))) or "bfloat16" in kind
+            else array
+        )
         for name in ("resolve_conj", "resolve_neg"):
             array = getattr(array, name)() if hasattr(array, name) else array
         array = array.cpu().numpy()
@@ -112,7 +154,9 @@ def as_float32(array: Any, what: str) -> np.ndarray:
         array = array.astype(np.float32)
     if not np.isfinite(array).all():
         count = int((~np.isfinite(array)).sum())
-        raise ValueError(f"{what}: {count} of {array.size} numbers are not finite in float32; leave their points out")
+        raise ValueError(
+            f"{what}: {count} of {array.size} numbers are not finite in float32; leave their points out"
+        )
     return array
 
 
@@ -124,9 +168,11 @@ def as_vectors(array: Any, what: str) -> np.ndarray:
 
 
 def as_matrix(x: Any, what: str, about_mean: bool, any_size: bool) -> np.ndarray:
-    """`as_vectors` of one matrix with two rows, for metrics that do not see the origin, or the size.
+    """`as_vectors` of one matrix with two rows, for metrics that do not see the origin, or the
+    size.
 
-    These read the matrix about its mean, or times a power of two, where float32 would lose digits of it as it is.
+    These read the matrix about its mean, or times a power of two, where float32 would lose digits
+    of it as it is.
     """
     x = real_numbers(as_arrays(x), what)
     check_matrix(x.shape, what)
@@ -141,7 +187,9 @@ def as_matrix(x: Any, what: str, about_mean: bool, any_size: bool) -> np.ndarray
 
 def check_matrix(shape: tuple[int, ...], what: str) -> None:
     if len(shape) != 2 or shape[0] < 2 or shape[1] < 1:
-        raise ValueError(f"{what} has shape {shape}; (points, width) with at least two points is needed")
+        raise ValueError(
+            f"{what} has shape {shape}; (points, width) with at least two points is needed"
+        )
 
 
 def in_order(labeled: Any, x: Any, what: str) -> Any:
@@ -153,11 +201,15 @@ def in_order(labeled: Any, x: Any, what: str) -> Any:
         kind, hint = type(labeled).__name__, f"pass {what}.to_numpy()"
         raise ValueError(f"{what} is a {kind} whose index is not that of the vectors; {hint}")
     order = own.get_indexer(index)
-    return labeled.isel({labeled.dims[0]: order}) if hasattr(labeled, "isel") else labeled.iloc[order]
+    return (
+        labeled.isel({labeled.dims[0]: order}) if hasattr(labeled, "isel") else labeled.iloc[order]
+    )
 
 
 def _index(x: Any, place: int) -> Any:
-    """The labels of points, of a pandas object or of a DataArray with a coordinate along its dimension `place`."""
+    """The labels of points, of a pandas object or of a DataArray with a coordinate along its
+    dimension `place`.
+    """
     if hasattr(x, "iloc"):
         return x.index
     return x.indexes.get(x.dims[place]) if hasattr(x, "indexes") and x.ndim >= -place else None
@@ -170,8 +222,15 @@ def _wide(array: np.ndarray) -> np.ndarray:
 
 
 def check_held(array: np.ndarray, what: str) -> None:
-    """ValueError where float32 would round away what vectors of more digits, far from the origin, differ in."""
-    if np.can_cast(array.dtype, np.float32) or array.ndim != 2 or not array.size or not np.isfinite(array).all():
+    """ValueError where float32 would round away what vectors of more digits, far from the origin,
+    differ in.
+    """
+    if (
+        np.can_cast(array.dtype, np.float32)
+        or array.ndim != 2
+        or not array.size
+        or not np.isfinite(array).all()
+    ):
         return
     if array.dtype.kind == "f":
         check_size(float(np.abs(array).max()), what)
@@ -187,7 +246,9 @@ def check_held(array: np.ndarray, what: str) -> None:
 
 
 def held(wide: jax.Array, single: jax.Array) -> jax.Array:
-    """Of traced vectors (…, points, width), whether float32 keeps what they differ in; what `check_held` refuses."""
+    """Of traced vectors (…, points, width), whether float32 keeps what they differ in; what
+    `check_held` refuses.
+    """
     lost = (wide - single.astype(wide.dtype)).astype(np.float32)
     spread = single - single.mean(axis=-2, keepdims=True)
     return (lost**2).sum() <= LOST**2 * (spread**2).sum()

@@ -1,10 +1,13 @@
-"""Which points of a cloud are copies of one another: equal, or equal but for the rounding of float32.
+"""Which points of a cloud are copies of one another: equal, or equal but for the rounding of
+float32.
 
-Copies are found before neighbours are. A chain of points, each less than ROUNDING of its norm from the next, is one
-point, and its first stands for it. The norm is that of the points as given, since that is what float32 has rounded:
-who is whose copy depends neither on order nor on scale, and moving rounded points does not undo their copies.
+Copies are found before neighbours are. A chain of points, each less than ROUNDING of its norm from
+the next, is one point, and its first stands for it. The norm is that of the points as given, since
+that is what float32 has rounded: who is whose copy depends neither on order nor on scale, and
+moving rounded points does not undo their copies.
 
-Here G are the sums over coordinates that tell points apart, and X pairs of points that are subtracted at once.
+Here G are the sums over coordinates that tell points apart, and X pairs of points that are
+subtracted at once.
 """
 
 from typing import NamedTuple
@@ -17,8 +20,11 @@ from jaxtyping import Array, Bool, Float, Int, UInt
 from anisoscope.metrics.cloud import AnyArray
 
 AT_ONCE = 128  # points: a sum over the whole cloud first writes the squares of it all
-ROUNDING = 2e-6  # of |x|: nearer is rounding. A dozen layers leave up to 1e-6; true neighbours are 1e-3 apart
-SUMS = 4  # over all coordinates, with random signs: one that orders the points, others that tell most pairs apart
+# of |x|: nearer is rounding. A dozen layers leave up to 1e-6; true neighbours are 1e-3 apart
+ROUNDING = 2e-6
+# over all coordinates, with random signs: one that orders the points, others that tell most pairs
+# apart
+SUMS = 4
 
 
 class Copies(NamedTuple):
@@ -40,8 +46,8 @@ class Told(NamedTuple):
 def copies(cloud_PD: Float[AnyArray, "P D"]) -> Copies:
     """The copies of every point, equal or joined by distances that are rounding.
 
-    x_i and x_j are joined where |x_i - x_j| < ROUNDING min(|x_i|, |x_j|). Points that are not finite, or whose squares
-    are beyond float32, are joined with none.
+    x_i and x_j are joined where |x_i - x_j| < ROUNDING min(|x_i|, |x_j|). Points that are not
+    finite, or whose squares are beyond float32, are joined with none.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     summary = _summarise(cloud_PD)
@@ -59,8 +65,10 @@ def _summarise(cloud_PD: Float[Array, "P D"]) -> Told:
     sign_GD = jnp.where((factor_2D[:1] >> bit_G1) & 1 == 1, 1.0, -1.0)
 
     def of_point(x_D: Array) -> tuple[Array, Array, Array]:
-        bits_D = jax.lax.bitcast_convert_type(jnp.where(x_D == 0, 0.0, x_D), jnp.uint32)  # -0.0 and 0.0 are equal
-        bits_D = (bits_D ^ (bits_D >> 16)) * jnp.uint32(0x7FEB352D)  # carries high bits down: bfloat16 has only those
+        # -0.0 and 0.0 are equal
+        bits_D = jax.lax.bitcast_convert_type(jnp.where(x_D == 0, 0.0, x_D), jnp.uint32)
+        # carries high bits down: bfloat16 has only those
+        bits_D = (bits_D ^ (bits_D >> 16)) * jnp.uint32(0x7FEB352D)
         bits_D = bits_D ^ (bits_D >> 15)
         hash_2 = (bits_D[None] * factor_2D).sum(axis=1, dtype=jnp.uint32)
         return hash_2, jnp.sqrt(jnp.square(x_D).sum()), (x_D[None] * sign_GD).sum(axis=1)
@@ -71,8 +79,9 @@ def _summarise(cloud_PD: Float[Array, "P D"]) -> Told:
 def _equal(hash_P2: UInt[Array, "P 2"]) -> Int[Array, " P"]:
     """For each point the first that is equal to it.
 
-    Equal rows are brought together by sorting 64-bit hashes of their bits: exact where distances are rounded, and
-    without a sort over D columns. Two different rows of a million share a hash with a chance below 1e-7.
+    Equal rows are brought together by sorting 64-bit hashes of their bits: exact where distances
+    are rounded, and without a sort over D columns. Two different rows of a million share a hash
+    with a chance below 1e-7.
     """
     points = len(hash_P2)
     order_P = jnp.lexsort(hash_P2.T)  # stable, so the first of equals has the smallest index
@@ -82,14 +91,17 @@ def _equal(hash_P2: UInt[Array, "P 2"]) -> Int[Array, " P"]:
     return jnp.zeros(points, jnp.int32).at[order_P].set(order_P[start_P].astype(jnp.int32))
 
 
-def _joined(cloud_PD: Float[Array, "P D"], summary: Told, first_P: Bool[Array, " P"]) -> Int[Array, " P"]:
+def _joined(
+    cloud_PD: Float[Array, "P D"], summary: Told, first_P: Bool[Array, " P"]
+) -> Int[Array, " P"]:
     """The first of the copies of each point; pairs are sought among points that are nobody's equal.
 
-    A sum of coordinates with signs differs by at most sqrt(D) times the distance, and the rounding of the sum itself.
-    So the points are ordered by one such sum, and each is compared with the next, with the one after it, and so on,
-    as long as the sums of any pair are that near. Where nothing is near, this is a small part of a search for
-    neighbours. At worst, where all points are near one another, it is P^2 / 2 comparisons of SUMS numbers, and as many
-    subtractions of D where they are not near enough to be joined.
+    A sum of coordinates with signs differs by at most sqrt(D) times the distance, and the rounding
+    of the sum itself. So the points are ordered by one such sum, and each is compared with the
+    next, with the one after it, and so on, as long as the sums of any pair are that near. Where
+    nothing is near, this is a small part of a search for neighbours. At worst, where all points are
+    near one another, it is P^2 / 2 comparisons of SUMS numbers, and as many subtractions of D where
+    they are not near enough to be joined.
     """
     points, width = cloud_PD.shape
     root = width**0.5
@@ -102,7 +114,9 @@ def _joined(cloud_PD: Float[Array, "P D"], summary: Told, first_P: Bool[Array, "
 
     def compare(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         step, _, original_P = state
-        apart_GP = jnp.abs(jax.lax.dynamic_slice_in_dim(sum_GP, step, points, 1) - sum_GP[:, :points])
+        apart_GP = jnp.abs(
+            jax.lax.dynamic_slice_in_dim(sum_GP, step, points, 1) - sum_GP[:, :points]
+        )
         near_GP = apart_GP <= reach_P[None]
         other_P = jnp.roll(order_P, -step)
         open_P = near_GP.all(axis=0) & (original_P[order_P] != original_P[other_P])
@@ -121,9 +135,11 @@ def _merged(
     open_P: Bool[Array, " P"],
     original_P: Int[Array, " P"],
 ) -> Int[Array, " P"]:
-    """The first of the copies of each point, once those of the open pairs are joined that are near by subtraction.
+    """The first of the copies of each point, once those of the open pairs are joined that are near
+    by subtraction.
 
-    Open pairs are subtracted AT_ONCE by AT_ONCE. Joining costs a pass over all points, and is done P - 1 times at most.
+    Open pairs are subtracted AT_ONCE by AT_ONCE. Joining costs a pass over all points, and is done
+    P - 1 times at most.
     """
     points = len(one_P)
     many = min(AT_ONCE, points)
@@ -140,7 +156,9 @@ def _merged(
         near_P, original_P = state
         place = jnp.argmax(near_P)
         one, other = original_P[one_P[place]], original_P[other_P[place]]
-        original_P = jnp.where(original_P == jnp.maximum(one, other), jnp.minimum(one, other), original_P)
+        original_P = jnp.where(
+            original_P == jnp.maximum(one, other), jnp.minimum(one, other), original_P
+        )
         return near_P & (original_P[one_P] != original_P[other_P]), original_P
 
     def some(state: tuple[Array, Array]) -> Array:

@@ -1,7 +1,7 @@
 """The eigendecomposition of a cloud's scatter in float32, small eigenvalues included.
 
-Here Q are the rows that are decomposed: points, or coordinates of few points. K are directions that are taken out
-first, S counts of them, B the last eigenvalues.
+Here Q are the rows that are decomposed: points, or coordinates of few points. K are directions that
+are taken out first, S counts of them, B the last eigenvalues.
 """
 
 import functools
@@ -14,11 +14,16 @@ from jaxtyping import Array, Bool, Float, Int
 
 from anisoscope.metrics.cloud import AnyArray, eigen_changes, eigh
 
-RESOLUTION = 1e-9  # an eigenvalue below this share of the largest drowns in the rounding of float32, and is set to 0
+# an eigenvalue below this share of the largest drowns in the rounding of float32, and is set to 0
+RESOLUTION = 1e-9
 GRADED = 3e-4  # eigenvalues below this share of the largest are decomposed again, on their own
-WIDE = 2048  # eigenvalues from which the next two save more than a quarter, net of compiling for twelve layers twice
-BLOCKS = (1, 2, 4)  # of these parts of the spectrum's end, the least that holds all such eigenvalues
-LEADING, ITERATIONS = 32, 8  # directions sought by subspace iteration, and its products with the matrix
+# eigenvalues from which the next two save more than a quarter, net of compiling for twelve layers
+# twice
+WIDE = 2048
+# of these parts of the spectrum's end, the least that holds all such eigenvalues
+BLOCKS = (1, 2, 4)
+# directions sought by subspace iteration, and its products with the matrix
+LEADING, ITERATIONS = 32, 8
 
 
 class Axes(NamedTuple):
@@ -30,7 +35,9 @@ class Axes(NamedTuple):
 
 
 class Leading(NamedTuple):
-    """Directions of the largest eigenvalues, of which the first `count` are known well enough to be taken out."""
+    """Directions of the largest eigenvalues, of which the first `count` are known well enough to be
+    taken out.
+    """
 
     vector_EK: Float[Array, "E K"]
     count: Int[Array, ""]
@@ -44,14 +51,16 @@ def product(a: Float[AnyArray, "..."], b: Float[AnyArray, "..."]) -> Float[Array
 def eigen(x_QE: Float[Array, "Q E"], coordinates: bool = False) -> Axes:
     """Eigenvalues and eigenvectors of x^T x, and the `coordinates` x v where they are asked for.
 
-    One decomposition leaves an error of 3e-7 of the largest eigenvalue: rounding of the product, and of eigh. Where
-    smaller ones are at stake, the coordinates x v of the data along their directions still have all their digits, and
-    so has the product of these. What couples them to the large ones is of second order, and left out.
+    One decomposition leaves an error of 3e-7 of the largest eigenvalue: rounding of the product,
+    and of eigh. Where smaller ones are at stake, the coordinates x v of the data along their
+    directions still have all their digits, and so has the product of these. What couples them to
+    the large ones is of second order, and left out.
 
-    From WIDE on that costs less: leading directions far above the rest are taken out of the data first (`_leading`), so
-    that the error is 3e-7 of the largest that is left; and only as many of the last columns as BLOCKS says are
-    decomposed again. Under vmap wide ones go one after another: a batch would take every branch, and decompositions of
-    several kinds, each in parallel over a batch, have waited for one another for ever (jaxlib 0.10.2 on a CPU).
+    From WIDE on that costs less: leading directions far above the rest are taken out of the data
+    first (`_leading`), so that the error is 3e-7 of the largest that is left; and only as many of
+    the last columns as BLOCKS says are decomposed again. Under vmap wide ones go one after another:
+    a batch would take every branch, and decompositions of several kinds, each in parallel over a
+    batch, have waited for one another for ever (jaxlib 0.10.2 on a CPU).
     """
     wide = jax.custom_batching.sequential_vmap(functools.partial(_wide, coordinates=coordinates))
 
@@ -67,7 +76,11 @@ def eigen(x_QE: Float[Array, "Q E"], coordinates: bool = False) -> Axes:
         (x_QE,), (dx_QE,), axes = primals, tangents, decomposed(*primals)
         half_EE = product(product(x_QE, axes.vector_EE).T, product(dx_QE, axes.vector_EE))
         change = eigen_changes(axes.value_E, axes.vector_EE, half_EE + half_EE.T)
-        moved_QE = product(dx_QE, axes.vector_EE) + product(x_QE, change[1]) if coordinates else axes.coordinate_QE
+        moved_QE = (
+            product(dx_QE, axes.vector_EE) + product(x_QE, change[1])
+            if coordinates
+            else axes.coordinate_QE
+        )
         return axes, Axes(*change, moved_QE)
 
     return decomposed(x_QE)
@@ -118,10 +131,13 @@ def _wide(x_QE: Float[Array, "Q E"], coordinates: bool) -> Axes:
 
     ascending_E, ascending_EE = eigh(jax.lax.cond(some, of_rest, lambda: gram_EE))
     # those taken out come first
-    value_E, vector_EE = (jnp.roll(one[..., ::-1], leading.count, axis=-1) for one in (ascending_E, ascending_EE))
+    value_E, vector_EE = (
+        jnp.roll(one[..., ::-1], leading.count, axis=-1) for one in (ascending_E, ascending_EE)
+    )
     large_E = jnp.arange(value_E.size) < leading.count
     others = ((0, 0), (0, value_E.size - LEADING))
-    vector_EE = vector_EE - product(out_EK, product(out_EK.T, vector_EE))  # rounding leaves some of them in the others
+    # rounding leaves some of them in the others
+    vector_EE = vector_EE - product(out_EK, product(out_EK.T, vector_EE))
     vector_EE = jnp.where(large_E[None], jnp.pad(out_EK, others), vector_EE)
     largest_left = value_E[leading.count]
     small_E = ~large_E & (value_E < GRADED * largest_left)
@@ -143,13 +159,22 @@ def _wide(x_QE: Float[Array, "Q E"], coordinates: bool) -> Axes:
     if coordinates:
         return jax.lax.cond(graded, again, functools.partial(Axes, value_E, vector_EE), along())
     without = Axes(value_E, vector_EE, x_QE[:, :0])
-    return jax.lax.cond(graded, lambda: again(along())._replace(coordinate_QE=without.coordinate_QE), lambda: without)
+    return jax.lax.cond(
+        graded,
+        lambda: again(along())._replace(coordinate_QE=without.coordinate_QE),
+        lambda: without,
+    )
 
 
 def _turned(
-    vector_EE: Float[Array, "E E"], coordinate_QE: Float[Array, "Q E"], small_E: Bool[Array, " E"], columns: int
+    vector_EE: Float[Array, "E E"],
+    coordinate_QE: Float[Array, "Q E"],
+    small_E: Bool[Array, " E"],
+    columns: int,
 ) -> Axes:
-    """Values as squares of coordinates; the small ones, all among the last `columns`, decomposed among themselves."""
+    """Values as squares of coordinates; the small ones, all among the last `columns`, decomposed
+    among themselves.
+    """
     square_E = jnp.square(coordinate_QE).sum(axis=0)
     kept = square_E.size - columns
     small_B, last_EB, last_QB = small_E[kept:], vector_EE[:, kept:], coordinate_QE[:, kept:]
@@ -161,7 +186,9 @@ def _turned(
     value_B = jnp.roll(ascending_B[::-1], behind_large)
     value_B = jnp.where(small_B, jnp.maximum(value_B, 0.0), square_E[kept:])
     turn_BB = jnp.roll(turn_BB[:, ::-1], behind_large, axis=1)
-    last_EB, last_QB = (jnp.where(small_B[None], product(one, turn_BB), one) for one in (last_EB, last_QB))
+    last_EB, last_QB = (
+        jnp.where(small_B[None], product(one, turn_BB), one) for one in (last_EB, last_QB)
+    )
     return Axes(
         jnp.concatenate([square_E[:kept], value_B]),
         jnp.concatenate([vector_EE[:, :kept], last_EB], axis=1),
@@ -170,13 +197,16 @@ def _turned(
 
 
 def _leading(gram_EE: Float[Array, "E E"]) -> Leading:
-    """The top K directions by subspace iteration, and how many of them stand apart from a long tail.
+    """The top K directions by subspace iteration, and how many of them stand apart from a long
+    tail.
 
-    With q_k, theta_k and the residual r_k = |G q_k - theta_k q_k|, leaving out what couples the first s directions to
-    the rest changes an eigenvalue by no more than sum_(k <= s) r_k^2 / (theta_k - theta_(s+1)): s is the largest for
-    which that is below 1e-10 of theta_1, with theta_(s+1) < 0.9 theta_s and < 0.3 theta_1. None are sought where the
-    mean eigenvalue without the first is too large for digits to be at stake: (tr G - |G|_F)/E > 10 GRADED |G|_F, where
-    |G|_F >= lambda_1. That only saves time: what is small is decomposed again, whether anything is taken out or not.
+    With q_k, theta_k and the residual r_k = |G q_k - theta_k q_k|, leaving out what couples the
+    first s directions to the rest changes an eigenvalue by no more than sum_(k <= s) r_k^2 /
+    (theta_k - theta_(s+1)): s is the largest for which that is below 1e-10 of theta_1, with
+    theta_(s+1) < 0.9 theta_s and < 0.3 theta_1. None are sought where the mean eigenvalue without
+    the first is too large for digits to be at stake: (tr G - |G|_F)/E > 10 GRADED |G|_F, where
+    |G|_F >= lambda_1. That only saves time: what is small is decomposed again, whether anything is
+    taken out or not.
     """
     width = gram_EE.shape[0]
     none = Leading(jnp.zeros((width, LEADING)), jnp.zeros((), jnp.int32))
@@ -195,8 +225,14 @@ def _leading(gram_EE: Float[Array, "E E"]) -> Leading:
         next_S = theta_K[1:]
         gap_SK = theta_K[None] - next_S[:, None]
         within_SK = (jnp.arange(LEADING)[None] <= jnp.arange(LEADING - 1)[:, None]) & (gap_SK > 0)
-        error_S = jnp.where(within_SK, square_K[None] / jnp.where(within_SK, gap_SK, 1.0), 0.0).sum(axis=1)
-        apart_S = (error_S <= 1e-10 * theta_K[0]) & (next_S < 0.9 * theta_K[:-1]) & (next_S < 0.3 * theta_K[0])
+        error_S = jnp.where(within_SK, square_K[None] / jnp.where(within_SK, gap_SK, 1.0), 0.0).sum(
+            axis=1
+        )
+        apart_S = (
+            (error_S <= 1e-10 * theta_K[0])
+            & (next_S < 0.9 * theta_K[:-1])
+            & (next_S < 0.3 * theta_K[0])
+        )
         return Leading(q_EK, jnp.where(apart_S, jnp.arange(1, LEADING), 0).max())
 
     norm, trace = jnp.linalg.norm(gram_EE), jnp.trace(gram_EE)  # of NaN: no comparison holds

@@ -1,4 +1,5 @@
-"""Dimensions of a cloud beside those of metrics/dimension.py and metrics/scale.py: pairs, trees and eigenvalues.
+"""Dimensions of a cloud beside those of metrics/dimension.py and metrics/scale.py: pairs, trees and
+eigenvalues.
 
 Here X are the points of a subcloud, Y sizes of subclouds, E eigenvalues.
 """
@@ -15,23 +16,29 @@ from anisoscope.metrics.eigen import RESOLUTION
 from anisoscope.metrics.fast_search import rounding
 from anisoscope.metrics.neighbours import Neighbours
 
-NEAR, FAR = 10, 20  # neighbours whose median distances are the two radii of the correlation integral
+# neighbours whose median distances are the two radii of the correlation integral
+NEAR, FAR = 10, 20
 SIZES = (8, 4, 2, 1)  # shares 1/f of the points whose trees are grown
 AT_ONCE = 64  # points whose distances to all others exist at once
 
 
-def correlation_dimension(cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbours) -> Float[Array, ""]:
-    """Growth of the correlation integral: ln(C(r2)/C(r1)) / ln(r2/r1), C(r) the share of pairs nearer than r.
+def correlation_dimension(
+    cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbours
+) -> Float[Array, ""]:
+    """Growth of the correlation integral: ln(C(r2)/C(r1)) / ln(r2/r1), C(r) the share of pairs
+    nearer than r.
 
-    r1 and r2 are the medians over distinct points of the distances to the 10th and to the 20th neighbour. Pairs are of
-    distinct points. A pair as far as r, or nearer by less than ROUNDING of r, is not nearer: so it is for the pair
-    whose distance is the median, and for ties, as of whole numbers. Shapes: a cloud and its neighbours, searched to 20
-    at least -> scalar. Units: none. Range: >= 0. Biased low in many dimensions, as every count of pairs is. Fewer than
-    21 distinct points, equal radii, no pair nearer than r1, or a coordinate that is not finite: NaN. Source:
-    Grassberger and Procaccia 1983, with the two radii of scikit-dimension's CorrInt; the rule for ties is ours.
+    r1 and r2 are the medians over distinct points of the distances to the 10th and to the 20th
+    neighbour. Pairs are of distinct points. A pair as far as r, or nearer by less than ROUNDING of
+    r, is not nearer: so it is for the pair whose distance is the median, and for ties, as of whole
+    numbers. Shapes: a cloud and its neighbours, searched to 20 at least -> scalar. Units: none.
+    Range: >= 0. Biased low in many dimensions, as every count of pairs is. Fewer than 21 distinct
+    points, equal radii, no pair nearer than r1, or a coordinate that is not finite: NaN. Source:
+    Grassberger and Procaccia 1983, with the two radii of scikit-dimension's CorrInt; the rule for
+    ties is ours.
 
-    Distances are those of the Gram matrix. Where its rounding could move a pair across a radius, the distances of the
-    point are computed by subtraction: at worst P x P x D of them.
+    Distances are those of the Gram matrix. Where its rounding could move a pair across a radius,
+    the distances of the point are computed by subtraction: at worst P x P x D of them.
     """
     neighbours.check_searched(FAR)
     first_P = neighbours.first_P
@@ -44,10 +51,16 @@ def correlation_dimension(cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbou
 
     def counts(i: Array, square_of_P: Array) -> Float[Array, "2"]:
         other_P = first_P & first_P[i] & (jnp.arange(points) != i)
-        return (other_P[None] & (square_of_P[None] < nearer_2[:, None])).sum(axis=1).astype(jnp.float32)
+        return (
+            (other_P[None] & (square_of_P[None] < nearer_2[:, None]))
+            .sum(axis=1)
+            .astype(jnp.float32)
+        )
 
     def by_products(i: Array) -> tuple[Float[Array, "2"], Bool[Array, ""]]:
-        square_of_P = square_P + square_P[i] - 2 * jnp.matmul(x_PD, x_PD[i], precision=Precision.HIGHEST)
+        square_of_P = (
+            square_P + square_P[i] - 2 * jnp.matmul(x_PD, x_PD[i], precision=Precision.HIGHEST)
+        )
         slack_2 = rounding(jnp.stack([square_P[i]] * 2), 2 * radius_2, width)
         near_2P = jnp.abs(square_of_P[None] - nearer_2[:, None]) <= slack_2[:, None]
         return counts(i, square_of_P), (near_2P & first_P[None]).any() & first_P[i]
@@ -58,28 +71,40 @@ def correlation_dimension(cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbou
 
         return jax.lax.cond(unsure_P[i], by_subtraction, lambda: rough_P2[i])
 
-    rough_P2, unsure_P = jax.lax.map(by_products, jnp.arange(points), batch_size=min(AT_ONCE, points))
+    rough_P2, unsure_P = jax.lax.map(
+        by_products, jnp.arange(points), batch_size=min(AT_ONCE, points)
+    )
     pairs_2 = jax.lax.map(again, jnp.arange(points)).sum(axis=0)
     dimension = jnp.log(pairs_2[1] / pairs_2[0]) / jnp.log(radius_2[1] / radius_2[0])
-    known = (radius_2[0] < radius_2[1]) & (radius_2[1] < jnp.inf) & (pairs_2[0] > 0) & jnp.isfinite(square_P).all()
+    known = (
+        (radius_2[0] < radius_2[1])
+        & (radius_2[1] < jnp.inf)
+        & (pairs_2[0] > 0)
+        & jnp.isfinite(square_P).all()
+    )
     return jnp.where(known, dimension, jnp.nan)
 
 
 def tree_dimension(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
-    """Dimension from the growth of the minimum spanning tree: 1 / (1 - s), s the slope of ln L on ln n, n = P/8 to P.
+    """Dimension from the growth of the minimum spanning tree: 1 / (1 - s), s the slope of ln L on
+    ln n, n = P/8 to P.
 
-    The length L of the tree of n points that fill d dimensions grows as n^(1 - 1/d). It is the persistent homology of
-    degree 0: its edges are the deaths of components. n counts distinct points. Shapes: P points of width D -> scalar,
-    by the P x P distances. Units: none. Range: above 0; noisy, and biased low in many dimensions. A slope of 1 or
-    above: inf. Fewer than 64 points, or a coordinate that is not finite: NaN. Source: Steele 1988 (growth); Birdal et
-    al. 2021 and Schweinhart 2020 (dimension); least squares over our four sizes, one thinning of each: reconstruction.
+    The length L of the tree of n points that fill d dimensions grows as n^(1 - 1/d). It is the
+    persistent homology of degree 0: its edges are the deaths of components. n counts distinct
+    points. Shapes: P points of width D -> scalar, by the P x P distances. Units: none. Range: above
+    0; noisy, and biased low in many dimensions. A slope of 1 or above: inf. Fewer than 64 points,
+    or a coordinate that is not finite: NaN. Source: Steele 1988 (growth); Birdal et al. 2021 and
+    Schweinhart 2020 (dimension); least squares over our four sizes, one thinning of each:
+    reconstruction.
     """
     if len(cloud_PD) < 8 * SIZES[0]:
         return jnp.full((), jnp.nan)
     original_P = copies(cloud_PD).original_P
     distance_PP = _distances(cloud_PD, original_P)
     size_Y = jnp.stack([_distinct(original_P[::factor]) for factor in SIZES])
-    length_Y = jnp.log(jnp.stack([_tree_length(distance_PP[::factor, ::factor]) for factor in SIZES]))
+    length_Y = jnp.log(
+        jnp.stack([_tree_length(distance_PP[::factor, ::factor]) for factor in SIZES])
+    )
     log_Y = jnp.log(size_Y) - jnp.log(size_Y).mean()
     slope = (log_Y * length_Y).sum() / jnp.square(log_Y).sum()
     return jnp.where(slope < 1, 1 / (1 - slope), jnp.where(jnp.isnan(slope), jnp.nan, jnp.inf))
@@ -88,11 +113,12 @@ def tree_dimension(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
 def marchenko_pastur_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> Float[Array, ""]:
     """Eigenvalues of the covariance above the edge of noise, s^2 (1 + sqrt(g))^2, g = D/P.
 
-    s^2 is the variance of noise for which the median eigenvalue is that of the Marchenko-Pastur law. Shapes: the D
-    eigenvalues of P points' covariance, in any order -> scalar. Units: none. Range: [0, D]. It asks for as many points
-    as dimensions at least, and for noise alike in all directions: where variances fall smoothly, as in a network, it
-    counts those that stand out of the lower half. A median below RESOLUTION of the largest eigenvalue, which float32
-    does not tell from 0, counts as that much: of a cloud of low rank, all directions it has. Fewer points than
+    s^2 is the variance of noise for which the median eigenvalue is that of the Marchenko-Pastur
+    law. Shapes: the D eigenvalues of P points' covariance, in any order -> scalar. Units: none.
+    Range: [0, D]. It asks for as many points as dimensions at least, and for noise alike in all
+    directions: where variances fall smoothly, as in a network, it counts those that stand out of
+    the lower half. A median below RESOLUTION of the largest eigenvalue, which float32 does not tell
+    from 0, counts as that much: of a cloud of low rank, all directions it has. Fewer points than
     dimensions, or all eigenvalues 0: NaN. Source: Marchenko and Pastur 1967.
     """
     width = eigenvalues_E.shape[-1]
@@ -100,16 +126,19 @@ def marchenko_pastur_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> 
         return jnp.full((), jnp.nan)
     noise = _median(eigenvalues_E) / marchenko_pastur_median(width / points)
     edge = noise * (1 + (width / points) ** 0.5) ** 2
-    return jnp.where(noise > 0, (jnp.asarray(eigenvalues_E) > edge).sum().astype(jnp.float32), jnp.nan)
+    return jnp.where(
+        noise > 0, (jnp.asarray(eigenvalues_E) > edge).sum().astype(jnp.float32), jnp.nan
+    )
 
 
 def gavish_donoho_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> Float[Array, ""]:
     """Singular values above Gavish and Donoho's optimal hard threshold, the noise unknown.
 
-    The threshold is t(g) / sqrt(m) times the median singular value, t(g) = sqrt(2 (g + 1) + 8 g / (g + 1 +
-    sqrt(g^2 + 14 g + 1))), m the median of the Marchenko-Pastur law of ratio g = D/P. Shapes, range and bad input:
-    those of `marchenko_pastur_rank`, above whose edge the threshold lies. Source: Gavish and Donoho 2014, The optimal
-    hard threshold for singular values is 4/sqrt(3).
+    The threshold is t(g) / sqrt(m) times the median singular value, t(g) = sqrt(2 (g + 1) + 8 g /
+    (g + 1 + sqrt(g^2 + 14 g + 1))), m the median of the Marchenko-Pastur law of ratio g = D/P.
+    Shapes, range and bad input: those of `marchenko_pastur_rank`, above whose edge the threshold
+    lies. Source: Gavish and Donoho 2014, The optimal hard threshold for singular values is
+    4/sqrt(3).
     """
     width = eigenvalues_E.shape[-1]
     if points < width:
@@ -118,13 +147,18 @@ def gavish_donoho_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> Flo
     squared = 2 * (ratio + 1) + 8 * ratio / (ratio + 1 + (ratio**2 + 14 * ratio + 1) ** 0.5)
     median = _median(eigenvalues_E)
     threshold = squared / marchenko_pastur_median(ratio) * median
-    return jnp.where(median > 0, (jnp.asarray(eigenvalues_E) > threshold).sum().astype(jnp.float32), jnp.nan)
+    return jnp.where(
+        median > 0, (jnp.asarray(eigenvalues_E) > threshold).sum().astype(jnp.float32), jnp.nan
+    )
 
 
 def marchenko_pastur_median(ratio: float) -> float:
-    """Median of the eigenvalues of a covariance of unit noise, D/P = ratio in (0, 1], of many points: to 1e-6."""
+    """Median of the eigenvalues of a covariance of unit noise, D/P = ratio in (0, 1], of many
+    points: to 1e-6.
+    """
     low, high = (1 - ratio**0.5) ** 2, (1 + ratio**0.5) ** 2
-    angle = (np.arange(200_000) + 0.5) / 200_000 * np.pi  # x = middle - half cos(angle): a smooth integrand
+    # x = middle - half cos(angle): a smooth integrand
+    angle = (np.arange(200_000) + 0.5) / 200_000 * np.pi
     x = (low + high) / 2 - (high - low) / 2 * np.cos(angle)
     mass = np.cumsum(np.sin(angle) ** 2 / x)
     return float(np.interp(0.5 * mass[-1], mass, x))
@@ -140,19 +174,29 @@ def _distinct(original_X: Int[Array, " X"]) -> Float[Array, ""]:
     return 1.0 + (sorted_X[1:] != sorted_X[:-1]).sum()
 
 
-def _distances(cloud_PD: Float[AnyArray, "P D"], original_P: Int[Array, " P"]) -> Float[Array, "P P"]:
+def _distances(
+    cloud_PD: Float[AnyArray, "P D"], original_P: Int[Array, " P"]
+) -> Float[Array, "P P"]:
     """All of them, by the Gram matrix; 0 between copies; NaN where a coordinate is not finite."""
     x_PD = of_unit_size(centred(cloud_PD))
     square_P = jnp.square(x_PD).sum(axis=1)
-    square_PP = square_P[:, None] + square_P[None] - 2 * jnp.matmul(x_PD, x_PD.T, precision=Precision.HIGHEST)
+    square_PP = (
+        square_P[:, None]
+        + square_P[None]
+        - 2 * jnp.matmul(x_PD, x_PD.T, precision=Precision.HIGHEST)
+    )
     copies_PP = original_P[:, None] == original_P[None]
     return jnp.sqrt(jnp.where(copies_PP, 0.0, jnp.maximum(square_PP, 0.0))) + 0.0 * square_P.sum()
 
 
 def _tree_length(distance_XX: Float[Array, "X X"]) -> Float[Array, ""]:
-    """Of the minimum spanning tree, by Prim's algorithm: from the first point on, always the nearest that is left."""
+    """Of the minimum spanning tree, by Prim's algorithm: from the first point on, always the
+    nearest that is left.
+    """
 
-    def join(_: Array, state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+    def join(
+        _: Array, state: tuple[Array, Array, Array, Array]
+    ) -> tuple[Array, Array, Array, Array]:
         near_X, left_X, last, length = state
         near_X, left_X = jnp.minimum(near_X, distance_XX[last]), left_X.at[last].set(False)
         open_X = jnp.where(left_X, near_X, jnp.inf)

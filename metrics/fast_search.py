@@ -1,8 +1,10 @@
-"""The fast search for the nearest neighbours; metrics/neighbours.py says what they are, by a plain one.
+"""The fast search for the nearest neighbours; metrics/neighbours.py says what they are, by a plain
+one.
 
-The Gram matrix proposes candidates, with a bound on the distance of all others; where its rounding could hide a
-neighbour among those, the point is compared with every other by subtraction. So neighbours do not depend on how many
-are asked for, and near-duplicates (equal characters at equal places, early in training) cannot crowd each other out.
+The Gram matrix proposes candidates, with a bound on the distance of all others; where its rounding
+could hide a neighbour among those, the point is compared with every other by subtraction. So
+neighbours do not depend on how many are asked for, and near-duplicates (equal characters at equal
+places, early in training) cannot crowd each other out.
 
 Here A are points that are compared with all at once.
 """
@@ -15,7 +17,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from anisoscope.metrics.candidates import propose
 
-GATHERED = 2**17  # coordinates of candidates that exist at once: a core's cache holds them; an accelerator takes more
+# coordinates of candidates that exist at once: a core's cache holds them; an accelerator takes more
+GATHERED = 2**17
 TOGETHER = 8  # points compared with all others at once
 
 
@@ -26,7 +29,9 @@ def search(
     original_P: Int[Array, " P"],
     count: int,
 ) -> tuple[Float[Array, "P {count}"], Int[Array, "P {count}"]]:
-    """Distances and indices of the nearest; of the cloud, centred, its squares, and the first equal to each point."""
+    """Distances and indices of the nearest; of the cloud, centred, its squares, and the first equal
+    to each point.
+    """
     proposed = propose(x_PD, square_P, original_P, count)
     return measured(cloud_PD, square_P, jnp.zeros_like(original_P), original_P, proposed, count)
 
@@ -47,32 +52,43 @@ def measured(
     first_P = original_P == jnp.arange(len(original_P))
     distance_PC, index_PC = by_subtraction(cloud_PD, candidate_PC, count)
     last_P = distance_PC[:, -1]
-    unsure_P = first_P & (beyond_P - rounding(square_P, last_P, cloud_PD.shape[1]) <= jnp.square(last_P))
+    unsure_P = first_P & (
+        beyond_P - rounding(square_P, last_P, cloud_PD.shape[1]) <= jnp.square(last_P)
+    )
     among_P = jnp.where(first_P & (square_P < jnp.inf), part_P, -1)
     distance_PC, index_PC = compared_with_all(cloud_PD, among_P, unsure_P, distance_PC, index_PC)
     return distance_PC[original_P], index_PC[original_P]
 
 
-def rounding(square_P: Float[Array, " P"], distance_P: Float[Array, " P"], width: int) -> Float[Array, " P"]:
+def rounding(
+    square_P: Float[Array, " P"], distance_P: Float[Array, " P"], width: int
+) -> Float[Array, " P"]:
     """How far the Gram distance, squared, of a point at most so far away can be from its true one.
 
-    |x|^2 + |y|^2 - 2 x'y, where |y| <= |x| + distance, is rounded by up to (|x| + |y|)^2 2^-23 times .05 to .8 sqrt(D)
-    on clouds of every kind, 2 for D = 1: the bound is twice that. In theory D could stand for sqrt(D).
+    |x|^2 + |y|^2 - 2 x'y, where |y| <= |x| + distance, is rounded by up to (|x| + |y|)^2 2^-23
+    times .05 to .8 sqrt(D) on clouds of every kind, 2 for D = 1: the bound is twice that. In theory
+    D could stand for sqrt(D).
     """
-    return np.float32(max(width, 16) ** 0.5 * 2.0**-22) * jnp.square(2.0 * jnp.sqrt(square_P) + distance_P)
+    return np.float32(max(width, 16) ** 0.5 * 2.0**-22) * jnp.square(
+        2.0 * jnp.sqrt(square_P) + distance_P
+    )
 
 
 def by_subtraction(
     cloud_PD: Float[Array, "P D"], candidate_PC: Int[Array, "P C"], count: int
 ) -> tuple[Float[Array, "P {count}"], Int[Array, "P {count}"]]:
-    """Distances to the `count` nearest candidates, ascending, and their indices: inf and 0 where there is none."""
+    """Distances to the `count` nearest candidates, ascending, and their indices: inf and 0 where
+    there is none.
+    """
     points, width = cloud_PD.shape
     ones_D = jnp.ones(width)
 
     def of_point(of: tuple[Array, Array]) -> Array:
         i, index_C = of
         # a product with ones adds up what lies in the cache in half the time of a sum
-        square_C = jnp.matmul(jnp.square(cloud_PD[index_C] - cloud_PD[i][None]), ones_D, precision=Precision.HIGHEST)
+        square_C = jnp.matmul(
+            jnp.square(cloud_PD[index_C] - cloud_PD[i][None]), ones_D, precision=Precision.HIGHEST
+        )
         return jnp.where(index_C < points, jnp.sqrt(square_C), jnp.inf)
 
     gathered = GATHERED if jax.default_backend() == "cpu" else 8 * GATHERED
@@ -84,7 +100,9 @@ def by_subtraction(
 def nearest_of(
     distance_PC: Float[Array, "P C"], index_PC: Int[Array, "P C"], count: int
 ) -> tuple[Float[Array, "P {count}"], Int[Array, "P {count}"]]:
-    """The `count` least distances in their order, of equal ones in the order given; inf and 0 past all there are."""
+    """The `count` least distances in their order, of equal ones in the order given; inf and 0 past
+    all there are.
+    """
     some = min(count, distance_PC.shape[1])
     negative_PC, place_PC = jax.lax.top_k(-distance_PC, some)
     index_PC = jnp.take_along_axis(index_PC, place_PC, axis=1, mode="promise_in_bounds")
@@ -99,7 +117,9 @@ def compared_with_all(
     distance_PC: Float[Array, "P C"],
     index_PC: Int[Array, "P C"],
 ) -> tuple[Float[Array, "P C"], Int[Array, "P C"]]:
-    """The same neighbours, those of the unsure points from all with the same number in `among_P`; below 0: nobody's."""
+    """The same neighbours, those of the unsure points from all with the same number in `among_P`;
+    below 0: nobody's.
+    """
     points, count = distance_PC.shape
     together, kept = min(TOGETHER, points), min(count, points)
     order_P = jnp.argsort(~unsure_P)
@@ -115,6 +135,8 @@ def compared_with_all(
         # past the last of them come points that were sure, for which the same is found again
         i_A = jax.lax.dynamic_slice_in_dim(order_P, together * number, together)
         of_some_2AC = jax.vmap(of_point)(i_A)
-        return tuple(x_PC.at[i_A, :kept].set(x_AC) for x_PC, x_AC in zip(nearest, of_some_2AC, strict=True))
+        return tuple(
+            x_PC.at[i_A, :kept].set(x_AC) for x_PC, x_AC in zip(nearest, of_some_2AC, strict=True)
+        )
 
     return jax.lax.fori_loop(0, -(-unsure_P.sum() // together), of_some, (distance_PC, index_PC))

@@ -1,8 +1,9 @@
-"""How a cloud whose points are of types depends on how frequent these are: types' own centroids, and norms.
+"""How a cloud whose points are of types depends on how frequent these are: types' own centroids,
+and norms.
 
-A type is what stands at a point's position, a character say. Types are numbers; below 0: of none. Only frequent types
-have a centroid, those that LEAST points of the whole cloud are of: `frequent` numbers them 0 to V - 1, and every other
-point V, where V = P // LEAST is as many as there can be.
+A type is what stands at a point's position, a character say. Types are numbers; below 0: of none.
+Only frequent types have a centroid, those that LEAST points of the whole cloud are of: `frequent`
+numbers them 0 to V - 1, and every other point V, where V = P // LEAST is as many as there can be.
 
 Here X are columns that are summed, or bins.
 """
@@ -23,14 +24,16 @@ SOURCE = "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Lang
 
 
 def frequent(type_P: Int[AnyArray, " P"], least: int = LEAST) -> Int[Array, " P"]:
-    """The number below V = P // least of each point's type, V where its type has fewer points, or is below 0.
+    """The number below V = P // least of each point's type, V where its type has fewer points, or
+    is below 0.
 
     Shapes: (P,) -> (P,). Types are numbered in ascending order.
     """
     type_P = jnp.asarray(type_P)
     points, most = type_P.size, type_P.size // least
     sorted_P = jnp.sort(type_P)
-    start_P = jnp.searchsorted(sorted_P, type_P)  # where a type begins: the same number for all of its points
+    # where a type begins: the same number for all of its points
+    start_P = jnp.searchsorted(sorted_P, type_P)
     count_P = jnp.zeros(points, jnp.int32).at[start_P].add(1)
     enough_P = (count_P >= least) & (sorted_P >= 0)  # of each place where a type begins
     number_P = jnp.where(enough_P, jnp.cumsum(enough_P) - 1, most)
@@ -54,9 +57,11 @@ def of_types(
     folds: int = 1,
     least: int = LEAST,
 ) -> OfTypes:
-    """Distances of points to the centroid of their type, and how they go with the log frequency of the type.
+    """Distances of points to the centroid of their type, and how they go with the log frequency of
+    the type.
 
-    Of the points that are of a frequent type, d_i = |x_i - c_i| with c_i the mean of the *other* points of its type.
+    Of the points that are of a frequent type, d_i = |x_i - c_i| with c_i the mean of the *other*
+    points of its type.
         distance              E d_i; units of x, >= 0
         correlation           Pearson's r of d_i and l_i; [-1, 1]
         correlation_of_types  Pearson's r of the types' mean d and l, each type counting once; [-1, 1]
@@ -67,34 +72,45 @@ def of_types(
     one fold after another. Which types are frequent does not change between resamples; one of which a resample keeps
     fewer than 2 points is left out of it.
 
-    Even without any dependence d falls with frequency: the centroid of n points has an error of its own, and E d_i^2 is
-    n/(n - 1) of the variance, 1.05 times for n = 20. So a Gaussian cloud of the same types belongs beside the
-    correlations. Fewer than 3 frequent types: both correlations are NaN, of 1 the share is, of none all are. A distance
-    below 1e-5 of the cloud's spread is rounding and counts as 0. All distances or all frequencies equal: the
-    correlation is NaN. All points equal: the share is NaN. Source: the distance and its correlation are a
-    reconstruction after Bernas et al. 2026, whose text was not at hand: the least number of points of a type is a
+    Even without any dependence d falls with frequency: the centroid of n points has an error of its
+    own, and E d_i^2 is n/(n - 1) of the variance, 1.05 times for n = 20. So a Gaussian cloud of the
+    same types belongs beside the correlations. Fewer than 3 frequent types: both correlations are
+    NaN, of 1 the share is, of none all are. A distance below 1e-5 of the cloud's spread is rounding
+    and counts as 0. All distances or all frequencies equal: the correlation is NaN. All points
+    equal: the share is NaN. Source: the distance and its correlation are a reconstruction after
+    Bernas et al. 2026, whose text was not at hand: the least number of points of a type is a
     reading of ours. The share is that of a one-way analysis of variance, Fisher 1925.
     """
     x_PD, number_P = centred(cloud_PD), jnp.asarray(number_P)
     points, most = len(x_PD), len(x_PD) // least
     keep_RJ = leave_out(folds)
     if most == 0:
-        return OfTypes(*jnp.full((4, len(keep_RJ)), jnp.nan), jnp.full((len(keep_RJ), points), jnp.nan))
+        return OfTypes(
+            *jnp.full((4, len(keep_RJ)), jnp.nan), jnp.full((len(keep_RJ), points), jnp.nan)
+        )
     rounding = ROUNDING * jnp.sqrt(jnp.square(x_PD).sum(axis=1).mean())
-    member_PV = jax.nn.one_hot(number_P, most, dtype=jnp.float32)  # of a point of no frequent type: zeros
+    member_PV = jax.nn.one_hot(
+        number_P, most, dtype=jnp.float32
+    )  # of a point of no frequent type: zeros
     log_frequency_P = jnp.where(number_P < most, jnp.asarray(log_frequency_P, jnp.float32), 0.0)
     beside_P3 = jnp.stack([jnp.ones(points), jnp.square(x_PD).sum(axis=1), log_frequency_P], axis=1)
-    sum_JVD, beside_JV3 = (_sums_by_type(member_PV, value_PX, folds) for value_PX in (x_PD, beside_P3))
+    sum_JVD, beside_JV3 = (
+        _sums_by_type(member_PV, value_PX, folds) for value_PX in (x_PD, beside_P3)
+    )
 
     def of_resample(keep_J: Array) -> OfTypes:
         types = _types(keep_J, sum_JVD, beside_JV3)
-        distance_P, read_P = _distances(x_PD, number_P, jnp.repeat(keep_J, points // folds), types, rounding)
+        distance_P, read_P = _distances(
+            x_PD, number_P, jnp.repeat(keep_J, points // folds), types, rounding
+        )
         distance_V = jnp.einsum("p,pv->v", distance_P, member_PV, precision=Precision.HIGHEST)
         several = types.known_V.sum() >= FEWEST
         of_points = correlation(distance_P, log_frequency_P, read_P.astype(jnp.float32))
         per_point_V = 1.0 / jnp.maximum(types.count_V, 1.0)
         of_means = correlation(
-            distance_V * per_point_V, types.log_frequency_V * per_point_V, types.known_V.astype(jnp.float32)
+            distance_V * per_point_V,
+            types.log_frequency_V * per_point_V,
+            types.known_V.astype(jnp.float32),
         )
         return OfTypes(
             distance_P.sum() / types.count_V.sum(),
@@ -108,7 +124,9 @@ def of_types(
 
 
 class _Types(NamedTuple):
-    """Sums over the points of each type that a resample keeps; it knows a type of which it keeps two or more."""
+    """Sums over the points of each type that a resample keeps; it knows a type of which it keeps
+    two or more.
+    """
 
     known_V: Bool[Array, " V"]
     count_V: Float[Array, " V"]  # 0 where it is not known
@@ -117,15 +135,21 @@ class _Types(NamedTuple):
     log_frequency_V: Float[Array, " V"]
 
 
-def _sums_by_type(member_PV: Float[Array, "P V"], value_PX: Float[Array, "P X"], folds: int) -> Array:
+def _sums_by_type(
+    member_PV: Float[Array, "P V"], value_PX: Float[Array, "P X"], folds: int
+) -> Array:
     """Over the points of each group and type, (J, V, X)."""
     parts_JPV, parts_JPX = (x.reshape(folds, -1, x.shape[1]) for x in (member_PV, value_PX))
     return jnp.einsum("jpv,jpx->jvx", parts_JPV, parts_JPX, precision=Precision.HIGHEST)
 
 
-def _types(keep_J: Float[Array, " J"], sum_JVD: Float[Array, "J V D"], beside_JV3: Float[Array, "J V 3"]) -> _Types:
+def _types(
+    keep_J: Float[Array, " J"], sum_JVD: Float[Array, "J V D"], beside_JV3: Float[Array, "J V 3"]
+) -> _Types:
     sum_VD = jnp.einsum("j,jvd->vd", keep_J, sum_JVD, precision=Precision.HIGHEST)
-    count_V, square_V, log_frequency_V = jnp.einsum("j,jvx->xv", keep_J, beside_JV3, precision=Precision.HIGHEST)
+    count_V, square_V, log_frequency_V = jnp.einsum(
+        "j,jvx->xv", keep_J, beside_JV3, precision=Precision.HIGHEST
+    )
     known_V = count_V >= 2
     return _Types(known_V, jnp.where(known_V, count_V, 0.0), sum_VD, square_V, log_frequency_V)
 
@@ -137,12 +161,15 @@ def _distances(
     types: _Types,
     rounding: Float[Array, ""],
 ) -> tuple[Float[Array, " P"], Bool[Array, " P"]]:
-    """Of each point to the mean of the others of its type, 0 where it is not read; and which points are read."""
+    """Of each point to the mean of the others of its type, 0 where it is not read; and which points
+    are read.
+    """
     most = len(types.known_V)
     safe_P = jnp.minimum(number_P, most - 1)
     read_P = (number_P < most) & types.known_V[safe_P] & (keep_P > 0)
     mean_VD = types.sum_VD / jnp.maximum(types.count_V, 1.0)[:, None]
-    factor_V = types.count_V / jnp.maximum(types.count_V - 1, 1.0)  # the mean of the others is so much farther away
+    # the mean of the others is so much farther away
+    factor_V = types.count_V / jnp.maximum(types.count_V - 1, 1.0)
     distance_P = factor_V[safe_P] * jnp.linalg.norm(x_PD - mean_VD[safe_P], axis=1)
     return jnp.where(read_P & ~(distance_P < rounding), distance_P, 0.0), read_P
 
@@ -151,17 +178,26 @@ def _share_between(types: _Types, rounding: Float[Array, ""]) -> Float[Array, ""
     """Of the scatter of the points of all known types, that of the means of the types."""
     count = types.count_V.sum()
     mean_VD = types.sum_VD / jnp.maximum(types.count_V, 1.0)[:, None]
-    mean_D = jnp.einsum("v,vd->d", types.known_V.astype(jnp.float32), types.sum_VD, precision=Precision.HIGHEST) / count
+    mean_D = (
+        jnp.einsum(
+            "v,vd->d", types.known_V.astype(jnp.float32), types.sum_VD, precision=Precision.HIGHEST
+        )
+        / count
+    )
     between = (types.count_V * jnp.square(mean_VD - mean_D[None]).sum(axis=1)).sum()
     total = jnp.where(types.known_V, types.square_V, 0.0).sum() - count * jnp.square(mean_D).sum()
     apart = (types.known_V.sum() >= 2) & ~(total <= count * jnp.square(rounding))
-    return jnp.where(apart, jnp.clip(between / total, 0.0, 1.0), jnp.nan)  # rounding can leave 1 + 1e-7
+    # rounding can leave 1 + 1e-7
+    return jnp.where(apart, jnp.clip(between / total, 0.0, 1.0), jnp.nan)
 
 
 def correlation(
-    x_P: Float[AnyArray, " P"], y_P: Float[AnyArray, " P"], weight_P: Float[AnyArray, " P"] | None = None
+    x_P: Float[AnyArray, " P"],
+    y_P: Float[AnyArray, " P"],
+    weight_P: Float[AnyArray, " P"] | None = None,
 ) -> Float[Array, ""]:
-    """Pearson's r with weights >= 0 (None: all 1). Shapes: (P,), (P,) -> scalar. Units: none. Range: [-1, 1].
+    """Pearson's r with weights >= 0 (None: all 1). Shapes: (P,), (P,) -> scalar. Units: none.
+    Range: [-1, 1].
 
     One of the two constant, or no weight: NaN.
     """
@@ -169,23 +205,33 @@ def correlation(
     weight_P = jnp.ones_like(x_P) if weight_P is None else jnp.asarray(weight_P, jnp.float32)
     weight_P = weight_P / weight_P.sum()
     dx_P, dy_P = (x - (weight_P * x).sum() for x in (x_P, y_P))
-    of_x, of_y, both = ((weight_P * a * b).sum() for a, b in ((dx_P, dx_P), (dy_P, dy_P), (dx_P, dy_P)))
+    of_x, of_y, both = (
+        (weight_P * a * b).sum() for a, b in ((dx_P, dx_P), (dy_P, dy_P), (dx_P, dy_P))
+    )
     varies = (of_x > 1e-12 * (weight_P * x_P**2).sum()) & (of_y > 1e-12 * (weight_P * y_P**2).sum())
     return jnp.where(varies, jnp.clip(both / jnp.sqrt(of_x * of_y), -1.0, 1.0), jnp.nan)
 
 
 def mean_by_bin(
-    value_P: Float[AnyArray, " P"], bin_P: Int[AnyArray, " P"], bins: int, keep_P: Float[AnyArray, " P"] | None = None
+    value_P: Float[AnyArray, " P"],
+    bin_P: Int[AnyArray, " P"],
+    bins: int,
+    keep_P: Float[AnyArray, " P"] | None = None,
 ) -> Float[Array, " {bins}"]:
-    """The mean of the values of each bin. Shapes: P values, the number of each one's bin -> (bins,). Units: theirs.
+    """The mean of the values of each bin. Shapes: P values, the number of each one's bin ->
+    (bins,). Units: theirs.
 
-    Weights 1 or 0 of the points (None: all). An empty bin, or a value in it that is kept and not finite: NaN.
-    Source: ours.
+    Weights 1 or 0 of the points (None: all). An empty bin, or a value in it that is kept and not
+    finite: NaN. Source: ours.
     """
     value_P = jnp.asarray(value_P, jnp.float32)
     weight_P = jnp.ones_like(value_P) if keep_P is None else jnp.asarray(keep_P, jnp.float32)
     member_PX = jax.nn.one_hot(jnp.asarray(bin_P), bins, dtype=jnp.float32)
     read_P, lost_P = (weight_P > 0) & jnp.isfinite(value_P), (weight_P > 0) & ~jnp.isfinite(value_P)
-    sums_P3 = jnp.stack([jnp.where(read_P, value_P, 0.0), weight_P, lost_P.astype(jnp.float32)], axis=1)
-    sum_X, count_X, lost_X = jnp.einsum("px,pv->vx", member_PX, sums_P3, precision=Precision.HIGHEST)
+    sums_P3 = jnp.stack(
+        [jnp.where(read_P, value_P, 0.0), weight_P, lost_P.astype(jnp.float32)], axis=1
+    )
+    sum_X, count_X, lost_X = jnp.einsum(
+        "px,pv->vx", member_PX, sums_P3, precision=Precision.HIGHEST
+    )
     return jnp.where(lost_X > 0, jnp.nan, sum_X / count_X)

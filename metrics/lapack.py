@@ -1,7 +1,9 @@
-"""The threads of LAPACK while JAX decomposes on a CPU: of SciPy's OpenBLAS, from which JAX takes it.
+"""The threads of LAPACK while JAX decomposes on a CPU: of SciPy's OpenBLAS, from which JAX takes
+it.
 
-OpenBLAS's threads wait busily for one another, and go on for milliseconds after a decomposition. Beside XLA's own
-threads, other decompositions or other programs they take up to twenty times as long as one thread would.
+OpenBLAS's threads wait busily for one another, and go on for milliseconds after a decomposition.
+Beside XLA's own threads, other decompositions or other programs they take up to twenty times as
+long as one thread would.
 """
 
 import contextlib
@@ -21,9 +23,11 @@ _before = 0  # what it was before the first of them
 
 @contextlib.contextmanager
 def threads_for(rows: int = 0) -> Iterator[None]:
-    """One thread for matrices of fewer than LARGE rows, else one for each idle core; at the end as it was before.
+    """One thread for matrices of fewer than LARGE rows, else one for each idle core; at the end as
+    it was before.
 
-    The number is one of the process: of contexts that are open at once in several threads the least counts.
+    The number is one of the process: of contexts that are open at once in several threads the least
+        counts.
     """
     global _before
     number = _number()
@@ -57,10 +61,14 @@ def idle_cores() -> int:
 @functools.cache
 def _number() -> tuple[Callable[[], int], Callable[[int], None]] | None:
     """How to read and set it; None where SciPy has another LAPACK."""
-    import scipy.linalg.cython_lapack as lapack  # late: JAX loads it too, once something is decomposed
+    # late: JAX loads it too, once something is decomposed
+    import scipy.linalg.cython_lapack as lapack
 
-    library = ctypes.CDLL(lapack.__file__)  # finds what it is linked with, under the name of wheels or of distributions
+    # finds what it is linked with, under the name of wheels or of distributions
+    library = ctypes.CDLL(lapack.__file__)
     for prefix in ("scipy_openblas", "openblas"):
         if hasattr(library, f"{prefix}_set_num_threads"):
-            return getattr(library, f"{prefix}_get_num_threads"), getattr(library, f"{prefix}_set_num_threads")
+            return getattr(library, f"{prefix}_get_num_threads"), getattr(
+                library, f"{prefix}_set_num_threads"
+            )
     return None

@@ -16,14 +16,18 @@ POWERS, ROUNDS, BLOCK, FINE, ROUGH = 4, 64, 8, 1e-5, 1e-4  # of `top_direction`
 
 
 def share_between(
-    cloud_PD: Float[AnyArray, "P D"], member_P: Bool[AnyArray, " P"], keep_P: Float[AnyArray, " P"] | None = None
+    cloud_PD: Float[AnyArray, "P D"],
+    member_P: Bool[AnyArray, " P"],
+    keep_P: Float[AnyArray, " P"] | None = None,
 ) -> Float[Array, ""]:
-    """Share of the scatter that lies between the members and the rest: f (1 - f) |m_1 - m_0|^2 / tr C.
+    """Share of the scatter that lies between the members and the rest: f (1 - f) |m_1 - m_0|^2 / tr
+    C.
 
-    f is the share of the points that are members, m_1 and m_0 the means of members and rest, C the covariance of all.
-    Shapes: P points of width D, who is a member, weights 1 or 0 (None: all) -> scalar. Units: none. Range: [0, 1].
-    That part of the scatter has rank one, so that it bounds `anisotropy` of the same points from below. No member
-    kept, or no other: 0. All points equal: NaN. Source: the between-class scatter of Fisher 1936; this use is ours.
+    f is the share of the points that are members, m_1 and m_0 the means of members and rest, C the
+    covariance of all. Shapes: P points of width D, who is a member, weights 1 or 0 (None: all) ->
+    scalar. Units: none. Range: [0, 1]. That part of the scatter has rank one, so that it bounds
+    `anisotropy` of the same points from below. No member kept, or no other: 0. All points equal:
+    NaN. Source: the between-class scatter of Fisher 1936; this use is ours.
     """
     x_PD = centred(cloud_PD)
     keep_P = jnp.ones(len(x_PD)) if keep_P is None else jnp.asarray(keep_P, jnp.float32)
@@ -40,13 +44,17 @@ def share_between(
 
 
 def share_by_norm(
-    cloud_PD: Float[AnyArray, "P D"], member_P: Bool[AnyArray, " P"], keep_P: Float[AnyArray, " P"] | None = None
+    cloud_PD: Float[AnyArray, "P D"],
+    member_P: Bool[AnyArray, " P"],
+    keep_P: Float[AnyArray, " P"] | None = None,
 ) -> Float[Array, ""]:
-    """What `share_between` is where the members are equal and the rest is scattered about 0: g r^2 / (1 + g r^2).
+    """What `share_between` is where the members are equal and the rest is scattered about 0: g r^2
+    / (1 + g r^2).
 
-    g = f (1 - f), f the share of the points that are members, r^2 = E |x|^2 of the members over that of the rest. So
-    the share depends on the length of the window: of one sink in T tokens f is 1/T. Shapes and range as there; no
-    member kept: 0; no other kept, or all points 0: NaN. Units: none. Source: ours.
+    g = f (1 - f), f the share of the points that are members, r^2 = E |x|^2 of the members over
+    that of the rest. So the share depends on the length of the window: of one sink in T tokens f is
+    1/T. Shapes and range as there; no member kept: 0; no other kept, or all points 0: NaN. Units:
+    none. Source: ours.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     keep_P = jnp.ones(len(cloud_PD)) if keep_P is None else jnp.asarray(keep_P, jnp.float32)
@@ -54,10 +62,12 @@ def share_by_norm(
     weight_2P = keep_P[None] * jnp.stack([~member_P, member_P])
     count_2 = weight_2P.sum(axis=1)
     size_P = jnp.abs(cloud_PD).max(axis=1)
-    scaled_PD = cloud_PD / largest(jnp.where(keep_P > 0, size_P, 0.0))  # or squares of what is long would overflow
+    # or squares of what is long would overflow
+    scaled_PD = cloud_PD / largest(jnp.where(keep_P > 0, size_P, 0.0))
     square_P = jnp.where(keep_P > 0, jnp.square(scaled_PD).sum(axis=1), 0.0)
     square_2 = product(weight_2P, square_P)
-    # times the norms of the rest on both sides: nothing is divided by the norm of a side that has none
+    # times the norms of the rest on both sides: nothing is divided by the norm of a side that has
+    # none
     both = square_2[1] * jnp.square(count_2[0] / count_2.sum())
     return both / (both + square_2[0])
 
@@ -68,21 +78,29 @@ def longest(cloud_PD: Float[AnyArray, "P D"], count: int) -> Bool[Array, " P"]:
     return jnp.zeros(norm_P.size, bool).at[jax.lax.top_k(norm_P, count)[1]].set(True)
 
 
-def longest_of_each(cloud_PD: Float[AnyArray, "P D"], window_P: Int[AnyArray, " P"]) -> Bool[Array, " P"]:
-    """The point of largest norm of every window, whatever numbers windows have; of equal ones the first."""
+def longest_of_each(
+    cloud_PD: Float[AnyArray, "P D"], window_P: Int[AnyArray, " P"]
+) -> Bool[Array, " P"]:
+    """The point of largest norm of every window, whatever numbers windows have; of equal ones the
+    first.
+    """
     norm_P = jnp.linalg.norm(jnp.asarray(cloud_PD, jnp.float32), axis=1)
     window_P, points = jnp.asarray(window_P), norm_P.size
     window_P = jnp.searchsorted(jnp.sort(window_P), window_P)  # numbers below P
     most_W = jax.ops.segment_max(norm_P, window_P, num_segments=points)
     place_P = jnp.where(norm_P == most_W[window_P], jnp.arange(points), points)
-    return jnp.arange(points) == jax.ops.segment_min(place_P, window_P, num_segments=points)[window_P]
+    return (
+        jnp.arange(points) == jax.ops.segment_min(place_P, window_P, num_segments=points)[window_P]
+    )
 
 
 def norm_ratio(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
-    """Largest norm over the median norm, of two medians the lower. Shapes: (P, D) -> scalar. Units: none. Range: >= 1.
+    """Largest norm over the median norm, of two medians the lower. Shapes: (P, D) -> scalar. Units:
+    none. Range: >= 1.
 
-    More than half of the points 0: inf, or NaN where all are. A coordinate that is not finite: not finite. Source: the
-    norms of attention sinks in Sun et al. 2024, Massive Activations in Large Language Models.
+    More than half of the points 0: inf, or NaN where all are. A coordinate that is not finite: not
+    finite. Source: the norms of attention sinks in Sun et al. 2024, Massive Activations in Large
+    Language Models.
     """
     norm_P = jnp.linalg.norm(jnp.asarray(cloud_PD, jnp.float32), axis=1)
     return largest(norm_P) / lower_median(norm_P)
@@ -107,16 +125,19 @@ def first_direction(
     keep_RP: Float[AnyArray, "R P"],
     label_P: Int[AnyArray, " P"] | None = None,
 ) -> Direction:
-    """`anisotropy` of the points that are left, and how their scores s on the first principal direction are spread.
+    """`anisotropy` of the points that are left, and how their scores s on the first principal
+    direction are spread.
 
-    Shapes: P points of width D, which of them are left, weights 1 or 0 for R resamples, the first of which keeps all,
-    and a label of each point -> three arrays (R,). The direction is that of all points left in every resample: right to
-    first order, as in `metrics.spectrum`. Units: none. share: lambda_1 / tr C, [1/D, 1]. kurtosis: E (s - E s)^4 /
-    (E (s - E s)^2)^2, [1, P]; 3 for a Gaussian, about 1/f where a share f of the points makes the direction. between:
-    how much of the variance of s lies between labels, eta^2 less what chance gives, 1 - (1 - eta^2) (n - 1) / (n - g)
-    of n points with g labels; at most 1, 0 on average where labels say nothing of s, NaN without labels or where n = g.
-    All points equal, or none left: NaN. Source: Razzhigaev et al. 2024 for the share; between is epsilon squared of
-    Kelley 1935; it and the kurtosis of this direction are ours.
+    Shapes: P points of width D, which of them are left, weights 1 or 0 for R resamples, the first
+    of which keeps all, and a label of each point -> three arrays (R,). The direction is that of all
+    points left in every resample: right to first order, as in `metrics.spectrum`. Units: none.
+    share: lambda_1 / tr C, [1/D, 1]. kurtosis: E (s - E s)^4 / (E (s - E s)^2)^2, [1, P]; 3 for a
+    Gaussian, about 1/f where a share f of the points makes the direction. between: how much of the
+    variance of s lies between labels, eta^2 less what chance gives, 1 - (1 - eta^2) (n - 1) / (n -
+    g) of n points with g labels; at most 1, 0 on average where labels say nothing of s, NaN without
+    labels or where n = g. All points equal, or none left: NaN. Source: Razzhigaev et al. 2024 for
+    the share; between is epsilon squared of Kelley 1935; it and the kurtosis of this direction are
+    ours.
     """
     left_P, keep_RP = jnp.asarray(left_P), jnp.asarray(keep_RP, jnp.float32)
     x_PD, weight_P = centred(cloud_PD), left_P.astype(jnp.float32)
@@ -131,7 +152,9 @@ def first_direction(
     scaled_RP = score_RP / jnp.sqrt(variance_R)[:, None]
     label_P = jnp.zeros(len(x_PD), jnp.int32) if label_P is None else jnp.asarray(label_P)
     between_R = _between(scaled_RP, weight_RP, label_P)
-    return Direction(variance_R / scatter(x_PD, weight_RP), (weight_RP * scaled_RP**4).sum(axis=1), between_R)
+    return Direction(
+        variance_R / scatter(x_PD, weight_RP), (weight_RP * scaled_RP**4).sum(axis=1), between_R
+    )
 
 
 def scatter(x_PD: Float[Array, "P D"], weight_RP: Float[Array, "R P"]) -> Float[Array, " R"]:
@@ -141,26 +164,36 @@ def scatter(x_PD: Float[Array, "P D"], weight_RP: Float[Array, "R P"]) -> Float[
     return square_R - jnp.square(mean_RD).sum(axis=1)
 
 
-def _between(scaled_RP: Float[Array, "R P"], weight_RP: Float[Array, "R P"], label_P: Int[Array, " P"]) -> Array:
-    """Epsilon squared of scores of mean 0 and variance 1 under weights that add up to 1; of one label NaN."""
+def _between(
+    scaled_RP: Float[Array, "R P"], weight_RP: Float[Array, "R P"], label_P: Int[Array, " P"]
+) -> Array:
+    """Epsilon squared of scores of mean 0 and variance 1 under weights that add up to 1; of one
+    label NaN.
+    """
     points = label_P.size
     number_P = jnp.searchsorted(jnp.sort(label_P), label_P)  # below P
     share_PR, sum_PR = (
         jax.ops.segment_sum(value_RP.T, number_P, num_segments=points)
         for value_RP in (weight_RP, weight_RP * scaled_RP)
     )
-    between_R = jnp.where(share_PR > 0, jnp.square(sum_PR) / jnp.where(share_PR > 0, share_PR, 1.0), 0.0).sum(axis=0)
+    between_R = jnp.where(
+        share_PR > 0, jnp.square(sum_PR) / jnp.where(share_PR > 0, share_PR, 1.0), 0.0
+    ).sum(axis=0)
     points_R, labels_R = (weight_RP > 0).sum(axis=1), (share_PR > 0).sum(axis=0)
     known_R = (labels_R > 1) & (labels_R < points_R)
-    corrected_R = 1.0 - (1.0 - between_R) * (points_R - 1) / jnp.where(known_R, points_R - labels_R, 1)
+    corrected_R = 1.0 - (1.0 - between_R) * (points_R - 1) / jnp.where(
+        known_R, points_R - labels_R, 1
+    )
     return jnp.where(known_R, jnp.minimum(corrected_R, 1.0), jnp.nan)
 
 
 def top_direction(square_DD: Float[Array, "D D"]) -> Float[Array, " D"]:
-    """The eigenvector of the largest eigenvalue, without the others: a third of the time of all of them, or less.
+    """The eigenvector of the largest eigenvalue, without the others: a third of the time of all of
+    them, or less.
 
-    Subspace iteration, until the residual |G q - theta q| is below FINE of theta. What lies beyond BLOCK eigenvalues
-    shrinks by (lambda_9 / lambda_1)^POWERS a round. Where ROUNDS leave more than ROUGH, all are computed.
+    Subspace iteration, until the residual |G q - theta q| is below FINE of theta. What lies beyond
+    BLOCK eigenvalues shrinks by (lambda_9 / lambda_1)^POWERS a round. Where ROUNDS leave more than
+    ROUGH, all are computed.
     """
     scaled_DD = square_DD / jnp.trace(square_DD)
 
@@ -179,5 +212,7 @@ def top_direction(square_DD: Float[Array, "D D"]) -> Float[Array, " D"]:
     width = len(square_DD)
     start_DX = jax.random.normal(jax.random.key(0), (width, min(BLOCK, width)))
     state = jnp.zeros((), jnp.int32), start_DX, start_DX[:, 0], jnp.inf
-    *_, direction_D, left = jax.lax.while_loop(lambda now: (now[0] < ROUNDS) & (now[-1] > FINE), closer, state)
+    *_, direction_D, left = jax.lax.while_loop(
+        lambda now: (now[0] < ROUNDS) & (now[-1] > FINE), closer, state
+    )
     return jax.lax.cond(left > ROUGH, lambda: eigh(square_DD)[1][:, -1], lambda: direction_D)

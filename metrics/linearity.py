@@ -8,7 +8,9 @@ from jaxtyping import Array, Float
 from anisoscope.metrics.cloud import AnyArray, centred, eigh, largest, of_unit_size
 from anisoscope.metrics.eigen import product
 
-SMALLEST = 1e-5  # of the largest singular value, once the coordinates have one size: below it there is rounding alone
+# of the largest singular value, once the coordinates have one size: below it there is rounding
+# alone
+SMALLEST = 1e-5
 
 
 class Linear(NamedTuple):
@@ -22,20 +24,24 @@ class Basis(NamedTuple):
 
 
 def linearity(
-    x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], keep_RP: Float[AnyArray, "R P"] | None = None
+    x_PD: Float[AnyArray, "P D"],
+    y_PE: Float[AnyArray, "P E"],
+    keep_RP: Float[AnyArray, "R P"] | None = None,
 ) -> Linear:
     """Share of the variance of y that the best linear map of x explains: 1 - min_A |X~ A - Y~|_F^2.
 
-    X~ and Y~ are centred and divided by their Frobenius norms, so that the score is R^2 = |U'Y|^2 / |Y|^2, U an
-    orthonormal basis of the columns of X. Of x of rank r, points that know nothing of one another score r / (P - 1) on
-    average: `adjusted` is 1 - (1 - R^2) (P - 1) / (P - 1 - r), 0 for these.
-    Shapes: P points of widths D and E, and weights 1 or 0 of R choices of the points (None: all) -> R values each. The
-    map is that of all points in all of them, which changes the score of a choice to second order only. Units: none.
-    Range: score [0, 1]; adjusted up to 1. r + 1 points or fewer: adjusted NaN. All points equal, or a coordinate that
-    is not finite: NaN. Source: Razzhigaev et al. 2024, Your Transformer is Secretly Linear (the linearity score, in
-    LLM-Microscope too, arXiv 2502.15007); the adjustment is Ezekiel's of 1930. The published code keeps directions
-    below SMALLEST of the largest, those of rounding too: of a cloud of low rank it finds its width, not its rank, and a
-    score that is higher by what chance gives so many directions.
+    X~ and Y~ are centred and divided by their Frobenius norms, so that the score is R^2 = |U'Y|^2 /
+    |Y|^2, U an orthonormal basis of the columns of X. Of x of rank r, points that know nothing of
+    one another score r / (P - 1) on average: `adjusted` is 1 - (1 - R^2) (P - 1) / (P - 1 - r), 0
+    for these. Shapes: P points of widths D and E, and weights 1 or 0 of R choices of the points
+    (None: all) -> R values each. The map is that of all points in all of them, which changes the
+    score of a choice to second order only. Units: none. Range: score [0, 1]; adjusted up to 1. r +
+    1 points or fewer: adjusted NaN. All points equal, or a coordinate that is not finite: NaN.
+    Source: Razzhigaev et al. 2024, Your Transformer is Secretly Linear (the linearity score, in
+    LLM-Microscope too, arXiv 2502.15007); the adjustment is Ezekiel's of 1930. The published code
+    keeps directions below SMALLEST of the largest, those of rounding too: of a cloud of low rank it
+    finds its width, not its rank, and a score that is higher by what chance gives so many
+    directions.
     """
     return explained(basis(x_PD), y_PE, keep_RP)
 
@@ -45,7 +51,8 @@ def basis(x_PD: Float[AnyArray, "P D"]) -> Basis:
     x_PD = of_unit_size(centred(x_PD))
     size_D = jnp.linalg.norm(x_PD, axis=0)
     x_PD = x_PD / jnp.where(size_D == 0, 1.0, size_D)[None]
-    for _ in range(2):  # the small ones of the first are not orthogonal: the squares of X'X have lost their digits
+    # the small ones of the first are not orthogonal: the squares of X'X have lost their digits
+    for _ in range(2):
         x_PD = product(x_PD, eigh(product(x_PD.T, x_PD))[1])
         size_D = jnp.linalg.norm(x_PD, axis=0)
         there_D = size_D > SMALLEST * largest(size_D)
@@ -53,7 +60,9 @@ def basis(x_PD: Float[AnyArray, "P D"]) -> Basis:
     return Basis(x_PD, there_D.sum() + 0.0 * x_PD[0, 0])
 
 
-def explained(of: Basis, y_PE: Float[AnyArray, "P E"], keep_RP: Float[AnyArray, "R P"] | None = None) -> Linear:
+def explained(
+    of: Basis, y_PE: Float[AnyArray, "P E"], keep_RP: Float[AnyArray, "R P"] | None = None
+) -> Linear:
     """`linearity` of the cloud of this basis: several y share it."""
     y_PE = of_unit_size(centred(y_PE))
     keep_RP = jnp.ones((1, len(y_PE))) if keep_RP is None else keep_RP
@@ -61,7 +70,9 @@ def explained(of: Basis, y_PE: Float[AnyArray, "P E"], keep_RP: Float[AnyArray, 
     count_R = keep_RP.sum(axis=1)
     error_R = product(keep_RP, jnp.square(y_PE - fit_PE).sum(axis=1))
     shift_RE = product(keep_RP, y_PE)
-    total_R = product(keep_RP, jnp.square(y_PE).sum(axis=1)) - jnp.square(shift_RE).sum(axis=1) / count_R
+    total_R = (
+        product(keep_RP, jnp.square(y_PE).sum(axis=1)) - jnp.square(shift_RE).sum(axis=1) / count_R
+    )
     score_R = jnp.where(of.rank > 0, jnp.maximum(1.0 - error_R / total_R, 0.0), jnp.nan)
     free_R = count_R - 1 - of.rank
     adjusted_R = 1.0 - (1.0 - score_R) * (count_R - 1) / jnp.where(free_R > 0, free_R, jnp.nan)

@@ -1,4 +1,6 @@
-"""From what a user gives to what a metric takes: a float32 matrix, and a compiled program that reads it."""
+"""From what a user gives to what a metric takes: a float32 matrix, and a compiled program that
+reads it.
+"""
 
 import functools
 from collections.abc import Callable
@@ -24,7 +26,8 @@ class ArrayLike(Protocol):
 
 
 def matrix(x: ArrayLike, about_mean: bool = True, any_size: bool = True, what: str = "x") -> Array:
-    """In float32, checked as `measure` checks vectors; of a traced array NaN stands for what would be refused.
+    """In float32, checked as `measure` checks vectors; of a traced array NaN stands for what would
+    be refused.
 
     `about_mean` and `any_size` are of metrics that do not see the origin, or the size, of a cloud.
     """
@@ -35,14 +38,21 @@ def matrix(x: ArrayLike, about_mean: bool = True, any_size: bool = True, what: s
     convert.check_matrix(x.shape, what)
     x = x - x.mean(axis=0, keepdims=True) if about_mean and x.dtype == jnp.float64 else x
     x_PD = x.astype(jnp.float32)
-    bits = (jax.lax.bitcast_convert_type(x_PD, jnp.uint32) & 0x7FFFFFFF).max()  # a CPU takes a float below 1e-38 for 0
-    least, most = np.float32((1e-30, 1e38) if any_size else (convert.SMALLEST, convert.LARGEST)).view(np.uint32)
+    # a CPU takes a float below 1e-38 for 0
+    bits = (jax.lax.bitcast_convert_type(x_PD, jnp.uint32) & 0x7FFFFFFF).max()
+    least, most = np.float32(
+        (1e-30, 1e38) if any_size else (convert.SMALLEST, convert.LARGEST)
+    ).view(np.uint32)
     sized = (bits == 0) | (least <= bits) & (bits <= most)
-    return jnp.where(sized & convert.held(x, x_PD), of_unit_size(x_PD) if any_size else x_PD, jnp.nan)
+    return jnp.where(
+        sized & convert.held(x, x_PD), of_unit_size(x_PD) if any_size else x_PD, jnp.nan
+    )
 
 
 def compiled(read: Callable[..., Array]) -> Callable[..., Array]:
-    """Compiled once for each shape and k, in float32 whatever `jax_enable_x64` is; products keep all their digits."""
+    """Compiled once for each shape and k, in float32 whatever `jax_enable_x64` is; products keep
+    all their digits.
+    """
 
     @functools.partial(jax.jit, static_argnames=("k",))
     def compute(*matrices: Array, **k: int) -> Array:
@@ -51,7 +61,9 @@ def compiled(read: Callable[..., Array]) -> Callable[..., Array]:
 
     def computed(*matrices: Array, **k: int) -> Array:
         with jax.enable_x64(False):
-            if jax.default_backend() != "cpu" or any(isinstance(x, jax.core.Tracer) for x in matrices):
+            if jax.default_backend() != "cpu" or any(
+                isinstance(x, jax.core.Tracer) for x in matrices
+            ):
                 return compute(*matrices, **k)
             with lapack.threads_for(min(matrices[0].shape)):
                 return jax.block_until_ready(compute(*matrices, **k))
@@ -68,34 +80,48 @@ def of_two_neighbours(read: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def top_share(x_PD: Array) -> Array:
-    """Of the uncentred scatter; `spectrum.anisotropy_uncentred` has a bisection, which has no gradient."""
+    """Of the uncentred scatter; `spectrum.anisotropy_uncentred` has a bisection, which has no
+    gradient.
+    """
     x_PD = of_unit_size(x_PD)
     square = x_PD.T @ x_PD if x_PD.shape[0] >= x_PD.shape[1] else x_PD @ x_PD.T
     return jnp.minimum(top_eigenvalue(square) / jnp.trace(square), 1.0)  # rounding
 
 
 def overlap(x_PD: Array, y_PE: Array, k: int) -> Array:
-    x, y = (comparison.nearest(nearest_neighbours(cloud_PD, max(k, 2)), k) for cloud_PD in (x_PD, y_PE))
+    x, y = (
+        comparison.nearest(nearest_neighbours(cloud_PD, max(k, 2)), k) for cloud_PD in (x_PD, y_PE)
+    )
     return comparison.neighbourhood_overlap(x, y)
 
 
 def search(x_PD: Array, count: int) -> Neighbours:
-    """The neighbours; which they are has no gradient, and their distances have that of the subtraction."""
+    """The neighbours; which they are has no gradient, and their distances have that of the
+    subtraction.
+    """
     neighbours = jax.lax.stop_gradient(nearest_neighbours(jax.lax.stop_gradient(x_PD), count))
     square_PC = jnp.square(x_PD[:, None] - x_PD[neighbours.index_PC]).sum(axis=-1)
     apart_PC = square_PC > 0
     again_PC = jnp.where(apart_PC, jnp.sqrt(jnp.where(apart_PC, square_PC, 1.0)), 0.0)
-    return neighbours._replace(distance_PC=neighbours.distance_PC + (again_PC - jax.lax.stop_gradient(again_PC)))
+    return neighbours._replace(
+        distance_PC=neighbours.distance_PC + (again_PC - jax.lax.stop_gradient(again_PC))
+    )
 
 
 def pair(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
-    """Two matrices of the same points; of frames, or of arrays with coordinates, by the labels of their rows."""
+    """Two matrices of the same points; of frames, or of arrays with coordinates, by the labels of
+    their rows.
+    """
     x_PD, y_PE = matrix(x), matrix(convert.in_order(y, x, "y"), what="y")
     if x_PD.shape[0] != y_PE.shape[0]:
-        raise ValueError(f"x has {x_PD.shape[0]} points, y {y_PE.shape[0]}; the same points are needed")
+        raise ValueError(
+            f"x has {x_PD.shape[0]} points, y {y_PE.shape[0]}; the same points are needed"
+        )
     return x_PD, y_PE
 
 
 def check_neighbours(k: int, least: int, points: int) -> None:
     if not least <= k < points:
-        raise ValueError(f"k is {k}; from {least} to {points - 1} neighbours can be read of {points} points")
+        raise ValueError(
+            f"k is {k}; from {least} to {points - 1} neighbours can be read of {points} points"
+        )

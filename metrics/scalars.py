@@ -1,17 +1,19 @@
 """One number from one matrix of vectors: the metrics as a user calls them.
 
-Every function takes a matrix of NumPy, JAX, PyTorch, pandas or xarray, computes in float32 (also with
-`jax_enable_x64`), and returns a JAX scalar. Under `jax.jit`, `jax.vmap` and `jax.grad` they behave as JAX functions
-do. What several of them share (one spectrum, one search for neighbours) is shared by `anisoscope.measure`, which also
-adds intervals and null models.
+Every function takes a matrix of NumPy, JAX, PyTorch, pandas or xarray, computes in float32 (also
+with `jax_enable_x64`), and returns a JAX scalar. Under `jax.jit`, `jax.vmap` and `jax.grad` they
+behave as JAX functions do. What several of them share (one spectrum, one search for neighbours) is
+shared by `anisoscope.measure`, which also adds intervals and null models.
 
-All raise ValueError, in one line, for what `anisoscope.measure` refuses (masked or missing numbers, types that are no
-real numbers, what float32 would lose) and for fewer than two points; of two matrices, where they have different numbers
-or labels of points; of k neighbours, where there are not so many others. Frames are paired by their labels. What is
-refused cannot be raised of a traced array: the value is NaN.
+All raise ValueError, in one line, for what `anisoscope.measure` refuses (masked or missing numbers,
+types that are no real numbers, what float32 would lose) and for fewer than two points; of two
+matrices, where they have different numbers or labels of points; of k neighbours, where there are
+not so many others. Frames are paired by their labels. What is refused cannot be raised of a traced
+array: the value is NaN.
 
-Metrics that do not depend on the origin subtract the mean of float64 and integers before they go to float32; those that
-do not depend on the size of the vectors first take it to a range that float32 holds.
+Metrics that do not depend on the origin subtract the mean of float64 and integers before they go to
+float32; those that do not depend on the size of the vectors first take it to a range that float32
+holds.
 """
 
 from jaxtyping import Array, Float
@@ -33,7 +35,9 @@ _isoscore = prepare.compiled(spectrum.isoscore_of_points)
 _alpha_req = prepare.of_spectrum(lambda one: spectrum.alpha_req(one).exponent)
 _twonn = prepare.of_two_neighbours(dimension.twonn)
 _twonn_mle = prepare.of_two_neighbours(dimension.twonn_mle)
-_twonn_microscope = prepare.of_two_neighbours(lambda neighbours: dimension.twonn_microscope(neighbours).dimension)
+_twonn_microscope = prepare.of_two_neighbours(
+    lambda neighbours: dimension.twonn_microscope(neighbours).dimension
+)
 _mean_cosine = prepare.compiled(similarity.mean_cosine)
 _drift = prepare.compiled(similarity.drift)
 _mean_norm = prepare.compiled(similarity.mean_norm)
@@ -50,7 +54,8 @@ def anisotropy(x: ArrayLike) -> Scalar:
         x: (points, width).
 
     Returns:
-        lambda_1 / sum(lambda) of the covariance, in [1/min(points, width), 1]; NaN where all points are equal.
+        lambda_1 / sum(lambda) of the covariance, in [1/min(points, width), 1]; NaN where all points
+        are equal.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
@@ -61,7 +66,8 @@ def anisotropy(x: ArrayLike) -> Scalar:
 
 
 def anisotropy_uncentred(x: ArrayLike) -> Scalar:
-    """Share of the top direction of (1/P) X^T X, without centring: 1 where the mean is all there is.
+    """Share of the top direction of (1/P) X^T X, without centring: 1 where the mean is all there
+    is.
 
     Args:
         x: (points, width).
@@ -79,7 +85,8 @@ def participation_ratio(x: ArrayLike) -> Scalar:
         x: (points, width).
 
     Returns:
-        A number in [1, min(points, width)]; biased low for few points. NaN where all points are equal.
+        A number in [1, min(points, width)]; biased low for few points. NaN where all points are
+        equal.
 
     >>> import numpy as np
     >>> print(f"{participation_ratio(np.eye(5)):.2f}")
@@ -89,19 +96,22 @@ def participation_ratio(x: ArrayLike) -> Scalar:
 
 
 def participation_ratio_corrected(x: ArrayLike) -> Scalar:
-    """The participation ratio of the population that the points are drawn from: without the bias of few points.
+    """The participation ratio of the population that the points are drawn from: without the bias of
+    few points.
 
     Args:
         x: (points, width), points independent.
 
     Returns:
-        A number above 0, above the width by chance; NaN for fewer than 4 points, or where rounding is all that is left.
+        A number above 0, above the width by chance; NaN for fewer than 4 points, or where rounding
+        is all that is left.
     """
     return _participation_ratio_corrected(prepare.matrix(x))
 
 
 def effective_rank(x: ArrayLike) -> Scalar:
-    """exp of the entropy of the eigenvalue shares of the covariance (Roy and Vetterli 2007, of the centered cloud).
+    """exp of the entropy of the eigenvalue shares of the covariance (Roy and Vetterli 2007, of the
+    centered cloud).
 
     Args:
         x: (points, width).
@@ -113,7 +123,8 @@ def effective_rank(x: ArrayLike) -> Scalar:
 
 
 def rankme(x: ArrayLike) -> Scalar:
-    """RankMe (Garrido et al. 2023): exp(-sum p ln p), p = s / sum(s) + 1e-7, s the singular values of x, not centered.
+    """RankMe (Garrido et al. 2023): exp(-sum p ln p), p = s / sum(s) + 1e-7, s the singular values
+    of x, not centered.
 
     A mean far from the origin counts as one more direction, the largest: see `rankme_centered`.
 
@@ -131,7 +142,8 @@ def rankme(x: ArrayLike) -> Scalar:
 
 
 def rankme_centered(x: ArrayLike) -> Scalar:
-    """RankMe of the centered cloud: the mean is no direction. The variable `rankme_centered` of `anisoscope.measure`.
+    """RankMe of the centered cloud: the mean is no direction. The variable `rankme_centered` of
+    `anisoscope.measure`.
 
     Args:
         x: (points, width).
@@ -143,7 +155,8 @@ def rankme_centered(x: ArrayLike) -> Scalar:
 
 
 def isoscore(x: ArrayLike) -> Scalar:
-    """IsoScore (Rudman et al. 2022): 1 for equal variance in all directions, 0 for all of it in one.
+    """IsoScore (Rudman et al. 2022): 1 for equal variance in all directions, 0 for all of it in
+    one.
 
     Args:
         x: (points, width).
@@ -155,7 +168,8 @@ def isoscore(x: ArrayLike) -> Scalar:
 
 
 def alpha_req(x: ArrayLike) -> Scalar:
-    """alpha-ReQ (Agrawal et al. 2022): the exponent alpha of lambda_i ~ i^-alpha, fitted to eigenvalues 4 to 100.
+    """alpha-ReQ (Agrawal et al. 2022): the exponent alpha of lambda_i ~ i^-alpha, fitted to
+    eigenvalues 4 to 100.
 
     Args:
         x: (points, width).
@@ -167,10 +181,11 @@ def alpha_req(x: ArrayLike) -> Scalar:
 
 
 def twonn(x: ArrayLike) -> Scalar:
-    """Intrinsic dimension by TwoNN (Facco et al. 2017): a line through the origin, of the smallest 90 % of the ratios.
+    """Intrinsic dimension by TwoNN (Facco et al. 2017): a line through the origin, of the smallest
+    90 % of the ratios.
 
-    Copies of a point count once. Low above about 15 dimensions: compare with a Gaussian cloud of the same spectrum
-    (`anisoscope.measure` does).
+    Copies of a point count once. Low above about 15 dimensions: compare with a Gaussian cloud of
+    the same spectrum (`anisoscope.measure` does).
 
     Args:
         x: (points, width).
@@ -199,7 +214,8 @@ def twonn_mle(x: ArrayLike) -> Scalar:
 
 
 def twonn_microscope(x: ArrayLike) -> Scalar:
-    """TwoNN as the code of The Shape of Learning computes it: the smallest 20 % of the ratios, copies included.
+    """TwoNN as the code of The Shape of Learning computes it: the smallest 20 % of the ratios,
+    copies included.
 
     Args:
         x: (points, width).
@@ -211,7 +227,8 @@ def twonn_microscope(x: ArrayLike) -> Scalar:
 
 
 def levina_bickel(x: ArrayLike, k: int = 20) -> Scalar:
-    """Intrinsic dimension by Levina and Bickel (2004), from k neighbours, averaged as MacKay and Ghahramani do.
+    """Intrinsic dimension by Levina and Bickel (2004), from k neighbours, averaged as MacKay and
+    Ghahramani do.
 
     Args:
         x: (points, width).
@@ -226,7 +243,8 @@ def levina_bickel(x: ArrayLike, k: int = 20) -> Scalar:
 
 
 def mean_cosine(x: ArrayLike) -> Scalar:
-    """Mean cosine over all pairs of different points, not centred: the anisotropy of Godey et al. 2024, exactly.
+    """Mean cosine over all pairs of different points, not centred: the anisotropy of Godey et al.
+    2024, exactly.
 
     Args:
         x: (points, width).
@@ -273,7 +291,8 @@ def cka(x: ArrayLike, y: ArrayLike) -> Scalar:
         y: (points, other width), the same points in the same order.
 
     Returns:
-        A number in [0, 1], 1 up to rotation, scale and shift. Independent clouds lie above 0: see `cka_unbiased`.
+        A number in [0, 1], 1 up to rotation, scale and shift. Independent clouds lie above 0: see
+        `cka_unbiased`.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).standard_normal((100, 5))
@@ -284,7 +303,8 @@ def cka(x: ArrayLike, y: ArrayLike) -> Scalar:
 
 
 def cka_unbiased(x: ArrayLike, y: ArrayLike) -> Scalar:
-    """Linear CKA with the unbiased HSIC (Nguyen et al. 2021): about 0 for independent clouds of independent points.
+    """Linear CKA with the unbiased HSIC (Nguyen et al. 2021): about 0 for independent clouds of
+    independent points.
 
     Args:
         x: (points, width).

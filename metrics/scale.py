@@ -1,9 +1,10 @@
 """Intrinsic dimension against scale: generalised ratios, decimation, local dimensions.
 
-A dimension without a scale means little: noise fills space below its size, curvature and the end of the cloud bend
-the count of neighbours above theirs. All estimators here read neighbours among the *distinct* points, each counted
-once, as in metrics/neighbours.py. What cannot be said of a cloud so small is NaN. Ties have the ratio 1, whose
-logarithm 0 enters the sums like any other: they push dimensions up, to inf where all are ties.
+A dimension without a scale means little: noise fills space below its size, curvature and the end of
+the cloud bend the count of neighbours above theirs. All estimators here read neighbours among the
+*distinct* points, each counted once, as in metrics/neighbours.py. What cannot be said of a cloud so
+small is NaN. Ties have the ratio 1, whose logarithm 0 enters the sums like any other: they push
+dimensions up, to inf where all are ties.
 
 Here Y are scales: ranks of neighbours, or factors of decimation.
 """
@@ -20,31 +21,36 @@ from anisoscope.metrics.subclouds import neighbours_in_subsets
 SCALES = (1, 2, 4, 8, 16, 32, 64)  # ranks n1 of `gride_curve`, each compared with 2 n1
 FACTORS = (1, 4, 16)  # shares 1/f of the points in `decimation`
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-NEWTON_ROUNDS = 4  # three reach 1e-13 on the most uneven ratios tried: the start is within a third of the root
+# three reach 1e-13 on the most uneven ratios tried: the start is within a third of the root
+NEWTON_ROUNDS = 4
 
 
 def gride(neighbours: Neighbours, first: int) -> Float[Array, ""]:
-    """GRIDE dimension at ranks n1 = first and n2 = 2 first: the maximum likelihood d of mu_i = r_i,n2 / r_i,n1, with
+    """GRIDE dimension at ranks n1 = first and n2 = 2 first: the maximum likelihood d of mu_i =
+    r_i,n2 / r_i,n1, with
 
         f(mu | d) = d (mu^d - 1)^(n2 - n1 - 1) / (mu^((n2 - 1) d + 1) B(n2 - n1, n1))   over the n distinct points.
 
-    With u_i = d ln mu_i the score vanishes where sum_i 1 + (n1 - 1) u_i/(exp(u_i) - 1) - n1 u_i = 0. The left side
-    falls and is convex in d, so that Newton from d = 0 climbs to the one root and never passes it. Its first step is
-    known: 2 n1 / ((3 n1 - 1) m), m = mean ln mu. At n1 = 1 the root is 1/m = n / sum ln mu: n/(n - 1) times
-    `twonn_mle`, which corrects the mean over samples.
-    Shapes: neighbours of a cloud, searched to 2 first at least -> scalar. Units: none. Range: between that first step
-    and 1/m. Fewer than 2 first + 1 distinct points (so at least 3): NaN. A tie, mu = 1, counts with the limit of its
-    score; all ties, as on a lattice: inf. Biased low in many dimensions, the more the larger the ranks: of Gaussians of
-    10, 20 and 50 dimensions 4096 points give 9.9, 17.6 and 34 at rank 1, and 8.3, 13.4 and 24 at rank 64.
-    Source: Denti, Doimo, Laio & Mira 2022. DADApy also takes n2 = 2 n1, but puts n - 1 for n in the score, which
-    lowers d by a share of at most 1/n, and newer versions leave out the largest ratios.
+    With u_i = d ln mu_i the score vanishes where sum_i 1 + (n1 - 1) u_i/(exp(u_i) - 1) - n1 u_i =
+    0. The left side falls and is convex in d, so that Newton from d = 0 climbs to the one root and
+    never passes it. Its first step is known: 2 n1 / ((3 n1 - 1) m), m = mean ln mu. At n1 = 1 the
+    root is 1/m = n / sum ln mu: n/(n - 1) times `twonn_mle`, which corrects the mean over samples.
+    Shapes: neighbours of a cloud, searched to 2 first at least -> scalar. Units: none. Range:
+    between that first step and 1/m. Fewer than 2 first + 1 distinct points (so at least 3): NaN. A
+    tie, mu = 1, counts with the limit of its score; all ties, as on a lattice: inf. Biased low in
+    many dimensions, the more the larger the ranks: of Gaussians of 10, 20 and 50 dimensions 4096
+    points give 9.9, 17.6 and 34 at rank 1, and 8.3, 13.4 and 24 at rank 64. Source: Denti, Doimo,
+    Laio & Mira 2022. DADApy also takes n2 = 2 n1, but puts n - 1 for n in the score, which lowers d
+    by a share of at most 1/n, and newer versions leave out the largest ratios.
     """
     neighbours.check_searched(2 * first)
     return _gride(neighbours, jnp.array(first))
 
 
 def gride_curve(neighbours: Neighbours) -> Float[Array, " Y"]:
-    """`gride` at the ranks of SCALES; NaN at those for which the cloud, or the search for neighbours, is too small."""
+    """`gride` at the ranks of SCALES; NaN at those for which the cloud, or the search for
+    neighbours, is too small.
+    """
     return jax.vmap(_gride, in_axes=(None, 0))(neighbours, jnp.array(SCALES))
 
 
@@ -55,14 +61,16 @@ def _gride(neighbours: Neighbours, first: Int[Array, ""]) -> Float[Array, ""]:
     )
     enters_P = neighbours.usable() & (far_P < jnp.inf)
     count = enters_P.sum()
-    x_P = jnp.where(enters_P, jnp.log1p((far_P - near_P) / near_P), 0.0)  # keeps the digits of a ratio near 1
+    # keeps the digits of a ratio near 1
+    x_P = jnp.where(enters_P, jnp.log1p((far_P - near_P) / near_P), 0.0)
     mean = x_P.sum() / count
 
     def newton(_, d):
         u_P = d * x_P
         share_P = jnp.where(u_P > 0, u_P / jnp.expm1(u_P), 1.0)
         score_P = 1 + (first - 1) * share_P - first * u_P
-        slope_P = (first - 1) * share_P * (1 - u_P - share_P) - first * u_P  # d times the derivative of the score
+        # d times the derivative of the score
+        slope_P = (first - 1) * share_P * (1 - u_P - share_P) - first * u_P
         return d * (1 - (score_P * enters_P).sum() / (slope_P * enters_P).sum())
 
     start = 2 * first / ((3 * first - 1) * jnp.where(mean > 0, mean, 1.0))
@@ -71,29 +79,34 @@ def _gride(neighbours: Neighbours, first: Int[Array, ""]) -> Float[Array, ""]:
 
 
 def levina_bickel(neighbours: Neighbours, count: int = 20) -> Float[Array, ""]:
-    """Maximum likelihood dimension of k neighbours: n / sum_i 1/d_i, 1/d_i = sum_{j<k} ln(T_ik / T_ij) / (k - 1).
+    """Maximum likelihood dimension of k neighbours: n / sum_i 1/d_i, 1/d_i = sum_{j<k} ln(T_ik /
+    T_ij) / (k - 1).
 
-    T_ij is the distance from point i to its j-th neighbour, n the number of distinct points, k = count. Inverses are
-    averaged, after MacKay & Ghahramani 2005: they are what is free of bias, under k - 1 as the sum has the mean
-    (k - 1)/d, and their mean is the maximum likelihood of all points together. Levina & Bickel 2004 average the d_i
-    themselves, too large by (k - 1)/(k - 2).
-    Shapes: neighbours of a cloud, searched to `count` at least -> scalar. Units: none. Range: > 0, with the bias of
-    `gride` at ranks between 1 and k. Fewer than k + 1 distinct points: k is as many as there are others. Fewer than 3
-    distinct points: NaN. All ties: inf.
+    T_ij is the distance from point i to its j-th neighbour, n the number of distinct points, k =
+    count. Inverses are averaged, after MacKay & Ghahramani 2005: they are what is free of bias,
+    under k - 1 as the sum has the mean (k - 1)/d, and their mean is the maximum likelihood of all
+    points together. Levina & Bickel 2004 average the d_i themselves, too large by (k - 1)/(k - 2).
+    Shapes: neighbours of a cloud, searched to `count` at least -> scalar. Units: none. Range: > 0,
+    with the bias of `gride` at ranks between 1 and k. Fewer than k + 1 distinct points: k is as
+    many as there are others. Fewer than 3 distinct points: NaN. All ties: inf.
     """
     sum_P, terms_P = _log_ratio_sums(neighbours, count)
     usable_P = neighbours.usable()
-    return usable_P.sum() / jnp.where(usable_P, sum_P / jnp.where(usable_P, terms_P, 1.0), 0.0).sum()
+    return (
+        usable_P.sum() / jnp.where(usable_P, sum_P / jnp.where(usable_P, terms_P, 1.0), 0.0).sum()
+    )
 
 
 def local_dimensions(neighbours: Neighbours, count: int = 20) -> Float[Array, " P"]:
-    """Dimension around each point: (k - 2) / sum_{j<k} ln(T_ik / T_ij), with the letters of `levina_bickel`.
+    """Dimension around each point: (k - 2) / sum_{j<k} ln(T_ik / T_ij), with the letters of
+    `levina_bickel`.
 
-    The sum is a gamma variable of k - 1 terms of mean 1/d, whose inverse has the mean d/(k - 2): under k - 2 each
-    value is free of bias where the density is even, with a standard deviation of d / sqrt(k - 3).
-    Shapes: neighbours of a cloud, searched to `count` at least -> P values, copies of a point having the same. Units:
-    none. Range: > 0. Fewer neighbours than `count`: k is as many as there are. Fewer than 4 distinct points: NaN. All
-    ties: inf. Source: Levina & Bickel 2004, with the k - 2 they name as an unbiased alternative to k - 1.
+    The sum is a gamma variable of k - 1 terms of mean 1/d, whose inverse has the mean d/(k - 2):
+    under k - 2 each value is free of bias where the density is even, with a standard deviation of d
+    / sqrt(k - 3). Shapes: neighbours of a cloud, searched to `count` at least -> P values, copies
+    of a point having the same. Units: none. Range: > 0. Fewer neighbours than `count`: k is as many
+    as there are. Fewer than 4 distinct points: NaN. All ties: inf. Source: Levina & Bickel 2004,
+    with the k - 2 they name as an unbiased alternative to k - 1.
     """
     sum_P, terms_P = _log_ratio_sums(neighbours, count)
     return jnp.where(terms_P > 1, (terms_P - 1) / sum_P, jnp.nan)
@@ -102,8 +115,8 @@ def local_dimensions(neighbours: Neighbours, count: int = 20) -> Float[Array, " 
 def local_quantiles(neighbours: Neighbours, count: int = 20) -> Float[Array, " 5"]:
     """The QUANTILES of `local_dimensions` over the distinct points; NaN where these are.
 
-    Between two points the inverse 1/d is interpolated, which is finite where d is not: a share of points with ties
-    makes the upper quantiles inf, not NaN.
+    Between two points the inverse 1/d is interpolated, which is finite where d is not: a share of
+    points with ties makes the upper quantiles inf, not NaN.
     """
     local_P = local_dimensions(neighbours, count)
     inverse_P = jnp.where(neighbours.usable(), 1 / local_P, jnp.nan)
@@ -111,15 +124,17 @@ def local_quantiles(neighbours: Neighbours, count: int = 20) -> Float[Array, " 5
 
 
 def decimation(cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbours) -> Float[Array, " Y"]:
-    """`twonn` of every f-th point, for f of FACTORS: the mean over the f disjoint subsets cloud[i::f], i < f.
+    """`twonn` of every f-th point, for f of FACTORS: the mean over the f disjoint subsets
+    cloud[i::f], i < f.
 
-    All points are used at every scale, but for the P mod f last. Fewer points lie farther apart: a dimension that is
-    one of the cloud and not of its noise does not move with f. A copy is left out where its original is in the same
-    subset, so that copies thin out with f before distinct points do.
-    Shapes: P points of width D, and their neighbours, off which those in the subsets are read: 8 f of them leave little
-    to be searched -> a value per factor. Units and range: those of `twonn`. A subset with fewer than 3 distinct points:
-    NaN at that f. Source: Facco et al. 2017, who draw the subsets at random; a mean over such draws differs by 2 to 5 %
-    where points that follow one another are alike.
+    All points are used at every scale, but for the P mod f last. Fewer points lie farther apart: a
+    dimension that is one of the cloud and not of its noise does not move with f. A copy is left out
+    where its original is in the same subset, so that copies thin out with f before distinct points
+    do. Shapes: P points of width D, and their neighbours, off which those in the subsets are read:
+    8 f of them leave little to be searched -> a value per factor. Units and range: those of
+    `twonn`. A subset with fewer than 3 distinct points: NaN at that f. Source: Facco et al. 2017,
+    who draw the subsets at random; a mean over such draws differs by 2 to 5 % where points that
+    follow one another are alike.
     """
 
     curve = []
@@ -130,12 +145,18 @@ def decimation(cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbours) -> Floa
         elif points < 3:
             curve.append(jnp.array(jnp.nan))
         else:
-            curve.append(jax.lax.map(twonn, neighbours_in_subsets(cloud_PD, neighbours, factor)).mean())
+            curve.append(
+                jax.lax.map(twonn, neighbours_in_subsets(cloud_PD, neighbours, factor)).mean()
+            )
     return jnp.stack(curve)
 
 
-def _log_ratio_sums(neighbours: Neighbours, count: int) -> tuple[Float[Array, " P"], Float[Array, " P"]]:
-    """sum_{j<k} ln(T_k / T_j) of every point and its number of terms k - 1, over those of `count` that there are."""
+def _log_ratio_sums(
+    neighbours: Neighbours, count: int
+) -> tuple[Float[Array, " P"], Float[Array, " P"]]:
+    """sum_{j<k} ln(T_k / T_j) of every point and its number of terms k - 1, over those of `count`
+    that there are.
+    """
     neighbours.check_searched(count)
     distance_PC = neighbours.distance_PC[:, :count]
     there_PC = distance_PC < jnp.inf

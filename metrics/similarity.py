@@ -1,8 +1,10 @@
-"""Cosines between vectors, the drift of a cloud from the origin, and how evenly it spreads around it. Not centred.
+"""Cosines between vectors, the drift of a cloud from the origin, and how evenly it spreads around
+it. Not centred.
 
-`keep_P` weighs the points, 1 or 0; None keeps them all. It enters by contractions alone, so that `jax.vmap` over
-many choices of points is one matrix product. A coordinate that is not finite is never hidden: it makes the result
-not finite, even where its point is left out, since 0 x NaN is NaN.
+`keep_P` weighs the points, 1 or 0; None keeps them all. It enters by contractions alone, so that
+`jax.vmap` over many choices of points is one matrix product. A coordinate that is not finite is
+never hidden: it makes the result not finite, even where its point is left out, since 0 x NaN is
+NaN.
 
 Here Q are the points of a second cloud, X runs of points that are added up by themselves.
 """
@@ -14,21 +16,36 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float
 
-from anisoscope.metrics.cloud import AnyArray, centred, eigh, largest, leave_out, norms, of_unit_size, root
+from anisoscope.metrics.cloud import (
+    AnyArray,
+    centred,
+    eigh,
+    largest,
+    leave_out,
+    norms,
+    of_unit_size,
+    root,
+)
 
-AT_ONCE = 4096  # points that are added up in one float32 run: of many more the last digits would drift one way
+# points that are added up in one float32 run: of many more the last digits would drift one way
+AT_ONCE = 4096
 
 
-def mean_cosine(cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None) -> Float[Array, ""]:
-    """Mean cosine over all pairs of different points: (|sum_i u_i|^2 - sum_i |u_i|^2) / (P (P - 1)), u_i = x_i/|x_i|.
+def mean_cosine(
+    cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
+) -> Float[Array, ""]:
+    """Mean cosine over all pairs of different points: (|sum_i u_i|^2 - sum_i |u_i|^2) / (P (P -
+    1)), u_i = x_i/|x_i|.
 
-    Shapes: P points of width D -> scalar. Units: none. Range: [-1/(P - 1), 1]. Zero vectors have no direction and
-    are left out (P counts the others); fewer than two others: NaN. Exact, where Godey et al. 2024 sample pairs; the
-    closed form is ours.
+    Shapes: P points of width D -> scalar. Units: none. Range: [-1/(P - 1), 1]. Zero vectors have no
+    direction and are left out (P counts the others); fewer than two others: NaN. Exact, where Godey
+    et al. 2024 sample pairs; the closed form is ours.
     """
     unit_PD, counted_P = _directions(cloud_PD)
     weight_P = _weights(cloud_PD, keep_P) * counted_P
-    pairs = jnp.square(_sum(weight_P, unit_PD)).sum() - _sum(weight_P, jnp.square(unit_PD).sum(axis=1))
+    pairs = jnp.square(_sum(weight_P, unit_PD)).sum() - _sum(
+        weight_P, jnp.square(unit_PD).sum(axis=1)
+    )
     return _over_pairs(pairs, weight_P.sum())
 
 
@@ -37,27 +54,31 @@ class MeanCosine(NamedTuple):
     residual: Float[Array, ""]
 
 
-def mean_cosine_parts(cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None) -> MeanCosine:
-    """The mean cosine as a sum of two: what the common mean vector makes of it, and the rest. Our decomposition.
+def mean_cosine_parts(
+    cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
+) -> MeanCosine:
+    """The mean cosine as a sum of two: what the common mean vector makes of it, and the rest. Our
+    decomposition.
 
-    With m = E x, d_i = x_i - m and a_i = 1/|x_i|, the cosine of a pair is a_i a_j <m + d_i, m + d_j>. Of its average
-    over all pairs of different points
+    With m = E x, d_i = x_i - m and a_i = 1/|x_i|, the cosine of a pair is a_i a_j <m + d_i, m +
+    d_j>. Of its average over all pairs of different points
         drift    = |m|^2 (A^2 - A2) / (P (P - 1)),                         A = sum a_i, A2 = sum a_i^2
         residual = (2 A <m, S1> - 2 <m, S2> + |S1|^2 - sum a_i^2 |d_i|^2) / (P (P - 1)),
     S1 = sum a_i d_i, S2 = sum a_i^2 d_i. They add up to `mean_cosine`. Points of one norm r have S1 = S2 = 0 and a
     residual of -E |d_i|^2 / (r^2 (P - 1)), which vanishes as P grows: a larger one tells that norm and direction
     depend on one another.
 
-    Shapes: P points of width D -> two scalars. Units: none. Range: drift >= 0; residual either sign. Zero vectors
-    are left out, also of m; fewer than two others: NaN. The residual keeps its digits far from the origin: at
-    |m| = 1000 spreads it can be 1e-8, and is good to 1e-5 of that.
+    Shapes: P points of width D -> two scalars. Units: none. Range: drift >= 0; residual either
+    sign. Zero vectors are left out, also of m; fewer than two others: NaN. The residual keeps its
+    digits far from the origin: at |m| = 1000 spreads it can be 1e-8, and is good to 1e-5 of that.
     """
     weight_P, cloud_PD = _weights(cloud_PD, keep_P), of_unit_size(cloud_PD)
     norm_P = norms(cloud_PD)
     counted_P = norm_P != 0
     weight_P = weight_P * counted_P
     count = weight_P.sum()
-    # an origin near the mean, the same for every choice of points: what depends on the choice is its small shift
+    # an origin near the mean, the same for every choice of points: what depends on the choice is
+    # its small shift
     origin_D = cloud_PD.sum(axis=0) / counted_P.sum()
     c_PD = jnp.where(counted_P[:, None], cloud_PD - origin_D[None], 0.0)
     inverse_P = jnp.where(counted_P, 1.0 / jnp.where(counted_P, norm_P, 1.0), 0.0)
@@ -66,7 +87,8 @@ def mean_cosine_parts(cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, 
     shift_D = _sum(weight_P, c_PD) / count
     mean_D = origin_D + shift_D
     a, a2 = _sum(weight_P, inverse_P), _sum(weight_P, jnp.square(inverse_P))
-    # as sum d_i = 0, less a constant the a_i give the same S1, and far from the origin one that keeps its digits
+    # as sum d_i = 0, less a constant the a_i give the same S1, and far from the origin one that
+    # keeps its digits
     s1_D = _sum(weight_P * beyond_P, c_PD) - _sum(weight_P, beyond_P) * shift_D
     t2_D = _sum(weight_P * jnp.square(inverse_P), c_PD)
     s2_D = t2_D - a2 * shift_D
@@ -74,7 +96,9 @@ def mean_cosine_parts(cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, 
     own = own - 2.0 * (shift_D * t2_D).sum() + a2 * jnp.square(shift_D).sum()
 
     drift_pairs = jnp.square(mean_D).sum() * (jnp.square(a) - a2)
-    residual_pairs = 2.0 * (a * (mean_D * s1_D).sum() - (mean_D * s2_D).sum()) + jnp.square(s1_D).sum() - own
+    residual_pairs = (
+        2.0 * (a * (mean_D * s1_D).sum() - (mean_D * s2_D).sum()) + jnp.square(s1_D).sum() - own
+    )
     return MeanCosine(_over_pairs(drift_pairs, count), _over_pairs(residual_pairs, count))
 
 
@@ -84,10 +108,12 @@ def cross_cosine(
     keep_P: Float[AnyArray, " P"] | None = None,
     keep_Q: Float[AnyArray, " Q"] | None = None,
 ) -> Float[Array, ""]:
-    """Mean cosine over all P x Q pairs of one point of each cloud: <mean_i a_i/|a_i|, mean_j b_j/|b_j|>.
+    """Mean cosine over all P x Q pairs of one point of each cloud: <mean_i a_i/|a_i|, mean_j
+    b_j/|b_j|>.
 
-    Shapes: two clouds of one width D -> scalar. Units: none. Range: [-1, 1]. Zero vectors are left out; a cloud
-    with no other: NaN. Source: reconstruction of the query-key similarity that Godey et al. 2024 speak of.
+    Shapes: two clouds of one width D -> scalar. Units: none. Range: [-1, 1]. Zero vectors are left
+    out; a cloud with no other: NaN. Source: reconstruction of the query-key similarity that Godey
+    et al. 2024 speak of.
     """
     unit_a_PD, counted_P = _directions(a_PD)
     unit_b_QD, counted_Q = _directions(b_QD)
@@ -96,36 +122,51 @@ def cross_cosine(
 
 
 def cosine(u_D: Float[AnyArray, " D"], v_D: Float[AnyArray, " D"]) -> Float[Array, ""]:
-    """<u, v> / (|u| |v|): two vectors -> scalar in [-1, 1], no units. A zero vector has no direction: NaN."""
+    """<u, v> / (|u| |v|): two vectors -> scalar in [-1, 1], no units. A zero vector has no
+    direction: NaN.
+    """
     u_D, v_D = jnp.asarray(u_D, jnp.float32), jnp.asarray(v_D, jnp.float32)
     return (u_D / jnp.linalg.norm(u_D) * (v_D / jnp.linalg.norm(v_D))).sum()
 
 
-def mean_vector(cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None) -> Float[Array, " D"]:
+def mean_vector(
+    cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
+) -> Float[Array, " D"]:
     """E x = (1/P) sum_i x_i, in float32. No point kept: NaN."""
     return _mean(_weights(cloud_PD, keep_P), jnp.asarray(cloud_PD, jnp.float32))
 
 
-def drift(cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None) -> Float[Array, ""]:
-    """|E x|, the norm of the mean vector. Shapes: (P, D) -> scalar. Units: those of x. Range: [0, mean norm].
+def drift(
+    cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
+) -> Float[Array, ""]:
+    """|E x|, the norm of the mean vector. Shapes: (P, D) -> scalar. Units: those of x. Range: [0,
+    mean norm].
 
     No point kept: NaN. Source: Godey et al. 2024.
     """
     return norms(mean_vector(cloud_PD, keep_P))
 
 
-def fluctuation(cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None) -> Float[Array, ""]:
-    """sqrt(E |x - E x|^2), how far points are from their mean. Shapes: (P, D) -> scalar. Units: those of x.
+def fluctuation(
+    cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
+) -> Float[Array, ""]:
+    """sqrt(E |x - E x|^2), how far points are from their mean. Shapes: (P, D) -> scalar. Units:
+    those of x.
 
-    Range: >= 0, 0 for points all equal. The other part of E |x|^2 beside drift^2. No point kept: NaN.
+    Range: >= 0, 0 for points all equal. The other part of E |x|^2 beside drift^2. No point kept:
+        NaN.
     """
-    weight_P, x_PD = _weights(cloud_PD, keep_P), centred(cloud_PD)  # about the mean of all: the digits beyond a drift
+    # about the mean of all: the digits beyond a drift
+    weight_P, x_PD = _weights(cloud_PD, keep_P), centred(cloud_PD)
     shift = jnp.square(_mean(weight_P, x_PD)).sum()
     return root(jnp.maximum(_mean(weight_P, jnp.square(x_PD).sum(axis=1)) - shift, 0.0))
 
 
-def mean_norm(cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None) -> Float[Array, ""]:
-    """E |x|. Shapes: (P, D) -> scalar. Units: those of x. Range: >= 0. Beside it a drift has a scale.
+def mean_norm(
+    cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
+) -> Float[Array, ""]:
+    """E |x|. Shapes: (P, D) -> scalar. Units: those of x. Range: >= 0. Beside it a drift has a
+    scale.
 
     No point kept: NaN.
     """
@@ -133,20 +174,22 @@ def mean_norm(cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | 
 
 
 def log_partition_isotropy(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> Float[Array, " R"]:
-    """ln I, I = min_c Z(c) / max_c Z(c), Z(c) = sum_i exp <c, x_i>, c over the unit eigenvectors of X^T X.
+    """ln I, I = min_c Z(c) / max_c Z(c), Z(c) = sum_i exp <c, x_i>, c over the unit eigenvectors of
+    X^T X.
 
-    X is not centred. An eigenvector's sign is arbitrary, so both signs of each enter: our choice. The logarithm,
-    because I underflows at the norms of a residual stream.
+    X is not centred. An eigenvector's sign is arbitrary, so both signs of each enter: our choice.
+    The logarithm, because I underflows at the norms of a residual stream.
 
-    Shapes: P points of width D -> R = 1 + folds values, or one without folds: first that of the whole cloud, then
-    that without the j-th of `folds` equal runs of consecutive points. The directions are those of the whole cloud
-    in all of them. Units: none; but Z is an exponential, so that the value depends on the scale of x: it compares
-    clouds of one scale, or a cloud with its null model. Range: (-inf, 0], 0 for Z the same in all directions. With
-    fewer points than dimensions there are directions without any point, and Z = P there. Equal eigenvalues have no
-    directions of their own, and the value then depends on those that come out; in float32 this holds of eigenvalues
-    below about 1e-6 of the largest. Where |x| is large the value is that of the one point farthest out, and
-    resamples say little about its error. A coordinate that is not finite: NaN. Source: Mu and Viswanath 2018,
-    All-but-the-Top.
+    Shapes: P points of width D -> R = 1 + folds values, or one without folds: first that of the
+    whole cloud, then that without the j-th of `folds` equal runs of consecutive points. The
+    directions are those of the whole cloud in all of them. Units: none; but Z is an exponential, so
+    that the value depends on the scale of x: it compares clouds of one scale, or a cloud with its
+    null model. Range: (-inf, 0], 0 for Z the same in all directions. With fewer points than
+    dimensions there are directions without any point, and Z = P there. Equal eigenvalues have no
+    directions of their own, and the value then depends on those that come out; in float32 this
+    holds of eigenvalues below about 1e-6 of the largest. Where |x| is large the value is that of
+    the one point farthest out, and resamples say little about its error. A coordinate that is not
+    finite: NaN. Source: Mu and Viswanath 2018, All-but-the-Top.
     """
     points, width = cloud_PD.shape
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
@@ -154,7 +197,9 @@ def log_partition_isotropy(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> 
     score_PE = jnp.matmul(cloud_PD, eigh(square_DD)[1], precision=Precision.HIGHEST)
     score_JPE = score_PE.reshape(folds, points // folds, width)
     # a sum for every fold, each with its own largest term: without it the others would underflow
-    log_z_JE = jnp.concatenate([jax.nn.logsumexp(sign * score_JPE, axis=1) for sign in (1.0, -1.0)], axis=1)
+    log_z_JE = jnp.concatenate(
+        [jax.nn.logsumexp(sign * score_JPE, axis=1) for sign in (1.0, -1.0)], axis=1
+    )
     keep_RJ = leave_out(folds)
     log_z_RE = jax.nn.logsumexp(log_z_JE[None], axis=1, b=keep_RJ[:, :, None])
     return -largest(-log_z_RE) - largest(log_z_RE)
@@ -168,7 +213,9 @@ def _directions(cloud_PD: Float[Array, "P D"]) -> tuple[Float[Array, "P D"], Boo
     return cloud_PD / jnp.where(nonzero_P, norm_P, 1.0)[:, None], nonzero_P
 
 
-def _weights(cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] | None) -> Float[Array, " P"]:
+def _weights(
+    cloud_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] | None
+) -> Float[Array, " P"]:
     return jnp.ones(cloud_PD.shape[0]) if keep_P is None else keep_P
 
 
@@ -176,7 +223,9 @@ def _sum(weight_P: Float[Array, " P"], x_P: Float[Array, "P ..."]) -> Float[Arra
     whole = weight_P.size - weight_P.size % AT_ONCE
     if whole <= AT_ONCE:
         return jnp.matmul(weight_P, x_P, precision=Precision.HIGHEST)
-    weight_XP, x_XP = (one_P[:whole].reshape(-1, AT_ONCE, *one_P.shape[1:]) for one_P in (weight_P, x_P))
+    weight_XP, x_XP = (
+        one_P[:whole].reshape(-1, AT_ONCE, *one_P.shape[1:]) for one_P in (weight_P, x_P)
+    )
     blocks = jnp.einsum("bp,bp...->b...", weight_XP, x_XP, precision=Precision.HIGHEST).sum(axis=0)
     return blocks + jnp.matmul(weight_P[whole:], x_P[whole:], precision=Precision.HIGHEST)
 

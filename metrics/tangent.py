@@ -1,8 +1,8 @@
 """Tangent proxies of a layer, and how much of a gradient lies in them.
 
-Letters as in docs/reference/letters.md; here E are the columns of an orthonormal frame (its rank), U control frames, O
-other points, Y rounds, X any columns. What is a reconstruction after Bernas et al. 2026 says so: their formulas were
-not readable here.
+Letters as in docs/reference/letters.md; here E are the columns of an orthonormal frame (its rank),
+U control frames, O other points, Y rounds, X any columns. What is a reconstruction after Bernas et
+al. 2026 says so: their formulas were not readable here.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,8 @@ from anisoscope.metrics.eigen import product
 EPSILON = 1e-9  # added to a denominator of semi-NMF; rows are scaled to a mean square of 1 before
 SINGULAR = 1e-6  # eigenvalues of Z^T Z below this share of the largest are 0 in its pseudo-inverse
 RESIDUE = 1e-5  # of a covariance: float32 leaves up to 1e-7 of it where nothing should be left
-FLAT = 1e-5  # a variance below this share of the largest is rounding: neighbours do not vary in that direction
+# a variance below this share of the largest is rounding: neighbours do not vary in that direction
+FLAT = 1e-5
 
 
 class Factors(NamedTuple):
@@ -29,13 +30,17 @@ class Factors(NamedTuple):
     residual_Y: Float[Array, " Y"]  # |A - Z C|^2 / |A|^2 after each round
 
 
-def semi_nmf(points_PD: Float[AnyArray, "P D"], start_PE: Float[AnyArray, "P E"], rounds: int) -> Factors:
-    """Semi-nonnegative factors of points: A ~ Z C, Z >= 0, by multiplicative updates from Z = `start_PE` > 0.
+def semi_nmf(
+    points_PD: Float[AnyArray, "P D"], start_PE: Float[AnyArray, "P E"], rounds: int
+) -> Factors:
+    """Semi-nonnegative factors of points: A ~ Z C, Z >= 0, by multiplicative updates from Z =
+    `start_PE` > 0.
 
-    Each of `rounds` S: C <- pinv(Z^T Z) Z^T A, then Z <- Z sqrt(((A C^T)+ + Z (C C^T)-) / ((A C^T)- + Z (C C^T)+)),
-    with + and - the positive and negative parts; last, C once more. Neither step raises |A - Z C|. Shapes: as named.
-    Units: C has those of A, Z none. Range of the residual: [0, 1]. All points 0: a residual of NaN.
-    Source: Ding, Li and Jordan 2010, Convex and Semi-Nonnegative Matrix Factorizations; the points are not centred.
+    Each of `rounds` S: C <- pinv(Z^T Z) Z^T A, then Z <- Z sqrt(((A C^T)+ + Z (C C^T)-) / ((A C^T)-
+    + Z (C C^T)+)), with + and - the positive and negative parts; last, C once more. Neither step
+    raises |A - Z C|. Shapes: as named. Units: C has those of A, Z none. Range of the residual: [0,
+    1]. All points 0: a residual of NaN. Source: Ding, Li and Jordan 2010, Convex and
+    Semi-Nonnegative Matrix Factorizations; the points are not centred.
     """
     raw_PD = jnp.asarray(points_PD, jnp.float32)
     scale = jnp.sqrt(jnp.square(raw_PD).mean())
@@ -67,11 +72,13 @@ def semi_nmf(points_PD: Float[AnyArray, "P D"], start_PE: Float[AnyArray, "P E"]
 
 
 def start(points_PD: Float[AnyArray, "P D"], key: Key[Array, ""], rank: int) -> Float[Array, "P E"]:
-    """Weights for semi-NMF to begin with: 1 for the nearest of `rank` points drawn at random, and 0.2 added to all.
+    """Weights for semi-NMF to begin with: 1 for the nearest of `rank` points drawn at random, and
+    0.2 added to all.
 
-    Shapes: (P, D) -> (P, E). Copies are drawn after all points that differ: columns that begin as the same stay the
-    same. Ties go to the first drawn. Range: 0.2 or 1.2. More ranks than points: ValueError. Source: Ding et al. 2010
-    begin with the clusters of k-means and add 0.2; this is k-means' first assignment.
+    Shapes: (P, D) -> (P, E). Copies are drawn after all points that differ: columns that begin as
+    the same stay the same. Ties go to the first drawn. Range: 0.2 or 1.2. More ranks than points:
+    ValueError. Source: Ding et al. 2010 begin with the clusters of k-means and add 0.2; this is
+    k-means' first assignment.
     """
     points_PD = jnp.asarray(points_PD, jnp.float32)
     if rank > len(points_PD):
@@ -96,23 +103,28 @@ def orthonormal(concept_ED: Float[AnyArray, "E D"]) -> Float[Array, "D E"]:
 
 
 def principal(points_PD: Float[AnyArray, "P D"], rank: int) -> Float[Array, "D E"]:
-    """The first principal directions of the points about their mean, as orthonormal columns, the first one first.
+    """The first principal directions of the points about their mean, as orthonormal columns, the
+    first one first.
 
-    Shapes: (P, D), rank <= D -> (D, E). No frame of this rank has a larger `variance_share` of these points. A
-    coordinate that is not finite: NaN. Source: principal components; as a tangent proxy, reconstruction after Bernas
-    et al. 2026.
+    Shapes: (P, D), rank <= D -> (D, E). No frame of this rank has a larger `variance_share` of
+    these points. A coordinate that is not finite: NaN. Source: principal components; as a tangent
+    proxy, reconstruction after Bernas et al. 2026.
     """
     x_PD = centred(points_PD)
     return eigh(product(x_PD.T, x_PD))[1][:, ::-1][:, :rank]
 
 
 def energy(
-    frame_DE: Float[AnyArray, "D E"], gradient_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
+    frame_DE: Float[AnyArray, "D E"],
+    gradient_PD: Float[AnyArray, "P D"],
+    keep_P: Float[AnyArray, " P"] | None = None,
 ) -> Float[Array, ""]:
-    """Share of the squared norm of the rows that lies in the span of the frame: e(Q) = |G Q|^2 / |G|^2, uncentred.
+    """Share of the squared norm of the rows that lies in the span of the frame: e(Q) = |G Q|^2 /
+    |G|^2, uncentred.
 
-    Shapes: orthonormal columns, P rows of width D, weights 1 or 0 (None: all) -> scalar. Units: none. Range: [0, 1];
-    E/D for isotropic rows, 1 where they lie in the span. All rows 0: NaN. Source: Bernas et al. 2026 (reconstruction).
+    Shapes: orthonormal columns, P rows of width D, weights 1 or 0 (None: all) -> scalar. Units:
+    none. Range: [0, 1]; E/D for isotropic rows, 1 where they lie in the span. All rows 0: NaN.
+    Source: Bernas et al. 2026 (reconstruction).
     """
     gradient_PD = jnp.asarray(gradient_PD, jnp.float32)
     keep_P = jnp.ones(len(gradient_PD)) if keep_P is None else keep_P
@@ -121,13 +133,16 @@ def energy(
 
 
 def variance_share(
-    frame_DE: Float[AnyArray, "D E"], points_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
+    frame_DE: Float[AnyArray, "D E"],
+    points_PD: Float[AnyArray, "P D"],
+    keep_P: Float[AnyArray, " P"] | None = None,
 ) -> Float[Array, ""]:
     """Share of the points' variance that lies in the span of the frame: v(Q) = tr(Q^T C Q) / tr C.
 
-    C is the covariance of the kept points about their own mean. Shapes and range as of `energy`. A gradient that is
-    drawn from C whatever the point has e(Q) = v(Q) on average, for every Q. All kept points equal, or so near to each
-    other beside the mean of all that rounding may be what is left: NaN. Units: none. Source: this project.
+    C is the covariance of the kept points about their own mean. Shapes and range as of `energy`. A
+    gradient that is drawn from C whatever the point has e(Q) = v(Q) on average, for every Q. All
+    kept points equal, or so near to each other beside the mean of all that rounding may be what is
+    left: NaN. Units: none. Source: this project.
     """
     x_PD = centred(points_PD)
     keep_P = jnp.ones(len(x_PD)) if keep_P is None else keep_P
@@ -139,12 +154,14 @@ def variance_share(
     return jnp.where(total < RESIDUE * square, jnp.nan, inside / total)
 
 
-def random_frames(frame_DE: Float[AnyArray, "D E"], key: Key[Array, ""], count: int) -> Float[Array, "U D E"]:
+def random_frames(
+    frame_DE: Float[AnyArray, "D E"], key: Key[Array, ""], count: int
+) -> Float[Array, "U D E"]:
     """Random frames of the same rank in the complement: Q_N = qr((I - Q Q^T) Z), Z normal.
 
     Shapes: (D, E), 2 E <= D or ValueError -> (U, D, E). The mean of e(Q_N) over all such frames is
-    (1 - e(Q)) E / (D - E): it says nothing of G that e(Q) does not. Source: Bernas et al. 2026, the normal controls;
-    second-hand for their number.
+    (1 - e(Q)) E / (D - E): it says nothing of G that e(Q) does not. Source: Bernas et al. 2026, the
+    normal controls; second-hand for their number.
     """
     frame_DE = jnp.asarray(frame_DE, jnp.float32)
     _check_room(frame_DE, 2)
@@ -156,37 +173,48 @@ def random_frames(frame_DE: Float[AnyArray, "D E"], key: Key[Array, ""], count: 
 
 
 def ratio(own: Float[AnyArray, ""] | float, control_U: Float[AnyArray, " U"]) -> Float[Array, ""]:
-    """e(Q) over the mean of e(Q_N). Units: none. Range: >= 0. Source: Bernas et al. 2026 (reconstruction)."""
+    """e(Q) over the mean of e(Q_N). Units: none. Range: >= 0. Source: Bernas et al. 2026
+    (reconstruction).
+    """
     return jnp.asarray(own) / jnp.asarray(control_U).mean()
 
 
 def p_value(own: Float[AnyArray, ""] | float, control_U: Float[AnyArray, " U"]) -> Float[Array, ""]:
-    """(1 + how many controls have at least the energy of the proxy) / (1 + their number). Range: [1/(1 + U), 1].
+    """(1 + how many controls have at least the energy of the proxy) / (1 + their number). Range:
+    [1/(1 + U), 1].
 
-    A NaN among them: NaN. Controls in the complement and the proxy are not exchangeable, so that this is not uniform
-    even where G is isotropic: of rank D/4 it is 1/21 in 0.10 of the cases. Nor does it know what the activations
-    explain by themselves. Units: none. Source: Bernas et al. 2026 (reconstruction).
+    A NaN among them: NaN. Controls in the complement and the proxy are not exchangeable, so that
+    this is not uniform even where G is isotropic: of rank D/4 it is 1/21 in 0.10 of the cases. Nor
+    does it know what the activations explain by themselves. Units: none. Source: Bernas et al. 2026
+    (reconstruction).
     """
     own, control_U = jnp.asarray(own), jnp.asarray(control_U)
     p = (1.0 + (control_U >= own).sum()) / (1.0 + control_U.size)
     return jnp.where(jnp.isnan(own) | jnp.isnan(control_U).any(), jnp.nan, p)
 
 
-def covariance(points_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None) -> Float[Array, "D D"]:
-    """Covariance of the kept points about their own mean. Units: those of the points, squared. None kept: NaN."""
+def covariance(
+    points_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
+) -> Float[Array, "D D"]:
+    """Covariance of the kept points about their own mean. Units: those of the points, squared. None
+    kept: NaN.
+    """
     x_PD = centred(points_PD)
     keep_P = jnp.ones(len(x_PD)) if keep_P is None else keep_P
     mean_D = product(keep_P, x_PD) / keep_P.sum()
     return product((keep_P[:, None] * x_PD).T, x_PD) / keep_P.sum() - mean_D[:, None] * mean_D[None]
 
 
-def isoscore_outside(frame_DE: Float[AnyArray, "D E"], covariance_DD: Float[AnyArray, "D D"]) -> Float[Array, ""]:
-    """IsoScore* of what is left when the frame is removed, in the D - E dimensions of its complement, no shrinkage.
+def isoscore_outside(
+    frame_DE: Float[AnyArray, "D E"], covariance_DD: Float[AnyArray, "D D"]
+) -> Float[Array, ""]:
+    """IsoScore* of what is left when the frame is removed, in the D - E dimensions of its
+    complement, no shrinkage.
 
-    (tr(C')^2/|C'|_F^2 - 1)/(D - E - 1), C' = B^T C B for any orthonormal basis B of the complement. Range: [0, 1];
-    E = 0: that of all D dimensions. D - E = 1, or tr C' below RESIDUE of tr C, which may be rounding: NaN. Units: none.
-    Source: Rudman and Eickhoff 2024 for the score; of a complement, reconstruction after Bernas et al. 2026, who do not
-    say in how many dimensions.
+    (tr(C')^2/|C'|_F^2 - 1)/(D - E - 1), C' = B^T C B for any orthonormal basis B of the complement.
+    Range: [0, 1]; E = 0: that of all D dimensions. D - E = 1, or tr C' below RESIDUE of tr C, which
+    may be rounding: NaN. Units: none. Source: Rudman and Eickhoff 2024 for the score; of a
+    complement, reconstruction after Bernas et al. 2026, who do not say in how many dimensions.
     """
     covariance_DD, (width, rank) = jnp.asarray(covariance_DD), frame_DE.shape
     covariance_DD = covariance_DD / jnp.trace(covariance_DD)  # squares of small gradients underflow
@@ -197,14 +225,19 @@ def isoscore_outside(frame_DE: Float[AnyArray, "D E"], covariance_DD: Float[AnyA
 
 
 def equal_energy_frames(
-    frame_DE: Float[AnyArray, "D E"], moment_DD: Float[AnyArray, "D D"], key: Key[Array, ""], count: int
+    frame_DE: Float[AnyArray, "D E"],
+    moment_DD: Float[AnyArray, "D D"],
+    key: Key[Array, ""],
+    count: int,
 ) -> Float[Array, "U D E"]:
-    """Random frames of the rank and the energy of another: what removing so much energy does, wherever it lies.
+    """Random frames of the rank and the energy of another: what removing so much energy does,
+    wherever it lies.
 
-    Shapes: (D, E), the second moments M of the rows (any unit), 3 E <= D or ValueError -> (U, D, E). Each is
-    cos t V R + sin t N: V the E eigenvectors of M with most energy (least, where the frame has less than N), R a random
-    rotation, N random columns in the complement of both. V^T M N = 0, so that cos^2 t = (e(Q) - e(N)) / (e(V) - e(N))
-    in closed form. An M that is not finite: NaN. Source: this project.
+    Shapes: (D, E), the second moments M of the rows (any unit), 3 E <= D or ValueError -> (U, D,
+    E). Each is cos t V R + sin t N: V the E eigenvectors of M with most energy (least, where the
+    frame has less than N), R a random rotation, N random columns in the complement of both. V^T M N
+    = 0, so that cos^2 t = (e(Q) - e(N)) / (e(V) - e(N)) in closed form. An M that is not finite:
+    NaN. Source: this project.
     """
     frame_DE, rank = jnp.asarray(frame_DE), frame_DE.shape[1]
     _check_room(frame_DE, 3)
@@ -244,12 +277,14 @@ def local_tangent(
     neighbours: int,
     rank: int,
 ) -> Local:
-    """A gradient in the local tangent of its own point: the principal directions of the nearest of other points.
+    """A gradient in the local tangent of its own point: the principal directions of the nearest of
+    other points.
 
-    Shapes: P points, their gradients, O others among which `neighbours` are found, more than `rank` -> (P, rank) each,
-    for frames of the first 1 … rank directions. The frame Q_i is that of the neighbours about their mean; C is the
-    covariance of the P points. e is then the mean of |Q_i^T g_i|^2 over that of |g_i|^2, and what a gradient that
-    follows C would have is the mean of share_P with weights |g_i|^2. Units: those of the gradient, squared; none.
+    Shapes: P points, their gradients, O others among which `neighbours` are found, more than `rank`
+    -> (P, rank) each, for frames of the first 1 … rank directions. The frame Q_i is that of the
+    neighbours about their mean; C is the covariance of the P points. e is then the mean of |Q_i^T
+    g_i|^2 over that of |g_i|^2, and what a gradient that follows C would have is the mean of
+    share_P with weights |g_i|^2. Units: those of the gradient, squared; none.
     Range: >= 0; [0, 1]. Directions in which the neighbours do not vary are left out of the frame. Source:
     reconstruction after Bernas et al. 2026: a chart of first order.
     """
@@ -263,11 +298,14 @@ def local_tangent(
         nearest_C, gradient_D = given
         near_CD = among_OD[nearest_C]
         near_CD = centred(near_CD)
-        value_C, vector_CC = eigh(product(near_CD, near_CD.T))  # fewer neighbours than dimensions: the smaller matrix
+        # fewer neighbours than dimensions: the smaller matrix
+        value_C, vector_CC = eigh(product(near_CD, near_CD.T))
         first_EC, value_E = vector_CC[:, ::-1][:, :rank].T, value_C[::-1][:rank]
         length_E = jnp.where(value_E > FLAT * value_E[0], jnp.sqrt(jnp.abs(value_E)), jnp.inf)
         frame_ED = product(first_EC, near_CD) / length_E[:, None]
-        share_E = (frame_ED * product(frame_ED, covariance_DD)).sum(axis=1) / jnp.trace(covariance_DD)
+        share_E = (frame_ED * product(frame_ED, covariance_DD)).sum(axis=1) / jnp.trace(
+            covariance_DD
+        )
         return jnp.cumsum(jnp.square(product(frame_ED, gradient_D))), jnp.cumsum(share_E)
 
     return Local(*jax.lax.map(of_point, (nearest_PC, jnp.asarray(gradient_PD))))
@@ -276,7 +314,9 @@ def local_tangent(
 def _check_room(frame_DE: Array, frames: int) -> None:
     width, rank = frame_DE.shape
     if frames * rank > width:
-        raise ValueError(f"{frames} frames of rank {rank} do not fit beside each other into {width} dimensions")
+        raise ValueError(
+            f"{frames} frames of rank {rank} do not fit beside each other into {width} dimensions"
+        )
 
 
 def _outside(frame_DE: Array, x_DX: Array) -> Array:

@@ -1,4 +1,5 @@
-"""The largest eigenvalue of a symmetric matrix alone, with a certificate in place of a decomposition.
+"""The largest eigenvalue of a symmetric matrix alone, with a certificate in place of a
+decomposition.
 
 Here E is the width of the matrix, K are directions that are sought, S counts of them.
 """
@@ -15,7 +16,8 @@ from anisoscope.metrics.eigen import product
 WIDE = 512  # narrower matrices are decomposed as fast
 DIRECTIONS, MOST = 8, 32  # sought at once, and products with the matrix at most
 ERROR = 1e-7  # share of the eigenvalue by which it may be too small
-APART = 0.99  # share of the eigenvalue below which all must be known to lie that is orthogonal to the first s
+# share of the eigenvalue below which all must be known to lie that is orthogonal to the first s
+APART = 0.99
 TINY = 1e-20
 
 
@@ -28,26 +30,32 @@ class State(NamedTuple):
 
 @jax.custom_jvp
 def top_eigenvalue(square_EE: Float[Array, "E E"]) -> Float[Array, ""]:
-    """The largest eigenvalue of a symmetric matrix without negative ones; NaN where an entry is not finite.
+    """The largest eigenvalue of a symmetric matrix without negative ones; NaN where an entry is not
+    finite.
 
-    Subspace iteration until a bound says that, but for rounding, theta_1, the largest Ritz value, is less than ERROR of
-    itself too small.
-    With the first s Ritz values theta_i, r_i = |A q_i - theta_i q_i| and rho^2 = r_1^2 + … + r_s^2, what
-    is orthogonal to these q has no eigenvalue above beta = (|A|_F^2 - sum theta_i^2 - 2 rho^2)^(1/2), and where
-    beta < theta_1 no eigenvalue of A is above theta_1 + rho^2/(theta_1 - beta). Where no s gives such a bound, as of
-    spectra without a leading direction, or where squares vanish in float32 (|A|_F^2 < TINY), the matrix is decomposed.
-    So it is wherever there is a derivative. Under vmap matrices go one after another: a batch would decompose them all.
+    Subspace iteration until a bound says that, but for rounding, theta_1, the largest Ritz value,
+    is less than ERROR of itself too small. With the first s Ritz values theta_i, r_i = |A q_i -
+    theta_i q_i| and rho^2 = r_1^2 + … + r_s^2, what is orthogonal to these q has no eigenvalue
+    above beta = (|A|_F^2 - sum theta_i^2 - 2 rho^2)^(1/2), and where beta < theta_1 no eigenvalue
+    of A is above theta_1 + rho^2/(theta_1 - beta). Where no s gives such a bound, as of spectra
+    without a leading direction, or where squares vanish in float32 (|A|_F^2 < TINY), the matrix is
+    decomposed. So it is wherever there is a derivative. Under vmap matrices go one after another: a
+    batch would decompose them all.
     """
     return _decomposed(square_EE) if len(square_EE) < WIDE else _one_by_one(square_EE)
 
 
 def _bounded(square_EE: Float[Array, "E E"]) -> Float[Array, ""]:
     kind = square_EE.dtype
-    start_EK = jnp.linalg.qr(jax.random.normal(jax.random.key(0), (len(square_EE), DIRECTIONS), kind))[0]
+    start_EK = jnp.linalg.qr(
+        jax.random.normal(jax.random.key(0), (len(square_EE), DIRECTIONS), kind)
+    )[0]
     start = State(start_EK, jnp.zeros((), jnp.int32), jnp.zeros((), kind), jnp.zeros((), bool))
     norm = jnp.square(square_EE).sum()
     last = jax.lax.while_loop(
-        lambda state: ~state.known & (state.products < MOST), lambda state: _closer(square_EE, norm, state), start
+        lambda state: ~state.known & (state.products < MOST),
+        lambda state: _closer(square_EE, norm, state),
+        start,
     )
     return jax.lax.cond(last.known, lambda: last.value, lambda: _decomposed(square_EE))
 
@@ -72,5 +80,7 @@ def _closer(square_EE: Float[Array, "E E"], norm: Float[Array, ""], state: State
     rho_S = jnp.square(image_EK - q_EK * theta_K[None]).sum(axis=0).cumsum()
     beta_S = jnp.sqrt(jnp.maximum(norm - jnp.square(theta_K).cumsum() - 2.0 * rho_S, 0.0))
     gap_S = theta_K[0] - beta_S
-    known = (norm > TINY) & ((beta_S < APART * theta_K[0]) & (rho_S <= ERROR * theta_K[0] * gap_S)).any()
+    known = (norm > TINY) & (
+        (beta_S < APART * theta_K[0]) & (rho_S <= ERROR * theta_K[0] * gap_S)
+    ).any()
     return State(jnp.linalg.qr(image_EK)[0], state.products + 1, theta_K[0], known)

@@ -12,19 +12,25 @@ from jaxtyping import Array, Bool, Float, Int
 
 from anisoscope.metrics.cloud import AnyArray, of_unit_size
 
-STRETCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # first positions of each; the last has no end
+# first positions of each; the last has no end
+STRETCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Turns(NamedTuple):
     """At every point; without meaning where it is not there."""
 
     angle_P: Float[Array, " P"]  # between the step to the point and the step from it
-    walk_P: Float[Array, " P"]  # between a step that is drawn from all those to a point, and the step from this one
-    there_P: Bool[Array, " P"]  # both neighbouring tokens are in the cloud too, and both steps have a length
+    # between a step that is drawn from all those to a point, and the step from this one
+    walk_P: Float[Array, " P"]
+    # both neighbouring tokens are in the cloud too, and both steps have a length
+    there_P: Bool[Array, " P"]
 
 
-def turns(cloud_PD: Float[AnyArray, "P D"], window_P: Int[AnyArray, " P"], time_P: Int[AnyArray, " P"]) -> Turns:
-    """Turning angle at x_t: arccos <v, w> / (|v| |w|) of the steps v = x_t - x_{t-1} and w = x_{t+1} - x_t of a window.
+def turns(
+    cloud_PD: Float[AnyArray, "P D"], window_P: Int[AnyArray, " P"], time_P: Int[AnyArray, " P"]
+) -> Turns:
+    """Turning angle at x_t: arccos <v, w> / (|v| |w|) of the steps v = x_t - x_{t-1} and w =
+    x_{t+1} - x_t of a window.
 
     Shapes: P points of width D, each one's window and place there, in any order -> P values. Units: radian. Range:
     [0, pi]. A straight path has 0, independent steps of mean 0 have pi/2 on average, independent points of one
@@ -36,26 +42,39 @@ def turns(cloud_PD: Float[AnyArray, "P D"], window_P: Int[AnyArray, " P"], time_
     cloud_PD, time_P = of_unit_size(cloud_PD), jnp.asarray(time_P)
     order_Q = jnp.lexsort((time_P, jnp.asarray(window_P)))
     x_QD, window_Q, time_Q = cloud_PD[order_Q], jnp.asarray(window_P)[order_Q], time_P[order_Q]
-    step_QD = jnp.roll(x_QD, -1, axis=0) - x_QD  # from each point; of the last of a window without meaning
-    next_Q = (jnp.roll(window_Q, -1) == window_Q) & (jnp.roll(time_Q, -1) == time_Q + 1) & (time_Q >= 0)
+    # from each point; of the last of a window without meaning
+    step_QD = jnp.roll(x_QD, -1, axis=0) - x_QD
+    next_Q = (
+        (jnp.roll(window_Q, -1) == window_Q) & (jnp.roll(time_Q, -1) == time_Q + 1) & (time_Q >= 0)
+    )
     length_Q = jnp.linalg.norm(step_QD, axis=1)
     unit_QD = step_QD / jnp.where(length_Q == 0, 1.0, length_Q)[:, None]
     moves_Q = next_Q & (length_Q != 0)  # true of NaN, which must be told
     before_QD, there_Q = jnp.roll(unit_QD, 1, axis=0), jnp.roll(moves_Q, 1) & moves_Q
     there_Q = there_Q.at[0].set(False)
     drawn_Q = _shuffled(there_Q)
-    angles = [jnp.zeros(len(x_QD)).at[order_Q].set(_angles(v, unit_QD)) for v in (before_QD, before_QD[drawn_Q])]
+    angles = [
+        jnp.zeros(len(x_QD)).at[order_Q].set(_angles(v, unit_QD))
+        for v in (before_QD, before_QD[drawn_Q])
+    ]
     finite = jnp.where(jnp.isfinite(cloud_PD).all(), 0.0, jnp.nan)
-    return Turns(*(angle_P + finite for angle_P in angles), jnp.zeros(len(x_QD), bool).at[order_Q].set(there_Q))
+    return Turns(
+        *(angle_P + finite for angle_P in angles),
+        jnp.zeros(len(x_QD), bool).at[order_Q].set(there_Q),
+    )
 
 
 def by_stretch(
     value_P: Float[AnyArray, " P"], weight_P: Float[AnyArray, " P"], time_P: Int[AnyArray, " P"]
 ) -> Float[Array, " X"]:
-    """Mean over the points of each of STRETCHES, by their place in the window; NaN where there are none."""
+    """Mean over the points of each of STRETCHES, by their place in the window; NaN where there are
+    none.
+    """
     first_X, time_P = jnp.array(STRETCHES), jnp.asarray(time_P)
     end_X = jnp.append(first_X[1:], jnp.iinfo(jnp.int32).max)
-    weight_XP = ((time_P[None] >= first_X[:, None]) & (time_P[None] < end_X[:, None])) * weight_P[None]
+    weight_XP = ((time_P[None] >= first_X[:, None]) & (time_P[None] < end_X[:, None])) * weight_P[
+        None
+    ]
     return jnp.matmul(weight_XP, value_P, precision=Precision.HIGHEST) / weight_XP.sum(axis=1)
 
 
@@ -74,4 +93,6 @@ def _shuffled(there_Q: Bool[Array, " Q"]) -> Int[Array, " Q"]:
 
 def _angles(v_QD: Float[Array, "Q D"], w_QD: Float[Array, "Q D"]) -> Float[Array, " Q"]:
     """Between unit vectors; arccos would lose the digits of small angles."""
-    return 2 * jnp.arctan2(jnp.linalg.norm(v_QD - w_QD, axis=1), jnp.linalg.norm(v_QD + w_QD, axis=1))
+    return 2 * jnp.arctan2(
+        jnp.linalg.norm(v_QD - w_QD, axis=1), jnp.linalg.norm(v_QD + w_QD, axis=1)
+    )

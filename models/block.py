@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from anisoscope.config.model import ModelConfig
+from anisoscope.config.model_config import ModelConfig
 from anisoscope.models.norms import make_norm
 from anisoscope.models.transformer import Block, Params
 
@@ -18,11 +18,14 @@ class SingleBlock(NamedTuple):
     """Pure functions. Parameters are a nested dict of float32."""
 
     init: Callable[[Array], Params]  # key -> params
-    apply: Callable[[Params, Array], tuple[Array, Array, Array]]  # params, x_BTD -> x_BTD, q_BTHK, k_BTHK
+    # params, x_BTD -> x_BTD, q_BTHK, k_BTHK
+    apply: Callable[[Params, Array], tuple[Array, Array, Array]]
 
 
 def make_block(config: ModelConfig, kernel_init: nn.initializers.Initializer) -> SingleBlock:
-    """A block of this width, mask and norm order, in float32; biases start at 0, and all kernels alike, as in BERT."""
+    """A block of this width, mask and norm order, in float32; biases start at 0, and all kernels
+    alike, as in BERT.
+    """
     block = Block(config, jnp.dtype("float32"), kernel_init, kernel_init, EPSILON)
 
     def init(key: Key[Array, ""]) -> Params:
@@ -36,8 +39,12 @@ def make_block(config: ModelConfig, kernel_init: nn.initializers.Initializer) ->
     return SingleBlock(init, apply)
 
 
-def bias_queries_and_keys(params: Params, query_D: Float[Array, " D"], key_D: Float[Array, " D"]) -> Params:
-    """The block's parameters with these vectors, all heads one after another, as biases of its queries and keys."""
+def bias_queries_and_keys(
+    params: Params, query_D: Float[Array, " D"], key_D: Float[Array, " D"]
+) -> Params:
+    """The block's parameters with these vectors, all heads one after another, as biases of its
+    queries and keys.
+    """
     bias = jnp.concatenate([query_D, key_D, jnp.zeros_like(key_D)])
     return params | {"qkv": params["qkv"] | {"bias": bias}}
 

@@ -1,15 +1,19 @@
 """A model in words."""
 
-from anisoscope.config.model import ModelConfig
+from anisoscope.config.model_config import ModelConfig
 from anisoscope.models import masks
-from anisoscope.models.attention import ATTENTIONS
+from anisoscope.models.attention_block import ATTENTIONS
 from anisoscope.models.norms import NORMS
 from anisoscope.models.positions import POSITIONS
 
 
 def description(model: ModelConfig) -> str:
     """What is as in GPT-2 goes without saying."""
-    words = [masks.words(model), NORMS[model.norm].label, f"{model.layers} layer{'s' * (model.layers > 1)}"]
+    words = [
+        masks.words(model),
+        NORMS[model.norm].label,
+        f"{model.layers} layer{'s' * (model.layers > 1)}",
+    ]
     words += [f"D={model.width}", f"H={model.heads}", f"T={model.context}"]
     words += [f"F={model.expansion}D"] * (model.expansion != 4) + [POSITIONS[model.positions].label]
     words += [model.activation] * (model.activation != ModelConfig().activation)
@@ -22,5 +26,25 @@ def description(model: ModelConfig) -> str:
 
 def described_fields() -> tuple[str, ...]:
     """The fields of ModelConfig that a description tells."""
-    own = ("mask", *masks.settings(), "norm", "layers", "width", "heads", "context", "expansion", "positions")
-    return (*own, "activation", "tied", "bias", "attention", "qk_norm", "centre_queries", "sink", "same_first")
+    own = (
+        "mask",
+        *masks.settings(),
+        "norm",
+        "layers",
+        "width",
+        "heads",
+        "context",
+        "expansion",
+        "positions",
+    )
+    return (
+        *own,
+        "activation",
+        "tied",
+        "bias",
+        "attention",
+        "qk_norm",
+        "centre_queries",
+        "sink",
+        "same_first",
+    )

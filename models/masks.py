@@ -1,6 +1,8 @@
-"""Masks: which keys attention lets a query see, and what of the input can reach an output through several layers.
+"""Masks: which keys attention lets a query see, and what of the input can reach an output through
+several layers.
 
-A new mask is a function and an entry of MASKS, and a field of ModelConfig where it has a setting of its own.
+A new mask is a function and an entry of MASKS, and a field of ModelConfig where it has a setting of
+its own.
 
 Here X are pairs of a query and a later key.
 """
@@ -13,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from anisoscope.config.model import ModelConfig
+from anisoscope.config.model_config import ModelConfig
 
 
 class Setting(NamedTuple):
@@ -25,9 +27,11 @@ class Setting(NamedTuple):
 
 
 class Mask(NamedTuple):
-    visible: Callable[[ModelConfig, int], Array | None]  # config, time -> visible_TT, see `visible_keys`; None: all
-    # How many targets at the end of a window no path leads to, at least. Target t is the character at t + 1: that of
-    # the last position lies outside of the window, and is always hidden. Next characters are a task from 2 on.
+    # config, time -> visible_TT, see `visible_keys`; None: all
+    visible: Callable[[ModelConfig, int], Array | None]
+    # How many targets at the end of a window no path leads to, at least. Target t is the character
+    # at t + 1: that of the last position lies outside of the window, and is always hidden. Next
+    # characters are a task from 2 on.
     hidden_targets: Callable[[ModelConfig], int]
     setting: Setting | None = None
     seed: str = ""  # a field of ModelConfig that decides a draw; under other masks it does nothing
@@ -55,11 +59,14 @@ def window(config: ModelConfig, time: int) -> Bool[Array, "T T"]:
 def leak(config: ModelConfig, time: int) -> Bool[Array, "T T"]:
     """Causal, and the fraction `leak` of the pairs (query, later key) of the context.
 
-    They are the same in every layer, head and window: the first ones of a shuffle that only seed and context decide. A
-    larger leak holds a smaller one of the same seed; 0 is causal and 1 is bidirectional.
+    They are the same in every layer, head and window: the first ones of a shuffle that only seed
+    and context decide. A larger leak holds a smaller one of the same seed; 0 is causal and 1 is
+    bidirectional.
     """
     queries_X, keys_X = np.triu_indices(config.context, 1)
-    chosen = np.random.default_rng(config.leak_seed).permutation(queries_X.size)[: round(config.leak * queries_X.size)]
+    chosen = np.random.default_rng(config.leak_seed).permutation(queries_X.size)[
+        : round(config.leak * queries_X.size)
+    ]
     leaked_TT = np.zeros((config.context, config.context), bool)
     leaked_TT[queries_X[chosen], keys_X[chosen]] = True
     return causal(config, time) | jnp.asarray(leaked_TT[:time, :time])
@@ -76,14 +83,18 @@ def hidden_by_leak(config: ModelConfig) -> int:
 MASKS = {
     "causal": Mask(causal, lambda config: config.context),
     "bidirectional": Mask(bidirectional, lambda config: 1),
-    "prefix": Mask(prefix, lambda config: config.context + 1 - config.prefix, Setting("prefix", 1, "context")),
+    "prefix": Mask(
+        prefix, lambda config: config.context + 1 - config.prefix, Setting("prefix", 1, "context")
+    ),
     "window": Mask(window, lambda config: config.context, Setting("window", 1, "context")),
     "leak": Mask(leak, hidden_by_leak, Setting("leak", 0.0, 1.0), seed="leak_seed"),
 }
 
 
 def visible_keys(config: ModelConfig, time: int) -> Bool[Array, "T T"]:
-    """Which key (column) each query (row) sees, over the first `time` <= context positions; itself always."""
+    """Which key (column) each query (row) sees, over the first `time` <= context positions; itself
+    always.
+    """
     visible_TT = MASKS[config.mask].visible(config, time)
     return jnp.ones((time, time), bool) if visible_TT is None else visible_TT
 
@@ -119,8 +130,9 @@ def words(config: ModelConfig) -> str:
 def dependence(config: ModelConfig) -> Bool[np.ndarray, "T T"]:
     """Which input position (column) the output at each position (row) can depend on.
 
-    In every block a query reads what its keys have gathered in the blocks before: there must be a path of at most
-    `layers` steps, each from a query to a key that it sees, a non-zero entry in that power of the visibility matrix.
+    In every block a query reads what its keys have gathered in the blocks before: there must be a
+    path of at most `layers` steps, each from a query to a key that it sees, a non-zero entry in
+    that power of the visibility matrix.
     """
     with jax.ensure_compile_time_eval():  # also while a training step is being traced
         visible_TT = np.asarray(visible_keys(config, config.context))

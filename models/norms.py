@@ -1,4 +1,6 @@
-"""LayerNorm, and where it stands around a sublayer. A new order is a function and an entry of NORMS."""
+"""LayerNorm, and where it stands around a sublayer. A new order is a function and an entry of
+NORMS.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,7 +12,8 @@ EPSILON = 1e-5  # GPT-2's
 
 
 class Norm(NamedTuple):
-    residual: Callable[..., tuple]  # x_BTD, norm, sublayer -> x_BTD after it, and what else the sublayer gives
+    # x_BTD, norm, sublayer -> x_BTD after it, and what else the sublayer gives
+    residual: Callable[..., tuple]
     final: bool  # whether a last LayerNorm comes before the output head
     label: str  # in the description of a model
 
@@ -33,6 +36,12 @@ NORMS = {
 }
 
 
-def make_norm(name: str | None = None, epsilon: float = EPSILON, scale: bool = True, bias: bool = True) -> nn.LayerNorm:
-    """The variance is the mean squared deviation: E[x²] - E[x]² cancels where a few dimensions are very large."""
-    return nn.LayerNorm(epsilon=epsilon, use_scale=scale, use_bias=bias, use_fast_variance=False, name=name)
+def make_norm(
+    name: str | None = None, epsilon: float = EPSILON, scale: bool = True, bias: bool = True
+) -> nn.LayerNorm:
+    """The variance is the mean squared deviation: E[x²] - E[x]² cancels where a few dimensions are
+    very large.
+    """
+    return nn.LayerNorm(
+        epsilon=epsilon, use_scale=scale, use_bias=bias, use_fast_variance=False, name=name
+    )

@@ -10,13 +10,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from anisoscope.config.model import ModelConfig
+from anisoscope.config.model_config import ModelConfig
 from anisoscope.utils.errors import UserError
 
 
 class Positions(NamedTuple):
-    added: Callable | None = None  # param, config -> (context, width), added to the embedding; param is Linen's
-    turned: Callable | None = None  # queries or keys (B, T, H, K) -> the same, as they enter the dot product
+    # param, config -> (context, width), added to the embedding; param is Linen's
+    added: Callable | None = None
+    # queries or keys (B, T, H, K) -> the same, as they enter the dot product
+    turned: Callable | None = None
     check: Callable[[ModelConfig], None] = lambda config: None  # raises UserError
     label: str = ""  # in the description of a model; what GPT-2 has goes without saying
 
@@ -26,19 +28,25 @@ def learned(param: Callable, config: ModelConfig) -> Float[Array, "T D"]:
 
 
 def rotate(x_BTHK: Float[Array, "B T H K"]) -> Float[Array, "B T H K"]:
-    """Rotary positions: the pair (i, i + K/2) at time t turns by the angle t * 10000^(-2i/K), in float32."""
+    """Rotary positions: the pair (i, i + K/2) at time t turns by the angle t * 10000^(-2i/K), in
+    float32.
+    """
     time, width = x_BTHK.shape[1], x_BTHK.shape[3]
     rate_K = 10_000.0 ** (-jnp.arange(0, width, 2, dtype=jnp.float32) / width)
     angle_TK = jnp.outer(jnp.arange(time, dtype=jnp.float32), rate_K)[None, :, None]
     low, high = jnp.split(x_BTHK.astype(jnp.float32), 2, axis=-1)
     cos, sin = jnp.cos(angle_TK), jnp.sin(angle_TK)
-    return jnp.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1).astype(x_BTHK.dtype)
+    return jnp.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1).astype(
+        x_BTHK.dtype
+    )
 
 
 def even_head_width(config: ModelConfig) -> None:
     width = config.width // config.heads
     if width % 2:
-        raise UserError(f"model.positions={config.positions} needs an even head width; width/heads is {width}")
+        raise UserError(
+            f"model.positions={config.positions} needs an even head width; width/heads is {width}"
+        )
 
 
 POSITIONS = {

@@ -1,7 +1,8 @@
 """The Transformer. Decoder and encoder are one class: what differs is the mask.
 
-The default is GPT-2's block (pre-LN, learned positions, exact GELU, tied head). Matrix products run in the compute
-type; parameters, the residual stream, LayerNorm, softmax and logits are float32 always.
+The default is GPT-2's block (pre-LN, learned positions, exact GELU, tied head). Matrix products run
+in the compute type; parameters, the residual stream, LayerNorm, softmax and logits are float32
+always.
 """
 
 from collections.abc import Callable
@@ -12,11 +13,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from anisoscope.config.model import ModelConfig
-from anisoscope.metrics.readout import Readout
-from anisoscope.metrics.readout import made as made_readout
+from anisoscope.config.model_config import ModelConfig
+from anisoscope.metrics.logit_lens import Readout
+from anisoscope.metrics.logit_lens import made as made_readout
 from anisoscope.models import norms
-from anisoscope.models.attention import ATTENTIONS, Sink, attend, centre
+from anisoscope.models.attention_block import ATTENTIONS, Sink, attend, centre
 from anisoscope.models.linear import ACTIVATIONS, product
 from anisoscope.models.masks import MASKS, visible_keys
 from anisoscope.models.norms import NORMS
@@ -26,24 +27,32 @@ Params = dict[str, Any]
 
 
 class Activations(NamedTuple):
-    """What the measurements see. Whatever a jitted caller does not return costs nothing: XLA removes it."""
+    """What the measurements see. Whatever a jitted caller does not return costs nothing: XLA
+    removes it.
+    """
 
-    resid_LBTD: Array  # N+1 entries: the embedding sum, then the residual stream after every block, before a final norm
-    q_NBTHK: Array  # N entries, as they enter the dot product: normalised, centred, rotated; not yet over sqrt(K)
+    # N+1 entries: the embedding sum, then the residual stream after every block, before a final
+    # norm
+    resid_LBTD: Array
+    # N entries, as they enter the dot product: normalised, centred, rotated; not yet over sqrt(K)
+    q_NBTHK: Array
     k_NBTHK: Array
-    # Of every block, as far as the model was built to tell: attention_out and mlp_out, the outputs of both sublayers
-    # before they are added, and values, of all heads side by side.
+    # Of every block, as far as the model was built to tell: attention_out and mlp_out, the outputs
+    # of both sublayers before they are added, and values, of all heads side by side.
     hooked_NBTD: dict[str, Array] | None = None
     seen_N: Any = None  # what `see` made of every block
 
 
 class Model(NamedTuple):
-    """Pure functions. Parameters are a nested dict of float32, those of the blocks stacked on axis 0."""
+    """Pure functions. Parameters are a nested dict of float32, those of the blocks stacked on axis
+    0.
+    """
 
     init: Callable[[Array], Params]  # key -> params; the mask plays no part in it
-    # params, tokens_BT, taps_LBTD=None, visible_TT=None, see=None -> logits_BTV, activations; the N+1 taps are added to
-    # the entries of resid_LBTD, a mask that is given takes the place of the configuration's, and see(x_BTD, q_BTHK,
-    # k_BTHK) makes seen_N of every block: a training step that needs little of its activations writes no more
+    # params, tokens_BT, taps_LBTD=None, visible_TT=None, see=None -> logits_BTV, activations; the
+    # N+1 taps are added to the entries of resid_LBTD, a mask that is given takes the place of the
+    # configuration's, and see(x_BTD, q_BTHK, k_BTHK) makes seen_N of every block: a training step
+    # that needs little of its activations writes no more
     apply: Callable[..., tuple[Array, Activations]]
 
 
@@ -51,7 +60,8 @@ class Block(nn.Module):
     config: ModelConfig
     dtype: jnp.dtype
     kernel_init: nn.initializers.Initializer
-    residual_init: nn.initializers.Initializer  # of the two kernels whose outputs add up in the residual stream
+    # of the two kernels whose outputs add up in the residual stream
+    residual_init: nn.initializers.Initializer
     epsilon: float = norms.EPSILON
     hook_points: tuple[str, ...] = ()
     see: Callable[..., Any] | None = None
@@ -60,15 +70,24 @@ class Block(nn.Module):
     def __call__(self, x_BTD, tap_BTD, visible_TT=None):
         residual = NORMS[self.config.norm].residual
         norm_attention, norm_mlp = (
-            norms.make_norm(name, self.epsilon, bias=self.config.bias) for name in ("norm_attention", "norm_mlp")
+            norms.make_norm(name, self.epsilon, bias=self.config.bias)
+            for name in ("norm_attention", "norm_mlp")
         )
-        x_BTD, q_BTHK, k_BTHK, hooked_BTD = residual(x_BTD, norm_attention, lambda x: self.attention(x, visible_TT))
+        x_BTD, q_BTHK, k_BTHK, hooked_BTD = residual(
+            x_BTD, norm_attention, lambda x: self.attention(x, visible_TT)
+        )
         x_BTD, mlp_out_BTD = residual(x_BTD, norm_mlp, self.mlp)
         if tap_BTD is not None:
             x_BTD = x_BTD + tap_BTD
         hooked_BTD = hooked_BTD | {"mlp_out": mlp_out_BTD}
         seen = None if self.see is None else self.see(x_BTD, q_BTHK, k_BTHK)
-        return x_BTD, (x_BTD, q_BTHK, k_BTHK, {name: hooked_BTD[name] for name in self.hook_points}, seen)
+        return x_BTD, (
+            x_BTD,
+            q_BTHK,
+            k_BTHK,
+            {name: hooked_BTD[name] for name in self.hook_points},
+            seen,
+        )
 
     def attention(self, x_BTD, visible_TT):
         config, time = self.config, x_BTD.shape[1]
@@ -88,11 +107,16 @@ class Block(nn.Module):
         mixed_BTHK = attend(q_BTHK, k_BTHK, v_BTHK, visible_TT, variant, config.context, sink)
         out = self.linear(config.width, "attention_out", self.residual_init)
         out_BTD = out(mixed_BTHK.reshape(x_BTD.shape)).astype(jnp.float32)
-        hooked_BTD = {"attention_out": out_BTD, "values": v_BTHK.reshape(x_BTD.shape).astype(jnp.float32)}
+        hooked_BTD = {
+            "attention_out": out_BTD,
+            "values": v_BTHK.reshape(x_BTD.shape).astype(jnp.float32),
+        }
         return out_BTD, q_BTHK, k_BTHK, hooked_BTD
 
     def learned_sink(self, q_BTHK):
-        """The attention bias of Sun et al. 2024: a learned key and value per head, of no position."""
+        """The attention bias of Sun et al. 2024: a learned key and value per head, of no
+        position.
+        """
 
         def initial(key):
             values_2HK = 0.02 * jax.random.normal(key, (2, *q_BTHK.shape[2:]))
@@ -105,16 +129,24 @@ class Block(nn.Module):
     def mlp(self, x_BTD):
         up = self.linear(self.config.expansion * self.config.width, "mlp_up", self.kernel_init)
         hidden_BTF = ACTIVATIONS[self.config.activation](up(x_BTD))
-        out_BTD = self.linear(self.config.width, "mlp_down", self.residual_init)(hidden_BTF).astype(jnp.float32)
+        out_BTD = self.linear(self.config.width, "mlp_down", self.residual_init)(hidden_BTF).astype(
+            jnp.float32
+        )
         return out_BTD, out_BTD
 
-    def linear(self, features: int, name: str, kernel_init: nn.initializers.Initializer) -> nn.Dense:
+    def linear(
+        self, features: int, name: str, kernel_init: nn.initializers.Initializer
+    ) -> nn.Dense:
         use_bias, dtype = self.config.bias, self.dtype
-        return nn.Dense(features, use_bias, dtype=dtype, kernel_init=kernel_init, dot_general=product, name=name)
+        return nn.Dense(
+            features, use_bias, dtype=dtype, kernel_init=kernel_init, dot_general=product, name=name
+        )
 
 
 class Transformer(nn.Module):
-    """Initial values are GPT-2's: N(0, 0.02²), over sqrt(2N) for the 2N projections that add up in the residual."""
+    """Initial values are GPT-2's: N(0, 0.02²), over sqrt(2N) for the 2N projections that add up in
+    the residual.
+    """
 
     config: ModelConfig
     vocab_size: int
@@ -135,21 +167,41 @@ class Transformer(nn.Module):
         if taps_LBTD is not None:
             x_BTD, block_taps_NBTD = x_BTD + taps_LBTD[0], taps_LBTD[1:]
         block = nn.remat(Block, prevent_cse=False) if config.remat else Block
-        axes = {"variable_axes": {"params": 0}, "split_rngs": {"params": True}, "in_axes": (0, nn.broadcast)}
+        axes = {
+            "variable_axes": {"params": 0},
+            "split_rngs": {"params": True},
+            "in_axes": (0, nn.broadcast),
+        }
         scanned = nn.scan(block, **axes, length=config.layers)
-        blocks = scanned(config, self.dtype, inner, into_residual, hook_points=self.hook_points, see=see, name="blocks")
+        blocks = scanned(
+            config,
+            self.dtype,
+            inner,
+            into_residual,
+            hook_points=self.hook_points,
+            see=see,
+            name="blocks",
+        )
         last_BTD, (resid_LBTD, *others) = blocks(x_BTD, block_taps_NBTD, visible_TT)
         if NORMS[config.norm].final:
             last_BTD = norms.make_norm("norm_final", bias=config.bias)(last_BTD)
-        head_DV = table_VD.T if config.tied else self.param("head", inner, (config.width, self.vocab_size))
+        head_DV = (
+            table_VD.T
+            if config.tied
+            else self.param("head", inner, (config.width, self.vocab_size))
+        )
         logits_BTV = jnp.matmul(
-            last_BTD.astype(self.dtype), head_DV.astype(self.dtype), preferred_element_type=jnp.float32
+            last_BTD.astype(self.dtype),
+            head_DV.astype(self.dtype),
+            preferred_element_type=jnp.float32,
         )
         return logits_BTV, Activations(jnp.concatenate([x_BTD[None], resid_LBTD]), *others)
 
 
 def head_norm(x_BTHK: Float[Array, "B T H K"], name: str) -> Float[Array, "B T H K"]:
-    """ViT-22B's query-key normalisation (Dehghani et al. 2023): LayerNorm over K; one scale for all heads, no bias."""
+    """ViT-22B's query-key normalisation (Dehghani et al. 2023): LayerNorm over K; one scale for all
+    heads, no bias.
+    """
     return norms.make_norm(name, bias=False)(x_BTHK).astype(x_BTHK.dtype)
 
 
@@ -160,9 +212,18 @@ def compute_type(dtype: str) -> str:
     return dtype
 
 
-def build(config: ModelConfig, vocab_size: int, dtype: str | None = None, hook_points: tuple[str, ...] = ()) -> Model:
-    """The model of a configuration; `dtype` overrides its compute type. Of the `hook_points` the blocks tell too."""
-    transformer = Transformer(config, vocab_size, jnp.dtype(compute_type(dtype or config.dtype)), hook_points)
+def build(
+    config: ModelConfig,
+    vocab_size: int,
+    dtype: str | None = None,
+    hook_points: tuple[str, ...] = (),
+) -> Model:
+    """The model of a configuration; `dtype` overrides its compute type. Of the `hook_points` the
+    blocks tell too.
+    """
+    transformer = Transformer(
+        config, vocab_size, jnp.dtype(compute_type(dtype or config.dtype)), hook_points
+    )
 
     def init(key: Key[Array, ""]) -> Params:
         return transformer.init(key, jnp.zeros((1, config.context), jnp.int32))["params"]

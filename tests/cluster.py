@@ -10,9 +10,15 @@ from tests.program import ROOT, environment
 
 def cluster(count: int) -> list[dict[str, str]]:
     """What each of several processes on this machine finds in its environment, as under SLURM."""
-    shared = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_NUM_NODES": "1"}
+    shared = {
+        "SLURM_JOB_ID": str(os.getpid()),
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_STEP_NUM_NODES": "1",
+    }
     shared |= {"SLURM_NTASKS": str(count)}
-    return [shared | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in range(count)]
+    return [
+        shared | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in range(count)
+    ]
 
 
 def run(*commands: list[str], devices: int) -> list[subprocess.CompletedProcess]:

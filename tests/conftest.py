@@ -1,6 +1,6 @@
-"""Every test runs on a CPU (`make gpu` has another), on one device or on 8 simulated ones. Rank promotion is
-an error, shapes are checked. What is compiled is kept for the next time, as by a user's commands, in a home folder of
-the tests' own.
+"""Every test runs on a CPU (`make gpu` has another), on one device or on 8 simulated ones. Rank
+promotion is an error, shapes are checked. What is compiled is kept for the next time, as by a
+user's commands, in a home folder of the tests' own.
 """
 
 import contextlib
@@ -10,17 +10,22 @@ import pathlib
 import threading
 
 os.environ["HOME"] = str(pathlib.Path(__file__).parent.parent / ".cache" / "home")
-os.environ["JAX_PLATFORMS"] = os.environ.get("ANISOSCOPE_PLATFORM", "cpu")  # another by benchmarks/accelerator.py
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+# another by benchmarks/accelerator.py
+os.environ["JAX_PLATFORMS"] = os.environ.get("ANISOSCOPE_PLATFORM", "cpu")
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+)
 os.environ["MPLBACKEND"] = "Agg"
-os.environ["MALLOC_ARENA_MAX"] = "2"  # glibc's: with one for every thread, what was freed is never given back
-os.environ["OPENBLAS_NUM_THREADS"] = "1"  # NumPy's: where tests run side by side, its threads wait for one another
+# glibc's: with one for every thread, what was freed is never given back
+os.environ["MALLOC_ARENA_MAX"] = "2"
+# NumPy's: where tests run side by side, its threads wait for one another
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import jax
 import pytest
 from jaxtyping import install_import_hook
 
-from anisoscope.config.data import CACHE
+from anisoscope.config.data_config import CACHE
 from anisoscope.utils import compiled, mesh
 from anisoscope.utils.errors import UNSTOPPABLE
 
@@ -55,7 +60,9 @@ def eight_devices(monkeypatch):
 
 @pytest.fixture(autouse=True, scope="module")
 def compiled_programs_are_let_go():
-    """Every one keeps pages mapped, of which Linux allows 65,530: a process with thousands of programs is killed."""
+    """Every one keeps pages mapped, of which Linux allows 65,530: a process with thousands of
+    programs is killed.
+    """
     yield
     release()
 
@@ -70,7 +77,8 @@ def memory_stays_small():
 
 def release():
     jax.clear_caches()
-    with contextlib.suppress(OSError, AttributeError):  # glibc alone keeps what was freed, and has this
+    # glibc alone keeps what was freed, and has this
+    with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 

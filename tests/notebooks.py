@@ -12,7 +12,9 @@ LARGEST = 60_000  # bytes of a stored figure
 
 
 def run(name: str) -> dict[str, Any]:
-    """Its names after the last cell. A last line that ends with a semicolon is code all the same."""
+    """Its names after the last cell. A last line that ends with a semicolon is code all the
+    same.
+    """
     space: dict[str, Any] = {}
     for cell in cells(name):
         if cell["cell_type"] == "code":
@@ -29,5 +31,7 @@ def figures(name: str) -> list[bytes]:
     """That are stored as outputs."""
     outputs = [output for cell in cells(name) for output in cell.get("outputs", ())]
     assert not any(output["output_type"] == "error" for output in outputs)
-    shown = [output["data"]["image/png"] for output in outputs if "image/png" in output.get("data", {})]
+    shown = [
+        output["data"]["image/png"] for output in outputs if "image/png" in output.get("data", {})
+    ]
     return [base64.b64decode(one) for one in shown]

@@ -1,5 +1,5 @@
-"""The program as its users start it, a process; or called here, which is quicker and enough where it refuses; and tiny
-experiments for it.
+"""The program as its users start it, a process; or called here, which is quicker and enough where
+it refuses; and tiny experiments for it.
 """
 
 import contextlib
@@ -56,7 +56,9 @@ def environment():
 
 def main(*flags, **variables):
     env = environment() | variables
-    return subprocess.run(command(*flags), cwd=ROOT, env=env, capture_output=True, text=True, timeout=900)
+    return subprocess.run(
+        command(*flags), cwd=ROOT, env=env, capture_output=True, text=True, timeout=900
+    )
 
 
 def start(*flags, **options):
@@ -66,7 +68,10 @@ def start(*flags, **options):
 def here(*flags):
     """The same, in this process and on its one device."""
     levels = logging.getLogger().level, absl.logging.get_verbosity()
-    with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.redirect_stderr(io.StringIO()) as errors:
+    with (
+        contextlib.redirect_stdout(io.StringIO()) as output,
+        contextlib.redirect_stderr(io.StringIO()) as errors,
+    ):
         try:
             code = program.main(["main.py", *flags])
         finally:
@@ -78,7 +83,9 @@ def here(*flags):
 def override(config, texts):
     """The config with these settings, as the command line reads their texts."""
     kinds = {one.name: one.kind for one in settings(config)}
-    return replace(config, {name: command_line.parse_value(kinds[name], text) for name, text in texts.items()})
+    return replace(
+        config, {name: command_line.parse_value(kinds[name], text) for name, text in texts.items()}
+    )
 
 
 def asked(root, *stages, title="run"):

@@ -1,4 +1,6 @@
-"""Plain NumPy float64 twins of the metrics, written from the formulas: whole distance matrices, loops over rows."""
+"""Plain NumPy float64 twins of the metrics, written from the formulas: whole distance matrices,
+loops over rows.
+"""
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
@@ -23,7 +25,9 @@ def two_distances(x):
 
 
 def originals(cloud):
-    """The first copy of each point: equal, or at the end of a chain of steps below 2e-6 of the points' norms."""
+    """The first copy of each point: equal, or at the end of a chain of steps below 2e-6 of the
+    points' norms.
+    """
     x = float64(cloud)
     norms = np.linalg.norm(x, axis=1)
     distances = cdist(x, x)
@@ -37,7 +41,9 @@ def distinct_points(cloud):
 
 
 def distinct_distances(cloud, count):
-    """Each point's distances to the nearest others among the distinct points; inf where there are fewer."""
+    """Each point's distances to the nearest others among the distinct points; inf where there are
+    fewer.
+    """
     first, own = np.unique(originals(cloud), return_inverse=True)
     nearest = sorted_distances(float64(cloud)[first])[:, :count]
     return np.pad(nearest, ((0, 0), (0, count - nearest.shape[1])), constant_values=np.inf)[own]
@@ -128,7 +134,9 @@ def mean_norm(cloud):
 
 
 def attention_statistics(q, k, visible):
-    """Score mean, standard deviation, deviation within rows, entropy, largest, smallest, first, most: row by row."""
+    """Score mean, standard deviation, deviation within rows, entropy, largest, smallest, first,
+    most: row by row.
+    """
     scores, variances, entropies, largest, smallest = [], [], [], [], []
     received = [[] for _ in range(q.shape[1])]
     for q_window, k_window in zip(float64(q), float64(k), strict=True):
@@ -148,13 +156,18 @@ def attention_statistics(q, k, visible):
     first = np.mean(received[0]) if received[0] else np.nan
     most = max(np.mean(weights) for weights in received if weights)
     sharpness = [np.mean(values) for values in (entropies, largest, smallest)]
-    return np.array([np.mean(scores), np.std(scores), np.sqrt(np.mean(variances)), *sharpness, first, most])
+    return np.array(
+        [np.mean(scores), np.std(scores), np.sqrt(np.mean(variances)), *sharpness, first, most]
+    )
 
 
 def scores_and_means(q, k, visible, q_cloud, k_cloud):
     """The score of the means of two clouds, and its share of the scores of the visible pairs."""
     of_means = float64(q_cloud).mean(0) @ float64(k_cloud).mean(0) / np.sqrt(q.shape[-1])
     scores = np.concatenate(
-        [(a @ b.T / np.sqrt(q.shape[-1]))[visible] for a, b in zip(float64(q), float64(k), strict=True)]
+        [
+            (a @ b.T / np.sqrt(q.shape[-1]))[visible]
+            for a, b in zip(float64(q), float64(k), strict=True)
+        ]
     )
     return of_means, of_means**2 / (of_means**2 + np.mean((scores - of_means) ** 2))

@@ -1,4 +1,6 @@
-"""Plain NumPy float64 twins of the comparisons of clouds: every distance, sets of neighbours, least squares."""
+"""Plain NumPy float64 twins of the comparisons of clouds: every distance, sets of neighbours, least
+squares.
+"""
 
 import numpy as np
 from scipy.linalg import orthogonal_procrustes
@@ -9,7 +11,9 @@ from tests.reference import float64, originals
 
 def linear_cka(x, y):
     """By the P x P Gram matrices, where the metric has D x E products."""
-    gram_x, gram_y = (centred @ centred.T for centred in (float64(z) - float64(z).mean(0) for z in (x, y)))
+    gram_x, gram_y = (
+        centred @ centred.T for centred in (float64(z) - float64(z).mean(0) for z in (x, y))
+    )
     return (gram_x * gram_y).sum() / np.sqrt((gram_x**2).sum() * (gram_y**2).sum())
 
 
@@ -18,18 +22,24 @@ def hsic_unbiased(gram_x, gram_y):
     k_x, k_y = (gram - np.diag(np.diag(gram)) for gram in (gram_x, gram_y))
     points, ones = len(k_x), np.ones(len(k_x))
     apart = (ones @ k_x @ ones) * (ones @ k_y @ ones) / ((points - 1) * (points - 2))
-    return (np.trace(k_x @ k_y) + apart - 2 / (points - 2) * ones @ k_x @ k_y @ ones) / (points * (points - 3))
+    return (np.trace(k_x @ k_y) + apart - 2 / (points - 2) * ones @ k_x @ k_y @ ones) / (
+        points * (points - 3)
+    )
 
 
 def linear_cka_unbiased(x, y):
     """HSIC_1 does not see where the origin lies; far from the cloud, float64 would lose digits."""
-    gram_x, gram_y = (centred @ centred.T for centred in (float64(z) - float64(z)[0] for z in (x, y)))
+    gram_x, gram_y = (
+        centred @ centred.T for centred in (float64(z) - float64(z)[0] for z in (x, y))
+    )
     own = hsic_unbiased(gram_x, gram_x) * hsic_unbiased(gram_y, gram_y)
     return hsic_unbiased(gram_x, gram_y) / np.sqrt(own)
 
 
 def neighbourhoods(cloud, count):
-    """The first of each point's copies, and the set of its nearest others, by the first of their copies."""
+    """The first of each point's copies, and the set of its nearest others, by the first of their
+    copies.
+    """
     x = float64(cloud)
     distance = cdist(x, x)
     first = originals(cloud)

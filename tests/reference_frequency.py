@@ -1,4 +1,6 @@
-"""Float64 NumPy twins of metrics/frequency.py, written apart from it: type by type and point by point."""
+"""Float64 NumPy twins of metrics/frequency.py, written apart from it: type by type and point by
+point.
+"""
 
 import numpy as np
 
@@ -19,19 +21,29 @@ def of_types(cloud, number, log_frequency, most, keep):
     if not members:
         return np.full(4, np.nan)
     distances = [
-        np.array([np.linalg.norm(cloud[i] - cloud[where[where != i]].mean(0)) for i in where]) for where in members
+        np.array([np.linalg.norm(cloud[i] - cloud[where[where != i]].mean(0)) for i in where])
+        for where in members
     ]
     distances = [np.where(one < 1e-5 * np.sqrt(cloud.var(0).sum()), 0, one) for one in distances]
     logs = [log_frequency[where] for where in members]
     inside = np.concatenate(members)
     total = cloud[inside].var(0).sum()
-    between = sum(len(where) * ((cloud[where].mean(0) - cloud[inside].mean(0)) ** 2).sum() for where in members)
+    between = sum(
+        len(where) * ((cloud[where].mean(0) - cloud[inside].mean(0)) ** 2).sum()
+        for where in members
+    )
     return np.array(
         [
             np.concatenate(distances).mean(),
             pearson(np.concatenate(distances), np.concatenate(logs), len(members)),
-            pearson(np.array([one.mean() for one in distances]), np.array([one[0] for one in logs]), len(members)),
-            between / len(inside) / total if len(members) > 1 and total > 1e-10 * cloud.var(0).sum() else np.nan,
+            pearson(
+                np.array([one.mean() for one in distances]),
+                np.array([one[0] for one in logs]),
+                len(members),
+            ),
+            between / len(inside) / total
+            if len(members) > 1 and total > 1e-10 * cloud.var(0).sum()
+            else np.nan,
         ]
     )
 

@@ -1,4 +1,6 @@
-"""Float64 NumPy twins of metrics/leading.py, written apart from it: by sums over points and singular values."""
+"""Float64 NumPy twins of metrics/leading.py, written apart from it: by sums over points and
+singular values.
+"""
 
 import numpy as np
 
@@ -6,7 +8,9 @@ from tests.reference import float64
 
 
 def share_between(cloud, member):
-    """The scatter of a cloud whose every point is moved to the mean of its side, over that of the cloud."""
+    """The scatter of a cloud whose every point is moved to the mean of its side, over that of the
+    cloud.
+    """
     cloud, member = float64(cloud), np.asarray(member, bool)
     if member.all() or not member.any():
         return 0.0
@@ -59,7 +63,9 @@ def between(score, label):
 
 
 def first_direction(cloud, left, keeps, label=None):
-    """Share, kurtosis and `between` for each choice of points, along the first direction of all that are left."""
+    """Share, kurtosis and `between` for each choice of points, along the first direction of all
+    that are left.
+    """
     cloud, left = float64(cloud), np.asarray(left, bool)
     mean = cloud[left].mean(0)
     direction = np.linalg.svd(cloud[left] - mean, full_matrices=False)[2][0]

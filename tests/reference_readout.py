@@ -1,4 +1,6 @@
-"""Float64 NumPy twins of metrics/readout.py: one point and one layer at a time, and scipy's decomposition."""
+"""Float64 NumPy twins of metrics/logit_lens.py: one point and one layer at a time, and scipy's
+decomposition.
+"""
 
 import numpy as np
 from scipy.special import log_softmax, rel_entr
@@ -47,5 +49,7 @@ def alignment(cloud, unembedding, scale):
 def collapse(cloud, target):
     kept = np.asarray(target) >= 0
     x, classes = float64(cloud)[kept], np.asarray(target)[kept]
-    within = sum(((x[classes == one] - x[classes == one].mean(0)) ** 2).sum() for one in set(classes))
+    within = sum(
+        ((x[classes == one] - x[classes == one].mean(0)) ** 2).sum() for one in set(classes)
+    )
     return 1 - within / (len(x) - len(set(classes))) / (((x - x.mean(0)) ** 2).sum() / (len(x) - 1))

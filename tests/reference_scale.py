@@ -1,4 +1,6 @@
-"""Plain NumPy float64 twins of metrics/scale.py and metrics/estimators.py: likelihoods maximised, every distance."""
+"""Plain NumPy float64 twins of metrics/scale.py and metrics/estimators.py: likelihoods maximised,
+every distance.
+"""
 
 import numpy as np
 from scipy.integrate import quad
@@ -16,17 +18,28 @@ def distances(cloud):
 
 
 def gride(near, first):
-    """By the likelihood itself, maximised over ln d; mu^d - 1 as mu^d (1 - mu^-d), lest it overflow."""
+    """By the likelihood itself, maximised over ln d; mu^d - 1 as mu^d (1 - mu^-d), lest it
+    overflow.
+    """
     n1, n2 = first, 2 * first
     mu = near[:, n2 - 1] / near[:, n1 - 1]
 
     def loss(log_d):
         d = np.exp(log_d)
         log_power = d * np.log(mu) + np.log(-np.expm1(-d * np.log(mu)))
-        log_f = log_d + (n2 - n1 - 1) * log_power - ((n2 - 1) * d + 1) * np.log(mu) - np.log(beta(n2 - n1, n1))
+        log_f = (
+            log_d
+            + (n2 - n1 - 1) * log_power
+            - ((n2 - 1) * d + 1) * np.log(mu)
+            - np.log(beta(n2 - n1, n1))
+        )
         return -log_f.mean()
 
-    return np.exp(minimize_scalar(loss, bounds=np.log([0.01, 1e4]), method="bounded", options={"xatol": 1e-9}).x)
+    return np.exp(
+        minimize_scalar(
+            loss, bounds=np.log([0.01, 1e4]), method="bounded", options={"xatol": 1e-9}
+        ).x
+    )
 
 
 def inverse_dimensions(near, count, divisor):
@@ -64,7 +77,9 @@ def marchenko_pastur_median(ratio):
     low, high = (1 - ratio**0.5) ** 2, (1 + ratio**0.5) ** 2
 
     def mass(end):
-        return quad(lambda x: np.sqrt((high - x) * (x - low)) / (2 * np.pi * ratio * x), low, end)[0]
+        return quad(lambda x: np.sqrt((high - x) * (x - low)) / (2 * np.pi * ratio * x), low, end)[
+            0
+        ]
 
     return brentq(lambda x: mass(x) - 0.5, low, high)
 

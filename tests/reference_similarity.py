@@ -1,4 +1,6 @@
-"""Plain NumPy float64 twins of the mean cosine's parts and of partition isotropy, pair by pair and term by term."""
+"""Plain NumPy float64 twins of the mean cosine's parts and of partition isotropy, pair by pair and
+term by term.
+"""
 
 import numpy as np
 
@@ -6,7 +8,9 @@ from tests.reference import float64
 
 
 def mean_cosine_parts(cloud):
-    """Each pair's <m, m> and its other three products, over the two norms; then the means over different points."""
+    """Each pair's <m, m> and its other three products, over the two norms; then the means over
+    different points.
+    """
     x = float64(cloud)
     norms = np.linalg.norm(x, axis=1)
     x, norms = x[norms > 0], norms[norms > 0]

@@ -1,4 +1,6 @@
-"""NumPy float64 twins of the spectral metrics and the coordinate outliers, by singular values and by brute force."""
+"""NumPy float64 twins of the spectral metrics and the coordinate outliers, by singular values and
+by brute force.
+"""
 
 from itertools import permutations
 
@@ -34,7 +36,9 @@ def participation_ratio(cloud):
 
 
 def participation_ratio_corrected(cloud):
-    """Means over quadruples of different points, from the moments of the Gram matrix of the centred cloud."""
+    """Means over quadruples of different points, from the moments of the Gram matrix of the centred
+    cloud.
+    """
     x = float64(cloud)
     n = len(x)
     gram = (x - x.mean(0)) @ (x - x.mean(0)).T
@@ -76,7 +80,9 @@ def stable_rank(cloud):
 
 
 def isoscore(cloud):
-    """The algorithm of the paper: variances of the principal components, scaled to norm sqrt(D), against the ones."""
+    """The algorithm of the paper: variances of the principal components, scaled to norm sqrt(D),
+    against the ones.
+    """
     x = float64(cloud)
     width = x.shape[1]
     variances = np.zeros(width)
@@ -88,7 +94,9 @@ def isoscore(cloud):
 
 
 def isoscore_shrunk(cloud):
-    """With the weight of Ledoit and Wolf 2004 as a mean over points of |x x^T - C|^2, never in closed form."""
+    """With the weight of Ledoit and Wolf 2004 as a mean over points of |x x^T - C|^2, never in
+    closed form.
+    """
     x = float64(cloud)
     points, width = x.shape
     x = x - x.mean(0)
@@ -130,6 +138,8 @@ def activation_kurtosis(cloud):
 
 
 def coordinate_peaks(cloud):
-    """Each point's largest coordinate over its median one, in size; of two in the middle, the lower."""
+    """Each point's largest coordinate over its median one, in size; of two in the middle, the
+    lower.
+    """
     sizes = np.sort(np.abs(float64(cloud)), axis=1)
     return sizes[:, -1] / sizes[:, (sizes.shape[1] - 1) // 2]

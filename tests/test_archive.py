@@ -13,8 +13,8 @@ import time
 import numpy as np
 import pytest
 
-from anisoscope.measurement.api import open_run
-from anisoscope.measurement.tables import files
+from anisoscope.api import open_run
+from anisoscope.results import joined_files
 from anisoscope.utils import checksums
 from tests.program import DECODER, ROOT, here
 
@@ -54,7 +54,9 @@ def run(measured, tmp_path):
 
 def numbers(run):
     """Digests of what a run is there for: its tables, score and the leaves of its checkpoints."""
-    found = {path: checksums.digest(path) for kind in ("nc", "csv") for path in run.rglob(f"*.{kind}")}
+    found = {
+        path: checksums.digest(path) for kind in ("nc", "csv") for path in run.rglob(f"*.{kind}")
+    }
     found[run / "test.json"] = checksums.digest(run / "test.json")
     for path in run.glob("*/*/_CHECKPOINT_METADATA"):
         found[path.parent] = json.loads(path.read_text())["custom_metadata"]["sha256"]
@@ -87,12 +89,18 @@ def swap(run):
 
 
 def largest(folder):
-    return max((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    return max(
+        (path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size
+    )
 
 
 DAMAGES = {  # what is named, whether deleting it brings the same numbers back, and the damage
     "a table flipped": ("measurements/8.nc", True, lambda run: flip(run / "measurements/8.nc")),
-    "a table cut": ("measurements/8.nc", True, lambda run: os.truncate(run / "measurements/8.nc", 99)),
+    "a table cut": (
+        "measurements/8.nc",
+        True,
+        lambda run: os.truncate(run / "measurements/8.nc", 99),
+    ),
     "two tables swapped": ("measurements/8.nc", True, swap),
     "a table gone": ("measurements/8.nc", True, lambda run: (run / "measurements/8.nc").unlink()),
     "a table of another step": (
@@ -102,7 +110,11 @@ DAMAGES = {  # what is named, whether deleting it brings the same numbers back, 
     ),
     "the joined table flipped": ("results.nc", True, lambda run: flip(run / "results.nc")),
     "rows flipped": ("results.csv", True, lambda run: flip(run / "results.csv")),
-    "a score forged": ("test.json", True, lambda run: (run / "test.json").write_text('{"bits_per_character": 0.5}')),
+    "a score forged": (
+        "test.json",
+        True,
+        lambda run: (run / "test.json").write_text('{"bits_per_character": 0.5}'),
+    ),
     "a score that is a folder": (
         "test.json",
         True,
@@ -115,9 +127,17 @@ DAMAGES = {  # what is named, whether deleting it brings the same numbers back, 
         lambda run: ((run / "batches.nc").unlink(), (run / "batches.nc").symlink_to("results.nc")),
     ),
     "a leaf flipped": ("checkpoints/24", True, lambda run: flip(largest(run / "checkpoints/24"))),
-    "a checkpoint cut": ("checkpoints/8", False, lambda run: (run / "checkpoints/8/_CHECKPOINT_METADATA").unlink()),
+    "a checkpoint cut": (
+        "checkpoints/8",
+        False,
+        lambda run: (run / "checkpoints/8/_CHECKPOINT_METADATA").unlink(),
+    ),
     "settings damaged": ("config.json", False, lambda run: (run / "config.json").write_text("{")),
-    "the record damaged": (checksums.NAME, True, lambda run: (run / checksums.NAME).write_text("0")),
+    "the record damaged": (
+        checksums.NAME,
+        True,
+        lambda run: (run / checksums.NAME).write_text("0"),
+    ),
     "the record gone": (checksums.NAME, True, lambda run: (run / checksums.NAME).unlink()),
 }
 
@@ -125,7 +145,9 @@ DAMAGES = {  # what is named, whether deleting it brings the same numbers back, 
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[] if name in ("two tables swapped", "a score forged") else pytest.mark.slow)
+        pytest.param(
+            name, marks=[] if name in ("two tables swapped", "a score forged") else pytest.mark.slow
+        )
         for name in DAMAGES
     ],
 )
@@ -152,7 +174,9 @@ def test_each_damage_is_a_line_and_the_same_command_makes_it_again(run, measured
     assert command(f"--workdir={run}", VERIFY).returncode == 0
 
 
-@pytest.mark.parametrize("name", ["test.json", "train.jsonl", "environment.json", "results.nc", "results.csv"])
+@pytest.mark.parametrize(
+    "name", ["test.json", "train.jsonl", "environment.json", "results.nc", "results.csv"]
+)
 def test_a_start_refuses_what_has_changed(run, name):
     flip(run / name)
     process = command(f"--workdir={run}", "--stages=measure")
@@ -163,10 +187,15 @@ def test_a_start_refuses_what_has_changed(run, name):
 
 @pytest.mark.slow
 def test_a_step_that_was_never_saved_is_that_of_a_run_that_saved_it(run, tmp_path):
-    """Parameters and the optimizer's state, by their digests; and measured, beside those of the schedule."""
+    """Parameters and the optimizer's state, by their digests; and measured, beside those of the
+    schedule.
+    """
     other = tmp_path / "other"
     steps = [9, 18, 21]
-    assert command(f"--workdir={other}", "--stages=train", "--config.checkpoint.every=3").returncode == 0
+    assert (
+        command(f"--workdir={other}", "--stages=train", "--config.checkpoint.every=3").returncode
+        == 0
+    )
     process = command(f"--workdir={run}", "--stages=replay", f"--step={','.join(map(str, steps))}")
     assert process.returncode == 0, process.stderr
     there = numbers(other)
@@ -178,7 +207,7 @@ def test_a_step_that_was_never_saved_is_that_of_a_run_that_saved_it(run, tmp_pat
         assert made[str(step)] == there[f"checkpoints/{step}"]
     process = command(f"--workdir={run}", "--stages=measure", "--config.measure.steps=18")
     assert process.returncode == 0, process.stderr
-    assert 18 in files.read_table(run / "results.nc").step
+    assert 18 in joined_files.read_table(run / "results.nc").step
     assert command(f"--workdir={run}", VERIFY).returncode == 0
     mine, its = open_run(run), open_run(other)
     assert {9, 18, 21} <= {*mine.steps}
@@ -202,8 +231,12 @@ def test_flags_that_do_not_fit_are_one_line(tmp_path, flags, said):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(10))
-def test_after_a_kill_nothing_is_called_damaged_and_the_same_command_goes_on(number, measured, tmp_path):
-    """At a moment after the program has begun to train: in training, in a save, in a measurement, or at its end."""
+def test_after_a_kill_nothing_is_called_damaged_and_the_same_command_goes_on(
+    number, measured, tmp_path
+):
+    """At a moment after the program has begun to train: in training, in a save, in a measurement,
+    or at its end.
+    """
     draw, run, said = random.Random(number), tmp_path / "run", tmp_path / "said"
     with open(said, "wb") as file:
         words = [sys.executable, "-c", ON_ONE_DEVICE, *DECODER, f"--workdir={run}", WORK]
@@ -217,7 +250,9 @@ def test_after_a_kill_nothing_is_called_damaged_and_the_same_command_goes_on(num
     process.wait(timeout=600)
     assert "Traceback" not in said.read_text()
     verified = command(f"--workdir={run}", VERIFY)
-    assert all("is not recorded in" in line or "whole" in line for line in verified.stdout.splitlines())
+    assert all(
+        "is not recorded in" in line or "whole" in line for line in verified.stdout.splitlines()
+    )
     process = command(f"--workdir={run}", WORK)
     assert process.returncode == 0, process.stdout + process.stderr
     assert numbers(run) == numbers(measured)

@@ -1,4 +1,6 @@
-"""Models of ours as Hugging Face folders and back, without torch; tests/pretrained has it with transformers."""
+"""Models of ours as Hugging Face folders and back, without torch; tests/pretrained has it with
+transformers.
+"""
 
 import json
 
@@ -6,21 +8,27 @@ import jax
 import numpy as np
 import pytest
 
-from anisoscope.config.model import ModelConfig
-from anisoscope.measurement.sources.hub import folders
+from anisoscope.config.model_config import ModelConfig
 from anisoscope.models.transformer import build
+from anisoscope.sources.hf import folders
 from anisoscope.utils.errors import UserError
 
 LETTERS = bytes(range(97, 109))
 SMALL = {"layers": 2, "width": 12, "heads": 3, "context": 8, "expansion": 2}
-MODELS = [{"positions": "learned"}, {"positions": "rotary", "tied": False, "activation": "gelu_tanh"}, {"bias": False}]
+MODELS = [
+    {"positions": "learned"},
+    {"positions": "rotary", "tied": False, "activation": "gelu_tanh"},
+    {"bias": False},
+]
 
 
 def made(**changes):
     """Random parameters of their shapes."""
     model, generator = ModelConfig(**SMALL | changes), np.random.default_rng(0)
     shapes = jax.eval_shape(build(model, len(LETTERS) + 1, "float32").init, jax.random.key(0))
-    return model, jax.tree.map(lambda leaf: generator.normal(size=leaf.shape).astype(np.float32), shapes)
+    return model, jax.tree.map(
+        lambda leaf: generator.normal(size=leaf.shape).astype(np.float32), shapes
+    )
 
 
 @pytest.mark.parametrize("changes", MODELS, ids=str)
@@ -38,7 +46,10 @@ def test_a_model_comes_back(tmp_path, changes):
 
 
 def merged(below, above):
-    both = {name: merged(below[name], value) if isinstance(value, dict) else value for name, value in above.items()}
+    both = {
+        name: merged(below[name], value) if isinstance(value, dict) else value
+        for name, value in above.items()
+    }
     return below | both
 
 

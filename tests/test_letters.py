@@ -40,7 +40,8 @@ def typed(tree):
             name = node.arg if isinstance(node, ast.arg) else getattr(node.target, "id", "")
             found = re.fullmatch(r"[a-z]\w*?_([0-9]?[A-Z][A-Z0-9]*)", name)
             if found and not any(
-                isinstance(part, ast.Name) and part.id == "tuple" for part in ast.walk(node.annotation)
+                isinstance(part, ast.Name) and part.id == "tuple"
+                for part in ast.walk(node.annotation)
             ):
                 yield from ((name, found[1], shape) for shape in shapes(node.annotation))
 
@@ -62,8 +63,12 @@ def test_letters_are_those_of_the_table_and_free_ones_are_said_at_the_head():
 def test_a_name_has_the_letters_of_its_annotation():
     for file in FILES:
         for name, suffix, shape in typed(ast.parse((ROOT / file).read_text())):
-            whole = [dimension for dimension in shape.split() if not dimension.startswith(("*", "..."))]
-            assert "".join(whole) == suffix or set("".join(whole)) & set("_{"), f"{file}: {name}: {shape!r}"
+            whole = [
+                dimension for dimension in shape.split() if not dimension.startswith(("*", "..."))
+            ]
+            assert "".join(whole) == suffix or set("".join(whole)) & set("_{"), (
+                f"{file}: {name}: {shape!r}"
+            )
 
 
 def test_the_table_is_whole():

@@ -1,4 +1,6 @@
-"""The program as its users start it: what it says beforehand, trains, measures and draws; stopped, it goes on."""
+"""The program as its users start it: what it says beforehand, trains, measures and draws; stopped,
+it goes on.
+"""
 
 import json
 import re
@@ -10,15 +12,31 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from anisoscope.measurement.tables import files
+from anisoscope.results import joined_files
 from anisoscope.training import log
 from tests import cluster
-from tests.program import DECODER, MATCHED_PAIR, ROOT, STEPS, TINY, environment, here, main, start, wait_for
+from tests.program import (
+    DECODER,
+    MATCHED_PAIR,
+    ROOT,
+    STEPS,
+    TINY,
+    environment,
+    here,
+    main,
+    start,
+    wait_for,
+)
 
 
 def test_help_and_list_name_every_flag_setting_and_experiment():
     text = here(f"{DECODER[0]}:tiny", "--help", "--config.train.seed=3").stdout
-    for words in ("--workdir: ", "--dry_run: ", "--config.model.width=128 ", "--config.train.seed=3 "):
+    for words in (
+        "--workdir: ",
+        "--dry_run: ",
+        "--config.model.width=128 ",
+        "--config.train.seed=3 ",
+    ):
         assert words in text
     assert "--config.norms=0,0.01," in here("--config=untrained_bias", "--help").stdout
     lines = here("--list").stdout.splitlines()
@@ -45,15 +63,19 @@ def test_a_dry_run_measures_a_step_and_writes_nothing(tmp_path):
 
 
 def test_a_step_larger_than_memory_is_refused_before_it_is_taken(tmp_path, monkeypatch):
-    monkeypatch.setattr("anisoscope.training.program.available", lambda: 10**5)
+    monkeypatch.setattr("anisoscope.training.train_program.available", lambda: 10**5)
     process = here(*DECODER, f"--workdir={tmp_path / 'run'}")
     assert process.returncode == 2
-    assert re.search(r"a step takes .* and 100 kB are available: lower train.batch_size", process.stderr)
+    assert re.search(
+        r"a step takes .* and 100 kB are available: lower train.batch_size", process.stderr
+    )
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    """Run the whole command once, as a process: other tests compare their numbers with these to the bit."""
+    """Run the whole command once, as a process: other tests compare their numbers with these to the
+    bit.
+    """
     workdir = tmp_path_factory.mktemp("runs") / "pair"
     process = main(*MATCHED_PAIR, f"--workdir={workdir}")
     assert process.returncode == 0, process.stderr
@@ -63,7 +85,7 @@ def pair(tmp_path_factory):
 def test_one_command_trains_measures_and_draws(pair):
     workdir, output = pair
     for run in ("decoder", "encoder"):
-        table = files.read_table(workdir / run / "results.nc")
+        table = joined_files.read_table(workdir / run / "results.nc")
         assert list(table.step.values) == STEPS
         assert table.attrs["run"] == run
         assert "pydoc" in table.attrs["corpus"]
@@ -85,7 +107,11 @@ def test_one_command_trains_measures_and_draws(pair):
 def test_an_experiment_of_several_runs_has_one_table_of_them(pair):
     workdir, output = pair
     rows = pd.read_csv(workdir / "runs.csv")
-    assert list(rows.run) == list(files.read_table(workdir / "runs.nc").run.values) == ["decoder", "encoder"]
+    assert (
+        list(rows.run)
+        == list(joined_files.read_table(workdir / "runs.nc").run.values)
+        == ["decoder", "encoder"]
+    )
     assert list(rows["model.mask"]) == ["causal", "bidirectional"]
     for name, bits in zip(rows.run, rows.test_bits, strict=True):
         assert bits == json.loads((workdir / name / "test.json").read_text())["bits_per_character"]
@@ -96,7 +122,9 @@ def test_an_experiment_of_several_runs_has_one_table_of_them(pair):
 
 
 def times(workdir):
-    return {path: path.stat().st_mtime_ns for path in workdir.rglob("*") if "figures" not in path.parts}
+    return {
+        path: path.stat().st_mtime_ns for path in workdir.rglob("*") if "figures" not in path.parts
+    }
 
 
 @pytest.mark.slow
@@ -114,7 +142,9 @@ def test_the_same_command_again_measures_nothing_and_draws_another_run_beside(pa
 
 
 def test_a_folder_with_another_run_is_refused_and_left_as_it_was(pair):
-    """Other settings; a pair where a grid lives, or a single run where a pair lives; a run that is no run."""
+    """Other settings; a pair where a grid lives, or a single run where a pair lives; a run that is
+    no run.
+    """
     workdir, _ = pair
     before = times(workdir)
     for flags, words in (
@@ -122,7 +152,10 @@ def test_a_folder_with_another_run_is_refused_and_left_as_it_was(pair):
         (["--config=experiments/interventions_small.py", *TINY], "holds a run with other settings"),
         ([*DECODER, "--stages=figures"], "holds a run with other settings"),
         ([*MATCHED_PAIR, "--stages=figures", "--compare=decoder"], "one of this name"),
-        ([*MATCHED_PAIR, "--stages=figures", f"--compare={workdir}"], "holds the runs decoder, encoder; name one"),
+        (
+            [*MATCHED_PAIR, "--stages=figures", f"--compare={workdir}"],
+            "holds the runs decoder, encoder; name one",
+        ),
     ):
         process = here(*flags, f"--workdir={workdir}")
         assert process.returncode == 2
@@ -133,13 +166,16 @@ def test_a_folder_with_another_run_is_refused_and_left_as_it_was(pair):
 def logged(run):
     """The lines of a run's log, but for how fast it went."""
     return [
-        {name: value for name, value in line.items() if name != "characters_per_second"} for line in log.read_log(run)
+        {name: value for name, value in line.items() if name != "characters_per_second"}
+        for line in log.read_log(run)
     ]
 
 
 @pytest.mark.slow
 def test_a_run_that_is_stopped_and_killed_goes_on_to_the_same_numbers(pair, tmp_path):
-    """SIGTERM, then SIGKILL, in the middle of training; the same command again ends with the same tables and log."""
+    """SIGTERM, then SIGKILL, in the middle of training; the same command again ends with the same
+    tables and log.
+    """
     run = tmp_path / "decoder"
     flags = [*DECODER, "--stages=train,measure", f"--workdir={run}"]
     with start(*flags, env=environment(), stderr=subprocess.DEVNULL) as process:
@@ -164,17 +200,29 @@ def test_a_run_that_is_stopped_and_killed_goes_on_to_the_same_numbers(pair, tmp_
 
 @pytest.mark.slow  # quick ones: tests/utils/test_processes.py, and all that runs on 8 devices
 def test_two_processes_train_and_measure_one_run(pair, tmp_path):
-    """Each process has two devices, parameters are split over all four: both work on every checkpoint."""
+    """Each process has two devices, parameters are split over all four: both work on every
+    checkpoint.
+    """
     workdir = tmp_path / "pair"
-    flags = [*MATCHED_PAIR, "--config.mesh.fsdp=4", "--distributed", "--stages=train,measure", f"--workdir={workdir}"]
+    flags = [
+        *MATCHED_PAIR,
+        "--config.mesh.fsdp=4",
+        "--distributed",
+        "--stages=train,measure",
+        f"--workdir={workdir}",
+    ]
     ended = cluster.run(["main.py", *flags], devices=2)
-    assert [process.returncode for process in ended] == [0, 0], [process.stderr[-2000:] for process in ended]
+    assert [process.returncode for process in ended] == [0, 0], [
+        process.stderr[-2000:] for process in ended
+    ]
     outputs = [process.stdout for process in ended]
     assert "checkpoints of each process" not in outputs[0]  # no process has all of the parameters
     assert outputs[0].count(f"{len(STEPS)} checkpoints measured") == 2
     assert "checkpoints" not in outputs[1]
     for run in ("decoder", "encoder"):
-        many, one = (files.read_table(root / run / "results.nc") for root in (workdir, pair[0]))
+        many, one = (
+            joined_files.read_table(root / run / "results.nc") for root in (workdir, pair[0])
+        )
         np.testing.assert_allclose(many.anisotropy, one.anisotropy, rtol=1e-2)
         lines = [[line["loss"] for line in log.read_log(root / run)] for root in (workdir, pair[0])]
         np.testing.assert_allclose(*lines, rtol=1e-3)

@@ -1,4 +1,6 @@
-"""Two processes of one run: numbers are those of one, also when one is killed while they train, save or measure."""
+"""Two processes of one run: numbers are those of one, also when one is killed while they train,
+save or measure.
+"""
 
 import json
 import re
@@ -10,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from anisoscope.measurement.api import open_run
+from anisoscope.api import open_run
 from tests import cluster
 from tests.program import DECODER, STEPS, main
 
@@ -24,7 +26,7 @@ MEASURE = [
 WORK = """
 import os, signal, sys
 from anisoscope.cli import process
-from anisoscope.measurement.tables import measurements
+from anisoscope.results import step_files
 written, killed_at = measurements.keep, int(sys.argv[1])
 
 def keep(table, step, there, folder):
@@ -63,11 +65,15 @@ SECONDS = 30  # until the others have ended; docs/howto/cluster.md
 
 
 def measured(workdir, *flags, killed_at=-1):
-    return cluster.run(["-c", WORK, str(killed_at), *MEASURE, *flags, f"--workdir={workdir}"], devices=DEVICES)
+    return cluster.run(
+        ["-c", WORK, str(killed_at), *MEASURE, *flags, f"--workdir={workdir}"], devices=DEVICES
+    )
 
 
 def left_ends(ended):
-    """The process that was killed; the other one has ended in one line, or by JAX's SIGABRT if that was the first."""
+    """The process that was killed; the other one has ended in one line, or by JAX's SIGABRT if that
+    was the first.
+    """
     gone, left = sorted(ended, key=lambda process: process.returncode != -9)
     assert gone.returncode == -9
     assert "Traceback" not in left.stderr
@@ -77,7 +83,8 @@ def left_ends(ended):
     assert left.returncode == 1, left.stderr[-2000:]
     (line,) = (line for line in left.stderr.splitlines() if line.startswith("error: "))
     assert line.startswith("error: another process has ended (")
-    assert "; the same command, started on every host, resumes from what is saved" in line  # JAX may write behind it
+    # JAX may write behind it
+    assert "; the same command, started on every host, resumes from what is saved" in line
     return gone
 
 
@@ -106,11 +113,15 @@ def by_one(trained):
 def test_two_processes_make_the_tables_of_one(trained, by_one):
     workdir = shutil.copytree(trained, trained.with_name("by_two"))
     ended = measured(workdir, "--distributed")
-    assert [process.returncode for process in ended] == [0, 0], [process.stderr[-2000:] for process in ended]
+    assert [process.returncode for process in ended] == [0, 0], [
+        process.stderr[-2000:] for process in ended
+    ]
     half = len(STEPS) // 2
     for process, steps in zip(ended, (STEPS[:half], STEPS[half:]), strict=True):
         for name in ("by_two", "values"):
-            assert re.findall(rf"{name} (\d+)$", process.stderr, re.MULTILINE) == list(map(str, steps))
+            assert re.findall(rf"{name} (\d+)$", process.stderr, re.MULTILINE) == list(
+                map(str, steps)
+            )
     shared = f"checkpoints of each process: {half}, {half}\n"
     assert ended[0].stdout.count(shared) == 1  # one pass for all tables of a step
     assert len(by_one) == 2 * len(STEPS) + 4
@@ -123,10 +134,13 @@ def test_a_killed_process_ends_the_others_and_the_same_command_goes_on(trained, 
     left_ends(measured(workdir, "--distributed", killed_at=killed_at))
     there = [*workdir.rglob("measurements/*.nc")]
     steps = {int(path.stem) for path in there}
-    assert steps - {STEPS[6]} == {*STEPS[:3], *STEPS[4:6]} - {killed_at}  # the second may have begun its third
+    # the second may have begun its third
+    assert steps - {STEPS[6]} == {*STEPS[:3], *STEPS[4:6]} - {killed_at}
     assert 2 * len(steps) - 1 <= len(there) <= 2 * len(steps)
     ended = measured(workdir, "--distributed")
-    assert [process.returncode for process in ended] == [0, 0], [process.stderr[-2000:] for process in ended]
+    assert [process.returncode for process in ended] == [0, 0], [
+        process.stderr[-2000:] for process in ended
+    ]
     incomplete = sum(sum(path.stem == str(step) for path in there) < 2 for step in STEPS)
     assert f"{len(STEPS)} checkpoints measured ({incomplete} now)" in ended[0].stdout
     assert tables(workdir) == by_one
@@ -134,14 +148,20 @@ def test_a_killed_process_ends_the_others_and_the_same_command_goes_on(trained, 
 
 def trained_by_two(workdir, *killed):
     """Each with one device; `killed` says of each where it is."""
-    commands = [["-c", TRAIN, of, *DECODER, "--stages=train", "--distributed", f"--workdir={workdir}"] for of in killed]
+    commands = [
+        ["-c", TRAIN, of, *DECODER, "--stages=train", "--distributed", f"--workdir={workdir}"]
+        for of in killed
+    ]
     return cluster.run(*commands, devices=1)
 
 
 def leaves(workdir):
     """Digests of all of every checkpoint, as they were when they were saved."""
     records = workdir.glob("checkpoints/*/_CHECKPOINT_METADATA")
-    return {path.parent.name: json.loads(path.read_text())["custom_metadata"]["sha256"] for path in records}
+    return {
+        path.parent.name: json.loads(path.read_text())["custom_metadata"]["sha256"]
+        for path in records
+    }
 
 
 @pytest.fixture(scope="module")
@@ -158,18 +178,24 @@ def two_devices():
 
 
 @pytest.mark.parametrize("killed", [("none:0", "training:4"), ("saving:5", "none:0")], ids=" ".join)
-def test_a_kill_in_training_or_saving_ends_the_other_and_the_same_command_goes_on(never_killed, tmp_path, killed):
+def test_a_kill_in_training_or_saving_ends_the_other_and_the_same_command_goes_on(
+    never_killed, tmp_path, killed
+):
     ended = trained_by_two(tmp_path / "run", *killed)
     gone = left_ends(ended)
     assert time.time() - float(re.search(r"killed at (\S+)", gone.stderr)[1]) < SECONDS
     again = trained_by_two(tmp_path / "run", "none:0", "none:0")
-    assert [process.returncode for process in again] == [0, 0], [process.stderr[-2000:] for process in again]
+    assert [process.returncode for process in again] == [0, 0], [
+        process.stderr[-2000:] for process in again
+    ]
     assert leaves(tmp_path / "run") == leaves(never_killed)
     assert not list(tmp_path.glob("run/damaged*"))
 
 
 def test_a_run_goes_on_with_another_number_of_devices(never_killed, tmp_path):
-    """Sums are in another order, and so the last digits are others: by less than a thousandth of the learning rate."""
+    """Sums are in another order, and so the last digits are others: by less than a thousandth of
+    the learning rate.
+    """
     workdir = tmp_path / "run"
     process = main(*DECODER, "--stages=train", f"--workdir={workdir}", XLA_FLAGS=two_devices())
     assert process.returncode == 0, process.stderr

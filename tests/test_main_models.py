@@ -5,7 +5,15 @@ import json
 
 import pytest
 
-from anisoscope.config.pretrained_models import KINDS, MODALITIES, ModelsConfig, called, check_models, inside, of_model
+from anisoscope.config.pretrained_models import (
+    KINDS,
+    MODALITIES,
+    ModelsConfig,
+    called,
+    check_models,
+    inside,
+    of_model,
+)
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import from_dict, to_dict
 from tests.program import override, refuse
@@ -41,7 +49,9 @@ def test_the_preparation_of_the_paper_is_one_word_and_every_part_of_it_a_flag():
     assert theirs.models == ours.models
     again = override(theirs, {"hidden_states": "blocks", "measure.points": "64"})
     assert (again.hidden_states, again.measure.points, again.characters) == ("blocks", 64, 512)
-    with pytest.raises(UserError, match="experiment size 'papre' is unknown; choose small or paper"):
+    with pytest.raises(
+        UserError, match="experiment size 'papre' is unknown; choose small or paper"
+    ):
         config("shape_of_learning", "small,papre")
 
 
@@ -54,7 +64,10 @@ def test_what_a_model_is_called():
         "c": "../c/",
     }
     for wrong, words in (
-        (("a/model", "b/model"), "a/model and b/model would both be called model; say what to call one of them"),
+        (
+            ("a/model", "b/model"),
+            "a/model and b/model would both be called model; say what to call one of them",
+        ),
         (("..",), "cannot be the name of a folder"),
         (("x/figures",), "would be called figures"),
         (("name=",), "cannot be the name of a folder"),
@@ -82,8 +95,14 @@ def test_each_model_is_measured_as_one_alone(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ([FILE, "--config.models="], "no model is named; pass --config.models=EleutherAI/pythia-160m,FOLDER"),
-        ([FILE, "--config.hidden_states=all"], "hidden_states is 'all'; choose one of blocks, reported"),
+        (
+            [FILE, "--config.models="],
+            "no model is named; pass --config.models=EleutherAI/pythia-160m,FOLDER",
+        ),
+        (
+            [FILE, "--config.hidden_states=all"],
+            "hidden_states is 'all'; choose one of blocks, reported",
+        ),
         ([FILE, "--stages=train"], "pretrained models are not trained here"),
     ],
 )

@@ -8,7 +8,12 @@ import pytest
 
 from anisoscope.cli.command import experiment_name
 from anisoscope.cli.flags import load
-from anisoscope.config.pretrained import PretrainedConfig, WeightsConfig, check_pretrained, steps
+from anisoscope.config.pretrained_config import (
+    PretrainedConfig,
+    WeightsConfig,
+    check_pretrained,
+    steps,
+)
 from anisoscope.experiments import pretrained as experiment
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import from_dict, to_dict
@@ -20,12 +25,18 @@ FILE = "--config=experiments/pretrained.py"
 def test_a_name_may_hold_slashes_and_colons(tmp_path):
     config = load("experiments/pretrained.py:https:/hub/model")
     assert config.pretrained.name == "https:/hub/model"
-    assert experiment_name("experiments/pretrained.py:EleutherAI/pythia-160m") == "pretrained_EleutherAI_pythia-160m"
+    assert (
+        experiment_name("experiments/pretrained.py:EleutherAI/pythia-160m")
+        == "pretrained_EleutherAI_pythia-160m"
+    )
     assert experiment_name(f"experiments/pretrained.py:{tmp_path}") == f"pretrained_{tmp_path.name}"
 
 
 def test_settings_go_through_json_and_flags():
-    config = override(experiment.get_config("a/b"), {"pretrained.revisions": "('step1', 'step20')", "window": "64"})
+    config = override(
+        experiment.get_config("a/b"),
+        {"pretrained.revisions": "('step1', 'step20')", "window": "64"},
+    )
     assert config.pretrained.revisions == ("step1", "step20")
     assert from_dict(json.loads(json.dumps(to_dict(config))), PretrainedConfig) == config
     check_pretrained(config)
@@ -44,7 +55,8 @@ def test_steps_are_read_from_names():
     names = ("step1000", "checkpoint-20", "stage1-step7-tokens4B", "step0")
     found = steps(WeightsConfig(name="a", revisions=names))
     assert found == {0: "step0", 7: "stage1-step7-tokens4B", 20: "checkpoint-20", 1000: "step1000"}
-    assert steps(WeightsConfig(name="a")) == {1: None}  # at 0 it would be its own untrained null model
+    # at 0 it would be its own untrained null model
+    assert steps(WeightsConfig(name="a")) == {1: None}
     for wrong in (("main",), ("step1", "step01"), ("a1-b2",)):
         with pytest.raises(UserError, match=r"pretrained\.revisions"):
             steps(WeightsConfig(name="a", revisions=wrong))
@@ -53,9 +65,15 @@ def test_steps_are_read_from_names():
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ([FILE], "no model is named; pass --config=experiments/pretrained.py:EleutherAI/pythia-160m"),
+        (
+            [FILE],
+            "no model is named; pass --config=experiments/pretrained.py:EleutherAI/pythia-160m",
+        ),
         ([f"{FILE}:a/b", "--stages=train"], "pretrained models are not trained here"),
-        ([f"{FILE}:a/b", "--config.pretrained.dtype=int8"], "pretrained.dtype is 'int8'; choose one of float32"),
+        (
+            [f"{FILE}:a/b", "--config.pretrained.dtype=int8"],
+            "pretrained.dtype is 'int8'; choose one of float32",
+        ),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(flags, words, tmp_path):
@@ -64,5 +82,5 @@ def test_bad_input_is_one_line_and_exit_code_2(flags, words, tmp_path):
 
 @pytest.mark.skipif(bool(importlib.util.find_spec("torch")), reason="it is installed")
 def test_without_torch_one_line_says_what_installs_it(tmp_path, monkeypatch):
-    monkeypatch.delitem(sys.modules, "anisoscope.measurement.sources.hub.revisions", raising=False)
+    monkeypatch.delitem(sys.modules, "anisoscope.sources.hf.revision_sweep", raising=False)
     refuse(tmp_path / "run", "in a checkout, make .venv-pretrained", f"{FILE}:a/b")

@@ -6,10 +6,10 @@ import shutil
 
 import pytest
 
-from anisoscope.cli import untrained
-from anisoscope.config.untrained import UntrainedConfig
+from anisoscope.cli import untrained_stage
+from anisoscope.config.untrained_config import UntrainedConfig
 from anisoscope.experiments import quickstart
-from anisoscope.measurement.tables import files
+from anisoscope.results import joined_files
 from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
 from tests.program import asked, here, refuse
@@ -50,19 +50,22 @@ def run(tmp_path_factory):
 def files_of(workdir):
     """Content of all tables, and when those that are joined were measured."""
     paths = [path for path in workdir.rglob("*") if path.suffix in (".nc", ".csv")]
-    return {path: (path.read_bytes(), path.parent != workdir and path.stat().st_mtime_ns) for path in paths}
+    return {
+        path: (path.read_bytes(), path.parent != workdir and path.stat().st_mtime_ns)
+        for path in paths
+    }
 
 
 def test_one_command_measures_and_draws(run):
     workdir, process = run
     assert "Warning" not in process.stderr
     assert "6/6" in process.stderr  # the progress bar
-    table = files.read_table(workdir / "results.nc")
+    table = joined_files.read_table(workdir / "results.nc")
     assert dict(table.sizes) == {
         **{"norm_order": 2, "mask": 1, "embedding": 1, "target": 1},
         **{"relative_norm": 3, "statistic": 4, "block": 1},
     }
-    assert files.read_table(workdir / "seeds.nc").sizes["seed"] == 2
+    assert joined_files.read_table(workdir / "seeds.nc").sizes["seed"] == 2
     assert json.loads((workdir / "config.json").read_text())["norms"] == [0, 1, 10]
     assert json.loads((workdir / "environment.json").read_text())["corpus"] is None
     assert f"figures: {workdir / 'figures'} (3, each as" in process.stdout
@@ -74,15 +77,21 @@ def test_one_command_measures_and_draws(run):
 
 @pytest.fixture
 def again(run, tmp_path):
-    """Measure in a copy of the run's folder, here: the tests above say what the program makes of what is raised."""
+    """Measure in a copy of the run's folder, here: the tests above say what the program makes of
+    what is raised.
+    """
     workdir = tmp_path / "bias"
     shutil.copytree(run[0], workdir)
     config = UntrainedConfig(**json.loads((workdir / "config.json").read_text()))
-    tuples = {name: tuple(value) for name, value in dataclasses.asdict(config).items() if isinstance(value, list)}
+    tuples = {
+        name: tuple(value)
+        for name, value in dataclasses.asdict(config).items()
+        if isinstance(value, list)
+    }
 
     def measure(stages_wanted=("measure",), **changes):
         changed = dataclasses.replace(config, **tuples | changes)
-        untrained.untrained_blocks(changed, asked(workdir, *stages_wanted, title="bias"))
+        untrained_stage.untrained_blocks(changed, asked(workdir, *stages_wanted, title="bias"))
 
     return workdir, measure
 

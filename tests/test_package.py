@@ -1,4 +1,6 @@
-"""The package as a whole: what may import what, what an import loads, what the public names promise."""
+"""The package as a whole: what may import what, what an import loads, what the public names
+promise.
+"""
 
 import ast
 import doctest
@@ -12,14 +14,13 @@ import typing
 import pytest
 
 import anisoscope
-from anisoscope import metrics
-from anisoscope.measurement import api
-from anisoscope.measurement.recording import api as recording
+from anisoscope import api, metrics
+from anisoscope.sources.recording import record as recording
 from tests.program import ROOT
 
 ROOMS = [
     *("utils", "config", "metrics", "models", "data", "training"),
-    *("measurement", "tangents", "analysis", "claims", "plot", "cli"),
+    *("measurement", "results", "sources", "subspaces", "analysis", "plot", "cli"),
 ]
 LATE = ("jax", "flax", "optax", "orbax", "torch", "matplotlib", "xarray", "pandas", "scipy")
 UNIX = ("fcntl", "resource", "pwd", "grp", "termios")
@@ -49,7 +50,11 @@ def test_imports_go_one_way():
         for name in imported(path):
             package, _, rest = name.partition(".")
             other = rest.partition(".")[0]
-            if package == "anisoscope" and other in ROOMS and ROOMS.index(other) > ROOMS.index(room):
+            if (
+                package == "anisoscope"
+                and other in ROOMS
+                and ROOMS.index(other) > ROOMS.index(room)
+            ):
                 wrong.append(f"{path}: {name}")
             if package == "anisoscope" and other == "experiments":
                 wrong.append(f"{path}: {name}")
@@ -64,12 +69,13 @@ def test_libraries_stay_in_their_rooms():
             library = name.partition(".")[0]
             allowed = {
                 "jax": room not in ("config",),
-                "flax": room in ("models",) or "hub/folders" in path.as_posix(),
-                "torch": "hub" in path.parts or path.name == "api.py",  # there its types alone
-                "transformers": "hub" in path.parts or path.name == "api.py",
+                "flax": room in ("models",) or "hf/folders" in path.as_posix(),
+                "torch": "hf" in path.parts or path.name == "api.py",  # there its types alone
+                "transformers": "hf" in path.parts or path.name == "api.py",
                 "orbax": path.name == "checkpoint.py",
                 "matplotlib": room == "plot",
-                "anisoscope": room != "metrics" or name.startswith(("anisoscope.metrics", "anisoscope.metrics.")),
+                "anisoscope": room != "metrics"
+                or name.startswith(("anisoscope.metrics", "anisoscope.metrics.")),
             }
             if not allowed.get(library, True):
                 wrong.append(f"{path}: {name}")
@@ -79,7 +85,9 @@ def test_libraries_stay_in_their_rooms():
 def run(code: str, *hidden: str, cwd: pathlib.Path = ROOT) -> str:
     """What a fresh Python prints in which these modules cannot be imported."""
     hide = f"import sys; sys.modules.update(dict.fromkeys({hidden!r}))\n"
-    done = subprocess.run([sys.executable, "-c", hide + code], capture_output=True, text=True, cwd=cwd, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", hide + code], capture_output=True, text=True, cwd=cwd, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -103,7 +111,16 @@ x = np.random.default_rng(0).standard_normal((64, 4))
 table = anisoscope.measure(x, families="similarity")
 print(anisoscope.to_frame(table).metric[0], f"{float(anisoscope.metrics.anisotropy(x)):.1f}")
 """
-    training = ("flax", "optax", "orbax", "tensorflow_datasets", "absl", "h5netcdf", "matplotlib", "torch")
+    training = (
+        "flax",
+        "optax",
+        "orbax",
+        "tensorflow_datasets",
+        "absl",
+        "h5netcdf",
+        "matplotlib",
+        "torch",
+    )
     assert run(code, *UNIX, *training) == "mean_cosine 0.4\n"
 
 
@@ -122,15 +139,21 @@ def test_every_public_name_is_there_and_typed_without_any():
     assert len(functions) == len(metrics.__all__) + 10 + 5
     for function in functions:
         for parameter in inspect.signature(function).parameters.values():
-            assert parameter.annotation not in (inspect.Parameter.empty, typing.Any, "Any"), function
-        assert inspect.signature(function).return_annotation not in (inspect.Signature.empty, typing.Any, "Any")
+            assert parameter.annotation not in (inspect.Parameter.empty, typing.Any, "Any"), (
+                function
+            )
+        assert inspect.signature(function).return_annotation not in (
+            inspect.Signature.empty,
+            typing.Any,
+            "Any",
+        )
         text = inspect.getdoc(function)
         assert all(part in text for part in ("Args:", "Returns:")), function
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["metrics.scalars", "measurement.api", "measurement.recording.api", "measurement.tables.frame"]
+    "name", ["metrics.scalars", "api", "sources.recording.record", "results.frame"]
 )
 def test_the_examples_of_the_docstrings_give_what_they_say(name):
     result = doctest.testmod(importlib.import_module(f"anisoscope.{name}"))

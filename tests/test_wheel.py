@@ -11,7 +11,8 @@ import pytest
 import anisoscope
 from tests.program import ROOT
 
-pytestmark = pytest.mark.slow  # the quick one: tests/test_package.py; this one needs the package index
+# the quick one: tests/test_package.py; this one needs the package index
+pytestmark = pytest.mark.slow
 MEASURE = """
 import numpy as np, anisoscope
 x = np.random.default_rng(0).standard_normal((128, 8))
@@ -22,8 +23,12 @@ print(anisoscope.__file__, "mean_cosine" in table, anisoscope.metrics.twonn(x) >
 
 def called(*command, cwd):
     """What it prints; without this checkout on the path."""
-    env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "XLA_FLAGS")}
-    done = subprocess.run(list(map(str, command)), cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    env = {
+        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "XLA_FLAGS")
+    }
+    done = subprocess.run(
+        list(map(str, command)), cwd=cwd, env=env, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -40,9 +45,17 @@ def wheel(tmp_path_factory):
 def test_the_wheel_puts_one_name_into_site_packages_and_holds_all_of_the_package(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"anisoscope"}
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    inside = [name for name in tracked if name.startswith("anisoscope/") and (ROOT / name).is_file()]
-    inside += [f"anisoscope/{name}" for name in tracked if name.startswith(("models/", "metrics/", "experiments/"))]
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    inside = [
+        name for name in tracked if name.startswith("anisoscope/") and (ROOT / name).is_file()
+    ]
+    inside += [
+        f"anisoscope/{name}"
+        for name in tracked
+        if name.startswith(("models/", "metrics/", "experiments/"))
+    ]
     assert set(inside) <= set(names)
 
 
@@ -58,9 +71,20 @@ def test_a_fresh_environment_in_a_folder_with_decoys(wheel, tmp_path):
     assert pathlib.Path(where).is_relative_to(tmp_path / "venv")
     assert said == ["True", "True"]
     called(*install, f"{wheel}[train,plots]", cwd=tmp_path)
-    assert called(bin_ / "anisoscope", "--version", cwd=tmp_path) == f"anisoscope {anisoscope.__version__}\n"
+    assert (
+        called(bin_ / "anisoscope", "--version", cwd=tmp_path)
+        == f"anisoscope {anisoscope.__version__}\n"
+    )
     assert "--config=decoder_small" in called(bin_ / "anisoscope", "--list", cwd=tmp_path)
-    flags = ["--config=experiments/decoder_small.py:tiny", "--config.data.source=pydoc", "--config.train.steps=1"]
-    flags += ["--config.measure.families=similarity", "--config.measure.nulls=", "--config.measure.batches=1"]
+    flags = [
+        "--config=experiments/decoder_small.py:tiny",
+        "--config.data.source=pydoc",
+        "--config.train.steps=1",
+    ]
+    flags += [
+        "--config.measure.families=similarity",
+        "--config.measure.nulls=",
+        "--config.measure.batches=1",
+    ]
     called(bin_ / "python", "-m", "anisoscope", *flags, cwd=tmp_path)
     assert (tmp_path / "runs" / "decoder_small_tiny" / "figures" / "training_curve.png").exists()

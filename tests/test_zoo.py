@@ -16,7 +16,9 @@ def drawn(name, points=POINTS, seed=0):
 
 @pytest.mark.parametrize("name", ZOO)
 def test_the_covariance_has_the_eigenvalues(name):
-    """The largest within the noise of 4000 points, the trace within a few per cent, and zero where they say zero."""
+    """The largest within the noise of 4000 points, the trace within a few per cent, and zero where
+    they say zero.
+    """
     x_PD = drawn(name).astype(np.float64)
     found_D = np.linalg.eigvalsh(np.cov(x_PD.T, bias=True))[::-1]
     told_D = ZOO[name].eigenvalues
@@ -28,7 +30,8 @@ def test_the_covariance_has_the_eigenvalues(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["sphere 2 in 64", "swiss roll in 512", "gaussian 8 in 64", "sphere 9 in 64", "20 % on atoms"]
+    "name",
+    ["sphere 2 in 64", "swiss roll in 512", "gaussian 8 in 64", "sphere 9 in 64", "20 % on atoms"],
 )
 def test_the_dimension_is_that_of_the_neighbours(name):
     assert twonn_mle(drawn(name, 2000)) == pytest.approx(ZOO[name].dimension, rel=0.1)

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from anisoscope.config.data import DataConfig
-from anisoscope.config.experiment import Config
-from anisoscope.config.measure import MeasureConfig
-from anisoscope.config.model import ModelConfig
-from anisoscope.config.run import CheckpointConfig, EvaluateConfig, TrainConfig
+from anisoscope.config.data_config import DataConfig
+from anisoscope.config.experiment_config import Config
+from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.config.model_config import ModelConfig
+from anisoscope.config.run_config import CheckpointConfig, EvaluateConfig, TrainConfig
 from anisoscope.data.corpus import Corpus
 from anisoscope.utils.layout import MeshConfig
 
@@ -20,7 +20,9 @@ def config(**train) -> Config:
         train=TrainConfig(**{"steps": 6, "batch_size": 8, "dispatch": 4, "log_every": 1} | train),
         evaluate=EvaluateConfig(every=3, windows=8),
         checkpoint=CheckpointConfig(every=5),
-        measure=MeasureConfig(points=16, batches=2, folds=2, families=QUICK, nulls=("shuffled", "untrained")),
+        measure=MeasureConfig(
+            points=16, batches=2, folds=2, families=QUICK, nulls=("shuffled", "untrained")
+        ),
         mesh=MeshConfig(),
     )
 

@@ -1,9 +1,11 @@
-"""Clouds whose dimension and covariance are known: what estimators and their intervals are held against.
+"""Clouds whose dimension and covariance are known: what estimators and their intervals are held
+against.
 
     cloud_PD = ZOO["sphere 9 in 64"].draw(np.random.default_rng(0), points)
 
-A draw is a function of the generator and the number of points; frames and means are the same for all draws of a
-member, so that two draws are two samples of one distribution. Clouds are float32, except the one in bfloat16.
+A draw is a function of the generator and the number of points; frames and means are the same for
+all draws of a member, so that two draws are two samples of one distribution. Clouds are float32,
+except the one in bfloat16.
 """
 
 import dataclasses
@@ -22,7 +24,8 @@ Draw = Callable[[np.random.Generator, int], np.ndarray]
 class Member:
     draw: Draw  # (generator, points) -> cloud_PD
     dimension: float | None  # of the support, at the scale that the words name
-    eigenvalues: np.ndarray | None  # of the population's covariance, one per coordinate, largest first
+    # of the population's covariance, one per coordinate, largest first
+    eigenvalues: np.ndarray | None
     words: str
 
 
@@ -33,18 +36,28 @@ def frame(rank: int, width: int) -> np.ndarray:
 
 
 def gaussian(
-    eigenvalues_K: np.ndarray, width: int, words: str, mean_over_spread: float = 0.0, rogue: float = 1.0
+    eigenvalues_K: np.ndarray,
+    width: int,
+    words: str,
+    mean_over_spread: float = 0.0,
+    rogue: float = 1.0,
 ) -> Member:
-    """Normal points of the given spectrum in general position; one coordinate may be stretched, the mean moved."""
+    """Normal points of the given spectrum in general position; one coordinate may be stretched, the
+    mean moved.
+    """
     factor_KD = np.sqrt(eigenvalues_K)[:, None] * frame(len(eigenvalues_K), width)
     factor_KD[:, 5 % width] *= rogue
     spread = np.sqrt(np.square(factor_KD).sum())
     mean_D = mean_over_spread * spread * np.ones(width) / np.sqrt(width)
 
     def draw(generator: np.random.Generator, points: int) -> np.ndarray:
-        return (generator.normal(size=(points, len(factor_KD))) @ factor_KD + mean_D).astype(np.float32)
+        return (generator.normal(size=(points, len(factor_KD))) @ factor_KD + mean_D).astype(
+            np.float32
+        )
 
-    return Member(draw, float(len(factor_KD)), padded(np.linalg.svd(factor_KD)[1] ** 2, width), words)
+    return Member(
+        draw, float(len(factor_KD)), padded(np.linalg.svd(factor_KD)[1] ** 2, width), words
+    )
 
 
 def sphere(dimension: int, width: int) -> Member:
@@ -52,16 +65,23 @@ def sphere(dimension: int, width: int) -> Member:
 
     def draw(generator: np.random.Generator, points: int) -> np.ndarray:
         normal_PK = generator.normal(size=(points, dimension + 1))
-        return (normal_PK / np.linalg.norm(normal_PK, axis=1, keepdims=True) @ frame_KD).astype(np.float32)
+        return (normal_PK / np.linalg.norm(normal_PK, axis=1, keepdims=True) @ frame_KD).astype(
+            np.float32
+        )
 
     eigenvalues_K = np.full(dimension + 1, 1 / (dimension + 1))
     return Member(
-        draw, float(dimension), padded(eigenvalues_K, width), f"uniform on the unit sphere of R^{dimension + 1}"
+        draw,
+        float(dimension),
+        padded(eigenvalues_K, width),
+        f"uniform on the unit sphere of R^{dimension + 1}",
     )
 
 
 def swiss_roll(width: int) -> Member:
-    """A rolled rectangle: angle uniform between 1.5 pi and 4.5 pi, height uniform between 0 and 21."""
+    """A rolled rectangle: angle uniform between 1.5 pi and 4.5 pi, height uniform between 0 and
+    21.
+    """
     frame_KD = frame(3, width)
     low, high, height = 1.5 * np.pi, 4.5 * np.pi, 21.0
 
@@ -70,15 +90,22 @@ def swiss_roll(width: int) -> Member:
 
     def draw(generator: np.random.Generator, points: int) -> np.ndarray:
         roll_P2 = rolled(generator.uniform(low, high, points))
-        return (np.column_stack([roll_P2, generator.uniform(0, height, points)]) @ frame_KD).astype(np.float32)
+        return (np.column_stack([roll_P2, generator.uniform(0, height, points)]) @ frame_KD).astype(
+            np.float32
+        )
 
-    midpoints_Q = low + (high - low) * (np.arange(100_000) + 0.5) / 100_000  # integrates the roll's covariance
+    # integrates the roll's covariance
+    midpoints_Q = low + (high - low) * (np.arange(100_000) + 0.5) / 100_000
     eigenvalues_K = [*np.linalg.eigvalsh(np.cov(rolled(midpoints_Q).T, bias=True)), height**2 / 12]
-    return Member(draw, 2.0, padded(np.sort(eigenvalues_K)[::-1], width), "the swiss roll, a rolled rectangle")
+    return Member(
+        draw, 2.0, padded(np.sort(eigenvalues_K)[::-1], width), "the swiss roll, a rolled rectangle"
+    )
 
 
 def torus(dimension: int, width: int, noise: float, words: str) -> Member:
-    """Uniform angles; of each the cosine and sine, and those of 2, 3 and 4 times the angle, smaller by the square."""
+    """Uniform angles; of each the cosine and sine, and those of 2, 3 and 4 times the angle, smaller
+    by the square.
+    """
     orders_M = np.arange(1, 5)
     amplitude_KM = np.repeat((1.0 / orders_M**2)[None], dimension, axis=0)
     amplitude_L = np.concatenate([amplitude_KM.ravel(), amplitude_KM.ravel()])
@@ -97,7 +124,9 @@ def torus(dimension: int, width: int, noise: float, words: str) -> Member:
 
 
 def with_copies(base: Member) -> Member:
-    """The last fifth of the points drawn are overwritten by copies of others, and all are shuffled."""
+    """The last fifth of the points drawn are overwritten by copies of others, and all are
+    shuffled.
+    """
 
     def draw(generator: np.random.Generator, points: int) -> np.ndarray:
         copies = round(COPIED * points)
@@ -105,11 +134,15 @@ def with_copies(base: Member) -> Member:
         copied_PD = cloud_PD[generator.integers(0, points - copies, copies)]
         return generator.permutation(np.concatenate([cloud_PD, copied_PD]))
 
-    return dataclasses.replace(base, draw=draw, words=f"{base.words}; a share {COPIED} of the points are copies")
+    return dataclasses.replace(
+        base, draw=draw, words=f"{base.words}; a share {COPIED} of the points are copies"
+    )
 
 
 def with_atoms(dimension: int, width: int) -> Member:
-    """Isotropic normal points, of which a share falls on +- sqrt(dimension) along each axis: the same covariance."""
+    """Isotropic normal points, of which a share falls on +- sqrt(dimension) along each axis: the
+    same covariance.
+    """
     frame_KD = frame(dimension, width)
     atom_AD = np.sqrt(dimension) * np.concatenate([frame_KD, -frame_KD])
 
@@ -127,11 +160,15 @@ def in_bfloat16(base: Member) -> Member:
     def draw(generator: np.random.Generator, points: int) -> np.ndarray:
         return base.draw(generator, points).astype(ml_dtypes.bfloat16)
 
-    return dataclasses.replace(base, draw=draw, words=f"{base.words}; rounded to bfloat16, which the truth leaves out")
+    return dataclasses.replace(
+        base, draw=draw, words=f"{base.words}; rounded to bfloat16, which the truth leaves out"
+    )
 
 
 def in_windows(base: Member, share: float = 0.5) -> Member:
-    """Of every `WINDOW` consecutive points the mean varies: a share of the variance is common to the window."""
+    """Of every `WINDOW` consecutive points the mean varies: a share of the variance is common to
+    the window.
+    """
 
     def draw(generator: np.random.Generator, points: int) -> np.ndarray:
         common_WD = base.draw(generator, -(-points // WINDOW))
@@ -157,10 +194,18 @@ ZOO = {
     "sphere 9 in 64": sphere(9, 64),
     "swiss roll in 512": swiss_roll(512),
     "curved 5 in 512": torus(5, 512, 0.0, "a curved torus of 5 angles"),
-    "curved 5 with noise": torus(5, 512, 1e-3, "a curved torus of 5 angles, above noise of 0.001 in every coordinate"),
-    "mean 10 spreads": gaussian(np.ones(8), 64, "normal in 8 dimensions, |mean| 10 times the spread", 10.0),
-    "mean 1000 spreads": gaussian(np.ones(8), 64, "normal in 8 dimensions, |mean| 1000 times the spread", 1000.0),
-    "rogue coordinate": gaussian(np.ones(8), 64, "normal in 8 dimensions, a coordinate times 100", rogue=100.0),
+    "curved 5 with noise": torus(
+        5, 512, 1e-3, "a curved torus of 5 angles, above noise of 0.001 in every coordinate"
+    ),
+    "mean 10 spreads": gaussian(
+        np.ones(8), 64, "normal in 8 dimensions, |mean| 10 times the spread", 10.0
+    ),
+    "mean 1000 spreads": gaussian(
+        np.ones(8), 64, "normal in 8 dimensions, |mean| 1000 times the spread", 1000.0
+    ),
+    "rogue coordinate": gaussian(
+        np.ones(8), 64, "normal in 8 dimensions, a coordinate times 100", rogue=100.0
+    ),
     "20 % copies": with_copies(ISOTROPIC),
     "20 % on atoms": with_atoms(8, 64),
     "bfloat16": in_bfloat16(ISOTROPIC),

@@ -1,30 +1,36 @@
-"""What changes when one setting changes: contrasts between the conditions of an experiment, paired by seed.
+"""What changes when one setting changes: contrasts between the conditions of an experiment, paired
+by seed.
 
-A condition is what runs share that differ in seeds only. A value is taken as y = condition + seed + noise. Noise is
-what a seed does in one condition and not in the others; what it does to all of them drops out of a contrast. Each
-interval is for its own contrast: of many, one in twenty misses.
+A condition is what runs share that differ in seeds only. A value is taken as y = condition + seed +
+noise. Noise is what a seed does in one condition and not in the others; what it does to all of them
+drops out of a contrast. Each interval is for its own contrast: of many, one in twenty misses.
 
-*Whose noise*: two or three seeds alone say little of their scatter, so there it is pooled over all conditions, as if it
-had one variance in all of them; where some scatter more than others, their intervals are too narrow and the others' too
-wide. Two conditions that share TELLING seeds of each kind or more tell their scatter themselves, and the noise is that
-of their own runs: the interval of a paired t-test.
+*Whose noise*: two or three seeds alone say little of their scatter, so there it is pooled over all
+conditions, as if it had one variance in all of them; where some scatter more than others, their
+intervals are too narrow and the others' too wide. Two conditions that share TELLING seeds of each
+kind or more tell their scatter themselves, and the noise is that of their own runs: the interval of
+a paired t-test.
 
-*Seeds of their own*: each run of a condition has its own weight seed and its own data seed, or one of the two is the
-same in all runs, and of what others would have given the interval says nothing. Least squares over all runs, with
-(conditions - 1)(seeds - 1) degrees of freedom where none is missing; of two conditions by themselves, seeds - 1.
+*Seeds of their own*: each run of a condition has its own weight seed and its own data seed, or one
+of the two is the same in all runs, and of what others would have given the interval says nothing.
+Least squares over all runs, with (conditions - 1)(seeds - 1) degrees of freedom where none is
+missing; of two conditions by themselves, seeds - 1.
 
-*Crossed*: W weight seeds × S data seeds. Runs that share a weight seed, or a data seed, share part of their noise: it
-is a_condition,w + b_condition,s + e, each part independent and of one variance in the conditions that are pooled. The
-variance of a contrast of two means over the grid is estimated as 2 (MS_w + MS_s - MS_e) / (W S), and never as less than
-2 MS_e / (W S), from the mean squares of condition × weights, condition × data and condition × weights × data. In the
-interval each mean square is multiplied by the square of its own Student's quantile: Banerjee 1960 does so in sums of
-variances, and the same in a difference is this project's. (Satterthwaite's one number of degrees of freedom is too
-large where the scarcer seeds scatter most: with 4 × 2 seeds in two conditions it covers 0.91.) Simulated coverage of
-the 95 %, over mixes of the three variances and from 2 × 2 to 4 × 4 seeds: 0.94 to 0.99 with nine conditions; with two
-conditions 0.95 to more than 0.99, the more the larger the share of e, and intervals of 2 × 2 seeds are wide, since they
-rest on single degrees of freedom.
+*Crossed*: W weight seeds × S data seeds. Runs that share a weight seed, or a data seed, share part
+of their noise: it is a_condition,w + b_condition,s + e, each part independent and of one variance
+in the conditions that are pooled. The variance of a contrast of two means over the grid is
+estimated as 2 (MS_w + MS_s - MS_e) / (W S), and never as less than 2 MS_e / (W S), from the mean
+squares of condition × weights, condition × data and condition × weights × data. In the interval
+each mean square is multiplied by the square of its own Student's quantile: Banerjee 1960 does so in
+sums of variances, and the same in a difference is this project's. (Satterthwaite's one number of
+degrees of freedom is too large where the scarcer seeds scatter most: with 4 × 2 seeds in two
+conditions it covers 0.91.) Simulated coverage of the 95 %, over mixes of the three variances and
+from 2 × 2 to 4 × 4 seeds: 0.94 to 0.99 with nine conditions; with two conditions 0.95 to more than
+0.99, the more the larger the share of e, and intervals of 2 × 2 seeds are wide, since they rest on
+single degrees of freedom.
 
-*Otherwise*, where seeds are shared and those of the two conditions make no full grid, a contrast has no interval.
+*Otherwise*, where seeds are shared and those of the two conditions make no full grid, a contrast
+has no interval.
 """
 
 from collections.abc import Iterator
@@ -37,11 +43,12 @@ import xarray as xr
 from scipy import stats
 
 from anisoscope.analysis.components import mean_squares
-from anisoscope.analysis.runs import CORPUS, numbers, pairing, varied
+from anisoscope.analysis.run_summaries import CORPUS, numbers, pairing, varied
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.models import masks
 
-# What cannot be compared under a change of what: bits of two objectives, or of two texts, measure two things.
+# What cannot be compared under a change of what: bits of two objectives, or of two texts, measure
+# two things.
 TASK = {"test_bits": ("objective", CORPUS), "test_context_gain": (CORPUS,)}
 RATES = ("train.learning_rate", "train.rest_learning_rate")
 TELLING = 4  # seeds of either kind: from so many on two conditions tell their own scatter
@@ -58,10 +65,12 @@ class Change(NamedTuple):
 
 
 def contrasts(runs: xr.Dataset, together: bool = False) -> pd.DataFrame:
-    """Every pair of conditions that differ in one setting, for every shape, bits of one task, and context gain.
+    """Every pair of conditions that differ in one setting, for every shape, bits of one task, and
+    context gain.
 
-    `runs` is what runs.nc holds. A mask and its own setting are one. `before` is the condition that comes first in the
-    experiment, `held` what both have of the other settings that differ between runs.
+    `runs` is what runs.nc holds. A mask and its own setting are one. `before` is the condition that
+    comes first in the experiment, `held` what both have of the other settings that differ between
+    runs.
     """
     labels = list(_settings_of(runs))
     condition = np.array([labels.index(label) for label in runs["condition"].values])
@@ -70,7 +79,9 @@ def contrasts(runs: xr.Dataset, together: bool = False) -> pd.DataFrame:
         for quantity, positions, values in numbers(runs):
             if not pair.changed.intersection(TASK.get(quantity, ())):
                 change = change_between(values, condition, seeds, *map(labels.index, pair.labels))
-                rows.append(pair.about | {"quantity": quantity, "positions": positions} | change._asdict())
+                rows.append(
+                    pair.about | {"quantity": quantity, "positions": positions} | change._asdict()
+                )
     return pd.DataFrame(rows, columns=[*COLUMNS, *Change._fields])
 
 
@@ -81,7 +92,9 @@ class Pair(NamedTuple):
 
 
 def pairs(runs: xr.Dataset, together: bool = False) -> Iterator[Pair]:
-    """Every pair of conditions that differ in one setting; `together` also two that are alone and differ in several."""
+    """Every pair of conditions that differ in one setting; `together` also two that are alone and
+    differ in several.
+    """
     conditions = _settings_of(runs)
     for (first, before), (second, after) in combinations(conditions.items(), 2):
         changed = [setting for setting in before if before[setting] != after[setting]]
@@ -92,11 +105,14 @@ def pairs(runs: xr.Dataset, together: bool = False) -> Iterator[Pair]:
             yield Pair((first, second), frozenset(changed), about)
 
 
-def change_between(values: np.ndarray, condition: np.ndarray, seeds: np.ndarray, before: int, after: int) -> Change:
-    """The change of one number per run from condition `before` to `after`; `seeds` are (run, kind of seed).
+def change_between(
+    values: np.ndarray, condition: np.ndarray, seeds: np.ndarray, before: int, after: int
+) -> Change:
+    """The change of one number per run from condition `before` to `after`; `seeds` are (run, kind
+    of seed).
 
-    A run without a number is left out. NaN where the two conditions share no seed, directly or through others.
-    ValueError where two runs of one condition have all seeds in common.
+    A run without a number is left out. NaN where the two conditions share no seed, directly or
+    through others. ValueError where two runs of one condition have all seeds in common.
     """
     blocks, block = np.unique(seeds, axis=0, return_inverse=True)
     if len(set(zip(condition, block.ravel(), strict=True))) < len(condition):
@@ -113,7 +129,9 @@ def change_between(values: np.ndarray, condition: np.ndarray, seeds: np.ndarray,
 
 
 def factors(seeds: np.ndarray) -> list[np.ndarray]:
-    """Numbers 0, 1 … of each kind of seed that varies between these (run, kind); kinds that vary together are one."""
+    """Numbers 0, 1 … of each kind of seed that varies between these (run, kind); kinds that vary
+    together are one.
+    """
     numbered = dict.fromkeys(tuple(pd.factorize(kind)[0].tolist()) for kind in seeds.T)
     return [np.array(kind) for kind in numbered if any(kind)]
 
@@ -121,7 +139,10 @@ def factors(seeds: np.ndarray) -> list[np.ndarray]:
 def _own(table_CB: np.ndarray, before: int, after: int) -> Change:
     """Least squares over all runs with a number: y = condition + seed + noise."""
     condition, seed = np.nonzero(np.isfinite(table_CB))
-    values, pairs = table_CB[condition, seed], int(np.isfinite(table_CB[[before, after]]).all(axis=0).sum())
+    values, pairs = (
+        table_CB[condition, seed],
+        int(np.isfinite(table_CB[[before, after]]).all(axis=0).sum()),
+    )
     conditions = np.unique(condition)
     of_condition, of_seed = condition[:, None] == conditions, seed[:, None] == np.unique(seed)[1:]
     design = np.concatenate([of_condition, of_seed], axis=1).astype(float)
@@ -129,7 +150,9 @@ def _own(table_CB: np.ndarray, before: int, after: int) -> Change:
     contrast[: len(conditions)] = 1.0 * (conditions == after) - (conditions == before)
     inverse = np.linalg.pinv(design)
     weights = contrast @ inverse
-    if not {before, after} <= set(conditions) or not np.allclose(weights @ design, contrast, atol=1e-9):
+    if not {before, after} <= set(conditions) or not np.allclose(
+        weights @ design, contrast, atol=1e-9
+    ):
         return _change(np.nan, np.nan, np.nan, 0, pairs)
     freedom = int(len(values) - np.linalg.matrix_rank(design))
     residual = np.square(values - design @ (inverse @ values)).sum()
@@ -138,7 +161,9 @@ def _own(table_CB: np.ndarray, before: int, after: int) -> Change:
 
 
 def _crossed(table_CB: np.ndarray, blocks: np.ndarray, before: int, after: int) -> Change:
-    """The mean of the paired differences; noise from all conditions with all runs of the grid that these two share."""
+    """The mean of the paired differences; noise from all conditions with all runs of the grid that
+    these two share.
+    """
     shared = np.isfinite(table_CB[[before, after]]).all(axis=0)
     pairs = int(shared.sum())
     change = (table_CB[after] - table_CB[before])[shared].mean() if pairs else np.nan
@@ -161,7 +186,9 @@ def _quantile(freedom: int | np.ndarray) -> float | np.ndarray:
     return stats.t.ppf(0.5 + LEVEL / 2, freedom)
 
 
-def _change(change: float, variance: float, half_squared: float, freedom: int, pairs: int) -> Change:
+def _change(
+    change: float, variance: float, half_squared: float, freedom: int, pairs: int
+) -> Change:
     error, half = np.sqrt([variance, half_squared])
     return Change(change, change - half, change + half, error, freedom, pairs)
 
@@ -174,7 +201,8 @@ def _settings_of(runs: xr.Dataset) -> dict[str, dict[str, str]]:
         "train.penalty": ("train.penalty", "train.penalty_layers"),
     }
     parts = {name: [part for part in group if part in settings] for name, group in one.items()}
-    if "train.optimizer" in settings:  # each has rates of its own, which go without saying where they are one
+    # each has rates of its own, which go without saying where they are one
+    if "train.optimizer" in settings:
         own = ("train.optimizer", *(name for name in RATES if name in settings))
         rates = pd.DataFrame({name: runs[name].values for name in own}).drop_duplicates()
         parts["train.optimizer"] = list(own[:1] if rates["train.optimizer"].is_unique else own)
@@ -186,7 +214,9 @@ def _settings_of(runs: xr.Dataset) -> dict[str, dict[str, str]]:
     conditions = {}
     for i, label in enumerate(runs["condition"].values):
         if label not in conditions:
-            conditions[label] = {name: words({p: runs[p].values[i] for p in group}) for name, group in parts.items()}
+            conditions[label] = {
+                name: words({p: runs[p].values[i] for p in group}) for name, group in parts.items()
+            }
     return conditions
 
 

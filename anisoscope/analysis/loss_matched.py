@@ -1,13 +1,15 @@
-"""Loss-matched contrasts: two conditions are read where all their runs have learned equally much, not equally long.
+"""Loss-matched contrasts: two conditions are read where all their runs have learned equally much,
+not equally long.
 
-The level of a contrast is the best context gain (bits below the best answer without context, on the validation windows)
-that all its runs reach in the constant part of their schedule: in the decay at its end the rate is another. Where a
-schedule has no constant part, all steps after the warm-up are taken. A run is read at the step at which it first
-reaches the level. One that never gains anything has no value. Context gain is itself a result of what is varied: a
-loss-matched difference is not caused by what is varied alone.
+The level of a contrast is the best context gain (bits below the best answer without context, on the
+validation windows) that all its runs reach in the constant part of their schedule: in the decay at
+its end the rate is another. Where a schedule has no constant part, all steps after the warm-up are
+taken. A run is read at the step at which it first reaches the level. One that never gains anything
+has no value. Context gain is itself a result of what is varied: a loss-matched difference is not
+caused by what is varied alone.
 
-Nor need its sign be the same at another level: contrasts at SHARES of that gain, a curve over levels, tell. A quarter
-of it may be reached in the warm-up.
+Nor need its sign be the same at another level: contrasts at SHARES of that gain, a curve over
+levels, tell. A quarter of it may be reached in the warm-up.
 """
 
 from typing import Any, NamedTuple
@@ -16,12 +18,13 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from anisoscope.analysis import runs as joining
+from anisoscope.analysis import run_summaries as joining
 from anisoscope.analysis.contrasts import COLUMNS, Change, contrasts, pairs
 from anisoscope.analysis.shapes import shapes
 from anisoscope.training.replay import Bracket
 
-FURTHER = ("level", "without")  # columns beside those of contrasts.csv: bits, and runs that have no value
+# columns beside those of contrasts.csv: bits, and runs that have no value
+FURTHER = ("level", "without")
 STEPS = "steps_to_context_gain"
 SHARES = (0.25, 0.5, 0.75, 1.0)  # of the smaller of the gains: levels of contrasts_by_level.csv
 SHARE = "share"  # its column
@@ -38,7 +41,8 @@ class Matched(NamedTuple):
 
 
 def plan(runs: xr.Dataset, best: dict[str, float | None], share: float = 1.0) -> list[Matched]:
-    """Of every contrast of settings but the text, its level; `best` is the largest context gain of each run.
+    """Of every contrast of settings but the text, its level; `best` is the largest context gain of
+    each run.
 
     A level is what all runs of the contrast reach, or a share of it.
 
@@ -49,7 +53,11 @@ def plan(runs: xr.Dataset, best: dict[str, float | None], share: float = 1.0) ->
         if joining.CORPUS in one.changed:
             continue
         # those before first: whoever is left, joined anew they are contrasted in this order
-        names = [str(name) for label in one.labels for name in runs.run.values[runs["condition"].values == label]]
+        names = [
+            str(name)
+            for label in one.labels
+            for name in runs.run.values[runs["condition"].values == label]
+        ]
         without = {name: why for name in names if (why := _without(best[name]))}
         left = [name for name in names if name not in without]
         level = share * min((best[name] for name in left), default=np.nan)
@@ -82,14 +90,19 @@ def _gains(lines: list[dict[str, Any]]) -> list[tuple[int, float]]:
 
 
 def contrast(matched: Matched, tables: dict[str, xr.Dataset]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The contrast, as in contrasts.csv, and a row for each run; `tables` end at the step of each run's crossing.
+    """The contrast, as in contrasts.csv, and a row for each run; `tables` end at the step of each
+    run's crossing.
 
-    The noise is that of these runs alone: other contrasts have another level. The steps that it took to the level are
-    a quantity too.
+    The noise is that of these runs alone: other contrasts have another level. The steps that it
+    took to the level are a quantity too.
     """
     rows = []
     for name in (*matched.runs, *matched.without):
-        about = matched.about | {"level": matched.level, "run": name, "why_not": matched.without.get(name, "")}
+        about = matched.about | {
+            "level": matched.level,
+            "run": name,
+            "why_not": matched.without.get(name, ""),
+        }
         if name in tables:
             of_all = shapes(tables[name]).sel(positions="all")
             about |= {STEPS: int(tables[name].step[-1]), GAIN: tables[name].attrs.get(GAIN, np.nan)}
@@ -100,7 +113,11 @@ def contrast(matched: Matched, tables: dict[str, xr.Dataset]) -> tuple[pd.DataFr
     if tables:
         joined = joining.join(tables, {name: {} for name in tables})
         steps = [int(table.step[-1]) for table in tables.values()]
-        joined[STEPS] = "run", steps, {"long_name": "training steps to the context gain", "units": "step"}
+        joined[STEPS] = (
+            "run",
+            steps,
+            {"long_name": "training steps to the context gain", "units": "step"},
+        )
         frame = contrasts(joined, together=True)
     if frame.empty:  # one of the two has no run left: the table says so
         nothing = dict.fromkeys(Change._fields, np.nan) | {"freedom": 0, "pairs": 0}

@@ -1,17 +1,18 @@
-"""The stage `matched`: runs replayed up to the context gain of each of their contrasts, measured there, contrasted."""
+"""The stage `matched`: runs replayed up to the context gain of each of their contrasts, measured
+there, contrasted.
+"""
 
 import pathlib
 from typing import Any
 
 import xarray as xr
 
-from anisoscope.analysis import loss_matched, on_disk, primary, runs
-from anisoscope.config.experiment import Config
-from anisoscope.config.run import schedule
+from anisoscope.analysis import loss_matched, on_disk, primary, run_summaries
+from anisoscope.config.experiment_config import Config
+from anisoscope.config.run_config import schedule
 from anisoscope.data.corpus import Corpus
-from anisoscope.measurement import sweep
-from anisoscope.measurement.sources import checkpoints
-from anisoscope.measurement.tables import files, join
+from anisoscope.results import join, joined_files
+from anisoscope.sources import run_source, sweep
 from anisoscope.training import finished, log, optimizer, replay
 from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
@@ -21,9 +22,14 @@ from anisoscope.utils.stop import Stop
 
 
 def contrast(
-    experiment: Config, configs: dict[str, Config], texts: dict[str, Corpus], root: pathlib.Path, stop: Stop
+    experiment: Config,
+    configs: dict[str, Config],
+    texts: dict[str, Corpus],
+    root: pathlib.Path,
+    stop: Stop,
 ) -> None:
-    """Loss-matched contrasts of finished runs: first what the experiment calls primary, then all of its contrasts.
+    """Loss-matched contrasts of finished runs: first what the experiment calls primary, then all of
+    its contrasts.
 
     At last those that are primary, or all where none is, at several levels.
 
@@ -33,12 +39,17 @@ def contrast(
         for what, stage in ((finished.NAME, "train"), ("results.nc", "measure")):
             if not (root / name / what).exists():
                 raise not_there(root / name, what, stage)
-    tables = {name: files.read_table(root / name / "results.nc") for name in configs}
-    joined = runs.join(tables, {name: {} for name in tables})
-    lines = {name: log.read_log(root / name) if (root / name / "train.jsonl").exists() else [] for name in configs}
+    tables = {name: joined_files.read_table(root / name / "results.nc") for name in configs}
+    joined = run_summaries.join(tables, {name: {} for name in tables})
+    lines = {
+        name: log.read_log(root / name) if (root / name / "train.jsonl").exists() else []
+        for name in configs
+    }
     best = best_gains(configs, lines)
     if not (planned := loss_matched.plan(joined, best)):
-        raise UserError("--stages=matched: no two settings of this experiment differ in one thing; leave it out")
+        raise UserError(
+            "--stages=matched: no two settings of this experiment differ in one thing; leave it out"
+        )
     named = primary.loss_matched(experiment.primary)
     first = [one for one in planned if frozenset(one.labels) in named]
     folders = {name: root / name for name in configs}
@@ -47,7 +58,11 @@ def contrast(
         """The table of each run up to where it has the level of each of these contrasts."""
         cut = {}
         for name, config in configs.items():
-            brackets = {one.level: loss_matched.bracket(lines[name], one.level) for one in part if name in one.runs}
+            brackets = {
+                one.level: loss_matched.bracket(lines[name], one.level)
+                for one in part
+                if name in one.runs
+            }
             there = measured(config, texts[name], root / name, brackets, name, stop)
             if processes.is_first():
                 for level, end in there.items():
@@ -56,10 +71,14 @@ def contrast(
         return cut
 
     for part in (first, planned) if 0 < len(first) < len(planned) else (planned,):
-        print(f"loss-matched: {len(part)} contrasts{' that are primary, first' if part is first else ''}")
+        print(
+            f"loss-matched: {len(part)} contrasts{' that are primary, first' if part is first else ''}"
+        )
         cut = cut_at(part)
         if processes.is_first():
-            for path in on_disk.write_loss_matched(part, cut, folders, root, joined, experiment.primary):
+            for path in on_disk.write_loss_matched(
+                part, cut, folders, root, joined, experiment.primary
+            ):
                 print(path)
             on_disk.write(folders, root, experiment.primary)  # some is read there
     asked = {one.labels for one in first or planned}
@@ -76,38 +95,61 @@ def contrast(
 
 
 def check(configs: list[Config]) -> None:
-    """Raise UserError, before any work is done, where there is one run, or runs that differ in their seeds alone."""
+    """Raise UserError, before any work is done, where there is one run, or runs that differ in
+    their seeds alone.
+    """
     if len(configs) == 1:
-        raise UserError("--stages=matched contrasts runs, and this experiment has one; leave it out")
+        raise UserError(
+            "--stages=matched contrasts runs, and this experiment has one; leave it out"
+        )
     settings = [flat(to_dict(config)) for config in configs]
     for values in settings:
         for name in [name for name in values if name.startswith("train.") and "seed" in name]:
             del values[name]
     if all(values == settings[0] for values in settings):
-        raise UserError("--stages=matched contrasts settings, and these runs differ in their seeds alone; leave it out")
+        raise UserError(
+            "--stages=matched contrasts settings, and these runs differ in their seeds alone; leave it out"
+        )
 
 
-def best_gains(configs: dict[str, Config], lines: dict[str, list[dict[str, Any]]]) -> dict[str, float | None]:
-    """The largest context gain of each run, in the constant part of its schedule; a line names runs that have none."""
+def best_gains(
+    configs: dict[str, Config], lines: dict[str, list[dict[str, Any]]]
+) -> dict[str, float | None]:
+    """The largest context gain of each run, in the constant part of its schedule; a line names runs
+    that have none.
+    """
     parts = {name: optimizer.constant_part(config.train) for name, config in configs.items()}
     if loose := [name for name, part in parts.items() if part is None]:
         words = "context gains are compared over all steps after the warm-up, at learning rates that differ"
-        print(f"train.schedule has no constant part ({', '.join(loose[:3])}{' …' * (len(loose) > 3)}): {words}")
+        print(
+            f"train.schedule has no constant part ({', '.join(loose[:3])}{' …' * (len(loose) > 3)}): {words}"
+        )
     return {
-        name: loss_matched.best_gain(lines[name], *(part or (optimizer.warmup_steps(config.train), config.train.steps)))
+        name: loss_matched.best_gain(
+            lines[name], *(part or (optimizer.warmup_steps(config.train), config.train.steps))
+        )
         for (name, config), part in zip(configs.items(), parts.values(), strict=True)
     }
 
 
 def measured(
-    config: Config, text: Corpus, run: pathlib.Path, brackets: dict[float, replay.Bracket], name: str, stop: Stop
+    config: Config,
+    text: Corpus,
+    run: pathlib.Path,
+    brackets: dict[float, replay.Bracket],
+    name: str,
+    stop: Stop,
 ) -> dict[float, replay.Crossing]:
-    """Where the run has each context gain; every such step has a table, the run's own or one beside it."""
+    """Where the run has each context gain; every such step has a table, the run's own or one beside
+    it.
+    """
     reached = replay.crossings(config, text, run, brackets, name, stop)
     on_schedule = schedule(config.train.steps, config.checkpoint.every)
     steps = sorted({crossing.step for crossing in reached.values()}.difference(on_schedule))
     if steps:
-        with checkpoints.opened_beside(config, text, run, replay.LOSS_MATCHED, steps, name, stop) as source:
+        with run_source.opened_beside(
+            config, text, run, replay.LOSS_MATCHED, steps, name, stop
+        ) as source:
             sweep.measure_missing(source, stop)
     stop.check(f"{name}: stopped when it was measured for loss-matched contrasts")
     return reached

@@ -1,4 +1,6 @@
-"""What is read from tables, written beside them: correlations of a run; runs joined, contrasted, and split."""
+"""What is read from tables, written beside them: correlations of a run; runs joined, contrasted,
+and split.
+"""
 
 import hashlib
 import pathlib
@@ -9,10 +11,10 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from anisoscope.analysis import correlations, loss_matched, primary, runs
+from anisoscope.analysis import correlations, loss_matched, primary, run_summaries
 from anisoscope.analysis.components import components
 from anisoscope.analysis.contrasts import COLUMNS, Change, contrasts
-from anisoscope.measurement.tables import files
+from anisoscope.results import joined_files
 from anisoscope.training import finished, log
 from anisoscope.utils.errors import RunError
 from anisoscope.utils.files import read_json, remove, write_json
@@ -21,31 +23,46 @@ Named = dict[str, dict[str, Any]]  # the contrasts that an experiment calls prim
 DIGESTS = "loss_matched.json"
 BY_LEVEL = "contrasts_by_level.csv"
 TANGENTS = "tangents.csv"
-OF_TANGENTS = ("energy", "variance", "excess", "control_energy", "isoscore_gain", "isoscore_gain_normal")
-ENRICHMENT = tuple(f"enrichment_{i}" for i in range(1, 5))  # columns, from the least frequent quarter to the most
+OF_TANGENTS = (
+    "energy",
+    "variance",
+    "excess",
+    "control_energy",
+    "isoscore_gain",
+    "isoscore_gain_normal",
+)
+# columns, from the least frequent quarter to the most
+ENRICHMENT = tuple(f"enrichment_{i}" for i in range(1, 5))
 
 
 def write_run(name: str, folder: pathlib.Path) -> None:
     """correlations.csv of one run."""
-    correlations.write({name: files.read_table(folder / "results.nc")}, folder / "correlations.csv")
+    correlations.write(
+        {name: joined_files.read_table(folder / "results.nc")}, folder / "correlations.csv"
+    )
 
 
 def write(folders: dict[str, pathlib.Path], to: pathlib.Path, named: Named) -> list[pathlib.Path]:
-    """runs.nc, runs.csv and layers.csv; contrasts.csv where settings differ; components.csv where seeds are crossed.
+    """runs.nc, runs.csv and layers.csv; contrasts.csv where settings differ; components.csv where
+    seeds are crossed.
 
     And primary.csv of the contrasts that are prespecified, some of which may be loss-matched.
     """
-    tables = {name: files.read_table(folder / "results.nc") for name, folder in folders.items()}
-    joined = runs.join(tables, {name: bits(folder) for name, folder in folders.items()})
-    if unfinished := runs.unfinished(tables):
-        joined = runs.without_shapes(joined, unfinished)
-        print(f"left out of contrasts, as they are not measured to their last step: {', '.join(unfinished)}")
+    tables = {
+        name: joined_files.read_table(folder / "results.nc") for name, folder in folders.items()
+    }
+    joined = run_summaries.join(tables, {name: bits(folder) for name, folder in folders.items()})
+    if unfinished := run_summaries.unfinished(tables):
+        joined = run_summaries.without_shapes(joined, unfinished)
+        print(
+            f"left out of contrasts, as they are not measured to their last step: {', '.join(unfinished)}"
+        )
     matched = read_loss_matched(to, folders)
-    files.write(joined, to / "runs.nc")
+    joined_files.write(joined, to / "runs.nc")
     paths = [to / "runs.nc"]
     for name, frame in (
-        ("runs", runs.rows(tables, joined)),
-        ("layers", runs.layers(tables, joined)),
+        ("runs", run_summaries.rows(tables, joined)),
+        ("layers", run_summaries.layers(tables, joined)),
         ("contrasts", primary.with_roles(contrasts(joined), named, joined, "last")),
         ("components", components(joined)),
         ("primary", primary.table(named, joined, matched)),
@@ -54,28 +71,42 @@ def write(folders: dict[str, pathlib.Path], to: pathlib.Path, named: Named) -> l
         if frame.empty:
             remove(path)  # of an experiment that had other runs
         else:
-            files.write_csv(frame, path)
+            joined_files.write_csv(frame, path)
             paths.append(path)
     return paths
 
 
 def write_tangents(folders: dict[str, pathlib.Path], to: pathlib.Path) -> pathlib.Path:
-    """tangents.csv: means by run, step and layer, of the early semi-NMF subspace of the largest rank, raw gradients."""
+    """tangents.csv: means by run, step and layer, of the early semi-NMF subspace of the largest
+    rank, raw gradients.
+    """
     frames = []
     for name, folder in folders.items():
-        table = files.read_table(folder / "tangents.nc").isel(rank=-1).sel(statistic="mean")
+        table = joined_files.read_table(folder / "tangents.nc").isel(rank=-1).sel(statistic="mean")
         table = table.sel(fit="early", kind="semi-NMF", rows="raw")
-        quarters = {column: table["enrichment_in_bin"].isel(bin=i, drop=True) for i, column in enumerate(ENRICHMENT)}
-        columns = xr.Dataset({one: table[one] for one in OF_TANGENTS}).assign(quarters).reset_coords(drop=True)
+        quarters = {
+            column: table["enrichment_in_bin"].isel(bin=i, drop=True)
+            for i, column in enumerate(ENRICHMENT)
+        }
+        columns = (
+            xr.Dataset({one: table[one] for one in OF_TANGENTS})
+            .assign(quarters)
+            .reset_coords(drop=True)
+        )
         frames.append(columns.to_dataframe().reset_index().assign(run=name))
     frame = pd.concat(frames, ignore_index=True)
-    files.write_csv(frame[["run", "step", "layer", *OF_TANGENTS, *ENRICHMENT]], to / TANGENTS)
+    joined_files.write_csv(
+        frame[["run", "step", "layer", *OF_TANGENTS, *ENRICHMENT]], to / TANGENTS
+    )
     return to / TANGENTS
 
 
 def digests(folders: dict[str, pathlib.Path]) -> dict[str, str]:
     """Of what is read of each run."""
-    return {name: hashlib.sha256((folder / "results.nc").read_bytes()).hexdigest() for name, folder in folders.items()}
+    return {
+        name: hashlib.sha256((folder / "results.nc").read_bytes()).hexdigest()
+        for name, folder in folders.items()
+    }
 
 
 def read_digests(folder: pathlib.Path) -> dict[str, str]:
@@ -92,15 +123,20 @@ def write_loss_matched(
     runs: xr.Dataset,
     named: Named,
 ) -> list[pathlib.Path]:
-    """contrasts_loss_matched.csv, loss_matched.csv with a row per contrast and run, and of which tables these are.
+    """contrasts_loss_matched.csv, loss_matched.csv with a row per contrast and run, and of which
+    tables these are.
 
-    `tables` holds the table of each run up to where it has a level: {(run, level): table}; `runs` joins all of them.
+    `tables` holds the table of each run up to where it has a level: {(run, level): table}; `runs`
+    joins all of them.
     """
-    changes, each = (pd.concat(frames, ignore_index=True) for frames in zip(*_contrasted(planned, tables), strict=True))
+    changes, each = (
+        pd.concat(frames, ignore_index=True)
+        for frames in zip(*_contrasted(planned, tables), strict=True)
+    )
     remove(to / DIGESTS)  # it vouches for what is written before it
     paths = [to / "contrasts_loss_matched.csv", to / "loss_matched.csv"]
-    files.write_csv(primary.with_roles(changes, named, runs, "matched"), paths[0])
-    files.write_csv(each, paths[1])
+    joined_files.write_csv(primary.with_roles(changes, named, runs, "matched"), paths[0])
+    joined_files.write_csv(each, paths[1])
     write_json(to / DIGESTS, digests(folders))
     return paths
 
@@ -108,21 +144,28 @@ def write_loss_matched(
 def _contrasted(
     planned: list[loss_matched.Matched], tables: dict[tuple[str, float], xr.Dataset]
 ) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
-    return [loss_matched.contrast(one, {name: tables[name, one.level] for name in one.runs}) for one in planned]
+    return [
+        loss_matched.contrast(one, {name: tables[name, one.level] for name in one.runs})
+        for one in planned
+    ]
 
 
 def write_by_level(
-    planned: list[loss_matched.Matched], tables: dict[tuple[str, float], xr.Dataset], to: pathlib.Path
+    planned: list[loss_matched.Matched],
+    tables: dict[tuple[str, float], xr.Dataset],
+    to: pathlib.Path,
 ) -> pathlib.Path:
     """contrasts_by_level.csv: contrasts at several shares of the gain that all their runs reach."""
     contrasted = zip(planned, _contrasted(planned, tables), strict=True)
     frames = [changes.assign(share=one.share) for one, (changes, _) in contrasted]
-    files.write_csv(pd.concat(frames, ignore_index=True), to / BY_LEVEL)
+    joined_files.write_csv(pd.concat(frames, ignore_index=True), to / BY_LEVEL)
     return to / BY_LEVEL
 
 
 def read_by_level(folder: pathlib.Path, folders: dict[str, pathlib.Path]) -> pd.DataFrame:
-    """contrasts_by_level.csv; without rows where there is none, or where it is of other tables than these folders'."""
+    """contrasts_by_level.csv; without rows where there is none, or where it is of other tables than
+    these folders'.
+    """
     columns = [*COLUMNS, *Change._fields, *loss_matched.FURTHER, loss_matched.SHARE]
     if not (folder / BY_LEVEL).exists() or (folders and digests(folders) != read_digests(folder)):
         return pd.DataFrame(columns=columns)
@@ -137,9 +180,13 @@ def _read(path: pathlib.Path, columns: Sequence[str], texts: tuple[str, ...]) ->
 
 
 def read_loss_matched(folder: pathlib.Path, folders: dict[str, pathlib.Path]) -> pd.DataFrame:
-    """contrasts_loss_matched.csv as `write_loss_matched` left it; without rows where there is none, or of others."""
+    """contrasts_loss_matched.csv as `write_loss_matched` left it; without rows where there is none,
+    or of others.
+    """
     path = folder / "contrasts_loss_matched.csv"
-    matched = _read_changes(path, (*COLUMNS, *Change._fields, *loss_matched.FURTHER), ("without",), "matched")
+    matched = _read_changes(
+        path, (*COLUMNS, *Change._fields, *loss_matched.FURTHER), ("without",), "matched"
+    )
     if matched.empty or digests(folders) == read_digests(folder):
         return matched
     print("loss-matched contrasts are of other tables than now: --stages=matched reads them again")
@@ -147,7 +194,8 @@ def read_loss_matched(folder: pathlib.Path, folders: dict[str, pathlib.Path]) ->
 
 
 def read_runs(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """runs.csv and contrasts.csv, as `write` left them; the second without rows where there is none.
+    """runs.csv and contrasts.csv, as `write` left them; the second without rows where there is
+    none.
 
     Only an empty field is a missing number: "None" is a setting, and a variant may be named "nan".
     """
@@ -157,7 +205,9 @@ def read_runs(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     return rows, _read_changes(folder / "contrasts.csv", (*COLUMNS, *Change._fields), (), "measure")
 
 
-def _read_changes(path: pathlib.Path, columns: tuple[str, ...], texts: tuple[str, ...], stage: str) -> pd.DataFrame:
+def _read_changes(
+    path: pathlib.Path, columns: tuple[str, ...], texts: tuple[str, ...], stage: str
+) -> pd.DataFrame:
     if not path.exists():
         empty = pd.DataFrame(columns=[*columns, primary.ROLE])
         return empty.astype(dict.fromkeys(Change._fields, float))
@@ -180,18 +230,29 @@ def read_primary(folder: pathlib.Path) -> pd.DataFrame:
 
 
 def _other_columns(path: pathlib.Path, stage: str = "measure") -> RunError:
-    return RunError(f"{path} has other columns than are written now; --stages={stage} writes it again")
+    return RunError(
+        f"{path} has other columns than are written now; --stages={stage} writes it again"
+    )
 
 
 def bits(folder: pathlib.Path) -> dict[str, float]:
-    """Scores of a finished run on the test split, and of its last validation, by the names of `runs.BITS`.
+    """Scores of a finished run on the test split, and of its last validation, by the names of
+    `runs.BITS`.
 
-    Bits per character are NaN where there is no score; what a score of old does not tell is left out.
+    Bits per character are NaN where there is no score; what a score of old does not tell is left
+    out.
     """
     lines = log.read_log(folder) if (folder / "train.jsonl").exists() else []
     validations = [line for line in lines if line["kind"] == "valid"]
     values = {}
-    for split, score in (("test", finished.read_score(folder)), ("valid", validations[-1] if validations else {})):
+    for split, score in (
+        ("test", finished.read_score(folder)),
+        ("valid", validations[-1] if validations else {}),
+    ):
         told = {"bits": score.get("bits_per_character", np.nan)} | score
-        values |= {f"{split}_{name}": value for name, value in told.items() if f"{split}_{name}" in runs.BITS}
+        values |= {
+            f"{split}_{name}": value
+            for name, value in told.items()
+            if f"{split}_{name}" in run_summaries.BITS
+        }
     return values

@@ -1,13 +1,16 @@
-"""Prespecified contrasts, named before any number was seen: a change, or equivalence within a prespecified margin?
+"""Prespecified contrasts, named before any number was seen: a change, or equivalence within a
+prespecified margin?
 
-An experiment names them in `primary`, {name: {field: value}}, MOST of them at most; all else is exploratory.
-What is named is kept in the experiment's config.json, and a run that has begun refuses others.
+An experiment names them in `primary`, {name: {field: value}}, MOST of them at most; all else is
+exploratory. What is named is kept in the experiment's config.json, and a run that has begun refuses
+others.
 
-There is a test of no change, Student's and two-sided; and where a margin is stated two one-sided tests of a change as
-large as the margin (Schuirmann 1987), whose p is the larger of the two. Both go by the contrast's own error and degrees
-of freedom. Holm's correction is over all tests of all primary contrasts, with or without a value. The two hypotheses of
-one contrast, change = 0 and |change| >= margin, cannot both be true, so that as many as there are contrasts are true at
-most: no p is multiplied by more (Shaffer 1986). The intervals beside them are not corrected.
+There is a test of no change, Student's and two-sided; and where a margin is stated two one-sided
+tests of a change as large as the margin (Schuirmann 1987), whose p is the larger of the two. Both
+go by the contrast's own error and degrees of freedom. Holm's correction is over all tests of all
+primary contrasts, with or without a value. The two hypotheses of one contrast, change = 0 and
+|change| >= margin, cannot both be true, so that as many as there are contrasts are true at most: no
+p is multiplied by more (Shaffer 1986). The intervals beside them are not corrected.
 """
 
 from typing import Any
@@ -19,10 +22,10 @@ from scipy import stats
 
 from anisoscope.analysis.contrasts import COLUMNS, TASK, Change, change_between, factors, pairs
 from anisoscope.analysis.loss_matched import STEPS
-from anisoscope.analysis.runs import numbers, pairing
+from anisoscope.analysis.run_summaries import numbers, pairing
 from anisoscope.analysis.shapes import SHAPES
 from anisoscope.measurement.intervals import LEVEL
-from anisoscope.measurement.tables.holm import holm_of
+from anisoscope.results.holm import holm_of
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import choose
 
@@ -41,13 +44,26 @@ DIFFERS, WITHIN, BOTH, OPEN, UNTESTED, NOTHING = (
     "no value",
 )
 TESTS = ("p", "p_holm", "p_margin", "p_margin_holm")
-READ = ("name", "at", "before", "after", "quantity", "positions", "margin", *Change._fields, *TESTS, "verdict")
+READ = (
+    "name",
+    "at",
+    "before",
+    "after",
+    "quantity",
+    "positions",
+    "margin",
+    *Change._fields,
+    *TESTS,
+    "verdict",
+)
 
 
 def check_primary(primary: dict[str, dict[str, Any]], runs: list[str]) -> None:
     """Raise UserError, one line, where contrasts between these runs cannot be named so."""
     if len(primary) > MOST:
-        raise UserError(f"primary names {len(primary)} contrasts, {MOST} at most: the others are exploratory")
+        raise UserError(
+            f"primary names {len(primary)} contrasts, {MOST} at most: the others are exploratory"
+        )
     for name, one in primary.items():
         where = f"primary.{name}"
         if missing := [field for field in NEEDED if field not in one]:
@@ -56,37 +72,58 @@ def check_primary(primary: dict[str, dict[str, Any]], runs: list[str]) -> None:
             choose(f"a field of {where}", field, (*NEEDED, *FURTHER))
         at = one.get("at", AT[0])
         choose(f"{where}.at", at, AT)
-        choose(f"{where}.quantity", one["quantity"], (*SHAPES, *(AT_LAST if at == "last" else (STEPS,))))
+        choose(
+            f"{where}.quantity",
+            one["quantity"],
+            (*SHAPES, *(AT_LAST if at == "last" else (STEPS,))),
+        )
         choose(f"{where}.positions", one.get("positions", POSITIONS[0]), POSITIONS)
         margin = one.get("margin")
         if margin is not None and not (isinstance(margin, int | float) and 0 < margin < np.inf):
-            raise UserError(f"{where}.margin is {margin!r}; a change above 0 in the units of {one['quantity']}")
+            raise UserError(
+                f"{where}.margin is {margin!r}; a change above 0 in the units of {one['quantity']}"
+            )
         if one.get("positions", POSITIONS[0]) != POSITIONS[0] and one["quantity"] not in SHAPES:
-            raise UserError(f"{where}.positions is {one['positions']!r}; {one['quantity']} has no positions")
+            raise UserError(
+                f"{where}.positions is {one['positions']!r}; {one['quantity']} has no positions"
+            )
         if one["before"] == one["after"]:
             raise UserError(f"{where}: before and after are both {one['before']!r}")
         for end in ("before", "after"):
             if not any(run == one[end] or run.startswith(f"{one[end]}_") for run in runs):
-                raise UserError(f"{where}.{end} is {one[end]!r}; no run of this experiment is named so")
+                raise UserError(
+                    f"{where}.{end} is {one[end]!r}; no run of this experiment is named so"
+                )
 
 
 def loss_matched(primary: dict[str, dict[str, Any]]) -> set[frozenset[str]]:
     """The pairs of conditions of which something is asked that is loss-matched."""
-    return {frozenset((one["before"], one["after"])) for one in primary.values() if one.get("at", AT[0]) == "matched"}
+    return {
+        frozenset((one["before"], one["after"]))
+        for one in primary.values()
+        if one.get("at", AT[0]) == "matched"
+    }
 
 
-def table(primary: dict[str, dict[str, Any]], runs: xr.Dataset, matched: pd.DataFrame) -> pd.DataFrame:
-    """A row for each primary contrast; `runs` and `matched` as runs.nc and contrasts_loss_matched.csv hold them.
+def table(
+    primary: dict[str, dict[str, Any]], runs: xr.Dataset, matched: pd.DataFrame
+) -> pd.DataFrame:
+    """A row for each primary contrast; `runs` and `matched` as runs.nc and
+    contrasts_loss_matched.csv hold them.
 
-    NaN where there is no value, as of a loss-matched one before it was read, and no p where seeds are crossed: an
-    interval of such seeds is not Student's.
+    NaN where there is no value, as of a loss-matched one before it was read, and no p where seeds
+    are crossed: an interval of such seeds is not Student's.
     """
     rows = []
     for name, one in primary.items():
         about = {"name": name, "at": AT[0], "positions": POSITIONS[0], "margin": np.nan} | one
-        change = _at_last(runs, about) if about["at"] == "last" else _loss_matched(runs, matched, about)
+        change = (
+            _at_last(runs, about) if about["at"] == "last" else _loss_matched(runs, matched, about)
+        )
         rows.append(about | change._asdict() | _tests(change, about["margin"], _crossed(runs)))
-    frame = pd.DataFrame(rows, columns=[name for name in READ if name not in ("p_holm", "p_margin_holm", "verdict")])
+    frame = pd.DataFrame(
+        rows, columns=[name for name in READ if name not in ("p_holm", "p_margin_holm", "verdict")]
+    )
     frame = frame.astype({"margin": float})
     stated = frame["margin"].notna()
     both = np.concatenate([frame["p"], frame.loc[stated, "p_margin"]]).astype(float)
@@ -94,7 +131,10 @@ def table(primary: dict[str, dict[str, Any]], runs: xr.Dataset, matched: pd.Data
     frame["p_holm"] = corrected[: len(frame)]
     frame["p_margin_holm"] = np.nan
     frame.loc[stated, "p_margin_holm"] = corrected[len(frame) :]
-    frame["verdict"] = [verdict(*row) for row in frame[["change", "p_holm", "p_margin_holm"]].itertuples(index=False)]
+    frame["verdict"] = [
+        verdict(*row)
+        for row in frame[["change", "p_holm", "p_margin_holm"]].itertuples(index=False)
+    ]
     return frame[list(READ)]
 
 
@@ -117,16 +157,24 @@ def verdict(change: float, p: float, p_margin: float) -> str:
 
 
 def _at_last(runs: xr.Dataset, about: dict[str, Any]) -> Change:
-    wanted, labels = (about["quantity"], about["positions"]), list(dict.fromkeys(runs["condition"].values))
+    wanted, labels = (
+        (about["quantity"], about["positions"]),
+        list(dict.fromkeys(runs["condition"].values)),
+    )
     values = {one[:2]: one[2] for one in numbers(runs)}.get(wanted)
     if values is None or not {about["before"], about["after"]} <= {*labels}:
         return _no_change()
     apart = [name for name in TASK.get(about["quantity"], ()) if name in runs.coords]
-    of_both = [{runs[name].values[runs["condition"] == about[end]][0] for end in ("before", "after")} for name in apart]
+    of_both = [
+        {runs[name].values[runs["condition"] == about[end]][0] for end in ("before", "after")}
+        for name in apart
+    ]
     if any(len(values_there) > 1 for values_there in of_both):  # as bits of two objectives
         return _no_change()
     condition = np.array([labels.index(label) for label in runs["condition"].values])
-    return change_between(values, condition, pairing(runs), *(labels.index(about[end]) for end in ("before", "after")))
+    return change_between(
+        values, condition, pairing(runs), *(labels.index(about[end]) for end in ("before", "after"))
+    )
 
 
 def _loss_matched(runs: xr.Dataset, matched: pd.DataFrame, about: dict[str, Any]) -> Change:
@@ -138,9 +186,13 @@ def _loss_matched(runs: xr.Dataset, matched: pd.DataFrame, about: dict[str, Any]
             alike = (matched[list(COLUMNS)] == pd.Series(place)[list(COLUMNS)]).all(axis=1)
             if alike.any():
                 of_table = Change(*matched.loc[alike, list(Change._fields)].iloc[0])
-                of_table = of_table._replace(freedom=int(of_table.freedom), pairs=int(of_table.pairs))
+                of_table = of_table._replace(
+                    freedom=int(of_table.freedom), pairs=int(of_table.pairs)
+                )
                 if pair.labels != wanted:
-                    of_table = of_table._replace(change=-of_table.change, low=-of_table.high, high=-of_table.low)
+                    of_table = of_table._replace(
+                        change=-of_table.change, low=-of_table.high, high=-of_table.low
+                    )
                 return of_table
     return _no_change()
 
@@ -154,14 +206,24 @@ def _crossed(runs: xr.Dataset) -> bool:
     return len(factors(np.unique(pairing(runs), axis=0))) > 1
 
 
-def with_roles(frame: pd.DataFrame, primary: dict[str, dict[str, Any]], runs: xr.Dataset, at: str) -> pd.DataFrame:
-    """contrasts.csv or contrasts_loss_matched.csv, with what each row is: primary or exploratory."""
+def with_roles(
+    frame: pd.DataFrame, primary: dict[str, dict[str, Any]], runs: xr.Dataset, at: str
+) -> pd.DataFrame:
+    """contrasts.csv or contrasts_loss_matched.csv, with what each row is: primary or
+    exploratory.
+    """
     named = {
-        (frozenset((one["before"], one["after"])), one["quantity"], one.get("positions", POSITIONS[0]))
+        (
+            frozenset((one["before"], one["after"])),
+            one["quantity"],
+            one.get("positions", POSITIONS[0]),
+        )
         for one in primary.values()
         if one.get("at", AT[0]) == at
     }
-    labels = {tuple(pair.about.values()): frozenset(pair.labels) for pair in pairs(runs, together=True)}
+    labels = {
+        tuple(pair.about.values()): frozenset(pair.labels) for pair in pairs(runs, together=True)
+    }
     places = frame[list(COLUMNS)].itertuples(index=False, name=None)
     roles = [ROLES[(labels.get(place[:4]), *place[4:]) not in named] for place in places]
     return frame.assign(**{ROLE: roles})
@@ -176,7 +238,9 @@ def format_lines(frame: pd.DataFrame) -> list[str]:
         for row in known.itertuples(index=False)
     ]
     if len(known) < len(frame):
-        lines.append(f"primary without value: {', '.join(frame.loc[frame['verdict'] == NOTHING, 'name'])}")
+        lines.append(
+            f"primary without value: {', '.join(frame.loc[frame['verdict'] == NOTHING, 'name'])}"
+        )
     return lines
 
 
@@ -194,7 +258,9 @@ def words(row: Any) -> str:
     if row.verdict == UNTESTED:
         return row.verdict
     margin = {WITHIN: f" within ± {row.margin:g}", BOTH: f" ({row.margin:g})"}.get(row.verdict, "")
-    p = [f"p {_p(row.p_holm)}"] + [f"p of the margin {_p(row.p_margin_holm)}"] * bool(np.isfinite(row.margin))
+    p = [f"p {_p(row.p_holm)}"] + [f"p of the margin {_p(row.p_margin_holm)}"] * bool(
+        np.isfinite(row.margin)
+    )
     return f"{row.verdict}{margin}; {', '.join(p)}"
 
 
@@ -203,4 +269,6 @@ def _p(p: float) -> str:
 
 
 def number(value: float) -> str:
-    return (f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}").replace("-", "\N{MINUS SIGN}")
+    return (f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}").replace(
+        "-", "\N{MINUS SIGN}"
+    )

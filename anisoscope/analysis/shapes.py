@@ -1,13 +1,15 @@
-"""The words bell, growth and phases as numbers: what a run's results are asked when runs are compared.
+"""The words bell, growth and phases as numbers: what a run's results are asked when runs are
+compared.
 
-The papers show these as curves and give no formula: every definition here is this project's. Each reads means over
-batches, per set of positions; "over blocks" is the mean over block outputs (layers 1 .. N, the embedding left out), for
-attention over blocks and heads. "First" is step 0 and "last" the last checkpoint at hand. NaN where the number is not
-defined: a table without step 0, fewer than 3 blocks for a bell, a layer without a dimension. DEFINITIONS has what the
-words of findings mean, each a shape above a threshold.
+The papers show these as curves and give no formula: every definition here is this project's. Each
+reads means over batches, per set of positions; "over blocks" is the mean over block outputs (layers
+1 .. N, the embedding left out), for attention over blocks and heads. "First" is step 0 and "last"
+the last checkpoint at hand. NaN where the number is not defined: a table without step 0, fewer than
+3 blocks for a bell, a layer without a dimension. DEFINITIONS has what the words of findings mean,
+each a shape above a threshold.
 
-Two nearest neighbours see one scale: while a layer has no plateau of dimension (`plateau`), as early in training, an
-expansion may be a change of scale.
+Two nearest neighbours see one scale: while a layer has no plateau of dimension (`plateau`), as
+early in training, an expansion may be a change of scale.
 """
 
 from collections.abc import Callable
@@ -17,10 +19,13 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from anisoscope.measurement.families.attention import SINK_FROM
+from anisoscope.measurement.families.attention_family import SINK_FROM
 from anisoscope.measurement.quantity import HERE, INHERENT, SHAPE_OF_LEARNING
 
-READING_SHAPE, READING_INHERENT = f"this project, reading {SHAPE_OF_LEARNING}", f"this project, reading {INHERENT}"
+READING_SHAPE, READING_INHERENT = (
+    f"this project, reading {SHAPE_OF_LEARNING}",
+    f"this project, reading {INHERENT}",
+)
 
 READING_STRAIGHTENING = f"{HERE}, reading Hosseini and Fedorenko 2023"
 READING_LINEAR = f"{HERE}, reading Razzhigaev et al. 2024, Your Transformer is Secretly Linear"
@@ -29,7 +34,8 @@ READING_LINEAR = f"{HERE}, reading Razzhigaev et al. 2024, Your Transformer is S
 @dataclass(frozen=True, slots=True)
 class Shape:
     quantity: str
-    read: Callable[[xr.DataArray], xr.DataArray]  # (step, positions, layer) or (step, positions, block, head)
+    # (step, positions, layer) or (step, positions, block, head)
+    read: Callable[[xr.DataArray], xr.DataArray]
     long_name: str
     units: str
     formula: str
@@ -40,7 +46,9 @@ def over_depth(values: xr.DataArray) -> xr.DataArray:
     """Mean over block outputs, or over blocks and heads; NaN where any of them is."""
     if "layer" in values.dims:
         return values.isel(layer=slice(1, None)).mean("layer", skipna=False)
-    return values.mean([dim for dim in ("block", "head", "kernel") if dim in values.dims], skipna=False)
+    return values.mean(
+        [dim for dim in ("block", "head", "kernel") if dim in values.dims], skipna=False
+    )
 
 
 def _last(values: xr.DataArray) -> xr.DataArray:
@@ -63,7 +71,9 @@ def _largest_of_last(values: xr.DataArray) -> xr.DataArray:
     return last.max([dim for dim in ("block", "head") if dim in last.dims], skipna=False)
 
 
-def _inner_against_ends(first: int, of_inner: str, of_ends: str) -> Callable[[xr.DataArray], xr.DataArray]:
+def _inner_against_ends(
+    first: int, of_inner: str, of_ends: str
+) -> Callable[[xr.DataArray], xr.DataArray]:
     """Of the layers strictly between `first` and the last, and of these two ends: mean or max."""
 
     def read(values: xr.DataArray) -> xr.DataArray:
@@ -71,13 +81,17 @@ def _inner_against_ends(first: int, of_inner: str, of_ends: str) -> Callable[[xr
         if last.sizes["layer"] < first + 3:
             return xr.full_like(last.isel(layer=0, drop=True), np.nan)
         ends, inner = last.isel(layer=[first, -1]), last.isel(layer=slice(first + 1, -1))
-        return getattr(inner, of_inner)("layer", skipna=False) - getattr(ends, of_ends)("layer", skipna=False)
+        return getattr(inner, of_inner)("layer", skipna=False) - getattr(ends, of_ends)(
+            "layer", skipna=False
+        )
 
     return read
 
 
 def sink_head_share(values: xr.DataArray, above: float = SINK_FROM) -> xr.DataArray:
-    """Share of all heads of all blocks whose mean attention on token 0, last checkpoint, exceeds a threshold."""
+    """Share of all heads of all blocks whose mean attention on token 0, last checkpoint, exceeds a
+    threshold.
+    """
     last = values.isel(step=-1, drop=True)
     share = (last > above).mean(("block", "head"))
     return share.where(last.notnull().all(("block", "head")))
@@ -118,11 +132,21 @@ def _expansion(dimension: str, rule: str) -> dict[str, Shape]:
     return {
         f"expansion{'_' * bool(rule)}{rule}": Shape(
             *(dimension, lambda v: _log_ratio(_largest(v), _first(v))),
-            *(f"expansion of the dimension{names}", "doublings", f"log2(largest / first), {d}", READING_SHAPE),
+            *(
+                f"expansion of the dimension{names}",
+                "doublings",
+                f"log2(largest / first), {d}",
+                READING_SHAPE,
+            ),
         ),
         f"compression{'_' * bool(rule)}{rule}": Shape(
             *(dimension, lambda v: _log_ratio(_largest(v), _last(v))),
-            *(f"compression of the dimension{names}", "doublings", f"log2(largest / last), {d}", READING_SHAPE),
+            *(
+                f"compression of the dimension{names}",
+                "doublings",
+                f"log2(largest / last), {d}",
+                READING_SHAPE,
+            ),
         ),
     }
 
@@ -142,12 +166,22 @@ SHAPES = {
         READING_SHAPE,
     ),
     "bell_whole": Shape(
-        *("anisotropy", _inner_against_ends(0, "max", "max"), "bell of anisotropy, with the embedding", "1"),
+        *(
+            "anisotropy",
+            _inner_against_ends(0, "max", "max"),
+            "bell of anisotropy, with the embedding",
+            "1",
+        ),
         "last: largest of blocks 1 .. N-1 less the larger of the embedding and block N; a slope or a valley gives < 0",
         READING_SHAPE,
     ),
     "middle_less_ends": Shape(
-        *("anisotropy", _inner_against_ends(1, "mean", "mean"), "middle of anisotropy less its ends", "1"),
+        *(
+            "anisotropy",
+            _inner_against_ends(1, "mean", "mean"),
+            "middle of anisotropy less its ends",
+            "1",
+        ),
         "last: mean over blocks 2 .. N-1 less mean of blocks 1 and N; a straight slope gives 0, a valley < 0, and so "
         "does a peak in block 1",
         READING_SHAPE,
@@ -158,7 +192,14 @@ SHAPES = {
         READING_SHAPE,
     ),
     "growth": Shape(
-        *("anisotropy", _growth, "growth of anisotropy", "1", "last less first, over blocks", READING_SHAPE)
+        *(
+            "anisotropy",
+            _growth,
+            "growth of anisotropy",
+            "1",
+            "last less first, over blocks",
+            READING_SHAPE,
+        )
     ),
     "fall": Shape(
         *("anisotropy", _fall, "fall of anisotropy from its peak", "1"),
@@ -168,7 +209,14 @@ SHAPES = {
     **_expansion("twonn", ""),
     **_expansion("twonn_microscope", "microscope"),
     "cosine_growth": Shape(
-        *("mean_cosine", _growth, "growth of the mean cosine", "1", "last less first, over blocks", READING_INHERENT)
+        *(
+            "mean_cosine",
+            _growth,
+            "growth of the mean cosine",
+            "1",
+            "last less first, over blocks",
+            READING_INHERENT,
+        )
     ),
     "drift_growth": Shape(
         *("drift", lambda v: _log_ratio(_last(v), _first(v)), "growth of the drift", "doublings"),
@@ -181,12 +229,24 @@ SHAPES = {
         READING_INHERENT,
     ),
     "alignment_growth": Shape(
-        *("query_key_alignment", lambda v: _growth(abs(v)), "growth of the alignment of query and key drift", "1"),
+        *(
+            "query_key_alignment",
+            lambda v: _growth(abs(v)),
+            "growth of the alignment of query and key drift",
+            "1",
+        ),
         "last less first, over blocks and heads, of |cos(E q, E k)|: the sign of a head's scores does not count",
         READING_INHERENT,
     ),
     "sink": Shape(
-        *("attention_first", _last, "attention on position 0", "1", "last, over blocks and heads", READING_INHERENT)
+        *(
+            "attention_first",
+            _last,
+            "attention on position 0",
+            "1",
+            "last, over blocks and heads",
+            READING_INHERENT,
+        )
     ),
     "sink_head_share": Shape(
         *("attention_first", sink_head_share, "share of the heads with an attention sink", "1"),
@@ -203,41 +263,90 @@ SHAPES = {
         *("last: largest over blocks and heads", HERE),
     ),
     "largest_norm_ratio": Shape(
-        *("norm_ratio", _largest_of_last, "largest norm over the median", "1", "last: largest over blocks", HERE)
+        *(
+            "norm_ratio",
+            _largest_of_last,
+            "largest norm over the median",
+            "1",
+            "last: largest over blocks",
+            HERE,
+        )
     ),
     "largest_anisotropy": Shape(
-        *("anisotropy", _largest_of_last, "largest anisotropy", "1", "last: largest over blocks", HERE)
+        *(
+            "anisotropy",
+            _largest_of_last,
+            "largest anisotropy",
+            "1",
+            "last: largest over blocks",
+            HERE,
+        )
     ),
-    "last_anisotropy": Shape(*("anisotropy", _last, "anisotropy over blocks", "1", "last, over blocks", HERE)),
+    "last_anisotropy": Shape(
+        *("anisotropy", _last, "anisotropy over blocks", "1", "last, over blocks", HERE)
+    ),
     "last_dimension": _level("twonn", "dimension over blocks"),
     "last_drift": _level("drift", "drift over blocks"),
     "last_outliers": _level("coordinate_kurtosis", "kurtosis across coordinates"),
     "last_query_drift": _level("query_drift", "drift of queries"),
     "last_key_drift": _level("key_drift", "drift of keys"),
     "straightening_blocks": Shape(
-        *("turning_angle", lambda v: _straightening(v, 1), "straightening of trajectories from block to block", "rad"),
+        *(
+            "turning_angle",
+            lambda v: _straightening(v, 1),
+            "straightening of trajectories from block to block",
+            "rad",
+        ),
         *("last: turning angle of block 1 less that of block N", READING_STRAIGHTENING),
     ),
     "straightening_whole": Shape(
-        *("turning_angle", lambda v: _straightening(v, 0), "straightening of trajectories from the embedding", "rad"),
+        *(
+            "turning_angle",
+            lambda v: _straightening(v, 0),
+            "straightening of trajectories from the embedding",
+            "rad",
+        ),
         *("last: turning angle of the embedding less that of block N", READING_STRAIGHTENING),
     ),
     "last_linearity": Shape(
-        *("linearity", _last, "linearity of a layer in the one before", "1", "last, over blocks", READING_LINEAR)
+        *(
+            "linearity",
+            _last,
+            "linearity of a layer in the one before",
+            "1",
+            "last, over blocks",
+            READING_LINEAR,
+        )
     ),
     "last_linearity_update": Shape(
-        *("linearity_update", _last, "linearity of what a block adds", "1", "last, over blocks", READING_LINEAR)
+        *(
+            "linearity_update",
+            _last,
+            "linearity of what a block adds",
+            "1",
+            "last, over blocks",
+            READING_LINEAR,
+        )
     ),
     "entropy_valley": Shape(
-        *("window_entropy", _inner_against_ends(1, "min", "min"), "inner entropy of windows less that of the ends"),
-        *("nat", "last: least of blocks 2 .. N-1 less the lesser of blocks 1 and N; a valley gives < 0"),
+        *(
+            "window_entropy",
+            _inner_against_ends(1, "min", "min"),
+            "inner entropy of windows less that of the ends",
+        ),
+        *(
+            "nat",
+            "last: least of blocks 2 .. N-1 less the lesser of blocks 1 and N; a valley gives < 0",
+        ),
         f"{HERE}, reading Skean et al. 2025",
     ),
 }
 
 
 class Definition(NamedTuple):
-    """A word of the findings: its shape lies above a threshold. The glossary has the same sentence."""
+    """A word of the findings: its shape lies above a threshold. The glossary has the same
+    sentence.
+    """
 
     shape: str
     above: float
@@ -245,21 +354,35 @@ class Definition(NamedTuple):
 
 
 DEFINITIONS = {
-    "bell": Definition("bell_blocks", 0.0, "a block between has a higher anisotropy than block 1 and the last block"),
-    "bell with the embedding": Definition(
-        "bell_whole", 0.0, "a block between has a higher anisotropy than the embedding and the last block"
+    "bell": Definition(
+        "bell_blocks",
+        0.0,
+        "a block between has a higher anisotropy than block 1 and the last block",
     ),
-    "sink head": Definition("sink_head_share", 0.0, f"a head with a mean attention above {SINK_FROM} on token 0"),
+    "bell with the embedding": Definition(
+        "bell_whole",
+        0.0,
+        "a block between has a higher anisotropy than the embedding and the last block",
+    ),
+    "sink head": Definition(
+        "sink_head_share", 0.0, f"a head with a mean attention above {SINK_FROM} on token 0"
+    ),
     "sink token": Definition(
         *("sink_token", SINK_FROM),
         f"token 0, where the heads of some block give it a mean attention above {SINK_FROM} together",
     ),
     "massive vector": Definition(
-        "largest_norm_ratio", 10.0, "an activation more than 10 times as long as the median of its cloud"
+        "largest_norm_ratio",
+        10.0,
+        "an activation more than 10 times as long as the median of its cloud",
     ),
-    "growth": Definition("growth", 0.0, "anisotropy over blocks is higher at the last checkpoint than at step 0"),
+    "growth": Definition(
+        "growth", 0.0, "anisotropy over blocks is higher at the last checkpoint than at step 0"
+    ),
     "expansion": Definition(
-        "expansion", 0.2, "the largest dimension over checkpoints is more than 0.2 doublings above that at step 0"
+        "expansion",
+        0.2,
+        "the largest dimension over checkpoints is more than 0.2 doublings above that at step 0",
     ),
     "contraction": Definition(
         *("compression", 0.2),
@@ -269,7 +392,9 @@ DEFINITIONS = {
 
 
 def shows(read: xr.Dataset, name: str) -> xr.DataArray:
-    """Whether a run's shapes (as `shapes` gives them) have what the word says; False where there is no number."""
+    """Whether a run's shapes (as `shapes` gives them) have what the word says; False where there is
+    no number.
+    """
     return read[DEFINITIONS[name].shape] > DEFINITIONS[name].above
 
 
@@ -282,17 +407,22 @@ def _means(results: xr.Dataset, quantity: str) -> xr.DataArray:
 
 
 def shapes(results: xr.Dataset) -> xr.Dataset:
-    """Every shape whose quantity was measured, of one run: variables (positions), formula and source as attributes.
+    """Every shape whose quantity was measured, of one run: variables (positions), formula and
+    source as attributes.
 
-    `largest` is taken over the checkpoints that have a number, so expansion, compression and fall are never negative
-    and noise makes them larger: compare them between runs, not with 0.
+    `largest` is taken over the checkpoints that have a number, so expansion, compression and fall
+    are never negative and noise makes them larger: compare them between runs, not with 0.
     """
     by_name = {}
     for name, shape in SHAPES.items():
         if shape.quantity in results:
             value = shape.read(_means(results, shape.quantity))
             value = value.drop_vars([name for name in value.coords if name != "positions"])
-            value.attrs = {"long_name": shape.long_name, "units": shape.units, "formula": shape.formula}
+            value.attrs = {
+                "long_name": shape.long_name,
+                "units": shape.units,
+                "formula": shape.formula,
+            }
             value.attrs |= {"quantity": shape.quantity, "source": shape.source}
             by_name[name] = value
     return xr.Dataset(by_name)

@@ -5,11 +5,11 @@ import os
 import pathlib
 from collections.abc import Iterator
 
-from anisoscope.config.experiment import Config
-from anisoscope.measurement.sources import provenance
-from anisoscope.measurement.tables import files as tables
-from anisoscope.measurement.tables import measurements
-from anisoscope.measurement.tables.measurements import STREAM, TANGENTS
+from anisoscope.config.experiment_config import Config
+from anisoscope.results import joined_files as tables
+from anisoscope.results import step_files
+from anisoscope.results.step_files import STREAM, TANGENTS
+from anisoscope.sources import provenance
 from anisoscope.training import checkpoint, finished, log
 from anisoscope.utils import checksums, files, folder
 from anisoscope.utils.checksums import CHECKPOINTS, NAME
@@ -35,7 +35,9 @@ def verify(title: str, folders: dict[str, pathlib.Path], configs: dict[str, Conf
 def examine(run: pathlib.Path, config: Config | None) -> Iterator[tuple[str, str]]:
     """Find what is wrong in a folder: (what, why), each file or checkpoint once."""
     seen = set()
-    found = sorted((*of_record(run), *of_content(run, config)), key=lambda one: one[1] == checksums.UNKNOWN)
+    found = sorted(
+        (*of_record(run), *of_content(run, config)), key=lambda one: one[1] == checksums.UNKNOWN
+    )
     for what, why in found:
         if (unit := checksums.unit(what)) not in seen:
             seen.add(unit)
@@ -60,7 +62,9 @@ def of_record(run: pathlib.Path) -> Iterator[tuple[str, str]]:
 
 
 def of_content(run: pathlib.Path, config: Config | None) -> Iterator[tuple[str, str]]:
-    """Check what each file says itself: leaves of checkpoints, steps and runs of tables, order of the log."""
+    """Check what each file says itself: leaves of checkpoints, steps and runs of tables, order of
+    the log.
+    """
     if config is not None:
         with problems("config.json") as found:
             folder.check_same(run / "config.json", to_dict(config))
@@ -90,7 +94,9 @@ def of_content(run: pathlib.Path, config: Config | None) -> Iterator[tuple[str, 
 def own(run: pathlib.Path, path: pathlib.Path) -> bool:
     """Whether a path is of this run, and not of one inside it, drawn or moved aside."""
     inner = path.relative_to(run).parts
-    nested = any({".lock", NAME} & {*os.listdir(parent)} for parent in path.parents if run in parent.parents)
+    nested = any(
+        {".lock", NAME} & {*os.listdir(parent)} for parent in path.parents if run in parent.parents
+    )
     return not nested and inner[0] != "figures" and not inner[0].startswith("damaged")
 
 
@@ -109,8 +115,12 @@ def problems(what: str) -> Iterator[list[tuple[str, str]]]:
 def check_table(run: pathlib.Path, path: pathlib.Path, settings: dict | None) -> None:
     place = path.relative_to(run).parts[:-1]
     if place[-1:] in (("measurements",), (TANGENTS,)) and path.stem.isdecimal():
-        of = place[1] if place[0] == "hook_points" else {"measurements": STREAM}.get(place[-1], TANGENTS)
-        measurements.read_step(path, of, settings)
+        of = (
+            place[1]
+            if place[0] == "hook_points"
+            else {"measurements": STREAM}.get(place[-1], TANGENTS)
+        )
+        step_files.read_step(path, of, settings)
     else:
         tables.read_table(path)
 
@@ -118,4 +128,6 @@ def check_table(run: pathlib.Path, path: pathlib.Path, settings: dict | None) ->
 def check_score(run: pathlib.Path, config: Config | None) -> None:
     score = finished.read_score(run)
     if config and score.get("step") != config.train.steps:
-        raise RunError(f"it is of step {score.get('step')}, and the run ends at {config.train.steps}")
+        raise RunError(
+            f"it is of step {score.get('step')}, and the run ends at {config.train.steps}"
+        )

@@ -18,7 +18,9 @@ USAGE = "Train, measure and draw: anisoscope --config=decoder_small [--config.tr
 
 
 def run(argv: list[str]) -> None:
-    """Do what the words of a command line ask for; what takes seconds to import is imported late."""
+    """Do what the words of a command line ask for; what takes seconds to import is imported
+    late.
+    """
     absl.logging.set_verbosity(absl.logging.FATAL)  # Orbax logs tracebacks of what is one line here
     logging.getLogger().setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
@@ -51,15 +53,19 @@ def run(argv: list[str]) -> None:
 
 def compare_runs(given: flags.flags.FlagValues) -> None:
     if len(given.similarity) != 2:
-        raise UserError("--similarity compares two runs; name two, as --similarity=runs/a,runs/b@256")
-    from anisoscope.cli import untrained
+        raise UserError(
+            "--similarity compares two runs; name two, as --similarity=runs/a,runs/b@256"
+        )
+    from anisoscope.cli import untrained_stage
 
     begin_writing()
-    untrained.similarity_of_runs(*given.similarity, given.workdir, given.figures)
+    untrained_stage.similarity_of_runs(*given.similarity, given.workdir, given.figures)
 
 
 def experiment_name(config: str) -> str:
-    """Name an experiment's folder: decoder_small.py:tiny -> decoder_small_tiny; of a path its end."""
+    """Name an experiment's folder: decoder_small.py:tiny -> decoder_small_tiny; of a path its
+    end.
+    """
     path, _, argument = config.partition(":")
     argument = pathlib.Path(argument).name if pathlib.Path(argument).exists() else argument
     words = pathlib.Path(path).stem, re.sub(r"[^\w.=-]+", "_", argument).strip("_.")

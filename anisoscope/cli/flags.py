@@ -1,4 +1,6 @@
-"""The command line: absl's flags, a flag for each setting of the experiment, and the experiment's file."""
+"""The command line: absl's flags, a flag for each setting of the experiment, and the experiment's
+file.
+"""
 
 import ast
 import importlib.util
@@ -11,12 +13,12 @@ from typing import Any, NamedTuple, get_args, get_origin
 from absl import flags
 
 import anisoscope
-from anisoscope.config.curved import CurvedConfig
-from anisoscope.config.experiment import Config
-from anisoscope.config.pretrained import PretrainedConfig
+from anisoscope.config.curved_config import CurvedConfig
+from anisoscope.config.experiment_config import Config
+from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.config.pretrained_models import ModelsConfig
-from anisoscope.config.untrained import UntrainedConfig
-from anisoscope.config.vectors import VectorsConfig
+from anisoscope.config.untrained_config import UntrainedConfig
+from anisoscope.config.vectors_config import VectorsConfig
 from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.settings import (
     choose,
@@ -76,7 +78,9 @@ def define_flags() -> flags.FlagValues:
     for name, meaning in switches.items():
         flags.DEFINE_bool(name, False, meaning, values)
     flags.DEFINE_list("stages", [*STAGES], f"Of {', '.join(STAGES)}; also {further}", values)
-    flags.DEFINE_string("over", AXES[0], f"x axis of curves over training: {' or '.join(AXES)}.", values)
+    flags.DEFINE_string(
+        "over", AXES[0], f"x axis of curves over training: {' or '.join(AXES)}.", values
+    )
     flags.DEFINE_bool("help", False, "Show all flags and settings.", values, short_name="h")
     return values
 
@@ -163,7 +167,9 @@ def check_flags(given: flags.FlagValues) -> None:
     if "verify" in given.stages and (len(given.stages) > 1 or given.distributed):
         raise UserError("--stages=verify is done alone, by one process; leave the rest out")
     if bool(given.step) != ("replay" in given.stages):
-        raise UserError("--stages=replay and --step=S go together: name the step, or leave both out")
+        raise UserError(
+            "--stages=replay and --step=S go together: name the step, or leave both out"
+        )
     if wrong := [word for word in given.step if not (word.isascii() and word.isdecimal())]:
         raise UserError(f"--step={wrong[0]}: a whole number is needed, as 300")
 
@@ -216,7 +222,9 @@ def list_experiments(folder: pathlib.Path = EXPERIMENTS) -> Iterator[tuple[str, 
     """Name each file that defines get_config(), with the first line of its docstring; run none."""
     for path in sorted(folder.glob("*.py")):
         tree = ast.parse(path.read_bytes())
-        if any(isinstance(node, ast.FunctionDef) and node.name == "get_config" for node in tree.body):
+        if any(
+            isinstance(node, ast.FunctionDef) and node.name == "get_config" for node in tree.body
+        ):
             yield path.stem, (ast.get_docstring(tree) or "").partition("\n")[0]
 
 
@@ -229,15 +237,21 @@ def find_file(path: str) -> pathlib.Path:
 
 
 def load(given: str) -> Any:
-    """Call get_config of FILE[:ARGUMENT]; UserError, one line, where there is no such experiment."""
+    """Call get_config of FILE[:ARGUMENT]; UserError, one line, where there is no such
+    experiment.
+    """
     name, colon, argument = given.partition(":")
     path, where = find_file(name), f"--config={given[:LONGEST]}"
     if colon and not argument:
         raise UserError(f"{where}: nothing stands after ':'; leave it out too")
     if not path.is_file():
         own = [file.stem for file in EXPERIMENTS.glob("*.py")]
-        near = did_you_mean(name, map(str, path.parent.glob("*.py"))) or did_you_mean(path.stem, own)
-        raise UserError(f"{where}: there is no file {path}{near or '; --list names the experiments'}")
+        near = did_you_mean(name, map(str, path.parent.glob("*.py"))) or did_you_mean(
+            path.stem, own
+        )
+        raise UserError(
+            f"{where}: there is no file {path}{near or '; --list names the experiments'}"
+        )
     spec = importlib.util.spec_from_file_location(f"experiment_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise UserError(f"{where}: {path} is no Python file; --list names the experiments")

@@ -6,9 +6,16 @@ from typing import Any, NamedTuple
 
 from anisoscope.cli import flags
 from anisoscope.cli.flags import Request
-from anisoscope.config import curved, pretrained, pretrained_models, untrained, variants, vectors
-from anisoscope.config.experiment import Config
-from anisoscope.config.measure import check_measure
+from anisoscope.config import (
+    curved_config,
+    pretrained_config,
+    pretrained_models,
+    untrained_config,
+    variants,
+    vectors_config,
+)
+from anisoscope.config.experiment_config import Config
+from anisoscope.config.measure_config import check_measure
 
 
 class Kind(NamedTuple):
@@ -35,8 +42,8 @@ def check_training(experiment: Config, request: Request) -> None:
 
 def check_experiment(config: Config) -> None:
     """Raise UserError where a run cannot be trained, measured and read for tangents."""
-    from anisoscope.tangents import limits as tangents
-    from anisoscope.training import limits as training
+    from anisoscope.subspaces import tangent_limits as tangents
+    from anisoscope.training import step_limits as training
 
     training.check_run(config)
     check_measure(config.measure, config.model.heads, config.train.steps)
@@ -58,11 +65,17 @@ def without_training(what: str, check: Callable[[Any], None], run: str, *further
 
 KINDS = {
     Config: Kind("training", {"run": "run", "dry_run": "dry_run", "verify": "run"}, check_training),
-    untrained.UntrainedConfig: without_training("untrained blocks", untrained.check_untrained, "untrained_blocks"),
-    curved.CurvedConfig: without_training("curved manifolds", curved.check_curved, "curved_manifolds"),
-    vectors.VectorsConfig: without_training("vectors of a file", vectors.check_vectors, "vectors_of_file"),
-    pretrained.PretrainedConfig: without_training(
-        "pretrained models", pretrained.check_pretrained, "pretrained_model", "tangents"
+    untrained_config.UntrainedConfig: without_training(
+        "untrained blocks", untrained_config.check_untrained, "untrained_blocks"
+    ),
+    curved_config.CurvedConfig: without_training(
+        "curved manifolds", curved_config.check_curved, "curved_manifolds"
+    ),
+    vectors_config.VectorsConfig: without_training(
+        "vectors of a file", vectors_config.check_vectors, "vectors_of_file"
+    ),
+    pretrained_config.PretrainedConfig: without_training(
+        "pretrained models", pretrained_config.check_pretrained, "pretrained_model", "tangents"
     ),
     pretrained_models.ModelsConfig: without_training(
         "pretrained models", pretrained_models.check_models, "pretrained_models"

@@ -9,7 +9,8 @@ import threading
 import traceback
 from typing import NoReturn
 
-# LAPACK's, before anything loads it: what is decomposed is small, each core has its own, and threads wait for others.
+# LAPACK's, before anything loads it: what is decomposed is small, each core has its own, and
+# threads wait for others.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from anisoscope.cli.signals import INTERRUPTED, interruptible
@@ -30,7 +31,8 @@ FIXED = (
     "JAX_RANDOM_SEED_OFFSET",
     "JAX_THREEFRY_PARTITIONABLE",
 )
-unused = {name: os.environ.pop(name) for name in FIXED if name in os.environ}  # none of it is imported yet
+# none of it is imported yet
+unused = {name: os.environ.pop(name) for name in FIXED if name in os.environ}
 
 
 def start() -> NoReturn:
@@ -44,14 +46,18 @@ def start() -> NoReturn:
 
 
 def main(argv: list[str]) -> int:
-    """The exit code: 0 done, or stopped when asked to; 1 a run that cannot go on; 2 bad input; 130 interrupted."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # of whatever encoding, and for paths that are no text
+    """The exit code: 0 done, or stopped when asked to; 1 a run that cannot go on; 2 bad input; 130
+    interrupted.
+    """
+    # of whatever encoding, and for paths that are no text
+    if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         for name, value in unused.items():
             print(f"{name}={value} is not used: numbers would depend on it")
         with interruptible():
-            from anisoscope.cli import command  # late: this takes seconds, in which a signal is to be heard
+            # late: this takes seconds, in which a signal is to be heard
+            from anisoscope.cli import command
 
             command.run(argv)
             sys.stdout.flush()
@@ -75,9 +81,13 @@ def main(argv: list[str]) -> int:
         return fail(INTERRUPTED, 130)
     except Exception as error:
         why = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        if isinstance(error, AssertionError) and os.environ.get("JAX_PLATFORMS"):  # JAX's, without a word
+        # JAX's, without a word
+        if isinstance(error, AssertionError) and os.environ.get("JAX_PLATFORMS"):
             platforms = os.environ["JAX_PLATFORMS"]
-            return fail(f"JAX_PLATFORMS={platforms}: there is no such device; name one that is there, or unset it", 2)
+            return fail(
+                f"JAX_PLATFORMS={platforms}: there is no such device; name one that is there, or unset it",
+                2,
+            )
         if "Unable to initialize backend" in why:
             return fail(f"{why}: set JAX_PLATFORMS to a device that is there, or unset it", 2)
         if "jax" in sys.modules:
@@ -94,12 +104,15 @@ def main(argv: list[str]) -> int:
 
 def fail(error: Exception | str, code: int) -> int:
     line = " ".join(str(error).split()) or type(error).__name__
-    print(f"error: {line}\n", end="", file=sys.stderr)  # in one piece: JAX's own threads write there too
+    # in one piece: JAX's own threads write there too
+    print(f"error: {line}\n", end="", file=sys.stderr)
     return code
 
 
 def end(code: int) -> NoReturn:
-    """At once where a run cannot go on (Orbax's threads would print tracebacks) or a thread cannot be stopped."""
+    """At once where a run cannot go on (Orbax's threads would print tracebacks) or a thread cannot
+    be stopped.
+    """
     if code in (1, 130) or any(one.name == UNSTOPPABLE for one in threading.enumerate()):
         with contextlib.suppress(BrokenPipeError):
             sys.stdout.flush()

@@ -1,4 +1,6 @@
-"""The stages of an experiment that trains, an entry each: what is refused before the first folder is made, and work."""
+"""The stages of an experiment that trains, an entry each: what is refused before the first folder
+is made, and work.
+"""
 
 import contextlib
 import pathlib
@@ -10,17 +12,16 @@ import jax
 
 from anisoscope.analysis import loss_matched_runs as matched
 from anisoscope.analysis import on_disk
-from anisoscope.claims import verdicts
+from anisoscope.analysis.claims import verdicts
 from anisoscope.config import variants
-from anisoscope.config.data import CACHE
-from anisoscope.config.experiment import Config
-from anisoscope.config.run import seeds
+from anisoscope.config.data_config import CACHE
+from anisoscope.config.experiment_config import Config
+from anisoscope.config.run_config import seeds
 from anisoscope.data.corpus import Corpus
-from anisoscope.measurement import sweep
-from anisoscope.measurement.sources import checkpoints
-from anisoscope.measurement.sources.hub.folders import export
-from anisoscope.tangents import sweep as tangents
-from anisoscope.training import finished, loop, program, replay
+from anisoscope.sources import run_source, sweep
+from anisoscope.sources.hf.folders import export_folder
+from anisoscope.subspaces import run_tangents as tangents
+from anisoscope.training import finished, loop, replay, train_program
 from anisoscope.utils import compiled, processes
 from anisoscope.utils.errors import UNSTOPPABLE, UserError
 from anisoscope.utils.settings import replace
@@ -36,7 +37,8 @@ class Run(NamedTuple):
 
 class Work(NamedTuple):
     experiment: Config
-    runs: dict[str, Run]  # by the name of the folder inside the experiment's, '' where it has one run
+    # by the name of the folder inside the experiment's, '' where it has one run
+    runs: dict[str, Run]
     root: pathlib.Path
     title: str
     wanted: list[str]  # names of stages
@@ -61,7 +63,9 @@ def of_each(check: Callable[[Run], Any]) -> Callable[[Work], None]:
 
 
 def train(work: Work) -> None:
-    """Variant by variant; runs that differ in seeds alone together. What measures is compiled meanwhile."""
+    """Variant by variant; runs that differ in seeds alone together. What measures is compiled
+    meanwhile.
+    """
     first = next(iter(work.runs.values()))
     beside = compiling(first.config, first.text, first.folder, work.stop)
     with beside if "measure" in work.wanted else contextlib.nullcontext():
@@ -71,7 +75,8 @@ def train(work: Work) -> None:
 
 @contextlib.contextmanager
 def compiling(config: Config, corpus: Corpus, run: pathlib.Path, stop: Stop) -> Iterator[None]:
-    """The program that measures is compiled while one process trains on a CPU, all of whose cores but one are idle.
+    """The program that measures is compiled while one process trains on a CPU, all of whose cores
+    but one are idle.
 
     At its end the compiler is waited for, unless a stop is asked for.
     """
@@ -81,7 +86,7 @@ def compiling(config: Config, corpus: Corpus, run: pathlib.Path, stop: Stop) -> 
 
     def work() -> None:
         with contextlib.suppress(Exception):  # it is raised again where the program is used
-            checkpoints.precompile(config, corpus)
+            run_source.precompile(config, corpus)
 
     thread = threading.Thread(target=work, name=UNSTOPPABLE, daemon=True)
     thread.start()
@@ -109,9 +114,11 @@ def measure_runs(work: Work) -> None:
     """Every checkpoint of every run; then what is read from the tables of all of them."""
     for run in work.runs.values():
         tables = run.folder / "measurements"
-        if steps := [step for step in run.config.measure.steps if not (tables / f"{step}.nc").exists()]:
+        if steps := [
+            step for step in run.config.measure.steps if not (tables / f"{step}.nc").exists()
+        ]:
             replay.make(run.config, run.text, run.folder, steps, run.name, work.stop)
-        with checkpoints.opened(run.config, run.text, run.folder, run.name, work.stop) as source:
+        with run_source.opened(run.config, run.text, run.folder, run.name, work.stop) as source:
             sweep.sweep(source, work.stop)
         if processes.is_first():
             on_disk.write_run(run.name, run.folder)
@@ -133,7 +140,9 @@ def fit_tangents(work: Work) -> None:
         tangents.sweep(run.config, run.text, run.folder, run.name, work.stop, beside)
         work.stop.check(f"{run.name}: stopped when tangents were done")
     if len(work.runs) > 1 and processes.is_first():
-        print(on_disk.write_tangents({name: run.folder for name, run in work.runs.items()}, work.root))
+        print(
+            on_disk.write_tangents({name: run.folder for name, run in work.runs.items()}, work.root)
+        )
 
 
 def contrast(work: Work) -> None:
@@ -144,9 +153,13 @@ def contrast(work: Work) -> None:
 
 def check_verdicts(work: Work) -> None:
     if len(work.runs) == 1:
-        raise UserError("--stages=verdicts judges over seeds, and this experiment has one run; leave it out")
+        raise UserError(
+            "--stages=verdicts judges over seeds, and this experiment has one run; leave it out"
+        )
     if "measure" not in work.wanted and not (work.root / "runs.csv").exists():
-        raise UserError(f"--stages=verdicts: {work.root / 'runs.csv'} does not exist; run --stages=measure first")
+        raise UserError(
+            f"--stages=verdicts: {work.root / 'runs.csv'} does not exist; run --stages=measure first"
+        )
 
 
 def write_verdicts(work: Work) -> None:
@@ -159,12 +172,12 @@ def write_verdicts(work: Work) -> None:
 def export_folders(work: Work) -> None:
     if processes.is_first():
         for run in work.runs.values():
-            export.run(run.config, run.folder, run.name)
+            export_folder.run(run.config, run.folder, run.name)
 
 
 def check_replay(work: Work) -> None:
     for run in work.runs.values():
-        program.check_program(run.config, run.text)
+        train_program.check_program(run.config, run.text)
         if late := [step for step in work.replayed if step > run.config.train.steps]:
             raise UserError(f"--step={late[0]}: {run.name} ends at step {run.config.train.steps}")
 
@@ -176,17 +189,23 @@ def replay_steps(work: Work) -> None:
 
 
 STAGES = (
-    Stage("train", of_each(lambda run: program.check_program(run.config, run.text)), train),
+    Stage("train", of_each(lambda run: train_program.check_program(run.config, run.text)), train),
     Stage("replay", check_replay, replay_steps),
-    Stage("measure", of_each(lambda run: checkpoints.check_run(run.config, run.text, run.folder)), measure_runs),
+    Stage(
+        "measure",
+        of_each(lambda run: run_source.check_run(run.config, run.text, run.folder)),
+        measure_runs,
+    ),
     Stage(
         "tangents",
         of_each(lambda run: tangents.check_windows_and_tables(run.config, run.text, run.folder)),
         fit_tangents,
     ),
-    Stage("matched", lambda work: matched.check([run.config for run in work.runs.values()]), contrast),
+    Stage(
+        "matched", lambda work: matched.check([run.config for run in work.runs.values()]), contrast
+    ),
     Stage("verdicts", check_verdicts, write_verdicts),
-    Stage("export", of_each(lambda run: export.check_export(run.config)), export_folders),
+    Stage("export", of_each(lambda run: export_folder.check_export(run.config)), export_folders),
 )  # in this order; figures are drawn of what they leave on disk (drawing.py)
 
 

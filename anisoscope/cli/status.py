@@ -1,4 +1,6 @@
-"""What of an experiment is done and what is missing: read from the names in its folder and its small files alone."""
+"""What of an experiment is done and what is missing: read from the names in its folder and its
+small files alone.
+"""
 
 import contextlib
 import pathlib
@@ -8,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from anisoscope.config import variants
-from anisoscope.config.experiment import Config
-from anisoscope.config.run import schedule
+from anisoscope.config.experiment_config import Config
+from anisoscope.config.run_config import schedule
 from anisoscope.training import finished, log, trouble
-from anisoscope.training.limits import MOST_CHECKPOINTS, MOST_STEPS
+from anisoscope.training.step_limits import MOST_CHECKPOINTS, MOST_STEPS
 from anisoscope.utils import checksums
 from anisoscope.utils.errors import RunError, UserError, did_you_mean
 from anisoscope.utils.files import read_json
@@ -19,14 +21,21 @@ from anisoscope.utils.settings import at_least, flat, from_dict, replace, to_dic
 
 
 def format_status(root: pathlib.Path) -> Iterator[str]:
-    """Lines; UserError where there is no run. Nothing is written, so that a run may go on meanwhile."""
+    """Lines; UserError where there is no run. Nothing is written, so that a run may go on
+    meanwhile.
+    """
     inner = sorted(path.parent.name for path in root.glob("*/config.json"))
     if not (root / "config.json").is_file():
-        words = did_you_mean(root.name, (path.name for path in root.parent.glob("*/"))) if not root.exists() else ""
+        words = (
+            did_you_mean(root.name, (path.name for path in root.parent.glob("*/")))
+            if not root.exists()
+            else ""
+        )
         words = f"; it holds the runs {', '.join(inner)}: name one of them" if inner else words
         raise UserError(f"--status={root}: there is no run (no config.json){words}")
     values = read_json(root / "config.json", "name another folder with --status=")
-    several = "listed" in values  # pretrained models, of which those are told that are begun: more may be added
+    # pretrained models, of which those are told that are begun: more may be added
+    several = "listed" in values
     runs = (dict.fromkeys(inner) or {"": None}) if several else expected(values)
     yield f"{root}: {f'{len(runs)} runs' if len(runs) > 1 else 'a run'}, last written {ago(root)}"
     missing = []
@@ -35,12 +44,15 @@ def format_status(root: pathlib.Path) -> Iterator[str]:
             yield f"{name}: {words}" if name else words
             missing += [f"{name}: {lacks}" if name else lacks] if lacks else []
     missing += of_several(root, values) if len(runs) > 1 and not several and not missing else []
-    if not (root.parent / "config.json").is_file():  # those of an experiment's run are drawn with the others
+    # those of an experiment's run are drawn with the others
+    if not (root.parent / "config.json").is_file():
         drawn = len(list((root / "figures").glob("*.png")))
         yield f"figures: {drawn} in {root / 'figures'}" if drawn else "figures: none yet"
         missing += [] if drawn else ["figures"]
     for name in {"": None} | runs:
-        yield from (f"damaged: {root / name / what} {why}" for what, why in checksums.changed(root / name))
+        yield from (
+            f"damaged: {root / name / what} {why}" for what, why in checksums.changed(root / name)
+        )
     yield f"missing: {'; '.join(missing) if missing else 'nothing'}"
     if missing and (command := last_command(root, runs)):
         yield f"the same command resumes: python {command}"
@@ -56,8 +68,12 @@ def expected(values: dict[str, Any]) -> dict[str, Config | None]:
     at_least("checkpoint.every", config.checkpoint.every, 1)
     within("train.steps", config.train.steps, 0, MOST_STEPS)
     if (count := config.train.steps // config.checkpoint.every) > MOST_CHECKPOINTS:
-        raise UserError(f"config.json asks for {count:,} checkpoints; {MOST_CHECKPOINTS:,} at most are ours")
-    return variants.expand(from_dict(to_dict(config) | {"variants": values.get("variants", {})}, Config))
+        raise UserError(
+            f"config.json asks for {count:,} checkpoints; {MOST_CHECKPOINTS:,} at most are ours"
+        )
+    return variants.expand(
+        from_dict(to_dict(config) | {"variants": values.get("variants", {})}, Config)
+    )
 
 
 def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, str]]:
@@ -75,7 +91,11 @@ def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, s
     saved = steps_in(folder / "checkpoints", "*")
     done = finished.is_finished(folder)
     newest = config.train.steps if done else max(saved, default=None)
-    words = "not trained yet" if newest is None else f"trained to step {newest:,} of {config.train.steps:,}"
+    words = (
+        "not trained yet"
+        if newest is None
+        else f"trained to step {newest:,} of {config.train.steps:,}"
+    )
     words += f", {len(saved.intersection(kept))} of {len(kept)} checkpoints there"
     left = config.train.steps - (newest or 0)
     steps = f"{left:,} step{'s' * (left > 1)} of training and the " if left else ""
@@ -105,15 +125,25 @@ def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, s
 
 
 def of_several(root: pathlib.Path, values: dict[str, Any]) -> list[str]:
-    """What is missing of the tables that join or contrast an experiment's runs, when these are done."""
+    """What is missing of the tables that join or contrast an experiment's runs, when these are
+    done.
+    """
     loss_matched = any(one.get("at") == "matched" for one in values.get("primary", {}).values())
-    wanted = {"runs.csv": "measure"} | ({"contrasts_loss_matched.csv": "matched"} if loss_matched else {})
-    return [f"{name} (--stages={stage})" for name, stage in wanted.items() if not (root / name).exists()]
+    wanted = {"runs.csv": "measure"} | (
+        {"contrasts_loss_matched.csv": "matched"} if loss_matched else {}
+    )
+    return [
+        f"{name} (--stages={stage})" for name, stage in wanted.items() if not (root / name).exists()
+    ]
 
 
 def steps_in(folder: pathlib.Path, pattern: str) -> set[int]:
     """Those that files or folders are named after; what is being written has another name."""
-    return {int(path.stem) for path in folder.glob(pattern) if path.stem.isdecimal() and path.suffix in ("", ".nc")}
+    return {
+        int(path.stem)
+        for path in folder.glob(pattern)
+        if path.stem.isdecimal() and path.suffix in ("", ".nc")
+    }
 
 
 def ago(root: pathlib.Path) -> str:
@@ -150,4 +180,6 @@ def without_stages(words: list[str]) -> Iterator[str]:
 
 
 def some(names: Sequence[str | int]) -> str:
-    return ", ".join(map(str, names[:6])) + (f" and {len(names) - 6:,} more" if len(names) > 6 else "")
+    return ", ".join(map(str, names[:6])) + (
+        f" and {len(names) - 6:,} more" if len(names) > 6 else ""
+    )

@@ -1,12 +1,14 @@
-"""Several pretrained models in one experiment: every setting, which models they are, and what each is called."""
+"""Several pretrained models in one experiment: every setting, which models they are, and what each
+is called.
+"""
 
 import pathlib
 import re
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from anisoscope.config import pretrained as of_one
-from anisoscope.config.pretrained import PretrainedConfig, step_of
+from anisoscope.config import pretrained_config as of_one
+from anisoscope.config.pretrained_config import PretrainedConfig, step_of
 from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.settings import replace, setting
 
@@ -32,9 +34,13 @@ class ModelsConfig(PretrainedConfig):
 def check_models(config: ModelsConfig) -> None:
     """Raise UserError, one line, where no model could be measured like this."""
     if config.pretrained.name:
-        raise UserError("pretrained.name is of one model; name those of this experiment with --config.models=")
+        raise UserError(
+            "pretrained.name is of one model; name those of this experiment with --config.models="
+        )
     if config.tangents.enabled:
-        raise UserError("tangents.enabled is for one model; pass --config=experiments/pretrained.py:NAME")
+        raise UserError(
+            "tangents.enabled is for one model; pass --config=experiments/pretrained.py:NAME"
+        )
     if not config.models:
         raise UserError("no model is named; pass --config.models=EleutherAI/pythia-160m,FOLDER")
     for label in called(config.models):
@@ -42,32 +48,48 @@ def check_models(config: ModelsConfig) -> None:
 
 
 def called(models: tuple[str, ...]) -> dict[str, str]:
-    """What each model is called -> its name: the last part of it, or what stands before a "=" ; a folder bears it."""
+    """What each model is called -> its name: the last part of it, or what stands before a "=" ; a
+    folder bears it.
+    """
     by_label: dict[str, str] = {}
     for given in models:
         label_given, equals, name = given.partition("=")
         label = label_given if equals else pathlib.PurePath(given).name.removesuffix(".gguf")
-        if not re.fullmatch(r"[\w.][\w.+-]*", label) or not label.strip(".") or (equals and not name):
-            raise UserError(f"models: {given!r} cannot be the name of a folder; say what to call it, as in NAME=FOLDER")
+        if (
+            not re.fullmatch(r"[\w.][\w.+-]*", label)
+            or not label.strip(".")
+            or (equals and not name)
+        ):
+            raise UserError(
+                f"models: {given!r} cannot be the name of a folder; say what to call it, as in NAME=FOLDER"
+            )
         if label == "figures":
-            raise UserError(f"models: {given} would be called figures, as is the folder of figures; pass NAME=FOLDER")
+            raise UserError(
+                f"models: {given} would be called figures, as is the folder of figures; pass NAME=FOLDER"
+            )
         if label in by_label:
             advice = f"say what to call one of them, as in other={name or given}"
-            raise UserError(f"models: {by_label[label]} and {name or given} would both be called {label}; {advice}")
+            raise UserError(
+                f"models: {by_label[label]} and {name or given} would both be called {label}; {advice}"
+            )
         by_label[label] = name or given
     return by_label
 
 
 def of_model(config: ModelsConfig, label: str) -> PretrainedConfig:
     name = called(config.models)[label]
-    plain = PretrainedConfig(**{one.name: getattr(config, one.name) for one in fields(PretrainedConfig)})
+    plain = PretrainedConfig(
+        **{one.name: getattr(config, one.name) for one in fields(PretrainedConfig)}
+    )
     known = config.listed.get(name, {})
     named = config.pretrained.revisions or known.get("revisions") or inside(name)
     return replace(plain, {"pretrained.name": name, "pretrained.revisions": named})
 
 
 def inside(name: str) -> tuple[str, ...]:
-    """Revisions in a local folder that is no model itself: folders of models whose names hold a step."""
+    """Revisions in a local folder that is no model itself: folders of models whose names hold a
+    step.
+    """
     folder = pathlib.Path(name).expanduser()
     if not folder.is_dir() or (folder / "config.json").exists():
         return ()
@@ -81,6 +103,8 @@ def sized(argument: str, kinds: dict[str, dict[str, Any]]) -> dict[str, Any]:
     for word in filter(None, argument.split(",")):
         if word not in kinds:
             hint = did_you_mean(word, kinds)
-            raise UserError(f"experiment size {word!r} is unknown; choose {' or '.join(kinds)}{hint}")
+            raise UserError(
+                f"experiment size {word!r} is unknown; choose {' or '.join(kinds)}{hint}"
+            )
         changes |= kinds[word]
     return changes

@@ -1,17 +1,22 @@
-"""Recipes of training by name: matched_pair_small.py:tiny,gpt2 is the size tiny with the recipe gpt2."""
+"""Recipes of training by name: matched_pair_small.py:tiny,gpt2 is the size tiny with the recipe
+gpt2.
+"""
 
 from typing import Any, TypeVar
 
-from anisoscope.config.experiment import Config
+from anisoscope.config.experiment_config import Config
 from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.settings import replace
 
-# All have a rate that stays, and a decay at the end alone: checkpoints of different steps are in the same phase.
+# All have a rate that stays, and a decay at the end alone: checkpoints of different steps are in
+# the same phase.
 SCHEDULE = {"train.schedule": "constant"}
 RECIPES: dict[str, dict[str, Any]] = {
-    "gpt2": {"train.optimizer": "adamw", "model.positions": "learned"} | SCHEDULE,  # what the models of the papers had
+    # what the models of the papers had
+    "gpt2": {"train.optimizer": "adamw", "model.positions": "learned"} | SCHEDULE,
     "rotary": {"train.optimizer": "adamw", "model.positions": "rotary"} | SCHEDULE,
-    "muon": {"train.optimizer": "muon", "train.learning_rate": 0.02, "model.positions": "rotary"} | SCHEDULE,
+    "muon": {"train.optimizer": "muon", "train.learning_rate": 0.02, "model.positions": "rotary"}
+    | SCHEDULE,
     "sgd": {  # the rest at the rate that it has beside Muon
         **{
             "train.optimizer": "sgd",
@@ -22,7 +27,8 @@ RECIPES: dict[str, dict[str, Any]] = {
     },
 }
 Chosen = TypeVar("Chosen")  # the config of a kind of experiment
-DEFAULT = "muon"  # what learned most in 300 steps of a tiny decoder and encoder (docs/explanation/decisions.md)
+# what learned most in 300 steps of a tiny decoder and encoder (docs/explanation/decisions.md)
+DEFAULT = "muon"
 
 
 def sized(argument: str, sizes: dict[str, Config], default: str = DEFAULT) -> Config:
@@ -38,6 +44,10 @@ def sized(argument: str, sizes: dict[str, Config], default: str = DEFAULT) -> Co
 def chosen(size: str, sizes: dict[str, Chosen]) -> Chosen:
     """The config of a size without recipes, as where recipes are what varies."""
     if size not in sizes:
-        names = " or ".join(name for name in sizes if name) + (", or leave it out" if "" in sizes else "")
-        raise UserError(f"experiment size {size!r} is unknown; choose {names}{did_you_mean(size, sizes)}")
+        names = " or ".join(name for name in sizes if name) + (
+            ", or leave it out" if "" in sizes else ""
+        )
+        raise UserError(
+            f"experiment size {size!r} is unknown; choose {names}{did_you_mean(size, sizes)}"
+        )
     return sizes[size]

@@ -1,4 +1,6 @@
-"""Windows of the corpus, cut on the device: a batch is a pure function of (seed, step, global example index)."""
+"""Windows of the corpus, cut on the device: a batch is a pure function of (seed, step, global
+example index).
+"""
 
 import jax
 import jax.numpy as jnp
@@ -6,18 +8,30 @@ from jaxtyping import Array, Int32, UInt8
 
 
 def starts(
-    seed: int | Array, step: int | Array, examples_B: Int32[Array, " B"], num_characters: int, length: int
+    seed: int | Array,
+    step: int | Array,
+    examples_B: Int32[Array, " B"],
+    num_characters: int,
+    length: int,
 ) -> Int32[Array, " B"]:
-    """Where each window begins, uniform over all places; each global example index has a key of its own."""
+    """Where each window begins, uniform over all places; each global example index has a key of its
+    own.
+    """
     key = jax.random.fold_in(jax.random.key(seed), step)
 
     def start(example: Array) -> Array:
-        return jax.random.randint(jax.random.fold_in(key, example), (), 0, num_characters - length + 1, jnp.int32)
+        return jax.random.randint(
+            jax.random.fold_in(key, example), (), 0, num_characters - length + 1, jnp.int32
+        )
 
     return jax.vmap(start)(examples_B)
 
 
-def crop(corpus_N: UInt8[Array, " N"], starts_B: Int32[Array, " B"], length: int) -> Int32[Array, "B T"]:
+def crop(
+    corpus_N: UInt8[Array, " N"], starts_B: Int32[Array, " B"], length: int
+) -> Int32[Array, "B T"]:
     """The windows of T = `length` token ids that begin at `starts_B`."""
-    windows_BT = jax.vmap(lambda start: jax.lax.dynamic_slice(corpus_N, (start,), (length,)))(starts_B)
+    windows_BT = jax.vmap(lambda start: jax.lax.dynamic_slice(corpus_N, (start,), (length,)))(
+        starts_B
+    )
     return windows_BT.astype(jnp.int32)

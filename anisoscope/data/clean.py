@@ -1,4 +1,5 @@
-"""Wikitext to plain text: what The Shape of Learning calls enwik8 without code, media and HTML tags.
+"""Wikitext to plain text: what The Shape of Learning calls enwik8 without code, media and HTML
+tags.
 
 Of an XML dump only titles (a line above each article) and texts remain; redirects are dropped. Of the wikitext:
 
@@ -6,14 +7,15 @@ Of an XML dump only titles (a line above each article) and texts remain; redirec
                      other media with their captions, categories, links to other languages
     reduced to text  [[target|text]], [http://address text], ''quotes'', == headings ==, indents, HTML tags, entities
 
-An entity may spell markup ("&lt;math&gt;" is how a dump stores a tag), and what is removed may leave new markup
-behind, so a text is passed over until nothing changes. Markers without a partner are deleted, what they would have
-enclosed stays. Text that is no dump is taken as wikitext: prose passes through but for line ends, blank lines and what
-reads as markup (an empty '' in program code, say).
+An entity may spell markup ("&lt;math&gt;" is how a dump stores a tag), and what is removed may
+leave new markup behind, so a text is passed over until nothing changes. Markers without a partner
+are deleted, what they would have enclosed stays. Text that is no dump is taken as wikitext: prose
+passes through but for line ends, blank lines and what reads as markup (an empty '' in program code,
+say).
 
-The stream is cut after every page, or in long texts at a blank line, by its content alone: the result does not depend
-on how it arrives. No marker survives and no pattern crosses a blank line unless its opening marker is one of those, so
-cleaning a cleaned text changes nothing.
+The stream is cut after every page, or in long texts at a blank line, by its content alone: the
+result does not depend on how it arrives. No marker survives and no pattern crosses a blank line
+unless its opening marker is one of those, so cleaning a cleaned text changes nothing.
 """
 
 import functools
@@ -51,10 +53,13 @@ _ELEMENT = re.compile(
 )
 _INDENT = re.compile(rb"\n(?:[ \t:;]*[:;][ \t]*|[ \t]+(?=\{\||\|\}))")
 _MARKER = re.compile(
-    rb"(\[\[|\]\]|\n\n|\{\{|\}\}|\{\|(?<![^\n]\{\|)|\|\}(?<![^\n]\|\})(?!\})"  # those of tables only begin a line
+    # those of tables only begin a line
+    rb"(\[\[|\]\]|\n\n|\{\{|\}\}|\{\|(?<![^\n]\{\|)|\|\}(?<![^\n]\|\})(?!\})"
     rb"|<(?i:table)" + _ATTRIBUTES + rb">|</(?i:table)\s*>)"
 )
-_HIDDEN_LINK = re.compile(rb"\s*(?:(?i:image|file|media|category)|[a-z]{2,3}(?:-[a-z]+)*|simple)\s*:")
+_HIDDEN_LINK = re.compile(
+    rb"\s*(?:(?i:image|file|media|category)|[a-z]{2,3}(?:-[a-z]+)*|simple)\s*:"
+)
 _BREAK = re.compile(rb"<(?:br|hr|p|li|tr|dd|dt|blockquote)" + _ATTRIBUTES + rb">\n?", re.I)
 _TAG = re.compile(rb"</?(?:" + _TAGS + rb")" + _ATTRIBUTES + rb">|<!--", re.I)
 _ADDRESS = re.compile(
@@ -67,7 +72,8 @@ _SWITCH = re.compile(rb"__(?:NO|FORCE)?(?:TOC|EDITSECTION)__")
 _EMPTY = re.compile(rb"\n(?:-{4,}|[*#]{1,3}|\|[^\n]*)(?=\n)")
 _BLANK = re.compile(rb"\n\n\n+")
 
-_OPENS = {b"]]": b"[[", b"}}": b"{{", b"|}": b"{|", b"</": b"<t"}  # the partner of each closing marker
+# the partner of each closing marker
+_OPENS = {b"]]": b"[[", b"}}": b"{{", b"|}": b"{|", b"</": b"<t"}
 
 
 def clean(text: bytes) -> bytes:
@@ -110,7 +116,9 @@ def _cut(buffer: bytes, start: int) -> int:
 
 
 def _readable(unit: bytes) -> bytes:
-    """The wikitext of a unit: title and text of a page of a dump; all of it where there is no such page."""
+    """The wikitext of a unit: title and text of a page of a dump; all of it where there is no such
+    page.
+    """
     if page := _PAGE_TEXT.search(unit):
         if not page[1] or _REDIRECT.match(page[1]):
             return b""
@@ -142,7 +150,9 @@ def _strip(text: bytes) -> bytes:
 
 
 def _resolve(text: bytes) -> bytes:
-    """Drop templates and tables, reduce links to what they show; a marker without a partner is deleted alone."""
+    """Drop templates and tables, reduce links to what they show; a marker without a partner is
+    deleted alone.
+    """
     first, *rest = _MARKER.split(text)
     kept, opened = [first], []  # opened: the kind of a marker, and how much was kept before it
     for marker, after in zip(rest[::2], rest[1::2], strict=True):
@@ -184,7 +194,11 @@ def _shown(link: bytes) -> bytes:
 @functools.lru_cache(maxsize=4096)
 def _decode(entity: bytes) -> bytes | None:
     """UTF-8 of an entity's name or number; None where there is no such entity."""
-    text = html.unescape(f"&{entity.decode()};") if entity[:1] == b"#" else html5.get(entity.decode() + ";")
+    text = (
+        html.unescape(f"&{entity.decode()};")
+        if entity[:1] == b"#"
+        else html5.get(entity.decode() + ";")
+    )
     if text is None:
         return None
     return "".join(c for c in text.replace("\xa0", " ") if c >= " " or c in "\t\n").encode()

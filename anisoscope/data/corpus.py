@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from anisoscope.config.data import DataConfig
+from anisoscope.config.data_config import DataConfig
 from anisoscope.data import clean, enwik8, local
 from anisoscope.data.enwik8 import enwik8_dataset_builder, prepare
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
 
-# The first million characters of enwik8 tell texts that begin with it from others; a prefix longer than that is not
-# known to be one.
+# The first million characters of enwik8 tell texts that begin with it from others; a prefix longer
+# than that is not known to be one.
 HEAD = 1_000_000
 LARGEST = 2**31 - 1  # places in a text are int32 on every device
 MASK = "[MASK]"
@@ -24,7 +24,9 @@ HEAD_SHA256 = "369b688978f649681136198fb96db14c1616756260c55fb4b65e9bc049552cad"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Corpus:
-    name: str  # for figures: "enwik8", "pydoc (Python 3.11.7)", a file's name; says what was checked of it, and cleaned
+    # for figures: "enwik8", "pydoc (Python 3.11.7)", a file's name; says what was checked of it,
+    # and cleaned
+    name: str
     vocabulary: bytes  # the byte values in use, ascending; token i is byte vocabulary[i]
     train: np.ndarray  # uint8 token ids
     valid: np.ndarray
@@ -39,12 +41,17 @@ class Corpus:
 
     @property
     def vocab_size(self) -> int:
-        """Bytes in use and [MASK]; the same for encoder and decoder, so that their parameters have the same shapes."""
+        """Bytes in use and [MASK]; the same for encoder and decoder, so that their parameters have
+        the same shapes.
+        """
         return len(self.vocabulary) + 1
 
     def characters(self, token_C: np.ndarray) -> list[str]:
         """As Python writes them in bytes: a line break is \\n, and what is no ASCII \\xc3."""
-        return [MASK if token == self.mask_token else repr(bytes([self.vocabulary[token]]))[2:-1] for token in token_C]
+        return [
+            MASK if token == self.mask_token else repr(bytes([self.vocabulary[token]]))[2:-1]
+            for token in token_C
+        ]
 
     def record(self) -> dict:
         return {
@@ -52,12 +59,18 @@ class Corpus:
             "origin": self.origin,
             "sha256": self.sha256,
             "vocabulary": list(self.vocabulary),
-            "characters": {"train": self.train.size, "valid": self.valid.size, "test": self.test.size},
+            "characters": {
+                "train": self.train.size,
+                "valid": self.valid.size,
+                "test": self.test.size,
+            },
         }
 
 
 def load(config: DataConfig, context: int) -> Corpus:
-    """Read, verify, clean if asked, and split; every split holds at least one window of context + 1 characters."""
+    """Read, verify, clean if asked, and split; every split holds at least one window of context + 1
+    characters.
+    """
     text, name, origin = _read(config)
     if config.clean:
         text, name = _cleaned(text), f"{name}, cleaned"
@@ -75,7 +88,15 @@ def load(config: DataConfig, context: int) -> Corpus:
         words = f"has {len(train):,} characters, {LARGEST:,} at most: take a part"
         raise UserError(f"{name} ({origin}): its training split {words}")
     digest = hashlib.sha256(text).hexdigest()
-    return Corpus(name=name, vocabulary=vocabulary, train=train, valid=valid, test=test, sha256=digest, origin=origin)
+    return Corpus(
+        name=name,
+        vocabulary=vocabulary,
+        train=train,
+        valid=valid,
+        test=test,
+        sha256=digest,
+        origin=origin,
+    )
 
 
 def _read(config: DataConfig) -> tuple[bytes | bytearray, str, str]:  # text, name and origin
@@ -89,7 +110,11 @@ def _read(config: DataConfig) -> tuple[bytes | bytearray, str, str]:  # text, na
             raise UserError(f"data.source=pydoc: this Python lacks pydoc_data; {advice}") from error
 
         text = "\n\n".join(topics[topic] for topic in sorted(topics)).encode()
-        return text, f"pydoc (Python {platform.python_version()})", f"Python {platform.python_version()}"
+        return (
+            text,
+            f"pydoc (Python {platform.python_version()})",
+            f"Python {platform.python_version()}",
+        )
     if config.path is None:
         return prepare.read_enwik8(_expanded(config.cache)), "enwik8", enwik8_dataset_builder.URL
     path = _expanded(config.path)
@@ -101,11 +126,15 @@ def _expanded(path: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError as error:  # of a user without a home folder, or of nobody
-        raise UserError(f"{path}: what ~ stands for is not known here: write the path out") from error
+        raise UserError(
+            f"{path}: what ~ stands for is not known here: write the path out"
+        ) from error
 
 
 def _identified(text: bytes, path: Path) -> str:
-    """What to call a local text: enwik8 if it is, else its file's name, and whether it begins as enwik8 does."""
+    """What to call a local text: enwik8 if it is, else its file's name, and whether it begins as
+    enwik8 does.
+    """
     if len(text) == enwik8.SIZE:
         if hashlib.sha256(text).hexdigest() != enwik8.SHA256:
             raise UserError(

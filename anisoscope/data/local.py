@@ -25,16 +25,30 @@ _PACKED = {  # how compressed formats begin
 }
 _STREAMS: dict[str, Callable[[], Any]] = {".bz2": bz2.BZ2Decompressor, ".xz": lzma.LZMADecompressor}
 _CONTROL = rb"[\x01-\x06\x0e-\x1a\x1c-\x1f]"  # characters that begin no text
-_BINARY = re.compile(rb"\x00|\A[\x00-\xff]{0,7}" + _CONTROL + rb"|\A(?:%PDF-|\xff\xd8\xff|\xff\xfe|\xfe\xff)")
-_NAMED = re.compile(r"^[^.].*\.txt(\.(zip|gz|bz2|xz))?$", re.IGNORECASE)  # files of a folder that are read
+_BINARY = re.compile(
+    rb"\x00|\A[\x00-\xff]{0,7}" + _CONTROL + rb"|\A(?:%PDF-|\xff\xd8\xff|\xff\xfe|\xfe\xff)"
+)
+# files of a folder that are read
+_NAMED = re.compile(r"^[^.].*\.txt(\.(zip|gz|bz2|xz))?$", re.IGNORECASE)
 _HEAD = 262  # bytes that tell
 COPIES = 3  # of a text, that are in memory at once while it is split
-TIMES, LEAST = 50, 100_000_000  # what an archive may unpack to: so many times its size, or so many bytes
-_DAMAGED = (EOFError, OSError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+# what an archive may unpack to: so many times its size, or so many bytes
+TIMES, LEAST = 50, 100_000_000
+_DAMAGED = (
+    EOFError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+)
 
 
 def read_text(path: Path, most: int | None = None, longest: int | None = None) -> bytes:
-    """The uncompressed text, of `longest` bytes and unpacked to `most` at most; UserError where something is wrong."""
+    """The uncompressed text, of `longest` bytes and unpacked to `most` at most; UserError where
+    something is wrong.
+    """
     there = memory.of_machine()
     limits = [longest, None if there is None else there // COPIES]
     longest = min((limit for limit in limits if limit is not None), default=sys.maxsize - 1)
@@ -50,12 +64,16 @@ def read_text(path: Path, most: int | None = None, longest: int | None = None) -
             text = _unpacked(file, path, size, most).removeprefix(codecs.BOM_UTF8)
             after = os.fstat(file.fileno())
         if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
-            raise UserError(f"data.path {path} changed while it was read: start again when it is complete")
+            raise UserError(
+                f"data.path {path} changed while it was read: start again when it is complete"
+            )
     except _DAMAGED as error:  # RuntimeError: a zip with a password or an unknown method
         advice = "check the path and its rights, or copy it again"
         raise UserError(f"data.path {path} cannot be read ({error}): {advice}") from error
     if not text:
-        raise UserError(f"data.path {path} is empty: name a file that holds a text with --config.data.path=")
+        raise UserError(
+            f"data.path {path} is empty: name a file that holds a text with --config.data.path="
+        )
     if len(text) > longest:
         raise UserError(_too_long(path, longest))
     if len(text) > most:
@@ -81,7 +99,9 @@ def _too_long(path: Path, longest: int) -> str:
 
 
 def _unpacked(file: BinaryIO, path: Path, size: int, most: int) -> bytes:
-    """The text; of one that unpacks to more than `most` bytes, no more than one of those further is unpacked."""
+    """The text; of one that unpacks to more than `most` bytes, no more than one of those further is
+    unpacked.
+    """
     head = file.read(_HEAD)
     file.seek(0)
     kind = next((kind for kind, begins in _PACKED.items() if re.match(begins, head)), None)
@@ -111,7 +131,8 @@ def _expect_text(head: bytes, path: Path) -> None:
 def _of_zip(file: BinaryIO, path: Path, most: int) -> bytes:
     """The one text, or the one called enwik8 among several."""
     with zipfile.ZipFile(file) as archive:
-        file.seek(-len(archive.comment) - 22, os.SEEK_END)  # the directory's end is 22 bytes and a comment
+        # the directory's end is 22 bytes and a comment
+        file.seek(-len(archive.comment) - 22, os.SEEK_END)
         if file.read(4) != b"PK\x05\x06":
             raise zipfile.BadZipFile("there are other bytes behind it")
         files = [info for info in archive.infolist() if not info.is_dir()]
@@ -120,13 +141,17 @@ def _of_zip(file: BinaryIO, path: Path, most: int) -> bytes:
         chosen = members if len(members) == 1 else named
         if len(chosen) != 1:
             words = f"holds {len(members)} files and not one alone called enwik8"
-            raise UserError(f"data.path {path} {words}: unpack it and name the text with --config.data.path=")
+            raise UserError(
+                f"data.path {path} {words}: unpack it and name the text with --config.data.path="
+            )
         with archive.open(chosen[0]) as unpacked:
             return unpacked.read(most + 1)
 
 
 def _of_streams(packed: bytes, kind: str, most: int) -> bytes:
-    """Of one stream, or of several one after another. Python's own readers take what follows the first for nothing."""
+    """Of one stream, or of several one after another. Python's own readers take what follows the
+    first for nothing.
+    """
     text = b""
     while packed and len(text) <= most:
         stream = _STREAMS[kind]()

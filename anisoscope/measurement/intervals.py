@@ -1,20 +1,24 @@
-"""From replicates to a 95 % interval: whole windows are resampled, since the characters of one window are dependent.
+"""From replicates to a 95 % interval: whole windows are resampled, since the characters of one
+window are dependent.
 
-Axis 0 of every array is the batch (G, over disjoint windows), axis 1 the replicate (R): 0 the value on all windows of
-the batch, then one value for each resample. How to resample depends on the statistic:
+Axis 0 of every array is the batch (G, over disjoint windows), axis 1 the replicate (R): 0 the value
+on all windows of the batch, then one value for each resample. How to resample depends on the
+statistic:
 
 - jackknife: replicate j leaves out fold j of the batch's J folds of windows. For smooth statistics.
-- sections: replicate j is the statistic on section j alone, neighbours searched within it. For what is read off
-  nearest neighbours, where leaving groups out and searching again overstates the error (1.2 to 1.8 times for Gaussians
-  of 2 and 5 dimensions), and holding the neighbours fixed understates it (0.7 to 1.0 times).
-  A section is a thinner cloud and sees another scale, where the dimension may be another: its relative error is what
-  carries over.
-- share_sections: the same for a share between 0 and 1. What carries over is the error over sqrt(p (1 - p)), that of a
-  share of independent draws: a relative error would make the overlap of neighbourhoods, which is larger in a thinner
-  cloud, seem too sure (intervals at 95 % covered 72 to 90 %; benchmarks/coverage.py).
+- sections: replicate j is the statistic on section j alone, neighbours searched within it. For what
+  is read off nearest neighbours, where leaving groups out and searching again overstates the error
+  (1.2 to 1.8 times for Gaussians of 2 and 5 dimensions), and holding the neighbours fixed
+  understates it (0.7 to 1.0 times). A section is a thinner cloud and sees another scale, where the
+  dimension may be another: its relative error is what carries over.
+- share_sections: the same for a share between 0 and 1. What carries over is the error over sqrt(p
+  (1 - p)), that of a share of independent draws: a relative error would make the overlap of
+  neighbourhoods, which is larger in a thinner cloud, seem too sure (intervals at 95 % covered 72 to
+  90 %; benchmarks/coverage.py).
 - without replicates (counts, or one fold): the batches are the sample.
 
-An average over layers or heads is resampled as its terms are: each replicate is the average of theirs.
+An average over layers or heads is resampled as its terms are: each replicate is the average of
+theirs.
 """
 
 from collections.abc import Callable
@@ -28,7 +32,9 @@ LEVEL = 0.95
 
 
 class Summary(NamedTuple):
-    """Of the mean over batches; arrays without the batch and replicate axes. NaN where nothing can be said."""
+    """Of the mean over batches; arrays without the batch and replicate axes. NaN where nothing can
+    be said.
+    """
 
     mean: np.ndarray
     std: np.ndarray  # between batches, ddof = 1
@@ -43,10 +49,12 @@ def summarise(
     null: np.ndarray | None = None,
     average: Callable[[np.ndarray], np.ndarray] = np.asarray,
 ) -> Summary:
-    """Mean and deviation over batches, and Student's 95 % interval of the mean with G (J - 1) degrees of freedom.
+    """Mean and deviation over batches, and Student's 95 % interval of the mean with G (J - 1)
+    degrees of freedom.
 
-    With the values of a `null` model, of the difference, replicate by replicate; of what `average` makes of each
-    replicate, where it is given. An average is taken of comparable replicates, so that it is as sure as its terms are.
+    With the values of a `null` model, of the difference, replicate by replicate; of what `average`
+    makes of each replicate, where it is given. An average is taken of comparable replicates, so
+    that it is as sure as its terms are.
     """
     values = average(_comparable(values, kind) - (0.0 if null is None else _comparable(null, kind)))
     batches, replicates = values.shape[0], values.shape[1] - 1
@@ -63,7 +71,9 @@ def summarise(
 
 
 def within(summary: Summary, least: float, most: float) -> Summary:
-    """The same, its interval cut at the ends of the range of values; rounding may leave the mean itself outside."""
+    """The same, its interval cut at the ends of the range of values; rounding may leave the mean
+    itself outside.
+    """
     low, high = np.maximum(summary.low, least), np.minimum(summary.high, most)
     return summary._replace(low=np.minimum(low, summary.mean), high=np.maximum(high, summary.mean))
 
@@ -71,9 +81,9 @@ def within(summary: Summary, least: float, most: float) -> Summary:
 def freedom_of(size_J: np.ndarray, square_J: np.ndarray, kind: str) -> float:
     """Student's degrees of freedom of J unequal folds, after Satterthwaite; J - 1 of equal ones.
 
-    A fold's part in the variance goes as the squared sizes of its clusters where points of a cluster
-    are alike, as the jackknife takes them. Of neighbour statistics, which are read within clusters
-    mostly, it goes as the size of the fold.
+    A fold's part in the variance goes as the squared sizes of its clusters where points of a
+    cluster are alike, as the jackknife takes them. Of neighbour statistics, which are read within
+    clusters mostly, it goes as the size of the fold.
     """
     part_J = np.float64(square_J if kind == "jackknife" else size_J)
     return max(part_J.sum() ** 2 / np.square(part_J).sum() - 1, 1.0)
@@ -104,24 +114,30 @@ def weigh(values: np.ndarray, kind: str, size_J: np.ndarray, square_J: np.ndarra
 
 
 def _comparable(values: np.ndarray, kind: str) -> np.ndarray:
-    """In float64, the sections of a batch moved to the value on the whole of it, and their deviations scaled."""
+    """In float64, the sections of a batch moved to the value on the whole of it, and their
+    deviations scaled.
+    """
     values = np.asarray(values, np.float64)
     if kind == "jackknife" or values.shape[1] < 3:
         return values
     whole, mean = values[:, :1], values[:, 1:].mean(axis=1, keepdims=True)
-    unit, unit_there = (np.sqrt(x * (1 - x)) if kind == "share_sections" else x for x in (whole, mean))
+    unit, unit_there = (
+        np.sqrt(x * (1 - x)) if kind == "share_sections" else x for x in (whole, mean)
+    )
     scale = np.divide(unit, unit_there, out=np.ones_like(whole), where=unit_there != 0)
     return np.concatenate([whole, whole + scale * (values[:, 1:] - mean)], axis=1)
 
 
 @np.errstate(invalid="ignore")
 def redrawn(values: np.ndarray, kind: str, draws: int) -> np.ndarray:
-    """The mean over batches, redrawn: for what is chosen among several numbers, whose choice is uncertain too.
+    """The mean over batches, redrawn: for what is chosen among several numbers, whose choice is
+    uncertain too.
 
-    Shapes: values as for `summarise` -> the draws, and the dimensions of a value. Of each number alone the draws have
-    the distribution of its interval, Student's; jointly they keep the covariance of the replicates, whose deviations
-    they add up with normal weights (a multiplier bootstrap). The weights are the same for all arrays of as many
-    batches and replicates, so that differences of draws are paired.
+    Shapes: values as for `summarise` -> the draws, and the dimensions of a value. Of each number
+    alone the draws have the distribution of its interval, Student's; jointly they keep the
+    covariance of the replicates, whose deviations they add up with normal weights (a multiplier
+    bootstrap). The weights are the same for all arrays of as many batches and replicates, so that
+    differences of draws are paired.
     """
     values = _comparable(values, kind)
     batches, replicates = values.shape[0], values.shape[1] - 1
@@ -147,5 +163,7 @@ def variance(replicates: np.ndarray, kind: str) -> np.ndarray:
 
 
 def _share(count: int, kind: str) -> float:
-    """Of the sum of squared deviations of `count` replicates, what is the variance of the value on the whole."""
+    """Of the sum of squared deviations of `count` replicates, what is the variance of the value on
+    the whole.
+    """
     return (count - 1) / count if kind == "jackknife" else 1 / (count * (count - 1))

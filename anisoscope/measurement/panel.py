@@ -1,6 +1,8 @@
-"""The panel: named clouds in, every quantity out. It knows neither models nor steps; sources bring the clouds.
+"""The panel: named clouds in, every quantity out. It knows neither models nor steps; sources bring
+the clouds.
 
-Arrays carry the letters of `models`, and Z named samples, R replicates (see measurement/intervals.py).
+Arrays carry the letters of `models`, and Z named samples, R replicates (see
+measurement/intervals.py).
 """
 
 import functools
@@ -11,20 +13,30 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from anisoscope.config.measure import MeasureConfig
-from anisoscope.measurement.families import comparison
-from anisoscope.measurement.families.attention import Heads
-from anisoscope.measurement.families.entries import FAMILIES
-from anisoscope.measurement.nulls import DRAWS, Spread, gaussian, layer_keys, spread
+from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.measurement.families import comparison_family
+from anisoscope.measurement.families.attention_family import Heads
+from anisoscope.measurement.families.registry import FAMILIES
+from anisoscope.measurement.null_models import DRAWS, Spread, gaussian, layer_keys, spread
 from anisoscope.measurement.quantity import MEASURED, Family, Values
-from anisoscope.measurement.resamples import Cloud, Clouds, Places, Searched, Types, search, stacked
-from anisoscope.metrics.readout import Readout
+from anisoscope.measurement.resampling import (
+    Cloud,
+    Clouds,
+    Places,
+    Searched,
+    Types,
+    search,
+    stacked,
+)
+from anisoscope.metrics.logit_lens import Readout
 
-Over = Callable[[Callable, Any], Any]  # (work, stacked) -> what work gives of each entry of the first axis, stacked
+# (work, stacked) -> what work gives of each entry of the first axis, stacked
+Over = Callable[[Callable, Any], Any]
 
 
 class Sample(NamedTuple):
-    """What is measured together: a cloud for each of N layers, of the same P points, fold-major; and heads, if any.
+    """What is measured together: a cloud for each of N layers, of the same P points, fold-major;
+    and heads, if any.
 
     All samples of a measurement have the same places, and each has types of its own, or none has.
     """
@@ -40,8 +52,10 @@ class Sample(NamedTuple):
 class Known(NamedTuple):
     """What was found before."""
 
-    nearest: dict[str, Searched]  # of each cloud to compare with: what `Found` had when it was measured itself
-    whole: Array  # whether all is wanted; if not, the measured clouds are searched, and all else is left at zeros
+    # of each cloud to compare with: what `Found` had when it was measured itself
+    nearest: dict[str, Searched]
+    # whether all is wanted; if not, the measured clouds are searched, and all else is left at zeros
+    whole: Array
 
 
 class Drawn(NamedTuple):
@@ -53,11 +67,14 @@ class Drawn(NamedTuple):
 
 class Found(NamedTuple):
     values: dict[str, Values]
-    nearest_N: Searched | None  # the few of every point of the measured clouds that comparisons read; None without them
+    # the few of every point of the measured clouds that comparisons read; None without them
+    nearest_N: Searched | None
 
 
 def bytes_of_cloud(points: int, width: int, families: Iterable[str]) -> int:
-    """What one more cloud at once takes: a fifth above what XLA says of 1,024 × 64 and 4,096 × 256 on a CPU."""
+    """What one more cloud at once takes: a fifth above what XLA says of 1,024 × 64 and 4,096 × 256
+    on a CPU.
+    """
     distances = max((FAMILIES[name].distances for name in families), default=0) * points
     return 4 * points * (8 * width + 2048 + distances)
 
@@ -87,15 +104,17 @@ def panel_and_nearest(
     permuted: Callable[[Array], Array] | None = None,
     parts: int | None = None,
 ) -> Found:
-    """Values {name of the sample: {quantity: (*dims, R)}}, un-jitted; "gaussian" is added where it is asked for.
+    """Values {name of the sample: {quantity: (*dims, R)}}, un-jitted; "gaussian" is added where it
+    is asked for.
 
-    `samples` are the measured one and the null models that a source makes of its input, all of the same shapes; the
-    points come in `settings.folds` folds of equal size, one after another. `others` are clouds (N, P, D) of the same
-    points to compare with, whose neighbours may be `known`. `key` draws the Gaussian null model: one, from which each
-    layer's is made by its number, or one for each layer (N,). `permuted(number)` gives the measured clouds with their
-    windows in another order, the null model of comparisons, from sources that can. Neighbours are resampled by so many
-    `parts`; left out, as many sections as the folds make.
-    Clouds and heads go one after another, or as many at once as `over(work, stacked)` takes: the memory is that of the
+    `samples` are the measured one and the null models that a source makes of its input, all of the
+    same shapes; the points come in `settings.folds` folds of equal size, one after another.
+    `others` are clouds (N, P, D) of the same points to compare with, whose neighbours may be
+    `known`. `key` draws the Gaussian null model: one, from which each layer's is made by its
+    number, or one for each layer (N,). `permuted(number)` gives the measured clouds with their
+    windows in another order, the null model of comparisons, from sources that can. Neighbours are
+    resampled by so many `parts`; left out, as many sections as the folds make. Clouds and heads go
+    one after another, or as many at once as `over(work, stacked)` takes: the memory is that of the
     samples and of so many clouds' work.
     """
     families = {kind: [] for kind in ("cloud", "layers", "heads", "readout", "vectors")}
@@ -108,7 +127,8 @@ def panel_and_nearest(
 
     whole, nearest_N = None if known is None else known.whole, None
     plain = [family for family in families["cloud"] if "gaussian" not in family.nulls]
-    with_null = [family for family in families["cloud"] if "gaussian" in family.nulls]  # share clouds and neighbours
+    # share clouds and neighbours
+    with_null = [family for family in families["cloud"] if "gaussian" in family.nulls]
     values_ZN, _ = _over_clouds(clouds_ZNPD, places, types_Z, plain, settings.folds, 0, over, whole)
     _add(values, samples, values_ZN)
 
@@ -149,7 +169,9 @@ def _if(wanted: Array | None, work: Callable[[], Any]) -> Any:
     if wanted is None:
         return work()
     shapes = jax.eval_shape(work)
-    return jax.lax.cond(wanted, work, lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes))
+    return jax.lax.cond(
+        wanted, work, lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    )
 
 
 def _over_clouds(
@@ -181,7 +203,9 @@ def _over_clouds(
         of_layer = jax.tree.map(lambda x_N: x_N[n], drawn)
         null = z >= samples if whole is None else whole & (z >= samples)
         draw = jax.random.fold_in(of_layer.key_N, z - samples)
-        return jax.lax.cond(null, lambda: gaussian(of_layer.spread_N, draw), lambda: clouds_ZNPD[z, n])
+        return jax.lax.cond(
+            null, lambda: gaussian(of_layer.spread_N, draw), lambda: clouds_ZNPD[z, n]
+        )
 
     def of_cloud(number: Array) -> tuple[Values, Searched | None]:
         z, n = number // layers, number % layers
@@ -195,7 +219,7 @@ def _over_clouds(
                 values |= family.compute(Cloud(cloud_PD, folds, searched, places, types))
             return values
 
-        return _if(whole, of_families), comparison.few(searched) if compared else None
+        return _if(whole, of_families), comparison_family.few(searched) if compared else None
 
     total = samples + (0 if drawn is None else DRAWS)
     results = over(of_cloud, jnp.arange(total * layers))
@@ -205,4 +229,6 @@ def _over_clouds(
 def _add(values: dict[str, Values], names: Any, values_Z: Values) -> None:
     """Put what was found of the named samples, stacked on the first axis, under their names."""
     for z, name in enumerate(names):
-        values.setdefault(name, {}).update({quantity: value[z] for quantity, value in values_Z.items()})
+        values.setdefault(name, {}).update(
+            {quantity: value[z] for quantity, value in values_Z.items()}
+        )

@@ -1,4 +1,6 @@
-"""What a quantity says of itself, and what a family of them is: the one schema of every number that is stored."""
+"""What a quantity says of itself, and what a family of them is: the one schema of every number that
+is stored.
+"""
 
 import functools
 import math
@@ -9,7 +11,8 @@ from typing import Any
 from jax import Array
 
 MEASURED = "measured"  # the sample that is not a null model
-Values = dict[str, Array]  # of each quantity; replicates are the last axis (see measurement/intervals.py)
+# of each quantity; replicates are the last axis (see measurement/intervals.py)
+Values = dict[str, Array]
 
 LAYER = ("layer",)  # 0: the sum of the embeddings; l: the residual stream after block l
 LAYERS = ("layer", "other_layer")
@@ -20,7 +23,8 @@ INHERENT = "Godey et al. 2024, Anisotropy Is Inherent to Self-Attention in Trans
 RECONSTRUCTED = f"reconstruction after {INHERENT}"
 HERE = "this project"
 
-SHARE, COSINE, NOT_NEGATIVE, ONE_OR_MORE = (0.0, 1.0), (-1.0, 1.0), (0.0, math.inf), (1.0, math.inf)  # ranges
+# ranges
+SHARE, COSINE, NOT_NEGATIVE, ONE_OR_MORE = (0.0, 1.0), (-1.0, 1.0), (0.0, math.inf), (1.0, math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +32,10 @@ class Quantity:
     long_name: str
     formula: str
     source: str
-    read: Callable[..., Any] | None = None  # what the family applies to get it, where it is one function
-    range: tuple[float, float] = (-math.inf, math.inf)  # that a value cannot leave: its interval ends there
+    # what the family applies to get it, where it is one function
+    read: Callable[..., Any] | None = None
+    # that a value cannot leave: its interval ends there
+    range: tuple[float, float] = (-math.inf, math.inf)
     _: KW_ONLY
     units: str = "1"
     dims: tuple[str, ...] = LAYER  # of one value
@@ -49,9 +55,10 @@ jackknifed = functools.partial(Quantity, resampling="jackknife")
 class Family:
     """Quantities that are measured together, and the function that measures them.
 
-    `of` says what `compute` takes: "cloud" (a Cloud: one layer), "layers" (all layers, and others to compare with),
-    "heads" (queries and keys of all blocks), "vectors" (the same, for vectors that are kept as they are), or "readout"
-    (all layers, and how a model reads its output off the last).
+    `of` says what `compute` takes: "cloud" (a Cloud: one layer), "layers" (all layers, and others
+    to compare with), "heads" (queries and keys of all blocks), "vectors" (the same, for vectors
+    that are kept as they are), or "readout" (all layers, and how a model reads its output off the
+    last).
     """
 
     of: str
@@ -59,6 +66,8 @@ class Family:
     quantities: dict[str, Quantity]
     nulls: tuple[str, ...] = ("shuffled", "untrained")  # the null models that have these quantities
     neighbours: int = 0  # how many nearest of each point it reads
-    distances: int = 0  # arrays of points x points that its program holds at once; others make blocks of rows
-    of_text: bool = False  # whether it reads the types of points, which sources of a text alone know
+    # arrays of points x points that its program holds at once; others make blocks of rows
+    distances: int = 0
+    # whether it reads the types of points, which sources of a text alone know
+    of_text: bool = False
     coordinates: dict[str, tuple] = field(default_factory=dict)  # labels of its further dimensions

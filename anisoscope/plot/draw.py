@@ -11,21 +11,21 @@ from matplotlib.figure import Figure
 
 from anisoscope.analysis import correlations
 from anisoscope.plot import (
-    against,
     attention_sinks,
-    curved,
-    experiment,
+    curved_figures,
+    experiment_figures,
+    frame_statistics,
     papers,
     query_key_projection,
-    similarity,
+    similarity_figures,
     style,
-    tangents,
+    tangent_figures,
     training_curve,
-    untrained,
-    verdicts,
+    untrained_figures,
+    verdict_figures,
 )
 from anisoscope.plot.render import render
-from anisoscope.plot.run import Run
+from anisoscope.plot.run_tables import Run
 from anisoscope.plot.specs import OVER_TRAINING, SPECS, WATCHED
 from anisoscope.utils import files
 from anisoscope.utils.errors import UserError
@@ -38,40 +38,52 @@ T = TypeVar("T")  # what a figure is drawn from
 
 RUNS: dict[str, Callable[[dict[str, Run]], Figure | None]] = {
     **{name: partial(render, spec) for name, spec in SPECS.items()},
-    "layer_similarity": similarity.of_layers,
+    "layer_similarity": similarity_figures.of_layers,
     "query_key_projection": query_key_projection.build,
-    "sharpness_against_alignment": against.sharpness_against_alignment,
-    "cosine_against_drift": against.cosine_against_drift,
+    "sharpness_against_alignment": frame_statistics.sharpness_against_alignment,
+    "cosine_against_drift": frame_statistics.cosine_against_drift,
     "training_curve": training_curve.build,
     **{name: partial(training_curve.watched, spec) for name, spec in WATCHED.items()},
 }
-EXPERIMENT: dict[str, Callable[[experiment.Compared], Figure | None]] = {
-    "runs_compared": experiment.runs_compared,
-    "contrasts": experiment.contrasts,
-    "contrasts_loss_matched": experiment.contrasts_loss_matched,
-    "contrasts_by_level": experiment.contrasts_by_level,
-    "primary_contrasts": verdicts.build,
+EXPERIMENT: dict[str, Callable[[experiment_figures.Compared], Figure | None]] = {
+    "runs_compared": experiment_figures.runs_compared,
+    "contrasts": experiment_figures.contrasts,
+    "contrasts_loss_matched": experiment_figures.contrasts_loss_matched,
+    "contrasts_by_level": experiment_figures.contrasts_by_level,
+    "primary_contrasts": verdict_figures.build,
     "attention_sinks": attention_sinks.build,
 }
 UNTRAINED: dict[str, Callable[[xr.Dataset], Figure | None]] = {
-    "untrained_cosine": untrained.cosine,
-    "untrained_norm": untrained.norm,
-    "untrained_sharpness": untrained.sharpness,
-    "untrained_stack": untrained.stack,
-    "untrained_targets": untrained.targets,
+    "untrained_cosine": untrained_figures.cosine,
+    "untrained_norm": untrained_figures.norm,
+    "untrained_sharpness": untrained_figures.sharpness,
+    "untrained_stack": untrained_figures.stack,
+    "untrained_targets": untrained_figures.targets,
 }
-SIMILARITY: dict[str, Callable[[xr.Dataset], Figure | None]] = {"similarity_of_models": similarity.of_models}
+SIMILARITY: dict[str, Callable[[xr.Dataset], Figure | None]] = {
+    "similarity_of_models": similarity_figures.of_models
+}
 MODELS = papers.FIGURES
-CURVED: dict[str, Callable[[xr.Dataset], Figure | None]] = {"curved_manifolds": curved.build}
+CURVED: dict[str, Callable[[xr.Dataset], Figure | None]] = {
+    "curved_manifolds": curved_figures.build
+}
 
 
-def draw(figures: dict[str, Callable[[T], Figure | None]], of: T, folder: pathlib.Path) -> list[pathlib.Path]:
-    """PNG, PDF and caption of each figure, under `folder`; what no longer applies is removed. The paths written."""
+def draw(
+    figures: dict[str, Callable[[T], Figure | None]], of: T, folder: pathlib.Path
+) -> list[pathlib.Path]:
+    """PNG, PDF and caption of each figure, under `folder`; what no longer applies is removed. The
+    paths written.
+    """
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    files.remove_begun(folder)  # there is no lock: whoever draws into it at the same time too may have to draw again
+    # there is no lock: whoever draws into it at the same time too may have to draw again
+    files.remove_begun(folder)
     if not (folder / MARK).exists():
-        files.write(folder / MARK, "Figures drawn by main.py: drawn again, and removed where they no longer apply.\n")
+        files.write(
+            folder / MARK,
+            "Figures drawn by main.py: drawn again, and removed where they no longer apply.\n",
+        )
     shown = bar(figures.items(), "figures", "figure", leave=False)
     check_pictures(folder, figures)
     with style.context(), shown:
@@ -79,18 +91,25 @@ def draw(figures: dict[str, Callable[[T], Figure | None]], of: T, folder: pathli
 
 
 def check_folder(folder: pathlib.Path, root: pathlib.Path | None = None) -> None:
-    """Raise UserError where files would be lost: in a link, or in the folder of a run or of the one that begins."""
+    """Raise UserError where files would be lost: in a link, or in the folder of a run or of the one
+    that begins.
+    """
     if folder.is_symlink():
-        raise UserError(f"{folder} is a link; name the folder of the figures itself with --figures=DIR")
+        raise UserError(
+            f"{folder} is a link; name the folder of the figures itself with --figures=DIR"
+        )
     begins = root is not None and folder.resolve() == root.resolve()
     if begins or any((folder / name).exists() for name in OF_A_RUN):
-        raise UserError(f"--figures={folder} is the folder of a run, whose tables are no figures; name another folder")
+        raise UserError(
+            f"--figures={folder} is the folder of a run, whose tables are no figures; name another folder"
+        )
 
 
 def check_pictures(folder: pathlib.Path, names: Iterable[str]) -> None:
     """Raise UserError where a file of a figure's name was not drawn here."""
     for path in (folder / f"{name}.{kind}" for name in names for kind in ("png", "pdf", "txt")):
-        known = path.with_suffix(".png") if path.suffix == ".txt" else path  # of a caption, its picture
+        # of a caption, its picture
+        known = path.with_suffix(".png") if path.suffix == ".txt" else path
         if path.exists() and not (known.exists() and MAKER.encode() in known.read_bytes()):
             raise UserError(
                 f"{path} was not drawn here and would be lost; move it, or draw elsewhere with --figures=DIR"
@@ -98,10 +117,16 @@ def check_pictures(folder: pathlib.Path, names: Iterable[str]) -> None:
 
 
 def draw_runs(runs: dict[str, Run], folder: pathlib.Path, over: str = "step") -> list[pathlib.Path]:
-    """Compare the runs in each figure, curves `over` steps or gain; of several runs correlations.csv too, pooled."""
+    """Compare the runs in each figure, curves `over` steps or gain; of several runs
+    correlations.csv too, pooled.
+    """
     several = any(run.results.sizes["step"] > 1 for run in runs.values())
-    curves = {name: partial(render, spec, over=over) for name, spec in SPECS.items() if spec.x == "step"}
-    figures = {name: curves.get(name, build) for name, build in (RUNS | tangents.FIGURES).items()}
+    curves = {
+        name: partial(render, spec, over=over) for name, spec in SPECS.items() if spec.x == "step"
+    }
+    figures = {
+        name: curves.get(name, build) for name, build in (RUNS | tangent_figures.FIGURES).items()
+    }
     if not several:  # what would be over training is removed
         figures |= dict.fromkeys(OVER_TRAINING & figures.keys(), lambda runs: None)
     paths, pooled = draw(figures, runs, folder), folder / "correlations.csv"
@@ -113,16 +138,21 @@ def draw_runs(runs: dict[str, Run], folder: pathlib.Path, over: str = "step") ->
 
 
 def save(figure: Figure | None, folder: pathlib.Path, name: str) -> list[pathlib.Path]:
-    """Write name.png, .pdf and the caption .txt, without a date; remove them where there is nothing to draw."""
+    """Write name.png, .pdf and the caption .txt, without a date; remove them where there is nothing
+    to draw.
+    """
     paths = [folder / f"{name}.{kind}" for kind in ("png", "pdf", "txt")]
     if figure is None:
         for path in reversed(paths):
             files.remove(path)
         return []
-    for path, metadata in zip(paths, ({"Software": MAKER}, {"Creator": MAKER, "CreationDate": None}), strict=False):
+    for path, metadata in zip(
+        paths, ({"Software": MAKER}, {"Creator": MAKER, "CreationDate": None}), strict=False
+    ):
         content = io.BytesIO()
         figure.savefig(content, format=path.suffix[1:], metadata=metadata)
-        figure.set_layout_engine("none")  # laid out once, by the first: both files have the same geometry
+        # laid out once, by the first: both files have the same geometry
+        figure.set_layout_engine("none")
         files.write(path, content.getvalue())
     files.write(paths[-1], figure.get_label() + "\n")
     return paths

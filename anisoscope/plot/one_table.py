@@ -8,11 +8,11 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from anisoscope.measurement.tables.frame import check_table, chosen, whole
-from anisoscope.plot import rulers, style
+from anisoscope.plot import panel_axes, style
 from anisoscope.plot.render import NULL, QUANTITY, SHADED, Line, Spec, panel
-from anisoscope.plot.run import NULLS, Run
+from anisoscope.plot.run_tables import NULLS, Run
 from anisoscope.plot.specs import SPECS
+from anisoscope.results.frame import check_table, chosen, whole
 
 DEPTHS = ("layer", "block")
 DIRECTIONS = ("rankme_centered", "effective_rank", "participation_ratio", "stable_rank")
@@ -50,7 +50,9 @@ def by_layer(
     others = [dim for dim in values.dims if dim not in (along, "statistic")]
     if along is None or len(others) > 1:
         dims = ", ".join(map(str, values.dims))
-        raise ValueError(f"{quantity} has the dimensions {dims}; layer or block, and one more, can be drawn")
+        raise ValueError(
+            f"{quantity} has the dimensions {dims}; layer or block, and one more, can be drawn"
+        )
     hue = {"hue": others[0]} if others else {}
     spec = Spec("", "", (quantity,), x=along, **hue)
     ax = _draw(spec, table, quantity, null, positions, step, label, ax)
@@ -95,10 +97,12 @@ def by_step(
     further = [dim for dim in values.dims if dim not in ("step", "statistic", along)]
     if "step" not in values.dims or further:
         dims = ", ".join(map(str, values.dims))
-        raise ValueError(f"{quantity} has the dimensions {dims}; step, and layer or block, can be drawn")
+        raise ValueError(
+            f"{quantity} has the dimensions {dims}; step, and layer or block, can be drawn"
+        )
     spec = Spec("", "", (quantity,), x="step", **({"hue": along} if along else {}))
     ax = _draw(spec, table, quantity, null, positions, None, label, ax)
-    rulers.step_axis(ax, int(table.step.values.max()))
+    panel_axes.step_axis(ax, int(table.step.values.max()))
     return ax
 
 
@@ -107,9 +111,9 @@ def effective_ranks(
 ) -> Axes:
     """Draw how many directions carry the variance, over layers: effective ranks of the spectrum.
 
-    RankMe, effective rank, participation ratio and stable rank weigh small eigenvalues less and less,
-    in this order: the wider apart they are, the more uneven is the spectrum. On a logarithmic axis,
-    with 95 % intervals as bands.
+    RankMe, effective rank, participation ratio and stable rank weigh small eigenvalues less and
+    less, in this order: the wider apart they are, the more uneven is the spectrum. On a logarithmic
+    axis, with 95 % intervals as bands.
 
     Args:
         table: with the family spectrum.
@@ -131,7 +135,7 @@ def effective_ranks(
     spec = Spec("", "", tuple(there), x="layer", hue="line", lines=lines)
     chosen(table, there[0], None, {"positions": positions, "step": step})
     ax = _draw(spec, table, there[0], None, positions, step, None, ax)
-    rulers.logarithmic(ax.yaxis)
+    panel_axes.logarithmic(ax.yaxis)
     _name_depth(ax, table, "layer")
     ax.set_ylabel("directions that carry the variance")
     ax.legend()
@@ -163,8 +167,8 @@ def dimension_by_scale(
         raise ValueError("the table has no gride: measure the family scale")
     chosen(table, "gride", None, {"positions": positions, "step": step})
     ax = _draw(SPECS["dimension_by_scale"], table, "gride", None, positions, step, None, ax)
-    rulers.fit_logarithmic([ax])
-    rulers.rank_axis(ax, table.neighbours.values)
+    panel_axes.fit_logarithmic([ax])
+    panel_axes.rank_axis(ax, table.neighbours.values)
     ax.set_ylabel("intrinsic dimension (GRIDE)")
     handles, labels = style.entries([ax])
     if handles:
@@ -188,7 +192,9 @@ def _draw(
         results = results.drop_vars("layer", errors="ignore").expand_dims(layer=[0])
     if step is not None:
         results = results.sel(step=[step])
-    place: dict[str, Any] = {QUANTITY: quantity, "positions": positions} | ({NULL: null} if null else {})
+    place: dict[str, Any] = {QUANTITY: quantity, "positions": positions} | (
+        {NULL: null} if null else {}
+    )
     name = "" if label is None else style.literal(label)
     with style.context(mathematics=True):
         ax = plt.subplots(layout="constrained")[1] if ax is None else ax
@@ -198,7 +204,7 @@ def _draw(
         looks = {name: {"color": ink, "marker": "o"}} if spec.hue == "run" else style.inks(labels)
         colours = None
         if spec.hue in SHADED:
-            colours = rulers.layer_colours(len(labels))
+            colours = panel_axes.layer_colours(len(labels))
             start = int(results[spec.hue].values[0])
             results = results.assign_coords({spec.hue: results[spec.hue] - start})
         panel(ax, spec, {name: Run(results, [])}, place, looks, colours)
@@ -206,12 +212,16 @@ def _draw(
             if spec.hue not in (*SHADED, "run", "line") and not line.get_label().startswith("_"):
                 line.set_label(f"{spec.hue} {line.get_label().removeprefix(f'{spec.hue} ')}")
         words = style.words(table[quantity])
-        ax.set_ylabel(words if null is None else f"{words},\nexcess over {NULLS.get(null, null)}".replace("\n", " "))
+        ax.set_ylabel(
+            words
+            if null is None
+            else f"{words},\nexcess over {NULLS.get(null, null)}".replace("\n", " ")
+        )
         if colours and len(labels) > 1:
             called = names.get(spec.hue, table[spec.hue].values.tolist())
             ticks = range(0, len(called), -(-len(called) // 8))
             told = [style.literal(called[tick]) for tick in ticks]
-            rulers.bar(ax.figure, colours, np.array([ax]), spec.hue, ticks, told)
+            panel_axes.bar(ax.figure, colours, np.array([ax]), spec.hue, ticks, told)
         elif label and spec.hue in SHADED:
             for line in ax.lines[-1:]:
                 line.set_label(name)
@@ -231,7 +241,7 @@ def _name_depth(ax: Axes, table: xr.Dataset, along: str) -> None:
     if names.dtype.kind in "iu":
         ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     else:
-        rulers.name_axis(ax, along, [style.literal(name) for name in names])
+        panel_axes.name_axis(ax, along, [style.literal(name) for name in names])
     if len(names) == 1:
         ax.set_xlim(names[0] - 0.5 if names.dtype.kind in "iu" else -0.5, None)
     ax.set_xlabel(along)

@@ -1,4 +1,6 @@
-"""Figures of two papers, of many pretrained models: depth and training by kind, cosine and drift by modality."""
+"""Figures of two papers, of many pretrained models: depth and training by kind, cosine and drift by
+modality.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,11 +13,22 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-from anisoscope.analysis import correlations, modalities
-from anisoscope.plot import rulers, style
-from anisoscope.plot.provenance import caption
+from anisoscope.analysis import correlations, modality_summaries
+from anisoscope.plot import panel_axes, style
+from anisoscope.plot.footer import caption
 from anisoscope.plot.render import render
-from anisoscope.plot.run import POSITIONS, Run, at_last, bands, holding, interval, layers, positions, same, words
+from anisoscope.plot.run_tables import (
+    POSITIONS,
+    Run,
+    at_last,
+    bands,
+    holding,
+    interval,
+    layers,
+    positions,
+    same,
+    words,
+)
 from anisoscope.plot.specs import LARGEST, SPECS
 
 KINDS = {"encoder": "encoders", "decoder": "decoders"}
@@ -55,52 +68,73 @@ def anisotropy_over_depth(models: dict[str, Model]) -> Figure | None:
             ax.set_title(KINDS[kind] + f", {POSITIONS[side]}" * (len(sides) > 1))
         row[0].set_ylabel(LARGEST)
     for ax in axes[-1]:
-        ax.set_xlabel(layers(runs, rulers.DEPTH))
-    rulers.fit(axes.flat, zero=True)
+        ax.set_xlabel(layers(runs, panel_axes.DEPTH))
+    panel_axes.fit(axes.flat, zero=True)
     style.title(figure, f"Anisotropy over depth{at_last(runs)}")
     handles, names = [], []
     for ax, kind in zip(axes[0], kinds, strict=True):
         own, called = style.entries([ax])
-        handles, names = [*handles, Line2D([], [], linestyle="none"), *own], [*names, KINDS[kind], *called]
+        handles, names = (
+            [*handles, Line2D([], [], linestyle="none"), *own],
+            [*names, KINDS[kind], *called],
+        )
     figure.legend(handles, names, loc="outside right upper")
     shown = "Share of the largest eigenvalue in the variance of each layer's vectors: a line for each model."
     caption(figure, runs, shown, bands(runs, "anisotropy"), same(runs, sides))
     return figure
 
 
-def of_training(build: Callable[[dict[str, Run]], Figure | None]) -> Callable[[dict[str, Model]], Figure | None]:
+def of_training(
+    build: Callable[[dict[str, Run]], Figure | None],
+) -> Callable[[dict[str, Model]], Figure | None]:
     """The same of the models that have several revisions."""
-    return lambda models: build({label: one.run for label, one in models.items() if one.run.results.sizes["step"] > 1})
+    return lambda models: build(
+        {label: one.run for label, one in models.items() if one.run.results.sizes["step"] > 1}
+    )
 
 
 def cosine_and_drift(models: dict[str, Model]) -> Figure | None:
-    """A row for each modality: mean cosine over depth, and against the norm of the mean vector (Inherent)."""
+    """A row for each modality: mean cosine over depth, and against the norm of the mean vector
+    (Inherent).
+    """
     runs = holding({label: one.run for label, one in models.items()}, "mean_cosine", "drift")
     if not runs:
         return None
     kinds = list(dict.fromkeys(models[label].modality for label in runs))
     members = {kind: [label for label in runs if models[label].modality == kind] for kind in kinds}
     tables = {label: run.results for label, run in runs.items()}
-    table = modalities.correlations(tables, {label: models[label].modality for label in runs})
+    table = modality_summaries.correlations(
+        tables, {label: models[label].modality for label in runs}
+    )
     heights = [max(LEAST, 0.5 + OF_NAME * len(own)) for own in members.values()]
     figure = style.new(style.PAGE, 0.9 + sum(heights))
-    axes = figure.subplots(len(kinds), 2, sharex="col", sharey=True, squeeze=False, height_ratios=heights)
+    axes = figure.subplots(
+        len(kinds), 2, sharex="col", sharey=True, squeeze=False, height_ratios=heights
+    )
     for row, (kind, own) in zip(axes, members.items(), strict=True):
         _of_modality(row, {label: runs[label] for label in own})
         row[0].set_title(kind)
-        row[0].set_ylabel(style.wrap(words(runs, "mean_cosine"), LEAST - 0.3, style.RC["font.size"]))
+        row[0].set_ylabel(
+            style.wrap(words(runs, "mean_cosine"), LEAST - 0.3, style.RC["font.size"])
+        )
         row[1].set_title(_correlated(table, kind), fontsize=style.SMALL)
         style.legend(row)
-    axes[-1, 0].set_xlabel(layers(runs, rulers.DEPTH))
+    axes[-1, 0].set_xlabel(layers(runs, panel_axes.DEPTH))
     axes[-1, 1].set_xlabel(words(runs, "drift"))
     _decades(axes[-1, 1])
-    rulers.fit(axes.flat, zero=True)
+    panel_axes.fit(axes.flat, zero=True)
     style.title(figure, f"Mean cosine over depth and against drift{at_last(runs)}, all positions")
     shown = (
         "Left, mean cosine of pairs in each layer. Right, the same against the norm of the mean vector: a point for "
         "each layer, hollow the first. ρ is Spearman's rank correlation."
     )
-    caption(figure, runs, shown, bands(runs, "drift", "mean_cosine", what="bands and bars"), _lines(table))
+    caption(
+        figure,
+        runs,
+        shown,
+        bands(runs, "drift", "mean_cosine", what="bands and bars"),
+        _lines(table),
+    )
     return figure
 
 
@@ -108,7 +142,10 @@ def _of_modality(row: np.ndarray, runs: dict[str, Run]) -> None:
     depth, against = row
     for (label, run), look in zip(runs.items(), style.inks(runs).values(), strict=True):
         last = run.results.isel(step=-1).sel(positions="all")
-        (drift, *across), (cosine, *upright) = interval(last, "drift"), interval(last, "mean_cosine")
+        (drift, *across), (cosine, *upright) = (
+            interval(last, "drift"),
+            interval(last, "mean_cosine"),
+        )
         style.banded(depth, last.depth.values, cosine, *upright, label=label, **look)
         bars = {"ecolor": look["color"], "elinewidth": 0.8, "fmt": "none"}
         against.errorbar(drift, cosine, np.abs(upright - cosine), np.abs(across - drift), **bars)
@@ -128,20 +165,22 @@ def _decades(ax: Axes) -> None:
 def _correlated(table: pd.DataFrame, kind: str) -> str:
     """Rank correlation of all points, and the mean of those within models."""
     own = table[(table.modality == kind) & (table.positions == "all")].set_index("over")
-    pooled, within = own.loc[modalities.POOLED], own.loc[modalities.WITHIN]
+    pooled, within = own.loc[modality_summaries.POOLED], own.loc[modality_summaries.WITHIN]
     if np.isnan(pooled.spearman):
         return "too few points to correlate"
     said = f"all points: {correlations.value(pooled, 'spearman')}"
-    return said + (f"\nwithin models: {correlations.value(within, 'spearman')}" if within.n > 1 else "")
+    return said + (
+        f"\nwithin models: {correlations.value(within, 'spearman')}" if within.n > 1 else ""
+    )
 
 
 def _lines(table: pd.DataFrame) -> list[str]:
     """Of every modality and set of positions, for the caption."""
     lines = [CAUTION]
     for _, row in table[table.over != "layers"].iterrows():
-        if row.over == modalities.POOLED:
+        if row.over == modality_summaries.POOLED:
             said = f"all layers of {row.models} models, {correlations.words(row)}"
-        elif row.over == modalities.MODELS:
+        elif row.over == modality_summaries.MODELS:
             said = f"a point for each model, {correlations.words(row)}"
         else:
             said = f"within models, mean of {row.n:.0f}, {correlations.both(row)}" if row.n else ""

@@ -1,4 +1,6 @@
-"""Do queries and keys of a head drift from 0, and which way? (Anisotropy Is Inherent to Self-Attention)"""
+"""Do queries and keys of a head drift from 0, and which way? (Anisotropy Is Inherent to
+Self-Attention)
+"""
 
 import numpy as np
 import xarray as xr
@@ -7,21 +9,28 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from anisoscope.plot import style
-from anisoscope.plot.provenance import caption
-from anisoscope.plot.run import Run, holding
+from anisoscope.plot.footer import caption
+from anisoscope.plot.run_tables import Run, holding
 
 COLUMNS, ROWS, BLOCKS = 5, 6, 4
 HEIGHT = 1.4  # inches of a row
 WORDS = {"query": "queries", "key": "keys"}
-LOOKS = {"query": {"color": style.OKABE_ITO[0], "marker": "o"}, "key": {"color": style.OKABE_ITO[1], "marker": "^"}}
+LOOKS = {
+    "query": {"color": style.OKABE_ITO[0], "marker": "o"},
+    "key": {"color": style.OKABE_ITO[1], "marker": "^"},
+}
 
 
 def build(runs: dict[str, Run]) -> Figure | None:
-    """A column per checkpoint; a row, of one plane and scale, per block of one run or per run with its middle block."""
+    """A column per checkpoint; a row, of one plane and scale, per block of one run or per run with
+    its middle block.
+    """
     runs = holding(runs, *(f"{kind}_projection" for kind in LOOKS))
     if not runs:
         return None
-    places = [(label, block) for label, run in runs.items() for block in shown_blocks(run, len(runs))]
+    places = [
+        (label, block) for label, run in runs.items() for block in shown_blocks(run, len(runs))
+    ]
     single = all(run.results.sizes["step"] == 1 for run in runs.values())
     rows = places[: COLUMNS if single else ROWS]
     heads = {label: int(runs[label].results.query_projection.attrs["head"]) for label, _ in rows}
@@ -39,7 +48,10 @@ def build(runs: dict[str, Run]) -> Figure | None:
             scatter(ax, table.sel(step=step))
             ax.set_title("" if steps == above else f"step {step:,}")
         frame(axes, table.sel(step=steps))
-        one, two = (f"axis {axis} ({percent(share)})" for axis, share in enumerate(table.projection_share.values, 1))
+        one, two = (
+            f"axis {axis} ({percent(share)})"
+            for axis, share in enumerate(table.projection_share.values, 1)
+        )
         name = f"block {block}" if len(runs) == 1 else f"{label}, block {block}"
         name += "" if one_head else f", head {heads[label]}"
         axes[0].set_xlabel(one, fontsize=style.SMALL)
@@ -47,7 +59,9 @@ def build(runs: dict[str, Run]) -> Figure | None:
             axes[0].set_title(style.wrap(name, HEIGHT, style.SMALL), fontsize=style.SMALL)
             axes[0].set_ylabel(two, fontsize=style.SMALL)
         else:
-            axes[0].set_ylabel(f"{style.wrap(name, HEIGHT, style.SMALL)}\n{two}", fontsize=style.SMALL)
+            axes[0].set_ylabel(
+                f"{style.wrap(name, HEIGHT, style.SMALL)}\n{two}", fontsize=style.SMALL
+            )
         if row == (len(rows) - 1 if single else 0):
             style.legend(np.array(axes))
             axes[-1].get_legend().set_title("large: their mean")
@@ -59,7 +73,12 @@ def build(runs: dict[str, Run]) -> Figure | None:
     omitted = f", {len(rows)} of {len(places)} runs" if len(rows) < len(places) else ""
     style.title(figure, f"{words}{omitted}")
     shares = "Percentages are shares of the squared lengths: of an axis over all steps, in the corner of both at that"
-    caption(figure, runs, "Queries and keys at several checkpoints, in one plane for each row.", f"{shares} step.")
+    caption(
+        figure,
+        runs,
+        "Queries and keys at several checkpoints, in one plane for each row.",
+        f"{shares} step.",
+    )
     return figure
 
 
@@ -83,7 +102,9 @@ def shown_steps(steps: np.ndarray) -> list[int]:
 
 
 def scatter(ax: Axes, table: xr.Dataset) -> None:
-    """The vectors; their means, each at the end of a line from the origin; how much of them the plane shows."""
+    """The vectors; their means, each at the end of a line from the origin; how much of them the
+    plane shows.
+    """
     for zero in (ax.axhline, ax.axvline):
         zero(0, color="0.6", linewidth=0.6, zorder=1)
     clouds = {kind: table[f"{kind}_projection"].values.T for kind in LOOKS}
@@ -92,18 +113,35 @@ def scatter(ax: Axes, table: xr.Dataset) -> None:
     for kind, look in LOOKS.items():
         x, y = clouds[kind].mean(axis=1)
         ax.plot([0, x], [0, y], color=look["color"], linewidth=1)
-        ax.plot(x, y, markersize=4, markeredgecolor="white", markeredgewidth=0.5, linestyle="none", **look)
+        ax.plot(
+            x,
+            y,
+            markersize=4,
+            markeredgecolor="white",
+            markeredgewidth=0.5,
+            linestyle="none",
+            **look,
+        )
     kept = percent(float(table.projection_kept))
-    ax.text(0.98, 0.02, kept, transform=ax.transAxes, ha="right", va="bottom", fontsize=6, color="0.4")
+    ax.text(
+        0.98, 0.02, kept, transform=ax.transAxes, ha="right", va="bottom", fontsize=6, color="0.4"
+    )
 
 
 def frame(axes: list[Axes], table: xr.Dataset) -> None:
     """The same square around all points and the origin, in all panels of a row."""
-    points = np.concatenate([table[f"{kind}_projection"].values.reshape(-1, 2) for kind in LOOKS] + [np.zeros((1, 2))])
+    points = np.concatenate(
+        [table[f"{kind}_projection"].values.reshape(-1, 2) for kind in LOOKS] + [np.zeros((1, 2))]
+    )
     low, high = np.nanmin(points, axis=0), np.nanmax(points, axis=0)
-    middle, reach = (low + high) / 2, 0.54 * max(high - low) or 1.0  # without numbers there is no scale
+    # without numbers there is no scale
+    middle, reach = (low + high) / 2, 0.54 * max(high - low) or 1.0
     for ax in axes:
-        ax.set(xlim=(middle[0] - reach, middle[0] + reach), ylim=(middle[1] - reach, middle[1] + reach), aspect="equal")
+        ax.set(
+            xlim=(middle[0] - reach, middle[0] + reach),
+            ylim=(middle[1] - reach, middle[1] + reach),
+            aspect="equal",
+        )
         ax.tick_params(labelleft=ax is axes[0])
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_major_locator(MaxNLocator(3))

@@ -1,8 +1,8 @@
 """Draw most figures: a `Spec` says what stands in rows, columns and lines, and `render` draws it.
 
-Anything drawn is a quantity of a run at a place: a step, a set of positions, a layer, a head. A spec
-names the dimension that makes the rows, the one of the columns, and the one told by hue; all of them
-may be a dimension of the tables or one of RUN, QUANTITY, NULL, LINE and HOOK_POINT.
+Anything drawn is a quantity of a run at a place: a step, a set of positions, a layer, a head. A
+spec names the dimension that makes the rows, the one of the columns, and the one told by hue; all
+of them may be a dimension of the tables or one of RUN, QUANTITY, NULL, LINE and HOOK_POINT.
 """
 
 import itertools
@@ -17,12 +17,10 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from anisoscope.measurement.families.entries import nulls_of
-from anisoscope.measurement.tables.averages import over_blocks, over_heads
-from anisoscope.measurement.tables.excess import nulls_in
-from anisoscope.plot import rulers, style
-from anisoscope.plot.provenance import caption
-from anisoscope.plot.run import (
+from anisoscope.measurement.families.registry import nulls_of
+from anisoscope.plot import panel_axes, style
+from anisoscope.plot.footer import caption
+from anisoscope.plot.run_tables import (
     NULLS,
     POSITIONS,
     Run,
@@ -35,6 +33,8 @@ from anisoscope.plot.run import (
     same,
     words,
 )
+from anisoscope.results.averages import over_blocks, over_heads
+from anisoscope.results.excess import nulls_in
 
 RUN, QUANTITY, NULL, LINE, HOOK_POINT = "run", "quantity", "null", "line", "hook_point"
 SHADED = ("step", "layer", "block")  # hues in order of depth or time: a colour bar, no legend
@@ -89,7 +89,9 @@ def render(spec: Spec, runs: dict[str, Run], over: str = "step") -> Figure | Non
     looks, runs = style.inks(runs), having(spec, runs)
     if not runs:
         return None
-    quantities = tuple(name for name in spec.quantities if any(_whole(spec, name, run) for run in runs.values()))
+    quantities = tuple(
+        name for name in spec.quantities if any(_whole(spec, name, run) for run in runs.values())
+    )
     labels = {axis: labels_of(axis, spec, runs, quantities) for axis in (spec.rows, spec.columns)}
     if not all(labels.values()):
         return None
@@ -121,7 +123,9 @@ def render(spec: Spec, runs: dict[str, Run], over: str = "step") -> Figure | Non
     last = "" if "step" in (spec.x, spec.hue) else at_last(runs)
     style.title(figure, f"{spec.title}{last}{where}")
     _key(spec, runs, figure, grid, colours)
-    drawn = [variable(spec, name) for name in (*quantities, *(line.quantity for line in spec.lines))]
+    drawn = [
+        variable(spec, name) for name in (*quantities, *(line.quantity for line in spec.lines))
+    ]
     tables = {label: Run(table, []) for label, table in tables_of(spec, runs).items()}
     further = [*spec.further, *(same(runs, sides) if "positions" in labels else [])]
     caption(figure, runs, spec.shown, _band_words(spec, tables, drawn, over), further)
@@ -148,7 +152,9 @@ def having(spec: Spec, runs: dict[str, Run]) -> dict[str, Run]:
             if any(variable(spec, name) in run.results for name in spec.quantities)
             and all(name in run.results for name in spec.needs)
         }
-    return {label: run for label, run in runs.items() if all(name in run.results for name in needed)}
+    return {
+        label: run for label, run in runs.items() if all(name in run.results for name in needed)
+    }
 
 
 def _whole(spec: Spec, quantity: str, run: Run) -> bool:
@@ -166,11 +172,17 @@ def tables_of(spec: Spec, runs: dict[str, Run]) -> dict[str, xr.Dataset]:
     """The tables that are read."""
     found = {label: run.results for label, run in runs.items()}
     if spec.hue == HOOK_POINT:
-        found |= {f"{label}, {name}": table for label, run in runs.items() for name, table in run.hook_points.items()}
+        found |= {
+            f"{label}, {name}": table
+            for label, run in runs.items()
+            for name, table in run.hook_points.items()
+        }
     return found
 
 
-def labels_of(axis: str, spec: Spec, runs: dict[str, Run], quantities: tuple[str, ...]) -> list[Any]:
+def labels_of(
+    axis: str, spec: Spec, runs: dict[str, Run], quantities: tuple[str, ...]
+) -> list[Any]:
     """What stands along rows, columns or hues."""
     if axis == "":
         return [""]
@@ -179,13 +191,18 @@ def labels_of(axis: str, spec: Spec, runs: dict[str, Run], quantities: tuple[str
     if axis == LINE:
         return [line.label for line in spec.lines]
     if axis == HOOK_POINT:
-        return ["residual_stream", *dict.fromkeys(name for run in runs.values() for name in run.hook_points)]
+        return [
+            "residual_stream",
+            *dict.fromkeys(name for run in runs.values() for name in run.hook_points),
+        ]
     if axis == QUANTITY:
         if NULL in (spec.rows, spec.columns):
             return [name for name in quantities if nulls_with(name, runs)]
         return list(quantities)
     if axis == NULL:
-        return [null for null in NULLS if any(null in nulls_with(name, runs) for name in quantities)]
+        return [
+            null for null in NULLS if any(null in nulls_with(name, runs) for name in quantities)
+        ]
     if axis == "positions":
         steps = slice(None) if spec.hue == "step" else slice(-1, None)
         return positions(runs, *quantities, steps=steps)
@@ -195,16 +212,24 @@ def labels_of(axis: str, spec: Spec, runs: dict[str, Run], quantities: tuple[str
 
 def nulls_with(quantity: str, runs: dict[str, Run]) -> set[str]:
     """Null models that have this quantity and were measured in some run."""
-    there = {null for run in runs.values() if quantity in run.results for null in nulls_in(run.results)}
+    there = {
+        null for run in runs.values() if quantity in run.results for null in nulls_in(run.results)
+    }
     return there & {*nulls_of(quantity)}
 
 
-def colours_of(spec: Spec, runs: dict[str, Run], quantities: tuple[str, ...]) -> ScalarMappable | None:
+def colours_of(
+    spec: Spec, runs: dict[str, Run], quantities: tuple[str, ...]
+) -> ScalarMappable | None:
     if spec.hue == "step":
-        return rulers.step_colours(last_step(runs))
+        return panel_axes.step_colours(last_step(runs))
     if spec.hue in SHADED:
         most = len(labels_of(spec.hue, spec, runs, quantities))
-        return rulers.layer_colours(most) if spec.hue == "layer" else rulers.block_colours(most)
+        return (
+            panel_axes.layer_colours(most)
+            if spec.hue == "layer"
+            else panel_axes.block_colours(most)
+        )
     return None
 
 
@@ -221,7 +246,11 @@ def panel(
     quantity = place[QUANTITY]
     members = {place[RUN]: runs[place[RUN]]} if RUN in place else runs
     if NULL in place:
-        members = {label: run for label, run in members.items() if place[NULL] in nulls_with(quantity, {label: run})}
+        members = {
+            label: run
+            for label, run in members.items()
+            if place[NULL] in nulls_with(quantity, {label: run})
+        }
     names = (quantity,)
     for label, run in members.items():
         hues = [label] if spec.hue == RUN else labels_of(spec.hue, spec, {label: run}, names)
@@ -232,10 +261,12 @@ def panel(
             _line(ax, spec, run, own, look, "_nolegend_" if colours else str(hue), over)
             for line in beside:
                 _beside(ax, spec, run, own, line, look, over)
-    rulers.ground(ax, "no values" if members else "no such null model")
+    panel_axes.ground(ax, "no values" if members else "no such null model")
 
 
-def _line(ax: Axes, spec: Spec, run: Run, place: Place, look: dict[str, Any], label: str, over: str) -> None:
+def _line(
+    ax: Axes, spec: Spec, run: Run, place: Place, look: dict[str, Any], label: str, over: str
+) -> None:
     """A hue of a run: its value with its interval, where the table has it."""
     quantity, banded = place[QUANTITY], True
     if spec.hue == LINE:
@@ -255,10 +286,20 @@ def _line(ax: Axes, spec: Spec, run: Run, place: Place, look: dict[str, Any], la
     ends = (low, high) if banded else [np.full_like(mean, np.nan)] * 2
     size = {"linewidth": 1.1} if spec.hue in SHADED else {}
     size |= {"marker": "o", "markersize": 1.8} if spec.hue in SHADED and len(x) < DENSE else {}
-    style.banded(ax, x, mean, *ends, label=label.replace("_", " ") if spec.hue == HOOK_POINT else label, **look, **size)
+    style.banded(
+        ax,
+        x,
+        mean,
+        *ends,
+        label=label.replace("_", " ") if spec.hue == HOOK_POINT else label,
+        **look,
+        **size,
+    )
 
 
-def _beside(ax: Axes, spec: Spec, run: Run, place: Place, line: Line, look: dict[str, Any], over: str) -> None:
+def _beside(
+    ax: Axes, spec: Spec, run: Run, place: Place, line: Line, look: dict[str, Any], over: str
+) -> None:
     """A further line: a bound, a null model's own value, the whole."""
     if line.of and place[QUANTITY] not in line.of:
         return
@@ -309,7 +350,7 @@ def abscissa(spec: Spec, table: xr.Dataset, over: str) -> np.ndarray:
 def _limits(spec: Spec, grid: np.ndarray, keys: list) -> None:
     axes = [ax for ax in grid.flat[: len(keys)] if ax.lines]
     if spec.log:
-        rulers.fit_logarithmic(axes)
+        panel_axes.fit_logarithmic(axes)
         return
     groups = {
         "figure": [axes],
@@ -319,11 +360,16 @@ def _limits(spec: Spec, grid: np.ndarray, keys: list) -> None:
     }
     for group in groups[spec.scale]:
         if group:
-            rulers.fit(group, zero=spec.zero)
+            panel_axes.fit(group, zero=spec.zero)
 
 
 def _labels(
-    spec: Spec, runs: dict[str, Run], grid: np.ndarray, panels: dict, quantities: tuple[str, ...], over: str
+    spec: Spec,
+    runs: dict[str, Run],
+    grid: np.ndarray,
+    panels: dict,
+    quantities: tuple[str, ...],
+    over: str,
 ) -> None:
     """Words of rows, columns and axes."""
     rows, columns = grid.shape
@@ -333,10 +379,15 @@ def _labels(
         place = ax.get_subplotspec()
         named = spec.columns != "positions" or len({column for _, column in panels}) > 1
         if spec.columns and named and (place.is_first_row() or wrapped):
-            ax.set_title(style.wrap(_words(spec, runs, spec.columns, column), width, style.SMALL), fontsize=style.SMALL)
+            ax.set_title(
+                style.wrap(_words(spec, runs, spec.columns, column), width, style.SMALL),
+                fontsize=style.SMALL,
+            )
         if place.is_first_col() and spec.rows:
             text = style.wrap(_words(spec, runs, spec.rows, row), 1.3, style.SMALL)
-            ax.set_ylabel(text, fontsize=style.SMALL, fontweight="bold" if spec.rows == RUN else "normal")
+            ax.set_ylabel(
+                text, fontsize=style.SMALL, fontweight="bold" if spec.rows == RUN else "normal"
+            )
         if ax.lines:
             _x_axis(ax, spec, runs, over)
     below = [[ax for ax in column if ax in panels.values() and ax.lines] for column in grid.T]
@@ -361,7 +412,9 @@ def _words(spec: Spec, runs: dict[str, Run], axis: str, label: Any) -> str:
     if label in spec.names:
         return spec.names[label]
     if axis == QUANTITY:
-        name = label if any(label in run.results for run in runs.values()) else variable(spec, label)
+        name = (
+            label if any(label in run.results for run in runs.values()) else variable(spec, label)
+        )
         return words({k: run for k, run in runs.items() if name in run.results}, name)
     if axis in ("positions", NULL):
         return (POSITIONS if axis == "positions" else NULLS)[label]
@@ -371,28 +424,42 @@ def _words(spec: Spec, runs: dict[str, Run], axis: str, label: Any) -> str:
 def _x_axis(ax: Axes, spec: Spec, runs: dict[str, Run], over: str) -> None:
     narrow = ax.get_subplotspec().get_gridspec().ncols > 2
     if spec.x == "step" and over == "context_gain":
-        ax.axvline(0, color="0.6", linewidth=0.7, zorder=1)  # no better than the frequencies of characters
+        # no better than the frequencies of characters
+        ax.axvline(0, color="0.6", linewidth=0.7, zorder=1)
         ax.set_xlabel("context gain (bits)")
     elif spec.x == "step":
-        rulers.step_axis(ax, last_step(runs))
+        panel_axes.step_axis(ax, last_step(runs))
     elif spec.x == "depth":
-        text = layers(runs, rulers.DEPTH)
+        text = layers(runs, panel_axes.DEPTH)
         ax.set_xlabel(text.replace(" (", "\n(") if narrow else text)
     elif spec.x in ("layer", "block"):
-        ax.set_xlabel(layers(runs, rulers.LAYER) if spec.x == "layer" and not narrow else spec.x)
+        ax.set_xlabel(
+            layers(runs, panel_axes.LAYER) if spec.x == "layer" and not narrow else spec.x
+        )
         ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     else:
         labels = next(iter(runs.values())).results[spec.x].values
         numbers = labels.dtype.kind in "iuf"
-        rulers.rank_axis(ax, labels) if numbers else rulers.name_axis(ax, spec.x, labels)
+        panel_axes.rank_axis(ax, labels) if numbers else panel_axes.name_axis(ax, spec.x, labels)
 
 
-def _key(spec: Spec, runs: dict[str, Run], figure: Figure, grid: np.ndarray, colours: ScalarMappable | None) -> None:
+def _key(
+    spec: Spec,
+    runs: dict[str, Run],
+    figure: Figure,
+    grid: np.ndarray,
+    colours: ScalarMappable | None,
+) -> None:
     """A colour bar for hues in order, a legend for others."""
     if spec.hue == "step":
-        rulers.step_bar(figure, colours, grid)
+        panel_axes.step_bar(figure, colours, grid)
     elif colours:
-        rulers.patch_bar(figure, colours, grid, layers(runs, rulers.LAYER) if spec.hue == "layer" else spec.hue)
+        panel_axes.patch_bar(
+            figure,
+            colours,
+            grid,
+            layers(runs, panel_axes.LAYER) if spec.hue == "layer" else spec.hue,
+        )
     if not colours:
         style.legend(grid)
     elif spec.lines:

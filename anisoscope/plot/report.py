@@ -1,4 +1,6 @@
-"""report.html: every quantity of tables in a browser, as plotly draws it; one file that fetches nothing."""
+"""report.html: every quantity of tables in a browser, as plotly draws it; one file that fetches
+nothing.
+"""
 
 import base64
 import itertools
@@ -13,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from anisoscope.measurement.families.entries import quantities
-from anisoscope.measurement.tables.excess import NULL, excess_name, is_excess, nulls_in
-from anisoscope.measurement.tables.frame import check_table, whole
+from anisoscope.measurement.families.registry import quantities
 from anisoscope.plot import style
-from anisoscope.plot.provenance import provenance
-from anisoscope.plot.run import ENDS, POSITIONS, Run, bands
+from anisoscope.plot.footer import provenance
+from anisoscope.plot.run_tables import ENDS, POSITIONS, Run, bands
+from anisoscope.results.excess import NULL, excess_name, is_excess, nulls_in
+from anisoscope.results.frame import check_table, whole
 from anisoscope.utils import files
 
 NAME = "report.html"
@@ -33,12 +35,15 @@ legend hides it. Shaded: intervals, as the line above each figure says.</p>
 {figures}<h2>Origin</h2><pre>{origin}</pre></body></html>
 """
 DEPTHS = ("layer", "block")
-UNSEEN = {"visible": False, "autorange": False, "range": [-9e9, -8e9]}  # axes of positions not chosen
+# axes of positions not chosen
+UNSEEN = {"visible": False, "autorange": False, "range": [-9e9, -8e9]}
 FURTHER = "further quantities"  # the heading of those that are of no family
 Curves = dict[str, xr.DataArray]  # what the menu calls it, and its values
 
 
-def report(tables: xr.Dataset | Mapping[str, xr.Dataset], path: str | os.PathLike[str] = NAME) -> pathlib.Path:
+def report(
+    tables: xr.Dataset | Mapping[str, xr.Dataset], path: str | os.PathLike[str] = NAME
+) -> pathlib.Path:
     """Write a page of every quantity of one table or several, for a browser.
 
     A figure for each family, with a menu of quantities, one of positions, and a slider over steps.
@@ -71,7 +76,13 @@ def _run(label: str, table: xr.Dataset) -> Run:
     results, names = whole(table)
     facts = [label]
     facts += [f"{dim} {at}: {name}" for dim, own in names.items() for at, name in enumerate(own)]
-    defaults = {"provenance": "; ".join(facts), "config": "{}", "points": 0, "batches": 1, "folds": 1}
+    defaults = {
+        "provenance": "; ".join(facts),
+        "config": "{}",
+        "points": 0,
+        "batches": 1,
+        "folds": 1,
+    }
     results.attrs = defaults | results.attrs
     return Run(results, [])
 
@@ -125,7 +136,10 @@ def _curves(run: Run, name: str) -> Iterator[tuple[str, xr.DataArray]]:
             yield name, run.tangents[name].assign_attrs(family="tangents")
         return
     values, words = run.results[name], style.words(run.results[name])
-    yield words, values.assign_attrs(band=bands({"": run}, name) if "statistic" in values.dims else "")
+    yield (
+        words,
+        values.assign_attrs(band=bands({"": run}, name) if "statistic" in values.dims else ""),
+    )
     for null in nulls_in(run.results) if excess_name(name) in run.results else ():
         excess = run.results[excess_name(name)].sel({NULL: null}, drop=True)
         if excess.notnull().any():
@@ -157,10 +171,16 @@ def figure(members: dict[str, Curves]) -> dict[str, Any]:
     def traces(step: int | None) -> list[dict[str, Any]]:
         return [part for line in lines for part in _traces(line, looks[line.label]["color"], step)]
 
-    frames = [{"name": str(step), "data": traces(step)} for step in steps[: len(steps) * (len(steps) > 1)]]
+    frames = [
+        {"name": str(step), "data": traces(step)} for step in steps[: len(steps) * (len(steps) > 1)]
+    ]
     words = dict.fromkeys(line.words for line in lines)
-    by_words = [_button(next(line for line in lines if line.words == name), lines) for name in words]
-    by_side = [_side_button(side, lines) for side in dict.fromkeys(line.side for line in lines) if side]
+    by_words = [
+        _button(next(line for line in lines if line.words == name), lines) for name in words
+    ]
+    by_side = [
+        _side_button(side, lines) for side in dict.fromkeys(line.side for line in lines) if side
+    ]
     menus = [{"buttons": by_words, "y": 1.42}]
     menus += [{"buttons": by_side, "y": 1.29}] if by_side else []
     layout = {
@@ -181,12 +201,16 @@ def figure(members: dict[str, Curves]) -> dict[str, Any]:
 
 
 def _lines(label: str, words: str, values: xr.DataArray) -> Iterator[Line]:
-    """One for each set of positions; what has no depth is drawn over steps, else over its first dimension."""
+    """One for each set of positions; what has no depth is drawn over steps, else over its first
+    dimension.
+    """
     dims = [dim for dim in values.dims if dim not in ("statistic", "positions")]
     along = next((dim for dim in (*DEPTHS, "step") if dim in dims), dims[0] if dims else "")
     others = [dim for dim in dims if dim not in (along, "step")]
     slides = "step" in dims and along != "step"
-    order = ["positions"] * ("positions" in values.dims) + ["statistic"] * ("statistic" in values.dims)
+    order = ["positions"] * ("positions" in values.dims) + ["statistic"] * (
+        "statistic" in values.dims
+    )
     order += [*["step"] * slides, *others, *[along] * bool(along)]
     sides = values["positions"].values.tolist() if "positions" in values.dims else [""]
     labels = values[along].values if along else np.zeros(1)
@@ -200,7 +224,9 @@ def _lines(label: str, words: str, values: xr.DataArray) -> Iterator[Line]:
     )
     array = numbers.transpose(*order).values.astype("f4").reshape(shape)
     if array.shape[1] == 1:  # without an interval
-        array = np.concatenate([array, np.full_like(array, np.nan), np.full_like(array, np.nan)], axis=1)
+        array = np.concatenate(
+            [array, np.full_like(array, np.nan), np.full_like(array, np.nan)], axis=1
+        )
     x = labels.astype(float) if labels.dtype.kind in "iuf" else np.arange(len(labels), dtype=float)
     places = itertools.product(*(values[dim].values.tolist() for dim in others))
     pieces = [", ".join(map("{} {}".format, others, place)) for place in places]
@@ -210,7 +236,9 @@ def _lines(label: str, words: str, values: xr.DataArray) -> Iterator[Line]:
 
 
 def _traces(line: Line, ink: str, step: int | None) -> list[dict[str, Any]]:
-    """A band and a line at a step, a piece for each place of further dimensions, with gaps between."""
+    """A band and a line at a step, a piece for each place of further dimensions, with gaps
+    between.
+    """
     at = line.steps.index(step) if step in line.steps else 0
     mean, low, high = line.ends[:, at] * (np.nan if line.steps and step not in line.steps else 1)
     gap = np.full((len(mean), 1), np.nan)
@@ -261,6 +289,17 @@ def _side_button(side: str, lines: list[Line]) -> dict[str, Any]:
 
 
 def _slider(steps: list[int]) -> dict[str, Any]:
-    how = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}, "transition": {"duration": 0}}
-    places = [{"label": f"{step:,}", "method": "animate", "args": [[str(step)], how]} for step in steps]
-    return {"active": len(steps) - 1, "steps": places, "currentvalue": {"prefix": "step "}, "pad": {"t": 45}}
+    how = {
+        "mode": "immediate",
+        "frame": {"duration": 0, "redraw": True},
+        "transition": {"duration": 0},
+    }
+    places = [
+        {"label": f"{step:,}", "method": "animate", "args": [[str(step)], how]} for step in steps
+    ]
+    return {
+        "active": len(steps) - 1,
+        "steps": places,
+        "currentvalue": {"prefix": "step "},
+        "pad": {"t": 45},
+    }

@@ -1,6 +1,6 @@
 """Figures of runs as data: what each shows, by the name of its file. `render.render` draws them."""
 
-from anisoscope.measurement.families.leading import WITHOUT
+from anisoscope.measurement.families.leading_family import WITHOUT
 from anisoscope.plot.render import HOOK_POINT, LINE, NULL, QUANTITY, RUN, Line, Spec
 from anisoscope.training.watch import BLOCKS, LAYERS
 
@@ -21,7 +21,8 @@ SINGLE = 1  # characters of a type
 def over_blocks(title: str, *quantities: str, scale: str = "panel") -> Spec:
     """A line per run over training, the average over blocks; a panel per quantity.
 
-    The embedding is left out: where positions are rotary it is a few hundred points, of no dimension.
+    The embedding is left out: where positions are rotary it is a few hundred points, of no
+        dimension.
     """
     shown = f"{title}: means over the outputs of all blocks."
     kind = {"x": "step", "columns": QUANTITY, "average": "blocks", "label": "mean over blocks"}
@@ -97,8 +98,16 @@ SPECS: dict[str, Spec] = {
         lines=(
             Line("all vectors"),
             Line("without token 0", at={"positions": "without_first"}, band=False),
-            *(Line(f"without the {which}", "{}_without", {"without": which}, band=False) for which in WITHOUT),
-            Line("token 0 alone\n(lower bound)", "first_share", of=("anisotropy",), look=GREY | DOTTED),
+            *(
+                Line(f"without the {which}", "{}_without", {"without": which}, band=False)
+                for which in WITHOUT
+            ),
+            Line(
+                "token 0 alone\n(lower bound)",
+                "first_share",
+                of=("anisotropy",),
+                look=GREY | DOTTED,
+            ),
             Line(
                 f"Gaussian cloud,\nwithout the {WITHOUT[-1]}",
                 "{}_without",
@@ -173,7 +182,9 @@ SPECS: dict[str, Spec] = {
         names=SHORT,
     ),
     # Up, then down? (Shape of Learning, 2)
-    "dimension_over_training": over_blocks("Dimension while training", "twonn", "twonn_microscope", scale="figure"),
+    "dimension_over_training": over_blocks(
+        "Dimension while training", "twonn", "twonn_microscope", scale="figure"
+    ),
     # How many directions carry the variance while a model learns, and how fast does it fall?
     "spectrum_over_training": over_blocks(
         "Spectrum while training", "effective_rank", "participation_ratio", "alpha_req"
@@ -219,7 +230,15 @@ WATCHED = {  # of batches of the training text, from the log
         scale="column",
     )
     for name, title, quantities in (
-        ("watched_geometry", "Geometry", ("anisotropy", "participation_ratio", "mean_cosine", "drift")),
-        ("watched_attention", "Norms and attention", ("mean_norm", "attention_first", "gradient_norm")),
+        (
+            "watched_geometry",
+            "Geometry",
+            ("anisotropy", "participation_ratio", "mean_cosine", "drift"),
+        ),
+        (
+            "watched_attention",
+            "Norms and attention",
+            ("mean_norm", "attention_first", "gradient_norm"),
+        ),
     )
 }

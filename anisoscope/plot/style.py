@@ -50,9 +50,11 @@ RC = {
 
 
 def context(mathematics: bool = False) -> AbstractContextManager[None]:
-    """Draw and save inside this: matplotlib's defaults with the settings above, whatever the user's own are.
+    """Draw and save inside this: matplotlib's defaults with the settings above, whatever the user's
+    own are.
 
-    With `mathematics`, dollar signs are read as on a user's own axes: names are to be `literal` there.
+    With `mathematics`, dollar signs are read as on a user's own axes: names are to be `literal`
+    there.
     """
     return matplotlib.style.context(RC | {"text.parse_math": mathematics}, after_reset=True)
 
@@ -63,23 +65,39 @@ def literal(name: object) -> str:
 
 
 def new(width: float, height: float) -> Figure:
-    """A figure outside pyplot, with no global state, whose legends and small print take their own space."""
+    """A figure outside pyplot, with no global state, whose legends and small print take their own
+    space.
+    """
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def inks(runs: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Colour and marker of each run, by its place among all runs: the same in every figure, and told apart in grey."""
-    looks = zip(cycle(INKS), cycle(MARKERS), strict=False)  # 9 and 7 are coprime: 63 different pairs
-    return {run: {"color": color, "marker": marker} for run, (color, marker) in zip(runs, looks, strict=False)}
+    """Colour and marker of each run, by its place among all runs: the same in every figure, and
+    told apart in grey.
+    """
+    # 9 and 7 are coprime: 63 different pairs
+    looks = zip(cycle(INKS), cycle(MARKERS), strict=False)
+    return {
+        run: {"color": color, "marker": marker}
+        for run, (color, marker) in zip(runs, looks, strict=False)
+    }
 
 
 def shades() -> Colormap:
-    """Plasma without its last third, too pale on white paper: from blue through purple to orange, ever lighter."""
-    return LinearSegmentedColormap.from_list("shades", matplotlib.colormaps["plasma"](np.linspace(0, 0.64, 256)))
+    """Plasma without its last third, too pale on white paper: from blue through purple to orange,
+    ever lighter.
+    """
+    return LinearSegmentedColormap.from_list(
+        "shades", matplotlib.colormaps["plasma"](np.linspace(0, 0.64, 256))
+    )
 
 
-def banded(ax: Axes, x: np.ndarray, mean: np.ndarray, low: np.ndarray, high: np.ndarray, **look: Any) -> None:
-    """A line with its interval as band; where nothing was resampled there is none (NaN), so no band."""
+def banded(
+    ax: Axes, x: np.ndarray, mean: np.ndarray, low: np.ndarray, high: np.ndarray, **look: Any
+) -> None:
+    """A line with its interval as band; where nothing was resampled there is none (NaN), so no
+    band.
+    """
     ax.plot(x, mean, **look)
     if len(x) == 1:  # a band has no width
         ax.vlines(x, low, high, color=look["color"])
@@ -97,7 +115,9 @@ def label(long_name: str, units: str, symbol: str = "") -> str:
 def words(values: xr.DataArray) -> str:
     """The label of a variable of a table, from its attributes."""
     about = values.attrs
-    return label(about.get("long_name", str(values.name)), about.get("units", ""), about.get("symbol", ""))
+    return label(
+        about.get("long_name", str(values.name)), about.get("units", ""), about.get("symbol", "")
+    )
 
 
 def title(figure: Figure, what: str) -> None:
@@ -105,8 +125,12 @@ def title(figure: Figure, what: str) -> None:
     figure.suptitle(wrap(what, figure.get_figwidth(), RC["figure.titlesize"]))
 
 
-def below_a_strip(figure: Figure, rows: int, columns: int, height: float) -> tuple[Axes, np.ndarray]:
-    """A strip for a legend, 0.35 inches high, and below it a grid of panels whose rows are `height` inches high."""
+def below_a_strip(
+    figure: Figure, rows: int, columns: int, height: float
+) -> tuple[Axes, np.ndarray]:
+    """A strip for a legend, 0.35 inches high, and below it a grid of panels whose rows are `height`
+    inches high.
+    """
     grid = figure.add_gridspec(1 + rows, columns, height_ratios=(0.35, *[height] * rows))
     places = [[grid[1 + row, column] for column in range(columns)] for row in range(rows)]
     axes = np.array([[figure.add_subplot(place) for place in row] for row in places])
@@ -120,7 +144,9 @@ def legend(axes: np.ndarray) -> None:
 
 
 def entries(axes: Iterable[Axes]) -> tuple[list[Any], list[str]]:
-    """What a legend of all these panels holds: each label once, one that begins with an underscore too."""
+    """What a legend of all these panels holds: each label once, one that begins with an underscore
+    too.
+    """
     parts = [one for ax in axes for one in (*ax.get_children(), *ax.containers)]
     drawn = [one for one in parts if isinstance(one, Line2D | Collection | Container)]
     handles = {one.get_label(): one for one in drawn if not UNNAMED.fullmatch(one.get_label())}
@@ -128,7 +154,8 @@ def entries(axes: Iterable[Axes]) -> tuple[list[Any], list[str]]:
 
 
 def wrap(text: str, width: float, size: float) -> str:
-    """Break text into lines no wider than so many inches at this type size (a letter is about 0.58 of its height).
+    """Break text into lines no wider than so many inches at this type size (a letter is about 0.58
+    of its height).
 
     A last word of one character, as in "position 0", stays with the one before it.
     """
@@ -138,7 +165,9 @@ def wrap(text: str, width: float, size: float) -> str:
 
 
 def small_print(figure: Figure, lines: list[str]) -> None:
-    """What the figure was made from, in added height below everything: no figure travels without its origin."""
+    """What the figure was made from, in added height below everything: no figure travels without
+    its origin.
+    """
     text = "\n".join(wrap(line, figure.get_figwidth() - 0.1, SMALL_PRINT) for line in lines)
     figure.set_figheight(figure.get_figheight() + 1.4 * SMALL_PRINT / 72 * len(text.splitlines()))
     figure.supxlabel(text, x=0.01, ha="left", fontsize=SMALL_PRINT, color="0.25", linespacing=1.3)

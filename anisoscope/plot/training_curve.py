@@ -6,10 +6,10 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from anisoscope.plot import rulers, style
-from anisoscope.plot.provenance import caption
+from anisoscope.plot import panel_axes, style
+from anisoscope.plot.footer import caption
 from anisoscope.plot.render import Spec, render
-from anisoscope.plot.run import ENDS, Run
+from anisoscope.plot.run_tables import ENDS, Run
 from anisoscope.plot.specs import WORDS
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.training.watch import BLOCKS
@@ -20,7 +20,11 @@ def build(runs: dict[str, Run]) -> Figure | None:
     looks, runs = style.inks(runs), {label: run for label, run in runs.items() if run.log}
     if not runs:
         return None
-    kinds = [kind for kind in OBJECTIVES if any(run.results.attrs["objective"] == kind for run in runs.values())]
+    kinds = [
+        kind
+        for kind in OBJECTIVES
+        if any(run.results.attrs["objective"] == kind for run in runs.values())
+    ]
     figure = style.new(style.PAGE * (0.65 if len(kinds) == 1 else 1), 2.6)
     axes = figure.subplots(1, len(kinds), squeeze=False)[0]
     for ax, kind in zip(axes, kinds, strict=True):
@@ -32,13 +36,23 @@ def build(runs: dict[str, Run]) -> Figure | None:
             steps, bits = curve(run.log, "train")
             ax.plot(steps, bits, color=color, linewidth=0.6, alpha=0.7)
             marked, measured = curve(run.log, "valid")
-            ax.plot(marked, measured, color=color, marker=marker, markersize=3, linestyle="none", label=label)
-            if free := [line["context_free_bits"] for line in run.log if "context_free_bits" in line]:
+            ax.plot(
+                marked,
+                measured,
+                color=color,
+                marker=marker,
+                markersize=3,
+                linestyle="none",
+                label=label,
+            )
+            if free := [
+                line["context_free_bits"] for line in run.log if "context_free_bits" in line
+            ]:
                 free_levels.add(round(free[-1], 3))
             last = max(last, *steps, *marked)
         for level in free_levels:
             ax.axhline(level, color="0.4", linewidth=0.8, linestyle=":", label="without context")
-        rulers.step_axis(ax, last)
+        panel_axes.step_axis(ax, last)
         ax.set(title=f"predicting {OBJECTIVES[kind].label}", ylabel="bits per predicted character")
     style.legend(axes)
     style.title(figure, "Bits per predicted character while training")
@@ -49,7 +63,9 @@ def build(runs: dict[str, Run]) -> Figure | None:
 
 
 def curve(log: list[dict[str, Any]], kind: str) -> tuple[list[int], list[float]]:
-    """Steps and bits per character of one kind of line; of a step that was run twice the later line counts."""
+    """Steps and bits per character of one kind of line; of a step that was run twice the later line
+    counts.
+    """
     bits = {line["step"]: line["bits_per_character"] for line in log if line["kind"] == kind}
     return sorted(bits), [bits[step] for step in sorted(bits)]
 

@@ -1,7 +1,8 @@
 """Checkpoints: the only file that knows Orbax.
 
-A checkpoint holds the items `params` and `train` (optimizer state, step) and, in its metadata, a sha256 digest of
-every leaf, checked at each restore, because Orbax restores flipped bits without a word.
+A checkpoint holds the items `params` and `train` (optimizer state, step) and, in its metadata, a
+sha256 digest of every leaf, checked at each restore, because Orbax restores flipped bits without a
+word.
 """
 
 import contextlib
@@ -35,12 +36,16 @@ class _Pending(NamedTuple):
 
 
 def saved(folder: pathlib.Path) -> list[int]:
-    """Steps that the names in a folder of checkpoints tell; what is being written has another name."""
+    """Steps that the names in a folder of checkpoints tell; what is being written has another
+    name.
+    """
     return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
 
 
 class _Reader:
-    """What reads of Orbax's Checkpointer, which itself waits for all processes of a cluster at every turn."""
+    """What reads of Orbax's Checkpointer, which itself waits for all processes of a cluster at
+    every turn.
+    """
 
     def __init__(self, folder: pathlib.Path):
         self._folder = folder
@@ -62,7 +67,9 @@ class _Reader:
 
 
 class Checkpoints:
-    """Those of a run: a step outside `kept` (None: all) lives until the next save. `reading` waits for no process."""
+    """Those of a run: a step outside `kept` (None: all) lives until the next save. `reading` waits
+    for no process.
+    """
 
     def __init__(self, folder: pathlib.Path, kept: list[int] | None, reading: bool = False):
         self._kept = kept
@@ -77,7 +84,8 @@ class Checkpoints:
         if self._reading:
             self._orbax = _Reader(self._folder)
             return
-        for path in self._folder.glob("*[!0-9]*"):  # among them what Orbax writes to, by names that can be foreseen
+        # among them what Orbax writes to, by names that can be foreseen
+        for path in self._folder.glob("*[!0-9]*"):
             refuse_link(path)
         if self._kept is not None and processes.is_first():
             for step in {*saved(self._folder)} - {*self._kept}:  # the next save removes it
@@ -103,9 +111,11 @@ class Checkpoints:
         self.wait()
 
     def begin(self, step: int, params: Any, train: Any) -> None:
-        """As `save`, while training goes on: the items are copied and may change; `wait` raises what fails.
+        """As `save`, while training goes on: the items are copied and may change; `wait` raises
+        what fails.
 
-        Several processes wait for it at once: one that is lost while Orbax waits for it would hold up the others.
+        Several processes wait for it at once: one that is lost while Orbax waits for it would hold
+            up the others.
         """
         self.wait()
         check_held(self._folder)
@@ -169,14 +179,20 @@ class Checkpoints:
             stored = self._orbax.checkpointables_metadata(step).metadata["params"]
         except Exception as error:  # Orbax raises many kinds, a bare Exception among them
             raise self._damaged(step, error) from error
-        return self._verified(step, {"params": jax.tree.map(lambda a: np.empty(a.shape, a.dtype), stored)})["params"]
+        return self._verified(
+            step, {"params": jax.tree.map(lambda a: np.empty(a.shape, a.dtype), stored)}
+        )["params"]
 
     def digest(self, step: int) -> str | None:
-        """One digest of the parameters as they were saved, read without restoring them; None where it is not there."""
+        """One digest of the parameters as they were saved, read without restoring them; None where
+        it is not there.
+        """
         try:
             record = from_json((self._folder / str(step) / "_CHECKPOINT_METADATA").read_bytes())
             leaves = record["custom_metadata"]["sha256"]
-            params = sorted((path, leaf) for path, leaf in leaves.items() if path.startswith("['params']"))
+            params = sorted(
+                (path, leaf) for path, leaf in leaves.items() if path.startswith("['params']")
+            )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
         return hashlib.sha256(json.dumps(params).encode()).hexdigest()
@@ -187,12 +203,16 @@ class Checkpoints:
         try:
             stored = self._orbax.checkpointables_metadata(step)
             abstract = jax.tree.map(lambda a: np.empty(a.shape, a.dtype), stored.metadata)
-            items = self._orbax.load_checkpointables(step, {name: abstract[name] for name in ("params", "train")})
+            items = self._orbax.load_checkpointables(
+                step, {name: abstract[name] for name in ("params", "train")}
+            )
             written = stored.custom_metadata["sha256"]
             if sorted(digests(items).values()) != sorted(written.values()):
                 raise ValueError("a leaf has changed since it was saved")
             if int(items["train"]["step"]) != step:
-                raise ValueError(f"it was saved at another step than {step}, and has been renamed since")
+                raise ValueError(
+                    f"it was saved at another step than {step}, and has been renamed since"
+                )
         except Exception as error:  # Orbax raises many kinds
             raise self._damaged(step, error) from error
 
@@ -205,7 +225,9 @@ class Checkpoints:
             raise self._damaged(step, error) from error
         own = digests({"train": {"step": np.int32(step)}})
         if any(written.get(leaf, digest) != digest for leaf, digest in own.items()):
-            raise self._damaged(step, f"it was saved at another step than {step}, and has been renamed since")
+            raise self._damaged(
+                step, f"it was saved at another step than {step}, and has been renamed since"
+            )
         for leaf, digest in digests(items).items():
             if written.get(leaf) != digest:
                 raise self._damaged(step, f"{leaf} has changed since it was saved")
@@ -215,7 +237,8 @@ class Checkpoints:
         if isinstance(why, Exception) and (gone := processes.lost(why)):
             return gone
         why = (str(getattr(why, "__cause__", None) or why).splitlines() or [repr(why)])[0]
-        if (said := os.strerror(errno.EMFILE)) in why:  # what is sound must not be moved aside for it
+        # what is sound must not be moved aside for it
+        if (said := os.strerror(errno.EMFILE)) in why:
             raise OSError(errno.EMFILE, said, str(self._folder / str(step)))
         return RunError(f"checkpoint {self._folder / str(step)} is damaged: {why[:200]}")
 
@@ -253,7 +276,9 @@ class Checkpoints:
 
 
 class Beside:
-    """The checkpoints of a schedule, for reading; and others of the same run that lie in a folder of their own."""
+    """The checkpoints of a schedule, for reading; and others of the same run that lie in a folder
+    of their own.
+    """
 
     def __init__(self, scheduled: Checkpoints, others: Checkpoints):
         self._scheduled, self._others = scheduled, others

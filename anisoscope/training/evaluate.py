@@ -1,7 +1,8 @@
 """Bits per character on fixed windows of the validation split and over the whole test split.
 
-Beside them stands what the best answer without context costs on the very same characters. It knows the frequencies of
-the split that is scored, so that no other such answer does better on it: a context gain cannot come from frequencies.
+Beside them stands what the best answer without context costs on the very same characters. It knows
+the frequencies of the split that is scored, so that no other such answer does better on it: a
+context gain cannot come from frequencies.
 
 Letters: M windows that are scored.
 """
@@ -16,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from anisoscope.config.run import RunConfig
+from anisoscope.config.run_config import RunConfig
 from anisoscope.data.corpus import Corpus
 from anisoscope.training import objective
 from anisoscope.utils.errors import UserError
@@ -32,27 +33,34 @@ class Score:
     characters: int  # predicted
     loss: float  # nats
     bits_per_character: float
-    context_free_bits: float  # of the objective's best answer without context, on these very characters
+    # of the objective's best answer without context, on these very characters
+    context_free_bits: float
     context_gain: float  # context_free_bits - bits_per_character
     mask_bits: float | None  # masked characters: on [MASK] alone, where nothing tells the answer
-    error_windows: float | None  # standard error of bits_per_character, were the windows drawn anew from such a text
+    # standard error of bits_per_character, were the windows drawn anew from such a text
+    error_windows: float | None
     error_masks: float | None  # the same, were the masked characters of these windows drawn anew
 
     def numbers(self) -> dict[str, float]:
         """For the log and test.json."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+        return {
+            name: value for name, value in dataclasses.asdict(self).items() if value is not None
+        }
 
 
 class Windows(NamedTuple):
     """M windows of context + 1 characters."""
 
     starts_M: np.ndarray  # where each begins in its split
-    fresh_M: np.ndarray  # how many predictions count, at the end of each: the others an earlier window has counted
+    # how many predictions count, at the end of each: the others an earlier window has counted
+    fresh_M: np.ndarray
     draws: int = 1  # of masked characters: each window is there so often, once all have been there
 
 
 def valid_windows(config: RunConfig, characters: int) -> Windows:
-    """`evaluate.windows` windows at even distances over the split; fewer where they would coincide."""
+    """`evaluate.windows` windows at even distances over the split; fewer where they would
+    coincide.
+    """
     last = characters - config.model.context - 1
     starts_M = np.linspace(0, last, min(config.evaluate.windows, last + 1)).astype(np.int64)
     draws = config.evaluate.draws if objective.OBJECTIVES[config.objective].drawn else 1
@@ -61,9 +69,13 @@ def valid_windows(config: RunConfig, characters: int) -> Windows:
 
 
 def test_windows(config: RunConfig, characters: int) -> tuple[Windows, str]:
-    """Windows that score every character once, but the first or the last of the split, and the protocol in words."""
+    """Windows that score every character once, but the first or the last of the split, and the
+    protocol in words.
+    """
     context = config.model.context
-    stride, protocol = objective.OBJECTIVES[config.objective].test_stride(config.model, config.evaluate.stride)
+    stride, protocol = objective.OBJECTIVES[config.objective].test_stride(
+        config.model, config.evaluate.stride
+    )
     last = characters - context - 1
     starts_M = np.append(np.arange(0, last, stride), last)
     return Windows(starts_M, np.diff(starts_M, prepend=starts_M[0] - context)), protocol
@@ -72,7 +84,9 @@ def test_windows(config: RunConfig, characters: int) -> tuple[Windows, str]:
 def batches(
     config: RunConfig, tokens_N: np.ndarray, windows: Windows, mask_token: int, rows: int
 ) -> Iterator[objective.Batch]:
-    """The windows in batches of `rows`, the last filled up with weight 0; even and odd draws are two halves."""
+    """The windows in batches of `rows`, the last filled up with weight 0; even and odd draws are
+    two halves.
+    """
     context, count = config.model.context, len(windows.starts_M)
     apart = count // windows.draws
     key = jax.random.key(MASK_SEED)
@@ -80,20 +94,31 @@ def batches(
         index_B = np.arange(first, first + rows)
         real_B = index_B < count
         row_B = np.minimum(index_B, count - 1)
-        windows_BL = tokens_N[windows.starts_M[row_B, None] + np.arange(context + 1)].astype(np.int32)
+        windows_BL = tokens_N[windows.starts_M[row_B, None] + np.arange(context + 1)].astype(
+            np.int32
+        )
         draw_B, window_B = np.divmod(index_B, apart)
         drawn = {"turns_B": jnp.asarray(draw_B // 2)} if windows.draws > 1 else {}
         examples_B = jnp.asarray(window_B + apart * (draw_B % 2))
-        batch = objective.make_batch(config, jnp.asarray(windows_BL), key, examples_B, mask_token, **drawn)
+        batch = objective.make_batch(
+            config, jnp.asarray(windows_BL), key, examples_B, mask_token, **drawn
+        )
         counts_BT = (np.arange(context) >= context - windows.fresh_M[row_B, None]) & real_B[:, None]
         yield batch._replace(weights_BT=batch.weights_BT * counts_BT)
 
 
 def check_evaluation(config: RunConfig, corpus: Corpus, rows: int) -> None:
-    """Raise UserError where a split has no character to score: in a few short windows none may be masked."""
+    """Raise UserError where a split has no character to score: in a few short windows none may be
+    masked.
+    """
     count = config.evaluate.windows
     for split_N, windows, where, advice in (
-        (corpus.valid, valid_windows(config, corpus.valid.size), f"evaluate.windows={count}", "raise it or "),
+        (
+            corpus.valid,
+            valid_windows(config, corpus.valid.size),
+            f"evaluate.windows={count}",
+            "raise it or ",
+        ),
         (corpus.test, test_windows(config, corpus.test.size)[0], "the test split", ""),
     ):
         parts = batches(config, split_N, windows, corpus.mask_token, rows)
@@ -113,11 +138,12 @@ def make_scorer(
     together: Callable,
     everywhere: jax.sharding.Sharding | None = None,
 ) -> Callable:
-    """score(params, tokens_N, windows, label='', check=…) -> [Score of each seed whose parameters are stacked].
+    """score(params, tokens_N, windows, label='', check=…) -> [Score of each seed whose parameters
+    are stacked].
 
-    `rows` windows go at a time, `place` puts them on the devices, `together` makes a function of one seed's
-    parameters one of all seeds', and `everywhere` is where what it gives lies. A label shows a progress bar; `check`
-    is called between two batches and may raise.
+    `rows` windows go at a time, `place` puts them on the devices, `together` makes a function of
+    one seed's parameters one of all seeds', and `everywhere` is where what it gives lies. A label
+    shows a progress bar; `check` is called between two batches and may raise.
     """
 
     def nats(params: Any, batch: objective.Batch) -> jax.Array:
@@ -154,8 +180,12 @@ def make_scorer(
     return score
 
 
-def _beside(config: RunConfig, frequencies_V: np.ndarray, batch: objective.Batch, mask_token: int) -> np.ndarray:
-    """Of each window: predicted characters, those under [MASK], and the nats of the best answer without context."""
+def _beside(
+    config: RunConfig, frequencies_V: np.ndarray, batch: objective.Batch, mask_token: int
+) -> np.ndarray:
+    """Of each window: predicted characters, those under [MASK], and the nats of the best answer
+    without context.
+    """
     free_BT = objective.OBJECTIVES[config.objective].context_free(frequencies_V, batch, mask_token)
     masked_BT = batch.weights_BT * (batch.tokens_BT == mask_token)
     nats_BT = np.where(batch.weights_BT > 0, free_BT, 0.0) * batch.weights_BT
@@ -163,7 +193,9 @@ def _beside(config: RunConfig, frequencies_V: np.ndarray, batch: objective.Batch
 
 
 def _score(model_2M: np.ndarray, beside_3M: np.ndarray, draws: int) -> Score:
-    """Errors are those of a ratio of sums: what a window, or half of its draws, lies above the mean, over all."""
+    """Errors are those of a ratio of sums: what a window, or half of its draws, lies above the
+    mean, over all.
+    """
     (nats_M, masked_nats_M), (count_M, masked_M, free_M) = model_2M, beside_3M
     characters, masked = count_M.sum(), masked_M.sum()
     loss = nats_M.sum() / characters
@@ -171,9 +203,13 @@ def _score(model_2M: np.ndarray, beside_3M: np.ndarray, draws: int) -> Score:
     windows = above_DW.shape[1]
     over_windows = over_masks = None
     if windows > 1:
-        over_windows = np.sqrt(np.square(above_DW.sum(0)).sum() * windows / (windows - 1)) / characters
+        over_windows = (
+            np.sqrt(np.square(above_DW.sum(0)).sum() * windows / (windows - 1)) / characters
+        )
     if draws > 1:
-        over_masks = np.sqrt(np.square(above_DW[::2].sum(0) - above_DW[1::2].sum(0)).sum()) / characters
+        over_masks = (
+            np.sqrt(np.square(above_DW[::2].sum(0) - above_DW[1::2].sum(0)).sum()) / characters
+        )
     bits, free = loss / math.log(2), free_M.sum() / characters / math.log(2)
 
     def in_bits(nats: float | None) -> float | None:

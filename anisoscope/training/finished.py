@@ -1,4 +1,6 @@
-"""Whether a run is finished, and with what score: test.json, which is written last. Its checkpoints may be deleted."""
+"""Whether a run is finished, and with what score: test.json, which is written last. Its checkpoints
+may be deleted.
+"""
 
 import pathlib
 from typing import Any
@@ -18,7 +20,9 @@ def write(folder: pathlib.Path, score: dict[str, Any]) -> None:
 
 
 def read_score(folder: pathlib.Path) -> dict[str, Any]:
-    """The score of the test split; empty where the run is not finished. UserError where the file is damaged."""
+    """The score of the test split; empty where the run is not finished. UserError where the file is
+    damaged.
+    """
     path, advice = folder / NAME, "move it elsewhere and run --stages=train again"
     if not path.exists():
         return {}

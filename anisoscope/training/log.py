@@ -20,12 +20,14 @@ NAME = "train.jsonl"
 
 
 class Log:
-    """Append-only. Lines past step `saved`, the newest checkpoint of this run, are dropped: their steps are done again.
+    """Append-only. Lines past step `saved`, the newest checkpoint of this run, are dropped: their
+    steps are done again.
 
-    Lines up to it stand; where those steps are done again too, because another seed of the group has lost its own,
-    nothing is written twice.
+    Lines up to it stand; where those steps are done again too, because another seed of the group
+    has lost its own, nothing is written twice.
 
-    Events are written at once, not by a thread: one that dies of a full disk would leave the training waiting for it.
+    Events are written at once, not by a thread: one that dies of a full disk would leave the
+        training waiting for it.
     """
 
     def __init__(self, folder: pathlib.Path, saved: int):
@@ -38,11 +40,16 @@ class Log:
             kept = [line for line in read_log(folder) if line["step"] <= saved]
             write(path, "".join(json.dumps(line) + "\n" for line in kept))
         self._told = max((line["step"] for line in kept), default=-1)
-        self._path, self._file = path, os.fdopen(open_in_place(path, os.O_WRONLY | os.O_APPEND), "a")
-        # Names carry whole seconds only; with nanoseconds each is a new file, which no link can await.
+        self._path, self._file = (
+            path,
+            os.fdopen(open_in_place(path, os.O_WRONLY | os.O_APPEND), "a"),
+        )
+        # Names carry whole seconds only; with nanoseconds each is a new file, which no link can
+        # await.
         self._started = time.time_ns()
         self._events = EventsWriter(str(folder / "events"), f".{self._started}")
-        start = SessionLog(status=SessionLog.START)  # TensorBoard forgets what it has read from this step on
+        # TensorBoard forgets what it has read from this step on
+        start = SessionLog(status=SessionLog.START)
         self._events.write_event(Event(wall_time=time.time(), step=saved + 1, session_log=start))
 
     def write(self, step: int, kind: str, **values: float | list[float]) -> None:
@@ -71,7 +78,9 @@ class Log:
 
     @contextlib.contextmanager
     def _failing_once(self) -> Iterator[None]:
-        """What could not be written stays in the buffers: closing the files, or Python's end, would fail once more."""
+        """What could not be written stays in the buffers: closing the files, or Python's end, would
+        fail once more.
+        """
         try:
             yield
         except OSError as error:
@@ -80,11 +89,15 @@ class Log:
                 for file in (self._file, self._events._py_recordio_writer._writer):
                     os.dup2(nowhere.fileno(), file.fileno())
                     file.close()
-            raise RunError(of_system(OSError(error.errno, error.strerror, str(self._path)))) from error
+            raise RunError(
+                of_system(OSError(error.errno, error.strerror, str(self._path)))
+            ) from error
 
 
 def set_aside(folder: pathlib.Path) -> pathlib.Path | None:
-    """Rename a log of steps that have no checkpoint any more; None where there is none of a step beyond 0."""
+    """Rename a log of steps that have no checkpoint any more; None where there is none of a step
+    beyond 0.
+    """
     path = folder / NAME
     if not is_first() or not path.exists() or all(line["step"] <= 0 for line in read_log(folder)):
         return None
@@ -112,7 +125,9 @@ def check_order(lines: list[dict[str, Any]], path: pathlib.Path) -> None:
         one = line["step"], line["kind"]
         if one in seen or line["step"] < newest:
             what = "twice" if one in seen else f"after step {newest:,}"
-            raise RunError(f"{path}, line {number}: step {line['step']:,} ({line['kind']}) stands there {what}")
+            raise RunError(
+                f"{path}, line {number}: step {line['step']:,} ({line['kind']}) stands there {what}"
+            )
         seen.add(one)
         newest = line["step"]
 
@@ -125,7 +140,11 @@ def read_log(folder: pathlib.Path) -> list[dict[str, Any]]:
             line = from_json(text)
         except ValueError:
             line = None
-        if not (isinstance(line, dict) and type(line.get("step")) is int and type(line.get("kind")) is str):
+        if not (
+            isinstance(line, dict)
+            and type(line.get("step")) is int
+            and type(line.get("kind")) is str
+        ):
             raise RunError(
                 f"{path}, line {number} is damaged ({text[:40].decode(errors='replace')!r}…); remove that line"
             )

@@ -1,4 +1,5 @@
-"""Objectives: how a window of characters becomes inputs, targets and weights. All read the same windows.
+"""Objectives: how a window of characters becomes inputs, targets and weights. All read the same
+windows.
 
 A new objective is a few functions and an entry of OBJECTIVES.
 """
@@ -11,14 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from anisoscope.config.model import ModelConfig
-from anisoscope.config.run import RunConfig
+from anisoscope.config.model_config import ModelConfig
+from anisoscope.config.run_config import RunConfig
 from anisoscope.metrics.cloud import centred
 from anisoscope.metrics.spectrum import isoscore_star
 from anisoscope.models import masks
 from anisoscope.utils.errors import UserError
 
-MASKED_SHARE = 0.15  # of the positions; of these 10 % stay, 10 % become a random character, and 80 % [MASK]
+# of the positions; of these 10 % stay, 10 % become a random character, and 80 % [MASK]
+MASKED_SHARE = 0.15
 KEPT, REPLACED = 0.1, 0.1
 
 
@@ -29,24 +31,30 @@ class Batch(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """A kind of task. Which positions can be asked for depends on what the mask lets the model see."""
+    """A kind of task. Which positions can be asked for depends on what the mask lets the model
+    see.
+    """
 
     label: str  # what is predicted, in the words of a figure
     # model, windows_BL, key, examples_B, mask_token (and turns_B where it is drawn) -> Batch
     batch: Callable[..., Batch]
     scored: Callable[[ModelConfig], np.ndarray]  # see `scored_positions`
-    # the setting evaluate.stride -> characters from one test window to the next, and the protocol in words
+    # the setting evaluate.stride -> characters from one test window to the next, and the protocol
+    # in words
     test_stride: Callable[[ModelConfig, int | None], tuple[int, str]]
     # UserError where the mask, or the setting evaluate.stride, leaves no task
     check: Callable[[ModelConfig, int | None], None]
-    # frequencies_V, batch, mask_token -> nats_BT: what the best answer costs that knows the frequencies of characters,
-    # and of the window no more than what stands in the place that it is asked for; NumPy, float64
+    # frequencies_V, batch, mask_token -> nats_BT: what the best answer costs that knows the
+    # frequencies of characters, and of the window no more than what stands in the place that it is
+    # asked for; NumPy, float64
     context_free: Callable[[np.ndarray, Batch, int], np.ndarray]
-    drawn: bool = False  # whether what is asked for is drawn at random: a validation draws evaluate.draws times
+    # whether what is asked for is drawn at random: a validation draws evaluate.draws times
+    drawn: bool = False
 
 
 def next_positions(model: ModelConfig) -> np.ndarray:
-    """Those whose target no path of the attention graph can reach: it is neither seen nor told by another position.
+    """Those whose target no path of the attention graph can reach: it is neither seen nor told by
+    another position.
 
     The target of the last one lies outside of the window.
     """
@@ -56,7 +64,11 @@ def next_positions(model: ModelConfig) -> np.ndarray:
 
 
 def next_batch(
-    model: ModelConfig, windows_BL: jax.Array, key: jax.Array, examples_B: jax.Array, mask_token: int
+    model: ModelConfig,
+    windows_BL: jax.Array,
+    key: jax.Array,
+    examples_B: jax.Array,
+    mask_token: int,
 ) -> Batch:
     """Every position t < L-1 predicts the character at t + 1; only the scored ones count."""
     weights_BT = jnp.broadcast_to(jnp.asarray(next_positions(model))[None], windows_BL[:, 1:].shape)
@@ -77,22 +89,29 @@ def masked_batch(
     mask_token: int,
     turns_B: jax.Array | None = None,
 ) -> Batch:
-    """BERT's rule on the first L - 1 characters: only selected positions are predicted, whatever stands there.
+    """BERT's rule on the first L - 1 characters: only selected positions are predicted, whatever
+    stands there.
 
-    An example's masks depend on (key, its global index, its turn) alone. Windows of one example and of turns 0, 1, 2 …
-    have positions selected that are not selected again before all were.
+    An example's masks depend on (key, its global index, its turn) alone. Windows of one example and
+    of turns 0, 1, 2 … have positions selected that are not selected again before all were.
     """
     targets_BT = windows_BL[:, :-1]
     keys_B = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, examples_B)
 
-    def corrupt(key: jax.Array, target_T: jax.Array, turn: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+    def corrupt(
+        key: jax.Array, target_T: jax.Array, turn: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array]:
         select, how, what = jax.random.split(key, 3)
         place_T = jax.random.uniform(select, target_T.shape)
-        chosen_T = (place_T if turn is None else (place_T + MASKED_SHARE * turn) % 1.0) < MASKED_SHARE
+        chosen_T = (
+            place_T if turn is None else (place_T + MASKED_SHARE * turn) % 1.0
+        ) < MASKED_SHARE
         u_T = jax.random.uniform(how, target_T.shape)
         random_T = jax.random.randint(what, target_T.shape, 0, mask_token, target_T.dtype)
         unmasked_T = jnp.where(u_T < 1 - KEPT, random_T, target_T)
-        new_T = jnp.where(u_T < 1 - KEPT - REPLACED, jnp.asarray(mask_token, target_T.dtype), unmasked_T)
+        new_T = jnp.where(
+            u_T < 1 - KEPT - REPLACED, jnp.asarray(mask_token, target_T.dtype), unmasked_T
+        )
         return jnp.where(chosen_T, new_T, target_T), chosen_T.astype(jnp.float32)
 
     tokens_BT, weights_BT = jax.vmap(corrupt, in_axes=(0, 0, None if turns_B is None else 0))(
@@ -102,16 +121,20 @@ def masked_batch(
 
 
 def masked_positions(model: ModelConfig) -> np.ndarray:
-    """All, since what is asked for is hidden in the input; but the first where the model never reads a character."""
+    """All, since what is asked for is hidden in the input; but the first where the model never
+    reads a character.
+    """
     scored_T = np.ones(model.context, np.float32)
     scored_T[:1] = not model.same_first
     return scored_T
 
 
 def masked_context_free(frequencies_V: np.ndarray, batch: Batch, mask_token: int) -> np.ndarray:
-    """-ln p(y) under [MASK]; where a character x stands, -ln p(y | x), since it was kept in half of these places.
+    """-ln p(y) under [MASK]; where a character x stands, -ln p(y | x), since it was kept in half of
+    these places.
 
-    By Bayes' rule p(y | x) = p(y) (KEPT [x = y] + REPLACED / V) / (KEPT p(x) + REPLACED / V), where V are drawn from.
+    By Bayes' rule p(y | x) = p(y) (KEPT [x = y] + REPLACED / V) / (KEPT p(x) + REPLACED / V), where
+    V are drawn from.
     """
     tokens_BT, targets_BT = np.asarray(batch.tokens_BT), np.asarray(batch.targets_BT)
     chance = REPLACED / mask_token
@@ -125,11 +148,12 @@ def masked_context_free(frequencies_V: np.ndarray, batch: Batch, mask_token: int
 def next_stride(model: ModelConfig, wanted: int | None) -> tuple[int, str]:
     """Of all windows but the first only the last `stride` characters count.
 
-    Each is predicted from at least context - stride characters. What the mask shows to all, the first characters of a
-    window, is not scored, and the stride is at most what is left.
+    Each is predicted from at least context - stride characters. What the mask shows to all, the
+    first characters of a window, is not scored, and the stride is at most what is left.
     """
     hidden = masks.hidden_targets(model)
-    shown = model.context + 1 - hidden  # characters of a window that are never predicted, the first among them
+    # characters of a window that are never predicted, the first among them
+    shown = model.context + 1 - hidden
     stride = wanted or min(model.context // 2, hidden)
     protocol = f"whole test split, context {model.context}, stride {stride}"
     return stride, protocol + (f", but for its first {shown} characters" if shown > 1 else "")
@@ -146,13 +170,19 @@ def check_next(model: ModelConfig, stride: int | None) -> None:
     """A next character that is shown is no task."""
     hidden = masks.hidden_targets(model)
     if hidden < 2:
-        raise UserError(f"objective=next under model.mask={model.mask} shows the answer; use objective=masked")
+        raise UserError(
+            f"objective=next under model.mask={model.mask} shows the answer; use objective=masked"
+        )
     if (stride or 1) > hidden:
-        raise UserError(f"evaluate.stride is {stride}; mask={model.mask} leaves {hidden} targets hidden at most")
+        raise UserError(
+            f"evaluate.stride is {stride}; mask={model.mask} leaves {hidden} targets hidden at most"
+        )
 
 
 OBJECTIVES = {
-    "next": Objective("next character", next_batch, next_positions, next_stride, check_next, next_context_free),
+    "next": Objective(
+        "next character", next_batch, next_positions, next_stride, check_next, next_context_free
+    ),
     "masked": Objective(
         "masked characters",
         masked_batch,
@@ -166,14 +196,23 @@ OBJECTIVES = {
 
 
 def scored_positions(config: RunConfig) -> np.ndarray:
-    """Which positions the loss may count, (T,) float32, 1 or 0: in training, validation and test alike."""
+    """Which positions the loss may count, (T,) float32, 1 or 0: in training, validation and test
+    alike.
+    """
     return OBJECTIVES[config.objective].scored(config.model)
 
 
 def make_batch(
-    config: RunConfig, windows_BL: jax.Array, key: jax.Array, examples_B: jax.Array, mask_token: int, **drawn: jax.Array
+    config: RunConfig,
+    windows_BL: jax.Array,
+    key: jax.Array,
+    examples_B: jax.Array,
+    mask_token: int,
+    **drawn: jax.Array,
 ) -> Batch:
-    return OBJECTIVES[config.objective].batch(config.model, windows_BL, key, examples_B, mask_token, **drawn)
+    return OBJECTIVES[config.objective].batch(
+        config.model, windows_BL, key, examples_B, mask_token, **drawn
+    )
 
 
 def nats(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
@@ -183,21 +222,27 @@ def nats(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
 
 def weighted(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
     """The weighted cross-entropy of every position, in nats: (B, T) float32."""
-    loss_BT = optax.softmax_cross_entropy_with_integer_labels(logits_BTV.astype(jnp.float32), batch.targets_BT)
+    loss_BT = optax.softmax_cross_entropy_with_integer_labels(
+        logits_BTV.astype(jnp.float32), batch.targets_BT
+    )
     return loss_BT * batch.weights_BT
 
 
 def anisotropy(resid_LBTD: jax.Array, layers: tuple[int, ...]) -> jax.Array:
-    """1 - IsoScore*, the mean over `layers` of the residual stream (all blocks where none are named): () float32.
+    """1 - IsoScore*, the mean over `layers` of the residual stream (all blocks where none are
+    named): () float32.
 
-    The covariance is that of all vectors of the batch; these are so many more than dimensions that none of another
-    sample is mixed in, as I-STAR does (Rudman and Eickhoff 2024). In the loss a positive weight pushes to isotropy.
+    The covariance is that of all vectors of the batch; these are so many more than dimensions that
+    none of another sample is mixed in, as I-STAR does (Rudman and Eickhoff 2024). In the loss a
+    positive weight pushes to isotropy.
     """
     chosen_NBTD = resid_LBTD[jnp.asarray(layers)] if layers else resid_LBTD[1:]
 
     def score(x_BTD: jax.Array) -> jax.Array:
         x_PD = centred(x_BTD.reshape(-1, x_BTD.shape[-1]))
-        covariance_DD = jnp.matmul(x_PD.T, x_PD, precision=jax.lax.Precision.HIGHEST) / x_PD.shape[0]
+        covariance_DD = (
+            jnp.matmul(x_PD.T, x_PD, precision=jax.lax.Precision.HIGHEST) / x_PD.shape[0]
+        )
         return isoscore_star(covariance_DD, covariance_DD, 0.0)
 
     return 1.0 - jax.vmap(score)(chosen_NBTD).mean()

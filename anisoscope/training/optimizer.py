@@ -1,4 +1,6 @@
-"""Optimizers and schedules, each a function and an entry; gradients are clipped before all of them."""
+"""Optimizers and schedules, each a function and an entry; gradients are clipped before all of
+them.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -7,9 +9,10 @@ import jax
 import optax
 from optax import contrib
 
-from anisoscope.config.run import TrainConfig
+from anisoscope.config.run_config import TrainConfig
 
-REST = 0.1  # the learning rate of what is no matrix of a block, as a share of that of these, under Muon and SGD
+# the learning rate of what is no matrix of a block, as a share of that of these, under Muon and SGD
+REST = 0.1
 
 
 def cosine(config: TrainConfig, peak: float, warmup: int) -> optax.Schedule:
@@ -19,7 +22,9 @@ def cosine(config: TrainConfig, peak: float, warmup: int) -> optax.Schedule:
 
 
 def constant(config: TrainConfig, peak: float, warmup: int) -> optax.Schedule:
-    """Constant after the warm-up, then linear decay over the last steps: checkpoints before it are of one phase."""
+    """Constant after the warm-up, then linear decay over the last steps: checkpoints before it are
+    of one phase.
+    """
     decay = _decay_steps(config, warmup)
     parts = [
         optax.linear_schedule(0.0 if warmup else peak, peak, max(warmup, 1)),
@@ -40,15 +45,20 @@ def constant_steps(config: TrainConfig, warmup: int) -> tuple[int, int]:
 
 class Schedule(NamedTuple):
     rate: Callable[[TrainConfig, float, int], optax.Schedule]  # config, peak, steps of warm-up
-    constant: Callable[[TrainConfig, int], tuple[int, int]] | None = None  # its constant part; None: it has none
+    # its constant part; None: it has none
+    constant: Callable[[TrainConfig, int], tuple[int, int]] | None = None
 
 
 SCHEDULES = {"cosine": Schedule(cosine), "constant": Schedule(constant, constant_steps)}
 
 
 def schedule(config: TrainConfig, share: float = 1.0) -> optax.Schedule:
-    """Learning rate of update number `count` (from 0). The first update already moves: rate peak / warm-up steps."""
-    rate = SCHEDULES[config.schedule].rate(config, share * config.learning_rate, warmup_steps(config))
+    """Learning rate of update number `count` (from 0). The first update already moves: rate peak /
+    warm-up steps.
+    """
+    rate = SCHEDULES[config.schedule].rate(
+        config, share * config.learning_rate, warmup_steps(config)
+    )
     return lambda count: rate(count + 1)
 
 
@@ -57,14 +67,16 @@ def warmup_steps(config: TrainConfig) -> int:
 
 
 def constant_part(config: TrainConfig) -> tuple[int, int] | None:
-    """First and last step of the part at a constant learning rate; None where the schedule has none."""
+    """First and last step of the part at a constant learning rate; None where the schedule has
+    none.
+    """
     part = SCHEDULES[config.schedule].constant
     return None if part is None else part(config, warmup_steps(config))
 
 
 def is_matrix(path: tuple[Any, ...], leaf: jax.Array) -> bool:
-    """Whether a parameter is a matrix: tables and kernels are; what is stacked vectors is not: biases, LayerNorm scales
-    and the key and value of a learned sink, one of each head.
+    """Whether a parameter is a matrix: tables and kernels are; what is stacked vectors is not:
+    biases, LayerNorm scales and the key and value of a learned sink, one of each head.
     """
     return {step.key for step in path}.isdisjoint({"bias", "scale", "sink"})
 
@@ -81,7 +93,8 @@ def adamw(config: TrainConfig, share: float = 1.0) -> optax.GradientTransformati
 
 
 def muon(config: TrainConfig, share: float) -> optax.GradientTransformation:
-    """Muon on the matrices of the blocks, queries, keys and values as one; each layer's matrix for itself.
+    """Muon on the matrices of the blocks, queries, keys and values as one; each layer's matrix for
+    itself.
 
     Momentum is 0.95, Nesterov's. Source: Jordan et al. 2024, in optax's form.
     """
@@ -94,7 +107,9 @@ def muon(config: TrainConfig, share: float) -> optax.GradientTransformation:
 
 
 def sgd(config: TrainConfig, share: float) -> optax.GradientTransformation:
-    """Gradient descent with Muon's momentum, 0.95 and Nesterov's: what Muon is without its orthogonal updates."""
+    """Gradient descent with Muon's momentum, 0.95 and Nesterov's: what Muon is without its
+    orthogonal updates.
+    """
     return optax.chain(
         optax.trace(decay=0.95, nesterov=True),
         optax.add_decayed_weights(share * config.weight_decay),
@@ -104,19 +119,23 @@ def sgd(config: TrainConfig, share: float) -> optax.GradientTransformation:
 
 def adamw_on_matrices(config: TrainConfig, share: float) -> optax.GradientTransformation:
     """Its decay too takes the same share of a matrix at every step as that of the rest."""
-    return optax.adamw(schedule(config), b1=config.beta1, b2=config.beta2, weight_decay=share * config.weight_decay)
+    return optax.adamw(
+        schedule(config), b1=config.beta1, b2=config.beta2, weight_decay=share * config.weight_decay
+    )
 
 
 class Optimizer(NamedTuple):
-    """Of clipped gradients. `matrices` are those of the blocks; all else has AdamW, at a learning rate of its own.
+    """Of clipped gradients. `matrices` are those of the blocks; all else has AdamW, at a learning
+    rate of its own.
 
-    The second argument is the rest's learning rate over that of the matrices; decay is to take the same share of a
-    matrix at every step as of the rest.
+    The second argument is the rest's learning rate over that of the matrices; decay is to take the
+    same share of a matrix at every step as of the rest.
     """
 
     matrices: Callable[[TrainConfig, float], optax.GradientTransformation]
     label: str  # in the words of a figure
-    rest: float = REST  # the rest's learning rate, as a share of that of the matrices, unless one is set
+    # the rest's learning rate, as a share of that of the matrices, unless one is set
+    rest: float = REST
 
 
 OPTIMIZERS = {
@@ -129,13 +148,20 @@ OPTIMIZERS = {
 def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
     clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm > 0 else optax.identity()
     kind = OPTIMIZERS[config.optimizer]
-    share = kind.rest if config.rest_learning_rate is None else config.rest_learning_rate / config.learning_rate
+    share = (
+        kind.rest
+        if config.rest_learning_rate is None
+        else config.rest_learning_rate / config.learning_rate
+    )
     if config.optimizer == "adamw" and share == 1.0:
         return optax.chain(clip, adamw(config))
-    own, others = config.optimizer, "rest" if config.optimizer == "adamw" else "adamw"  # their names in a checkpoint
+    # their names in a checkpoint
+    own, others = config.optimizer, "rest" if config.optimizer == "adamw" else "adamw"
 
     def of(path: tuple[Any, ...], leaf: jax.Array) -> str:
         return own if path[0].key == "blocks" and is_matrix(path, leaf) else others
 
     kinds = {own: kind.matrices(config, share), others: adamw(config, share)}
-    return optax.chain(clip, optax.partition(kinds, lambda params: jax.tree_util.tree_map_with_path(of, params)))
+    return optax.chain(
+        clip, optax.partition(kinds, lambda params: jax.tree_util.tree_map_with_path(of, params))
+    )

@@ -10,12 +10,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from anisoscope.config.run import RunConfig
+from anisoscope.config.run_config import RunConfig
 from anisoscope.data import batches
 from anisoscope.training import objective, watch
 
 Params = Any
-NO_STEP = 2**32 - 1  # folded into the key where a step would be: the root of the masks, apart from every step's windows
+# folded into the key where a step would be: the root of the masks, apart from every step's windows
+NO_STEP = 2**32 - 1
 
 
 class State(NamedTuple):
@@ -28,8 +29,10 @@ class StepMetrics(NamedTuple):
     loss: jax.Array  # nats per predicted character, before the update, without the penalty
     gradient_norm: jax.Array  # of loss + penalty, before clipping
     penalty: jax.Array  # what train.penalty adds to the loss
-    scored: jax.Array  # whether the batch predicts any character, or else its loss of 0 says nothing
-    watch: dict[str, jax.Array]  # {quantity: by layer}, before the update, NaN at steps without a look; {}: no looks
+    # whether the batch predicts any character, or else its loss of 0 says nothing
+    scored: jax.Array
+    # {quantity: by layer}, before the update, NaN at steps without a look; {}: no looks
+    watch: dict[str, jax.Array]
 
 
 def init_state(params: Params, optimizer: optax.GradientTransformation) -> State:
@@ -58,15 +61,17 @@ def make_step(
 ) -> Callable[[State, jax.Array, jax.Array], tuple[State, StepMetrics]]:
     """Build the step: state, data seed, corpus -> state, metrics.
 
-    `shard` constrains how a (micro-)batch lies on the devices.
-    Weights are divided by their sum over the whole batch first, so that micro-batches add up to the same
-    loss and gradient as one batch, also where they predict different numbers of characters.
+    `shard` constrains how a (micro-)batch lies on the devices. Weights are divided by their sum
+    over the whole batch first, so that micro-batches add up to the same loss and gradient as one
+    batch, also where they predict different numbers of characters.
     """
 
     every = config.watch.every
     see = watch.see(config) if every else None
 
-    def loss(params: Params, batch: objective.Batch) -> tuple[jax.Array, tuple[jax.Array, jax.Array, Any]]:
+    def loss(
+        params: Params, batch: objective.Batch
+    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array, Any]]:
         logits_BTV, activations = apply(params, batch.tokens_BT, see=see)
         nats, weight = objective.nats(logits_BTV, batch), config.train.penalty
         seen = (watch.cloud(config, activations.resid_LBTD[0]), activations.seen_N) if every else ()
@@ -79,12 +84,16 @@ def make_step(
         def look(*about: Any) -> dict[str, jax.Array]:
             return watch.look(config, *about)
 
-        nothing = jax.tree.map(lambda one: jnp.full(one.shape, jnp.nan), jax.eval_shape(look, *about))
+        nothing = jax.tree.map(
+            lambda one: jnp.full(one.shape, jnp.nan), jax.eval_shape(look, *about)
+        )
         return jax.lax.cond(step % every == 0, look, lambda *_: nothing, *about)
 
     def step(state: State, seed: jax.Array, tokens_N: jax.Array) -> tuple[State, StepMetrics]:
         batch = train_batch(config, seed, tokens_N, state.step, mask_token)
-        batch = batch._replace(weights_BT=batch.weights_BT / jnp.maximum(batch.weights_BT.sum(), 1.0))
+        batch = batch._replace(
+            weights_BT=batch.weights_BT / jnp.maximum(batch.weights_BT.sum(), 1.0)
+        )
         if config.train.accumulate == 1:
             (_, values), grads = jax.value_and_grad(loss, has_aux=True)(state.params, shard(batch))
         else:
@@ -92,9 +101,12 @@ def make_step(
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         new = optax.apply_updates(state.params, updates), opt_state
         (nats, penalty, seen), norm = values, optax.tree.norm(grads)
-        if config.train.skip_nonfinite:  # optax.apply_if_finite would change what a checkpoint holds
+        # optax.apply_if_finite would change what a checkpoint holds
+        if config.train.skip_nonfinite:
             finite = jnp.isfinite(nats) & jnp.isfinite(norm)
-            new = jax.tree.map(lambda after, before: jnp.where(finite, after, before), new, state[:2])
+            new = jax.tree.map(
+                lambda after, before: jnp.where(finite, after, before), new, state[:2]
+            )
         geometry = looked(state.step, *seen, grads) if every else {}
         metrics = StepMetrics(nats, norm, penalty, batch.weights_BT.any(), geometry)
         return State(*new, state.step + 1), metrics
@@ -118,9 +130,13 @@ def _accumulated(
 def make_steps(
     step: Callable[[State, jax.Array, jax.Array], tuple[State, StepMetrics]], most: int
 ) -> Callable[[State, jax.Array, jax.Array, jax.Array], tuple[State, StepMetrics]]:
-    """Run `count` <= `most` steps in one call, one program for all counts; so many of the metrics are filled."""
+    """Run `count` <= `most` steps in one call, one program for all counts; so many of the metrics
+    are filled.
+    """
 
-    def steps(state: State, seed: jax.Array, tokens_N: jax.Array, count: jax.Array) -> tuple[State, StepMetrics]:
+    def steps(
+        state: State, seed: jax.Array, tokens_N: jax.Array, count: jax.Array
+    ) -> tuple[State, StepMetrics]:
         def body(i: jax.Array, carry: tuple[State, StepMetrics]) -> tuple[State, StepMetrics]:
             state, done = carry
             state, metrics = step(state, seed, tokens_N)

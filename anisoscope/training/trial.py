@@ -1,4 +1,6 @@
-"""What a run takes on this machine: the memory of its compiled step, and the time of a first one."""
+"""What a run takes on this machine: the memory of its compiled step, and the time of a first
+one.
+"""
 
 import time
 from collections.abc import Iterator
@@ -7,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from anisoscope.config.run import RunConfig, schedule, seeds
+from anisoscope.config.run_config import RunConfig, schedule, seeds
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
-from anisoscope.training.program import MEMORY_ADVICE, make_program, step_memory
+from anisoscope.training.train_program import MEMORY_ADVICE, make_program, step_memory
 from anisoscope.utils.memory import format_bytes
 from anisoscope.utils.progress import format_duration
 
@@ -25,11 +27,17 @@ def blank_corpus() -> Corpus:
 
 
 def describe_run(config: RunConfig, corpus: Corpus) -> Iterator[str]:
-    """Compile the program of a run and its seeds, and take a step: lines with what all of it takes."""
+    """Compile the program of a run and its seeds, and take a step: lines with what all of it
+    takes.
+    """
     program, count = make_program(config, corpus), len(seeds(config.train))
     kept, leaves = schedule(config.train.steps, config.checkpoint.every), jax.tree.leaves
     parameters = transformer.count_parameters(program.abstract.params)
-    disk = len(kept) * count * sum(leaf.size * leaf.dtype.itemsize for leaf in leaves(program.abstract))
+    disk = (
+        len(kept)
+        * count
+        * sum(leaf.size * leaf.dtype.itemsize for leaf in leaves(program.abstract))
+    )
     yield f"{count} × {parameters:,} parameters, {config.train.steps:,} steps"
     yield f"{len(kept)} checkpoints of each, {format_bytes(disk)} on disk"
     state = jax.eval_shape(program.create)

@@ -1,10 +1,12 @@
-"""Bad numbers while training: updates that are left out, and spikes of the loss. Both follow from the log alone."""
+"""Bad numbers while training: updates that are left out, and spikes of the loss. Both follow from
+the log alone.
+"""
 
 import statistics
 from collections.abc import Iterable
 from typing import Any
 
-from anisoscope.config.run import TrainConfig
+from anisoscope.config.run_config import TrainConfig
 
 SKIPPED, SPIKE = "skipped", "spike"  # kinds of lines
 LOSSES = 20  # logged ones, that a loss is compared with
@@ -13,12 +15,15 @@ LEAST = 0.01  # of the median: the smallest such deviation
 
 
 class Troubles:
-    """Of one run, up to where it stands; from the lines of its log, so that a restart goes on with the same."""
+    """Of one run, up to where it stands; from the lines of its log, so that a restart goes on with
+    the same.
+    """
 
     def __init__(self, train: TrainConfig, lines: Iterable[dict[str, Any]]):
         self.every, self.losses = train.log_every, []
         self.skipped = self.in_a_row = 0
-        self.spiked = self._last = -1  # steps: of the last spike, and of the last update that was left out
+        # steps: of the last spike, and of the last update that was left out
+        self.spiked = self._last = -1
         for line in lines:
             if line["kind"] == "train":
                 self.take(line["loss"])
@@ -35,11 +40,15 @@ class Troubles:
         self.losses = [*self.losses, loss][-LOSSES:]
 
     def spike(self, now: int, loss: float) -> dict[str, float] | None:
-        """What the log says where the loss of this step is a spike, the first between two lines; else None."""
+        """What the log says where the loss of this step is a spike, the first between two lines;
+        else None.
+        """
         if len(self.losses) < LOSSES or (self.spiked - 1) // self.every == (now - 1) // self.every:
             return None
         usual = statistics.median(self.losses)
-        deviation = max(1.4826 * statistics.median(abs(one - usual) for one in self.losses), LEAST * usual)
+        deviation = max(
+            1.4826 * statistics.median(abs(one - usual) for one in self.losses), LEAST * usual
+        )
         if loss <= usual + DEVIATIONS * deviation:
             return None
         self.spiked = now
@@ -49,7 +58,10 @@ class Troubles:
 def words(lines: Iterable[dict[str, Any]]) -> str:
     """What a status says of them; nothing: ""."""
     lines, phrases = [*lines], []
-    for kind, what in ((SKIPPED, "updates were left out as not finite"), (SPIKE, "spikes of the loss")):
+    for kind, what in (
+        (SKIPPED, "updates were left out as not finite"),
+        (SPIKE, "spikes of the loss"),
+    ):
         steps = [line["step"] for line in lines if line["kind"] == kind]
         phrases += [f"{what}: {len(steps):,}, the last at step {steps[-1]:,}"] if steps else []
     return "; ".join(phrases)

@@ -1,7 +1,8 @@
 """Cheap geometry of a training batch, inside of the program of a step.
 
-What is looked at are the activations that the step has anyway: a fixed choice of positions of its batch, whose text (of
-an encoder masked) is another at every look. So a curve is dense in time and noisy, where the panel's is neither.
+What is looked at are the activations that the step has anyway: a fixed choice of positions of its
+batch, whose text (of an encoder masked) is another at every look. So a curve is dense in time and
+noisy, where the panel's is neither.
 """
 
 from collections.abc import Callable
@@ -11,12 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from anisoscope.config.run import RunConfig
+from anisoscope.config.run_config import RunConfig
 from anisoscope.metrics import similarity
 from anisoscope.metrics.cloud import centred
 from anisoscope.models.masks import visible_keys
 
-# In words and units, of every layer (0: the embedding) or of every block; those of the panel's name are its quantities.
+# In words and units, of every layer (0: the embedding) or of every block; those of the panel's name
+# are its quantities.
 LAYERS = {
     "anisotropy": ("anisotropy", "1"),
     "participation_ratio": ("participation ratio", "dimensions"),
@@ -24,7 +26,10 @@ LAYERS = {
     "drift": ("drift |E x|", "activation"),
     "mean_norm": ("mean norm", "activation"),
 }
-BLOCKS = {"attention_first": ("attention on position 0", "1"), "gradient_norm": ("norm of the gradient", "1")}
+BLOCKS = {
+    "attention_first": ("attention on position 0", "1"),
+    "gradient_norm": ("norm of the gradient", "1"),
+}
 ITERATIONS = 32  # of the power method: 1 % of an eigenvalue whose neighbour is 0.95 of it
 WINDOWS = 2  # of a batch, whose attention is looked at
 
@@ -44,28 +49,41 @@ def cloud(config: RunConfig, x_BTD: jax.Array) -> jax.Array:
 
 
 def see(config: RunConfig) -> Callable[[jax.Array, jax.Array, jax.Array], Seen]:
-    return lambda x_BTD, q_BTHK, k_BTHK: Seen(cloud(config, x_BTD), q_BTHK[:WINDOWS], k_BTHK[:WINDOWS])
+    return lambda x_BTD, q_BTHK, k_BTHK: Seen(
+        cloud(config, x_BTD), q_BTHK[:WINDOWS], k_BTHK[:WINDOWS]
+    )
 
 
-def look(config: RunConfig, embedding_PD: jax.Array, seen_N: Seen, grads: dict[str, Any]) -> dict[str, jax.Array]:
-    """Every quantity by layer, (N + 1,), or by block, (N,); float32. Gradients are those before clipping."""
+def look(
+    config: RunConfig, embedding_PD: jax.Array, seen_N: Seen, grads: dict[str, Any]
+) -> dict[str, jax.Array]:
+    """Every quantity by layer, (N + 1,), or by block, (N,); float32. Gradients are those before
+    clipping.
+    """
     cloud_NPD = jnp.concatenate([embedding_PD[None], seen_N.cloud_PD]).astype(jnp.float32)
     anisotropy_N, ratio_N = jax.vmap(spectrum)(cloud_NPD)
-    squares = [jnp.square(leaf).reshape(leaf.shape[0], -1).sum(1) for leaf in jax.tree.leaves(grads["blocks"])]
+    squares = [
+        jnp.square(leaf).reshape(leaf.shape[0], -1).sum(1)
+        for leaf in jax.tree.leaves(grads["blocks"])
+    ]
     return {
         "anisotropy": anisotropy_N,
         "participation_ratio": ratio_N,
-        **{name: jax.vmap(getattr(similarity, name))(cloud_NPD) for name in ("mean_cosine", "drift", "mean_norm")},
+        **{
+            name: jax.vmap(getattr(similarity, name))(cloud_NPD)
+            for name in ("mean_cosine", "drift", "mean_norm")
+        },
         "attention_first": attention_first(config, seen_N.q_BTHK, seen_N.k_BTHK),
         "gradient_norm": jnp.sqrt(sum(squares)),
     }
 
 
 def spectrum(cloud_PD: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Anisotropy and participation ratio, without a decomposition: of the smaller of the two Gram matrices.
+    """Anisotropy and participation ratio, without a decomposition: of the smaller of the two Gram
+    matrices.
 
-    With G = x x' or x' x of the centred cloud, trace(G)^2 / |G|^2 is the participation ratio. The largest eigenvalue
-    comes from the power method, so that anisotropy is never too large.
+    With G = x x' or x' x of the centred cloud, trace(G)^2 / |G|^2 is the participation ratio. The
+    largest eigenvalue comes from the power method, so that anisotropy is never too large.
     """
     x_PD = centred(cloud_PD)
     x_PD = x_PD if x_PD.shape[0] <= x_PD.shape[1] else x_PD.T
@@ -82,7 +100,9 @@ def spectrum(cloud_PD: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def attention_first(config: RunConfig, q_NBTHK: jax.Array, k_NBTHK: jax.Array) -> jax.Array:
-    """Mean over heads of the softmax weight on key 0, over the rows that see it and another one: (N,)."""
+    """Mean over heads of the softmax weight on key 0, over the rows that see it and another one:
+    (N,).
+    """
     visible_TT = visible_keys(config.model, q_NBTHK.shape[2])
     counted_T = visible_TT[:, 0] & (visible_TT.sum(axis=1) > 1)
 

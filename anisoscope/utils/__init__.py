@@ -1,1 +1,3 @@
-"""A run on disk, and what every room that touches it needs: files, folders, settings, stopping, processes, errors."""
+"""A run on disk, and what every room that touches it needs: files, folders, settings, stopping,
+processes, errors.
+"""

@@ -1,7 +1,7 @@
 """checksums.sha256: a line for each file of a folder, as `sha256sum -c checksums.sha256` reads it.
 
-It is written anew when a stage ends. Before a stage, the lines of what the stage may write again are
-checked and dropped. So whenever a kill comes, a file has a line that holds, or none.
+It is written anew when a stage ends. Before a stage, the lines of what the stage may write again
+are checked and dropped. So whenever a kill comes, a file has a line that holds, or none.
 """
 
 import contextlib
@@ -18,15 +18,19 @@ NAME = "checksums.sha256"
 LARGEST = 2**28  # bytes
 LINE = re.compile(r"([0-9a-f]{64})  (?!/)([^\\\r]+)")
 CHECKPOINTS = "checkpoints"
-KINDS = (".nc", ".csv", ".json", ".jsonl")  # of files outside CHECKPOINTS and export; others are the user's
-LOGGED = ("train.jsonl", "test.json", "events")  # by what the names begin with: written by training alone
+# of files outside CHECKPOINTS and export; others are the user's
+KINDS = (".nc", ".csv", ".json", ".jsonl")
+# by what the names begin with: written by training alone
+LOGGED = ("train.jsonl", "test.json", "events")
 FINISHED = "test.json"
 DELETE = "delete it, and the same command makes it again"
 UNKNOWN = f"is not recorded in {NAME}"
 
 
 def read(folder: pathlib.Path) -> dict[str, str]:
-    """Read {path below the folder: sha256}; empty where there is no record. RunError where it is damaged."""
+    """Read {path below the folder: sha256}; empty where there is no record. RunError where it is
+    damaged.
+    """
     path = folder / NAME
     try:
         text = files.read_small(path, LARGEST).decode()
@@ -46,7 +50,9 @@ def read(folder: pathlib.Path) -> dict[str, str]:
 
 
 def listed(folder: pathlib.Path) -> Iterator[str]:
-    """List the files that a record holds; those of a run inside, and of links to elsewhere, are not among them."""
+    """List the files that a record holds; those of a run inside, and of links to elsewhere, are not
+    among them.
+    """
     for parent, folders, names in os.walk(folder):
         here = pathlib.Path(parent)
         if here != folder and {".lock", NAME} & {*names}:  # another run
@@ -55,13 +61,19 @@ def listed(folder: pathlib.Path) -> Iterator[str]:
         folders[:] = [name for name in folders if not _apart(name, here == folder)]
         parts = here.relative_to(folder).parts
         for name in names:
-            kept = {CHECKPOINTS, "export"} & {*parts} or name.endswith(KINDS) or name.startswith("events.")
+            kept = (
+                {CHECKPOINTS, "export"} & {*parts}
+                or name.endswith(KINDS)
+                or name.startswith("events.")
+            )
             if kept and not _apart(name, False) and not re.search(r"[\\\r\n]", name):
                 yield (here / name).relative_to(folder).as_posix()
 
 
 def _apart(name: str, top: bool) -> bool:
-    """Whether a file or folder is passing, was moved aside, or is drawn again by whoever asks for it."""
+    """Whether a file or folder is passing, was moved aside, or is drawn again by whoever asks for
+    it.
+    """
     passing = files.is_begun(name) or name.endswith(".orbax-checkpoint-tmp") or name == "residuals"
     return passing or (top and (name == "figures" or name.startswith("damaged")))
 
@@ -97,7 +109,11 @@ def advice(name: str, why: str) -> str:
     if why == UNKNOWN:
         return "the same command goes on and records it; what somebody else put there is to be moved away"
     words = _of_damage(name)
-    return words.removeprefix("delete it, and ").removeprefix("delete it: ") if why == "is missing" else words
+    return (
+        words.removeprefix("delete it, and ").removeprefix("delete it: ")
+        if why == "is missing"
+        else words
+    )
 
 
 def _of_damage(name: str) -> str:
@@ -114,7 +130,10 @@ def _of_damage(name: str) -> str:
 def changed(folder: pathlib.Path) -> Iterator[tuple[str, str]]:
     """Find the files outside of checkpoints that are there and are not as they were written."""
     for name, expected in read(folder).items():
-        if unit(name) == name and (what := problem(folder / name, expected)) not in ("", "is missing"):
+        if unit(name) == name and (what := problem(folder / name, expected)) not in (
+            "",
+            "is missing",
+        ):
             yield name, what
 
 
@@ -125,7 +144,9 @@ def refuse_changed(folder: pathlib.Path) -> None:
 
 
 def begin(folder: pathlib.Path) -> None:
-    """Drop the lines of what a stage may write again; RunError where something has changed since it was written."""
+    """Drop the lines of what a stage may write again; RunError where something has changed since it
+    was written.
+    """
     refuse_changed(folder)
     lines, trained = read(folder), (folder / FINISHED).exists()
 
@@ -140,7 +161,9 @@ def begin(folder: pathlib.Path) -> None:
 def write(folder: pathlib.Path) -> None:
     """Record every file that has no line, and drop the lines of those that are gone."""
     lines = read(folder)
-    _save(folder, {name: lines.get(name) or digest(folder / name) for name in listed(folder)}, lines)
+    _save(
+        folder, {name: lines.get(name) or digest(folder / name) for name in listed(folder)}, lines
+    )
 
 
 def forget(path: pathlib.Path) -> None:
@@ -148,7 +171,11 @@ def forget(path: pathlib.Path) -> None:
     for folder in path.parents:
         if (folder / NAME).exists():
             name, lines = path.relative_to(folder).as_posix(), read(folder)
-            _save(folder, {one: line for one, line in lines.items() if not f"{one}/".startswith(f"{name}/")}, lines)
+            _save(
+                folder,
+                {one: line for one, line in lines.items() if not f"{one}/".startswith(f"{name}/")},
+                lines,
+            )
             return
 
 

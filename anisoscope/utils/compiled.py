@@ -1,7 +1,9 @@
-"""Programs compiled once: JAX's compilation cache, kept between starts in a folder that is the user's alone.
+"""Programs compiled once: JAX's compilation cache, kept between starts in a folder that is the
+user's alone.
 
-What lies there is machine code, run without a question. So the folder is shared neither with other users nor between
-kinds of machines. JAX could bound its size only with `filelock`; here that is done at each start.
+What lies there is machine code, run without a question. So the folder is shared neither with other
+users nor between kinds of machines. JAX could bound its size only with `filelock`; here that is
+done at each start.
 """
 
 import contextlib
@@ -15,31 +17,49 @@ import warnings
 
 DIGITS = 16  # of the names of folders
 LIMIT = 4 * 2**30  # bytes of all entries, at a start
-TRAITS = {"vendor_id", "cpu family", "model", "model name", "stepping", "flags"}  # of a processor, in /proc/cpuinfo
-TRAITS |= {"CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features"}
+# of a processor, in /proc/cpuinfo
+TRAITS = {"vendor_id", "cpu family", "model", "model name", "stepping", "flags"}
+TRAITS |= {
+    "CPU implementer",
+    "CPU architecture",
+    "CPU variant",
+    "CPU part",
+    "CPU revision",
+    "Features",
+}
 
 
 def keep(cache: str) -> str:
-    """Have JAX keep what it compiles there, unless JAX_COMPILATION_CACHE_DIR is set; a line says why it cannot."""
-    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache", UserWarning)
+    """Have JAX keep what it compiles there, unless JAX_COMPILATION_CACHE_DIR is set; a line says
+    why it cannot.
+    """
+    warnings.filterwarnings(
+        "ignore", "Error (reading|writing) persistent compilation cache", UserWarning
+    )
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return ""
     try:
         import jax  # late: settings are checked without waiting for JAX
         import jaxlib
 
-        folder = _own(_own(pathlib.Path(cache).expanduser() / "compiled") / _machine(jaxlib.__version__))
+        folder = _own(
+            _own(pathlib.Path(cache).expanduser() / "compiled") / _machine(jaxlib.__version__)
+        )
         _trim(folder.parent, LIMIT)
     except (OSError, RuntimeError) as error:  # RuntimeError: ~ of a user without a home
         return f"compiled programs are not kept: {error}"
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)  # of small programs there are hundreds
-    jax.config.update("jax_persistent_cache_enable_xla_caches", "none")  # on a CPU they keep nothing more
+    # of small programs there are hundreds
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    # on a CPU they keep nothing more
+    jax.config.update("jax_persistent_cache_enable_xla_caches", "none")
     return ""
 
 
 def _own(folder: pathlib.Path) -> pathlib.Path:
-    """The folder, made where there is none; OSError unless it is the user's, and nobody else may write there."""
+    """The folder, made where there is none; OSError unless it is the user's, and nobody else may
+    write there.
+    """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
@@ -57,7 +77,9 @@ def _own(folder: pathlib.Path) -> pathlib.Path:
 
 
 def _machine(jaxlib: str) -> str:
-    """A digest of what compiled programs depend on; of Python's version, because JAX compresses by what it has."""
+    """A digest of what compiled programs depend on; of Python's version, because JAX compresses by
+    what it has.
+    """
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
         processor = sorted({line for line in lines if line.partition(":")[0].strip() in TRAITS})
@@ -68,7 +90,9 @@ def _machine(jaxlib: str) -> str:
 
 
 def _trim(folder: pathlib.Path, limit: int) -> None:
-    """Delete what was not used for longest, in folders that `_machine` names, until `limit` bytes are left."""
+    """Delete what was not used for longest, in folders that `_machine` names, until `limit` bytes
+    are left.
+    """
     programs = []
     for path in folder.glob(f"{'[0-9a-f]' * DIGITS}/*"):
         with contextlib.suppress(OSError):  # deleted by another process

@@ -6,10 +6,12 @@ import errno
 from collections.abc import Iterable, Iterator
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-EXHAUSTED = {errno.EMFILE, errno.ENFILE}  # files open at once: says nothing of the file that is read
+# files open at once: says nothing of the file that is read
+EXHAUSTED = {errno.EMFILE, errno.ENFILE}
 FORBIDDEN = {errno.EACCES, errno.EPERM}
 RESUMES = "and the same command resumes there"
-UNSTOPPABLE = "unstoppable"  # name of a thread in the middle of a compilation: a process ends without it
+# name of a thread in the middle of a compilation: a process ends without it
+UNSTOPPABLE = "unstoppable"
 
 
 class UserError(Exception):
@@ -17,7 +19,9 @@ class UserError(Exception):
 
 
 class Stopped(Exception):
-    """The user asked to stop, and what was at hand is finished and saved. The message says where; exit code 0."""
+    """The user asked to stop, and what was at hand is finished and saved. The message says where;
+    exit code 0.
+    """
 
 
 class RunError(Exception):
@@ -25,7 +29,8 @@ class RunError(Exception):
 
 
 class Lost(Exception):
-    """Another process of the cluster has ended: exit code 1, at once, as JAX would wait for that one.
+    """Another process of the cluster has ended: exit code 1, at once, as JAX would wait for that
+    one.
 
     No RunError, by which a checkpoint is known to be damaged.
     """
@@ -42,7 +47,11 @@ def as_value_error() -> Iterator[None]:
 
 def of_system(error: OSError) -> str:
     """What the system says, of which file, and what helps."""
-    said = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error.strerror or str(error)
+    said = (
+        f"{error.filename}: {error.strerror}"
+        if error.filename and error.strerror
+        else error.strerror or str(error)
+    )
     if error.errno in EXHAUSTED:
         return f"{said}; allow more with ulimit -n 1024, {RESUMES}"
     if error.errno in FULL:
@@ -55,6 +64,8 @@ def of_system(error: OSError) -> str:
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """A question to who wrote a word that is no name, where one of the names is close; else nothing."""
+    """A question to who wrote a word that is no name, where one of the names is close; else
+    nothing.
+    """
     near = difflib.get_close_matches(word, [*names], 1)
     return f"; did you mean {near[0]!r}?" if near else ""

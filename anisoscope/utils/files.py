@@ -1,4 +1,5 @@
-"""Files that appear whole or not at all, and are written where they stand: no link is followed to another place.
+"""Files that appear whole or not at all, and are written where they stand: no link is followed to
+another place.
 
 A folder may come from anywhere, and hold links that somebody has laid.
 """
@@ -19,17 +20,22 @@ from anisoscope.utils.errors import RunError, UserError
 NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 BEGUN = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")  # as `begun` calls what is being written
 LARGEST_JSON = 2**26  # bytes: beyond them a file is no settings of ours
-_held: dict[pathlib.Path, tuple[int, int]] = {}  # locks of this process, and which file each of them is
+# locks of this process, and which file each of them is
+_held: dict[pathlib.Path, tuple[int, int]] = {}
 OF_OTHERS = {"checkpoints", "figures"}  # Orbax clears up after itself, and drawing holds no lock
 
 
 @contextlib.contextmanager
 def replacing(path: pathlib.Path, synced: bool = True) -> Iterator[BinaryIO]:
-    """A new file that takes the place of `path` when all is written, and is on the disk before where it is `synced`."""
+    """A new file that takes the place of `path` when all is written, and is on the disk before
+    where it is `synced`.
+    """
     check_held(path)
     temporary = begun(path)
     try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK, 0o666), "wb") as file:
+        with os.fdopen(
+            os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK, 0o666), "wb"
+        ) as file:
             yield file
             file.flush()
             if synced:
@@ -61,7 +67,9 @@ def write_json(path: pathlib.Path, values: Any) -> None:
 
 
 def check_regular(path: pathlib.Path) -> int:
-    """The size of a file; ValueError where it is a pipe or a device, which may give bytes for ever, or never one."""
+    """The size of a file; ValueError where it is a pipe or a device, which may give bytes for ever,
+    or never one.
+    """
     state = path.stat()
     if not stat.S_ISREG(state.st_mode):
         raise ValueError("it is no regular file")
@@ -87,7 +95,9 @@ def from_json(text: bytes | str) -> Any:
 
 
 def read_json(path: pathlib.Path, advice: str) -> dict[str, Any]:
-    """The object in a JSON file; UserError, which ends with the advice, where there is none to be read."""
+    """The object in a JSON file; UserError, which ends with the advice, where there is none to be
+    read.
+    """
     try:
         content = from_json(read_small(path, LARGEST_JSON))
         if not isinstance(content, dict):
@@ -100,18 +110,24 @@ def read_json(path: pathlib.Path, advice: str) -> dict[str, Any]:
 def refuse_link(path: pathlib.Path) -> None:
     """Raise UserError where a file that is changed in its place is a link to another."""
     if path.is_symlink():
-        raise UserError(f"{path} is a link, and what it leads to would be written to; move it elsewhere")
+        raise UserError(
+            f"{path} is a link, and what it leads to would be written to; move it elsewhere"
+        )
 
 
 def open_in_place(path: pathlib.Path, flags: int) -> int:
-    """A descriptor of a file that is changed where it stands, made where there is none, and never emptied."""
+    """A descriptor of a file that is changed where it stands, made where there is none, and never
+    emptied.
+    """
     refuse_link(path)
     return os.open(path, flags | os.O_CREAT | NO_LINK, 0o666)
 
 
 @contextlib.contextmanager
 def locked(path: pathlib.Path, wait: bool = False) -> Iterator[None]:
-    """Hold this lock for this process alone; BlockingIOError where another one does, unless its end is waited for."""
+    """Hold this lock for this process alone; BlockingIOError where another one does, unless its end
+    is waited for.
+    """
     import fcntl  # of systems that have it
 
     file = open_in_place(path, os.O_RDWR)
@@ -125,7 +141,9 @@ def locked(path: pathlib.Path, wait: bool = False) -> Iterator[None]:
 
 
 def check_held(path: pathlib.Path) -> None:
-    """Raise RunError where a folder that this process has locked is another one by now: it was moved, or unlocked."""
+    """Raise RunError where a folder that this process has locked is another one by now: it was
+    moved, or unlocked.
+    """
     path = path.absolute()
     for lock, identity in _held.items():
         if path.is_relative_to(lock.parent):
@@ -145,7 +163,9 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
 
 
 def begun(path: pathlib.Path) -> pathlib.Path:
-    """What this is called while it is being written: beside its place, and by a name that nobody can foresee."""
+    """What this is called while it is being written: beside its place, and by a name that nobody
+    can foresee.
+    """
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
 
 
@@ -154,13 +174,19 @@ def is_begun(name: str) -> bool:
 
 
 def remove_begun(folder: pathlib.Path) -> None:
-    """Remove what a killed process has left half written in a locked folder, but not where others may be working."""
+    """Remove what a killed process has left half written in a locked folder, but not where others
+    may be working.
+    """
     for parent, folders, names in os.walk(folder):
         for name in filter(is_begun, (*names, *folders)):
             path = pathlib.Path(parent, name)
             with contextlib.suppress(OSError):  # it can stay
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-        apart = {name for name in folders if is_begun(name) or pathlib.Path(parent, name, ".lock").exists()}
+        apart = {
+            name
+            for name in folders
+            if is_begun(name) or pathlib.Path(parent, name, ".lock").exists()
+        }
         folders[:] = {*folders} - apart - OF_OTHERS
 
 

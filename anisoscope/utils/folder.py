@@ -17,9 +17,17 @@ from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.files import read_json, write_json
 from anisoscope.utils.settings import flat, to_dict
 
-# A run may go on with another layout or a moved corpus (its digest is checked), and with other draws of a validation,
-# whose line tells its error; measurements keep their own record.
-ANYWHERE = ("mesh", "measure", "tangents", "evaluate.draws", "data.path", "data.unpack", "data.cache")
+# A run may go on with another layout or a moved corpus (its digest is checked), and with other
+# draws of a validation, whose line tells its error; measurements keep their own record.
+ANYWHERE = (
+    "mesh",
+    "measure",
+    "tangents",
+    "evaluate.draws",
+    "data.path",
+    "data.unpack",
+    "data.cache",
+)
 VARIABLES = ("JAX_", "XLA_")  # of the environment, of which numbers may depend on some
 SETTINGS_GONE = "put it back as it was, or name another --workdir"
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "xarray")
@@ -35,13 +43,17 @@ def locked(folder: pathlib.Path, writes: bool = True) -> Iterator[None]:
         try:
             lock.enter_context(files.locked(folder / ".lock"))
         except BlockingIOError as error:
-            raise UserError(f"another process works in {folder}; wait for it, or name another --workdir") from error
+            raise UserError(
+                f"another process works in {folder}; wait for it, or name another --workdir"
+            ) from error
         except OSError as error:
             if error.filename is None:  # it is open
                 advice = f"cannot be locked ({error.strerror}); name one on another disk"
                 raise UserError(f"--workdir {folder} {advice}") from error
             advice = "--stages=figures --figures=DIR draws a finished run elsewhere, --status says what there is"
-            raise UserError(f"--workdir {folder} cannot be written ({error.strerror}); {advice}") from error
+            raise UserError(
+                f"--workdir {folder} cannot be written ({error.strerror}); {advice}"
+            ) from error
         refuse_links(folder)
         if writes:
             files.remove_begun(folder)
@@ -50,22 +62,30 @@ def locked(folder: pathlib.Path, writes: bool = True) -> Iterator[None]:
 
 
 def refuse_links(folder: pathlib.Path) -> None:
-    """Raise UserError where a folder below this one is a link: what it leads to is no part of the run."""
+    """Raise UserError where a folder below this one is a link: what it leads to is no part of the
+    run.
+    """
     for parent, folders, _ in os.walk(folder):
         for path in (pathlib.Path(parent, name) for name in folders):
             if path.is_symlink() and not files.is_begun(path.name):
-                raise UserError(f"{path} is a link; put the folder itself there, or link {folder} as a whole")
+                raise UserError(
+                    f"{path} is a link; put the folder itself there, or link {folder} as a whole"
+                )
 
 
 def claim(folder: pathlib.Path, config: Any, new: bool) -> None:
-    """Make the folder this config's own: check that it holds the same run, or, where `new` is allowed, begin one."""
+    """Make the folder this config's own: check that it holds the same run, or, where `new` is
+    allowed, begin one.
+    """
     try:
         check_claim(folder, config, new)
         if not (folder / "config.json").exists():
             folder.mkdir(parents=True, exist_ok=True)
             write_json(folder / "config.json", to_dict(config))
     except OSError as error:
-        raise UserError(f"--workdir {folder} cannot be written ({error.strerror}); name another folder") from error
+        raise UserError(
+            f"--workdir {folder} cannot be written ({error.strerror}); name another folder"
+        ) from error
 
 
 def check_there(folder: pathlib.Path, config: Any, new: bool) -> None:
@@ -82,8 +102,12 @@ def check_claim(folder: pathlib.Path, config: Any, new: bool) -> None:
     elif not new:
         words = "run --stages=train first, or name another --workdir"
         raise UserError(f"{folder} holds no run (no config.json); {words}")
-    elif folder.exists() and not all(files.is_begun(child.name) for child in folder.iterdir()):  # a kill's
-        raise UserError(f"--workdir {folder} is not empty and holds no run (no config.json); name another folder")
+    elif folder.exists() and not all(
+        files.is_begun(child.name) for child in folder.iterdir()
+    ):  # a kill's
+        raise UserError(
+            f"--workdir {folder} is not empty and holds no run (no config.json); name another folder"
+        )
 
 
 def check_same(path: pathlib.Path, now: dict) -> None:
@@ -121,7 +145,9 @@ def check_corpus(folder: pathlib.Path, corpus: dict | None) -> dict[str, Any]:
 
 
 def record_environment(folder: pathlib.Path, corpus: dict | None) -> None:
-    """environment.json: corpus (if any), versions, device and commit of every session; the corpus must never change."""
+    """environment.json: corpus (if any), versions, device and commit of every session; the corpus
+    must never change.
+    """
     path = folder / "environment.json"
     sessions: list[dict] = []
     record = {"corpus": corpus, "sessions": sessions}
@@ -129,15 +155,27 @@ def record_environment(folder: pathlib.Path, corpus: dict | None) -> None:
         record = check_corpus(folder, corpus)
         sessions = record["sessions"]
     elif any(child.name.isdecimal() for child in (folder / "checkpoints").glob("*")):
-        print(f"{path} is gone, and with it which text {folder} was trained on; this one is taken to be the same")
+        print(
+            f"{path} is gone, and with it which text {folder} was trained on; this one is taken to be the same"
+        )
     session = {
         "command": sys.argv,
-        "versions": {"python": platform.python_version(), **{p: metadata.version(p) for p in PACKAGES}},
-        "device": {"kind": jax.devices()[0].device_kind, "count": len(mesh.devices()), "cpus": os.cpu_count()},
-        "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)},
+        "versions": {
+            "python": platform.python_version(),
+            **{p: metadata.version(p) for p in PACKAGES},
+        },
+        "device": {
+            "kind": jax.devices()[0].device_kind,
+            "count": len(mesh.devices()),
+            "cpus": os.cpu_count(),
+        },
+        "variables": {
+            name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)
+        },
         "commit": _commit(),
     }
-    sessions[:] = [one for one in sessions if one != session] + [session]  # the last is what goes on
+    # the last is what goes on
+    sessions[:] = [one for one in sessions if one != session] + [session]
     write_json(path, record)
 
 
@@ -156,5 +194,9 @@ def _commit() -> str | None:
 
 def not_there(path: pathlib.Path, name: str, stage: str) -> UserError:
     """Make the error for a file that an earlier stage writes."""
-    near = "" if path.exists() else did_you_mean(path.name, (other.name for other in path.parent.glob("*/")))
+    near = (
+        ""
+        if path.exists()
+        else did_you_mean(path.name, (other.name for other in path.parent.glob("*/")))
+    )
     return UserError(f"{path / name} does not exist; run --stages={stage} first{near}")

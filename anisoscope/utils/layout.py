@@ -11,7 +11,9 @@ class MeshConfig:
     data: int = setting(-1, "devices that split the batch; -1: all that fsdp leaves", low=-1)
     fsdp: int = setting(1, "devices that split parameters and batch", low=1)
     seeds: int | None = setting(None, "seeds at a time; left out: 1 on a CPU, else all", low=1)
-    clouds: int | None = setting(None, "clouds at a time; left out: 1 on a CPU, else what fits", low=1)
+    clouds: int | None = setting(
+        None, "clouds at a time; left out: 1 on a CPU, else what fits", low=1
+    )
 
 
 def check_mesh(mesh: MeshConfig) -> None:

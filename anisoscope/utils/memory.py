@@ -20,7 +20,11 @@ def of_machine() -> int | None:
         lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
         sizes += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
         limit = pathlib.Path("/sys/fs/cgroup/memory.max")
-        sizes += [int(limit.read_text())] if limit.exists() and limit.read_text().strip() != "max" else []
+        sizes += (
+            [int(limit.read_text())]
+            if limit.exists() and limit.read_text().strip() != "max"
+            else []
+        )
         sizes = sizes or [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     except (OSError, ValueError):
         return None
@@ -36,4 +40,8 @@ def format_bytes(count: float) -> str:
 
 def is_out(error: Exception) -> bool:
     """Python's and NumPy's, or XLA's, which has no class of its own."""
-    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error) or "Out of memory" in str(error)
+    return (
+        isinstance(error, MemoryError)
+        or "RESOURCE_EXHAUSTED" in str(error)
+        or "Out of memory" in str(error)
+    )

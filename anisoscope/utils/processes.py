@@ -1,4 +1,6 @@
-"""Several processes, one run: what each does for itself, what the first does for all, and how they agree."""
+"""Several processes, one run: what each does for itself, what the first does for all, and how they
+agree.
+"""
 
 import re
 import zlib
@@ -13,7 +15,9 @@ from anisoscope.utils.errors import Lost, RunError, UserError
 
 T = TypeVar("T")
 WHOLE = 2**24  # float32, in which processes tell each other numbers, holds all whole ones below
-BROKEN = re.compile(r"gloo|nccl|coordination service|barrier|heartbeat|connection|socket closed", re.IGNORECASE)
+BROKEN = re.compile(
+    r"gloo|nccl|coordination service|barrier|heartbeat|connection|socket closed", re.IGNORECASE
+)
 SHARED = "--workdir must lie on a file system that all hosts see"
 
 
@@ -22,7 +26,9 @@ def is_first() -> bool:
 
 
 def largest(*values: float) -> list[float]:
-    """The largest of each value over all processes: how they agree on what each has seen for itself."""
+    """The largest of each value over all processes: how they agree on what each has seen for
+    itself.
+    """
     if jax.process_count() == 1:
         return list(values)
     try:
@@ -32,7 +38,9 @@ def largest(*values: float) -> list[float]:
 
 
 def lost(error: BaseException) -> Lost | None:
-    """What an error means that came up in the middle of work with other processes, where one of them has ended."""
+    """What an error means that came up in the middle of work with other processes, where one of
+    them has ended.
+    """
     if isinstance(error, Lost):
         return error
     return _lost(error) if BROKEN.search(str(error)) and jax.process_count() > 1 else None
@@ -46,7 +54,9 @@ def _lost(error: BaseException) -> Lost:
 
 
 def on_each(work: Callable[[], T]) -> T:
-    """What `work` gives, which every process does for itself; where it fails on one, it fails on all of them."""
+    """What `work` gives, which every process does for itself; where it fails on one, it fails on
+    all of them.
+    """
     result, failure = None, None
     try:
         result = work()

@@ -1,4 +1,6 @@
-"""The one progress bar: it moves on a terminal, and speaks every ten seconds in a log; the first process has it."""
+"""The one progress bar: it moves on a terminal, and speaks every ten seconds in a log; the first
+process has it.
+"""
 
 import sys
 from collections.abc import Iterable
@@ -10,7 +12,9 @@ from anisoscope.utils import processes
 
 
 def bar(work: Iterable | None, label: str, unit: str, **options: Any) -> tqdm:
-    """`work`, or with None a bar to be moved by `update`, with tqdm's options; an empty label shows nothing."""
+    """`work`, or with None a bar to be moved by `update`, with tqdm's options; an empty label shows
+    nothing.
+    """
     quiet = not label or not processes.is_first()
     interval = 0.1 if sys.stderr.isatty() else 10.0
     return tqdm(work, desc=label, unit=unit, mininterval=interval, disable=quiet, **options)

@@ -1,4 +1,6 @@
-"""Settings as nested frozen dataclasses: fields with help and limits, JSON, changes by dotted name."""
+"""Settings as nested frozen dataclasses: fields with help and limits, JSON, changes by dotted
+name.
+"""
 
 import dataclasses
 import json
@@ -64,7 +66,9 @@ def check_fields(config: Any, prefix: str = "") -> None:
 
 
 def format_limits(limits: Any) -> str:
-    """Say what the metadata of a field allow: its choices or its range; empty where it may be anything."""
+    """Say what the metadata of a field allow: its choices or its range; empty where it may be
+    anything.
+    """
     low, high = limits["low"], limits["high"]
     if limits["choices"]:
         return ", ".join(limits["choices"])
@@ -81,7 +85,9 @@ def format_value(value: Any) -> str:
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """Make a nested plain dict, as JSON holds it: tuples are lists, NumPy's and JAX's numbers Python's."""
+    """Make a nested plain dict, as JSON holds it: tuples are lists, NumPy's and JAX's numbers
+    Python's.
+    """
     return json.loads(json.dumps(dataclasses.asdict(config), default=_to_python))
 
 
@@ -92,7 +98,9 @@ def _to_python(value: Any) -> Any:
 
 
 def replace(config: Any, changes: dict[str, Any]) -> Any:
-    """A copy with these fields changed, {dotted name: value}; an unknown field or an ill-typed value is a UserError."""
+    """A copy with these fields changed, {dotted name: value}; an unknown field or an ill-typed
+    value is a UserError.
+    """
     values = to_dict(config)
     for path, value in changes.items():
         *groups, leaf = path.split(".")
@@ -106,10 +114,16 @@ def replace(config: Any, changes: dict[str, Any]) -> Any:
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by dotted name; a group without any is a value itself, as a variant that changes nothing."""
+    """Nested settings by dotted name; a group without any is a value itself, as a variant that
+    changes nothing.
+    """
     settings = {}
     for name, value in values.items():
-        settings |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) and value else {prefix + name: value}
+        settings |= (
+            flat(value, f"{prefix}{name}.")
+            if isinstance(value, dict) and value
+            else {prefix + name: value}
+        )
     return settings
 
 
@@ -117,7 +131,9 @@ def from_dict(values: dict[str, Any], kind: type, where: str = "") -> Any:
     """Rebuild a config dataclass; an unknown, missing or ill-typed field is a UserError."""
     hints = get_type_hints(kind)
     for name in (*values.keys() - hints.keys(), *hints.keys() - values.keys()):
-        raise UserError(f"config field {where}{name} is {'unknown' if name in values else 'missing'}")
+        raise UserError(
+            f"config field {where}{name} is {'unknown' if name in values else 'missing'}"
+        )
     made = {}
     for name, hint in hints.items():
         value = values[name]
@@ -128,7 +144,9 @@ def from_dict(values: dict[str, Any], kind: type, where: str = "") -> Any:
         elif hint is float and type(value) is int:
             value = float(value)
         elif not _has_type(value, hint):
-            raise UserError(f"config field {where}{name} is {value!r}, not {getattr(hint, '__name__', hint)}")
+            raise UserError(
+                f"config field {where}{name} is {value!r}, not {getattr(hint, '__name__', hint)}"
+            )
         made[name] = value
     return kind(**made)
 
@@ -148,7 +166,9 @@ def _has_type(value: Any, hint: Any) -> bool:
 def choose(name: str, value: str, allowed: Iterable[str]) -> None:
     """Raise UserError unless the value of this setting is among those allowed."""
     if value not in allowed:
-        raise UserError(f"{name} is {value!r}; choose one of {', '.join(allowed)}{did_you_mean(value, allowed)}")
+        raise UserError(
+            f"{name} is {value!r}; choose one of {', '.join(allowed)}{did_you_mean(value, allowed)}"
+        )
 
 
 def once(name: str, values: Sequence) -> None:

@@ -9,7 +9,9 @@ from anisoscope.utils.errors import Stopped
 
 
 class Stop:
-    """Context in which SIGINT and SIGTERM only set `asked`; long work looks at it between two of its units."""
+    """Context in which SIGINT and SIGTERM only set `asked`; long work looks at it between two of
+    its units.
+    """
 
     def __init__(self) -> None:
         self.asked = False
@@ -21,7 +23,8 @@ class Stop:
     def _ask(self, signum: int, frame: FrameType | None) -> None:
         self.asked = True
         self._restore()
-        os.write(2, b"\nstopping after the work at hand; once more to interrupt\n")  # print is not safe in a handler
+        # print is not safe in a handler
+        os.write(2, b"\nstopping after the work at hand; once more to interrupt\n")
 
     def _restore(self) -> None:
         for signum, handler in self._before.items():

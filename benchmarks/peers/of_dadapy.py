@@ -27,13 +27,19 @@ def values(cloud_PD):
         "twonn_bayes_std": bayes_std,
     }
     ranks = peer.ranks(points)
-    curve_S = Data(coordinates=cloud_PD, verbose=False).return_id_scaling_gride(range_max=2 * ranks[-1])[0]
+    curve_S = Data(coordinates=cloud_PD, verbose=False).return_id_scaling_gride(
+        range_max=2 * ranks[-1]
+    )[0]
     return found | {f"gride {first}": value for first, value in zip(ranks, curve_S, strict=True)}
 
 
 def tasks(cloud_PD):
     # a new object each time: it keeps the distances it has computed
-    return {"TwoNN": lambda: Data(coordinates=cloud_PD, verbose=False, maxk=2).compute_id_2NN(algorithm="base")}
+    return {
+        "TwoNN": lambda: Data(coordinates=cloud_PD, verbose=False, maxk=2).compute_id_2NN(
+            algorithm="base"
+        )
+    }
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ VERSION = f"scikit-dimension {skdim.__version__}"
 
 def values(cloud_PD):
     points = len(cloud_PD)
-    warnings.filterwarnings("ignore", message="Dropping|Gride")  # points with copies, which the table shows
+    # points with copies, which the table shows
+    warnings.filterwarnings("ignore", message="Dropping|Gride")
     found = {
         "twonn": skdim.id.TwoNN(discard_fraction=0.1).fit(cloud_PD).dimension_,
         "twonn_mle": skdim.id.TwoNN(discard_fraction=0.0, method="mle").fit(cloud_PD).dimension_,

@@ -1,4 +1,6 @@
-"""PyTorch: LLM-Microscope's measures written from their description, IsoScore, and bare products, SVD and searches."""
+"""PyTorch: LLM-Microscope's measures written from their description, IsoScore, and bare products,
+SVD and searches.
+"""
 
 import importlib.metadata
 
@@ -13,7 +15,9 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def microscope(cloud_PD: torch.Tensor) -> torch.Tensor:
-    """Razzhigaev et al.'s dimension: the smallest fifth of the ratios above 1, those dropped counted in F."""
+    """Razzhigaev et al.'s dimension: the smallest fifth of the ratios above 1, those dropped
+    counted in F.
+    """
     x_PD = cloud_PD.double() - cloud_PD.double().mean(0)
     x_PD = x_PD / x_PD.norm(dim=1).mean()
     distance_PP = torch.cdist(x_PD, x_PD, compute_mode="donot_use_mm_for_euclid_dist")
@@ -44,7 +48,9 @@ def values(cloud_PD):
 
 
 def twonn(cloud_PD: torch.Tensor) -> torch.Tensor:
-    """The plain way in float32: all distances, the three smallest of each row (itself among them), a line."""
+    """The plain way in float32: all distances, the three smallest of each row (itself among them),
+    a line.
+    """
     nearest_P3 = torch.cdist(cloud_PD, cloud_PD).topk(3, largest=False).values
     log_P = (nearest_P3[:, 2] / nearest_P3[:, 1]).log().sort().values
     kept = int(0.9 * len(log_P))
@@ -62,7 +68,8 @@ def tasks(cloud_PD: np.ndarray):
         "SVD": lambda: torch.linalg.svd(cloud_PD - cloud_PD.mean(0), full_matrices=False).S,
         "product": lambda: cloud_PD @ cloud_PD.T,
     }
-    return {name: lambda run=run: run().flatten()[0].item() for name, run in timed.items()}  # item: wait for a device
+    # item: wait for a device
+    return {name: lambda run=run: run().flatten()[0].item() for name, run in timed.items()}
 
 
 if __name__ == "__main__":

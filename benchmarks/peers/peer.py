@@ -38,7 +38,9 @@ def main(version: str, values: Callable, tasks: Callable, kind: str = "cpu") -> 
         case "values", folder:
             found = {}
             for path in sorted(pathlib.Path(folder).glob("*.npy")):
-                found[path.stem] = {name: float(value) for name, value in values(np.load(path)).items()}
+                found[path.stem] = {
+                    name: float(value) for name, value in values(np.load(path)).items()
+                }
             print(json.dumps({"version": version, "values": found}))
         case "tasks", points, width:
             rounds.serve({"version": version, "kind": kind}, tasks(normal(int(points), int(width))))

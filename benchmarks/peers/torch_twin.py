@@ -1,4 +1,6 @@
-"""The default model (pre-LN GPT-2 block, learned positions, exact GELU, tied head) and its training step in PyTorch."""
+"""The default model (pre-LN GPT-2 block, learned positions, exact GELU, tied head) and its training
+step in PyTorch.
+"""
 
 import itertools
 from collections.abc import Callable
@@ -18,7 +20,9 @@ class Block(nn.Module):
 
     def forward(self, x_BTD):
         batch, time, width = x_BTD.shape
-        qkv = self.qkv(self.norm_attention(x_BTD)).view(batch, time, 3, self.heads, width // self.heads)
+        qkv = self.qkv(self.norm_attention(x_BTD)).view(
+            batch, time, 3, self.heads, width // self.heads
+        )
         q_BHTK, k_BHTK, v_BHTK = qkv.permute(2, 0, 3, 1, 4)
         mixed_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, is_causal=True)
         x_BTD = x_BTD + self.attention_out(mixed_BHTK.transpose(1, 2).reshape(x_BTD.shape))
@@ -50,7 +54,8 @@ def make_step(
     bfloat16: bool,
     rate: Callable[[int], float] = lambda at: 1e-3,
 ):
-    """A function that trains `model` in place on `batch` random windows of the corpus and returns the loss.
+    """A function that trains `model` in place on `batch` random windows of the corpus and returns
+    the loss.
 
     `rate` gives the learning rate of each update, counted from 0.
     """

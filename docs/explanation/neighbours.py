@@ -1,4 +1,6 @@
-"""Draws docs/explanation/neighbours.png: `python -m docs.explanation.neighbours` from the root of the repository."""
+"""Draws docs/explanation/neighbours.png: `python -m docs.explanation.neighbours` from the root of
+the repository.
+"""
 
 import pathlib
 
@@ -19,7 +21,9 @@ def blocks(ax: Axes) -> None:
         for column in range(CHUNKS):
             chosen = (row, column) == (1, 4)
             colour = BLUE if chosen else "#BBD7EA" if column >= row else PALE
-            ax.add_patch(Rectangle((column, row), 1, 1, facecolor=colour, edgecolor="white", linewidth=1.5))
+            ax.add_patch(
+                Rectangle((column, row), 1, 1, facecolor=colour, edgecolor="white", linewidth=1.5)
+            )
     ax.annotate("", (6.25, 1.5), (5.05, 1.5), arrowprops={"arrowstyle": "->", "color": BLUE})
     ax.text(6.35, 1.5, "least of\neach row", va="center", color=BLUE)
     ax.annotate("", (4.5, 6.25), (4.5, 2.05), arrowprops={"arrowstyle": "->", "color": BLUE})
@@ -31,7 +35,9 @@ def blocks(ax: Axes) -> None:
 
 
 def candidates(ax: Axes) -> None:
-    """Squared distances of one point to the others: neighbours, spare candidates, the bound of the rest."""
+    """Squared distances of one point to the others: neighbours, spare candidates, the bound of the
+    rest.
+    """
     near = np.array([1.0, 1.5, 2.3, 3.4, 3.9, 4.5, 5.6, 6.1, 6.7, 7.3, 7.8, 8.4, 9.0])
     kept = 6
     for y, rounding, word in ((2.2, 0.7, "sure"), (0.0, 3.8, "unsure: compared\nwith all points")):
@@ -41,7 +47,12 @@ def candidates(ax: Axes) -> None:
         ax.plot(near[kept:], [y] * (len(near) - kept), "x", color="0.55", markersize=4)
         ax.vlines(near[kept], y - 0.35, y + 0.45, color=ORANGE, linewidth=1.4)
         low = near[kept] - rounding
-        ax.annotate("", (low, y + 0.3), (near[kept], y + 0.3), arrowprops={"arrowstyle": "->", "color": ORANGE})
+        ax.annotate(
+            "",
+            (low, y + 0.3),
+            (near[kept], y + 0.3),
+            arrowprops={"arrowstyle": "->", "color": ORANGE},
+        )
         ax.vlines(near[2], y - 0.35, y + 0.45, color=BLUE, linewidth=1.0, linestyle=":")
         ax.text(9.6, y, word, va="center")
     ax.text(near[1], 2.85, "neighbours", ha="center", color=BLUE)

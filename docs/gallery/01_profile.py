@@ -2,7 +2,8 @@
 Anisotropy over layers
 ======================
 
-Three layers of made-up activations, in which a common direction grows. Whole sentences are resampled for the band.
+Three layers of made-up activations, in which a common direction grows. Whole sentences are
+resampled for the band.
 """
 
 import numpy as np

@@ -2,7 +2,8 @@
 Estimators of dimension fall behind
 ===================================
 
-Normal clouds of known dimension. Above about 10 each estimator reads too little, and the more so the fewer the points.
+Normal clouds of known dimension. Above about 10 each estimator reads too little, and the more so
+the fewer the points.
 """
 
 import matplotlib.pyplot as plt
@@ -23,5 +24,9 @@ for color, (name, estimate) in zip(("#0072B2", "#D55E00"), estimators.items(), s
         ]  # one width, one program
         found = [float(estimate(cloud)) for cloud in clouds]
         ax.plot(dimensions, found, color=color, marker=marker, label=f"{name}, {points:,} points")
-ax.set(xlabel="dimension of the cloud", ylabel="estimate", title="No estimate above 10 stands by itself")
+ax.set(
+    xlabel="dimension of the cloud",
+    ylabel="estimate",
+    title="No estimate above 10 stands by itself",
+)
 ax.legend()

@@ -2,7 +2,8 @@
 Mean cosine follows drift, anisotropy need not
 ==============================================
 
-An isotropic cloud that is moved away from the origin. Mean cosine rises; anisotropy, which is centred, does not.
+An isotropic cloud that is moved away from the origin. Mean cosine rises; anisotropy, which is
+centred, does not.
 """
 
 import matplotlib.pyplot as plt
@@ -24,5 +25,10 @@ for name, metric, color, marker in (
     values = [float(metric(cloud + shift * direction)) for shift in shifts]
     drifts = [float(metrics.drift(cloud + shift * direction)) for shift in shifts]
     ax.plot(drifts, values, color=color, marker=marker, label=name)
-ax.set(xlabel="drift |E x|", ylabel="value", ylim=(-0.02, 1), title="Moved from the origin, not stretched")
+ax.set(
+    xlabel="drift |E x|",
+    ylabel="value",
+    ylim=(-0.02, 1),
+    title="Moved from the origin, not stretched",
+)
 ax.legend()

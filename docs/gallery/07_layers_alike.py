@@ -2,7 +2,8 @@
 Which layers are alike
 ======================
 
-Each layer mixes the last one with noise. Unbiased CKA of every pair of layers, from the family `comparison`.
+Each layer mixes the last one with noise. Unbiased CKA of every pair of layers, from the family
+`comparison`.
 """
 
 import matplotlib.pyplot as plt

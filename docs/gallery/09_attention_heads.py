@@ -2,7 +2,8 @@
 Where heads look
 ================
 
-Made-up queries and keys of 4 layers of 4 heads; in the later layers the key of token 0 is drawn towards the mean query.
+Made-up queries and keys of 4 layers of 4 heads; in the later layers the key of token 0 is drawn
+towards the mean query.
 """
 
 import matplotlib.pyplot as plt
@@ -33,5 +34,11 @@ for block in range(4):
             fontsize=7.5,
         )
 figure.colorbar(image, label="attention on position 0")
-ax.set(xlabel="head", ylabel="block", xticks=range(4), yticks=range(4), title="Sinks form in the later blocks")
+ax.set(
+    xlabel="head",
+    ylabel="block",
+    xticks=range(4),
+    yticks=range(4),
+    title="Sinks form in the later blocks",
+)
 ax.grid(visible=False)

@@ -2,7 +2,8 @@
 Prespecified contrasts, and their verdicts
 ==========================================
 
-From the table of the optimizer ablations: change, 95 % interval, and the margin inside which a change counts as none.
+From the table of the optimizer ablations: change, 95 % interval, and the margin inside which a
+change counts as none.
 """
 
 import pathlib
@@ -10,11 +11,17 @@ import pathlib
 import matplotlib.pyplot as plt
 import pandas as pd
 
-results = next(one for one in pathlib.Path.cwd().parents if (one / "docs").is_dir()) / "docs" / "results"
+results = (
+    next(one for one in pathlib.Path.cwd().parents if (one / "docs").is_dir()) / "docs" / "results"
+)
 table = pd.read_csv(results / "optimizer_ablations" / "primary.csv")
 table = table[table.quantity.isin(["last_anisotropy", "last_dimension", "last_drift"])]
 looks = {"differs": ("#D55E00", "o"), "equivalent": ("#0072B2", "s"), "inconclusive": ("0.4", "^")}
-words = {"last_anisotropy": "anisotropy", "last_dimension": "dimension (doublings)", "last_drift": "drift (doublings)"}
+words = {
+    "last_anisotropy": "anisotropy",
+    "last_dimension": "dimension (doublings)",
+    "last_drift": "drift (doublings)",
+}
 
 figure, axes = plt.subplots(1, 3, figsize=(6.9, 2.4), sharey=True)
 for ax, (quantity, rows) in zip(axes, table.groupby("quantity", sort=False), strict=True):
@@ -35,6 +42,8 @@ for ax, (quantity, rows) in zip(axes, table.groupby("quantity", sort=False), str
         yticks=range(len(rows)),
         yticklabels=[{"sgd": "SGD", "muon": "Muon"}[one.split("_")[0]] for one in rows.after],
     )
-handles = {label: one for ax in axes for one, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+handles = {
+    label: one for ax in axes for one, label in zip(*ax.get_legend_handles_labels(), strict=True)
+}
 figure.legend(handles.values(), handles, loc="outside upper center", ncols=3)
 figure.supxlabel("change against AdamW; grey: the prespecified margin", fontsize=7.5)

@@ -2,8 +2,9 @@
 Equal loss, unequal length
 ==========================
 
-Bits of the validation text against characters read, of three recipes, one seed each. A loss-matched contrast reads each
-run where it first reaches the level that all of them reach, in place of its last step.
+Bits of the validation text against characters read, of three recipes, one seed each. A loss-matched
+contrast reads each run where it first reaches the level that all of them reach, in place of its
+last step.
 """
 
 import pathlib
@@ -11,13 +12,17 @@ import pathlib
 import matplotlib.pyplot as plt
 import pandas as pd
 
-results = next(one for one in pathlib.Path.cwd().parents if (one / "docs").is_dir()) / "docs" / "results"
+results = (
+    next(one for one in pathlib.Path.cwd().parents if (one / "docs").is_dir()) / "docs" / "results"
+)
 table = pd.read_csv(results / "learning" / "learning.csv")
 table = table[table.characters >= 1e5]
 level = table.groupby("recipe").valid_bits.min().max()
 
 ax = plt.subplots()[1]
-looks = zip(table.groupby("recipe", sort=False), ("#0072B2", "#D55E00", "#009E73"), "os^", strict=True)
+looks = zip(
+    table.groupby("recipe", sort=False), ("#0072B2", "#D55E00", "#009E73"), "os^", strict=True
+)
 for (recipe, rows), color, marker in looks:
     there = rows[rows.valid_bits <= level].iloc[0]
     ax.plot(rows.characters, rows.valid_bits, color=color, label=recipe)

@@ -2,7 +2,8 @@
 A bell without a sink
 =====================
 
-Anisotropy over depth of two runs of the sink search, with token 0 of each window and without it. One seed each.
+Anisotropy over depth of two runs of the sink search, with token 0 of each window and without it.
+One seed each.
 """
 
 import pathlib
@@ -10,7 +11,9 @@ import pathlib
 import matplotlib.pyplot as plt
 import pandas as pd
 
-results = next(one for one in pathlib.Path.cwd().parents if (one / "docs").is_dir()) / "docs" / "results"
+results = (
+    next(one for one in pathlib.Path.cwd().parents if (one / "docs").is_dir()) / "docs" / "results"
+)
 table = pd.read_csv(results / "sink_search" / "together.csv", index_col="run")
 runs = {
     "together_deep": ("12 blocks", "#0072B2", "o"),
@@ -21,10 +24,18 @@ ax = plt.subplots()[1]
 for run, (words, color, marker) in runs.items():
     sink = table.loc[run, "largest_attention_first"]
     for prefix, style in (("anisotropy_", "-"), ("anisotropy_without_first_", "--")):
-        values = [table.loc[run, f"{prefix}{layer}"] for layer in range(13) if f"{prefix}{layer}" in table]
+        values = [
+            table.loc[run, f"{prefix}{layer}"] for layer in range(13) if f"{prefix}{layer}" in table
+        ]
         values = pd.Series(values).dropna()
-        label = f"{words}; most weight on token 0: {sink:.2f}" if style == "-" else "  the same without token 0"
-        ax.plot(values.index / values.index[-1], values, style, color=color, marker=marker, label=label)
+        label = (
+            f"{words}; most weight on token 0: {sink:.2f}"
+            if style == "-"
+            else "  the same without token 0"
+        )
+        ax.plot(
+            values.index / values.index[-1], values, style, color=color, marker=marker, label=label
+        )
 ax.set(xlabel="depth (0: the embedding, 1: the last block)", ylabel="anisotropy", ylim=(0, None))
 ax.set_title("The deep run has the bell, the long run the sink")
 ax.figure.legend(loc="outside lower center", ncols=1)

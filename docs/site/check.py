@@ -1,4 +1,6 @@
-"""The built site loads nothing from another host, and its links lead somewhere: `python docs/site/check.py FOLDER`."""
+"""The built site loads nothing from another host, and its links lead somewhere: `python
+docs/site/check.py FOLDER`.
+"""
 
 import pathlib
 import re
@@ -6,7 +8,14 @@ import sys
 from html.parser import HTMLParser
 from urllib.parse import unquote, urlsplit
 
-LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "srcset", "video": "src"}
+LOADED = {
+    "script": "src",
+    "img": "src",
+    "link": "href",
+    "iframe": "src",
+    "source": "srcset",
+    "video": "src",
+}
 IN_STYLE = re.compile(r"""(?:url\(|@import)\s*['"]?(?:https?:)?//""")
 
 
@@ -36,7 +45,10 @@ def faults(folder: pathlib.Path) -> list[str]:
             parts = urlsplit(address)
             if parts.netloc:
                 found.append(f"{where} loads {address}")
-            elif parts.scheme != "data" and not (path.parent / unquote(parts.path)).resolve().exists():
+            elif (
+                parts.scheme != "data"
+                and not (path.parent / unquote(parts.path)).resolve().exists()
+            ):
                 found.append(f"{where} loads {address}, which is not there")
         for address in page.links:
             parts = urlsplit(address)

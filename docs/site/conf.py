@@ -1,4 +1,6 @@
-"""The site of the documents: `make docs`. Warnings are errors; no page asks anything of another host."""
+"""The site of the documents: `make docs`. Warnings are errors; no page asks anything of another
+host.
+"""
 
 import pathlib
 import sys

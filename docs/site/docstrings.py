@@ -13,7 +13,9 @@ def plain(line: str) -> str:
     if line.lstrip().startswith((">>>", "...")):
         return line
     parts = CODE.split(line)
-    return "".join(f"`{part}`" if CODE.fullmatch(part) else SIGNS.sub(r"\\\1", part) for part in parts)
+    return "".join(
+        f"`{part}`" if CODE.fullmatch(part) else SIGNS.sub(r"\\\1", part) for part in parts
+    )
 
 
 def process(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:

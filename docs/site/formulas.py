@@ -1,6 +1,8 @@
-"""Formulas of quantities in LaTeX, by the words that their entries have for them; and what is left to say in words.
+"""Formulas of quantities in LaTeX, by the words that their entries have for them; and what is left
+to say in words.
 
-A formula that is not here is shown in its own words. One that no quantity has is an error when the site is built.
+A formula that is not here is shown in its own words. One that no quantity has is an error when the
+site is built.
 """
 
 from collections.abc import Iterable
@@ -10,7 +12,9 @@ OVER = ", E over the cloud's points"
 TRUE = "y the token that the point is to predict: the next, or of masked characters its own; points without left out"
 TRUE_TOKEN = "y is the token that the point is to predict: the next, or of masked characters its own. Points without are left out."
 OCCURS = "N of how many distinct points a point is one of the 10 nearest, over the distinct points"
-OCCURRENCES = "N is of how many distinct points a point is one of the 10 nearest; over the distinct points."
+OCCURRENCES = (
+    "N is of how many distinct points a point is one of the 10 nearest; over the distinct points."
+)
 
 LATEX: dict[str, tuple[str, str]] = {
     "max(lambda) / sum(lambda)": (
@@ -21,7 +25,10 @@ LATEX: dict[str, tuple[str, str]] = {
         r"\frac{\lambda_1(S)}{\operatorname{tr} S}, \qquad S = \frac{1}{P} \sum_i x_i x_i^{\top}",
         "Not centred.",
     ),
-    "(sum lambda)^2 / sum(lambda^2)": (r"\frac{\left(\sum_i \lambda_i\right)^2}{\sum_i \lambda_i^2}", ""),
+    "(sum lambda)^2 / sum(lambda^2)": (
+        r"\frac{\left(\sum_i \lambda_i\right)^2}{\sum_i \lambda_i^2}",
+        "",
+    ),
     "unbiased estimate of (tr C)^2 / unbiased estimate of tr C^2, points taken as independent": (
         r"\frac{\widehat{(\operatorname{tr} C)^2}}{\widehat{\operatorname{tr} C^2}}",
         "Both estimates are unbiased where the points are independent.",
@@ -139,8 +146,14 @@ LATEX: dict[str, tuple[str, str]] = {
     ),
     f"|E q|{OVER}": (r"|\mathrm{E}\, q|", "E is over the points of the cloud."),
     f"|E k|{OVER}": (r"|\mathrm{E}\, k|", "E is over the points of the cloud."),
-    f"sqrt(E |q - E q|^2){OVER}": (r"\sqrt{\mathrm{E}\, |q - \mathrm{E}\, q|^2}", "E is over the points of the cloud."),
-    f"sqrt(E |k - E k|^2){OVER}": (r"\sqrt{\mathrm{E}\, |k - \mathrm{E}\, k|^2}", "E is over the points of the cloud."),
+    f"sqrt(E |q - E q|^2){OVER}": (
+        r"\sqrt{\mathrm{E}\, |q - \mathrm{E}\, q|^2}",
+        "E is over the points of the cloud.",
+    ),
+    f"sqrt(E |k - E k|^2){OVER}": (
+        r"\sqrt{\mathrm{E}\, |k - \mathrm{E}\, k|^2}",
+        "E is over the points of the cloud.",
+    ),
     f"<E q, E k> / (|E q| |E k|){OVER}": (
         r"\frac{\langle \mathrm{E}\, q, \mathrm{E}\, k \rangle}{|\mathrm{E}\, q|\, |\mathrm{E}\, k|}",
         "E is over the points of the cloud.",
@@ -174,7 +187,10 @@ LATEX: dict[str, tuple[str, str]] = {
         "Over the visible keys, whatever the model does with s.",
     ),
     "mean_i max_j p_ij": (r"\left\langle \max_j p_{ij} \right\rangle_i", ""),
-    "mean_i min_j p_ij, visible j": (r"\left\langle \min_j p_{ij} \right\rangle_i", "Of the visible keys j."),
+    "mean_i min_j p_ij, visible j": (
+        r"\left\langle \min_j p_{ij} \right\rangle_i",
+        "Of the visible keys j.",
+    ),
     "mean of p_i0 over the rows i that see it": (
         r"\left\langle p_{i0} \right\rangle_i",
         "Over the rows i that see position 0.",
@@ -215,7 +231,10 @@ LATEX: dict[str, tuple[str, str]] = {
         r"\left\langle \sum_v p_v \ln \frac{p_v}{p_{l,v}} \right\rangle",
         "p is that of the last layer; the mean is over points.",
     ),
-    f"mean over points of -log2 p_l(y), {TRUE}": (r"\left\langle -\log_2 p_l(y) \right\rangle", TRUE_TOKEN),
+    f"mean over points of -log2 p_l(y), {TRUE}": (
+        r"\left\langle -\log_2 p_l(y) \right\rangle",
+        TRUE_TOKEN,
+    ),
     f"mean over points of p_l(y), {TRUE}": (r"\left\langle p_l(y) \right\rangle", TRUE_TOKEN),
     "|U'W|_F^2 / k, U the k = 10 leading principal directions of the layer, W those of the tokens' unembeddings about their mean, times the"
     " norm's scale, k at most the tokens less one; k/D by chance": (

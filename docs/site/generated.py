@@ -1,4 +1,6 @@
-"""Reference pages made from the code: put in where `<!-- generated: NAME -->` stands, when the site is built."""
+"""Reference pages made from the code: put in where `<!-- generated: NAME -->` stands, when the site
+is built.
+"""
 
 import dataclasses
 import math
@@ -10,14 +12,15 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
 from anisoscope.cli import flags
-from anisoscope.measurement.families.entries import FAMILIES, coordinates
+from anisoscope.measurement.families.registry import FAMILIES, coordinates
 from anisoscope.measurement.quantity import Quantity
 from anisoscope.utils.settings import format_limits, format_value
 from anisoscope.utils.settings import settings as settings_of
 from formulas import LATEX, split_off, stale
 
 MARK = re.compile(r"<!-- generated: (\w+) -->")
-PICTURE = re.compile(r"<!-- picture: (\w+), (.+) -->")  # of the gallery, which is drawn before pages are read
+# of the gallery, which is drawn before pages are read
+PICTURE = re.compile(r"<!-- picture: (\w+), (.+) -->")
 CLOUD_OF = {
     "cloud": "the points of each layer",
     "layers": "all layers together",
@@ -43,11 +46,20 @@ CONFIGS = {
 
 def quantities() -> Iterator[str]:
     """A section for each family, and in it an entry for each quantity."""
-    if typeset := stale(one.formula for family in FAMILIES.values() for one in family.quantities.values()):
-        raise ExtensionError(f"docs/site/formulas.py typesets what is no quantity's formula: {typeset}")
+    if typeset := stale(
+        one.formula for family in FAMILIES.values() for one in family.quantities.values()
+    ):
+        raise ExtensionError(
+            f"docs/site/formulas.py typesets what is no quantity's formula: {typeset}"
+        )
     for name, family in FAMILIES.items():
         nulls = ", ".join(f"`{null}`" for null in family.nulls) or "none"
-        yield from (f"## {name}", "", f"Measured of {CLOUD_OF[family.of]}. Null models: {nulls}.", "")
+        yield from (
+            f"## {name}",
+            "",
+            f"Measured of {CLOUD_OF[family.of]}. Null models: {nulls}.",
+            "",
+        )
         if not family.quantities:
             yield from ("It keeps vectors and no quantities.", "")
         for key, quantity in family.quantities.items():
@@ -55,17 +67,28 @@ def quantities() -> Iterator[str]:
 
 
 def entry(name: str, quantity: Quantity) -> Iterator[str]:
-    yield from (f"({name})=", f"### {name}", "", f"{quantity.long_name[0].upper()}{quantity.long_name[1:]}.", "")
+    yield from (
+        f"({name})=",
+        f"### {name}",
+        "",
+        f"{quantity.long_name[0].upper()}{quantity.long_name[1:]}.",
+        "",
+    )
     formula, rest = split_off(quantity.formula)
     if formula in LATEX:
         latex, words = LATEX[formula]
         yield from ("```{math}", latex, "```", "")
-        yield from (plain(" ".join(filter(None, (words, rest and f"{rest[0].upper()}{rest[1:]}.")))), "")
+        yield from (
+            plain(" ".join(filter(None, (words, rest and f"{rest[0].upper()}{rest[1:]}.")))),
+            "",
+        )
     else:
         yield from (plain(quantity.formula), "")
     facts = {
         "dimensions": ", ".join(f"`{dim}`" for dim in quantity.dims) + labels(quantity),
-        "units": {"1": "none", "activation": "those of the activations"}.get(quantity.units, quantity.units),
+        "units": {"1": "none", "activation": "those of the activations"}.get(
+            quantity.units, quantity.units
+        ),
         "range": span(*quantity.range),
         "interval": INTERVAL[quantity.resampling],
         "source": plain(quantity.source),
@@ -77,7 +100,9 @@ def entry(name: str, quantity: Quantity) -> Iterator[str]:
 def labels(quantity: Quantity) -> str:
     """What the further dimensions of a quantity are labelled with."""
     known = coordinates()
-    said = [f"`{dim}` is {', '.join(map(str, known[dim]))}" for dim in quantity.dims if dim in known]
+    said = [
+        f"`{dim}` is {', '.join(map(str, known[dim]))}" for dim in quantity.dims if dim in known
+    ]
     return f"; {'; '.join(said)}" if said else ""
 
 
@@ -92,7 +117,9 @@ def plain(words: str) -> str:
 
 
 def settings() -> Iterator[str]:
-    """A table of each group of settings, for each kind of experiment; what two kinds share stands once."""
+    """A table of each group of settings, for each kind of experiment; what two kinds share stands
+    once.
+    """
     seen: set[type] = set()
     for kind in sorted(flags.KINDS, key=lambda kind: list(CONFIGS).index(kind.__name__)):
         yield from (f"## {CONFIGS[kind.__name__]}", "")
@@ -102,7 +129,9 @@ def settings() -> Iterator[str]:
 def group(config: Any, prefix: str, seen: set[type]) -> Iterator[str]:
     values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     groups = {name: value for name, value in values.items() if dataclasses.is_dataclass(value)}
-    single = [one for one in settings_of(config, prefix) if one.name.count(".") == prefix.count(".")]
+    single = [
+        one for one in settings_of(config, prefix) if one.name.count(".") == prefix.count(".")
+    ]
     if single:
         yield from ("| setting | default | meaning |", "| --- | --- | --- |")
         for name, _, value, metadata in single:

@@ -1,4 +1,6 @@
-"""Formulas of the site as MathML: browsers draw it themselves, so that a page needs no script and no font for them."""
+"""Formulas of the site as MathML: browsers draw it themselves, so that a page needs no script and
+no font for them.
+"""
 
 from typing import Any
 

@@ -1,4 +1,6 @@
-"""Links of a page to files of the repository that are no pages, as examples/: the site carries a copy of the file."""
+"""Links of a page to files of the repository that are no pages, as examples/: the site carries a
+copy of the file.
+"""
 
 import os
 import pathlib

@@ -1,22 +1,36 @@
-"""What tests of contrasts share: seeds of conditions, nested or crossed, and joined tables of them."""
+"""What tests of contrasts share: seeds of conditions, nested or crossed, and joined tables of
+them.
+"""
 
 import numpy as np
 import xarray as xr
 
 
 def layout(conditions: int, seeds: int, data: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Condition of each run, and its (weight seed, data seed): of its own, or crossed with so many of the data."""
+    """Condition of each run, and its (weight seed, data seed): of its own, or crossed with so many
+    of the data.
+    """
     pairs = [(s, s) for s in range(seeds)] if data is None else list(np.ndindex(seeds, data))
     return np.repeat(np.arange(conditions), len(pairs)), np.tile(pairs, (conditions, 1))
 
 
-def experiment(conditions: list[dict], seeds: int, effect=lambda condition, seed: 0.0) -> xr.Dataset:
+def experiment(
+    conditions: list[dict], seeds: int, effect=lambda condition, seed: 0.0
+) -> xr.Dataset:
     """A joined table: `conditions` are the settings of each, in the order of the experiment."""
     members = [(c, s) for s in range(seeds) for c in range(len(conditions))]
     values = np.array([effect(conditions[c], s) for c, s in members])
-    coords = {name: ("run", np.array([conditions[c][name] for c, _ in members])) for name in conditions[0]}
-    coords |= {name: ("run", np.array([s for _, s in members])) for name in ("train.seed", "train.data_seed")}
-    coords |= {"run": [f"{c}_{s}" for c, s in members], "condition": ("run", [f"condition {c}" for c, _ in members])}
+    coords = {
+        name: ("run", np.array([conditions[c][name] for c, _ in members])) for name in conditions[0]
+    }
+    coords |= {
+        name: ("run", np.array([s for _, s in members]))
+        for name in ("train.seed", "train.data_seed")
+    }
+    coords |= {
+        "run": [f"{c}_{s}" for c, s in members],
+        "condition": ("run", [f"condition {c}" for c, _ in members]),
+    }
     both = np.stack([values, 2 * values], axis=1)
     variables = {
         "middle_less_ends": (("run", "positions"), both),

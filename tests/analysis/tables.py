@@ -1,12 +1,14 @@
-"""What tests of several runs share: tables with other settings and seeds, and a run's folder of each."""
+"""What tests of several runs share: tables with other settings and seeds, and a run's folder of
+each.
+"""
 
 import functools
 import json
 
 import xarray as xr
 
-from anisoscope.measurement.tables import files
-from anisoscope.plot.run import Run
+from anisoscope.plot.run_tables import Run
+from anisoscope.results import joined_files
 from tests.plot.tables import make_run
 
 BITS = {"test_bits": 2.0, "valid_bits": 2.5}
@@ -14,11 +16,17 @@ BITS = {"test_bits": 2.0, "valid_bits": 2.5}
 
 @functools.cache
 def plain(causal: bool, steps: tuple[int, ...], layers: int, seed: int) -> Run:
-    return make_run(causal, steps, layers=layers, heads=2, batches=2, seed=seed, nulls=("gaussian",))
+    return make_run(
+        causal, steps, layers=layers, heads=2, batches=2, seed=seed, nulls=("gaussian",)
+    )
 
 
-def made(seed=0, data_seed=None, corpus="digest", steps=(0, 1, 10), layers=3, causal=True, **changes) -> xr.Dataset:
-    """A table, with settings changed by dotted name ("model__qk_norm"), data_seed as the config holds it."""
+def made(
+    seed=0, data_seed=None, corpus="digest", steps=(0, 1, 10), layers=3, causal=True, **changes
+) -> xr.Dataset:
+    """A table, with settings changed by dotted name ("model__qk_norm"), data_seed as the config
+    holds it.
+    """
     table = plain(causal, steps, layers, seed).results.copy()
     config = json.loads(table.attrs["config"])
     config["train"] |= {"data_seed": data_seed}
@@ -31,14 +39,22 @@ def made(seed=0, data_seed=None, corpus="digest", steps=(0, 1, 10), layers=3, ca
 
 def sinks(seeds) -> dict[str, xr.Dataset]:
     """Two conditions that differ in the sink alone."""
-    return {f"{kind}_{seed}": made(seed, model__sink=kind == "sink") for kind in ("plain", "sink") for seed in seeds}
+    return {
+        f"{kind}_{seed}": made(seed, model__sink=kind == "sink")
+        for kind in ("plain", "sink")
+        for seed in seeds
+    }
 
 
 def folders(tables, to):
     for number, (name, table) in enumerate(tables.items()):
-        files.write(table, to / name / "results.nc")
+        joined_files.write(table, to / name / "results.nc")
         lines = zip((0, 5, 6), ("valid", "valid", "train"), (7, 3, 1), strict=True)
-        lines = [dict(zip(("step", "kind", "bits_per_character"), line, strict=True)) for line in lines]
+        lines = [
+            dict(zip(("step", "kind", "bits_per_character"), line, strict=True)) for line in lines
+        ]
         (to / name / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        (to / name / "test.json").write_text(json.dumps({"bits_per_character": 2.0 + number, "step": 6}))
+        (to / name / "test.json").write_text(
+            json.dumps({"bits_per_character": 2.0 + number, "step": 6})
+        )
     return {name: to / name for name in tables}

@@ -1,4 +1,6 @@
-"""A change between two conditions: its error by paired and crossed seeds, and how often its interval holds."""
+"""A change between two conditions: its error by paired and crossed seeds, and how often its
+interval holds.
+"""
 
 import numpy as np
 import pytest
@@ -45,7 +47,9 @@ def test_a_run_without_a_number_is_left_out_and_a_missing_condition_is_nan():
     assert found.pairs == 1
     without = [0, 1, 2, 4, 5]
     condition, seeds = layout(3, 2)
-    np.testing.assert_array_equal(found, change_between(values[without], condition[without], seeds[without], 0, 1))
+    np.testing.assert_array_equal(
+        found, change_between(values[without], condition[without], seeds[without], 0, 1)
+    )
     assert found.freedom == 1
     for none in ([1.0, 2.0, np.nan, np.nan], [np.nan] * 4):
         assert np.isnan(change_between(np.array(none), *layout(2, 2), 0, 1).change)
@@ -60,20 +64,30 @@ def test_a_run_without_a_number_is_left_out_and_a_missing_condition_is_nan():
     ],
 )
 def test_the_interval_covers_the_truth_as_often_as_it_says(seeds, deviations, missing):
-    """Of two seeds whose noise is pooled, where runs are missing too; of four, whatever other conditions do."""
+    """Of two seeds whose noise is pooled, where runs are missing too; of four, whatever other
+    conditions do.
+    """
     rng, hits, conditions = np.random.default_rng(3), 0, len(deviations)
     condition, seed = (np.delete(index, missing, axis=0) for index in layout(conditions, seeds))
     truth, noise = np.linspace(0, 3, conditions), np.array(deviations)[condition]
     for _ in range(DRAWS):
-        values = truth[condition] + 5 * rng.normal(size=seeds)[seed[:, 0]] + noise * rng.normal(size=len(condition))
+        values = (
+            truth[condition]
+            + 5 * rng.normal(size=seeds)[seed[:, 0]]
+            + noise * rng.normal(size=len(condition))
+        )
         found = change_between(values, condition, seed, 0, 1)
         hits += found.low <= truth[1] - truth[0] <= found.high
     assert found.freedom == (3 if seeds == 4 else 8 - len(missing))
     assert abs(hits / DRAWS - 0.95) < THREE
 
 
-def drawn(rng: np.random.Generator, shape: tuple[int, int, int], deviations: tuple[float, float, float]) -> np.ndarray:
-    """Values of conditions x weights x data: in each noise of the weights, the data and the rest, and 5 in common."""
+def drawn(
+    rng: np.random.Generator, shape: tuple[int, int, int], deviations: tuple[float, float, float]
+) -> np.ndarray:
+    """Values of conditions x weights x data: in each noise of the weights, the data and the rest,
+    and 5 in common.
+    """
     conditions, weights, data = shape
     parts = zip(((conditions, weights, 1), (conditions, 1, data), shape), deviations, strict=True)
     return sum(by * rng.normal(size=size) for size, by in parts) + 5 * rng.normal(size=shape[1:])
@@ -92,21 +106,31 @@ def coverage(shape: tuple[int, int, int], deviations: tuple[float, float, float]
 
 @pytest.mark.parametrize("deviations", MIXES)
 @pytest.mark.parametrize("seeds", [(4, 2)])
-def test_the_interval_covers_the_truth_as_often_as_it_says_where_seeds_are_crossed(seeds, deviations):
+def test_the_interval_covers_the_truth_as_often_as_it_says_where_seeds_are_crossed(
+    seeds, deviations
+):
     assert abs(coverage((9, *seeds), deviations) - 0.95) < THREE
 
 
 @pytest.mark.parametrize("deviations", [*MIXES, (0, 0, 1)])
 @pytest.mark.parametrize("seeds", [(2, 2), (4, 4)])
-def test_the_interval_of_two_conditions_covers_the_truth_at_least_as_often_as_it_says(seeds, deviations):
+def test_the_interval_of_two_conditions_covers_the_truth_at_least_as_often_as_it_says(
+    seeds, deviations
+):
     assert coverage((2, *seeds), deviations) > 0.95 - THREE
 
 
 def test_crossed_seeds_are_a_table_of_paired_differences():
     """Of two conditions: weights -2, 1, 1 and data -3, 3 beside e."""
-    a, b, e = np.array([-2.0, 1, 1]), np.array([-3.0, 3]), np.array([[0.5, -0.5], [-1, 1], [0.5, -0.5]])
+    a, b, e = (
+        np.array([-2.0, 1, 1]),
+        np.array([-3.0, 3]),
+        np.array([[0.5, -0.5], [-1, 1], [0.5, -0.5]]),
+    )
     common = np.random.default_rng(8).normal(size=(3, 2))
-    found = change_between(np.stack([common, common + 10 + a[:, None] + b + e]).ravel(), *layout(2, 3, 2), 0, 1)
+    found = change_between(
+        np.stack([common, common + 10 + a[:, None] + b + e]).ravel(), *layout(2, 3, 2), 0, 1
+    )
     weights, data, rest = 2 * 6 / 2, 3 * 18 / 1, 3 / 2  # mean squares of the differences
     assert found.change == pytest.approx(10)
     assert found.error == pytest.approx(np.sqrt((weights + data - rest) / 6))
@@ -132,7 +156,9 @@ def test_noise_of_crossed_seeds_is_pooled_over_the_conditions_that_have_the_whol
     three = change_between(values_CP[:3].ravel(), condition[:12], seeds[:12], 0, 2)
     np.testing.assert_array_equal(change_between(values_CP.ravel(), condition, seeds, 0, 2), three)
     assert three.freedom == 2
-    assert not np.allclose(three[1:], change_between(values_CP[[0, 2]].ravel(), *layout(2, 2, 2), 0, 1)[1:])
+    assert not np.allclose(
+        three[1:], change_between(values_CP[[0, 2]].ravel(), *layout(2, 2, 2), 0, 1)[1:]
+    )
     torn = change_between(values_CP.ravel(), condition, seeds, 0, 3)
     assert torn.change == pytest.approx((values_CP[3] - values_CP[0])[[0, 2, 3]].mean())
     assert np.isnan([torn.low, torn.high, torn.error]).all()
@@ -146,7 +172,9 @@ def test_seeds_that_share_but_make_no_grid_have_no_interval():
         found = change_between(rng.normal(size=len(condition)), condition, seeds, 0, 1)
         assert np.isfinite(found.change)
         assert np.isnan(found.error)
-    apart = change_between(rng.normal(size=4), np.array([0, 0, 1, 1]), np.array([[0, 0], [0, 1], [1, 0], [1, 1]]), 0, 1)
+    apart = change_between(
+        rng.normal(size=4), np.array([0, 0, 1, 1]), np.array([[0, 0], [0, 1], [1, 0], [1, 1]]), 0, 1
+    )
     assert np.isnan(apart.change)
 
 
@@ -154,7 +182,9 @@ def test_data_of_one_seed_are_held_and_leaks_go_with_the_weights():
     values = np.random.default_rng(11).normal(size=6)
     own = change_between(values, *layout(2, 3), 0, 1)
     for seeds in ([(0, 5), (1, 5), (2, 5)], [(5, 0), (5, 1), (5, 2)], [(0, 9), (1, 3), (2, 4)]):
-        np.testing.assert_array_equal(change_between(values, np.repeat([0, 1], 3), np.tile(seeds, (2, 1)), 0, 1), own)
+        np.testing.assert_array_equal(
+            change_between(values, np.repeat([0, 1], 3), np.tile(seeds, (2, 1)), 0, 1), own
+        )
     values = np.random.default_rng(12).normal(size=8)
     condition, seeds = layout(2, 2, 2)
     leaking = np.concatenate([seeds, 7 - seeds[:, :1]], axis=1)

@@ -1,4 +1,6 @@
-"""Contrasts between the conditions of an experiment: which pairs differ in one setting alone, and in what words."""
+"""Contrasts between the conditions of an experiment: which pairs differ in one setting alone, and
+in what words.
+"""
 
 import itertools
 
@@ -17,13 +19,21 @@ MASKS = [
 
 
 def test_pairs_differ_in_one_setting_and_a_mask_with_its_own_is_one():
-    frame = contrasts(experiment(MASKS, 2, lambda of, _: of["model.window"] + 100 * (of["objective"] == "next")))
+    frame = contrasts(
+        experiment(MASKS, 2, lambda of, _: of["model.window"] + 100 * (of["objective"] == "next"))
+    )
     bell = frame[(frame.quantity == "middle_less_ends") & (frame.positions == "all")]
     three = ("causal", "window 16", "window 64")
     pairs = {("model.mask", *pair, "next") for pair in itertools.combinations(three, 2)}
-    pairs |= {("model.mask", *pair, "masked") for pair in itertools.combinations((*three, "bidirectional"), 2)}
+    pairs |= {
+        ("model.mask", *pair, "masked")
+        for pair in itertools.combinations((*three, "bidirectional"), 2)
+    }
     pairs |= {("objective", "next", "masked", held) for held in three}
-    assert set(bell[["setting", "before", "after", "held"]].itertuples(index=False, name=None)) == pairs
+    assert (
+        set(bell[["setting", "before", "after", "held"]].itertuples(index=False, name=None))
+        == pairs
+    )
     assert len(bell) == len(pairs) == 12
     change = bell.set_index(["setting", "before", "after", "held"]).change
     assert change["model.mask", "window 16", "window 64", "next"] == pytest.approx(48)
@@ -59,8 +69,15 @@ def test_runs_that_differ_in_the_seed_of_a_leak_alone_are_pairs_of_their_own():
 
 def test_bits_of_two_objectives_are_not_compared_but_gains_are():
     frame = contrasts(experiment(MASKS, 2))
-    assert set(frame[frame.setting == "objective"].quantity) == {"middle_less_ends", "test_context_gain"}
-    assert set(frame[frame.setting == "model.mask"].quantity) == {"middle_less_ends", "test_bits", "test_context_gain"}
+    assert set(frame[frame.setting == "objective"].quantity) == {
+        "middle_less_ends",
+        "test_context_gain",
+    }
+    assert set(frame[frame.setting == "model.mask"].quantity) == {
+        "middle_less_ends",
+        "test_bits",
+        "test_context_gain",
+    }
 
 
 def test_an_optimizer_and_its_rates_are_one_setting():
@@ -72,9 +89,14 @@ def test_an_optimizer_and_its_rates_are_one_setting():
     frame = contrasts(experiment(own, 2))
     pairs = {("train.optimizer", "adamw", "muon", held) for held in ("learned", "rotary")}
     pairs |= {("model.positions", "learned", "rotary", held) for held in ("adamw", "muon")}
-    assert set(frame[["setting", "before", "after", "held"]].itertuples(index=False, name=None)) == pairs
+    assert (
+        set(frame[["setting", "before", "after", "held"]].itertuples(index=False, name=None))
+        == pairs
+    )
     several = [{"train.optimizer": "adamw", "train.learning_rate": rate} for rate in (0.001, 0.002)]
-    frame = contrasts(experiment([*several, {"train.optimizer": "muon", "train.learning_rate": 0.02}], 2))
+    frame = contrasts(
+        experiment([*several, {"train.optimizer": "muon", "train.learning_rate": 0.02}], 2)
+    )
     assert set(frame.setting) == {"train.optimizer"}
     assert "adamw, learning_rate 0.001" in set(frame.before)
     alone = contrasts(experiment([{"train.learning_rate": rate} for rate in (0.001, 0.002)], 2))

@@ -7,8 +7,8 @@ from scipy import stats
 
 from anisoscope.analysis import on_disk
 from anisoscope.analysis.correlations import PAIRS, correlate, correlations
-from anisoscope.measurement.tables import files
-from anisoscope.measurement.tables.holm import holm
+from anisoscope.results import joined_files
+from anisoscope.results.holm import holm
 from tests.plot.tables import make_run
 
 SHORT = (0, 10, 1000)
@@ -21,7 +21,10 @@ def drawn(n, seed=0):
 
 @pytest.fixture(scope="module")
 def tables():
-    runs = {"decoder": make_run(steps=SHORT, layers=3, heads=4), "encoder": make_run(False, SHORT, layers=2, heads=2)}
+    runs = {
+        "decoder": make_run(steps=SHORT, layers=3, heads=4),
+        "encoder": make_run(False, SHORT, layers=2, heads=2),
+    }
     return {name: run.results for name, run in runs.items()}
 
 
@@ -46,7 +49,9 @@ def test_the_p_of_few_points_counts_their_orderings():
 
 
 def test_the_interval_of_ranks_is_that_of_a_published_example():
-    """The example of Bonett's own package statpsych: rho .8700 for 15 pairs, from .5840 to .9638."""
+    """The example of Bonett's own package statpsych: rho .8700 for 15 pairs, from .5840 to
+    .9638.
+    """
     y = [21, 4, 9, 12, 35, 18, 10, 22, 24, 1, 6, 8, 13, 16, 19]
     x = [67, 28, 30, 28, 52, 40, 25, 37, 44, 10, 14, 20, 28, 40, 51]
     found = correlate(np.array(x), np.array(y))
@@ -59,7 +64,10 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
     truth, inside = (0.6, 6 / np.pi * np.arcsin(0.3)), np.zeros(2)
     for seed in range(400):
         found = correlate(*drawn(40, seed))
-        inside += found.pearson_low < truth[0] < found.pearson_high, found.spearman_low < truth[1] < found.spearman_high
+        inside += (
+            found.pearson_low < truth[0] < found.pearson_high,
+            found.spearman_low < truth[1] < found.spearman_high,
+        )
     np.testing.assert_allclose(inside / 400, 0.95, atol=0.03)
 
 
@@ -69,7 +77,9 @@ def test_what_cannot_be_correlated_is_nan_and_a_line_is_one():
         assert found.n == np.isfinite(np.array(x, float)).sum()
         assert np.isnan(found[1:]).all()
     found = correlate(np.array([1.0, 2, 3]), np.array([1.0, 2, 4]))
-    assert np.isnan([found.pearson_low, found.pearson_high, found.spearman_low, found.spearman_high]).all()
+    assert np.isnan(
+        [found.pearson_low, found.pearson_high, found.spearman_low, found.spearman_high]
+    ).all()
     found = correlate(np.arange(9.0), -np.arange(9.0))
     assert found[1:2] + found[3:6:2] == pytest.approx((-1, -1, -1))
     assert (found.spearman_low, found.spearman_high) == pytest.approx((-1, -1))
@@ -81,7 +91,11 @@ def test_a_row_for_each_pair_run_and_set_of_points(tables):
     assert not frame.duplicated(["run", "positions", "x", "y", "over", "step"]).any()
     found = frame[(frame.x == "drift") & (frame.positions == "without_first")]
     sizes = {("decoder", "layers"): 4, ("decoder", "layers, steps"): 12, ("encoder", "layers"): 3}
-    sizes |= {("encoder", "layers, steps"): 9, ("all", "layers, runs"): 7, ("all", "layers, steps, runs"): 21}
+    sizes |= {
+        ("encoder", "layers, steps"): 9,
+        ("all", "layers, runs"): 7,
+        ("all", "layers, steps, runs"): 21,
+    }
     assert {(row.run, row.over): row.n for row in found.itertuples()} == sizes
     found = frame[(frame.y == "attention_first") & (frame.run != "encoder")]
     assert set(found.n) == {12, 36, 16, 48}
@@ -95,14 +109,18 @@ def test_rows_are_of_the_numbers_in_the_tables(tables):
     tables = {name: table.sel(statistic="mean") for name, table in tables.items()}
     last = [table.isel(step=-1).sel(positions="all") for table in tables.values()]
     x, y = (np.concatenate([table[name] for table in last]) for name in ("drift", "mean_cosine"))
-    assert frame.loc[("all", "all", "mean_cosine", "layers, runs")].pearson == pytest.approx(stats.pearsonr(x, y)[0])
+    assert frame.loc[("all", "all", "mean_cosine", "layers, runs")].pearson == pytest.approx(
+        stats.pearsonr(x, y)[0]
+    )
     one = tables["decoder"].sel(positions="without_first")
     x, y = one.query_key_alignment.values.ravel(), one.attention_entropy.values.ravel()
     row = frame.loc[("decoder", "without_first", "attention_entropy", "heads, steps")]
     assert row.spearman == pytest.approx(stats.spearmanr(x, y)[0])
     heads = frame.loc[("decoder", "without_first", "attention_entropy", "heads")].set_index("step")
     at = one.sel(step=10)
-    expected = stats.pearsonr(at.query_key_alignment.values.ravel(), at.attention_entropy.values.ravel())[0]
+    expected = stats.pearsonr(
+        at.query_key_alignment.values.ravel(), at.attention_entropy.values.ravel()
+    )[0]
     assert heads.loc[10].pearson == pytest.approx(expected)
 
 
@@ -111,7 +129,7 @@ def test_one_run_is_not_pooled_and_what_was_not_measured_has_no_row(tables, tmp_
     assert set(alone.run) == {"decoder"}
     assert "drift" not in set(alone.x)
     assert correlations({"decoder": tables["decoder"][["anisotropy"]]}).empty
-    files.write(tables["decoder"], tmp_path / "results.nc")
+    joined_files.write(tables["decoder"], tmp_path / "results.nc")
     on_disk.write_run("decoder", tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["correlations.csv", "results.nc"]
     read = pd.read_csv(tmp_path / "correlations.csv")
@@ -121,14 +139,18 @@ def test_one_run_is_not_pooled_and_what_was_not_measured_has_no_row(tables, tmp_
 
 @pytest.mark.parametrize("order", [("decoder", "encoder"), ("encoder", "decoder")])
 def test_each_set_of_positions_is_of_the_runs_that_have_it(tables, order):
-    some = {name: tables[name] for name in order} | {"encoder": tables["encoder"].sel(positions=["all"])}
+    some = {name: tables[name] for name in order} | {
+        "encoder": tables["encoder"].sel(positions=["all"])
+    }
     frame, whole = correlations(some), correlations({name: tables[name] for name in order})
     without_first = frame[frame.positions == "without_first"]
     assert set(without_first.run) == {"decoder"}
     expected = whole[(whole.positions == "without_first") & (whole.run == "decoder")]
     np.testing.assert_array_equal(without_first.pearson, expected.pearson)
     for name in (*order, "all"):
-        ours, theirs = (table[(table.positions == "all") & (table.run == name)] for table in (frame, whole))
+        ours, theirs = (
+            table[(table.positions == "all") & (table.run == name)] for table in (frame, whole)
+        )
         np.testing.assert_array_equal(ours.pearson, theirs.pearson)
 
 

@@ -1,15 +1,19 @@
-"""At which context gain a contrast is read, by which runs, and what the table says where there is nothing to read."""
+"""At which context gain a contrast is read, by which runs, and what the table says where there is
+nothing to read.
+"""
 
 import numpy as np
 import pytest
 
-from anisoscope.analysis import loss_matched, on_disk, runs
+from anisoscope.analysis import loss_matched, on_disk, run_summaries
 from anisoscope.analysis.shapes import shapes
 from tests.analysis.tables import made, sinks
 
 
 def lines(*gains, every=10):
-    return [{"step": every * i, "kind": "valid", "context_gain": gain} for i, gain in enumerate(gains)]
+    return [
+        {"step": every * i, "kind": "valid", "context_gain": gain} for i, gain in enumerate(gains)
+    ]
 
 
 def test_the_best_gain_is_that_of_the_constant_part():
@@ -23,12 +27,15 @@ def test_the_best_gain_is_that_of_the_constant_part():
 
 
 def joined(tables):
-    return runs.join(tables, {name: {} for name in tables})
+    return run_summaries.join(tables, {name: {} for name in tables})
 
 
 def crossed(tables):
     """Up to the step at which each has a level of 2 bits."""
-    return {(name, 2.0): table.sel(step=slice(None, 1 if "sink" in name else 10)) for name, table in tables.items()}
+    return {
+        (name, 2.0): table.sel(step=slice(None, 1 if "sink" in name else 10))
+        for name, table in tables.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +48,10 @@ def test_the_level_is_what_all_runs_reach_that_learn_anything(tables):
     (one,) = loss_matched.plan(joined(tables), best)
     assert one.level == 1.5
     assert one.about == {"setting": "model.sink", "before": "no sink", "after": "sink", "held": ""}
-    assert one.without == {"sink_1": "it never gains anything", "sink_2": "its log has no context gain"}
+    assert one.without == {
+        "sink_1": "it never gains anything",
+        "sink_2": "its log has no context gain",
+    }
     assert one.runs == ["plain_0", "plain_1", "plain_2", "sink_0"]
 
 
@@ -58,7 +68,10 @@ def test_a_matched_pair_is_one_contrast_whatever_differs():
 def test_a_run_without_value_does_not_turn_the_contrast_round(tables, tmp_path, missing):
     """Runs come seed by seed, as in the ablation suites; the sign is that of after less before."""
     by_seed = {name: tables[name] for name in sorted(tables, key=lambda name: name[-1])}
-    planned, cut = loss_matched.plan(joined(by_seed), dict.fromkeys(by_seed, 2.0) | {missing: 0.0}), crossed(by_seed)
+    planned, cut = (
+        loss_matched.plan(joined(by_seed), dict.fromkeys(by_seed, 2.0) | {missing: 0.0}),
+        crossed(by_seed),
+    )
     on_disk.write_loss_matched(planned, cut, {}, tmp_path, joined(by_seed), {})
     found = on_disk.read_loss_matched(tmp_path, {}).set_index("quantity")
     row = found.loc["steps_to_context_gain"]
@@ -76,7 +89,10 @@ def test_each_run_is_read_where_it_crosses_and_who_never_does_has_an_empty_row(t
     assert set(found.level) == {2.0}
     assert set(found.without) == {"plain_2"}
     bell = found[(found.quantity == "middle_less_ends") & (found.positions == "all")].iloc[0]
-    each = {name: shapes(table).middle_less_ends.sel(positions="all").item() for (name, _), table in cut.items()}
+    each = {
+        name: shapes(table).middle_less_ends.sel(positions="all").item()
+        for (name, _), table in cut.items()
+    }
     pairs = [each[f"sink_{seed}"] - each[f"plain_{seed}"] for seed in (0, 1)]
     assert bell.change == pytest.approx(np.mean(pairs))
     steps = found[found.quantity == "steps_to_context_gain"].iloc[0]

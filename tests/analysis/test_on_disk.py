@@ -1,12 +1,14 @@
-"""Tables of an experiment on the disk: what is written, what comes back, and what is left out of contrasts."""
+"""Tables of an experiment on the disk: what is written, what comes back, and what is left out of
+contrasts.
+"""
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from anisoscope.analysis import loss_matched, on_disk, runs
-from anisoscope.measurement.tables import files
-from anisoscope.plot.experiment import Compared, contrasts
+from anisoscope.analysis import loss_matched, on_disk, run_summaries
+from anisoscope.plot.experiment_figures import Compared, contrasts
+from anisoscope.results import joined_files
 from anisoscope.utils.errors import RunError
 from tests.analysis.tables import folders, made, sinks
 
@@ -18,10 +20,15 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
     paths = on_disk.write(where, tmp_path, {})
     assert [path.name for path in paths] == ["runs.nc", "runs.csv", "layers.csv", "contrasts.csv"]
     frame = pd.read_csv(tmp_path / "runs.csv")
-    last, row = tables["sink_0"].isel(step=-1).sel(statistic="mean"), frame[frame.run == "sink_0"].iloc[0]
+    last, row = (
+        tables["sink_0"].isel(step=-1).sel(statistic="mean"),
+        frame[frame.run == "sink_0"].iloc[0],
+    )
     without_first = last.anisotropy.sel(positions="without_first")
     assert row.largest_anisotropy_without_first == pytest.approx(float(without_first[1:].max()))
-    assert row.largest_attention_first == pytest.approx(float(last.attention_first.sel(positions="all").max()))
+    assert row.largest_attention_first == pytest.approx(
+        float(last.attention_first.sel(positions="all").max())
+    )
     np.testing.assert_array_equal(frame.test_bits, [2, 3, 4, np.nan])
     assert list(frame.valid_bits) == [3] * 4
     changes = pd.read_csv(tmp_path / "contrasts.csv")
@@ -30,7 +37,7 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
     pd.testing.assert_frame_equal(rows, frame)
     assert set(found.held) == {""}
     pd.testing.assert_frame_equal(found.drop(columns="held"), changes.drop(columns="held"))
-    assert list(files.read_table(paths[0]).run.values) == list(tables)
+    assert list(joined_files.read_table(paths[0]).run.values) == list(tables)
     assert not list(tmp_path.glob("*.tmp"))
     changes.drop(columns="pairs").to_csv(tmp_path / "contrasts.csv", index=False)
     with pytest.raises(RunError, match=r"contrasts\.csv has other columns .*; --stages=measure"):
@@ -38,18 +45,24 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
 
 
 def test_runs_measured_without_the_spectrum_have_no_table_by_layer(tmp_path):
-    tables = {f"run_{seed}": made(seed)[["gride"]].assign_attrs(made(seed).attrs) for seed in (0, 1)}
+    tables = {
+        f"run_{seed}": made(seed)[["gride"]].assign_attrs(made(seed).attrs) for seed in (0, 1)
+    }
     paths = on_disk.write(folders(tables, tmp_path), tmp_path, {})
     assert [path.name for path in paths] == ["runs.nc", "runs.csv"]
 
 
 def test_words_that_stand_for_nothing_elsewhere_are_words_here(tmp_path):
-    """Variants named null and nan, a setting that is None in one of them, and a number that is missing."""
+    """Variants named null and nan, a setting that is None in one of them, and a number that is
+    missing.
+    """
     seeds = {"null_0": 0, "null_1": 1, "nan_0": 0, "nan_1": 1, "None": 2, "NA": 3}
     tables = {}
     for name, seed in seeds.items():
         stride = 8 if name.startswith("nan") else None
-        tables[name] = made(seed, evaluate__stride=stride, model__qk_norm=name == "NA", model__sink=name == "None")
+        tables[name] = made(
+            seed, evaluate__stride=stride, model__qk_norm=name == "NA", model__sink=name == "None"
+        )
     where = folders(tables, tmp_path)
     (where["NA"] / "test.json").unlink()
     on_disk.write(where, tmp_path, {})
@@ -79,7 +92,8 @@ def test_crossed_seeds_have_components_and_no_contrasts(tmp_path):
     assert {"test_bits", "middle_less_ends", "anisotropy"} <= set(frame.quantity)
     bits = frame[frame.quantity == "test_bits"].iloc[0]
     assert (bits["mean"], bits.weights_freedom) == (3.5, 1)
-    assert bits.weights == pytest.approx(2)  # 2, 3; 4, 5: two apart between weight seeds, one between data seeds
+    # 2, 3; 4, 5: two apart between weight seeds, one between data seeds
+    assert bits.weights == pytest.approx(2)
     assert bits.data == pytest.approx(0.5)
 
 
@@ -87,7 +101,10 @@ def test_a_table_that_ends_before_its_training_is_in_no_contrast(tmp_path, capsy
     tables = sinks((0, 1, 2))
     tables["sink_1"] = tables["sink_1"].sel(step=slice(None, 1))
     on_disk.write(folders(tables, tmp_path), tmp_path, {})
-    assert "left out of contrasts, as they are not measured to their last step: sink_1" in capsys.readouterr().out
+    assert (
+        "left out of contrasts, as they are not measured to their last step: sink_1"
+        in capsys.readouterr().out
+    )
     rows, found = on_disk.read_runs(tmp_path)
     growth = found[(found.quantity == "growth") & (found.positions == "all")].iloc[0]
     assert growth.pairs == 2
@@ -97,14 +114,22 @@ def test_a_table_that_ends_before_its_training_is_in_no_contrast(tmp_path, capsy
 
 def test_contrasts_loss_matched_of_older_tables_are_not_taken(tmp_path, capsys):
     tables = sinks((0, 1))
-    where, joined = folders(tables, tmp_path), runs.join(tables, {name: {} for name in tables})
-    named = {"it": {"quantity": "middle_less_ends", "before": "plain", "after": "sink", "at": "matched"}}
+    where, joined = (
+        folders(tables, tmp_path),
+        run_summaries.join(tables, {name: {} for name in tables}),
+    )
+    named = {
+        "it": {"quantity": "middle_less_ends", "before": "plain", "after": "sink", "at": "matched"}
+    }
     planned = loss_matched.plan(joined, dict.fromkeys(tables, 1.0))
     at_level = {(name, 1.0): table for name, table in tables.items()}
     on_disk.write_loss_matched(planned, at_level, where, tmp_path, joined, named)
     on_disk.write(where, tmp_path, named)
     assert np.isfinite(on_disk.read_primary(tmp_path).change).all()
-    files.write(tables["plain_0"].assign(anisotropy=tables["plain_0"].anisotropy / 2), where["plain_0"] / "results.nc")
+    joined_files.write(
+        tables["plain_0"].assign(anisotropy=tables["plain_0"].anisotropy / 2),
+        where["plain_0"] / "results.nc",
+    )
     on_disk.write(where, tmp_path, named)
     assert on_disk.read_primary(tmp_path).change.isna().all()
     assert "--stages=matched reads them again" in capsys.readouterr().out

@@ -8,9 +8,9 @@ from scipy import stats
 
 from anisoscope.analysis import on_disk, primary
 from anisoscope.analysis.contrasts import COLUMNS, Change, contrasts
-from anisoscope.config.experiment import Config
-from anisoscope.measurement.tables import files
-from anisoscope.measurement.tables.holm import holm_of
+from anisoscope.config.experiment_config import Config
+from anisoscope.results import joined_files
+from anisoscope.results.holm import holm_of
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.folder import claim
 from tests.analysis.layouts import experiment, grid_of_leaks
@@ -22,10 +22,14 @@ ONE = {"quantity": "middle_less_ends", "before": "condition 0", "after": "condit
 
 def runs(effect: float, scatter: float, seeds: int = 5) -> xr.Dataset:
     rng = np.random.default_rng(0)
-    noise = {(mask["model.mask"], seed): rng.normal() for mask in CONDITIONS for seed in range(seeds)}
+    noise = {
+        (mask["model.mask"], seed): rng.normal() for mask in CONDITIONS for seed in range(seeds)
+    }
     planted = {"causal": 0.0, "window": effect, "prefix": 0.0}
     return experiment(
-        CONDITIONS, seeds, lambda of, seed: planted[of["model.mask"]] + scatter * noise[*of.values(), seed]
+        CONDITIONS,
+        seeds,
+        lambda of, seed: planted[of["model.mask"]] + scatter * noise[*of.values(), seed],
     )
 
 
@@ -60,7 +64,9 @@ def test_the_p_are_those_of_scipy_for_two_conditions():
 
 
 def test_both_nulls_are_true_for_as_many_as_there_are_and_no_more():
-    """Holm's own where there are no margins; with them no p is multiplied by more than the contrasts."""
+    """Holm's own where there are no margins; with them no p is multiplied by more than the
+    contrasts.
+    """
     p = np.array([0.01, 0.04, 0.03, 0.005])
     np.testing.assert_allclose(holm_of(p, 4), [0.03, 0.06, 0.06, 0.02])
     np.testing.assert_allclose(holm_of(p, 2), [0.02, 0.06, 0.06, 0.01])
@@ -70,10 +76,14 @@ def test_both_nulls_are_true_for_as_many_as_there_are_and_no_more():
 
 @pytest.mark.parametrize("truth", [0.0, 0.5])
 def test_of_six_contrasts_with_margins_one_conclusion_is_wrong_at_most_as_often_as_it_says(truth):
-    """In 1,000 draws; within three deviations. No change, and a change as large as the margin: one of both is true."""
+    """In 1,000 draws; within three deviations. No change, and a change as large as the margin: one
+    of both is true.
+    """
     rng, wrong, draws, margin = np.random.default_rng(1), 0, 1000, 0.5
     for _ in range(draws):
-        differences = truth + rng.normal(size=(6, 5)) * np.array([0.05, 0.1, 0.3, 0.5, 1, 3])[:, None]
+        differences = (
+            truth + rng.normal(size=(6, 5)) * np.array([0.05, 0.1, 0.3, 0.5, 1, 3])[:, None]
+        )
         error = differences.std(axis=1, ddof=1) / np.sqrt(5)
         far = abs(differences.mean(axis=1))
         both = [2 * stats.t.sf(far / error, 4), stats.t.sf((margin - far) / error, 4)]
@@ -85,13 +95,22 @@ def test_of_six_contrasts_with_margins_one_conclusion_is_wrong_at_most_as_often_
 def test_at_equal_gain_the_row_of_the_table_is_read_and_turned_round_where_it_must_be():
     about = {"setting": "model.mask", "before": "causal", "after": "window", "held": ""}
     change = Change(0.4, 0.3, 0.5, 0.05, 4, 5)
-    row = about | {"quantity": "middle_less_ends", "positions": "all", "level": 1.0, "without": "", "role": ""}
+    row = about | {
+        "quantity": "middle_less_ends",
+        "positions": "all",
+        "level": 1.0,
+        "without": "",
+        "role": "",
+    }
     named = {
         "one": ONE | {"at": "matched"},
-        "turned": ONE | {"at": "matched", "before": "condition 1", "after": "condition 0", "margin": 1},
+        "turned": ONE
+        | {"at": "matched", "before": "condition 1", "after": "condition 0", "margin": 1},
         "none": ONE | {"at": "matched", "after": "condition 2"},
     }
-    found = primary.table(named, runs(0, 1), pd.DataFrame([row | change._asdict()])).set_index("name")
+    found = primary.table(named, runs(0, 1), pd.DataFrame([row | change._asdict()])).set_index(
+        "name"
+    )
     assert tuple(found.loc["one", ["change", "low", "high"]]) == (0.4, 0.3, 0.5)
     assert tuple(found.loc["turned", ["change", "low", "high"]]) == (-0.4, -0.5, -0.3)
     assert found.loc["one", "p"] == found.loc["turned", "p"] == pytest.approx(2 * stats.t.sf(8, 4))
@@ -103,7 +122,9 @@ def test_at_equal_gain_the_row_of_the_table_is_read_and_turned_round_where_it_mu
 def test_crossed_seeds_have_an_interval_and_no_p():
     """Weights and data; weights and what a mask draws."""
     leaks = grid_of_leaks(np.random.default_rng(3).normal(size=8))
-    data = leaks.drop_vars("model.leak_seed").assign_coords({"train.data_seed": leaks["model.leak_seed"]})
+    data = leaks.drop_vars("model.leak_seed").assign_coords(
+        {"train.data_seed": leaks["model.leak_seed"]}
+    )
     named = {"it": {"quantity": "test_context_gain", "before": "p", "after": "q"}}
     for crossed in (data, leaks):
         (row,) = primary.table(named, crossed, EMPTY).itertuples()
@@ -113,8 +134,12 @@ def test_crossed_seeds_have_an_interval_and_no_p():
 
 
 def test_bits_of_two_objectives_have_no_value():
-    table = experiment([{"model.mask": "causal", "objective": kind} for kind in ("next", "masked")], 5)
-    named = {quantity: ONE | {"quantity": quantity} for quantity in ("test_bits", "test_context_gain")}
+    table = experiment(
+        [{"model.mask": "causal", "objective": kind} for kind in ("next", "masked")], 5
+    )
+    named = {
+        quantity: ONE | {"quantity": quantity} for quantity in ("test_bits", "test_context_gain")
+    }
     found = primary.table(named, table, EMPTY).set_index("name")
     assert found.loc["test_bits", "verdict"] == primary.NOTHING
     assert found.loc["test_context_gain", "change"] == 0
@@ -124,24 +149,33 @@ def test_every_other_contrast_is_exploratory_in_the_table():
     table = runs(1.0, 0.1)
     frame = primary.with_roles(contrasts(table), {"it": ONE}, table, "last")
     first = frame[frame.role == "primary"]
-    (place,) = first[["before", "after", "quantity", "positions"]].itertuples(index=False, name=None)
+    (place,) = first[["before", "after", "quantity", "positions"]].itertuples(
+        index=False, name=None
+    )
     assert place == ("causal", "window", "middle_less_ends", "all")
     assert set(frame[frame.role != "primary"].role) == {"exploratory"}
-    assert set(primary.with_roles(frame, {"it": ONE | {"at": "matched"}}, table, "last").role) == {"exploratory"}
+    assert set(primary.with_roles(frame, {"it": ONE | {"at": "matched"}}, table, "last").role) == {
+        "exploratory"
+    }
 
 
 def test_a_run_that_has_begun_refuses_what_is_named_later(tmp_path):
     begun = Config(primary={"it": ONE | {"margin": 0.1}})
     claim(tmp_path / "run", begun, new=True)
     claim(tmp_path / "run", begun, new=True)
-    for named in ({"it": ONE | {"margin": 0.2}}, {"it": ONE}, {}, {"it": ONE | {"margin": 0.1}, "other": ONE}):
+    for named in (
+        {"it": ONE | {"margin": 0.2}},
+        {"it": ONE},
+        {},
+        {"it": ONE | {"margin": 0.1}, "other": ONE},
+    ):
         with pytest.raises(UserError, match=r"holds a run with other settings: primary"):
             claim(tmp_path / "run", Config(primary=named), new=True)
 
 
 def test_what_was_written_is_read_and_a_name_of_digits_stays_a_name(tmp_path):
     found = primary.table({"it": ONE | {"margin": 0.1}, "1": ONE}, runs(1.0, 0.1), EMPTY)
-    files.write_csv(found, tmp_path / "primary.csv")
+    joined_files.write_csv(found, tmp_path / "primary.csv")
     pd.testing.assert_frame_equal(on_disk.read_primary(tmp_path), found, check_dtype=False)
     assert on_disk.read_primary(tmp_path / "nothing").empty
 
@@ -150,12 +184,18 @@ def test_what_was_written_is_read_and_a_name_of_digits_stays_a_name(tmp_path):
     ("change", "words"),
     [
         ({"quantity": "bel"}, r"primary\.x\.quantity is 'bel'"),
-        ({"quantity": "test_context_gain", "at": "matched"}, r"primary\.x\.quantity is 'test_context_gain'"),
+        (
+            {"quantity": "test_context_gain", "at": "matched"},
+            r"primary\.x\.quantity is 'test_context_gain'",
+        ),
         ({"at": "first"}, r"primary\.x\.at is 'first'"),
         ({"margin": 0}, r"primary\.x\.margin is 0"),
         ({"margins": 1.0}, r"a field of primary\.x is 'margins'"),
         ({"positions": "some"}, r"primary\.x\.positions is 'some'"),
-        ({"quantity": "test_context_gain", "positions": "without_first"}, "test_context_gain has no positions"),
+        (
+            {"quantity": "test_context_gain", "positions": "without_first"},
+            "test_context_gain has no positions",
+        ),
         ({"after": "condition 0"}, "before and after are both 'condition 0'"),
         ({"after": "condition 4"}, r"primary\.x\.after is 'condition 4'; no run"),
     ],

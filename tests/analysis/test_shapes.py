@@ -7,11 +7,14 @@ import xarray as xr
 from anisoscope.analysis.shapes import DEFINITIONS, shapes, shows, sink_head_share
 from tests.program import ROOT
 
-OPT_125M = (0.978, 0.987, 0.995, 0.995, 0.995, 0.994, 0.992, 0.989, 0.983, 0.973, 0.959)  # hidden states 1 to 11
+# hidden states 1 to 11
+OPT_125M = (0.978, 0.987, 0.995, 0.995, 0.995, 0.994, 0.992, 0.989, 0.983, 0.973, 0.959)
 
 
 def table(steps=(0, 10, 100), **values) -> xr.Dataset:
-    """Means over batches: each value (step, layer) or (step, block, head), halved without the first position."""
+    """Means over batches: each value (step, layer) or (step, block, head), halved without the first
+    position.
+    """
     variables = {}
     for name, array in values.items():
         array = np.array(array, dtype=float)
@@ -20,7 +23,9 @@ def table(steps=(0, 10, 100), **values) -> xr.Dataset:
         others = np.full_like(means, 1e6)  # not to be read
         variables[name] = ("statistic", "step", "positions", *dims), np.array([means, others])
     labels = {"statistic": ["mean", "high"]}
-    return xr.Dataset(variables, labels | {"step": list(steps), "positions": ["all", "without_first"]})
+    return xr.Dataset(
+        variables, labels | {"step": list(steps), "positions": ["all", "without_first"]}
+    )
 
 
 def profile(*layers: float) -> xr.Dataset:
@@ -48,7 +53,9 @@ def test_bell_and_unevenness(layers, bell, middle, unevenness):
 
 
 def test_a_peak_in_any_block_but_the_last_is_a_bell_where_the_embedding_is_an_end():
-    """Decoders with learned positions: a peak in block 1 that the middle less the ends puts below 0."""
+    """Decoders with learned positions: a peak in block 1 that the middle less the ends puts below
+    0.
+    """
     found = shapes(table((0,), anisotropy=[[0.14, 0.62, 0.48, 0.20, 0.25]])).sel(positions="all")
     assert found.bell_whole == pytest.approx(0.62 - 0.25)
     assert found.bell_blocks == pytest.approx(0.48 - 0.62)
@@ -58,7 +65,9 @@ def test_a_peak_in_any_block_but_the_last_is_a_bell_where_the_embedding_is_an_en
 def test_straightening_valley_and_linearity_are_of_the_last_checkpoint_and_of_blocks():
     last = {"turning_angle": [2.1, 2.0, 1.5, 1.8, 1.9], "window_entropy": [0.1, 2.0, 1.5, 1.8, 1.9]}
     last["linearity"] = [np.nan, 0.9, 0.8, 1.0, 0.9]
-    found = shapes(table((0, 10), **{name: [[0] * 5, one] for name, one in last.items()})).sel(positions="all")
+    found = shapes(table((0, 10), **{name: [[0] * 5, one] for name, one in last.items()})).sel(
+        positions="all"
+    )
     assert found.straightening_blocks == pytest.approx(2.0 - 1.9)
     assert found.straightening_whole == pytest.approx(2.1 - 1.9)
     assert found.entropy_valley == pytest.approx(1.5 - 1.9)
@@ -70,13 +79,31 @@ def test_straightening_valley_and_linearity_are_of_the_last_checkpoint_and_of_bl
 
 PLANTED = {  # a word -> a table that shows it, one that does not
     "bell": ({"anisotropy": [[9, 0.1, 0.3, 0.2]]}, {"anisotropy": [[0, 0.4, 0.3, 0.2]]}),
-    "bell with the embedding": ({"anisotropy": [[0.1, 0.4, 0.3, 0.2]]}, {"anisotropy": [[0.5, 0.4, 0.3, 0.2]]}),
-    "sink head": ({"attention_first": [[[0, 0.31], [0, 0]]]}, {"attention_first": [[[0.3, 0.3], [0.3, 0.3]]]}),
-    "sink token": ({"attention_first": [[[0.2, 0.5], [0, 0]]]}, {"attention_first": [[[0.0, 0.5], [0.5, 0]]]}),
+    "bell with the embedding": (
+        {"anisotropy": [[0.1, 0.4, 0.3, 0.2]]},
+        {"anisotropy": [[0.5, 0.4, 0.3, 0.2]]},
+    ),
+    "sink head": (
+        {"attention_first": [[[0, 0.31], [0, 0]]]},
+        {"attention_first": [[[0.3, 0.3], [0.3, 0.3]]]},
+    ),
+    "sink token": (
+        {"attention_first": [[[0.2, 0.5], [0, 0]]]},
+        {"attention_first": [[[0.0, 0.5], [0.5, 0]]]},
+    ),
     "massive vector": ({"norm_ratio": [[1, 11, 1]]}, {"norm_ratio": [[11, 9, 9]]}),
-    "growth": ({"anisotropy": [[9, 0.1, 0.1], [9, 0.1, 0.2]]}, {"anisotropy": [[0, 0.2, 0.2], [9, 0.1, 0.2]]}),
-    "expansion": ({"twonn": [[1, 4, 4], [1, 8, 8], [1, 4, 4]]}, {"twonn": [[1, 4, 4], [9, 4.5, 4.5], [9, 1, 1]]}),
-    "contraction": ({"twonn": [[1, 4, 4], [1, 8, 8], [1, 4, 4]]}, {"twonn": [[9, 1, 1], [9, 4, 4], [9, 3.9, 3.9]]}),
+    "growth": (
+        {"anisotropy": [[9, 0.1, 0.1], [9, 0.1, 0.2]]},
+        {"anisotropy": [[0, 0.2, 0.2], [9, 0.1, 0.2]]},
+    ),
+    "expansion": (
+        {"twonn": [[1, 4, 4], [1, 8, 8], [1, 4, 4]]},
+        {"twonn": [[1, 4, 4], [9, 4.5, 4.5], [9, 1, 1]]},
+    ),
+    "contraction": (
+        {"twonn": [[1, 4, 4], [1, 8, 8], [1, 4, 4]]},
+        {"twonn": [[9, 1, 1], [9, 4, 4], [9, 3.9, 3.9]]},
+    ),
 }
 
 
@@ -84,15 +111,24 @@ PLANTED = {  # a word -> a table that shows it, one that does not
 def test_a_word_is_true_of_what_is_planted_and_false_of_what_is_not(word):
     for values, expected in zip(PLANTED[word], (True, False), strict=True):
         steps = range(len(next(iter(values.values()))))
-        assert bool(shows(shapes(table(tuple(steps), **values)), word).sel(positions="all")) is expected
+        assert (
+            bool(shows(shapes(table(tuple(steps), **values)), word).sel(positions="all"))
+            is expected
+        )
     assert DEFINITIONS[word].sentence in (ROOT / "docs" / "reference" / "glossary.md").read_text()
 
 
 def test_a_sink_head_is_counted_over_all_heads_of_all_blocks_at_any_threshold():
     """One head of 16 is 1/16, not a quarter of its block."""
-    first = table((0,), attention_first=np.array([[[0.44, 0.1, 0.0, 0.0], *[[0.0] * 4] * 3]])).attention_first
+    first = table(
+        (0,), attention_first=np.array([[[0.44, 0.1, 0.0, 0.0], *[[0.0] * 4] * 3]])
+    ).attention_first
     values = first.sel(statistic="mean", positions="all")
-    assert [sink_head_share(values, above).item() for above in (0.05, 0.3, 0.5)] == [2 / 16, 1 / 16, 0]
+    assert [sink_head_share(values, above).item() for above in (0.05, 0.3, 0.5)] == [
+        2 / 16,
+        1 / 16,
+        0,
+    ]
 
 
 def test_growth_fall_and_phases():
@@ -104,7 +140,14 @@ def test_growth_fall_and_phases():
         twonn_microscope=[[5, 8, 8], [5, 2, 2], [5, 1, 1]],
     )
     found = shapes(given).sel(positions="all")
-    expected = {"growth": 0.3, "fall": 0.3, "cosine_growth": 0.3, "drift_growth": 2, "expansion": 3, "compression": 2}
+    expected = {
+        "growth": 0.3,
+        "fall": 0.3,
+        "cosine_growth": 0.3,
+        "drift_growth": 2,
+        "expansion": 3,
+        "compression": 2,
+    }
     expected |= {"expansion_microscope": 0, "compression_microscope": 3}
     for name, value in expected.items():
         assert found[name].item() == pytest.approx(value), name

@@ -26,14 +26,22 @@ def test_the_golden_cloud_is_the_published_one(clouds):
 
 
 def test_a_small_difference_needs_no_cause(clouds):
-    assert explain(Row("DADApy", GOLDEN, "twonn", 1.0, 1.0 + 0.9 * LIMIT), clouds[GOLDEN], NOTHING) == ""
+    assert (
+        explain(Row("DADApy", GOLDEN, "twonn", 1.0, 1.0 + 0.9 * LIMIT), clouds[GOLDEN], NOTHING)
+        == ""
+    )
 
 
 def test_a_wrong_number_stays_unexplained(clouds):
     """Where a cause concerns the row and does not show itself, and where none concerns it."""
     right = parity.gride_of_the_peers(clouds[GOLDEN], 1)
-    assert explain(Row("DADApy", GOLDEN, "gride 1", 4.9, right), clouds[GOLDEN], NOTHING) is not None
-    assert explain(Row("DADApy", GOLDEN, "gride 1", 4.9, 1.01 * right), clouds[GOLDEN], NOTHING) is None
+    assert (
+        explain(Row("DADApy", GOLDEN, "gride 1", 4.9, right), clouds[GOLDEN], NOTHING) is not None
+    )
+    assert (
+        explain(Row("DADApy", GOLDEN, "gride 1", 4.9, 1.01 * right), clouds[GOLDEN], NOTHING)
+        is None
+    )
     assert explain(Row("DADApy", GOLDEN, "twonn", 4.9, 4.7), clouds[GOLDEN], NOTHING) is None
     assert explain(Row("DADApy", GOLDEN, "twonn", 4.9, math.nan), clouds[GOLDEN], NOTHING) is None
 

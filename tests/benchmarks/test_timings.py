@@ -7,7 +7,7 @@ import jax.extend
 import jax.numpy as jnp
 import pytest
 
-from anisoscope.config.model import ModelConfig
+from anisoscope.config.model_config import ModelConfig
 from anisoscope.models import transformer
 from benchmarks import metrics, rounds, train_step
 from benchmarks.peers import peer
@@ -55,7 +55,9 @@ def test_model_flops_are_three_times_those_of_a_forward_pass():
     model = transformer.build(ModelConfig(**sizes), train_step.VOCAB, "float32")
     params = jax.eval_shape(model.init, jax.random.key(0))
     tokens_BT = jax.ShapeDtypeStruct((SHAPE["batch"], SHAPE["context"]), jnp.int32)
-    forward = products(jax.make_jaxpr(lambda *inputs: model.apply(*inputs)[0])(params, tokens_BT).jaxpr)
+    forward = products(
+        jax.make_jaxpr(lambda *inputs: model.apply(*inputs)[0])(params, tokens_BT).jaxpr
+    )
     assert train_step.model_flops(SHAPE | {"layers": 1}) == 3 * forward
 
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from anisoscope.cli import flags
-from anisoscope.config.untrained import UntrainedConfig
+from anisoscope.config.untrained_config import UntrainedConfig
 from anisoscope.utils.errors import UserError
 from tests.program import override
 
@@ -43,7 +43,9 @@ FILES = flags.EXPERIMENTS
     ],
 )
 def test_a_setting_is_read_by_the_type_of_its_field(words, path, value):
-    given, config, names = flags.parse(["main.py", "--config=decoder_small:tiny", *words, "--workdir=w"])
+    given, config, names = flags.parse(
+        ["main.py", "--config=decoder_small:tiny", *words, "--workdir=w"]
+    )
     found = getattr(getattr(config, path.split(".")[0]), path.split(".")[1])
     assert (found, type(found), names, given.workdir) == (value, type(value), {path}, "w")
 
@@ -125,8 +127,8 @@ def test_an_experiment_is_found_by_path_or_name_and_files_come_first(tmp_path, m
 OWN = """
 import jax.numpy as jnp
 import numpy as np
-from anisoscope.config.experiment import Config
-from anisoscope.config.run import TrainConfig
+from anisoscope.config.experiment_config import Config
+from anisoscope.config.run_config import TrainConfig
 
 def get_config():
     train = TrainConfig(steps=np.int64(40), beta1=np.float32(0.5), seed=jnp.int32(3))

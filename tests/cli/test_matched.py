@@ -8,9 +8,9 @@ import pytest
 
 from anisoscope.analysis import loss_matched_runs as matched
 from anisoscope.analysis import on_disk
-from anisoscope.cli import drawing, training
+from anisoscope.cli import drawing, training_stages
 from anisoscope.config import variants
-from anisoscope.measurement.tables import files
+from anisoscope.results import joined_files
 from anisoscope.training import finished, log, replay
 from anisoscope.utils.errors import Stopped, UserError
 from anisoscope.utils.settings import replace
@@ -24,11 +24,12 @@ KINDS = {"plain": {}, "sink": {"model__sink": True}, "norm": {"model__qk_norm": 
 def root(tmp_path):
     """Three conditions of a seed, trained and measured as far as the stage reads it."""
     scores = [
-        {"step": step, "kind": "valid", "bits_per_character": 9.0, "context_gain": float(step)} for step in (0, 1, 10)
+        {"step": step, "kind": "valid", "bits_per_character": 9.0, "context_gain": float(step)}
+        for step in (0, 1, 10)
     ]
     gains = "".join(json.dumps(line) + "\n" for line in scores)
     for kind, changes in KINDS.items():
-        files.write(made(**changes), tmp_path / kind / "results.nc")
+        joined_files.write(made(**changes), tmp_path / kind / "results.nc")
         (tmp_path / kind / "train.jsonl").write_text(gains)
         finished.write(tmp_path / kind, {"bits_per_character": 9.0})
     return tmp_path
@@ -40,7 +41,13 @@ def of(root):
 
 def test_what_is_primary_is_contrasted_and_written_before_the_rest(root, monkeypatch, capsys):
     named = {
-        "bells": {"quantity": "middle_less_ends", "before": "sink", "after": "plain", "at": "matched", "margin": 0.1}
+        "bells": {
+            "quantity": "middle_less_ends",
+            "before": "sink",
+            "after": "plain",
+            "at": "matched",
+            "margin": 0.1,
+        }
     }
     experiment = replace(tiny.config(steps=10), {"primary": named})
     asked = []
@@ -60,17 +67,21 @@ def test_what_is_primary_is_contrasted_and_written_before_the_rest(root, monkeyp
     assert set(first.setting) == {"model.sink"}
     assert np.isfinite(on_disk.read_primary(root).change).all()
     asked.clear()
-    monkeypatch.setattr(matched, "measured", lambda *args: {level: replay.Crossing(10, level) for level in args[3]})
+    monkeypatch.setattr(
+        matched, "measured", lambda *args: {level: replay.Crossing(10, level) for level in args[3]}
+    )
     matched.contrast(experiment, configs, dict.fromkeys(configs), root, None)
     whole = on_disk.read_loss_matched(root, of(root))
     assert set(whole.setting) == {"model.sink", "model.qk_norm"}
     assert "1 contrasts that are primary, first" in capsys.readouterr().out
     by_level = on_disk.read_by_level(root, of(root))
     assert set(by_level.setting) == {"model.sink"}  # what is primary alone
-    assert sorted({*zip(by_level.share, by_level.level, strict=True)}) == [(s, 10 * s) for s in (0.25, 0.5, 0.75, 1)]
+    assert sorted({*zip(by_level.share, by_level.level, strict=True)}) == [
+        (s, 10 * s) for s in (0.25, 0.5, 0.75, 1)
+    ]
     same = whole[whole.setting == "model.sink"].reset_index(drop=True)
     pd.testing.assert_frame_equal(same, first)
-    files.write(made(model__sink=True, train__seed=1), root / "sink" / "results.nc")
+    joined_files.write(made(model__sink=True, train__seed=1), root / "sink" / "results.nc")
     assert on_disk.read_loss_matched(root, of(root)).empty
     assert on_disk.read_by_level(root, of(root)).empty
     assert "of other tables than now" in capsys.readouterr().out
@@ -79,17 +90,31 @@ def test_what_is_primary_is_contrasted_and_written_before_the_rest(root, monkeyp
 @pytest.mark.slow
 def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys):
     """Of two conditions; the second time nothing is done again."""
-    changes = {"measure.families": ("similarity", "spectrum"), "measure.nulls": ("untrained",), "checkpoint.every": 200}
+    changes = {
+        "measure.families": ("similarity", "spectrum"),
+        "measure.nulls": ("untrained",),
+        "checkpoint.every": 200,
+    }
     conditions = {"plain": {"model.sink": False}, "sink": {"model.sink": True}}
     named = {
-        "bells": {"quantity": "middle_less_ends", "before": "plain", "after": "sink", "at": "matched", "margin": 0.1}
+        "bells": {
+            "quantity": "middle_less_ends",
+            "before": "plain",
+            "after": "sink",
+            "at": "matched",
+            "margin": 0.1,
+        }
     }
-    experiment = tiny.config(steps=200, schedule="constant", learning_rate=1e-2, dispatch=20, log_every=50)
-    experiment = replace(experiment, changes | {"model.layers": 4, "evaluate.every": 40, "variants": conditions})
+    experiment = tiny.config(
+        steps=200, schedule="constant", learning_rate=1e-2, dispatch=20, log_every=50
+    )
+    experiment = replace(
+        experiment, changes | {"model.layers": 4, "evaluate.every": 40, "variants": conditions}
+    )
     experiment = replace(experiment, {"primary": named})
     configs, root = variants.expand(experiment), tmp_path / "sinks"
     for _ in range(2):
-        training.work(experiment, configs, root, "sinks", ["train", "measure", "matched"])
+        training_stages.work(experiment, configs, root, "sinks", ["train", "measure", "matched"])
     assert capsys.readouterr().out.count("trained already") == 2
     found = on_disk.read_loss_matched(root, {name: root / name for name in configs})
     assert {"middle_less_ends", "drift_growth", "steps_to_context_gain"} <= set(found.quantity)
@@ -100,8 +125,13 @@ def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys):
     rows = pd.read_csv(root / "loss_matched.csv").set_index("run")
     best, made = {}, 0
     for name in configs:
-        gains = {line["step"]: line["context_gain"] for line in log.read_log(root / name) if line["kind"] == "valid"}
-        best[name] = max(gain for step, gain in gains.items() if 10 <= step <= 160)  # before the decay
+        gains = {
+            line["step"]: line["context_gain"]
+            for line in log.read_log(root / name)
+            if line["kind"] == "valid"
+        }
+        # before the decay
+        best[name] = max(gain for step, gain in gains.items() if 10 <= step <= 160)
         crossings = json.loads((root / name / "loss_matched" / "crossings.json").read_text())
         assert len(crossings) == 4  # shares of the gain
         level, crossing = max(crossings.items(), key=lambda item: float(item[0]))
@@ -109,11 +139,17 @@ def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys):
         assert rows.loc[name, "context_gain_there"] == pytest.approx(crossing["context_gain"])
         assert crossing["context_gain"] >= float(level) == pytest.approx(rows.loc[name, "level"])
         if not (root / name / "measurements" / f"{crossing['step']}.nc").exists():
-            made += (root / name / "loss_matched" / "measurements" / f"{crossing['step']}.nc").exists()
+            made += (
+                root / name / "loss_matched" / "measurements" / f"{crossing['step']}.nc"
+            ).exists()
     assert float(level) == min(best.values()) > 0
     assert made
-    drawing.draw_figures({name: root / name for name in configs}, root / "figures", root, "context_gain")
+    drawing.draw_figures(
+        {name: root / name for name in configs}, root / "figures", root, "context_gain"
+    )
     assert (root / "figures" / "contrasts_loss_matched.png").exists()
     assert "in the constant part" in (root / "figures" / "contrasts_loss_matched.txt").read_text()
-    with pytest.raises(UserError, match=r"--stages=matched contrasts runs, and this experiment has one"):
+    with pytest.raises(
+        UserError, match=r"--stages=matched contrasts runs, and this experiment has one"
+    ):
         matched.check([configs["plain"]])

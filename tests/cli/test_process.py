@@ -1,4 +1,6 @@
-"""Whatever surrounds the command: variables, links, closed output, names. One line each, before any work is done."""
+"""Whatever surrounds the command: variables, links, closed output, names. One line each, before any
+work is done.
+"""
 
 import json
 import subprocess
@@ -49,7 +51,10 @@ with signals.interruptible():
 def test_an_interruption_while_memory_is_collected_is_not_lost():
     """Python drops what a callback raises, with a traceback."""
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_WHILE_COLLECTING], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-c", INTERRUPTED_WHILE_COLLECTING],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     assert (done.stdout, done.stderr) == ("heard\n", "")
 
@@ -57,7 +62,10 @@ def test_an_interruption_while_memory_is_collected_is_not_lost():
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--config.train.num_seeds=2", "--stages=train,matched"], "these runs differ in their seeds alone; leave"),
+        (
+            ["--config.train.num_seeds=2", "--stages=train,matched"],
+            "these runs differ in their seeds alone; leave",
+        ),
     ],
 )
 def test_what_would_fail_later_is_refused_at_once(tmp_path, flags, words):
@@ -67,8 +75,12 @@ def test_what_would_fail_later_is_refused_at_once(tmp_path, flags, words):
 
 
 def test_a_status_of_steps_beyond_number_is_one_line(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"train": {"steps": 10**12}, "checkpoint": {"every": 1}}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({"train": {"steps": 10**12}, "checkpoint": {"every": 1}})
+    )
     done = here(f"--status={tmp_path}")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    (tmp_path / "config.json").write_text(json.dumps({"train": {"steps": 10**9}, "checkpoint": {"every": 1}}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({"train": {"steps": 10**9}, "checkpoint": {"every": 1}})
+    )
     assert "asks for 1,000,000,000 checkpoints" in here(f"--status={tmp_path}").stderr

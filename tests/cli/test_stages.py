@@ -7,10 +7,10 @@ import threading
 import jax
 import pytest
 
-from anisoscope.cli import drawing, process, stages, training
+from anisoscope.cli import drawing, process, stages, training_stages
 from anisoscope.config import variants
-from anisoscope.measurement.sources import checkpoints
-from anisoscope.measurement.tables import files
+from anisoscope.results import joined_files
+from anisoscope.sources import run_source
 from anisoscope.training import loop
 from anisoscope.utils.errors import UNSTOPPABLE, RunError, Stopped, UserError
 from anisoscope.utils.folder import claim
@@ -23,8 +23,11 @@ from tests.plot.tables import make_run, under
 @pytest.fixture
 def folder(tmp_path):
     """A run's folder as far as figures read it."""
-    run, path = make_run(steps=(0, 1), layers=2, heads=1, batches=2, folds=2, nulls=()), tmp_path / "run"
-    files.write(run.results, path / "results.nc")
+    run, path = (
+        make_run(steps=(0, 1), layers=2, heads=1, batches=2, folds=2, nulls=()),
+        tmp_path / "run",
+    )
+    joined_files.write(run.results, path / "results.nc")
     (path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in run.log))
     (path / "environment.json").write_text("{}")
     return path
@@ -39,14 +42,18 @@ def test_tables_that_were_moved_away_are_no_run(folder, name):
 
 def test_a_run_to_compare_with_does_not_take_the_place_of_a_condition(tmp_path, monkeypatch):
     """Seeds 0 and 1 are drawn as `plain`; the other experiment's run is called so too."""
-    paths = {name: tmp_path / "own" / name for name in ("plain_0", "plain_1")} | {"plain": tmp_path / "other" / "plain"}
+    paths = {name: tmp_path / "own" / name for name in ("plain_0", "plain_1")} | {
+        "plain": tmp_path / "other" / "plain"
+    }
     for seed, path in enumerate(paths.values()):
         one = make_run(steps=(0, 1), layers=1, heads=1, batches=2, folds=2, nulls=(), seed=seed)
         one = under(one, {"model.sink": True}) if seed == 2 else one
-        files.write(one.results, path / "results.nc")
+        joined_files.write(one.results, path / "results.nc")
         (path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in one.log))
     seen = {}
-    monkeypatch.setattr(drawing.draw, "draw_runs", lambda drawn, *_: (seen.update(drawn=drawn), [])[1])
+    monkeypatch.setattr(
+        drawing.draw, "draw_runs", lambda drawn, *_: (seen.update(drawn=drawn), [])[1]
+    )
     monkeypatch.setattr(drawing, "write_page", lambda drawn, _: seen.update(page=drawn))
     drawing.draw_figures(paths, tmp_path / "own" / "figures")
     other = str(paths["plain"])
@@ -61,16 +68,24 @@ def test_a_finished_run_without_its_log_is_drawn_all_the_same(folder, capsys):
         drawing.load(folder)
     (folder / "test.json").write_text("{}")
     assert drawing.load(folder).log == []
-    assert "train.jsonl does not exist: figures have no training curve of this run" in capsys.readouterr().out
+    assert (
+        "train.jsonl does not exist: figures have no training curve of this run"
+        in capsys.readouterr().out
+    )
 
 
-def test_figures_of_a_run_may_lie_elsewhere_and_come_with_findings(folder, tmp_path, monkeypatch, capsys):
+def test_figures_of_a_run_may_lie_elsewhere_and_come_with_findings(
+    folder, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(drawing.draw, "draw_runs", lambda runs, to, over: [to / "a.png"])
     (tmp_path / "elsewhere").mkdir()
     drawing.draw_figures({"run": folder}, tmp_path / "elsewhere", folder)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("run, step 1: anisotropy is highest at ")
-    assert lines[-2] == f"figures: {tmp_path / 'elsewhere'} (1, each as .png and .pdf with its caption in .txt)"
+    assert (
+        lines[-2]
+        == f"figures: {tmp_path / 'elsewhere'} (1, each as .png and .pdf with its caption in .txt)"
+    )
     assert lines[-1] == f"page:    {tmp_path / 'elsewhere' / 'report.html'}"
 
 
@@ -80,41 +95,63 @@ def test_the_page_lies_with_the_run_however_its_folder_of_figures_is_written(tmp
     for to in (root / "figures", tmp_path / "run" / "figures", root / ".." / "run" / "figures"):
         assert drawing.beside(to, root) == root
     assert drawing.beside(tmp_path / "elsewhere", root) == tmp_path / "elsewhere"
-    with pytest.raises(UserError, match="--figures=run is the folder of a run"):  # of one that begins, at once
+    # of one that begins, at once
+    with pytest.raises(UserError, match="--figures=run is the folder of a run"):
         drawing.folder_of("run", tmp_path / "run")
     assert drawing.folder_of("beside", tmp_path / "run") == pathlib.Path("beside")
 
 
 def test_curves_over_context_gain_need_runs_that_have_it(folder):
-    files.write(files.read_table(folder / "results.nc").drop_vars("validation_context_gain"), folder / "results.nc")
-    with pytest.raises(UserError, match=r"--over=context_gain: run have no context gain .*; leave --over out"):
+    joined_files.write(
+        joined_files.read_table(folder / "results.nc").drop_vars("validation_context_gain"),
+        folder / "results.nc",
+    )
+    with pytest.raises(
+        UserError, match=r"--over=context_gain: run have no context gain .*; leave --over out"
+    ):
         drawing.draw_figures({"run": folder}, folder, folder, "context_gain")
 
 
 def test_auto_becomes_the_type_the_run_began_with_or_that_of_this_machine(tmp_path):
     config = replace(tiny.config(), {"model.dtype": "auto"})
-    assert training.resolved(config, tmp_path).model.dtype == "float32"
+    assert training_stages.resolved(config, tmp_path).model.dtype == "float32"
     claim(tmp_path / "run", replace(config, {"model.dtype": "bfloat16"}), new=True)
-    assert training.resolved(config, tmp_path / "run").model.dtype == "bfloat16"
+    assert training_stages.resolved(config, tmp_path / "run").model.dtype == "bfloat16"
 
 
-def test_runs_that_differ_in_seeds_are_trained_together_into_a_folder_each(tmp_path, monkeypatch, capsys):
+def test_runs_that_differ_in_seeds_are_trained_together_into_a_folder_each(
+    tmp_path, monkeypatch, capsys
+):
     seeds = {"train.num_seeds": 2, "train.num_data_seeds": 1, "train.data_seed": 7}
     both = {"decoder": {}, "encoder": {"model.mask": "bidirectional", "objective": "masked"}}
     experiment = replace(tiny.config(), seeds | {"variants": both})
     configs, trained = variants.expand(experiment), []
-    monkeypatch.setattr(loop, "train", lambda config, _, folders, name, __: trained.append((name, config, folders)))
-    training.work(experiment, configs, tmp_path / "pair", "pair", ["train"])
+    monkeypatch.setattr(
+        loop, "train", lambda config, _, folders, name, __: trained.append((name, config, folders))
+    )
+    training_stages.work(experiment, configs, tmp_path / "pair", "pair", ["train"])
     runs = {model: [f"{model}_weights_{weights}_data_7" for weights in (0, 1)] for model in both}
     assert list(configs) == [*runs["decoder"], *runs["encoder"]]
     for (name, config, folders), model in zip(trained, both, strict=True):
         assert name == f"{model}: 2 weight × 1 data seeds"
         assert folders == {run: tmp_path / "pair" / run for run in runs[model]}
-        assert (config.train.num_seeds, config.model.mask) == (2, {"decoder": "causal"}.get(model, "bidirectional"))
-    train = json.loads((tmp_path / "pair" / "encoder_weights_1_data_7" / "config.json").read_text())["train"]
-    assert (train["seed"], train["data_seed"], train["num_seeds"], train["num_data_seeds"]) == (1, 7, 1, None)
+        assert (config.train.num_seeds, config.model.mask) == (
+            2,
+            {"decoder": "causal"}.get(model, "bidirectional"),
+        )
+    train = json.loads(
+        (tmp_path / "pair" / "encoder_weights_1_data_7" / "config.json").read_text()
+    )["train"]
+    assert (train["seed"], train["data_seed"], train["num_seeds"], train["num_data_seeds"]) == (
+        1,
+        7,
+        1,
+        None,
+    )
     for run in configs:
-        assert json.loads((tmp_path / "pair" / run / "environment.json").read_text())["corpus"]["sha256"]
+        assert json.loads((tmp_path / "pair" / run / "environment.json").read_text())["corpus"][
+            "sha256"
+        ]
     assert "corpus: pydoc" in capsys.readouterr().out
 
 
@@ -128,14 +165,19 @@ def test_who_asks_to_stop_between_two_variants_is_heard(tmp_path, monkeypatch):
 
     monkeypatch.setattr(loop, "train", train)
     with pytest.raises(Stopped, match="one: stopped when train was done"):
-        training.work(experiment, variants.expand(experiment), tmp_path / "run", "run", ["train", "measure"])
+        training_stages.work(
+            experiment, variants.expand(experiment), tmp_path / "run", "run", ["train", "measure"]
+        )
     assert begun == ["one"]
 
 
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (KeyError("SLURM_STEP_NODELIST"), "SLURM_JOB_ID, are damaged or incomplete: 'SLURM_STEP_NODELIST'"),
+        (
+            KeyError("SLURM_STEP_NODELIST"),
+            "SLURM_JOB_ID, are damaged or incomplete: 'SLURM_STEP_NODELIST'",
+        ),
         (RuntimeError("no coordinator\nat all"), r"finds no cluster \(no coordinator\)"),
     ],
 )
@@ -145,7 +187,7 @@ def test_a_cluster_that_cannot_be_joined_is_one_line(monkeypatch, error, words):
 
     monkeypatch.setattr(jax.distributed, "initialize", initialize)
     with pytest.raises(UserError, match=words):
-        training.join_cluster()
+        training_stages.join_cluster()
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -153,15 +195,19 @@ def test_of_a_cluster_the_first_process_speaks(monkeypatch, capsys, first):
     monkeypatch.setattr(jax.distributed, "initialize", lambda: None)
     monkeypatch.setattr(jax, "process_index", lambda: 0 if first else 1)
     monkeypatch.setattr(sys, "stdout", sys.stdout)
-    training.join_cluster()
+    training_stages.join_cluster()
     print("hello")
     if not first:
         sys.stdout.close()
     assert capsys.readouterr().out == ("hello\n" if first else "")
 
 
-@pytest.mark.parametrize(("first", "words"), [(True, "compiled programs are not kept: others may write"), (False, "")])
-def test_a_cache_that_is_not_the_users_alone_is_one_line(tmp_path, monkeypatch, capsys, first, words):
+@pytest.mark.parametrize(
+    ("first", "words"), [(True, "compiled programs are not kept: others may write"), (False, "")]
+)
+def test_a_cache_that_is_not_the_users_alone_is_one_line(
+    tmp_path, monkeypatch, capsys, first, words
+):
     (tmp_path / "compiled").mkdir()
     (tmp_path / "compiled").chmod(0o777)
     monkeypatch.setattr(jax, "process_index", lambda: 0 if first else 1)
@@ -178,7 +224,9 @@ def compiler(monkeypatch):
     """Compiles until `done` is set; `begun` holds what it was asked for."""
     ended()  # also those of tests before
     done, begun = threading.Event(), []
-    monkeypatch.setattr(checkpoints, "precompile", lambda *asked: (begun.append(asked), done.wait(60)))
+    monkeypatch.setattr(
+        run_source, "precompile", lambda *asked: (begun.append(asked), done.wait(60))
+    )
     yield begun, done
     done.set()
     ended()

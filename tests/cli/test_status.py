@@ -3,8 +3,8 @@ import json
 import pytest
 
 from anisoscope.cli import status
-from anisoscope.config.run import schedule
-from anisoscope.config.untrained import UntrainedConfig
+from anisoscope.config.run_config import schedule
+from anisoscope.config.untrained_config import UntrainedConfig
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.folder import claim
 from anisoscope.utils.settings import replace
@@ -29,7 +29,9 @@ def run(folder, saved=(), tables=(), test=False, joined=False):
 @pytest.fixture
 def root(tmp_path):
     root = tmp_path / "pair"
-    claim(root, replace(tiny.config(), {"variants": {"one": {}, "two": {"train.seed": 1}}}), new=True)
+    claim(
+        root, replace(tiny.config(), {"variants": {"one": {}, "two": {"train.seed": 1}}}), new=True
+    )
     assert schedule(tiny.config().train.steps, tiny.config().checkpoint.every) == KEPT
     return root
 
@@ -54,7 +56,9 @@ def test_a_finished_experiment_misses_nothing(root):
 
 def test_of_several_runs_the_tables_that_compare_them_are_wanted_too(tmp_path):
     root, both = tmp_path / "pair", {"one": {}, "two": {"model.sink": True}}
-    named = {"it": {"quantity": "middle_less_ends", "before": "one", "after": "two", "at": "matched"}}
+    named = {
+        "it": {"quantity": "middle_less_ends", "before": "one", "after": "two", "at": "matched"}
+    }
     claim(root, replace(tiny.config(), {"variants": both, "primary": named}), new=True)
     for name in ("one", "two"):
         run(root / name, KEPT, KEPT, test=True, joined=True)
@@ -68,7 +72,9 @@ def test_of_several_runs_the_tables_that_compare_them_are_wanted_too(tmp_path):
 def test_what_is_missing_is_named_while_the_run_goes_on(root):
     (root / ".#notes").symlink_to("nobody@nowhere")  # as an editor leaves it
     run(root / "one", [*KEPT[:-1], "6.orbax-checkpoint-tmp"], KEPT[:2])
-    (root / "one" / "environment.json").write_text(json.dumps({"sessions": [{"command": ["main.py", "--config=a b"]}]}))
+    (root / "one" / "environment.json").write_text(
+        json.dumps({"sessions": [{"command": ["main.py", "--config=a b"]}]})
+    )
     before = sorted(root.rglob("*"))
     lines = list(status.format_status(root))
     assert lines[1:] == [
@@ -86,7 +92,9 @@ def test_what_is_missing_is_named_while_the_run_goes_on(root):
 
 def test_updates_left_out_and_spikes_are_counted(root):
     run(root / "one", [0, 1, 2])
-    lines = '{"step": 1, "kind": "skipped", "updates": 1}\n{"step": 2, "kind": "spike", "loss": 9.0}\n'
+    lines = (
+        '{"step": 1, "kind": "skipped", "updates": 1}\n{"step": 2, "kind": "spike", "loss": 9.0}\n'
+    )
     (root / "one" / "train.jsonl").write_text(lines)
     said = "one: updates were left out as not finite: 1, the last at step 1; spikes of the loss: 1, the last at step 2"
     assert said in list(status.format_status(root))
@@ -122,7 +130,10 @@ def test_what_is_no_training_run_counts_its_tables(tmp_path):
         ({"checkpoint": {"every": 0}}, "checkpoint.every is 0"),
         ({"measure": 3, "variants": {"a": 3}}, "variant 'a' is 3"),
         ({"train": {"steps": 10**12}}, r"train\.steps is 10+; it must lie in"),
-        ({"train": {"steps": 10**9}, "checkpoint": {"every": 1}}, "asks for 1,000,000,000 checkpoints"),
+        (
+            {"train": {"steps": 10**9}, "checkpoint": {"every": 1}},
+            "asks for 1,000,000,000 checkpoints",
+        ),
     ],
 )
 def test_damaged_settings_are_one_line(tmp_path, values, words):
@@ -152,9 +163,14 @@ def test_no_run_is_one_line(root):
             list(status.format_status(root.parent / folder))
 
 
-@pytest.mark.parametrize("words", [["--stages=train,tangents"], ["--stages", "train"], ["-stages=train"]])
+@pytest.mark.parametrize(
+    "words", [["--stages=train,tangents"], ["--stages", "train"], ["-stages=train"]]
+)
 def test_the_command_that_goes_on_does_all_stages(root, words):
     command = ["main.py", *words, "--config=a.py", "--workdir=b"]
     (root / "one").mkdir()
     (root / "one" / "environment.json").write_text(json.dumps({"sessions": [{"command": command}]}))
-    assert list(status.format_status(root))[-1] == "the same command resumes: python main.py --config=a.py --workdir=b"
+    assert (
+        list(status.format_status(root))[-1]
+        == "the same command resumes: python main.py --config=a.py --workdir=b"
+    )

@@ -10,7 +10,7 @@ from anisoscope import experiments
 from anisoscope.analysis import primary
 from anisoscope.cli.kinds import check_experiment
 from anisoscope.config import recipes, variants
-from anisoscope.config.experiment import Config
+from anisoscope.config.experiment_config import Config
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import flat, from_dict, replace, to_dict
 
@@ -19,7 +19,13 @@ FILES = sorted(  # of trained runs
     for path in pathlib.Path(experiments.__file__).parent.glob("*.py")
     if "def get_config(" in path.read_text() and "-> Config:" in path.read_text()
 )
-WITH_RECIPES = ["decoder_small", "encoder_small", "interventions_small", "mask_ablations", "matched_pair_small"]
+WITH_RECIPES = [
+    "decoder_small",
+    "encoder_small",
+    "interventions_small",
+    "mask_ablations",
+    "matched_pair_small",
+]
 WITH_RECIPES += ["norm_ablations"]
 
 
@@ -38,7 +44,9 @@ def configs():
                 yield f"{name}:small,muon", get_config("small,muon")
 
 
-@pytest.mark.parametrize(("name", "config"), list(configs()), ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize(
+    ("name", "config"), list(configs()), ids=lambda v: v if isinstance(v, str) else ""
+)
 def test_every_experiment_validates_and_round_trips_through_json(name, config):
     assert from_dict(json.loads(json.dumps(to_dict(config))), type(config)) == config
     runs = variants.expand(config)
@@ -71,8 +79,15 @@ def test_a_recipe_is_the_optimizer_and_positions_and_nothing_else(name, size):
     for recipe, settings in recipes.RECIPES.items():
         config = get_config(f"{size},{recipe}")
         rate = config.train.learning_rate
-        assert rate <= 3e-3 if recipe in ("gpt2", "rotary") else rate == settings["train.learning_rate"]
-        named = [f"train.{name}" for name in ("optimizer", "learning_rate", "rest_learning_rate", "schedule")]
+        assert (
+            rate <= 3e-3
+            if recipe in ("gpt2", "rotary")
+            else rate == settings["train.learning_rate"]
+        )
+        named = [
+            f"train.{name}"
+            for name in ("optimizer", "learning_rate", "rest_learning_rate", "schedule")
+        ]
         values = {path: flat(to_dict(config))[path] for path in (*named, "model.positions")}
         assert values.items() >= settings.items()
         assert replace(default, values) == config
@@ -83,7 +98,11 @@ def test_runs_of_the_mask_ablations_differ_in_mask_objective_and_seed_only(size)
     runs = variants.expand(of("mask_ablations").get_config(size))
     cells = {name.rpartition("_")[0] for name in runs}
     assert {f"{cell}_{seed}" for cell in cells for seed in of("mask_ablations").SEEDS} == set(runs)
-    assert len({(run.model.mask, run.model.leak, run.objective) for run in runs.values()}) == len(cells) == 9
+    assert (
+        len({(run.model.mask, run.model.leak, run.objective) for run in runs.values()})
+        == len(cells)
+        == 9
+    )
     for name, run in runs.items():
         assert name == f"{name.rpartition('_')[0]}_{run.train.seed}"
         alike = {"model.mask": "causal", "model.prefix": 0, "model.window": 0, "model.leak": 0.0}
@@ -107,12 +126,18 @@ def test_each_intervention_changes_one_setting_of_the_plain_run_of_its_seed(size
 
 @pytest.mark.parametrize("size", ["small"])
 def test_optimizers_differ_on_the_matrices_of_blocks_alone(size):
-    """Of one model and seed, in the name of the optimizer and its rate; positions in positions alone."""
+    """Of one model and seed, in the name of the optimizer and its rate; positions in positions
+    alone.
+    """
     runs = variants.expand(of("optimizer_ablations").get_config(size))
     assert len(runs) == 30
     for name, run in runs.items():
         optimizer, model, seed = name.split("_")
-        assert (run.train.optimizer, run.train.rest_learning_rate, run.train.seed) == (optimizer, 0.002, int(seed))
+        assert (run.train.optimizer, run.train.rest_learning_rate, run.train.seed) == (
+            optimizer,
+            0.002,
+            int(seed),
+        )
         plain = runs[f"adamw_{model}_{seed}"]
         alike = {"train.optimizer": "adamw", "train.learning_rate": plain.train.learning_rate}
         assert replace(run, alike) == plain
@@ -136,7 +161,9 @@ def test_rates_of_each_optimizer_are_tried_on_both_sides_of_the_chosen_one():
     assert {run.train.seed for run in runs.values()}.isdisjoint(suite.SEEDS)
 
 
-@pytest.mark.parametrize(("path", "value"), [("penalty_layers", ["1"]), ("penalty_layers", 1), ("log_every", [])])
+@pytest.mark.parametrize(
+    ("path", "value"), [("penalty_layers", ["1"]), ("penalty_layers", 1), ("log_every", [])]
+)
 def test_a_tuple_of_the_wrong_type_is_refused(path, value):
     values = to_dict(Config())
     values["train"][path] = value

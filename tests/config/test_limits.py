@@ -2,8 +2,8 @@ import pytest
 
 from anisoscope.cli import flags
 from anisoscope.cli.kinds import check_experiment
-from anisoscope.config.experiment import Config
-from anisoscope.config.run import TrainConfig
+from anisoscope.config.experiment_config import Config
+from anisoscope.config.run_config import TrainConfig
 from anisoscope.config.variants import expand
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import from_dict, replace, settings, to_dict
@@ -61,12 +61,21 @@ def test_what_cannot_run_is_refused_in_one_line_that_names_it(path, value):
         ({"model.mask": "leak", "model.leak": 1.5, "objective": "masked"}, r"model\.leak is 1\.5"),
         ({"model.mask": "leak", "model.leak": 0.01}, r"model\.mask=leak shows the answer"),
         ({"model.mask": "prefix", "model.prefix": 512}, r"model\.mask=prefix shows the answer"),
-        ({"model.mask": "prefix", "model.prefix": 500, "evaluate.stride": 14}, r"evaluate\.stride is 14.* 13 targets"),
+        (
+            {"model.mask": "prefix", "model.prefix": 500, "evaluate.stride": 14},
+            r"evaluate\.stride is 14.* 13 targets",
+        ),
         ({"model.width": 6, "model.heads": 2, "model.positions": "rotary"}, "even head width"),
         ({"model.sink": True, "model.attention": "sigmoid"}, r"model\.sink .* attention=sigmoid"),
-        ({"model.sink": True, "model.attention": "softmax_one"}, r"model\.sink .* attention=softmax_one"),
+        (
+            {"model.sink": True, "model.attention": "softmax_one"},
+            r"model\.sink .* attention=softmax_one",
+        ),
         ({"train.penalty": 0.1, "train.accumulate": 2}, r"train\.penalty .* train\.accumulate=2"),
-        ({"train.penalty": 0.1, "model.width": 1, "model.heads": 1}, r"train\.penalty .* model\.width is 1"),
+        (
+            {"train.penalty": 0.1, "model.width": 1, "model.heads": 1},
+            r"train\.penalty .* model\.width is 1",
+        ),
         ({"watch.every": 2**31}, r"watch\.every is 2147483648"),
         ({"watch.every": 16, "train.accumulate": 2}, r"watch\.every .* train\.accumulate=2"),
     ],
@@ -102,7 +111,10 @@ def test_settings_at_their_limits_go(settings):
         ({"num_seeds": 2, "num_data_seeds": 0}, r"train\.num_data_seeds is 0"),
         ({"num_seeds": 33}, r"33 × 33; 1024 runs at most"),
         ({"seed": 2**31 - 1, "num_seeds": 2}, r"train\.(data_)?seed is 2147483648; it must lie in"),
-        ({"data_seed": 2**31 - 1, "num_data_seeds": 2}, r"train\.data_seed is 2147483648; it must lie in"),
+        (
+            {"data_seed": 2**31 - 1, "num_data_seeds": 2},
+            r"train\.data_seed is 2147483648; it must lie in",
+        ),
         ({"data_seed": -1}, r"train\.data_seed is -1"),
     ],
 )

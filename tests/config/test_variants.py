@@ -1,8 +1,8 @@
 import pytest
 
 from anisoscope.config import variants
-from anisoscope.config.experiment import Config
-from anisoscope.config.run import TrainConfig
+from anisoscope.config.experiment_config import Config
+from anisoscope.config.run_config import TrainConfig
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 
@@ -18,10 +18,20 @@ def test_members_are_every_weight_seed_with_every_data_seed_as_plain_runs():
     config = Config(train=TrainConfig(seed=5, data_seed=1, num_seeds=2, num_data_seeds=3))
     runs = variants.of_seeds(config)
     assert list(runs) == [f"weights_{w}_data_{d}" for w in (5, 6) for d in (1, 2, 3)]
-    assert [(run.train.seed, run.train.data_seed) for run in runs.values()] == variants.seeds(config.train)
+    assert [(run.train.seed, run.train.data_seed) for run in runs.values()] == variants.seeds(
+        config.train
+    )
     for run in runs.values():
         assert list(variants.of_seeds(run).values()) == [run]
-        run = replace(run, {"train.seed": 5, "train.data_seed": 1, "train.num_seeds": 2, "train.num_data_seeds": 3})
+        run = replace(
+            run,
+            {
+                "train.seed": 5,
+                "train.data_seed": 1,
+                "train.num_seeds": 2,
+                "train.num_data_seeds": 3,
+            },
+        )
         assert run == config
         assert run.model is not config.model
 
@@ -45,7 +55,11 @@ def test_variants_and_members_are_runs_named_by_both():
     config = replace(config, {"train.num_data_seeds": 1})
     runs = variants.expand(config)
     assert list(runs) == ["a", "b_weights_0_data_0", "b_weights_1_data_0"]
-    assert [(run.objective, run.train.seed) for run in runs.values()] == [("masked", 0), ("next", 0), ("next", 1)]
+    assert [(run.objective, run.train.seed) for run in runs.values()] == [
+        ("masked", 0),
+        ("next", 0),
+        ("next", 1),
+    ]
     assert list(variants.groups(config)) == ["a", "b"]
     alone = Config(train=TrainConfig(num_data_seeds=2))
     assert list(variants.expand(alone)) == ["weights_0_data_0", "weights_0_data_1"]
@@ -57,7 +71,10 @@ def test_seeds_are_set_or_counted_and_not_both(field, count):
     """Seeds 0 and 1, two of each, would be 0, 1 and 1, 2."""
     config = Config(variants={f"plain_{seed}": {field: seed} for seed in (0, 1)})
     assert len(variants.expand(config)) == 2
-    with pytest.raises(UserError, match=rf"{count} is 2, but variant 'plain_0' sets its own seed; leave one of them"):
+    with pytest.raises(
+        UserError,
+        match=rf"{count} is 2, but variant 'plain_0' sets its own seed; leave one of them",
+    ):
         variants.expand(replace(config, {count: 2}))
     config = Config(variants={"low": {field: 0, count: 2}, "high": {field: 7, count: 2}})
     assert len(variants.expand(config)) == 4 * (1 + (count == "train.num_seeds"))

@@ -1,4 +1,6 @@
-"""What the tests of data/ share: a small stand-in for the published enwik8, and the look of an error line."""
+"""What the tests of data/ share: a small stand-in for the published enwik8, and the look of an
+error line.
+"""
 
 import contextlib
 import hashlib
@@ -41,7 +43,9 @@ def zipped(**members: bytes) -> bytes:
 
 @pytest.fixture
 def published(monkeypatch):
-    """A text of 300,000 bytes and its zip file in the place of the published ones, at an address nobody serves."""
+    """A text of 300,000 bytes and its zip file in the place of the published ones, at an address
+    nobody serves.
+    """
     text = bytes(random.Random(0).choices(range(32, 127), k=300_000))
     archive = zipped(enwik8=text)
     monkeypatch.setattr(enwik8, "SIZE", len(text))
@@ -51,6 +55,8 @@ def published(monkeypatch):
 
 
 def publish(monkeypatch, url: str, archive: bytes) -> None:
-    info = UrlInfo(size=len(archive), checksum=hashlib.sha256(archive).hexdigest(), filename="enwik8.zip")
+    info = UrlInfo(
+        size=len(archive), checksum=hashlib.sha256(archive).hexdigest(), filename="enwik8.zip"
+    )
     monkeypatch.setattr(enwik8_dataset_builder, "URL", url)
     monkeypatch.setitem(enwik8_dataset_builder.Builder.url_infos, url, info)

@@ -36,7 +36,9 @@ def test_any_share_of_the_examples_draws_the_same_windows():
     examples_B = jnp.arange(16)
     whole = np.asarray(batches.starts(5, 6, examples_B, 12_345, 32))
     for size in (1, 3, 8):
-        shares = [batches.starts(5, 6, examples_B[i : i + size], 12_345, 32) for i in range(0, 16, size)]
+        shares = [
+            batches.starts(5, 6, examples_B[i : i + size], 12_345, 32) for i in range(0, 16, size)
+        ]
         np.testing.assert_array_equal(np.concatenate(shares), whole)
     mesh = jax.make_mesh((8,), ("data",))
     over_devices = jax.device_put(examples_B, NamedSharding(mesh, PartitionSpec("data")))
@@ -48,4 +50,6 @@ def test_crop_equals_a_loop_of_slices():
     starts = np.array([0, 17, 280, 3], np.int32)
     windows = batches.crop(jnp.asarray(corpus), jnp.asarray(starts), 20)
     assert windows.dtype == jnp.int32
-    np.testing.assert_array_equal(windows, np.stack([corpus[start : start + 20] for start in starts]))
+    np.testing.assert_array_equal(
+        windows, np.stack([corpus[start : start + 20] for start in starts])
+    )

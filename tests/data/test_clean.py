@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 from anisoscope.data import clean
 
 WIKITEXT = {
-    "plain text": ("A plain sentence, (with) a [note] & 2 < 3 > 1.", "A plain sentence, (with) a [note] & 2 < 3 > 1."),
+    "plain text": (
+        "A plain sentence, (with) a [note] & 2 < 3 > 1.",
+        "A plain sentence, (with) a [note] & 2 < 3 > 1.",
+    ),
     "links": ("[[cat]]s, [[Cat (animal)|cats]] and [[dog|]]", "cats, cats and dog"),
     "link with pipes in its label": ("[[a|b|c]]", "b|c"),
     "link shown by a colon": ("see [[:Category:Cats]]", "see Category:Cats"),
@@ -22,19 +25,31 @@ WIKITEXT = {
         "[[Image:Cat.jpg|thumb|A [[cat]] by [[Artist (painter)|the artist]], [[1900]]]]The cat sat.",
         "The cat sat.",
     ),
-    "media in every spelling": ("a[[File:x.png]]b[[image:y.gif|left|c]]d[[ Media : z.ogg|e]]f", "abdf"),
+    "media in every spelling": (
+        "a[[File:x.png]]b[[image:y.gif|left|c]]d[[ Media : z.ogg|e]]f",
+        "abdf",
+    ),
     "template in a caption": ("[[Image:x.jpg|thumb|{{small|a [[b]]}} c]]d", "d"),
     "categories and other languages": (
         "a\n\n[[Category:Cats|*]]\n[[category:Pets]]\n[[de:Katze]]\n[[zh-min-nan:Niau]]\n[[simple:Cat]]",
         "a",
     ),
-    "prefix that is no language": ("[[WP:CAT]] and [[Star Trek: Voyager]]", "WP:CAT and Star Trek: Voyager"),
-    "addresses": ("[http://a.b/c the page] and [http://a.b/c] and http://a.b/c", "the page and  and http://a.b/c"),
+    "prefix that is no language": (
+        "[[WP:CAT]] and [[Star Trek: Voyager]]",
+        "WP:CAT and Star Trek: Voyager",
+    ),
+    "addresses": (
+        "[http://a.b/c the page] and [http://a.b/c] and http://a.b/c",
+        "the page and  and http://a.b/c",
+    ),
     "address around a link": ("[https://a.b my [[dog|cat]] [PDF] file]", "my cat [PDF] file"),
     "address without end": ("[http://a.b my cat", "my cat"),
     "nested templates": ("a{{b|{{c|{{d}}}}|[[e|f]]}}g", "ag"),
     "template over several paragraphs": ("{{Infobox\n|a = 1\n\n|b = {{c|}}\n}}\nText", "Text"),
-    "table": ('Before\n\n{| class="wikitable"\n|-\n! a !! b\n|-\n| [[c]] || d\n\ne\n|}\n\nAfter', "Before\n\nAfter"),
+    "table": (
+        'Before\n\n{| class="wikitable"\n|-\n! a !! b\n|-\n| [[c]] || d\n\ne\n|}\n\nAfter',
+        "Before\n\nAfter",
+    ),
     "nested and indented tables": ("a\n:{|\n| x\n  {|\n| y\n|}\n| z\n|}\nb", "a\n\nb"),
     "HTML table": ("a<table border=1><tr><td>b<TABLE><tr></tr></TABLE></td></tr></table>c", "ac"),
     "bars that are no table": ("the set {|x| < 1} and |} here", "the set {|x| < 1} and |} here"),
@@ -43,16 +58,28 @@ WIKITEXT = {
     "reference that closes itself": ("a<ref name=b />c</ref>d", "acd"),
     "template that ends like a table": ("{{Infobox\n|a\n|}}Text", "Text"),
     "line ends of other systems": ("[[Image:a\r\n\r\nb]] c", "Image:a\n\nb c"),
-    "code": ("a<math>\\frac{{x}}{{y}}</math>b<code>c</code>d<pre>\n{{e\n</pre>f<NoWiki>[[</nowiki>g", "abdfg"),
+    "code": (
+        "a<math>\\frac{{x}}{{y}}</math>b<code>c</code>d<pre>\n{{e\n</pre>f<NoWiki>[[</nowiki>g",
+        "abdfg",
+    ),
     "markup inside code": ("a<nowiki><!-- <math> {{ </nowiki>b<!-- <nowiki> -->c", "abc"),
-    "tags": ('a<br>b<br />\nc<b class="x\ny">d</b> H<sub>2</sub>O <FONT color=red>e</FONT>', "a\nb\ncd H2O e"),
+    "tags": (
+        'a<br>b<br />\nc<b class="x\ny">d</b> H<sub>2</sub>O <FONT color=red>e</FONT>',
+        "a\nb\ncd H2O e",
+    ),
     "tags nobody knows": ("<module> and x<y and z>w", "<module> and x<y and z>w"),
     "quotes": ("'''''a''''' ''b'' '''c''' d's 'e'", "a b c d's 'e'"),
     "headings": ("== A ==\nb\n===C [[d]]===\n=e=\nf = g == h", "A\nb\nC d\ne\nf = g == h"),
     "indents, rules, empty items": (":a\n:: b\n----\n* c\n*\n#\n;d\n__NOTOC__\n", "a\nb\n* c\nd"),
-    "entities": ("&quot;a&quot;&nbsp;&mdash; &#945;&#x3b2; &eacute; &unknown; AT&T", '"a" — αβ é &unknown; AT&T'),
+    "entities": (
+        "&quot;a&quot;&nbsp;&mdash; &#945;&#x3b2; &eacute; &unknown; AT&T",
+        '"a" — αβ é &unknown; AT&T',
+    ),
     "entities twice": ("a&amp;nbsp;b &amp;amp;lt; c &amp; d", "a b < c & d"),
-    "entities that spell markup": ("a&lt;math&gt;b&lt;/math&gt;c&amp;lt;br&amp;gt;d &#91;[e|f]]", "ac\nd f"),
+    "entities that spell markup": (
+        "a&lt;math&gt;b&lt;/math&gt;c&amp;lt;br&amp;gt;d &#91;[e|f]]",
+        "ac\nd f",
+    ),
     "control characters": ("a&#0;b&#1;c&#13;d\r\ne", "a\N{REPLACEMENT CHARACTER}bcd\ne"),
     "blank lines and line ends": ("\n\n a  \n\n\n\n  b\t\nc\n\n", " a\n\n  b\nc"),
     "markup left by what is removed": ("[{{x}}[a|b]] '{{y}}' <{{z}}b>c", "a|b  c"),
@@ -125,12 +152,28 @@ PAIRS = [
     ("<table>", "</table>"),
     ("<math>", "</math>"),
 ]
-LONE = ("{{", "[[a ", "[[a|", "<!--", "<math>", "<b ", "[http://a ", "&amp;", "amp;", "&", "\n=a", "=a", ": ")
+LONE = (
+    "{{",
+    "[[a ",
+    "[[a|",
+    "<!--",
+    "<math>",
+    "<b ",
+    "[http://a ",
+    "&amp;",
+    "amp;",
+    "&",
+    "\n=a",
+    "=a",
+    ": ",
+)
 
 
 @pytest.mark.parametrize(("opening", "closing"), [*PAIRS, *((opening, "") for opening in LONE)])
 def test_markers_may_be_as_many_as_they_like(opening, closing):
-    """Markers without a partner among them; a pattern that went back over them again and again would never end."""
+    """Markers without a partner among them; a pattern that went back over them again and again
+    would never end.
+    """
     text = f"\n&{opening * 32_000}{closing * 31_000}".encode()
     cleaned = clean.clean(text)
     assert cleaned.startswith(b"&")
@@ -151,7 +194,9 @@ FRAGMENTS = st.sampled_from(
         "&#93; &#10; &#13; &#39; &nbsp; amp; lt; ' '' ''' = == * : ; # - ---- __TOC__ Image: Category: de: http:// "
         "[http://x a é #REDIRECT",
     )
-) | st.sampled_from(["\n", "\n\n", " ", "\r", "\t", '<text xml:space="preserve">', "\N{NO-BREAK SPACE}"])
+) | st.sampled_from(
+    ["\n", "\n\n", " ", "\r", "\t", '<text xml:space="preserve">', "\N{NO-BREAK SPACE}"]
+)
 TEXTS = st.lists(FRAGMENTS, max_size=40).map(lambda fragments: "".join(fragments).encode())
 
 
@@ -178,8 +223,17 @@ def test_independent_of_the_chunks_it_arrives_in(text, cuts, unit):
 def test_text_without_pages_is_cut_at_blank_lines(chunk):
     text = b"aaaa\n\nbbbb\n\ncccc\n\n" + b"d" * 15 + b"\n\n" + b"e" * 40 + b"\n\nf</page>g"
     with mock.patch.object(clean, "UNIT", 16):
-        pieces = list(clean.stream(text[start : start + chunk] for start in range(0, len(text), chunk)))
-    assert [piece.strip() for piece in pieces] == [b"aaaa\n\nbbbb", b"cccc", b"d" * 15, b"e" * 40, b"f", b"g"]
+        pieces = list(
+            clean.stream(text[start : start + chunk] for start in range(0, len(text), chunk))
+        )
+    assert [piece.strip() for piece in pieces] == [
+        b"aaaa\n\nbbbb",
+        b"cccc",
+        b"d" * 15,
+        b"e" * 40,
+        b"f",
+        b"g",
+    ]
 
 
 def test_streams_page_by_page():
@@ -195,15 +249,21 @@ def test_streams_page_by_page():
     assert len(taken) * 100 < len(pages) / 4
 
 
-@pytest.mark.skipif("ANISOSCOPE_ENWIK8" not in os.environ, reason="needs the prefix of enwik8 (xz) that CI has")
+@pytest.mark.skipif(
+    "ANISOSCOPE_ENWIK8" not in os.environ, reason="needs the prefix of enwik8 (xz) that CI has"
+)
 def test_real_prefix_of_enwik8():
     text = lzma.decompress(pathlib.Path(os.environ["ANISOSCOPE_ENWIK8"]).read_bytes())
     assert len(text) == 4_154_399
-    assert hashlib.sha256(text).hexdigest() == "d502ac7ecb9dd47a062e7d19b8dcd3c753b07c142e48b13dcd521cb747116bdd"
+    assert (
+        hashlib.sha256(text).hexdigest()
+        == "d502ac7ecb9dd47a062e7d19b8dcd3c753b07c142e48b13dcd521cb747116bdd"
+    )
     cleaned = clean.clean(text)
     assert clean.clean(cleaned) == cleaned
     for marker in re.findall(
-        r"\S+", "[[ ]] {{ }} {| |} |- '' <text <page <math <ref <br <!-- thumb| &lt; &gt; &amp; &quot;"
+        r"\S+",
+        "[[ ]] {{ }} {| |} |- '' <text <page <math <ref <br <!-- thumb| &lt; &gt; &amp; &quot;",
     ):
         assert marker.encode() not in cleaned, marker
     for rest, at_most in ((b"<", 1), (b"|", 40), (b"http://", 30), (b"==", 8), (b"{", 2)):

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from anisoscope.config.data import DataConfig
+from anisoscope.config.data_config import DataConfig
 from anisoscope.data import clean, corpus, enwik8, local
 from anisoscope.data.enwik8 import enwik8_dataset_builder
 from tests.data.conftest import zipped
@@ -43,22 +43,36 @@ def test_tokens_stand_for_the_bytes_in_use(tmp_path):
 
 
 def test_split_of_the_whole_enwik8(monkeypatch):
-    text = bytes(range(256)).ljust(90_000_000, b"a").ljust(95_000_000, b"b").ljust(100_000_000, b"c")
+    text = (
+        bytes(range(256)).ljust(90_000_000, b"a").ljust(95_000_000, b"b").ljust(100_000_000, b"c")
+    )
     monkeypatch.setattr(local, "read_text", lambda *_: text)
     monkeypatch.setattr(enwik8, "SHA256", hashlib.sha256(text).hexdigest())
     loaded = corpus.load(DataConfig(path="enwik8"), context=512)
-    assert [len(split) for split in (loaded.train, loaded.valid, loaded.test)] == [90_000_000, 5_000_000, 5_000_000]
-    assert bytes([loaded.train[-1], loaded.valid[0], loaded.valid[-1], loaded.test[0], loaded.test[-1]]) == b"abbcc"
+    assert [len(split) for split in (loaded.train, loaded.valid, loaded.test)] == [
+        90_000_000,
+        5_000_000,
+        5_000_000,
+    ]
+    assert (
+        bytes(
+            [loaded.train[-1], loaded.valid[0], loaded.valid[-1], loaded.test[0], loaded.test[-1]]
+        )
+        == b"abbcc"
+    )
     assert np.shares_memory(loaded.train.base, loaded.test.base)  # one copy of the text, not three
 
 
 @pytest.mark.parametrize(
-    ("size", "split", "has"), [(0, "train", 0), (10, "train", 9), (300, "valid", 15), (339, "valid", 17)]
+    ("size", "split", "has"),
+    [(0, "train", 0), (10, "train", 9), (300, "valid", 15), (339, "valid", 17)],
 )
 def test_too_short(tmp_path, refused, monkeypatch, size, split, has):
     path = tmp_path / "short.txt"
     monkeypatch.setattr(local, "read_text", lambda *_: TEXT[:size])
-    with refused(f"short.txt ({path})", f"{split} split has {has}", "needs 18", "--config.model.context="):
+    with refused(
+        f"short.txt ({path})", f"{split} split has {has}", "needs 18", "--config.model.context="
+    ):
         corpus.load(DataConfig(path=str(path)), context=17)
     monkeypatch.setattr(local, "read_text", lambda *_: TEXT[:360])
     assert len(corpus.load(DataConfig(path=str(path)), context=17).test) == 18
@@ -69,7 +83,11 @@ def test_enwik8_from_the_cache(published, tmp_path):
     (tmp_path / "enwik8.zip").write_bytes(archive)
     loaded = corpus.load(DataConfig(cache=str(tmp_path)), context=512)
     assert (loaded.name, loaded.origin) == ("enwik8", enwik8_dataset_builder.URL)
-    assert [len(split) for split in (loaded.train, loaded.valid, loaded.test)] == [270_000, 15_000, 15_000]
+    assert [len(split) for split in (loaded.train, loaded.valid, loaded.test)] == [
+        270_000,
+        15_000,
+        15_000,
+    ]
     assert decoded(loaded) == text
 
 
@@ -77,7 +95,9 @@ def test_claims_of_the_whole_enwik8_are_checked(published, tmp_path, refused):
     text, _ = published
     wrong = tmp_path / "copy.txt"
     wrong.write_bytes(text[:-1] + b"?")
-    with refused(str(wrong), "size of enwik8 (300,000 bytes)", "not its sha256", "copy or download it again"):
+    with refused(
+        str(wrong), "size of enwik8 (300,000 bytes)", "not its sha256", "copy or download it again"
+    ):
         corpus.load(DataConfig(path=str(wrong)), context=16)
     for name, content in (
         ("enwik8", text[:-9]),
@@ -86,11 +106,18 @@ def test_claims_of_the_whole_enwik8_are_checked(published, tmp_path, refused):
         ("enwik8.xz", lzma.compress(text[1:])),
     ):
         (tmp_path / name).write_bytes(content)
-        with refused(str(tmp_path / name), "of the 300,000 bytes of enwik8", "copy or download it again", "rename it"):
+        with refused(
+            str(tmp_path / name),
+            "of the 300,000 bytes of enwik8",
+            "copy or download it again",
+            "rename it",
+        ):
             corpus.load(DataConfig(path=str(tmp_path / name)), context=16)
 
 
-def test_a_text_that_begins_as_enwik8_is_told_from_others_and_not_taken_for_it(tmp_path, monkeypatch):
+def test_a_text_that_begins_as_enwik8_is_told_from_others_and_not_taken_for_it(
+    tmp_path, monkeypatch
+):
     text = bytes(random.Random(1).choices(range(32, 127), k=3000))
     monkeypatch.setattr(corpus, "HEAD", 1000)
     monkeypatch.setattr(corpus, "HEAD_SHA256", hashlib.sha256(text[:1000]).hexdigest())
@@ -139,13 +166,19 @@ def test_cleaned(tmp_path, monkeypatch, capfd, refused):
         corpus.load(DataConfig(path=str(path), clean=True), context=16)
 
 
-@pytest.mark.skipif("ANISOSCOPE_ENWIK8" not in os.environ, reason="needs the prefix of enwik8 (xz) that CI has")
+@pytest.mark.skipif(
+    "ANISOSCOPE_ENWIK8" not in os.environ, reason="needs the prefix of enwik8 (xz) that CI has"
+)
 def test_real_prefix_of_enwik8(tmp_path):
     source = pathlib.Path(os.environ["ANISOSCOPE_ENWIK8"])
     loaded = corpus.load(DataConfig(path=str(source)), context=512)
     assert loaded.name == f"{source.name} (begins as enwik8)"
     assert loaded.sha256 == "d502ac7ecb9dd47a062e7d19b8dcd3c753b07c142e48b13dcd521cb747116bdd"
-    assert [len(split) for split in (loaded.train, loaded.valid, loaded.test)] == [3_738_959, 207_720, 207_720]
+    assert [len(split) for split in (loaded.train, loaded.valid, loaded.test)] == [
+        3_738_959,
+        207_720,
+        207_720,
+    ]
     assert loaded.vocab_size == 201
     cleaned = corpus.load(DataConfig(path=str(source), clean=True), context=512)
     assert cleaned.name == f"{loaded.name}, cleaned"

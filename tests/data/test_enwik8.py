@@ -33,7 +33,9 @@ def test_zip_in_the_cache_stands_in_for_the_network(published, tmp_path, capfd):
 
 @pytest.fixture
 def serve(tmp_path, monkeypatch):
-    """Publish at a local address what is put into the folder it returns, with the list of what is asked for."""
+    """Publish at a local address what is put into the folder it returns, with the list of what is
+    asked for.
+    """
     folder = tmp_path / "served"
     folder.mkdir()
 
@@ -41,7 +43,9 @@ def serve(tmp_path, monkeypatch):
         def log_message(self, *_):
             self.server.requests.append(self.command)
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder))
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Handler, directory=folder)
+    )
     server.requests = []
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -90,7 +94,9 @@ def halve(path):
 
 
 @pytest.mark.parametrize("damage", [flip, halve, pathlib.Path.unlink])
-@pytest.mark.parametrize("file", ["dataset_info.json", "features.json", "enwik8-text.array_record-00000-of-00001"])
+@pytest.mark.parametrize(
+    "file", ["dataset_info.json", "features.json", "enwik8-text.array_record-00000-of-00001"]
+)
 def test_damaged_cache_is_prepared_again_or_refused(published, tmp_path, refused, file, damage):
     text, archive = published
     given = tmp_path / "enwik8.zip"
@@ -111,7 +117,11 @@ def test_interrupted_preparation_leaves_nothing_behind(published, tmp_path):
     (tmp_path / "enwik8" / "1.0.0").mkdir(parents=True)
     (tmp_path / "enwik8" / "1.0.0" / "features.json").write_bytes(b"{")
     assert prepare.read_enwik8(tmp_path) == text
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["enwik8", "enwik8.lock", "enwik8.zip"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "enwik8",
+        "enwik8.lock",
+        "enwik8.zip",
+    ]
     assert [path.name for path in (tmp_path / "enwik8").iterdir()] == ["1.0.0"]
 
 
@@ -147,7 +157,9 @@ def test_what_else_lies_in_the_cache_stays(published, serve, tmp_path, refused):
     (folder / "enwik8.zip").write_bytes(archive)
     assert prepare.read_enwik8(cache) == text
     assert mine.items() <= contents(cache).items()
-    assert {path.parent for path in contents(cache).keys() - mine.keys()} == {cache / "enwik8" / "1.0.0"}
+    assert {path.parent for path in contents(cache).keys() - mine.keys()} == {
+        cache / "enwik8" / "1.0.0"
+    }
 
 
 def test_disk_that_is_full(published, tmp_path, refused):
@@ -180,7 +192,9 @@ def silent(request):
 
 
 @pytest.mark.parametrize(("port_of", "reason"), [(refusing, "refused"), (silent, "timed out")])
-def test_no_network_is_reported_in_time(published, tmp_path, refused, monkeypatch, request, port_of, reason):
+def test_no_network_is_reported_in_time(
+    published, tmp_path, refused, monkeypatch, request, port_of, reason
+):
     assert prepare.PATIENCE < 15
     monkeypatch.setattr(prepare, "PATIENCE", 1.0)
     url = f"http://127.0.0.1:{port_of(request)}/enwik8.zip"

@@ -88,14 +88,18 @@ def test_what_is_binary_is_no_text(path, refused, kind):
             local.read_text(path)
 
 
-@pytest.mark.parametrize("start", [b"BZh1, my friend", b"PK", b"7z", b"](", b"\x93NUMBER", b"\x1b[1m\t\r\n\x0c"])
+@pytest.mark.parametrize(
+    "start", [b"BZh1, my friend", b"PK", b"7z", b"](", b"\x93NUMBER", b"\x1b[1m\t\r\n\x0c"]
+)
 def test_a_text_that_begins_almost_like_a_compressed_one(path, start):
     path.write_bytes(start + TEXT)
     assert local.read_text(path) == start + TEXT
 
 
 @pytest.mark.parametrize("kind", PACKED)
-def test_what_unpacks_to_far_more_is_not_unpacked_unless_asked_for(path, refused, monkeypatch, kind):
+def test_what_unpacks_to_far_more_is_not_unpacked_unless_asked_for(
+    path, refused, monkeypatch, kind
+):
     packed = PACK[kind](b" " * 10_000_000)
     path.write_bytes(packed)
     monkeypatch.setattr(local, "LEAST", 1_000_000)
@@ -124,7 +128,12 @@ def test_several_streams_are_one_text(path, refused, kind):
 def test_the_texts_of_a_folder_in_the_order_of_their_names(tmp_path, refused):
     with refused(str(tmp_path), "is a folder without texts", "--config.data.path="):
         local.read_text(tmp_path)
-    for name, text in (("b.txt", b"second"), ("a.TXT", b"first"), (".hidden.txt", b"no"), ("notes.md", b"no")):
+    for name, text in (
+        ("b.txt", b"second"),
+        ("a.TXT", b"first"),
+        (".hidden.txt", b"no"),
+        ("notes.md", b"no"),
+    ):
         (tmp_path / name).write_bytes(text)
     (tmp_path / "c.txt.gz").write_bytes(gzip.compress(b"third"))
     (tmp_path / "a folder.txt").mkdir()

@@ -1,6 +1,8 @@
-"""Blocks of code in a document, as Sybil finds them: Python is run, its output compared, commands are looked up.
+"""Blocks of code in a document, as Sybil finds them: Python is run, its output compared, commands
+are looked up.
 
-A block that cannot run here stands below a comment with the reason: <!-- skip: next "needs a network" -->.
+A block that cannot run here stands below a comment with the reason: <!-- skip: next "needs a
+network" -->.
 """
 
 import contextlib
@@ -26,7 +28,9 @@ PYTHON = re.compile(r"(\.venv[\w-]*/bin/)?python")
 
 
 def python(example: Example) -> None:
-    """Run it among the names of the blocks before; what it prints is what the next block of text may show."""
+    """Run it among the names of the blocks before; what it prints is what the next block of text
+    may show.
+    """
     if saved := SAVED.search(example.document.text[: example.region.start]):
         pathlib.Path(saved[1]).write_text(example.parsed)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
@@ -77,7 +81,14 @@ def of_program(words: list[str]) -> None:
 
 def settings_alone(words: list[str]) -> None:
     """Settings without their experiment: some kind of experiment has them all."""
-    examples = ("quickstart", "untrained_bias", "curved_manifolds", "vectors", "pretrained:a", "shape_of_learning")
+    examples = (
+        "quickstart",
+        "untrained_bias",
+        "curved_manifolds",
+        "vectors",
+        "pretrained:a",
+        "shape_of_learning",
+    )
     failures = []
     for name in examples:
         try:
@@ -88,5 +99,8 @@ def settings_alone(words: list[str]) -> None:
     raise failures[0]
 
 
-PARSERS = [SkipParser(), *(CodeBlockParser(*pair) for pair in (("python", python), ("text", shown), ("sh", shell)))]
+PARSERS = [
+    SkipParser(),
+    *(CodeBlockParser(*pair) for pair in (("python", python), ("text", shown), ("sh", shell))),
+]
 DOCUMENTS = Sybil(PARSERS, patterns=["*.md"])

@@ -1,4 +1,6 @@
-"""Every block of code in README and the documents runs and gives what is shown; commands are looked up."""
+"""Every block of code in README and the documents runs and gives what is shown; commands are looked
+up.
+"""
 
 import contextlib
 import importlib.util
@@ -22,7 +24,9 @@ SMALLER += ("measure.points=256", "measure.batches=2", "evaluate.windows=8")
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """A folder with all that a checkout has, a run of the demo, and what it said; what a block writes stays in it."""
+    """A folder with all that a checkout has, a run of the demo, and what it said; what a block
+    writes stays in it.
+    """
     folder = tmp_path_factory.mktemp("checkout")
     for path in ROOT.iterdir():
         if path.name not in ("runs", ".git"):
@@ -53,7 +57,11 @@ def names() -> dict:
             "batch": rng.normal(size=(8, 16, 4)).astype(np.float32),
             "mask": np.ones((8, 16), bool),
         },
-        **{"tokens": rng.integers(0, 9, (16, 32)), "checkpoints": [rng.normal(size=(9, 8))], "texts": ["a text"]},
+        **{
+            "tokens": rng.integers(0, 9, (16, 32)),
+            "checkpoints": [rng.normal(size=(9, 8))],
+            "texts": ["a text"],
+        },
         "function": lambda params, tokens: jnp.stack([params[tokens], jnp.tanh(params[tokens])]),
     }
 
@@ -103,7 +111,9 @@ def test_no_block_escapes():
         text = path.read_text()
         opened = re.findall(r"^ *```(.*)$", text, re.MULTILINE)[::2]
         assert {fence.partition(" ")[0] for fence in opened} <= LANGUAGES, path
-        assert all(re.fullmatch(r'next ".+"', said) for said in re.findall(r"<!-- skip: (.*?) -->", text)), path
+        assert all(
+            re.fullmatch(r'next ".+"', said) for said in re.findall(r"<!-- skip: (.*?) -->", text)
+        ), path
         assert not re.search(r"^#.*\n\n    \S", text, re.MULTILINE), f"{path}: an indented block"
 
 
@@ -111,6 +121,14 @@ def test_no_block_escapes():
 def test_links_lead_to_files_and_commands_to_modules(path):
     """In sentences too, which `make docs` does not read for commands."""
     text = path.read_text()
-    links = [link for link in re.findall(r"\]\(([^)\s#:]+)(?:#[^)\s]*)?\)", text) if not link.startswith("/made/")]
+    links = [
+        link
+        for link in re.findall(r"\]\(([^)\s#:]+)(?:#[^)\s]*)?\)", text)
+        if not link.startswith("/made/")
+    ]
     assert [link for link in links if not (path.parent / link).exists()] == []
-    assert [name for name in re.findall(r"python -m ([\w.]+)", text) if not importlib.util.find_spec(name)] == []
+    assert [
+        name
+        for name in re.findall(r"python -m ([\w.]+)", text)
+        if not importlib.util.find_spec(name)
+    ] == []

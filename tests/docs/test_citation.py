@@ -1,4 +1,6 @@
-"""What is cited is what is released: one version everywhere, and files that those who index them can read."""
+"""What is cited is what is released: one version everywhere, and files that those who index them
+can read.
+"""
 
 import json
 import re
@@ -11,7 +13,11 @@ from tests.program import ROOT
 
 def test_one_version_everywhere():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert cited["version"] == json.loads((ROOT / "codemeta.json").read_text())["version"] == anisoscope.__version__
+    assert (
+        cited["version"]
+        == json.loads((ROOT / "codemeta.json").read_text())["version"]
+        == anisoscope.__version__
+    )
     newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert newest[1] in (anisoscope.__version__, "Unreleased")
     assert {paper["year"] for paper in cited["references"]} == {2024, 2026}
@@ -19,11 +25,16 @@ def test_one_version_everywhere():
 
 def test_papers_are_cited_by_keys_that_there_are():
     text, known = ((ROOT / "paper" / name).read_text() for name in ("paper.md", "paper.bib"))
-    assert set(re.findall(r"\[@(\w+)\]", text)) == set(re.findall(r"^@\w+\{(\w+),", known, re.MULTILINE))
+    assert set(re.findall(r"\[@(\w+)\]", text)) == set(
+        re.findall(r"^@\w+\{(\w+),", known, re.MULTILINE)
+    )
 
 
 def test_issue_forms_ask_for_what_they_need():
-    forms = [yaml.safe_load(path.read_text()) for path in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")]
+    forms = [
+        yaml.safe_load(path.read_text())
+        for path in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")
+    ]
     assert len(forms) == 3
     for form in forms:
         assert form["name"]

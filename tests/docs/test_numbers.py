@@ -1,7 +1,8 @@
 """Numbers of README.md and docs/findings/index.md are those of the tables in docs/results.
 
-docs/results/numbers.csv has a line for each phrase: the document, the phrase word for word, the table, the row as
-pandas.DataFrame.query finds it, and for each number of the phrase its column, or `max(column)` of several rows.
+docs/results/numbers.csv has a line for each phrase: the document, the phrase word for word, the
+table, the row as pandas.DataFrame.query finds it, and for each number of the phrase its column, or
+`max(column)` of several rows.
 """
 
 import re
@@ -18,7 +19,10 @@ PHRASES = pd.read_csv(RESULTS / "numbers.csv")
 NUMBER = re.compile(r"(?<!\w)[−-]?\d[\d,]*(?:\.\d+)?(?!\w)")
 SIZE = r" million| to 13 billion"  # of models: no result
 DECIMAL = re.compile(rf"(?<![\w.])[−-]?\d+\.\d+(?![\w.]*\d|{SIZE})")
-SECTIONS = {"README.md": ("## Three papers", "## Train and measure"), "docs/findings/index.md": ("# Findings", "")}
+SECTIONS = {
+    "README.md": ("## Three papers", "## Train and measure"),
+    "docs/findings/index.md": ("# Findings", ""),
+}
 
 
 def read(document: str) -> str:
@@ -31,7 +35,9 @@ def look_up(phrase: pd.Series) -> list[float]:
     for column in phrase["values"].split():
         reduced = re.fullmatch(r"(min|max|mean|count)\((\w+)\)", column)
         if not reduced:
-            assert len(rows) == 1, f"{phrase['phrase']!r}: {len(rows)} rows of {phrase['file']} are {phrase['row']}"
+            assert len(rows) == 1, (
+                f"{phrase['phrase']!r}: {len(rows)} rows of {phrase['file']} are {phrase['row']}"
+            )
         found = rows[reduced[2]].agg(reduced[1]) if reduced else rows.eval(column, engine="python")
         values.append(float(np.ravel(found)[0]))
     return values
@@ -39,9 +45,13 @@ def look_up(phrase: pd.Series) -> list[float]:
 
 def disagreements(phrase: pd.Series) -> list[str]:
     """Numbers of the phrase that are not the table's, rounded to the digits shown."""
-    shown = [number.replace("−", "-").replace(",", "") for number in NUMBER.findall(phrase["phrase"])]
+    shown = [
+        number.replace("−", "-").replace(",", "") for number in NUMBER.findall(phrase["phrase"])
+    ]
     values = look_up(phrase)
-    assert len(shown) == len(values), f"{phrase['phrase']!r} has {len(shown)} numbers, {len(values)} columns are named"
+    assert len(shown) == len(values), (
+        f"{phrase['phrase']!r} has {len(shown)} numbers, {len(values)} columns are named"
+    )
     bounds = [0.5 * 10.0 ** -len(number.partition(".")[2]) + 1e-9 for number in shown]
     return [
         f"{number} is {value:.6g}"
@@ -52,7 +62,9 @@ def disagreements(phrase: pd.Series) -> list[str]:
 
 def test_numbers_are_those_of_the_tables():
     for _, phrase in PHRASES.iterrows():
-        assert read(phrase["document"]).count(phrase["phrase"]) == 1, f"not there once: {phrase['phrase']!r}"
+        assert read(phrase["document"]).count(phrase["phrase"]) == 1, (
+            f"not there once: {phrase['phrase']!r}"
+        )
         assert disagreements(phrase) == [], phrase["phrase"]
 
 
@@ -70,17 +82,23 @@ def test_no_decimal_is_left_out(document):
     checked = set()
     for phrase in PHRASES[PHRASES["document"] == document]["phrase"]:
         checked |= {*range(text.index(phrase), text.index(phrase) + len(phrase))}
-    left = [number for number in DECIMAL.finditer(text, first, last) if number.start() not in checked]
+    left = [
+        number for number in DECIMAL.finditer(text, first, last) if number.start() not in checked
+    ]
     assert [text[number.start() - 30 : number.end() + 10] for number in left] == []
 
 
 def test_verdicts_are_those_of_the_tables_beside_them():
     found = anisoscope.verdicts(RESULTS / name for name in ABOUT["folders"])
-    kept = pd.read_csv(RESULTS / "verdicts.csv", keep_default_na=False, na_values={"p_project": [""], "p": [""]})
+    kept = pd.read_csv(
+        RESULTS / "verdicts.csv", keep_default_na=False, na_values={"p_project": [""], "p": [""]}
+    )
     for name in ("experiment", "claim", "model", "verdict", "reason"):
         assert found[name].tolist() == kept[name].tolist(), name
     for name in ("effect", "low", "high", "p_project"):
-        assert found[name].to_numpy() == pytest.approx(pd.to_numeric(kept[name]).to_numpy(), nan_ok=True), name
+        assert found[name].to_numpy() == pytest.approx(
+            pd.to_numeric(kept[name]).to_numpy(), nan_ok=True
+        ), name
     counts = once(found)["verdict"].value_counts()
     words = "Of {} verdicts on small models {reproduced} are reproduced, {contradicted} contradicted and {inconclusive}"
     assert words.format(counts.sum(), **counts) in read("README.md")

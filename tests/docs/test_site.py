@@ -2,21 +2,25 @@
 
 import runpy
 
-from anisoscope.measurement.families.entries import FAMILIES
+from anisoscope.measurement.families.registry import FAMILIES
 from tests.program import ROOT
 
 faults = runpy.run_path(str(ROOT / "docs" / "site" / "check.py"))["faults"]
 
 
 def test_links_and_hosts_are_checked(tmp_path):
-    (tmp_path / "a.html").write_text('<h1 id="top"></h1><a href="#top"></a><a href="b%20c.html"></a><img src="x.png">')
+    (tmp_path / "a.html").write_text(
+        '<h1 id="top"></h1><a href="#top"></a><a href="b%20c.html"></a><img src="x.png">'
+    )
     (tmp_path / "b c.html").write_text(
         '<a href="a.html#top"></a><a href="https://elsewhere.org">a link is no request</a>'
     )
     (tmp_path / "x.png").touch()
     assert not faults(tmp_path)
     loads = '<img src="gone.png"><script src="//elsewhere.org/a.js"></script>'
-    (tmp_path / "wrong.html").write_text(f'<a href="a.html#gone"></a><a href="gone.html"></a>{loads}')
+    (tmp_path / "wrong.html").write_text(
+        f'<a href="a.html#gone"></a><a href="gone.html"></a>{loads}'
+    )
     (tmp_path / "wrong.css").write_text("@import 'https://elsewhere.org/a.css';")
     assert faults(tmp_path) == [
         "wrong.html loads gone.png, which is not there",
@@ -32,4 +36,6 @@ def test_every_typeset_formula_is_that_of_a_quantity():
     stale = runpy.run_path(str(ROOT / "docs" / "site" / "formulas.py"))["stale"]
     formulas = [one.formula for family in FAMILIES.values() for one in family.quantities.values()]
     assert stale(formulas) == []
-    assert "max(lambda) / sum(lambda)" in stale(one for one in formulas if not one.startswith("max(lambda)"))
+    assert "max(lambda) / sum(lambda)" in stale(
+        one for one in formulas if not one.startswith("max(lambda)")
+    )

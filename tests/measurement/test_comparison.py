@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.config.measure import MeasureConfig
-from anisoscope.measurement import nulls
-from anisoscope.measurement.families import comparison
+from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.measurement import null_models
+from anisoscope.measurement.families import comparison_family
 from anisoscope.measurement.panel import MEASURED, Sample, panel
-from anisoscope.measurement.resamples import Places
+from anisoscope.measurement.resampling import Places
 from tests import reference_comparison as reference
 
 WINDOWS, TIME, WIDTH, FOLDS = 24, 16, 8, 4
@@ -20,7 +20,7 @@ KEY = jax.random.key(3)
 TWINS = {
     "cka": reference.linear_cka,
     "cka_unbiased": reference.linear_cka_unbiased,
-    "overlap": lambda x, y: reference.neighbourhood_overlap(x, y, comparison.NEIGHBOURS),
+    "overlap": lambda x, y: reference.neighbourhood_overlap(x, y, comparison_family.NEIGHBOURS),
 }
 
 
@@ -28,7 +28,9 @@ def picks():
     """So many of each fold, in random order."""
     generator = np.random.default_rng(0)
     places = np.arange(WINDOWS * TIME).reshape(FOLDS, -1)
-    return np.concatenate([generator.permutation(fold)[: POINTS // FOLDS] for fold in places]).astype(np.int32)
+    return np.concatenate(
+        [generator.permutation(fold)[: POINTS // FOLDS] for fold in places]
+    ).astype(np.int32)
 
 
 PICKS = picks()
@@ -40,10 +42,12 @@ def program():
 
     def of(resid_NXD, other_NXD):
         def permuted(number):
-            return resid_NXD[:, nulls.permuted(PICKS, WINDOWS, TIME, KEY, number)]
+            return resid_NXD[:, null_models.permuted(PICKS, WINDOWS, TIME, KEY, number)]
 
         sample = Sample(resid_NXD[:, PICKS], None, Places(PICKS // TIME, PICKS % TIME))
-        return panel({MEASURED: sample}, {"last": other_NXD[:, PICKS]}, settings, KEY, permuted=permuted)
+        return panel(
+            {MEASURED: sample}, {"last": other_NXD[:, PICKS]}, settings, KEY, permuted=permuted
+        )
 
     return jax.jit(of)
 
@@ -64,44 +68,65 @@ def by_position(seed):
 
 
 def test_every_window_gives_way_to_another_and_positions_stay():
-    orders = np.array([nulls.permuted(PICKS, WINDOWS, TIME, KEY, number) for number in range(2)])
+    orders = np.array(
+        [null_models.permuted(PICKS, WINDOWS, TIME, KEY, number) for number in range(2)]
+    )
     np.testing.assert_array_equal(orders % TIME, np.tile(PICKS % TIME, (len(orders), 1)))
     for order in orders:
         pairs = set(zip(PICKS // TIME, order // TIME, strict=True))
         assert all(here != there for here, there in pairs)
         assert len(pairs) == len({there for _, there in pairs}) == WINDOWS  # whole windows
     assert (orders[0] != orders[1]).all()
-    assert nulls.permuted(PICKS[:4] % TIME, 1, TIME, KEY, 1).tolist() == (PICKS[:4] % TIME).tolist()
+    assert (
+        null_models.permuted(PICKS[:4] % TIME, 1, TIME, KEY, 1).tolist()
+        == (PICKS[:4] % TIME).tolist()
+    )
 
 
 @pytest.mark.slow
 def test_the_null_model_is_the_mean_over_permutations_of_the_float64_twins():
     first, second = normal(0) + by_position(1), normal(0) @ normal(2, WIDTH, WIDTH) + by_position(3)
     values = found(first, second)
-    orders = [np.asarray(nulls.permuted(PICKS, WINDOWS, TIME, KEY, number)) for number in range(nulls.PERMUTATIONS)]
+    orders = [
+        np.asarray(null_models.permuted(PICKS, WINDOWS, TIME, KEY, number))
+        for number in range(null_models.PERMUTATIONS)
+    ]
     layers = np.float32([first, second])
     for kind, twin in TWINS.items():
         for name, (own, beside) in {"layers": (0, 1), "last": (0, 1)}.items():
             place = (0, 1) if name == "layers" else (0,)
             got = values[MEASURED][f"{kind}_{name}"][place][0]
             assert got == pytest.approx(twin(layers[own, PICKS], layers[beside, PICKS]), rel=1e-4)
-            expected = np.mean([twin(layers[own, order], layers[beside, PICKS]) for order in orders])
-            assert values["permuted"][f"{kind}_{name}"][place][0] == pytest.approx(expected, rel=1e-4, abs=1e-6)
+            expected = np.mean(
+                [twin(layers[own, order], layers[beside, PICKS]) for order in orders]
+            )
+            assert values["permuted"][f"{kind}_{name}"][place][0] == pytest.approx(
+                expected, rel=1e-4, abs=1e-6
+            )
     left = np.arange(POINTS) >= POINTS // FOLDS
-    expected = np.mean([TWINS["cka_unbiased"](layers[0, order[left]], layers[1, PICKS[left]]) for order in orders])
-    assert values["permuted"]["cka_unbiased_layers"][0, 1, 1] == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    expected = np.mean(
+        [TWINS["cka_unbiased"](layers[0, order[left]], layers[1, PICKS[left]]) for order in orders]
+    )
+    assert values["permuted"]["cka_unbiased_layers"][0, 1, 1] == pytest.approx(
+        expected, rel=1e-4, abs=1e-6
+    )
 
 
 def test_independent_clouds_are_at_the_level_of_the_null_model_and_rotated_copies_far_above():
     turn = np.linalg.qr(normal(5, WIDTH, WIDTH))[0]
-    for name, (least, most) in {"cka_unbiased": (-0.03, 0.03), "overlap": (0, 2.5 * 10 / POINTS)}.items():
+    for name, (least, most) in {
+        "cka_unbiased": (-0.03, 0.03),
+        "overlap": (0, 2.5 * 10 / POINTS),
+    }.items():
         apart, same = (found(normal(0), other) for other in (normal(1), normal(0) @ turn))
         for kind in (MEASURED, "permuted"):
             assert least < apart[kind][f"{name}_layers"][0, 1, 0] < most
         assert same[MEASURED][f"{name}_layers"][0, 1, 0] == pytest.approx(1, abs=0.01)
         assert least < same["permuted"][f"{name}_layers"][0, 1, 0] < most
     bias = found(normal(0), normal(1))
-    assert bias[MEASURED]["cka_layers"][0, 1, 0] == pytest.approx(bias["permuted"]["cka_layers"][0, 1, 0], abs=0.03)
+    assert bias[MEASURED]["cka_layers"][0, 1, 0] == pytest.approx(
+        bias["permuted"]["cka_layers"][0, 1, 0], abs=0.03
+    )
     chance = WIDTH / (WIDTH + POINTS)  # about what independent isotropic clouds have
     assert bias["permuted"]["cka_layers"][0, 1, 0] == pytest.approx(chance, rel=0.5)
 

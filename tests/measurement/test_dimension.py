@@ -4,16 +4,24 @@ import jax
 import numpy as np
 import pytest
 
-from anisoscope.measurement.families import dimension, scale
-from anisoscope.measurement.resamples import Cloud, search
+from anisoscope.measurement.families import dimension_family, scale_family
+from anisoscope.measurement.resampling import Cloud, search
 
-DIMENSIONS = ("twonn", "twonn_mle", "twonn_bayes", "gride", "levina_bickel", "local_dimension", "decimation")
+DIMENSIONS = (
+    "twonn",
+    "twonn_mle",
+    "twonn_bayes",
+    "gride",
+    "levina_bickel",
+    "local_dimension",
+    "decimation",
+)
 
 
 @functools.partial(jax.jit, static_argnums=1)
 def measured(cloud_PD, folds):
-    cloud = Cloud(cloud_PD, folds, search(cloud_PD, scale.FAMILY.neighbours, folds))
-    return dimension.compute(cloud) | scale.compute(cloud)
+    cloud = Cloud(cloud_PD, folds, search(cloud_PD, scale_family.FAMILY.neighbours, folds))
+    return dimension_family.compute(cloud) | scale_family.compute(cloud)
 
 
 def cloud(points, distinct):
@@ -26,7 +34,9 @@ def cloud(points, distinct):
 @pytest.mark.slow
 @pytest.mark.parametrize(("points", "least"), [(256, 64), (96, 48)])
 def test_a_dimension_of_few_distinct_points_is_none(points, least):
-    """64, or half of a cloud that is small by choice; of the whole cloud, whatever its sections hold."""
+    """64, or half of a cloud that is small by choice; of the whole cloud, whatever its sections
+    hold.
+    """
     few, enough = (measured(cloud(points, distinct), 4) for distinct in (least - 1, least))
     for name in DIMENSIONS:
         assert np.isnan(few[name]).all(), name

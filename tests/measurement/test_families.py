@@ -8,26 +8,30 @@ import jax
 import numpy as np
 import pytest
 
-from anisoscope.config.measure import NULLS, MeasureConfig
-from anisoscope.measurement.families.attention import Heads
-from anisoscope.measurement.families.entries import FAMILIES, coordinates, family_of, quantities
+from anisoscope.config.measure_config import NULLS, MeasureConfig
+from anisoscope.measurement.families.attention_family import Heads
+from anisoscope.measurement.families.registry import FAMILIES, coordinates, family_of, quantities
 from anisoscope.measurement.intervals import KINDS
 from anisoscope.measurement.panel import MEASURED, Sample, panel
-from anisoscope.measurement.resamples import Places, Types
-from anisoscope.metrics.readout import made
+from anisoscope.measurement.resampling import Places, Types
+from anisoscope.metrics.logit_lens import made
 
-PINNED = pathlib.Path(__file__).with_name("pinned.json")  # written by `python -m tests.measurement.test_families`
+# written by `python -m tests.measurement.test_families`
+PINNED = pathlib.Path(__file__).with_name("pinned.json")
 WINDOWS, TIME, WIDTH = 8, 16, 12
 
 
 def values_on_fixed_clouds() -> dict[str, dict]:
     """{quantity: its version, its value on the whole of a fixed cloud, and of its first resample}.
 
-    The cloud has what trips an estimator: a drift, a large coordinate, copies, points of one window alike.
+    The cloud has what trips an estimator: a drift, a large coordinate, copies, points of one window
+        alike.
     """
     generator = np.random.default_rng(0)
     shape = (2, WINDOWS, TIME, WIDTH)
-    cloud = generator.normal(size=shape) * 0.8 ** np.arange(WIDTH) + 0.3 * generator.normal(size=(2, WINDOWS, 1, WIDTH))
+    cloud = generator.normal(size=shape) * 0.8 ** np.arange(WIDTH) + 0.3 * generator.normal(
+        size=(2, WINDOWS, 1, WIDTH)
+    )
     cloud[..., 0] = 5 * cloud[..., 0] + 3
     cloud[:, :, -1] = cloud[:, :, -2]
     points = cloud.reshape(2, -1, WIDTH)
@@ -39,13 +43,22 @@ def values_on_fixed_clouds() -> dict[str, dict]:
     heads = Heads(*jax.tree.map(np.float32, (q, k)), picks, visible)
     points = np.float32(points)
     letters = generator.choice(6, picks.size, p=(0.3, 0.25, 0.2, 0.15, 0.06, 0.04))
-    types = Types(np.stack([letters, letters // 2, picks]), np.float32([-letters, -letters // 2, -picks]), letters % 4)
+    types = Types(
+        np.stack([letters, letters // 2, picks]),
+        np.float32([-letters, -letters // 2, -picks]),
+        letters % 4,
+    )
     read = made(np.float32(generator.normal(size=(WIDTH, 6))), "layer"), letters
     sample = Sample(points, heads, Places(picks // TIME, picks % TIME), types, *read)
     others = {"previous": points + np.float32(0.1), "last": points[::-1]}
     key = jax.random.key(settings.seed)
-    found = jax.jit(lambda sample, others: panel({MEASURED: sample}, others, settings, key))(sample, others)[MEASURED]
-    return {name: pinned(np.asarray(found[name]), bool(quantity.resampling)) for name, quantity in quantities().items()}
+    found = jax.jit(lambda sample, others: panel({MEASURED: sample}, others, settings, key))(
+        sample, others
+    )[MEASURED]
+    return {
+        name: pinned(np.asarray(found[name]), bool(quantity.resampling))
+        for name, quantity in quantities().items()
+    }
 
 
 def pinned(values: np.ndarray, resampled: bool) -> list[float]:
@@ -60,10 +73,16 @@ def found():
 
 def test_no_value_changes_unseen(found):
     written = json.loads(PINNED.read_text())
-    assert found.keys() == written.keys(), "quantities came or went: python -m tests.measurement.test_families"
+    assert found.keys() == written.keys(), (
+        "quantities came or went: python -m tests.measurement.test_families"
+    )
     for name, now in found.items():
         np.testing.assert_allclose(
-            now, written[name], rtol=2e-4, atol=1e-6, err_msg=f"{name}: raise SCHEMA, and pin the new values"
+            now,
+            written[name],
+            rtol=2e-4,
+            atol=1e-6,
+            err_msg=f"{name}: raise SCHEMA, and pin the new values",
         )
 
 
@@ -93,6 +112,8 @@ def test_every_quantity_says_what_it_is():
 
 
 if __name__ == "__main__":
-    rows = [f" {json.dumps(name)}: {json.dumps(one)}" for name, one in values_on_fixed_clouds().items()]
+    rows = [
+        f" {json.dumps(name)}: {json.dumps(one)}" for name, one in values_on_fixed_clouds().items()
+    ]
     rows = [textwrap.fill(row, 119, subsequent_indent="  ", break_on_hyphens=False) for row in rows]
     PINNED.write_text("{\n" + ",\n".join(rows) + "\n}\n")

@@ -4,19 +4,26 @@ import jax
 import numpy as np
 import pytest
 
-from anisoscope.config.measure import DEFAULT, FURTHER
-from anisoscope.measurement.families import attention, massive, sinks
-from anisoscope.measurement.families.attention import Heads
-from anisoscope.measurement.families.entries import FAMILIES
+from anisoscope.config.measure_config import DEFAULT, FURTHER
+from anisoscope.measurement.families import attention_family, massive_family, sinks_family
+from anisoscope.measurement.families.attention_family import Heads
+from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.measurement.panel import bytes_of_cloud
-from anisoscope.measurement.resamples import Cloud, Places, search
+from anisoscope.measurement.resampling import Cloud, Places, search
 from anisoscope.metrics.estimators import tree_dimension
 
 FOLDS, WINDOWS, TIME, WIDTH = 4, 8, 20, 10
 GENERATOR = np.random.default_rng(0)
-CLOUD = GENERATOR.normal(size=(WINDOWS * TIME, WIDTH)).astype(np.float32) * np.float32(0.8) ** np.arange(WIDTH)
+CLOUD = GENERATOR.normal(size=(WINDOWS * TIME, WIDTH)).astype(np.float32) * np.float32(
+    0.8
+) ** np.arange(WIDTH)
 # Another draw; the median of the whole; the eigenvalues to first order.
-APPROXIMATE = ("turning_angle_of_walk", "long_points", "marchenko_pastur_rank", "gavish_donoho_rank")
+APPROXIMATE = (
+    "turning_angle_of_walk",
+    "long_points",
+    "marchenko_pastur_rank",
+    "gavish_donoho_rank",
+)
 OF_CLOUD = [name for name in FURTHER if FAMILIES[name].of == "cloud"]
 
 
@@ -26,7 +33,9 @@ def measured(name, kept=slice(None), folds=1):
 
     def measure(points):
         places = Places(place // TIME, place % TIME)
-        return family.compute(Cloud(points, folds, search(points, family.neighbours, folds), places))
+        return family.compute(
+            Cloud(points, folds, search(points, family.neighbours, folds), places)
+        )
 
     return jax.tree.map(np.asarray, jax.jit(measure)(cloud))
 
@@ -36,7 +45,9 @@ def test_what_a_cloud_takes_counts_the_distances_that_are_held_at_once():
     cloud = jax.ShapeDtypeStruct((points, width), "float32")
     takes = jax.jit(tree_dimension).lower(cloud).compile().memory_analysis().temp_size_in_bytes
     assert (
-        bytes_of_cloud(points, width, ["spectrum"]) < takes < bytes_of_cloud(points, width, ["spectrum", "estimators"])
+        bytes_of_cloud(points, width, ["spectrum"])
+        < takes
+        < bytes_of_cloud(points, width, ["spectrum", "estimators"])
     )
 
 
@@ -47,9 +58,14 @@ def test_a_replicate_of_the_jackknife_is_the_value_without_its_fold(name):
     found, without = measured(name, folds=FOLDS), measured(name, slice(share, None))
     for quantity, about in FAMILIES[name].quantities.items():
         if about.resampling == "jackknife" and quantity not in APPROXIMATE:
-            np.testing.assert_allclose(found[quantity][..., 1], without[quantity][..., 0], rtol=1e-3, err_msg=quantity)
             np.testing.assert_allclose(
-                found[quantity][..., 0], measured(name)[quantity][..., 0], rtol=1e-4, err_msg=quantity
+                found[quantity][..., 1], without[quantity][..., 0], rtol=1e-3, err_msg=quantity
+            )
+            np.testing.assert_allclose(
+                found[quantity][..., 0],
+                measured(name)[quantity][..., 0],
+                rtol=1e-4,
+                err_msg=quantity,
             )
 
 
@@ -60,24 +76,32 @@ def test_the_default_panel_has_none_of_them():
 
 def test_sinks_and_massive_activations_are_counted_above_each_threshold():
     generator = np.random.default_rng(1)
-    q, k = generator.normal(size=(2, 2, 3, TIME, 4, 5)).astype(np.float32)  # blocks, windows, T, heads, K
+    # blocks, windows, T, heads, K
+    q, k = generator.normal(size=(2, 2, 3, TIME, 4, 5)).astype(np.float32)
     k[:, :, 0] += 2 * q.mean(axis=2)
     heads = Heads(q, k, np.arange(3 * TIME), np.tril(np.ones((TIME, TIME), bool)))
-    rates, first = (jax.jit(family.compute, static_argnums=1)(heads, 1) for family in (sinks.FAMILY, attention.FAMILY))
-    for number, threshold in enumerate(sinks.THRESHOLDS):
-        for name, of in sinks.OF.items():
-            np.testing.assert_allclose(rates[name][:, number], (np.asarray(first[of]) > threshold).mean(axis=1))
+    rates, first = (
+        jax.jit(family.compute, static_argnums=1)(heads, 1)
+        for family in (sinks_family.FAMILY, attention_family.FAMILY)
+    )
+    for number, threshold in enumerate(sinks_family.THRESHOLDS):
+        for name, of in sinks_family.OF.items():
+            np.testing.assert_allclose(
+                rates[name][:, number], (np.asarray(first[of]) > threshold).mean(axis=1)
+            )
     assert 0 < rates["sink_rate_anywhere"][..., 0].mean() < 1
 
     cloud = CLOUD.copy()
     cloud[:3, 4] += np.float32([50, 500, 5000])
-    found = jax.jit(lambda points: massive.compute(Cloud(points, 1, None)))(cloud)
+    found = jax.jit(lambda points: massive_family.compute(Cloud(points, 1, None)))(cloud)
     x = np.sort(np.abs(cloud.astype(np.float64)), axis=1)
     norm = np.linalg.norm(x, axis=1)
-    for number, ratio in enumerate(massive.RATIOS):
+    for number, ratio in enumerate(massive_family.RATIOS):
         above = x[:, -1] > ratio * x[:, (WIDTH - 1) // 2]
         np.testing.assert_allclose(found["massive_points"][number], above.mean(), rtol=1e-6)
-        np.testing.assert_allclose(found["long_points"][number], (norm > ratio * np.median(norm)).mean(), rtol=1e-6)
+        np.testing.assert_allclose(
+            found["long_points"][number], (norm > ratio * np.median(norm)).mean(), rtol=1e-6
+        )
     assert float(found["long_points"][3, 0]) > 0
     cloud[7, 7] = np.nan
-    assert np.isnan(massive.compute(Cloud(cloud, 1, None))["long_points"]).all()
+    assert np.isnan(massive_family.compute(Cloud(cloud, 1, None))["long_points"]).all()

@@ -1,11 +1,13 @@
-"""Intervals cover the truth as often as they say, also when the points of a window are dependent."""
+"""Intervals cover the truth as often as they say, also when the points of a window are
+dependent.
+"""
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from anisoscope.measurement.intervals import freedom_of, redrawn, summarise, weigh, within
-from anisoscope.measurement.resamples import section_count
+from anisoscope.measurement.resampling import section_count
 
 BATCHES, FOLDS, POINTS = 4, 8, 40
 
@@ -14,7 +16,11 @@ def replicated(x_GJP, statistic, kind):
     """The statistic on every batch, then on its resamples."""
     rows = []
     for x_JP in x_GJP:
-        parts = [np.delete(x_JP, j, axis=0) for j in range(len(x_JP))] if kind == "jackknife" else list(x_JP)
+        parts = (
+            [np.delete(x_JP, j, axis=0) for j in range(len(x_JP))]
+            if kind == "jackknife"
+            else list(x_JP)
+        )
         rows.append([statistic(x_JP.ravel()), *(statistic(part.ravel()) for part in parts)])
     return np.array(rows)
 
@@ -32,7 +38,9 @@ def test_of_a_mean_both_kinds_are_the_textbook_interval(kind):
     means_GJ = x_GJP.mean(2)
     error = np.sqrt(means_GJ.var(1, ddof=1).mean() / (BATCHES * FOLDS))
     low, high = stats.t.interval(0.95, BATCHES * (FOLDS - 1), loc=means_GJ.mean(), scale=error)
-    np.testing.assert_allclose([summary.mean, summary.low, summary.high], [means_GJ.mean(), low, high], rtol=1e-12)
+    np.testing.assert_allclose(
+        [summary.mean, summary.low, summary.high], [means_GJ.mean(), low, high], rtol=1e-12
+    )
     np.testing.assert_allclose(summary.std, means_GJ.mean(1).std(ddof=1))
 
 
@@ -48,12 +56,16 @@ def test_covers_the_truth_of_dependent_points(kind):
 
 @pytest.mark.parametrize("kind", ["jackknife", "sections"])
 def test_an_average_of_numbers_that_go_together_covers_the_truth(kind):
-    """As layers do, which read the same windows: two batches, of which the scatter of two averages says nothing."""
+    """As layers do, which read the same windows: two batches, of which the scatter of two averages
+    says nothing.
+    """
     rng = np.random.default_rng(2)
     hits, halves = 0, []
     for _ in range(500):
         shared_GJP = dependent(rng)[:2]
-        parts = [replicated(shared_GJP + 0.5 * dependent(rng)[:2] + 5, np.mean, kind) for _ in range(3)]
+        parts = [
+            replicated(shared_GJP + 0.5 * dependent(rng)[:2] + 5, np.mean, kind) for _ in range(3)
+        ]
         summary = summarise(np.stack(parts, axis=2), kind, average=lambda x_GRL: x_GRL.mean(2))
         hits += summary.low <= 5 <= summary.high
         halves.append(summary.high - summary.mean)
@@ -85,7 +97,9 @@ def test_weights_of_equal_folds_change_nothing_and_of_a_mean_are_the_textbook_va
     np.testing.assert_allclose(summarise(equal, kind), summarise(values, kind), rtol=1e-12)
     size_J = np.arange(1, FOLDS + 1)
     share_J, mean_J = size_J / size_J.sum(), x_GJP[0].mean(1)
-    error = np.sqrt(np.square(share_J * (mean_J - share_J @ mean_J)).sum() / (1 - np.square(share_J).sum()))
+    error = np.sqrt(
+        np.square(share_J * (mean_J - share_J @ mean_J)).sum() / (1 - np.square(share_J).sum())
+    )
     half = stats.t.ppf(0.975, freedom_of(size_J, size_J**2, kind)) * error
     whole = np.concatenate([[[share_J @ mean_J]], values[:, 1:]], axis=1)
     found = summarise(weigh(whole, kind, size_J, size_J**2), kind)
@@ -105,7 +119,9 @@ def test_sections_of_a_share_carry_their_error_as_shares_do():
     assert whole == [0.5, 0.5]
 
 
-@pytest.mark.parametrize(("value", "kind"), [(0.0, "share_sections"), (1.0, "share_sections"), (0.0, "sections")])
+@pytest.mark.parametrize(
+    ("value", "kind"), [(0.0, "share_sections"), (1.0, "share_sections"), (0.0, "sections")]
+)
 def test_replicates_that_are_all_alike_have_no_error(value, kind):
     summary = summarise(np.full((2, 5), value), kind)
     assert summary.low == summary.high == value
@@ -151,12 +167,16 @@ def test_an_interval_is_cut_at_the_ends_of_the_range_and_holds_the_mean():
     assert np.isnan(within(summarise(np.array([[3.0]]), ""), 0, 1)[2:]).all()
 
 
-@pytest.mark.parametrize(("folds", "sections"), [(8, 4), (6, 3), (2, 2), (10, 2), (25, 5), (7, 7), (1, 1)])
+@pytest.mark.parametrize(
+    ("folds", "sections"), [(8, 4), (6, 3), (2, 2), (10, 2), (25, 5), (7, 7), (1, 1)]
+)
 def test_sections_are_whole_folds(folds, sections):
     assert section_count(folds) == sections
 
 
-@pytest.mark.parametrize(("kind", "replicates"), [("jackknife", 8), ("sections", 4), ("share_sections", 3), ("", 0)])
+@pytest.mark.parametrize(
+    ("kind", "replicates"), [("jackknife", 8), ("sections", 4), ("share_sections", 3), ("", 0)]
+)
 def test_draws_have_the_distribution_that_the_interval_of_each_number_says(kind, replicates):
     values = np.random.default_rng(0).uniform(0.2, 0.8, size=(BATCHES, 1 + replicates, 2))
     draws = redrawn(values, kind, 40_000)

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.measurement.api import measure
-from anisoscope.measurement.nulls import DRAWS, gaussian, spread
+from anisoscope.api import measure
+from anisoscope.measurement.null_models import DRAWS, gaussian, spread
 from tests import reference_spectrum
 
 
@@ -36,10 +36,14 @@ def test_a_gaussian_cloud_has_the_copies_and_the_spectrum_of_the_distinct_points
     generator = np.random.default_rng(0)
     cloud = codebook(generator, distinct, 12, 400)
     null = np.asarray(drawn(cloud, 0))
-    first, pattern = (np.unique(cloud, axis=0, return_index=True, return_inverse=True)[i] for i in (1, 2))
+    first, pattern = (
+        np.unique(cloud, axis=0, return_index=True, return_inverse=True)[i] for i in (1, 2)
+    )
     same = pattern.ravel()[:, None] == pattern.ravel()[None]
     np.testing.assert_array_equal((null[:, None] == null[None]).all(-1), same)
-    found, expected = (reference_spectrum.eigenvalues(x[first])[: len(first) - 1] for x in (null, cloud))
+    found, expected = (
+        reference_spectrum.eigenvalues(x[first])[: len(first) - 1] for x in (null, cloud)
+    )
     np.testing.assert_allclose(found, expected, rtol=2e-5)
 
 
@@ -55,8 +59,12 @@ def test_a_gaussian_cloud_has_the_copies_and_the_spectrum_of_the_distinct_points
     ],
     ids=["plain", "constant", "twice", "copies", "line"],
 )
-def test_a_gaussian_cloud_has_the_covariance_of_the_distinct_points_whatever_their_rank(points, degenerate):
-    cloud = degenerate(np.random.default_rng(0).standard_normal((points, 96)).astype(np.float32)).astype(np.float32)
+def test_a_gaussian_cloud_has_the_covariance_of_the_distinct_points_whatever_their_rank(
+    points, degenerate
+):
+    cloud = degenerate(
+        np.random.default_rng(0).standard_normal((points, 96)).astype(np.float32)
+    ).astype(np.float32)
     null = np.asarray(drawn(cloud, 0), np.float64)
     first = np.unique(cloud, axis=0, return_index=True)[1]
     np.testing.assert_allclose(null[first].mean(0), 0, atol=1e-5)
@@ -71,7 +79,9 @@ def codebook(generator, distinct, width, points):
     return words[generator.choice(distinct, points, p=weight / weight.sum())]
 
 
-@pytest.mark.parametrize("shape", [(256, 32), pytest.param((128, 160), marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(256, 32), pytest.param((128, 160), marks=pytest.mark.slow)], ids=str
+)
 def test_gaussian_clouds_do_not_exceed_their_null_model(shape):
     """A null model drawn from the sample's spectrum is several deviations off.
 

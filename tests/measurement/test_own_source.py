@@ -7,9 +7,9 @@ import pathlib
 import numpy as np
 import pytest
 
-from anisoscope.config.measure import MeasureConfig
-from anisoscope.measurement.sweep import sweep
-from anisoscope.measurement.tables.files import read_table
+from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.results.joined_files import read_table
+from anisoscope.sources.sweep import sweep
 from anisoscope.utils.errors import Stopped, UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
@@ -46,16 +46,22 @@ def test_every_step_is_measured_and_a_changed_one_again(arrays, capsys):
     results = measured(one)
     assert results.step.values.tolist() == [0, 5, 10]
     picks_P = one.picks(8, 8)[0]
-    batches = [np.load(one.path(5))[2, start : start + 8].reshape(-1, 8)[picks_P] for start in (0, 8)]
+    batches = [
+        np.load(one.path(5))[2, start : start + 8].reshape(-1, 8)[picks_P] for start in (0, 8)
+    ]
     value = results.mean_norm.sel(step=5, layer=2, positions="all", statistic="mean").item()
-    assert value == pytest.approx(np.mean([reference.mean_norm(cloud) for cloud in batches]), rel=1e-5)
+    assert value == pytest.approx(
+        np.mean([reference.mean_norm(cloud) for cloud in batches]), rel=1e-5
+    )
     before = {path.name: path.read_bytes() for path in (arrays / "run" / "measurements").iterdir()}
     np.save(one.path(5), np.load(one.path(5)) * 2)
     one.path(10).unlink()
     again = measured(source(arrays))
     assert "measured again, since its file has changed: step 5" in capsys.readouterr().out
     assert again.step.values.tolist() == [0, 5, 10]
-    assert again.mean_norm.sel(step=5, layer=2, statistic="mean").item() == pytest.approx(2 * value, rel=1e-5)
+    assert again.mean_norm.sel(step=5, layer=2, statistic="mean").item() == pytest.approx(
+        2 * value, rel=1e-5
+    )
     now = {path.name: path.read_bytes() for path in (arrays / "run" / "measurements").iterdir()}
     assert [name for name in before if now[name] != before[name]] == ["5.nc"]
 
@@ -86,7 +92,10 @@ def test_what_the_source_cannot_give_is_one_line(arrays):
     for changes, words in (
         ({"families": ("similarity", "comparison")}, "comparison cannot be measured of it"),
         ({"families": ("attention",)}, "attention cannot be measured without queries and keys"),
-        ({"nulls": ("shuffled",)}, "activations of 1 inputs; measured and shuffled are measured: 2"),
+        (
+            {"nulls": ("shuffled",)},
+            "activations of 1 inputs; measured and shuffled are measured: 2",
+        ),
         ({"families": ("frequency",)}, "frequency cannot be measured of arrays"),
     ):
         with pytest.raises((UserError, ValueError), match=words):

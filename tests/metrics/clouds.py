@@ -1,7 +1,8 @@
-"""Clouds that metrics must measure right, as float32 arrays; and what leaves their geometry as it was.
+"""Clouds that metrics must measure right, as float32 arrays; and what leaves their geometry as it
+was.
 
-Nearly all have one shape, SHAPE, so that a program is compiled once for all of them: `filled` brings a small cloud to
-it by copies and by coordinates that do not vary, wherever neither counts.
+Nearly all have one shape, SHAPE, so that a program is compiled once for all of them: `filled`
+brings a small cloud to it by copies and by coordinates that do not vary, wherever neither counts.
 """
 
 import jax
@@ -11,10 +12,13 @@ import pytest
 from anisoscope.metrics.neighbours import nearest_neighbours, plain_neighbours
 from tests import reference, zoo
 
-SHAPE = POINTS, WIDTH = 601, 64  # of the zoo's width; more points than the search for neighbours has in a chunk
-FEW, MANY, ALL = 2, 12, 128  # neighbours: found by pairs of blocks, by whole rows, and as many as the scales need
+# of the zoo's width; more points than the search for neighbours has in a chunk
+SHAPE = POINTS, WIDTH = 601, 64
+# neighbours: found by pairs of blocks, by whole rows, and as many as the scales need
+FEW, MANY, ALL = 2, 12, 128
 
-find = jax.jit(nearest_neighbours, static_argnums=1)  # of the same name in every file: compiled once for them all
+# of the same name in every file: compiled once for them all
+find = jax.jit(nearest_neighbours, static_argnums=1)
 find_plain = jax.jit(plain_neighbours, static_argnums=1)
 
 
@@ -30,7 +34,9 @@ def filled(cloud, shape=SHAPE):
 
 
 def with_copies(cloud, share=0.2):
-    """A share of the points overwritten by copies of others, the first of them by several of one."""
+    """A share of the points overwritten by copies of others, the first of them by several of
+    one.
+    """
     copied = cloud.copy()
     count = int(share * len(cloud))
     copied[:count] = cloud[count : 2 * count]
@@ -39,13 +45,17 @@ def with_copies(cloud, share=0.2):
 
 
 def crowded(cloud, crowd, apart):
-    """In place of every point a crowd of them, at this share of the coordinates' spread from one another."""
+    """In place of every point a crowd of them, at this share of the coordinates' spread from one
+    another.
+    """
     moved = np.random.default_rng(6).normal(size=(crowd, *cloud.shape)) * apart + cloud
     return moved.reshape(-1, cloud.shape[1]).astype(np.float32)
 
 
 def curve():
-    """A line bent into a helix: one dimension, so that neighbours are far closer than the cloud is wide."""
+    """A line bent into a helix: one dimension, so that neighbours are far closer than the cloud is
+    wide.
+    """
     t = np.random.default_rng(3).uniform(0, 3, POINTS)
     x = np.zeros(SHAPE)
     x[:, 0], x[:, 1], x[:, 2] = np.cos(t), np.sin(t), t
@@ -67,7 +77,9 @@ def with_one(value):
 
 
 def assert_neighbours(neighbours, cloud, rtol):
-    """The distances are the float64 twin's, and the indices name distinct points at these distances."""
+    """The distances are the float64 twin's, and the indices name distinct points at these
+    distances.
+    """
     distance_PC, index_PC = np.asarray(neighbours.distance_PC), np.asarray(neighbours.index_PC)
     count = distance_PC.shape[1]
     np.testing.assert_allclose(distance_PC, reference.distinct_distances(cloud, count), rtol=rtol)
@@ -79,7 +91,8 @@ def assert_neighbours(neighbours, cloud, rtol):
 
 
 def assert_same(fast, cloud, rtol=1e-6):
-    """As the plain search has it: distances to rounding, indices but of neighbours that are equally far to rounding.
+    """As the plain search has it: distances to rounding, indices but of neighbours that are equally
+    far to rounding.
 
     The share of the neighbours that were told apart.
     """
@@ -128,11 +141,15 @@ TOO_FEW = [  # distinct points, for a ratio of distances
     *(gaussian(1, 5), pytest.param(gaussian(2, 5), marks=pytest.mark.slow)),
 ]
 
-# the members of the benchmarks' zoo, those of 512 dimensions in the width of the others: they fill 3 and 40 of them
+# the members of the benchmarks' zoo, those of 512 dimensions in the width of the others: they fill
+# 3 and 40 of them
 ZOO = {name: member for name, member in zoo.ZOO.items() if len(member.eigenvalues) == WIDTH} | {
     "swiss roll": zoo.swiss_roll(WIDTH),
     "curved 5": zoo.torus(5, WIDTH, 0.0, "without noise"),
     "curved 5 with noise": zoo.torus(5, WIDTH, 1e-3, "with noise"),
 }
-IN_ZOO = {f"zoo: {name}": np.asarray(of.draw(np.random.default_rng(1), POINTS), np.float32) for name, of in ZOO.items()}
+IN_ZOO = {
+    f"zoo: {name}": np.asarray(of.draw(np.random.default_rng(1), POINTS), np.float32)
+    for name, of in ZOO.items()
+}
 EVERY = CLOUDS | IN_ZOO

@@ -43,7 +43,9 @@ def test_replicates_are_the_values_without_their_folds():
     for fold in (0, 7, 19):
         left = np.delete(np.arange(EVEN), slice(fold * 30, (fold + 1) * 30))
         np.testing.assert_allclose(found.rsa[1 + fold], reference.rsa(x[left], y[left]), rtol=5e-4)
-        np.testing.assert_allclose(found.procrustes[1 + fold], reference.procrustes(x[left], y[left]), rtol=0.004)
+        np.testing.assert_allclose(
+            found.procrustes[1 + fold], reference.procrustes(x[left], y[left]), rtol=0.004
+        )
 
 
 def test_layers_are_compared_pair_by_pair_and_bad_input_is_told():

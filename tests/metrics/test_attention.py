@@ -22,11 +22,17 @@ def of_head(q, k, visible, keep=None):
 
 
 jitted = jax.jit(of_head)
-of_choices = jax.jit(lambda sums, keep_RB: jnp.stack(jax.vmap(attention_statistics, (None, 0))(sums, keep_RB), axis=1))
+of_choices = jax.jit(
+    lambda sums, keep_RB: jnp.stack(
+        jax.vmap(attention_statistics, (None, 0))(sums, keep_RB), axis=1
+    )
+)
 of_all = jax.jit(lambda sums: jnp.stack(attention_statistics(sums)))
 sums_of = jax.jit(attention_sums)
 share_of = jax.jit(
-    lambda of_means, q, k, visible: share_of_means(of_means, attention_statistics(attention_sums(q, k, visible)))
+    lambda of_means, q, k, visible: share_of_means(
+        of_means, attention_statistics(attention_sums(q, k, visible))
+    )
 )
 
 
@@ -57,7 +63,9 @@ def test_windows_that_do_not_fit_at_once_go_some_at_a_time(windows, monkeypatch)
 
 @pytest.mark.parametrize("bias", [10, 100])
 def test_a_common_bias_leaves_the_digits_of_the_deviations(bias):
-    """At 100 the scores are about 22 000 with a deviation of 2 within rows: naive float32 keeps two or three digits."""
+    """At 100 the scores are about 22 000 with a deviation of 2 within rows: naive float32 keeps two
+    or three digits.
+    """
     q, k = heads() + np.float32(bias)
     k = k * np.float32(0.01) + np.float32(bias)
     values = statistics(q, k, CAUSAL)
@@ -66,7 +74,9 @@ def test_a_common_bias_leaves_the_digits_of_the_deviations(bias):
 
 def test_equal_keys_are_attended_to_equally():
     q, k = heads()
-    mean, std, within, entropy, largest, smallest, first, most = statistics(q, np.broadcast_to(k[0, 0], k.shape), FULL)
+    mean, std, within, entropy, largest, smallest, first, most = statistics(
+        q, np.broadcast_to(k[0, 0], k.shape), FULL
+    )
     assert within == pytest.approx(0, abs=1e-6)
     assert std > 0.1  # the rows differ, by constants that the softmax removes
     assert entropy == pytest.approx(np.log(TIME), rel=1e-6)
@@ -76,12 +86,15 @@ def test_equal_keys_are_attended_to_equally():
 
 
 def test_a_sink_is_measured_over_the_rows_that_see_it():
-    """Causal, equal scores: row i gives 1/(i + 1) to each key, and row 0, which does not choose, counts nowhere."""
+    """Causal, equal scores: row i gives 1/(i + 1) to each key, and row 0, which does not choose,
+    counts nowhere.
+    """
     q, k = np.zeros_like(heads())
     first, most = statistics(q, k, CAUSAL)[-2:]
     rows = 1 / np.arange(2, TIME + 1)
     assert first == pytest.approx(rows.mean(), rel=1e-5)
-    assert most == first  # as key 1 is seen by the same rows; later ones by those with more keys only
+    # as key 1 is seen by the same rows; later ones by those with more keys only
+    assert most == first
     assert statistics(q, k, WITHOUT_FIRST)[-1] == pytest.approx(rows[:-1].mean(), rel=1e-5)
     assert np.isnan(statistics(q, k, WITHOUT_FIRST)[-2])
     k[:, 0, 0], q[:, 2:, 0] = 1.0, 1000.0
@@ -109,7 +122,9 @@ def test_the_share_of_the_means_agrees_and_has_bounds(mask, bias):
 
 
 def test_the_share_of_the_means_is_bounded_where_the_ratio_of_squares_is_not():
-    """The one pair that is not 0 is masked: c = 3/2 and E s^2 = 0. Seen too, E s = c, and c^2 / E s^2 is 1/4."""
+    """The one pair that is not 0 is masked: c = 3/2 and E s^2 = 0. Seen too, E s = c, and c^2 / E
+    s^2 is 1/4.
+    """
     q, k = np.float32([[[3], [0]]]), np.float32([[[0], [2]]])
     of_means, whole = np.float32(1.5), np.ones((2, 2), bool)
     mean, std, *_ = statistics(q, k, np.tril(whole))
@@ -153,16 +168,23 @@ def test_the_order_of_windows_and_a_constant_added_to_all_keys(seed):
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("bias", [0, 1000])
 def test_windows_left_out_are_as_if_they_had_not_been(mask, bias):
-    """Each window has a bias of its own, and each choice of windows other means than all windows together."""
+    """Each window has a bias of its own, and each choice of windows other means than all windows
+    together.
+    """
     q, k = heads() + np.arange(WINDOWS, dtype=np.float32)[None, :, None, None]
     q, k = q + np.float32(bias), k * np.float32(1 / max(bias, 1)) + np.float32(bias)
-    keep = np.ones((1 + WINDOWS, WINDOWS), np.float32) - np.eye(1 + WINDOWS, WINDOWS, -1, dtype=np.float32)
+    keep = np.ones((1 + WINDOWS, WINDOWS), np.float32) - np.eye(
+        1 + WINDOWS, WINDOWS, -1, dtype=np.float32
+    )
     sums = sums_of(q, k, MASKS[mask])
     values = np.asarray(of_choices(sums, keep))  # all, then all but one
     for kept, row in zip(keep == 1, values, strict=True):
-        np.testing.assert_allclose(row, reference.attention_statistics(q[kept], k[kept], MASKS[mask]), rtol=1e-4)
+        np.testing.assert_allclose(
+            row, reference.attention_statistics(q[kept], k[kept], MASKS[mask]), rtol=1e-4
+        )
         if bias == 0:
             np.testing.assert_allclose(row, statistics(q[kept], k[kept], MASKS[mask]), rtol=1e-5)
-    np.testing.assert_allclose(values[0], of_all(sums), rtol=1e-6)  # two programs: a processor may add in another order
+    # two programs: a processor may add in another order
+    np.testing.assert_allclose(values[0], of_all(sums), rtol=1e-6)
     differs = np.abs(values[1:] - values[:1]).max(axis=0) > 1e-4 * np.abs(values[0])
     assert (differs | np.isnan(values[0])).all()

@@ -17,8 +17,12 @@ def test_score_and_p_are_those_of_the_paper_s_algorithm_in_float64():
         together = np.sort([*null.astype(np.float64), np.float32(value)])
         threshold = together[int(np.ceil(0.95 * (count + 1))) - 1]
         found = calibration.calibrated(np.array(value, np.float32), null)
-        np.testing.assert_allclose(found.score, max(0, (np.float32(value) - threshold) / (1 - threshold)), atol=1e-6)
-        np.testing.assert_allclose(found.p, (1 + (null >= np.float32(value)).sum()) / (count + 1), rtol=1e-6)
+        np.testing.assert_allclose(
+            found.score, max(0, (np.float32(value) - threshold) / (1 - threshold)), atol=1e-6
+        )
+        np.testing.assert_allclose(
+            found.p, (1 + (null >= np.float32(value)).sum()) / (count + 1), rtol=1e-6
+        )
         np.testing.assert_allclose(found.null_mean, null.mean(), rtol=1e-6)
     assert np.isnan(calibration.calibrated(np.array(np.nan, np.float32), null)[1:3]).all()
 

@@ -14,7 +14,10 @@ COUNT = 5
 GROUPED = POINTS - 1  # points that are a multiple of the folds
 INVARIANT = (60, 6)  # points and width of the clouds that are moved
 
-cka, cka_unbiased = (jax.jit(read, static_argnames="folds") for read in (metric.linear_cka, metric.linear_cka_unbiased))
+cka, cka_unbiased = (
+    jax.jit(read, static_argnames="folds")
+    for read in (metric.linear_cka, metric.linear_cka_unbiased)
+)
 both = jax.jit(metric.ckas, static_argnames="folds")
 TWINS = (reference.linear_cka, reference.linear_cka_unbiased)
 
@@ -25,11 +28,15 @@ def share(a, b, count):
 
 
 def other(cloud, width=7, noise=0.5):
-    """A second cloud that has something of the first: a projection of it, and noise of half its size."""
+    """A second cloud that has something of the first: a projection of it, and noise of half its
+    size.
+    """
     cloud = np.asarray(cloud, np.float32)
     generator = np.random.default_rng(5)
     projected = (cloud - cloud.mean(0)) @ generator.normal(size=(cloud.shape[1], width))
-    return (projected + noise * projected.std() * generator.normal(size=projected.shape) + 1).astype(np.float32)
+    return (
+        projected + noise * projected.std() * generator.normal(size=projected.shape) + 1
+    ).astype(np.float32)
 
 
 def overlap(a, b, count=COUNT):
@@ -48,7 +55,9 @@ def test_cka_agrees_with_the_float64_twin(name):
     np.testing.assert_allclose(cka.unbiased, expected[1:], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "mean 1000 x spread", "rogue coordinate", "zoo: mean 1000 spreads"])
+@pytest.mark.parametrize(
+    "name", ["gaussian", "mean 1000 x spread", "rogue coordinate", "zoo: mean 1000 spreads"]
+)
 def test_cka_without_a_fold_is_that_of_the_others(name):
     """The points of each fold have a mean of their own, which the centre must follow."""
     folds = 4
@@ -57,14 +66,21 @@ def test_cka_without_a_fold_is_that_of_the_others(name):
     cloud += 2 * cloud.std(0) * np.repeat(np.arange(folds, dtype=np.float32), size)[:, None]
     second = other(cloud)
     cka = both(cloud, second, folds=folds)
-    left = [[np.delete(z, np.s_[j * size : (j + 1) * size], axis=0) for z in (cloud, second)] for j in range(folds)]
+    left = [
+        [np.delete(z, np.s_[j * size : (j + 1) * size], axis=0) for z in (cloud, second)]
+        for j in range(folds)
+    ]
     for values, twin in zip(cka, TWINS, strict=True):
-        np.testing.assert_allclose(values, [twin(*pair) for pair in [(cloud, second), *left]], rtol=1e-4)
+        np.testing.assert_allclose(
+            values, [twin(*pair) for pair in [(cloud, second), *left]], rtol=1e-4
+        )
         assert np.ptp(values) > 1e-3
 
 
 def test_known_cka():
-    """Of single columns it is their squared correlation; for independent clouds not zero, as the docstring says."""
+    """Of single columns it is their squared correlation; for independent clouds not zero, as the
+    docstring says.
+    """
     cloud = gaussian(500, 2)
     expected = np.corrcoef(cloud.T)[0, 1] ** 2
     assert cka(cloud[:, :1], cloud[:, 1:]) == pytest.approx(expected, rel=1e-4)
@@ -74,8 +90,13 @@ def test_known_cka():
 
 @pytest.mark.parametrize("points", [256])
 def test_independent_clouds_have_no_cka_without_bias(points):
-    """On average over draws, as far as the draws' own scatter tells; with bias it is as large as the widths make it."""
-    draws = [both(gaussian(points, 96, seed), gaussian(points, 64, seed=100 + seed)) for seed in range(20)]
+    """On average over draws, as far as the draws' own scatter tells; with bias it is as large as
+    the widths make it.
+    """
+    draws = [
+        both(gaussian(points, 96, seed), gaussian(points, 64, seed=100 + seed))
+        for seed in range(20)
+    ]
     biased, unbiased = (np.array([one[kind].item() for one in draws]) for kind in (0, 1))
     assert biased.mean() > np.sqrt(96 * 64) / (points + 96)
     assert abs(unbiased.mean()) < 3 * unbiased.std(ddof=1) / np.sqrt(len(draws))
@@ -97,7 +118,9 @@ def test_beside_one_massive_point_cka_without_bias_is_right_or_nan():
         massive = cloud.copy()
         massive[7] *= size
         values = cka_unbiased(massive, second, folds=4)
-        assert np.isnan(values[0]) or values[0] == pytest.approx(TWINS[1](massive, second), rel=0.02, abs=1e-3)
+        assert np.isnan(values[0]) or values[0] == pytest.approx(
+            TWINS[1](massive, second), rel=0.02, abs=1e-3
+        )
         known.append(bool(np.isfinite(values[0])))
         assert np.isfinite(values[1])  # without the fold of that point
         assert np.isfinite(cka(massive, second))
@@ -123,7 +146,9 @@ def test_cka_of_what_does_not_vary_or_is_not_finite_is_nan():
 
 @functools.partial(jax.jit, static_argnames="folds")
 def of_layers(clouds, folds, beside=None):
-    return metric.layers_cka(ready(clouds, folds), folds, None if beside is None else ready(beside, folds))
+    return metric.layers_cka(
+        ready(clouds, folds), folds, None if beside is None else ready(beside, folds)
+    )
 
 
 @pytest.mark.parametrize("folds", [3])
@@ -144,11 +169,17 @@ def test_layers_beside_others_and_models_beside_models():
     cloud = gaussian(*INVARIANT)
     clouds = np.stack([cloud, other(cloud, INVARIANT[1])])
     second = np.stack([gaussian(*INVARIANT, seed=8), other(cloud, INVARIANT[1], noise=2)])
-    beside, across = of_layers(clouds, 3, second), jax.jit(metric.across_cka, static_argnames="folds")
+    beside, across = (
+        of_layers(clouds, 3, second),
+        jax.jit(metric.across_cka, static_argnames="folds"),
+    )
     narrow = across(clouds, second[:, :, :4], folds=3)
     for n, m in np.ndindex(2, 2):
         low, high = min(n, m), max(n, m)
-        pair, cut = both(clouds[low], second[high], folds=3), both(clouds[n], second[m][:, :4], folds=3)
+        pair, cut = (
+            both(clouds[low], second[high], folds=3),
+            both(clouds[n], second[m][:, :4], folds=3),
+        )
         for kind in (0, 1):
             np.testing.assert_allclose(beside[kind][:, n, m], pair[kind], rtol=1e-5, atol=1e-7)
             np.testing.assert_allclose(narrow[kind][:, n, m], cut[kind], rtol=1e-5, atol=1e-7)
@@ -156,7 +187,9 @@ def test_layers_beside_others_and_models_beside_models():
 
 @pytest.mark.parametrize("name", EVERY)
 def test_overlap_agrees_with_sets(name):
-    """A neighbour more or less, where two are as far in float32, is 1/count of one point's share."""
+    """A neighbour more or less, where two are as far in float32, is 1/count of one point's
+    share.
+    """
     cloud = EVERY[name]
     second = other(cloud, noise=0.1)
     expected = reference.neighbourhood_overlap(cloud, second, COUNT)
@@ -170,7 +203,9 @@ def test_known_overlaps():
     assert overlap(line, folded, 1) == 0.25
     assert overlap(line, 3 - 7 * line, 2) == 1
     cloud = gaussian(POINTS, 3)
-    assert overlap(cloud, np.random.default_rng(0).permutation(cloud), 10) == pytest.approx(10 / (POINTS - 1), rel=0.15)
+    assert overlap(cloud, np.random.default_rng(0).permutation(cloud), 10) == pytest.approx(
+        10 / (POINTS - 1), rel=0.15
+    )
     farther, few = find(filled(cloud), MANY), find(filled(cloud), 4)
     assert share(farther, few, 4) == 1  # the nearest of a longer list
 
@@ -178,7 +213,8 @@ def test_known_overlaps():
 def test_copies_stand_for_one_another_within_a_cloud_and_not_across_two():
     """0 and 3 are copies in a, where 0 stands for both and 3 is not asked; b tells them apart.
 
-    The nearest of points 0, 1, 2 and 4 is 1, 0, 1, 2 in a and 2, 3, 1, 0 in b: that of 1, 0 or its copy, differs.
+    The nearest of points 0, 1, 2 and 4 is 1, 0, 1, 2 in a and 2, 3, 1, 0 in b: that of 1, 0 or its
+        copy, differs.
     """
     a = np.array([[0.0, 1.0, 5.0, 0.0, 20.0]], np.float32).T
     b = np.array([[9.0, 1.1, 5.0, 0.0, 20.0]], np.float32).T
@@ -204,12 +240,18 @@ def test_overlap_without_enough_neighbours_is_nan():
 
 def test_layers_overlap_is_the_overlap_of_every_pair():
     clouds = [gaussian(), filled(other(gaussian())), gaussian(seed=8)]
-    of_each = nearest(jax.tree.map(lambda *leaves: jnp.stack(leaves), *(find(cloud, MANY) for cloud in clouds)), COUNT)
+    of_each = nearest(
+        jax.tree.map(lambda *leaves: jnp.stack(leaves), *(find(cloud, MANY) for cloud in clouds)),
+        COUNT,
+    )
     expected = np.array([[overlap(a, b) for b in clouds] for a in clouds])
     overlaps = jax.jit(layers_overlap)(of_each)
     np.testing.assert_allclose(overlaps, expected, rtol=1e-6)
     np.testing.assert_array_equal(np.diagonal(overlaps), 1)
-    two, turned = (jax.tree.map(lambda leaf, at=at: leaf[at], of_each) for at in (np.array([0, 1]), np.array([2, 0])))
+    two, turned = (
+        jax.tree.map(lambda leaf, at=at: leaf[at], of_each)
+        for at in (np.array([0, 1]), np.array([2, 0]))
+    )
     across = jax.jit(metric.across_overlap)(of_each, two)
     np.testing.assert_allclose(across, expected[:, :2], rtol=1e-6)
     beside = jax.jit(layers_overlap)(two, turned)

@@ -32,7 +32,9 @@ def test_decimation_sees_neither_rotation_nor_scale_nor_translation():
 
 
 def test_decimation_stays_at_the_dimension_and_leaves_noise_behind():
-    """A sheet of noise at half the distance of neighbours, in 64 dimensions; without it, 2 at every factor."""
+    """A sheet of noise at half the distance of neighbours, in 64 dimensions; without it, 2 at every
+    factor.
+    """
     random = np.random.default_rng(0)
     sheet = np.pad(random.uniform(size=(POINTS, 2)), ((0, 0), (0, WIDTH - 2)))
     noisy = sheet + random.normal(0, 0.0019, sheet.shape)

@@ -7,7 +7,18 @@ from scipy.special import gammainc
 from anisoscope.metrics.dimension import enough, twonn, twonn_bayes, twonn_microscope, twonn_mle
 from tests import reference
 from tests.metrics import clouds
-from tests.metrics.clouds import CLOUDS, FEW, POINTS, TOO_FEW, WIDE, WIDTH, filled, find, gaussian, with_one
+from tests.metrics.clouds import (
+    CLOUDS,
+    FEW,
+    POINTS,
+    TOO_FEW,
+    WIDE,
+    WIDTH,
+    filled,
+    find,
+    gaussian,
+    with_one,
+)
 
 
 def readings(neighbours):
@@ -32,7 +43,9 @@ def posterior(cloud):
 
 def agrees(cloud):
     dimensions, counts, microscope = measured(cloud)
-    np.testing.assert_allclose(dimensions, [reference.twonn(cloud), reference.twonn_mle(cloud)], rtol=1e-4)
+    np.testing.assert_allclose(
+        dimensions, [reference.twonn(cloud), reference.twonn_mle(cloud)], rtol=1e-4
+    )
     assert counts.tolist() == [reference.duplicate_points(cloud), reference.twonn_dropped(cloud)]
     expected, useless, dropped = reference.twonn_microscope(cloud)
     np.testing.assert_allclose(microscope.dimension, expected, rtol=1e-4)
@@ -47,7 +60,9 @@ def test_agrees_with_the_float64_twin(name):
 
 @pytest.mark.parametrize("share", [0.01, 0.3, 0.5])
 def test_llm_microscopes_flaw_is_that_of_its_twin(share):
-    """Of the fit through its own points with their copies; nothing is left where each point has one."""
+    """Of the fit through its own points with their copies; nothing is left where each point has
+    one.
+    """
     cloud = clouds.with_copies(gaussian(seed=7), share)
     agrees(cloud)
     assert np.isnan(measured(cloud)[2].dimension) == (share == 0.5)
@@ -82,13 +97,18 @@ def test_is_calibrated_on_gaussians(width, mean, deviation):
 
 
 def test_reproduces_scikit_dimensions_published_values():
-    """4.05496 and 4.11323, rounded, for 30 points of a 5-ball at seed 0. There F is numbered from 0."""
+    """4.05496 and 4.11323, rounded, for 30 points of a 5-ball at seed 0. There F is numbered from
+    0.
+    """
     normal = np.random.RandomState(0).randn(30, 5)
     square = (normal**2).sum(1, keepdims=True)
     ball = np.zeros((30, 10))
-    ball[:, :5] = normal * gammainc(5 / 2, square / 2) ** (1 / 5) / np.sqrt(square)  # uniform in the unit ball
+    # uniform in the unit ball
+    ball[:, :5] = normal * gammainc(5 / 2, square / 2) ** (1 / 5) / np.sqrt(square)
     neighbours = find(filled(ball), FEW)
-    x = np.sort(np.log(reference.float64(neighbours.r2_P) / reference.float64(neighbours.r1_P))[:30])
+    x = np.sort(
+        np.log(reference.float64(neighbours.r2_P) / reference.float64(neighbours.r1_P))[:30]
+    )
     for kept, published in ((27, 4.05496), (28, 4.11323)):
         y = -np.log(1 - np.arange(kept) / 30)
         assert (x[:kept] @ y) / (x[:kept] @ x[:kept]) == pytest.approx(published, abs=2e-5)
@@ -112,7 +132,9 @@ def test_64_distinct_points_are_enough_to_report_a_dimension(distinct, are):
 
 
 def test_three_distinct_points_among_copies_have_a_dimension():
-    """0, 1 and 3 on a line: ratios 3, 2, 3/2, of which the fit keeps 3/2 and 2 with F = 1/3 and 2/3."""
+    """0, 1 and 3 on a line: ratios 3, 2, 3/2, of which the fit keeps 3/2 and 2 with F = 1/3 and
+    2/3.
+    """
     cloud = filled(np.repeat([[0.0, 1.0], [1.0, 1.0], [3.0, 1.0]], 50, axis=0))
     dimensions, counts, _ = measured(cloud)
     x, y = np.log([1.5, 2.0]), np.log([1.5, 3.0])
@@ -146,14 +168,18 @@ def test_copies_change_nothing_but_their_count():
 
 @pytest.mark.parametrize("twins", [12, 200])
 def test_points_equal_but_for_rounding_count_as_one(twins):
-    """As a network leaves them where two positions have the same history; r2/r1 would be 1e5 and more, and 1 nearby."""
+    """As a network leaves them where two positions have the same history; r2/r1 would be 1e5 and
+    more, and 1 nearby.
+    """
     cloud = gaussian()
     cloud[:twins] = cloud[-twins:]
     expected = measured(cloud)
     cloud[:twins] *= 1 + 1e-7 * np.random.default_rng(1).normal(size=(twins, WIDTH))
     dimensions, counts, microscope = measured(cloud)
     np.testing.assert_allclose(dimensions, expected[0], rtol=1e-5)
-    np.testing.assert_allclose(dimensions, [reference.twonn(cloud), reference.twonn_mle(cloud)], rtol=1e-4)
+    np.testing.assert_allclose(
+        dimensions, [reference.twonn(cloud), reference.twonn_mle(cloud)], rtol=1e-4
+    )
     assert counts.tolist() == expected[1].tolist() == [twins, 0]
     near = cloud.copy()
     near[:twins] = cloud[-twins:] * (1 + 1e-5)  # what is no rounding

@@ -16,7 +16,8 @@ HOSTILE = {
     "one coordinate 1e6": SMALL.copy(),
     "one coordinate 1e7": SMALL.copy(),
     "whole numbers": np.random.default_rng(5).integers(0, 4, (160, 12)).astype(np.float32),
-    "odd": np.concatenate([SMALL[:157], np.repeat(SMALL[:1], 3, axis=0)]),  # 157 distinct: a median is a distance
+    # 157 distinct: a median is a distance
+    "odd": np.concatenate([SMALL[:157], np.repeat(SMALL[:1], 3, axis=0)]),
 }
 HOSTILE["one coordinate 1e6"][5, 3], HOSTILE["one coordinate 1e7"][5, 3] = 1e6, 1e7
 HOSTILE["whole numbers, turned round"] = (HOSTILE["whole numbers"] * np.float32(1.37))[::-1]
@@ -28,14 +29,18 @@ def test_pairs_at_a_radius_are_counted_as_in_float64(name):
     found = correlation(cloud, find(cloud, 20))
     np.testing.assert_allclose(found, reference.correlation_dimension(cloud), rtol=1e-5)
     if "whole" in name:
-        np.testing.assert_allclose(found, reference.correlation_dimension(HOSTILE["whole numbers"]), rtol=1e-5)
+        np.testing.assert_allclose(
+            found, reference.correlation_dimension(HOSTILE["whole numbers"]), rtol=1e-5
+        )
 
 
 @pytest.mark.parametrize("name", CLOUDS)
 def test_agree_with_every_distance_in_float64(name):
     cloud = CLOUDS[name]
     np.testing.assert_allclose(
-        correlation(cloud, find(cloud, NEIGHBOURS)), reference.correlation_dimension(cloud), rtol=2e-3
+        correlation(cloud, find(cloud, NEIGHBOURS)),
+        reference.correlation_dimension(cloud),
+        rtol=2e-3,
     )
     np.testing.assert_allclose(tree(cloud), reference.tree_dimension(cloud), rtol=5e-3)
 
@@ -51,7 +56,9 @@ def test_a_cube_has_its_dimension_wherever_it_lies(dimension):
 @pytest.mark.parametrize("ratio", [0.01, 0.25, 1.0])
 def test_the_median_of_noise_is_that_of_its_law(ratio):
     np.testing.assert_allclose(
-        estimators.marchenko_pastur_median(ratio), reference.marchenko_pastur_median(ratio), rtol=1e-4
+        estimators.marchenko_pastur_median(ratio),
+        reference.marchenko_pastur_median(ratio),
+        rtol=1e-4,
     )
 
 
@@ -67,7 +74,10 @@ def test_directions_that_stand_out_of_noise_are_counted_by_both_rules():
         eigenvalues = np.linalg.eigvalsh(np.cov(cloud.T)).astype(np.float32)
         assert abs(float(estimators.marchenko_pastur_rank(eigenvalues, 600)) - strong) <= 2
         assert float(estimators.gavish_donoho_rank(eigenvalues, 600)) == strong
-    for low, rank in ((spectrum_of(x * (np.arange(60) < 5)), 5), (spectrum_of(np.where(x == x[3, 3], 1e6, x)), 1)):
+    for low, rank in (
+        (spectrum_of(x * (np.arange(60) < 5)), 5),
+        (spectrum_of(np.where(x == x[3, 3], 1e6, x)), 1),
+    ):
         for rule in (estimators.marchenko_pastur_rank, estimators.gavish_donoho_rank):
             assert float(rule(low, 600)) == rank
     ones = np.ones(60, np.float32)

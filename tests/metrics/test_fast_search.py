@@ -1,4 +1,6 @@
-"""How the fast search finds neighbours: blocks and chunks, equal keys, when it compares a point with all."""
+"""How the fast search finds neighbours: blocks and chunks, equal keys, when it compares a point
+with all.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -8,23 +10,39 @@ import pytest
 from anisoscope.metrics import candidates, fast_search, neighbours
 from anisoscope.metrics.neighbours import nearest_neighbours
 from tests.metrics import clouds
-from tests.metrics.clouds import FEW, MANY, POINTS, WIDTH, assert_neighbours, crowded, filled, find, gaussian, rotation
+from tests.metrics.clouds import (
+    FEW,
+    MANY,
+    POINTS,
+    WIDTH,
+    assert_neighbours,
+    crowded,
+    filled,
+    find,
+    gaussian,
+    rotation,
+)
 
 
 def test_neighbours_do_not_depend_on_how_many_are_asked_for():
-    """Two parallel lines of 300 steps of 1e-3, 10 apart: of one line the Gram matrix sees nothing but rounding."""
+    """Two parallel lines of 300 steps of 1e-3, 10 apart: of one line the Gram matrix sees nothing
+    but rounding.
+    """
     step_P = np.arange(300) + np.random.default_rng(8).uniform(0, 0.5, 300)
     line, across = 1e-3 * step_P[:, None] * rotation(WIDTH)[0], rotation(WIDTH)[1]
     cloud = filled(np.concatenate([line + 5 * across, line - 5 * across]))
     few, many = (find(cloud, count) for count in (FEW, MANY))
     np.testing.assert_allclose(few.distance_PC, many.distance_PC[:, :FEW], rtol=1e-6)
-    assert_neighbours(few, cloud, rtol=3e-3)  # the last of the coordinates' digits are a thousandth of a step
+    # the last of the coordinates' digits are a thousandth of a step
+    assert_neighbours(few, cloud, rtol=3e-3)
 
 
 @pytest.mark.parametrize("count", [FEW, MANY])
 @pytest.mark.parametrize("crowd", [4, 5, 40])
 def test_tells_near_copies_apart(crowd, count):
-    """Crowds at 1e-4 of the spread, where the Gram matrix is all rounding and holds too few candidates of 40."""
+    """Crowds at 1e-4 of the spread, where the Gram matrix is all rounding and holds too few
+    candidates of 40.
+    """
     cloud = crowded(gaussian(1 + POINTS // crowd), crowd, apart=1e-4)[:POINTS]
     assert_neighbours(find(cloud, count), cloud, rtol=1e-4)
 
@@ -40,14 +58,20 @@ def test_neighbours_are_the_same_in_smaller_chunks(monkeypatch, points, count):
     monkeypatch.setattr(neighbours, "AT_ONCE", 16)
     monkeypatch.setattr(fast_search, "GATHERED", 1000)
     cloud = clouds.with_copies(gaussian(points, 5))
-    assert_neighbours(jax.jit(lambda cloud_PD: nearest_neighbours(cloud_PD, count))(cloud), cloud, rtol=1e-5)
+    assert_neighbours(
+        jax.jit(lambda cloud_PD: nearest_neighbours(cloud_PD, count))(cloud), cloud, rtol=1e-5
+    )
 
 
 def on_a_torus(turns, steps):
-    """Points of two circles' product, on which four are equally near to each point, and the next four too."""
+    """Points of two circles' product, on which four are equally near to each point, and the next
+    four too.
+    """
     angle = 2 * np.pi * np.arange(steps) / steps
     circle = np.stack([np.cos(angle), np.sin(angle)], axis=1).astype(np.float32)
-    return np.concatenate([np.repeat(circle[:turns], steps, axis=0), np.tile(circle, (turns, 1))], axis=1)
+    return np.concatenate(
+        [np.repeat(circle[:turns], steps, axis=0), np.tile(circle, (turns, 1))], axis=1
+    )
 
 
 @pytest.mark.parametrize("count", [4, MANY])
@@ -73,7 +97,9 @@ def test_equally_far_points_at_one_place_of_two_chunks_are_two_neighbours():
 @pytest.mark.parametrize("count", [FEW, 128])
 @pytest.mark.slow
 def test_memory_of_a_large_cloud_is_small(count):
-    """64 MiB beside a cloud of 32 MiB, one copy of which is centred; its distances would take a GiB."""
+    """64 MiB beside a cloud of 32 MiB, one copy of which is centred; its distances would take a
+    GiB.
+    """
     cloud = jax.ShapeDtypeStruct((16384, 512), jnp.float32)
     compiled = find.lower(cloud, count).compile()
     assert compiled.memory_analysis().temp_size_in_bytes <= 64 * 2**20

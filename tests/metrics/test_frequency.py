@@ -33,9 +33,12 @@ def values_of(cloud, types=TYPE, log_frequency=LOG_FREQUENCY):
 
 def test_frequent_types_are_numbered_and_the_others_have_one_number():
     np.testing.assert_array_equal(frequent(TYPE), reference.frequent(TYPE, frequency.LEAST))
-    assert len(np.unique(frequent(TYPE))) == 9  # of eleven, three have too few points; and one number for all others
+    # of eleven, three have too few points; and one number for all others
+    assert len(np.unique(frequent(TYPE))) == 9
     np.testing.assert_array_equal(frequent(np.full(POINTS, -1)), MOST)
-    np.testing.assert_array_equal(frequent(np.repeat(np.arange(MOST), frequency.LEAST)), np.arange(POINTS) // 20)
+    np.testing.assert_array_equal(
+        frequent(np.repeat(np.arange(MOST), frequency.LEAST)), np.arange(POINTS) // 20
+    )
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -59,7 +62,9 @@ def test_a_type_of_which_a_resample_keeps_one_point_is_left_out_of_it():
     number, cloud = reference.frequent(types, frequency.LEAST), gaussian()[:POINTS]
     log_frequency = np.log(np.maximum(np.bincount(types), 1))[types].astype(np.float32)
     expected = [reference.of_types(cloud, number, log_frequency, MOST, keep) for keep in keeps()]
-    np.testing.assert_allclose(values_of(cloud, types, log_frequency), np.transpose(expected), rtol=2e-4, atol=2e-4)
+    np.testing.assert_allclose(
+        values_of(cloud, types, log_frequency), np.transpose(expected), rtol=2e-4, atol=2e-4
+    )
 
 
 def planted(generator, slope, points=POINTS, width=64, between=3.0):
@@ -68,7 +73,11 @@ def planted(generator, slope, points=POINTS, width=64, between=3.0):
     log_frequency = np.log(SHARES[types])
     centre = generator.normal(size=(12, width)) * between
     scale = np.exp(slope * (log_frequency + 3))
-    return centre[types] + scale[:, None] * generator.normal(size=(points, width)), types, log_frequency
+    return (
+        centre[types] + scale[:, None] * generator.normal(size=(points, width)),
+        types,
+        log_frequency,
+    )
 
 
 @pytest.mark.parametrize(("slope", "sign"), [(-0.2, -1), (0.2, 1)])
@@ -82,7 +91,8 @@ def test_a_planted_dependence_on_frequency_is_found_wherever_the_centres_are(slo
     assert sign * of_means[0] > 0.95
     assert share[0] > 0.99
     scale = np.exp(slope * (np.log(SHARES) + 3))
-    assert distance[0] == pytest.approx((SHARES * scale).sum() * 8, rel=0.05)  # |normal of 64| is about 8
+    # |normal of 64| is about 8
+    assert distance[0] == pytest.approx((SHARES * scale).sum() * 8, rel=0.05)
 
 
 def test_of_copies_of_a_centre_nothing_is_left_but_what_lies_between():
@@ -95,13 +105,17 @@ def test_of_copies_of_a_centre_nothing_is_left_but_what_lies_between():
 
 
 def test_a_gaussian_cloud_shows_what_few_points_of_a_type_do_alone():
-    """E d^2 = n/(n - 1) times the variance: distances of rare types are greater without any dependence.
+    """E d^2 = n/(n - 1) times the variance: distances of rare types are greater without any
+    dependence.
 
-    A third of the points in ten types of 20, the others one type: r = 8 (sqrt(20/19) - sqrt(400/399)) sqrt(2)/3 / 0.71.
+    A third of the points in ten types of 20, the others one type: r = 8 (sqrt(20/19) -
+        sqrt(400/399)) sqrt(2)/3 / 0.71.
     """
     types = np.repeat(np.arange(11), [20] * 10 + [400])
     log_frequency = np.where(types < 10, -5.0, -1.0).astype(np.float32)
-    several = [values_of(gaussian(POINTS, 64, seed), types, log_frequency)[:, 0] for seed in range(10)]
+    several = [
+        values_of(gaussian(POINTS, 64, seed), types, log_frequency)[:, 0] for seed in range(10)
+    ]
     _, correlation, of_means, share = np.mean(several, axis=0)
     assert correlation == pytest.approx(-0.13, abs=0.03)
     assert of_means < -0.2
@@ -125,16 +139,24 @@ def test_what_cannot_be_said_is_nan():
     assert np.isnan(values_of(cloud, np.full(POINTS, -1))).all()
     assert np.isnan(values_of(cloud, np.arange(POINTS))).all()
     one, two = np.zeros(POINTS, int), np.arange(POINTS) % 2
-    np.testing.assert_array_equal(np.isnan(values_of(cloud, one)).all(axis=1), [False, True, True, True])
-    np.testing.assert_array_equal(np.isnan(values_of(cloud, two)).all(axis=1), [False, True, True, False])
+    np.testing.assert_array_equal(
+        np.isnan(values_of(cloud, one)).all(axis=1), [False, True, True, True]
+    )
+    np.testing.assert_array_equal(
+        np.isnan(values_of(cloud, two)).all(axis=1), [False, True, True, False]
+    )
     assert np.isnan(values_of(cloud, TYPE, np.zeros(POINTS, np.float32))[1:3]).all()
     assert np.isnan(values_of(np.ones_like(cloud))[1:]).all()
-    assert np.isnan(of_types(cloud[:16], frequent(np.zeros(16, int)), LOG_FREQUENCY[:16], FOLDS)[0]).all()
+    assert np.isnan(
+        of_types(cloud[:16], frequent(np.zeros(16, int)), LOG_FREQUENCY[:16], FOLDS)[0]
+    ).all()
     assert np.isnan(mean_by_bin(cloud[:, 0], np.zeros(len(cloud), int), 2)[1])
     for lost in (np.nan, np.inf):
         value = np.array([1.0, lost, 2.0, 4.0], np.float32)
         np.testing.assert_array_equal(mean_by_bin(value, np.array([0, 0, 1, 1]), 2), [np.nan, 3])
-        np.testing.assert_array_equal(mean_by_bin(value, np.array([0, 0, 1, 1]), 2, np.float32([1, 0, 0, 1])), [1, 4])
+        np.testing.assert_array_equal(
+            mean_by_bin(value, np.array([0, 0, 1, 1]), 2, np.float32([1, 0, 0, 1])), [1, 4]
+        )
     cloud[5, 3] = np.nan
     assert np.isnan(values_of(cloud)).all()
 
@@ -149,10 +171,14 @@ def test_intervals_of_the_correlation_hold_its_expectation():
         batches = []
         for _ in range(2):
             cloud, types, log_frequency = planted(np.random.default_rng(0), -0.1, 1600, 16)
-            noise = generator.normal(size=cloud.shape) + 0.5 * np.repeat(generator.normal(size=(16, 16)), 100, axis=0)
+            noise = generator.normal(size=cloud.shape) + 0.5 * np.repeat(
+                generator.normal(size=(16, 16)), 100, axis=0
+            )
             scale = np.exp(-0.1 * (log_frequency + 3))[:, None]
             moved = (cloud + scale * noise).astype(np.float32)
-            batches.append(np.array(read(moved, frequent(types), log_frequency.astype(np.float32)).correlation))
+            batches.append(
+                np.array(read(moved, frequent(types), log_frequency.astype(np.float32)).correlation)
+            )
         one = summarise(np.stack(batches), "jackknife")
         low, high, mean = [*low, one.low], [*high, one.high], [*mean, one.mean]
     covers = np.mean((np.array(low) <= np.mean(mean)) & (np.mean(mean) <= np.array(high)))

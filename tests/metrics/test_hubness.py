@@ -21,11 +21,15 @@ def twin(cloud):
 
 @pytest.mark.parametrize("name", ["gaussian", "copies", "rogue coordinate", "mean 1000 x spread"])
 def test_agrees_with_sets_of_neighbours_in_float64(name):
-    np.testing.assert_allclose(hubs(find(CLOUDS[name], NEIGHBOURS)), twin(CLOUDS[name]), rtol=0.02, atol=2e-3)
+    np.testing.assert_allclose(
+        hubs(find(CLOUDS[name], NEIGHBOURS)), twin(CLOUDS[name]), rtol=0.02, atol=2e-3
+    )
 
 
 def test_many_dimensions_have_hubs_and_few_have_none():
-    flat, wide = (hubs(find(cloud, NEIGHBOURS)) for cloud in (filled(gaussian(POINTS, 2)), gaussian()))
+    flat, wide = (
+        hubs(find(cloud, NEIGHBOURS)) for cloud in (filled(gaussian(POINTS, 2)), gaussian())
+    )
     assert abs(flat.skewness) < 0.5 < 1 < wide.skewness
     assert flat.never < 0.01 < 0.05 < wide.never
     assert flat.most < 3 < wide.most

@@ -41,7 +41,9 @@ def test_agrees_with_float64_in_both_directions(name):
 def test_of_itself_it_is_least_and_of_the_unrelated_1():
     x = gaussian()
     np.testing.assert_allclose(found(x, x), 2 / POINTS, rtol=1e-6)
-    np.testing.assert_allclose(found(x, (3 * x @ rotation(64) + 5).astype(np.float32)), 2 / POINTS, rtol=1e-2)
+    np.testing.assert_allclose(
+        found(x, (3 * x @ rotation(64) + 5).astype(np.float32)), 2 / POINTS, rtol=1e-2
+    )
     np.testing.assert_allclose(found(x, gaussian(seed=7)), 1, atol=0.08)
 
 

@@ -51,9 +51,9 @@ def seen_by(measured, monkeypatch, threads):
     "measured",
     [
         lambda: anisoscope.measure(X, families="spectrum", folds=1),
-        lambda: anisoscope.measure_function(lambda x, _: x, np.zeros((4, 1)), families="spectrum", folds=1)(
-            X.reshape(1, 4, 10, 3)
-        ),
+        lambda: anisoscope.measure_function(
+            lambda x, _: x, np.zeros((4, 1)), families="spectrum", folds=1
+        )(X.reshape(1, 4, 10, 3)),
         lambda: metrics.anisotropy(X),
     ],
     ids=["measure", "measure_function", "metrics"],

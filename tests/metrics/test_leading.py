@@ -30,7 +30,10 @@ def test_agrees_with_float64(name):
     cloud = EVERY[name]
     for keep in KEEPS:
         values, kept = shares(cloud, FIRST, keep), keep > 0
-        expected = [read(cloud[kept], FIRST[kept]) for read in (reference.share_between, reference.share_by_norm)]
+        expected = [
+            read(cloud[kept], FIRST[kept])
+            for read in (reference.share_between, reference.share_by_norm)
+        ]
         np.testing.assert_allclose(values, expected, rtol=2e-4, atol=1e-7)
     np.testing.assert_array_equal(longest(cloud, 6).sum(), 6)
     np.testing.assert_allclose(ratio(cloud), reference.norm_ratio(cloud), rtol=1e-5)
@@ -38,9 +41,15 @@ def test_agrees_with_float64(name):
 
 @pytest.mark.parametrize("name", ["gaussian", "mean 10 x spread", "rogue coordinate", "curve"])
 def test_the_first_direction_agrees_with_float64_whoever_is_left_out(name):
-    """Clouds of which the first direction stands apart from the second, or its share is all that counts."""
+    """Clouds of which the first direction stands apart from the second, or its share is all that
+    counts.
+    """
     cloud = EVERY[name]
-    for gone in (np.zeros(POINTS, bool), reference.longest_of_each(cloud, WINDOW), reference.longest(cloud, 6)):
+    for gone in (
+        np.zeros(POINTS, bool),
+        reference.longest_of_each(cloud, WINDOW),
+        reference.longest(cloud, 6),
+    ):
         direction = first_direction(cloud, ~gone, KEEPS, PLACE)
         expected = reference.first_direction(cloud, ~gone, KEEPS, PLACE)
         np.testing.assert_allclose(direction.share, expected[0], rtol=1e-3)
@@ -69,10 +78,14 @@ def test_a_first_direction_among_many_that_are_nearly_equal_is_the_first(near):
 def test_shares_do_not_depend_on_the_unit_whatever_it_is(scale):
     cloud = gaussian()
     expected = shares(cloud, FIRST, KEEPS[1])
-    np.testing.assert_allclose(shares(cloud * np.float32(scale), FIRST, KEEPS[1]), expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        shares(cloud * np.float32(scale), FIRST, KEEPS[1]), expected, rtol=1e-5
+    )
     cloud[FIRST] *= 30_000
     by_norm = shares(cloud, FIRST, KEEPS[1])[1]
-    np.testing.assert_allclose(shares(cloud * np.float32(scale), FIRST, KEEPS[1])[1], by_norm, rtol=1e-5)
+    np.testing.assert_allclose(
+        shares(cloud * np.float32(scale), FIRST, KEEPS[1])[1], by_norm, rtol=1e-5
+    )
 
 
 def test_the_longest_are_found_and_of_equal_ones_the_first():
@@ -100,10 +113,14 @@ def test_one_massive_vector_a_window_makes_the_anisotropy_that_its_norm_and_shar
     assert between == pytest.approx(expected, rel=1e-2)
     anisotropy = spectrum.anisotropy(spectrum.spectrum(cloud))[0]
     assert float(between) <= float(anisotropy) + 1e-6 <= 1 + 1e-6
-    direction = first_direction(cloud, np.ones(len(cloud), bool), np.ones((1, len(cloud)), np.float32))
+    direction = first_direction(
+        cloud, np.ones(len(cloud), bool), np.ones((1, len(cloud)), np.float32)
+    )
     assert direction.kurtosis[0] == pytest.approx((1 - 3 * f * (1 - f)) / (f * (1 - f)), rel=2e-2)
     window = np.arange(len(cloud)) // length
-    left = first_direction(cloud, ~np.asarray(longest_of_each(cloud, window)), np.ones((1, len(cloud)), np.float32))
+    left = first_direction(
+        cloud, ~np.asarray(longest_of_each(cloud, window)), np.ones((1, len(cloud)), np.float32)
+    )
     assert left.share[0] < 0.03
     assert left.kurtosis[0] == pytest.approx(3, abs=0.3)
 
@@ -135,7 +152,9 @@ def test_does_not_depend_on_origin_turn_and_unit_and_bounds_the_anisotropy(seed,
     between, by_norm = shares(cloud, member, KEEPS[0])
     moved = ((cloud + shift) @ rotation(64, seed % 100) * unit).astype(np.float32)
     np.testing.assert_allclose(shares(moved, member, KEEPS[0])[0], between, rtol=1e-2, atol=1e-6)
-    np.testing.assert_allclose(shares(cloud * np.float32(unit), member, KEEPS[0])[1], by_norm, rtol=1e-4)
+    np.testing.assert_allclose(
+        shares(cloud * np.float32(unit), member, KEEPS[0])[1], by_norm, rtol=1e-4
+    )
     assert between <= spectrum.anisotropy(spectrum.spectrum(cloud))[0] + 1e-6
 
 

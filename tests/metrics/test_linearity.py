@@ -30,21 +30,28 @@ def test_agrees_with_least_squares_in_float64(name):
 
 def test_what_is_linear_scores_1_and_what_is_unrelated_nothing_beyond_chance():
     x = gaussian()
-    np.testing.assert_allclose(linearity(x, (3 * x @ MAP + 5).astype(np.float32)).score, 1, atol=1e-5)
+    np.testing.assert_allclose(
+        linearity(x, (3 * x @ MAP + 5).astype(np.float32)).score, 1, atol=1e-5
+    )
     found = linearity(x, gaussian(width=300, seed=9))
     np.testing.assert_allclose(found.score, 64 / (POINTS - 1), rtol=0.03)
     np.testing.assert_allclose(found.adjusted, 0, atol=0.01)
-    half = np.concatenate([x, np.zeros_like(x)], axis=1)  # constant columns, and dependent ones, are no directions
+    # constant columns, and dependent ones, are no directions
+    half = np.concatenate([x, np.zeros_like(x)], axis=1)
     both = np.concatenate([x, x @ rotation(64)], axis=1).astype(np.float32)
     for wide in (half, both):
-        np.testing.assert_allclose(linearity(wide, bent(x[:, :64])).score, linearity(x, bent(x)).score, atol=0.05)
+        np.testing.assert_allclose(
+            linearity(wide, bent(x[:, :64])).score, linearity(x, bent(x)).score, atol=0.05
+        )
         np.testing.assert_allclose(metric.basis(wide).rank, 64)
 
 
 def test_any_linear_map_of_either_and_a_shift_change_nothing():
     x, y = gaussian(), bent(gaussian())
     mixed = (x @ (rotation(64, 1) * 1.1 ** np.arange(64)) + 7).astype(np.float32)
-    np.testing.assert_allclose(linearity(mixed, 1e-12 * y @ rotation(7, 2)).score, linearity(x, y).score, atol=1e-4)
+    np.testing.assert_allclose(
+        linearity(mixed, 1e-12 * y @ rotation(7, 2)).score, linearity(x, y).score, atol=1e-4
+    )
 
 
 def test_replicates_are_near_the_fits_without_their_points_and_bad_input_is_told():
@@ -53,7 +60,9 @@ def test_replicates_are_near_the_fits_without_their_points_and_bad_input_is_told
     keep[1, :60] = 0
     without = linearity(x[60:], y[60:]).adjusted
     moved = abs(float(without[0] - linearity(x, y).adjusted[0]))
-    np.testing.assert_allclose(linearity(x, y, keep).score[1], linearity(x[60:], y[60:]).score[0], atol=0.02 + moved)
+    np.testing.assert_allclose(
+        linearity(x, y, keep).score[1], linearity(x[60:], y[60:]).score[0], atol=0.02 + moved
+    )
     x[3, 3] = np.nan
     assert np.isnan(linearity(x, y)).all()
     assert np.isnan(linearity(np.ones_like(y), y)).all()

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from anisoscope.metrics.neighbours import nearest_neighbours, plain_neighbours
 from tests import zoo
 from tests.metrics import clouds
-from tests.metrics.clouds import CLOUDS, FEW, MANY, POINTS, assert_neighbours, find, gaussian, with_copies
+from tests.metrics.clouds import (
+    CLOUDS,
+    FEW,
+    MANY,
+    POINTS,
+    assert_neighbours,
+    find,
+    gaussian,
+    with_copies,
+)
 
 
 @pytest.mark.parametrize("name", CLOUDS)
@@ -19,14 +28,20 @@ def test_the_plain_search_agrees_with_the_float64_twin(name):
 
 @pytest.mark.parametrize("count", [FEW, pytest.param(128, marks=pytest.mark.slow)])
 @settings(max_examples=8, deadline=None, derandomize=True)
-@given(seed=st.integers(0, 2**16), offset=st.sampled_from([0, 10, 1000]), copied=st.sampled_from([0, 0.2, 0.45]))
+@given(
+    seed=st.integers(0, 2**16),
+    offset=st.sampled_from([0, 10, 1000]),
+    copied=st.sampled_from([0, 0.2, 0.45]),
+)
 def test_the_fast_search_finds_what_the_plain_one_finds(count, seed, offset, copied):
     cloud = with_copies(gaussian(seed=seed), copied) + np.float32(offset)
     assert clouds.assert_same(find(cloud, count), cloud) > 0.5
 
 
 @pytest.mark.parametrize("count", [FEW, MANY])
-@pytest.mark.parametrize("name", ["near duplicates", "few values", "one far away", "not finite", "huge"])
+@pytest.mark.parametrize(
+    "name", ["near duplicates", "few values", "one far away", "not finite", "huge"]
+)
 def test_the_fast_search_finds_what_the_plain_one_finds_in_awkward_clouds(name, count):
     cloud = gaussian(seed=3)
     if name == "near duplicates":
@@ -46,7 +61,8 @@ def test_the_fast_search_finds_what_the_plain_one_finds_in_awkward_clouds(name, 
         assert np.isfinite(np.delete(fast.distance_PC, 9, axis=0)).all()
 
 
-# around the sizes of lanes, chunks and columns at once; the quick ones have another size with either way of search
+# around the sizes of lanes, chunks and columns at once; the quick ones have another size with
+# either way of search
 SIZES = (1, 5, FEW), (2, 5, MANY), (65, 1, 8)
 SLOW_SIZES = [(33, 5, MANY), (512, 5, FEW), (513, 5, MANY), (1025, 5, FEW), (1100, 600, 64)]
 
@@ -80,16 +96,27 @@ def test_agrees_with_the_float64_twin(name, count):
 
 def test_one_neighbour_is_too_few():
     for search in (nearest_neighbours, plain_neighbours):
-        with pytest.raises(ValueError, match="1 neighbours are asked for; two or more have a ratio"):
+        with pytest.raises(
+            ValueError, match="1 neighbours are asked for; two or more have a ratio"
+        ):
             search(gaussian(), 1)
 
 
 @pytest.mark.parametrize("count", [FEW, MANY])
 def test_knows_the_neighbours_on_a_line(count):
-    """0, 1, 3, 7, 15, 31: the next smaller is the nearest, and the one before it the second, from the third on."""
+    """0, 1, 3, 7, 15, 31: the next smaller is the nearest, and the one before it the second, from
+    the third on.
+    """
     neighbours = find(clouds.filled([[0.0], [1.0], [3.0], [7.0], [15.0], [31.0]]), count)
     assert neighbours.index_PC[:6, :2].tolist() == [[1, 2], [0, 2], [1, 0], [2, 1], [3, 2], [4, 3]]
-    assert neighbours.distance_PC[:6, :2].tolist() == [[1, 3], [1, 2], [2, 3], [4, 6], [8, 12], [16, 24]]
+    assert neighbours.distance_PC[:6, :2].tolist() == [
+        [1, 3],
+        [1, 2],
+        [2, 3],
+        [4, 6],
+        [8, 12],
+        [16, 24],
+    ]
     assert (neighbours.distance_PC[:, 5:] == jnp.inf).all()
 
 
@@ -103,7 +130,9 @@ def test_copies_have_the_neighbours_of_their_first():
     np.testing.assert_array_equal(np.flatnonzero(neighbours.first_P), np.sort(first_P))
     index_PC = np.asarray(neighbours.index_PC)
     np.testing.assert_array_equal(index_PC, index_PC[first_P[original_P]])
-    np.testing.assert_array_equal(neighbours.nearest_copies_P, np.asarray(neighbours.copies_P)[index_PC[:, 0]])
+    np.testing.assert_array_equal(
+        neighbours.nearest_copies_P, np.asarray(neighbours.copies_P)[index_PC[:, 0]]
+    )
     assert neighbours.duplicates() == len(cloud) - len(first_P)
 
 
@@ -121,9 +150,13 @@ def test_zero_and_minus_zero_are_one_point():
 @pytest.mark.parametrize("count", [FEW, MANY])
 @settings(max_examples=5, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**16), scale=st.floats(1e-6, 1e6), shift=st.floats(-10, 10))
-def test_distances_do_not_see_rotation_order_or_translation_and_follow_the_scale(count, seed, scale, shift):
+def test_distances_do_not_see_rotation_order_or_translation_and_follow_the_scale(
+    count, seed, scale, shift
+):
     cloud = gaussian(seed=seed)
     order_P = np.random.default_rng(seed).permutation(POINTS)
     moved = ((cloud.astype(float) + shift) @ clouds.rotation(clouds.WIDTH, seed) * scale)[order_P]
     after = np.asarray(find(moved.astype(np.float32), count).distance_PC) / np.float32(scale)
-    np.testing.assert_allclose(after, np.asarray(find(cloud, count).distance_PC)[order_P], rtol=1e-4)
+    np.testing.assert_allclose(
+        after, np.asarray(find(cloud, count).distance_PC)[order_P], rtol=1e-4
+    )

@@ -13,7 +13,9 @@ from tests.metrics.clouds import EVERY, POINTS, WIDE, WIDTH, gaussian, with_one
 
 
 def readings(cloud_PD, keep_P=None):
-    kurtoses = jnp.stack([metric.coordinate_kurtosis(cloud_PD, keep_P), metric.activation_kurtosis(cloud_PD, keep_P)])
+    kurtoses = jnp.stack(
+        [metric.coordinate_kurtosis(cloud_PD, keep_P), metric.activation_kurtosis(cloud_PD, keep_P)]
+    )
     return jnp.concatenate([metric.coordinate_share(cloud_PD, keep_P), kurtoses])
 
 
@@ -109,9 +111,13 @@ def test_does_not_see_order_scale_or_translation(seed, scale, shift):
 
 @pytest.mark.parametrize("points", [96, 20])
 def test_the_largest_coordinates_are_left_out(points):
-    """In every resample, to first order: along the direction of all points; few points take the other side."""
+    """In every resample, to first order: along the direction of all points; few points take the
+    other side.
+    """
     cloud = gaussian(points, 24) * np.geomspace(40, 1, 24, dtype=np.float32) + 1000
-    keep_RP = np.concatenate([np.ones((1, points)), 1.0 - np.repeat(np.eye(4), points // 4, axis=1)])
+    keep_RP = np.concatenate(
+        [np.ones((1, points)), 1.0 - np.repeat(np.eye(4), points // 4, axis=1)]
+    )
     values = left_out(cloud, keep_RP.astype(np.float32))
     order = np.argsort(-cloud.astype(np.float64).var(0))
     for top, of_top in zip(TOPS, values, strict=True):
@@ -125,7 +131,9 @@ def test_an_outlier_leaves_the_digits_of_the_others():
     cloud = gaussian(200, 12)
     cloud[:, 3] *= 1e6
     values = left_out(cloud, np.ones((1, 200), np.float32))
-    assert values[0, 0] == pytest.approx(reference.anisotropy(np.delete(cloud, 3, axis=1)), rel=1e-4)
+    assert values[0, 0] == pytest.approx(
+        reference.anisotropy(np.delete(cloud, 3, axis=1)), rel=1e-4
+    )
     cloud[3, 1] = np.nan
     assert np.isnan(left_out(cloud, np.ones((1, 200), np.float32))).all()
 

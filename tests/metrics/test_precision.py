@@ -1,4 +1,6 @@
-"""On an accelerator a product without full precision rounds its factors to TF32 or bfloat16; a CPU cannot show that."""
+"""On an accelerator a product without full precision rounds its factors to TF32 or bfloat16; a CPU
+cannot show that.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -23,11 +25,16 @@ WITH_PRODUCTS = {
     "spectrum in folds": lambda: spectrum(TALL, 3),
     "spectrum of few points": lambda: spectrum(WIDE, 2),
     "outliers": lambda: (coordinate_share(TALL), activation_kurtosis(TALL)),
-    "frequency": lambda: (of_types(TALL, TYPES, TALL[:, 0], 2, 4), mean_by_bin(TALL[:, 0], TYPES, 3)),
+    "frequency": lambda: (
+        of_types(TALL, TYPES, TALL[:, 0], 2, 4),
+        mean_by_bin(TALL[:, 0], TYPES, 3),
+    ),
     "cka": lambda: (linear_cka(TALL, TALL, 3), layers_cka(ready(jnp.stack([TALL, TALL])))),
     "cosines": lambda: (similarity.cross_cosine(TALL, TALL), *(read(TALL) for read in OF_ONE)),
     "partition": lambda: similarity.log_partition_isotropy(TALL, 3),
-    "attention": lambda: attention_statistics(attention_sums(TALL[None], TALL[None], jnp.ones((12, 12), bool))),
+    "attention": lambda: attention_statistics(
+        attention_sums(TALL[None], TALL[None], jnp.ones((12, 12), bool))
+    ),
 }
 
 
@@ -36,4 +43,8 @@ def test_every_product_has_full_float32_precision(name):
     text = str(jax.make_jaxpr(WITH_PRODUCTS[name])())
     products = text.count("dot_general[")
     assert products > 0
-    assert text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)") + text.count("precision=HIGHEST") == products
+    assert (
+        text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)")
+        + text.count("precision=HIGHEST")
+        == products
+    )

@@ -50,14 +50,21 @@ def twin(name, x):
 
 @pytest.mark.parametrize("name", metrics.__all__)
 def test_the_value_is_that_of_the_float64_twin(name):
-    """Also of a cloud away from the origin, and of other types, sizes and settings of JAX where it does not matter."""
+    """Also of a cloud away from the origin, and of other types, sizes and settings of JAX where it
+    does not matter.
+    """
     far = X + np.arange(6)
     for x in (X, far):
         value = call(name, x)
         assert value.shape == ()
         np.testing.assert_allclose(value, twin(name, x), rtol=1e-4)
     with jax.enable_x64(True):
-        for same in (far, jnp.asarray(far), jnp.asarray(far, jnp.float32), jnp.asarray(far, jnp.float32)[:, ::-1]):
+        for same in (
+            far,
+            jnp.asarray(far),
+            jnp.asarray(far, jnp.float32),
+            jnp.asarray(far, jnp.float32)[:, ::-1],
+        ):
             np.testing.assert_allclose(call(name, same), value, rtol=1e-4)
     if name not in OF_SIZE:
         for size in (1e-38, 1e-100, 1e30):
@@ -83,18 +90,27 @@ def degenerate():
     zero[3], constant[:, 2] = 0, 5
     even = np.eye(24, 6, dtype=np.float32)  # equal eigenvalues, and copies
     opposite = np.concatenate([x[:12], -x[:12]])  # of mean 0
-    return np.stack([zero, constant, even, opposite, np.repeat(x[:12], 2, axis=0), x * [1, 1, 0, 0, 0, 0]])
+    return np.stack(
+        [zero, constant, even, opposite, np.repeat(x[:12], 2, axis=0), x * [1, 1, 0, 0, 0, 0]]
+    )
 
 
-@pytest.mark.parametrize("name", [name for name in metrics.__all__ if name != "neighbourhood_overlap"])
+@pytest.mark.parametrize(
+    "name", [name for name in metrics.__all__ if name != "neighbourhood_overlap"]
+)
 def test_the_derivative_is_finite_wherever_the_value_is(name):
     others = {"y": jnp.asarray(Y[:24], jnp.float32)} if name in PAIRS else {}
-    of_one = jax.value_and_grad(lambda x: getattr(metrics, name)(x, **others, **SETTINGS.get(name, {})))
-    for value, gradient in zip(*jax.jit(lambda clouds: jax.lax.map(of_one, clouds))(degenerate()), strict=True):
+    of_one = jax.value_and_grad(
+        lambda x: getattr(metrics, name)(x, **others, **SETTINGS.get(name, {}))
+    )
+    for value, gradient in zip(
+        *jax.jit(lambda clouds: jax.lax.map(of_one, clouds))(degenerate()), strict=True
+    ):
         assert not np.isfinite(value) or np.isfinite(gradient).all()
 
 
-QUICK = ("anisotropy", "twonn", "mean_cosine", "participation_ratio", "cka", "drift")  # one of each way to compute
+# one of each way to compute
+QUICK = ("anisotropy", "twonn", "mean_cosine", "participation_ratio", "cka", "drift")
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in metrics.__all__ if name not in QUICK]
 
 
@@ -110,11 +126,15 @@ def test_it_is_a_function_of_jax(name):
     slope = (jax.jit(jax.grad(lambda one: call(name, one)))(x) * along).sum()
     step = 3e-4  # longer ones change which points are neighbours
     ends = [float(call(name, x + sign * step * along)) for sign in (1, -1)]
-    np.testing.assert_allclose(slope, (ends[0] - ends[1]) / (2 * step), rtol=0.05, atol=5e-3 * abs(ends[0]))
+    np.testing.assert_allclose(
+        slope, (ends[0] - ends[1]) / (2 * step), rtol=0.05, atol=5e-3 * abs(ends[0])
+    )
 
 
 def test_the_gradient_of_the_uncentred_anisotropy_is_whole():
-    """Where the mean matters, along every coordinate of a point: that of the float64 twin's small steps."""
+    """Where the mean matters, along every coordinate of a point: that of the float64 twin's small
+    steps.
+    """
     x = X + 2
     assert metrics.anisotropy_uncentred(x[:4]) == pytest.approx(
         reference_spectrum.anisotropy_uncentred(x[:4]), rel=1e-5
@@ -124,7 +144,9 @@ def test_the_gradient_of_the_uncentred_anisotropy_is_whole():
     for d in range(x.shape[1]):
         along = step * (np.arange(x.size).reshape(x.shape) == d)
         ends = [reference_spectrum.anisotropy_uncentred(x + sign * along) for sign in (1, -1)]
-        np.testing.assert_allclose(gradient_PD[0, d], (ends[0] - ends[1]) / (2 * step), rtol=1e-3, atol=1e-7)
+        np.testing.assert_allclose(
+            gradient_PD[0, d], (ends[0] - ends[1]) / (2 * step), rtol=1e-3, atol=1e-7
+        )
 
 
 def test_the_offset_of_a_bug_report():
@@ -139,13 +161,21 @@ def test_the_offset_of_a_bug_report():
 def test_matrices_of_other_kinds():
     single, frame = X.astype(np.float32), pd.DataFrame(X.astype(np.float32))
     expected = metrics.anisotropy(single)
-    same = [jnp.asarray(single), frame, frame.astype("Float32"), np.asfortranarray(single), single.astype(">f4")]
+    same = [
+        jnp.asarray(single),
+        frame,
+        frame.astype("Float32"),
+        np.asfortranarray(single),
+        single.astype(">f4"),
+    ]
     same += [np.ma.masked_array(single, False), xr.DataArray(single, dims=("point", "width"))]
     for x in same:
         np.testing.assert_allclose(metrics.anisotropy(x), expected, rtol=1e-6)
     rough = jnp.asarray(single, jnp.bfloat16)
     for x in (rough, np.asarray(rough)):
-        np.testing.assert_array_equal(metrics.drift(x), metrics.drift(np.asarray(rough).astype(np.float32)))
+        np.testing.assert_array_equal(
+            metrics.drift(x), metrics.drift(np.asarray(rough).astype(np.float32))
+        )
 
 
 def test_frames_are_paired_by_their_labels():
@@ -159,12 +189,18 @@ def test_frames_are_paired_by_their_labels():
 
 
 def test_what_cannot_be_told_of_a_traced_array_is_nan():
-    """A CPU takes what is below 1e-38 for zero; float32 has no such squares, or whole numbers so large."""
+    """A CPU takes what is below 1e-38 for zero; float32 has no such squares, or whole numbers so
+    large.
+    """
     for x in (X * 1e-38, X * np.inf, np.int32(X) + 2**30):
-        assert np.isnan(jax.jit(metrics.anisotropy)(jnp.asarray(x, jnp.int32 if x.dtype.kind == "i" else None)))
+        assert np.isnan(
+            jax.jit(metrics.anisotropy)(jnp.asarray(x, jnp.int32 if x.dtype.kind == "i" else None))
+        )
     single = jnp.asarray(X, jnp.float32)
     assert np.isnan(jax.jit(metrics.drift)(single * 1e-20))
-    np.testing.assert_allclose(jax.jit(metrics.anisotropy)(single * 1e-20), metrics.anisotropy(X), rtol=1e-5)
+    np.testing.assert_allclose(
+        jax.jit(metrics.anisotropy)(single * 1e-20), metrics.anisotropy(X), rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
@@ -175,7 +211,10 @@ def test_what_cannot_be_told_of_a_traced_array_is_nan():
         (lambda: metrics.twonn(X * 1j), "x: numbers of type complex128 are no real ones"),
         (lambda: metrics.twonn(np.array([["a"]])), "x: numbers of type <U1 are no real ones"),
         (lambda: metrics.twonn(np.ma.masked_less(X, -15)), r"x: \d+ of 576 numbers are masked"),
-        (lambda: metrics.twonn(pd.DataFrame(X).astype("Float64").mask(X < -15)), "numbers are not finite"),
+        (
+            lambda: metrics.twonn(pd.DataFrame(X).astype("Float64").mask(X < -15)),
+            "numbers are not finite",
+        ),
         (lambda: metrics.twonn(pd.DataFrame(X).reset_index()), "column 'index' counts the rows"),
         (lambda: metrics.twonn(xr.DataArray(X.T, dims=("width", "point"))), "transpose them"),
         (lambda: metrics.mean_cosine(X + 1e8), "x: float32 would lose .* of the spread of float64"),

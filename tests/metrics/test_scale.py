@@ -7,7 +7,19 @@ from anisoscope.metrics import scale
 from anisoscope.metrics.dimension import twonn_mle
 from anisoscope.metrics.neighbours import Neighbours
 from tests import reference_scale as reference
-from tests.metrics.clouds import ALL, FEW, IN_ZOO, MANY, POINTS, TOO_FEW, WIDTH, filled, find, gaussian, with_one
+from tests.metrics.clouds import (
+    ALL,
+    FEW,
+    IN_ZOO,
+    MANY,
+    POINTS,
+    TOO_FEW,
+    WIDTH,
+    filled,
+    find,
+    gaussian,
+    with_one,
+)
 
 FEWER = (31, 5)  # than the neighbours that are searched
 LARGE = (4096, WIDTH)  # of those whose dimension is to be found
@@ -35,12 +47,20 @@ def local(cloud):
 def at_distances(distance_PC):
     """Distinct points with neighbours at these distances."""
     points = len(distance_PC)
-    one_P, index_P, index_PC = np.ones(points, np.int32), np.arange(points), np.zeros(distance_PC.shape, np.int32)
-    return Neighbours(distance_PC.astype(np.float32), index_PC, index_P, one_P > 0, one_P, one_P, np.float32(1))
+    one_P, index_P, index_PC = (
+        np.ones(points, np.int32),
+        np.arange(points),
+        np.zeros(distance_PC.shape, np.int32),
+    )
+    return Neighbours(
+        distance_PC.astype(np.float32), index_PC, index_P, one_P > 0, one_P, one_P, np.float32(1)
+    )
 
 
 def poisson(dimension, points=4000, seed=0):
-    """Independent points, each among an even crowd: the powers r^d are sums of exponential steps."""
+    """Independent points, each among an even crowd: the powers r^d are sums of exponential
+    steps.
+    """
     steps_PC = np.random.default_rng(seed).exponential(size=(points, ALL))
     return at_distances(np.cumsum(steps_PC, axis=1) ** (1 / dimension))
 
@@ -48,7 +68,9 @@ def poisson(dimension, points=4000, seed=0):
 def agrees(cloud):
     distances = reference.distances(cloud)
     curve, levina_bickel, quantiles = measured(cloud)
-    np.testing.assert_allclose(curve, [reference.gride(distances, n1) for n1 in scale.SCALES], rtol=1e-4)
+    np.testing.assert_allclose(
+        curve, [reference.gride(distances, n1) for n1 in scale.SCALES], rtol=1e-4
+    )
     assert levina_bickel == pytest.approx(reference.levina_bickel(distances), rel=1e-4)
     dimensions = reference.local_dimensions(distances)
     first = np.asarray(find(cloud, ALL).first_P)
@@ -64,7 +86,9 @@ def test_agrees_with_the_float64_twin(name):
 
 @pytest.mark.parametrize("dimension", [1.0, 3.0, 40.0])
 def test_finds_the_dimension_of_its_own_model(dimension):
-    """Within 4 standard errors: those of n n1 ratios for the curve, of n (k - 1) and n (k - 3) for 20 neighbours."""
+    """Within 4 standard errors: those of n n1 ratios for the curve, of n (k - 1) and n (k - 3) for
+    20 neighbours.
+    """
     (curve, levina_bickel, _), local = read(poisson(dimension))
     points = len(local)
     error_S = dimension / np.sqrt(points * np.array(scale.SCALES))
@@ -75,7 +99,9 @@ def test_finds_the_dimension_of_its_own_model(dimension):
 
 def test_a_noisy_sheet_is_thick_near_and_flat_far():
     random = np.random.default_rng(0)
-    cloud = np.pad(random.uniform(size=(LARGE[0], 2)), ((0, 0), (0, 18))) + random.normal(0, 0.0015, (LARGE[0], 20))
+    cloud = np.pad(random.uniform(size=(LARGE[0], 2)), ((0, 0), (0, 18))) + random.normal(
+        0, 0.0015, (LARGE[0], 20)
+    )
     curve, _, _ = measured(filled(cloud, LARGE))
     assert curve[0] > 4
     assert (np.diff(curve) < 0).all()
@@ -93,14 +119,21 @@ def test_local_quantiles_tell_a_line_from_a_ball():
 
 def test_rank_one_is_the_likelihood_of_twonn():
     neighbours = find(gaussian(), FEW)
-    dimensions = [gride(neighbours, 1), jax.jit(scale.levina_bickel, static_argnums=1)(neighbours, 2)]
-    np.testing.assert_allclose(dimensions, jax.jit(twonn_mle)(neighbours) * POINTS / (POINTS - 1), rtol=1e-6)
+    dimensions = [
+        gride(neighbours, 1),
+        jax.jit(scale.levina_bickel, static_argnums=1)(neighbours, 2),
+    ]
+    np.testing.assert_allclose(
+        dimensions, jax.jit(twonn_mle)(neighbours) * POINTS / (POINTS - 1), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("first", [2, 64])
 @pytest.mark.parametrize("spread", [0.01, 1.0, 4.0])
 def test_uneven_ratios_and_ties_reach_the_root(first, spread):
-    """Logarithms of ratios over orders of magnitude, a third of them ties, where the score has a limit."""
+    """Logarithms of ratios over orders of magnitude, a third of them ties, where the score has a
+    limit.
+    """
     x = np.exp(np.random.default_rng(first).normal(-9, spread, 900))
     x[:300] = 0  # and some more by rounding
     distance_PC = np.ones((900, 2 * first))
@@ -111,7 +144,9 @@ def test_uneven_ratios_and_ties_reach_the_root(first, spread):
     def score(d):
         positive = d * x[x > 0]
         ties = (x == 0).sum()
-        return 900 + (first - 1) * (ties + (positive / np.expm1(positive)).sum()) - first * d * x.sum()
+        return (
+            900 + (first - 1) * (ties + (positive / np.expm1(positive)).sum()) - first * d * x.sum()
+        )
 
     expected = brentq(score, 0.5 / x.mean(), 1.01 / x.mean(), rtol=1e-12)
     assert gride(at_distances(distance_PC), first) == pytest.approx(expected, rel=1e-5)
@@ -141,7 +176,9 @@ def test_copies_are_counted_once():
         measured(many),
     )
     np.testing.assert_array_equal(local(some)[len(cloud) :], [*local(some)[:77], *local(some)[:5]])
-    np.testing.assert_allclose(local(some)[: len(cloud)], local(many)[: len(cloud)][::-1], rtol=1e-5)
+    np.testing.assert_allclose(
+        local(some)[: len(cloud)], local(many)[: len(cloud)][::-1], rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("cloud", [*TOO_FEW, with_one(np.nan), with_one(np.inf)])
@@ -151,7 +188,9 @@ def test_fewer_than_three_distinct_points_and_what_is_not_finite_are_nan(cloud):
 
 
 def test_small_clouds_have_what_can_be_said_of_them():
-    """0, 1 and 3 on a line: ratios 3, 2 and 3/2. With 3 distinct points only rank 1, with 5 also rank 2."""
+    """0, 1 and 3 on a line: ratios 3, 2 and 3/2. With 3 distinct points only rank 1, with 5 also
+    rank 2.
+    """
     three = filled([[0.0, 1.0], [1.0, 1.0], [3.0, 1.0]])
     curve, levina_bickel, _ = measured(three)
     np.testing.assert_allclose([curve[0], levina_bickel], 3 / np.log(9.0), rtol=1e-5)
@@ -160,7 +199,9 @@ def test_small_clouds_have_what_can_be_said_of_them():
     for five in (filled(gaussian(5, 5), FEWER), filled(gaussian(5, 5))):
         curve, levina_bickel, _ = measured(five)
         assert np.isfinite(curve).tolist() == [True, True] + 5 * [False]
-        assert levina_bickel == pytest.approx(reference.levina_bickel(reference.distances(five), 4), rel=1e-5)
+        assert levina_bickel == pytest.approx(
+            reference.levina_bickel(reference.distances(five), 4), rel=1e-5
+        )
 
 
 def test_asks_for_the_neighbours_it_needs():

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from anisoscope.metrics import similarity
-from anisoscope.metrics.similarity import cosine, cross_cosine, drift, mean_cosine, mean_cosine_parts, mean_vector
+from anisoscope.metrics.similarity import (
+    cosine,
+    cross_cosine,
+    drift,
+    mean_cosine,
+    mean_cosine_parts,
+    mean_vector,
+)
 from tests import reference, reference_similarity
 from tests.metrics.clouds import EVERY, POINTS, WIDE, filled, gaussian
 
@@ -19,7 +26,10 @@ def pair(cloud_PD, keep_P=None):
 
 OF_ONE = ("mean_cosine", "mean_vector", "drift", "fluctuation", "mean_norm")
 OF_KEPT = {name: getattr(similarity, name) for name in OF_ONE}
-OF_KEPT |= {"mean_cosine_parts": lambda *of: jnp.stack(mean_cosine_parts(*of)), "cross_cosine": pair}
+OF_KEPT |= {
+    "mean_cosine_parts": lambda *of: jnp.stack(mean_cosine_parts(*of)),
+    "cross_cosine": pair,
+}
 
 
 def everything(cloud_PD, keep_P=None):
@@ -57,7 +67,9 @@ def test_agrees_with_the_float64_twin(name):
 def test_points_left_out_are_as_if_they_had_not_been(name):
     cloud = EVERY[name] + np.float32(0.5)
     generator = np.random.default_rng(2)
-    keep = np.stack([np.ones(POINTS, bool), *(generator.permutation(POINTS) < KEPT for _ in range(4))])
+    keep = np.stack(
+        [np.ones(POINTS, bool), *(generator.permutation(POINTS) < KEPT for _ in range(4))]
+    )
     values, whole = of_choices(cloud, keep.astype(np.float32)), measured(cloud)
     for metric in OF_KEPT:
         np.testing.assert_allclose(values[metric][0], whole[metric], rtol=1e-6, err_msg=metric)
@@ -65,7 +77,9 @@ def test_points_left_out_are_as_if_they_had_not_been(name):
         alone = measured(cloud[kept])
         for metric, value in alone.items():
             scale = np.abs(value).max()  # a coordinate of a mean vector can be next to 0
-            np.testing.assert_allclose(values[metric][choice], value, rtol=1e-5, atol=1e-6 * scale, err_msg=metric)
+            np.testing.assert_allclose(
+                values[metric][choice], value, rtol=1e-5, atol=1e-6 * scale, err_msg=metric
+            )
 
 
 def test_points_left_out_leave_the_pairs_of_two_clouds():
@@ -113,11 +127,15 @@ def test_the_parts_add_up_to_the_mean_cosine():
         value = measured(cloud)
         whole = float(value["mean_cosine"])
         # orthogonal points have parts of +-1/P: the scale of a mean cosine next to 0
-        assert sum(value["mean_cosine_parts"]) == pytest.approx(whole, rel=1e-6, abs=1e-5 / len(cloud))
+        assert sum(value["mean_cosine_parts"]) == pytest.approx(
+            whole, rel=1e-6, abs=1e-5 / len(cloud)
+        )
 
 
 def test_known_parts():
-    """Of one norm, the residual is -E|d|^2 / (r^2 (P - 1)); along one line from the origin, 1 - drift."""
+    """Of one norm, the residual is -E|d|^2 / (r^2 (P - 1)); along one line from the origin, 1 -
+    drift.
+    """
     np.testing.assert_allclose(known(3 * np.eye(5))["mean_cosine_parts"], [0.2, -0.2], rtol=1e-5)
     np.testing.assert_allclose(known([[3, 4]] * 9)["mean_cosine_parts"], [1, 0], atol=1e-6)
     line = [[1, 0], [3, 0]]  # m = 2, sum of 1/(|x||y|) over both orders = 2/3
@@ -125,7 +143,9 @@ def test_known_parts():
 
 
 def test_known_partitions():
-    """A point at e1: Z is e and 1/e along it, 1 along the other axes. A point and its opposite: cosh."""
+    """A point at e1: Z is e and 1/e along it, 1 along the other axes. A point and its opposite:
+    cosh.
+    """
     one = np.eye(5, dtype=np.float32)[:1]
     assert partition(one) == pytest.approx(-2)
     assert partition(one * 1000) == pytest.approx(-2000)
@@ -186,10 +206,16 @@ def test_the_partition_of_a_wide_cloud_that_is_not_finite_is_nan():
 
 def test_sums_of_many_points_keep_their_digits():
     """A narrow cone: one float32 run over so many points would be off by 2e-3."""
-    cloud = np.random.default_rng(0).normal(size=(200_001, 4)).astype(np.float32) + np.float32([60, 0, 0, 0])
-    unit = cloud.astype(np.float64) / np.linalg.norm(cloud.astype(np.float64), axis=1, keepdims=True)
+    cloud = np.random.default_rng(0).normal(size=(200_001, 4)).astype(np.float32) + np.float32(
+        [60, 0, 0, 0]
+    )
+    unit = cloud.astype(np.float64) / np.linalg.norm(
+        cloud.astype(np.float64), axis=1, keepdims=True
+    )
     pairs = np.square(unit.sum(axis=0)).sum() - len(unit)  # the twin writes out all pairs
-    np.testing.assert_allclose(mean_cosine(jnp.asarray(cloud)), pairs / (len(unit) * (len(unit) - 1)), rtol=1e-5)
+    np.testing.assert_allclose(
+        mean_cosine(jnp.asarray(cloud)), pairs / (len(unit) * (len(unit) - 1)), rtol=1e-5
+    )
     np.testing.assert_allclose(drift(jnp.asarray(cloud)), reference.drift(cloud), rtol=1e-5)
 
 

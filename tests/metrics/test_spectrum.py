@@ -69,16 +69,25 @@ def test_replicates_are_variances_along_the_full_clouds_directions(shape):
     x = cloud.astype(np.float64)
     directions = np.linalg.svd(x - x.mean(0), full_matrices=False)[2]
     for left_out in range(4):
-        kept = np.delete(x, np.arange(left_out, left_out + 1) * (shape[0] // 4) + np.arange(shape[0] // 4)[:, None], 0)
+        kept = np.delete(
+            x,
+            np.arange(left_out, left_out + 1) * (shape[0] // 4) + np.arange(shape[0] // 4)[:, None],
+            0,
+        )
         variances = np.square((kept - kept.mean(0)) @ directions.T).mean(0)
-        np.testing.assert_allclose(spectra.eigenvalues_E[1 + left_out], variances, rtol=1e-4, atol=1e-5 * variances[0])
+        np.testing.assert_allclose(
+            spectra.eigenvalues_E[1 + left_out], variances, rtol=1e-4, atol=1e-5 * variances[0]
+        )
         squares = np.square(kept - kept.mean(0)).sum(1)
         assert spectra.kurtosis[1 + left_out] == pytest.approx(
             np.square(squares).mean() / squares.mean() ** 2, rel=1e-5
         )
         along = (directions[:-1] @ kept.mean(0)) ** 2
         np.testing.assert_allclose(
-            spectra.mean_E[1 + left_out, :-1] ** 2, along, rtol=1e-3, atol=1e-4 * np.square(kept.mean(0)).sum()
+            spectra.mean_E[1 + left_out, :-1] ** 2,
+            along,
+            rtol=1e-3,
+            atol=1e-4 * np.square(kept.mean(0)).sum(),
         )
 
 
@@ -87,7 +96,12 @@ def test_the_jackknife_knows_the_spread_between_draws():
     for seed in range(40):
         cloud = ZOO["power law in 64"].draw(np.random.default_rng(seed), GROUPED[0])
         values.append(read(spectrum(cloud, folds)))
-    for name in ("anisotropy", "participation_ratio", "participation_ratio_corrected", "effective_rank"):
+    for name in (
+        "anisotropy",
+        "participation_ratio",
+        "participation_ratio_corrected",
+        "effective_rank",
+    ):
         full = np.array([value[name][0] for value in values])
         replicates = np.array([value[name][1:] for value in values])
         variances = (folds - 1) * replicates.var(axis=1)
@@ -97,7 +111,8 @@ def test_the_jackknife_knows_the_spread_between_draws():
 def test_reads_a_known_spectrum():
     scale = np.array([4.0, 2.0, 1.0, 1.0, 0.0])
     orthonormal = np.linalg.qr(np.random.default_rng(0).normal(size=(100, 6)))[0]
-    columns = np.linalg.qr(np.c_[np.ones(100), orthonormal[:, :5]])[0][:, 1:]  # centred, orthonormal
+    # centred, orthonormal
+    columns = np.linalg.qr(np.c_[np.ones(100), orthonormal[:, :5]])[0][:, 1:]
     cloud = (10 * columns * scale).astype(np.float32)
     np.testing.assert_allclose(spectrum(cloud).eigenvalues_E[0], scale**2, atol=1e-4)
     values = measured(cloud)
@@ -117,11 +132,15 @@ def test_reads_a_known_spectrum():
 def test_uncentred_anisotropy_sees_the_mean_at_every_scale(ratio, shape):
     cloud = gaussian(*shape) * np.linspace(1, 2, shape[1], dtype=np.float32)
     cloud = (cloud - cloud.mean(0) + ratio * np.linspace(-1, 1, shape[1])).astype(np.float32)
-    assert measured(cloud)["anisotropy_uncentred"][0] == pytest.approx(reference.anisotropy_uncentred(cloud), rel=2e-6)
+    assert measured(cloud)["anisotropy_uncentred"][0] == pytest.approx(
+        reference.anisotropy_uncentred(cloud), rel=2e-6
+    )
 
 
 @pytest.mark.parametrize(("points", "width"), [(5, 2), (7, 3)])
-def test_corrected_participation_ratio_is_a_mean_over_quadruples_and_asks_for_four_points(points, width):
+def test_corrected_participation_ratio_is_a_mean_over_quadruples_and_asks_for_four_points(
+    points, width
+):
     cloud = gaussian(points, width, seed=3) ** 3 + 2
     exact = reference.participation_ratio_over_quadruples(cloud)
     assert reference.participation_ratio_corrected(cloud) == pytest.approx(exact, rel=1e-10)
@@ -129,19 +148,27 @@ def test_corrected_participation_ratio_is_a_mean_over_quadruples_and_asks_for_fo
     assert np.isnan(measured(cloud[:3])["participation_ratio_corrected"][0])
 
 
-@pytest.mark.parametrize(("massive", "times", "known"), [(1, 10, True), (1, 1000, False), (2, 1e5, True)])
-def test_the_correction_is_right_or_silent_where_one_point_holds_the_variance(massive, times, known):
+@pytest.mark.parametrize(
+    ("massive", "times", "known"), [(1, 10, True), (1, 1000, False), (2, 1e5, True)]
+)
+def test_the_correction_is_right_or_silent_where_one_point_holds_the_variance(
+    massive, times, known
+):
     cloud = gaussian()
     cloud[:massive] *= times
     ratio = measured(cloud)["participation_ratio_corrected"][0]
     assert jnp.isnan(ratio) != known
-    assert not known or ratio == pytest.approx(reference.participation_ratio_corrected(cloud), rel=1e-4)
+    assert not known or ratio == pytest.approx(
+        reference.participation_ratio_corrected(cloud), rel=1e-4
+    )
 
 
 def test_the_correction_removes_the_bias_of_few_points():
     values = [measured(gaussian(100, seed=seed)) for seed in range(60)]
     assert np.mean([value["participation_ratio"][0] for value in values]) < 40
-    assert np.mean([value["participation_ratio_corrected"][0] for value in values]) == pytest.approx(64, rel=0.01)
+    assert np.mean(
+        [value["participation_ratio_corrected"][0] for value in values]
+    ) == pytest.approx(64, rel=0.01)
 
 
 def test_the_exponent_of_a_power_law_is_read_exactly():
@@ -158,7 +185,9 @@ def test_the_exponent_of_a_power_law_is_read_exactly():
 def test_isoscore_star_without_shrinkage_is_isoscore_and_has_a_gradient():
     cloud = gaussian(300, 6) * np.arange(1, 7, dtype=np.float32)
     covariance, even = jnp.asarray(np.cov(cloud.T, bias=True), jnp.float32), jnp.eye(6)
-    shrunk = jax.jit(lambda step, shrinkage: spectral.isoscore_star(covariance + step * even, even, shrinkage))
+    shrunk = jax.jit(
+        lambda step, shrinkage: spectral.isoscore_star(covariance + step * even, even, shrinkage)
+    )
     assert shrunk(0.0, 0.0) == pytest.approx(reference.isoscore(cloud), rel=1e-5)
     assert shrunk(0.0, 1.0) == pytest.approx(1.0, rel=1e-5)
     slope = (shrunk(0.1, 0.2) - shrunk(-0.1, 0.2)) / 0.2
@@ -181,11 +210,15 @@ def test_shrinkage_grows_as_points_become_few():
     assert np.isnan(value["isoscore_shrunk"][0])
     few = gaussian(6, 2, seed=1)  # each of six points holds much of the scatter
     assert 6 / 4 < spectrum(few).kurtosis[0] < 3
-    assert measured(few)["isoscore_shrunk"][0] == pytest.approx(reference.isoscore_shrunk(few), rel=1e-4)
+    assert measured(few)["isoscore_shrunk"][0] == pytest.approx(
+        reference.isoscore_shrunk(few), rel=1e-4
+    )
 
 
 def test_points_on_a_line_have_all_their_variance_in_one_direction():
-    line = np.outer(np.arange(POINTS), np.r_[1.0, -2.0, 0.5, np.zeros(WIDTH - 3)]).astype(np.float32)
+    line = np.outer(np.arange(POINTS), np.r_[1.0, -2.0, 0.5, np.zeros(WIDTH - 3)]).astype(
+        np.float32
+    )
     values = measured(line)
     for name in ("anisotropy", "participation_ratio", "effective_rank", "stable_rank"):
         assert values[name][0] == pytest.approx(1.0, abs=1e-5), name
@@ -217,8 +250,12 @@ def test_what_is_not_finite_is_nan(where):
 
 @pytest.mark.parametrize("points", [96])
 def test_not_finite_is_nan_in_every_replicate_of_a_wide_cloud(points):
-    """A compiled maximum of many may pass over a NaN; a TPU's eigendecomposition of one would not end."""
+    """A compiled maximum of many may pass over a NaN; a TPU's eigendecomposition of one would not
+    end.
+    """
     cloud = gaussian(points, 512)
     cloud[3, 1] = np.nan
     values = read(spectrum(cloud, 8))
-    assert {name: bool(np.isnan(reading).all()) for name, reading in values.items()} == dict.fromkeys(values, True)
+    assert {
+        name: bool(np.isnan(reading).all()) for name, reading in values.items()
+    } == dict.fromkeys(values, True)

@@ -9,10 +9,25 @@ from anisoscope.metrics import fast_search
 from anisoscope.metrics.copies import ROUNDING
 from anisoscope.metrics.dimension import twonn
 from anisoscope.metrics.neighbours import nearest_neighbours
-from anisoscope.metrics.subclouds import SPARE, neighbours_among, neighbours_in_subsamples, neighbours_in_subsets
+from anisoscope.metrics.subclouds import (
+    SPARE,
+    neighbours_among,
+    neighbours_in_subsamples,
+    neighbours_in_subsets,
+)
 from tests import reference
 from tests.metrics import clouds
-from tests.metrics.clouds import FEW, MANY, POINTS, assert_neighbours, assert_same, crowded, find, gaussian, with_copies
+from tests.metrics.clouds import (
+    FEW,
+    MANY,
+    POINTS,
+    assert_neighbours,
+    assert_same,
+    crowded,
+    find,
+    gaussian,
+    with_copies,
+)
 
 
 @jax.jit
@@ -29,7 +44,9 @@ KINDS = {
 
 @pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 def test_a_cloud_and_its_subsamples_have_the_neighbours_that_each_has_alone(count):
-    """Copies in several subsamples are one point of the cloud, and one of each subsample that they are in."""
+    """Copies in several subsamples are one point of the cloud, and one of each subsample that they
+    are in.
+    """
     cloud = with_copies(gaussian())[: POINTS // 4 * 4]
     whole, parts = jax.jit(lambda cloud_PD: neighbours_in_subsamples(cloud_PD, count, 4))(cloud)
     assert_neighbours(whole, cloud, rtol=1e-5)
@@ -47,7 +64,9 @@ def test_a_cloud_and_its_subsamples_have_the_neighbours_that_each_has_alone(coun
     [(598, 13), pytest.param(1300, 2, marks=pytest.mark.slow)],
 )
 def test_subsamples_of_any_size_of_a_cloud_of_few_different_points(points, subsamples, monkeypatch):
-    """As the embeddings of characters are. Their copies crowd nobody out, so that none is compared with all."""
+    """As the embeddings of characters are. Their copies crowd nobody out, so that none is compared
+    with all.
+    """
 
     def lost(cloud_PD, among_P, unsure_P, distance_PC, index_PC):
         return jnp.where(unsure_P[:, None], jnp.nan, distance_PC), index_PC
@@ -62,15 +81,20 @@ def test_subsamples_of_any_size_of_a_cloud_of_few_different_points(points, subsa
 
 @pytest.mark.parametrize("name", KINDS)
 def test_neighbours_among_those_left_are_as_if_the_others_had_never_been_there(name):
-    """Also where nearly all nearest ones are gone, of which nothing is said in the few that were searched."""
+    """Also where nearly all nearest ones are gone, of which nothing is said in the few that were
+    searched.
+    """
     cloud = KINDS[name]
     for share in (0.01, 0.9):
         left = np.random.default_rng(0).random(POINTS) >= share
         neighbours = among(cloud, left)
         inside = np.flatnonzero(left)
         distances = np.asarray(neighbours.distance_PC)[inside]
-        rounding = ROUNDING * np.linalg.norm(cloud, axis=1).max()  # a first of copies stands for them, gone or not
-        np.testing.assert_allclose(distances, reference.distinct_distances(cloud[inside], 2), rtol=1e-4, atol=rounding)
+        # a first of copies stands for them, gone or not
+        rounding = ROUNDING * np.linalg.norm(cloud, axis=1).max()
+        np.testing.assert_allclose(
+            distances, reference.distinct_distances(cloud[inside], 2), rtol=1e-4, atol=rounding
+        )
         index, first = np.asarray(neighbours.index_PC), np.asarray(neighbours.first_P)
         assert first[index[inside]].all()
         assert first.sum() == len(reference.distinct_points(cloud[inside]))
@@ -92,7 +116,9 @@ def test_neighbours_in_subsets_are_those_of_each_subset_alone(name, factor):
         there = np.isfinite(distances)
         assert (index[there] % factor == number).all()
         assert first[index[there] // factor].all()
-        named = np.linalg.norm(reference.float64(cloud)[np.minimum(index, POINTS - 1)] - part[:, None], axis=2)
+        named = np.linalg.norm(
+            reference.float64(cloud)[np.minimum(index, POINTS - 1)] - part[:, None], axis=2
+        )
         np.testing.assert_allclose(named[there], distances[there], rtol=1e-4)
         assert first.sum() == len(np.unique(part, axis=0))
 

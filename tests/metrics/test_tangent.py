@@ -19,7 +19,9 @@ principal = jax.jit(tangent.principal, static_argnums=1)
 energy, variance_share = jax.jit(tangent.energy), jax.jit(tangent.variance_share)
 random_frames = jax.jit(tangent.random_frames, static_argnums=2)
 equal_energy_frames = jax.jit(tangent.equal_energy_frames, static_argnums=3)
-isoscore_outside = jax.jit(lambda frame, points: tangent.isoscore_outside(frame, tangent.covariance(points)))
+isoscore_outside = jax.jit(
+    lambda frame, points: tangent.isoscore_outside(frame, tangent.covariance(points))
+)
 local_tangent = jax.jit(tangent.local_tangent, static_argnums=(3, 4))
 
 
@@ -31,7 +33,9 @@ def stretched(seed=0, points=POINTS):
 
 
 def frame(seed=1, rank=RANK):
-    return np.linalg.qr(np.random.default_rng(seed).normal(size=(WIDTH, rank)))[0].astype(np.float32)
+    return np.linalg.qr(np.random.default_rng(seed).normal(size=(WIDTH, rank)))[0].astype(
+        np.float32
+    )
 
 
 def is_orthonormal(frames):
@@ -57,8 +61,12 @@ def test_semi_nmf_is_that_of_the_printed_rule_and_never_gets_worse():
 def test_semi_nmf_finds_planted_concepts():
     generator = np.random.default_rng(4)
     concept = generator.normal(size=(RANK, WIDTH))
-    points = (np.eye(RANK)[generator.integers(0, RANK, POINTS)] + 0.05 * generator.random((POINTS, RANK))) @ concept
-    factors = semi_nmf(points.astype(np.float32), start(points.astype(np.float32), jax.random.key(1), RANK), 100)
+    points = (
+        np.eye(RANK)[generator.integers(0, RANK, POINTS)] + 0.05 * generator.random((POINTS, RANK))
+    ) @ concept
+    factors = semi_nmf(
+        points.astype(np.float32), start(points.astype(np.float32), jax.random.key(1), RANK), 100
+    )
     assert factors.residual_Y[-1] < 1e-3
     np.testing.assert_allclose(
         energy(tangent.orthonormal(factors.concept_ED), concept.astype(np.float32)), 1, atol=1e-3
@@ -72,7 +80,8 @@ def test_a_start_gives_every_point_to_the_nearest_of_points_drawn():
     np.testing.assert_allclose(begin.sum(1), 1 + 0.2 * RANK, rtol=1e-6)
     with pytest.raises(ValueError, match="9 concepts of 5 points"):
         tangent.start(points[:5], jax.random.key(0), 9)
-    few = points[np.random.default_rng(0).choice(12, POINTS, p=np.r_[0.89, np.full(11, 0.01)])]  # copies of 12 points
+    # copies of 12 points
+    few = points[np.random.default_rng(0).choice(12, POINTS, p=np.r_[0.89, np.full(11, 0.01)])]
     for seed in range(3):
         assert len(np.unique(start(few, jax.random.key(seed), RANK), axis=1).T) == RANK
 
@@ -82,11 +91,15 @@ def test_frames_are_orthonormal_and_agree_with_float64(rank):
     points = stretched()
     directions = principal(points, rank)
     np.testing.assert_allclose(
-        reference.projector(directions), reference.projector(reference.principal(points, rank)), atol=1e-4
+        reference.projector(directions),
+        reference.projector(reference.principal(points, rank)),
+        atol=1e-4,
     )
     concept = np.random.default_rng(0).normal(size=(rank, WIDTH)).astype(np.float32)
     spanned = tangent.orthonormal(concept)
-    np.testing.assert_allclose(reference.projector(spanned), reference.projector(concept.T), atol=1e-5)
+    np.testing.assert_allclose(
+        reference.projector(spanned), reference.projector(concept.T), atol=1e-5
+    )
     others = random_frames(directions, jax.random.key(0), COUNT)
     alike = equal_energy_frames(directions, points.T @ points, jax.random.key(0), COUNT)
     assert all(map(is_orthonormal, (directions, spanned, others, alike)))
@@ -109,18 +122,28 @@ def test_shares_agree_with_float64_whoever_is_left_out_and_however_they_are_turn
         np.testing.assert_allclose(
             variance_share(q, points, keep), reference.variance_share(q, points[kept]), rtol=1e-5
         )
-        np.testing.assert_allclose(energy(turn.T @ q, gradient @ turn * np.float32(1e-6), keep), own, rtol=1e-5)
-    np.testing.assert_allclose(variance_share(q, points + np.float32(100)), variance_share(q, points), rtol=1e-3)
+        np.testing.assert_allclose(
+            energy(turn.T @ q, gradient @ turn * np.float32(1e-6), keep), own, rtol=1e-5
+        )
+    np.testing.assert_allclose(
+        variance_share(q, points + np.float32(100)), variance_share(q, points), rtol=1e-3
+    )
     for of in (q, np.zeros((WIDTH, 0), np.float32)):
         np.testing.assert_allclose(
-            isoscore_outside(of, points * np.float32(1e-6)), reference.isoscore_outside(of, points), rtol=1e-4
+            isoscore_outside(of, points * np.float32(1e-6)),
+            reference.isoscore_outside(of, points),
+            rtol=1e-4,
         )
     whole = spectrum.isoscore(spectrum.spectrum(points))[0]
-    np.testing.assert_allclose(isoscore_outside(np.zeros((WIDTH, 0), np.float32), points), whole, rtol=1e-4)
+    np.testing.assert_allclose(
+        isoscore_outside(np.zeros((WIDTH, 0), np.float32), points), whole, rtol=1e-4
+    )
     inside = points @ q @ q.T  # in float32: what is left outside is rounding
     assert np.isnan(isoscore_outside(q, inside))
     nearly = inside + np.float32(0.01) * (points - inside)
-    np.testing.assert_allclose(isoscore_outside(q, nearly), reference.isoscore_outside(q, nearly), rtol=1e-2)
+    np.testing.assert_allclose(
+        isoscore_outside(q, nearly), reference.isoscore_outside(q, nearly), rtol=1e-2
+    )
     assert np.isnan(energy(q, np.zeros_like(points)))
     assert np.isnan(variance_share(q, np.ones_like(points)))
     keep = (np.arange(POINTS) < 3).astype(np.float32)
@@ -135,7 +158,9 @@ def test_a_gradient_inside_the_proxy_has_all_its_energy_there_and_an_isotropic_o
     np.testing.assert_allclose(energy(q, inside), 1, rtol=1e-5)
     isotropic = generator.normal(size=(100_000, WIDTH)).astype(np.float32)
     assert tangent.energy(q, isotropic) == pytest.approx(RANK / WIDTH, rel=0.01)
-    points = np.vstack([np.diag(np.arange(1.0, WIDTH + 1)), -np.diag(np.arange(1.0, WIDTH + 1))]).astype(np.float32)
+    points = np.vstack(
+        [np.diag(np.arange(1.0, WIDTH + 1)), -np.diag(np.arange(1.0, WIDTH + 1))]
+    ).astype(np.float32)
     first = np.eye(WIDTH, dtype=np.float32)[:, :RANK]
     by_hand = RANK / WIDTH - (1 + 4 + 9 + 16) / (WIDTH * (WIDTH + 1) * (2 * WIDTH + 1) / 6)
     excess = energy(first, np.eye(WIDTH, dtype=np.float32)) - variance_share(first, points)
@@ -158,7 +183,9 @@ def test_random_frames_in_the_complement_have_the_mean_energy_that_the_proxy_lea
     assert tangent.ratio(own, energies) == pytest.approx(own / expected, rel=0.02)
     few = energies[:COUNT]
     for value in (0.0, float(few[3]), float(np.median(few)), 1.0):  # one of them is a tie
-        assert tangent.p_value(value, few) == pytest.approx(reference.p_value(value, np.asarray(few)))
+        assert tangent.p_value(value, few) == pytest.approx(
+            reference.p_value(value, np.asarray(few))
+        )
     assert tangent.p_value(1.0, few) == pytest.approx(1 / 21)
     assert tangent.p_value(0.0, few) == 1
     assert np.isnan(tangent.p_value(np.nan, few))
@@ -181,7 +208,9 @@ def test_the_local_tangent_is_that_of_float64_and_finds_a_gradient_along_a_circl
     points, gradient, among = stretched(points=40), stretched(seed=8, points=40), stretched(seed=9)
     local = local_tangent(points, gradient, among, 12, RANK)
     for rank in (1, RANK):
-        for own, expected in zip(local, reference.local_tangent(points, gradient, among, 12, rank), strict=True):
+        for own, expected in zip(
+            local, reference.local_tangent(points, gradient, among, 12, rank), strict=True
+        ):
             np.testing.assert_allclose(own[:, rank - 1], expected, rtol=1e-3)
     turn = rotation(WIDTH).astype(np.float32)
     turned = local_tangent(points @ turn, gradient @ turn, among @ turn, 12, RANK)
@@ -205,28 +234,43 @@ def test_the_local_tangent_is_that_of_float64_and_finds_a_gradient_along_a_circl
 def test_a_direction_in_which_neighbours_do_not_vary_is_not_of_the_local_frame():
     generator = np.random.default_rng(0)
     plane = rotation(WIDTH, 2)[:2]
-    points, among = ((generator.normal(size=(number, 2)) @ plane + 1).astype(np.float32) for number in (40, POINTS))
+    points, among = (
+        (generator.normal(size=(number, 2)) @ plane + 1).astype(np.float32)
+        for number in (40, POINTS)
+    )
     gradient = generator.normal(size=(40, WIDTH)).astype(np.float32)
     inside_PE = local_tangent(points, gradient, among, 12, 3).inside_PE
     np.testing.assert_array_equal(inside_PE[:, 2], inside_PE[:, 1])
-    np.testing.assert_allclose(inside_PE[:, 1], np.square(gradient @ plane.T).sum(axis=1), rtol=1e-3)
+    np.testing.assert_allclose(
+        inside_PE[:, 1], np.square(gradient @ plane.T).sum(axis=1), rtol=1e-3
+    )
 
 
 def excess(points, gradient, q, folds):
     """e - v, and what it is without each fold."""
     weights = jnp.repeat(similarity.leave_out(folds), len(points) // folds, axis=1)
-    return jax.vmap(lambda keep: tangent.energy(q, gradient, keep) - tangent.variance_share(q, points, keep))(weights)
+    return jax.vmap(
+        lambda keep: tangent.energy(q, gradient, keep) - tangent.variance_share(q, points, keep)
+    )(weights)
 
 
 @SLOW
 def test_the_excess_of_a_gradient_drawn_from_the_covariance_covers_0():
-    """8 folds of 64 points that share a part of their folds, as characters of a window do; a fixed proxy."""
-    folds, repeats, root = 8, 400, np.linalg.cholesky(np.cov(stretched(points=2000).T)).astype(np.float32)
+    """8 folds of 64 points that share a part of their folds, as characters of a window do; a fixed
+    proxy.
+    """
+    folds, repeats, root = (
+        8,
+        400,
+        np.linalg.cholesky(np.cov(stretched(points=2000).T)).astype(np.float32),
+    )
     q = principal(stretched(points=2000), RANK)
 
     def draw(key, sizes=(folds * 4, 16)):
         shared, own = jax.random.split(key)
-        normal = jax.random.normal(shared, (sizes[0], 1, WIDTH)) + jax.random.normal(own, (*sizes, WIDTH))
+        normal = jax.random.normal(shared, (sizes[0], 1, WIDTH)) + jax.random.normal(
+            own, (*sizes, WIDTH)
+        )
         return normal.reshape(-1, WIDTH) @ root.T
 
     @functools.partial(jax.jit)
@@ -237,5 +281,9 @@ def test_the_excess_of_a_gradient_drawn_from_the_covariance_covers_0():
     values = np.asarray(jax.lax.map(once, jax.random.split(jax.random.key(0), repeats)))
     covered = [s.low <= 0 <= s.high for s in (summarise(v[None], "jackknife") for v in values)]
     assert 0.92 <= np.mean(covered) <= 0.98
-    planted = np.asarray(excess(draw(jax.random.key(1)), draw(jax.random.key(2)) @ (np.eye(WIDTH) + q @ q.T), q, folds))
+    planted = np.asarray(
+        excess(
+            draw(jax.random.key(1)), draw(jax.random.key(2)) @ (np.eye(WIDTH) + q @ q.T), q, folds
+        )
+    )
     assert summarise(planted[None], "jackknife").low > 0

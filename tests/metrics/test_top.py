@@ -44,7 +44,9 @@ def test_agrees_with_float64_and_decomposes_only_what_has_no_bound(name, decompo
 
 
 def test_a_direction_that_the_iteration_never_sees_is_no_secret_to_the_bound(decompositions):
-    start = np.linalg.qr(np.asarray(jax.random.normal(jax.random.key(0), (WIDTH, top.DIRECTIONS)), np.float64))[0]
+    start = np.linalg.qr(
+        np.asarray(jax.random.normal(jax.random.key(0), (WIDTH, top.DIRECTIONS)), np.float64)
+    )[0]
     kept = np.linalg.qr(np.c_[start, np.random.default_rng(0).normal(size=(WIDTH, 1))])[0]
     square = 0.9 * np.outer(kept[:, 0], kept[:, 0]) + np.outer(kept[:, -1], kept[:, -1])
     with jax.disable_jit():
@@ -53,20 +55,28 @@ def test_a_direction_that_the_iteration_never_sees_is_no_secret_to_the_bound(dec
 
 
 def test_under_vmap_and_with_values_that_are_not_finite():
-    squares = np.stack([of_spectrum(SPECTRA[name][0]) for name in ("1/i", "flat")]).astype(np.float32)
+    squares = np.stack([of_spectrum(SPECTRA[name][0]) for name in ("1/i", "flat")]).astype(
+        np.float32
+    )
     np.testing.assert_allclose(jax.vmap(top.top_eigenvalue)(squares), 1.0, rtol=1e-5)
     squares[0, 3, 3] = np.nan
     assert jnp.isnan(top.top_eigenvalue(jnp.asarray(squares[0])))
 
 
 def test_slopes_of_both_orders_are_those_of_the_decomposition():
-    square, direction = (jnp.asarray(of_spectrum(one), jnp.float32) for one in (1 / RANK, np.cos(RANK)))
+    square, direction = (
+        jnp.asarray(of_spectrum(one), jnp.float32) for one in (1 / RANK, np.cos(RANK))
+    )
 
     def along(value):
-        slope = jax.grad(lambda t: value(square + t * jnp.roll(direction, 3) + t * jnp.roll(direction, 3).T))
+        slope = jax.grad(
+            lambda t: value(square + t * jnp.roll(direction, 3) + t * jnp.roll(direction, 3).T)
+        )
         return [slope(0.0), jax.grad(slope)(0.0)]
 
-    np.testing.assert_allclose(along(top.top_eigenvalue), along(lambda x: jnp.linalg.eigvalsh(x)[-1]), rtol=1e-4)
+    np.testing.assert_allclose(
+        along(top.top_eigenvalue), along(lambda x: jnp.linalg.eigvalsh(x)[-1]), rtol=1e-4
+    )
 
 
 def test_anisotropy_of_a_wide_cloud_is_that_of_its_spectrum():
@@ -92,5 +102,7 @@ def test_in_float64_too():
 @pytest.mark.parametrize("seed", range(3))
 def test_a_share_is_at_most_one(seed):
     """Of a line rounding puts it above for some."""
-    line = np.random.default_rng(seed).normal(size=(600, 1)) * np.random.default_rng(seed + 1).normal(size=WIDTH)
+    line = np.random.default_rng(seed).normal(size=(600, 1)) * np.random.default_rng(
+        seed + 1
+    ).normal(size=WIDTH)
     assert 1 - 1e-6 < metrics.anisotropy(line) <= 1

@@ -14,17 +14,23 @@ turns = jax.jit(trajectory.turns)
 
 @pytest.mark.parametrize("name", CLOUDS)
 def test_agrees_with_float64_in_any_order_and_with_gaps(name):
-    found, expected = turns(CLOUDS[name], WINDOW, TIME), reference.turning_angles(CLOUDS[name], WINDOW, TIME)
+    found, expected = (
+        turns(CLOUDS[name], WINDOW, TIME),
+        reference.turning_angles(CLOUDS[name], WINDOW, TIME),
+    )
     assert set(np.flatnonzero(found.there_P)) == set(expected)
     assert 100 < len(expected) < POINTS
     for point, angle in expected.items():
-        np.testing.assert_allclose(found.angle_P[point], angle, rtol=1e-3, err_msg=f"{name}, {point}")
+        np.testing.assert_allclose(
+            found.angle_P[point], angle, rtol=1e-3, err_msg=f"{name}, {point}"
+        )
 
 
 def test_of_paths_whose_angles_are_known():
     every, place = np.zeros(POINTS, int), np.arange(POINTS)
     line = place[:, None] * GENERATOR.normal(size=64)
-    turning = np.stack([np.cos(0.3 * place), np.sin(0.3 * place)], axis=1)  # on a circle each step turns by 0.3
+    # on a circle each step turns by 0.3
+    turning = np.stack([np.cos(0.3 * place), np.sin(0.3 * place)], axis=1)
     there_and_back = (place % 2)[:, None] * np.ones(3)
     for path, angle in ((line, 0), (turning, 0.3), (there_and_back, np.pi)):
         found = turns(path.astype(np.float32), every, place)
@@ -43,13 +49,21 @@ def test_neither_turn_nor_unit_nor_shift_nor_order_changes_it_and_nan_is_told():
     before = turns(cloud, WINDOW, TIME)
     there = np.asarray(before.there_P)
     moved = turns((cloud @ rotation(64, 3) * 1e-20).astype(np.float32), WINDOW, TIME)
-    shifted, ordered = turns(cloud + 7, WINDOW, TIME), turns(cloud[shuffle], WINDOW[shuffle], TIME[shuffle])
-    for found in (moved, shifted):
-        np.testing.assert_allclose(np.asarray(found.angle_P)[there], np.asarray(before.angle_P)[there], rtol=1e-3)
-    np.testing.assert_allclose(
-        np.asarray(ordered.angle_P)[there[shuffle]], np.asarray(before.angle_P)[shuffle][there[shuffle]], rtol=1e-3
+    shifted, ordered = (
+        turns(cloud + 7, WINDOW, TIME),
+        turns(cloud[shuffle], WINDOW[shuffle], TIME[shuffle]),
     )
-    common = cloud + 3 * TIME[:, None].astype(np.float32)  # a drift along the window is common to all steps
+    for found in (moved, shifted):
+        np.testing.assert_allclose(
+            np.asarray(found.angle_P)[there], np.asarray(before.angle_P)[there], rtol=1e-3
+        )
+    np.testing.assert_allclose(
+        np.asarray(ordered.angle_P)[there[shuffle]],
+        np.asarray(before.angle_P)[shuffle][there[shuffle]],
+        rtol=1e-3,
+    )
+    # a drift along the window is common to all steps
+    common = cloud + 3 * TIME[:, None].astype(np.float32)
     assert np.mean(np.asarray(turns(common, WINDOW, TIME).walk_P)[there]) < 1
     cloud[5, 3] = np.nan
     assert np.isnan(turns(cloud, WINDOW, TIME).angle_P).all()
@@ -62,4 +76,6 @@ def test_a_stretch_holds_the_points_from_its_first_position_to_the_next():
     for number, first in enumerate(trajectory.STRETCHES):
         end = [*trajectory.STRETCHES, np.inf][number + 1]
         kept = (first <= TIME) & (end > TIME) & (weight > 0)
-        np.testing.assert_allclose(found[number], value[kept].mean() if kept.any() else np.nan, rtol=1e-4)
+        np.testing.assert_allclose(
+            found[number], value[kept].mean() if kept.any() else np.nan, rtol=1e-4
+        )

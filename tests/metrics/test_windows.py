@@ -20,7 +20,9 @@ def twin(cloud, window):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_agrees_with_float64_in_windows_of_any_size(name):
-    """Of one vector, of fewer vectors than dimensions and of more, and of more than are decomposed at once."""
+    """Of one vector, of fewer vectors than dimensions and of more, and of more than are decomposed
+    at once.
+    """
     entropies, first = entropy(EVERY[name], WINDOW)
     np.testing.assert_allclose(entropies, twin(EVERY[name], WINDOW), rtol=1e-4, atol=1e-5)
     assert np.unique(WINDOW[np.asarray(first)]).size == np.asarray(first).sum() == 4
@@ -42,7 +44,9 @@ def test_neither_turn_nor_unit_nor_order_changes_it_and_nan_is_told():
     before = np.asarray(entropy(cloud, WINDOW)[0])
     turned = cloud @ rotation(64, 3) * np.float32(1e-20)
     np.testing.assert_allclose(entropy(turned, WINDOW)[0], before, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(entropy(cloud[shuffle], WINDOW[shuffle])[0], before[shuffle], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        entropy(cloud[shuffle], WINDOW[shuffle])[0], before[shuffle], rtol=1e-4, atol=1e-5
+    )
     cloud[5, 3] = np.nan
     assert np.isnan(entropy(cloud, WINDOW)[0]).all()
     assert np.isnan(entropy(np.zeros_like(cloud), WINDOW)[0]).all()

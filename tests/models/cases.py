@@ -1,6 +1,8 @@
-"""Small configurations that cover every choice and every pair of choices, and a model of each, computed once.
+"""Small configurations that cover every choice and every pair of choices, and a model of each,
+computed once.
 
-Every test of a case asks the same program: a batch in which row j + 1 is row 0 with another character at position j.
+Every test of a case asks the same program: a batch in which row j + 1 is row 0 with another
+character at position j.
 """
 
 import dataclasses
@@ -11,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from anisoscope.config.model import ModelConfig
+from anisoscope.config.model_config import ModelConfig
 from anisoscope.models import transformer
 
 VOCAB = 29
@@ -30,7 +32,9 @@ FLAGS = {
 }
 
 
-def case(mask: str, attention: str, positions: str, norm: str, shape: str = "", *flags: str) -> ModelConfig:
+def case(
+    mask: str, attention: str, positions: str, norm: str, shape: str = "", *flags: str
+) -> ModelConfig:
     changes = {"mask": mask, "attention": attention, "positions": positions, "norm": norm}
     for more in (OWN.get(mask, {}), SHAPES[shape], *(FLAGS[flag] for flag in flags)):
         changes |= more
@@ -43,21 +47,87 @@ CONFIGS = {
     **{
         f"{config.mask}_{config.attention}": config
         for config in (
-            case("causal", "softmax", "rotary", "post", "one_layer", "sink", "centre_queries", "no_bias"),
+            case(
+                "causal",
+                "softmax",
+                "rotary",
+                "post",
+                "one_layer",
+                "sink",
+                "centre_queries",
+                "no_bias",
+            ),
             case("causal", "softmax_one", "rotary", "pre", "", "untied", "no_bias"),
-            case("causal", "sigmoid", "learned", "post", "one_layer", "qk_norm", "centre_queries", "untied", "no_bias"),
-            case("bidirectional", "softmax", "rotary", "pre", "one_head", "sink", "centre_queries", "no_bias"),
-            case("bidirectional", "softmax_one", "rotary", "post", "", "qk_norm", "centre_queries", *MORE),
+            case(
+                "causal",
+                "sigmoid",
+                "learned",
+                "post",
+                "one_layer",
+                "qk_norm",
+                "centre_queries",
+                "untied",
+                "no_bias",
+            ),
+            case(
+                "bidirectional",
+                "softmax",
+                "rotary",
+                "pre",
+                "one_head",
+                "sink",
+                "centre_queries",
+                "no_bias",
+            ),
+            case(
+                "bidirectional",
+                "softmax_one",
+                "rotary",
+                "post",
+                "",
+                "qk_norm",
+                "centre_queries",
+                *MORE,
+            ),
             case("bidirectional", "sigmoid", "learned", "post", "odd", "qk_norm"),
-            case("prefix", "softmax", "learned", "pre", "odd", "sink", "qk_norm", "centre_queries", "untied"),
+            case(
+                "prefix",
+                "softmax",
+                "learned",
+                "pre",
+                "odd",
+                "sink",
+                "qk_norm",
+                "centre_queries",
+                "untied",
+            ),
             case("prefix", "softmax_one", "rotary", "pre", "one_head", "no_bias"),
             case("prefix", "sigmoid", "learned", "post", "odd", "centre_queries", "untied"),
             case("window", "softmax", "rotary", "post", "one_layer", "sink", "qk_norm"),
             case("window", "softmax_one", "learned", "pre", "odd", "no_bias"),
-            case("window", "sigmoid", "rotary", "pre", "one_head", "centre_queries", "untied", "no_bias"),
+            case(
+                "window",
+                "sigmoid",
+                "rotary",
+                "pre",
+                "one_head",
+                "centre_queries",
+                "untied",
+                "no_bias",
+            ),
             case("leak", "softmax", "rotary", "post", "one_head", "sink", "no_bias"),
             case("leak", "softmax_one", "learned", "pre", "one_layer", "untied"),
-            case("leak", "sigmoid", "learned", "pre", "", "qk_norm", "centre_queries", "untied", "no_bias"),
+            case(
+                "leak",
+                "sigmoid",
+                "learned",
+                "pre",
+                "",
+                "qk_norm",
+                "centre_queries",
+                "untied",
+                "no_bias",
+            ),
         )
     },
 }
@@ -90,7 +160,9 @@ def made(name: str) -> Case:
     params, first_T = parameters(model), np.random.default_rng(1).integers(0, VOCAB, config.context)
     tokens_BT = (first_T + np.eye(config.context + 1, config.context, -1, dtype=int)) % VOCAB
     tokens_BT = jnp.asarray(tokens_BT, jnp.int32)
-    return Case(config, model, params, tokens_BT, *jax.device_get(jax.jit(model.apply)(params, tokens_BT)))
+    return Case(
+        config, model, params, tokens_BT, *jax.device_get(jax.jit(model.apply)(params, tokens_BT))
+    )
 
 
 def loss_of(model: transformer.Model, tokens_BT: jax.Array):

@@ -34,7 +34,9 @@ def rotate(x_TK):
 
 
 def seen(query, time, config):
-    """The keys this query sees. Which pairs leak is drawn by the model, and its own tests are in test_masks.py."""
+    """The keys this query sees. Which pairs leak is drawn by the model, and its own tests are in
+    test_masks.py.
+    """
     if config.mask == "bidirectional":
         return list(range(time))
     if config.mask == "leak":
@@ -68,7 +70,12 @@ def attention(x_TD, block, config):
         if config.qk_norm:
             q_TK, k_TK = layer_norm(q_TK, block["norm_query"]), layer_norm(k_TK, block["norm_key"])
         if config.centre_queries:
-            q_TK = np.stack([q_TK[i] - np.mean([q_TK[j] for j in seen(i, time, config)], axis=0) for i in range(time)])
+            q_TK = np.stack(
+                [
+                    q_TK[i] - np.mean([q_TK[j] for j in seen(i, time, config)], axis=0)
+                    for i in range(time)
+                ]
+            )
         sinks = [None] * time
         if config.sink:
             score_T = q_TK @ block["sink"]["key"][head] / math.sqrt(width)
@@ -76,7 +83,9 @@ def attention(x_TD, block, config):
         if config.positions == "rotary":
             q_TK, k_TK = rotate(q_TK), rotate(k_TK)
         rows = (seen(i, time, config) for i in range(time))
-        mixed.append([mix(q_TK[i], k_TK[row], v_TK[row], sinks[i], config) for i, row in enumerate(rows)])
+        mixed.append(
+            [mix(q_TK[i], k_TK[row], v_TK[row], sinks[i], config) for i, row in enumerate(rows)]
+        )
         queries.append(q_TK)
         keys.append(k_TK)
     mixed_TD = np.concatenate(mixed, axis=1)
@@ -91,7 +100,9 @@ def mlp(x_TD, block):
 def block_of(x_TD, block, config, epsilon=1e-5):
     """The block's output, and its queries and keys."""
     if config.norm == "pre":
-        out_TD, *vectors = attention(layer_norm(x_TD, block["norm_attention"], epsilon), block, config)
+        out_TD, *vectors = attention(
+            layer_norm(x_TD, block["norm_attention"], epsilon), block, config
+        )
         x_TD = x_TD + out_TD
         return x_TD + mlp(layer_norm(x_TD, block["norm_mlp"], epsilon), block), *vectors
     out_TD, *vectors = attention(x_TD, block, config)
@@ -109,7 +120,8 @@ def forward(params, tokens_T, config, taps_NTD=None):
     residual, queries, keys = [x_TD], [], []
     for layer in range(config.layers):
         block = {
-            name: {leaf: value[layer] for leaf, value in group.items()} for name, group in params["blocks"].items()
+            name: {leaf: value[layer] for leaf, value in group.items()}
+            for name, group in params["blocks"].items()
         }
         x_TD, q_THK, k_THK = block_of(x_TD, block, config)
         if taps_NTD is not None:

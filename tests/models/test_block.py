@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.config.model import ModelConfig
+from anisoscope.config.model_config import ModelConfig
 from anisoscope.models.block import bias_queries_and_keys, layer_norm, make_block
 from tests.models.reference import block_of
 from tests.models.reference import layer_norm as normed
@@ -41,7 +41,8 @@ def test_starts_like_bert():
         assert not np.asarray(params[name]["bias"]).any()
         kernel = np.asarray(params[name]["kernel"])
         assert 0.035 < np.abs(kernel).max() <= 0.04
-        np.testing.assert_allclose(kernel.std(), 0.0176, rtol=0.12)  # no smaller where it enters the residual
+        # no smaller where it enters the residual
+        np.testing.assert_allclose(kernel.std(), 0.0176, rtol=0.12)
     for name in ("norm_attention", "norm_mlp"):
         assert (np.asarray(params[name]["scale"]) == 1).all()
         assert not np.asarray(params[name]["bias"]).any()

@@ -1,13 +1,16 @@
 import dataclasses
 
-from anisoscope.config.model import ModelConfig
+from anisoscope.config.model_config import ModelConfig
 from anisoscope.models.description import described_fields, description
 from anisoscope.models.masks import seeds
 from tests.models.cases import SMALL
 
 
 def test_what_gpt2_has_goes_without_saying():
-    assert description(ModelConfig(layers=1, width=8, heads=2, context=4)) == "causal, pre-LN, 1 layer, D=8, H=2, T=4"
+    assert (
+        description(ModelConfig(layers=1, width=8, heads=2, context=4))
+        == "causal, pre-LN, 1 layer, D=8, H=2, T=4"
+    )
 
 
 def test_what_is_told_is_every_setting_but_seeds_and_how_it_is_computed():

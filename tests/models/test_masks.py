@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from anisoscope.config.model import ModelConfig
+from anisoscope.config.model_config import ModelConfig
 from anisoscope.models.masks import dependence, hidden_targets, idle, seeds, settings, visible_keys
 from tests.models.cases import CONFIGS, SMALL
 
@@ -18,13 +18,17 @@ LITERAL = {
 
 
 def leaked(leak, seed=0, context=30):
-    return np.asarray(visible_keys(ModelConfig(context=context, mask="leak", leak=leak, leak_seed=seed), context))
+    return np.asarray(
+        visible_keys(ModelConfig(context=context, mask="leak", leak=leak, leak_seed=seed), context)
+    )
 
 
 @pytest.mark.parametrize("mask", LITERAL)
 def test_four_positions(mask):
     config = ModelConfig(context=4, mask=mask, prefix=2, window=2)
-    np.testing.assert_array_equal(visible_keys(config, 4), [[c == "x" for c in row] for row in LITERAL[mask]])
+    np.testing.assert_array_equal(
+        visible_keys(config, 4), [[c == "x" for c in row] for row in LITERAL[mask]]
+    )
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
@@ -36,12 +40,16 @@ def test_a_shorter_window_is_the_corner_of_the_whole(config):
 
 def test_two_layers_reach_two_keys_back_through_a_window_of_two():
     reached = dependence(ModelConfig(context=4, mask="window", window=2, layers=2))
-    np.testing.assert_array_equal(reached, [[c == "x" for c in row] for row in ("x...", "xx..", "xxx.", ".xxx")])
+    np.testing.assert_array_equal(
+        reached, [[c == "x" for c in row] for row in ("x...", "xx..", "xxx.", ".xxx")]
+    )
 
 
 def test_no_leak_is_causal_and_a_full_leak_is_bidirectional():
     for leak, mask in ((0.0, "causal"), (1.0, "bidirectional")):
-        np.testing.assert_array_equal(leaked(leak), visible_keys(ModelConfig(context=30, mask=mask), 30))
+        np.testing.assert_array_equal(
+            leaked(leak), visible_keys(ModelConfig(context=30, mask=mask), 30)
+        )
 
 
 @pytest.mark.parametrize("leak", [0.01, 0.3, 0.995])
@@ -59,7 +67,9 @@ def test_a_larger_leak_holds_the_smaller_one_and_another_seed_is_another_draw():
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
 def test_the_targets_said_to_be_hidden_are(config):
-    """At the end of a window, as far as no path leads to them; of a leak's, which are few, none but the last."""
+    """At the end of a window, as far as no path leads to them; of a leak's, which are few, none but
+    the last.
+    """
     ahead_T = np.append(np.diagonal(dependence(config), 1), False)
     shown = np.flatnonzero(ahead_T)
     hidden = config.context - 1 - shown.max() if shown.size else config.context

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.models.attention import ATTENTIONS, attend, centre
+from anisoscope.models.attention_block import ATTENTIONS, attend, centre
 
 CONTEXT = 7
 QKV = jax.random.normal(jax.random.key(0), (3, 2, 5, 3, 4))
@@ -21,20 +21,36 @@ def ours(*qkv, visible_TT, attention, sink=None):
 @pytest.mark.parametrize("attention", ATTENTIONS)
 def test_large_scores_stay_finite(attention):
     q_BTHK, k_BTHK, v_BTHK = (100.0 * x for x in QKV)
-    total = jax.jit(jax.value_and_grad(lambda *x: ours(*x, visible_TT=CAUSAL_TT, attention=attention).sum(), (0, 1, 2)))
+    total = jax.jit(
+        jax.value_and_grad(
+            lambda *x: ours(*x, visible_TT=CAUSAL_TT, attention=attention).sum(), (0, 1, 2)
+        )
+    )
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(total(q_BTHK, k_BTHK, v_BTHK)))
 
 
 def test_taking_the_mean_from_a_rows_keys_changes_no_weight():
-    """Why only queries are centred: it is the mean query, not the mean key, that sharpens a softmax."""
+    """Why only queries are centred: it is the mean query, not the mean key, that sharpens a
+    softmax.
+    """
     q_BTHK, k_BTHK, v_BTHK = QKV
     attention = jax.jit(functools.partial(ours, visible_TT=None, attention="softmax"))
     plain = attention(q_BTHK, k_BTHK, v_BTHK)
-    np.testing.assert_allclose(attention(q_BTHK, k_BTHK - k_BTHK.mean(1, keepdims=True), v_BTHK), plain, atol=1e-5)
-    assert not np.allclose(attention(q_BTHK - q_BTHK.mean(1, keepdims=True), k_BTHK, v_BTHK), plain, atol=1e-2)
+    np.testing.assert_allclose(
+        attention(q_BTHK, k_BTHK - k_BTHK.mean(1, keepdims=True), v_BTHK), plain, atol=1e-5
+    )
+    assert not np.allclose(
+        attention(q_BTHK - q_BTHK.mean(1, keepdims=True), k_BTHK, v_BTHK), plain, atol=1e-2
+    )
 
 
 def test_a_drift_shared_by_all_queries_has_no_effect_once_they_are_centred():
     q_BTHK, k_BTHK, v_BTHK = QKV
-    centred = jax.jit(lambda q: ours(centre(q, CAUSAL_TT), k_BTHK, v_BTHK, visible_TT=CAUSAL_TT, attention="softmax"))
-    np.testing.assert_allclose(*(centred(q) for q in (q_BTHK, q_BTHK + 7.0 * k_BTHK[:1, :1])), atol=1e-4)
+    centred = jax.jit(
+        lambda q: ours(
+            centre(q, CAUSAL_TT), k_BTHK, v_BTHK, visible_TT=CAUSAL_TT, attention="softmax"
+        )
+    )
+    np.testing.assert_allclose(
+        *(centred(q) for q in (q_BTHK, q_BTHK + 7.0 * k_BTHK[:1, :1])), atol=1e-4
+    )

@@ -1,4 +1,6 @@
-"""How the Transformer runs: initial values, jit, rematerialisation, layer order, compute type, unused activations."""
+"""How the Transformer runs: initial values, jit, rematerialisation, layer order, compute type,
+unused activations.
+"""
 
 import dataclasses
 import functools
@@ -8,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.config.measure import HOOK_POINTS
-from anisoscope.config.model import ModelConfig
+from anisoscope.config.measure_config import HOOK_POINTS
+from anisoscope.config.model_config import ModelConfig
 from anisoscope.models import transformer
 from anisoscope.models.masks import visible_keys
 from anisoscope.models.norms import make_norm
@@ -30,7 +32,9 @@ def test_variants_start_from_the_same_parameters_and_an_intervention_only_adds_s
     """Whatever the mask, the attention variant and what is done to queries and keys."""
     kinds = ("mask", "prefix", "window", "leak", "attention", "qk_norm", "centre_queries", "sink")
     config = dataclasses.replace(SMALL, **{kind: getattr(CONFIGS[name], kind) for kind in kinds})
-    plain, other, another = (initial(model, seed) for model, seed in ((SMALL, 7), (config, 7), (SMALL, 8)))
+    plain, other, another = (
+        initial(model, seed) for model, seed in ((SMALL, 7), (config, 7), (SMALL, 8))
+    )
     found = dict(jax.tree_util.tree_leaves_with_path(other))
     for path, leaf in jax.tree_util.tree_leaves_with_path(plain):
         np.testing.assert_array_equal(found[path], leaf)
@@ -39,13 +43,17 @@ def test_variants_start_from_the_same_parameters_and_an_intervention_only_adds_s
 
 @pytest.mark.parametrize("name", ["window_softmax_one", "prefix_softmax"])
 def test_a_mask_that_is_given_takes_the_place_of_the_configurations(name):
-    """So that one program measures models of all masks: logits and activations are those of the mask's own model."""
+    """So that one program measures models of all masks: logits and activations are those of the
+    mask's own model.
+    """
     case = made(name)
     other = dataclasses.replace(case.config, mask="bidirectional", prefix=0, window=0, leak=0.0)
     assert other != case.config
     model = transformer.build(other, VOCAB, "float32")
     visible_TT = visible_keys(case.config, case.tokens_BT.shape[1])
-    apply = jax.jit(lambda params, visible_TT: model.apply(params, case.tokens_BT, visible_TT=visible_TT))
+    apply = jax.jit(
+        lambda params, visible_TT: model.apply(params, case.tokens_BT, visible_TT=visible_TT)
+    )
     assert_trees_close(apply(case.params, visible_TT), (case.logits_BTV, case.activations), 1e-5)
 
 
@@ -62,10 +70,17 @@ def test_initial_values_are_those_of_gpt2():
     params = initial(ModelConfig(layers=4, width=128, heads=4, context=64), 0)
     blocks = params["blocks"]
     inner, into_residual = 0.02, 0.02 / np.sqrt(8)
-    stddevs = {"qkv": inner, "mlp_up": inner, "attention_out": into_residual, "mlp_down": into_residual}
+    stddevs = {
+        "qkv": inner,
+        "mlp_up": inner,
+        "attention_out": into_residual,
+        "mlp_down": into_residual,
+    }
     for name, stddev in stddevs.items():
         assert not blocks[name]["bias"].any()
-        assert all(abs(np.std(kernel) / stddev - 1) < 0.03 for kernel in np.asarray(blocks[name]["kernel"]))
+        assert all(
+            abs(np.std(kernel) / stddev - 1) < 0.03 for kernel in np.asarray(blocks[name]["kernel"])
+        )
         assert not np.array_equal(blocks[name]["kernel"][0], blocks[name]["kernel"][1])
     for table in (params["tokens"], params["positions"]):
         assert abs(np.std(table) / 0.02 - 1) < 0.03
@@ -78,7 +93,9 @@ def test_remat_recomputes_and_changes_nothing():
     programs, case = {}, made("gpt2")
     for remat in (False, True):
         model = transformer.build(dataclasses.replace(SMALL, remat=remat), VOCAB, "float32")
-        programs[remat] = jax.jit(jax.value_and_grad(loss_of(model, case.tokens_BT[:2]))).trace(case.params)
+        programs[remat] = jax.jit(jax.value_and_grad(loss_of(model, case.tokens_BT[:2]))).trace(
+            case.params
+        )
     products = {remat: str(traced.jaxpr).count("dot_general") for remat, traced in programs.items()}
     assert products[True] > products[False]
     plain, recomputed = (programs[remat].lower().compile()(case.params) for remat in (False, True))
@@ -89,10 +106,15 @@ def test_layers_run_in_their_order_and_a_tap_enters_after_its_block():
     """With every other block silenced, the residual stream moves at entry layer + 1 alone."""
     case, layers = made("gpt2"), np.arange(SMALL.layers)
     taps_LBTD = np.zeros((SMALL.layers + 1, *case.tokens_BT.shape, SMALL.width), np.float32)
-    resid = jax.jit(lambda params, taps_LBTD: case.model.apply(params, case.tokens_BT, taps_LBTD)[1].resid_LBTD)
+    resid = jax.jit(
+        lambda params, taps_LBTD: case.model.apply(params, case.tokens_BT, taps_LBTD)[1].resid_LBTD
+    )
     for layer in layers:
         silenced = {
-            name: {leaf: value * (layers == layer).reshape(-1, *[1] * (value.ndim - 1)) for leaf, value in own.items()}
+            name: {
+                leaf: value * (layers == layer).reshape(-1, *[1] * (value.ndim - 1))
+                for leaf, value in own.items()
+            }
             for name, own in case.params["blocks"].items()
             if name in ("attention_out", "mlp_down")
         }
@@ -121,20 +143,32 @@ def test_bfloat16_computes_near_float32(name):
 
 def test_the_compute_type_of_a_cpu_is_float32():
     model, tokens_BT = transformer.build(SMALL, VOCAB), jnp.zeros((1, 4), jnp.int32)
-    activations = jax.eval_shape(lambda key: model.apply(model.init(key), tokens_BT)[1], jax.random.key(0))
+    activations = jax.eval_shape(
+        lambda key: model.apply(model.init(key), tokens_BT)[1], jax.random.key(0)
+    )
     assert activations.q_NBTHK.dtype == jnp.float32
 
 
 def test_activations_nobody_returns_cost_no_memory():
-    """The working memory of a forward pass does not grow with the layers, unless the activations are returned."""
+    """The working memory of a forward pass does not grow with the layers, unless the activations
+    are returned.
+    """
     entry = 4 * 8 * 64 * 64  # bytes of one layer's residual stream
 
     def memory(layers, returned):
-        model = transformer.build(ModelConfig(layers=layers, width=64, heads=2, context=64), VOCAB, "float32")
+        model = transformer.build(
+            ModelConfig(layers=layers, width=64, heads=2, context=64), VOCAB, "float32"
+        )
         params = jax.eval_shape(model.init, jax.random.key(0))
         tokens_BT = jax.ShapeDtypeStruct((8, 64), jnp.int32)
-        used = jax.jit(lambda *inputs: model.apply(*inputs)[:returned]).lower(params, tokens_BT).compile()
-        return used.memory_analysis().temp_size_in_bytes + used.memory_analysis().output_size_in_bytes
+        used = (
+            jax.jit(lambda *inputs: model.apply(*inputs)[:returned])
+            .lower(params, tokens_BT)
+            .compile()
+        )
+        return (
+            used.memory_analysis().temp_size_in_bytes + used.memory_analysis().output_size_in_bytes
+        )
 
     few, many = memory(4, returned=1), memory(12, returned=1)
     assert many - few < entry
@@ -159,9 +193,15 @@ def test_hook_points_are_what_is_added_to_the_residual_stream_and_what_attention
         before_BTD, after_BTD = resid_LBTD[n], resid_LBTD[n + 1]
         attention_BTD, mlp_BTD = hook_points["attention_out"][n], hook_points["mlp_out"][n]
         if name == "gpt2":
-            read_BTD, summed_BTD = norm("attention", before_BTD), before_BTD + attention_BTD + mlp_BTD
+            read_BTD, summed_BTD = (
+                norm("attention", before_BTD),
+                before_BTD + attention_BTD + mlp_BTD,
+            )
         else:
-            read_BTD, summed_BTD = before_BTD, norm("mlp", norm("attention", before_BTD + attention_BTD) + mlp_BTD)
+            read_BTD, summed_BTD = (
+                before_BTD,
+                norm("mlp", norm("attention", before_BTD + attention_BTD) + mlp_BTD),
+            )
         np.testing.assert_allclose(summed_BTD, after_BTD, atol=1e-5)
         qkv = {key: np.asarray(leaf[n]) for key, leaf in blocks["qkv"].items()}
         values_BTD = (read_BTD @ qkv["kernel"] + qkv["bias"])[..., -case.config.width :]

@@ -1,4 +1,6 @@
-"""The Transformer against an independent NumPy float64 twin: values, gradients, dependence, parameter counts."""
+"""The Transformer against an independent NumPy float64 twin: values, gradients, dependence,
+parameter counts.
+"""
 
 import dataclasses
 import itertools
@@ -8,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.config.model import ModelConfig
+from anisoscope.config.model_config import ModelConfig
 from anisoscope.models import masks, transformer
-from anisoscope.models.attention import ATTENTIONS
+from anisoscope.models.attention_block import ATTENTIONS
 from anisoscope.models.masks import MASKS
 from anisoscope.models.norms import NORMS
 from anisoscope.models.positions import POSITIONS
@@ -22,14 +24,22 @@ every_case = pytest.mark.parametrize("name", CONFIGS)
 
 
 def test_the_cases_cover_every_pair_of_choices():
-    """But those that are refused: a sink without softmax. A kind that is added goes into the cases as well."""
+    """But those that are refused: a sink without softmax. A kind that is added goes into the cases
+    as well.
+    """
     kinds = {"mask": MASKS, "attention": ATTENTIONS, "positions": POSITIONS, "norm": NORMS}
     kinds |= dict.fromkeys(("sink", "qk_norm", "centre_queries", "tied", "bias"), (False, True))
     found = [{(kind, getattr(config, kind)) for kind in kinds} for config in CONFIGS.values()]
     for (one, firsts), (other, seconds) in itertools.combinations(kinds.items(), 2):
         for pair in itertools.product(firsts, seconds):
-            refused = (one, other) == ("attention", "sink") and pair[1] and not ATTENTIONS[pair[0]].sink
-            assert any({(one, pair[0]), (other, pair[1])} <= case for case in found) != refused, (one, other, pair)
+            refused = (
+                (one, other) == ("attention", "sink") and pair[1] and not ATTENTIONS[pair[0]].sink
+            )
+            assert any({(one, pair[0]), (other, pair[1])} <= case for case in found) != refused, (
+                one,
+                other,
+                pair,
+            )
 
 
 @every_case
@@ -38,7 +48,9 @@ def test_agrees_with_the_numpy_twin(name):
     assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves((logits_BTV, activations)))
     params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
     for row in (0, 1):
-        logits_TV, resid_NTD, q_NTHK, k_NTHK = reference.forward(params, np.asarray(tokens_BT[row]), config)
+        logits_TV, resid_NTD, q_NTHK, k_NTHK = reference.forward(
+            params, np.asarray(tokens_BT[row]), config
+        )
         np.testing.assert_allclose(logits_BTV[row], logits_TV, atol=1e-4)
         np.testing.assert_allclose(activations.resid_LBTD[:, row], resid_NTD, atol=1e-4)
         np.testing.assert_allclose(activations.q_NBTHK[:, row], q_NTHK, atol=1e-4)
@@ -58,7 +70,9 @@ def test_a_window_shorter_than_the_context(name):
     ["leak_softmax", pytest.param("prefix_sigmoid", marks=SLOW)],
 )
 def test_taps_give_the_gradient_at_every_layer(name):
-    """One jax.grad against central differences of the NumPy twin, along a random direction per layer."""
+    """One jax.grad against central differences of the NumPy twin, along a random direction per
+    layer.
+    """
     case = made(name)
     config, tokens_BT = case.config, case.tokens_BT[:2]
     shape = (config.layers + 1, *tokens_BT.shape, config.width)
@@ -77,15 +91,21 @@ def test_taps_give_the_gradient_at_every_layer(name):
         direction_NTD = np.zeros((shape[0], *shape[2:]))
         direction_NTD[layer] = np.random.default_rng(layer).normal(size=shape[2:])
         slope = (loss(1e-4 * direction_NTD) - loss(-1e-4 * direction_NTD)) / 2e-4
-        np.testing.assert_allclose(np.sum(gradient_NBTD[:, 0] * direction_NTD), slope, rtol=1e-3, atol=1e-6)
+        np.testing.assert_allclose(
+            np.sum(gradient_NBTD[:, 0] * direction_NTD), slope, rtol=1e-3, atol=1e-6
+        )
 
 
 def reached(config):
-    """Which positions a path of at most `layers` steps leads to (column) from each (row), from key to key."""
+    """Which positions a path of at most `layers` steps leads to (column) from each (row), from key
+    to key.
+    """
     seen = [reference.seen(query, config.context, config) for query in range(config.context)]
 
     def further(start, steps):
-        return {start}.union(*(further(key, steps - 1) for key in seen[start])) if steps else {start}
+        return (
+            {start}.union(*(further(key, steps - 1) for key in seen[start])) if steps else {start}
+        )
 
     found = [further(query, config.layers) for query in range(config.context)]
     return np.array([[key in keys for key in range(config.context)] for keys in found])
@@ -93,7 +113,9 @@ def reached(config):
 
 @every_case
 def test_an_output_depends_on_what_a_path_of_that_many_steps_reaches(name):
-    """Another character in one place moves, to the bit, the logits of those positions and no others."""
+    """Another character in one place moves, to the bit, the logits of those positions and no
+    others.
+    """
     case = made(name)
     moved_TT = (case.logits_BTV[1:] != case.logits_BTV[0]).any(axis=-1).T
     np.testing.assert_array_equal(moved_TT, reached(case.config))
@@ -102,17 +124,27 @@ def test_an_output_depends_on_what_a_path_of_that_many_steps_reaches(name):
 
 @pytest.mark.parametrize("name", ["leak_sigmoid", pytest.param("window_softmax_one", marks=SLOW)])
 def test_gradients_flow_along_the_same_paths(name):
-    """From the logits of each position back to the embedding sums, through every rewritten backward pass."""
+    """From the logits of each position back to the embedding sums, through every rewritten backward
+    pass.
+    """
     case = made(name)
-    config, untied = case.config, transformer.build(dataclasses.replace(case.config, tied=False), VOCAB, "float32")
+    config, untied = (
+        case.config,
+        transformer.build(dataclasses.replace(case.config, tied=False), VOCAB, "float32"),
+    )
     params = parameters(untied)
-    one_each = jnp.arange(config.context)[None]  # every position its own character, so that the table is the input
+    # every position its own character, so that the table is the input
+    one_each = jnp.arange(config.context)[None]
 
     def logit_sums_T(table_VD):
-        return jnp.sum(jnp.sin(untied.apply(params | {"tokens": table_VD}, one_each)[0][0]), axis=-1)
+        return jnp.sum(
+            jnp.sin(untied.apply(params | {"tokens": table_VD}, one_each)[0][0]), axis=-1
+        )
 
     slopes_TVD = jax.jit(jax.jacrev(logit_sums_T))(params["tokens"])
-    np.testing.assert_array_equal(jnp.abs(slopes_TVD).sum(-1)[:, : config.context] > 0, reached(config))
+    np.testing.assert_array_equal(
+        jnp.abs(slopes_TVD).sum(-1)[:, : config.context] > 0, reached(config)
+    )
 
 
 def analytic_count(config: ModelConfig, vocab: int) -> int:

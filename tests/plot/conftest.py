@@ -3,7 +3,7 @@
 import pytest
 
 from anisoscope.plot import style
-from anisoscope.plot.run import Run
+from anisoscope.plot.run_tables import Run
 from tests.plot.tables import make_run
 
 

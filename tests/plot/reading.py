@@ -1,4 +1,6 @@
-"""What tests read off a figure, by matplotlib's public interface: words, bands, where things lie on the paper."""
+"""What tests read off a figure, by matplotlib's public interface: words, bands, where things lie on
+the paper.
+"""
 
 import numpy as np
 import xarray as xr
@@ -25,7 +27,9 @@ def caption_of(figure: Figure) -> str:
 
 
 def edges_are(band: FillBetweenPolyCollection, line: Line2D, values: xr.DataArray) -> None:
-    """Lower and upper edge of a filled band at each x of its line; `values` have a dimension `statistic`."""
+    """Lower and upper edge of a filled band at each x of its line; `values` have a dimension
+    `statistic`.
+    """
     low, high = (values.sel(statistic=end).values for end in ("low", "high"))
     points = band.get_paths()[0].vertices
     at = [points[points[:, 0] == x, 1] for x in line.get_xdata()]
@@ -36,11 +40,19 @@ def edges_are(band: FillBetweenPolyCollection, line: Line2D, values: xr.DataArra
 
 
 def inside(figure: Figure, name: str) -> None:
-    """All that is drawn lies on the paper, titles and legends apart from each other and from the panels."""
+    """All that is drawn lies on the paper, titles and legends apart from each other and from the
+    panels.
+    """
     figure.get_layout_engine().execute(figure)
-    assert {figure.get_suptitle(), figure.get_supxlabel()} <= {text.get_text() for text in figure.texts}
+    assert {figure.get_suptitle(), figure.get_supxlabel()} <= {
+        text.get_text() for text in figure.texts
+    }
     extents = [axes.get_tightbbox() for axes in figure.axes]
-    extents += [text.get_window_extent() for text in figure.texts if text.get_text() != figure.get_supylabel()]
+    extents += [
+        text.get_window_extent()
+        for text in figure.texts
+        if text.get_text() != figure.get_supylabel()
+    ]
     paper = figure.bbox.padded(1)
     for extent in extents:
         assert paper.x0 <= extent.x0 <= extent.x1 <= paper.x1, name

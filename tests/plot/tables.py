@@ -1,6 +1,7 @@
 """Made-up runs in the form of results.nc and train.jsonl: a bell-shaped decoder and a flat encoder.
 
-Raw values with replicates pass through the very functions that make real tables, so that the form is the true one.
+Raw values with replicates pass through the very functions that make real tables, so that the form
+is the true one.
 """
 
 import dataclasses
@@ -11,22 +12,22 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from anisoscope.config.experiment import Config
-from anisoscope.config.measure import DEFAULT, MeasureConfig
-from anisoscope.config.model import ModelConfig
-from anisoscope.config.run import TrainConfig
+from anisoscope.config.experiment_config import Config
+from anisoscope.config.measure_config import DEFAULT, MeasureConfig
+from anisoscope.config.model_config import ModelConfig
+from anisoscope.config.run_config import TrainConfig
 from anisoscope.config.variants import expand
-from anisoscope.measurement.families.entries import coordinates, nulls_of, quantities
-from anisoscope.measurement.families.projection import VECTORS
+from anisoscope.measurement.families.projection_family import VECTORS
+from anisoscope.measurement.families.registry import coordinates, nulls_of, quantities
 from anisoscope.measurement.panel import MEASURED
-from anisoscope.measurement.sources.probe import POSITION_SETS
-from anisoscope.measurement.tables import projection
-from anisoscope.measurement.tables.averages import averages
-from anisoscope.measurement.tables.excess import excess_name
-from anisoscope.measurement.tables.join import joined
-from anisoscope.measurement.tables.raw import table
 from anisoscope.models.description import description
-from anisoscope.plot.run import Run
+from anisoscope.plot.run_tables import Run
+from anisoscope.results import kept_vectors
+from anisoscope.results.averages import averages
+from anisoscope.results.excess import excess_name
+from anisoscope.results.join import joined
+from anisoscope.results.replicates_table import table
+from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.training.watch import BLOCKS, LAYERS
 
 STEPS = (0, 1, 4, 32, 128, 1000)
@@ -48,7 +49,9 @@ def make_run(
     nulls: tuple[str, ...] = NULLS,
     changes: dict[str, Any] | None = None,
 ) -> Run:
-    """`changes` are settings by dotted name, as in an experiment's variants; the numbers do not follow them."""
+    """`changes` are settings by dotted name, as in an experiment's variants; the numbers do not
+    follow them.
+    """
     rng = np.random.default_rng([seed, causal])
     config = Config(
         model=ModelConfig(layers=layers, heads=heads, mask="causal" if causal else "bidirectional"),
@@ -74,24 +77,34 @@ def make_run(
     raw = {}
     for step in steps:
         shapes = shapes_at(np.log1p(step) / np.log1p(1000), layers, causal)
-        values = {cloud: {} for cloud in (MEASURED, *(null for null in nulls if null != "untrained"))}
+        values = {
+            cloud: {} for cloud in (MEASURED, *(null for null in nulls if null != "untrained"))
+        }
         for name in (name for name in shapes if name not in without):
             for cloud, arrays in values.items():
                 if cloud in (MEASURED, *nulls_of(name)):
-                    arrays[name] = noisy(rng, as_null(shapes[name], cloud), name, batches, heads, folds)
+                    arrays[name] = noisy(
+                        rng, as_null(shapes[name], cloud), name, batches, heads, folds
+                    )
             if step == steps[0] and name in FIRST_HAS_NONE:
                 values[MEASURED][name] *= np.nan
         raw[step] = table(values, step, POSITION_SETS, attributes)
         if "projection" not in without:
             vectors = drifting([seed, causal, step], np.log1p(step) / np.log1p(1000), layers)
-            raw[step] = raw[step].assign(projection.labelled(vectors, np.arange(POINTS), 512, head=0))
+            raw[step] = raw[step].assign(
+                kept_vectors.labelled(vectors, np.arange(POINTS), 512, head=0)
+            )
     results, _ = joined(raw, DEFAULT, nulls)
     results.attrs = attributes
     gains = [4.5 - 5.0 * (1 + step / 10) ** -0.6 for step in steps]
     results["validation_context_gain"] = "step", gains, {"units": "bit"}
     blocks = results.isel(layer=slice(1, None))  # as of hook points, which have no embedding
-    hook_points = {"attention_out": blocks, "values": blocks * 0.5} if "hook_points" not in without else {}
-    return Run(results, make_log(rng, steps[-1], 2.3 if causal else 1.9, layers), hook_points=hook_points)
+    hook_points = (
+        {"attention_out": blocks, "values": blocks * 0.5} if "hook_points" not in without else {}
+    )
+    return Run(
+        results, make_log(rng, steps[-1], 2.3 if causal else 1.9, layers), hook_points=hook_points
+    )
 
 
 def changed(run: Run, change: Callable[[xr.Dataset], xr.Dataset]) -> Run:
@@ -101,20 +114,29 @@ def changed(run: Run, change: Callable[[xr.Dataset], xr.Dataset]) -> Run:
 
 def lacking(run: Run, *names: str) -> Run:
     """As if these quantities had not been measured."""
-    gone = [one for name in names for one in (name, *(averages(name) if name in quantities() else ()))]
+    gone = [
+        one for name in names for one in (name, *(averages(name) if name in quantities() else ()))
+    ]
     gone += [excess_name(name) for name in gone]
     return changed(run, lambda table: table.drop_vars(gone, errors="ignore"))
 
 
 def beside(run: Run, *nulls: str) -> Run:
     """As if it had been measured beside these null models alone."""
-    return changed(run, lambda table: table.sel(null=list(nulls)) if nulls else table.drop_dims("null"))
+    return changed(
+        run, lambda table: table.sel(null=list(nulls)) if nulls else table.drop_dims("null")
+    )
 
 
 def with_excess(table: xr.Dataset, null: str) -> xr.Dataset:
     """Beside a null model that is 0 throughout."""
-    excess = {name: array.expand_dims(null=[null]).copy(deep=True) for name, array in table.data_vars.items()}
-    return table.assign({excess_name(name): array.assign_attrs(excess_of=name) for name, array in excess.items()})
+    excess = {
+        name: array.expand_dims(null=[null]).copy(deep=True)
+        for name, array in table.data_vars.items()
+    }
+    return table.assign(
+        {excess_name(name): array.assign_attrs(excess_of=name) for name, array in excess.items()}
+    )
 
 
 def spoiled(run: Run, **where: int) -> Run:
@@ -139,7 +161,9 @@ def under(run: Run, settings: dict[str, Any]) -> Run:
 
 
 def shapes_at(grown: float, layers: int, causal: bool) -> dict[str, np.ndarray]:
-    """Each quantity over layers (0 .. N) or over blocks (1 .. N), when training has come so far (0 .. 1)."""
+    """Each quantity over layers (0 .. N) or over blocks (1 .. N), when training has come so far (0
+    .. 1).
+    """
     depth = np.arange(layers + 1) / layers
     bell = 0.1 + grown * (0.75 * np.sin(np.pi * depth) ** 2 if causal else 0.08 + 0 * depth)
     dimension = 12 + 10 * np.sin(np.pi * grown * 0.85) * (1 - 0.3 * depth) + 3 * (not causal)
@@ -192,7 +216,9 @@ def shapes_at(grown: float, layers: int, causal: bool) -> dict[str, np.ndarray]:
 
 
 def drifting(seed: list[int], grown: float, layers: int) -> dict[str, np.ndarray]:
-    """Queries and keys of a head that move apart from 0 in opposite directions, further in deeper blocks."""
+    """Queries and keys of a head that move apart from 0 in opposite directions, further in deeper
+    blocks.
+    """
     far = grown * np.linspace(1, 6, layers)[:, None, None] * np.eye(8)[0]
     noise = np.random.default_rng(seed).standard_normal((2, layers, POINTS, 8))
     both = (far + noise[0], -0.7 * far + noise[1])
@@ -200,11 +226,15 @@ def drifting(seed: list[int], grown: float, layers: int) -> dict[str, np.ndarray
 
 
 def as_null(shape: np.ndarray, null: str) -> np.ndarray:
-    """A Gaussian cloud fills more dimensions; of shuffled text half the shape is left, of permuted windows little."""
+    """A Gaussian cloud fills more dimensions; of shuffled text half the shape is left, of permuted
+    windows little.
+    """
     return {"gaussian": 2.0, "shuffled": 0.5, "permuted": 0.1}.get(null, 1.0) * shape
 
 
-def noisy(rng: np.random.Generator, shape: np.ndarray, name: str, batches: int, heads: int, folds: int) -> np.ndarray:
+def noisy(
+    rng: np.random.Generator, shape: np.ndarray, name: str, batches: int, heads: int, folds: int
+) -> np.ndarray:
     """Raw values with 4 % of noise between batches, and replicates that agree with it; float32."""
     values, about = np.multiply.outer(np.ones((batches, 1)) * [1.0, 0.7], shape), quantities()[name]
     if "head" in about.dims:
@@ -221,13 +251,27 @@ def noisy(rng: np.random.Generator, shape: np.ndarray, name: str, batches: int, 
     return values.astype(np.float32)
 
 
-def make_log(rng: np.random.Generator, last: int, floor: float, layers: int) -> list[dict[str, Any]]:
+def make_log(
+    rng: np.random.Generator, last: int, floor: float, layers: int
+) -> list[dict[str, Any]]:
     lines = []
     for kind, steps in (("train", range(1, last + 1, 10)), ("valid", range(0, last + 1, 100))):
         for step in steps:
             bits = floor + 5.5 * (1 + step / 10) ** -0.6 + 0.05 * rng.standard_normal()
-            line = {"step": step, "kind": kind, "loss": bits * np.log(2), "bits_per_character": bits}
-            lines.append(line | ({"context_gain": 5.0 - bits, "context_free_bits": 5.0} if kind == "valid" else {}))
+            line = {
+                "step": step,
+                "kind": kind,
+                "loss": bits * np.log(2),
+                "bits_per_character": bits,
+            }
+            lines.append(
+                line
+                | (
+                    {"context_gain": 5.0 - bits, "context_free_bits": 5.0}
+                    if kind == "valid"
+                    else {}
+                )
+            )
     for step in range(1, max(last, 1) + 1, 8):
         values = 0.2 + 0.1 * rng.random((len(LAYERS), layers + 1))
         of_layers = dict(zip(LAYERS, values.tolist(), strict=True))

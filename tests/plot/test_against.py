@@ -1,18 +1,26 @@
-"""Points and correlations of figures that draw one quantity against another are those of the tables."""
+"""Points and correlations of figures that draw one quantity against another are those of the
+tables.
+"""
 
 import itertools
 
 import numpy as np
 from scipy import stats
 
-from anisoscope.plot.against import SHARPNESS, cosine_against_drift, sharpness_against_alignment
-from anisoscope.plot.run import words
+from anisoscope.plot.frame_statistics import (
+    SHARPNESS,
+    cosine_against_drift,
+    sharpness_against_alignment,
+)
+from anisoscope.plot.run_tables import words
 from tests.plot.reading import footer_of, legend_of
 
 
 def test_sharpness_against_alignment_has_a_point_per_head_and_correlates_them(runs):
     figure = sharpness_against_alignment(runs)
-    for ax, (run, name) in zip(figure.axes, itertools.product(runs.values(), SHARPNESS), strict=False):
+    for ax, (run, name) in zip(
+        figure.axes, itertools.product(runs.values(), SHARPNESS), strict=False
+    ):
         last = run.results.sel(step=1000, positions="all")
         mean, low, high = (last.sel(statistic=end) for end in ("mean", "low", "high"))
         x, y = mean.query_key_alignment.values, mean[name].values
@@ -20,9 +28,16 @@ def test_sharpness_against_alignment_has_a_point_per_head_and_correlates_them(ru
             np.testing.assert_array_equal(points.get_data(), (x[block - 1], y[block - 1]))
             for axis, (bar, of) in enumerate(zip(bars, ("query_key_alignment", name), strict=True)):
                 ends = np.array(bar.get_segments())[:, :, axis].T
-                np.testing.assert_allclose(ends, [end[of].sel(block=block) for end in (low, high)], rtol=1e-6)
-    assert [ax.get_ylabel() for ax in figure.axes[:8:4]] == ["decoder\n48 heads", "encoder\n24 heads"]
-    assert [ax.get_title().replace("\n", " ") for ax in figure.axes[:4]] == [words(runs, name) for name in SHARPNESS]
+                np.testing.assert_allclose(
+                    ends, [end[of].sel(block=block) for end in (low, high)], rtol=1e-6
+                )
+    assert [ax.get_ylabel() for ax in figure.axes[:8:4]] == [
+        "decoder\n48 heads",
+        "encoder\n24 heads",
+    ]
+    assert [ax.get_title().replace("\n", " ") for ax in figure.axes[:4]] == [
+        words(runs, name) for name in SHARPNESS
+    ]
 
 
 def test_correlations_in_the_caption_are_scipys_corrected_for_their_number(runs):
@@ -34,7 +49,9 @@ def test_correlations_in_the_caption_are_scipys_corrected_for_their_number(runs)
         for label, run in runs.items():
             last = run.results.sel(step=1000, positions=side, statistic="mean")
             pearson = stats.pearsonr(last.drift, last.mean_cosine)
-            line = next(line for line in text.splitlines() if line.startswith(f"{label}, mean cosine"))
+            line = next(
+                line for line in text.splitlines() if line.startswith(f"{label}, mean cosine")
+            )
             plain = line.replace("\N{MINUS SIGN}", "-")
             assert f"n = {last.sizes['layer']}, r = {pearson.statistic:.2f} [" in plain
             assert f"ρ = {stats.spearmanr(last.drift, last.mean_cosine).statistic:.2f} " in plain

@@ -1,18 +1,20 @@
-"""What the figures of a kind of their own show is what the tables say: similarity, scale, projections."""
+"""What the figures of a kind of their own show is what the tables say: similarity, scale,
+projections.
+"""
 
 import itertools
 
 import numpy as np
 import pytest
 
-from anisoscope.plot import query_key_projection, similarity
+from anisoscope.plot import query_key_projection, similarity_figures
 from anisoscope.plot.draw import RUNS
 from tests.plot.reading import edges_are, legend_of
 from tests.plot.tables import lacking
 
 
 def test_layer_similarity_shows_every_pair_on_one_scale(runs):
-    figure = similarity.of_layers(runs)
+    figure = similarity_figures.of_layers(runs)
     names = ("cka_unbiased_layers", "overlap_layers")
     for ax, (run, name) in zip(figure.axes, itertools.product(runs.values(), names), strict=False):
         (image,) = ax.images
@@ -20,7 +22,10 @@ def test_layer_similarity_shows_every_pair_on_one_scale(runs):
         np.testing.assert_array_equal(image.get_array(), means)
         assert image.get_clim() == (0, 1)
         assert image.origin == "lower"
-    assert [ax.get_title() for ax in figure.axes[:2]] == ["linear CKA without bias", "neighbourhood overlap"]
+    assert [ax.get_title() for ax in figure.axes[:2]] == [
+        "linear CKA without bias",
+        "neighbourhood overlap",
+    ]
     for label, run in runs.items():
         last = run.results.sel(step=1000, positions="all", statistic="mean", null="permuted")
         null = (last.cka_unbiased_layers - last.cka_unbiased_layers_excess).values
@@ -28,7 +33,10 @@ def test_layer_similarity_shows_every_pair_on_one_scale(runs):
         told = f"{label}, windows of one layer in another order, at most: linear CKA without bias {most:.2f}"
         assert told in figure.get_label()
     older = {label: lacking(run, "cka_unbiased_layers") for label, run in runs.items()}
-    assert [ax.get_title() for ax in similarity.of_layers(older).axes[:2]] == ["linear CKA", "neighbourhood overlap"]
+    assert [ax.get_title() for ax in similarity_figures.of_layers(older).axes[:2]] == [
+        "linear CKA",
+        "neighbourhood overlap",
+    ]
 
 
 def test_dimension_by_scale_has_a_curve_for_each_layer_and_its_null_model(runs):
@@ -36,7 +44,9 @@ def test_dimension_by_scale_has_a_curve_for_each_layer_and_its_null_model(runs):
     for i, (label, run) in enumerate(runs.items()):
         text = figure.axes[i]
         last = run.results.sel(step=1000, positions="all")
-        own, excess = (x.sel(statistic="mean") for x in (last.gride, last.gride_excess.sel(null="gaussian")))
+        own, excess = (
+            x.sel(statistic="mean") for x in (last.gride, last.gride_excess.sel(null="gaussian"))
+        )
         thin, null = text.lines[::2], text.lines[1::2]
         np.testing.assert_array_equal([line.get_ydata() for line in thin], own)
         np.testing.assert_array_equal([line.get_ydata() for line in null], own - excess)
@@ -70,5 +80,8 @@ def test_projections_are_the_tables_and_means_lie_at_the_end_of_a_line_from_0(ru
         assert len({(*ax.get_xlim(), *ax.get_ylim()) for ax in panels}) == 1
         left, right, bottom, top = (*panels[0].get_xlim(), *panels[0].get_ylim())
         assert right - left == pytest.approx(top - bottom)
-        both = [run.results[f"{kind}_projection"].sel(block=block, step=list(steps)) for kind in ("query", "key")]
+        both = [
+            run.results[f"{kind}_projection"].sel(block=block, step=list(steps))
+            for kind in ("query", "key")
+        ]
         assert all(((points >= [left, bottom]) & (points <= [right, top])).all() for points in both)

@@ -17,7 +17,9 @@ X = np.random.default_rng(0).standard_normal((3, 64, 4))
 
 @pytest.fixture(scope="module")
 def table():
-    return anisoscope.measure(X, families="similarity", names=("first", "second", "third"), nulls=())
+    return anisoscope.measure(
+        X, families="similarity", names=("first", "second", "third"), nulls=()
+    )
 
 
 def test_the_profile_is_what_the_table_says(table):
@@ -37,7 +39,9 @@ def test_with_a_null_model_the_profile_is_the_excess(table):
     excess = beside.twonn_excess.sel(null="gaussian", statistic="mean")
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), excess)
     assert axes.get_ylabel().endswith(", excess over Gaussian cloud, same spectrum")
-    with pytest.raises(ValueError, match="null 'shuffled' is not in the table; choose from gaussian"):
+    with pytest.raises(
+        ValueError, match="null 'shuffled' is not in the table; choose from gaussian"
+    ):
         plot.by_layer(beside, "twonn", null="shuffled")
     frame = anisoscope.to_frame(beside)
     np.testing.assert_array_equal(frame[frame.metric == "twonn"].excess_gaussian, excess)
@@ -68,7 +72,9 @@ def test_over_training_is_a_line_for_each_layer_and_a_bar_that_names_them(run):
     axes = plot.by_step(run, "effective_rank")
     values = run.effective_rank.sel(positions="all")
     for layer in range(3):
-        np.testing.assert_array_equal(axes.lines[layer].get_ydata(), values.sel(statistic="mean", layer=layer))
+        np.testing.assert_array_equal(
+            axes.lines[layer].get_ydata(), values.sel(statistic="mean", layer=layer)
+        )
         np.testing.assert_array_equal(axes.lines[layer].get_xdata(), run.step)
     edges_are(axes.collections[0], axes.lines[0], values.sel(layer=0))
     assert [one.get_ylabel() for one in axes.figure.axes] == ["effective rank", "layer"]
@@ -104,9 +110,18 @@ def test_spectrum_and_scales_are_what_the_table_says(run, of):
 @pytest.mark.parametrize(
     ("draw", "words"),
     [
-        (lambda table: plot.by_layer(table, "twonn"), "the table has no 'twonn'; it has mean_cosine"),
-        (lambda table: plot.by_layer(table, "drift", null="gaussian"), "no null model of drift; leave it out"),
-        (lambda table: plot.by_step(table, "drift"), "drift has the dimensions layer, statistic; step, and"),
+        (
+            lambda table: plot.by_layer(table, "twonn"),
+            "the table has no 'twonn'; it has mean_cosine",
+        ),
+        (
+            lambda table: plot.by_layer(table, "drift", null="gaussian"),
+            "no null model of drift; leave it out",
+        ),
+        (
+            lambda table: plot.by_step(table, "drift"),
+            "drift has the dimensions layer, statistic; step, and",
+        ),
         (plot.effective_ranks, "the table has no rankme_centered, .*: measure the family spectrum"),
         (plot.dimension_by_scale, "the table has no gride: measure the family scale"),
     ],
@@ -120,7 +135,11 @@ def test_latex_holds_values_with_their_intervals_and_escapes_names(table):
     names = table.assign_coords(layer=["a_1", "50 %", r"\x"])
     lines = anisoscope.to_latex(names, "drift", "mean_cosine").splitlines()
     assert lines[:2] == [r"\begin{tabular}{lrr}", r"\toprule"]
-    assert [line.split(" & ")[0] for line in lines[4:7]] == [r"a\_1", r"50 \%", r"\textbackslash{}x"]
+    assert [line.split(" & ")[0] for line in lines[4:7]] == [
+        r"a\_1",
+        r"50 \%",
+        r"\textbackslash{}x",
+    ]
     values = [float(x) for x in re.sub(r"[$\[\],]", " ", lines[4].split(" & ")[1]).split()]
     expected = table.drift.sel(layer="first", statistic=["mean", "low", "high"])
     half = float(expected[2] - expected[1]) / 2

@@ -7,7 +7,7 @@ import pytest
 
 import anisoscope
 from anisoscope.plot import report
-from anisoscope.plot.run import POSITIONS, Run
+from anisoscope.plot.run_tables import POSITIONS, Run
 from tests.plot.tables import changed, lacking, make_run
 from tests.plot.test_tangents import table as tangents
 
@@ -19,7 +19,9 @@ SMALL = {"steps": (0, 1, 8), "layers": 2, "heads": 2, "batches": 2}
 def runs():
     """A run of another depth holds infinity and lacks a family; the first has tangents."""
     other = lacking(make_run(False, **SMALL | {"layers": 3}), "query_drift", "query_projection")
-    other = changed(other, lambda table: table.assign(twonn=table.twonn.where(table.layer > 0, np.inf)))
+    other = changed(
+        other, lambda table: table.assign(twonn=table.twonn.where(table.layer > 0, np.inf))
+    )
     decoder = make_run(**SMALL)
     return {"decoder": Run(decoder.results, [], tangents()), "encoder": other}
 
@@ -78,11 +80,15 @@ def test_further_dimensions_are_pieces_of_a_line_and_what_has_no_depth_lies_over
     line = figure["data"][1]
     values = runs["decoder"].results.coordinate_share.sel(step=8, positions="all", statistic="mean")
     pieces = numbers(line["y"]).reshape(3, -1)
-    np.testing.assert_array_equal(pieces[:, :-1], values.transpose("top", "layer").values.astype("f4"))
+    np.testing.assert_array_equal(
+        pieces[:, :-1], values.transpose("top", "layer").values.astype("f4")
+    )
     assert np.isnan(pieces[:, -1]).all()
     assert line["text"][::4] == [f"top {top}" for top in values.top.values]
     (over,) = [
-        line for line in report._lines("", "", runs["decoder"].results.anisotropy_over_blocks) if line.side == "all"
+        line
+        for line in report._lines("", "", runs["decoder"].results.anisotropy_over_blocks)
+        if line.side == "all"
     ]
     assert (over.along, over.steps, over.x.tolist()) == ("step", [], [0, 1, 8])
 

@@ -5,19 +5,25 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from anisoscope.data.frequency import BINS
-from anisoscope.plot import seeds
-from anisoscope.plot.run import Run
-from anisoscope.plot.tangents import FIGURES
-from anisoscope.tangents.against import ROWS
-from anisoscope.tangents.proxies import KINDS
-from anisoscope.tangents.quantities import DERIVED, MEASURED, about
-from anisoscope.tangents.tested import FITS
-from anisoscope.tangents.written import MATRICES, OF
+from anisoscope.data.unigrams import BINS
+from anisoscope.plot import seed_lines
+from anisoscope.plot.run_tables import Run
+from anisoscope.plot.tangent_figures import FIGURES
+from anisoscope.subspaces.proxies import KINDS
+from anisoscope.subspaces.subspace_energy import ROWS
+from anisoscope.subspaces.tangent_quantities import DERIVED, MEASURED, about
+from anisoscope.subspaces.tested_proxies import FITS
+from anisoscope.subspaces.weight_gradients import MATRICES, OF
 from tests.plot.reading import caption_of, edges_are, inside, title_of
 
 LABELS = {
-    **{"step": [0, 1, 2, 4, 8, 10], "rank": [4, 16], "layer": [0, 1, 2], "fit": list(FITS), "kind": list(KINDS)},
+    **{
+        "step": [0, 1, 2, 4, 8, 10],
+        "rank": [4, 16],
+        "layer": [0, 1, 2],
+        "fit": list(FITS),
+        "kind": list(KINDS),
+    },
     **{"rows": list(ROWS), "bin": list(BINS), "matrix": list(MATRICES), "of": list(OF)},
     "statistic": ["mean", "low", "high"],
 }
@@ -25,20 +31,46 @@ LABELS = {
 
 def table(seed=0, layers=3):
     """A tangents.nc of made-up numbers."""
-    generator, variables, labels = np.random.default_rng(seed), {}, LABELS | {"layer": range(layers)}
+    generator, variables, labels = (
+        np.random.default_rng(seed),
+        {},
+        LABELS | {"layer": range(layers)},
+    )
     for name, quantity in (MEASURED | {name: one for name, (one, _) in DERIVED.items()}).items():
         dims = tuple(dim for dim in quantity.dims if dim != "control")
         shape = tuple(len(labels[dim]) for dim in ("step", *dims))
         mean = generator.uniform(0.2, 0.8, shape)
         if quantity.resampling or dims != quantity.dims:
-            low, high = mean - generator.uniform(0.01, 0.1, shape), mean + generator.uniform(0.01, 0.1, shape)
-            variables[name] = ("statistic", "step", *dims), np.stack([mean, low, high]), about(quantity)
+            low, high = (
+                mean - generator.uniform(0.01, 0.1, shape),
+                mean + generator.uniform(0.01, 0.1, shape),
+            )
+            variables[name] = (
+                ("statistic", "step", *dims),
+                np.stack([mean, low, high]),
+                about(quantity),
+            )
         else:
             variables[name] = ("step", *dims), mean, about(quantity)
     attrs = {
-        **{"corpus": "letters", "model": "causal, 2 layers", "objective": "next", "steps": 10, "seed": seed},
-        **{"config": f'{{"train": {{"seed": {seed}, "data_seed": 0}}}}', "points": 64, "width": 63, "folds": 4},
-        **{"sample": "64 scored positions of 8 windows", "positions": "scored ones", "windows": "8"},
+        **{
+            "corpus": "letters",
+            "model": "causal, 2 layers",
+            "objective": "next",
+            "steps": 10,
+            "seed": seed,
+        },
+        **{
+            "config": f'{{"train": {{"seed": {seed}, "data_seed": 0}}}}',
+            "points": 64,
+            "width": 63,
+            "folds": 4,
+        },
+        **{
+            "sample": "64 scored positions of 8 windows",
+            "positions": "scored ones",
+            "windows": "8",
+        },
         "early_steps": "[1, 2]",
     }
     return xr.Dataset(variables, labels | {"layer": list(range(layers))}, attrs)
@@ -56,7 +88,9 @@ def drawn(figure, label):
         lines = [line for line in ax.lines if line.get_label() == label]
         if lines:
             colour = matplotlib.colors.to_rgb(lines[0].get_color())
-            bands = [band for band in ax.collections if tuple(band.get_facecolor()[0][:3]) == colour]
+            bands = [
+                band for band in ax.collections if tuple(band.get_facecolor()[0][:3]) == colour
+            ]
             yield lines[0], bands[0]
 
 
@@ -75,7 +109,10 @@ def test_everything_lies_on_the_paper_and_says_that_it_is_a_reconstruction(runs,
 def test_energy_stands_beside_variance_and_all_control_frames(runs):
     figure = FIGURES["tangent_energy"](runs)
     places = [(run, layer) for run in runs.values() for layer in (0, 1, 2)]
-    for label, name in {"e: gradient energy": "energy", "v: variance of the activations": "variance"}.items():
+    for label, name in {
+        "e: gradient energy": "energy",
+        "v: variance of the activations": "variance",
+    }.items():
         found = list(drawn(figure, label))
         assert len(found) == 6
         for (line, band), (run, layer) in zip(found, places, strict=True):
@@ -83,7 +120,9 @@ def test_energy_stands_beside_variance_and_all_control_frames(runs):
             values = values.sel(rows="raw") if "rows" in values.dims else values
             np.testing.assert_array_equal(line.get_ydata(), values.sel(statistic="mean"))
             edges_are(band, line, values)
-    controls = runs["decoder"].tangents.control_energy.sel(rank=16, kind="semi-NMF", fit="early", layer=0, rows="raw")
+    controls = runs["decoder"].tangents.control_energy.sel(
+        rank=16, kind="semi-NMF", fit="early", layer=0, rows="raw"
+    )
     edges_are(figure.axes[0].collections[0], figure.axes[0].lines[0], controls)
     titles = [ax.get_title() for ax in figure.axes[:3]]
     assert titles == ["layer 0 (embedding)", "layer 1", "layer 2"]
@@ -92,10 +131,23 @@ def test_energy_stands_beside_variance_and_all_control_frames(runs):
 @pytest.mark.parametrize("name", FIGURES)
 def test_of_one_checkpoint_without_early_proxies_those_fitted_there_are_drawn_over_layers(name):
     alone = table(layers=5).isel(step=[-1])
-    known = ("energy", "variance", "excess", "control_energy", "enrichment_in_bin", "isoscore_gain", "matrix_energy")
+    known = (
+        "energy",
+        "variance",
+        "excess",
+        "control_energy",
+        "enrichment_in_bin",
+        "isoscore_gain",
+        "matrix_energy",
+    )
     for quantity in known:
         alone[quantity] = alone[quantity].where(alone.fit == "here")
-    alone.attrs |= {"early_steps": "[]", "provenance": "a text; a model", "batches": 1, "types": "token"}
+    alone.attrs |= {
+        "early_steps": "[]",
+        "provenance": "a text; a model",
+        "batches": 1,
+        "types": "token",
+    }
     figure = FIGURES[name]({"a model": Run(alone, [], alone)})
     inside(figure, name)
     caption = caption_of(figure)
@@ -114,11 +166,11 @@ def test_of_one_checkpoint_without_early_proxies_those_fitted_there_are_drawn_ov
 
 def test_seeds_are_one_curve_with_their_range_and_the_controls_of_all():
     members = [table(0), table(1), table(2)]
-    found = seeds._tangents(members, "seeds 0, 1, 2 together")
+    found = seed_lines._tangents(members, "seeds 0, 1, 2 together")
     means = np.stack([one.energy.sel(statistic="mean") for one in members])
     for end, expected in {"mean": means.mean(0), "low": means.min(0), "high": means.max(0)}.items():
         np.testing.assert_allclose(found.energy.sel(statistic=end), expected)
     ends = np.stack([one.control_energy.sel(statistic="high") for one in members])
     np.testing.assert_allclose(found.control_energy.sel(statistic="high"), ends.max(0))
     np.testing.assert_allclose(found.control_p, np.mean([one.control_p for one in members], axis=0))
-    assert seeds._tangents([members[0], None], "") is None
+    assert seed_lines._tangents([members[0], None], "") is None

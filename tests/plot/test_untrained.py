@@ -1,19 +1,23 @@
-"""Figures of untrained blocks, from every table that an experiment can leave: nothing cut off, nothing overlapping."""
+"""Figures of untrained blocks, from every table that an experiment can leave: nothing cut off,
+nothing overlapping.
+"""
 
 import dataclasses
 
 import numpy as np
 import pytest
 
-from anisoscope.config.untrained import CHOICES, UntrainedConfig
-from anisoscope.measurement.sources.untrained import tables
-from anisoscope.measurement.sources.untrained.blocks import kinds
-from anisoscope.measurement.sources.untrained.tables import MEASURED
-from anisoscope.measurement.sources.untrained.theory import reference_norm
+from anisoscope.config.untrained_config import CHOICES, UntrainedConfig
 from anisoscope.plot import draw
+from anisoscope.sources.untrained import untrained_tables
+from anisoscope.sources.untrained.untrained_blocks import kinds
+from anisoscope.sources.untrained.untrained_tables import MEASURED
+from anisoscope.sources.untrained.untrained_theory import reference_norm
 from tests.plot.reading import footer_of, inside, legend_of
 
-SMALL = UntrainedConfig(width=16, heads=2, vocabulary=50, sequences=2, context=8, norms=(0.0, 0.1, 1.0, 10.0, 1000.0))
+SMALL = UntrainedConfig(
+    width=16, heads=2, vocabulary=50, sequences=2, context=8, norms=(0.0, 0.1, 1.0, 10.0, 1000.0)
+)
 
 
 def make(**settings):
@@ -24,14 +28,17 @@ def make(**settings):
     for kind in kinds(config):
         for index, relative in enumerate(config.norms):
             norm = relative * reference_norm(config, kind.norm_order, kind.embedding, kind.target)
-            values = {name: np.exp(-3 * rng.random((config.seeds, config.blocks))) for name in MEASURED}
+            values = {
+                name: np.exp(-3 * rng.random((config.seeds, config.blocks))) for name in MEASURED
+            }
             values |= {name: values[name][:, 0] for name in ("cosine_in", "norm_in")}
             values["norm_in"] = 0.1 + norm + 0 * values["norm_in"]
-            parts.append(tables.table(config, kind, index, norm, values))
-    return tables.summary(config, tables.combine(config, parts))
+            parts.append(untrained_tables.table(config, kind, index, norm, values))
+    return untrained_tables.summary(config, untrained_tables.combine(config, parts))
 
 
-EVERY = {"blocks": 3, **CHOICES, "norm_orders": ("post",)}  # as many panels as there can be; both orders in the next
+# as many panels as there can be; both orders in the next
+EVERY = {"blocks": 3, **CHOICES, "norm_orders": ("post",)}
 CASES = {
     "every choice but one": pytest.param(EVERY, marks=pytest.mark.slow),
     "default": {},
@@ -49,7 +56,11 @@ def test_every_figure_lays_itself_out_with_its_origin(settings):
         inside(figure, name)
         assert table.attrs["description"] in footer_of(figure)
     targets = settings.get("targets", ("input",))
-    expected = {"untrained_cosine", "untrained_norm", "untrained_sharpness"} if "input" in targets else set()
+    expected = (
+        {"untrained_cosine", "untrained_norm", "untrained_sharpness"}
+        if "input" in targets
+        else set()
+    )
     expected |= {"untrained_stack"} if settings.get("blocks", 1) > 1 else set()
     expected |= {"untrained_targets"} if len(targets) > 1 else set()
     assert drawn.keys() == expected

@@ -12,7 +12,7 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from anisoscope.config.run import schedule
+from anisoscope.config.run_config import schedule
 from anisoscope.training import checkpoint
 from anisoscope.utils import folder
 from anisoscope.utils.errors import RunError
@@ -34,7 +34,9 @@ def items(step=0):
 
 
 def abstract():
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), items())
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), items()
+    )
 
 
 def assert_same(a, b):
@@ -64,7 +66,10 @@ def test_what_is_being_saved_may_change_and_is_told_once_it_is_whole(tmp_path):
     large = {"kernel": jax.random.normal(jax.random.key(0), (2**22,)), "small": jnp.arange(8.0)}
     train = {"opt_state": {}, "step": jnp.int32(3)}
     expected = jax.tree.map(lambda a: np.array(a, copy=True), large)
-    with folder.locked(tmp_path), contextlib.closing(checkpoint.Checkpoints(tmp_path / "checkpoints", None)) as store:
+    with (
+        folder.locked(tmp_path),
+        contextlib.closing(checkpoint.Checkpoints(tmp_path / "checkpoints", None)) as store,
+    ):
         store.begin(3, large, train)
         assert store.steps() == [3]
         assert not (tmp_path / "checkpoints" / "3").exists()
@@ -95,7 +100,9 @@ def test_parameters_move_between_layouts(store):
 
 def largest(step: pathlib.Path) -> pathlib.Path:
     """The file that holds the array data."""
-    return max((p for p in (step / "params").rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+    return max(
+        (p for p in (step / "params").rglob("*") if p.is_file()), key=lambda p: p.stat().st_size
+    )
 
 
 def flip(path):
@@ -143,7 +150,10 @@ def test_a_checkpoint_under_the_name_of_another_is_damaged(store, tmp_path):
     for one, other in (("1", "x"), ("2", "1"), ("x", "2")):
         (tmp_path / "checkpoints" / one).rename(tmp_path / "checkpoints" / other)
     for step in (1, 2):
-        with pytest.raises(RunError, match=f"checkpoints/{step} is damaged: it was saved at another step than {step}"):
+        with pytest.raises(
+            RunError,
+            match=f"checkpoints/{step} is damaged: it was saved at another step than {step}",
+        ):
             store.restore_params(step)
         with pytest.raises(RunError, match=f"checkpoints/{step} is damaged"):
             store.restore(step, *abstract())
@@ -173,7 +183,11 @@ def test_too_many_open_files_are_no_damage_of_what_is_read(store, monkeypatch, c
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(store._orbax, "load_checkpointables", fails)
-    kind, words = (OSError, "Too many open files") if code == errno.EMFILE else (RunError, "is damaged: .*rror")
+    kind, words = (
+        (OSError, "Too many open files")
+        if code == errno.EMFILE
+        else (RunError, "is damaged: .*rror")
+    )
     for read in (lambda: store.restore(0, *abstract()), lambda: store.check(0)):
         with pytest.raises(kind, match=words):
             read()

@@ -1,4 +1,6 @@
-"""A kind that is added, a function and an entry, is validated, described, built and trained with no other change."""
+"""A kind that is added, a function and an entry, is validated, described, built and trained with no
+other change.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +9,7 @@ import optax
 import pytest
 
 from anisoscope.cli.kinds import check_experiment
-from anisoscope.models import attention, masks, norms, positions
+from anisoscope.models import attention_block, masks, norms, positions
 from anisoscope.training import objective, optimizer
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
@@ -15,8 +17,18 @@ from tests import tiny
 from tests.training.test_step import trained
 
 ADDED = {
-    **{"model.mask": "blocks", "model.window": 4, "model.attention": "relu", "model.positions": "none"},
-    **{"model.norm": "free", "objective": "same", "train.optimizer": "plain", "train.learning_rate": 1.0},
+    **{
+        "model.mask": "blocks",
+        "model.window": 4,
+        "model.attention": "relu",
+        "model.positions": "none",
+    },
+    **{
+        "model.norm": "free",
+        "objective": "same",
+        "train.optimizer": "plain",
+        "train.learning_rate": 1.0,
+    },
 }
 
 
@@ -42,25 +54,44 @@ def same_character(model, windows_BL, key, examples_B, mask_token):
 
 @pytest.fixture
 def added(monkeypatch):
-    monkeypatch.setitem(masks.MASKS, "blocks", masks.Mask(blocks, lambda _: 1, masks.Setting("window", 2, "context")))
-    monkeypatch.setitem(attention.ATTENTIONS, "relu", attention.Attention(relu, label="relu over the context"))
+    monkeypatch.setitem(
+        masks.MASKS,
+        "blocks",
+        masks.Mask(blocks, lambda _: 1, masks.Setting("window", 2, "context")),
+    )
+    monkeypatch.setitem(
+        attention_block.ATTENTIONS,
+        "relu",
+        attention_block.Attention(relu, label="relu over the context"),
+    )
     monkeypatch.setitem(positions.POSITIONS, "none", positions.Positions(label="no positions"))
-    monkeypatch.setitem(norms.NORMS, "free", norms.Norm(free, final=True, label="no norms in the blocks"))
+    monkeypatch.setitem(
+        norms.NORMS, "free", norms.Norm(free, final=True, label="no norms in the blocks")
+    )
     masked = objective.OBJECTIVES["masked"]
     kind = masked._replace(label="the character itself", batch=same_character)
     monkeypatch.setitem(objective.OBJECTIVES, "same", kind)
-    rule = optimizer.Optimizer(lambda config, share: optax.sgd(optimizer.schedule(config)), "plain SGD")
+    rule = optimizer.Optimizer(
+        lambda config, share: optax.sgd(optimizer.schedule(config)), "plain SGD"
+    )
     monkeypatch.setitem(optimizer.OPTIMIZERS, "plain", rule)
     return replace(tiny.config(), ADDED)
 
 
 def test_an_entry_is_all_that_limits_ask_for(added):
     check_experiment(added)
-    with pytest.raises(UserError, match=r"model\.window is 9; model\.mask=blocks needs 2 to model\.context=8"):
+    with pytest.raises(
+        UserError, match=r"model\.window is 9; model\.mask=blocks needs 2 to model\.context=8"
+    ):
         check_experiment(replace(added, {"model.window": 9}))
-    with pytest.raises(UserError, match=r"model\.window does nothing under model\.mask=causal.* mask=window or blocks"):
+    with pytest.raises(
+        UserError,
+        match=r"model\.window does nothing under model\.mask=causal.* mask=window or blocks",
+    ):
         check_experiment(replace(added, {"model.mask": "causal"}))
-    with pytest.raises(UserError, match=r"objective=next under model\.mask=blocks shows the answer"):
+    with pytest.raises(
+        UserError, match=r"objective=next under model\.mask=blocks shows the answer"
+    ):
         check_experiment(replace(added, {"objective": "next"}))
     with pytest.raises(UserError, match=r"model\.sink .* attention=relu"):
         check_experiment(replace(added, {"model.sink": True}))
@@ -71,9 +102,14 @@ def test_an_entry_is_all_that_training_asks_for(added):
     state, metrics = trained(added, steps=30)
     assert metrics[-1].loss < 0.7 * metrics[0].loss
     assert "positions" not in state.params
-    kept = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(state.opt_state)]
+    kept = [
+        jax.tree_util.keystr(path)
+        for path, _ in jax.tree_util.tree_leaves_with_path(state.opt_state)
+    ]
     assert any(".mu" in name for name in kept)  # AdamW's, of all that is no matrix of a block
     assert not any(".mu" in name and "blocks" in name and "kernel" in name for name in kept)
-    np.testing.assert_array_equal(masks.dependence(added.model), np.kron(np.eye(2), np.ones((4, 4))))
+    np.testing.assert_array_equal(
+        masks.dependence(added.model), np.kron(np.eye(2), np.ones((4, 4)))
+    )
     scored_T = objective.next_positions(added.model)
     np.testing.assert_array_equal(scored_T, [0, 0, 0, 1, 0, 0, 0, 1])

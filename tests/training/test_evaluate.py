@@ -6,14 +6,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.training import evaluate, program
+from anisoscope.training import evaluate, train_program
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from tests import tiny
 
 
 def scored_characters(config, characters, rows=3):
-    """How often each character of the split is a counted target, when tokens are their own positions."""
+    """How often each character of the split is a counted target, when tokens are their own
+    positions.
+    """
     windows, protocol = evaluate.test_windows(config, characters)
     counts = np.zeros(characters, int)
     for batch in evaluate.batches(config, np.arange(characters), windows, 10_000, rows):
@@ -27,7 +29,10 @@ PREFIX = {prefix: {"model.mask": "prefix", "model.prefix": prefix} for prefix in
 
 @pytest.mark.parametrize(
     ("prefix", "stride"),
-    [*((0, stride) for stride in (None, 1, 3, 8)), *((prefix, stride) for prefix in PREFIX for stride in (None, 1, 2))],
+    [
+        *((0, stride) for stride in (None, 1, 3, 8)),
+        *((prefix, stride) for prefix in PREFIX for stride in (None, 1, 2)),
+    ],
 )
 @pytest.mark.parametrize("characters", [9, 17, 100])
 def test_every_character_after_the_first_or_the_prefix_is_scored_once(characters, prefix, stride):
@@ -40,7 +45,9 @@ def test_every_character_after_the_first_or_the_prefix_is_scored_once(characters
     assert (windows.fresh_M[1:-1] == (stride or min(4, 9 - prefix))).all()
     windows = evaluate.valid_windows(config, characters)
     (batch,) = evaluate.batches(config, np.arange(characters), windows, 1000, len(windows.starts_M))
-    np.testing.assert_array_equal(batch.weights_BT, np.tile(np.arange(8) >= prefix - 1, (len(windows.starts_M), 1)))
+    np.testing.assert_array_equal(
+        batch.weights_BT, np.tile(np.arange(8) >= prefix - 1, (len(windows.starts_M), 1))
+    )
 
 
 def test_masked_windows_overlap_only_where_nothing_is_counted_twice():
@@ -86,7 +93,8 @@ def told_by_place(params, x_BT):
 def masked_config(**evaluation):
     settings = {f"evaluate.{name}": value for name, value in evaluation.items()}
     return replace(
-        tiny.config(), {"objective": "masked", "model.mask": "bidirectional", "model.context": 40} | settings
+        tiny.config(),
+        {"objective": "masked", "model.mask": "bidirectional", "model.context": 40} | settings,
     )
 
 
@@ -129,13 +137,17 @@ def test_the_error_over_masks_is_how_far_scores_scatter_when_they_are_drawn_anew
     tokens_N, found = tiny.corpus(2000).valid, {}
     for draws in (2, 14):
         config, scores = masked_config(windows=8, draws=draws), []
-        score, windows = scorer(config, rows=8 * draws), evaluate.valid_windows(config, tokens_N.size)
+        score, windows = (
+            scorer(config, rows=8 * draws),
+            evaluate.valid_windows(config, tokens_N.size),
+        )
         for seed in range(60):
             monkeypatch.setattr(evaluate, "MASK_SEED", seed)
             scores += score(jnp.zeros(1), tokens_N, windows)
         said = np.sqrt(np.mean([one.error_masks**2 for one in scores]))
         found[draws] = np.std([one.bits_per_character for one in scores], ddof=1)
-        assert 0.7 < said / found[draws] < 1.4  # 60 draws tell a deviation to 9 %, 14 % where tails are long
+        # 60 draws tell a deviation to 9 %, 14 % where tails are long
+        assert 0.7 < said / found[draws] < 1.4
     assert found[14] < 0.8 * found[2] / math.sqrt(7)  # windows are masked in turns
 
 
@@ -145,10 +157,15 @@ def test_the_error_over_windows_is_that_of_a_ratio():
     (whole,) = scorer(config)(jnp.zeros(1), tokens_N, windows)
     assert whole.error_masks is None
     alone = [
-        scorer(config)(jnp.zeros(1), tokens_N, windows._replace(fresh_M=windows.fresh_M * (np.arange(8) == w)))[0]
+        scorer(config)(
+            jnp.zeros(1), tokens_N, windows._replace(fresh_M=windows.fresh_M * (np.arange(8) == w))
+        )[0]
         for w in range(8)
     ]
-    counts, above = (np.array([getattr(one, name) for one in alone]) for name in ("characters", "bits_per_character"))
+    counts, above = (
+        np.array([getattr(one, name) for one in alone])
+        for name in ("characters", "bits_per_character")
+    )
     above = counts * (above - whole.bits_per_character)
     expected = np.sqrt(8 / 7 * (above**2).sum()) / counts.sum()
     np.testing.assert_allclose(whole.error_windows, expected, rtol=1e-4)
@@ -167,7 +184,9 @@ def test_draws_in_turns_select_every_character_once_before_any_is_selected_again
         assert 0.8 < half.mean() < 0.98
     assert (chosen_DWT[::2].sum(0) != chosen_DWT[1::2].sum(0)).any()
     single = masked_config(windows=3, draws=1)
-    (first,) = evaluate.batches(single, np.arange(200), evaluate.valid_windows(single, 200), 1000, 3)
+    (first,) = evaluate.batches(
+        single, np.arange(200), evaluate.valid_windows(single, 200), 1000, 3
+    )
     for one, many in zip(first, batch, strict=True):  # one draw is the first of many
         np.testing.assert_array_equal(one, many[:3])
 
@@ -176,7 +195,9 @@ def test_masks_of_an_evaluation_do_not_depend_on_the_batch_size():
     config = replace(tiny.config(), {"objective": "masked", "model.mask": "bidirectional"})
     windows, _ = evaluate.test_windows(config, 100)
     whole, parts = (
-        np.concatenate([b.tokens_BT for b in evaluate.batches(config, np.arange(100), windows, 1000, rows)])
+        np.concatenate(
+            [b.tokens_BT for b in evaluate.batches(config, np.arange(100), windows, 1000, rows)]
+        )
         for rows in (len(windows.starts_M), 5)
     )
     np.testing.assert_array_equal(whole, parts[: len(whole)])
@@ -186,11 +207,18 @@ def test_windows_without_a_masked_character_are_refused():
     config, corpus = tiny.config(), tiny.corpus()
     config = replace(config, {"model.context": 4, "evaluate.windows": 1})
     evaluate.check_evaluation(config, corpus, rows=3)  # next character: all are scored
-    config = replace(config, {"objective": "masked", "model.mask": "bidirectional", "evaluate.draws": 1})
-    with pytest.raises(UserError, match=r"no scored character in evaluate\.windows=1: none of 4 is masked; raise it"):
-        program.check_program(config, corpus)
+    config = replace(
+        config, {"objective": "masked", "model.mask": "bidirectional", "evaluate.draws": 1}
+    )
+    with pytest.raises(
+        UserError,
+        match=r"no scored character in evaluate\.windows=1: none of 4 is masked; raise it",
+    ):
+        train_program.check_program(config, corpus)
     config = replace(config, {"evaluate.windows": 8})
-    program.check_program(config, corpus)
+    train_program.check_program(config, corpus)
     corpus = dataclasses.replace(corpus, test=corpus.test[:5])
-    with pytest.raises(UserError, match="no scored character in the test split: none of 4 is masked; take a longer"):
-        program.check_program(config, corpus)
+    with pytest.raises(
+        UserError, match="no scored character in the test split: none of 4 is masked; take a longer"
+    ):
+        train_program.check_program(config, corpus)

@@ -49,23 +49,35 @@ def test_what_will_be_done_again_is_dropped(tmp_path):
         for step in (resumed + 1, resumed + 2):
             log.write(step, "train", loss=float(10 * resumed + step))
         log.close()
-    assert [(line["step"], line["loss"]) for line in read_log(tmp_path)] == [(1, 1.0), (2, 12.0), (3, 13.0)]
+    assert [(line["step"], line["loss"]) for line in read_log(tmp_path)] == [
+        (1, 1.0),
+        (2, 12.0),
+        (3, 13.0),
+    ]
     assert [e.step for e in events(tmp_path) if e.HasField("session_log")] == [1, 2]
 
 
 def test_what_is_done_again_though_it_is_saved_is_neither_lost_nor_doubled(tmp_path):
-    """One of several seeds that goes back to step 0, while its own newest checkpoint is that of step 2."""
+    """One of several seeds that goes back to step 0, while its own newest checkpoint is that of
+    step 2.
+    """
     for first in (1, 0):
         log = Log(tmp_path, 2 * (1 - first))
         for step in (1, 2, 3):
             log.write(step, "train", loss=float(10 * first + step))
         assert (tmp_path / "train.jsonl").read_text().count("\n") >= 2 * (1 - first)
         log.close()
-    assert [(line["step"], line["loss"]) for line in read_log(tmp_path)] == [(1, 11.0), (2, 12.0), (3, 3.0)]
+    assert [(line["step"], line["loss"]) for line in read_log(tmp_path)] == [
+        (1, 11.0),
+        (2, 12.0),
+        (3, 3.0),
+    ]
     assert [e.step for e in events(tmp_path) for _ in e.summary.value] == [1, 2, 3, 3]
 
 
-@pytest.mark.parametrize("line", [b'{"step": 2, "ki\xffd": "train"}', b'{"step": 2, "kind', b'{"step": 2}', b"7", b""])
+@pytest.mark.parametrize(
+    "line", [b'{"step": 2, "ki\xffd": "train"}', b'{"step": 2, "kind', b'{"step": 2}', b"7", b""]
+)
 def test_a_damaged_line_in_the_middle_is_named(tmp_path, line):
     whole = b'{"step": 1, "kind": "train"}\n'
     (tmp_path / "train.jsonl").write_bytes(whole + line + b"\n" + whole)
@@ -84,7 +96,9 @@ def test_a_full_disk_is_one_line_that_names_the_log_and_comes_once(tmp_path, lin
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (50, limits[1]))
     try:
-        with pytest.raises(RunError, match=r"train\.jsonl: .*; make room on the disk, and the same command resumes"):
+        with pytest.raises(
+            RunError, match=r"train\.jsonl: .*; make room on the disk, and the same command resumes"
+        ):
             write()
         log.close()
     finally:

@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from anisoscope.config.run import schedule
-from anisoscope.training import checkpoint, log, loop, program
+from anisoscope.config.run_config import schedule
+from anisoscope.training import checkpoint, log, loop, train_program
 from anisoscope.training.digests import digests
 from anisoscope.training.seed_runs import items
 from anisoscope.utils.errors import RunError, Stopped, UserError
@@ -23,12 +23,14 @@ def train(config, folder):
 
 
 def store_of(folder, config):
-    return checkpoint.Checkpoints(folder / "checkpoints", schedule(config.train.steps, config.checkpoint.every))
+    return checkpoint.Checkpoints(
+        folder / "checkpoints", schedule(config.train.steps, config.checkpoint.every)
+    )
 
 
 def everything(folder, config):
     """All checkpoints of a run, optimizer state and step included, as digests."""
-    state = program.make_program(config, tiny.corpus()).abstract
+    state = train_program.make_program(config, tiny.corpus()).abstract
     store = store_of(folder, config)
     found = {}
     for step in store.steps():
@@ -38,12 +40,15 @@ def everything(folder, config):
 
 
 def log_without_speed(folder):
-    return [{k: v for k, v in line.items() if k != "characters_per_second"} for line in log.read_log(folder)]
+    return [
+        {k: v for k, v in line.items() if k != "characters_per_second"}
+        for line in log.read_log(folder)
+    ]
 
 
 def interrupted_after(monkeypatch, calls, signum):
     """Make the process receive a signal while it works on the given call to the device."""
-    made = program.make_program
+    made = train_program.make_program
 
     def make(*args):
         whole, left = made(*args), [calls]
@@ -64,7 +69,12 @@ def interrupted_after(monkeypatch, calls, signum):
 def never_stopped(tmp_path_factory):
     folder, config = tmp_path_factory.mktemp("whole"), tiny.config()
     train(config, folder)
-    return everything(folder, config), log_without_speed(folder), (folder / "test.json").read_text(), folder
+    return (
+        everything(folder, config),
+        log_without_speed(folder),
+        (folder / "test.json").read_text(),
+        folder,
+    )
 
 
 @pytest.fixture
@@ -102,7 +112,9 @@ def test_stopping_and_going_on_equals_never_stopping_bitwise(tmp_path, monkeypat
     assert (tmp_path / "test.json").read_text() == never_stopped[2]
 
 
-def test_a_kill_after_the_log_was_written_repeats_the_lost_steps_exactly(unscored, capsys, never_stopped):
+def test_a_kill_after_the_log_was_written_repeats_the_lost_steps_exactly(
+    unscored, capsys, never_stopped
+):
     config = tiny.config()
     with contextlib.closing(store_of(unscored, config)) as store:
         for step in (5, 6):
@@ -116,10 +128,15 @@ def test_a_kill_after_the_log_was_written_repeats_the_lost_steps_exactly(unscore
     for name in ("test.json", "train.jsonl"):
         (unscored / name).unlink()
     train(config, unscored)
-    assert "train.jsonl is gone, and with it the scores up to step 6; a new one" in capsys.readouterr().out
+    assert (
+        "train.jsonl is gone, and with it the scores up to step 6; a new one"
+        in capsys.readouterr().out
+    )
 
 
-@pytest.mark.parametrize(("left", "said"), [(4, "scores after step 4 are lost"), (-1, "scores up to step 6 are lost")])
+@pytest.mark.parametrize(
+    ("left", "said"), [(4, "scores after step 4 are lost"), (-1, "scores up to step 6 are lost")]
+)
 def test_a_log_that_was_cut_is_told_and_keeps_what_it_has(unscored, capsys, left, said):
     """No kill leaves a checkpoint that its log lacks."""
     lines = (unscored / "train.jsonl").read_text().splitlines(keepends=True)
@@ -133,13 +150,18 @@ def test_a_log_that_was_cut_is_told_and_keeps_what_it_has(unscored, capsys, left
 def test_a_damaged_newest_checkpoint_is_set_aside_not_lost(unscored, capsys, never_stopped):
     (unscored / "checkpoints" / "6" / "_CHECKPOINT_METADATA").unlink()
     train(tiny.config(), unscored)
-    assert re.search(r"checkpoints/6 is damaged: .*; moved to .*damaged_checkpoints/6\.0", capsys.readouterr().err)
+    assert re.search(
+        r"checkpoints/6 is damaged: .*; moved to .*damaged_checkpoints/6\.0",
+        capsys.readouterr().err,
+    )
     assert (unscored / "damaged_checkpoints" / "6.0").is_dir()
     assert everything(unscored, tiny.config()) == never_stopped[0]
 
 
 def test_when_nothing_can_be_read_nothing_is_moved(unscored, monkeypatch):
-    """A device without memory, say: the checkpoints are whole, and hours of training must not be set aside."""
+    """A device without memory, say: the checkpoints are whole, and hours of training must not be
+    set aside.
+    """
 
     def fail(*_):
         raise MemoryError("out of memory")
@@ -150,7 +172,9 @@ def test_when_nothing_can_be_read_nothing_is_moved(unscored, monkeypatch):
     assert not (unscored / "damaged_checkpoints").exists()
 
 
-def test_a_finished_run_is_left_alone_also_without_its_checkpoints(tmp_path, monkeypatch, capsys, never_stopped):
+def test_a_finished_run_is_left_alone_also_without_its_checkpoints(
+    tmp_path, monkeypatch, capsys, never_stopped
+):
     """Its tables stand, and what was trained need not be trained again."""
     config = tiny.config()
     shutil.copytree(never_stopped[3], tmp_path, dirs_exist_ok=True)
@@ -166,7 +190,9 @@ def test_a_finished_run_is_left_alone_also_without_its_checkpoints(tmp_path, mon
     assert told in capsys.readouterr().out
     for damaged in ("", "{}"):
         (tmp_path / "test.json").write_text(damaged)
-        with pytest.raises(UserError, match=r"test\.json .*; move it elsewhere and run --stages=train again"):
+        with pytest.raises(
+            UserError, match=r"test\.json .*; move it elsewhere and run --stages=train again"
+        ):
             train(config, tmp_path)
     (tmp_path / "test.json").unlink()
     train(config, tmp_path)
@@ -174,10 +200,15 @@ def test_a_finished_run_is_left_alone_also_without_its_checkpoints(tmp_path, mon
     assert (tmp_path / "train.0.jsonl").read_bytes() == before[tmp_path / "train.jsonl"]
 
 
-def test_a_loss_that_is_not_finite_stops_with_step_loss_and_a_checkpoint_that_is_good(tmp_path, monkeypatch):
+def test_a_loss_that_is_not_finite_stops_with_step_loss_and_a_checkpoint_that_is_good(
+    tmp_path, monkeypatch
+):
     config = replace(tiny.config(learning_rate=1e30, steps=20), {"evaluate.every": 20})
-    monkeypatch.setattr(loop, "schedule", lambda *_: [0, 20])  # else the validation of step 1 tells it
-    with pytest.raises(RunError, match=r"not finite at step 2 .*last finite loss \d.*last good checkpoint: 0;"):
+    # else the validation of step 1 tells it
+    monkeypatch.setattr(loop, "schedule", lambda *_: [0, 20])
+    with pytest.raises(
+        RunError, match=r"not finite at step 2 .*last finite loss \d.*last good checkpoint: 0;"
+    ):
         train(config, tmp_path)
 
 

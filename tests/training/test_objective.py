@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.config.experiment import Config
-from anisoscope.config.model import ModelConfig
+from anisoscope.config.experiment_config import Config
+from anisoscope.config.model_config import ModelConfig
 from anisoscope.models import transformer
 from anisoscope.training import objective
 
@@ -52,7 +52,9 @@ def test_masked_character_follows_the_rule_15_80_10_10():
 def test_masks_depend_on_the_global_example_index_alone():
     windows_BL = windows(6, 33)
     whole = make_batch(config("masked", 32), windows_BL, jax.random.key(1), np.arange(6), MASK)
-    part = make_batch(config("masked", 32), windows_BL[4:], jax.random.key(1), np.arange(4, 6), MASK)
+    part = make_batch(
+        config("masked", 32), windows_BL[4:], jax.random.key(1), np.arange(4, 6), MASK
+    )
     for a, b in zip(whole, part, strict=True):
         np.testing.assert_array_equal(a[4:], b)
 
@@ -69,24 +71,37 @@ def test_unselected_positions_cannot_move_the_loss():
 LEAK = {"mask": "leak", "leak": 0.05}
 QUICK = [(2, {"mask": "causal"}), (2, LEAK | {"leak_seed": 3})]
 QUICK += [(2, LEAK | {"centre_queries": True, "qk_norm": True, "sink": True})]
-SLOW = [(3, {"mask": "window", "window": 3}), (3, {"mask": "prefix", "prefix": 4}), (4, LEAK | {"leak_seed": 3})]
+SLOW = [
+    (3, {"mask": "window", "window": 3}),
+    (3, {"mask": "prefix", "prefix": 4}),
+    (4, LEAK | {"leak_seed": 3}),
+]
 
 
 @pytest.mark.parametrize(
-    ("layers", "mask"), [*QUICK, *(pytest.param(*one, marks=pytest.mark.slow) for one in SLOW)], ids=str
+    ("layers", "mask"),
+    [*QUICK, *(pytest.param(*one, marks=pytest.mark.slow) for one in SLOW)],
+    ids=str,
 )
 def test_exactly_the_logits_that_the_target_cannot_change_are_scored(layers, mask):
-    """Another character in the target's place leaves a scored logit bitwise alone, and moves one that is not scored."""
-    model_config = ModelConfig(layers=layers, width=16, heads=2, context=10, dtype="float32", **mask)
+    """Another character in the target's place leaves a scored logit bitwise alone, and moves one
+    that is not scored.
+    """
+    model_config = ModelConfig(
+        layers=layers, width=16, heads=2, context=10, dtype="float32", **mask
+    )
     model = transformer.build(model_config, MASK)
 
     @jax.jit
-    def logits(key, tokens_BT):  # kernels large enough for every path to show, attention far from saturated
+    # kernels large enough for every path to show, attention far from saturated
+    def logits(key, tokens_BT):
         params = jax.tree.map(lambda leaf: jnp.where(leaf == 1, 1.0, 5.0 * leaf), model.init(key))
         return model.apply(params, tokens_BT)[0]
 
     tokens_T = windows(1, 10)[0]
-    others_BT = np.where(np.eye(10, dtype=bool) & (np.arange(10) > 0), (tokens_T + 1) % MASK, tokens_T)
+    others_BT = np.where(
+        np.eye(10, dtype=bool) & (np.arange(10) > 0), (tokens_T + 1) % MASK, tokens_T
+    )
     logits_BTV = np.asarray(logits(jax.random.key(0), others_BT))
     kept_T = [(logits_BTV[t + 1, t] == logits_BTV[0, t]).all() for t in range(9)]
     scored_T = objective.scored_positions(Config(model=model_config))
@@ -104,13 +119,19 @@ def test_a_first_character_that_is_never_read_is_not_asked_for():
     np.testing.assert_array_equal(unread.weights_BT, read.weights_BT.at[:, 0].set(0))
     np.testing.assert_array_equal(unread.tokens_BT, read.tokens_BT)
     np.testing.assert_array_equal(objective.scored_positions(hidden), [0, 1, 1, 1, 1, 1, 1, 1])
-    assert objective.OBJECTIVES["masked"].test_stride(hidden.model, None)[1].endswith("without the first of each")
+    assert (
+        objective.OBJECTIVES["masked"]
+        .test_stride(hidden.model, None)[1]
+        .endswith("without the first of each")
+    )
 
 
 @pytest.mark.parametrize(("layers", "chosen"), [((), (1, 2, 3)), ((0, 2), (0, 2))])
 def test_anisotropy_is_one_minus_the_mean_isoscore(layers, chosen):
     resid_LBTD = np.random.default_rng(0).normal(size=(4, 3, 50, 6)) * np.arange(1, 7) + 5.0
-    spectra = [np.linalg.eigvalsh(np.cov(resid_LBTD[n].reshape(-1, 6), rowvar=False)) for n in chosen]
+    spectra = [
+        np.linalg.eigvalsh(np.cov(resid_LBTD[n].reshape(-1, 6), rowvar=False)) for n in chosen
+    ]
     scores = [(values_E.sum() ** 2 / (values_E**2).sum() - 1) / 5 for values_E in spectra]
     found = anisotropy(jnp.asarray(resid_LBTD, jnp.float32), layers)
     np.testing.assert_allclose(found, 1 - np.mean(scores), rtol=1e-5)
@@ -127,7 +148,9 @@ def test_anisotropy_is_0_for_a_sphere_and_1_for_a_line_and_has_a_gradient():
 
 
 def test_the_best_answer_without_context_is_bayes_rule_by_enumeration():
-    """Over all that can stand in a place that is asked for, and all that it can have been, in float64."""
+    """Over all that can stand in a place that is asked for, and all that it can have been, in
+    float64.
+    """
     p_V = np.array([0.55, 0.3, 0.1, 0.05])
     mask = len(p_V)
     joint_XV = np.zeros((mask + 1, mask))  # P(seen, answer)
@@ -139,7 +162,10 @@ def test_the_best_answer_without_context_is_bayes_rule_by_enumeration():
     seen_BT, answer_BT = np.indices(joint_XV.shape)
     batch = objective.Batch(seen_BT, answer_BT, np.ones_like(seen_BT))
     nats_BT = objective.OBJECTIVES["masked"].context_free(p_V, batch, mask)
-    np.testing.assert_allclose(np.exp(-nats_BT), joint_XV / joint_XV.sum(1, keepdims=True), rtol=1e-13)
-    assert (joint_XV * nats_BT).sum() < 0.97 * -(p_V * np.log(p_V)).sum()  # what is seen tells something
+    np.testing.assert_allclose(
+        np.exp(-nats_BT), joint_XV / joint_XV.sum(1, keepdims=True), rtol=1e-13
+    )
+    # what is seen tells something
+    assert (joint_XV * nats_BT).sum() < 0.97 * -(p_V * np.log(p_V)).sum()
     nats_BT = objective.OBJECTIVES["next"].context_free(p_V, batch, mask)
     np.testing.assert_allclose(nats_BT, -np.log(p_V)[answer_BT], rtol=1e-13)

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.config.model import ModelConfig
-from anisoscope.config.run import TrainConfig
+from anisoscope.config.model_config import ModelConfig
+from anisoscope.config.run_config import TrainConfig
 from anisoscope.models import transformer
 from anisoscope.training import optimizer
 
@@ -15,7 +15,12 @@ from anisoscope.training import optimizer
 @pytest.mark.parametrize("kind", optimizer.SCHEDULES)
 def test_schedule_warms_up_and_decays_to_its_fraction(kind):
     """A constant one decays at the end alone."""
-    given = {"schedule": kind, "warmup_fraction": 0.1, "decay_fraction": 0.2, "final_fraction": 0.25}
+    given = {
+        "schedule": kind,
+        "warmup_fraction": 0.1,
+        "decay_fraction": 0.2,
+        "final_fraction": 0.25,
+    }
     rate = optimizer.schedule(TrainConfig(steps=100, learning_rate=2.0, **given))
     rates = np.asarray(jax.jit(jax.vmap(rate))(np.arange(100)))
     np.testing.assert_allclose(rates[:10], 2.0 * np.arange(1, 11) / 10, rtol=1e-6)
@@ -41,7 +46,10 @@ def test_only_matrices_decay_and_as_under_adamw_at_the_rest_of_the_rate(kind):
     chosen, zeros = optimizer.make_optimizer(config), jax.tree.map(np.zeros_like, params)
     updates, _ = jax.jit(lambda params: chosen.update(zeros, chosen.init(params), params))(params)
     expected = -float(optimizer.schedule(config, optimizer.OPTIMIZERS[kind].rest)(0)) * 0.5 * 1.5
-    leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(updates)}
+    leaves = {
+        jax.tree_util.keystr(path): leaf
+        for path, leaf in jax.tree_util.tree_leaves_with_path(updates)
+    }
     for name, update in leaves.items():
         decays = not name.endswith(("['bias']", "['scale']")) and "['sink']" not in name
         np.testing.assert_allclose(update, expected * decays, rtol=1e-5, err_msg=name)
@@ -51,7 +59,9 @@ def test_only_matrices_decay_and_as_under_adamw_at_the_rest_of_the_rate(kind):
 def test_muon_orthogonalises_the_matrices_of_each_block_and_nothing_else():
     params, generator = parameters(sink=True), np.random.default_rng(0)
     grads = jax.tree.map(lambda p: generator.normal(size=p.shape).astype(np.float32), params)
-    config = TrainConfig(optimizer="muon", learning_rate=0.02, weight_decay=0.0, warmup_fraction=0.0, clip_norm=0.0)
+    config = TrainConfig(
+        optimizer="muon", learning_rate=0.02, weight_decay=0.0, warmup_fraction=0.0, clip_norm=0.0
+    )
     chosen, rest = optimizer.make_optimizer(config), optimizer.adamw(config, optimizer.REST)
     updates, _ = jax.jit(lambda grads: chosen.update(grads, chosen.init(params), params))(grads)
     by_adamw, _ = jax.jit(lambda grads: rest.update(grads, rest.init(params), params))(grads)
@@ -61,7 +71,8 @@ def test_muon_orthogonalises_the_matrices_of_each_block_and_nothing_else():
     ):
         if path[0].key == "blocks" and path[-1].key == "kernel":
             kernels += 1
-            for layer in np.asarray(update):  # singular values near 1, times the rate and sqrt(max(1, out/in))
+            # singular values near 1, times the rate and sqrt(max(1, out/in))
+            for layer in np.asarray(update):
                 scale = 0.02 * max(1, layer.shape[1] / layer.shape[0]) ** 0.5
                 values = np.linalg.svd(layer, compute_uv=False) / scale
                 assert ((values > 0.6) & (values < 1.3)).all(), path
@@ -74,9 +85,15 @@ def test_each_optimizer_moves_the_matrices_of_blocks_and_adamw_all_else_at_its_o
     """Two updates by hand: SGD's momentum is Nesterov's; the rest of all three is moved alike."""
     params, generator = parameters(), np.random.default_rng(0)
     first, second = (
-        jax.tree.map(lambda p: generator.normal(size=p.shape).astype(np.float32), params) for _ in range(2)
+        jax.tree.map(lambda p: generator.normal(size=p.shape).astype(np.float32), params)
+        for _ in range(2)
     )
-    settings = {"learning_rate": 0.25, "rest_learning_rate": 0.01, "weight_decay": 0.0, "warmup_fraction": 0.0}
+    settings = {
+        "learning_rate": 0.25,
+        "rest_learning_rate": 0.01,
+        "weight_decay": 0.0,
+        "warmup_fraction": 0.0,
+    }
     config = TrainConfig(clip_norm=0.0, schedule="constant", **settings)
 
     def updates(kind):
@@ -86,13 +103,18 @@ def test_each_optimizer_moves_the_matrices_of_blocks_and_adamw_all_else_at_its_o
     def of_rate(rate):
         return optimizer.adamw(dataclasses.replace(config, learning_rate=rate))
 
-    found = {kind: jax.tree_util.tree_leaves_with_path(updates(kind)) for kind in optimizer.OPTIMIZERS}
+    found = {
+        kind: jax.tree_util.tree_leaves_with_path(updates(kind)) for kind in optimizer.OPTIMIZERS
+    }
     rest, on_matrices = (
-        dict(jax.tree_util.tree_leaves_with_path(second_update(of_rate(rate), first, second, params)))
+        dict(
+            jax.tree_util.tree_leaves_with_path(second_update(of_rate(rate), first, second, params))
+        )
         for rate in (0.01, 0.25)
     )
     grads = zip(jax.tree_util.tree_leaves_with_path(first), jax.tree.leaves(second), strict=True)
-    # Summands of order 1 can cancel: what float32 rounds away of them, in any order of adding, is below 1e-6.
+    # Summands of order 1 can cancel: what float32 rounds away of them, in any order of adding, is
+    # below 1e-6.
     rounding = {"rtol": 1e-5, "atol": 1e-6}
     for at, ((path, one), other) in enumerate(grads):
         in_block = path[0].key == "blocks" and path[-1].key == "kernel"
@@ -116,17 +138,28 @@ def second_update(chosen, first, second, params):
 
 @pytest.mark.parametrize("steps", [2, 20])
 def test_a_decay_of_all_steps_ends_at_its_fraction(steps):
-    given = {"schedule": "constant", "warmup_fraction": 0.0, "decay_fraction": 1.0, "final_fraction": 0.1}
+    given = {
+        "schedule": "constant",
+        "warmup_fraction": 0.0,
+        "decay_fraction": 1.0,
+        "final_fraction": 0.1,
+    }
     rate = optimizer.schedule(TrainConfig(steps=steps, learning_rate=2.0, **given))
     assert float(rate(steps - 1)) == pytest.approx(0.2)
 
 
 def test_gradients_are_clipped_by_their_global_norm():
-    """AdamW is nearly blind to scale, so look at the first moment, which is (1 - beta1) times the clipped gradient."""
+    """AdamW is nearly blind to scale, so look at the first moment, which is (1 - beta1) times the
+    clipped gradient.
+    """
     params = {"a": {"kernel": jnp.ones((2, 2))}, "b": {"bias": jnp.ones(5)}}
     grads = jax.tree.map(lambda p: 100.0 * p, params)
     for clip, norm in ((1.0, 1.0), (0.0, 300.0)):
         adamw = optimizer.make_optimizer(TrainConfig(clip_norm=clip, beta1=0.5))
-        _, state = jax.jit(lambda grads, adamw=adamw: adamw.update(grads, adamw.init(params), params))(grads)
+        _, state = jax.jit(
+            lambda grads, adamw=adamw: adamw.update(grads, adamw.init(params), params)
+        )(grads)
         moments = jax.tree.leaves(state[1][0].mu)
-        np.testing.assert_allclose(np.sqrt(sum((m**2).sum() for m in moments)), 0.5 * norm, rtol=1e-5)
+        np.testing.assert_allclose(
+            np.sqrt(sum((m**2).sum() for m in moments)), 0.5 * norm, rtol=1e-5
+        )

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.training import checkpoint, log, loop, program, replay
+from anisoscope.training import checkpoint, log, loop, replay, train_program
 from anisoscope.training.step import State
 from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.settings import replace
@@ -18,7 +18,9 @@ from tests import tiny
 from tests.training import test_loop
 from tests.training.test_loop import everything, train
 
-CONFIG = replace(tiny.config(steps=12, schedule="constant", learning_rate=3e-2), {"evaluate.every": 12})
+CONFIG = replace(
+    tiny.config(steps=12, schedule="constant", learning_rate=3e-2), {"evaluate.every": 12}
+)
 KEPT = [0, 1, 12]
 
 
@@ -42,7 +44,11 @@ def every_step(tmp_path_factory):
         keep(patch, list(range(13)))
         train(CONFIG, folder)
         found = everything(folder, CONFIG)
-    gains = {line["step"]: line["context_gain"] for line in log.read_log(folder) if line["kind"] == "valid"}
+    gains = {
+        line["step"]: line["context_gain"]
+        for line in log.read_log(folder)
+        if line["kind"] == "valid"
+    }
     return found, gains
 
 
@@ -63,10 +69,12 @@ def folder(few, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_it_ends_at_the_first_step_with_that_gain_and_is_the_run_there_bitwise(folder, every_step, monkeypatch):
+def test_it_ends_at_the_first_step_with_that_gain_and_is_the_run_there_bitwise(
+    folder, every_step, monkeypatch
+):
     digests, gains = every_step
     assert gains[1] < gains[6] < gains[12]  # it learns
-    ends = program.optimizer.constant_part(CONFIG.train)[1]
+    ends = train_program.optimizer.constant_part(CONFIG.train)[1]
     validated = [line["step"] for line in log.read_log(folder) if line["kind"] == "valid"]
     assert validated == [0, 1, ends, 12]  # its best at a constant rate is known
     assert 1 < ends < 12
@@ -76,37 +84,51 @@ def test_it_ends_at_the_first_step_with_that_gain_and_is_the_run_there_bitwise(f
     for level, crossing in found.items():
         assert gains[crossing.step] == crossing.context_gain >= level > gains[crossing.step - 1]
     store = checkpoint.Checkpoints(folder / "loss_matched" / "checkpoints", None)
-    made = {step: store._orbax.checkpointables_metadata(step).custom_metadata["sha256"] for step in store.steps()}
+    made = {
+        step: store._orbax.checkpointables_metadata(step).custom_metadata["sha256"]
+        for step in store.steps()
+    }
     store.close()
     expected = {step: digests[step] for step in {one.step for one in found.values()} - {*KEPT}}
     assert made.keys() == expected.keys()
     assert made
     for step, leaves in made.items():  # parameters and optimizer's state
         assert sorted(leaves.values()) == sorted(expected[step].values())
-    assert before == {path: path.read_bytes() for path in before}  # the run's own files stay as they were
+    # the run's own files stay as they were
+    assert before == {path: path.read_bytes() for path in before}
     with monkeypatch.context() as patch:
         patch.setattr(replay, "make_program", None)
-        assert retrain(folder, dict.fromkeys(levels, replay.Bracket(1, 12))) == found  # nothing is done twice
+        # nothing is done twice
+        assert retrain(folder, dict.fromkeys(levels, replay.Bracket(1, 12))) == found
     record = folder / "loss_matched" / "crossings.json"
-    other = {key: one | {"after": {"1": "of another run"}} for key, one in json.loads(record.read_text()).items()}
+    other = {
+        key: one | {"after": {"1": "of another run"}}
+        for key, one in json.loads(record.read_text()).items()
+    }
     record.write_text(json.dumps(other))  # as if the run had been trained anew, with another result
     assert retrain(folder, dict.fromkeys(levels, replay.Bracket(1, 12))) == found
     assert len(list((folder / "loss_matched" / "damaged_checkpoints").iterdir())) == len(made)
 
 
 def test_parameters_trained_again_are_the_same_whatever_the_process_has_set(folder):
-    """Windows and masks are drawn by JAX's keys, and float64 or another generator would draw others."""
+    """Windows and masks are drawn by JAX's keys, and float64 or another generator would draw
+    others.
+    """
     expected = replay.params(CONFIG, tiny.corpus(), folder, 3)
     with jax.enable_x64(True), jax.default_prng_impl("rbg"), jax.threefry_partitionable(False):
         found = replay.params(CONFIG, tiny.corpus(), folder, 3)
-        assert jax.random.key(0).dtype != jax.random.key(0, impl="threefry2x32").dtype  # it is as it was
+        # it is as it was
+        assert jax.random.key(0).dtype != jax.random.key(0, impl="threefry2x32").dtype
     jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
 def test_an_offset_of_seeds_is_refused(tmp_path):
     jax.config.update("jax_random_seed_offset", 1)
     try:
-        with pytest.raises(UserError, match="unset JAX_RANDOM_SEED_OFFSET"), replay.as_the_command_trains():
+        with (
+            pytest.raises(UserError, match="unset JAX_RANDOM_SEED_OFFSET"),
+            replay.as_the_command_trains(),
+        ):
             pass
     finally:
         jax.config.update("jax_random_seed_offset", 0)
@@ -131,16 +153,25 @@ def test_bisection_ends_at_the_first_step_with_that_gain():
 
 @pytest.mark.slow
 def test_a_gain_that_does_not_come_again_is_told(folder, every_step):
-    with pytest.raises(RunError, match=r"run: replayed to step 2, it gains .*: training is not exact on this"):
+    with pytest.raises(
+        RunError, match=r"run: replayed to step 2, it gains .*: training is not exact on this"
+    ):
         retrain(folder, {max(every_step[1].values()) + 1: replay.Bracket(1, 2)})
 
 
 def test_the_constant_part_is_where_the_rate_is_at_its_peak():
     for steps, warmup, decay in ((100, 0.1, 0.2), (40, 0.0, 0.5), (40, 0.0, 0.0)):
-        config = tiny.config(steps=steps, schedule="constant", warmup_fraction=warmup, decay_fraction=decay).train
-        rates = np.array([float(program.optimizer.schedule(config)(step - 1)) for step in range(1, steps + 1)])
-        first, last = program.optimizer.constant_part(config)
+        config = tiny.config(
+            steps=steps, schedule="constant", warmup_fraction=warmup, decay_fraction=decay
+        ).train
+        rates = np.array(
+            [
+                float(train_program.optimizer.schedule(config)(step - 1))
+                for step in range(1, steps + 1)
+            ]
+        )
+        first, last = train_program.optimizer.constant_part(config)
         np.testing.assert_allclose(rates[first - 1 : last], config.learning_rate, rtol=1e-6)
         assert first == 1 or rates[first - 2] < 0.999 * config.learning_rate
         assert last == steps or rates[last] < 0.999 * config.learning_rate
-    assert program.optimizer.constant_part(tiny.config().train) is None
+    assert train_program.optimizer.constant_part(tiny.config().train) is None

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from anisoscope.config import variants
-from anisoscope.training import loop, program
+from anisoscope.training import loop, train_program
 from anisoscope.utils.errors import Stopped
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
@@ -21,7 +21,9 @@ from tests.training.test_step import assert_close, masked, trained
 
 
 def config(**settings):
-    """Weight seeds 3 and 4, each with data seeds 1 and 2, of the masked objective: more is drawn at random."""
+    """Weight seeds 3 and 4, each with data seeds 1 and 2, of the masked objective: more is drawn at
+    random.
+    """
     return masked(tiny.config(**{"seed": 3, "data_seed": 1, "num_seeds": 2} | settings))
 
 
@@ -63,12 +65,15 @@ def test_each_seed_is_bitwise_its_solo_run(together, tmp_path):
         train(run, tmp_path, **{"": tmp_path / name})
         assert outcome(tmp_path / name, run) == found[name]
     assert len({str(result) for result in found.values()}) == 4
-    assert len({str(result[0][0]) for result in found.values()}) == 2  # the weight seed alone is in step 0
+    # the weight seed alone is in step 0
+    assert len({str(result[0][0]) for result in found.values()}) == 2
 
 
 def test_the_weight_seed_alone_decides_how_a_member_begins():
     """Weight seed 3 with data seeds 1 and 2, then weight seed 4."""
-    first, second, third, _ = np.asarray(program.make_program(config(), tiny.corpus()).create().params["tokens"])
+    first, second, third, _ = np.asarray(
+        train_program.make_program(config(), tiny.corpus()).create().params["tokens"]
+    )
     np.testing.assert_array_equal(first, second)
     assert (first != third).any()
 
@@ -77,7 +82,7 @@ def test_runs_that_differ_in_seeds_alone_share_a_compiled_program():
     """Whose key is its text: a seed is nowhere in it."""
     texts = set()
     for seed in (3, 4):
-        made = program.make_program(tiny.config(seed=seed, data_seed=seed + 7), tiny.corpus())
+        made = train_program.make_program(tiny.config(seed=seed, data_seed=seed + 7), tiny.corpus())
         state = jax.eval_shape(made.stack, [made.abstract])
         texts.add(made.steps.lower(state, made.tokens_N, made.data_R, jnp.int32(1)).as_text())
     assert len(texts) == 1
@@ -85,10 +90,12 @@ def test_runs_that_differ_in_seeds_alone_share_a_compiled_program():
 
 @pytest.mark.slow
 def test_vmapped_members_differ_by_rounding_only():
-    """Measured after 3 to 6 steps: losses 2.4e-7 relative, parameters 1.2e-6 at most, as sums are ordered otherwise."""
+    """Measured after 3 to 6 steps: losses 2.4e-7 relative, parameters 1.2e-6 at most, as sums are
+    ordered otherwise.
+    """
     ends = []
     for count in (1, 3):
-        made = program.make_program(replace(config(), {"mesh.seeds": count}), tiny.corpus())
+        made = train_program.make_program(replace(config(), {"mesh.seeds": count}), tiny.corpus())
         ends.append(made.steps(made.create(), made.tokens_N, made.data_R, jnp.int32(3)))
     (one, one_metrics), (many, many_metrics) = ends
     np.testing.assert_allclose(one_metrics.loss[:, :3], many_metrics.loss[:, :3], rtol=1e-6)
@@ -96,12 +103,13 @@ def test_vmapped_members_differ_by_rounding_only():
 
 
 @pytest.mark.parametrize(("data", "fsdp", "at_once"), [(8, 1, 1), (2, 4, 2)])
-@pytest.mark.slow  # the quick one: measuring on many devices, in tests/measurement/sources/test_sweep_programs.py
+# the quick one: measuring on many devices, in tests/sources/test_sweep_programs.py
+@pytest.mark.slow
 @pytest.mark.usefixtures("eight_devices")
 def test_eight_devices_equal_one(data, fsdp, at_once):
     settings, corpus = config(num_data_seeds=1), tiny.corpus()
     settings = replace(settings, {"mesh.data": data, "mesh.fsdp": fsdp, "mesh.seeds": at_once})
-    many = program.make_program(settings, corpus)
+    many = train_program.make_program(settings, corpus)
     states, metrics = many.steps(many.create(), many.tokens_N, many.data_R, jnp.int32(3))
     kernel = states.params["blocks"]["mlp_up"]["kernel"]
     assert len({shard.device for shard in kernel.addressable_shards}) == 8
@@ -110,7 +118,9 @@ def test_eight_devices_equal_one(data, fsdp, at_once):
         one, one_metrics = trained(config(seed=weights, data_seed=seed, num_seeds=1))
         np.testing.assert_allclose(metrics.loss[i, :3], [m.loss for m in one_metrics], rtol=1e-5)
         run = many.of_seed(states, i)
-        assert jax.tree.map(lambda leaf: leaf.sharding, run) == jax.tree.map(lambda a: a.sharding, many.abstract)
+        assert jax.tree.map(lambda leaf: leaf.sharding, run) == jax.tree.map(
+            lambda a: a.sharding, many.abstract
+        )
         assert_close(one.params, run.params, atol=1e-4)
 
 
@@ -121,7 +131,7 @@ def test_each_device_works_on_its_share_of_the_batch(monkeypatch):
     settings = replace(settings, {"mesh.seeds": 2})
 
     def operations():
-        made = program.make_program(settings, corpus)
+        made = train_program.make_program(settings, corpus)
         lowered = made.steps.lower(made.create(), made.tokens_N, made.data_R, jnp.int32(1))
         return lowered.compile().cost_analysis()["flops"]
 
@@ -131,7 +141,9 @@ def test_each_device_works_on_its_share_of_the_batch(monkeypatch):
 
 
 @pytest.mark.slow
-def test_members_stopped_at_different_steps_go_on_from_the_last_they_share(together, tmp_path, monkeypatch):
+def test_members_stopped_at_different_steps_go_on_from_the_last_they_share(
+    together, tmp_path, monkeypatch
+):
     """One was saved at an interruption, the other not; that checkpoint is on no schedule."""
     with monkeypatch.context() as patch:
         interrupted_after(patch, 3, signal.SIGTERM)
@@ -143,7 +155,9 @@ def test_members_stopped_at_different_steps_go_on_from_the_last_they_share(toget
 
 
 @pytest.mark.slow
-def test_a_lost_member_sends_all_back_and_costs_the_others_nothing(together, copied, monkeypatch, capsys):
+def test_a_lost_member_sends_all_back_and_costs_the_others_nothing(
+    together, copied, monkeypatch, capsys
+):
     """Not even their logs, when that is interrupted and killed before the first save."""
     names = list(together[1])
     shutil.rmtree(copied / names[1])
@@ -156,7 +170,10 @@ def test_a_lost_member_sends_all_back_and_costs_the_others_nothing(together, cop
         patch.setattr(loop._Session, "arrive", kill)
         with pytest.raises(KeyboardInterrupt):
             train(config(), copied)
-    assert f"{names[1]}: no checkpoint of step 6; all seeds resume from step 0\n" in capsys.readouterr().out
+    assert (
+        f"{names[1]}: no checkpoint of step 6; all seeds resume from step 0\n"
+        in capsys.readouterr().out
+    )
     for name in {*names} - {names[1]}:
         assert outcome(copied / name, variants.of_seeds(config())[name]) == together[1][name]
     train(config(), copied)
@@ -165,11 +182,13 @@ def test_a_lost_member_sends_all_back_and_costs_the_others_nothing(together, cop
 
 @pytest.mark.slow
 def test_a_checkpoint_that_comes_out_otherwise_is_set_aside(together, copied, capsys):
-    """As on a device that does not compute the same twice, for a seed that was ahead of the others."""
+    """As on a device that does not compute the same twice, for a seed that was ahead of the
+    others.
+    """
     names = list(together[1])
     run = variants.of_seeds(config())[names[0]]
     with contextlib.closing(store_of(copied / names[0], run)) as store:
-        state = program.make_program(run, tiny.corpus()).abstract
+        state = train_program.make_program(run, tiny.corpus()).abstract
         items = store.restore(2, state.params, {"opt_state": state.opt_state, "step": state.step})
         store.set_aside(4)
         store.save(4, *items)
@@ -178,6 +197,8 @@ def test_a_checkpoint_that_comes_out_otherwise_is_set_aside(together, copied, ca
     (copied / names[3] / "test.json").unlink()
     train(config(), copied)
     said = capsys.readouterr().err
-    assert re.search(rf"{names[0]}: step 4 now comes out otherwise; moved to .*damaged_checkpoints/4\.1", said)
+    assert re.search(
+        rf"{names[0]}: step 4 now comes out otherwise; moved to .*damaged_checkpoints/4\.1", said
+    )
     assert said.count("moved to") == 1
     assert outcomes(copied, config()) == together[1]

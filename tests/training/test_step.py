@@ -7,7 +7,7 @@ import pytest
 
 from anisoscope.config import variants
 from anisoscope.models import transformer
-from anisoscope.training import objective, optimizer, program, step
+from anisoscope.training import objective, optimizer, step, train_program
 from anisoscope.utils.settings import replace
 from tests import tiny
 
@@ -36,13 +36,18 @@ def batches(config):
 
 def batch_of(config, at, data_seed=0):
     corpus = tiny.corpus()
-    return jax.device_get(batches(config)(data_seed, jnp.asarray(corpus.train), jnp.int32(at), corpus.mask_token))
+    return jax.device_get(
+        batches(config)(data_seed, jnp.asarray(corpus.train), jnp.int32(at), corpus.mask_token)
+    )
 
 
 def nats(logits_BTV, targets_BT):
     """-log softmax at the targets, (B, T), in float64."""
     logits_BTV = np.asarray(logits_BTV, np.float64)
-    return np.log(np.exp(logits_BTV).sum(-1)) - np.take_along_axis(logits_BTV, targets_BT[..., None], 2)[..., 0]
+    return (
+        np.log(np.exp(logits_BTV).sum(-1))
+        - np.take_along_axis(logits_BTV, targets_BT[..., None], 2)[..., 0]
+    )
 
 
 def trained(config, steps=3, make=jax.jit):
@@ -76,7 +81,7 @@ def test_accumulated_gradients_equal_one_batch():
 def test_the_number_of_steps_per_call_changes_nothing_bitwise_and_compiles_once():
     """Exact resume rests on this: where calls begin and end depends on timing."""
     config, corpus = tiny.config(), tiny.corpus()
-    made = program.make_program(config, corpus)
+    made = train_program.make_program(config, corpus)
     ends, losses = [], []
     for counts in ((4, 1), (1, 1, 1, 1, 1), (2, 3)):
         state, seen = made.create(), []
@@ -121,7 +126,10 @@ def test_the_loss_is_nats_per_predicted_character_before_the_update(task):
     (apply, params), batch = forward(config.model), batch_of(config, 0)
     nats_BT = nats(apply(params, batch.tokens_BT)[0], batch.targets_BT)
     assert (batch.weights_BT == 1).sum() > 4
-    assert (batch.weights_BT[:, :4].any(), batch.weights_BT[:, 4:].all()) == (False, True) or task is not prefixed
+    assert (batch.weights_BT[:, :4].any(), batch.weights_BT[:, 4:].all()) == (
+        False,
+        True,
+    ) or task is not prefixed
     _, (metrics,) = trained(config, steps=1)
     np.testing.assert_allclose(metrics.loss, nats_BT[batch.weights_BT == 1].mean(), rtol=1e-5)
 
@@ -135,6 +143,8 @@ def test_the_penalty_is_in_the_gradient_and_not_in_the_loss():
     apply, params = forward(config.model)
     found = {}
     for name, given in {"first": params, "plain": plain.params, "pushed": pushed.params}.items():
-        found[name] = objective.anisotropy(apply(given, batch_of(config, 0).tokens_BT)[1].resid_LBTD, (1,))
+        found[name] = objective.anisotropy(
+            apply(given, batch_of(config, 0).tokens_BT)[1].resid_LBTD, (1,)
+        )
     np.testing.assert_allclose(after.penalty, 2.0 * found["first"], rtol=1e-5)
     assert found["pushed"] < found["plain"] - 0.02

@@ -4,9 +4,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.config.run import TrainConfig
-from anisoscope.measurement.tables.scores import scores
-from anisoscope.training import checkpoint, log, loop, optimizer, program, replay, step, trouble
+from anisoscope.config.run_config import TrainConfig
+from anisoscope.results.scores import scores
+from anisoscope.training import (
+    checkpoint,
+    log,
+    loop,
+    optimizer,
+    replay,
+    step,
+    train_program,
+    trouble,
+)
 from anisoscope.training.digests import digests
 from anisoscope.training.seed_runs import items
 from anisoscope.utils.errors import RunError
@@ -29,7 +38,8 @@ def bad(monkeypatch):
         return batch._replace(weights_BT=jnp.where(at_one, jnp.nan, batch.weights_BT))
 
     monkeypatch.setattr(step, "train_batch", batch_of)
-    monkeypatch.setattr(loop, "make_program", program.make_program)  # not the one that tests share
+    # not the one that tests share
+    monkeypatch.setattr(loop, "make_program", train_program.make_program)
     return steps
 
 
@@ -54,9 +64,12 @@ def test_an_update_that_is_not_finite_is_left_out_and_counted(tmp_path, bad, mon
     interrupted_after(monkeypatch, 2, 2)
     with pytest.raises(Exception, match="stopped at step"):
         train(CONFIG, tmp_path / "run")
-    monkeypatch.setattr(loop, "make_program", program.make_program)
+    monkeypatch.setattr(loop, "make_program", train_program.make_program)
     train(CONFIG, tmp_path / "run")
-    assert (everything(tmp_path / "run", CONFIG), log_without_speed(tmp_path / "run")) == (saved, lines)
+    assert (everything(tmp_path / "run", CONFIG), log_without_speed(tmp_path / "run")) == (
+        saved,
+        lines,
+    )
 
     for at in (3, 4, 5):
         checkpoint.Checkpoints(tmp_path / "run" / "checkpoints", None).set_aside(at)
@@ -66,9 +79,16 @@ def test_an_update_that_is_not_finite_is_left_out_and_counted(tmp_path, bad, mon
 
 def test_too_many_in_a_row_end_the_run(tmp_path, bad):
     bad += [2, 4, 5, 6]
-    with pytest.raises(RunError, match=r"not finite at step 6 .*nan, 3 updates in a row\).*last good checkpoint: 2;"):
+    with pytest.raises(
+        RunError,
+        match=r"not finite at step 6 .*nan, 3 updates in a row\).*last good checkpoint: 2;",
+    ):
         train(CONFIG, tmp_path)
-    skipped = [(line["step"], line["updates"]) for line in log.read_log(tmp_path) if line["kind"] == trouble.SKIPPED]
+    skipped = [
+        (line["step"], line["updates"])
+        for line in log.read_log(tmp_path)
+        if line["kind"] == trouble.SKIPPED
+    ]
     assert skipped == [(2, 1), (4, 2), (5, 3)]
 
 
@@ -78,7 +98,7 @@ def test_the_setting_changes_nothing_else():
     config = tiny.config(seed=3)
     states = []
     for one in (config, replace(config, {"train.skip_nonfinite": 2})):
-        made = program.make_program(one, tiny.corpus())
+        made = train_program.make_program(one, tiny.corpus())
         state, _ = made.steps(made.create(), made.tokens_N, made.data_R, jnp.int32(3))
         states.append(digests(dict(zip("ab", items(state), strict=True))))
     assert states[0] == states[1]
@@ -108,5 +128,8 @@ def test_a_spike_is_told_once_between_two_lines_and_again_after_a_restart():
     assert abs(spike["median"] - 2) < 0.05
     assert spike["deviations"] > trouble.DEVIATIONS
     for begin in (150, 303, 305, 312):
-        assert spikes(found, begin=begin, lines=[line for line in whole if line["step"] <= begin]) == whole
+        assert (
+            spikes(found, begin=begin, lines=[line for line in whole if line["step"] <= begin])
+            == whole
+        )
     assert trouble.words(whole) == "spikes of the loss: 1, the last at step 303"

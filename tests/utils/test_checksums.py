@@ -13,7 +13,13 @@ from anisoscope.utils.errors import RunError, UserError
 def run(tmp_path):
     """A run that is trained and measured, and notes of its user."""
     with folder.locked(tmp_path):
-        for name in ("config.json", "train.jsonl", "test.json", "results.nc", "checkpoints/4/params/leaf"):
+        for name in (
+            "config.json",
+            "train.jsonl",
+            "test.json",
+            "results.nc",
+            "checkpoints/4/params/leaf",
+        ):
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(f"of {name}")
     (tmp_path / "notes.txt").write_text("mine")
@@ -56,7 +62,9 @@ def test_whenever_a_kill_comes_what_was_being_written_has_no_line(run, monkeypat
         (run / "test.json").unlink()
     monkeypatch.setattr(checksums, "write", lambda folder: None)  # killed before
     session(run, lambda: (run / "results.nc").write_text("half of a stage later"))
-    kept = {"config.json", "checkpoints/4/params/leaf"} | ({"train.jsonl", "test.json"} if trained else set())
+    kept = {"config.json", "checkpoints/4/params/leaf"} | (
+        {"train.jsonl", "test.json"} if trained else set()
+    )
     assert checksums.read(run).keys() == kept
     monkeypatch.undo()
     session(run, lambda: None)
@@ -70,7 +78,9 @@ def test_a_checkpoint_that_goes_is_forgotten_before(run):
     assert "test.json" in checksums.read(run)
 
 
-@pytest.mark.parametrize("line", ["0", "f" * 64 + "  ../report.html", "f" * 64 + "  /etc/passwd", "f" * 63 + "  a.nc"])
+@pytest.mark.parametrize(
+    "line", ["0", "f" * 64 + "  ../report.html", "f" * 64 + "  /etc/passwd", "f" * 63 + "  a.nc"]
+)
 def test_a_line_that_names_nothing_of_the_folder_is_damage(run, line):
     (run / checksums.NAME).write_text(f"{line}\n")
     with pytest.raises(RunError, match=r"checksums\.sha256 is damaged in line 1; delete it"):
@@ -90,7 +100,9 @@ def test_a_run_that_is_moved_or_unlocked_is_written_no_more(tmp_path, replaced):
             os.rename(run, tmp_path / "elsewhere")
         files.write(run / "results.nc", "later")
 
-    with pytest.raises(RunError, match=r"run was moved, or its \.lock deleted, while it was written"):
+    with pytest.raises(
+        RunError, match=r"run was moved, or its \.lock deleted, while it was written"
+    ):
         session(run, work)
     assert not (run / "results.nc").exists()
 

@@ -51,15 +51,21 @@ def test_the_folder_is_made_for_the_user_alone(tmp_path, used):
 
 @pytest.mark.parametrize("mode", [0o770, 0o702])
 @pytest.mark.parametrize("inner", [False, True])
-def test_a_folder_that_others_may_write_to_or_own_is_not_used(tmp_path, used, monkeypatch, mode, inner):
+def test_a_folder_that_others_may_write_to_or_own_is_not_used(
+    tmp_path, used, monkeypatch, mode, inner
+):
     (tmp_path / "disk").mkdir(mode=0o700)
-    (tmp_path / "compiled").symlink_to(tmp_path / "disk")  # a link to a folder of one's own is followed
+    # a link to a folder of one's own is followed
+    (tmp_path / "compiled").symlink_to(tmp_path / "disk")
     assert compiled.keep(str(tmp_path)) == ""
     jax.config.update("jax_compilation_cache_dir", "as before")
     folder = next((tmp_path / "compiled").iterdir()) if inner else tmp_path / "compiled"
     folder.chmod(mode)
     line = compiled.keep(str(tmp_path))
-    assert line == f"compiled programs are not kept: others may write to {folder}; chmod go-w changes that"
+    assert (
+        line
+        == f"compiled programs are not kept: others may write to {folder}; chmod go-w changes that"
+    )
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert compiled.keep(str(tmp_path)).endswith(f"{tmp_path / 'compiled'} belongs to another user")
     assert used() == "as before"
@@ -81,8 +87,15 @@ def test_machines_are_told_apart_by_what_their_code_depends_on(monkeypatch):
         return compiled._machine(jaxlib)
 
     one = machine(text)
-    assert machine(text.replace("1000", "2000") + text.replace("processor : 0", "processor : 1")) == one
-    others = {machine(text.replace("avx", "avx2")), machine(text.replace("A", "B")), machine(text, "0.10.3")}
+    assert (
+        machine(text.replace("1000", "2000") + text.replace("processor : 0", "processor : 1"))
+        == one
+    )
+    others = {
+        machine(text.replace("avx", "avx2")),
+        machine(text.replace("A", "B")),
+        machine(text, "0.10.3"),
+    }
     assert len({one, *others}) == 4
 
 
@@ -102,8 +115,12 @@ print(hashlib.sha256(np.asarray(sorted_D).tobytes()).hexdigest(), counts["cache_
 
 def start(cache):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    environment = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
-    return subprocess.Popen([sys.executable, "-c", PROGRAM, str(cache)], cwd=ROOT, env=environment, **pipes)
+    environment = {
+        name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"
+    }
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(cache)], cwd=ROOT, env=environment, **pipes
+    )
 
 
 def finish(process):
@@ -118,7 +135,9 @@ def finish(process):
 
 @pytest.mark.slow
 def test_a_second_start_compiles_nothing_and_damage_is_compiled_again(tmp_path):
-    digests, counts = zip(*((d, h + m) for d, h, m in map(finish, [start(tmp_path), start(tmp_path)])), strict=True)
+    digests, counts = zip(
+        *((d, h + m) for d, h, m in map(finish, [start(tmp_path), start(tmp_path)])), strict=True
+    )
     programs = counts[0]
     assert counts == (programs, programs)  # two at once: whoever compiled it
     assert finish(start(tmp_path)) == (digests[0], programs, 0)

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from anisoscope.config.experiment import Config
+from anisoscope.config.experiment_config import Config
 from anisoscope.utils import files, folder
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
@@ -17,7 +17,11 @@ def test_a_folder_belongs_to_one_config(tmp_path):
     before = (run / "config.json").read_text()
     with pytest.raises(UserError, match=r"train\.steps=6 there, 7 now.*another --workdir"):
         folder.claim(run, tiny.config(steps=7), new=True)
-    elsewhere = {"mesh.fsdp": 2, "data.path": "/elsewhere", "measure.points": 99}  # which may change
+    elsewhere = {
+        "mesh.fsdp": 2,
+        "data.path": "/elsewhere",
+        "measure.points": 99,
+    }  # which may change
     folder.claim(run, replace(tiny.config(), elsewhere), new=False)
     assert (run / "config.json").read_text() == before
     assert json.loads(before)["train"]["steps"] == 6
@@ -56,14 +60,17 @@ def test_the_corpus_may_not_change_under_a_run(tmp_path):
     (tmp_path / "environment.json").write_text(json.dumps(record | {"sessions": later}))
     folder.record_environment(tmp_path, tiny.corpus().record())
     again = json.loads((tmp_path / "environment.json").read_text())["sessions"]
-    assert again == [{"command": ["later"]}, *record["sessions"]]  # the last is the command that goes on
+    # the last is the command that goes on
+    assert again == [{"command": ["later"]}, *record["sessions"]]
     assert record["sessions"][0]["versions"]["jax"]
     other = dataclasses.replace(tiny.corpus(), sha256="another")
     with pytest.raises(UserError, match="trained on another corpus"):
         folder.record_environment(tmp_path, other.record())
 
 
-@pytest.mark.parametrize("change", [('"corpus"', "corpus"), ('"sha256"', '"sha25 "'), ('ions": [', 'ions": 3, "": [')])
+@pytest.mark.parametrize(
+    "change", [('"corpus"', "corpus"), ('"sha256"', '"sha25 "'), ('ions": [', 'ions": 3, "": [')]
+)
 def test_a_damaged_environment_is_one_line_and_can_be_moved_away(tmp_path, capsys, change):
     folder.record_environment(tmp_path, tiny.corpus().record())
     path = tmp_path / "environment.json"
@@ -82,7 +89,11 @@ def test_a_damaged_environment_is_one_line_and_can_be_moved_away(tmp_path, capsy
 
 
 def test_a_folder_is_held_by_one_process(tmp_path):
-    with folder.locked(tmp_path), pytest.raises(UserError, match="another process works in"), folder.locked(tmp_path):
+    with (
+        folder.locked(tmp_path),
+        pytest.raises(UserError, match="another process works in"),
+        folder.locked(tmp_path),
+    ):
         pass
     with folder.locked(tmp_path):
         pass
@@ -91,7 +102,10 @@ def test_a_folder_is_held_by_one_process(tmp_path):
 def test_a_lock_that_is_a_link_is_refused_and_none_is_ever_emptied(tmp_path):
     (elsewhere := tmp_path / "elsewhere").write_text("precious")
     (tmp_path / ".lock").symlink_to(elsewhere)
-    with pytest.raises(UserError, match=r"\.lock is a link, .*; move it elsewhere"), folder.locked(tmp_path):
+    with (
+        pytest.raises(UserError, match=r"\.lock is a link, .*; move it elsewhere"),
+        folder.locked(tmp_path),
+    ):
         pass
     (tmp_path / ".lock").unlink()
     (tmp_path / ".lock").hardlink_to(elsewhere)
@@ -101,7 +115,10 @@ def test_a_lock_that_is_a_link_is_refused_and_none_is_ever_emptied(tmp_path):
 
 
 def test_what_a_kill_left_is_removed_under_the_lock_but_not_where_others_may_work(tmp_path):
-    ours, others = tmp_path / "run", [tmp_path / "run" / name for name in ("one", "figures", "checkpoints")]
+    ours, others = (
+        tmp_path / "run",
+        [tmp_path / "run" / name for name in ("one", "figures", "checkpoints")],
+    )
     for path in (ours / "hook_points" / "values", *others):
         path.mkdir(parents=True)
     (others[0] / ".lock").touch()

@@ -1,4 +1,6 @@
-"""Two real processes of one cluster: all compute, the first one writes, and what one of them sees, all act on."""
+"""Two real processes of one cluster: all compute, the first one writes, and what one of them sees,
+all act on.
+"""
 
 import json
 import pathlib
@@ -69,7 +71,9 @@ def test_two_processes_act_as_one(tmp_path):
         unused.bind(("localhost", 0))
         port = str(unused.getsockname()[1])
     ended = cluster.run(*(["-c", WORK, rank, port, str(tmp_path)] for rank in "01"), devices=2)
-    assert [process.returncode for process in ended] == [0, 0], [process.stderr for process in ended]
+    assert [process.returncode for process in ended] == [0, 0], [
+        process.stderr for process in ended
+    ]
     first, second = (json.loads(process.stdout.splitlines()[-1]) for process in ended)
     assert (first["first"], second["first"]) == (True, False)
     assert (first["quiet"], second["quiet"]) == (False, True)
@@ -78,7 +82,9 @@ def test_two_processes_act_as_one(tmp_path):
     assert second["refused"] == "UserError: process 0 has failed; see its message"
     assert first["stopped"] == second["stopped"] == [None, "Stopped: after step 4"]
     assert sorted(path.name for path in tmp_path.glob("made_by_*")) == ["made_by_0"]
-    assert [json.loads(line)["loss"] for line in (tmp_path / "train.jsonl").read_text().splitlines()] == [1.5]
+    assert [
+        json.loads(line)["loss"] for line in (tmp_path / "train.jsonl").read_text().splitlines()
+    ] == [1.5]
     assert len(list(pathlib.Path(tmp_path).glob("events*"))) == 1
     check_shares(tmp_path, first["shared"], second["shared"])
     assert "run: measure: checkpoints of each process: 3, 2\n" in ended[0].stdout
@@ -102,7 +108,11 @@ def check_shares(folder, first, second):
     unseen = "was written by another process and is not seen here"
     assert first[4] == f"UserError: {folder}/own_disk_0/3 {unseen}; {shared}"
     assert second[4] == f"UserError: {folder}/own_disk_1/0 {unseen}; {shared}"
-    assert first[5] == second[5] == f"UserError: processes find different checkpoints or tables of run; {shared}"
+    assert (
+        first[5]
+        == second[5]
+        == f"UserError: processes find different checkpoints or tables of run; {shared}"
+    )
     assert written("other_steps") == {}
 
 

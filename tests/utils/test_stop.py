@@ -12,7 +12,8 @@ def test_the_first_signal_asks_and_the_second_is_as_before(signum, capfd):
     before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
     with Stop() as stop:
         assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] != before
-    assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before  # the work is done
+    # the work is done
+    assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before
     with Stop() as stop:
         stop.check("not yet")
         os.kill(os.getpid(), signum)

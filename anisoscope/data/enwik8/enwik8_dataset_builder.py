@@ -1,4 +1,6 @@
-"""enwik8 as TFDS keeps it: records of 64 KiB in the order of the text, written and read without TensorFlow."""
+"""enwik8 as TFDS keeps it: records of 64 KiB in the order of the text, written and read without
+TensorFlow.
+"""
 
 import zipfile
 from collections.abc import Iterator

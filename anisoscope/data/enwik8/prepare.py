@@ -1,7 +1,8 @@
-"""enwik8 from the cache folder: prepared by TFDS on first use, checked at every use, prepared again when damaged.
+"""enwik8 from the cache folder: prepared by TFDS on first use, checked at every use, prepared again
+when damaged.
 
-The cache folder may hold anything else. TFDS works in a folder made for it; what it made is moved into place once it is
-verified, over nothing but files of the same names.
+The cache folder may hold anything else. TFDS works in a folder made for it; what it made is moved
+into place once it is verified, over nothing but files of the same names.
 """
 
 import contextlib
@@ -24,18 +25,26 @@ from anisoscope.utils.errors import UserError
 PATIENCE = 10.0  # seconds until a network that does not answer counts as none
 FILE = "enwik8.zip"
 WORK = "anisoscope-enwik8.incomplete."  # and eight characters: the folder in which TFDS works
-KEPT = Path("enwik8", str(enwik8_dataset_builder.Builder.VERSION))  # where TFDS looks for the prepared text
+# where TFDS looks for the prepared text
+KEPT = Path("enwik8", str(enwik8_dataset_builder.Builder.VERSION))
 
 
 def read_enwik8(cache: Path) -> bytearray:
-    """The 100,000,000 bytes; downloaded only where neither the prepared text nor enwik8.zip lies in `cache`."""
+    """The 100,000,000 bytes; downloaded only where neither the prepared text nor enwik8.zip lies in
+    `cache`.
+    """
     try:
         if text := _prepared(cache):
             return text
         cache.mkdir(parents=True, exist_ok=True)
-        with files.locked(cache / "enwik8.lock", wait=True):  # a second run waits, and finds the text prepared
+        # a second run waits, and finds the text prepared
+        with files.locked(cache / "enwik8.lock", wait=True):
             return _prepared(cache) or _prepare(cache)
-    except (OSError, RuntimeError, tfds.download.DownloadError) as error:  # RuntimeError: array_record, on a full disk
+    except (
+        OSError,
+        RuntimeError,
+        tfds.download.DownloadError,
+    ) as error:  # RuntimeError: array_record, on a full disk
         reason = str(error).partition("\n")[0]
         raise UserError(
             f"enwik8 could not be prepared in data.cache={cache} ({reason}): "
@@ -61,22 +70,29 @@ def _prepared(cache: Path) -> bytearray | None:
         for start in range(0, len(records), 64):
             for record in records.__getitems__(range(start, min(start + 64, len(records)))):
                 text += record["text"].data
-    except Exception:  # a damaged cache fails in any way it likes; whichever it is, the text is prepared again
+    except (
+        Exception
+    ):  # a damaged cache fails in any way it likes; whichever it is, the text is prepared again
         return None
     return text if hashlib.sha256(text).hexdigest() == enwik8.SHA256 else None
 
 
 def _prepare(cache: Path) -> bytearray:
-    """Download and convert, or convert the enwik8.zip that lies in the cache folder; TFDS verifies either."""
+    """Download and convert, or convert the enwik8.zip that lies in the cache folder; TFDS verifies
+    either.
+    """
     kept = cache / KEPT
     if not (cache / FILE).exists():
         _expect_network(cache)
-    for leftover in cache.glob(WORK + "?" * 8):  # of a run that was killed: the lock says that none is at work
+    # of a run that was killed: the lock says that none is at work
+    for leftover in cache.glob(WORK + "?" * 8):
         shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=WORK, dir=cache, ignore_cleanup_errors=True) as work:
         _convert(cache, Path(work))
         if not (text := _prepared(Path(work))):
-            raise UserError(f"enwik8 as prepared in data.cache={cache} is damaged (wrong sha256): {_advice(cache)}")
+            raise UserError(
+                f"enwik8 as prepared in data.cache={cache} is damaged (wrong sha256): {_advice(cache)}"
+            )
         kept.mkdir(parents=True, exist_ok=True)
         for made in Path(work, KEPT).iterdir():
             made.replace(kept / made.name)
@@ -85,14 +101,23 @@ def _prepare(cache: Path) -> bytearray:
 
 def _convert(cache: Path, work: Path) -> None:
     given = cache / FILE
-    config = tfds.download.DownloadConfig(manual_dir=cache, force_checksums_validation=True, try_download_gcs=False)
+    config = tfds.download.DownloadConfig(
+        manual_dir=cache, force_checksums_validation=True, try_download_gcs=False
+    )
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # TFDS announces itself with print; its progress bars stay
-            _builder(work).download_and_prepare(download_dir=work / "downloads", download_config=config)
+        # TFDS announces itself with print; its progress bars stay
+        with contextlib.redirect_stdout(io.StringIO()):
+            _builder(work).download_and_prepare(
+                download_dir=work / "downloads", download_config=config
+            )
     except NonMatchingChecksumError as error:
-        what = f"{given} is" if given.exists() else f"what came from {enwik8_dataset_builder.URL} is"
+        what = (
+            f"{given} is" if given.exists() else f"what came from {enwik8_dataset_builder.URL} is"
+        )
         hint = f"delete {given} to have it downloaded, or " if given.exists() else ""
-        raise UserError(f"{what} not {FILE} as published (size or sha256 differ): {hint}{_advice(cache)}") from error
+        raise UserError(
+            f"{what} not {FILE} as published (size or sha256 differ): {hint}{_advice(cache)}"
+        ) from error
 
 
 def _expect_network(cache: Path) -> None:
@@ -102,4 +127,6 @@ def _expect_network(cache: Path) -> None:
         urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=PATIENCE).close()
     except (OSError, HTTPException, ValueError) as error:
         reason = str(error).strip("<>").partition("\n")[0]
-        raise UserError(f"no network: {url} cannot be reached ({reason}): {_advice(cache)}") from error
+        raise UserError(
+            f"no network: {url} cannot be reached ({reason}): {_advice(cache)}"
+        ) from error

@@ -1,0 +1,292 @@
+"""What users call: arrays, queries and keys, functions, pretrained models and trained runs,
+measured.
+
+Each function imports what it needs when it is called, so that `import anisoscope` is quick.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, Unpack
+
+from anisoscope.metrics.scalars import ArrayLike
+from anisoscope.utils.errors import as_value_error
+
+if TYPE_CHECKING:
+    import jax
+    import torch
+    import xarray as xr
+    from transformers import PreTrainedTokenizerBase
+
+    from anisoscope.sources.finished_run import OpenRun
+
+    Tokenizer = PreTrainedTokenizerBase | Callable[[str], Sequence[int]]
+
+# families that are measured where none are named
+FIRST_LOOK = ("spectrum", "dimension", "similarity")
+Vectors = ArrayLike | Sequence[ArrayLike]
+Params = TypeVar("Params")
+
+
+def measure(
+    x: Vectors | str | os.PathLike[str],
+    clusters: ArrayLike | Sequence[object] | None = None,
+    *,
+    positions: ArrayLike | Sequence[int] | None = None,
+    readout: tuple[Mapping[str, object] | None, ArrayLike] | None = None,
+    targets: ArrayLike | Sequence[int] | None = None,
+    families: str | Sequence[str] = FIRST_LOOK,
+    nulls: str | Sequence[str] = ("gaussian",),
+    names: Sequence[str] | None = None,
+    folds: int = 8,
+    pieces: int = 1,
+    seed: int = 0,
+) -> xr.Dataset:
+    """The geometry of clouds of vectors: values, 95 % intervals, and the excess over null models.
+
+    The values are of all points. For the intervals alone, folds of unequal clusters are thinned at
+    random and weighted by their share of the points; `table.attrs` says the points resampled and
+    Student's degrees of freedom. Fewer than five clusters: a warning.
+
+    Rows of zeros, constant columns, duplicates and vectors of few whole numbers are measured as
+    they are, and `table.attrs["degenerate"]` counts them.
+
+    Args:
+        x: (points, width), or (layers, points, width), or a list of layers: NumPy, JAX or PyTorch
+            arrays, DataFrames or memory-mapped files; or the path of a file of them, as a Recorder
+            writes it. They are read in float32, layer by layer: no more than one is in memory at
+            once, but for families that compare layers and for `readout`. Of the points x points
+            distances a block is there at once, but for `estimators`, which holds them all.
+        clusters: (points,), a label of the sentence, image or window that each point comes from.
+            Points of one cluster are dependent, so whole clusters are resampled. Without labels the
+            points must be independent, or dependent along their order only: folds are runs of
+            consecutive points.
+        positions: (points,), the place of each point in its cluster, 0 for its first token: the
+            family `leading` says how much of a cloud hangs on these.
+        readout: (norm, W), how the model makes logits of its last layer; the family `readout` reads
+            every layer so. W is (vocabulary, width). norm is None, or a dict of `kind` ("layer" or
+            "rms") and, as far as the norm has them, `scale`, `shift` and `epsilon`. The last layer
+            is the output: x should be what the final norm reads.
+        targets: (points,), the number of the token that each point is to predict, below 0 for none.
+        families: names of families of quantities, or "all" that vectors have: spectrum, outliers,
+            leading, windows, dimension, scale, similarity, of several layers comparison, and
+            further families that are chosen by name (docs/reference/files.md), which "all"
+            includes: several times the work.
+        nulls: "gaussian", a featureless cloud of the same spectrum; () for none.
+        names: of the layers; else they are numbered from 0.
+        folds: how many parts of whole clusters are resampled, at most; 1 for values without
+            intervals.
+        pieces: for more points than fit into memory. Each piece of whole clusters is measured by
+            itself, in `folds` folds of its own, and values are means over pieces. What depends on
+            the number of points, as a dimension between nearest neighbours does, is then that of a
+            piece.
+        seed: of the folds and of the null model.
+
+    Returns:
+        A Dataset with a variable for each quantity and the dimensions (statistic, layer, …),
+        without layer where x is one matrix; statistic is "mean", "low", "high" or "std". Beside it
+        `<quantity>_excess` has a dimension `null`: value minus that null model, where one has the
+        quantity. Every variable says its formula, units and source in `.attrs`. What could not be
+        read of so few points is NaN.
+
+    Raises:
+        ValueError: shapes that do not fit, a number that is not finite or that float32 cannot hold,
+            too few points or clusters; in one line.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).standard_normal((512, 8))
+    >>> table = measure(x, clusters=np.arange(512) // 16, families="similarity")
+    >>> print(f"{float(table.mean_cosine.sel(statistic='mean')):.3f}")
+    0.000
+    """
+    from anisoscope.sources import arrays
+
+    beside = arrays.Beside(clusters, positions, readout, targets)
+    return arrays.of_vectors(x, beside, arrays.Options(families, nulls, names, folds, pieces, seed))
+
+
+def measure_attention(
+    queries: ArrayLike,
+    keys: ArrayLike,
+    *,
+    mask: str | ArrayLike,
+    bias: ArrayLike | None = None,
+    names: Sequence[str] | None = None,
+    folds: int = 8,
+    pieces: int = 1,
+    seed: int = 0,
+) -> xr.Dataset:
+    """The geometry of queries and keys, and how sharp the attention is that they make.
+
+    Whole windows are resampled for the intervals.
+
+    Args:
+        queries: (layers, heads, windows, T, K), as they enter the dot product.
+        keys: the same shape; keys that several heads share are repeated.
+        mask: which key (column) each query (row) sees: "causal", "bidirectional", or booleans (T,
+            T) or (layers, T, T).
+        bias: added to the scores <q, k> / sqrt(K), as (layers, heads, T, T) or what broadcasts to
+            that.
+        names: of the layers; else they are numbered from 0.
+        folds: how many parts of whole windows are resampled, at most; 1 for values without
+            intervals.
+        pieces: in which windows are measured that do not fit into memory at once; values are means
+            over pieces.
+        seed: kept with the table.
+
+    Returns:
+        A Dataset as of `measure`, with the dimensions (statistic, block, head, …).
+
+    Raises:
+        ValueError: shapes that do not fit, or a number that is not finite; in one line.
+    """
+    from anisoscope.sources import arrays
+
+    return arrays.of_attention(queries, keys, mask, bias, names, folds, pieces, seed)
+
+
+def measure_function(
+    function: Callable[[Params, jax.Array], jax.Array],
+    tokens: ArrayLike,
+    *,
+    families: str | Sequence[str] = FIRST_LOOK,
+    nulls: str | Sequence[str] = ("gaussian",),
+    names: Sequence[str] | None = None,
+    folds: int = 8,
+    seed: int = 0,
+) -> Callable[[Params], xr.Dataset]:
+    """A JAX function measured for any parameters: function and metrics are one compiled program for
+    all checkpoints.
+
+    Args:
+        function: (params, tokens) -> activations (layers, windows, T, width).
+        tokens: (windows, …) of any kind; whole windows are resampled.
+        families: as for `measure`.
+        nulls: as for `measure`.
+        names: of the layers; else they are numbered from 0.
+        folds: how many parts of whole windows are resampled, at most.
+        seed: of the null model.
+
+    Returns:
+        A function of params that gives the Dataset of `measure`.
+
+    Raises:
+        ValueError: a wrong shape, or activations that are not finite; in one line.
+    """
+    from anisoscope.sources import arrays
+
+    return arrays.of_function(function, tokens, families, nulls, names, folds, seed)
+
+
+class Reading(TypedDict, total=False):
+    """How `measure_model` reads a text: keywords of it."""
+
+    window: int
+    points: int
+    batches: int
+    special_tokens: bool
+    dtype: str
+    batch_size: int
+    padding: Literal["left", "right"]
+    pool: str | Sequence[str]
+
+
+def measure_model(
+    model: str | os.PathLike[str] | torch.nn.Module | tuple[torch.nn.Module, Tokenizer],
+    texts: str | os.PathLike[str] | Iterable[str],
+    *,
+    tokenizer: Tokenizer | None = None,
+    hook_points: Sequence[str] | Mapping[str, torch.nn.Module] | None = None,
+    families: str | Sequence[str] = FIRST_LOOK,
+    nulls: str | Sequence[str] = ("gaussian",),
+    seed: int = 0,
+    **reading: Unpack[Reading],
+) -> xr.Dataset:
+    """The geometry of a transformer's residual stream, or of named hook points, while it reads a
+    text.
+
+    A model in memory is left as it was: its mode, hooks, gradients, device and caches.
+
+    Args:
+        model: a model of the Hugging Face hub, a local folder, a .gguf file, a model in memory, or
+            with hook points any torch.nn.Module; or (model, tokenizer). Weights are read from
+            safetensors and GGUF files only, and no code of a model's is run.
+        texts: texts, a column of a Dataset or a Dataset with the column "text", or the path of a
+            text file in UTF-8. They are joined by blank lines, and windows are drawn from all at
+            random.
+        tokenizer: of a model in memory; those of a name or folder come with it. For any module also
+            a function from a text to token ids.
+        hook_points: names of modules, as `model.named_modules()` has them, or {name: module}; else
+            the residual stream. Each gives (batch, tokens, width), or several things of which that
+            is the first.
+        families: as for `measure`; "all" adds attention, sinks and readout, where queries, keys and
+            logits are known.
+        nulls: "gaussian", and "shuffled": the model reads the same tokens in random order.
+        seed: which windows, texts and positions are read.
+        window: tokens that the model reads at a time, 256.
+        points: vectors of a cloud, 4096; of separate texts at most so many.
+        batches: clouds, of disjoint windows (2) or texts (1).
+        special_tokens: begin and end every window or text as the tokenizer begins and ends a text;
+            False.
+        dtype: that the model computes in: "float32", bfloat16 or float16. A model in memory keeps
+            its own. All is measured in float32.
+        batch_size: windows or texts in one pass of the model, 8.
+        padding: "left" or "right": each text is read by itself, cut to the window, in padded
+            batches with an attention mask. Lines of a file are texts. Padding is in no cloud.
+        pool: "mean", "last", "cls" or several of these: a vector of each separate text, beside
+            those of tokens.
+
+    Returns:
+        A Dataset as of `measure`, with the dimension positions: "all", and "without_first", which
+        leaves out the first token of every window or text; where there are special tokens also
+        "without_special"; and each of `pool`. `.attrs` say which model, text and windows, what was
+        checked of them, and the versions of the libraries.
+
+    Warns:
+        UserWarning: the model knows less of the text than the frequencies of its tokens tell, as
+            one that is not trained. The command refuses it.
+
+    Raises:
+        ValueError: what cannot be read or measured; in one line.
+        ImportError: torch or transformers is not installed: `pip install "anisoscope[pretrained]"`.
+    """
+    if wrong := reading.keys() - Reading.__annotations__.keys():
+        raise TypeError(
+            f"measure_model has no {', '.join(sorted(wrong))}; choose from {', '.join(Reading.__annotations__)}"
+        )
+    try:
+        from anisoscope.sources.hf import measure_model
+    except ImportError as error:
+        raise ImportError(
+            f'measure_model: {error}; pip install "anisoscope[pretrained]"'
+        ) from error
+
+    import jax
+
+    options = measure_model.Options(**reading)
+    with jax.enable_x64(False):
+        return measure_model.of_model(
+            model, texts, tokenizer, hook_points, families, nulls, seed, options
+        )
+
+
+def open_run(folder: str | os.PathLike[str]) -> OpenRun:
+    """A trained run in one's own code: its settings, text, checkpoints and model. Nothing is
+    written.
+
+    Args:
+        folder: of one run, as runs/quickstart/decoder.
+
+    Returns:
+        An OpenRun: `.config`, `.corpus`, `.steps`, `.params(step)`, `.windows(count)`,
+        `.vectors(params, tokens)`. A step that was never saved is trained again from the checkpoint
+        before it, in memory.
+
+    Raises:
+        ValueError: there is no run, or its text has changed since it was trained; in one line.
+    """
+    from anisoscope.sources import finished_run
+
+    with as_value_error():
+        return finished_run.open_run(folder)

@@ -1,0 +1,70 @@
+"""How frequent what stands at a position is: types of positions, their log frequency in a text, and
+bins of them.
+
+The type of a position is the character there with the n - 1 before it: a character, a pair, a
+triple.
+
+Letters: S types that are seen.
+"""
+
+import numpy as np
+
+LENGTHS = (1, 2, 3)  # n
+BINS = ("least frequent quarter", "second quarter", "third quarter", "most frequent quarter")
+NONE = -1  # the type of a position with fewer than n - 1 characters before it
+_CHUNK = 1 << 22  # positions counted at a time
+
+
+def types(tokens_WT: np.ndarray, length: int, vocab_size: int) -> np.ndarray:
+    """The last `length` token ids that end at each position, as one number below vocab_size^length;
+    int32.
+
+    Shapes: (…, T) -> (…, T). What stands before a window is unknown, so that its first length - 1
+    positions have the type NONE. Of three characters the numbers fit into 31 bits where vocab_size
+    is at most 1,290.
+    """
+    tokens_WT = np.asarray(tokens_WT, np.int32)
+    context = tokens_WT.shape[-1]
+    numbers = np.full(tokens_WT.shape, NONE, np.int32)
+    if context >= length:
+        code = np.zeros((*tokens_WT.shape[:-1], context - length + 1), np.int32)
+        for offset in range(length):
+            code = code * vocab_size + tokens_WT[..., offset : offset + code.shape[-1]]
+        numbers[..., length - 1 :] = code
+    return numbers
+
+
+def log_frequency(tokens_N: np.ndarray, length: int, vocab_size: int) -> np.ndarray:
+    """ln(occurrences of a type / occurrences of all types) in a text, usually the training split;
+    float32.
+
+    Shapes: (N,) -> (vocab_size^length,), by the numbers of `types`. A type that does not occur has
+    -inf. Their exponentials add up to 1.
+    """
+    counts_C = np.zeros(vocab_size**length, np.int64)
+    for start in range(0, len(tokens_N) - length + 1, _CHUNK):
+        chunk = types(tokens_N[start : start + _CHUNK + length - 1], length, vocab_size)[
+            length - 1 :
+        ]
+        counts_C += np.bincount(chunk, minlength=counts_C.size)
+    with np.errstate(divide="ignore"):
+        return np.log(counts_C / max(counts_C.sum(), 1)).astype(np.float32)
+
+
+def bins(log_frequency_C: np.ndarray, count: int = len(BINS)) -> np.ndarray:
+    """The bin of every type, 0 the least frequent: each holds about as many positions of the text,
+    not types; int32.
+
+    Shapes: (C,) -> (C,). Quarters of the positions have equal error bars, and the same labels for
+    every n and text; bins of equal width in log frequency would leave the rare ones nearly empty.
+    Types of one frequency lie in one bin, that in which the middle of their positions falls. So
+    bins are equal only as far as frequent types allow, and may be empty. A type that does not occur
+    is in bin 0.
+    """
+    seen_C = np.isfinite(log_frequency_C)
+    level_L, level_S = np.unique(log_frequency_C[seen_C], return_inverse=True)
+    share_L = np.bincount(level_S, minlength=level_L.size) * np.exp(np.float64(level_L))
+    middle_L = np.cumsum(share_L) - share_L / 2
+    bin_C = np.zeros(np.shape(log_frequency_C), np.int32)
+    bin_C[seen_C] = np.minimum(middle_L * count, count - 1).astype(np.int32)[level_S]
+    return bin_C

@@ -1,0 +1,58 @@
+"""Family alignment: layers beside one another by their distances (RSA) and by the best rotation
+(Procrustes).
+"""
+
+import jax.numpy as jnp
+
+from anisoscope.measurement.null_models import PERMUTED
+from anisoscope.measurement.quantity import (
+    COSINE,
+    LAYERS,
+    MEASURED,
+    SHARE,
+    Family,
+    Values,
+    jackknifed,
+)
+from anisoscope.measurement.resampling import Clouds
+from anisoscope.metrics.alignment import Alignment, layers_alignment
+from anisoscope.metrics.comparison import ready
+
+QUANTITIES = {
+    "rsa_layers": jackknifed(
+        dims=LAYERS,
+        range=COSINE,
+        long_name="representational similarity of two layers",
+        formula="Pearson's correlation of |x_i - x_j|^2 and |y_i - y_j|^2 over all pairs of points",
+        source="Kriegeskorte et al. 2008; distances and correlation as rsatoolbox's euclidean and corr",
+    ),
+    "procrustes_layers": jackknifed(
+        dims=LAYERS,
+        range=SHARE,
+        long_name="orthogonal Procrustes similarity of two layers",
+        formula="max over rotations Q of <X Q, Y> / (|X|_F |Y|_F) = |X^T Y|_* / (|X|_F |Y|_F), centred",
+        source="Schoenemann 1966; Williams et al. 2021, Generalized shape metrics",
+    ),
+}
+
+
+def compute(given: Clouds) -> dict[str, Values]:
+    """Arrays (layer, other layer, R). The null model is the clouds of other windows beside the
+    clouds as they are.
+    """
+    own = ready(given.points_NPD, given.folds)
+
+    def named(alignment: Alignment) -> Values:
+        return {
+            f"{name}_layers": jnp.moveaxis(value, 0, -1)
+            for name, value in alignment._asdict().items()
+        }
+
+    by_cloud = {MEASURED: named(layers_alignment(own, given.folds))}
+    if given.permuted is not None:
+        null_N = ready(given.permuted(jnp.array(0)), given.folds)
+        by_cloud[PERMUTED] = named(layers_alignment(null_N, given.folds, own))
+    return by_cloud
+
+
+FAMILY = Family(of="layers", compute=compute, quantities=QUANTITIES, nulls=(PERMUTED,))

@@ -1,0 +1,231 @@
+"""Family comparison: one layer beside another, and one cloud beside another of the same points.
+
+Letters: M layers of another model, O others to compare with.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from anisoscope.measurement.null_models import PERMUTATIONS, PERMUTED
+from anisoscope.measurement.quantity import (
+    COSINE,
+    LAYER,
+    LAYERS,
+    MEASURED,
+    SHARE,
+    Family,
+    Quantity,
+    Values,
+    jackknifed,
+)
+from anisoscope.measurement.resampling import (
+    Clouds,
+    Searched,
+    over_sections,
+    search,
+    section_count,
+    stacked,
+)
+from anisoscope.metrics.comparison import (
+    Cka,
+    Nearest,
+    Ready,
+    across_cka,
+    across_overlap,
+    ckas_of,
+    layers_cka,
+    layers_overlap,
+    nearest,
+    neighbourhood_overlap,
+    ready,
+)
+
+NEIGHBOURS = 10
+WITH = {  # what a layer is compared with: dimensions, and words
+    "layers": (LAYERS, "of two layers"),
+    "previous": (LAYER, "with the checkpoint before"),
+    "last": (LAYER, "with the last checkpoint"),
+}
+
+
+KINDS = {
+    "cka": jackknifed(
+        "linear CKA",
+        "|X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), centred",
+        "Kornblith et al. 2019",
+        range=SHARE,
+    ),
+    "cka_unbiased": jackknifed(
+        "linear CKA without bias",
+        "HSIC_1(K, L) / sqrt(HSIC_1(K, K) HSIC_1(L, L)), K = X X^T, L = Y Y^T; HSIC_1 is unbiased for "
+        "independent points; 0 on average for independent clouds of them",
+        "Nguyen et al. 2021; HSIC_1: Song et al. 2012",
+        range=COSINE,
+    ),
+    "overlap": Quantity(
+        "neighbourhood overlap",
+        f"share of common points among the {NEIGHBOURS} nearest distinct points of each point that is the "
+        "first of its copies in both clouds",
+        "Doimo et al. 2020, where copies are neighbours too, and theirs is then higher",
+        range=SHARE,
+        resampling="share_sections",
+    ),
+}
+
+
+def _of(kind: str, dims: tuple[str, ...], words: str) -> Quantity:
+    return dataclasses.replace(KINDS[kind], dims=dims, long_name=f"{KINDS[kind].long_name} {words}")
+
+
+ACROSS = {kind: _of(kind, LAYERS, "of layers of two models") for kind in KINDS}
+QUANTITIES = {f"{kind}_{name}": _of(kind, *about) for kind in KINDS for name, about in WITH.items()}
+# need a second cloud
+OF_OTHERS = {name for name, quantity in QUANTITIES.items() if quantity.dims == LAYER}
+OF_PREVIOUS = {f"{kind}_previous" for kind in KINDS}
+
+
+def few(searched: Searched) -> Searched:
+    """Of neighbours that were found for other purposes too, what is compared."""
+    return Searched(
+        *(
+            None if neighbours is None else nearest(neighbours, NEIGHBOURS)
+            for neighbours in searched
+        )
+    )
+
+
+def nothing_found(units: tuple[int, ...], layers: int, points: int, folds: int) -> Searched:
+    """In place of what `few` gives of so many clouds: (*units, layer, …)."""
+
+    def of(*shape: int) -> Nearest:
+        index_PC = np.zeros((*units, layers, *shape, NEIGHBOURS), np.min_scalar_type(shape[-1] - 1))
+        return Nearest(index_PC, *[np.zeros(index_PC.shape[:-1], bool)] * 2)
+
+    sections = section_count(folds)
+    return Searched(of(points), of(sections, points // sections) if folds > 1 else None)
+
+
+class Layers(NamedTuple):
+    ready_N: Ready
+    nearest_N: Searched
+
+
+def compute(given: Clouds) -> dict[str, Values]:
+    """Every layer with every other, and with the same layer of each of the `others`; arrays (layer,
+    …, R).
+
+    Of the clouds themselves, "measured"; and where it is known how to permute their windows, the
+    mean over a few permutations of what the permuted clouds give beside the clouds as they are.
+    What is `known` is what `few` gave.
+    """
+    others, folds, over, permuted, known = (
+        given.others,
+        given.folds,
+        given.over,
+        given.permuted,
+        given.known,
+    )
+
+    def layers(z_NPD: Array, nearest_N: Searched | None = None) -> Layers:
+        if nearest_N is None:
+            nearest_N = over(lambda cloud_PD: few(search(cloud_PD, NEIGHBOURS, folds)), z_NPD)
+        return Layers(ready(z_NPD, folds), nearest_N)
+
+    own, others_O = layers(given.points_NPD, given.nearest_N), None
+    if others:
+        known_O = None if known is None else stacked([known[name] for name in others])
+        others_O = jax.lax.map(lambda one: layers(*one), (stacked(list(others.values())), known_O))
+    by_cloud = {MEASURED: _beside(own, own, others_O, list(others), folds, over)}
+    if permuted is not None:
+
+        def of_permutation(number: Array) -> Values:
+            return _beside(layers(permuted(number)), own, others_O, list(others), folds, over)
+
+        values_K = jax.lax.map(of_permutation, jnp.arange(PERMUTATIONS))
+        by_cloud[PERMUTED] = {name: value_K.mean(axis=0) for name, value_K in values_K.items()}
+    return by_cloud
+
+
+def across(
+    a_NPD: Array,
+    b_MPE: Array,
+    folds: int,
+    permuted: Callable[[Array], Array],
+    over: Callable = jax.lax.map,
+) -> dict[str, Values]:
+    """Every layer of one model beside every layer of another, of the same points; arrays (layer,
+    other layer, R).
+
+    As `compute`, but for the clouds that `permuted(number)` gives: those of the first model.
+    """
+
+    def find_neighbours(z_NPD: Array) -> Searched:
+        return _sections_first(
+            over(lambda cloud_PD: few(search(cloud_PD, NEIGHBOURS, folds)), z_NPD)
+        )
+
+    b_neighbours = find_neighbours(b_MPE)
+
+    def beside(z_NPD: Array) -> Values:
+        values = {
+            kind: jnp.moveaxis(value, 0, -1)
+            for kind, value in _named(across_cka(z_NPD, b_MPE, folds)).items()
+        }
+        return values | over_sections(
+            lambda a, b: {"overlap": across_overlap(a, b)}, find_neighbours(z_NPD), b_neighbours
+        )
+
+    null_K = jax.lax.map(lambda number: beside(permuted(number)), jnp.arange(PERMUTATIONS))
+    return {
+        MEASURED: beside(a_NPD),
+        PERMUTED: {name: value_K.mean(axis=0) for name, value_K in null_K.items()},
+    }
+
+
+def _beside(
+    layers: Layers,
+    own: Layers,
+    others_O: Layers | None,
+    names: list[str],
+    folds: int,
+    over: Callable,
+) -> Values:
+    """Some clouds, the measured or permuted ones, beside the measured ones and beside others."""
+    cka = layers_cka(layers.ready_N, folds, None if layers is own else own.ready_N)
+    values = {f"{kind}_layers": jnp.moveaxis(value, 0, -1) for kind, value in _named(cka).items()}
+    sections_first = [_sections_first(one.nearest_N) for one in (layers, own)]
+    values |= over_sections(lambda a, b: {"overlap_layers": layers_overlap(a, b)}, *sections_first)
+    if others_O is None:
+        return values
+
+    def of_layer(pair: tuple[Layers, Layers]) -> Values:
+        layer, other = pair
+        both = layer.nearest_N, other.nearest_N
+        overlap = over_sections(lambda a, b: {"overlap": neighbourhood_overlap(a, b)}, *both)
+        return overlap | _named(ckas_of(layer.ready_N, other.ready_N, folds))
+
+    values_O = jax.lax.map(lambda other: over(of_layer, (layers, other)), others_O)
+    return values | {
+        f"{kind}_{name}": value[i]
+        for kind, value in values_O.items()
+        for i, name in enumerate(names)
+    }
+
+
+def _named(cka: Cka) -> Values:
+    return {"cka": cka.biased, "cka_unbiased": cka.unbiased}
+
+
+def _sections_first(nearest_N: Searched) -> Searched:
+    return Searched(nearest_N.whole, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), nearest_N.parts))
+
+
+FAMILY = Family(
+    of="layers", compute=compute, quantities=QUANTITIES, nulls=(PERMUTED,), neighbours=NEIGHBOURS
+)

@@ -1,0 +1,124 @@
+"""Family dimension: the intrinsic dimension that the two nearest neighbours of every point tell."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from anisoscope.measurement.families import leading_family
+from anisoscope.measurement.quantity import (
+    HERE,
+    NOT_NEGATIVE,
+    SHAPE_OF_LEARNING,
+    Family,
+    Quantity,
+    Values,
+)
+from anisoscope.measurement.resampling import Cloud, Searched, over_sections, sections
+from anisoscope.metrics import dimension
+from anisoscope.metrics.neighbours import Neighbours
+from anisoscope.metrics.subclouds import SPARE, neighbours_among
+
+FACCO = "Facco et al. 2017"
+NULLS = ("gaussian", "shuffled", "untrained")
+
+FEW = f"; NaN below {dimension.LEAST} distinct points, or half of a cloud of fewer than {2 * dimension.LEAST}"
+PUBLISHED = "twonn_microscope"  # as its authors have it, of however few points
+
+
+def of_enough(values: Values, neighbours: Neighbours) -> Values:
+    """NaN, of the resamples too, where too few points of the whole cloud are distinct."""
+    return {
+        name: jnp.where(dimension.enough(neighbours), value, jnp.nan)
+        for name, value in values.items()
+    }
+
+
+_dimension = functools.partial(Quantity, resampling="sections", range=NOT_NEGATIVE)
+_count = functools.partial(Quantity, units="points", range=NOT_NEGATIVE)
+
+QUANTITIES = {
+    "twonn": _dimension(
+        "intrinsic dimension (TwoNN, 90 % fit)",
+        f"slope through the origin of -ln(1 - i/n) on ln(r2/r1), smallest 90 % of the n distinct points{FEW}",
+        FACCO,
+        dimension.twonn,
+    ),
+    "twonn_mle": _dimension(
+        "intrinsic dimension (TwoNN, maximum likelihood)",
+        f"(n - 1) / sum ln(r2/r1) over the n distinct points{FEW}",
+        f"{FACCO}, in DADApy's unbiased form",
+        dimension.twonn_mle,
+    ),
+    "twonn_bayes": _dimension(
+        "intrinsic dimension (TwoNN, posterior mean)",
+        f"(2 + n) / (5 + sum ln(r2/r1)), prior Gamma(2, 5){FEW}",
+        f"{FACCO}, with DADApy's prior",
+        lambda neighbours: dimension.twonn_bayes(neighbours).mean,
+    ),
+    "twonn_bayes_deviation": _dimension(
+        "intrinsic dimension (TwoNN, posterior deviation)",
+        f"sqrt(2 + n) / (5 + sum ln(r2/r1)); takes the ratios for independent, which they are not{FEW}",
+        f"{FACCO}, with DADApy's prior",
+        lambda neighbours: dimension.twonn_bayes(neighbours).std,
+    ),
+    PUBLISHED: _dimension(
+        "intrinsic dimension (LLM-Microscope's 20 % rule)",
+        "slope through the origin of -ln(1 - (u+j)/(n+u)) on ln(r2/r1), smallest 20 %, u dropped points counted in F",
+        SHAPE_OF_LEARNING,
+        lambda neighbours: dimension.twonn_microscope(neighbours).dimension,
+    ),
+    "duplicate_points": _count(
+        "copies of an earlier point",
+        "points equal to an earlier one, or but for rounding (chains of distances below 2e-6 |x|); left out of every "
+        "dimension but LLM-Microscope's",
+        HERE,
+        Neighbours.duplicates,
+    ),
+    "twonn_dropped": _count(
+        "distinct points without a ratio",
+        "distinct points without two finite neighbours; left out of all but LLM-Microscope's",
+        HERE,
+        Neighbours.dropped,
+    ),
+    "microscope_useless": _count(
+        "useless points (LLM-Microscope)",
+        "r1 < 1e-8 mean|x - E x|, copies being neighbours",
+        SHAPE_OF_LEARNING,
+        lambda neighbours: dimension.twonn_microscope(neighbours).useless,
+    ),
+    "microscope_dropped": _count(
+        "dropped points (LLM-Microscope)",
+        "useless points and those with r2/r1 <= 1 + 1e-8; still counted in F",
+        SHAPE_OF_LEARNING,
+        lambda neighbours: dimension.twonn_microscope(neighbours).dropped,
+    ),
+}
+RESAMPLED = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.resampling}
+WITHOUT, OF_LEFT = leading_family.without_longest("twonn", QUANTITIES["twonn"])
+COUNTS = {name: quantity.read for name, quantity in QUANTITIES.items() if not quantity.resampling}
+QUANTITIES[WITHOUT] = OF_LEFT
+
+
+def compute(cloud: Cloud) -> Values:
+    values = over_sections(
+        lambda one: {name: read(one) for name, read in RESAMPLED.items()}, cloud.searched
+    )
+    values = of_enough(values, cloud.searched.whole) | {PUBLISHED: values[PUBLISHED]}
+    values |= {name: read(cloud.searched.whole) for name, read in COUNTS.items()}
+    return values | jax.lax.map(lambda left_P: of_left(cloud, left_P), leading_family.left(cloud))
+
+
+def of_left(cloud: Cloud, left_P: Array) -> Values:
+    """Among the points that are left, from the neighbours that were searched among all."""
+    whole, parts = cloud.searched
+    whole = neighbours_among(cloud.points_PD, whole, left_P)
+    if parts is not None:
+        given = sections(cloud.points_PD, parts), parts, sections(left_P[:, None], parts)[..., 0]
+        parts = jax.lax.map(lambda part: neighbours_among(*part), given)
+    values = over_sections(lambda one: {WITHOUT: OF_LEFT.read(one)}, Searched(whole, parts))
+    return of_enough(values, whole)
+
+
+FAMILY = Family(of="cloud", compute=compute, quantities=QUANTITIES, nulls=NULLS, neighbours=SPARE)

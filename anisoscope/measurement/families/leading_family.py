@@ -1,0 +1,146 @@
+"""Family leading: how few vectors carry the anisotropy of a cloud, token 0 of each window or the
+longest ones.
+"""
+
+import dataclasses
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from anisoscope.measurement.quantity import (
+    HERE,
+    ONE_OR_MORE,
+    SHAPE_OF_LEARNING,
+    SHARE,
+    Family,
+    Quantity,
+    Values,
+)
+from anisoscope.measurement.resampling import Cloud, leave_out, over_folds
+from anisoscope.metrics import leading
+
+PERCENT = 0.01  # of the vectors
+WITHOUT = ("longest of each window", "longest 1 %")
+BY_WITHOUT = ("layer", "without")
+REMOVED = "without the longest vector of each window, or the longest 1 % of all"
+
+
+# `read` takes the cloud, who is a member, and weights 1 or 0 of its points.
+_share = functools.partial(Quantity, source=HERE, resampling="jackknife", range=SHARE)
+
+
+def without_longest(name: str, whole: Quantity) -> tuple[str, Quantity]:
+    """The name of a quantity of the cloud without its longest vectors, and what it says of
+    itself.
+    """
+    return f"{name}_without", dataclasses.replace(
+        whole,
+        dims=BY_WITHOUT,
+        long_name=f"{whole.long_name}, without the longest vectors",
+        formula=f"{whole.formula}, {REMOVED}",
+        source=f"{whole.source}; the removal: this project",
+    )
+
+
+QUANTITIES = {
+    "first_share": _share(
+        "share of the scatter between token 0 of each window and the rest",
+        "f (1 - f) |E x_first - E x_other|^2 / tr C, f the share of tokens 0; a lower bound of the anisotropy",
+        read=leading.share_between,
+    ),
+    "first_share_by_norm": _share(
+        "that share, expected from the norms alone",
+        "f (1 - f) r^2 / (1 + f (1 - f) r^2), r^2 = E |x_first|^2 / E |x_other|^2",
+        read=leading.share_by_norm,
+    ),
+    "longest_share": _share(
+        "share of the scatter between the longest 1 % of the vectors and the rest",
+        "f (1 - f) |E x_long - E x_other|^2 / tr C, f = 1 %; a lower bound of the anisotropy",
+        read=leading.share_between,
+    ),
+    "leading_kurtosis": Quantity(
+        long_name="kurtosis of the scores on the first principal direction",
+        formula="E (s - E s)^4 / (E (s - E s)^2)^2, s = <x, v_1>; about 1/f where a share f of the points makes v_1",
+        source=HERE,
+        resampling="jackknife",
+        range=ONE_OR_MORE,
+    ),
+    "leading_by_position": Quantity(
+        long_name="share of the variance along the first principal direction between positions of the window",
+        formula="1 - (1 - eta^2) (n - 1) / (n - g), eta^2 = sum_t f_t (E_t s - E s)^2 / E (s - E s)^2, s = <x, v_1>, "
+        "over the g positions t of n points, f_t the share of the points at t; about 0 where positions do not tell s",
+        source="epsilon squared of Kelley 1935; of this direction: this project",
+        resampling="jackknife",
+        range=(-math.inf, 1.0),
+    ),
+    "norm_ratio": Quantity(
+        long_name="largest norm over the median norm",
+        formula="max |x| / median |x|, of two medians the lower",
+        source="after Sun et al. 2024, Massive Activations in Large Language Models",
+        range=ONE_OR_MORE,
+    ),
+    "anisotropy_without": Quantity(
+        dims=BY_WITHOUT,
+        long_name="anisotropy without the longest vectors",
+        formula=f"max(lambda) / sum(lambda) {REMOVED}; what "
+        "is removed is long, so that this lowers it in the Gaussian null model too",
+        source=f"{SHAPE_OF_LEARNING}; the removal: this project",
+        resampling="jackknife",
+        range=SHARE,
+    ),
+}
+OF_FIRST, OF_LONGEST = ("first_share", "first_share_by_norm"), ("longest_share",)
+
+
+def left(cloud: Cloud) -> Array:
+    """Who is left by each removal of WITHOUT, (2, P); nobody where it is not known which window a
+    point is of.
+    """
+    points = len(cloud.points_PD)
+    long_P = leading.longest(cloud.points_PD, max(1, int(PERCENT * points)))
+    if cloud.places is None:
+        return jnp.stack([jnp.zeros(points, bool), ~long_P])
+    return ~jnp.stack([leading.longest_of_each(cloud.points_PD, cloud.places.window_P), long_P])
+
+
+def compute(cloud: Cloud) -> Values:
+    """Of a cloud without tokens 0, or of whose points the places in a window are not known, what
+    reads them is NaN.
+    """
+    cloud_PD, folds, places = cloud.points_PD, cloud.folds, cloud.places
+    points = len(cloud_PD)
+    left_2P = left(cloud)
+    first_P = jnp.zeros(points, bool) if places is None else places.time_P == 0
+    members = dict.fromkeys(OF_FIRST, first_P) | dict.fromkeys(OF_LONGEST, ~left_2P[1])
+    values = over_folds(
+        lambda keep_P: {
+            name: QUANTITIES[name].read(cloud_PD, who_P, keep_P) for name, who_P in members.items()
+        },
+        folds,
+        points,
+    )
+    values |= {name: jnp.where(first_P.any(), values[name], jnp.nan) for name in OF_FIRST}
+    keep_RP = leave_out(folds, points)
+    left_3P = jnp.concatenate([jnp.ones((1, points), bool), left_2P])
+    time_P = None if places is None else places.time_P
+    direction_3 = jax.lax.map(
+        lambda left_P: leading.first_direction(cloud_PD, left_P, keep_RP, time_P), left_3P
+    )
+    return values | {
+        "leading_kurtosis": direction_3.kurtosis[0],
+        "leading_by_position": direction_3.between[0],
+        "norm_ratio": leading.norm_ratio(cloud_PD),
+        "anisotropy_without": direction_3.share[1:],
+    }
+
+
+FAMILY = Family(
+    of="cloud",
+    compute=compute,
+    quantities=QUANTITIES,
+    nulls=("gaussian", "shuffled", "untrained"),
+    coordinates={"without": WITHOUT},
+)

@@ -1,0 +1,77 @@
+"""Family linearity: how much of a layer, and of what a block adds, is a linear function of the
+layer before.
+"""
+
+import math
+
+import jax.numpy as jnp
+from jax import Array
+
+from anisoscope.measurement.null_models import PERMUTED
+from anisoscope.measurement.quantity import MEASURED, SHARE, Family, Values, jackknifed
+from anisoscope.measurement.resampling import Clouds, leave_out
+from anisoscope.metrics import linearity
+
+LINEAR = (
+    "Razzhigaev et al. 2024, Your Transformer is Secretly Linear; LLM-Microscope, arXiv 2502.15007; without the "
+    f"directions of X below {linearity.SMALLEST:g} of its largest, columns of one size: this project"
+)
+ADJUSTED = "1 - (1 - {}) (P - 1) / (P - 1 - r), r the rank of the layer before: 0 on average of unrelated points"
+UP_TO_ONE = (-math.inf, 1.0)
+
+
+FIT = "1 - min_A |X A - Y|_F^2, X the layer before and Y {}, both centred and of norm 1; none of layer 0"
+QUANTITIES = {
+    "linearity": jackknifed(
+        "linearity of a layer in the one before", FIT.format("the layer"), LINEAR, range=SHARE
+    ),
+    "linearity_adjusted": jackknifed(
+        "linearity of a layer, less what chance gives",
+        ADJUSTED.format("linearity"),
+        f"{LINEAR}; Ezekiel 1930",
+        range=UP_TO_ONE,
+    ),
+    "linearity_update": jackknifed(
+        "linearity of what a block adds",
+        FIT.format("the layer less the one before"),
+        LINEAR,
+        range=SHARE,
+    ),
+    "linearity_update_adjusted": jackknifed(
+        "linearity of what a block adds, less what chance gives",
+        ADJUSTED.format("linearity_update"),
+        f"{LINEAR}; Ezekiel 1930",
+        range=UP_TO_ONE,
+    ),
+}
+
+
+def compute(given: Clouds) -> dict[str, Values]:
+    """Arrays (layer, R); of the null model, what the layer before says of other windows
+    explains.
+    """
+    clouds_NPD, permuted = given.points_NPD, given.permuted
+    keep_RP = leave_out(given.folds, clouds_NPD.shape[1])
+
+    def of_layer(layer: tuple[Array, Array, Array]) -> Values:
+        by_PD, before_PD, layer_PD = layer
+        basis, values = linearity.basis(by_PD), {}
+        for name, y_PD in (("linearity", layer_PD), ("linearity_update", layer_PD - before_PD)):
+            fit = linearity.explained(basis, y_PD, keep_RP)
+            values |= {name: fit.score, f"{name}_adjusted": fit.adjusted}
+        return values
+
+    def of_layers(by_NPD: Array) -> Values:
+        scores = given.over(of_layer, (by_NPD[:-1], clouds_NPD[:-1], clouds_NPD[1:]))
+        return {
+            name: jnp.pad(value, ((1, 0), (0, 0)), constant_values=jnp.nan)
+            for name, value in scores.items()
+        }
+
+    by_cloud = {MEASURED: of_layers(clouds_NPD)}
+    return (
+        by_cloud if permuted is None else by_cloud | {PERMUTED: of_layers(permuted(jnp.array(0)))}
+    )
+
+
+FAMILY = Family(of="layers", compute=compute, quantities=QUANTITIES, nulls=(PERMUTED,))

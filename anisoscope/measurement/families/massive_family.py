@@ -1,0 +1,58 @@
+"""Family massive: the share of points that stand out, as a function of what counts as standing
+out.
+"""
+
+import jax.numpy as jnp
+from jax import Array
+from jax.lax import Precision
+
+from anisoscope.measurement.quantity import HERE, SHARE, Family, Quantity, Values, jackknifed
+from anisoscope.measurement.resampling import Cloud, leave_out
+from anisoscope.metrics.leading import lower_median
+from anisoscope.metrics.outliers import coordinate_peaks
+
+RATIOS = (3, 10, 30, 100, 300, 1000, 3000)
+SUN = "Sun et al. 2024, Massive Activations in Large Language Models: about 1,000 times the median there"
+
+
+def _share(long_name: str, what: str, source: str) -> Quantity:
+    return jackknifed(
+        dims=("layer", "ratio"),
+        long_name=long_name,
+        formula=f"share of the points whose {what} by a factor above `ratio`",
+        source=source,
+        range=SHARE,
+    )
+
+
+QUANTITIES = {
+    "massive_points": _share(
+        "share of points with a massive activation",
+        "largest |coordinate| exceeds the median of their own",
+        f"{SUN}, of all points together",
+    ),
+    "long_points": _share(
+        "share of long points", "norm exceeds the median norm, of two the lower,", HERE
+    ),
+}
+
+
+def compute(cloud: Cloud) -> Values:
+    """Arrays (ratio, R). The median norm is that of the whole cloud; a coordinate that is not
+    finite: NaN.
+    """
+    keep_RP = leave_out(cloud.folds, len(cloud.points_PD))
+    norm_P = jnp.linalg.norm(jnp.asarray(cloud.points_PD, jnp.float32), axis=1)
+
+    def share(ratio_P: Array) -> Array:
+        # NaN is told
+        above = (ratio_P[None] > jnp.array(RATIOS, jnp.float32)[:, None]) + 0.0 * norm_P.sum()
+        return jnp.matmul(above, keep_RP.T, precision=Precision.HIGHEST) / keep_RP.sum(axis=1)[None]
+
+    return {
+        "massive_points": share(coordinate_peaks(cloud.points_PD)),
+        "long_points": share(norm_P / lower_median(norm_P)),
+    }
+
+
+FAMILY = Family(of="cloud", compute=compute, quantities=QUANTITIES, coordinates={"ratio": RATIOS})

@@ -1,0 +1,62 @@
+"""Family scale: the intrinsic dimension as the distance grows at which a cloud is looked at."""
+
+from anisoscope.measurement.families.dimension_family import FACCO, FEW, NULLS, of_enough
+from anisoscope.measurement.quantity import NOT_NEGATIVE, Family, Quantity, Values
+from anisoscope.measurement.resampling import Cloud, over_sections
+from anisoscope.metrics import scale
+
+QUANTITIES = {
+    "gride": Quantity(
+        read=scale.gride_curve,
+        dims=("layer", "neighbours"),
+        resampling="sections",
+        long_name="intrinsic dimension (GRIDE)",
+        formula=f"maximum likelihood from r_2k/r_k, k = `neighbours`{FEW}",
+        source="Denti et al. 2022, The generalized ratios intrinsic dimension estimator",
+        range=NOT_NEGATIVE,
+    ),
+    "decimation": Quantity(
+        dims=("layer", "factor"),
+        long_name="intrinsic dimension of a thinned cloud",
+        formula=f"twonn of every f-th point, mean over the f disjoint subsets, f = `factor`{FEW}",
+        source=f"{FACCO}, where subsets are drawn at random; by order neighbours of one cluster are thinned evenly",
+        range=NOT_NEGATIVE,
+    ),
+    "levina_bickel": Quantity(
+        read=scale.levina_bickel,
+        resampling="sections",
+        long_name="intrinsic dimension (Levina-Bickel, 20 neighbours)",
+        formula=f"inverse of the mean over points of the mean over j < 20 of ln(r_20/r_j){FEW}",
+        source="Levina and Bickel 2004, averaged as MacKay and Ghahramani 2005",
+        range=NOT_NEGATIVE,
+    ),
+    "local_dimension": Quantity(
+        read=scale.local_quantiles,
+        dims=("layer", "quantile"),
+        resampling="sections",
+        long_name="local dimension (20 neighbours), quantile over points",
+        formula="quantile over distinct points of (20 - 2) / sum_{j < 20} ln(r_20/r_j), interpolated in 1/d"
+        + FEW,
+        source="Levina and Bickel 2004",
+        range=NOT_NEGATIVE,
+    ),
+}
+RESAMPLED = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}
+
+
+def compute(cloud: Cloud) -> Values:
+    values = over_sections(
+        lambda one: {name: read(one) for name, read in RESAMPLED.items()}, cloud.searched
+    )
+    values["decimation"] = scale.decimation(cloud.points_PD, cloud.searched.whole)
+    return of_enough(values, cloud.searched.whole)
+
+
+FAMILY = Family(
+    of="cloud",
+    compute=compute,
+    quantities=QUANTITIES,
+    nulls=NULLS,
+    neighbours=2 * scale.SCALES[-1],
+    coordinates={"neighbours": scale.SCALES, "factor": scale.FACTORS, "quantile": scale.QUANTILES},
+)

@@ -1,0 +1,86 @@
+"""Family trajectory: how sharply the path of a window's vectors turns from token to token."""
+
+import math
+
+import jax.numpy as jnp
+from jax import Array
+from jax.lax import Precision
+
+from anisoscope.measurement.quantity import HERE, NOT_NEGATIVE, Family, Quantity, Values, jackknifed
+from anisoscope.measurement.resampling import Cloud, leave_out, over_folds
+from anisoscope.metrics import trajectory
+
+STRAIGHTEN = "Hosseini and Fedorenko 2023, Large language models implicitly learn to straighten neural trajectories"
+AT = "v = x_t - x_(t-1), w = x_(t+1) - x_t, at the points of the cloud whose neighbours in the window are in it too"
+ANGLES = (0.0, math.pi)
+
+QUANTITIES = {
+    "turning_angle": jackknifed(
+        long_name="turning angle from token to token (contextual curvature)",
+        units="rad",
+        formula=f"mean of arccos <v, w> / (|v| |w|), {AT}; 0 of a straight path, pi/2 of independent steps, 2 pi/3 of "
+        "independent points",
+        source=f"{STRAIGHTEN}; by layer as in arXiv 2604.23985, whose formula is reconstructed",
+        range=ANGLES,
+    ),
+    "turning_angle_of_walk": jackknifed(
+        long_name="turning angle of a random walk of the same steps",
+        units="rad",
+        formula="turning_angle with each v that of another point, in random order over all windows",
+        source=HERE,
+        range=ANGLES,
+    ),
+    "turning_angle_by_position": jackknifed(
+        dims=("layer", "from_position"),
+        long_name="turning angle by the place in the window",
+        units="rad",
+        formula="turning_angle at the points from this position of their window up to the next one listed",
+        source=HERE,
+        range=ANGLES,
+    ),
+    "turning_points": Quantity(
+        long_name="points whose turning angle is known",
+        units="points",
+        formula="points whose tokens before and behind are in the cloud, at other places in space",
+        source=HERE,
+        range=NOT_NEGATIVE,
+    ),
+}
+
+
+def compute(cloud: Cloud) -> Values:
+    """Means over points, (R,); NaN where their places are not known."""
+    points = len(cloud.points_PD)
+    if cloud.places is None:
+        zero_P = jnp.zeros(points, int)
+        turns, time_P = trajectory.turns(cloud.points_PD, jnp.arange(points), zero_P), zero_P
+    else:
+        time_P = cloud.places.time_P
+        turns = trajectory.turns(cloud.points_PD, cloud.places.window_P, time_P)
+    angle_P, walk_P = (jnp.where(turns.there_P, value_P, 0.0) for value_P in turns[:2])
+    weight_RP = leave_out(cloud.folds, points) * turns.there_P[None]
+
+    def mean(value_P: Array) -> Array:
+        return jnp.matmul(weight_RP, value_P, precision=Precision.HIGHEST) / weight_RP.sum(axis=1)
+
+    def stretches(keep_P: Array) -> Values:
+        return {
+            "turning_angle_by_position": trajectory.by_stretch(
+                angle_P, keep_P * turns.there_P, time_P
+            )
+        }
+
+    by_position = over_folds(stretches, cloud.folds, points)
+    return {
+        "turning_angle": mean(angle_P),
+        "turning_angle_of_walk": mean(walk_P),
+        "turning_points": turns.there_P.sum(dtype=jnp.int32),
+    } | {name: value.T for name, value in by_position.items()}
+
+
+FAMILY = Family(
+    of="cloud",
+    compute=compute,
+    quantities=QUANTITIES,
+    coordinates={"from_position": trajectory.STRETCHES},
+)

@@ -1,0 +1,124 @@
+"""Null models: what a value is compared with. The one made from the cloud alone is here; sources
+make the others.
+
+gaussian: a featureless cloud of the same spectrum. shuffled: the source's input in random order.
+untrained: the same network and input at step 0. permuted: of what compares two clouds, the windows
+of one of them in another order, each position beside the same position of another window.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.lax import Precision
+
+from anisoscope.metrics.cloud import centred
+from anisoscope.metrics.copies import copies
+
+DRAWS = 4  # of the Gaussian null model of a layer, of whose values the mean is taken
+PERMUTED = "permuted"
+PERMUTATIONS = 1  # of whose values the mean is taken, in each batch
+
+
+class Spread(NamedTuple):
+    """What all Gaussian clouds of a cloud's spectrum and copies share."""
+
+    factor_ED: Array  # f with f^T f = x^T x, x the distinct points about their mean
+    original_P: Array  # the first of the copies of each point
+
+
+def spread(cloud_PD: Array, key: Array) -> Spread:
+    """The triangular factor of the distinct points x about their mean, decomposed once for all
+    draws.
+
+    Where the points span fewer directions than normal ones have columns, it is q^T x, q a basis of
+    these directions, drawn by the key.
+    """
+    original_P = copies(cloud_PD).original_P
+    distinct, columns = _distinct(original_P), min(cloud_PD.shape)
+
+    def project(x_PD: Array) -> Array:
+        spanned_E = jnp.arange(columns) < distinct - 1  # the other columns of a basis are arbitrary
+        basis_PE = _orthonormal(original_P, columns, key)
+        projected_ED = jnp.matmul(basis_PE.T, x_PD, precision=Precision.HIGHEST)
+        return jnp.where(spanned_E[:, None], projected_ED, 0.0)
+
+    x_PD = _about_mean(centred(cloud_PD), original_P)
+    triangular = functools.partial(jnp.linalg.qr, mode="r")
+    return Spread(jax.lax.cond(distinct > columns, triangular, project, x_PD), original_P)
+
+
+def gaussian(of: Spread, key: Array) -> Array:
+    """A featureless cloud (P, D) of the same spectrum: decorrelated normal points, then stretched.
+
+    Its distinct points have the covariance of the cloud's distinct points exactly, not on average:
+    a cloud drawn from a sample's spectrum would be sampled twice, and a normal cloud would seem to
+    exceed its own null model. It has copies where the cloud has: dimensions are read off distinct
+    points, and depend on how many there are. The mean of its distinct points is 0: distances do not
+    see it. The key must not be that of the `Spread`.
+    """
+    normal_PE = _orthonormal(of.original_P, len(of.factor_ED), key)
+    return jnp.matmul(normal_PE, of.factor_ED, precision=Precision.HIGHEST)[of.original_P]
+
+
+def layer_keys(key: Array, numbers: Array) -> Array:
+    """A key for each number of a layer: the null models of one draw would deviate together."""
+    return jax.vmap(functools.partial(jax.random.fold_in, key))(numbers)
+
+
+def _distinct(original_P: Array) -> Array:
+    return (original_P == jnp.arange(len(original_P))).sum()
+
+
+def _about_mean(x_PE: Array, original_P: Array) -> Array:
+    """The distinct points about their mean; 0 for copies."""
+    first_P1 = (original_P == jnp.arange(len(original_P)))[:, None]
+    kept_PE = jnp.where(first_P1, x_PE, 0.0)
+    return jnp.where(first_P1, x_PE - kept_PE.sum(axis=0, keepdims=True) / first_P1.sum(), 0.0)
+
+
+def _orthonormal(original_P: Array, columns: int, key: Array) -> Array:
+    """Normal points in place of the distinct ones, with mean 0 and orthonormal columns."""
+    normal_PE = jax.random.normal(key, (len(original_P), columns))
+    return _decorrelated(_about_mean(normal_PE, original_P), _distinct(original_P))
+
+
+def _decorrelated(x_PE: Array, distinct: Array) -> Array:
+    """Orthonormal columns with the same span: by Cholesky's factor where that is safe, many times
+    as fast as QR.
+    """
+
+    def by_cholesky(x_PE: Array) -> Array:
+        factor_EE = jnp.linalg.cholesky(jnp.matmul(x_PE.T, x_PE, precision=Precision.HIGHEST))
+        return jax.lax.linalg.triangular_solve(factor_EE, x_PE, lower=True, transpose_a=True)
+
+    few = distinct < 2 * x_PE.shape[1]  # few normal points are nearly, or exactly, dependent
+    return jax.lax.cond(few, lambda x_PE: jnp.linalg.qr(x_PE)[0], by_cholesky, x_PE)
+
+
+def permuted_clouds(resid_NWTD: Array, picks_P: Array, key: Array, number: Array) -> Array:
+    """The clouds (N, P, D) of other windows at the same positions; NaN where there is one window
+    alone.
+    """
+    layers, windows, context, width = resid_NWTD.shape
+    clouds_NPD = resid_NWTD.reshape(layers, -1, width)[
+        :, permuted(picks_P, windows, context, key, number)
+    ]
+    return clouds_NPD if windows > 1 else jnp.full_like(clouds_NPD, jnp.nan)
+
+
+def permuted(picks_P: Array, windows: int, context: int, key: Array, number: Array) -> Array:
+    """The same positions of other windows: each window's place is taken by another one, of the same
+    batch.
+
+    Shapes: P indices into the windows x context positions -> as many. The windows stand in a circle
+    in random order, and each is replaced by the one 1, 2, … (`number` + 1) places on: none stays,
+    and no two numbers agree, as long as there are more windows than numbers; one alone stays.
+    Windows are whole, and a position stays the position it is.
+    """
+    order_W = jax.random.permutation(jax.random.fold_in(key, 1), windows)
+    by_W = order_W[(jnp.arange(windows) + 1 + number % max(windows - 1, 1)) % windows]
+    other_W = jnp.zeros(windows, order_W.dtype).at[order_W].set(by_W)
+    return other_W[picks_P // context] * context + picks_P % context

@@ -1,1 +1,0 @@
-"""Where clouds come from: checkpoints of a run, pretrained models, arrays, files, functions, untrained blocks."""

@@ -1,0 +1,187 @@
+"""A table as others read it: a pandas DataFrame with one row for each number, or rows of LaTeX."""
+
+import itertools
+import math
+import os
+import re
+from typing import Any
+
+import pandas as pd
+import xarray as xr
+
+from anisoscope.results.excess import NULL, excess_name
+from anisoscope.results.join import tidy
+
+ALONE = {"step": 0, "positions": "all", "layer": 0}  # dimensions that tables of arrays may not have
+SPECIAL = {letter: rf"\{letter}" for letter in "&%$#_{}"}  # in LaTeX
+SPECIAL |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+
+
+def whole(table: xr.Dataset) -> tuple[xr.Dataset, dict[str, list[Any]]]:
+    """A table with the dimensions and attributes of a run's, layers by number; and the names that
+    these had.
+    """
+    check_table(table)
+    lacking = {dim: at for dim, at in ALONE.items() if dim not in table.dims}
+    if "block" in table.dims:  # which is a layer in a frame
+        lacking.pop("layer", None)
+    dataset = table.drop_vars([dim for dim in lacking if dim in table.coords]).expand_dims(
+        {dim: [at] for dim, at in lacking.items()}
+    )
+    names = {}
+    for dim in ("layer", "other_layer", "block"):
+        if dim in table.dims and table[dim].dtype.kind not in "iu":  # names that a user gave
+            names[dim] = table[dim].values.tolist()
+            dataset = dataset.assign_coords({dim: range(len(names[dim]))})
+    dataset.attrs = {"run": "", "corpus": ""} | dataset.attrs
+    return dataset, names
+
+
+def check_table(table: Any) -> None:
+    """Raise ValueError where this is no table of values."""
+    if not isinstance(table, xr.Dataset):
+        hint = (
+            "; open the file by xarray.open_dataset" if isinstance(table, str | os.PathLike) else ""
+        )
+        raise ValueError(
+            f"table is a {type(table).__name__}; a Dataset is needed, as of measure{hint}"
+        )
+    if "statistic" not in table.dims:
+        raise ValueError(
+            "table has no dimension statistic: pass the whole Dataset that measure gives"
+        )
+
+
+def to_frame(table: xr.Dataset) -> pd.DataFrame:
+    """A table as a DataFrame: one row for each number.
+
+    Args:
+        table: of `measure`, `measure_model`, `measure_attention`, or results.nc of a run.
+
+    Returns:
+        Columns metric, layer, head and so on, then mean, std, low, high, and the excess over each
+        null model with the ends of its interval. Columns that the table has nothing for are left
+        out.
+
+    >>> import numpy as np
+    >>> from anisoscope import measure
+    >>> table = measure(np.random.default_rng(0).standard_normal((2, 128, 4)), families="similarity", nulls=())
+    >>> to_frame(table).query("metric == 'drift'")[["layer", "mean"]].round(1).values.tolist()
+    [[0, 0.2], [1, 0.2]]
+    """
+    full, names = whole(table)
+    lacking = [dim for dim in ALONE if dim not in table.dims]
+    frame = tidy(full, full.attrs.get("batches", 1)).drop(
+        columns=["run", "corpus", "batches", *lacking], errors="ignore"
+    )
+    for dim in ("layer", "block"):
+        if dim in names:
+            frame["layer"] = frame["layer"].map(dict(enumerate(names[dim])))
+    return frame.dropna(axis=1, how="all")
+
+
+def to_latex(
+    table: xr.Dataset,
+    *quantities: str,
+    null: str | None = None,
+    positions: str = "all",
+    step: int | None = None,
+) -> str:
+    """Quantities by layer as a LaTeX table (package booktabs): each value with its 95 % interval.
+
+    Values have as many digits as their interval allows: two of its half width.
+
+    Args:
+        table: of `measure`, `measure_model`, `measure_attention`, or results.nc of a run.
+        quantities: variables of the table over the same dimensions; a column each.
+        null: a null model, for the excess over it; None for the value itself.
+        positions: the set of token positions, where the table has several.
+        step: the training step, where the table has several; None for the last.
+
+    Returns:
+        The lines of a `tabular`; a value that is not known is "--".
+
+    Raises:
+        ValueError: no quantity, or one that the table does not have so; in one line.
+
+    >>> import numpy as np
+    >>> from anisoscope import measure
+    >>> table = measure(np.random.default_rng(0).standard_normal((2, 128, 4)), families="similarity", nulls=())
+    >>> to_latex(table, "drift").count("&")  # its head and two layers
+    3
+    """
+    check_table(table)
+    if not quantities:
+        raise ValueError(f"name quantities of the table: {', '.join(map(str, table.data_vars))}")
+    where: dict[str, Any] = {"positions": positions, "step": step}
+    columns = {name: chosen(table, name, null, where) for name in quantities}
+    first = next(iter(columns.values()))
+    dims = [dim for dim in first.dims if dim != "statistic"]
+    for name, values in columns.items():
+        if {*values.dims} != {*first.dims}:
+            raise ValueError(
+                f"{name} is over {', '.join(values.dims)}, {quantities[0]} over {', '.join(first.dims)}"
+            )
+    names = [*dims, *(str(table[name].attrs.get("long_name", name)) for name in quantities)]
+    body = [[_escaped(name) for name in names]]
+    for at in itertools.product(*(first[dim].values.tolist() for dim in dims)):
+        where = dict(zip(dims, at, strict=True))
+        body.append(
+            [
+                *(_escaped(str(place)) for place in at),
+                *(_cell(one.sel(where)) for one in columns.values()),
+            ]
+        )
+    head, *rows = (" & ".join(line) + r" \\" for line in body)
+    begin = rf"\begin{{tabular}}{{{'l' * len(dims)}{'r' * len(quantities)}}}"
+    return "\n".join(
+        [begin, r"\toprule", head, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}", ""]
+    )
+
+
+def _cell(value: xr.DataArray) -> str:
+    """The value and its interval, to two digits of the interval's half width; three digits where
+    there is none.
+    """
+    mean, low, high = (value.sel(statistic=end).item() for end in ("mean", "low", "high"))
+    if not math.isfinite(mean):
+        return "--" if math.isnan(mean) else rf"${'-' * (mean < 0)}\infty$"
+    of, digits = ((high - low) / 2, 2) if math.isfinite(high - low) and high > low else (mean, 3)
+    places = max(0, digits - 1 - math.floor(math.log10(abs(of)))) if of else 0
+    return (
+        f"${mean:.{places}f}$"
+        if of is mean
+        else f"${mean:.{places}f}$ $[{low:.{places}f}, {high:.{places}f}]$"
+    )
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"[&%$#_{}\\~^]", lambda match: SPECIAL[match[0]], text)
+
+
+def chosen(
+    table: xr.Dataset, quantity: str, null: str | None, where: dict[str, Any]
+) -> xr.DataArray:
+    """The quantity, or its excess, at these places, of dimensions that it has; None is the last."""
+    check_table(table)
+    if quantity not in table:
+        raise ValueError(
+            f"the table has no {quantity!r}; it has {', '.join(map(str, table.data_vars))}"
+        )
+    values = table[quantity]
+    if null is not None:
+        if excess_name(quantity) not in table:
+            raise ValueError(
+                f"null {null!r}: the table has no null model of {quantity}; leave it out"
+            )
+        values, where = table[excess_name(quantity)], where | {NULL: null}
+    for dim, at in where.items():
+        if dim in values.dims:
+            there = values[dim].values.tolist()
+            at = there[-1] if at is None else at
+            if at not in there:
+                raise ValueError(
+                    f"{dim} {at!r} is not in the table; choose from {', '.join(map(str, there))}"
+                )
+            values = values.sel({dim: at})
+    return values

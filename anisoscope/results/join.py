@@ -1,0 +1,191 @@
+"""The tables of a run over all its checkpoints: results.nc, batches.nc and a tidy results.csv."""
+
+import json
+import math
+import pathlib
+from collections.abc import Hashable
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.measurement.families.projection_family import VECTORS
+from anisoscope.measurement.families.registry import FAMILIES, family_of, quantities
+from anisoscope.results import joined_files, kept_vectors, step_files
+from anisoscope.results.averages import averages
+from anisoscope.results.excess import excess_name, excess_of, nulls_in, values_of
+from anisoscope.results.replicates_table import CLOUDS
+from anisoscope.results.summary import STATISTICS, summary
+from anisoscope.utils.errors import UserError
+
+ENDS = {"": "mean", "_low": "low", "_high": "high"}  # what a column of an excess ends with
+NOISE = "noise_floor"  # of a run by quantity, in JSON, and of each quantity
+
+
+def write(
+    run: pathlib.Path,
+    raw: dict[int, xr.Dataset],
+    families: tuple[str, ...],
+    nulls: tuple[str, ...],
+    about: dict,
+    beside: xr.Dataset | None = None,
+) -> None:
+    """From the raw tables by step, and what else is known of each. `about` is what the run says of
+    itself now, as of quantities the words of today.
+    """
+    results, batches = joined(raw, families, nulls)
+    results = results if beside is None else results.merge(beside, join="left")
+    results.attrs = batches.attrs = about
+    mark_noise(results, json.loads(about.get(NOISE, "{}")))
+    joined_files.write(results, run / "results.nc")
+    joined_files.write(batches, run / "batches.nc")
+    joined_files.write_csv(tidy(results, batches.sizes["batch"]), run / "results.csv")
+
+
+def joined(
+    raw: dict[int, xr.Dataset], families: tuple[str, ...], nulls: tuple[str, ...]
+) -> tuple[xr.Dataset, xr.Dataset]:
+    """What results.nc and batches.nc hold: the families asked for; NaN at steps where one was not
+    measured.
+
+    What a table has of other families is left out; so is a null model that none of the families
+    has.
+    """
+    nulls = tuple(
+        null for null in nulls if any(null in FAMILIES[family].nulls for family in families)
+    )
+    raw = _alike({step: _asked_for(table, families) for step, table in raw.items()})
+    if not any(name in table for table in raw.values() for name in quantities()):
+        raise UserError(
+            f"no checkpoint is there to measure {', '.join(families)} of, and no table that has it"
+        )
+    results, batches = (
+        xr.concat(tables, "step", join="exact", data_vars="all", combine_attrs="override")
+        for tables in zip(
+            *(summary(table, raw.get(0), nulls) for table in raw.values()), strict=True
+        )
+    )
+    vectors = {step: table for step, table in raw.items() if VECTORS.keys() <= table.keys()}
+    if "projection" in families and vectors:
+        results = results.assign(kept_vectors.over_training(vectors))
+    compared = [table["previous_step"] for table in raw.values() if "previous_step" in table]
+    if "comparison" in families and compared:
+        steps = [int(table.get("previous_step", -1)) for table in raw.values()]
+        results["previous_step"] = "step", steps, compared[0].attrs
+    return results, batches
+
+
+def up_to(run: pathlib.Path, folder: str, step: int, measure: MeasureConfig) -> xr.Dataset:
+    """results.nc as it would be if the run had ended at this step, whose checkpoint and table lie
+    in the folder.
+    """
+    results = joined_files.read_table(run / "results.nc")
+    if step in results.step:
+        return results.sel(step=slice(None, step))
+    first, path = run / "measurements" / "0.nc", run / folder / "measurements" / f"{step}.nc"
+    both = ({0: step_files.read_step(first)} if first.exists() else {}) | {
+        step: step_files.read_step(path)
+    }
+    alone, _ = joined(both, measure.families, measure.nulls)
+    shared = [name for name in alone if name in results]
+    parts = [results[shared].sel(step=slice(None, step)), alone[shared].sel(step=[step])]
+    whole = xr.concat(
+        parts, "step", join="outer", data_vars="minimal", coords="minimal", compat="override"
+    )
+    return whole.assign_attrs(results.attrs)
+
+
+def mark_noise(results: xr.Dataset, noise: dict[str, float]) -> None:
+    """Beside each interval, how far its quantity moves with batch size and kernels; an average
+    moves no further.
+    """
+    for name in noise.keys() & {*results.data_vars}:
+        for variable in {name, *averages(name)} & {*results.data_vars}:
+            if math.isfinite(noise[name]):
+                results[variable].attrs[NOISE] = noise[name]
+
+
+def _asked_for(table: xr.Dataset, families: tuple[str, ...]) -> xr.Dataset:
+    own = [name for name in table.data_vars if name in quantities()]
+    return table.drop_vars([name for name in own if family_of(name) not in families])
+
+
+def _alike(tables: dict[int, xr.Dataset]) -> dict[int, xr.Dataset]:
+    """Each with every quantity and cloud that one of them has; NaN where it was not measured."""
+    there = {
+        cloud
+        for table in tables.values()
+        if "cloud" in table.dims
+        for cloud in table["cloud"].values
+    }
+    clouds = [cloud for cloud in CLOUDS if cloud in there]
+    tables = {
+        step: table.reindex(cloud=clouds) if "cloud" in table.dims else table
+        for step, table in tables.items()
+    }
+    like = {
+        name: table[name]
+        for table in tables.values()
+        for name in table.data_vars
+        if name in quantities()
+    }
+    return {
+        step: table.assign(
+            {name: xr.full_like(one, np.nan) for name, one in like.items() if name not in table}
+        )
+        for step, table in tables.items()
+    }
+
+
+def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
+    """One row per number: run, corpus, step, positions, metric, layer (or block), head, further
+    dimension, statistics.
+
+    `axis` and `at` name a further dimension and the place on it: neighbours 8, top 3, other_layer 2. Statistics:
+    mean, std, low, high over batches, and excess_<null>, excess_<null>_low, excess_<null>_high. An average over blocks
+    is a metric of its own (`twonn_over_blocks`), without a layer. `noise_floor`, of models that others trained: how far
+    any value of the metric moves with batch size and kernels.
+    """
+    names, nulls = values_of(results), nulls_in(results)
+    if not any(
+        results[excess].notnull().any() for excess in map(excess_name, names) if excess in results
+    ):
+        nulls = []
+    parts = []
+    for name in names:
+        values = results[name]
+        dims = [dim for dim in values.dims if dim != "statistic"]
+        rows = pd.MultiIndex.from_product([values.get_index(dim) for dim in dims], names=dims)
+        columns = _columns(values, dims)
+        for null in nulls:
+            excess = _columns(excess_of(results, name, null), dims)
+            columns |= {f"excess_{null}{end}": excess[key] for end, key in ENDS.items()}
+        frame = pd.DataFrame(columns, rows).reset_index().rename(columns={"block": "layer"})
+        for further in set(dims) - {"step", "positions", "layer", "block", "head"}:
+            frame = frame.rename(columns={further: "at"}).assign(axis=further)
+        frame[NOISE] = values.attrs.get(NOISE, np.nan)
+        parts.append(frame.assign(metric=name, units=values.attrs["units"], batches=batches))
+    frame = pd.concat(parts, ignore_index=True)
+    for column in ("head", "axis", "at"):
+        frame[column] = frame.get(column, np.nan)
+    places = ["step", "positions", "metric", "layer", "head", "axis", "at"]
+    noise = [NOISE] * bool(frame[NOISE].notna().any())
+    columns = [*STATISTICS, *(f"excess_{null}{end}" for null in nulls for end in ENDS)]
+    frame = frame[[*places, *columns, *noise, "batches", "units"]].astype(
+        {"layer": "Int64", "head": "Int64"}
+    )
+    frame.insert(0, "run", results.attrs["run"])
+    frame.insert(1, "corpus", results.attrs["corpus"])
+    if "layer_name" in results.coords:  # which a user gave
+        words = dict(zip(results["layer"].values, results["layer_name"].values, strict=True))
+        frame.insert(frame.columns.get_loc("layer") + 1, "layer_name", frame["layer"].map(words))
+    return frame
+
+
+def _columns(values: xr.DataArray, dims: list[Hashable]) -> dict[str, np.ndarray]:
+    """Each statistic over the rows, which `dims` make up."""
+    rows = values.variable.transpose("statistic", *dims).values.reshape(
+        values.sizes["statistic"], -1
+    )
+    return dict(zip(values["statistic"].values.tolist(), rows, strict=True))

@@ -1,0 +1,66 @@
+"""Tables on the disk: NetCDF with a digest, and CSV, each written whole or not at all.
+
+A NetCDF file holds the sha256 of all its bytes, checked at each read, as most flipped bits would be
+read as other numbers; and the version of what tables hold, as no other is read.
+"""
+
+import hashlib
+import io
+import pathlib
+import re
+import warnings
+
+import pandas as pd
+import xarray as xr
+
+from anisoscope.utils import files
+from anisoscope.utils.errors import RunError
+
+SCHEMA = 4  # raised when a name, a dimension or the values of a quantity change in substance
+UNKNOWN = b"0" * 64  # in the digest's place while it is taken
+DIGEST = re.compile(rb"table_sha256.{8}(.{64})", re.DOTALL)  # NetCDF: name, type, length, text
+
+
+def write(dataset: xr.Dataset, path: pathlib.Path) -> None:
+    """Write NetCDF with its digest and schema as first attributes, all or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    labelled = dataset.copy()
+    labelled.attrs = {"table_sha256": UNKNOWN.decode(), "schema": SCHEMA} | dataset.attrs
+    content = bytes(labelled.to_netcdf(engine="scipy", format="NETCDF3_64BIT"))
+    files.write(path, content.replace(UNKNOWN, hashlib.sha256(content).hexdigest().encode(), 1))
+
+
+def write_csv(frame: pd.DataFrame, path: pathlib.Path) -> None:
+    """Write CSV, all or nothing."""
+    files.write(path, frame.to_csv(index=False))
+
+
+def read_table(path: pathlib.Path) -> xr.Dataset:
+    """The Dataset that was written; RunError where it is damaged or of another schema."""
+    content = path.read_bytes()
+    match = DIGEST.search(content)
+    if match is None:
+        raise _damaged(path, "it has no digest")
+    blank = content[: match.start(1)] + UNKNOWN + content[match.end(1) :]
+    if hashlib.sha256(blank).hexdigest().encode() != match[1]:
+        raise _damaged(path, "its content has changed since it was written")
+    try:  # from memory: scipy leaves a damaged file open and mapped
+        with (
+            warnings.catch_warnings(action="ignore"),
+            xr.open_dataset(io.BytesIO(content), engine="scipy") as dataset,
+        ):
+            table = dataset.load()
+    except (TypeError, ValueError, IndexError, KeyError) as error:
+        raise _damaged(path, (str(error).splitlines() or [repr(error)])[0]) from error
+    table.attrs.pop("table_sha256")
+    if (schema := table.attrs.pop("schema", None)) != SCHEMA:
+        raise RunError(
+            f"table {path} has schema {schema}, and {SCHEMA} is read; delete it, and the same command measures again"
+        )
+    return table
+
+
+def _damaged(path: pathlib.Path, why: str) -> RunError:
+    return RunError(
+        f"table {path} is damaged ({why}); delete it, and the same command measures again"
+    )

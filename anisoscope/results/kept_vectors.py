@@ -1,0 +1,123 @@
+"""Queries and keys of one head along training, on the first two axes of an SVD common to all
+checkpoints.
+
+Godey et al. 2024 show so that both drift together. What their SVD is taken over and whether it is
+centred could not be read; all that is said here is a reconstruction.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from anisoscope.measurement.families.projection_family import CHOICE, VECTORS, chosen
+
+SOURCE = "reconstruction after Godey et al. 2024, Anisotropy Is Inherent to Self-Attention in Transformers"
+
+
+class CommonAxes(NamedTuple):
+    projection: np.ndarray  # (step, kind, vector, 2); NaN where a vector is not finite
+    share: np.ndarray  # (2,): of the sum of squares of all finite vectors, largest first
+    kept: np.ndarray  # (step,): of the sum of squares of that step, on both axes together
+
+
+def labelled(
+    vectors: dict[str, np.ndarray], picks_P: np.ndarray, context: int, head: int
+) -> dict[str, xr.DataArray]:
+    """Variables of the table of one checkpoint, which say where each vector was found."""
+    places = np.asarray(chosen(picks_P))
+    coords = {
+        "window": ("vector", places // context, {"long_name": "window of the first batch"}),
+        "position_in_window": ("vector", places % context, {"long_name": "position in its window"}),
+    }
+    about = {"units": "activation", "head": head, "chosen": CHOICE}
+    return {
+        name: xr.DataArray(
+            values,
+            dims=("block", "vector", "component"),
+            coords={"block": np.arange(1, len(values) + 1), **coords},
+            attrs={"long_name": f"{VECTORS[name]} vectors", **about},
+        )
+        for name, values in vectors.items()
+        if name in VECTORS
+    }
+
+
+def common_axes(vectors: np.ndarray) -> CommonAxes:
+    """X = U S V^T over all finite vectors as rows of X; their coordinates on the first two columns
+    of V.
+
+    Shape (step, kind, vector, K), queries first. Not centred: the origin stays where it is, so that
+    a drift from it is seen, and coordinates are scalar products with the axes. Vectors count by
+    their squared length, so that late checkpoints, where they have grown, weigh most. An axis has
+    no sign: it points where the mean of all finite queries has a coordinate >= 0, a rule that a
+    rotation of the head space leaves alone. K = 1: 0 on the second axis. No finite vector, or all
+    0: NaN shares.
+    """
+    rows = vectors.reshape(-1, vectors.shape[-1]).astype(np.float64)
+    finite = np.isfinite(rows).all(axis=1)
+    _, singular, right = np.linalg.svd(rows[finite], full_matrices=False)
+    axes, share = np.zeros((2, rows.shape[1])), np.zeros(2)
+    axes[: len(right)], share[: len(right)] = right[:2], np.square(singular[:2])
+    flat = np.full((len(rows), 2), np.nan)
+    flat[finite] = rows[finite] @ axes.T
+    projection = flat.reshape(*vectors.shape[:-1], 2)
+    projection = projection * np.where(np.nansum(projection[:, 0], axis=(0, 1)) < 0, -1.0, 1.0)
+    squares = (
+        np.where(finite, np.square(rows).sum(axis=1), 0.0).reshape(len(vectors), -1).sum(axis=1)
+    )
+    total = np.square(singular).sum()
+    return CommonAxes(
+        projection,
+        share / total if total else np.full(2, np.nan),
+        np.nansum(np.square(projection), axis=(1, 2, 3)) / np.where(squares > 0, squares, np.nan),
+    )
+
+
+def over_training(tables: dict[int, xr.Dataset]) -> dict[str, xr.DataArray]:
+    """Of tables that hold vectors: projections, and what the axes keep."""
+    one = next(iter(tables.values()))
+    vectors = np.stack([[table[name].values for name in VECTORS] for table in tables.values()])
+    by_block = [common_axes(vectors[:, :, block]) for block in range(one.sizes["block"])]
+    like = one[next(iter(VECTORS))]
+    about = {"head": like.attrs["head"], "source": SOURCE}
+    formula = "coordinates on the first two axes of the SVD of all queries and keys of the head, not centred"
+    places = {name: like.coords[name] for name in ("block", "window", "position_in_window")}
+    steps, axes = {"step": list(tables)}, {"axis": [1, 2]}
+    variables = {
+        "projection_share": xr.DataArray(
+            np.stack([of_block.share for of_block in by_block]),
+            {"block": like.block} | axes,
+            ("block", "axis"),
+            attrs={
+                "long_name": "share of the sum of squares of all steps on the axis",
+                "units": "1",
+                **about,
+            },
+        ),
+        "projection_kept": xr.DataArray(
+            np.stack([of_block.kept for of_block in by_block], axis=1),
+            {"block": like.block} | steps,
+            ("step", "block"),
+            attrs={
+                "long_name": "share of the sum of squares of the step on both axes",
+                "units": "1",
+                **about,
+            },
+        ),
+    }
+    for index, kind in enumerate(VECTORS.values()):
+        variables[f"{kind}_projection"] = xr.DataArray(
+            np.stack([of_block.projection[:, index] for of_block in by_block], axis=1).astype(
+                np.float32
+            ),
+            places | steps | axes,
+            ("step", "block", "vector", "axis"),
+            attrs={
+                "long_name": f"{kind} vectors, projected",
+                "units": "activation",
+                "formula": formula,
+                **about,
+            },
+        )
+    return variables

@@ -1,0 +1,46 @@
+"""What a run had learned at each of its checkpoints, from the lines of its log: variables over
+`step`.
+"""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from anisoscope.training import trouble
+
+OF_LINE = {  # name in a line of train.jsonl: name in a table, in words
+    "bits_per_character": ("validation_bits", "bits per predicted character, validation windows"),
+    "context_free_bits": (
+        "validation_context_free_bits",
+        "bits of the objective's best answer without context, on the same characters",
+    ),
+    "context_gain": (
+        "validation_context_gain",
+        "context gain: bits of the best answer without context less bits of the model, validation",
+    ),
+    "mask_bits": ("validation_mask_bits", "bits per character under [MASK], validation windows"),
+    "error_windows": (
+        "validation_error_windows",
+        "standard error of the validation bits, were the windows drawn anew",
+    ),
+    "error_masks": (
+        "validation_error_masks",
+        "standard error of the validation bits, were the masked characters of these windows drawn anew",
+    ),
+}
+
+
+def scores(lines: list[dict[str, Any]], steps: list[int]) -> xr.Dataset:
+    """Of these steps; NaN where none was validated, and no variable that no line has."""
+    valid = {line["step"]: line for line in lines if line["kind"] == "valid"}
+    variables = {}
+    for key, (name, words) in OF_LINE.items():
+        values = [float(valid.get(step, {}).get(key, np.nan)) for step in steps]
+        if np.isfinite(values).any():
+            variables[name] = ("step", values, {"long_name": words, "units": "bit"})
+    if skipped := [line["step"] for line in lines if line["kind"] == trouble.SKIPPED]:
+        counts = [sum(one <= step for one in skipped) for step in steps]
+        words = "updates up to this step that were left out, as loss or gradient was not finite"
+        variables["skipped_updates"] = ("step", counts, {"long_name": words, "units": "1"})
+    return xr.Dataset(variables, {"step": list(steps)})

@@ -1,0 +1,3 @@
+"""Where clouds come from: checkpoints of a run, pretrained models, arrays, files, functions,
+untrained blocks.
+"""

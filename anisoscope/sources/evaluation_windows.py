@@ -1,0 +1,187 @@
+"""Which validation windows are measured, and which of their positions make up a cloud.
+
+Letters: G probe batches, S sets of positions, Z inputs of a batch: its windows, and shuffled ones.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from anisoscope.data import unigrams
+from anisoscope.measurement.resampling import Types
+from anisoscope.utils.errors import UserError
+
+POSITION_SETS = ("all", "without_first")  # each number is read twice: with and without position 0
+OFFERED = {"none": 1, "types": 4}  # windows to draw positions from, for each that would hold them
+
+
+class Probe(NamedTuple):
+    """G batches of W windows of T characters, and P picked positions for each of the S position
+    sets.
+
+    Windows and picks come in J folds of equal size, one after another: picks of fold j lie in
+    windows of fold j, so that leaving out P/J points in a row leaves out whole windows.
+    """
+
+    tokens_GWT: np.ndarray  # int32
+    # the characters of a batch in random order: the null model of meaningless input
+    shuffled_GWT: np.ndarray
+    picks_SGP: np.ndarray  # int32, indices into the W*T positions of a batch; S as in POSITION_SETS
+    # of all positions, (G, input, …): of the text, then of the shuffled one
+    types: Types | None = None
+    # int32, the token that each position is to predict, -1: none; left out: the next one of the
+    # window
+    target_GZWT: np.ndarray | None = None
+
+
+def make_probe(
+    valid_tokens_N: np.ndarray,
+    context: int,
+    points: int,
+    batches: int,
+    folds: int,
+    seed: int,
+    weighting: str = "none",
+) -> Probe:
+    """Aligned windows drawn without replacement that do not overlap, and positions drawn without
+    replacement per fold.
+
+    A fold has the least number of windows w with w (T - 1) >= P/J, so that position 0 can be left
+    out. Both position sets take the first P/J positions that they allow from one shuffle: they
+    differ in position 0, and in little else. With weighting "types" a fold has 4 times the windows,
+    and its positions are chosen so that characters weigh alike (`evenly`). The shuffled text keeps
+    its characters at the positions of each set, in another order: they weigh the same there.
+    """
+    share = points // folds
+    windows = folds * windows_of_fold(share, context, weighting)
+    available = len(valid_tokens_N) // context
+    if available < batches * windows:
+        raise UserError(
+            _too_few(
+                len(valid_tokens_N), available, windows, context, points, batches, folds, weighting
+            )
+        )
+    rng = np.random.default_rng(seed)
+    starts_GW = rng.permutation(available)[: batches * windows].reshape(batches, windows) * context
+    tokens_GWT = valid_tokens_N[starts_GW[:, :, None] + np.arange(context)].astype(np.int32)
+    picks_SGP = np.empty((len(POSITION_SETS), batches, points), np.int32)
+    positions = windows // folds * context  # of one fold
+    for batch in range(batches):
+        for fold in range(folds):
+            shuffled = rng.permutation(positions)
+            chosen = slice(fold * share, (fold + 1) * share)
+            for number, allowed in enumerate((shuffled, shuffled[shuffled % context != 0])):
+                if weighting == "types":
+                    allowed = allowed[
+                        evenly(tokens_GWT[batch].reshape(folds, -1)[fold, allowed], share)
+                    ]
+                picks_SGP[number, batch, chosen] = fold * positions + allowed[:share]
+    if weighting == "types":
+        shuffled_GWT = _shuffled_apart(tokens_GWT, picks_SGP, rng)
+    else:
+        shuffled_GWT = rng.permuted(tokens_GWT.reshape(batches, -1), axis=1).reshape(
+            tokens_GWT.shape
+        )
+    return Probe(tokens_GWT, shuffled_GWT, picks_SGP)
+
+
+def evenly(type_N: np.ndarray, count: int) -> np.ndarray:
+    """The places of so many of these, in their order: the first of each type, then the second of
+    each that has one, …
+
+    So no type has more than one place above another that has any left: the most even choice that
+        there is.
+    """
+    by_type_N = np.argsort(type_N, kind="stable")
+    sorted_N, before_N = type_N[by_type_N], np.empty(len(type_N), np.int64)
+    before_N[by_type_N] = np.arange(len(type_N)) - np.searchsorted(sorted_N, sorted_N)
+    return np.sort(np.argsort(before_N, kind="stable")[:count])
+
+
+def _shuffled_apart(
+    tokens_GWT: np.ndarray, picks_SGP: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Each batch in random order, the characters that both, one or none of the sets have picked
+    among themselves.
+    """
+    shuffled_GN = tokens_GWT.reshape(len(tokens_GWT), -1).copy()
+    for batch, tokens_N in enumerate(shuffled_GN):
+        picked_N = np.zeros(tokens_N.size, np.int32)
+        for number, picks_P in enumerate(picks_SGP[:, batch]):
+            picked_N[picks_P] += 2**number
+        for kind in np.unique(picked_N):
+            tokens_N[picked_N == kind] = rng.permutation(tokens_N[picked_N == kind])
+    return shuffled_GN.reshape(tokens_GWT.shape)
+
+
+def evenness(probe: Probe) -> str:
+    """How evenly characters weigh at all points of all batches, beside all positions that they were
+    chosen from.
+    """
+    tokens_GN = probe.tokens_GWT.reshape(len(probe.tokens_GWT), -1)
+    said = []
+    for tokens in (np.take_along_axis(tokens_GN, probe.picks_SGP[0], axis=1), tokens_GN):
+        counts = np.unique(tokens, return_counts=True)[1]
+        share = counts / counts.sum()
+        alike = np.exp(-(share * np.log(share)).sum())
+        said.append(
+            f"{len(counts)} characters weigh as {alike:.1f} equal ones, the most frequent {share.max():.1%}"
+        )
+    return f"at the points {said[0]}; in the text {said[1]}"
+
+
+def with_types(probe: Probe, train_tokens_N: np.ndarray, vocab_size: int) -> Probe:
+    """What stands at every position, and how frequent that is in the training split."""
+    tokens_GZWT = np.stack([probe.tokens_GWT, probe.shuffled_GWT], axis=1)
+    types, log_frequencies, bins = [], [], []
+    for length in unigrams.LENGTHS:
+        log_frequency_C = unigrams.log_frequency(train_tokens_N, length, vocab_size)
+        type_GZP = unigrams.types(tokens_GZWT, length, vocab_size).reshape(
+            *tokens_GZWT.shape[:2], -1
+        )
+        types.append(type_GZP)
+        log_frequencies.append(
+            np.where(type_GZP == unigrams.NONE, -np.inf, log_frequency_C[type_GZP])
+        )
+        bins.append(unigrams.bins(log_frequency_C)[type_GZP] if length == 1 else None)
+    type_GZLP, log_frequency_GZLP = (
+        np.stack(arrays, axis=2) for arrays in (types, log_frequencies)
+    )
+    return probe._replace(types=Types(type_GZLP, log_frequency_GZLP.astype(np.float32), bins[0]))
+
+
+def windows_of_fold(share: int, context: int, weighting: str = "none") -> int:
+    """Windows that hold so many positions without their first ones, or several times as many to
+    choose from.
+    """
+    return -(-share // (context - 1)) * OFFERED[weighting]
+
+
+def _too_few(
+    characters: int,
+    available: int,
+    windows: int,
+    context: int,
+    points: int,
+    batches: int,
+    folds: int,
+    weighting: str,
+) -> str:
+    """What is missing and what to lower to what; at least 8 points are wanted of a cloud."""
+    have = f"the validation split has {characters} characters, {available} windows of {context}"
+    need = f"measure.points={points} x measure.batches={batches} in {folds} folds needs {batches * windows}"
+    need += f" with measure.weighting={weighting}" * (weighting != "none")
+    remedies = []
+    for fewer, coarser in ((batches, folds), (1, folds), (1, 1)):
+        # so many windows, without their first positions
+        held = available // fewer // coarser // OFFERED[weighting]
+        most = min(points, held * (context - 1) * coarser)
+        if most >= 8 and not remedies:
+            lowered = [f"measure.points to {most}"] * (most < points)
+            lowered += ["measure.batches to 1"] * (fewer < batches) + ["measure.folds to 1"] * (
+                coarser < folds
+            )
+            remedies.append(" and ".join(lowered))
+    if available >= windows:
+        remedies.append(f"measure.batches to {available // windows}")
+    return f"{have}; {need}: lower {' or '.join(remedies) if remedies else 'model.context, or take a longer text'}"

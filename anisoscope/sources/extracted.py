@@ -1,0 +1,136 @@
+"""Activations that another program computed, as a source: one batch of windows at a time through
+the same panel.
+
+Letters: G batches, S sets of positions, Z inputs of a batch: its windows, and shuffled ones.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.measurement.families.registry import FAMILIES
+from anisoscope.measurement.panel import bytes_of_cloud
+from anisoscope.metrics import lapack
+from anisoscope.metrics.logit_lens import Readout
+from anisoscope.sources.activations import (
+    Batches,
+    Measured,
+    Read,
+    Spec,
+    inputs_of,
+    keys,
+    measure_batches,
+)
+from anisoscope.utils import mesh
+from anisoscope.utils.layout import MeshConfig
+
+# resid_ZNWTD, q_ZNWTHK, k_ZNWTHK; None: no family reads queries and keys
+Arrays = tuple[np.ndarray, np.ndarray | None, np.ndarray | None]
+
+
+class Beside(NamedTuple):
+    """What a model has beside its activations, in the words of `activations.Read`."""
+
+    bias_NHTT: np.ndarray | None = None
+    readout: Readout | None = None
+    target_ZWT: np.ndarray | None = None
+
+
+def measure_batch(
+    batch: int,
+    inputs: Arrays,
+    others: dict[str, np.ndarray],
+    picks_SP: np.ndarray,
+    visible_STT: np.ndarray,
+    settings: MeasureConfig,
+    beside: Beside = Beside(),  # noqa: B008 (nothing)
+) -> Measured:
+    """The panel of one batch of windows, in NumPy; arrays (1, positions, …).
+
+    `inputs` are the activations of what `inputs_of(settings)` names, in that order; `others` the
+    residual streams (N, W, T, D) of the same windows to compare with. `picks_SP` are places in the
+    windows: fold after fold of whole windows, as many of each. Sets of positions are shared out to
+    cores or devices; all batches, and all models of one shape, are one program. ValueError where
+    these do not fit together.
+    """
+    _check(inputs, picks_SP, settings, beside)
+    windows, width = (
+        tuple(None if x_ZN is None else x_ZN[None] for x_ZN in inputs),
+        inputs[0].shape[-1],
+    )
+    unseeded = dataclasses.replace(settings, seed=0)  # keys are arguments
+    program = _computation(unseeded, bytes_of_cloud(settings.points, width, settings.families))
+
+    def of_set(s: int, given: tuple) -> Measured:
+        return program(*given, picks_SP[s], visible_STT[s])
+
+    given, sets = (
+        (beside, others, windows, keys(settings.seed, settings.batches)[batch : batch + 1]),
+        len(picks_SP),
+    )
+    with lapack.threads_for(0 if sets > 1 else min(settings.points, width)):
+        return _side_by_side(mesh.share_out(of_set, given, sets), axis=1)
+
+
+def _check(inputs: Arrays, picks_SP: np.ndarray, settings: MeasureConfig, beside: Beside) -> None:
+    names, of_text = (
+        inputs_of(settings),
+        [name for name in settings.families if FAMILIES[name].of_text],
+    )
+    of_heads = [name for name in settings.families if FAMILIES[name].of in ("heads", "vectors")]
+    if len(inputs[0]) != len(names):
+        raise ValueError(
+            f"activations of {len(inputs[0])} inputs; {' and '.join(names)} are measured: {len(names)}"
+        )
+    if picks_SP.shape[1] != settings.points or settings.points % settings.folds:
+        raise ValueError(
+            f"{picks_SP.shape[1]} points in {settings.folds} folds; measure.points is {settings.points}"
+        )
+    if of_text:
+        raise ValueError(
+            f"{', '.join(of_text)} cannot be measured of arrays: it reads characters of a text"
+        )
+    if "readout" in settings.families and (beside.readout is None or beside.target_ZWT is None):
+        raise ValueError(
+            "readout cannot be measured without how a model makes its output, and what it is to predict"
+        )
+    if of_heads and inputs[1] is None:
+        raise ValueError(f"{', '.join(of_heads)} cannot be measured without queries and keys")
+    if not np.isfinite(inputs[0]).all():
+        raise ValueError("activations that are not finite")
+
+
+def joined(batches: list[Measured]) -> Measured:
+    """Of all batches: values side by side, vectors of the first."""
+    return _side_by_side(batches, axis=0)
+
+
+def _side_by_side(parts: list[Measured], axis: int) -> Measured:
+    values = jax.tree.map(
+        lambda *values: np.concatenate(values, axis), *(one.values for one in parts)
+    )
+    return Measured(values, parts[0].vectors)
+
+
+@functools.cache
+def _computation(settings: MeasureConfig, bytes_of_one: int) -> Callable[..., Measured]:
+    """Of one batch and one set of positions."""
+
+    def activate(beside: Beside, others: Any, activations_Z: Any) -> tuple:
+        return Read(*activations_Z, beside.readout, beside.target_ZWT, beside.bias_NHTT), others
+
+    spec = Spec(activate, settings, over_clouds=mesh.over_clouds(MeshConfig(), bytes_of_one))
+
+    def measure(
+        beside: Beside, others: Any, windows: tuple, key_G: Any, picks_P: Any, visible_TT: Any
+    ) -> Measured:
+        return measure_batches(
+            spec, beside, others, Batches(windows, key_G, picks_P[None, None], visible_TT[None])
+        )
+
+    return jax.jit(measure)

@@ -1,0 +1,76 @@
+"""A trained run in one's own code: its model as a function, its checkpoints, its windows. Nothing
+is written.
+"""
+
+import functools
+import pathlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from anisoscope.config.experiment_config import Config
+from anisoscope.data import corpus
+from anisoscope.data.corpus import Corpus
+from anisoscope.models import transformer
+from anisoscope.training import replay
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.files import read_json
+from anisoscope.utils.folder import check_corpus
+from anisoscope.utils.settings import from_dict
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    config: Config
+    corpus: Corpus
+    steps: list[int]  # of the checkpoints that are there
+    # step -> parameters as they were saved, digests checked; of others trained again
+    params: Callable[[int], dict]
+
+    def windows(self, count: int, seed: int = 0) -> np.ndarray:
+        """So many windows of the validation split that do not overlap, (count, context), int32."""
+        context = self.config.model.context
+        available = len(self.corpus.valid) // context
+        if not 1 <= count <= available:
+            raise ValueError(
+                f"{count} windows are wanted; the validation split has {available} of {context}"
+            )
+        start_W = np.random.default_rng(seed).choice(available, count, replace=False) * context
+        return self.corpus.valid[start_W[:, None] + np.arange(context)].astype(np.int32)
+
+    def vectors(self, params: dict, tokens_BT: jax.Array | np.ndarray) -> jax.Array:
+        """The residual stream, (layers, windows, T, width): the sum of the embeddings, then after
+        every block.
+        """
+        with jax.default_matmul_precision("highest"):
+            return self._model.apply(*jax.tree.map(jnp.asarray, (params, tokens_BT)))[1].resid_LBTD
+
+    @functools.cached_property
+    def _model(self) -> transformer.Model:
+        return transformer.build(self.config.model, self.corpus.vocab_size, "float32")
+
+
+def open_run(folder: str | pathlib.Path) -> OpenRun:
+    """The run in a folder as `runs/quickstart/decoder`.
+
+    UserError, one line, where there is none, or where its text has changed since it was trained.
+    """
+    path = pathlib.Path(folder)
+    settings: dict[str, Any] = read_json(path / "config.json", "name the folder of a trained run")
+    config = from_dict(settings, Config)
+    if not (path / "checkpoints").is_dir():
+        raise UserError(
+            f"{path} has no checkpoints; name the folder of one run, as runs/quickstart/decoder"
+        )
+    text = corpus.load(config.data, config.model.context)
+    check_corpus(path, text.record())
+    return OpenRun(
+        config,
+        text,
+        replay.stored(path).readable(),
+        functools.partial(replay.params, config, text, path),
+    )

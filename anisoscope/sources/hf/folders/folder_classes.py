@@ -1,0 +1,131 @@
+"""Classes of transformers that have our block: an entry each. Others cannot be exported, or read
+into our own model.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from anisoscope.models.norms import EPSILON
+
+ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new"}  # ours -> theirs
+PLAIN = {"mask": "causal", "attention": "softmax", "norm": "pre"} | dict.fromkeys(
+    ("qk_norm", "centre_queries", "sink", "same_first"), False
+)  # what a model of ours must have
+
+
+class Class(NamedTuple):
+    name: str
+    positions: str  # as ModelConfig names them
+    # ours -> their setting, and what it is where a file does not say
+    fields: dict[str, tuple[str, Any]]
+    # width of the feed-forward layer; None: 4 times that of the stream
+    inner: tuple[str, int | None]
+    activation: tuple[str, str]
+    # their setting -> what it must be, and what it is where a file does not say
+    plain: dict[str, tuple[Any, Any]]
+    dropouts: tuple[str, ...]
+    whole: dict[str, str]  # our leaf, or layer of the network -> theirs
+    block: dict[str, str]  # our layer of a block -> theirs
+    of_block: str  # what stands before these
+    head: str
+    prefix: str  # of all but the head; some files leave it out
+    # our layer, one block's leaf, heads -> their weight
+    out: Callable[[str, np.ndarray, int], np.ndarray]
+    back: Callable[[str, np.ndarray, int], np.ndarray]
+
+
+def as_it_is(layer: str, leaf: np.ndarray, heads: int) -> np.ndarray:
+    return leaf
+
+
+def neox_out(layer: str, leaf: np.ndarray, heads: int) -> np.ndarray:
+    """Kernels are (out, in); of each head queries, keys and values in turn, where ours has those of
+    all heads.
+    """
+    if layer == "qkv":
+        leaf = np.moveaxis(leaf.reshape(*leaf.shape[:-1], 3, heads, -1), -2, -3).reshape(leaf.shape)
+    return leaf.T
+
+
+def neox_back(layer: str, weight: np.ndarray, heads: int) -> np.ndarray:
+    leaf = weight.T
+    if layer == "qkv":
+        leaf = np.moveaxis(leaf.reshape(*leaf.shape[:-1], heads, 3, -1), -2, -3).reshape(leaf.shape)
+    return leaf
+
+
+CLASSES = {
+    "gpt2": Class(
+        "GPT2LMHeadModel",
+        "learned",
+        fields={
+            "layers": ("n_layer", 12),
+            "width": ("n_embd", 768),
+            "heads": ("n_head", 12),
+            "context": ("n_positions", 1024),
+            "tied": ("tie_word_embeddings", True),
+        },
+        inner=("n_inner", None),
+        activation=("activation_function", "gelu_new"),
+        plain={
+            "layer_norm_epsilon": (EPSILON, EPSILON),
+            "scale_attn_weights": (True, True),
+            "scale_attn_by_inverse_layer_idx": (False, False),
+            "add_cross_attention": (False, False),
+        },
+        dropouts=("resid_pdrop", "embd_pdrop", "attn_pdrop"),
+        whole={"tokens": "wte.weight", "positions": "wpe.weight", "norm_final": "ln_f"},
+        block={
+            "norm_attention": "ln_1",
+            "qkv": "attn.c_attn",
+            "attention_out": "attn.c_proj",
+            "norm_mlp": "ln_2",
+            "mlp_up": "mlp.c_fc",
+            "mlp_down": "mlp.c_proj",
+        },
+        of_block="h",
+        head="lm_head.weight",
+        prefix="transformer.",
+        out=as_it_is,
+        back=as_it_is,
+    ),
+    "gpt_neox": Class(
+        "GPTNeoXForCausalLM",
+        "rotary",
+        fields={
+            "layers": ("num_hidden_layers", 44),
+            "width": ("hidden_size", 6144),
+            "heads": ("num_attention_heads", 64),
+            "context": ("max_position_embeddings", 2048),
+            "tied": ("tie_word_embeddings", False),
+        },
+        inner=("intermediate_size", 24_576),
+        activation=("hidden_act", "gelu"),
+        plain={
+            "layer_norm_eps": (EPSILON, EPSILON),
+            "use_parallel_residual": (False, True),
+            "attention_bias": (True, True),
+            "rotary_pct": (1.0, 0.25),
+            "rotary_emb_base": (10_000, 10_000),
+        },
+        dropouts=("hidden_dropout", "attention_dropout", "classifier_dropout"),
+        whole={"tokens": "embed_in.weight", "norm_final": "final_layer_norm"},
+        block={
+            "norm_attention": "input_layernorm",
+            "qkv": "attention.query_key_value",
+            "attention_out": "attention.dense",
+            "norm_mlp": "post_attention_layernorm",
+            "mlp_up": "mlp.dense_h_to_4h",
+            "mlp_down": "mlp.dense_4h_to_h",
+        },
+        of_block="layers",
+        head="embed_out.weight",
+        prefix="gpt_neox.",
+        out=neox_out,
+        back=neox_back,
+    ),
+}
+# inside of rope_parameters
+NEWER = {"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"}

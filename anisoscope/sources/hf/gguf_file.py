@@ -1,0 +1,115 @@
+"""What a GGUF file says and transformers drops without a word: applied to the model, or refused by
+name.
+"""
+
+import pathlib
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from transformers import modeling_gguf_pytorch_utils as reading
+from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
+
+from anisoscope.utils.errors import UserError
+
+FREQUENCIES = "rope_freqs.weight"  # by which rotary frequencies are divided, as of Llama 3
+SAID = {
+    "vocab_size",
+    "context_length",
+    "tensor_data_layout",
+    "pooling_type",
+    "rope.scaling.finetuned",
+}
+SCALING = "rope.scaling.type", "rope.scaling.factor", "rope.scaling.original_context_length"
+LINEAR = "rope.scale_linear"  # the factor, in older files
+LATE = ("_exps", "exp_probs")  # tensors of experts, which transformers joins
+
+
+class Header(NamedTuple):
+    path: pathlib.Path
+    architecture: str
+    keys: dict[str, Any]  # of the architecture, without its name
+    tensors: dict[str, str]  # the type of each
+    factors: np.ndarray | None  # FREQUENCIES
+
+
+def read_header(path: pathlib.Path) -> Header:
+    from gguf import GGUFReader
+
+    reader = GGUFReader(path)
+    architecture = reader.fields["general.architecture"].contents()
+    keys = {
+        name.removeprefix(f"{architecture}."): field.contents()
+        for name, field in reader.fields.items()
+        if name.startswith(f"{architecture}.")
+    }
+    tensors = {tensor.name: tensor.tensor_type.name for tensor in reader.tensors}
+    factors = next((np.array(one.data) for one in reader.tensors if one.name == FREQUENCIES), None)
+    return Header(path, architecture, keys, tensors, factors)
+
+
+def complete_settings(header: Header, settings: Any) -> None:
+    """Set what transformers drops: scaled rotary frequencies, and attention to all tokens.
+
+    Raise UserError where a key would change the model, and nothing here applies it.
+    """
+    keys = dict(header.keys)
+    if keys.pop("attention.causal", True) is False:
+        settings.is_causal = False
+    settings.rope_parameters = _scaled(keys, getattr(settings, "rope_parameters", None))
+    mapping = GGUF_CONFIG_MAPPING.get(header.architecture, {})
+    mapping = mapping | GGUF_CONFIG_MAPPING.get(settings.model_type, {})
+    implied = _implied(settings)
+    for name, value in keys.items():
+        if mapping.get(name) is None and name not in SAID and implied.get(name, 0) != value:
+            key = f"{header.architecture}.{name}"
+            raise UserError(
+                f"{header.path}: transformers does not read {key} ({value}): name another file"
+            )
+
+
+def _scaled(keys: dict[str, Any], rope: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Take the keys of scaled frequencies that are known; others stay, and are refused."""
+    kind = keys.get(SCALING[0], "linear")
+    factor = keys.get(SCALING[1], keys.get(LINEAR, 1.0))
+    if kind not in ("none", "linear", "yarn") or (rope or {}).get("rope_type") != "default":
+        return rope
+    original = keys.get(SCALING[2], keys.get("context_length"))
+    for name in (*SCALING, LINEAR):
+        keys.pop(name, None)
+    if kind == "none" or factor in (0.0, 1.0):
+        return rope
+    scaled = rope | {"rope_type": kind, "factor": float(factor)}
+    return scaled | ({"original_max_position_embeddings": original} if kind == "yarn" else {})
+
+
+def _implied(settings: Any) -> dict[str, Any]:
+    """What keys say that transformers does not read, where they say what the model does anyway."""
+    width = getattr(settings, "head_dim", None)
+    width = width or settings.hidden_size // settings.num_attention_heads
+    rope = getattr(settings, "rope_parameters", None) or {}
+    implied = {"attention.key_length": width, "attention.value_length": width}
+    implied["rope.dimension_count"] = int(width * rope.get("partial_rotary_factor", 1.0))
+    names = {"attention.sliding_window": "sliding_window"}
+    names |= {name: name for name in ("logit_scale", "use_parallel_residual")}
+    names |= {name: name for name in ("attn_logit_softcapping", "final_logit_softcapping")}
+    return implied | {key: getattr(settings, name, 0) for key, name in names.items()}
+
+
+def complete_model(header: Header, model: Any) -> None:
+    """Divide rotary frequencies by the file's factors; UserError where a tensor has no place in the
+    model.
+    """
+    processor = reading.TENSOR_PROCESSORS.get(header.architecture, reading.TensorProcessor)
+    names = reading.get_gguf_hf_weights_map(model, processor(config=model.config.to_dict()))
+    left = [
+        name for name in header.tensors if name not in names and not any(x in name for x in LATE)
+    ]
+    inverse = getattr(getattr(model.base_model, "rotary_emb", None), "inv_freq", None)
+    if header.factors is not None and inverse is not None and inverse.shape == header.factors.shape:
+        inverse /= torch.as_tensor(header.factors, dtype=inverse.dtype, device=inverse.device)
+        left.remove(FREQUENCIES)
+    if left:
+        raise UserError(
+            f"{header.path}: transformers does not read the tensors {', '.join(left[:3])}: name another file"
+        )

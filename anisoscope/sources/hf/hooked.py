@@ -1,0 +1,177 @@
+"""Named hook points of PyTorch's modules, and hooks by which a recorder hears of passes.
+
+No other library than PyTorch is needed. Letters: M rows of a pass that are taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from anisoscope.sources.hf import model_calls
+from anisoscope.sources.recording.recorded_passes import Pass
+from anisoscope.utils.errors import UserError
+
+if TYPE_CHECKING:
+    from anisoscope.sources.recording.recorder import Recorder
+
+SHOWN = 8  # names of modules in a message
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def modules_of(model: torch.nn.Module, hook_points: Any) -> dict[str, torch.nn.Module]:
+    """{name: module} of names of modules, or of such a dict; UserError where there is none of a
+    name.
+    """
+    if isinstance(hook_points, str):
+        hook_points = [hook_points]
+    if not isinstance(hook_points, Mapping):
+        there = dict(model.named_modules())
+        for name in hook_points:
+            if name not in there or not name:
+                some = ", ".join(itertools.islice(filter(None, there), SHOWN))
+                raise UserError(
+                    f"hook_points: {type(model).__name__} has no module {name!r}; it has {some} …"
+                )
+        hook_points = {name: there[name] for name in hook_points}
+    if not hook_points:
+        raise UserError(
+            "hook_points names none; give names of modules, as model.named_modules() lists them"
+        )
+    for name, module in hook_points.items():
+        if not isinstance(name, str) or not isinstance(module, torch.nn.Module):
+            raise UserError(
+                f"hook_points: {name!r} stands for a {type(module).__name__}, no torch.nn.Module"
+            )
+    return dict(hook_points)
+
+
+def output_of(name: str, output: Any) -> torch.Tensor:
+    """What a module gave, or the first of several things."""
+    output = next(iter(output.values())) if isinstance(output, Mapping) and output else output
+    output = output[0] if isinstance(output, tuple | list) and output else output
+    if (
+        not isinstance(output, torch.Tensor)
+        or not output.is_floating_point()
+        or output.ndim not in (2, 3)
+    ):
+        what = f"a {type(output).__name__}"
+        if isinstance(output, torch.Tensor):
+            what = f"{str(output.dtype).removeprefix('torch.')} of shape {tuple(output.shape)}"
+        raise UserError(
+            f"hook point {name} gives {what}; vectors (batch, tokens, width) or (batch, width) are needed"
+        )
+    return output.detach()
+
+
+class Listener:
+    """Hooks of a recorder's model: a pass is a call of it; what runs outside is not recorded.
+
+    A pass that cannot be recorded is a warning: the model's own pass always goes on.
+    """
+
+    def __init__(self, recorder: Recorder):
+        self.recorder = recorder
+        self.local = threading.local()  # replicas of a model run in threads
+
+    @property
+    def current(self) -> Pass | None:
+        return getattr(self.local, "current", None)
+
+    def begin(self, *_: Any) -> None:
+        self.local.current = Pass(self.recorder) if self.recorder.active else None
+        self.local.calls = []
+
+    def end(self, *_: Any) -> None:
+        if (current := self.current) is not None:
+            self.attempt(current.end)
+        self.local.current = None
+
+    def attempt(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception as error:
+            self.local.current = None
+            self.recorder.leave_out(error)
+
+    def enter(self, parameters: list[str]) -> Callable[..., None]:
+        """A hook that notes the call of a module with these positional parameters."""
+
+        def before(module: torch.nn.Module, args: tuple, given: dict) -> None:
+            if self.current is not None:
+                call = model_calls.Call(module, parameters, args, given)
+                self.local.calls.append(call)
+
+        return before
+
+    def leave(self, module: torch.nn.Module, *_: Any) -> None:
+        if self.current is not None:
+            while self.local.calls and self.local.calls.pop().module is not module:
+                pass  # a call that raised, and whose caller went on
+
+    def take(self, name: str, tokens_first: bool) -> Callable[..., None]:
+        """A hook that takes rows of what a hook point gives."""
+
+        def after(module: torch.nn.Module, args: tuple, output: Any) -> None:
+            if self.current is not None:
+                self.attempt(lambda: self._take(name, module, tokens_first, output))
+
+        return after
+
+    def _take(self, name: str, module: torch.nn.Module, tokens_first: bool, output: Any) -> None:
+        current = self.current
+        assert current is not None
+        x, mask = model_calls.dense(output_of(name, output))
+        if tokens_first:
+            x = x.transpose(0, 1) if x.ndim == 3 and mask is None else x
+        lead = tuple(x.shape[:-1])
+        call = next((call for call in reversed(self.local.calls) if call.inputs), None)
+        known = model_calls.Sequences(mask) if call is None else call.sequences(name, lead, mask)
+        drawn = current.drawn(name, lead, *known, call and call.module)
+        index = torch.as_tensor(drawn.rows_M, device=x.device)
+        current.rows[name] = x.reshape(-1, x.shape[-1]).index_select(0, index)
+
+
+@contextlib.contextmanager
+def attached(recorder: Recorder) -> Iterator[None]:
+    """Hook a recorder's model while the context lasts."""
+    model, listener = recorder.model, Listener(recorder)
+    around = [
+        part
+        for module in recorder.hook_points.values()
+        for part in model_calls.enclosing(model, module)
+    ]
+    with contextlib.ExitStack() as hooks:
+        begin = model.register_forward_pre_hook(_uncompiled(listener.begin), prepend=True)
+        hooks.enter_context(begin)
+        for module in dict.fromkeys((model, *around, *recorder.hook_points.values())):
+            enter = _uncompiled(listener.enter(_positional(module)))
+            hooks.enter_context(module.register_forward_pre_hook(enter, with_kwargs=True))
+        for name, module in recorder.hook_points.items():
+            take = listener.take(name, recorder.tokens_first[name])
+            hooks.enter_context(module.register_forward_hook(_uncompiled(take)))
+        for module in dict.fromkeys((*recorder.hook_points.values(), *around, model)):
+            hooks.enter_context(module.register_forward_hook(_uncompiled(listener.leave)))
+        hooks.enter_context(model.register_forward_hook(_uncompiled(listener.end)))
+        yield
+
+
+def _positional(module: torch.nn.Module) -> list[str]:
+    """Names of the arguments that a module takes without a name."""
+    try:
+        parameters = inspect.signature(module.forward).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [parameter.name for parameter in parameters if parameter.kind in POSITIONAL]
+
+
+def _uncompiled(hook: Callable[..., None]) -> Callable[..., None]:
+    """A hook that torch.compile leaves to Python."""
+    return torch.compiler.disable(hook) if "torch._dynamo" in sys.modules else hook

@@ -1,0 +1,224 @@
+"""What models read that read no text: windows of pictures or of sound, and the positions of them
+that are measured.
+
+Letters: G probe batches, S sets of positions, Z inputs of a batch: its windows, and shuffled ones.
+"""
+
+import pathlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.config.pretrained_config import PretrainedConfig
+from anisoscope.measurement.families.registry import FAMILIES
+from anisoscope.measurement.null_models import PERMUTED
+from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe, make_probe
+from anisoscope.sources.hf.load_model import Loaded, Place, load, processor_of
+from anisoscope.sources.hf.media import feature_maps, pictures, sound
+from anisoscope.sources.hf.media.media_files import Material
+from anisoscope.sources.hf.reading.extract import activations
+from anisoscope.sources.hf.reading.token_windows import SPECIAL, picks_without
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import replace
+
+# by what a model takes
+KINDS = {"pixel_values": pictures, "input_values": sound, "input_features": sound}
+NO_LOSS = {"bits_per_byte": "not asked: the loss is guarded for texts alone"}
+# in front of patches
+FIRST = {"cls_token": "a class token", "distillation_token": "a distillation token"}
+FIRST |= {"register_tokens": "register tokens"}
+
+
+class Source(NamedTuple):
+    """What a run says of its files, as of a text."""
+
+    name: str
+    origin: str
+    sha256: str
+
+    def record(self) -> dict[str, str]:
+        """Without the digest: it is of the files that were read, and settings of measuring choose
+        these.
+        """
+        return {"name": self.name, "origin": self.origin}
+
+
+class Windows(NamedTuple):
+    """As of a text (sources/hf/reading/token_windows.py), with inputs of a model in the place of
+    tokens.
+    """
+
+    probe: Probe  # tokens_GWT and shuffled_GWT are inputs (G, W, …)
+    positions: tuple[str, ...]
+    fixed_T: np.ndarray  # where every window has a token of the model's own
+    places_GWT: np.ndarray  # the number of every position
+    # of the map of every layer; none where all layers are of one shape
+    shapes: list[feature_maps.Shape]
+    names: dict[int, str]  # of the windows
+    about: dict[str, Any]
+    rate: int = 1  # every input is a position of its own
+
+    def in_words(self) -> list[str]:
+        """What a reader should know before the long part begins."""
+        further = [
+            f"{name}: {self.about[name]}"
+            for name in ("preparation", "joined", "shuffled")
+            if name in self.about
+        ]
+        return [
+            f"windows: {self.about['windows']}; the first are {self.about['first_windows']}",
+            *further,
+        ]
+
+    def words(self, places: np.ndarray) -> list[str]:
+        """The windows that these positions are of."""
+        return [self.names[number // self.places_GWT.shape[2]] for number in places.tolist()]
+
+    @property
+    def sizes(self) -> list[feature_maps.Size]:
+        return [shape[:2] for shape in self.shapes]
+
+    @property
+    def widths(self) -> list[int]:
+        return [shape[2] for shape in self.shapes]
+
+
+def opened(config: PretrainedConfig, place: Place) -> tuple[Source, Windows]:
+    """The files that are read and what the last revision takes of them; UserError, one line, where
+    it cannot.
+    """
+    loaded = load(place, config.pretrained)
+    if (takes := loaded.base.main_input_name) not in KINDS:
+        raise UserError(
+            f"{type(loaded.model).__name__} reads {takes}: neither text, nor pictures, nor sound alone"
+        )
+    kind = KINDS[takes]
+    path = pathlib.Path(config.data.path or "")
+    if config.data.path is None or config.data.source != "enwik8":
+        what = "pictures" if kind is pictures else "wav files"
+        raise UserError(
+            f"this model reads {what}, and no text: name a folder of them with --config.data.path="
+        )
+    for name, asked in (
+        ("special_tokens", config.special_tokens),
+        ("characters", config.characters is not None),
+        ("data.clean", config.data.clean),
+    ):
+        if asked:
+            raise UserError(f"{name} is for models that read text: leave it out")
+    processor = processor_of(place, kind.PROCESSOR)
+    of = kind.material(path, processor, loaded.base, config.window, config.measure.seed)
+    if not of.count:
+        raise UserError(
+            f"data.path {path} holds no {of.what}; name longer recordings, or lower window"
+        )
+    shapes, context = _read_one(loaded, of.prepared([0]), place)
+    windows = _windows(of, loaded, shapes, context, config.measure, path)
+    return Source(of.name, str(path), of.sha256()), windows
+
+
+def fitted(config: PretrainedConfig, windows: Windows) -> PretrainedConfig:
+    """As these windows can be measured: where maps change from stage to stage, heads and what they
+    see do too.
+
+    And no place of one window is one of another.
+    """
+    families, nulls = config.measure.families, config.measure.nulls
+    if windows.shapes:
+        nulls = tuple(null for null in nulls if null != PERMUTED)
+        families = tuple(name for name in families if FAMILIES[name].of in feature_maps.OF)
+        if not families:
+            raise UserError(
+                f"measure.families: {', '.join(config.measure.families)} cannot be measured where maps change from "
+                "stage to stage; name others"
+            )
+    return replace(
+        config,
+        {
+            "measure.families": families,
+            "measure.nulls": nulls,
+            "window": windows.places_GWT.shape[2],
+        },
+    )
+
+
+def _read_one(
+    loaded: Loaded, inputs: np.ndarray, place: Place
+) -> tuple[list[feature_maps.Shape], int]:
+    """Shapes of the maps, if any, and the positions of a window: of the coarsest map."""
+    try:
+        if not loaded.adapter.maps:
+            return [], activations(loaded, inputs[None], 1, heads=False).resid_ZNWTD.shape[3]
+        shapes = feature_maps.shapes_of(loaded, inputs)
+    except (
+        RuntimeError,
+        ValueError,
+    ) as error:  # transformers' and PyTorch's, of sizes that do not fit
+        words = str(error).splitlines()[0].rstrip(".")
+        raise UserError(
+            f"{place.name} cannot read what its own processor prepares: {words}"
+        ) from error
+    return shapes, min(height * width for height, width, _ in shapes)
+
+
+def _windows(
+    of: Material,
+    loaded: Loaded,
+    shapes: list[feature_maps.Shape],
+    context: int,
+    measure: MeasureConfig,
+    path: pathlib.Path,
+) -> Windows:
+    if context < 2:
+        raise UserError(
+            f"the coarsest map of {type(loaded.model).__name__} has one place; larger pictures are needed"
+        )
+    try:
+        numbers_N = np.arange(of.count * context, dtype=np.int32)
+        probe = make_probe(
+            numbers_N, context, measure.points, measure.batches, measure.folds, measure.seed
+        )
+    except UserError as error:
+        need = (
+            str(error)
+            .partition("; ")[2]
+            .replace("model.context, or take a longer text", "measure.points")
+        )
+        have = f"data.path {path} holds {of.count} {of.what}, {context} positions each"
+        raise UserError(f"{have}; {need}, or take more files") from error
+    places_GWT = probe.tokens_GWT
+    window_GW = places_GWT[:, :, 0] // context
+    rng = np.random.default_rng(measure.seed)
+    inputs = [of.prepared(window_W) for window_W in window_GW.tolist()]
+    shuffled = [of.shuffled(*given, rng) for given in zip(window_GW.tolist(), inputs, strict=True)]
+    probe = probe._replace(tokens_GWT=np.stack(inputs), shuffled_GWT=np.stack(shuffled))
+    embeddings = None if shapes else getattr(loaded.base, "embeddings", None)
+    tokens = {name: getattr(embeddings, name, None) for name in FIRST}
+    special = {name: x.shape[1] for name, x in tokens.items() if x is not None and x.shape[1]}
+    fixed_T = np.arange(context) < sum(special.values())
+    positions = POSITION_SETS
+    if shapes:  # no place of a map is the first one
+        positions, probe = POSITION_SETS[:1], probe._replace(picks_SGP=probe.picks_SGP[:1])
+    elif sum(special.values()) > 1:
+        positions = (*POSITION_SETS, SPECIAL)
+        picks_GP = picks_without(np.broadcast_to(fixed_T, places_GWT.shape), measure)
+        probe = probe._replace(picks_SGP=np.concatenate([probe.picks_SGP, picks_GP[None]]))
+    names = {number: of.called(number) for number in window_GW.ravel().tolist()}
+    about = of.about | {
+        "windows": f"{window_GW.shape[1]} {of.what} × {window_GW.shape[0]} batches, {_words(shapes, context, special)}",
+        "first_windows": " | ".join(names[number] for number in window_GW[0, :3].tolist()),
+    }
+    return Windows(probe, positions, fixed_T, places_GWT, shapes, names, about)
+
+
+def _words(shapes: list[feature_maps.Shape], context: int, special: dict[str, int]) -> str:
+    if shapes:
+        sizes = ", ".join(f"{height} × {width}" for height, width, _ in dict.fromkeys(shapes))
+        return (
+            f"maps of {sizes}; a point is a cell of the coarsest, and in finer ones a cell below it"
+        )
+    named = " and ".join(
+        f"{count} {FIRST[name]}" if count > 1 else FIRST[name] for name, count in special.items()
+    )
+    return f"{context} positions each, in front {named or 'the first of them'}"

@@ -1,0 +1,176 @@
+"""Calls of a model's parts in a pass: which sequences a hook point's vectors are, what is padding.
+
+The innermost call around a hook point that takes a model's inputs decides: in an encoder–decoder
+that of the encoder or of the decoder, in a model of pictures and text that of either tower.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from anisoscope.sources.recording.recorded_passes import as_booleans, check_mask
+from anisoscope.utils.errors import UserError
+
+TOKENS = {"input_ids": 2, "inputs_embeds": 3}  # arguments (batch, tokens, …), and their dimensions
+OTHERS = ("pixel_values", "input_values", "input_features")  # (batch, …), of unknown many tokens
+CACHES = ("past_key_values", "cache_params", "mems", "state")
+PACKED = ("cu_seq_lens_q", "seq_idx")  # of several documents in a row
+SEQUENTIAL = (nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder, nn.RNNBase)
+SEQUENTIAL += (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.MultiheadAttention)
+SOURCES = {"src": "src_key_padding_mask", "tgt": "tgt_key_padding_mask"}  # of PyTorch's own classes
+
+
+class Sequences(NamedTuple):
+    """What is known of the (batch, tokens) at a hook point."""
+
+    mask: np.ndarray | None = None  # False at padding
+    position_ids: np.ndarray | None = None
+
+
+class Call:
+    """A call of a module, with its arguments by name."""
+
+    def __init__(self, module: nn.Module, parameters: list[str], args: tuple, given: dict):
+        self.module, self.parameters = module, parameters
+        self.given = dict(zip(parameters, args, strict=False)) | given
+        self.continues = any(_is_filled(self.given.get(name)) for name in CACHES)
+        of_torch = SOURCES if isinstance(module, SEQUENTIAL) else ()
+        names = (*TOKENS, *OTHERS, *of_torch)
+        self.inputs = {
+            name: self.given[name]
+            for name in names
+            if isinstance(self.given.get(name), torch.Tensor)
+        }
+
+    def sequences(self, name: str, lead: tuple[int, ...], mask: np.ndarray | None) -> Sequences:
+        """Say what the vectors (batch, tokens) or (batch,) of a hook point are.
+
+        Args:
+            name: of the hook point.
+            lead: the shape of its vectors, without their width.
+            mask: of a nested tensor, which tells of padding itself.
+
+        Raises:
+            ValueError: the arguments do not fit the hook point; in one line.
+        """
+        if self.continues:
+            raise ValueError(
+                "it continues a cache, as generate does after the prompt, and its tokens belong to "
+                "sequences of earlier passes; call the model on whole sequences"
+            )
+        if "decoder_input_ids" in self.parameters:
+            raise ValueError(
+                f"hook point {name} is of neither encoder nor decoder; name modules in them"
+            )
+        position_ids = self.given.get("position_ids")
+        if position_ids is None and any(self.given.get(key) is not None for key in PACKED):
+            raise ValueError(
+                "its rows hold several documents; pass position_ids, which begin anew in each"
+            )
+        shape = self._shape()
+        if shape and (lead[0] != shape[0] or (len(lead) == len(shape) == 2 and lead != shape)):
+            raise ValueError(
+                f"hook point {name} gives {lead} vectors of inputs {shape}: "
+                "which of them are padding, and of which sequence, is not known"
+            )
+        if len(lead) == 1:
+            return Sequences()
+        own = self._mask(lead[0])
+        if own is not None:
+            check_mask(name, lead, own)
+            mask = as_booleans(own) if mask is None else mask
+        if not isinstance(position_ids, torch.Tensor) or position_ids.ndim != 2:
+            return Sequences(mask)
+        try:
+            ids = np.broadcast_to(position_ids.detach().cpu().numpy(), lead)
+        except ValueError as error:
+            shape = tuple(position_ids.shape)
+            raise ValueError(
+                f"position_ids are {shape}, and hook point {name} is {lead}"
+            ) from error
+        return Sequences(mask, ids)
+
+    def _shape(self) -> tuple[int, ...] | None:
+        """(batch, tokens) of the inputs, or (batch,); None of a nested tensor."""
+        for name, x in self.inputs.items():
+            if x.is_nested:
+                return None
+            if name in SOURCES and x.ndim < 3:
+                return 1, len(x)
+            if name in SOURCES:
+                return tuple(x.shape[:2]) if _batch_first(self.module) else (x.shape[1], x.shape[0])
+            shape = tuple(x.shape[: TOKENS.get(name, 2) - 1 + (name == "input_ids")])
+            return shape[:1] if any(other in self.inputs for other in OTHERS) else shape
+        return None
+
+    def _mask(self, batch: int) -> Any:
+        """The attention mask that was passed, as 1 at tokens and 0 at padding; None: there is
+        none.
+        """
+        for name in SOURCES.keys() & self.inputs.keys():
+            padding = self.given.get(SOURCES[name])
+            if padding is None:
+                return None
+            if padding.dtype.is_floating_point:  # which is added to the scores
+                padding = torch.where(torch.isneginf(padding), torch.ones_like(padding), padding)
+            return (1 - padding.detach().float()).reshape(batch, -1)
+        mask = self.given.get("attention_mask")
+        if mask is not None and not isinstance(mask, torch.Tensor):
+            raise ValueError(
+                f"attention_mask is a {type(mask).__name__}; (batch, tokens) is needed"
+            )
+        return mask
+
+
+def _is_filled(cache: Any) -> bool:
+    """Whether a cache holds tokens of earlier passes; of an unknown kind, yes."""
+    if cache is None:
+        return False
+    try:
+        return int(cache.get_seq_length()) > 0
+    except Exception:
+        return not (isinstance(cache, tuple | list) and not cache)
+
+
+def tokens_first(model: nn.Module, name: str, module: nn.Module) -> bool:
+    """Whether a hook point gives (tokens, batch, width), as PyTorch's own classes do by default.
+
+    UserError where the model has such a class, and the hook point is not inside of it.
+    """
+    around = next(
+        (one for one in (module, *enclosing(model, module)) if isinstance(one, SEQUENTIAL)), None
+    )
+    if around is not None:
+        return not _batch_first(around)
+    for inner, part in model.named_modules():
+        if isinstance(part, SEQUENTIAL) and not _batch_first(part):
+            raise UserError(
+                f"hook point {name}: it is not known whether sequences or tokens come first, since "
+                f"{inner or 'the model'} has batch_first=False; pass its vectors to Recorder.add"
+            )
+    return False
+
+
+def _batch_first(module: nn.Module) -> bool:
+    return all(getattr(part, "batch_first", True) for part in module.modules())
+
+
+def enclosing(model: nn.Module, module: nn.Module) -> Iterator[nn.Module]:
+    """The modules of a model that hold this one, from the innermost on; of a shared one, all."""
+    parts = dict(model.named_modules(remove_duplicate=False))
+    for name in [name for name, part in parts.items() if part is module and name]:
+        while name:
+            name = name.rpartition(".")[0]
+            yield parts[name]
+
+
+def dense(x: torch.Tensor) -> tuple[torch.Tensor, np.ndarray | None]:
+    """(batch, tokens, width) of a nested tensor, and its mask."""
+    if not x.is_nested:
+        return x, None
+    lengths = np.array([len(part) for part in x.unbind()])
+    x = torch.nested.to_padded_tensor(x, 0.0)
+    return x, np.arange(x.shape[1]) < lengths[:, None]

@@ -1,0 +1,33 @@
+"""Hook points: clouds inside the blocks, where they are asked for: what attention and the
+feed-forward layer add, …
+
+Each has tables of its own, hook_points/<name>/ in the folder of the run, in the form of the run's;
+layer l is block l.
+"""
+
+import numpy as np
+import xarray as xr
+
+from anisoscope.results.averages import BLOCK
+
+WORDS = {
+    "attention_out": "output of attention, before it is added to the residual stream",
+    "mlp_out": "output of the feed-forward layer, before it is added to the residual stream",
+    "values": "values of all heads side by side",
+}
+
+
+def attributes(run: str, name: str) -> dict[str, str]:
+    """What tables of a hook point say beside what those of the run say."""
+    return {
+        "run": f"{run}, {name}",
+        "hook_point": name,
+        "hook_point_in_words": WORDS[name],
+        "layer_0": BLOCK,
+    }
+
+
+def of_blocks(table: xr.Dataset) -> xr.Dataset:
+    """Layers from 1 on: the embedding is no block's output."""
+    layer = np.arange(1, table.sizes["layer"] + 1)
+    return table.assign_coords(layer=layer, depth=("layer", layer / len(layer)))

@@ -1,0 +1,93 @@
+"""What tables say about where their numbers come from, and whether that has changed since."""
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import xarray as xr
+
+from anisoscope.config.experiment_config import Config
+from anisoscope.data.corpus import Corpus
+from anisoscope.models.description import description
+from anisoscope.sources.evaluation_windows import POSITION_SETS, evenness
+from anisoscope.sources.run_program import probe_of
+from anisoscope.training import checkpoint
+from anisoscope.training.objective import OBJECTIVES
+from anisoscope.utils.errors import RunError
+from anisoscope.utils.folder import ANYWHERE
+from anisoscope.utils.settings import flat, to_dict
+
+
+def made_by(config: Config, corpus: Corpus) -> dict[str, Any]:
+    """What decides which vectors make up a cloud: tables of others are not joined."""
+    names = ["points", "batches", "folds", "seed", "weighting", "masked"]
+    names += ["projected_head"] * ("projection" in config.measure.families)
+    settings = {f"measure.{name}": getattr(config.measure, name) for name in names}
+    return settings | {"corpus_sha256": corpus.sha256, "positions": POSITION_SETS}
+
+
+def settings_of(config: Config) -> dict[str, Any]:
+    """By dotted name, what no two sessions of one run may have otherwise (utils/folder.py)."""
+    return {
+        name: value
+        for name, value in flat(to_dict(config)).items()
+        if not name.startswith(ANYWHERE)
+    }
+
+
+def of_run(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
+    """What a table of any kind says of its run."""
+    return {
+        "run": name,
+        "corpus": corpus.name,
+        "corpus_sha256": corpus.sha256,
+        "model": description(config.model),
+        "objective": config.objective,
+        "steps": config.train.steps,
+        "seed": config.train.seed,
+        "config": json.dumps(dataclasses.asdict(config)),
+    }
+
+
+def attributes(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
+    """What every table of clouds says."""
+    settings = config.measure
+    read = (
+        "masked as in training"
+        if settings.masked and OBJECTIVES[config.objective].drawn
+        else "unmasked"
+    )
+    return (
+        of_run(config, corpus, name)
+        | {
+            "points": settings.points,
+            "batches": settings.batches,
+            "folds": settings.folds,
+            "input": f"validation windows, {read}, model applied in float32",
+        }
+        | (
+            {}
+            if settings.weighting == "none"
+            else {"weighting": evenness(probe_of(config, corpus))}
+        )
+    )
+
+
+def is_outdated(table: xr.Dataset, store: checkpoint.Checkpoints) -> bool:
+    """Whether a checkpoint that it was made from has other parameters now; one that is gone does
+    not matter.
+    """
+    read_then = json.loads(table.attrs.get("checkpoints", "{}"))
+    return any(store.digest(int(step)) not in (None, digest) for step, digest in read_then.items())
+
+
+@contextlib.contextmanager
+def advice_on_damage() -> Iterator[None]:
+    """Where a checkpoint cannot be read, the one line says what to do."""
+    try:
+        yield
+    except RunError as error:
+        advice = "move it elsewhere to measure without it, or it, all later ones and test.json to train them again"
+        raise RunError(f"{error}; {advice}") from error

@@ -1,0 +1,142 @@
+"""A pass at the hook points: which of its rows are taken, and kept once it has ended whole.
+
+Letters: M rows of a pass that are taken.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from anisoscope.sources.recording.reservoir import Drawn, Reservoir
+
+if TYPE_CHECKING:
+    from anisoscope.sources.recording.recorder import Recorder
+
+NUMBERS = "biuf"  # kinds of NumPy types that are taken
+ENDING = threading.Lock()  # passes of several threads end one after the other
+
+
+class Pass:
+    """The rows of a pass: one that breaks off, or that does not fit, leaves nothing."""
+
+    def __init__(self, recorder: Recorder):
+        self.recorder = recorder
+        self.draws: dict[Reservoir, Drawn] = {}
+        self.sequences: dict[Reservoir, Any] = {}
+        self.rows: dict[str, Any] = {}
+        self.groups = dict(recorder.groups)
+        self.first: dict[Any, Reservoir] | None = None if self.groups else {}
+
+    def drawn(
+        self,
+        name: str,
+        lead: tuple[int, ...],
+        mask: np.ndarray | None = None,
+        position_ids: np.ndarray | None = None,
+        sequences: Any = None,
+    ) -> Drawn:
+        """Draw rows of a hook point; the same for all that have one shape and the same `sequences`.
+
+        `sequences` is any object that stands for what the mask and the positions come from, as the
+        encoder and the decoder of one model.
+        """
+        if name in self.rows:
+            raise ValueError(
+                f"hook point {name} runs more than once in a pass; name modules that run once"
+            )
+        if self.first is not None:
+            new = Reservoir(self.recorder.points, self.recorder.rng)
+            self.groups[name] = self.first.setdefault((lead, sequences), new)
+        elif name not in self.groups:
+            raise ValueError(f"hook point {name} did not run in the first pass")
+        group = self.groups[name]
+        if group not in self.draws:
+            self.draws[group] = group.draw(lead, mask, position_ids)
+            self.sequences[group] = sequences
+        if (self.draws[group].lead, self.sequences[group]) != (lead, sequences):
+            raise ValueError(
+                f"hook point {name} is {lead}, another is {self.draws[group].lead}: they were alike before"
+            )
+        return self.draws[group]
+
+    def end(self) -> None:
+        """Keep the pass; ValueError where a hook point did not run, or does not fit."""
+        expected = self.recorder.hook_points if self.recorder.in_torch else self.groups
+        if missing := [name for name in expected if name not in self.rows]:
+            raise ValueError(f"hook point {missing[0]} did not run in this pass; leave it out")
+        rows = {
+            group: {
+                name: as_numpy(x, name)
+                for name, x in self.rows.items()
+                if self.groups[name] is group
+            }
+            for group in self.draws
+        }
+        with ENDING:
+            for group, drawn in self.draws.items():
+                group.check(drawn, rows[group])
+            if self.first is not None and self.recorder.groups:
+                raise ValueError("another pass ended while the first ran; record one at a time")
+            for group, drawn in self.draws.items():
+                group.keep(drawn, rows[group])
+            self.recorder.groups = self.groups
+
+
+def check_mask(name: str, lead: tuple[int, ...], mask: Any) -> None:
+    """Raise ValueError where a mask has not one number for each vector of a hook point.
+
+    A hook point with one vector for each sequence (B,) may stand beside a mask of tokens (B, T).
+    """
+    shape = tuple(mask.shape)
+    if shape != lead and not (len(lead) == 1 and len(shape) == 2 and shape[:1] == lead):
+        raise ValueError(
+            f"mask is {shape}, and hook point {name} is {lead} vectors; "
+            "a number for each vector is needed, 0 at padding and 1 elsewhere"
+        )
+
+
+def as_booleans(mask: Any) -> np.ndarray:
+    """A mask of 0 and 1 as booleans; ValueError where it has other values."""
+    if isinstance(mask, np.ma.MaskedArray):
+        raise ValueError("mask is a masked array; fill it: 0 at padding and 1 elsewhere")
+    mask = mask.detach().float().cpu().numpy() if hasattr(mask, "detach") else np.asarray(mask)
+    if not np.isin(mask, (0, 1)).all():
+        other = mask[~np.isin(mask, (0, 1))].ravel()[0]
+        raise ValueError(f"mask holds {other}; 0 at padding and 1 elsewhere is needed")
+    return mask.astype(bool)
+
+
+def take_rows(x: Any, rows_M: np.ndarray, name: str) -> Any:
+    """Rows of (batch, tokens, width), taken on the accelerator, in few programs for any number."""
+    if isinstance(x, np.ndarray) or not hasattr(x, "devices"):
+        x = x if hasattr(x, "detach") else np.asanyarray(x)
+        return as_numpy(x.reshape(-1, x.shape[-1])[rows_M], name)
+    padded = np.zeros(1 << max(len(rows_M) - 1, 0).bit_length(), np.int64)
+    padded[: len(rows_M)] = rows_M
+    return np.asarray(x.reshape(-1, x.shape[-1])[padded])[: len(rows_M)]
+
+
+def as_numpy(x: Any, name: str) -> np.ndarray:
+    """Rows of any library in float32; ValueError where float32 cannot hold what they differ in."""
+    if hasattr(x, "detach"):
+        if x.is_complex():
+            raise ValueError(f"{name} is of type {x.dtype}; real numbers are needed")
+        x = x.detach().cpu()
+        x = x.numpy() if str(x.dtype) in ("torch.float32", "torch.float64") else x.float().numpy()
+    if isinstance(x, np.ma.MaskedArray) and (masked := np.ma.count_masked(x)):
+        raise ValueError(f"{name}: {masked} of {x.size} numbers are masked; pass mask=")
+    x = np.asarray(x)
+    if x.dtype.kind not in NUMBERS and x.dtype.name not in (
+        "bfloat16",
+        "float8_e4m3fn",
+        "float8_e5m2",
+    ):
+        raise ValueError(f"{name} is of type {x.dtype}; real numbers are needed")
+    if x.dtype != np.float32:
+        from anisoscope.metrics import convert  # with JAX, which PyTorch does not need
+
+        convert.check_held(x, name)
+    return x.astype(np.float32)

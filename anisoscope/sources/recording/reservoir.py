@@ -1,0 +1,104 @@
+"""A fair sample of rows that come a pass at a time: each row ever offered is kept with the same
+probability.
+
+The rows of a pass at several hook points are the same positions, so they are drawn once.
+Letters: M rows of a pass, or those of them that are taken; S slots.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Drawn(NamedTuple):
+    """Rows that are taken of a pass, and the slots that they go to."""
+
+    lead: tuple[int, ...]  # (B, T), or (B,), of the pass
+    rows_M: np.ndarray
+    slots_M: np.ndarray
+    cluster_M: np.ndarray  # which sequence, of all that were ever seen
+    position_M: np.ndarray  # the place in it, padding not counted
+    offered: int
+    sequences: int
+    before: int  # rows that had been offered before this pass
+
+
+class Reservoir:
+    """The sample of hook points whose vectors stand at the same positions."""
+
+    def __init__(self, size: int, rng: np.random.Generator):
+        self.size, self.rng, self.seen, self.sequences = size, rng, 0, 0
+        self.made: dict[str, np.ndarray] = {}
+        self.cluster_S, self.position_S = np.zeros(size, np.int64), np.zeros(size, np.int64)
+
+    def draw(
+        self,
+        lead: tuple[int, ...],
+        mask: np.ndarray | None = None,
+        position_ids: np.ndarray | None = None,
+    ) -> Drawn:
+        """Draw rows of a pass of shape `lead`: (sequences, tokens) or (sequences,).
+
+        Algorithm R (Vitter 1985): row t, from 0, takes slot floor(u (t + 1)) if that is a slot. Of
+        several rows for one slot the last has it, as if they came one by one.
+
+        Args:
+            lead: (B, T) or (B,).
+            mask: booleans of shape `lead`, False at padding.
+            position_ids: whole numbers of shape `lead`. Where they do not rise from a token to the
+                next of its row, another sequence begins.
+        """
+        count = int(np.prod(lead))
+        rows_M = np.arange(count) if mask is None else np.flatnonzero(mask)
+        row_M = rows_M // (lead[1] if len(lead) > 1 else 1)
+        begins_M = np.diff(row_M, prepend=-1) != 0
+        if position_ids is not None:
+            begins_M[1:] |= np.diff(position_ids.ravel()[rows_M]) <= 0
+        cluster_M = begins_M.cumsum() - 1
+        order_M = np.arange(len(rows_M))
+        position_M = order_M - np.maximum.accumulate(np.where(begins_M, order_M, 0))
+
+        number_M = self.seen + order_M
+        drawn_M = (self.rng.random(len(rows_M)) * (number_M + 1)).astype(np.int64)
+        slot_M = np.where(number_M < self.size, number_M, drawn_M)
+        taken = np.flatnonzero(slot_M < self.size)[::-1]
+        slots_M, first = np.unique(slot_M[taken], return_index=True)
+        kept = taken[first]
+        return Drawn(
+            lead=lead,
+            rows_M=rows_M[kept],
+            slots_M=slots_M,
+            cluster_M=self.sequences + cluster_M[kept],
+            position_M=position_M[kept],
+            offered=len(rows_M),
+            sequences=int(begins_M.sum()),
+            before=self.seen,
+        )
+
+    def check(self, drawn: Drawn, rows: dict[str, np.ndarray]) -> None:
+        """Raise ValueError where a pass cannot be kept: another width, or a pass in between."""
+        for name, row_MD in rows.items():
+            width = self.made[name].shape[1] if name in self.made else row_MD.shape[1]
+            if width != row_MD.shape[1]:
+                raise ValueError(
+                    f"hook point {name} gives width {row_MD.shape[1]}, and gave {width} before"
+                )
+        if drawn.before != self.seen:
+            raise ValueError("another pass ended while this one ran; record one thread at a time")
+
+    def keep(self, drawn: Drawn, rows: dict[str, np.ndarray]) -> None:
+        """Keep the rows of a pass that has ended."""
+        for name, row_MD in rows.items():
+            if name not in self.made:
+                self.made[name] = np.zeros((self.size, row_MD.shape[1]), np.float32)
+            self.made[name][drawn.slots_M] = row_MD
+        self.cluster_S[drawn.slots_M] = drawn.cluster_M
+        self.position_S[drawn.slots_M] = drawn.position_M
+        self.seen += drawn.offered
+        self.sequences += drawn.sequences
+
+    @property
+    def order_S(self) -> np.ndarray:
+        """The slots that are filled, sequence by sequence."""
+        filled = min(self.seen, self.size)
+        return np.lexsort((self.position_S[:filled], self.cluster_S[:filled]))

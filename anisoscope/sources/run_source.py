@@ -1,0 +1,223 @@
+"""The checkpoints of a run as a source: restored with their digests checked, measured by one
+compiled program.
+
+Letters: G probe batches, S sets of positions.
+"""
+
+import contextlib
+import functools
+import json
+import pathlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import xarray as xr
+
+from anisoscope.config.experiment_config import Config
+from anisoscope.config.run_config import schedule
+from anisoscope.data.corpus import Corpus
+from anisoscope.results import kept_vectors, replicates_table
+from anisoscope.results.scores import scores
+from anisoscope.results.step_files import STREAM, Standing
+from anisoscope.sources import hook_points, provenance
+from anisoscope.sources.evaluation_windows import POSITION_SETS
+from anisoscope.sources.reference_models import References
+from anisoscope.sources.run_program import compile_program, make_program, probe_of
+from anisoscope.sources.source import Reader, Source, Target, Wanted, check_tables, targets
+from anisoscope.sources.source import wanted as wanted_of
+from anisoscope.training import checkpoint, log, replay
+from anisoscope.utils import mesh
+from anisoscope.utils.settings import replace
+from anisoscope.utils.stop import Stop
+
+Store = checkpoint.Checkpoints | checkpoint.Beside
+
+
+@contextlib.contextmanager
+def opened(
+    config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop
+) -> Iterator["Checkpoints"]:
+    """The checkpoints of a run on its schedule, and the replayed ones that are asked for, with
+    tables in its folder.
+    """
+    steps = sorted({*schedule(config.train.steps, config.checkpoint.every), *config.measure.steps})
+    with contextlib.closing(replay.stored(run)) as store:
+        yield Checkpoints(config, corpus, run, name, steps, store, stop)
+
+
+@contextlib.contextmanager
+def opened_beside(
+    config: Config,
+    corpus: Corpus,
+    run: pathlib.Path,
+    folder: str,
+    steps: list[int],
+    name: str,
+    stop: Stop,
+) -> Iterator["Checkpoints"]:
+    """Further checkpoints of the run, which lie in <folder>/checkpoints; their tables are of the
+    stream alone.
+    """
+    config = replace(config, {"measure.hook_points": ()})
+    kept = schedule(config.train.steps, config.checkpoint.every)
+    with contextlib.ExitStack() as stack:
+        stores = [
+            checkpoint.Checkpoints(path / "checkpoints", kept, True) for path in (run, run / folder)
+        ]
+        for store in stores:
+            stack.enter_context(contextlib.closing(store))
+        yield Checkpoints(
+            config, corpus, run / folder, name, steps, checkpoint.Beside(*stores), stop
+        )
+
+
+@dataclass(frozen=True)
+class Checkpoints(Source):
+    """The checkpoints of a run."""
+
+    config: Config
+    corpus: Corpus
+    root: pathlib.Path
+    name: str
+    steps: list[int]
+    store: Store
+    stop: Stop
+
+    @property
+    def measure(self) -> Any:
+        return self.config.measure
+
+    @property
+    def apart(self) -> bool:
+        return mesh.measures_apart(self.config.mesh)
+
+    @functools.cached_property
+    def made_by(self) -> dict[str, Any]:
+        return provenance.made_by(self.config, self.corpus)
+
+    @functools.cached_property
+    def of_run(self) -> dict[str, Any]:
+        return provenance.settings_of(self.config)
+
+    def stored(self) -> set[int]:
+        return {*self.store.readable()}
+
+    def nothing_stored(self) -> str:
+        return (
+            f"{self.root / 'checkpoints'} holds no checkpoint to measure; run --stages=train first"
+        )
+
+    def digest(self, step: int) -> str | None:
+        return self.store.digest(step)
+
+    def outdated(self, target: Target, standing: dict[int, Standing]) -> dict[int, str]:
+        return {
+            step: "a checkpoint has changed"
+            for step, one in standing.items()
+            if one.table is not None and provenance.is_outdated(one.table, self.store)
+        }
+
+    @contextlib.contextmanager
+    def reader(self, wanted: dict[str, Wanted]) -> Iterator[Reader]:
+        inside = [one for name, one in wanted.items() if name != STREAM]
+        with provenance.advice_on_damage():
+            of_stream = self._of_stream(wanted[STREAM]) if STREAM in wanted else None
+            of_hook_point = self._of_hook_points(inside[0]) if inside else None
+
+        @provenance.advice_on_damage()
+        def table(step: int, params: dict, target: Target) -> xr.Dataset:
+            if target.name == STREAM:
+                return of_stream(step, params)
+            return of_hook_point(step, params, target)
+
+        def read(step: int, asked: Sequence[Target]) -> Iterator[tuple[str, xr.Dataset]]:
+            with provenance.advice_on_damage():
+                params = self.store.restore_params(step)
+            for target in asked:
+                yield target.name, table(step, params, target)
+
+        yield read
+
+    def _of_stream(self, wanted: Wanted) -> Any:
+        """table(step, params): every value of the residual stream, and the vectors that are kept as
+        they are.
+        """
+        config = asking(self.config, wanted)
+        measure, probe = (
+            make_program(config, self.corpus, apart=self.apart),
+            probe_of(config, self.corpus),
+        )
+        references = References(self.store, config, measure)
+        about = provenance.attributes(config, self.corpus, self.name)
+
+        def table(step: int, params: dict) -> xr.Dataset:
+            measured = measure(params, references.of(step))
+            references.keep(step, params, measured)
+            values, vectors = references.without_itself(step, measured.values), measured.vectors
+            digests = {"checkpoints": json.dumps(references.digests(step))}
+            head, context = config.measure.projected_head, config.model.context
+            return replicates_table.table(values, step, POSITION_SETS, about | digests).assign(
+                **references.recorded(step),
+                **kept_vectors.labelled(vectors, probe.picks_SGP[0, 0], context, head),
+            )
+
+        return table
+
+    def _of_hook_points(self, wanted: Wanted) -> Any:
+        """table(step, params, target). One program for all of them: which it reads is data."""
+        names = self.measure.hook_points
+        measure = make_program(asking(self.config, wanted), self.corpus, names, self.apart)
+
+        def table(step: int, params: dict, target: Target) -> xr.Dataset:
+            values = measure(params, {}, names.index(target.name)).values
+            return hook_points.of_blocks(
+                replicates_table.table(values, step, POSITION_SETS, self._about(target, step))
+            )
+
+        return table
+
+    def _about(self, target: Target, step: int) -> dict[str, Any]:
+        return self.attributes(target, {}) | {
+            "checkpoints": json.dumps({step: self.store.digest(step)})
+        }
+
+    def attributes(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[str, Any]:
+        """As every table says; of a hook point which it is."""
+        about = provenance.attributes(self.config, self.corpus, self.name)
+        return (
+            about | hook_points.attributes(self.name, target.name)
+            if target.is_hook_point
+            else about
+        )
+
+    def scores(self, steps: list[int]) -> xr.Dataset:
+        """From the log of the training; a line tells where it has none."""
+        lines = log.read_log(self.root) if (self.root / log.NAME).exists() else []
+        if lost := sorted({*steps} - log.validated(lines)):
+            these = f"step{'s' * (len(lost) > 1)} {', '.join(map(str, lost))}"
+            print(
+                f"{self.name}: {self.root / log.NAME} has no scores of {these}, and so have none of the tables"
+            )
+        return scores(lines, steps)
+
+
+def asking(config: Config, wanted: Wanted) -> Config:
+    return replace(config, {"measure.families": wanted.families, "measure.nulls": wanted.nulls})
+
+
+def check_run(config: Config, corpus: Corpus, run: pathlib.Path) -> None:
+    """Raise UserError, before any work is done, where the run could not be measured later."""
+    mesh.make_mesh(config.mesh)
+    probe_of(config, corpus)
+    check_tables(targets(config.measure, run), provenance.made_by(config, corpus))
+
+
+def precompile(config: Config, corpus: Corpus) -> None:
+    """The program of a run of which nothing is measured yet."""
+    families, nulls = config.measure.families, config.measure.nulls
+    stream = Target(STREAM, pathlib.Path(), families)
+    compile_program(
+        asking(config, wanted_of(stream, [replicates_table.missing(None, families, nulls)], nulls)),
+        corpus,
+    )

@@ -1,0 +1,127 @@
+"""What the sweep asks of a model that has steps: checkpoints of a run, or revisions of a pretrained
+model.
+"""
+
+import abc
+import pathlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import xarray as xr
+
+from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.measurement.families.registry import FAMILIES
+from anisoscope.results import step_files
+from anisoscope.results.replicates_table import Missing, families_of
+from anisoscope.results.step_files import STREAM, Standing
+
+HEAD = "measure.projected_head"
+
+
+class Target(NamedTuple):
+    """What a step has a table of: the residual stream, or a hook point inside the blocks."""
+
+    name: str
+    folder: pathlib.Path  # of <step>.nc; what is joined of them stands beside that folder
+    families: tuple[str, ...]
+
+    @property
+    def is_hook_point(self) -> bool:
+        return self.name != STREAM
+
+    def made_by(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Those that matter here: a hook point has no head."""
+        return {
+            name: value
+            for name, value in settings.items()
+            if not (self.is_hook_point and name == HEAD)
+        }
+
+
+def targets(measure: MeasureConfig, root: pathlib.Path) -> list[Target]:
+    """All that is asked for; the residual stream comes first. Of hook points families of clouds
+    alone.
+    """
+    of_clouds = tuple(family for family in measure.families if FAMILIES[family].of == "cloud")
+    inside = [
+        Target(name, root / "hook_points" / name / "measurements", of_clouds)
+        for name in measure.hook_points
+    ]
+    return [Target(STREAM, root / "measurements", measure.families), *inside]
+
+
+def check_tables(targets: Sequence[Target], settings: dict[str, Any]) -> None:
+    """Raise UserError where tables that were made otherwise are there."""
+    for target in targets:
+        step_files.check_folder(target.folder, target.made_by(settings))
+
+
+class Wanted(NamedTuple):
+    """Of a target, the families and null models of which some step lacks something."""
+
+    families: tuple[str, ...]
+    nulls: tuple[str, ...]
+
+
+def wanted(target: Target, missing: Sequence[Missing], nulls: tuple[str, ...]) -> Wanted:
+    clouds = {cloud for one in missing for clouds in one.values() for cloud in clouds}
+    quantities = {name: () for one in missing for name in one}
+    return Wanted(
+        families_of(quantities, target.families), tuple(null for null in nulls if null in clouds)
+    )
+
+
+# A step -> the raw table of each target that is asked for, by name, one after another.
+Reader = Callable[[int, Sequence[Target]], Iterator[tuple[str, xr.Dataset]]]
+
+
+class Source(abc.ABC):
+    """What a sweep measures. A step may be read in any order, once, for all that is missing of
+    it.
+    """
+
+    name: str  # in messages
+    root: pathlib.Path  # the folder of the tables
+    measure: MeasureConfig  # what is asked for
+    steps: list[int]  # all that there ever were, in the order in which they are measured
+    # settings that decide which vectors make up a cloud: tables of others are not joined
+    made_by: dict[str, Any]
+    # settings that a table of another run has otherwise
+    of_run: Mapping[str, Any] = MappingProxyType({})
+    apart: bool = False  # whether processes take steps of their own (utils/shares.py)
+
+    @property
+    def targets(self) -> list[Target]:
+        return targets(self.measure, self.root)
+
+    @abc.abstractmethod
+    def stored(self) -> set[int]:
+        """Steps that can be read now; tables of others stay as they are."""
+
+    @abc.abstractmethod
+    def outdated(self, target: Target, standing: dict[int, Standing]) -> dict[int, str]:
+        """Steps whose table holds no longer, and why."""
+
+    @abc.abstractmethod
+    def reader(self, wanted: dict[str, Wanted]) -> AbstractContextManager[Reader]:
+        """What reads and measures, by target; made once, where something is missing. All hook
+        points want the same.
+        """
+
+    def nothing_stored(self) -> str:
+        """The line that says what to do where no step can be read, and no table is there."""
+        return f"{self.name}: no step can be read"
+
+    def digest(self, step: int) -> str | None:
+        """Of the parameters; None: not known. Tangents alone ask for it."""
+        return None
+
+    def attributes(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[str, Any]:
+        """What the joined table of these steps says of itself, beside its name."""
+        return {}
+
+    def scores(self, steps: list[int]) -> xr.Dataset | None:
+        """What the model had learned at these steps, if that is known."""
+        return None

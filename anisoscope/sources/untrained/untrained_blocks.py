@@ -1,0 +1,194 @@
+"""Untrained blocks under a common bias: one program per kind of block, one table per kind and norm
+of the bias.
+
+Letters: S seeds.
+"""
+
+import functools
+import itertools
+import pathlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from anisoscope.config.model_config import ModelConfig
+from anisoscope.config.untrained_config import UntrainedConfig
+from anisoscope.metrics.attention import attention_statistics, attention_sums
+from anisoscope.metrics.similarity import mean_cosine, mean_norm
+from anisoscope.models.block import bias_queries_and_keys, layer_norm, make_block
+from anisoscope.models.masks import visible_keys
+from anisoscope.results import joined_files
+from anisoscope.sources.untrained import untrained_tables as untrained_results
+from anisoscope.sources.untrained.untrained_theory import reference_norm
+from anisoscope.utils.progress import bar
+from anisoscope.utils.stop import Stop
+
+
+class Kind(NamedTuple):
+    norm_order: str
+    mask: str
+    embedding: str
+    target: str
+
+
+class Draw(NamedTuple):
+    """What one seed fixes, shared by all kinds: they see the same rows, direction and initial
+    values.
+    """
+
+    x_BTD: Array  # rows of the embedding table
+    direction_D: Array  # of the bias, norm 1
+    params: dict  # of all blocks, stacked on axis 0
+
+
+def kinds(config: UntrainedConfig) -> list[Kind]:
+    return [
+        Kind(*kind)
+        for kind in itertools.product(*(getattr(config, f"{name}s") for name in Kind._fields))
+    ]
+
+
+def run(config: UntrainedConfig, root: pathlib.Path, name: str, stop: Stop) -> None:
+    """Write measurements/<kind>_<norm>.nc for every kind and norm, then seeds.nc, results.nc and
+    results.csv.
+
+    Every table is written whole or not at all; raises Stopped between two of them.
+    """
+    tables = root / "measurements"
+    units = [(kind, index) for kind in kinds(config) for index in range(len(config.norms))]
+    paths = {unit: tables / f"{'_'.join(unit[0])}_{unit[1]}.nc" for unit in units}
+    todo = [unit for unit in units if not paths[unit].exists()]
+    if todo:
+        measure, draws = make_programs(config)
+        for kind, index in bar(todo, f"{name}: measure", "table"):
+            stop.check(f"{name}: stopped before {', '.join(kind)}, norm {config.norms[index]:g}")
+            norm = config.norms[index] * reference_norm(
+                config, kind.norm_order, kind.embedding, kind.target
+            )
+            values = jax.device_get(measure(kind)(draws(), norm))
+            joined_files.write(
+                untrained_results.table(config, kind, index, norm, values), paths[kind, index]
+            )
+    untrained_results.join(config, list(paths.values()), root)
+    print(
+        f"{name}: {len(units)} tables ({len(todo)} now): {root / 'results.nc'}, {root / 'results.csv'}"
+    )
+
+
+def make_programs(config: UntrainedConfig) -> tuple[Callable, Callable]:
+    """measure(kind)(draws, norm) -> {quantity: (seed,) or (seed, block)}, compiled once per kind;
+    draws() -> Draw.
+    """
+
+    @functools.cache
+    def draws() -> Draw:
+        seeds = jnp.arange(config.seed, config.seed + config.seeds, dtype=jnp.uint32)
+        return jax.jit(
+            lambda seeds_S: jax.lax.map(lambda seed: draw(config, jax.random.key(seed)), seeds_S)
+        )(seeds)
+
+    @functools.cache
+    def measure(kind: Kind) -> Callable[[Draw, float], dict[str, Array]]:
+        # One seed after another: a block keeps a machine busy, and the scores of several would fill
+        # its memory.
+        def of_seeds(draws_S: Draw, norm: Array, visible_TT: Array) -> dict[str, Array]:
+            return jax.lax.map(
+                lambda drawn: measure_draw(config, kind, drawn, norm, visible_TT), draws_S
+            )
+
+        # An argument: a constant mask would have XLA work on sums over it while it compiles, and
+        # warn of that.
+        visible_TT = visible_keys(model_config(config, kind), config.context)
+        return functools.partial(jax.jit(of_seeds), visible_TT=visible_TT)
+
+    return measure, draws
+
+
+def draw(config: UntrainedConfig, key: Array) -> Draw:
+    """Rows, direction and blocks of one seed.
+
+    The table itself is never formed: its row v is a function of the key and v.
+    """
+    for_tokens, for_table, for_direction, for_blocks = jax.random.split(key, 4)
+    tokens_BT = jax.random.randint(
+        for_tokens, (config.sequences, config.context), 0, config.vocabulary
+    )
+    initial = initial_values(config)
+    rows_PD = jax.vmap(
+        lambda token: initial(jax.random.fold_in(for_table, token), (config.width,))
+    )(tokens_BT.ravel())
+    direction_D = jax.random.normal(for_direction, (config.width,))
+    # all kinds have the same parameters
+    block = make_block(model_config(config, kinds(config)[0]), initial)
+    return Draw(
+        rows_PD.reshape(*tokens_BT.shape, config.width),
+        direction_D / jnp.linalg.norm(direction_D),
+        jax.lax.map(block.init, jax.random.split(for_blocks, config.blocks)),
+    )
+
+
+def initial_values(config: UntrainedConfig) -> Callable[..., Array]:
+    draw_values = (
+        jax.nn.initializers.truncated_normal if config.truncated else jax.nn.initializers.normal
+    )
+    return draw_values(config.sigma)
+
+
+def model_config(config: UntrainedConfig, kind: Kind) -> ModelConfig:
+    shape = {
+        "width": config.width,
+        "heads": config.heads,
+        "context": config.context,
+        "expansion": config.expansion,
+    }
+    return ModelConfig(layers=config.blocks, norm=kind.norm_order, mask=kind.mask, **shape)
+
+
+# Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
+@jax.default_matmul_precision("highest")
+def measure_draw(
+    config: UntrainedConfig, kind: Kind, drawn: Draw, norm: Array, visible_TT: Array
+) -> dict[str, Array]:
+    """All quantities of one kind, seed and norm: of the biased input, and after and in every block
+    of the stack.
+    """
+    apply = make_block(model_config(config, kind), initial_values(config)).apply
+    bias_D = norm * drawn.direction_D
+    none_D = jnp.zeros_like(bias_D)
+    query_D, key_D = (
+        bias_D if kind.target in (name, "both") else none_D for name in ("queries", "keys")
+    )
+    x_BTD = layer_norm(drawn.x_BTD) if kind.embedding == "normed" else drawn.x_BTD
+    x_BTD = x_BTD + bias_D[None, None] if kind.target == "input" else x_BTD
+
+    def through_block(x_BTD: Array, params: dict) -> tuple[Array, dict[str, Array]]:
+        x_BTD, q_BTHK, k_BTHK = apply(bias_queries_and_keys(params, query_D, key_D), x_BTD)
+        cloud_PD = x_BTD.reshape(-1, config.width)
+        values = {"cosine_out": mean_cosine(cloud_PD), "norm_out": mean_norm(cloud_PD)}
+        return x_BTD, values | sharpness(q_BTHK, k_BTHK, visible_TT)
+
+    cloud_PD = x_BTD.reshape(-1, config.width)
+    entered = {"cosine_in": mean_cosine(cloud_PD), "norm_in": mean_norm(cloud_PD)}
+    return entered | jax.lax.scan(through_block, x_BTD, drawn.params)[1]
+
+
+def sharpness(q_BTHK: Array, k_BTHK: Array, visible_TT: Array) -> dict[str, Array]:
+    """Scores and attention of a block: deviations pooled over its heads, the rest averaged over
+    them.
+    """
+    q_HBTK, k_HBTK = (jnp.moveaxis(x_BTHK, 2, 0) for x_BTHK in (q_BTHK, k_BTHK))
+    heads = jax.lax.map(
+        lambda qk_BTK: attention_statistics(attention_sums(*qk_BTK, visible_TT)), (q_HBTK, k_HBTK)
+    )
+    in_heads = jnp.square(heads.score_std).mean()
+    return {
+        "score_std": jnp.sqrt(in_heads + jnp.var(heads.score_mean)),
+        "score_std_head": jnp.sqrt(in_heads),
+        "score_std_within": jnp.sqrt(jnp.square(heads.score_std_within).mean()),
+        "attention_entropy": heads.entropy.mean(),
+        "attention_max": heads.maximum.mean(),
+        "attention_min": heads.minimum.mean(),
+    }

@@ -1,0 +1,154 @@
+"""Points of curved manifolds and a linear probe's gradient on them: one compiled program for all
+seeds and settings.
+
+Arrays carry the letters of `models`, and S settings (a spread each, or a bias), V types, E tangent
+coordinates, Y targets, X weightings.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from anisoscope.config.curved_config import CurvedConfig
+from anisoscope.subspaces.curved.curved_theory import TUBE
+
+Values = dict[str, Array]
+
+
+class Draw(NamedTuple):
+    """What a seed fixes for one manifold and curvature, in float32."""
+
+    v_SVE: np.ndarray  # t u, in pairs u and -u
+    y_SYV: np.ndarray
+    weight_SXV: np.ndarray  # of every type, adding up to 1
+    turn_DD: np.ndarray  # its first columns are the tangent space, the next one the normal
+
+
+def draw(config: CurvedConfig, *seeds: int) -> Draw:
+    """Each spread and each bias has points, target and draws of its own: their errors are
+    independent.
+    """
+    rng = np.random.default_rng(seeds)
+    spreads = np.array([*config.spreads, *[config.biased_spread] * len(config.biases)])
+    half_SVE = rng.normal(size=(len(spreads), config.types // 2, config.dimension))
+    u_SVE = np.concatenate([half_SVE, -half_SVE], axis=1)
+    towards_SE = rng.normal(size=(len(spreads), config.dimension))
+    towards_SE /= np.linalg.norm(towards_SE, axis=1, keepdims=True)
+    cosine_SV = np.einsum(
+        "smk,sk->sm", u_SVE / np.linalg.norm(u_SVE, axis=2, keepdims=True), towards_SE
+    )
+    y_SYV = np.stack([1 + config.dimension**0.5 * cosine_SV, -np.ones_like(cosine_SV)], axis=1)
+    count_SV = np.ones_like(cosine_SV)  # where spreads are compared, every point once
+    for number, bias in enumerate(config.biases, len(config.spreads)):
+        log_V = -bias * np.square(u_SVE[number]).sum(axis=1) / 2
+        frequency_V = np.exp(log_V - log_V.max())  # in many dimensions all of them would underflow
+        count_SV[number] = rng.multinomial(config.draws, frequency_V / frequency_V.sum())
+    weight_SXV = np.stack([count_SV, count_SV > 0], axis=1)
+    weight_SXV = weight_SXV / weight_SXV.sum(axis=2, keepdims=True)
+    turn_DD = np.linalg.qr(rng.normal(size=(config.width, config.width)))[0]
+    return Draw(*map(np.float32, (spreads[:, None, None] * u_SVE, y_SYV, weight_SXV, turn_DD)))
+
+
+def energies(config: CurvedConfig) -> dict[str, np.ndarray]:
+    """Every quantity, an array of AXES in float32; settings are the spreads, then the biases."""
+    curvatures, cells = np.float32(config.curvatures), range(len(config.curvatures))
+
+    @jax.jit
+    def program(draws: list[Draw]) -> Values:
+        values = [
+            jax.vmap(functools.partial(of_cell, SURFACES[manifold]))(drawn, curvatures)
+            for manifold, drawn in zip(config.manifolds, draws, strict=True)
+        ]
+        return jax.tree.map(lambda *of_manifolds: jnp.stack(of_manifolds), *values)
+
+    def of_seed(seed: int) -> Values:
+        """One seed after another: so much memory is that of one."""
+        drawn = [
+            [draw(config, seed, number, cell) for cell in cells]
+            for number in range(len(config.manifolds))
+        ]
+        return program([jax.tree.map(lambda *leaves: np.stack(leaves), *each) for each in drawn])
+
+    seeds = range(config.seed, config.seed + config.seeds)
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *map(jax.device_get, map(of_seed, seeds)))
+
+
+def of_cell(
+    surface: Callable[[Array, Array], tuple[Array, Array]], one: Draw, curvature: Array
+) -> Values:
+    """Of one manifold and curvature, arrays (S, X, Y)."""
+
+    def of_setting(v_VE: Array, y_YV: Array, weight_XV: Array) -> Values:
+        return gradients(one.turn_DD, surface(v_VE, curvature), y_YV, weight_XV)
+
+    return jax.vmap(of_setting)(one.v_SVE, one.y_SYV, one.weight_SXV)
+
+
+# Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
+@jax.default_matmul_precision("highest")
+def gradients(
+    turn_DD: Array, surface: tuple[Array, Array], y_YV: Array, weight_XV: Array
+) -> Values:
+    """Arrays (W, Y): dL/dW of L = E[(W x - y)^2] / 2 at W = 0, in the tangent space and normal to
+    it; and variances.
+    """
+    tangent_VE, normal_V = surface
+    basis_DE = turn_DD[:, : tangent_VE.shape[1]]
+    x_VD = tangent_VE @ basis_DE.T + normal_V[:, None] * turn_DD[:, tangent_VE.shape[1]][None]
+
+    def of_weights(weight_V: Array) -> Values:
+        def loss(probe_D: Array, y_V: Array) -> Array:
+            return 0.5 * (weight_V * jnp.square(x_VD @ probe_D - y_V)).sum()
+
+        gradient_YD = jax.vmap(jax.grad(loss), (None, 0))(jnp.zeros(len(turn_DD)), y_YV)
+        inside_YD = gradient_YD @ basis_DE @ basis_DE.T
+        centred_VD = x_VD - (weight_V @ x_VD)[None]
+        within_VD = centred_VD @ basis_DE @ basis_DE.T
+        in_tangent, in_normal = (
+            weight_V @ jnp.square(part).sum(axis=1) for part in (within_VD, centred_VD - within_VD)
+        )
+        share = in_normal / (in_normal + in_tangent)
+        return {
+            "tangent_norm": jnp.linalg.norm(inside_YD, axis=1),
+            "normal_norm": jnp.linalg.norm(gradient_YD - inside_YD, axis=1),
+            "normal_variance_share": jnp.full(len(y_YV), share),
+        }
+
+    return jax.vmap(of_weights)(weight_XV)
+
+
+def paraboloid(v_VE: Array, curvature: Array) -> tuple[Array, Array]:
+    """Tangent coordinates and height of points over v."""
+    return v_VE, curvature * jnp.square(v_VE).sum(axis=1) / 2
+
+
+def sphere(v_VE: Array, curvature: Array) -> tuple[Array, Array]:
+    """At the end of the geodesic that begins as v. 1 - cos by the sine of the half angle, which
+    loses no digits.
+    """
+    angle_V = curvature * jnp.sqrt(jnp.square(v_VE).sum(axis=1))
+    return v_VE * jnp.sinc(angle_V / jnp.pi)[:, None], 2 * jnp.square(
+        jnp.sin(angle_V / 2)
+    ) / curvature
+
+
+def torus(v_VE: Array, curvature: Array) -> tuple[Array, Array]:
+    """At angles v_1 / (R + r) and v_2 / r from the outer equator; r = 1/curvature, R = 2 r."""
+    tube = 1 / curvature
+    outer = (1 + TUBE) * tube
+    around_V, across_V = v_VE[:, 0] / outer, v_VE[:, 1] / tube
+    fall_around_V, fall_across_V = (
+        2 * jnp.square(jnp.sin(angle_V / 2)) for angle_V in (around_V, across_V)
+    )
+    radius_V = outer - tube * fall_across_V
+    tangent_VE = jnp.stack([radius_V * jnp.sin(around_V), tube * jnp.sin(across_V)], axis=1)
+    return tangent_VE, tube * fall_across_V * jnp.cos(around_V) + outer * fall_around_V
+
+
+SURFACES = {"paraboloid": paraboloid, "sphere": sphere, "torus": torus}
+AXES = ("seed", "manifold", "curvature", "setting", "weighting", "target")  # of what is measured

@@ -1,0 +1,132 @@
+"""All that is compiled once for a run, or for the seeds of one that are trained together, and where
+it lies.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from anisoscope.config.run_config import RunConfig, seeds
+from anisoscope.data.corpus import Corpus
+from anisoscope.models import transformer
+from anisoscope.training import evaluate, objective, optimizer, step
+from anisoscope.utils import mesh
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.memory import available, format_bytes
+
+MEMORY_ADVICE = "lower train.batch_size, model.context, layers or width, or raise train.accumulate"
+
+
+class Program(NamedTuple):
+    """States, metrics and scores are those of all R seeds, stacked on a first axis; a plain run is
+    one seed.
+    """
+
+    steps: Callable  # state, tokens_N, data_R, count -> state, metrics
+    score: Callable  # params, tokens_N, windows -> a Score per seed
+    create: Callable[[], step.State]
+    stack: Callable[[list[step.State]], step.State]
+    of_seed: Callable[[step.State, int], step.State]  # one of those stacked
+    abstract: step.State  # shapes, types and shardings of one seed's state
+    tokens_N: jax.Array  # the training split, on the devices
+    # the data seed of every run: no constant, so that runs of other seeds share what is compiled
+    data_R: jax.Array
+    devices: int
+
+
+def check_program(config: RunConfig, corpus: Corpus) -> tuple[jax.sharding.Mesh, int]:
+    """The devices and the windows of a micro-batch; UserError where these do not go together, or
+    nothing is scored.
+    """
+    devices = mesh.make_mesh(config.mesh)
+    rows = config.train.batch_size // config.train.accumulate
+    if rows % devices.size:
+        words = (
+            f"micro-batches of {rows} windows; it must be a multiple of the {devices.size} devices"
+        )
+        raise UserError(f"train.batch_size / train.accumulate gives {words}")
+    evaluate.check_evaluation(config, corpus, rows)
+    return devices, rows
+
+
+def step_memory(program: Program, state: step.State) -> tuple[int, int | None]:
+    """Compile the program that trains: bytes of memory that a step takes on a device, and bytes
+    available.
+
+    `state` may be abstract. A later step uses what is compiled here.
+    """
+    given = state, program.tokens_N, program.data_R, jnp.int32(1)
+    sizes = program.steps.lower(*given).compile().memory_analysis()
+    return sizes.argument_size_in_bytes + sizes.temp_size_in_bytes, available()
+
+
+def check_memory(program: Program, state: step.State) -> None:
+    """Raise UserError, before the first step, where a step needs more memory than there is."""
+    needed, room = step_memory(program, state)
+    if room is not None and needed > room:
+        what = (
+            f"a step takes {format_bytes(needed)} of memory, and {format_bytes(room)} are available"
+        )
+        raise UserError(f"{what}: {MEMORY_ADVICE}")
+
+
+def make_program(config: RunConfig, corpus: Corpus) -> Program:
+    devices, rows = check_program(config, corpus)
+    by_batch, everywhere = NamedSharding(devices, P(mesh.AXES)), NamedSharding(devices, P())
+
+    # One seed: how its state begins and where it lies, and its next `count` steps.
+    model = transformer.build(config.model, corpus.vocab_size)
+    update = optimizer.make_optimizer(config.train)
+
+    def init(seed: jax.Array) -> step.State:
+        return step.init_state(model.init(jax.random.key(seed)), update)
+
+    def share_out(batch: objective.Batch) -> objective.Batch:
+        return jax.lax.with_sharding_constraint(batch, by_batch)
+
+    shapes = jax.eval_shape(init, jnp.uint32(0))
+    alone = mesh.parameter_sharding(devices, shapes)
+    create = jax.jit(init, out_shardings=alone)
+    one_step = step.make_step(model.apply, update, config, corpus.mask_token, share_out)
+    run = step.make_steps(one_step, config.train.dispatch)
+
+    # All seeds: their states on a new first axis, each lying as it would alone.
+    weights, data = zip(*seeds(config.train), strict=True)
+    stacked = jax.tree.map(lambda one: NamedSharding(one.mesh, P(None, *one.spec)), alone)
+    stack = jax.jit(
+        lambda states: jax.tree.map(lambda *leaves: jnp.stack(leaves), *states),
+        out_shardings=stacked,
+    )
+
+    def together(work: Callable) -> Callable:
+        return mesh.over_seeds(work, config.mesh, len(data))
+
+    def steps(
+        states: step.State, tokens_N: jax.Array, data_R: jax.Array, count: jax.Array
+    ) -> tuple[step.State, step.StepMetrics]:
+        return together(lambda state, seed: run(state, seed, tokens_N, count))(states, data_R)
+
+    def place(batch: objective.Batch) -> objective.Batch:
+        return jax.device_put(batch, by_batch)
+
+    return Program(
+        steps=jax.jit(steps, donate_argnums=0, out_shardings=(stacked, everywhere)),
+        score=evaluate.make_scorer(
+            model.apply, config, corpus.mask_token, place, rows, together, everywhere
+        ),
+        create=lambda: stack([create(jnp.uint32(seed)) for seed in weights]),
+        stack=stack,
+        of_seed=jax.jit(
+            lambda states, i: jax.tree.map(lambda leaf: leaf[i], states), out_shardings=alone
+        ),
+        abstract=jax.tree.map(
+            lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s), shapes, alone
+        ),
+        tokens_N=jax.device_put(corpus.train, everywhere),
+        data_R=jax.device_put(jnp.asarray(data, jnp.uint32), everywhere),
+        devices=devices.size,
+    )

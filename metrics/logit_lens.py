@@ -1,0 +1,197 @@
+"""What a model would say if a layer were its last: its final norm and unembedding applied to every
+layer.
+
+All values are of single points; a family averages them. Here X are points or tokens.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.lax import Precision
+from jaxtyping import Array, Float, Int
+
+from anisoscope.metrics.cloud import AnyArray, centred, eigh, of_unit_size
+
+KINDS = {"layer": (1.0, 1.0), "rms": (0.0, 1.0), "none": (0.0, 0.0)}  # of norms: centres, divides
+AT_ONCE = 2**24  # logits that exist at once, at least those of a point
+DIRECTIONS = 10  # that span the principal subspaces of a layer and of the unembedding
+
+
+class Readout(NamedTuple):
+    """How logits are read off a vector: a norm, then a matrix. Arrays all: models of one shape are
+    one program.
+
+    logits = W'(scale z + shift) + bias, z = y / sqrt(mean(y^2) + epsilon) where it divides, y = x -
+    mean(x) where it centres; with a cap c they are c tanh(logits / c).
+    """
+
+    unembedding_DV: Float[Array, "D V"]
+    scale_D: Float[Array, " D"]
+    shift_D: Float[Array, " D"]
+    centres: Float[Array, ""]
+    divides: Float[Array, ""]
+    epsilon: Float[Array, ""]
+    bias_V: Float[Array, " V"] | None = None
+    cap: Float[Array, ""] | None = None
+
+
+class Lens(NamedTuple):
+    """Of every layer and point."""
+
+    entropy_NP: Float[Array, "N P"]
+    divergence_NP: Float[Array, "N P"]
+    log_probability_NP: Float[Array, "N P"]
+    rank_NP: Float[Array, "N P"]
+    settled_NP: Float[Array, "N P"]
+
+
+def made(
+    unembedding_DV: Float[AnyArray, "D V"],
+    kind: str = "none",
+    scale: Float[AnyArray, " D"] | float = 1.0,
+    shift: Float[AnyArray, " D"] | float = 0.0,
+    epsilon: float = 1e-5,
+    bias: Float[AnyArray, " V"] | None = None,
+    cap: float | None = None,
+) -> Readout:
+    """A readout whose norm is of a kind: "layer" (LayerNorm), "rms" (RMSNorm) or "none"."""
+    width = len(unembedding_DV)
+    scale_D, shift_D = (
+        jnp.broadcast_to(jnp.asarray(value, jnp.float32), (width,)) for value in (scale, shift)
+    )
+    numbers = (jnp.float32(number) for number in (*KINDS[kind], epsilon))
+    bias_V, cap = (
+        None if value is None else jnp.asarray(value, jnp.float32) for value in (bias, cap)
+    )
+    return Readout(
+        jnp.asarray(unembedding_DV, jnp.float32), scale_D, shift_D, *numbers, bias_V, cap
+    )
+
+
+def logits(x_PD: Float[AnyArray, "P D"], readout: Readout) -> Float[Array, "P V"]:
+    """Logits that the readout gives of vectors: (P, D) -> (P, V)."""
+    x_PD = jnp.asarray(x_PD, jnp.float32)
+    x_PD = x_PD - readout.centres * x_PD.mean(axis=1, keepdims=True)
+    size_P1 = jnp.sqrt(jnp.square(x_PD).mean(axis=1, keepdims=True) + readout.epsilon)
+    x_PD = x_PD / (readout.divides * size_P1 + 1.0 - readout.divides)
+    x_PD = x_PD * readout.scale_D[None] + readout.shift_D[None]
+    logits_PV = jnp.matmul(x_PD, readout.unembedding_DV, precision=Precision.HIGHEST)
+    logits_PV = logits_PV if readout.bias_V is None else logits_PV + readout.bias_V[None]
+    return logits_PV if readout.cap is None else readout.cap * jnp.tanh(logits_PV / readout.cap)
+
+
+def lens(
+    clouds_NPD: Float[AnyArray, "N P D"], readout: Readout, target_P: Int[AnyArray, " P"]
+) -> Lens:
+    """The logit lens: p_l = softmax of the logits of layer l; the output is p of the last layer.
+
+    Shapes: N layers of P points, and the token that each point is to predict, below 0 for none ->
+        (N, P) each.
+    entropy: -sum_v p_l ln p_l, nat; [0, ln V].
+    divergence: sum_v p ln(p / p_l) of the output p, nat; >= 0, 0 of the last layer.
+    log_probability: ln p_l of the token; (-inf, 0]. NaN without one.
+    rank: 1 and the number of tokens with larger logits; [1, V]. NaN without a token to predict.
+    settled: 1 where layer l and all behind it have the largest logit where the output has it, else
+    0. A coordinate that is not finite: NaN. Source: nostalgebraist 2020, interpreting GPT: the
+    logit lens; the divergence as in Belrose et al. 2023, Eliciting Latent Predictions with the
+    Tuned Lens; settled: this project.
+    """
+    layers, vocabulary = len(clouds_NPD), readout.unembedding_DV.shape[1]
+    clouds_PND = jnp.moveaxis(jnp.asarray(clouds_NPD, jnp.float32), 0, 1)
+
+    def of_point(point: tuple[Array, Array]) -> tuple[Array, ...]:
+        x_ND, target = point
+        logits_NV = logits(x_ND, readout)
+        log_p_NV = jax.nn.log_softmax(logits_NV, axis=1)
+        output_V, p_NV = log_p_NV[-1], jnp.exp(log_p_NV)
+        divergence_N = (p_NV[-1][None] * (output_V[None] - log_p_NV)).sum(axis=1)
+        target_logit_N = logits_NV[:, jnp.maximum(target, 0)]
+        answer_N = logits_NV.argmax(axis=1)
+        settled_N = jax.lax.cummin((answer_N == answer_N[-1]).astype(jnp.float32), reverse=True)
+        finite_N = log_p_NV.sum(axis=1) * 0.0  # NaN where there is one; comparisons would hide it
+        known_N = finite_N + jnp.where(target >= 0, 0.0, jnp.nan)
+        return (
+            -(p_NV * log_p_NV).sum(axis=1),
+            jnp.maximum(divergence_N, 0.0),
+            log_p_NV[:, jnp.maximum(target, 0)] + known_N,
+            1.0 + (logits_NV > target_logit_N[:, None]).sum(axis=1) + known_N,
+            settled_N + finite_N,
+        )
+
+    at_once = max(1, min(len(clouds_PND), AT_ONCE // (layers * vocabulary)))
+    values_PN = jax.lax.map(of_point, (clouds_PND, jnp.asarray(target_P)), batch_size=at_once)
+    return Lens(*(value_PN.T for value_PN in values_PN))
+
+
+def token_directions(readout: Readout) -> Float[Array, "D C"]:
+    """The k leading principal directions of the unembedding times the norm's scale, k the least of
+    10, D, V - 1.
+
+    The tokens' mean is left out: a softmax does not see it. Of V tokens that leaves V - 1
+    directions.
+    """
+    scaled_DV = readout.unembedding_DV * readout.scale_D[:, None]
+    count = min(DIRECTIONS, max(scaled_DV.shape[1] - 1, 1))
+    return _leading(scaled_DV - scaled_DV.mean(axis=1, keepdims=True), count)
+
+
+def alignment(
+    cloud_PD: Float[AnyArray, "P D"],
+    of_tokens_DC: Float[AnyArray, "D C"],
+    keep_P: Float[AnyArray, " P"] | None = None,
+) -> Float[Array, ""]:
+    """Share of the k leading principal directions of a cloud in those of the unembedding: |U'W|_F^2
+    / k.
+
+    U are the leading eigenvectors of the cloud's covariance, W the `token_directions`. Shapes: (P,
+    D), (D, k), and weights 1 or 0 of the points -> scalar. Units: none. Range: [0, 1]; k/D for
+    directions that know nothing of one another. A coordinate that is not finite: NaN. Source:
+    reconstruction, the idea that layers turn towards the unembedding; its squared cosines are ours.
+    """
+    cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
+    keep_P = jnp.ones(len(cloud_PD)) if keep_P is None else keep_P
+    about_PD = (
+        cloud_PD - (jnp.matmul(keep_P, cloud_PD, precision=Precision.HIGHEST) / keep_P.sum())[None]
+    )
+    of_cloud_DC = _leading(about_PD.T * keep_P[None], of_tokens_DC.shape[1])
+    shared_CC = jnp.matmul(of_cloud_DC.T, of_tokens_DC, precision=Precision.HIGHEST)
+    return jnp.square(shared_CC).sum() / of_cloud_DC.shape[1]
+
+
+def collapse(
+    cloud_PD: Float[AnyArray, "P D"],
+    target_P: Int[AnyArray, " P"],
+    vocabulary: int,
+    keep_P: Float[AnyArray, " P"],
+) -> Float[Array, ""]:
+    """How far points of one target have collapsed to their mean: 1 - (S_W / (n - K)) / (S_T / (n -
+    1)).
+
+    S_W and S_T are the sums of squared distances from the means of the K targets and of all n
+    points that have one. Shapes: (P, D), the token that each point is to predict, below 0 for none,
+    of so many, and weights 1 or 0 of the points -> scalar. Units: none. Range: up to 1, where all
+    points of a target are one; 0 on average for targets that say nothing of the points. As many
+    targets as points: NaN. A coordinate that is not finite: NaN. Source: NC1 of Papyan, Han and
+    Donoho 2020 with next tokens as classes; by traces, and free of the number of points: ours.
+    """
+    x_PD = of_unit_size(centred(cloud_PD))
+    weight_P = keep_P * (target_P >= 0)
+    class_P = jnp.maximum(jnp.asarray(target_P), 0)
+    # no more classes than points: sums of all tokens could be larger than the model
+    if vocabulary > len(class_P):
+        class_P = jnp.unique(class_P, return_inverse=True, size=len(class_P))[1]
+        vocabulary = len(class_P)
+    count_V = jnp.zeros(vocabulary).at[class_P].add(weight_P)
+    sum_VD = jnp.zeros((vocabulary, x_PD.shape[1])).at[class_P].add(weight_P[:, None] * x_PD)
+    count, sum_D = count_V.sum(), sum_VD.sum(axis=0)
+    square = jnp.matmul(weight_P, jnp.square(x_PD).sum(axis=1), precision=Precision.HIGHEST)
+    within = square - (jnp.square(sum_VD).sum(axis=1) / jnp.maximum(count_V, 1.0)).sum()
+    total, free = square - jnp.square(sum_D).sum() / count, count - (count_V > 0).sum()
+    return 1.0 - within / jnp.where(free > 0, free, jnp.nan) / (total / (count - 1))
+
+
+def _leading(x_DX: Float[Array, "D X"], count: int) -> Float[Array, "D C"]:
+    """So many leading left singular vectors, as far as there are."""
+    x_DX = x_DX / jnp.abs(x_DX).max()  # squares stay in float32
+    return eigh(jnp.matmul(x_DX, x_DX.T, precision=Precision.HIGHEST))[1][:, -count:]

@@ -1,0 +1,120 @@
+"""Attention and its variants, and the removal of the mean query.
+
+A new variant is a function and an entry of ATTENTIONS.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.lax import Precision
+from jaxtyping import Array, Bool, Float
+
+
+class Sink(NamedTuple):
+    """A key k' and a value of each head that belong to no position and are seen by all."""
+
+    score_BHT: Array  # <q, k'> / sqrt(K), float32
+    value_HK: Array
+
+
+class Attention(NamedTuple):
+    # scores_BHTT (float32; -inf where hidden), v_BHTK, sink, context -> mixed_BHTK
+    mix: Callable[..., Array]
+    sink: bool = False  # whether a learned sink goes with it; where not, `mix` is given none
+    label: str = ""  # in the description of a model; what GPT-2 has goes without saying
+
+
+def softmax(scores_BHTT: Array, v_BHTK: Array, sink: Sink | None, context: int) -> Array:
+    """exp(s_j) / sum_j exp(s_j). A sink (Sun et al. 2024): over the keys and one more."""
+    mixed_BHTK = _weighted(jax.nn.softmax(scores_BHTT), v_BHTK)
+    return mixed_BHTK if sink is None else _with_sink(mixed_BHTK, scores_BHTT, sink, v_BHTK.dtype)
+
+
+def softmax_one(scores_BHTT: Array, v_BHTK: Array, sink: None, context: int) -> Array:
+    """exp(s_j) / (1 + sum_j exp(s_j)), so that a head may attend to nothing (Miller 2023)."""
+    heads, width = v_BHTK.shape[1], v_BHTK.shape[3]
+    nothing = Sink(jnp.zeros(scores_BHTT.shape[:3]), jnp.zeros((heads, width)))
+    return softmax(scores_BHTT, v_BHTK, nothing, context)
+
+
+def sigmoid(scores_BHTT: Array, v_BHTK: Array, sink: None, context: int) -> Array:
+    """1 / (1 + exp(-s_j + ln(context))), each key for itself (Ramapuram et al. 2024).
+
+    The constant makes the weights of a whole context sum to about 1 where scores are 0.
+    """
+    return _weighted(jax.nn.sigmoid(scores_BHTT - math.log(context)), v_BHTK)
+
+
+ATTENTIONS = {
+    "softmax": Attention(softmax, sink=True),
+    "softmax_one": Attention(softmax_one, label="softmax_one"),
+    "sigmoid": Attention(sigmoid, label="sigmoid"),
+}
+
+
+def _weighted(weights_BHTT: Array, v_BHTK: Array) -> Array:
+    return jnp.einsum("bhts,bhsk->bhtk", weights_BHTT.astype(v_BHTK.dtype), v_BHTK)
+
+
+def _with_sink(mixed_BHTK: Array, scores_BHTT: Array, sink: Sink, dtype: jnp.dtype) -> Array:
+    """A term exp(a) more in the denominator: the sink gets exp(a) / (exp(a) + Z), and the keys
+    share the rest.
+    """
+    lost_BHT = jax.nn.sigmoid(sink.score_BHT - jax.nn.logsumexp(scores_BHTT, axis=-1))
+    value_BHTK = sink.value_HK[None, :, None].astype(jnp.float32)
+    return (mixed_BHTK + lost_BHT[..., None] * (value_BHTK - mixed_BHTK)).astype(dtype)
+
+
+def centre(
+    q_BTHK: Float[Array, "B T H K"], visible_TT: Bool[Array, "T T"]
+) -> Float[Array, "B T H K"]:
+    """Queries less their mean over the positions that each one sees, so that nothing hidden enters;
+    in float32.
+
+    With means Q of the queries and k of the keys a row sees, a score is <q_i, k_j> = <q_i, k> + <Q,
+    k_j - k> + <q_i - Q, k_j - k>. The first term is the same for all j, and the softmax removes it:
+    a mean key never sharpens. The second is a pattern that all queries share, and drift makes it:
+    it is what this removes. The third, sharpness by fluctuation, stays. Keys are left alone, since
+    taking their mean from a row's keys would change no weight.
+    """
+    share_TT = visible_TT / visible_TT.sum(axis=1, keepdims=True)
+    mean_BTHK = jnp.einsum(
+        "ts,bshk->bthk", share_TT, q_BTHK.astype(jnp.float32), precision=Precision.HIGHEST
+    )
+    return (q_BTHK.astype(jnp.float32) - mean_BTHK).astype(q_BTHK.dtype)
+
+
+def attend(
+    q_BTHK: Float[Array, "B T H K"],
+    k_BTHK: Float[Array, "B T H K"],
+    v_BTHK: Float[Array, "B T H K"],
+    visible_TT: Bool[Array, "T T"] | None,
+    attention: Attention,
+    context: int,
+    sink: Sink | None = None,
+) -> Float[Array, "B T H K"]:
+    """Values mixed by the weights of the visible keys (None: all); scores s = q k' / sqrt(K) and
+    weights in float32.
+
+    Heads go before time once, so that every product of the backward pass is a plain batched one
+    too. The backward pass recomputes the T x T weights, which are the largest arrays of a block,
+    from q, k and v.
+    """
+
+    def mix(q_BHTK: Array, k_BHTK: Array, v_BHTK: Array, sink: Sink | None) -> Array:
+        width = q_BHTK.shape[-1]
+        scores_BHTT = jnp.einsum(
+            "bhtk,bhsk->bhts", q_BHTK * width**-0.5, k_BHTK, preferred_element_type=jnp.float32
+        )
+        if visible_TT is not None:
+            # Adding -inf, unlike selecting, leaves the backward pass nothing to keep.
+            scores_BHTT += jnp.where(visible_TT, 0.0, -jnp.inf)[None, None]
+        return attention.mix(scores_BHTT, v_BHTK, sink, context)
+
+    q_BHTK, k_BHTK, v_BHTK = (x_BTHK.transpose(0, 2, 1, 3) for x_BTHK in (q_BTHK, k_BTHK, v_BTHK))
+    return jax.checkpoint(mix, prevent_cse=False)(q_BHTK, k_BHTK, v_BHTK, sink).transpose(
+        0, 2, 1, 3
+    )

@@ -1,0 +1,50 @@
+"""What a model's settings may be. Of a mask, an attention variant, positions or norms, their entry
+is asked.
+"""
+
+from anisoscope.config.model_config import ModelConfig
+from anisoscope.models import masks
+from anisoscope.models.attention_block import ATTENTIONS
+from anisoscope.models.linear import ACTIVATIONS
+from anisoscope.models.masks import MASKS
+from anisoscope.models.norms import NORMS
+from anisoscope.models.positions import POSITIONS
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import check_fields, choose
+
+
+def check_model(model: ModelConfig) -> None:
+    """Raise UserError, one line, where a model cannot be built."""
+    check_fields(model, "model.")
+    kinds = {"mask": MASKS, "attention": ATTENTIONS, "norm": NORMS, "positions": POSITIONS}
+    for name, entries in (kinds | {"activation": ACTIVATIONS}).items():
+        choose(f"model.{name}", getattr(model, name), entries)
+    if model.width % model.heads:
+        raise UserError(f"model.heads is {model.heads}; it must divide model.width ({model.width})")
+    POSITIONS[model.positions].check(model)
+    if model.sink and not ATTENTIONS[model.attention].sink:
+        raise UserError(
+            f"model.sink is one more key of a softmax; it does not go with attention={model.attention}"
+        )
+    _check_mask(model)
+
+
+def _check_mask(model: ModelConfig) -> None:
+    if setting := MASKS[model.mask].setting:
+        value, most = getattr(model, setting.name), setting.most
+        limit, words = (
+            (getattr(model, most), f"model.{most}=") if isinstance(most, str) else (most, "")
+        )
+        if not setting.least <= value <= limit:
+            needs = f"model.mask={model.mask} needs {setting.least} to {words}{limit}"
+            raise UserError(f"model.{setting.name} is {value}; {needs}")
+    for name in masks.idle(model):
+        if name not in masks.seeds() and getattr(model, name) != 0:
+            owners = " or ".join(
+                mask
+                for mask, entry in MASKS.items()
+                if entry.setting and entry.setting.name == name
+            )
+            raise UserError(
+                f"model.{name} does nothing under model.mask={model.mask}; leave it 0 or set mask={owners}"
+            )

@@ -1,0 +1,88 @@
+"""Random values in the form in which checkpoints are measured, and the tables of them."""
+
+import dataclasses
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from anisoscope.measurement.families.registry import FAMILIES, coordinates, family_of, quantities
+from anisoscope.results import replicates_table
+
+S, G, J, LAYERS, BLOCKS, HEADS = 2, 3, 4, 4, 3, 2
+POSITIONS = ("all", "without_first")
+NULLS = ("gaussian", "shuffled", "untrained")
+NAMES = (
+    "anisotropy",
+    "twonn",
+    "duplicate_points",
+    "query_drift",
+    "coordinate_share",
+    "gride",
+    "cka_layers",
+)
+CLOUDS = {  # of each cloud, what is in it: as null models have it
+    "measured": NAMES,
+    "gaussian": ("twonn", "duplicate_points", "gride"),
+    "shuffled": (
+        "anisotropy",
+        "twonn",
+        "duplicate_points",
+        "query_drift",
+        "coordinate_share",
+        "gride",
+    ),
+}
+MADE_BY = {"measure.points": 16, "measure.batches": G, "corpus_sha256": "digest"}
+ATTRIBUTES = {"run": "decoder", "corpus": "letters", "made_by": json.dumps(MADE_BY)}
+
+
+def sizes() -> dict[str, int]:
+    found = {
+        "batch": G,
+        "positions": S,
+        "layer": LAYERS,
+        "block": BLOCKS,
+        "head": HEADS,
+        "jackknife": 1 + J,
+    }
+    found |= {"sections": 5, "share_sections": 5, "other_layer": LAYERS}
+    return found | {name: len(labels) for name, labels in coordinates().items()}
+
+
+def values(
+    seed: int = 0, clouds: dict[str, tuple[str, ...]] = CLOUDS
+) -> dict[str, replicates_table.Arrays]:
+    rng, lengths = np.random.default_rng(seed), sizes()
+    return {
+        cloud: {
+            name: rng.random([lengths[dim] for dim in quantities()[name].raw_dims], np.float32)
+            for name in names
+        }
+        for cloud, names in clouds.items()
+    }
+
+
+def table(
+    measured: dict[str, replicates_table.Arrays], step: int = 7, **attributes: str
+) -> xr.Dataset:
+    return replicates_table.table(measured, step, POSITIONS, ATTRIBUTES | attributes)
+
+
+def change_quantity(monkeypatch: pytest.MonkeyPatch, name: str, **changes: Any) -> None:
+    """As if the code of today said something else of a quantity."""
+    family = FAMILIES[family_of(name)]
+    quantity = dataclasses.replace(family.quantities[name], **changes)
+    replaced = dataclasses.replace(family, quantities=family.quantities | {name: quantity})
+    monkeypatch.setitem(FAMILIES, family_of(name), replaced)
+
+
+def change_labels(monkeypatch: pytest.MonkeyPatch, dim: str, labels: tuple) -> None:
+    """As if the code of today labelled this dimension otherwise."""
+    (name,) = (name for name, family in FAMILIES.items() if dim in family.coordinates)
+    family = FAMILIES[name]
+    monkeypatch.setitem(
+        FAMILIES, name, dataclasses.replace(family, coordinates=family.coordinates | {dim: labels})
+    )

@@ -1,0 +1,201 @@
+"""The tables of a run over its checkpoints."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+from anisoscope.measurement.families.projection_family import VECTORS
+from anisoscope.measurement.families.registry import FAMILIES, quantities
+from anisoscope.results import joined_files
+from anisoscope.results.averages import over_blocks
+from anisoscope.results.excess import excess_name, values_of
+from anisoscope.results.join import joined, tidy, write
+from anisoscope.results.summary import summary
+from anisoscope.utils.errors import UserError
+from tests.results.made import (
+    BLOCKS,
+    HEADS,
+    LAYERS,
+    NAMES,
+    NULLS,
+    S,
+    change_quantity,
+    table,
+    values,
+)
+
+ALL = tuple(FAMILIES)
+
+
+@pytest.fixture(scope="module")
+def tables():
+    return {step: table(values(step), step) for step in (0, 7)}
+
+
+@pytest.fixture(scope="module")
+def whole(tables):
+    return joined(tables, ALL, NULLS)
+
+
+def test_results_and_batches_are_those_of_every_step(tables, whole):
+    results, batches = whole
+    assert list(results.step.values) == list(batches.step.values) == [0, 7]
+    for step, one in tables.items():
+        expected = summary(one, tables[0], NULLS)
+        for every, part in zip((results, batches), expected, strict=True):
+            assert set(every.data_vars) == set(part.data_vars)
+            for name in part.data_vars:
+                np.testing.assert_array_equal(
+                    every[name].sel(step=[step]), part[name], err_msg=name
+                )
+    first = results.sel(step=0, null="untrained", statistic=["mean", "std", "low", "high"])
+    np.testing.assert_array_equal(first.anisotropy_excess, 0.0)
+
+
+def test_a_run_on_disk_has_them_all_and_says_what_it_is_now(tables, whole, tmp_path):
+    write(tmp_path, tables, ALL, NULLS, {"run": "renamed", "corpus": "letters"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "batches.nc",
+        "results.csv",
+        "results.nc",
+    ]
+    results, batches = (
+        joined_files.read_table(tmp_path / name) for name in ("results.nc", "batches.nc")
+    )
+    assert results.attrs == batches.attrs == {"run": "renamed", "corpus": "letters"}
+    xr.testing.assert_equal(results, whole[0])
+    xr.testing.assert_equal(batches, whole[1])
+    frame = pd.read_csv(tmp_path / "results.csv")
+    assert set(frame.run) == {"renamed"}
+    assert set(frame.batches) == {3}
+
+
+def test_the_noise_floor_of_a_quantity_stands_beside_its_interval(tables, tmp_path):
+    """In the attributes of its variable, and of its averages, which move no further; and in a
+    column of the rows.
+    """
+    noise = '{"anisotropy": 2e-7, "twonn": NaN, "elsewhere": 1.0}'
+    write(tmp_path, tables, ALL, NULLS, {"run": "one", "corpus": "letters", "noise_floor": noise})
+    results = joined_files.read_table(tmp_path / "results.nc")
+    marked = {name for name in results.data_vars if "noise_floor" in results[name].attrs}
+    assert marked == {"anisotropy", over_blocks("anisotropy")}
+    assert results.anisotropy.attrs["noise_floor"] == 2e-7
+    frame = pd.read_csv(tmp_path / "results.csv")
+    assert set(frame[frame.noise_floor.notna()].metric) == marked
+    assert set(frame.noise_floor.dropna()) == {2e-7}
+
+
+def test_only_what_was_asked_for_is_joined_and_words_are_those_of_today(tables, monkeypatch):
+    change_quantity(monkeypatch, "twonn", formula="in other words")
+    results, batches = joined(tables, ("dimension",), ("shuffled",))
+    assert set(batches.data_vars) == {"twonn", "duplicate_points"}
+    own = {"twonn", "duplicate_points", *map(over_blocks, batches.data_vars)}
+    assert set(results.data_vars) == own | {excess_name(name) for name in own}
+    assert values_of(results) == [name for name in results.data_vars if name in own]
+    assert list(results["null"].values) == ["shuffled"]
+    assert results.twonn.attrs["formula"] == batches.twonn.attrs["formula"] == "in other words"
+
+
+def test_a_step_without_a_quantity_has_nan(tables, whole):
+    """Its checkpoint is gone, and its table has no such family, or a null model less."""
+    part = (
+        tables[7].drop_vars(["query_drift", "gride"]).drop_dims(["block", "head"], errors="ignore")
+    )
+    part["twonn"] = (
+        part["twonn"].where(part["cloud"] != "gaussian").assign_attrs(clouds="measured,shuffled")
+    )
+    results, batches = joined({0: tables[0], 7: part}, ALL, NULLS)
+    whole, of_clouds = whole
+    for name in ("query_drift", "gride"):
+        assert np.isnan(results[name].sel(step=7)).all()
+        assert np.isnan(batches[name].sel(step=7)).all()
+        np.testing.assert_array_equal(results[name].sel(step=0), whole[name].sel(step=0))
+        np.testing.assert_array_equal(batches[name].sel(step=0), of_clouds[name].sel(step=0))
+    assert np.isnan(results.twonn_excess.sel(step=7, null="gaussian")).all()
+    np.testing.assert_array_equal(results.twonn, whole.twonn)
+    others = {"null": ["shuffled", "untrained"]}
+    np.testing.assert_array_equal(results.twonn_excess.sel(others), whole.twonn_excess.sel(others))
+    np.testing.assert_array_equal(results.anisotropy, whole.anisotropy)
+
+
+def test_vectors_and_what_a_step_is_compared_with_come_with_their_families(tables):
+    """They are no quantities; a step without has NaN, or -1: none."""
+    about = {"long_name": "step of the checkpoint before"}
+    places = {
+        "block": [1, 2, 3],
+        "window": ("vector", [0, 1]),
+        "position_in_window": ("vector", [3, 4]),
+    }
+    like = {"dims": ("block", "vector", "component"), "coords": places, "attrs": {"head": 0}}
+    vectors = {name: xr.DataArray(np.ones((3, 2, 5), np.float32), **like) for name in VECTORS}
+    both = {
+        step: table.assign(previous_step=xr.DataArray(3, attrs=about), **vectors)
+        for step, table in tables.items()
+    }
+    results, batches = joined(both, ALL, ())
+    assert list(results.previous_step.values) == [3, 3]
+    assert np.isfinite(results.query_projection).all()
+    results, _ = joined({0: tables[0], 7: both[7]}, ALL, ())
+    assert list(results.previous_step.values) == [-1, 3]
+    assert results.previous_step.attrs == about
+    assert list(np.isfinite(results.query_projection).all(["block", "vector", "axis"]).values) == [
+        False,
+        True,
+    ]
+    results, batches = joined(both, ("dimension",), ())
+    assert set(batches.data_vars) == {"twonn", "duplicate_points"}
+    assert set(results.data_vars) == {
+        "twonn",
+        "duplicate_points",
+        *map(over_blocks, batches.data_vars),
+    }
+
+
+def test_tables_with_nothing_that_was_asked_for_are_not_joined(tables):
+    with pytest.raises(UserError, match="no checkpoint is there to measure similarity of"):
+        joined(tables, ("similarity",), NULLS)
+
+
+def test_tidy_has_one_row_a_number(whole):
+    results = whole[0].assign_attrs(run="decoder", corpus="letters")
+    frame = tidy(results, 3)
+    assert set(frame.run) == {"decoder"}
+    assert set(frame.corpus) == {"letters"}
+    further = 3 * LAYERS + 7 * LAYERS + LAYERS**2
+    averages = 3 + 3 + 7 + (BLOCKS + 1)  # of one number a layer, of top, of neighbours, of heads
+    assert len(frame) == 2 * S * (3 * LAYERS + BLOCKS * HEADS + further + averages)
+    averaged = map(over_blocks, {*NAMES} - {"cka_layers"})
+    assert set(frame.metric) == {*NAMES, "query_drift_over_heads", *averaged}
+    assert not frame.duplicated(
+        ["step", "positions", "metric", "layer", "head", "axis", "at"]
+    ).any()
+    columns = ["run", "corpus", "step", "positions", "metric", "layer", "head", "axis", "at"]
+    columns += ["mean", "std", "low", "high"]
+    columns += [f"excess_{null}{end}" for null in NULLS for end in ("", "_low", "_high")]
+    assert list(frame) == [*columns, "batches", "units"]
+    frame = frame[(frame.positions == "all") & (frame.step == 7)]
+    place = {"step": 7, "positions": "all", "block": 3, "head": 1}
+    one, excess = (
+        results.query_drift.sel(place),
+        results.query_drift_excess.sel(place | {"null": "shuffled"}),
+    )
+    (row,) = frame[
+        (frame.metric == "query_drift") & (frame["layer"] == 3) & (frame["head"] == 1)
+    ].itertuples()
+    assert row.mean == one.sel(statistic="mean")
+    assert row.excess_shuffled_low == excess.sel(statistic="low")
+    assert row.excess_shuffled == excess.sel(statistic="mean")
+    assert np.isnan(row.excess_gaussian)
+    (row,) = frame[frame.metric == "twonn_over_blocks"].itertuples()
+    one, excess = (
+        results[f"twonn_over_blocks{end}"].sel(step=7, positions="all") for end in ("", "_excess")
+    )
+    assert (row.low, row.excess_gaussian) == (one[2], excess.sel(null="gaussian")[0])
+    assert frame[frame.metric == "twonn_over_blocks"].layer.isna().all()
+    one = results.coordinate_share.sel(step=7, positions="all", layer=2, top=3)
+    (row,) = frame[
+        (frame.metric == "coordinate_share") & (frame["layer"] == 2) & (frame["at"] == 3)
+    ].itertuples()
+    assert (row.axis, row.high) == ("top", one.sel(statistic="high").item())
+    assert set(frame[frame.metric == "query_drift"].units) == {quantities()["query_drift"].units}

@@ -1,0 +1,97 @@
+"""What tests of activations share: the panel of a tiny model, measured once for each choice of
+settings.
+"""
+
+import functools
+
+import jax
+import numpy as np
+
+from anisoscope.config.measure_config import DEFAULT, NULLS, MeasureConfig
+from anisoscope.config.model_config import ModelConfig
+from anisoscope.measurement.families import registry as families
+from anisoscope.measurement.intervals import KINDS
+from anisoscope.models.masks import visible_keys
+from anisoscope.models.transformer import build, readout
+from anisoscope.sources import activations
+from anisoscope.sources.evaluation_windows import POSITION_SETS, make_probe, with_types
+
+VOCAB, CONTEXT, POINTS, BATCHES, FOLDS = 31, 12, 96, 2, 4
+# of a kind there are enough
+TOKENS, KINDS_OF_TOKENS = np.random.default_rng(0).integers(0, VOCAB, 24 * CONTEXT), 4
+PROBE = make_probe(TOKENS, CONTEXT, POINTS, BATCHES, FOLDS, 0)
+OF_KINDS = PROBE._replace(tokens_GWT=PROBE.tokens_GWT // 8, shuffled_GWT=PROBE.shuffled_GWT // 8)
+PROBE = PROBE._replace(types=with_types(OF_KINDS, TOKENS // 8, KINDS_OF_TOKENS).types)
+FAMILIES, QUANTITIES, COORDINATES = DEFAULT, families.quantities(), families.coordinates()
+MEASURED = {name for name in QUANTITIES if families.family_of(name) in FAMILIES}
+SIZES = {
+    "layer": 3,
+    "other_layer": 3,
+    "block": 2,
+    "head": 2,
+    "batch": BATCHES,
+    "positions": len(POSITION_SETS),
+}
+SIZES |= {name: len(values) for name, values in COORDINATES.items()} | dict.fromkeys(KINDS, 5)
+
+
+def tiny(mask):
+    """Rotary, so that layer 0 is full of copies."""
+    config = ModelConfig(
+        layers=2, width=16, heads=2, context=CONTEXT, mask=mask, positions="rotary"
+    )
+    model = build(config, VOCAB, "float32")
+    params = model.init(jax.random.key(0))
+    # scores far from 0, a drift to be seen
+    return model.apply, jax.tree.map(lambda leaf: 5 * leaf + 0.1, params)
+
+
+def program(mask, families=FAMILIES, nulls=NULLS, folds=FOLDS, over_clouds=jax.lax.map):
+    apply, params = tiny(mask)
+    settings = MeasureConfig(
+        points=POINTS,
+        batches=BATCHES,
+        folds=folds,
+        families=families,
+        nulls=nulls,
+        projected_head=1,
+    )
+    others = {"previous": 1.1, "last": 1.3} if "comparison" in families else {}
+    others = {
+        name: jax.tree.map(lambda leaf, by=by: leaf**2 * by + leaf, params)
+        for name, by in others.items()
+    }
+    return made(apply, settings, over_clouds), params, others
+
+
+def made(apply, settings, over_clouds=jax.lax.map):
+    """measure(params, others, probe, visible_TT)."""
+    read = functools.partial(readout, ModelConfig())
+    spec = activations.Spec(
+        activations.of_model(apply, settings, read), settings, over_clouds=over_clouds
+    )
+    return lambda params, others, probe, visible_TT: activations.measure_batches(
+        spec,
+        params,
+        others,
+        activations.of_probe(probe, activations.keys(settings.seed, settings.batches), visible_TT),
+    )
+
+
+def visible(mask):
+    return visible_keys(ModelConfig(mask=mask), CONTEXT)
+
+
+@functools.cache
+def measured(mask, families=FAMILIES, nulls=NULLS, folds=FOLDS):
+    measure, *params = program(mask, families, nulls, folds)
+    return jax.tree.map(np.asarray, jax.jit(measure)(*params, PROBE, visible(mask)))
+
+
+def of(mask, cloud="measured", *settings):
+    return measured(mask, *settings).values[cloud]
+
+
+def activations_of(mask, tokens):
+    apply, params = tiny(mask)
+    return jax.tree.map(np.asarray, jax.jit(apply)(params, tokens)[1])

@@ -1,0 +1,37 @@
+import shutil
+
+import pytest
+
+from anisoscope.training import loop
+from anisoscope.utils.stop import Stop
+from tests import tiny
+from tests.sources.swept import measured
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run trained to its end, to be copied: [folder, config]."""
+    folder, config = tmp_path_factory.mktemp("trained"), tiny.config()
+    with Stop() as stop:
+        loop.train(config, tiny.corpus(), {"run": folder}, "run", stop)
+    return folder, config
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(trained[0], folder)
+    return folder, trained[1]
+
+
+@pytest.fixture(scope="module")
+def measured_once(trained, tmp_path_factory):
+    folder = shutil.copytree(trained[0], tmp_path_factory.mktemp("measured") / "run")
+    measured(trained[1], folder)
+    return folder
+
+
+@pytest.fixture
+def tables(measured_once, trained, tmp_path):
+    """The run with the tables of all its checkpoints: [folder, config]."""
+    return shutil.copytree(measured_once, tmp_path / "run"), trained[1]

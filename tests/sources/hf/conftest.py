@@ -1,0 +1,30 @@
+"""These tests need torch: `make test-pretrained` has an environment of its own, and elsewhere none
+of them is there.
+"""
+
+import importlib.util
+
+import pytest
+
+HERE = all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
+collect_ignore_glob = [] if HERE else ["*.py"]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread():
+    """Models are tiny, and tests run side by side."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def training(tmp_path_factory, one_thread):
+    """A folder of three checkpoints of one tiny training, step0, step20 and step60, and its
+    text.
+    """
+    from tests.sources.hf import tiny
+
+    folder = tmp_path_factory.mktemp("training")
+    tiny.train(folder)
+    return folder

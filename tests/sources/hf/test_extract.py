@@ -1,0 +1,32 @@
+import numpy as np
+import pytest
+import torch
+
+from anisoscope.sources.hf.reading.extract import activations
+from anisoscope.utils.errors import UserError
+from tests.sources.hf import tiny
+
+
+@pytest.mark.parametrize("kind", ["albert", "llama"])
+def test_batches_and_inputs_are_put_together(kind):
+    """And without a fused kernel the numbers are nearly the same, not quite: that is the noise
+    floor.
+    """
+    loaded, tokens_ZWT = tiny.loaded(kind), np.stack([tiny.tokens(5), tiny.tokens(5)[::-1]])
+    whole, parts = (activations(loaded, tokens_ZWT, size, heads=True) for size in (5, 2))
+    plain = activations(loaded, tokens_ZWT, 1, heads=True, plain=True)
+    for one, other, another in zip(whole, parts, plain, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+        np.testing.assert_allclose(one, another, atol=1e-5)
+        np.testing.assert_allclose(one[1], one[0][:, ::-1], atol=1e-5)
+    assert (whole.resid_ZNWTD != plain.resid_ZNWTD).any()
+
+
+def test_numbers_that_are_not_finite_are_told_with_their_layer():
+    loaded = tiny.loaded("llama")
+    with torch.no_grad():
+        loaded.model.model.layers[1].mlp.down_proj.weight.fill_(3e38)
+    with pytest.raises(
+        UserError, match="residual stream of layer 2 holds numbers that are not finite"
+    ):
+        activations(loaded, tiny.tokens()[None], 4, heads=False)

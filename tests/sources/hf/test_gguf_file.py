@@ -1,0 +1,119 @@
+"""GGUF files of a tiny Llama whose keys and tensors transformers drops: applied, or refused by
+name.
+"""
+
+import gguf
+import numpy as np
+import pytest
+import torch
+
+from anisoscope.config.pretrained_config import WeightsConfig
+from anisoscope.sources.hf import load_model
+from anisoscope.utils.errors import UserError
+from tests.sources.hf import tiny
+
+TOKENS = [*tiny.SPECIAL, *tiny.LETTERS]
+FACTORS = np.array([1, 4, 8, 8], np.float32)
+
+
+def write(path, model, keys, tensors):
+    config = model.config
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_name("tiny")
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(TOKENS)
+    writer.add_token_merges([])
+    add = {
+        str: writer.add_string,
+        bool: writer.add_bool,
+        int: writer.add_uint32,
+        float: writer.add_float32,
+    }
+    for name, value in keys.items():
+        add[type(value)](f"llama.{name}", value)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
+    for name, weight in model.state_dict().items():
+        path, _, part = name.rpartition(".")
+        x = weight.numpy()
+        heads = {"q": config.num_attention_heads, "k": config.num_key_value_heads}
+        if path.endswith(("q_proj", "k_proj")):  # whose halves GGUF interleaves
+            x = x.reshape(heads[path[-6]], 2, -1, x.shape[1]).swapaxes(1, 2).reshape(x.shape)
+        writer.add_tensor(f"{names.get_name(path)}.{part}", np.ascontiguousarray(x))
+    for name, x in tensors.items():
+        writer.add_tensor(name, x)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def loaded(path, keys, tensors=None):
+    write(path, tiny.model("llama"), keys, tensors or {})
+    return load_model.load(load_model.place_of(str(path), None), WeightsConfig(name="here"))
+
+
+def logits(model):
+    with torch.no_grad():
+        return model(input_ids=torch.as_tensor(tiny.tokens(2, 24), dtype=torch.long)).logits.numpy()
+
+
+def scaled(kind, **more):
+    return {"rope_parameters": {"rope_type": kind, "factor": 4.0, "rope_theta": 10_000.0} | more}
+
+
+SCALE = {"rope.scaling.factor": 4.0}
+YARN = SCALE | {"rope.scaling.type": "yarn", "rope.scaling.original_context_length": 16}
+
+
+@pytest.mark.parametrize(
+    ("keys", "changes"),
+    [
+        ({"attention.causal": True, "attention.key_length": 8, "rope.scaling.type": "none"}, {}),
+        ({"attention.causal": False}, {"is_causal": False}),
+        (SCALE | {"rope.scaling.type": "linear"}, scaled("linear")),
+        ({"rope.scale_linear": 4.0}, scaled("linear")),
+        (YARN, scaled("yarn", original_max_position_embeddings=16)),
+    ],
+)
+def test_keys_that_transformers_drops_are_applied(tmp_path, keys, changes):
+    found = loaded(tmp_path / "a.gguf", keys)
+    np.testing.assert_allclose(
+        logits(found.model), logits(tiny.model("llama", **changes)), atol=1e-5
+    )
+    assert (found.about["weights_file"], found.about["weights_type"]) == ("GGUF", "F32")
+    if changes:
+        assert np.abs(logits(found.model) - logits(tiny.model("llama"))).max() > 1
+
+
+def test_rotary_frequencies_are_divided_by_the_factors_of_the_file(tmp_path):
+    own = tiny.model("llama")
+    own.model.rotary_emb.inv_freq /= torch.as_tensor(FACTORS)
+    found = loaded(tmp_path / "a.gguf", {}, {"rope_freqs.weight": FACTORS})
+    np.testing.assert_allclose(logits(found.model), logits(own), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("keys", "tensors", "words"),
+    [
+        ({"logit_scale": 0.5}, {}, r"llama\.logit_scale \(0\.5\)"),
+        ({"attention.key_length": 16}, {}, r"llama\.attention\.key_length \(16\)"),
+        (
+            YARN | {"rope.scaling.attn_factor": 0.5},
+            {},
+            r"llama\.rope\.scaling\.attn_factor \(0\.5\)",
+        ),
+        (SCALE | {"rope.scaling.type": "longrope"}, {}, r"llama\.rope\.scaling\.factor \(4\.0\)"),
+        ({}, {"blk.0.attn_q.bias": np.ones(32, np.float32)}, r"the tensors blk\.0\.attn_q\.bias"),
+        ({}, {"rope_freqs.weight": FACTORS[:2]}, r"the tensors rope_freqs\.weight"),
+    ],
+)
+def test_what_is_not_applied_is_refused_by_name(tmp_path, keys, tensors, words):
+    with pytest.raises(UserError, match=f"transformers does not read {words}.*: name another file"):
+        loaded(tmp_path / "a.gguf", keys, tensors)

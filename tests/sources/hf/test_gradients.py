@@ -1,0 +1,228 @@
+"""Gradients by torch: those of our own network where it is the same, those of differences, and what
+has none.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from anisoscope.config.model_config import ModelConfig
+from anisoscope.config.pretrained_config import WeightsConfig
+from anisoscope.config.tangents_config import TangentsConfig
+from anisoscope.models import transformer
+from anisoscope.models.masks import visible_keys
+from anisoscope.sources.hf import folders, load_model
+from anisoscope.sources.hf.reading import guards
+from anisoscope.subspaces import (
+    gradient_inputs,
+    states_and_gradients,
+    tested_proxies,
+    weight_gradients,
+)
+from anisoscope.subspaces.hf import torch_gradients, torch_matrices
+from anisoscope.utils.errors import UserError
+from tests.sources.hf.rows import __main__ as rows
+from tests.sources.hf.rows.row import made
+
+SETTINGS = TangentsConfig(
+    **{
+        "enabled": True,
+        "windows": 8,
+        "points": 32,
+        "folds": 4,
+        "ranks": (2, 4),
+        "rounds": 5,
+        "restarts": 2,
+    },
+    **{"controls": 4, "neighbours": 8, "local_points": 8, "families": ()},
+)
+WORD, NATS = "hidden_states", 0.02  # of the loss, by which a step moves it
+HERE = {name: row for name, row in rows.ROWS.items() if row.model and guards.predicts(row.model)}
+
+LAYER_NORM_FIRST = {
+    "OPT", "GPT-2", "GPT-J", "GPT-Neo", "Falcon-40B", "Falcon-7B", "Falcon-RW", "Bloom", "StarCoder2", "StableLM",
+    "Command R", "Pythia", "OLMo", "Phi-1, 2",
+}  # fmt: skip
+OF_BLOCKS = {"attention", "attention_out", "mlp", "mlp_out"}
+MISSING = {"ALBERT": set(weight_gradients.MATRICES), "OPT-350m": {"embedding"}}
+MISSING |= dict.fromkeys(("OLMoE", "Mixtral", "Qwen3, experts", "gpt-oss"), OF_BLOCKS)
+
+
+def windows_of(vocabulary, length=12, count=8, folds=4, points=32, seed=0):
+    """Every position scored, as of a decoder of ours."""
+    rng = np.random.default_rng(seed)
+    text = rng.integers(0, vocabulary, (folds, count // folds, length + 1)).astype(np.int32)
+    settings = TangentsConfig(points=points, folds=folds, windows=count)
+    ones, bins = np.ones(text[..., :-1].shape, np.float32), text[..., :-1] % 4
+    return gradient_inputs.picked(text[..., :-1], text[..., 1:], ones, bins, settings, rng)
+
+
+@pytest.fixture(scope="module", params=["learned", "rotary"])
+def both(request, tmp_path_factory):
+    """A model of ours with large random weights, and the same as a folder of transformers, on the
+    same windows.
+    """
+    config = ModelConfig(
+        layers=2, width=24, heads=3, context=12, positions=request.param, dtype="float32"
+    )
+    network = transformer.build(config, 20, "float32")
+    params = jax.tree.map(lambda x: 5 * x if x.ndim > 2 else x, network.init(jax.random.key(0)))
+    folder = tmp_path_factory.mktemp(request.param) / "export"
+    folders.write(folder, config, params, bytes(range(97, 97 + 19)), {})
+    loaded = load_model.load(
+        load_model.place_of(str(folder), None), WeightsConfig(name=str(folder))
+    )
+    basis, visible = states_and_gradients.coordinates(config), jnp.asarray(visible_keys(config, 12))
+    fit, test = windows_of(20, seed=1), windows_of(20)
+
+    @jax.jit
+    def of_ours(fit, test):
+        return states_and_gradients.activations(
+            network, params, fit, visible, basis
+        ), states_and_gradients.states_and_gradients(network, params, test, visible, basis)
+
+    with jax.default_matmul_precision("highest"):
+        own = jax.device_get(of_ours(fit, test))
+    theirs = (
+        torch_gradients.states(loaded, fit, basis, 1),
+        torch_gradients.gradients(loaded, test, basis, 1),
+    )
+    return own, theirs, test, basis
+
+
+def test_what_is_read_of_an_exported_model_is_what_is_read_of_ours(both):
+    (own_cloud, own), (cloud, theirs), _, basis = both
+    np.testing.assert_allclose(cloud, own_cloud, atol=1e-5, rtol=1e-5)
+    for name in (
+        "points_NPD",
+        "gradient_NPD",
+        "loss_P",
+        "norm_JNT",
+        "square_JNT",
+        "radial_JN",
+        "total_JN",
+    ):
+        one, other = np.asarray(getattr(own, name)), getattr(theirs, name)
+        np.testing.assert_allclose(
+            other, one, atol=1e-5 * np.abs(one).max(), rtol=1e-4, err_msg=name
+        )
+    moment = [
+        weight_gradients.short(dict.fromkeys(weight_gradients.OF, part.weights), basis, 3)
+        for part in (own, theirs)
+    ]
+    one, other = (np.einsum("nmod,nmoe->nmde", part, part) for part in moment)
+    np.testing.assert_allclose(other, one, atol=1e-5 * np.nanmax(np.abs(one)), rtol=1e-4)
+    # layers that a matrix does not meet
+    assert np.isnan(other).any(axis=(2, 3)).sum() == 3 * (2 + 4)
+    assert max(torch_gradients.ones_share(part) for part in (own, theirs)) < 1e-9
+    assert torch_gradients.without_ones(theirs, 24)
+
+
+@pytest.fixture(scope="module")
+def program():
+    return jax.jit(
+        jax.default_matmul_precision("highest")(
+            functools.partial(tested_proxies.test, tangents=SETTINGS)
+        )
+    )
+
+
+def test_what_is_said_of_an_exported_model_is_what_is_said_of_ours(both, program):
+    own, _, test, basis = both
+    moved = dict.fromkeys(("between", "step"), own[1].weights)
+    one, other = (program(*part, test, basis, {}, moved) for part in both[:2])
+    assert {"energy", "local_energy", "norm_in_bin", "matrix_energy", "first_position_norm"} <= set(
+        one.values
+    )
+    for name, value in one.values.items():
+        if name not in ("control_p", "matrix_p"):  # counts
+            np.testing.assert_allclose(
+                other.values[name], value, atol=1e-4, rtol=1e-3, err_msg=name
+            )
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_gradients_are_those_of_differences_and_matrices_as_wide_as_the_stream(name):
+    """Of every class that has a loss, along the gradient itself: of the first layer, a middle one
+    and the last.
+
+    Ones are left out where every reader removes them.
+    """
+    loaded = made(HERE[name])
+    loaded.model.requires_grad_(False)
+    windows = windows_of(36, 12, 2, 1, 24)
+    scored = np.random.default_rng(1).integers(0, 2, windows.tokens_JWT.shape).astype(np.float32)
+    windows = windows._replace(
+        tokens_JWT=windows.tokens_JWT + 4, targets_JWT=windows.targets_JWT + 4, weights_JWT=scored
+    )
+    width = loaded.model.config.hidden_size
+    found = torch_gradients.gradients(loaded, windows, np.eye(width, dtype=np.float32), 2)
+    assert torch_gradients.without_ones(found, width) == (name in LAYER_NORM_FIRST), (
+        torch_gradients.ones_share(found)
+    )
+    missing = {part for part, rows in found.weights.items() if np.isnan(rows).all()}
+    assert missing == MISSING.get(name, set())
+    for part, blocks in torch_matrices.of_blocks(loaded).items():
+        assert found.weights[part].shape == (len(blocks) or 1, width if blocks else 1, width), part
+    slope_NPD = np.empty_like(found.gradient_NPD)
+    slope_NPD[:, windows.picks_JQ[0]] = found.gradient_NPD  # by place
+    for n in (0, loaded.blocks // 2, loaded.blocks):
+        long = np.linalg.norm(slope_NPD[n])
+        way = torch.from_numpy(slope_NPD[n].reshape(2, 12, width) / long)
+        ends = [loss_with(loaded, windows, n, way * by / long) for by in (NATS, -NATS)]
+        assert ends[0] - ends[1] == pytest.approx(2 * NATS, rel=3e-3), n
+
+
+def test_the_gradient_of_a_matrix_that_is_not_finite_is_refused(monkeypatch):
+    """In float16 it can be so where every row that is picked is finite."""
+    loaded, backward = made(HERE["GPT-2"]), torch_gradients._backward
+
+    def overflowing(*given):
+        found = backward(*given)
+        found[-1][0, 0] = torch.inf
+        return found
+
+    monkeypatch.setattr(torch_gradients, "_backward", overflowing)
+    width = loaded.model.config.hidden_size
+    with pytest.raises(
+        UserError, match="gradients hold numbers that are not finite, computed in float32"
+    ):
+        torch_gradients.gradients(
+            loaded, windows_of(36, 12, 2, 1, 24), np.eye(width, dtype=np.float32), 2
+        )
+
+
+def loss_with(loaded, windows, n, added):
+    """The loss where something is added to the stream at layer n."""
+    seen = []
+
+    def before(module, args, given):
+        seen.append(module)
+        if n > 0 or len(seen) > 1:
+            return args, given
+        return (
+            ((args[0] + added, *args[1:]), given)
+            if args
+            else (args, given | {WORD: given[WORD] + added})
+        )
+
+    def after(module, args, found):
+        if len(seen) == n:
+            return (found[0] + added, *found[1:]) if isinstance(found, tuple) else found + added
+
+    hooks = [
+        block.register_forward_pre_hook(before, with_kwargs=True) for block in loaded.block_modules
+    ]
+    hooks += [block.register_forward_hook(after) for block in loaded.block_modules]
+    loss_BT = (
+        torch_gradients._forward(loaded, windows, next(torch_gradients.parts(windows, 2)))[1]
+        .detach()
+        .double()
+    )
+    for hook in hooks:
+        hook.remove()
+    return float((loss_BT * torch.from_numpy(windows.weights_JWT[0])).sum())

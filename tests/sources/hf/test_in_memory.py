@@ -1,0 +1,339 @@
+"""A model in memory, against what the command measures of the same windows; and that it stays what
+it was.
+"""
+
+import json
+import logging
+import shutil
+
+import numpy as np
+import pytest
+import torch
+import transformers
+import xarray as xr
+
+import anisoscope
+from anisoscope.config.pretrained_config import WeightsConfig
+from anisoscope.results import joined_files
+from anisoscope.sources.hf import (
+    borrowed_model,
+    load_model,
+    measure_model,
+    pretrained_weights,
+    texts,
+)
+from anisoscope.sources.hf.reading import guards, named_modules
+from anisoscope.utils.errors import UserError
+from tests.sources.hf import tiny
+
+SMALL = {"window": 16, "points": 64, "batches": 2}
+QUICK = SMALL | {"batches": 1, "families": "similarity", "nulls": ()}
+FAMILIES = ("spectrum", "dimension", "comparison", "attention")
+
+
+@pytest.fixture(scope="module")
+def valid(training):
+    """What the command reads of the text."""
+    text = (training / "text.txt").read_text()
+    return text[len(text) * 90 // 100 : len(text) * 95 // 100]
+
+
+@pytest.fixture(scope="module")
+def commanded(training, tmp_path_factory):
+    run = tmp_path_factory.mktemp("commanded") / "run"
+    flags = ("--config.window=16", "--config.measure.points=64", "--config.measure.batches=2")
+    families = f"--config.measure.families={FAMILIES}"
+    model, text = training / "step60", f"--config.data.path={training / 'text.txt'}"
+    flags = (f"--config=experiments/pretrained.py:{model}", text, *flags, families)
+    tiny.done(*flags, f"--workdir={run}", "--stages=measure")
+    return joined_files.read_table(run / "results.nc").sel(step=1, drop=True)
+
+
+def of_step60(training):
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        training / "step60", dtype=torch.float32
+    )
+
+
+@pytest.mark.parametrize("how", ["folder", "memory"])
+def test_numbers_are_those_of_the_command(training, valid, commanded, how, capsys, tmp_path):
+    model = training / "step60"
+    model = model if how == "folder" else (of_step60(training).train(), tiny.tokenizer())
+    capsys.readouterr()
+    found = anisoscope.measure_model(
+        model, [valid], families=FAMILIES, nulls=("gaussian", "shuffled"), **SMALL
+    )
+    assert capsys.readouterr().out == ""
+    assert found["null"].values.tolist() == ["gaussian", "shuffled"]
+    assert "step" not in found.dims
+    assert {name for name in commanded.data_vars if name not in found.data_vars} == {
+        name for name in commanded.data_vars if "_last" in name or "_previous" in name
+    } | {
+        f"{kind}_layers_excess" for kind in ("cka", "cka_unbiased", "overlap")
+    }  # over `permuted`, not asked for here
+    assert {"anisotropy", "cka_layers", "attention_first", "anisotropy_over_blocks"} <= set(
+        found.data_vars
+    )
+    for name, values in found.data_vars.items():
+        own = commanded[name].sel({"null": found["null"]} if "null" in values.dims else {})
+        np.testing.assert_array_equal(values.transpose(*own.dims), own, err_msg=name)
+        assert values.attrs.get("noise_floor") == own.attrs.get("noise_floor")
+    for name in (
+        "windows",
+        "tokens_per_byte",
+        "bits_per_byte",
+        "bits_bound",
+        "torch",
+        "attention",
+        "residual_stream",
+    ):
+        assert str(found.attrs[name]).replace("the text", "the validation split") == str(
+            commanded.attrs[name]
+        )
+    digest = pretrained_weights.digest_of(load_model.place_of(str(training / "step60"), None))
+    assert (found.attrs["weights_sha256"] == digest) == (how == "folder")
+    assert found.attrs["weights_file"] == ("safetensors" if how == "folder" else "in memory")
+    assert found.attrs["anisoscope"] == anisoscope.__version__
+    found.to_netcdf(tmp_path / "table.nc")
+    xr.testing.assert_identical(xr.load_dataset(tmp_path / "table.nc"), found)
+
+
+def parts(model):
+    """All that must stay: of every module, of the settings, and of every weight."""
+    hooks = (
+        "_forward_hooks",
+        "_forward_pre_hooks",
+        "_forward_hooks_with_kwargs",
+        "_forward_pre_hooks_with_kwargs",
+    )
+    modules = {
+        path: (
+            module.training,
+            [dict(getattr(module, name)) for name in hooks],
+            sorted(vars(module)),
+        )
+        for path, module in model.named_modules()
+    }
+    weights = {
+        name: (
+            x.requires_grad,
+            x.dtype,
+            x.device,
+            id(x),
+            None if x.grad is None else x.grad.clone().tolist(),
+        )
+        for name, x in model.named_parameters()
+    }
+    return (
+        modules,
+        weights,
+        dict(vars(model.config)),
+        model.config._attn_implementation,
+        torch.is_grad_enabled(),
+    )
+
+
+def in_use():
+    """A decoder in the middle of its training, with dropout, a frozen part and a hook of its
+    owner's.
+    """
+    model = tiny.model("gpt2", resid_pdrop=0.5, embd_pdrop=0.5, attn_implementation="eager").train()
+    model.config.use_cache = True
+    model.transformer.h[1].eval()
+    model.transformer.wpe.weight.requires_grad_(False)
+    ids = torch.as_tensor(tiny.tokens(), dtype=torch.long)
+    model(input_ids=ids, labels=ids).loss.backward()
+    return model
+
+
+def levels():
+    return [transformers.utils.logging.get_verbosity(), logging.getLogger("huggingface_hub").level]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_model_stays_what_it_was(valid, monkeypatch, broken):
+    model, calls = in_use(), []
+    handle = model.transformer.h[0].register_forward_hook(
+        lambda *given: calls.append(given[0].training)
+    )
+    monkeypatch.setattr(logging.getLogger("huggingface_hub"), "level", logging.INFO)
+    before = parts(model), levels()
+
+    def table(plan, loaded, *given, **named):
+        assert not loaded.model.config.use_cache
+        assert levels() == [logging.ERROR, logging.CRITICAL]
+        # by it the library leaves hooks behind
+        guards.attention(loaded, plan.windows.probe.tokens_GWT[0, :2])
+        raise UserError("measure.points is wrong")
+
+    if broken:
+        monkeypatch.setattr(measure_model, "stream", table)
+        with pytest.raises(ValueError, match=r"^points is wrong$"):
+            anisoscope.measure_model(model, [valid], tokenizer=tiny.tokenizer(), **QUICK)
+    else:
+        with pytest.warns(UserWarning, match="bits a byte of this text"):
+            anisoscope.measure_model(
+                model, [valid], tokenizer=tiny.tokenizer(), **QUICK | {"families": "attention"}
+            )
+    assert (parts(model), levels()) == before
+    assert calls
+    assert not any(calls)  # no dropout
+    handle.remove()
+    assert not model.transformer.h[0]._forward_hooks
+
+
+def test_a_tokenizer_may_be_any_function():
+    ids = [3, 4, 5]
+    for given in (ids, np.array(ids), torch.tensor([ids]), {"input_ids": [ids]}):
+        assert named_modules.Bare(lambda text, given=given: given)("a") == {"input_ids": ids}
+    assert named_modules.Bare(tiny.tokenizer().backend_tokenizer.encode)("ab")["input_ids"] == [
+        4,
+        5,
+    ]
+    assert named_modules.Bare(lambda text: [])("a") == {"input_ids": []}
+
+
+def test_an_encoder_in_half_precision_with_special_tokens(valid):
+    """With settings that give tuples, and every hidden state."""
+    model = tiny.model("bert", return_dict=False, output_hidden_states=True).to(torch.bfloat16)
+    given = QUICK | {"families": ["spectrum"], "special_tokens": True}
+    found = anisoscope.measure_model((model, tiny.tokenizer(framed=True)), [valid], **given)
+    assert found.positions.values.tolist() == ["all", "without_first", "without_special"]
+    assert (found.attrs["computed_in"], found.attrs["weights_type"]) == ("bfloat16", "bfloat16")
+    assert model.dtype == torch.bfloat16
+    assert found.anisotropy.sel(statistic="mean").notnull().all()
+
+
+def test_rounded_rotary_frequencies_are_told():
+    model = tiny.model("llama").to(torch.bfloat16)
+    with pytest.warns(
+        UserWarning, match=r"frequencies are rounded to bfloat16 \(model\.rotary_emb\.inv_freq\)"
+    ):
+        borrowed_model.of_memory(model, tiny.tokenizer(), any_module=False)
+
+
+def test_a_text_is_a_file_or_texts_or_a_column(tmp_path):
+    content = "é \u2028 \x0c \x85\r\n\n\nb"
+    (tmp_path / "text.txt").write_bytes(b"\xef\xbb\xbf" + content.encode())
+    for path in (tmp_path / "text.txt", str(tmp_path / "text.txt")):
+        assert texts.parts_of(path) == (("text.txt", content), ["é \u2028 \x0c \x85", "b"])
+    assert texts.parts_of(iter(["a", "b"])) == (("2 texts", "a\n\nb"), ["a", "b"])
+
+    class Rows:  # as datasets.Dataset
+        column_names = ("id", "text")
+
+        def __iter__(self):
+            return iter([{"id": 0, "text": "a"}, {"id": 1, "text": "b"}])
+
+        def __getitem__(self, name):
+            return [row[name] for row in self]
+
+    assert texts.parts_of(Rows())[1] == ["a", "b"]
+    with pytest.raises(
+        UserError, match="there is no column text, but train; pass a list of texts, or one split"
+    ):
+        texts.parts_of({"train": Rows()})
+    Rows.column_names = ("id", "body")
+    with pytest.raises(
+        UserError, match=r'no column text, but id, body; pass one, as texts\["id"\]'
+    ):
+        texts.parts_of(Rows())
+    (tmp_path / "text.txt").write_bytes(b"caf\xe9 ")
+    with pytest.raises(
+        UserError, match=r"text\.txt is no UTF-8 \(invalid continuation byte at 3\)"
+    ):
+        texts.parts_of(tmp_path / "text.txt")
+    assert (
+        texts.parts_of(["a"])[0].sha256
+        == "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"tokenizer": lambda text: "a b"},
+            "tokenizer gives <U3 of shape .* token ids, or a dict with input_ids",
+        ),
+        (
+            {
+                "texts": ["a", "<s>a</s>"],
+                "tokenizer": tiny.tokenizer(framed=True),
+                "special_tokens": True,
+            },
+            "number 1 begins with <s>, which special_tokens=True puts there once more",
+        ),
+        (
+            {"families": "frequency"},
+            "'frequency' cannot be measured of a model; choose from spectrum, .*attention",
+        ),
+        (
+            {"nulls": "untrained"},
+            "'untrained' cannot be made of a lone model; choose from gaussian, shuffled",
+        ),
+        ({"window": 65}, "window is 65; this model has 64 positions"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line(valid, changes, words):
+    given = QUICK | {"model": tiny.model("gpt2"), "texts": [valid], "tokenizer": tiny.tokenizer()}
+    given |= {"tokenizer": None} if isinstance(changes.get("model"), tuple) else {}
+    with pytest.raises(ValueError, match=words) as error:
+        anisoscope.measure_model(**given | changes)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_other_models_in_memory_are_refused(valid):
+    sizes = {
+        "d_model": 32,
+        "d_kv": 8,
+        "d_ff": 32,
+        "num_layers": 2,
+        "num_heads": 4,
+        "vocab_size": tiny.VOCABULARY,
+    }
+    of_text = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes))
+    of_pictures = transformers.ViTModel(
+        transformers.ViTConfig(**tiny.SIZES | {"image_size": 8, "patch_size": 4})
+    )
+    damaged = tiny.model("gpt2")
+    damaged.transformer.wte.weight.data[3, 3] = torch.inf
+    for model, words in (
+        (of_text, "of its kind T5EncoderModel is measured"),
+        (of_pictures, "ViTModel reads pixel_values, no text"),
+        (damaged, r"weight transformer\.wte\.weight holds numbers that are not finite"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            anisoscope.measure_model((model, tiny.tokenizer()), [valid], **QUICK)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        (
+            "adapter_config.json",
+            {"peft_type": "LORA"},
+            "holds an adapter .* merge it with merge_and_unload",
+        ),
+        (
+            "config.json",
+            {"quantization_config": {"quant_method": "own"}},
+            r"are quantised \(own\); .* only a .gguf",
+        ),
+        (
+            "config.json",
+            {"model_type": "own", "auto_map": {"AutoConfig": "own.C"}},
+            "code of its own .* never run",
+        ),
+    ],
+)
+def test_folders_that_would_be_read_in_part_or_with_code_are_refused(
+    training, tmp_path, file, content, words
+):
+    folder = shutil.copytree(training / "step60", tmp_path / "model")
+    path = folder / file
+    path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | content))
+    (folder / "own.py").write_text("raise SystemExit('run')\n")
+    with pytest.raises(UserError, match=words) as error:
+        load_model.load(load_model.place_of(str(folder), None), WeightsConfig(name="here"))
+    assert len(str(error.value).splitlines()) == 1

@@ -1,0 +1,128 @@
+"""The logit lens of pretrained decoders: logits of the last layer are the model's own, whatever its
+norm and head.
+"""
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import anisoscope
+from anisoscope.config.pretrained_config import PretrainedConfig
+from anisoscope.sources import extracted
+from anisoscope.sources.hf import measure_model
+from anisoscope.sources.hf.adapters import ADAPTERS, UNKNOWN
+from anisoscope.sources.hf.reading import guards, logits
+from anisoscope.sources.hf.revision_sweep import headed_of
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import replace
+from tests import reference_readout as reference
+from tests.sources.hf import tiny
+from tests.sources.hf.rows.__main__ import ROWS
+from tests.sources.hf.rows.row import Row, made
+
+DECODERS = [
+    name for name, row in ROWS.items() if row.model and guards.predicts(row.model) == guards.NEXT
+]
+CAPPED = Row("Gemma2ForCausalLM", ROWS["Gemma 2"].settings | {"final_logit_softcapping": 0.5})
+SMALL = {"window": 16, "points": 64, "batches": 1, "families": "readout", "nulls": ()}
+
+
+def scattered(row):
+    """Norms and biases that are no ones and zeros."""
+    loaded = made(row)
+    with torch.no_grad():
+        for name, parameter in loaded.model.named_parameters():
+            if parameter.ndim == 1:
+                parameter += 0.3 * torch.randn(
+                    parameter.shape, generator=torch.Generator().manual_seed(len(name))
+                )
+    return loaded
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_of_every_decoder_the_last_layer_is_read_as_the_model_s_own_logits(name):
+    loaded = scattered(CAPPED if name == "Gemma 2" else ROWS[name])
+    readout, tokens_T = logits.readout_of(loaded), tiny.tokens()[0]
+    assert float(logits.same_logits(loaded, readout, tokens_T).split()[-1]) < 1e-5
+    wrong = [readout._replace(unembedding_DV=readout.unembedding_DV * 1.01)]
+    if loaded.adapter.final_norm != "decoder.final_layer_norm" or name == "OPT":
+        wrong.append(readout._replace(divides=0 * readout.divides))
+    wrong += [readout._replace(cap=None)] if name == "Gemma 2" else []
+    wrong += [readout._replace(bias_V=None)] if name in ("GPT-J", "Phi-1, 2") else []
+    for one in wrong:
+        with pytest.raises(
+            UserError, match=r"are not the model's logits .*: leave the family readout out$"
+        ):
+            logits.same_logits(loaded, one, tokens_T)
+
+
+def test_every_layer_is_read_so_and_told_the_next_token(monkeypatch):
+    """Of windows that special tokens begin and end: none of these is told."""
+    loaded, kept = scattered(ROWS["SmolLM2"]), []
+    batch = extracted.measure_batch
+    monkeypatch.setattr(
+        extracted, "measure_batch", lambda *given: kept.append(given) or batch(*given)
+    )
+    given = SMALL | {"special_tokens": True}
+    with pytest.warns(UserWarning, match="bits a byte"):
+        table = anisoscope.measure_model(
+            loaded.model, [tiny.text()], tokenizer=tiny.tokenizer(framed=True), **given
+        )
+    (_, inputs, _, picks_SP, _, _, beside), *_ = kept
+    target_P = beside.target_ZWT[0].ravel()[picks_SP[0]]
+    resid_NPD = inputs[0][0].reshape(4, -1, 32)[:, picks_SP[0]]
+    weights = (
+        loaded.model.lm_head.weight.detach().numpy().T,
+        "rms",
+        loaded.model.model.norm.weight.detach().numpy(),
+    )
+    expected = reference.lens(resid_NPD, target_P, *weights, 0.0, loaded.model.config.rms_norm_eps)
+    own = table.sel(positions="all", statistic="mean")
+    for name, value_NP in zip(
+        ("entropy", "divergence", "loss", "rank", "settled"), expected, strict=True
+    ):
+        value_NP = -value_NP / np.log(2) if name == "loss" else value_NP
+        np.testing.assert_allclose(
+            own[f"readout_{name}"], np.nanmean(value_NP, axis=1), rtol=1e-4, atol=1e-5
+        )
+    assert (beside.target_ZWT[0][:, -2:] == -1).all()
+    assert (beside.target_ZWT[0][:, :-2] >= 0).all()
+    assert "own logits" in table.attrs["readout"]
+    assert own.readout_divergence.isel(layer=-1) == 0
+
+
+def test_what_has_no_such_head_is_left_out_of_all_and_refused_by_name(capsys):
+    bert = tiny.model("bert")
+    with pytest.raises(
+        ValueError, match=r"BertModel has no head of norm and matrix .*; leave readout out$"
+    ):
+        anisoscope.measure_model(bert, [tiny.text()], tokenizer=tiny.tokenizer(), **SMALL)
+    assert measure_model.there(tiny.loaded("bert"), ("spectrum", "readout")) == ("spectrum",)
+    assert measure_model.there(tiny.loaded("llama"), ("spectrum", "readout")) == (
+        "spectrum",
+        "readout",
+    )
+    config = replace(PretrainedConfig(), {"measure.families": ("spectrum", "readout")})
+    assert headed_of(config, ADAPTERS["bert"], "BertForMaskedLM", "here").measure.families == (
+        "spectrum",
+    )
+    assert capsys.readouterr().out.endswith(
+        "that predicts the next token: family readout is left out\n"
+    )
+    assert headed_of(config, UNKNOWN, "HeliumForCausalLM", "here").measure.families == ("spectrum",)
+    assert headed_of(config, ADAPTERS["llama"], "LlamaForCausalLM", "here") == config
+
+
+def test_half_precision_is_read_in_float32():
+    loaded = tiny.as_loaded(tiny.model("llama").to(torch.bfloat16), ADAPTERS["llama"], "bfloat16")
+    readout = logits.readout_of(loaded)
+    assert readout.unembedding_DV.dtype == np.float32
+    logits.same_logits(loaded, readout, tiny.tokens()[0])
+
+
+def test_offloaded_weights_are_refused():
+    with torch.device("meta"):
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**tiny.SIZES))
+    with pytest.raises(UserError, match=r"leave pretrained\.device_map out"):
+        logits.readout_of(tiny.as_loaded(model, ADAPTERS["llama"]))

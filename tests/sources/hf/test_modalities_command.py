@@ -1,0 +1,297 @@
+"""Models that read pictures or sound in the program as its users start it, and what it refuses of
+their files.
+"""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from PIL import Image
+from scipy.io import wavfile
+
+from anisoscope.experiments import pretrained as experiment
+from anisoscope.results import joined_files
+from anisoscope.sources.hf import load_model
+from anisoscope.sources.hf.media import media_inputs
+from tests.program import here, override, refuse
+from tests.sources.hf import tiny
+from tests.sources.hf.recordings import wav
+from tests.sources.hf.rows import modalities as of_rows
+
+SMALL = (
+    "--config.measure.points=64",
+    "--config.measure.folds=2",
+    "--config.measure.batches=2",
+    "--stages=measure",
+)
+SIMILARITY = "--config.measure.families=('similarity',)"
+IMAGES = {"size": {"height": 32, "width": 32}}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """Pictures, recordings, and folders of tiny random models."""
+    root = tmp_path_factory.mktemp("world")
+    rng = np.random.default_rng(0)
+    for folder in ("pictures", "sounds"):
+        (root / folder).mkdir()
+    for number in range(16):
+        coarse = Image.fromarray(rng.integers(0, 256, (5, 4, 3), dtype=np.uint8))
+        coarse.resize((40, 50)).save(root / "pictures" / f"{number}.{('png', 'jpg')[number % 2]}")
+    for number in range(4):
+        wav(root / "sounds" / f"{number}.wav", tone=300.0 * (1 + number), seed=number)
+    for name in ("ViT", "DeiT", "DINOv2, registers", "ResNet-18, 34", "wav2vec 2.0"):
+        folder = root / name.split(",")[0].split("-")[0]
+        of_rows.made(of_rows.ROWS[name]).model.save_pretrained(folder)
+        if name.startswith("wav"):
+            transformers.Wav2Vec2FeatureExtractor().save_pretrained(folder)
+        else:
+            sized = (
+                {"size": {"shortest_edge": 64}, "crop_pct": 1.0}
+                if name.startswith("ResNet")
+                else IMAGES
+            )
+            processor = (
+                transformers.ConvNextImageProcessorPil
+                if "crop_pct" in sized
+                else transformers.ViTImageProcessorPil
+            )
+            processor(**sized).save_pretrained(folder)
+    tiny.save(tiny.model("llama"), root / "Llama")
+    return root
+
+
+def flags(world, model, data, *more):
+    given = [] if data is None else [f"--config.data.path={world / data}"]
+    return f"--config=experiments/pretrained.py:{world / model}", *given, *SMALL, SIMILARITY, *more
+
+
+def measured(world, workdir, model, data, *more):
+    process = tiny.done(*flags(world, model, data, *more), f"--workdir={workdir}")
+    return joined_files.read_table(workdir / "results.nc"), process.stdout
+
+
+def test_windows_are_the_pictures_that_they_are_called(world):
+    changes = {"data.path": str(world / "pictures"), "measure.points": "64", "measure.folds": "2"}
+    config = override(experiment.get_config(str(world / "ViT")), changes)
+    source, windows = media_inputs.opened(config, load_model.place_of(config.pretrained.name, None))
+    assert source.name == "pictures of pictures"
+    tokens_GWCHW, shuffled_GWCHW = windows.probe.tokens_GWT, windows.probe.shuffled_GWT
+    prepare, names = transformers.ViTImageProcessorPil(**IMAGES), set()
+    for place in np.ndindex(windows.places_GWT.shape[:2]):
+        (name,) = windows.words(windows.places_GWT[place][5:6])
+        names.add(name)
+        with Image.open(world / "pictures" / name) as picture:
+            given = prepare(images=[picture.convert("RGB")], return_tensors="np")["pixel_values"][0]
+        np.testing.assert_array_equal(tokens_GWCHW[place], given)
+    assert len(names) == 8  # 2 batches of 2 folds of 2 pictures, none of them twice
+    for one, mixed in zip(tokens_GWCHW, shuffled_GWCHW, strict=True):
+        colours, others = (np.moveaxis(x_WCHW, 1, 3).reshape(-1, 3) for x_WCHW in (one, mixed))
+        assert sorted(colours.tolist()) == sorted(others.tolist())
+        assert (np.diff(colours[:, 0]) == 0).mean() > 10 * (np.diff(others[:, 0]) == 0).mean()
+
+
+def test_register_tokens_are_no_patches(world):
+    changes = {"data.path": str(world / "pictures"), "measure.points": "64", "measure.folds": "2"}
+    config = override(experiment.get_config(str(world / "DINOv2")), changes)
+    _, windows = media_inputs.opened(config, load_model.place_of(config.pretrained.name, None))
+    assert windows.fixed_T.tolist() == [True] * 5 + [False] * 16
+    assert windows.about["windows"].endswith(
+        "21 positions each, in front a class token and 4 register tokens"
+    )
+    picks_GP = windows.probe.picks_SGP[windows.positions.index("without_special")]
+    assert (picks_GP % 21 >= 5).all()
+
+
+def test_pictures_through_a_vision_transformer(world, tmp_path):
+    families = "--config.measure.families=('similarity', 'leading', 'attention')"
+    results, said = measured(world, tmp_path / "run", "DeiT", "pictures", families)
+    assert results.mean_cosine.sizes["layer"] == 4
+    assert results["positions"].values.tolist() == ["all", "without_first", "without_special"]
+    assert results.mean_cosine.sel(statistic="mean").notnull().all()
+    assert results.mean_cosine_excess.sel(statistic="mean", null="shuffled").notnull().all()
+    assert "18 positions each, in front a class token and a distillation token" in said
+    assert results.attrs["bits_per_byte"] == "not asked: the loss is guarded for texts alone"
+    assert "softmax of q and k is the model's own" in results.attrs["attention"]
+    first = results.attention_first.sel(statistic="mean")
+    assert first.sel(positions="all").notnull().all()
+    assert first.sel(positions="without_first").isnull().all()
+    assert results.attrs["windows"] in said
+
+
+def test_speech_in_pieces_of_equal_length(world, tmp_path):
+    inside = "--config.measure.hook_points=mlp_out"
+    results, said = measured(
+        world, tmp_path / "run", "wav2vec 2.0", "sounds", "--config.window=20", inside
+    )
+    assert results["positions"].values.tolist() == ["all", "without_first"]
+    assert results.mean_cosine_excess.sel(null="shuffled", statistic="mean").notnull().all()
+    assert "20 positions each, in front the first of them" in said
+    assert "4 recordings of 8.0 s in all" in results.attrs["joined"]
+    assert (
+        joined_files.read_table(
+            tmp_path / "run" / "hook_points" / "mlp_out" / "results.nc"
+        ).mean_cosine.sizes["layer"]
+        == 3
+    )
+
+
+def test_maps_of_a_convolutional_network_over_its_revisions(world, tmp_path):
+    trained = tmp_path / "model"
+    shutil.copytree(world / "ResNet", trained / "step0")
+    made = transformers.ResNetModel.from_pretrained(world / "ResNet")
+    with torch.no_grad():
+        for weight in made.parameters():
+            weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)) * 0.1)
+    made.save_pretrained(trained / "step9")
+    shutil.copy(world / "ResNet" / "preprocessor_config.json", trained / "step9")
+    more = (
+        "--config.pretrained.revisions=('step0', 'step9')",
+        "--config.measure.families=('similarity', 'comparison', 'attention')",
+    )
+    results, said = measured(world, tmp_path / "run", trained, "pictures", *more)
+    assert "not measured, since maps change from stage to stage: attention" in said
+    assert results["positions"].values.tolist() == ["all"]
+    assert "4 layers, D=8 to 24, windows of 16 cells of the coarsest map" in results.attrs["model"]
+    mean = results.sel(positions="all", statistic="mean")
+    assert (mean.mean_cosine_excess.sel(null="untrained", step=0) == 0).all()
+    assert (mean.mean_cosine_excess.sel(null="untrained", step=9).isel(layer=-1) != 0).all()
+    np.testing.assert_allclose(mean.cka_last.sel(step=9), 1, atol=1e-5)
+    assert (mean.cka_last.sel(step=0).isel(layer=-1) < 0.99).all()
+    assert mean.cka_previous.sel(step=0).isnull().all()
+    assert "(0 now)" in measured(world, tmp_path / "run", trained, "pictures", *more)[1]
+
+
+def changed(world, to, change):
+    """A copy of the pictures with something else in it."""
+    shutil.copytree(world / "pictures", to / "pictures")
+    change(to / "pictures")
+    return to / "pictures"
+
+
+def deep(path):
+    """In the place of all pictures one of 16 bits."""
+    for file in path.parent.iterdir():
+        file.unlink()
+    Image.fromarray(np.full((40, 40), 40_000, np.uint16)).save(path)
+
+
+@pytest.mark.parametrize(
+    ("model", "change", "words"),
+    [
+        (
+            "ViT",
+            lambda path: deep(path / "deep.png"),
+            "deep.png has pixels of mode I;16, more than 8 bits a colour",
+        ),
+        (
+            "ViT",
+            lambda path: [file.unlink() for file in path.glob("*.png")],
+            "holds 8 pictures, 17 positions each",
+        ),
+    ],
+)
+def test_files_that_a_model_cannot_read_are_one_line(world, tmp_path, model, change, words):
+    points = (
+        "--config.measure.points=256" if "8 pictures" in words else "--config.measure.batches=1"
+    )
+    refuse(tmp_path / "run", words, *flags(world, model, changed(world, tmp_path, change), points))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (np.full(9, np.nan, np.float32), "holds numbers that are not finite"),
+        (
+            np.zeros(900, np.int16),
+            "holds no pieces of 0.133 s; name longer recordings, or lower window",
+        ),
+    ],
+)
+def test_recordings_that_cannot_be_used_are_one_line(world, tmp_path, content, words):
+    wavfile.write(tmp_path / "a.wav", 16_000, content)
+    refuse(
+        tmp_path / "run",
+        words,
+        *flags(world, "wav2vec 2.0", tmp_path / "a.wav", "--config.window=105"),
+    )
+
+
+ONE_WIDTH = "is for models whose blocks all have one width"
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "more", "words"),
+    [
+        (
+            "ViT",
+            "pictures",
+            ("special_tokens=True",),
+            "special_tokens is for models that read text: leave it out",
+        ),
+        (
+            "ResNet",
+            "pictures",
+            ("measure.families=('attention',)",),
+            "cannot be measured where maps change from stage",
+        ),
+        ("ResNet", "pictures", ("pretrained.clamp=1",), f"pretrained.clamp {ONE_WIDTH}"),
+        ("ResNet", "pictures", ("measure.hook_points=values",), "ResNetModel has no such clouds"),
+    ],
+)
+def test_another_kind_of_data_and_what_it_does_not_have_is_one_line(
+    world, tmp_path, model, data, more, words
+):
+    given = *flags(world, model, data), *(f"--config.{one}" for one in more)
+    if "clamp" in words:  # which is seen when the model is read, after other lines
+        process = here(*given, f"--workdir={tmp_path / 'run'}")
+        assert process.returncode == 2
+        assert words in process.stderr
+    else:
+        refuse(tmp_path / "run", words, *given)
+
+
+def test_the_papers_way_of_reading_takes_models_of_pictures(world, tmp_path):
+    """Of a list, what only texts have is not asked of them; and of maps not how transformers
+    reports them.
+    """
+    given = [
+        f"--config.models={world / 'ViT'},{world / 'ResNet'}",
+        f"--config.pictures={world / 'pictures'}",
+    ]
+    run = tmp_path / "run"
+    short = SMALL[0], SMALL[2], SMALL[3]
+    process = tiny.done(
+        "--config=experiments/inherent.py:paper", *given, *short, f"--workdir={run}"
+    )
+    assert "left out" not in process.stdout
+    assert json.loads((run / "models.json").read_text()).keys() == {"ViT", "ResNet"}
+    states = {
+        name: joined_files.read_table(run / name / "results.nc").attrs["residual_stream"]
+        for name in ("ViT", "ResNet")
+    }
+    assert states["ViT"].startswith("hidden states as transformers reports them")
+    assert states["ResNet"].startswith("output of every block")
+
+
+@pytest.mark.parametrize(
+    ("side", "words"),
+    [
+        (None, "holds no preprocessor_config.json"),
+        (
+            40,
+            "cannot read what its own processor prepares: Input image size (40*40) doesn't match model",
+        ),
+    ],
+)
+def test_a_model_whose_inputs_are_not_known_or_do_not_fit_is_refused(world, tmp_path, side, words):
+    shutil.copytree(world / "ViT", tmp_path / "model")
+    (tmp_path / "model" / "preprocessor_config.json").unlink()
+    if side:
+        transformers.ViTImageProcessorPil(size={"height": side, "width": side}).save_pretrained(
+            tmp_path / "model"
+        )
+    refuse(tmp_path / "run", words, *flags(world, tmp_path / "model", "pictures"))

@@ -1,0 +1,225 @@
+"""Every system of the papers that reads text, on a tiny random model; rows/__main__.py prints a
+table.
+"""
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import anisoscope
+from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.config.pretrained_config import PretrainedConfig
+from anisoscope.measurement.panel import MEASURED
+from anisoscope.results import joined_files
+from anisoscope.sources import extracted
+from anisoscope.sources.hf import measure_model
+from anisoscope.sources.hf.adapters import ADAPTERS, UNKNOWN, kind_of
+from anisoscope.sources.hf.reading import clamp, guards
+from anisoscope.sources.hf.reading.extract import activations
+from anisoscope.sources.hf.reading.token_windows import at_positions
+from anisoscope.sources.hf.revision import visible_sets
+from anisoscope.sources.hf.revision_sweep import known_of
+from anisoscope.utils.errors import UserError
+from tests.sources.hf import tiny
+from tests.sources.hf.rows import __main__ as rows
+from tests.sources.hf.rows.row import Row, made, show
+
+HERE = {name: row for name, row in rows.ROWS.items() if row.model}
+
+
+def read_by(loaded, row):
+    return row.reads(loaded.model.config)
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_block_outputs_and_attention_are_the_model_s_own(name):
+    row = HERE[name]
+    shown = show(row)
+    assert shown.layers >= 3
+    assert shown.streams < 1e-5
+    loaded = made(row)
+    if shown.attention is not None:
+        assert shown.attention < 1e-5
+        own = guards.by_own_account(loaded, read_by(loaded, row), "attentions")
+        # patterns that can be told apart
+        assert min(float(one.std(dim=-1).mean()) for one in own) > 0.01
+    tokens_WT = read_by(loaded, row)
+    assert "the last one gives the last hidden state" in guards.final_norm(loaded, tokens_WT[0])
+
+
+def test_every_entry_has_a_row():
+    # its tower has
+    assert {made(row).model.config.model_type for row in HERE.values()} >= set(ADAPTERS) - {"clip"}
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "words"),
+    [
+        (
+            "Bloom",
+            {"own": 0.0},
+            "softmax of queries and keys differs from the model's own attention by",
+        ),
+        (
+            "GPT-Neo",
+            {"own": 0.5},
+            "softmax of queries and keys differs from the model's own attention by",
+        ),
+        ("GPT-J", {"own": None}, "attention was seen 0 times in 3 blocks"),
+        ("CANINE", {"part": None}, "6 layers were seen, of 3 blocks and their input"),
+        ("EuroBERT", {"final_norm": None}, "the last block is not the last hidden state"),
+        ("OPT-350m", {"after": None}, "is not the last hidden state"),
+        ("ByT5", {"block": "T5LayerSelfAttention"}, "is not the last hidden state"),
+    ],
+)
+def test_a_wrong_entry_is_refused(name, entry, words):
+    loaded = made(HERE[name])
+    wrong = loaded._replace(adapter=loaded.adapter._replace(**entry))
+    tokens_WT = read_by(loaded, HERE[name])
+    with pytest.raises(UserError, match=words) as error:  # noqa: PT012
+        guards.final_norm(wrong, tokens_WT[0])
+        guards.attention(wrong, tokens_WT)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["Gemma 2", "DeBERTa-v3"])
+def test_scores_that_are_more_than_queries_and_keys_are_told(name, capsys, monkeypatch):
+    """The residual stream is measured; the family attention is refused, and left out of all."""
+    loaded = made(HERE[name])
+    with pytest.raises(
+        UserError, match=r"its scores.*; leave the families attention and projection out"
+    ):
+        guards.attention(loaded, read_by(loaded, HERE[name])[:2])
+
+    def measured(loaded, tokenizer, text, config):
+        raise UserError(", ".join(config.measure.families))
+
+    monkeypatch.setattr(measure_model, "measured", measured)
+    with pytest.raises(ValueError, match=r"spectrum, .*hubness$"):
+        anisoscope.measure_model(loaded.model, ["a"], tokenizer=tiny.tokenizer(), families="all")
+    config = PretrainedConfig()
+    left = known_of(config, loaded.model.config.model_type, "here").measure.families
+    assert set(config.measure.families) - set(left) == {"attention", "projection"}
+    assert "families attention and projection are left out" in capsys.readouterr().out
+    assert known_of(config, "llama", "here") == config
+
+
+def test_a_convolution_after_block_1_is_no_entry():
+    assert kind_of(transformers.DebertaV2Config(conv_kernel_size=3)) not in ADAPTERS
+    assert kind_of(transformers.DebertaV2Config()) in ADAPTERS
+
+
+@pytest.mark.parametrize("name", ["Bloom", "ModernBERT, moderncamembert"])
+def test_the_panel_reads_the_model_s_own_patterns(name):
+    """With a bias beside the scores, and with keys that differ from block to block."""
+    loaded = made(HERE[name])
+    tokens_WT = np.random.default_rng(1).integers(4, 40, (4, 24)).astype(np.int32)
+    seen, _ = guards.attention(loaded, tokens_WT[:2])
+    assert (seen.bias_NHTT is None) == (name != "Bloom")
+    windows = tiny.windows_of(tokens_WT)
+    settings = MeasureConfig(points=64, batches=1, folds=2, families=("attention",), nulls=())
+    read, visible = (
+        activations(loaded, tokens_WT[None], 2, heads=True),
+        visible_sets(seen.visible_NTT, windows),
+    )
+    values = extracted.measure_batch(
+        0,
+        read,
+        {},
+        windows.probe.picks_SGP[:, 0],
+        visible,
+        settings,
+        extracted.Beside(seen.bias_NHTT),
+    )
+    own = (
+        torch.stack(guards.by_own_account(loaded, tokens_WT, "attentions"))
+        .numpy()
+        .astype(np.float64)
+    )
+    entropy_NWHT = -np.where(own > 0, own * np.log(np.where(own > 0, own, 1)), 0).sum(-1)
+    chooses_NT = seen.visible_NTT.sum(-1) >= 2
+    expected = [entropy_NWHT[n][..., chooses_NT[n]].mean((0, 2)) for n in range(len(own))]
+    found = values.values[MEASURED]["attention_entropy"][0, 0, ..., 0]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert np.std(found) > 0.01
+
+
+def test_of_a_class_without_an_entry_hidden_states_are_taken(tmp_path):
+    """From the command line: a line says so, and queries and keys are left out."""
+    sizes = tiny.SIZES | {"num_key_value_heads": 2, "pad_token_id": 0, "head_dim": 8}
+    row = Row("HeliumForCausalLM", sizes)
+    loaded = made(row)
+    assert loaded.adapter == UNKNOWN
+    tokens_WT = tiny.tokens()
+    found = activations(loaded, tokens_WT[None], 2, heads=False).resid_ZNWTD[0]
+    own = guards.by_own_account(loaded, tokens_WT, "hidden_states")
+    np.testing.assert_allclose(found, torch.stack(own).detach().numpy(), atol=1e-5)
+    assert "it may have gone through a final norm" in guards.final_norm(loaded, tokens_WT[0])
+    with pytest.raises(UserError, match="HeliumForCausalLM has no entry"):
+        guards.attention(loaded, tokens_WT)
+    with pytest.raises(UserError, match="blocks of HeliumForCausalLM are not known"):
+        clamp.clamp(loaded, 1.0, tokens_WT, 2)
+    sizes = {
+        "vocab_size": 40,
+        "d_model": 32,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+    }
+    with pytest.raises(
+        UserError, match="0 layers were seen, of 2 blocks and their input; hidden_states does not"
+    ):
+        guards.final_norm(
+            made(Row("BartModel", sizes | {"encoder_layers": 2, "decoder_layers": 2})), tokens_WT[0]
+        )
+    funnel = {
+        "vocab_size": 40,
+        "block_sizes": [2, 1],
+        "d_model": 32,
+        "n_head": 4,
+        "d_head": 8,
+        "d_inner": 48,
+    }
+    with pytest.raises(
+        UserError, match=r"layer 3 has the shape \(6, 32\) where others have \(12, 32\): an entry"
+    ):
+        activations(made(Row("FunnelBaseModel", funnel)), tokens_WT[None], 4, heads=False)
+    tiny.save(loaded.model, tmp_path / "model")
+    (tmp_path / "text.txt").write_text(tiny.text())
+    flags = (
+        *(
+            f"--config=experiments/pretrained.py:{tmp_path / 'model'}",
+            f"--config.data.path={tmp_path / 'text.txt'}",
+        ),
+        *(
+            "--config.window=16",
+            "--config.measure.points=64",
+            "--config.measure.folds=2",
+            "--stages=measure",
+        ),
+        *("--config.measure.batches=1", "--config.measure.families=('spectrum', 'attention')"),
+        *("--config.measure.nulls=()", "--config.pretrained.most_bits=100"),
+    )
+    assert (
+        "family attention is left out" in tiny.done(*flags, f"--workdir={tmp_path / 'run'}").stdout
+    )
+    results = joined_files.read_table(tmp_path / "run" / "results.nc")
+    assert "hidden_states as HeliumForCausalLM gives them" in results.attrs["residual_stream"]
+    assert "attention_entropy" not in results
+    assert results.sizes["layer"] == 4
+
+
+def test_characters_that_share_a_position():
+    """CANINE: position 0 is character 0, and each further one four characters; the last four have
+    none.
+    """
+    loaded = made(HERE["CANINE"])
+    windows = tiny.windows(rate=4)
+    assert windows.probe.tokens_GWT.shape[-1] == 24
+    np.testing.assert_array_equal(
+        at_positions(np.arange(12), 4), [[0] * 4, [0, 1, 2, 3], [4, 5, 6, 7]]
+    )
+    tokens_WT = windows.probe.tokens_GWT[0]
+    assert windows.probe.picks_SGP.max() < len(tokens_WT) * 6
+    seen, _ = guards.attention(loaded, tokens_WT[:2])
+    assert visible_sets(seen.visible_NTT, windows).shape == (2, 6, 6)

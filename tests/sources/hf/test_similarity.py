@@ -1,0 +1,293 @@
+"""Layers of two models on the same text, one or both of which others trained: points are where
+tokens of both end.
+"""
+
+import dataclasses
+import hashlib
+import json
+import re
+import string
+
+import jax
+import numpy as np
+import pytest
+import tokenizers
+import torch
+import transformers
+import xarray as xr
+
+from anisoscope.config.data_config import DataConfig
+from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.config.model_config import ModelConfig
+from anisoscope.config.pretrained_config import PretrainedConfig, WeightsConfig
+from anisoscope.data import corpus as texts
+from anisoscope.models.transformer import build
+from anisoscope.results import joined_files
+from anisoscope.sources import two_representations
+from anisoscope.sources.finished_run import OpenRun
+from anisoscope.sources.hf import folders, two_pretrained
+from anisoscope.sources.hf.reading import text_chunks
+from anisoscope.utils import folder
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import replace, to_dict
+from tests import reference_comparison
+from tests.sources.hf import tiny
+from tests.tiny import config as own_config
+
+MEASURE = MeasureConfig(points=64, batches=2, folds=2)
+PAIRS = r"[a-z]{1,2}|[^a-z]"  # a tokenizer that reads two letters at a time
+
+
+@pytest.fixture(scope="module")
+def world(training, tmp_path_factory):
+    """A text with letters of two bytes, a decoder that reads letters and an encoder that reads
+    pairs of them.
+    """
+    root = tmp_path_factory.mktemp("world")
+    (root / "text.txt").write_text(tiny.text().replace("q", "é"))
+    letters = string.ascii_lowercase
+    names = ["<unk>", " ", "\n", *letters, *(one + other for one in letters for other in letters)]
+    made = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({name: i for i, name in enumerate(names)}, "<unk>")
+    )
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(PAIRS), "isolated")
+    spelled = transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>")
+    tiny.save(tiny.model("bert", vocab_size=len(names)), root / "pairs", spelled)
+    begin(root, "letters", training / "step60")
+    begin(root, "in_pairs", root / "pairs")
+    return root
+
+
+def begin(root, name, model, text=None, points=64, clamp=None, **changes):
+    """A run's folder as it is when measuring begins."""
+    data = DataConfig(path=str(text or root / "text.txt"))
+    of = WeightsConfig(name=str(model), clamp=clamp)
+    measure = dataclasses.replace(MEASURE, points=points)
+    config = PretrainedConfig(pretrained=of, data=data, measure=measure, window=24, **changes)
+    folder.claim(root / name, config, new=True)
+    return str(root / name)
+
+
+def test_a_model_beside_itself_is_the_same(world, tmp_path):
+    tiny.done(
+        f"--similarity={world / 'letters'},{world / 'letters'}", f"--workdir={tmp_path / 'out'}"
+    )
+    found = joined_files.read_table(tmp_path / "out" / "similarity.nc")
+    value = found.sel(statistic="mean")
+    for name in ("cka", "cka_unbiased", "overlap"):
+        assert value[name].dims == ("positions", "layer", "other_layer")
+        np.testing.assert_allclose(np.diagonal(value[name], axis1=1, axis2=2), 1, atol=1e-3)
+    assert (tmp_path / "out" / "figures" / "similarity_of_models.png").exists()
+    assert (
+        "where tokens of both end"
+        in (tmp_path / "out" / "figures" / "similarity_of_models.txt").read_text()
+    )
+
+
+def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
+    paths = tuple(str(world / name) for name in ("letters", "in_pairs"))
+    sides = tuple(map(two_pretrained.side_of, paths))
+    length = min(side.bytes for side in sides)
+    text = two_pretrained._valid(sides[0])
+    points = text_chunks.common(
+        text_chunks.pieces_of(text, length, 0), tuple(side.ends for side in sides), MEASURE, 0
+    )
+    clouds = [two_pretrained._vectors(side, points, number) for number, side in enumerate(sides)]
+    words = [
+        [match.group() for match in re.finditer(PAIRS, piece.decode())] for piece in points.pieces
+    ]
+    several, first = 0, set()
+    for m, (piece, a, b) in enumerate(zip(points.piece_M, *points.places_2M, strict=True)):
+        read = points.pieces[piece].decode()[: a + 1]  # a letter is a token
+        assert read == "".join(words[piece][: b + 1])
+        several += len(read.encode()) > len(read)
+        first |= {m} if 0 in (a, b) else set()
+    own = transformers.BertModel.from_pretrained(world / "pairs").eval()
+    with torch.no_grad():
+        ids = transformers.AutoTokenizer.from_pretrained(world / "pairs")(
+            points.pieces[0].decode()
+        )["input_ids"]
+        states = own(torch.tensor([ids]), output_hidden_states=True).hidden_states
+    there = points.places_2M[1][points.piece_M == 0]
+    np.testing.assert_allclose(
+        clouds[1][:, : len(there)], torch.stack(states)[:, 0, there], atol=1e-5
+    )
+    assert several > 10
+    assert first & set(points.picks_SP[0])
+    assert not first & set(points.picks_SP[1])
+    fold = points.piece_M[points.picks_SP].reshape(2, 2, -1)
+    assert not set(fold[:, 0].ravel()) & set(fold[:, 1].ravel())  # folds are of whole pieces
+    assert (points.piece_M[points.others_KM[0]] != points.piece_M).all()
+    found = two_representations.table(two_pretrained.pair(paths, sides))
+    assert found.attrs["piece_bytes"] == length
+    value = found.cka_unbiased.sel(statistic="mean", positions="all")
+    assert value.shape == (4, 4)
+    a_NPD, b_NPD = (cloud[:, points.picks_SP[0]] for cloud in clouds)
+    program = two_representations._program(MEASURE.folds)(a_NPD, b_NPD, a_NPD[None])["measured"][
+        "cka_unbiased"
+    ]
+    twin = [[reference_comparison.linear_cka_unbiased(x, y) for y in b_NPD] for x in a_NPD]
+    np.testing.assert_allclose(program[..., 0], twin, rtol=1e-3, atol=1e-4)
+
+
+def test_ours_beside_itself_as_others_read_it(tmp_path, monkeypatch):
+    """A model of ours and its export: one program and another, and two readers of the same
+    bytes.
+    """
+    (tmp_path / "text.txt").write_text(tiny.text().replace("q", "é"))
+    text = texts.load(DataConfig(path=str(tmp_path / "text.txt")), 24)
+    config = replace(own_config(), {"measure.points": 64, "measure.folds": 2, "measure.batches": 2})
+    model = ModelConfig(layers=3, width=32, heads=2, context=24)  # shapes as above: compiled once
+    config = dataclasses.replace(config, model=model)
+    params = jax.tree.map(
+        lambda x: 4 * x + 0.05, build(model, text.vocab_size, "float32").init(jax.random.key(0))
+    )
+    run = OpenRun(config, text, [6], lambda step: params)
+    folders.write(tmp_path / "export", model, params, text.vocabulary, {})
+    theirs = begin(tmp_path, "theirs", tmp_path / "export")
+    folder.claim(tmp_path / "ours", config, new=True)
+    monkeypatch.setattr(two_pretrained, "open_run", lambda path: run)
+    found = two_representations.table(two_pretrained.opened(str(tmp_path / "ours"), theirs))
+    value = found.sel(statistic="mean")
+    for name in ("cka_unbiased", "overlap"):
+        np.testing.assert_allclose(np.diagonal(value[name], axis1=1, axis2=2), 1, atol=2e-3)
+    assert found.attrs["first_model"].endswith("step 6")
+    other = dataclasses.replace(text, valid=np.random.default_rng(0).permutation(text.valid))
+    monkeypatch.setattr(
+        two_pretrained, "open_run", lambda path: dataclasses.replace(run, corpus=other)
+    )
+    with pytest.raises(
+        UserError, match=r"no points in common: text_sha256=[0-9a-f]{12} and [0-9a-f]{12}; take two"
+    ):
+        two_pretrained.opened(str(tmp_path / "ours"), theirs)
+
+
+def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_null_model():
+    measure = dataclasses.replace(MEASURE, batches=24)
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(32, 32)))[0]
+    valid = np.random.default_rng(1).integers(0, 4, 60_000).astype(np.uint8)
+    text = texts.Corpus("letters", b"abcd", valid[:0], valid, valid[:0], "digest", "")
+
+    def planted(seed, turned=False):
+        def vectors(piece):
+            drawn = np.random.default_rng([seed, *hashlib.sha256(piece).digest()]).normal(
+                size=(4, len(piece), 32)
+            )
+            return (3 * drawn @ turn + 1 if turned else drawn).astype(np.float32)
+
+        return two_pretrained.Side(
+            1, measure, text, 20, np.inf, "", lambda piece: np.arange(1, len(piece) + 1), vectors
+        )
+
+    pairs = (
+        two_pretrained.pair(("a", "b"), (planted(0), other))
+        for other in (planted(0, True), planted(9))
+    )
+    copies, apart = map(two_representations.table, pairs)
+    for name, level in {"cka_unbiased": 0.0, "overlap": 10 / 63}.items():
+        value = copies[name].sel(statistic="mean", positions="all")
+        np.testing.assert_allclose(np.diag(value), 1, atol=2e-3)
+        null = value - copies[f"{name}_excess"].sel(
+            null="permuted", statistic="mean", positions="all"
+        )
+        np.testing.assert_allclose(null, level, atol=0.02)
+        np.testing.assert_allclose(apart[name].sel(statistic="mean"), level, atol=0.02)
+        low, high = (
+            apart[f"{name}_excess"].sel(null="permuted", statistic=end) for end in ("low", "high")
+        )
+        assert ((low < 0.02) & (high > -0.02)).all()
+
+
+def test_what_cannot_be_compared_is_refused(world, training, tmp_path):
+    letters = str(world / "letters")
+    fewer = begin(world, "fewer", training / "step60", points=32)
+    with pytest.raises(
+        UserError,
+        match=r"no points in common: measure\.points=64 and 32; take two runs of one text",
+    ):
+        two_pretrained.opened(letters, fewer)
+    other = begin(world, "other_text", training / "step60", text=training / "text.txt")
+    with pytest.raises(UserError, match="corpus_sha256="):
+        two_pretrained.opened(letters, other)
+    with pytest.raises(UserError, match=r"letters has no checkpoint of step '3'; it has \[1\]"):
+        two_pretrained.opened(f"{letters}@3", letters)
+    ends = (lambda piece: np.arange(1, len(piece) + 1),) * 2
+    with pytest.raises(
+        UserError, match="too few places where tokens of both models end for 2 × 64 points"
+    ):
+        text_chunks.common(text_chunks.pieces_of(b"abc" * 20, 10, 0), ends, MEASURE, 0)
+    assert two_representations.is_pretrained(letters)
+    (tmp_path / "config.json").write_text(json.dumps({"models": ["a"]}))
+    with pytest.raises(UserError, match="several models; name the folder of one below it"):
+        two_pretrained._pretrained(str(tmp_path))
+
+
+def test_revisions_are_those_that_were_measured(world, training):
+    """The folder's own settings name none, since some may be added."""
+    name = begin(world, "several", training)
+    of = WeightsConfig(name=str(training), revisions=("step20", "step60"))
+    config = PretrainedConfig(
+        pretrained=of, data=DataConfig(path=str(world / "text.txt")), measure=MEASURE, window=24
+    )
+    table = xr.Dataset(attrs={"config": json.dumps(to_dict(config))})
+    joined_files.write(table, world / "several" / "results.nc")
+    assert two_pretrained._pretrained(f"{name}@20").step == 20
+    assert two_pretrained._pretrained(name).step == 60
+    with pytest.raises(UserError, match=r"has no checkpoint of step '3'; it has \[20, 60\]"):
+        two_pretrained._pretrained(f"{name}@3")
+
+
+def test_a_token_ends_where_its_vector_has_read_to():
+    """Byte-level tokens that leave out spaces, a sign for a space to come, halves of a character,
+    and [SEP].
+    """
+    text = "ab\n   <é"
+    named = [("ab", 0, 2), ("ĊĠĠ", 2, 3), ("Ġ<", 6, 7), ("Ã", 7, 8), ("©", 7, 8), ("[SEP]", 0, 0)]
+    names, offsets = [one[0] for one in named], [one[1:] for one in named]
+    np.testing.assert_array_equal(text_chunks.ends_of(text, offsets, names), [2, 0, 7, 0, 9, 0])
+    np.testing.assert_array_equal(text_chunks.ends_of("ab", [(0, 1), (0, 2)], ["▁", "ab"]), [0, 2])
+
+
+def test_where_tokens_end_and_what_stands_beside():
+    # special; several tokens of one character
+    first, second = np.array([0, 2, 3, 3, 7]), np.array([1, 3, 7, 7, 9])
+    np.testing.assert_array_equal(text_chunks.shared(first, second), [[3, 1], [4, 3]])
+    piece_M, place_M = np.array([0, 0, 1, 1, 1, 2]), np.array([0, 4, 0, 3, 9, 5])
+    found = text_chunks.elsewhere(piece_M, place_M, np.random.default_rng(0), 0)
+    assert (piece_M[found] != piece_M).all()
+    for m, other in enumerate(found):
+        there = piece_M == piece_M[other]
+        # position 0 has its like, where there is one
+        like = there & ((place_M == 0) == (place_M[m] == 0))
+        there = like if like.any() else there
+        assert abs(place_M[other] - place_M[m]) == np.abs(place_M[there] - place_M[m]).min()
+    valid = "añb".encode() * 50
+    read = list(text_chunks.pieces_of(valid, 7, 0))
+    assert 0 < len(read) < len(valid) // 7
+    assert all(piece.decode() in "añb" * 4 for piece in read)
+
+
+def test_characters_of_a_window_are_no_bytes(tmp_path):
+    letters = "абвгдежзиклмнопрстуфхц"
+    tiny.save(tiny.model("llama"), tmp_path / "model", tiny.tokenizer(letters))
+    (tmp_path / "text.txt").write_text("".join(np.random.default_rng(0).choice([*letters], 9000)))
+    name = begin(tmp_path, "run", tmp_path / "model", characters=20, text=tmp_path / "text.txt")
+    assert two_pretrained._pretrained(name).bytes == 40
+
+
+def test_a_run_s_special_tokens_and_clamp_are_those_of_the_comparison(world, tmp_path):
+    tiny.save(tiny.model("llama"), tmp_path / "model", tiny.tokenizer(framed=True))
+    texts_of = {"text": world / "text.txt"}
+    framed = begin(tmp_path, "framed", tmp_path / "model", special_tokens=True, **texts_of)
+    bare = begin(tmp_path, "bare", tmp_path / "model", **texts_of)
+    cut = begin(tmp_path, "cut", tmp_path / "model", clamp=0.5, **texts_of)
+    framed, bare, cut = (two_pretrained._pretrained(name) for name in (framed, bare, cut))
+    assert framed.bytes < bare.bytes
+    piece = "abé d".encode()
+    np.testing.assert_array_equal(framed.ends(piece), [0, 1, 2, 4, 5, 6, 0])
+    np.testing.assert_array_equal(
+        text_chunks.shared(framed.ends(piece), bare.ends(piece)), [[n + 1, n] for n in range(5)]
+    )
+    assert framed.vectors(piece).shape == (4, 7, 32)
+    assert np.abs(cut.vectors(piece)[1:]).max() == 0.5 < np.abs(bare.vectors(piece)[1:]).max()
+    assert "; clamped: coordinates beyond 0.5" in cut.words

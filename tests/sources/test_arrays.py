@@ -1,0 +1,326 @@
+"""Arrays through the panel: values are those of all their points, intervals those of their folds,
+in pieces too.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from anisoscope import measure, measure_attention, measure_function
+from anisoscope.measurement.intervals import summarise, weigh, within
+from anisoscope.sources import array_chunks, folds
+from tests import (
+    reference,
+    reference_comparison,
+    reference_leading,
+    reference_readout,
+    reference_spectrum,
+)
+from tests.sources.clouds import CLOUDS, HEADS, POINTS, UNEQUAL_P, WIDTH, measured, value
+
+
+def test_arrays_go_through_the_panel_without_a_model():
+    table = measured(CLOUDS, names=("first", "second"))
+    for label, cloud in zip(("first", "second"), CLOUDS, strict=True):
+        anisotropy, twonn = reference_spectrum.anisotropy(cloud), reference.twonn(cloud)
+        np.testing.assert_allclose(value(table, "anisotropy", layer=label), anisotropy, rtol=1e-5)
+        np.testing.assert_allclose(value(table, "twonn", layer=label), twonn, rtol=1e-4)
+    cka = reference_comparison.linear_cka(*CLOUDS)
+    np.testing.assert_allclose(
+        value(table, "cka_layers", layer="first", other_layer="second"), cka, rtol=1e-4
+    )
+    assert {"formula", "units", "source"} <= table.anisotropy.attrs.keys()
+    assert np.isfinite(table.twonn_excess.sel(null="gaussian", statistic="low")).all()
+
+
+@pytest.mark.slow
+def test_the_value_is_of_all_points_whatever_their_clusters_and_order():
+    shuffle = np.random.default_rng(1).permutation(POINTS)
+    families = ("similarity", "comparison")
+    tables = [
+        measured(CLOUDS, UNEQUAL_P, families=families),
+        measured(CLOUDS[:, shuffle], UNEQUAL_P[shuffle].astype(str), families=families),
+        measured(CLOUDS[:, shuffle], families=families),
+    ]
+    assert tables[0].attrs["resampled_points"] < POINTS
+    for name in ("mean_cosine", "overlap_layers", "cka_layers"):
+        np.testing.assert_allclose(value(tables[1], name), value(tables[0], name), rtol=1e-5)
+        np.testing.assert_allclose(value(tables[2], name), value(tables[0], name), rtol=1e-5)
+
+
+def test_an_interval_of_unequal_clusters_is_that_of_their_folds():
+    index_JM, size_J, square_J = folds.cut(POINTS, UNEQUAL_P, 4, 0)
+    for fold in range(4):
+        others = np.delete(index_JM, fold, axis=0)
+        assert not np.isin(UNEQUAL_P[index_JM[fold]], UNEQUAL_P[others]).any()
+    left = [
+        np.linalg.norm(np.delete(CLOUDS[0, index_JM], fold, 0).mean(axis=(0, 1)))
+        for fold in range(4)
+    ]
+    values = np.array([[np.linalg.norm(CLOUDS[0].mean(axis=0)), *left]])
+    expected = within(
+        summarise(weigh(values, "jackknife", size_J, square_J), "jackknife"), 0, np.inf
+    )
+    found = measured(CLOUDS, UNEQUAL_P, families=("similarity",)).drift.sel(layer=0)
+    for end in ("mean", "low", "high"):
+        np.testing.assert_allclose(found.sel(statistic=end), getattr(expected, end), rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_vector_of_zeros_is_left_out_of_peaks_and_medians_are_the_lower():
+    x = np.array(CLOUDS[0], np.float32)
+    x[3] = 0
+    table = measure(x, families=("outliers", "massive", "leading"), nulls=(), folds=1).sel(
+        statistic="mean"
+    )
+    size = np.sort(np.abs(np.delete(x, 3, axis=0)), axis=1)
+    peak_P = size[:, -1] / size[:, (WIDTH - 1) // 2]
+    np.testing.assert_allclose(
+        [table.coordinate_peak, table.massive_activation], [peak_P.mean(), peak_P.max()], 1e-5
+    )
+    norm_P = np.linalg.norm(x, axis=1)
+    median = np.sort(norm_P)[(POINTS - 1) // 2]
+    np.testing.assert_allclose(table.norm_ratio, norm_P.max() / median, rtol=1e-6)
+    np.testing.assert_allclose(
+        table.long_points.sel(ratio=3), (norm_P > 3 * median).mean(), rtol=1e-6
+    )
+
+
+@pytest.mark.slow
+def test_imbalance_needs_one_neighbour():
+    """Ten points or fewer have no ten neighbours."""
+    a, b = CLOUDS[:, :9]
+    value_LL = measure([a, b], families="imbalance", nulls=(), folds=1).imbalance_layers.sel(
+        statistic="mean"
+    )
+    expected = reference_comparison.information_imbalance(a, b)
+    np.testing.assert_allclose(value_LL.values[0, 1], expected, rtol=1e-6)
+
+
+def test_null_models_do_not_depend_on_the_order_of_memory():
+    found = [
+        measured(order(CLOUDS[0]), families="dimension")
+        for order in (np.asfortranarray, np.ascontiguousarray)
+    ]
+    np.testing.assert_array_equal(found[0].twonn_excess, found[1].twonn_excess)
+
+
+def test_few_clusters_are_told_with_degrees_of_freedom():
+    with pytest.warns(
+        UserWarning, match=r"clusters: 3 of them, so that intervals have 2.0 degrees of freedom"
+    ):
+        table = measured(CLOUDS[0], np.arange(POINTS) // 32, families="similarity")
+    assert table.attrs["degrees_of_freedom_jackknife"] == 2
+    table = measured(CLOUDS[0], UNEQUAL_P, families="similarity")
+    assert (
+        table.attrs["degrees_of_freedom_jackknife"] < table.attrs["degrees_of_freedom_sections"] < 3
+    )
+
+
+def test_positions_tell_how_much_hangs_on_the_first_tokens():
+    """Of unequal clusters, and of the windows of a function: the values are those of all points."""
+    place_P = np.concatenate([np.arange(size) for size in np.bincount(UNEQUAL_P)])
+    cloud = CLOUDS[0] + 50 * (place_P == 0)[:, None]
+    shuffle = np.random.default_rng(1).permutation(POINTS)
+    table = measure(
+        cloud[shuffle], UNEQUAL_P[shuffle], positions=place_P[shuffle], families="leading", folds=4
+    )
+    long = reference_leading.longest_of_each(cloud, UNEQUAL_P)
+    np.testing.assert_allclose(
+        value(table, "first_share"), reference_leading.share_between(cloud, place_P == 0), 1e-4
+    )
+    without = value(table, "anisotropy_without", without="longest of each window")
+    np.testing.assert_allclose(without, reference_spectrum.anisotropy(cloud[~long]), rtol=1e-4)
+    assert np.isfinite(table.first_share.sel(statistic="low"))
+    windows = cloud.reshape(12, 8, WIDTH)
+    found = measure_function(
+        lambda params, windows: windows[None] * params, windows, families="leading", folds=4
+    )(1.0)
+    first = np.arange(POINTS) % 8 == 0
+    np.testing.assert_allclose(
+        value(found, "first_share"), reference_leading.share_between(cloud, first), rtol=1e-4
+    )
+
+
+@pytest.mark.slow
+def test_one_layer_alone_has_no_dimension_of_layers_and_is_read_as_among_others():
+    families = ("spectrum", "similarity")
+    alone, among = (measured(x, UNEQUAL_P, families=families) for x in (CLOUDS[1], CLOUDS))
+    assert "layer" not in alone.dims
+    for name in ("anisotropy", "mean_cosine"):
+        np.testing.assert_array_equal(alone[name], among[name].sel(layer=1))
+
+
+def test_queries_and_keys_get_the_attention_family_with_mask_and_bias():
+    layers, heads, windows, time = 2, 2, 9, 8  # a window more than folds take
+    q, k = np.random.default_rng(2).normal(size=(2, layers, heads, windows, time, 5))
+    causal = np.tril(np.ones((time, time), bool))
+    masks = np.stack([causal, np.ones((time, time), bool)])
+    bias = np.random.default_rng(3).normal(size=(heads, time, time))
+    table = measure_attention(q, k, mask=masks, bias=bias, folds=4)
+    assert table.sizes["block"] == layers
+    assert table.attrs["resampled_windows"] == 8
+    for block in range(layers):
+        for head in range(heads):
+            # the bias as further coordinates: row i of it times a one-hot vector of the key
+            rows = np.broadcast_to(bias[head] * (5 + time) ** 0.5, (windows, time, time))
+            scaled = q[block, head] * ((5 + time) / 5) ** 0.5
+            hot = np.broadcast_to(np.eye(time), (windows, time, time))
+            expected = reference.attention_statistics(
+                np.concatenate([scaled, rows], -1),
+                np.concatenate([k[block, head], hot], -1),
+                masks[block],
+            )
+            at = {"block": block + 1, "head": head}
+            np.testing.assert_allclose(
+                value(table, "score_mean", **at), expected[0], rtol=1e-4, atol=1e-6
+            )
+            np.testing.assert_allclose(
+                value(table, "attention_entropy", **at), expected[3], rtol=1e-4
+            )
+    assert np.isfinite(table.attention_entropy.sel(statistic="low")).all()
+
+
+@pytest.mark.slow
+def test_a_function_and_the_panel_are_one_program_for_all_parameters():
+    traces = []
+    # windows that no folds of equal size hold
+    tokens = np.random.default_rng(4).integers(0, 9, (5, 8))
+
+    def function(params, tokens):
+        traces.append(1)
+        x = params["table"][tokens]
+        return jnp.stack([x, jnp.tanh(x)])
+
+    table_of = measure_function(function, tokens, families="similarity", folds=4)
+    for seed in range(2):
+        params = {"table": jax.random.normal(jax.random.key(seed), (9, WIDTH))}
+        found = table_of(params)
+        assert len(traces) == 1
+        plain = np.asarray(function(params, tokens)).reshape(2, -1, WIDTH)
+        expected = measure(plain, families="similarity", folds=1)
+        traces.pop()
+        for name in ("drift", "mean_cosine"):
+            np.testing.assert_allclose(value(found, name), value(expected, name), rtol=1e-5)
+            assert np.isfinite(found[name].sel(statistic="low")).all()
+            assert np.isnan(expected[name].sel(statistic="low")).all()
+    with pytest.raises(ValueError, match="not finite"):
+        table_of({"table": np.full((9, WIDTH), np.nan, np.float32)})
+
+
+def test_pieces_are_measured_by_themselves_and_averaged():
+    """Of whole clusters; the interval is that of as many batches."""
+    labels = np.arange(96) % 24  # no run of points is of whole clusters
+    found = measure(CLOUDS, labels, families="similarity", folds=3, pieces=2)
+    rows = folds.cut_pieces(96, labels, 2, 0)
+    assert np.unique(rows).size == 96
+    assert not set(labels[rows[0]]) & set(labels[rows[1]])
+    each = [measure(CLOUDS[:, one], labels[one], families="similarity", folds=3) for one in rows]
+    for name in ("mean_cosine", "drift"):
+        expected = np.mean([value(one, name) for one in each], axis=0)
+        np.testing.assert_allclose(value(found, name), expected, rtol=1e-6)
+    widths = [
+        one.mean_cosine.sel(statistic="high") - one.mean_cosine.sel(statistic="low")
+        for one in (found, *each)
+    ]
+    errors = [
+        half / 2 / stats.t.ppf(0.975, freedom)
+        for half, freedom in zip(widths, (4, 2, 2), strict=True)
+    ]
+    np.testing.assert_allclose(errors[0], np.sqrt(errors[1] ** 2 + errors[2] ** 2) / 2, rtol=1e-5)
+    assert found.attrs["batches"] == 2
+    assert found.attrs["points"] == 96
+    assert (
+        found.attrs["folds_in_words"]
+        == "3 of 16 points in each of 2 pieces of 48 points, whole clusters, of 24"
+    )
+
+
+@pytest.mark.slow
+def test_clouds_have_independent_null_draws_in_one_program_for_all_seeds(monkeypatch):
+    """One draw for all would not average out; a seed that is compiled in costs a compilation."""
+    traced, inner = [], array_chunks.replicated
+    monkeypatch.setattr(
+        array_chunks,
+        "replicated",
+        lambda *of, **settings: (traced.append(1), inner(*of, **settings))[1],
+    )
+    cloud = np.random.default_rng(6).normal(size=(64, 24)) * np.arange(1, 25) ** -0.75
+    given = {"families": ("dimension",), "nulls": ("gaussian",), "folds": 2}
+    rotated = np.roll(cloud, 1, axis=1)  # whose dimension is the same
+    both = measure(np.stack([cloud, rotated]), **given)
+    alone = [measure(rotated, seed=seed, **given) for seed in range(3)]
+    assert len(traced) == 1
+    nulls = [
+        value(one, "twonn") - value(one, "twonn_excess", null="gaussian") for one in (both, *alone)
+    ]
+    assert nulls[0][1] == nulls[1]
+    assert len({float(null) for null in (*nulls[0], *nulls[1:])}) == 4
+
+
+@pytest.mark.slow
+def test_heads_are_measured_in_pieces_of_windows():
+    heads = {"queries": HEADS, "keys": HEADS[..., ::-1], "mask": "causal", "folds": 1}
+    found = measure_attention(**heads, pieces=2)
+    each = [
+        measure_attention(**heads | {k: heads[k][:, :, [w]] for k in ("queries", "keys")})
+        for w in (0, 1)
+    ]
+    expected = np.mean([value(one, "attention_entropy") for one in each], axis=0)
+    np.testing.assert_allclose(value(found, "attention_entropy"), expected, rtol=1e-5)
+    assert found.attrs["windows"] == 2  # of three
+
+
+def test_zeros_copies_and_ties_are_counted():
+    cloud = CLOUDS[1].copy()
+    cloud[4:7], cloud[40] = 0, cloud[50]
+    cloud[5] = -0.0
+    cloud = np.c_[cloud, np.zeros((96, 2))]
+    given = {"families": "similarity", "folds": 1}
+    table = measure(cloud, **given)
+    assert table.attrs["degenerate"] == "3 zero rows, 2 constant columns, 3 duplicates in layer 0"
+    close = np.concatenate([CLOUDS[0, :86], CLOUDS[0, :9] * (1 + 1e-7), CLOUDS[0, :1]])
+    close = np.c_[close, CLOUDS[1, :, :2]]
+    close[86:] = np.c_[close[86:, :6], close[[*range(9), 0], 6:]]  # copies in every coordinate
+    assert (
+        measure(close, **given).attrs["degenerate"]
+        == "10 duplicates (9 but for rounding) in layer 0"
+    )
+    bits = (np.c_[CLOUDS[0], CLOUDS[1, :, :2]] > 0).astype(np.int8)
+    assert (
+        "whole numbers from 0 to 1 alone (many distances tie) in layer 0"
+        in measure(bits, **given).degenerate
+    )
+    assert "degenerate" not in measure(np.c_[CLOUDS[0], CLOUDS[1, :, :2]], **given).attrs
+    unit = cloud[cloud.any(axis=1)]
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    cosine = (unit @ unit.T)[~np.eye(93, dtype=bool)].mean()  # zeros have no direction
+    np.testing.assert_allclose(value(table, "mean_cosine"), cosine, rtol=1e-5)
+
+
+def test_a_readout_beside_arrays_reads_every_layer_as_the_last():
+    generator = np.random.default_rng(5)
+    unembedding, scale = generator.normal(size=(11, WIDTH)), generator.normal(size=WIDTH)
+    targets = generator.integers(-1, 11, POINTS)
+    norm = {"kind": "rms", "scale": scale, "epsilon": 1e-6}
+    given = {
+        "readout": (norm, unembedding),
+        "targets": targets,
+        "families": "similarity",
+        "folds": 4,
+    }
+    table = measure(CLOUDS, UNEQUAL_P, **given)
+    expected = reference_readout.lens(CLOUDS, targets, unembedding.T, "rms", scale, 0.0, 1e-6)
+    named = {
+        "readout_entropy": expected[0],
+        "readout_divergence": expected[1],
+        "readout_rank": expected[3],
+    }
+    for name, value_NP in named.items():
+        np.testing.assert_allclose(
+            value(table, name), np.nanmean(value_NP, axis=1), rtol=1e-4, atol=1e-5
+        )
+        assert (table[name].sel(statistic="low") <= table[name].sel(statistic="high")).all()
+    assert "mean_cosine" in table

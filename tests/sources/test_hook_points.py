@@ -1,0 +1,100 @@
+"""Tables of further clouds of every block, beside those of the residual stream."""
+
+import jax
+import numpy as np
+import pytest
+
+from anisoscope.models import transformer
+from anisoscope.results import joined_files
+from anisoscope.sources import activations, run_program, run_source
+from anisoscope.training import loop
+from anisoscope.utils.settings import replace
+from anisoscope.utils.stop import Stop
+from tests import reference, tiny
+from tests.sources.swept import measured
+from tests.training.test_loop import store_of
+
+HOOK_POINTS = ("mlp_out", "values")
+CHANGES = {
+    "measure.families": ("similarity", "attention"),
+    "measure.nulls": ("untrained",),
+    "measure.hook_points": HOOK_POINTS,
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A trained run whose hook points are measured, and how often that was compiled."""
+    folder, config, count = (
+        tmp_path_factory.mktemp("run"),
+        replace(tiny.config(steps=2), CHANGES),
+        [],
+    )
+
+    def counted(*given):
+        count.append(given)
+        return activations.measure_batches(*given)
+
+    with Stop() as stop, pytest.MonkeyPatch.context() as patch:
+        loop.train(config, tiny.corpus(), {"run": folder}, "run", stop)
+        run_program._computation.cache_clear()
+        patch.setattr(run_program, "measure_batches", counted)
+        measured(config, folder)
+    return folder, config, len(count)
+
+
+def test_the_tables_of_a_hook_point_are_those_of_its_cloud(run):
+    folder, config, programs = run
+    assert programs == 2  # of the residual stream, and of all hook points
+    corpus, params = tiny.corpus(), store_of(folder, config).restore_params(2)
+    probe = run_program.probe_of(config, corpus)
+    model = transformer.build(config.model, corpus.vocab_size, "float32", HOOK_POINTS)
+    found = jax.jit(model.apply)(params, probe.tokens_GWT[0])[1].hooked_NBTD
+    for hook_point in HOOK_POINTS:
+        table, batches = (
+            joined_files.read_table(folder / "hook_points" / hook_point / f"{name}.nc")
+            for name in ("results", "batches")
+        )
+        assert table.layer.values.tolist() == [1, 2]
+        assert table.depth.values.tolist() == [0.5, 1]
+        assert "query_drift" not in table  # no cloud
+        for s, positions in enumerate(("all", "without_first")):
+            for layer in (1, 2):
+                cloud = np.asarray(found[hook_point][layer - 1]).reshape(-1, 16)[
+                    probe.picks_SGP[s, 0]
+                ]
+                value = batches.mean_norm.sel(
+                    step=2, positions=positions, batch=0, layer=layer
+                ).item()
+                assert value == pytest.approx(reference.mean_norm(cloud), rel=1e-4)
+        means = table.mean_norm.sel(statistic="mean")
+        np.testing.assert_allclose(
+            table.mean_norm_over_blocks.sel(statistic="mean"), means.mean("layer"), rtol=1e-6
+        )
+        excess = table.mean_norm_excess.sel(null="untrained", statistic="mean")
+        np.testing.assert_allclose(
+            excess.sel(step=2), means.sel(step=2) - means.sel(step=0), atol=1e-6
+        )
+        assert table.attrs["hook_point"] == hook_point
+
+
+@pytest.mark.slow
+def test_what_is_measured_is_not_measured_again_and_a_further_hook_point_is_added(run, monkeypatch):
+    folder, config, _ = run
+    more = replace(config, {"measure.hook_points": (*HOOK_POINTS, "attention_out")})
+    written = {path: path.read_bytes() for path in folder.glob("hook_points/*/measurements/*.nc")}
+    assert len(written) == 3 * len(HOOK_POINTS)
+    now = []
+    of_run = run_source.make_program
+
+    def made(*given):
+        measure = of_run(*given)
+        return lambda params, others, number: now.append(number) or measure(params, others, number)
+
+    monkeypatch.setattr(run_source, "make_program", made)
+    measured(config, folder)
+    assert now == []
+    measured(more, folder)
+    assert now == [2] * 3
+    assert {path: path.read_bytes() for path in written} == written
+    assert (folder / "hook_points" / "attention_out" / "results.csv").exists()

@@ -1,0 +1,197 @@
+import numpy as np
+import pytest
+
+from anisoscope.sources import provenance, run_program
+from anisoscope.sources.evaluation_windows import evenly, make_probe, with_types
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import replace
+from tests import tiny
+
+CONTEXT, POINTS, BATCHES, FOLDS = 16, 40, 3, 2  # two windows of 15 later positions hold 20 points
+TOKENS = (np.arange(16 * 20 + 7) % 251).astype(np.uint8)
+
+
+def probe(tokens=TOKENS, points=POINTS, batches=BATCHES, folds=FOLDS, seed=0):
+    return make_probe(tokens, CONTEXT, points, batches, folds, seed)
+
+
+def test_windows_begin_as_a_model_with_the_same_first_token_reads_them():
+    corpus, config = tiny.corpus(), tiny.config()
+    plain, begun = (
+        run_program.probe_of(replace(config, {"model.same_first": same}), corpus)
+        for same in (False, True)
+    )
+    for name in ("tokens_GWT", "shuffled_GWT"):
+        assert (getattr(begun, name)[..., 0] == corpus.mask_token).all()
+        np.testing.assert_array_equal(getattr(begun, name)[..., 1:], getattr(plain, name)[..., 1:])
+    assert corpus.characters(begun.tokens_GWT[0, 0, :2])[0] == "[MASK]"
+    types = with_types(begun, corpus.train, corpus.vocab_size).types
+    first = np.arange(0, types.log_frequency_LP.shape[-1], config.model.context)
+    assert np.isneginf(types.log_frequency_LP[..., 0, first]).all()  # no text has it
+
+
+def test_an_encoder_reads_its_windows_masked_as_in_training_and_a_decoder_never():
+    corpus = tiny.corpus()
+    few = {"measure.points": 14, "measure.batches": 2, "measure.folds": 1}
+    kinds = {"masked": {"objective": "masked", "model.mask": "bidirectional"}, "next": {}}
+    for kind, changes in kinds.items():
+        configs = [
+            replace(tiny.config(), few | changes | {"measure.masked": masked})
+            for masked in (False, True)
+        ]
+        plain, masked = (run_program.probe_of(config, corpus) for config in configs)
+        np.testing.assert_array_equal(masked.picks_SGP, plain.picks_SGP)
+        hidden = masked.tokens_GWT == corpus.mask_token
+        assert (hidden.mean() > 0.02) == (kind == "masked")
+        changed = (masked.tokens_GWT != plain.tokens_GWT).mean()
+        assert (0.02 < changed < 0.35) if kind == "masked" else changed == 0
+        said = [provenance.attributes(config, corpus, "run")["input"] for config in configs]
+        assert [" masked as in training" in one for one in said] == [False, kind == "masked"]
+        if kind == "next":
+            assert plain.target_GZWT is masked.target_GZWT is None
+            continue
+        np.testing.assert_array_equal(plain.target_GZWT[:, 0], plain.tokens_GWT)
+        target_GWT = masked.target_GZWT[:, 0]
+        assert (target_GWT[hidden] >= 0).all()
+        np.testing.assert_array_equal(
+            target_GWT[target_GWT >= 0], plain.tokens_GWT[target_GWT >= 0]
+        )
+        assert (masked.tokens_GWT != plain.tokens_GWT)[target_GWT < 0].sum() == 0
+
+
+def test_windows_are_aligned_whole_and_drawn_once():
+    position = np.arange(len(TOKENS), dtype=np.int32)
+    windows = make_probe(position, CONTEXT, POINTS, BATCHES, FOLDS, 0).tokens_GWT
+    assert windows.shape == (BATCHES, 4, CONTEXT)
+    assert windows.dtype == np.int32
+    starts = windows[:, :, 0]
+    np.testing.assert_array_equal(windows, starts[:, :, None] + np.arange(CONTEXT))
+    assert (starts % CONTEXT == 0).all()
+    assert len(np.unique(starts)) == starts.size
+    np.testing.assert_array_equal(probe().tokens_GWT, TOKENS[windows])
+
+
+def test_without_first_leaves_out_position_0_and_little_else():
+    everything, without_first = probe().picks_SGP
+    assert (everything % CONTEXT == 0).any()
+    assert (without_first % CONTEXT != 0).all()
+    for kept, all_positions in zip(without_first, everything, strict=True):
+        assert set(all_positions[all_positions % CONTEXT != 0]) <= set(kept)
+
+
+def test_points_of_a_fold_lie_in_windows_of_that_fold():
+    picks = probe(folds=4).picks_SGP  # one window a fold
+    np.testing.assert_array_equal(
+        picks // CONTEXT, np.broadcast_to(np.repeat(np.arange(4), 10), picks.shape)
+    )
+
+
+def test_shuffled_input_is_the_same_characters_in_another_order():
+    found = probe()
+    for text, shuffled in zip(found.tokens_GWT, found.shuffled_GWT, strict=True):
+        np.testing.assert_array_equal(np.sort(text, axis=None), np.sort(shuffled, axis=None))
+        assert (text != shuffled).mean() > 0.5
+
+
+def test_is_a_function_of_the_seed():
+    for found, again, other in zip(probe()[:3], probe()[:3], probe(seed=1)[:3], strict=True):
+        np.testing.assert_array_equal(found, again)
+        assert (found != other).any()
+
+
+@pytest.mark.parametrize(
+    ("windows", "lower"),
+    [
+        (11, "measure.points to 30 or measure.batches to 2"),
+        (2, "measure.points to 30 and measure.batches to 1"),
+        (0, "model.context, or take a longer text"),
+    ],
+)
+def test_too_few_characters_say_what_to_lower(windows, lower):
+    have = f"the validation split has {16 * windows} characters, {windows} windows of 16"
+    need = "measure.points=40 x measure.batches=3 in 2 folds needs 12"
+    with pytest.raises(UserError) as raised:
+        probe(TOKENS[: windows * CONTEXT])
+    assert str(raised.value) == f"{have}; {need}: lower {lower}"
+
+
+SKEWED = (
+    np.random.default_rng(0)
+    .choice(6, 16 * 100, p=[0.6, 0.2, 0.1, 0.06, 0.03, 0.01])
+    .astype(np.uint8)
+)
+
+
+def weighted(tokens=SKEWED, points=96, batches=2, folds=2):
+    return make_probe(tokens, CONTEXT, points, batches, folds, 0, "types")
+
+
+def test_the_most_even_choice_takes_the_first_of_each_type_then_the_second():
+    types = np.array([5, 5, 5, 5, 3, 5, 9, 3, 5])
+    np.testing.assert_array_equal(evenly(types, 3), [0, 4, 6])
+    np.testing.assert_array_equal(evenly(types, 5), [0, 1, 4, 6, 7])
+    np.testing.assert_array_equal(evenly(types, 9), np.arange(9))
+
+
+def test_weighted_positions_are_as_even_as_the_windows_allow():
+    """Of each fold, no character has two points more than one that has any left."""
+    probe = weighted()
+    assert (
+        probe.tokens_GWT.shape[1]
+        == 4 * make_probe(SKEWED, CONTEXT, 96, 1, 2, 0).tokens_GWT.shape[1]
+    )
+    for tokens_WT, picks_SP in zip(probe.tokens_GWT, probe.picks_SGP.swapaxes(0, 1), strict=True):
+        tokens_JN, picks_SJP = tokens_WT.reshape(2, -1), picks_SP.reshape(2, 2, -1)
+        for number, fold in np.ndindex(2, 2):
+            picks_P = picks_SJP[number, fold] - fold * tokens_JN.shape[1]
+            assert len(np.unique(picks_P)) == 48
+            offered = tokens_JN[fold] if number == 0 else tokens_WT[:, 1:].reshape(2, -1)[fold]
+            there, taken = (
+                np.bincount(x, minlength=6) for x in (offered, tokens_JN[fold, picks_P])
+            )
+            assert (taken <= there).all()
+            assert taken.max() <= taken[taken < there].min(initial=99) + 1
+    assert (probe.picks_SGP[1] % CONTEXT != 0).all()
+    counts = np.bincount(probe.tokens_GWT[0].ravel()[probe.picks_SGP[0, 0]])
+    assert counts.max() < 0.4 * 96
+
+
+def test_the_shuffled_text_weighs_the_same_at_the_positions_of_each_set():
+    probe = weighted()
+    for text, shuffled, picks_SP in zip(
+        probe.tokens_GWT, probe.shuffled_GWT, probe.picks_SGP.swapaxes(0, 1), strict=True
+    ):
+        np.testing.assert_array_equal(np.sort(text, axis=None), np.sort(shuffled, axis=None))
+        assert (text != shuffled).mean() > 0.3
+        for picks_P in picks_SP:
+            np.testing.assert_array_equal(
+                np.sort(text.ravel()[picks_P]), np.sort(shuffled.ravel()[picks_P])
+            )
+
+
+def test_weighting_says_what_it_needs():
+    with pytest.raises(
+        UserError, match=r"needs 1024 with measure.weighting=types: lower measure.points to 90$"
+    ):
+        weighted(points=960, batches=4)
+    weighted(points=90, batches=4)
+
+
+def test_every_position_has_its_types_of_the_text_and_of_the_shuffled_one():
+    found = with_types(probe(SKEWED), SKEWED, 7).types
+    for number, tokens_GWT in enumerate(probe(SKEWED)[:2]):
+        letters_GP = tokens_GWT.reshape(BATCHES, -1)
+        np.testing.assert_array_equal(found.type_LP[:, number, 0], letters_GP)
+        share = np.bincount(SKEWED) / SKEWED.size
+        np.testing.assert_allclose(
+            found.log_frequency_LP[:, number, 0], np.log(share)[letters_GP], rtol=1e-6
+        )
+        np.testing.assert_array_equal(
+            found.bin_P[:, number], np.array([2, 1, 0, 0, 0, 0])[letters_GP]
+        )
+        pairs_GP = letters_GP[:, :-1] * 7 + letters_GP[:, 1:]
+        inside = np.arange(1, letters_GP.shape[1]) % CONTEXT != 0
+        np.testing.assert_array_equal(
+            found.type_LP[:, number, 1, 1:][:, inside], pairs_GP[:, inside]
+        )
+        assert np.isinf(found.log_frequency_LP[:, number, 1, ::CONTEXT]).all()

@@ -1,0 +1,85 @@
+"""A trained run in one's own code; and the notebook that shows it."""
+
+import jax
+import numpy as np
+import pytest
+
+import anisoscope
+from anisoscope import measure_function
+from anisoscope.config.data_config import DataConfig
+from anisoscope.sources import finished_run
+from anisoscope.sources.finished_run import open_run
+from anisoscope.training import loop
+from anisoscope.utils import folder
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.stop import Stop
+from tests import notebooks, tiny
+from tests.program import ROOT
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run's folder; its text is that of the tests, whatever its settings name."""
+    path, config = tmp_path_factory.mktemp("runs") / "run", tiny.config()
+    folder.claim(path, config, new=True)
+    folder.record_environment(path, tiny.corpus().record())
+    with Stop() as stop:
+        loop.train(config, tiny.corpus(), {"run": path}, "run", stop)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(finished_run.corpus, "load", lambda data, context: tiny.corpus())
+        yield path
+
+
+def test_a_run_gives_its_checkpoints_as_parameters_of_one_function(trained):
+    opened = open_run(trained)
+    assert opened.steps == [0, 1, 2, 4, 5, 6]
+    assert opened.config.data == DataConfig(source="pydoc")
+    tokens_WT = opened.windows(4)
+    assert len(np.unique(tokens_WT, axis=0)) > 1
+    assert tokens_WT.shape == (4, 8)
+    table_of = measure_function(opened.vectors, tokens_WT, families=("similarity",), nulls=())
+    first, last = (table_of(opened.params(step)) for step in (0, 6))
+    assert first.sizes["layer"] == 3
+    assert not np.allclose(first.drift, last.drift, equal_nan=True)
+    compiled_LBTD = jax.jit(opened.vectors)(opened.params(6), tokens_WT)
+    np.testing.assert_allclose(
+        opened.vectors(opened.params(6), tokens_WT), compiled_LBTD, rtol=1e-5, atol=1e-6
+    )
+    text = str(jax.make_jaxpr(opened.vectors)(opened.params(6), tokens_WT))
+    assert (
+        text.count("dot_general[")
+        == text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)")
+        > 0
+    )
+    with pytest.raises(ValueError, match="the validation split has 12 of 8"):
+        opened.windows(13)
+
+
+def test_what_is_no_run_is_refused(trained, tmp_path):
+    with pytest.raises(ValueError, match="name the folder of a trained run"):
+        anisoscope.open_run(tmp_path)
+    (tmp_path / "config.json").write_text((trained / "config.json").read_text())
+    with pytest.raises(UserError, match="has no checkpoints"):
+        open_run(tmp_path)
+
+
+def test_a_text_that_has_changed_since_is_refused(trained, monkeypatch):
+    monkeypatch.setattr(finished_run.corpus, "load", lambda data, context: tiny.corpus(seed=1))
+    with pytest.raises(UserError, match="trained on another corpus"):
+        open_run(trained)
+
+
+@pytest.mark.slow  # what its cells call has quick tests, here and in test_arrays.py
+def test_every_cell_of_the_notebook_runs(trained, monkeypatch, capsys):
+    monkeypatch.setenv("ANISOSCOPE_RUN", str(trained))
+    monkeypatch.setattr(
+        finished_run.OpenRun,
+        "windows",
+        lambda self, count, of=finished_run.OpenRun.windows: of(self, 8),
+    )
+    monkeypatch.chdir(ROOT)
+    space = notebooks.run("measure.ipynb")
+    assert space["tables"].keys() == {0, 6}
+    assert "anisotropy" in space["table"]
+    assert space["recorder"].seen == 20 * 8 * 16
+    assert [line.get_label() for line in space["ax"].lines] == ["step 0", "step 6"]

@@ -1,0 +1,154 @@
+"""Layers of two runs on the same text: planted clouds in place of what their models compute."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+import xarray as xr
+
+from anisoscope.plot import draw
+from anisoscope.sources import two_runs
+from anisoscope.sources.finished_run import OpenRun
+from anisoscope.sources.run_program import probe_of
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import replace
+from tests import reference_comparison, tiny
+from tests.plot.tables import with_excess
+
+WIDTH, POINTS = 6, 256
+CONFIG = replace(tiny.config(), {"measure.points": POINTS, "measure.folds": 4})
+TURN = np.linalg.qr(np.random.default_rng(0).normal(size=(WIDTH, WIDTH)))[0].astype(np.float32)
+
+
+class Planted(OpenRun):
+    def vectors(self, params, tokens_BT):
+        """Of two layers, normal and independent of each other: those that the parameters name;
+        turned, or not.
+        """
+        first, turned = params
+        drawn = [
+            jax.random.normal(jax.random.key(first + n), (*tokens_BT.shape, WIDTH))
+            for n in range(2)
+        ]
+        layers = jax.numpy.stack(drawn) + 0 * tokens_BT[None, ..., None]
+        return jax.numpy.where(turned, 3 * layers @ TURN + 1, layers)
+
+
+def planted(first, turned=False, config=CONFIG, text=None):
+    return Planted(config, text or tiny.corpus(8000), [0, 6], lambda step: (first, turned))
+
+
+@pytest.fixture
+def compare(monkeypatch):
+    """The table of two planted runs."""
+
+    def of(one, two, *words):
+        runs = {"runs/a": one, "runs/b": two}
+        monkeypatch.setattr(two_runs, "open_run", lambda path: runs[str(path)])
+        return two_runs.compare(*(words or runs))
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def tables():
+    """Of rotated copies, and of independent clouds."""
+    with pytest.MonkeyPatch.context() as patch:
+        runs = {"runs/a": planted(0), "runs/b": planted(0, turned=True), "runs/c": planted(100)}
+        patch.setattr(two_runs, "open_run", lambda path: runs[path])
+        return [two_runs.compare("runs/a", other) for other in ("runs/b", "runs/c")]
+
+
+@pytest.mark.slow
+def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_null_model(tables):
+    copies, apart = (one.sel(positions="all") for one in tables)
+    for name, level in {"cka_unbiased": 0.0, "overlap": 10 / (POINTS - 1)}.items():
+        value = copies[name].sel(statistic="mean")
+        np.testing.assert_allclose(np.diag(value), 1, atol=2e-3)
+        for found in (
+            value.sel(layer=0, other_layer=1),
+            *apart[name].sel(statistic="mean").values.flat,
+        ):
+            assert float(found) == pytest.approx(level, abs=0.02)
+        null = value - copies[f"{name}_excess"].sel(null="permuted", statistic="mean")
+        np.testing.assert_allclose(null, level, atol=0.02)
+        low, high = (
+            apart[f"{name}_excess"].sel(null="permuted", statistic=end) for end in ("low", "high")
+        )
+        assert ((low < 0.02) & (high > -0.02)).all()
+    assert (apart.cka.sel(statistic="mean") > 0.015).all()  # the bias that HSIC_1 takes off
+
+
+@pytest.mark.slow
+def test_values_are_those_of_the_float64_twins_on_the_probe(compare):
+    one, two = planted(0), planted(1)  # layer 1 of the first is layer 0 of the second
+    found = compare(one, two)
+    probe = probe_of(CONFIG, one.corpus)
+    for s, positions in enumerate(("all", "without_first")):
+        values = []
+        for batch, picks in enumerate(probe.picks_SGP[s]):
+            first, second = (
+                np.asarray(run.vectors(run.params(6), probe.tokens_GWT[batch])).reshape(
+                    2, -1, WIDTH
+                )[:, picks]
+                for run in (one, two)
+            )
+            np.testing.assert_array_equal(first[1], second[0])
+            values.append(
+                [[reference_comparison.linear_cka_unbiased(x, y) for y in second] for x in first]
+            )
+        got = found.cka_unbiased.sel(statistic="mean", positions=positions)
+        np.testing.assert_allclose(got, np.mean(values, axis=0), rtol=1e-3, atol=1e-5)
+    assert found.attrs["first"] == "a"
+    assert found.attrs["second_step"] == 6
+
+
+def test_runs_without_common_points_or_without_the_checkpoint_are_refused(compare):
+    text = tiny.corpus(8000)
+    order = np.random.default_rng(0).permutation(len(text.valid))
+    # of the same digest, as if it had been written so
+    permuted = dataclasses.replace(text, valid=text.valid[order])
+    for other, words in (
+        ({"config": replace(CONFIG, {"measure.seed": 1})}, r"measure\.seed=0 and 1"),
+        ({"config": replace(CONFIG, {"model.context": 16})}, r"model\.context=8 and 16"),
+        (
+            {"text": permuted},
+            r"no points in common: tokens_sha256=[0-9a-f]{12} and [0-9a-f]{12}; take two",
+        ),
+        (
+            {"text": dataclasses.replace(text, sha256="another")},
+            "corpus_sha256=digest of se and another",
+        ),
+    ):
+        with pytest.raises(UserError, match=words):
+            compare(planted(0), planted(0, **other))
+    for step in ("3", "²"):
+        with pytest.raises(UserError, match=f"no checkpoint of step '{step}'; it has"):
+            compare(planted(0), planted(0), f"runs/a@{step}", "runs/b")
+
+
+def test_the_figure_shows_what_position_0_hides():
+    """Of models with other numbers of layers, in one of which one vector hides all others from
+    CKA.
+    """
+    values = np.full((4, 2, 3, 5), 0.6)
+    about = dict.fromkeys(("corpus", "first", "second", "first_model", "second_model"), "a")
+    about |= {"measure.points": 64, "measure.batches": 2, "points_are": "where tokens of both end"}
+    labels = {"statistic": ["mean", "std", "low", "high"]}
+    labels |= {"positions": ["all", "without_first"], "layer": range(3), "other_layer": range(5)}
+    dims = tuple(labels)
+    found = xr.Dataset(
+        {name: (dims, values.copy()) for name in ("cka_unbiased", "overlap")}, labels, about
+    )
+    found = with_excess(found, "permuted")
+    plain = draw.SIMILARITY["similarity_of_models"](found)
+    assert sum(len(ax.images) for ax in plain.axes) == 4
+    assert "all positions" in plain.get_suptitle()
+    found.cka_unbiased.loc[{"positions": "all", "other_layer": 4}] = 0.02
+    hidden = draw.SIMILARITY["similarity_of_models"](found)
+    shown = [ax.images[0].get_array() for ax in hidden.axes if ax.images]
+    assert len(shown) == 6
+    assert shown[0][0, 4] == 0.02 < shown[2][0, 4] == 0.6
+    assert "without position 0" in hidden.axes[2].get_ylabel()
+    assert "where tokens of both end" in hidden.get_label()

@@ -1,0 +1,144 @@
+import json
+import shutil
+import signal
+
+import numpy as np
+import pytest
+
+from anisoscope.results import joined_files
+from anisoscope.sources import run_source, sweep
+from anisoscope.utils.errors import RunError, Stopped, UserError
+from anisoscope.utils.settings import replace
+from anisoscope.utils.stop import Stop
+from tests import tiny
+from tests.sources.swept import exchanged, measured, projecting
+
+SLOW = pytest.mark.slow
+
+
+def test_the_first_table_is_the_untrained_null_model(tables):
+    folder, _ = tables
+    table = joined_files.read_table(folder / "results.nc")
+    for name in ("anisotropy", "twonn", "attention_entropy"):
+        value, excess = table[name], table[f"{name}_excess"].sel(null="untrained")
+        null = value.sel(statistic="mean", step=6) - excess.sel(statistic="mean", step=6)
+        np.testing.assert_allclose(null, value.sel(statistic="mean", step=0), rtol=1e-5)
+        np.testing.assert_array_equal(excess.sel(step=0, statistic=["mean", "low", "high"]), 0.0)
+
+
+def test_stopping_and_going_on_gives_the_same_bytes(run, monkeypatch):
+    folder, config = run
+    config = projecting(config)
+    measured(config, folder)
+    whole = {p.name: p.read_bytes() for p in folder.rglob("*.nc")}
+    for name in ("2.nc", "6.nc"):
+        (folder / "measurements" / name).unlink()
+    (folder / "results.nc").unlink()
+    write = joined_files.write
+
+    def interrupted(dataset, path):
+        write(dataset, path)
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(joined_files, "write", interrupted)
+        with pytest.raises(Stopped, match="stopped before measuring step 6"):
+            measured(config, folder)
+    assert (folder / "measurements" / "2.nc").exists()
+    assert not (folder / "measurements" / "6.nc").exists()
+    measured(config, folder)
+    assert {p.name: p.read_bytes() for p in folder.rglob("*.nc")} == whole
+
+
+def test_other_settings_are_refused_and_overwrite_nothing(tables):
+    folder, _ = tables
+    other = tiny.config()
+    other = replace(other, {"measure.points": 24})
+    words = r"measure\.points=16 there, 24 now.*move .*measurements away"
+    with pytest.raises(UserError, match=words):
+        measured(other, folder)
+    with pytest.raises(UserError, match=words):
+        run_source.check_run(other, tiny.corpus(), folder)
+
+
+def test_a_table_is_measured_again_when_its_checkpoint_has_changed(tables, capsys):
+    folder, config = tables
+    exchanged(folder, 4, 2)
+    shutil.rmtree(folder / "checkpoints" / "5")
+    capsys.readouterr()
+    measured(config, folder)
+    said = capsys.readouterr().out
+    assert "run: measured again, since a checkpoint has changed: step 4\n" in said
+    assert "(1 now)" in said
+    table = joined_files.read_table(folder / "results.nc")
+    np.testing.assert_array_equal(table.anisotropy.sel(step=4), table.anisotropy.sel(step=2))
+    measured(config, folder)
+    assert "(0 now)" in capsys.readouterr().out
+
+
+def test_steps_that_nothing_is_known_of_are_named(run, capsys):
+    folder, config = run
+    for step in (0, 5):
+        shutil.rmtree(folder / "checkpoints" / str(step))
+    measured(config, folder)
+    said = capsys.readouterr().out
+    assert "run: neither checkpoint nor table: steps 0, 5\n" in said
+    assert "run: without step 0 there is no excess over the untrained network\n" in said
+    assert np.isnan(
+        joined_files.read_table(folder / "results.nc").anisotropy_excess.sel(null="untrained")
+    ).all()
+
+
+def test_a_table_in_the_place_of_another_is_refused_and_nothing_is_written(tables):
+    """Of another step, of another run, and of something else than the residual stream."""
+    folder, config = tables
+    here, whole = folder / "measurements", (folder / "results.nc").read_bytes()
+    shutil.rmtree(folder / "checkpoints" / "4")  # nothing can be measured again
+    own = joined_files.read_table(here / "4.nc")
+    other = json.loads(own.attrs["config"])
+    other["train"]["seed"] += 1
+    for table, why in (
+        (joined_files.read_table(here / "2.nc"), "of step 2, not of step 4"),
+        (joined_files.read_table(folder / "results.nc"), "of step 0, 1, 2, not of step 4"),
+        (own.assign_attrs(config=json.dumps(other)), r"of another run, with train\.seed=1"),
+        (own.assign_attrs(hook_point="values"), "of values, not of the residual stream"),
+        (own.drop_vars("step"), r"of step \?, not of step 4"),
+        (own.assign_attrs(early_proxies="{}"), "of tangents, not of the residual stream"),
+    ):
+        joined_files.write(table, here / "4.nc")
+        with pytest.raises(
+            RunError, match=rf"4\.nc says that it is {why}; move it to its place, or delete it"
+        ) as error:
+            measured(config, folder)
+        assert "\n" not in str(error.value)
+        assert (folder / "results.nc").read_bytes() == whole
+    joined_files.write(own, here / "4.nc")
+    measured(config, folder)
+
+
+def test_a_checkpoint_beside_the_schedule_is_measured_there(run):
+    """As those of loss-matched contrasts: again when it has changed, and none that others are
+    compared with.
+    """
+    folder, config = run
+    config = replace(config, {"measure.families": ("similarity",), "measure.nulls": ()})
+    (folder / "beside" / "checkpoints").mkdir(parents=True)
+    (folder / "checkpoints" / "5").rename(folder / "beside" / "checkpoints" / "5")
+
+    def beside():
+        with (
+            Stop() as stop,
+            run_source.opened_beside(
+                config, tiny.corpus(), folder, "beside", [5], "run", stop
+            ) as one,
+        ):
+            assert 5 not in one.store.steps()
+            return sweep.measure_missing(one, stop)[1]["the residual stream"]
+
+    path = folder / "beside" / "measurements" / "5.nc"
+    assert beside() == {5}
+    assert beside() == set()
+    whole = joined_files.read_table(path)
+    joined_files.write(whole.assign_attrs(checkpoints=json.dumps({5: "another network's"})), path)
+    assert beside() == {5}
+    assert joined_files.read_table(path).equals(whole)

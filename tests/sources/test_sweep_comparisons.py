@@ -1,0 +1,119 @@
+import dataclasses
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from anisoscope.measurement.families.registry import FAMILIES
+from anisoscope.results import joined_files, kept_vectors
+from anisoscope.results.averages import averages
+from anisoscope.sources import reference_models, run_program
+from anisoscope.utils.errors import UserError
+from tests import tiny
+from tests.sources.swept import VALUE, exchanged, measured, projecting
+
+SLOW = pytest.mark.slow
+
+
+def comparing(config):
+    return dataclasses.replace(
+        config, measure=dataclasses.replace(config.measure, families=("comparison",), nulls=())
+    )
+
+
+def test_checkpoints_are_compared_with_the_one_before_and_the_last(run):
+    folder, config = run
+    measured(comparing(config), folder)
+    table = joined_files.read_table(folder / "results.nc")
+    for name in ("cka", "overlap"):
+        last, previous = (table[f"{name}_{which}"].sel(VALUE) for which in ("last", "previous"))
+        np.testing.assert_allclose(last.sel(step=6), 1.0, rtol=1e-5)
+        # symmetric but for rounding
+        np.testing.assert_allclose(last.sel(step=5), previous.sel(step=6), rtol=1e-6)
+        assert np.isnan(previous.sel(step=0)).all()
+        assert np.isfinite(previous.sel(step=[1, 2, 4, 5, 6])).all()
+        assert (last.sel(step=0) < 0.999).any()
+    assert (table.overlap_last.sel(VALUE).sel(step=6) == 1).all()
+    assert table.previous_step.values.tolist() == [-1, 0, 1, 2, 4, 5]
+    shutil.rmtree(folder / "checkpoints" / "6")
+    shutil.rmtree(folder / "measurements")
+    with pytest.raises(UserError, match="needs the checkpoint of the last step, 6"):
+        measured(comparing(config), folder)
+
+
+@pytest.mark.slow
+def test_neighbours_found_before_are_those_that_a_search_alone_finds(run, monkeypatch):
+    """Of a run that never stops all but the last checkpoint's are found before; of one that goes
+    on, none.
+    """
+    folder, config = run
+    searched, search = [], reference_models.References._searched
+    monkeypatch.setattr(
+        reference_models.References,
+        "_searched",
+        lambda of, step: searched.append(step) or search(of, step),
+    )
+    measured(comparing(config), folder)
+    assert searched == [6]
+    whole = {path.name: path.read_bytes() for path in folder.rglob("*.nc")}
+    for name in ("0.nc", "2.nc", "6.nc"):
+        (folder / "measurements" / name).unlink()
+    measured(comparing(config), folder)
+    assert searched == [6, 6, 1, 5]
+    assert {path.name: path.read_bytes() for path in folder.rglob("*.nc")} == whole
+
+
+@pytest.mark.slow
+def test_the_projection_is_that_of_the_vectors_of_all_tables(run):
+    folder, config = run
+    measured(projecting(config), folder)
+    table, steps = joined_files.read_table(folder / "results.nc"), [0, 1, 2, 4, 5, 6]
+    raw = [joined_files.read_table(folder / "measurements" / f"{step}.nc") for step in steps]
+    for block in (1, 2):
+        vectors = np.stack(
+            [
+                [one[name].sel(block=block) for name in ("query_vectors", "key_vectors")]
+                for one in raw
+            ]
+        )
+        found = kept_vectors.common_axes(vectors)
+        for index, kind in enumerate(("query", "key")):
+            np.testing.assert_allclose(
+                table[f"{kind}_projection"].sel(block=block), found.projection[:, index], rtol=1e-6
+            )
+        np.testing.assert_allclose(table.projection_share.sel(block=block), found.share)
+        np.testing.assert_allclose(table.projection_kept.sel(block=block), found.kept)
+    assert not np.array_equal(raw[0].query_vectors, raw[-1].query_vectors)
+    picks_P = run_program.probe_of(config, tiny.corpus()).picks_SGP[0, 0]
+    np.testing.assert_array_equal(table.window * 8 + table.position_in_window, picks_P)
+    own = FAMILIES["attention"].quantities
+    assert set(pd.read_csv(folder / "results.csv").metric) == {
+        *own,
+        *(name for one in own for name in averages(one)),
+    }
+    with pytest.raises(UserError, match=r"measure\.projected_head=0 there, 1 now"):
+        measured(projecting(config, head=1), folder)
+
+
+@pytest.mark.slow
+def test_comparisons_are_measured_again_when_what_they_compare_with_has_changed(run, capsys):
+    folder, config = run
+    config = comparing(config)
+    measured(config, folder)
+    exchanged(folder, 2, 1)
+    measured(config, folder)
+    assert "measured again, since a checkpoint has changed: steps 2, 4\n" in capsys.readouterr().out
+    for step in (0, 4):
+        shutil.rmtree(folder / "checkpoints" / str(step))
+    exchanged(folder, 6, 5)
+    measured(config, folder)
+    said = capsys.readouterr().out
+    assert "run: measured again, since a checkpoint has changed: steps 1, 2, 5, 6\n" in said
+    assert "run: compared with a checkpoint that has changed; its own is gone: steps 0, 4\n" in said
+    table = joined_files.read_table(folder / "results.nc")
+    np.testing.assert_allclose(table.cka_last.sel(VALUE).sel(step=5), 1.0, rtol=1e-5)
+    assert (
+        dict(zip(table.step.values.tolist(), table.previous_step.values.tolist(), strict=True))[5]
+        == 2
+    )

@@ -1,0 +1,152 @@
+"""The joined table: labels, intervals, predictions and fixed points."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from scipy import stats
+
+from anisoscope.config.untrained_config import CHOICES, UntrainedConfig
+from anisoscope.results import joined_files
+from anisoscope.sources.untrained import untrained_tables as untrained_results
+from anisoscope.sources.untrained.untrained_blocks import kinds
+from anisoscope.sources.untrained.untrained_tables import KIND, MEASURED, QUANTITIES, fixed_points
+from anisoscope.sources.untrained.untrained_theory import reference_norm
+
+NORMS = (0.0, 0.1, 1.0, 10.0, 100.0)
+CONFIG = UntrainedConfig(
+    width=16, heads=2, blocks=2, vocabulary=50, context=8, norms=NORMS, seeds=3, seed=5, **CHOICES
+)
+
+
+def values_of(config, kind, norm, rng):
+    """Post-LN: the norm out is 4, whatever comes in; pre-LN: it is what comes in and a tenth."""
+    norm_in = np.full(config.seeds, norm or 0.001)
+    out = np.full(config.seeds, 4.0) if kind.norm_order == "post" else 1.1 * norm_in
+    values = {name: rng.random((config.seeds, config.blocks)) for name in MEASURED}
+    values["cosine_in"] = values["cosine_in"][:, 0]
+    return values | {"norm_in": norm_in, "norm_out": np.stack([out] * config.blocks, 1)}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    root, rng = tmp_path_factory.mktemp("untrained"), np.random.default_rng(0)
+    paths = []
+    for kind in kinds(CONFIG):
+        for index, relative in enumerate(NORMS):
+            norm = relative * reference_norm(CONFIG, kind.norm_order, kind.embedding, kind.target)
+            table = untrained_results.table(
+                CONFIG, kind, index, norm, values_of(CONFIG, kind, norm, rng)
+            )
+            paths.append(root / f"{len(paths)}.nc")
+            joined_files.write(table, paths[-1])
+    untrained_results.join(CONFIG, paths[::-1], root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def whole(root):
+    return joined_files.read_table(root / "results.nc")
+
+
+@pytest.fixture(scope="module")
+def seeds(root):
+    return joined_files.read_table(root / "seeds.nc")
+
+
+def test_intervals_are_students(whole, seeds):
+    pick = {
+        "norm_order": "pre",
+        "mask": "causal",
+        "embedding": "raw",
+        "target": "keys",
+        "relative_norm": 1.0,
+        "block": 2,
+    }
+    values = seeds.score_std.sel(pick).values
+    low, high = stats.t.interval(0.95, 2, values.mean(), stats.sem(values))
+    found = whole.score_std.sel(pick).sel(statistic=["mean", "low", "high"])
+    np.testing.assert_allclose(found, [values.mean(), low, high])
+    assert whole.cosine_in.dims == ("statistic", *KIND, "relative_norm")
+
+
+def test_the_fixed_point_is_where_the_norms_cross(whole, seeds):
+    raw = seeds.sel(target="input", embedding="raw")
+    np.testing.assert_allclose(raw.fixed_point.sel(norm_order="post"), 4.0, rtol=1e-6)
+    np.testing.assert_allclose(raw.fixed_point_bias.sel(norm_order="post"), 4.0, rtol=1e-6)
+    assert np.isnan(raw.fixed_point.sel(norm_order="pre")).all()
+    assert np.isnan(whole.fixed_point.sel(norm_order="pre", target="input", embedding="raw")).all()
+    np.testing.assert_allclose(
+        whole.fixed_point.sel(norm_order="post", target="input", statistic="mean"), 4.0, rtol=1e-6
+    )
+
+
+def one_line(norm_in, norm_out):
+    """A table with one kind, seed and block."""
+    dims = (*KIND, "relative_norm", "seed", "block")
+    norms = np.array([0.0, 1.0, 10.0, 100.0])[: len(norm_in)]
+    table = xr.Dataset(
+        {
+            "norm_in": (dims[:-1], np.reshape(norm_in, (1, 1, 1, 1, -1, 1))),
+            "norm_out": (dims, np.reshape(norm_out, (1, 1, 1, 1, -1, 1, 1))),
+            "bias_norm": (dims[:5], norms.reshape(1, 1, 1, 1, -1)),
+        },
+        coords={"relative_norm": norms},
+    )
+    return fixed_points(table).fixed_point_bias.item()
+
+
+def test_crossings_are_found_once_and_only_where_they_are():
+    assert one_line([0.5, 1, 10, 100], [5, 5, 5, 5]) == pytest.approx(5)
+    # on a norm of the grid
+    assert one_line([0.5, 1, 10, 100], [5, 10, 10, 10]) == pytest.approx(10)
+    # the first of two
+    assert one_line([3, 3, 3, 3], [2, 2, 4, 2]) == pytest.approx(10 ** (np.log(3 / 2) / np.log(2)))
+    # between 0 and the first norm there is no logarithm
+    assert np.isnan(one_line([3, 3, 3, 3], [2, 4, 4, 4]))
+    assert np.isnan(one_line([3, 3, 3, 3], [3, 3 + 1e-6, 3 - 1e-6, 3]))  # equal but for rounding
+    # they become equal, and neither passes the other
+    assert np.isnan(one_line([3, 3, 3, 3], [4, 4, 3, 3]))
+    assert one_line([3, 3, 3, 3], [4, 4, 3, 2]) == pytest.approx(10)
+    assert np.isnan(one_line([1, 1, 10, 100], [2, 2, 20, 200]))
+    assert np.isnan(one_line([1], [2]))
+    assert np.isnan(one_line([1, 1], [2, 0.5]))
+
+
+def test_predictions_stand_beside_the_first_block(root, whole):
+    frame = pd.read_csv(root / "results.csv")
+    predicted = frame[frame.metric == "score_std_within"]
+    assert predicted[predicted.block == 1].predicted.notna().all()
+    assert predicted[predicted.block == 2].predicted.isna().all()
+    measured = frame[frame.metric == "cosine_in"]
+    assert len(measured) == 32 * len(NORMS)
+    np.testing.assert_allclose(
+        sorted(measured["mean"]), np.sort(whole.cosine_in.sel(statistic="mean").values.ravel())
+    )
+    assert set(frame.metric) == set(QUANTITIES)
+    inputs = measured[
+        (measured.target == "input")
+        & (measured.embedding == "raw")
+        & (measured.norm_order == "pre")
+    ]
+    expected = np.square(NORMS) / (np.square(NORMS) + 1)
+    np.testing.assert_allclose(
+        inputs.predicted[inputs["mask"] == "causal"], expected + (1 - expected) / 50
+    )
+    keys = measured[measured.target == "keys"]
+    np.testing.assert_allclose(keys.predicted, 1 / 50)  # such a bias never touches the input
+
+
+def test_one_seed_has_no_interval():
+    config = dataclasses.replace(
+        CONFIG, seeds=1, norms=(0.0,), **{name: CHOICES[name][:1] for name in CHOICES}
+    )
+    (kind,) = kinds(config)
+    table = untrained_results.table(
+        config, kind, 0, 0.0, values_of(config, kind, 0.0, np.random.default_rng(0))
+    )
+    whole = untrained_results.summary(config, untrained_results.combine(config, [table]))
+    assert np.isnan(whole.score_std.sel(statistic=["low", "high"])).all()
+    assert np.isfinite(whole.score_std.sel(statistic="mean")).all()

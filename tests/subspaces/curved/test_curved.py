@@ -1,0 +1,244 @@
+"""What theory says of a probe's gradient on curved manifolds, measured; and the experiment from
+settings to figure.
+"""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from anisoscope.cli import untrained_stage
+from anisoscope.config.curved_config import CurvedConfig, check_curved
+from anisoscope.experiments import curved_manifolds
+from anisoscope.plot import curved_figures as figure
+from anisoscope.plot import draw, style
+from anisoscope.results import joined_files
+from anisoscope.subspaces.curved import curved_program, curved_tables, curved_theory
+from anisoscope.subspaces.curved.curved_quantities import LAW
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import from_dict, to_dict
+from tests.plot.reading import footer_of, inside
+from tests.program import asked
+
+EPSILON = np.finfo(np.float32).eps
+SMALL = CurvedConfig(types=1024, draws=1024, seeds=8, width=6)
+
+
+@pytest.fixture(scope="module")
+def results():
+    return curved_tables.summary(
+        SMALL, curved_tables.of_seeds(SMALL, curved_program.energies(SMALL))
+    )
+
+
+def of(table, name, **where):
+    return (
+        table[name].sel(statistic=one, **where).values
+        for one in ("mean", "low", "high", "predicted")
+    )
+
+
+@pytest.mark.parametrize(("name", "slope"), curved_theory.SLOPES.items())
+def test_norms_follow_the_spread_and_its_square_and_energies_their_squares(results, name, slope):
+    """On each manifold and curvature: the intervals at 95 %, of which all hold the slope at a level
+    for six of them.
+    """
+    mean, low, high, predicted = of(results, f"slope_{name}")
+    assert (predicted == slope).all()
+    wider = stats.t.ppf(1 - 0.025 / mean.size, SMALL.seeds - 1) / stats.t.ppf(
+        0.975, SMALL.seeds - 1
+    )
+    assert (np.abs(mean - slope) <= wider * (high - mean)).all()
+    assert (high - low).max() < 0.05 * slope
+
+
+@pytest.mark.parametrize("name", LAW)
+def test_leading_orders_are_what_is_measured_where_the_spread_is_small(results, name):
+    for curvature in SMALL.curvatures:
+        small = [spread for spread in SMALL.spreads if spread * curvature <= 0.05]
+        where = {"target": "by direction", "curvature": curvature, "spread": small}
+        mean, _, _, predicted = of(results, name, **where)
+        np.testing.assert_allclose(mean, predicted, rtol=0.12)
+
+
+def test_a_constant_error_violates_the_law_of_the_ratio(results):
+    """The tangent part, bounded by the spread alone, is nothing at all: the normal part is
+    everything.
+    """
+    mean, _, _, predicted = of(results, "normal_share", target="constant")
+    assert (predicted == 1).all()
+    np.testing.assert_allclose(mean, 1, atol=1e-6)
+    lawful, _, _, _ = of(results, "normal_share", target="by direction")
+    assert lawful.max() < 0.35
+    assert (lawful[..., 0] < 1e-3 * lawful[..., -1]).all()
+
+
+def test_the_counter_example_by_hand():
+    """x = (u, u^2), u symmetric, W = 0, target -1: the gradient is E x, (0, E u^2)."""
+    config = CurvedConfig(
+        manifolds=("paraboloid",), curvatures=(2.0,), dimension=1, width=2, seeds=1, types=64
+    )
+    check_curved(config)
+    found, drawn = curved_program.energies(config), curved_program.draw(config, 0, 0, 0)
+    normal = found["normal_norm"][0, 0, 0, :, 0, 1]
+    spreads = len(config.spreads)
+    u_SV = drawn.v_SVE[:spreads, :, 0]
+    rounding_S = EPSILON * np.abs(u_SV).mean(axis=1)  # of u, which cancels but for that
+    assert (
+        np.abs(normal[:spreads] - np.square(u_SV).mean(axis=1))
+        < 1e-5 * normal[:spreads] + rounding_S
+    ).all()
+    assert (found["tangent_norm"][0, 0, 0, :spreads, 0, 1] < 1e-6 * np.array(config.spreads)).all()
+
+
+def test_frequency_hides_curvature_as_predicted_and_weighting_brings_back_what_was_drawn(results):
+    # (manifold, curvature, bias, weighting)
+    mean, _, _, predicted = of(results, "biased_normal_share")
+    np.testing.assert_allclose(mean, predicted, rtol=0.25)
+    drawn, types = np.moveaxis(mean, -1, 0)
+    assert (np.diff(drawn, axis=-1) < 0).all()
+    assert (drawn[..., -1] < 0.05 * drawn[..., 0]).all()
+    assert (types[..., 1:] > drawn[..., 1:]).all()
+    np.testing.assert_allclose(drawn[..., 0] / drawn[..., -1], 1 + SMALL.biases[-1], rtol=0.3)
+
+
+@pytest.mark.parametrize("manifold", SMALL.manifolds)
+def test_gradients_agree_with_float64(manifold):
+    """Points by trigonometry without care for digits, the gradient written out, the parts by an
+    orthonormal basis.
+    """
+    config = dataclasses.replace(
+        SMALL, manifolds=(manifold,), curvatures=(2.0,), seeds=1, types=64, draws=64
+    )
+    found, drawn = curved_program.energies(config), curved_program.draw(config, 0, 0, 0)
+    for setting, weighting, target in np.ndindex(len(drawn.v_SVE), 2, 2):
+        v, y = np.float64(drawn.v_SVE[setting]), np.float64(drawn.y_SYV[setting, target])
+        weight, turn = np.float64(drawn.weight_SXV[setting, weighting]), np.float64(drawn.turn_DD)
+        x = surface(manifold, v) @ turn[:, :3].T
+        parts = -(weight * y) @ x @ turn
+        at = 0, 0, 0, setting, weighting, target
+        # of terms that may cancel
+        rounding = EPSILON * np.abs(weight * y) @ np.linalg.norm(x, axis=1)
+        np.testing.assert_allclose(
+            found["tangent_norm"][at], np.linalg.norm(parts[:2]), rtol=1e-3, atol=rounding
+        )
+        np.testing.assert_allclose(
+            found["normal_norm"][at], np.linalg.norm(parts[2:]), rtol=1e-3, atol=rounding
+        )
+        variance = weight @ np.square((x - weight @ x) @ turn)
+        share = variance[2:].sum() / variance.sum()
+        np.testing.assert_allclose(found["normal_variance_share"][at], share, rtol=1e-3, atol=1e-9)
+
+
+def surface(manifold, v):
+    """Curvature 2, tangent coordinates and the normal one."""
+    if manifold == "paraboloid":
+        return np.column_stack([v, (v**2).sum(1)])
+    if manifold == "sphere":
+        length = np.linalg.norm(v, axis=1)
+        return np.column_stack(
+            [v / length[:, None] * np.sin(2 * length)[:, None] / 2, (1 - np.cos(2 * length)) / 2]
+        )
+    around, across = v[:, 0] / 1.5, v[:, 1] / 0.5
+    radius = 1 + 0.5 * np.cos(across)
+    return np.column_stack(
+        [radius * np.sin(around), 0.5 * np.sin(across), 1.5 - radius * np.cos(around)]
+    )
+
+
+def test_closed_forms_agree_where_they_meet():
+    """Types drawn without bias are those of the law at that spread, up to the variance of a
+    square.
+    """
+    law = curved_theory.over_spread(SMALL, "torus", 2.0, "by direction", SMALL.biased_spread)
+    drawn = curved_theory.over_bias(SMALL, "torus", 2.0, "none", 0.0)
+    for name in LAW:
+        assert drawn[name] == pytest.approx(law[name], rel=1e-3), name
+    # whose radii are about 20
+    many = dataclasses.replace(SMALL, manifolds=("sphere",), dimension=400, width=512)
+    law = curved_theory.over_spread(many, "sphere", 0.5, "by direction", many.biased_spread)
+    for weighting in curved_theory.WEIGHTINGS:
+        drawn = curved_theory.over_bias(
+            dataclasses.replace(many, draws=10**6), "sphere", 0.5, weighting, 0.0
+        )
+        assert drawn["tangent_norm"] == pytest.approx(law["tangent_norm"], rel=1e-3)
+        assert drawn["normal_variance_share"] == pytest.approx(
+            law["normal_variance_share"], rel=1e-2
+        )
+    ratio = [
+        curved_theory.over_bias(SMALL, "sphere", 2.0, "none", bias)["tangent_norm"]
+        for bias in (0.0, 3.0)
+    ]
+    assert ratio[0] / ratio[1] == pytest.approx(2, rel=1e-4)
+
+
+@pytest.mark.parametrize("size", ["", "tiny"])
+def test_the_experiment_validates_and_round_trips(size):
+    config = curved_manifolds.get_config(size)
+    check_curved(config)
+    assert from_dict(json.loads(json.dumps(to_dict(config))), CurvedConfig) == config
+    with pytest.raises(UserError, match="choose tiny, or leave it out"):
+        curved_manifolds.get_config("tinny")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"types": 17}, "types is 17; it must be even"),
+        ({"width": 2}, r"width is 2; it must exceed dimension \(2\)"),
+        ({"dimension": 3}, "torus has dimension 2, not 3"),
+        ({"curvatures": (100.0,)}, "for the curvature 100 fewer than 3 spreads are at most 0.001"),
+    ],
+)
+def test_bad_settings_are_one_line(settings, words):
+    with pytest.raises(UserError, match=words) as error:
+        check_curved(dataclasses.replace(SMALL, **settings))
+    assert "\n" not in str(error.value)
+
+
+def test_one_stage_measures_and_draws_and_the_same_again_changes_nothing(
+    tmp_path, capsys, monkeypatch
+):
+    config = dataclasses.replace(SMALL, types=64, draws=64, seeds=2)
+    root, to = tmp_path / "curved", tmp_path / "curved" / "figures"
+    # which takes long
+    monkeypatch.setattr(draw, "save", lambda figure, folder, name: [folder / f"{name}.png"])
+    untrained_stage.curved_manifolds(config, asked(root, "measure", "figures"))
+    said = capsys.readouterr().out
+    assert "norm of the normal gradient: t^" in said
+    assert f"figures: {to} (1, each" in said
+    before = {
+        name: (root / name).read_bytes()
+        for name in ("measurements/seeds.nc", "results.nc", "results.csv")
+    }
+    monkeypatch.setattr(curved_tables, "energies", lambda config: pytest.fail("measured again"))
+    untrained_stage.curved_manifolds(config, asked(root, "measure"))
+    assert {name: (root / name).read_bytes() for name in before} == before
+    with pytest.raises(UserError, match="holds a run with other settings: seed=0 there, 1 now"):
+        untrained_stage.curved_manifolds(
+            dataclasses.replace(config, seed=1), asked(root, "measure")
+        )
+    table = joined_files.read_table(root / "results.nc")
+    assert "reconstruction" in table.slope_normal_norm.attrs["source"]
+    assert "reconstruction" in table.tangent_norm.attrs["source"]
+
+
+def test_the_figure_lays_itself_out_with_its_origin():
+    config = dataclasses.replace(SMALL, types=64, draws=64, seeds=2)
+    table = curved_tables.summary(
+        config, curved_tables.of_seeds(config, curved_program.energies(config))
+    )
+    assert "the interval holds" in " ".join(curved_tables.format_lines(table))
+    with style.context():
+        drawn = figure.build(table)
+        inside(drawn, "curved_manifolds")
+        assert table.attrs["description"] in footer_of(drawn)
+        assert "reconstruction after Bernas" in footer_of(drawn)
+        assert "a reconstruction after Bernas" in drawn.get_label()
+
+
+def test_in_many_dimensions_frequencies_do_not_underflow():
+    config = dataclasses.replace(SMALL, dimension=64, width=66, biases=(200.0,))
+    assert np.isfinite(curved_program.draw(config, 0).weight_SXV).all()
