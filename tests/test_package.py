@@ -63,15 +63,15 @@ def test_imports_go_one_way():
 
 def test_libraries_stay_in_their_rooms():
     """Settings are read without JAX; metrics need JAX alone; torch is for pretrained models."""
-    wrong = []
+    wrong, typed = [], ("api.py", "record.py")  # which name the types of torch alone
     for room, path in sources():
         for name in imported(path):
             library = name.partition(".")[0]
             allowed = {
                 "jax": room not in ("config",),
                 "flax": room in ("models",) or "hf/folders" in path.as_posix(),
-                "torch": "hf" in path.parts or path.name == "api.py",  # there its types alone
-                "transformers": "hf" in path.parts or path.name == "api.py",
+                "torch": "hf" in path.parts or path.name in typed,
+                "transformers": "hf" in path.parts or path.name in typed,
                 "orbax": path.name == "checkpoint.py",
                 "matplotlib": room == "plot",
                 "anisoscope": room != "metrics"

@@ -9,7 +9,7 @@ import xarray as xr
 
 from anisoscope.analysis import loss_matched, on_disk, primary, run_summaries
 from anisoscope.config.experiment_config import Config
-from anisoscope.config.run_config import schedule
+from anisoscope.config.run_config import checkpoint_steps
 from anisoscope.data.corpus import Corpus
 from anisoscope.results import join, joined_files
 from anisoscope.sources import run_source, sweep
@@ -144,7 +144,7 @@ def measured(
     it.
     """
     reached = replay.crossings(config, text, run, brackets, name, stop)
-    on_schedule = schedule(config.train.steps, config.checkpoint.every)
+    on_schedule = checkpoint_steps(config)
     steps = sorted({crossing.step for crossing in reached.values()}.difference(on_schedule))
     if steps:
         with run_source.opened_beside(

@@ -11,7 +11,7 @@ from typing import Any
 
 from anisoscope.config import variants
 from anisoscope.config.experiment_config import Config
-from anisoscope.config.run_config import schedule
+from anisoscope.config.run_config import checkpoint_steps
 from anisoscope.training import finished, log, trouble
 from anisoscope.training.step_limits import MOST_CHECKPOINTS, MOST_STEPS
 from anisoscope.utils import checksums
@@ -87,7 +87,7 @@ def of_run(folder: pathlib.Path, config: Config | None) -> Iterator[tuple[str, s
         count = len(list((folder / "measurements").glob("*.nc")))
         yield f"{count} tables measured", "" if joined else "results.nc (--stages=measure)"
         return
-    kept = schedule(config.train.steps, config.checkpoint.every)
+    kept = checkpoint_steps(config)
     saved = steps_in(folder / "checkpoints", "*")
     done = finished.is_finished(folder)
     newest = config.train.steps if done else max(saved, default=None)

@@ -110,7 +110,8 @@ def seeds(train: TrainConfig) -> list[tuple[int, int]]:
     return [(train.seed + i, first + j) for i in range(train.num_seeds) for j in range(count)]
 
 
-def schedule(steps: int, every: int) -> list[int]:
-    """Steps kept for good: 0, 1, 2, 4 … 512, then every `every`-th, and the last."""
-    powers = [2**i for i in range(10)]
-    return sorted({0, *(p for p in powers if p <= steps), *range(every, steps + 1, every), steps})
+def checkpoint_steps(config: RunConfig) -> list[int]:
+    """List the steps whose checkpoints are kept: 0, 1, 2, 4 … 512, every k-th, and the last."""
+    last, every = config.train.steps, config.checkpoint.every
+    powers = (2**power for power in range(10) if 2**power <= last)
+    return sorted({0, *powers, *range(every, last + 1, every), last})

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from anisoscope.config.measure_config import FAMILIES
-from anisoscope.config.run_config import RunConfig, schedule
+from anisoscope.config.run_config import RunConfig, checkpoint_steps
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import LARGEST_SEED, check_fields, setting
 
@@ -75,7 +75,7 @@ def early_steps(config: RunConfig, tangents: TangentsConfig) -> list[int]:
     without step 0.
     """
     steps = config.train.steps
-    return early_among(schedule(steps, config.checkpoint.every), steps, tangents)
+    return early_among(checkpoint_steps(config), steps, tangents)
 
 
 def early_among(kept: list[int], last: int, tangents: TangentsConfig) -> list[int]:

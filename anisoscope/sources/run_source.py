@@ -15,7 +15,7 @@ from typing import Any
 import xarray as xr
 
 from anisoscope.config.experiment_config import Config
-from anisoscope.config.run_config import schedule
+from anisoscope.config.run_config import checkpoint_steps
 from anisoscope.data.corpus import Corpus
 from anisoscope.results import kept_vectors, replicates_table
 from anisoscope.results.scores import scores
@@ -41,7 +41,7 @@ def opened(
     """The checkpoints of a run on its schedule, and the replayed ones that are asked for, with
     tables in its folder.
     """
-    steps = sorted({*schedule(config.train.steps, config.checkpoint.every), *config.measure.steps})
+    steps = sorted({*checkpoint_steps(config), *config.measure.steps})
     with contextlib.closing(replay.stored(run)) as store:
         yield Checkpoints(config, corpus, run, name, steps, store, stop)
 
@@ -60,7 +60,7 @@ def opened_beside(
     stream alone.
     """
     config = replace(config, {"measure.hook_points": ()})
-    kept = schedule(config.train.steps, config.checkpoint.every)
+    kept = checkpoint_steps(config)
     with contextlib.ExitStack() as stack:
         stores = [
             checkpoint.Checkpoints(path / "checkpoints", kept, True) for path in (run, run / folder)

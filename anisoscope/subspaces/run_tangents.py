@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from anisoscope.config.experiment_config import Config
-from anisoscope.config.run_config import schedule, seeds
+from anisoscope.config.run_config import checkpoint_steps, seeds
 from anisoscope.config.tangents_config import early_steps
 from anisoscope.data.corpus import Corpus
 from anisoscope.sources import provenance
@@ -68,7 +68,7 @@ def sweep(
 def _fitting(
     config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop
 ) -> Iterator[tangent_stage.Fitting]:
-    kept = schedule(config.train.steps, config.checkpoint.every)
+    kept = checkpoint_steps(config)
 
     @functools.cache
     def program() -> Program:  # where there is something to do
@@ -108,7 +108,7 @@ def _fitting(
 
 def primary(config: Config) -> list[tuple[int, int, int]]:
     steps, early = (
-        schedule(config.train.steps, config.checkpoint.every),
+        checkpoint_steps(config),
         early_steps(config, config.tangents),
     )
     return tangent_stage.primary(config.model.layers, steps, early, config.tangents.ranks[-1])

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from anisoscope.config.run_config import RunConfig, schedule
+from anisoscope.config.run_config import RunConfig, checkpoint_steps
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
 from anisoscope.training import evaluate, finished, log, optimizer, step, trouble
@@ -34,7 +34,7 @@ def train(
     """Train all seeds, {name: folder} in the order of their seeds, in one program, and score them;
     or Stopped.
     """
-    kept = schedule(config.train.steps, config.checkpoint.every)
+    kept = checkpoint_steps(config)
     with contextlib.closing(SeedRuns(folders, kept)) as runs:
         # its checkpoints may be deleted
         if all(finished.is_finished(path) for path in folders.values()):

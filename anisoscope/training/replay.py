@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from anisoscope.config.run_config import RunConfig, schedule, seeds
+from anisoscope.config.run_config import RunConfig, checkpoint_steps, seeds
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
 from anisoscope.training import checkpoint, evaluate, finished, optimizer, step
@@ -60,7 +60,7 @@ def crossings(
     schedule or made now.
     """
     place = run / LOSS_MATCHED
-    path, kept = place / "crossings.json", schedule(config.train.steps, config.checkpoint.every)
+    path, kept = place / "crossings.json", checkpoint_steps(config)
     known = read_json(path, "move it elsewhere") if path.exists() else {}
     reached_at = {float(gain): Crossing(**one) for gain, one in known.items()}
     with contextlib.ExitStack() as stack:

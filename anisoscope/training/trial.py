@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from anisoscope.config.run_config import RunConfig, schedule, seeds
+from anisoscope.config.run_config import RunConfig, checkpoint_steps, seeds
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
 from anisoscope.training.train_program import MEMORY_ADVICE, make_program, step_memory
@@ -31,7 +31,7 @@ def describe_run(config: RunConfig, corpus: Corpus) -> Iterator[str]:
     takes.
     """
     program, count = make_program(config, corpus), len(seeds(config.train))
-    kept, leaves = schedule(config.train.steps, config.checkpoint.every), jax.tree.leaves
+    kept, leaves = checkpoint_steps(config), jax.tree.leaves
     parameters = transformer.count_parameters(program.abstract.params)
     disk = (
         len(kept)

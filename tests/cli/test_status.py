@@ -3,7 +3,7 @@ import json
 import pytest
 
 from anisoscope.cli import status
-from anisoscope.config.run_config import schedule
+from anisoscope.config.run_config import checkpoint_steps
 from anisoscope.config.untrained_config import UntrainedConfig
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.folder import claim
@@ -32,7 +32,7 @@ def root(tmp_path):
     claim(
         root, replace(tiny.config(), {"variants": {"one": {}, "two": {"train.seed": 1}}}), new=True
     )
-    assert schedule(tiny.config().train.steps, tiny.config().checkpoint.every) == KEPT
+    assert checkpoint_steps(tiny.config()) == KEPT
     return root
 
 

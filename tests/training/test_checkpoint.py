@@ -12,7 +12,12 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from anisoscope.config.run_config import schedule
+from anisoscope.config.run_config import (
+    CheckpointConfig,
+    RunConfig,
+    TrainConfig,
+    checkpoint_steps,
+)
 from anisoscope.training import checkpoint
 from anisoscope.utils import folder
 from anisoscope.utils.errors import RunError
@@ -43,11 +48,18 @@ def assert_same(a, b):
     jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
-def test_schedule_is_the_literal_list():
-    assert schedule(3000, 1000) == [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 2000, 3000]
-    assert schedule(700, 300) == [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 512, 600, 700]
-    assert schedule(3, 1000) == [0, 1, 2, 3]
-    assert schedule(0, 10) == [0]
+@pytest.mark.parametrize(
+    ("last", "every", "expected"),
+    [
+        (3000, 1000, [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 2000, 3000]),
+        (700, 300, [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 512, 600, 700]),
+        (3, 1000, [0, 1, 2, 3]),
+        (0, 10, [0]),
+    ],
+)
+def test_checkpoint_steps(last, every, expected):
+    config = RunConfig(train=TrainConfig(steps=last), checkpoint=CheckpointConfig(every=every))
+    assert checkpoint_steps(config) == expected
 
 
 def test_what_is_saved_comes_back_to_the_bit_and_an_interruption_is_kept_until_the_next_save(store):

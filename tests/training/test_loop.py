@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from anisoscope.config.run_config import schedule
+from anisoscope.config.run_config import checkpoint_steps
 from anisoscope.training import checkpoint, log, loop, train_program
 from anisoscope.training.digests import digests
 from anisoscope.training.seed_runs import items
@@ -23,9 +23,7 @@ def train(config, folder):
 
 
 def store_of(folder, config):
-    return checkpoint.Checkpoints(
-        folder / "checkpoints", schedule(config.train.steps, config.checkpoint.every)
-    )
+    return checkpoint.Checkpoints(folder / "checkpoints", checkpoint_steps(config))
 
 
 def everything(folder, config):
@@ -205,7 +203,7 @@ def test_a_loss_that_is_not_finite_stops_with_step_loss_and_a_checkpoint_that_is
 ):
     config = replace(tiny.config(learning_rate=1e30, steps=20), {"evaluate.every": 20})
     # else the validation of step 1 tells it
-    monkeypatch.setattr(loop, "schedule", lambda *_: [0, 20])
+    monkeypatch.setattr(loop, "checkpoint_steps", lambda *_: [0, 20])
     with pytest.raises(
         RunError, match=r"not finite at step 2 .*last finite loss \d.*last good checkpoint: 0;"
     ):

@@ -33,7 +33,7 @@ def retrain(folder, brackets, config=CONFIG, stopped=False):
 def keep(patch, steps):
     """Checkpoints of these steps."""
     for module in (loop, replay, test_loop):
-        patch.setattr(module, "schedule", lambda *_: steps)
+        patch.setattr(module, "checkpoint_steps", lambda *_: steps)
 
 
 @pytest.fixture(scope="module")
