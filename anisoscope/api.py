@@ -266,7 +266,7 @@ def measure_model(
 
     options = measure_model.Options(**reading)
     with jax.enable_x64(False):
-        return measure_model.of_model(
+        return measure_model.measure_model(
             model, texts, tokenizer, hook_points, families, nulls, seed, options
         )
 

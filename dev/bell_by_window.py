@@ -19,8 +19,8 @@ from anisoscope.data import corpus
 from anisoscope.results import joined_files
 from anisoscope.sources.hf import load_model
 from anisoscope.sources.hf.reading import guards
-from anisoscope.sources.hf.reading.extract import activations
-from anisoscope.sources.hf.reading.token_windows import text_of
+from anisoscope.sources.hf.reading.extract import read_activations
+from anisoscope.sources.hf.reading.token_windows import validation_text
 from dev.real_models import RESULTS
 
 TABLE = RESULTS / "real_models" / "bell_by_window.csv"
@@ -39,29 +39,29 @@ COLUMNS = {  # heading -> quantity, and which vectors are left out
 
 
 def main(model: str, path: str) -> None:
-    place = load_model.place_of(model, None)
+    place = load_model.find_weights(model, None)
     loaded, tokenizer = (
-        load_model.load(place, WeightsConfig(name=model)),
-        load_model.tokenizer_of(place),
+        load_model.load_model(place, WeightsConfig(name=model)),
+        load_model.read_tokenizer(place),
     )
-    text = text_of(corpus.load(DataConfig(path=path), max(LENGTHS)))
+    text = validation_text(corpus.load(DataConfig(path=path), max(LENGTHS)))
     tokens_P = np.asarray(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])[
         :TOKENS
     ]
     rows = []
     for length in LENGTHS:
-        guards.shape(loaded, length, 0)
+        guards.check_window(loaded, length, 0)
         rows += measured(loaded, tokens_P[: len(tokens_P) // length * length].reshape(-1, length))
     joined_files.write_csv(pd.DataFrame(rows), TABLE)
     print(pd.DataFrame(rows).round(3).to_string(index=False))
 
 
-def measured(loaded: load_model.Loaded, tokens_WT: np.ndarray) -> list[dict[str, float]]:
+def measured(loaded: load_model.PretrainedModel, tokens_WT: np.ndarray) -> list[dict[str, float]]:
     """A row for each layer."""
     windows, length = tokens_WT.shape
-    streams = activations(loaded, tokens_WT[None], max(1, 2048 // length), heads=False).resid_ZNWTD[
-        0
-    ]
+    streams = read_activations(
+        loaded, tokens_WT[None], max(1, 2048 // length), heads=False
+    ).resid_ZNWTD[0]
     window_P, position_P = np.divmod(np.arange(windows * length), length)
     table = measure(
         [streams[layer].reshape(windows * length, -1) for layer in LAYERS],

@@ -21,9 +21,9 @@ from anisoscope.measurement.families.attention_family import SINK_FROM
 from anisoscope.results import joined_files
 from anisoscope.sources.hf import load_model
 from anisoscope.sources.hf.reading import guards
-from anisoscope.sources.hf.reading.clamp import clamp
-from anisoscope.sources.hf.reading.extract import activations
-from anisoscope.sources.hf.reading.token_windows import Windows, make_windows, text_of
+from anisoscope.sources.hf.reading.clamp import clamp_coordinates
+from anisoscope.sources.hf.reading.extract import read_activations
+from anisoscope.sources.hf.reading.token_windows import Windows, make_windows, validation_text
 from dev.real_models import RESULTS
 
 TABLE = RESULTS / "real_models" / "clamped.csv"
@@ -31,29 +31,29 @@ WINDOWS, LENGTH = 8, 256  # windows, and tokens of a window
 
 
 def main(model: str, path: str, *clamps: str) -> None:
-    place = load_model.place_of(model, None)
-    tokenizer = load_model.tokenizer_of(place)
-    text = text_of(corpus.load(DataConfig(path=path), LENGTH))
+    place = load_model.find_weights(model, None)
+    tokenizer = load_model.read_tokenizer(place)
+    text = validation_text(corpus.load(DataConfig(path=path), LENGTH))
     probe = MeasureConfig(points=WINDOWS * (LENGTH - 1), batches=1, folds=1)
     windows = make_windows(text, tokenizer, LENGTH, False, probe)
     frames = []
     for most in (np.inf, *map(float, clamps)):
-        loaded = load_model.load(place, WeightsConfig(name=model))
+        loaded = load_model.load_model(place, WeightsConfig(name=model))
         if np.isfinite(most):
-            print(clamp(loaded, most, windows.probe.tokens_GWT[0], WINDOWS))
+            print(clamp_coordinates(loaded, most, windows.probe.tokens_GWT[0], WINDOWS))
         frames.append(found(loaded, windows).assign(clamp=most))
     frame = pd.concat(frames)
     joined_files.write_csv(frame, TABLE)
     print(frame.to_string(index=False))
 
 
-def found(loaded: load_model.Loaded, windows: Windows) -> pd.DataFrame:
+def found(loaded: load_model.PretrainedModel, windows: Windows) -> pd.DataFrame:
     """Anisotropy of every layer; of every block the share of heads with a sink, and the weight on
     token 0; the loss.
     """
     tokens_WT = windows.probe.tokens_GWT[0]
-    read = activations(loaded, tokens_WT[None], len(tokens_WT), heads=True)
-    seen, _ = guards.attention(loaded, tokens_WT[:2])
+    read = read_activations(loaded, tokens_WT[None], len(tokens_WT), heads=True)
+    seen, _ = guards.check_attention(loaded, tokens_WT[:2])
     bias_N = np.zeros(loaded.blocks) if seen.bias_NHTT is None else seen.bias_NHTT
     blocks = zip(read.q_ZNWTHK[0], read.k_ZNWTHK[0], seen.visible_NTT, bias_N, strict=True)
     weight_NH = [on_first(*block) for block in blocks]
@@ -63,7 +63,7 @@ def found(loaded: load_model.Loaded, windows: Windows) -> pd.DataFrame:
         ],
         "sinks": [np.nan, *((weight_H > SINK_FROM).mean() for weight_H in weight_NH)],
         "weight": [np.nan, *(weight_H.mean() for weight_H in weight_NH)],
-        "bits_per_byte": guards.bits_per_byte(loaded, windows, len(tokens_WT), np.inf)[
+        "bits_per_byte": guards.check_bits_per_byte(loaded, windows, len(tokens_WT), np.inf)[
             "bits_per_byte"
         ],
     }

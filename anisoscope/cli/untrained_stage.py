@@ -96,12 +96,12 @@ def pretrained_model(config: PretrainedConfig, request: Request) -> None:
             from anisoscope.subspaces.hf import pretrained_tangents as tangents
         if "tangents" in wanted:
             tangents.task_of(config)
-        source = revision_sweep.opened(config, root, title)
+        source = revision_sweep.open_revisions(config, root, title)
         # told before the model is measured
         prepared = tangents.prepared(source) if "tangents" in wanted else None
         with Stop() as stop:
             if "measure" in wanted:
-                revision_sweep.run(source, stop)
+                revision_sweep.measure_revisions(source, stop)
                 correlate(title, root)
             if prepared:
                 tangents.run(prepared, stop)
@@ -147,7 +147,7 @@ def pretrained_models(config: ModelsConfig, request: Request) -> None:
         with needing_torch():
             from anisoscope.sources.hf import model_list
         with Stop() as stop:
-            model_list.run(config, root, stop, correlate)
+            model_list.measure_models(config, root, stop, correlate)
     if "figures" in wanted:
         path = root / models.TABLE
         if not path.exists():

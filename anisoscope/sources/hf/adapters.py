@@ -233,7 +233,7 @@ MODALITIES = {  # what reads pictures or sound, and no text
 VARIANTS = {"do_stable_layer_norm": {True: "norm first"}, "layer_type": {"basic": "basic"}}
 
 
-def kind_of(settings: Any) -> str:
+def model_kind(settings: Any) -> str:
     """The name of an entry: the type of a model, and which kind of block it has where there are
     two.
     """
@@ -249,10 +249,10 @@ def kind_of(settings: Any) -> str:
     return ", ".join(words)
 
 
-def watched(adapter: Adapter) -> bool:
+def has_scores(adapter: Adapter) -> bool:
     """Whether the queries and keys of its attention say what its scores are."""
     return adapter != UNKNOWN and adapter.mixed is None
 
 
-def adapter_of(kind: str) -> Adapter:
+def find_adapter(kind: str) -> Adapter:
     return (ADAPTERS | MODALITIES).get(kind, UNKNOWN)

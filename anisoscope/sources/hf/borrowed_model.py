@@ -13,8 +13,8 @@ import transformers
 from anisoscope.config import pretrained_config
 from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.sources.hf import load_model
-from anisoscope.sources.hf.adapters import UNKNOWN, adapter_of, kind_of
-from anisoscope.sources.hf.load_model import Loaded
+from anisoscope.sources.hf.adapters import UNKNOWN, find_adapter, model_kind
+from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.reading import guards, named_modules
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
@@ -28,9 +28,9 @@ READING = {
 }
 
 
-def opened(
+def open_model(
     model: Any, tokenizer: Any, config: PretrainedConfig, any_module: bool
-) -> tuple[Loaded, Any]:
+) -> tuple[PretrainedModel, Any]:
     """The model and its tokenizer, fetched where a name or a path is given; UserError where it
     reads no text.
     """
@@ -43,11 +43,11 @@ def opened(
     by_name = isinstance(model, str | os.PathLike)
     name = os.fspath(model) if by_name else MEMORY
     pretrained_config.check_pretrained(replace(config, {"pretrained.name": name}))
-    place = load_model.place_of(name, None) if by_name else None
+    place = load_model.find_weights(name, None) if by_name else None
     loaded = (
-        load_model.load(place, config.pretrained)
+        load_model.load_model(place, config.pretrained)
         if by_name
-        else of_memory(model, tokenizer, any_module)
+        else model_in_memory(model, tokenizer, any_module)
     )
     of_hub = isinstance(loaded.model, transformers.PreTrainedModel)
     called = getattr(model, "name_or_path", None) or type(model).__name__
@@ -57,15 +57,15 @@ def opened(
             raise UserError(
                 f"tokenizer is a {type(tokenizer).__name__}; one of transformers, or a function is needed"
             )
-        tokenizer = named_modules.Bare(tokenizer)
+        tokenizer = named_modules.FunctionTokenizer(tokenizer)
     if of_hub and not loaded.reads_text:
         raise UserError(
             f"{type(loaded.model).__name__} reads {loaded.base.main_input_name}, no text"
         )
-    return loaded, load_model.tokenizer_of(place) if tokenizer is None else tokenizer
+    return loaded, load_model.read_tokenizer(place) if tokenizer is None else tokenizer
 
 
-def of_memory(model: Any, tokenizer: Any, any_module: bool) -> Loaded:
+def model_in_memory(model: Any, tokenizer: Any, any_module: bool) -> PretrainedModel:
     """UserError where it cannot be measured as it is."""
     name, of_hub = type(model).__name__, isinstance(model, transformers.PreTrainedModel)
     if not of_hub and not isinstance(model, torch.nn.Module):
@@ -79,7 +79,7 @@ def of_memory(model: Any, tokenizer: Any, any_module: bool) -> Loaded:
         )
     if tokenizer is None:
         raise UserError(f"a model in memory ({name}) comes without its tokenizer: pass tokenizer=")
-    adapter = adapter_of(kind_of(model.config)) if of_hub else UNKNOWN
+    adapter = find_adapter(model_kind(model.config)) if of_hub else UNKNOWN
     if adapter.model not in (None, name) and not any_module:
         raise UserError(f"model is a {name}; of its kind {adapter.model} is measured: pass one")
     dtype = next((x.dtype for x in model.parameters() if x.is_floating_point()), torch.float32)
@@ -88,11 +88,11 @@ def of_memory(model: Any, tokenizer: Any, any_module: bool) -> Loaded:
         raise UserError(
             f"{name} computes in {computed_in}; one of {', '.join(guards.CLOSE)} is needed"
         )
-    load_model.refuse_not_finite(name, model)
-    warn_rounded(name, model)
+    load_model.check_finite(name, model)
+    warn_rounded_frequencies(name, model)
     weights = model.state_dict()
     about = {
-        "weights_sha256": digest_of(weights),
+        "weights_sha256": digest_weights(weights),
         "weights_file": MEMORY,
         "weights_type": ", ".join(
             sorted({str(x.dtype).removeprefix("torch.") for x in weights.values()})
@@ -100,10 +100,10 @@ def of_memory(model: Any, tokenizer: Any, any_module: bool) -> Loaded:
         "computed_in": computed_in,
         "revision": MEMORY,
     }
-    return Loaded(model, adapter, load_model.of_libraries(model) | about)
+    return PretrainedModel(model, adapter, load_model.library_versions(model) | about)
 
 
-def warn_rounded(name: str, model: Any) -> None:
+def warn_rounded_frequencies(name: str, model: Any) -> None:
     """Warn where rotary frequencies were rounded with the weights, as by
     model.to(torch.bfloat16).
     """
@@ -118,7 +118,7 @@ def warn_rounded(name: str, model: Any) -> None:
             return
 
 
-def digest_of(weights: dict[str, Any]) -> str:
+def digest_weights(weights: dict[str, Any]) -> str:
     """sha256 of names, types, shapes and numbers, of a state dict; of weights that are elsewhere
     none.
     """
@@ -132,7 +132,7 @@ def digest_of(weights: dict[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def reading(loaded: Loaded) -> Iterator[None]:
+def evaluation_mode(loaded: PretrainedModel) -> Iterator[None]:
     """The model as it reads windows: no dropout, no cache, no gradients; afterwards it is what it
     was.
 
@@ -152,7 +152,7 @@ def reading(loaded: Loaded) -> Iterator[None]:
         if isinstance(loaded.model, transformers.PreTrainedModel):
             for name, value in READING.items():
                 setattr(loaded.model.config, name, value)
-        if way := load_model.way_of(loaded.adapter):
+        if way := load_model.attention_implementation(loaded.adapter):
             loaded.model.set_attn_implementation(way)
         with torch.no_grad():
             yield

@@ -26,7 +26,7 @@ SHOWN = 8  # names of modules in a message
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def modules_of(model: torch.nn.Module, hook_points: Any) -> dict[str, torch.nn.Module]:
+def find_modules(model: torch.nn.Module, hook_points: Any) -> dict[str, torch.nn.Module]:
     """{name: module} of names of modules, or of such a dict; UserError where there is none of a
     name.
     """
@@ -53,7 +53,7 @@ def modules_of(model: torch.nn.Module, hook_points: Any) -> dict[str, torch.nn.M
     return dict(hook_points)
 
 
-def output_of(name: str, output: Any) -> torch.Tensor:
+def output_tensor(name: str, output: Any) -> torch.Tensor:
     """What a module gave, or the first of several things."""
     output = next(iter(output.values())) if isinstance(output, Mapping) and output else output
     output = output[0] if isinstance(output, tuple | list) and output else output
@@ -128,7 +128,7 @@ class Listener:
     def _take(self, name: str, module: torch.nn.Module, tokens_first: bool, output: Any) -> None:
         current = self.current
         assert current is not None
-        x, mask = model_calls.dense(output_of(name, output))
+        x, mask = model_calls.dense(output_tensor(name, output))
         if tokens_first:
             x = x.transpose(0, 1) if x.ndim == 3 and mask is None else x
         lead = tuple(x.shape[:-1])
@@ -140,13 +140,13 @@ class Listener:
 
 
 @contextlib.contextmanager
-def attached(recorder: Recorder) -> Iterator[None]:
+def attach(recorder: Recorder) -> Iterator[None]:
     """Hook a recorder's model while the context lasts."""
     model, listener = recorder.model, Listener(recorder)
     around = [
         part
         for module in recorder.hook_points.values()
-        for part in model_calls.enclosing(model, module)
+        for part in model_calls.enclosing_modules(model, module)
     ]
     with contextlib.ExitStack() as hooks:
         begin = model.register_forward_pre_hook(_uncompiled(listener.begin), prepend=True)

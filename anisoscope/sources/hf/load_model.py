@@ -19,13 +19,13 @@ import transformers
 
 from anisoscope.config.pretrained_config import WeightsConfig
 from anisoscope.sources.hf import gguf_file
-from anisoscope.sources.hf.adapters import UNKNOWN, Adapter, adapter_of, kind_of
+from anisoscope.sources.hf.adapters import UNKNOWN, Adapter, find_adapter, model_kind
 from anisoscope.sources.hf.pretrained_weights import (
     Place,
-    files_of,
-    paths_of,
-    revision_of,
-    types_of,
+    describe_files,
+    number_types,
+    safe_revision,
+    weight_files,
 )
 from anisoscope.utils.errors import UserError
 
@@ -39,7 +39,7 @@ SAFE = {"trust_remote_code": False}
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 
-class Loaded(NamedTuple):
+class PretrainedModel(NamedTuple):
     model: Any  # with its head, if the file has one
     adapter: Adapter
     about: dict[str, Any]  # what is recorded of the weights
@@ -54,7 +54,7 @@ class Loaded(NamedTuple):
     @property
     def part(self) -> Any:
         """What holds the blocks: the base, or one of its stages."""
-        return below(self.base, self.adapter.part) or self.base
+        return find_module(self.base, self.adapter.part) or self.base
 
     @property
     def block_modules(self) -> list[Any]:
@@ -65,7 +65,7 @@ class Loaded(NamedTuple):
     def finished(self, last_BTD: Any) -> Any:
         """What the model gives away in place of the output of the last block."""
         for path in (self.adapter.final_norm, self.adapter.after):
-            module = below(self.base, path)
+            module = find_module(self.base, path)
             last_BTD = last_BTD if module is None else module(last_BTD)
         return last_BTD
 
@@ -88,7 +88,7 @@ class Loaded(NamedTuple):
         )
 
 
-def settle() -> None:
+def quiet_libraries() -> None:
     """The libraries say nothing from now on, and what is computed in float32 is: also
     convolutions.
     """
@@ -100,12 +100,12 @@ def settle() -> None:
 
 
 @contextlib.contextmanager
-def settled() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """The same, until it is left."""
     said = transformers.utils.logging
     before = torch.backends.cudnn.allow_tf32, said.get_verbosity(), said.is_progress_bar_enabled()
     levels = [logging.getLogger(name).level for name in LOGGERS]
-    settle()
+    quiet_libraries()
     try:
         yield
     finally:
@@ -117,13 +117,13 @@ def settled() -> Iterator[None]:
             logging.getLogger(name).setLevel(level)
 
 
-def below(module: Any, path: str | None) -> Any:
+def find_module(module: Any, path: str | None) -> Any:
     return functools.reduce(getattr, path.split("."), module) if path else None
 
 
-def place_of(name: str, revision: str | None) -> Place:
+def find_weights(name: str, revision: str | None) -> Place:
     """UserError where a local name leads to nothing that may be read."""
-    settle()
+    quiet_libraries()
     path = pathlib.Path(name).expanduser()
     if path.suffix == ".gguf":
         if not path.is_file():
@@ -147,7 +147,7 @@ def place_of(name: str, revision: str | None) -> Place:
         return Place(str(folder), {}, True)
     if name.startswith(("/", ".", "~")) or name.count("/") > 1:
         raise UserError(f"{name}: there is no such folder, and no model of a hub has such a name")
-    revision = revision or revision_of(name, _answers())
+    revision = revision or safe_revision(name, _answers())
     given = {} if revision is None else {"revision": revision}
     return Place(name, given | ({} if _answers() else {"local_files_only": True}), False)
 
@@ -169,7 +169,7 @@ def _answers() -> bool:
     return True
 
 
-def settings_of(place: Place) -> Any:
+def read_settings(place: Place) -> Any:
     """The model's own settings, without its weights; UserError where these are not all, or
     quantised.
     """
@@ -196,13 +196,13 @@ def settings_of(place: Place) -> Any:
     return settings
 
 
-def tokenizer_of(place: Place) -> Any:
+def read_tokenizer(place: Place) -> Any:
     return _attempt(
         place, lambda: transformers.AutoTokenizer.from_pretrained(place.name, **place.given, **SAFE)
     )
 
 
-def takes(settings: Any) -> str:
+def main_input(settings: Any) -> str:
     """What a model is given, in the words of its class: input_ids, pixel_values, input_values or
     input_features.
     """
@@ -211,7 +211,7 @@ def takes(settings: Any) -> str:
     return getattr(kind, "main_input_name", TOKENS)
 
 
-def processor_of(place: Place, kind: str) -> Any:
+def read_processor(place: Place, kind: str) -> Any:
     """What makes inputs of pictures (AutoImageProcessor) or of sound (AutoFeatureExtractor)."""
     if place.local and not any((pathlib.Path(place.name) / name).is_file() for name in PROCESSORS):
         raise UserError(
@@ -224,23 +224,23 @@ def processor_of(place: Place, kind: str) -> Any:
     )
 
 
-def load(place: Place, weights: WeightsConfig) -> Loaded:
+def load_model(place: Place, weights: WeightsConfig) -> PretrainedModel:
     """In the type asked for, not in that of the file; UserError where a weight is missing or not
     finite.
     """
-    settings = settings_of(place)
-    adapter = adapter_of(kind_of(settings))
+    settings = read_settings(place)
+    adapter = find_adapter(model_kind(settings))
     gguf, header = "gguf_file" in place.given, None
     if gguf:
-        header = _attempt(place, lambda: gguf_file.read_header(paths_of(place)[0][0]))
+        header = _attempt(place, lambda: gguf_file.read_header(weight_files(place)[0][0]))
         gguf_file.complete_settings(header, settings)
     options = {"dtype": getattr(torch, weights.dtype), "output_loading_info": True}
     options["ignore_mismatched_sizes"] = True  # refused below, by name
-    options["attn_implementation"] = way_of(adapter)
+    options["attn_implementation"] = attention_implementation(adapter)
     # not parsed again, which takes seconds
     options |= {"config": settings} if gguf else {"use_safetensors": True}
     options |= {"device_map": weights.device_map} if weights.device_map else {}
-    kind = class_of(settings, adapter, gguf)
+    kind = find_class(settings, adapter, gguf)
     model, info = _attempt(
         place, lambda: kind.from_pretrained(place.name, **place.given, **SAFE, **options)
     )
@@ -254,10 +254,10 @@ def load(place: Place, weights: WeightsConfig) -> Loaded:
         raise UserError(
             f"{place.name}: the file lacks weights of {type(model).__name__}, or has others: {names} …"
         )
-    refuse_not_finite(place.name, model)
-    digest, kinds, revision = files_of(place)
-    types = set(header.tensors.values()) if header else types_of(paths_of(place)[0])
-    about = of_libraries(model) | {
+    check_finite(place.name, model)
+    digest, kinds, revision = describe_files(place)
+    types = set(header.tensors.values()) if header else number_types(weight_files(place)[0])
+    about = library_versions(model) | {
         "weights_sha256": digest,
         "weights_file": kinds,
         "weights_type": ", ".join(sorted(types)),
@@ -265,27 +265,27 @@ def load(place: Place, weights: WeightsConfig) -> Loaded:
         "not_read": len(info["unexpected_keys"]),
         "revision": revision,
     }
-    return Loaded(model, adapter, about)
+    return PretrainedModel(model, adapter, about)
 
 
-def of_libraries(model: Any) -> dict[str, Any]:
+def library_versions(model: Any) -> dict[str, Any]:
     """What is recorded of any model."""
     versions = {"torch": str(torch.__version__), "transformers": transformers.__version__}
     return {"model_class": type(model).__name__} | versions
 
 
-def way_of(adapter: Adapter) -> str | None:
+def attention_implementation(adapter: Adapter) -> str | None:
     """How attention is computed while nobody listens; None: as the library thinks best."""
     if adapter == UNKNOWN or adapter.maps:
         return None
     return "sdpa" if adapter.own is None and adapter.mixed is None else "eager"
 
 
-def bytes_of(model: Any) -> int:
+def weight_bytes(model: Any) -> int:
     return sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
 
 
-def class_of(settings: Any, adapter: Adapter, gguf: bool) -> Any:
+def find_class(settings: Any, adapter: Adapter, gguf: bool) -> Any:
     names = (adapter.model,) if adapter.model else settings.architectures or ()
     named = [getattr(transformers, name, None) for name in names]
     if named and named[0] is not None:
@@ -297,7 +297,7 @@ def _attempt(place: Place, work: Any) -> Any:
     """What the libraries raise, as one line: no network, an unknown or a gated name, a broken
     file.
     """
-    settle()
+    quiet_libraries()
     revision = f" ({place.given['revision']})" if "revision" in place.given else ""
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -321,7 +321,7 @@ def _attempt(place: Place, work: Any) -> Any:
         ) from error
 
 
-def refuse_not_finite(name: str, model: Any) -> None:
+def check_finite(name: str, model: Any) -> None:
     for weight, parameter in model.named_parameters():
         if parameter.device.type != "meta" and not bool(torch.isfinite(parameter).all()):
             raise UserError(

@@ -26,17 +26,22 @@ from anisoscope.measurement.families.comparison_family import KINDS
 from anisoscope.results import join
 from anisoscope.sources import array_checks
 from anisoscope.sources.hf import hooked, load_model, separate_texts
-from anisoscope.sources.hf.adapters import watched
-from anisoscope.sources.hf.borrowed_model import opened, reading
-from anisoscope.sources.hf.load_model import Loaded
+from anisoscope.sources.hf.adapters import has_scores
+from anisoscope.sources.hf.borrowed_model import evaluation_mode, open_model
+from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.reading import guards, logits, named_modules
-from anisoscope.sources.hf.reading.extract import stream_of
-from anisoscope.sources.hf.reading.token_windows import frame, make_windows
+from anisoscope.sources.hf.reading.extract import residual_stream
+from anisoscope.sources.hf.reading.token_windows import make_windows, special_frame
 from anisoscope.sources.hf.reading_plan import OF_HEADS, Plan
 from anisoscope.sources.hf.residuals import COMPARED, Residuals
-from anisoscope.sources.hf.revision import guarded, of_clouds, recorded, stream
+from anisoscope.sources.hf.revision import (
+    as_attributes,
+    check_model,
+    measure_clouds,
+    measure_stream,
+)
 from anisoscope.sources.hf.revision_sweep import attributes
-from anisoscope.sources.hf.texts import Text, parts_of
+from anisoscope.sources.hf.texts import Text, read_texts
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import choose, once, replace
 
@@ -58,7 +63,7 @@ class Options:
     pool: str | Sequence[str] = ()
 
 
-def of_model(
+def measure_model(
     model: Any,
     texts: Any,
     tokenizer: Any,
@@ -70,25 +75,28 @@ def of_model(
 ) -> xr.Dataset:
     """`api.measure_model`."""
     try:
-        pools = pools_of(options)
+        pools = check_pools(options)
         plain = hook_points is None and not options.padding and not pools
-        config = config_of(options, families, nulls, seed, plain)
-        with load_model.settled():
-            loaded, tokenizer = opened(model, tokenizer, config, hook_points is not None)
-            modules = None if hook_points is None else hooked.modules_of(loaded.model, hook_points)
-            text, parts = parts_of(texts)
+        config = make_config(options, families, nulls, seed, plain)
+        with load_model.quiet():
+            loaded, tokenizer = open_model(model, tokenizer, config, hook_points is not None)
+            modules = (
+                None if hook_points is None else hooked.find_modules(loaded.model, hook_points)
+            )
+            text, parts = read_texts(texts)
             if options.special_tokens:
-                refuse_framed(tokenizer, parts)
-            with reading(loaded):
+                check_frames(tokenizer, parts)
+            with evaluation_mode(loaded):
                 if options.padding or pools:
-                    return of_texts(loaded, tokenizer, text, parts, config, modules, options)
+                    return measure_texts(loaded, tokenizer, text, parts, config, modules, options)
                 if modules is not None:
-                    return of_modules(loaded, tokenizer, text, config, modules)
+                    return measure_modules(loaded, tokenizer, text, config, modules)
                 if "all" in (families, *families):
                     config = replace(
-                        config, {"measure.families": there(loaded, config.measure.families)}
+                        config,
+                        {"measure.families": measurable_families(loaded, config.measure.families)},
                     )
-                table = measured(loaded, tokenizer, text, config)
+                table = measure_stream_of(loaded, tokenizer, text, config)
     except UserError as error:
         # a message of the command, whose settings are arguments here
         raise ValueError(
@@ -104,16 +112,16 @@ def of_model(
     return table
 
 
-def there(loaded: Loaded, families: tuple[str, ...]) -> tuple[str, ...]:
+def measurable_families(loaded: PretrainedModel, families: tuple[str, ...]) -> tuple[str, ...]:
     """Those of all that this model has."""
-    without = () if watched(loaded.adapter) else OF_HEADS
+    without = () if has_scores(loaded.adapter) else OF_HEADS
     shown = getattr(loaded.model.config, "is_causal", True) is False
-    if shown or logits.lacking(loaded.adapter, type(loaded.model).__name__):
+    if shown or logits.missing_head(loaded.adapter, type(loaded.model).__name__):
         without = (*without, logits.FAMILY)
     return tuple(family for family in families if family not in without)
 
 
-def pools_of(options: Options) -> tuple[str, ...]:
+def check_pools(options: Options) -> tuple[str, ...]:
     """UserError where one is not known, or texts are to be padded on no side that there is."""
     if not isinstance(options.points, numbers.Integral):
         raise UserError(
@@ -132,9 +140,9 @@ def pools_of(options: Options) -> tuple[str, ...]:
     return pools
 
 
-def refuse_framed(tokenizer: Any, parts: list[str]) -> None:
+def check_frames(tokenizer: Any, parts: list[str]) -> None:
     """Raise UserError where a text spells the special token that the tokenizer puts before it."""
-    first = tokenizer.convert_ids_to_tokens(frame(tokenizer)[0][:1])
+    first = tokenizer.convert_ids_to_tokens(special_frame(tokenizer)[0][:1])
     for number, part in enumerate(parts):
         if first and part.lstrip().startswith(first[0]):
             raise UserError(
@@ -143,7 +151,7 @@ def refuse_framed(tokenizer: Any, parts: list[str]) -> None:
             )
 
 
-def config_of(
+def make_config(
     options: Options,
     families: str | Sequence[str],
     nulls: str | Sequence[str],
@@ -180,7 +188,9 @@ def config_of(
     )
 
 
-def windows_of(loaded: Loaded, tokenizer: Any, text: Text, config: PretrainedConfig) -> Plan:
+def make_plan(
+    loaded: PretrainedModel, tokenizer: Any, text: Text, config: PretrainedConfig
+) -> Plan:
     """Windows of a text, as the command draws them."""
     rate = loaded.adapter.rate
     rate = getattr(loaded.model.config, rate) if rate else 1
@@ -190,7 +200,7 @@ def windows_of(loaded: Loaded, tokenizer: Any, text: Text, config: PretrainedCon
     return Plan(config, windows, "", bar="measure_model")
 
 
-def made_by(plan: Plan, text: Text) -> dict[str, Any]:
+def describe_plan(plan: Plan, text: Text) -> dict[str, Any]:
     """What tables say of text, windows and settings."""
     config = plan.config
     about = attributes(config, text, plan.windows, config.pretrained.name)
@@ -198,23 +208,30 @@ def made_by(plan: Plan, text: Text) -> dict[str, Any]:
     return about | {"seed": config.measure.seed, "window": config.window, "anisoscope": __version__}
 
 
-def measured(loaded: Loaded, tokenizer: Any, text: Text, config: PretrainedConfig) -> xr.Dataset:
+def measure_stream_of(
+    loaded: PretrainedModel, tokenizer: Any, text: Text, config: PretrainedConfig
+) -> xr.Dataset:
     """The tables of the command for a model alone, without its step and what compares it with
     others.
     """
     config = replace(
         config, {"pretrained.name": loaded.about["pretrained"], "pretrained.most_bits": math.inf}
     )
-    plan = windows_of(loaded, tokenizer, text, config)
+    plan = make_plan(loaded, tokenizer, text, config)
     alone = Residuals(pathlib.Path(), [ALONE], wanted=False, read=lambda step: [])
-    raw = stream(
-        plan, guarded(plan, loaded), ALONE, last=True, beside=alone, made=made_by(plan, text)
+    raw = measure_stream(
+        plan,
+        check_model(plan, loaded),
+        ALONE,
+        last=True,
+        beside=alone,
+        made=describe_plan(plan, text),
     )
-    raw.attrs["bits_bound"] = guards.bound_of(plan.windows)
-    return of_one(raw, config.measure)
+    raw.attrs["bits_bound"] = guards.bits_bound(plan.windows)
+    return join_step(raw, config.measure)
 
 
-def of_one(raw: xr.Dataset, measure: MeasureConfig) -> xr.Dataset:
+def join_step(raw: xr.Dataset, measure: MeasureConfig) -> xr.Dataset:
     """The table of a step, without step and comparisons with others."""
     results, _ = join.joined({ALONE: raw}, measure.families, measure.nulls)
     join.mark_noise(results, json.loads(raw.attrs[join.NOISE]))
@@ -225,30 +242,32 @@ def of_one(raw: xr.Dataset, measure: MeasureConfig) -> xr.Dataset:
     return results.isel(step=0).drop_vars("step")
 
 
-def of_modules(
-    loaded: Loaded, tokenizer: Any, text: Text, config: PretrainedConfig, modules: dict
+def measure_modules(
+    loaded: PretrainedModel, tokenizer: Any, text: Text, config: PretrainedConfig, modules: dict
 ) -> xr.Dataset:
     """Outputs of named modules, of the same windows and points."""
     config = replace(config, {"pretrained.name": loaded.about["pretrained"]})
-    plan = windows_of(loaded, tokenizer, text, config)
+    plan = make_plan(loaded, tokenizer, text, config)
     if isinstance(loaded.model, transformers.PreTrainedModel):
-        guards.vocabulary(loaded, plan.windows)
-        guards.shape(loaded, config.window, 0)
+        guards.check_vocabulary(loaded, plan.windows)
+        guards.check_window(loaded, config.window, 0)
 
     named_ones = {"hook_points": ", ".join(modules), "layer_0": "a hook point, as the others"}
-    about = recorded(loaded.about | made_by(plan, text) | named_ones)
+    about = as_attributes(loaded.about | describe_plan(plan, text) | named_ones)
 
     def clouds(inputs_ZWT: np.ndarray, size: int, _: bool) -> np.ndarray:
-        return named_modules.of_windows(loaded, inputs_ZWT, size, modules)
+        return named_modules.read_windows(loaded, inputs_ZWT, size, modules)
 
-    table = of_one(of_clouds(plan, clouds, ALONE, last=True, attributes=about), config.measure)
+    table = join_step(
+        measure_clouds(plan, clouds, ALONE, last=True, attributes=about), config.measure
+    )
     return table.assign_coords(
         {dim: [*modules] for dim in ("layer", "other_layer") if dim in table.dims}
     )
 
 
-def of_texts(
-    loaded: Loaded,
+def measure_texts(
+    loaded: PretrainedModel,
     tokenizer: Any,
     text: Text,
     parts: list[str],
@@ -257,36 +276,38 @@ def of_texts(
     options: Options,
 ) -> xr.Dataset:
     """Separate texts in padded batches; of modules, or of the residual stream."""
-    measure, pools, side = config.measure, pools_of(options), options.padding or "right"
+    measure, pools, side = config.measure, check_pools(options), options.padding or "right"
     given = parts, tokenizer, config.window, config.special_tokens
-    tokens = separate_texts.tokens_of(*given, bool(pools), measure)
+    tokens = separate_texts.draw_texts(*given, bool(pools), measure)
     if modules is not None and any(
-        x.ndim == 2 for x in named_modules.read(loaded, modules, tokens.ids[0][None])
+        x.ndim == 2 for x in named_modules.read_modules(loaded, modules, tokens.ids[0][None])
     ):
         # a vector for each text: as many texts are needed
-        tokens = separate_texts.tokens_of(*given, True, measure)
-    if "cls" in pools and not frame(tokenizer)[0]:
+        tokens = separate_texts.draw_texts(*given, True, measure)
+    if "cls" in pools and not special_frame(tokenizer)[0]:
         raise UserError(
             "pool=cls: this tokenizer puts no special token before a text; take mean or last"
         )
-    picks = separate_texts.picks_of(tokens, measure)
-    kept = separate_texts.Kept(tokens, picks, pools)
+    picks = separate_texts.pick_tokens(tokens, measure)
+    kept = separate_texts.KeptVectors(tokens, picks, pools)
     pad = next(
         (one for one in (tokenizer.pad_token_id, tokenizer.eos_token_id) if one is not None), 0
     )
 
     def read(ids_BT: np.ndarray, mask_BT: np.ndarray) -> list[torch.Tensor]:
         if modules is not None:
-            return named_modules.read(loaded, modules, ids_BT, mask_BT)
-        return stream_of(loaded, ids_BT, **named_modules.more_of(loaded, mask_BT))[0]
+            return named_modules.read_modules(loaded, modules, ids_BT, mask_BT)
+        return residual_stream(loaded, ids_BT, **named_modules.padding_arguments(loaded, mask_BT))[
+            0
+        ]
 
-    said = separate_texts.read(
+    said = separate_texts.read_batches(
         tokens, kept, read, options.batch_size, side, pad, loaded.about["computed_in"]
     )
-    table = separate_texts.measured(
+    table = separate_texts.measure_kept(
         tokens, kept, picks, None if modules is None else [*modules], measure
     )
-    about = recorded(loaded.about) | {
+    about = as_attributes(loaded.about) | {
         "corpus": text.name,
         "corpus_sha256": text.sha256,
         "texts": f"{len(tokens.ids)} of {len(parts)} texts, each cut to {config.window} tokens, padded on the {side}",

@@ -141,7 +141,8 @@ def tokens_first(model: nn.Module, name: str, module: nn.Module) -> bool:
     UserError where the model has such a class, and the hook point is not inside of it.
     """
     around = next(
-        (one for one in (module, *enclosing(model, module)) if isinstance(one, SEQUENTIAL)), None
+        (one for one in (module, *enclosing_modules(model, module)) if isinstance(one, SEQUENTIAL)),
+        None,
     )
     if around is not None:
         return not _batch_first(around)
@@ -158,7 +159,7 @@ def _batch_first(module: nn.Module) -> bool:
     return all(getattr(part, "batch_first", True) for part in module.modules())
 
 
-def enclosing(model: nn.Module, module: nn.Module) -> Iterator[nn.Module]:
+def enclosing_modules(model: nn.Module, module: nn.Module) -> Iterator[nn.Module]:
     """The modules of a model that hold this one, from the innermost on; of a shared one, all."""
     parts = dict(model.named_modules(remove_duplicate=False))
     for name in [name for name, part in parts.items() if part is module and name]:

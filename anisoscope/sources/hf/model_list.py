@@ -14,7 +14,7 @@ from anisoscope.config.pretrained_config import PretrainedConfig, steps
 from anisoscope.config.pretrained_models import TABLE, ModelsConfig, called, of_model
 from anisoscope.data import corpus as texts
 from anisoscope.sources.hf import load_model, revision_sweep
-from anisoscope.sources.hf.adapters import adapter_of, kind_of
+from anisoscope.sources.hf.adapters import find_adapter, model_kind
 from anisoscope.sources.hf.reading import guards
 from anisoscope.sources.hf.reading_plan import place_of
 from anisoscope.utils import folder, memory
@@ -32,7 +32,7 @@ READS = {"pixel_values": "vision", "input_values": "speech", "input_features": "
 FREE = revision_sweep.FREE | {"models": (), "listed": {}, "sounds": None, "pictures": None}
 
 
-def run(
+def measure_models(
     config: ModelsConfig,
     root: pathlib.Path,
     stop: Stop,
@@ -67,7 +67,9 @@ def run(
                 with _leaving_out(label, left):
                     own = own_config(config, label, about["modality"])
                     text = corpus if about["modality"] in OF_TEXT else None
-                    revision_sweep.run(revision_sweep.opened(own, root / label, label, text), stop)
+                    revision_sweep.measure_revisions(
+                        revision_sweep.open_revisions(own, root / label, label, text), stop
+                    )
                     finish(label, root / label)
                     known[label] = about
                 write_json(path, known)
@@ -101,7 +103,9 @@ def own_config(config: ModelsConfig, label: str, modality: str) -> PretrainedCon
     # of what only texts have, nothing is asked; nor of maps how transformers reports them, one for
     # a stage
     changes = {"data.path": path, "data.clean": False, "characters": None, "special_tokens": False}
-    if adapter_of(kind_of(load_model.settings_of(place_of(own, max(steps(own.pretrained)))))).maps:
+    if find_adapter(
+        model_kind(load_model.read_settings(place_of(own, max(steps(own.pretrained)))))
+    ).maps:
         changes["hidden_states"] = "blocks"
     return replace(own, changes)
 
@@ -117,7 +121,7 @@ def _about(config: ModelsConfig, label: str, name: str) -> dict[str, str]:
     if "gguf_file" in place.given:  # whose settings take long to read
         traits = {"modality": "text", "kind": "decoder"}
     else:
-        settings = load_model.settings_of(place)
+        settings = load_model.read_settings(place)
         shape = _shape(settings)
         if shape is not None and weights.device_map is None:
             _refuse_too_large(name, shape, weights.dtype)
@@ -135,7 +139,7 @@ def _shape(settings: Any) -> Any:
 
 
 def _refuse_too_large(name: str, shape: Any, dtype: str) -> None:
-    size, there = load_model.bytes_of(shape.to(getattr(torch, dtype))), memory.of_machine()
+    size, there = load_model.weight_bytes(shape.to(getattr(torch, dtype))), memory.of_machine()
     if there is not None and size > there:
         advice = "--config.pretrained.dtype=bfloat16 halves it, --config.pretrained.device_map=auto uses the disk too"
         raise UserError(
@@ -157,6 +161,6 @@ def _modality(settings: Any, shape: Any) -> str:
 def _kind(settings: Any) -> str:
     return (
         "decoder"
-        if guards.NEXT in map(guards.predicts, settings.architectures or ())
+        if guards.NEXT_TOKEN in map(guards.head_task, settings.architectures or ())
         else "encoder"
     )

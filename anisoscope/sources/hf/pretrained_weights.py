@@ -28,18 +28,18 @@ class Place(NamedTuple):
     local: bool
 
 
-def digest_of(place: Place) -> str:
+def digest_weights(place: Place) -> str:
     """sha256 of the weights' files, as `about["weights_sha256"]` has it; of a hub they must have
     been fetched.
     """
-    return files_of(place)[0]
+    return describe_files(place)[0]
 
 
-def files_of(place: Place) -> tuple[str, str, str]:
+def describe_files(place: Place) -> tuple[str, str, str]:
     """sha256 of the weights' file, or of the digests of several; their kind; and the commit of a
     hub.
     """
-    paths, revision = paths_of(place)
+    paths, revision = weight_files(place)
     digests = []
     for path in paths:
         with open(path, "rb") as file:
@@ -50,7 +50,7 @@ def files_of(place: Place) -> tuple[str, str, str]:
     return whole, KINDS[paths[0].suffix], revision
 
 
-def types_of(paths: list[pathlib.Path]) -> set[str]:
+def number_types(paths: list[pathlib.Path]) -> set[str]:
     """Of the numbers in the files: F32, BF16, F16, …"""
     types = set()
     for path in paths:
@@ -59,7 +59,7 @@ def types_of(paths: list[pathlib.Path]) -> set[str]:
     return types
 
 
-def paths_of(place: Place) -> tuple[list[pathlib.Path], str]:
+def weight_files(place: Place) -> tuple[list[pathlib.Path], str]:
     if "gguf_file" in place.given:
         return [pathlib.Path(place.name) / place.given["gguf_file"]], "local file"
     folder, revision = pathlib.Path(place.name), "local folder"
@@ -76,7 +76,7 @@ def paths_of(place: Place) -> tuple[list[pathlib.Path], str]:
 
 
 @functools.cache
-def revision_of(name: str, answers: bool) -> str | None:
+def safe_revision(name: str, answers: bool) -> str | None:
     """The revision with safetensors: None, the main one, where it has them, or where nothing better
     is known.
     """

@@ -57,10 +57,10 @@ class Plan(NamedTuple):
 
 
 def place_of(config: PretrainedConfig, step: int) -> Place:
-    return load_model.place_of(config.pretrained.name, steps(config.pretrained)[step])
+    return load_model.find_weights(config.pretrained.name, steps(config.pretrained)[step])
 
 
-def by_batch(
+def measure_batches(
     plan: Plan,
     last: bool,
     read: Callable[[int, int, bool], Any],

@@ -21,10 +21,10 @@ from anisoscope.sources.hf.media import feature_maps
 from anisoscope.sources.hf.media.media_inputs import NO_LOSS
 from anisoscope.sources.hf.pretrained_weights import Place
 from anisoscope.sources.hf.reading import guards, inside_names, logits
-from anisoscope.sources.hf.reading.clamp import clamp
-from anisoscope.sources.hf.reading.extract import Activations, activations
-from anisoscope.sources.hf.reading.token_windows import Windows, at_positions
-from anisoscope.sources.hf.reading_plan import Plan, by_batch, place_of
+from anisoscope.sources.hf.reading.clamp import clamp_coordinates
+from anisoscope.sources.hf.reading.extract import Activations, read_activations
+from anisoscope.sources.hf.reading.token_windows import Windows, tokens_at_positions
+from anisoscope.sources.hf.reading_plan import Plan, measure_batches, place_of
 from anisoscope.sources.hf.residuals import Residuals, before, compared_with
 from anisoscope.sources.hook_points import of_blocks
 from anisoscope.utils.errors import UserError
@@ -36,10 +36,10 @@ PREVIOUS = "step of the revision that cka_previous and overlap_previous compare 
 Tokens = Callable[[np.ndarray], list[str]]  # what tokens of these numbers are called
 
 
-def opened(plan: Plan, place: Place) -> load_model.Loaded:
+def open_model(plan: Plan, place: Place) -> load_model.PretrainedModel:
     """The model, with its coordinates clamped where that is asked for."""
     loaded, weights = (
-        guarded(plan, load_model.load(place, plan.config.pretrained)),
+        check_model(plan, load_model.load_model(place, plan.config.pretrained)),
         plan.config.pretrained,
     )
     if weights.clamp is not None and loaded.adapter.maps:
@@ -49,20 +49,22 @@ def opened(plan: Plan, place: Place) -> load_model.Loaded:
     if weights.clamp is not None:
         last = place == place_of(plan.config, max(steps(weights)))
         tokens_WT = plan.windows.probe.tokens_GWT[0]
-        loaded.about["clamped"] = clamp(loaded, weights.clamp, tokens_WT, weights.batch_size, last)
+        loaded.about["clamped"] = clamp_coordinates(
+            loaded, weights.clamp, tokens_WT, weights.batch_size, last
+        )
     return loaded
 
 
-def guarded(plan: Plan, loaded: load_model.Loaded) -> load_model.Loaded:
+def check_model(plan: Plan, loaded: load_model.PretrainedModel) -> load_model.PretrainedModel:
     """The same model, with what has to be true of it before it reads a window."""
     if loaded.reads_text:
-        guards.vocabulary(loaded, plan.windows)
+        guards.check_vocabulary(loaded, plan.windows)
     if plan.heads or loaded.reads_text:
-        guards.shape(loaded, plan.config.window, plan.config.measure.projected_head)
+        guards.check_window(loaded, plan.config.window, plan.config.measure.projected_head)
     name = type(loaded.model).__name__
-    if plan.readout and (why := logits.lacking(loaded.adapter, name)):
+    if plan.readout and (why := logits.missing_head(loaded.adapter, name)):
         raise UserError(f"measure.families: {why}; leave {logits.FAMILY} out")
-    inside_names.known(loaded.adapter, name, plan.config.measure.hook_points)
+    inside_names.check_hook_points(loaded.adapter, name, plan.config.measure.hook_points)
     if plan.reported and loaded.adapter.maps:
         raise UserError(
             "hidden_states=reported is for models whose blocks all have one width: leave it out"
@@ -70,42 +72,47 @@ def guarded(plan: Plan, loaded: load_model.Loaded) -> load_model.Loaded:
     return loaded
 
 
-def residuals_of(plan: Plan, loaded: load_model.Loaded) -> list[np.ndarray]:
+def read_residuals(plan: Plan, loaded: load_model.PretrainedModel) -> list[np.ndarray]:
     """Of each batch the residual stream alone."""
     if loaded.adapter.maps:
         return feature_maps.residuals(plan, loaded)
     size = plan.config.pretrained.batch_size
     return [
-        activations(loaded, tokens_WT[None], size, heads=False, reported=plan.reported).resid_ZNWTD[
-            0
-        ]
+        read_activations(
+            loaded, tokens_WT[None], size, heads=False, reported=plan.reported
+        ).resid_ZNWTD[0]
         for tokens_WT in plan.windows.probe.tokens_GWT
     ]
 
 
-def stream(
-    plan: Plan, loaded: load_model.Loaded, step: int, last: bool, beside: Residuals, made: dict
+def measure_stream(
+    plan: Plan,
+    loaded: load_model.PretrainedModel,
+    step: int,
+    last: bool,
+    beside: Residuals,
+    made: dict,
 ) -> xr.Dataset:
     """Every value of a revision; of the `last` one the loss has a bound, and the noise floor is
     measured.
     """
     weights, windows, measure = plan.config.pretrained, plan.windows, plan.config.measure
     tokens_T = windows.probe.tokens_GWT[0, 0]
-    same = feature_maps.same_as_own if loaded.adapter.maps else guards.final_norm
+    same = feature_maps.same_as_own if loaded.adapter.maps else guards.check_final_norm
     about = loaded.about | {"residual_stream": same(loaded, tokens_T)}
     if plan.reported:
-        about["residual_stream"] = guards.reported(loaded, tokens_T)
+        about["residual_stream"] = guards.check_reported(loaded, tokens_T)
     context = windows.places_GWT.shape[2]
-    seen = guards.Seen(np.ones((1, context, context), bool), None)
+    seen = guards.AttentionPattern(np.ones((1, context, context), bool), None)
     if plan.heads:
-        seen, about["attention"] = guards.attention(loaded, windows.probe.tokens_GWT[0, :2])
+        seen, about["attention"] = guards.check_attention(loaded, windows.probe.tokens_GWT[0, :2])
     most = weights.most_bits if last else np.inf  # early revisions of a training know nothing yet
     readout = None
     if plan.readout:
-        readout = logits.readout_of(loaded)
-        about["readout"] = logits.same_logits(loaded, readout, tokens_T)
+        readout = logits.make_readout(loaded)
+        about["readout"] = logits.check_logits(loaded, readout, tokens_T)
     about |= (
-        guards.bits_per_byte(loaded, windows, weights.batch_size, most)
+        guards.check_bits_per_byte(loaded, windows, weights.batch_size, most)
         if loaded.reads_text
         else NO_LOSS
     )
@@ -125,7 +132,7 @@ def stream(
         values,
         step,
         windows.positions,
-        recorded(about) | {"model": words(loaded, plan.config, windows)} | made,
+        as_attributes(about) | {"model": describe(loaded, plan.config, windows)} | made,
     )
     vectors = kept_vectors.labelled(
         measured.vectors, windows.probe.picks_SGP[0, 0], context, measure.projected_head
@@ -139,7 +146,7 @@ def stream(
     )
 
 
-def recorded(about: dict[str, Any]) -> dict[str, Any]:
+def as_attributes(about: dict[str, Any]) -> dict[str, Any]:
     """As a table can hold it."""
     return {
         name: value if isinstance(value, str | int | float) else "none"
@@ -149,7 +156,7 @@ def recorded(about: dict[str, Any]) -> dict[str, Any]:
 
 def _of_stream(
     plan: Plan,
-    loaded: load_model.Loaded,
+    loaded: load_model.PretrainedModel,
     step: int,
     visible: np.ndarray,
     model: extracted.Beside,
@@ -157,7 +164,9 @@ def _of_stream(
     beside: Residuals,
 ) -> tuple[Measured, dict[str, float]]:
     def read(g: int, size: int, again: bool) -> Activations:
-        inputs = activations(loaded, plan.inputs(g, again), size, plan.heads, again, plan.reported)
+        inputs = read_activations(
+            loaded, plan.inputs(g, again), size, plan.heads, again, plan.reported
+        )
         if not again:
             beside.keep(step, g, inputs.resid_ZNWTD[0])
         return inputs
@@ -167,17 +176,17 @@ def _of_stream(
         of = model
         if model.readout is not None:
             of = model._replace(
-                target_ZWT=logits.targets(plan.inputs(g, again), plan.windows.fixed_T)
+                target_ZWT=logits.next_tokens(plan.inputs(g, again), plan.windows.fixed_T)
             )
         picks_SP, settings = plan.windows.probe.picks_SGP[sets, g], plan.settings(again)
         return extracted.measure_batch(g, inputs, others, picks_SP, visible[sets], settings, of)
 
-    return by_batch(plan, last, read, compute)
+    return measure_batches(plan, last, read, compute)
 
 
-def hook_point(
+def measure_hook_point(
     plan: Plan,
-    loaded: load_model.Loaded,
+    loaded: load_model.PretrainedModel,
     step: int,
     last: bool,
     name: str,
@@ -186,12 +195,12 @@ def hook_point(
     """Every value of one hook point of the blocks; of the `last` revision the noise floor too."""
 
     def clouds(inputs_ZWT: np.ndarray, size: int, plain: bool) -> np.ndarray:
-        return inside_names.of_hook_point(loaded, inputs_ZWT, size, name, plain)
+        return inside_names.read_hook_point(loaded, inputs_ZWT, size, name, plain)
 
-    return of_blocks(of_clouds(plan, clouds, step, last, attributes))
+    return of_blocks(measure_clouds(plan, clouds, step, last, attributes))
 
 
-def of_clouds(
+def measure_clouds(
     plan: Plan,
     clouds: Callable[[np.ndarray, int, bool], np.ndarray],
     step: int,
@@ -212,7 +221,7 @@ def of_clouds(
         picks_SP = plan.windows.probe.picks_SGP[sets, g]
         return extracted.measure_batch(g, inputs, {}, picks_SP, visible[sets], plan.settings(again))
 
-    measured, noise = by_batch(plan, last, read, compute)
+    measured, noise = measure_batches(plan, last, read, compute)
     attributes = attributes | ({"noise_floor": json.dumps(noise)} if last else {})
     return replicates_table.table(measured.values, step, plan.windows.positions, attributes)
 
@@ -223,14 +232,14 @@ def visible_sets(visible_NTT: np.ndarray, windows: Windows) -> np.ndarray:
     (S, T, T), or (S, N, T, T) where blocks see different keys.
     """
     visible = visible_NTT if (visible_NTT != visible_NTT[0]).any() else visible_NTT[0]
-    fixed_T = at_positions(windows.fixed_T, windows.rate).any(-1)
+    fixed_T = tokens_at_positions(windows.fixed_T, windows.rate).any(-1)
     without_first, without_special = visible.copy(), visible.copy()
     without_first[..., 0, :] = without_first[..., 0] = False
     without_special[..., fixed_T, :] = without_special[..., fixed_T] = False
     return np.stack([visible, without_first, without_special][: len(windows.positions)])
 
 
-def words(loaded: load_model.Loaded, config: PretrainedConfig, windows: Windows) -> str:
+def describe(loaded: load_model.PretrainedModel, config: PretrainedConfig, windows: Windows) -> str:
     own, adapter = loaded.model.config, loaded.adapter
     if adapter.maps:
         cells = windows.places_GWT.shape[2]
@@ -244,17 +253,20 @@ def words(loaded: load_model.Loaded, config: PretrainedConfig, windows: Windows)
 
 
 def print_summary(
-    plan: Plan, loaded: load_model.Loaded, seen: guards.Seen, about: dict[str, Any]
+    plan: Plan,
+    loaded: load_model.PretrainedModel,
+    seen: guards.AttentionPattern,
+    about: dict[str, Any],
 ) -> None:
     """What a reader should know before the long part begins."""
     bits = about["bits_per_byte"]
     said = bits if isinstance(bits, str) else f"{bits:.2f}, {about['bits_of']}"
     said += f"; at most {about['bits_bound']:.2f}" if "bits_bound" in about else ""
-    weights, vectors = load_model.bytes_of(loaded.model), vectors_of_batch(plan, loaded)
+    weights, vectors = load_model.weight_bytes(loaded.model), vectors_of_batch(plan, loaded)
     if seen.bias_NHTT is not None:
         vectors += len(inputs_of(plan.config.measure)) * seen.bias_NHTT.nbytes
     for line in (
-        f"{words(loaded, plan.config, plan.windows)}, computed in {about['computed_in']}",
+        f"{describe(loaded, plan.config, plan.windows)}, computed in {about['computed_in']}",
         *plan.windows.in_words(),
         *([f"clamped: {about['clamped']}"] if "clamped" in about else []),
         f"residual stream: {about['residual_stream']}",
@@ -267,7 +279,7 @@ def print_summary(
         print(f"{plan.name}: {line}")
 
 
-def vectors_of_batch(plan: Plan, loaded: load_model.Loaded) -> int:
+def vectors_of_batch(plan: Plan, loaded: load_model.PretrainedModel) -> int:
     """Bytes."""
     windows, inputs = plan.windows, len(inputs_of(plan.config.measure))
     if loaded.adapter.maps:  # the inputs themselves, and the points of all layers

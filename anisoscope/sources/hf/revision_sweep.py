@@ -24,7 +24,7 @@ from anisoscope.results.replicates_table import UNTRAINED
 from anisoscope.results.step_files import STREAM, Standing
 from anisoscope.sources import hook_points, sweep
 from anisoscope.sources.hf import load_model, pretrained_weights, revision
-from anisoscope.sources.hf.adapters import Adapter, adapter_of, kind_of, watched
+from anisoscope.sources.hf.adapters import Adapter, find_adapter, has_scores, model_kind
 from anisoscope.sources.hf.media import media_inputs
 from anisoscope.sources.hf.model_attributes import (
     GUARDED,
@@ -35,7 +35,12 @@ from anisoscope.sources.hf.model_attributes import (
     plain,
 )
 from anisoscope.sources.hf.reading import guards, inside_names, logits
-from anisoscope.sources.hf.reading.token_windows import Windows, make_windows, text_of, tokens_of
+from anisoscope.sources.hf.reading.token_windows import (
+    Windows,
+    make_windows,
+    validation_text,
+    window_length,
+)
 from anisoscope.sources.hf.reading_plan import OF_HEADS, Plan, place_of
 from anisoscope.sources.hf.residuals import Residuals, before, clear, compared_with
 from anisoscope.sources.hf.revision import Tokens
@@ -52,7 +57,7 @@ FREE = {"pretrained.revisions": (), "pretrained.batch_size": 1, "pretrained.devi
 FREE |= {"pretrained.most_bits": None}
 
 
-def run(source: "Revisions", stop: Stop) -> None:
+def measure_revisions(source: "Revisions", stop: Stop) -> None:
     """Measure every revision, and join the tables (sources/sweep.py)."""
     check_tables(source.targets, source.made_by)
     folder.claim(source.root, claimed(source.config), new=True)
@@ -63,7 +68,7 @@ def run(source: "Revisions", stop: Stop) -> None:
     print(f"{source.name}: memory at most {peak() / 1e9:.1f} GB")
 
 
-def opened(
+def open_revisions(
     config: PretrainedConfig, root: pathlib.Path, title: str, corpus: Corpus | None = None
 ) -> "Revisions":
     """UserError, one line, where it cannot be measured so. The text is read where none is given."""
@@ -71,20 +76,20 @@ def opened(
     last = place_of(config, max(revisions))
     takes, rate = load_model.TOKENS, 1
     if "gguf_file" not in last.given:  # whose settings take long to read
-        settings = load_model.settings_of(last)
-        adapter = adapter_of(kind_of(settings))
-        inside_names.known(
+        settings = load_model.read_settings(last)
+        adapter = find_adapter(model_kind(settings))
+        inside_names.check_hook_points(
             adapter,
             (settings.architectures or [settings.model_type])[0],
             config.measure.hook_points,
         )
         takes, rate = (
-            load_model.takes(settings),
+            load_model.main_input(settings),
             getattr(settings, adapter.rate) if adapter.rate else 1,
         )
-        config = known_of(config, kind_of(settings), title)
-        config = headed_of(
-            config, adapter, load_model.class_of(settings, adapter, False).__name__, title
+        config = drop_unknown_attention(config, model_kind(settings), title)
+        config = drop_missing_readout(
+            config, adapter, load_model.find_class(settings, adapter, False).__name__, title
         )
     read = (
         opened_text(config, last, rate, corpus)
@@ -121,12 +126,13 @@ def opened_text(
 
     And what is to be measured of them.
     """
-    tokenizer = load_model.tokenizer_of(last)
+    tokenizer = load_model.read_tokenizer(last)
     corpus = corpus or texts.load(config.data, config.window)
-    text = text_of(corpus)
+    text = validation_text(corpus)
     if config.characters is not None:
         config = replace(
-            config, {"window": tokens_of(text, tokenizer, config.characters, config.special_tokens)}
+            config,
+            {"window": window_length(text, tokenizer, config.characters, config.special_tokens)},
         )
     windows = make_windows(
         text, tokenizer, config.window, config.special_tokens, config.measure, rate
@@ -201,13 +207,13 @@ class Revisions(Source):
             return None
         place = place_of(self.config, step)
         if place.local:
-            return pretrained_weights.digest_of(place)
+            return pretrained_weights.digest_weights(place)
         return self.digests[step] if step in self.read_now else None
 
-    def open(self, plan: Plan, step: int) -> load_model.Loaded:
+    def open(self, plan: Plan, step: int) -> load_model.PretrainedModel:
         """The revision of a step, which must not have the weights of another."""
-        loaded = revision.opened(plan, place_of(self.config, step))
-        guards.same_weights(step, loaded.about["weights_sha256"], self.digests)
+        loaded = revision.open_model(plan, place_of(self.config, step))
+        guards.check_weights_differ(step, loaded.about["weights_sha256"], self.digests)
         self.digests[step] = loaded.about["weights_sha256"]
         self.read_now.add(step)
         return loaded
@@ -245,26 +251,28 @@ class Revisions(Source):
             self.root / RESIDUALS,
             sorted(self.steps),
             compared,
-            lambda step: revision.residuals_of(
-                first, revision.opened(first, place_of(self.config, step))
+            lambda step: revision.read_residuals(
+                first, revision.open_model(first, place_of(self.config, step))
             ),
         )
         about = attributes(self.config, self.corpus, self.windows, self.name)
         print_once = functools.cache(print)
 
-        def table(target: Target, loaded: load_model.Loaded, step: int, sums: str) -> xr.Dataset:
+        def table(
+            target: Target, loaded: load_model.PretrainedModel, step: int, sums: str
+        ) -> xr.Dataset:
             plan, last = plans[target.name], step == self.last
             if target.name == STREAM:
-                return revision.stream(plan, loaded, step, last, beside, about)
-            own = about | revision.recorded(loaded.about)
-            own |= {"model": revision.words(loaded, self.config, self.windows)}
+                return revision.measure_stream(plan, loaded, step, last, beside, about)
+            own = about | revision.as_attributes(loaded.about)
+            own |= {"model": revision.describe(loaded, self.config, self.windows)}
             own |= {"sum": sums} | hook_points.attributes(self.name, target.name)
-            return revision.hook_point(plan, loaded, step, last, target.name, own)
+            return revision.measure_hook_point(plan, loaded, step, last, target.name, own)
 
         def read(step: int, asked: Sequence[Target]) -> Iterator[tuple[str, xr.Dataset]]:
             loaded, sums = self.open(first, step), ""
             if any(target.is_hook_point for target in asked):  # told before the long part begins
-                sums = inside_names.adds_up(
+                sums = inside_names.check_sum(
                     loaded, self.windows.probe.tokens_GWT[0, 0], self.config.pretrained.clamp
                 )
                 print_once(f"{self.name}: {sums}")
@@ -310,12 +318,12 @@ def claimed(config: PretrainedConfig) -> PretrainedConfig:
     return replace(config, FREE)
 
 
-def known_of(config: PretrainedConfig, kind: str, name: str) -> PretrainedConfig:
+def drop_unknown_attention(config: PretrainedConfig, kind: str, name: str) -> PretrainedConfig:
     """Where queries and keys do not say what attention is, what reads them is left out, and a line
     says so.
     """
-    adapter = adapter_of(kind)
-    if watched(adapter):
+    adapter = find_adapter(kind)
+    if has_scores(adapter):
         return config
     families = tuple(family for family in config.measure.families if family not in OF_HEADS)
     named = [family for family in config.measure.families if family in OF_HEADS]
@@ -335,13 +343,13 @@ def known_of(config: PretrainedConfig, kind: str, name: str) -> PretrainedConfig
     return replace(config, {"measure.families": families})
 
 
-def headed_of(
+def drop_missing_readout(
     config: PretrainedConfig, adapter: Adapter, named: str, name: str
 ) -> PretrainedConfig:
     """Where a class of this name makes no logits of its last layer, readout is left out, and a line
     says so.
     """
-    why = logits.lacking(adapter, named)
+    why = logits.missing_head(adapter, named)
     if why is None or logits.FAMILY not in config.measure.families:
         return config
     families = tuple(family for family in config.measure.families if family != logits.FAMILY)

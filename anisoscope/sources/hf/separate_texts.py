@@ -17,7 +17,7 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.sources import arrays
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.sources.hf.reading.guards import CLOSE
-from anisoscope.sources.hf.reading.token_windows import SPECIAL, unknown_of
+from anisoscope.sources.hf.reading.token_windows import SPECIAL, unknown_token
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
 
@@ -45,7 +45,7 @@ class Tokens(NamedTuple):
         )
 
 
-def tokens_of(
+def draw_texts(
     parts: list[str],
     tokenizer: Any,
     window: int,
@@ -69,11 +69,11 @@ def tokens_of(
             break
     if not ids:
         raise UserError(f"none of {len(parts)} texts has a token")
-    known = sorted(set(tokenizer.all_special_ids) - {unknown_of(tokenizer)})
+    known = sorted(set(tokenizer.all_special_ids) - {unknown_token(tokenizer)})
     return Tokens(ids, np.isin(np.concatenate(ids), known), empty)
 
 
-def picks_of(tokens: Tokens, measure: MeasureConfig) -> dict[str, np.ndarray]:
+def pick_tokens(tokens: Tokens, measure: MeasureConfig) -> dict[str, np.ndarray]:
     """{set of positions: places in all tokens}, as many of each; UserError where there are too
     few.
     """
@@ -86,7 +86,7 @@ def picks_of(tokens: Tokens, measure: MeasureConfig) -> dict[str, np.ndarray]:
     return {name: np.sort(order_N[one_N[order_N]][:count]) for name, one_N in allowed.items()}
 
 
-def padded(
+def padded_batches(
     tokens: Tokens, side: str, pad: int, size: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """(which texts, ids_BT, mask_BT): texts of about one length together."""
@@ -108,7 +108,7 @@ def padded(
         yield text_B, ids_BT, mask_BT
 
 
-class Kept:
+class KeptVectors:
     """Rows of vectors (layer, …, D) in float32, filled batch by batch."""
 
     def __init__(self, tokens: Tokens, picks: dict[str, np.ndarray], pools: tuple[str, ...]):
@@ -165,8 +165,14 @@ class Kept:
         return clouds
 
 
-def read(
-    tokens: Tokens, kept: Kept, reader: Reader, batch_size: int, side: str, pad: int, dtype: str
+def read_batches(
+    tokens: Tokens,
+    kept: KeptVectors,
+    reader: Reader,
+    batch_size: int,
+    side: str,
+    pad: int,
+    dtype: str,
 ) -> str:
     """All batches into `kept`; what was checked of padding, in words. UserError where it changes
     vectors.
@@ -174,7 +180,7 @@ def read(
     said = "all texts of a batch have one length: there was no padding"
     total = math.ceil(len(tokens.ids) / batch_size)
     for text_B, ids_BT, mask_BT in bar(
-        padded(tokens, side, pad, batch_size), "measure_model: read", "batch", total=total
+        padded_batches(tokens, side, pad, batch_size), "measure_model: read", "batch", total=total
     ):
         layers = reader(ids_BT, mask_BT)
         if said.startswith("all") and not mask_BT.all():
@@ -204,8 +210,12 @@ def _check(
     return f"a text alone gives the same vectors to {furthest:.0e}"
 
 
-def measured(
-    tokens: Tokens, kept: Kept, picks: dict[str, np.ndarray], names: Any, measure: MeasureConfig
+def measure_kept(
+    tokens: Tokens,
+    kept: KeptVectors,
+    picks: dict[str, np.ndarray],
+    names: Any,
+    measure: MeasureConfig,
 ) -> xr.Dataset:
     """A table with the sets of positions side by side; pooled vectors are sets of their own."""
     text_N, place_N = tokens.places

@@ -26,7 +26,7 @@ class Text(NamedTuple):
         return hashlib.sha256(self.content.encode()).hexdigest()
 
 
-def parts_of(texts: Any) -> tuple[Text, list[str]]:
+def read_texts(texts: Any) -> tuple[Text, list[str]]:
     """Return all texts as one, as tables record it, and each by itself: of a file its lines."""
     if isinstance(texts, str | os.PathLike):
         text = _of_file(texts)

@@ -26,10 +26,21 @@ from anisoscope.sources import two_representations
 from anisoscope.sources.finished_run import open_run
 from anisoscope.sources.hf import load_model
 from anisoscope.sources.hf.reading import guards
-from anisoscope.sources.hf.reading.clamp import clamp
-from anisoscope.sources.hf.reading.extract import activations
-from anisoscope.sources.hf.reading.text_chunks import Common, Ends, common, ends_of, pieces_of
-from anisoscope.sources.hf.reading.token_windows import SAMPLE, frame, text_of, tokens_of
+from anisoscope.sources.hf.reading.clamp import clamp_coordinates
+from anisoscope.sources.hf.reading.extract import read_activations
+from anisoscope.sources.hf.reading.text_chunks import (
+    CommonPoints,
+    Ends,
+    common_points,
+    draw_chunks,
+    token_ends,
+)
+from anisoscope.sources.hf.reading.token_windows import (
+    SAMPLE,
+    special_frame,
+    validation_text,
+    window_length,
+)
 from anisoscope.sources.two_representations import Clouds, Pair
 from anisoscope.sources.two_runs import reader
 from anisoscope.utils.errors import UserError
@@ -71,7 +82,7 @@ def pair(words: tuple[str, str], sides: tuple[Side, Side]) -> Pair:
 
     def clouds(batch: int) -> list[Clouds]:
         nonlocal count
-        points = common(pieces, tuple(side.ends for side in sides), measure, batch)
+        points = common_points(pieces, tuple(side.ends for side in sides), measure, batch)
         count += len(points.pieces)
         first_NMD, second_NME = (
             _vectors(side, points, number) for number, side in enumerate(sides)
@@ -140,23 +151,25 @@ def _pretrained(word: str) -> Side:
     config = from_dict(settings, PretrainedConfig)
     revisions = steps(config.pretrained)
     step = two_representations.step_of(word, list(revisions))
-    loaded = load_model.load(
-        place := load_model.place_of(config.pretrained.name, revisions[step]), config.pretrained
+    loaded = load_model.load_model(
+        place := load_model.find_weights(config.pretrained.name, revisions[step]), config.pretrained
     )
     if not loaded.reads_text or loaded.adapter.rate:
         why = "several tokens share a position" if loaded.reads_text else "it reads no text"
         raise UserError(
             f"--similarity={word}: {type(loaded.model).__name__} cannot be compared: {why}"
         )
-    tokenizer = load_model.tokenizer_of(place)
+    tokenizer = load_model.read_tokenizer(place)
     if not tokenizer.is_fast:
         raise UserError(
             f"--similarity={word}: its tokenizer does not tell where in the text a token ends"
         )
-    before, after = map(len, frame(tokenizer)) if config.special_tokens else (0, 0)
+    before, after = map(len, special_frame(tokenizer)) if config.special_tokens else (0, 0)
     corpus = texts.load(config.data, config.window)
     if config.characters is not None:
-        length = tokens_of(text_of(corpus), tokenizer, config.characters, config.special_tokens)
+        length = window_length(
+            validation_text(corpus), tokenizer, config.characters, config.special_tokens
+        )
         config = replace(config, {"window": length})
     sample = np.frombuffer(corpus.vocabulary, np.uint8)[corpus.valid[:SAMPLE]].tobytes()
     spelled = len(
@@ -176,12 +189,12 @@ def _pretrained(word: str) -> Side:
     def ends(piece: bytes) -> np.ndarray:
         given = tokens(piece)
         names = tokenizer.convert_ids_to_tokens(given["input_ids"])
-        return ends_of(piece.decode(), given["offset_mapping"], names)
+        return token_ends(piece.decode(), given["offset_mapping"], names)
 
     def vectors(piece: bytes) -> np.ndarray:
         ids_T = np.array(tokens(piece)["input_ids"], np.int32)
         reported = config.hidden_states == "reported"
-        return activations(
+        return read_activations(
             loaded, ids_T[None, None], 1, heads=False, reported=reported
         ).resid_ZNWTD[0, :, 0]
 
@@ -192,7 +205,7 @@ def _pretrained(word: str) -> Side:
         config.measure,
         corpus,
         length,
-        guards.positions(loaded) or np.inf,
+        guards.max_positions(loaded) or np.inf,
         said,
         ends,
         vectors,
@@ -201,21 +214,23 @@ def _pretrained(word: str) -> Side:
         return side
     some = [
         tokens(piece)["input_ids"]
-        for piece, _ in zip(pieces_of(_valid(side), length, 0), range(8), strict=False)
+        for piece, _ in zip(draw_chunks(_valid(side), length, 0), range(8), strict=False)
     ]
     shortest = min(map(len, some))
-    cut = clamp(loaded, config.pretrained.clamp, np.array([ids[:shortest] for ids in some]), 1)
+    cut = clamp_coordinates(
+        loaded, config.pretrained.clamp, np.array([ids[:shortest] for ids in some]), 1
+    )
     return side._replace(words=f"{said}; clamped: {cut}")
 
 
 def _readable(sides: tuple[Side, ...], length: int) -> Iterator[bytes]:
     """Without those that have more tokens than a model has positions."""
-    for piece in pieces_of(_valid(sides[0]), length, sides[0].measure.seed):
+    for piece in draw_chunks(_valid(sides[0]), length, sides[0].measure.seed):
         if all(len(side.ends(piece)) <= side.longest for side in sides):
             yield piece
 
 
-def _vectors(side: Side, points: Common, number: int) -> np.ndarray:
+def _vectors(side: Side, points: CommonPoints, number: int) -> np.ndarray:
     """The vectors of all points of a batch, (N, M, D)."""
     at = [points.places_2M[number][points.piece_M == place] for place in range(len(points.pieces))]
     return np.concatenate(

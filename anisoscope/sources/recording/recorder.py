@@ -62,7 +62,9 @@ class Recorder:
         if self.in_torch:
             from anisoscope.sources.hf import hooked, model_calls
 
-            self.hook_points = hooked.modules_of(model, () if hook_points is None else hook_points)
+            self.hook_points = hooked.find_modules(
+                model, () if hook_points is None else hook_points
+            )
             self.tokens_first = {
                 name: model_calls.tokens_first(model, name, part)
                 for name, part in self.hook_points.items()
@@ -86,7 +88,7 @@ class Recorder:
         if self.in_torch:
             from anisoscope.sources.hf import hooked
 
-            self.stack.enter_context(hooked.attached(self))
+            self.stack.enter_context(hooked.attach(self))
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:

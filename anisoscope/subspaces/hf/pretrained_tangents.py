@@ -17,7 +17,7 @@ from anisoscope.config.tangents_config import TangentsConfig, check_settings, ea
 from anisoscope.results import joined_files
 from anisoscope.sources import provenance
 from anisoscope.sources.hf import load_model, revision_sweep
-from anisoscope.sources.hf.adapters import UNKNOWN, adapter_of, kind_of
+from anisoscope.sources.hf.adapters import UNKNOWN, find_adapter, model_kind
 from anisoscope.sources.hf.reading import guards
 from anisoscope.sources.hf.reading_plan import place_of
 from anisoscope.sources.hf.revision_sweep import Revisions
@@ -58,19 +58,19 @@ class Prepared(NamedTuple):
 def task_of(config: PretrainedConfig) -> str:
     """What the model is trained to predict; UserError, one line, where no gradients can be had."""
     last = place_of(config, max(steps(config.pretrained)))
-    settings = load_model.settings_of(last)
-    adapter = adapter_of(kind_of(settings))
+    settings = load_model.read_settings(last)
+    adapter = find_adapter(model_kind(settings))
     if adapter == UNKNOWN:
         why = f"models of type {settings.model_type!r} have no entry in sources/hf/adapters.py"
         raise UserError(
             f"tangents.enabled: {why}, so it is not known what their layers are; leave it out"
         )
-    if load_model.takes(settings) != load_model.TOKENS:
+    if load_model.main_input(settings) != load_model.TOKENS:
         raise UserError(
             f"tangents.enabled: {config.pretrained.name} reads no text, and predicts no tokens; leave it out"
         )
-    name = load_model.class_of(settings, adapter, "gguf_file" in last.given).__name__
-    if (task := guards.predicts(name)) is None:
+    name = load_model.find_class(settings, adapter, "gguf_file" in last.given).__name__
+    if (task := guards.head_task(name)) is None:
         raise UserError(
             f"tangents.enabled: {name} has no head that predicts tokens: no loss, no gradient; leave it out"
         )
@@ -81,7 +81,7 @@ def task_of(config: PretrainedConfig) -> str:
 def prepared(source: Revisions) -> Prepared:
     """UserError, one line, where windows cannot be scored, or tables of others are there."""
     task = task_of(source.config)
-    if task == guards.MASKED_TOKENS and source.windows.mask_token is None:
+    if task == guards.MASKED_TOKEN and source.windows.mask_token is None:
         name = source.config.pretrained.name
         raise UserError(
             f"tangents.enabled: the tokenizer of {name} has no mask token; leave it out"
@@ -150,14 +150,14 @@ class _Reading:
         )
         return dict(zip(names, values, strict=True))
 
-    def opened(self, step: int) -> load_model.Loaded:
+    def opened(self, step: int) -> load_model.PretrainedModel:
         measure = self.config.measure
         loaded = self.source.open(self.source.plan(measure.families, measure.nulls), step)
         if any(parameter.device.type == "meta" for parameter in loaded.model.parameters()):
             raise UserError(
                 "tangents.enabled: weights left on the disk have no gradients; leave pretrained.device_map out"
             )
-        guards.final_norm(loaded, self.to_test.tokens_JWT[0, 0])
+        guards.check_final_norm(loaded, self.to_test.tokens_JWT[0, 0])
         return loaded
 
     def cloud(self, step: int) -> np.ndarray:
@@ -182,13 +182,13 @@ class _Reading:
             self.compiled(cloud_NPD, read_now, self.to_test, self.basis_DD, frames, moved)
         )
 
-    def _states(self, loaded: load_model.Loaded) -> np.ndarray:
+    def _states(self, loaded: load_model.PretrainedModel) -> np.ndarray:
         return torch_gradients.states(
             loaded, self.to_fit, self.basis_DD, self.config.pretrained.batch_size
         )
 
     def _gradients(
-        self, loaded: load_model.Loaded, windows: gradient_inputs.Windows
+        self, loaded: load_model.PretrainedModel, windows: gradient_inputs.Windows
     ) -> gradient_inputs.Read:
         return torch_gradients.gradients(
             loaded, windows, self.basis_DD, self.config.pretrained.batch_size

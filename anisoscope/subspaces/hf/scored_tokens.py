@@ -14,8 +14,8 @@ from anisoscope.utils.errors import UserError
 
 NO_BIN = -1
 IN_WORDS = {
-    guards.NEXT: "validation windows (predicts the next token); the last position of each window is not scored",
-    guards.MASKED_TOKENS: f"validation windows (predicts masked tokens, {MASKED_SHARE:.0%}: {1 - KEPT - REPLACED:.0%} "
+    guards.NEXT_TOKEN: "validation windows (predicts the next token); the last position of each window is not scored",
+    guards.MASKED_TOKEN: f"validation windows (predicts masked tokens, {MASKED_SHARE:.0%}: {1 - KEPT - REPLACED:.0%} "
     f"the mask token, {REPLACED:.0%} a random token that the text has, {KEPT:.0%} as they are)",
 }
 
@@ -38,7 +38,7 @@ def make_windows(
         )
     rng = np.random.default_rng(tangents.seed)
     text_WT = rows_NT[rng.permutation(len(rows_NT))[: 2 * count]]
-    batch = _next(text_WT, windows) if task == guards.NEXT else _masked(text_WT, windows, rng)
+    batch = _next(text_WT, windows) if task == guards.NEXT_TOKEN else _masked(text_WT, windows, rng)
     with np.errstate(divide="ignore"):  # tokens that the text lacks
         bins_V = unigrams.bins(np.log(windows.counts_V / windows.counts_V.sum()).astype(np.float32))
     bins_WT = np.where(

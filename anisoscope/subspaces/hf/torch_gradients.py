@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from anisoscope.sources.hf.load_model import Loaded
+from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.reading.extract import Listener, check_counts, forward
 from anisoscope.subspaces.gradient_inputs import Read, Windows
 from anisoscope.subspaces.hf import torch_matrices
@@ -34,7 +34,9 @@ class Part(NamedTuple):
     places_O: np.ndarray  # where they stand in these windows
 
 
-def states(loaded: Loaded, windows: Windows, basis_DD: np.ndarray, batch_size: int) -> np.ndarray:
+def states(
+    loaded: PretrainedModel, windows: Windows, basis_DD: np.ndarray, batch_size: int
+) -> np.ndarray:
     """At the picked positions alone, (layer, P, D)."""
     kept = _Kept(loaded, windows, basis_DD.shape[0])
     for part in parts(windows, batch_size):
@@ -48,7 +50,9 @@ def states(loaded: Loaded, windows: Windows, basis_DD: np.ndarray, batch_size: i
     return kept.points("the residual stream") @ basis_DD
 
 
-def gradients(loaded: Loaded, windows: Windows, basis_DD: np.ndarray, batch_size: int) -> Read:
+def gradients(
+    loaded: PretrainedModel, windows: Windows, basis_DD: np.ndarray, batch_size: int
+) -> Read:
     """A forward and a backward pass for every `batch_size` windows; gradients of the summed loss.
 
     Kept are the picked rows of all layers, and of each matrix as many rows as its width.
@@ -99,7 +103,7 @@ def gradients(loaded: Loaded, windows: Windows, basis_DD: np.ndarray, batch_size
     )
 
 
-def _forward(loaded: Loaded, windows: Windows, part: Part) -> tuple[list[Any], Any]:
+def _forward(loaded: PretrainedModel, windows: Windows, part: Part) -> tuple[list[Any], Any]:
     """The stream at every layer, as torch follows it, and the loss of every position in nats."""
     streams, versions = [], []
 
@@ -125,7 +129,7 @@ def _forward(loaded: Loaded, windows: Windows, part: Part) -> tuple[list[Any], A
 
 
 def _backward(
-    loaded: Loaded, streams: list[Any], loss_BT: Any, weights_BT: Any, weights: list[Any]
+    loaded: PretrainedModel, streams: list[Any], loss_BT: Any, weights_BT: Any, weights: list[Any]
 ) -> list[Any]:
     derivatives = torch.autograd.grad(
         (loss_BT * weights_BT).sum(), [*streams, *weights], allow_unused=True
@@ -142,7 +146,7 @@ def _backward(
 
 
 @contextlib.contextmanager
-def _explain_torch_errors(loaded: Loaded) -> Iterator[None]:
+def _explain_torch_errors(loaded: PretrainedModel) -> Iterator[None]:
     """What torch cannot differentiate, in one line."""
     try:
         yield
@@ -179,7 +183,7 @@ def parts(windows: Windows, batch_size: int) -> Iterator[Part]:
 class _Kept:
     """Picked rows of every layer, by name."""
 
-    def __init__(self, loaded: Loaded, windows: Windows, width: int):
+    def __init__(self, loaded: PretrainedModel, windows: Windows, width: int):
         self.loaded, self.shape = loaded, (loaded.blocks + 1, *windows.picks_JQ.shape, width)
         self.made: dict[str, np.ndarray] = {}
 

@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from transformers.pytorch_utils import Conv1D
 
-from anisoscope.sources.hf.load_model import Loaded
+from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.subspaces.weight_gradients import MATRICES, WRITING, Rows
 
 # of each name, block by block, the modules whose rows are taken together
 Matrices = dict[str, list[list[Any]]]
 
 
-def of_blocks(loaded: Loaded) -> Matrices:
+def of_blocks(loaded: PretrainedModel) -> Matrices:
     """Those that are there and are as wide as the stream, block by block; one that several blocks
     share is none.
     """

@@ -3,22 +3,22 @@ import pytest
 import torch
 
 from anisoscope.sources.hf.reading import guards
-from anisoscope.sources.hf.reading.clamp import clamp
-from anisoscope.sources.hf.reading.extract import activations
+from anisoscope.sources.hf.reading.clamp import clamp_coordinates
+from anisoscope.sources.hf.reading.extract import read_activations
 from anisoscope.utils.errors import UserError
 from tests.program import refuse
 from tests.sources.hf import tiny
 
 
 def streams(loaded):
-    return activations(loaded, tiny.tokens()[None], batch_size=4, heads=False).resid_ZNWTD[0]
+    return read_activations(loaded, tiny.tokens()[None], batch_size=4, heads=False).resid_ZNWTD[0]
 
 
 @pytest.mark.parametrize("kind", ["albert", "gpt2", "llama"])
 def test_no_coordinate_is_larger_after_any_block_and_later_blocks_read_that(kind):
     before, loaded = streams(tiny.loaded(kind)), tiny.loaded(kind)
     most = float(np.quantile(np.abs(before[1]), 0.9))
-    words = clamp(loaded, most, tiny.tokens(), 2)
+    words = clamp_coordinates(loaded, most, tiny.tokens(), 2)
     after = streams(loaded)
     np.testing.assert_array_equal(after[0], before[0])  # the embeddings stay
     np.testing.assert_allclose(after[1], before[1].clip(-most, most), atol=1e-6)
@@ -28,8 +28,8 @@ def test_no_coordinate_is_larger_after_any_block_and_later_blocks_read_that(kind
     assert f"of {over.size} vectors" in words
     # the second block read other vectors
     assert not np.allclose(after[3], before[3].clip(-most, most), atol=1e-3)
-    assert guards.final_norm(loaded, tiny.tokens()[0])
-    assert "softmax of q and k" in guards.attention(loaded, tiny.tokens()[:2])[1]
+    assert guards.check_final_norm(loaded, tiny.tokens()[0])
+    assert "softmax of q and k" in guards.check_attention(loaded, tiny.tokens()[:2])[1]
 
 
 def test_massive_vectors_are_counted_by_place():
@@ -38,7 +38,7 @@ def test_massive_vectors_are_counted_by_place():
     tokens[:, 0] = 0
     with torch.no_grad():
         loaded.base.get_input_embeddings().weight[0, 5] = 500.0
-    words = clamp(loaded, 50.0, tokens, 3)
+    words = clamp_coordinates(loaded, 50.0, tokens, 3)
     assert (
         f"at most 4 of {tokens.size} vectors, 4 of them token 0; the largest was 502, after block 1"
         in words
@@ -47,9 +47,9 @@ def test_massive_vectors_are_counted_by_place():
 
 def test_what_clamps_nothing_is_refused(training, tmp_path):
     with pytest.raises(UserError, match="no coordinate of the residual stream exceeds"):
-        clamp(tiny.loaded("llama"), 1e9, tiny.tokens(), 2)
+        clamp_coordinates(tiny.loaded("llama"), 1e9, tiny.tokens(), 2)
     # a revision that has none yet
-    early = clamp(tiny.loaded("llama"), 1e9, tiny.tokens(), 2, needed=False)
+    early = clamp_coordinates(tiny.loaded("llama"), 1e9, tiny.tokens(), 2, needed=False)
     assert early.endswith("nothing is clamped to 1e+09")
     name = f"--config=experiments/pretrained.py:{training / 'step60'}"
     refuse(

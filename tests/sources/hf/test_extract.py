@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from anisoscope.sources.hf.reading.extract import activations
+from anisoscope.sources.hf.reading.extract import read_activations
 from anisoscope.utils.errors import UserError
 from tests.sources.hf import tiny
 
@@ -13,8 +13,8 @@ def test_batches_and_inputs_are_put_together(kind):
     floor.
     """
     loaded, tokens_ZWT = tiny.loaded(kind), np.stack([tiny.tokens(5), tiny.tokens(5)[::-1]])
-    whole, parts = (activations(loaded, tokens_ZWT, size, heads=True) for size in (5, 2))
-    plain = activations(loaded, tokens_ZWT, 1, heads=True, plain=True)
+    whole, parts = (read_activations(loaded, tokens_ZWT, size, heads=True) for size in (5, 2))
+    plain = read_activations(loaded, tokens_ZWT, 1, heads=True, plain=True)
     for one, other, another in zip(whole, parts, plain, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
         np.testing.assert_allclose(one, another, atol=1e-5)
@@ -29,4 +29,4 @@ def test_numbers_that_are_not_finite_are_told_with_their_layer():
     with pytest.raises(
         UserError, match="residual stream of layer 2 holds numbers that are not finite"
     ):
-        activations(loaded, tiny.tokens()[None], 4, heads=False)
+        read_activations(loaded, tiny.tokens()[None], 4, heads=False)

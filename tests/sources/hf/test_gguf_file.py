@@ -56,7 +56,9 @@ def write(path, model, keys, tensors):
 
 def loaded(path, keys, tensors=None):
     write(path, tiny.model("llama"), keys, tensors or {})
-    return load_model.load(load_model.place_of(str(path), None), WeightsConfig(name="here"))
+    return load_model.load_model(
+        load_model.find_weights(str(path), None), WeightsConfig(name="here")
+    )
 
 
 def logits(model):

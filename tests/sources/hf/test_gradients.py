@@ -41,7 +41,7 @@ SETTINGS = TangentsConfig(
     **{"controls": 4, "neighbours": 8, "local_points": 8, "families": ()},
 )
 WORD, NATS = "hidden_states", 0.02  # of the loss, by which a step moves it
-HERE = {name: row for name, row in rows.ROWS.items() if row.model and guards.predicts(row.model)}
+HERE = {name: row for name, row in rows.ROWS.items() if row.model and guards.head_task(row.model)}
 
 LAYER_NORM_FIRST = {
     "OPT", "GPT-2", "GPT-J", "GPT-Neo", "Falcon-40B", "Falcon-7B", "Falcon-RW", "Bloom", "StarCoder2", "StableLM",
@@ -73,8 +73,8 @@ def both(request, tmp_path_factory):
     params = jax.tree.map(lambda x: 5 * x if x.ndim > 2 else x, network.init(jax.random.key(0)))
     folder = tmp_path_factory.mktemp(request.param) / "export"
     folders.write(folder, config, params, bytes(range(97, 97 + 19)), {})
-    loaded = load_model.load(
-        load_model.place_of(str(folder), None), WeightsConfig(name=str(folder))
+    loaded = load_model.load_model(
+        load_model.find_weights(str(folder), None), WeightsConfig(name=str(folder))
     )
     basis, visible = states_and_gradients.coordinates(config), jnp.asarray(visible_keys(config, 12))
     fit, test = windows_of(20, seed=1), windows_of(20)

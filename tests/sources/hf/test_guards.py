@@ -31,7 +31,7 @@ def test_what_else_attention_does_is_refused():
     settings |= {"layer_types": ["full_attention"] * 3}
     made = transformers.GptOssForCausalLM(transformers.GptOssConfig(**settings)).eval()
     with pytest.raises(UserError, match="enters"):
-        guards.attention(tiny.as_loaded(made, Adapter("GptOssDecoderLayer", "norm")), TOKENS)
+        guards.check_attention(tiny.as_loaded(made, Adapter("GptOssDecoderLayer", "norm")), TOKENS)
 
 
 def test_blocks_that_lost_heads_are_refused():
@@ -43,7 +43,7 @@ def test_blocks_that_lost_heads_are_refused():
     with pytest.raises(
         UserError, match=r"blocks have heads of \[\(2, 8\), \(4, 8\)\], \(number, width\)"
     ):
-        guards.attention(loaded, TOKENS)
+        guards.check_attention(loaded, TOKENS)
 
 
 def test_each_block_sees_keys_of_its_own():
@@ -54,7 +54,7 @@ def test_each_block_sees_keys_of_its_own():
         "max_window_layers": 1,
         "layer_types": layers,
     }
-    seen, words = guards.attention(tiny.loaded("qwen2", **changes), TOKENS)
+    seen, words = guards.check_attention(tiny.loaded("qwen2", **changes), TOKENS)
     causal = np.tril(np.ones((12, 12), bool))
     local = causal & ~np.tril(causal, -4)
     np.testing.assert_array_equal(seen.visible_NTT, [causal, local, causal])
@@ -67,7 +67,7 @@ def test_weights_are_read_in_float32_whatever_the_file_holds(training, tmp_path)
     assert {
         x.dtype for x in safetensors.torch.load_file(tmp_path / "model.safetensors").values()
     } == {torch.bfloat16}
-    loaded = load_model.load(load_model.place_of(str(tmp_path), None), WEIGHTS)
+    loaded = load_model.load_model(load_model.find_weights(str(tmp_path), None), WEIGHTS)
     assert {weight.dtype for weight in loaded.model.parameters()} == {torch.float32}
     assert (loaded.about["weights_type"], loaded.about["computed_in"]) == ("BF16", "float32")
 
@@ -78,7 +78,7 @@ def changed(training, to, change):
     weights = safetensors.torch.load_file(to / "model.safetensors")
     change(weights)
     safetensors.torch.save_file(weights, to / "model.safetensors", {"format": "pt"})
-    return load_model.place_of(str(to), None)
+    return load_model.find_weights(str(to), None)
 
 
 @pytest.mark.parametrize(
@@ -100,12 +100,12 @@ def changed(training, to, change):
 )
 def test_weights_that_are_damaged_or_missing_are_refused(training, tmp_path, change, words):
     with pytest.raises(UserError, match=words):
-        load_model.load(changed(training, tmp_path / "model", change), WEIGHTS)
+        load_model.load_model(changed(training, tmp_path / "model", change), WEIGHTS)
 
 
 def test_a_model_that_knows_the_text_passes_and_says_its_bits(training):
-    loaded = load_model.load(load_model.place_of(str(training / "step60"), None), WEIGHTS)
-    found = guards.bits_per_byte(loaded, windows(), 8, None)
+    loaded = load_model.load_model(load_model.find_weights(str(training / "step60"), None), WEIGHTS)
+    found = guards.check_bits_per_byte(loaded, windows(), 8, None)
     ids = torch.as_tensor(windows().probe.tokens_GWT[0], dtype=torch.long)
     with torch.no_grad():
         own = loaded.model(input_ids=ids, labels=ids).loss.item() / np.log(2)
@@ -116,28 +116,28 @@ def test_a_model_that_knows_the_text_passes_and_says_its_bits(training):
 
 def test_a_decoder_that_sees_its_answer_has_no_loss():
     full = tiny.loaded("llama", is_causal=False)
-    assert guards.bits_per_byte(full, windows(), 8, None)["bits_per_byte"] == guards.SHOWN
+    assert guards.check_bits_per_byte(full, windows(), 8, None)["bits_per_byte"] == guards.SHOWN
     assert not guards.sees_later(tiny.loaded("llama"), TOKENS[0])
     with pytest.raises(UserError, match="sees the tokens that it is to predict"):
-        logits.same_logits(full, logits.readout_of(full), TOKENS[0])
+        logits.check_logits(full, logits.make_readout(full), TOKENS[0])
 
 
 def test_a_wrong_tokenizer_is_refused(training):
-    loaded = load_model.load(load_model.place_of(str(training / "step60"), None), WEIGHTS)
+    loaded = load_model.load_model(load_model.find_weights(str(training / "step60"), None), WEIGHTS)
     other = tiny.tokenizer("".join(np.random.default_rng(0).permutation(list(tiny.LETTERS))))
     with pytest.raises(UserError, match="wrong tokenizer, wrong weights"):
-        guards.bits_per_byte(loaded, windows(other), 8, None)
-    assert guards.bits_per_byte(loaded, windows(other), 8, 100.0)["bits_per_byte"] > 4
+        guards.check_bits_per_byte(loaded, windows(other), 8, None)
+    assert guards.check_bits_per_byte(loaded, windows(other), 8, 100.0)["bits_per_byte"] > 4
 
 
 def test_masked_models_say_their_bits_and_others_that_they_were_not_checked():
     albert = tiny.loaded("albert")
-    found = guards.bits_per_byte(albert, windows(), 8, 100.0)
+    found = guards.check_bits_per_byte(albert, windows(), 8, 100.0)
     assert 3 < found["bits_per_byte"] < 12
     assert "masked" in found["bits_of"]
     assert (
         "not checked"
-        in guards.bits_per_byte(tiny.loaded("bert"), windows(), 8, None)["bits_per_byte"]
+        in guards.check_bits_per_byte(tiny.loaded("bert"), windows(), 8, None)["bits_per_byte"]
     )
 
 
@@ -145,7 +145,7 @@ def test_tokens_without_embedding_and_windows_without_positions_are_refused():
     with pytest.raises(
         UserError, match=f"gives token {tiny.VOCABULARY}, the model has {tiny.VOCABULARY}"
     ):
-        guards.vocabulary(
+        guards.check_vocabulary(
             tiny.loaded("llama"), windows(tiny.tokenizer(tiny.LETTERS + "A"), tiny.text(6000) + "A")
         )
     found = windows()  # whose frame has a token that the model lacks
@@ -153,15 +153,15 @@ def test_tokens_without_embedding_and_windows_without_positions_are_refused():
     with pytest.raises(
         UserError, match=f"the tokenizer gives token {tiny.VOCABULARY}, the model has"
     ):
-        guards.vocabulary(tiny.loaded("llama"), found._replace(probe=probe))
+        guards.check_vocabulary(tiny.loaded("llama"), found._replace(probe=probe))
     with pytest.raises(UserError, match="window is 65; this model has 64 positions"):
-        guards.shape(tiny.loaded("gpt2"), 65, 0)
+        guards.check_window(tiny.loaded("gpt2"), 65, 0)
     with pytest.raises(UserError, match="window is 63; this model has 62 positions"):
-        guards.shape(
+        guards.check_window(
             made(rows.ROWS["RoBERTa"]._replace(settings=tiny.SIZES | {"pad_token_id": 1})), 63, 0
         )
     with pytest.raises(UserError, match="projected_head is 4; the model has 4 heads"):
-        guards.shape(tiny.loaded("gpt2"), 64, 4)
+        guards.check_window(tiny.loaded("gpt2"), 64, 4)
 
 
 def test_the_noise_floor_is_the_largest_move_of_a_value():
@@ -201,7 +201,7 @@ def test_a_model_of_two_inputs_is_refused_in_a_line():
         UserError,
         match=r"MT5Model cannot read input_ids alone \(.*adapters\.py must say which layers",
     ):
-        guards.final_norm(unknown("MT5Model", **sizes), TOKENS[0])
+        guards.check_final_norm(unknown("MT5Model", **sizes), TOKENS[0])
 
 
 def test_a_model_of_several_parts_is_refused_in_a_line():
@@ -224,16 +224,16 @@ def test_a_model_of_several_parts_is_refused_in_a_line():
 
 def test_positions_of_robertas_family_begin_after_padding():
     loaded = unknown("XLMRobertaModel", max_position_embeddings=18, pad_token_id=1)
-    assert guards.positions(loaded) == 16
-    guards.final_norm(loaded, np.full(16, 7))
+    assert guards.max_positions(loaded) == 16
+    guards.check_final_norm(loaded, np.full(16, 7))
     with pytest.raises(UserError, match="window is 17; this model has 16 positions"):
-        guards.shape(loaded, 17, 0)
-    assert guards.positions(unknown("BertModel", max_position_embeddings=18)) == 18
+        guards.check_window(loaded, 17, 0)
+    assert guards.max_positions(unknown("BertModel", max_position_embeddings=18)) == 18
 
 
 def test_a_model_whose_passes_are_random_is_refused():
     loaded = unknown("BertModel", hidden_dropout_prob=0.5)
-    guards.final_norm(loaded, TOKENS[0])
+    guards.check_final_norm(loaded, TOKENS[0])
     loaded.model.train()
     with pytest.raises(UserError, match="gives other vectors each time that it reads one window"):
-        guards.final_norm(loaded, TOKENS[0])
+        guards.check_final_norm(loaded, TOKENS[0])

@@ -12,9 +12,9 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig, WeightsConfig
 from anisoscope.results import joined_files
 from anisoscope.sources.hf import revision
-from anisoscope.sources.hf.adapters import adapter_of
+from anisoscope.sources.hf.adapters import find_adapter
 from anisoscope.sources.hf.reading import guards, inside_names
-from anisoscope.sources.hf.reading.extract import activations
+from anisoscope.sources.hf.reading.extract import read_activations
 from anisoscope.sources.hf.reading_plan import Plan
 from anisoscope.utils.errors import UserError
 from tests.sources.hf import tiny
@@ -51,11 +51,11 @@ def read_by(name):
 @pytest.mark.parametrize("name", HERE)
 def test_what_blocks_add_is_the_next_stream(name):
     loaded, windows = read_by(name)
-    said = inside_names.adds_up(loaded, windows[0])
+    said = inside_names.check_sum(loaded, windows[0])
     assert said.startswith("norm(norm(") == (name in NORMS_AFTER)
-    resid_NWTD = activations(loaded, windows[None], 2, heads=False).resid_ZNWTD[0]
+    resid_NWTD = read_activations(loaded, windows[None], 2, heads=False).resid_ZNWTD[0]
     attention, mlp = (
-        inside_names.of_hook_point(loaded, windows[None], 2, hook_point)[0]
+        inside_names.read_hook_point(loaded, windows[None], 2, hook_point)[0]
         for hook_point in inside_names.ADDED
     )
     assert attention.shape == mlp.shape == resid_NWTD[1:].shape
@@ -87,10 +87,10 @@ def test_values_are_what_the_model_s_own_weights_mix(name, projection):
         module.register_forward_pre_hook(lambda _, args: mixed.append(args[0]))
         for module in modules
     ]
-    weights = guards.by_own_account(loaded, windows, "attentions")
+    weights = guards.model_outputs(loaded, windows, "attentions")
     for hook in hooks:
         hook.remove()
-    values = inside_names.of_hook_point(loaded, windows[None], 2, "values")[0]
+    values = inside_names.read_hook_point(loaded, windows[None], 2, "values")[0]
     for v_WTD, weights_WHTT, mixed_WTD in zip(values, weights, mixed, strict=True):
         heads, width = weights_WHTT.shape[1], mixed_WTD.shape[-1] // weights_WHTT.shape[1]
         v_WHTK = torch.from_numpy(v_WTD).unflatten(2, (-1, width)).transpose(1, 2)
@@ -108,7 +108,7 @@ def test_a_wrong_entry_and_classes_without_one_are_refused():
     with pytest.raises(
         UserError, match=r"attention_out \+ mlp_out is not the output of a block .they differ by"
     ):
-        inside_names.adds_up(wrong, windows[0])
+        inside_names.check_sum(wrong, windows[0])
     for kind, words in (
         ("helium", "sources/hf/adapters.py does not say"),
         ("resnet", "maps change from stage to stage"),
@@ -116,31 +116,31 @@ def test_a_wrong_entry_and_classes_without_one_are_refused():
         with pytest.raises(
             UserError, match=rf"measure\.hook_points=values: OfThis has no such clouds \({words}"
         ):
-            inside_names.known(adapter_of(kind), "OfThis", ("values",))
-    inside_names.known(adapter_of("gemma"), "OfThis", ())
+            inside_names.check_hook_points(find_adapter(kind), "OfThis", ("values",))
+    inside_names.check_hook_points(find_adapter("gemma"), "OfThis", ())
 
 
 def test_a_massive_coordinate_hides_no_wrong_entry():
     loaded, windows = read_by("GPT-2")
     with torch.no_grad():
         loaded.base.wte.weight[:, 0] += 1e4
-    assert "is the output of every block" in inside_names.adds_up(loaded, windows[0])
+    assert "is the output of every block" in inside_names.check_sum(loaded, windows[0])
     wrong = loaded._replace(
         adapter=loaded.adapter._replace(adds=loaded.adapter.adds._replace(attention="ln_1"))
     )
     with pytest.raises(UserError, match="is not the output of a block"):
-        inside_names.adds_up(wrong, windows[0])
+        inside_names.check_sum(wrong, windows[0])
 
 
 def test_the_table_of_a_hook_point_is_of_its_cloud():
     loaded, windows = tiny.loaded("llama"), tiny.windows()
     measure = MeasureConfig(points=64, batches=1, folds=2, families=("similarity",), nulls=())
     config = PretrainedConfig(pretrained=WeightsConfig(name="a"), measure=measure, window=24)
-    found = revision.hook_point(
+    found = revision.measure_hook_point(
         Plan(config, windows, "a"), loaded, 5, False, "values", {"corpus": "letters"}
     )
     assert found.layer.values.tolist() == [1, 2, 3]
-    values_NWTD = inside_names.of_hook_point(loaded, windows.probe.tokens_GWT[:1], 8, "values")[0]
+    values_NWTD = inside_names.read_hook_point(loaded, windows.probe.tokens_GWT[:1], 8, "values")[0]
     assert values_NWTD.shape[-1] == 16  # of two heads, which four share
     for s, picks_P in enumerate(windows.probe.picks_SGP[:, 0]):
         clouds_NPD = values_NWTD.reshape(3, -1, 16)[:, picks_P]
@@ -192,4 +192,4 @@ def test_blocks_of_several_groups_are_known_in_the_order_of_their_calls():
     loaded = tiny.loaded("albert", num_hidden_layers=4, num_hidden_groups=2)
     # else their norms are the same
     torch.nn.init.constant_(loaded.block_modules[1].full_layer_layer_norm.weight, 2.0)
-    assert "is the output of every block" in inside_names.adds_up(loaded, tiny.tokens()[0])
+    assert "is the output of every block" in inside_names.check_sum(loaded, tiny.tokens()[0])

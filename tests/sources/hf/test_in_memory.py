@@ -90,7 +90,9 @@ def test_numbers_are_those_of_the_command(training, valid, commanded, how, capsy
         assert str(found.attrs[name]).replace("the text", "the validation split") == str(
             commanded.attrs[name]
         )
-    digest = pretrained_weights.digest_of(load_model.place_of(str(training / "step60"), None))
+    digest = pretrained_weights.digest_weights(
+        load_model.find_weights(str(training / "step60"), None)
+    )
     assert (found.attrs["weights_sha256"] == digest) == (how == "folder")
     assert found.attrs["weights_file"] == ("safetensors" if how == "folder" else "in memory")
     assert found.attrs["anisoscope"] == anisoscope.__version__
@@ -163,11 +165,11 @@ def test_a_model_stays_what_it_was(valid, monkeypatch, broken):
         assert not loaded.model.config.use_cache
         assert levels() == [logging.ERROR, logging.CRITICAL]
         # by it the library leaves hooks behind
-        guards.attention(loaded, plan.windows.probe.tokens_GWT[0, :2])
+        guards.check_attention(loaded, plan.windows.probe.tokens_GWT[0, :2])
         raise UserError("measure.points is wrong")
 
     if broken:
-        monkeypatch.setattr(measure_model, "stream", table)
+        monkeypatch.setattr(measure_model, "measure_stream", table)
         with pytest.raises(ValueError, match=r"^points is wrong$"):
             anisoscope.measure_model(model, [valid], tokenizer=tiny.tokenizer(), **QUICK)
     else:
@@ -185,12 +187,16 @@ def test_a_model_stays_what_it_was(valid, monkeypatch, broken):
 def test_a_tokenizer_may_be_any_function():
     ids = [3, 4, 5]
     for given in (ids, np.array(ids), torch.tensor([ids]), {"input_ids": [ids]}):
-        assert named_modules.Bare(lambda text, given=given: given)("a") == {"input_ids": ids}
-    assert named_modules.Bare(tiny.tokenizer().backend_tokenizer.encode)("ab")["input_ids"] == [
+        assert named_modules.FunctionTokenizer(lambda text, given=given: given)("a") == {
+            "input_ids": ids
+        }
+    assert named_modules.FunctionTokenizer(tiny.tokenizer().backend_tokenizer.encode)("ab")[
+        "input_ids"
+    ] == [
         4,
         5,
     ]
-    assert named_modules.Bare(lambda text: [])("a") == {"input_ids": []}
+    assert named_modules.FunctionTokenizer(lambda text: [])("a") == {"input_ids": []}
 
 
 def test_an_encoder_in_half_precision_with_special_tokens(valid):
@@ -209,15 +215,15 @@ def test_rounded_rotary_frequencies_are_told():
     with pytest.warns(
         UserWarning, match=r"frequencies are rounded to bfloat16 \(model\.rotary_emb\.inv_freq\)"
     ):
-        borrowed_model.of_memory(model, tiny.tokenizer(), any_module=False)
+        borrowed_model.model_in_memory(model, tiny.tokenizer(), any_module=False)
 
 
 def test_a_text_is_a_file_or_texts_or_a_column(tmp_path):
     content = "é \u2028 \x0c \x85\r\n\n\nb"
     (tmp_path / "text.txt").write_bytes(b"\xef\xbb\xbf" + content.encode())
     for path in (tmp_path / "text.txt", str(tmp_path / "text.txt")):
-        assert texts.parts_of(path) == (("text.txt", content), ["é \u2028 \x0c \x85", "b"])
-    assert texts.parts_of(iter(["a", "b"])) == (("2 texts", "a\n\nb"), ["a", "b"])
+        assert texts.read_texts(path) == (("text.txt", content), ["é \u2028 \x0c \x85", "b"])
+    assert texts.read_texts(iter(["a", "b"])) == (("2 texts", "a\n\nb"), ["a", "b"])
 
     class Rows:  # as datasets.Dataset
         column_names = ("id", "text")
@@ -228,23 +234,23 @@ def test_a_text_is_a_file_or_texts_or_a_column(tmp_path):
         def __getitem__(self, name):
             return [row[name] for row in self]
 
-    assert texts.parts_of(Rows())[1] == ["a", "b"]
+    assert texts.read_texts(Rows())[1] == ["a", "b"]
     with pytest.raises(
         UserError, match="there is no column text, but train; pass a list of texts, or one split"
     ):
-        texts.parts_of({"train": Rows()})
+        texts.read_texts({"train": Rows()})
     Rows.column_names = ("id", "body")
     with pytest.raises(
         UserError, match=r'no column text, but id, body; pass one, as texts\["id"\]'
     ):
-        texts.parts_of(Rows())
+        texts.read_texts(Rows())
     (tmp_path / "text.txt").write_bytes(b"caf\xe9 ")
     with pytest.raises(
         UserError, match=r"text\.txt is no UTF-8 \(invalid continuation byte at 3\)"
     ):
-        texts.parts_of(tmp_path / "text.txt")
+        texts.read_texts(tmp_path / "text.txt")
     assert (
-        texts.parts_of(["a"])[0].sha256
+        texts.read_texts(["a"])[0].sha256
         == "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"
     )
 
@@ -335,5 +341,7 @@ def test_folders_that_would_be_read_in_part_or_with_code_are_refused(
     path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | content))
     (folder / "own.py").write_text("raise SystemExit('run')\n")
     with pytest.raises(UserError, match=words) as error:
-        load_model.load(load_model.place_of(str(folder), None), WeightsConfig(name="here"))
+        load_model.load_model(
+            load_model.find_weights(str(folder), None), WeightsConfig(name="here")
+        )
     assert len(str(error.value).splitlines()) == 1

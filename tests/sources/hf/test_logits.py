@@ -13,7 +13,7 @@ from anisoscope.sources import extracted
 from anisoscope.sources.hf import measure_model
 from anisoscope.sources.hf.adapters import ADAPTERS, UNKNOWN
 from anisoscope.sources.hf.reading import guards, logits
-from anisoscope.sources.hf.revision_sweep import headed_of
+from anisoscope.sources.hf.revision_sweep import drop_missing_readout
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from tests import reference_readout as reference
@@ -22,7 +22,9 @@ from tests.sources.hf.rows.__main__ import ROWS
 from tests.sources.hf.rows.row import Row, made
 
 DECODERS = [
-    name for name, row in ROWS.items() if row.model and guards.predicts(row.model) == guards.NEXT
+    name
+    for name, row in ROWS.items()
+    if row.model and guards.head_task(row.model) == guards.NEXT_TOKEN
 ]
 CAPPED = Row("Gemma2ForCausalLM", ROWS["Gemma 2"].settings | {"final_logit_softcapping": 0.5})
 SMALL = {"window": 16, "points": 64, "batches": 1, "families": "readout", "nulls": ()}
@@ -43,8 +45,8 @@ def scattered(row):
 @pytest.mark.parametrize("name", DECODERS)
 def test_of_every_decoder_the_last_layer_is_read_as_the_model_s_own_logits(name):
     loaded = scattered(CAPPED if name == "Gemma 2" else ROWS[name])
-    readout, tokens_T = logits.readout_of(loaded), tiny.tokens()[0]
-    assert float(logits.same_logits(loaded, readout, tokens_T).split()[-1]) < 1e-5
+    readout, tokens_T = logits.make_readout(loaded), tiny.tokens()[0]
+    assert float(logits.check_logits(loaded, readout, tokens_T).split()[-1]) < 1e-5
     wrong = [readout._replace(unembedding_DV=readout.unembedding_DV * 1.01)]
     if loaded.adapter.final_norm != "decoder.final_layer_norm" or name == "OPT":
         wrong.append(readout._replace(divides=0 * readout.divides))
@@ -54,7 +56,7 @@ def test_of_every_decoder_the_last_layer_is_read_as_the_model_s_own_logits(name)
         with pytest.raises(
             UserError, match=r"are not the model's logits .*: leave the family readout out$"
         ):
-            logits.same_logits(loaded, one, tokens_T)
+            logits.check_logits(loaded, one, tokens_T)
 
 
 def test_every_layer_is_read_so_and_told_the_next_token(monkeypatch):
@@ -98,31 +100,35 @@ def test_what_has_no_such_head_is_left_out_of_all_and_refused_by_name(capsys):
         ValueError, match=r"BertModel has no head of norm and matrix .*; leave readout out$"
     ):
         anisoscope.measure_model(bert, [tiny.text()], tokenizer=tiny.tokenizer(), **SMALL)
-    assert measure_model.there(tiny.loaded("bert"), ("spectrum", "readout")) == ("spectrum",)
-    assert measure_model.there(tiny.loaded("llama"), ("spectrum", "readout")) == (
+    assert measure_model.measurable_families(tiny.loaded("bert"), ("spectrum", "readout")) == (
+        "spectrum",
+    )
+    assert measure_model.measurable_families(tiny.loaded("llama"), ("spectrum", "readout")) == (
         "spectrum",
         "readout",
     )
     config = replace(PretrainedConfig(), {"measure.families": ("spectrum", "readout")})
-    assert headed_of(config, ADAPTERS["bert"], "BertForMaskedLM", "here").measure.families == (
-        "spectrum",
-    )
+    assert drop_missing_readout(
+        config, ADAPTERS["bert"], "BertForMaskedLM", "here"
+    ).measure.families == ("spectrum",)
     assert capsys.readouterr().out.endswith(
         "that predicts the next token: family readout is left out\n"
     )
-    assert headed_of(config, UNKNOWN, "HeliumForCausalLM", "here").measure.families == ("spectrum",)
-    assert headed_of(config, ADAPTERS["llama"], "LlamaForCausalLM", "here") == config
+    assert drop_missing_readout(config, UNKNOWN, "HeliumForCausalLM", "here").measure.families == (
+        "spectrum",
+    )
+    assert drop_missing_readout(config, ADAPTERS["llama"], "LlamaForCausalLM", "here") == config
 
 
 def test_half_precision_is_read_in_float32():
     loaded = tiny.as_loaded(tiny.model("llama").to(torch.bfloat16), ADAPTERS["llama"], "bfloat16")
-    readout = logits.readout_of(loaded)
+    readout = logits.make_readout(loaded)
     assert readout.unembedding_DV.dtype == np.float32
-    logits.same_logits(loaded, readout, tiny.tokens()[0])
+    logits.check_logits(loaded, readout, tiny.tokens()[0])
 
 
 def test_offloaded_weights_are_refused():
     with torch.device("meta"):
         model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**tiny.SIZES))
     with pytest.raises(UserError, match=r"leave pretrained\.device_map out"):
-        logits.readout_of(tiny.as_loaded(model, ADAPTERS["llama"]))
+        logits.make_readout(tiny.as_loaded(model, ADAPTERS["llama"]))

@@ -10,7 +10,7 @@ import transformers
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.metrics.comparison import linear_cka
-from anisoscope.sources.hf.adapters import MODALITIES, kind_of
+from anisoscope.sources.hf.adapters import MODALITIES, model_kind
 from anisoscope.sources.hf.media import feature_maps, sound
 from anisoscope.sources.hf.media.media_files import listed
 from anisoscope.sources.hf.reading import guards
@@ -42,12 +42,12 @@ def test_every_entry_has_a_row_and_what_is_missing_is_missing():
 
 def test_two_kinds_of_block_of_one_type_are_told_apart():
     base, large = (of_rows.made(ROWS[name]) for name in ("HuBERT", "HuBERT, large"))
-    assert kind_of(base.model.config) == "hubert"
-    assert kind_of(large.model.config) == "hubert, norm first"
-    assert "before the final norm" in guards.final_norm(large, of_rows.inputs(large)[0])
+    assert model_kind(base.model.config) == "hubert"
+    assert model_kind(large.model.config) == "hubert, norm first"
+    assert "before the final norm" in guards.check_final_norm(large, of_rows.inputs(large)[0])
     wrong = large._replace(adapter=large.adapter._replace(final_norm=None))
     with pytest.raises(UserError, match="is not the last hidden state"):
-        guards.final_norm(wrong, of_rows.inputs(wrong)[0])
+        guards.check_final_norm(wrong, of_rows.inputs(wrong)[0])
 
 
 @pytest.mark.parametrize(

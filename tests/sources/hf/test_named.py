@@ -11,7 +11,7 @@ import anisoscope
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.sources.hf import borrowed_model, hooked, separate_texts
 from anisoscope.sources.hf.reading import named_modules
-from anisoscope.sources.hf.reading.extract import stream_of
+from anisoscope.sources.hf.reading.extract import residual_stream
 from tests.sources.hf import tiny
 from tests.sources.hf.test_in_memory import parts
 
@@ -116,7 +116,7 @@ def test_any_module_is_measured_and_stays_what_it_was():
     for hook in hooks:
         hook.remove()
     loaded = borrowed_model.Loaded(model, borrowed_model.UNKNOWN, {"computed_in": "float32"})
-    read = named_modules.of_windows(loaded, ids[None], 1, hooked.modules_of(model, named_ones))
+    read = named_modules.read_windows(loaded, ids[None], 1, hooked.find_modules(model, named_ones))
     own = [made["blocks.0"], made["blocks.1"], made["pair"][0]]
     np.testing.assert_array_equal(read[0], torch.stack(own).numpy())
     model.train()
@@ -132,13 +132,13 @@ def test_any_module_is_measured_and_stays_what_it_was():
 def test_padded_batches_give_what_texts_alone_give(kind, side):
     """Token by token the model's own hidden states of each text alone; padding is in no cloud."""
     made, tokenizer = tiny.model(kind, attn_implementation="eager"), tiny.tokenizer(framed=True)
-    loaded = borrowed_model.of_memory(made, tokenizer, False)
+    loaded = borrowed_model.model_in_memory(made, tokenizer, False)
     measure = MeasureConfig(points=120, batches=1, families=("similarity",), nulls=())
-    tokens = separate_texts.tokens_of(texts(), tokenizer, 12, True, True, measure)
-    picks = separate_texts.picks_of(tokens, measure)
-    kept = separate_texts.Kept(tokens, picks, separate_texts.POOLS)
-    with borrowed_model.reading(loaded):
-        said = separate_texts.read(
+    tokens = separate_texts.draw_texts(texts(), tokenizer, 12, True, True, measure)
+    picks = separate_texts.pick_tokens(tokens, measure)
+    kept = separate_texts.KeptVectors(tokens, picks, separate_texts.POOLS)
+    with borrowed_model.evaluation_mode(loaded):
+        said = separate_texts.read_batches(
             tokens,
             kept,
             lambda ids, mask: separate_stream(loaded, ids, mask),
@@ -169,7 +169,7 @@ def test_padded_batches_give_what_texts_alone_give(kind, side):
 
 
 def separate_stream(loaded, ids_BT, mask_BT):
-    return stream_of(loaded, ids_BT, **named_modules.more_of(loaded, mask_BT))[0]
+    return residual_stream(loaded, ids_BT, **named_modules.padding_arguments(loaded, mask_BT))[0]
 
 
 def test_separate_texts_and_pooled_vectors_in_one_table(tmp_path):

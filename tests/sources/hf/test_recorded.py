@@ -9,7 +9,7 @@ import transformers
 
 import anisoscope
 from anisoscope.results import joined_files
-from anisoscope.sources.hf.hooked import output_of
+from anisoscope.sources.hf.hooked import output_tensor
 from tests.sources.hf import tiny
 
 BLOCKS = ["transformer.h.0", "transformer.h.2"]
@@ -25,7 +25,7 @@ def passes(model, count=6):
 
 
 def kept_in(own):
-    return lambda _, args, found: own.append(output_of("a block", found))
+    return lambda _, args, found: own.append(output_tensor("a block", found))
 
 
 def test_a_training_loop_is_what_it_was_and_the_rows_are_the_model_s_own(tmp_path):

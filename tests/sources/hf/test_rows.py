@@ -14,12 +14,12 @@ from anisoscope.measurement.panel import MEASURED
 from anisoscope.results import joined_files
 from anisoscope.sources import extracted
 from anisoscope.sources.hf import measure_model
-from anisoscope.sources.hf.adapters import ADAPTERS, UNKNOWN, kind_of
+from anisoscope.sources.hf.adapters import ADAPTERS, UNKNOWN, model_kind
 from anisoscope.sources.hf.reading import clamp, guards
-from anisoscope.sources.hf.reading.extract import activations
-from anisoscope.sources.hf.reading.token_windows import at_positions
+from anisoscope.sources.hf.reading.extract import read_activations
+from anisoscope.sources.hf.reading.token_windows import tokens_at_positions
 from anisoscope.sources.hf.revision import visible_sets
-from anisoscope.sources.hf.revision_sweep import known_of
+from anisoscope.sources.hf.revision_sweep import drop_unknown_attention
 from anisoscope.utils.errors import UserError
 from tests.sources.hf import tiny
 from tests.sources.hf.rows import __main__ as rows
@@ -41,11 +41,13 @@ def test_block_outputs_and_attention_are_the_model_s_own(name):
     loaded = made(row)
     if shown.attention is not None:
         assert shown.attention < 1e-5
-        own = guards.by_own_account(loaded, read_by(loaded, row), "attentions")
+        own = guards.model_outputs(loaded, read_by(loaded, row), "attentions")
         # patterns that can be told apart
         assert min(float(one.std(dim=-1).mean()) for one in own) > 0.01
     tokens_WT = read_by(loaded, row)
-    assert "the last one gives the last hidden state" in guards.final_norm(loaded, tokens_WT[0])
+    assert "the last one gives the last hidden state" in guards.check_final_norm(
+        loaded, tokens_WT[0]
+    )
 
 
 def test_every_entry_has_a_row():
@@ -78,8 +80,8 @@ def test_a_wrong_entry_is_refused(name, entry, words):
     wrong = loaded._replace(adapter=loaded.adapter._replace(**entry))
     tokens_WT = read_by(loaded, HERE[name])
     with pytest.raises(UserError, match=words) as error:  # noqa: PT012
-        guards.final_norm(wrong, tokens_WT[0])
-        guards.attention(wrong, tokens_WT)
+        guards.check_final_norm(wrong, tokens_WT[0])
+        guards.check_attention(wrong, tokens_WT)
     assert "\n" not in str(error.value)
 
 
@@ -90,24 +92,24 @@ def test_scores_that_are_more_than_queries_and_keys_are_told(name, capsys, monke
     with pytest.raises(
         UserError, match=r"its scores.*; leave the families attention and projection out"
     ):
-        guards.attention(loaded, read_by(loaded, HERE[name])[:2])
+        guards.check_attention(loaded, read_by(loaded, HERE[name])[:2])
 
     def measured(loaded, tokenizer, text, config):
         raise UserError(", ".join(config.measure.families))
 
-    monkeypatch.setattr(measure_model, "measured", measured)
+    monkeypatch.setattr(measure_model, "measure_stream_of", measured)
     with pytest.raises(ValueError, match=r"spectrum, .*hubness$"):
         anisoscope.measure_model(loaded.model, ["a"], tokenizer=tiny.tokenizer(), families="all")
     config = PretrainedConfig()
-    left = known_of(config, loaded.model.config.model_type, "here").measure.families
+    left = drop_unknown_attention(config, loaded.model.config.model_type, "here").measure.families
     assert set(config.measure.families) - set(left) == {"attention", "projection"}
     assert "families attention and projection are left out" in capsys.readouterr().out
-    assert known_of(config, "llama", "here") == config
+    assert drop_unknown_attention(config, "llama", "here") == config
 
 
 def test_a_convolution_after_block_1_is_no_entry():
-    assert kind_of(transformers.DebertaV2Config(conv_kernel_size=3)) not in ADAPTERS
-    assert kind_of(transformers.DebertaV2Config()) in ADAPTERS
+    assert model_kind(transformers.DebertaV2Config(conv_kernel_size=3)) not in ADAPTERS
+    assert model_kind(transformers.DebertaV2Config()) in ADAPTERS
 
 
 @pytest.mark.parametrize("name", ["Bloom", "ModernBERT, moderncamembert"])
@@ -115,12 +117,12 @@ def test_the_panel_reads_the_model_s_own_patterns(name):
     """With a bias beside the scores, and with keys that differ from block to block."""
     loaded = made(HERE[name])
     tokens_WT = np.random.default_rng(1).integers(4, 40, (4, 24)).astype(np.int32)
-    seen, _ = guards.attention(loaded, tokens_WT[:2])
+    seen, _ = guards.check_attention(loaded, tokens_WT[:2])
     assert (seen.bias_NHTT is None) == (name != "Bloom")
     windows = tiny.windows_of(tokens_WT)
     settings = MeasureConfig(points=64, batches=1, folds=2, families=("attention",), nulls=())
     read, visible = (
-        activations(loaded, tokens_WT[None], 2, heads=True),
+        read_activations(loaded, tokens_WT[None], 2, heads=True),
         visible_sets(seen.visible_NTT, windows),
     )
     values = extracted.measure_batch(
@@ -133,7 +135,7 @@ def test_the_panel_reads_the_model_s_own_patterns(name):
         extracted.Beside(seen.bias_NHTT),
     )
     own = (
-        torch.stack(guards.by_own_account(loaded, tokens_WT, "attentions"))
+        torch.stack(guards.model_outputs(loaded, tokens_WT, "attentions"))
         .numpy()
         .astype(np.float64)
     )
@@ -152,14 +154,14 @@ def test_of_a_class_without_an_entry_hidden_states_are_taken(tmp_path):
     loaded = made(row)
     assert loaded.adapter == UNKNOWN
     tokens_WT = tiny.tokens()
-    found = activations(loaded, tokens_WT[None], 2, heads=False).resid_ZNWTD[0]
-    own = guards.by_own_account(loaded, tokens_WT, "hidden_states")
+    found = read_activations(loaded, tokens_WT[None], 2, heads=False).resid_ZNWTD[0]
+    own = guards.model_outputs(loaded, tokens_WT, "hidden_states")
     np.testing.assert_allclose(found, torch.stack(own).detach().numpy(), atol=1e-5)
-    assert "it may have gone through a final norm" in guards.final_norm(loaded, tokens_WT[0])
+    assert "it may have gone through a final norm" in guards.check_final_norm(loaded, tokens_WT[0])
     with pytest.raises(UserError, match="HeliumForCausalLM has no entry"):
-        guards.attention(loaded, tokens_WT)
+        guards.check_attention(loaded, tokens_WT)
     with pytest.raises(UserError, match="blocks of HeliumForCausalLM are not known"):
-        clamp.clamp(loaded, 1.0, tokens_WT, 2)
+        clamp.clamp_coordinates(loaded, 1.0, tokens_WT, 2)
     sizes = {
         "vocab_size": 40,
         "d_model": 32,
@@ -169,7 +171,7 @@ def test_of_a_class_without_an_entry_hidden_states_are_taken(tmp_path):
     with pytest.raises(
         UserError, match="0 layers were seen, of 2 blocks and their input; hidden_states does not"
     ):
-        guards.final_norm(
+        guards.check_final_norm(
             made(Row("BartModel", sizes | {"encoder_layers": 2, "decoder_layers": 2})), tokens_WT[0]
         )
     funnel = {
@@ -183,7 +185,7 @@ def test_of_a_class_without_an_entry_hidden_states_are_taken(tmp_path):
     with pytest.raises(
         UserError, match=r"layer 3 has the shape \(6, 32\) where others have \(12, 32\): an entry"
     ):
-        activations(made(Row("FunnelBaseModel", funnel)), tokens_WT[None], 4, heads=False)
+        read_activations(made(Row("FunnelBaseModel", funnel)), tokens_WT[None], 4, heads=False)
     tiny.save(loaded.model, tmp_path / "model")
     (tmp_path / "text.txt").write_text(tiny.text())
     flags = (
@@ -217,9 +219,9 @@ def test_characters_that_share_a_position():
     windows = tiny.windows(rate=4)
     assert windows.probe.tokens_GWT.shape[-1] == 24
     np.testing.assert_array_equal(
-        at_positions(np.arange(12), 4), [[0] * 4, [0, 1, 2, 3], [4, 5, 6, 7]]
+        tokens_at_positions(np.arange(12), 4), [[0] * 4, [0, 1, 2, 3], [4, 5, 6, 7]]
     )
     tokens_WT = windows.probe.tokens_GWT[0]
     assert windows.probe.picks_SGP.max() < len(tokens_WT) * 6
-    seen, _ = guards.attention(loaded, tokens_WT[:2])
+    seen, _ = guards.check_attention(loaded, tokens_WT[:2])
     assert visible_sets(seen.visible_NTT, windows).shape == (2, 6, 6)

@@ -13,7 +13,7 @@ import torch
 
 from anisoscope.results import joined_files
 from anisoscope.sources.hf.reading import guards
-from anisoscope.sources.hf.reading.extract import activations, forward
+from anisoscope.sources.hf.reading.extract import forward, read_activations
 from anisoscope.utils.errors import UserError
 from tests.program import ROOT, command, environment, here
 from tests.sources.hf import tiny
@@ -92,7 +92,7 @@ def test_hidden_states_as_the_papers_have_them():
     for kind, last in (("opt", False), ("llama", False), ("bert", True)):
         loaded = tiny.loaded(kind)
         blocks, stated = (
-            activations(loaded, tokens[None], 2, heads=False, reported=reported).resid_ZNWTD[0]
+            read_activations(loaded, tokens[None], 2, heads=False, reported=reported).resid_ZNWTD[0]
             for reported in (False, True)
         )
         own = forward(loaded, tokens, output_hidden_states=True)
@@ -100,7 +100,7 @@ def test_hidden_states_as_the_papers_have_them():
         np.testing.assert_allclose(stated[:-1], blocks[:-1], atol=1e-6)
         assert np.allclose(stated[-1], blocks[-1], atol=1e-6) == last
         words = "all outputs of blocks;" if last else "all outputs of blocks but that of layer 3;"
-        said = guards.reported(loaded, tokens[0])
+        said = guards.check_reported(loaded, tokens[0])
         assert words in said
         assert said.endswith("the last one is the last hidden state")
 
@@ -114,7 +114,7 @@ def test_a_model_that_reports_others_is_refused(monkeypatch):
     with pytest.raises(
         UserError, match="BertModel reports 0 hidden states, not one like the output of each of 3"
     ):
-        guards.reported(loaded, tiny.tokens()[0])
+        guards.check_reported(loaded, tiny.tokens()[0])
 
 
 def test_tables_of_the_two_definitions_are_not_joined_and_a_damaged_list_is_told(

@@ -89,8 +89,8 @@ def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
     sides = tuple(map(two_pretrained.side_of, paths))
     length = min(side.bytes for side in sides)
     text = two_pretrained._valid(sides[0])
-    points = text_chunks.common(
-        text_chunks.pieces_of(text, length, 0), tuple(side.ends for side in sides), MEASURE, 0
+    points = text_chunks.common_points(
+        text_chunks.draw_chunks(text, length, 0), tuple(side.ends for side in sides), MEASURE, 0
     )
     clouds = [two_pretrained._vectors(side, points, number) for number, side in enumerate(sides)]
     words = [
@@ -215,7 +215,7 @@ def test_what_cannot_be_compared_is_refused(world, training, tmp_path):
     with pytest.raises(
         UserError, match="too few places where tokens of both models end for 2 × 64 points"
     ):
-        text_chunks.common(text_chunks.pieces_of(b"abc" * 20, 10, 0), ends, MEASURE, 0)
+        text_chunks.common_points(text_chunks.draw_chunks(b"abc" * 20, 10, 0), ends, MEASURE, 0)
     assert two_representations.is_pretrained(letters)
     (tmp_path / "config.json").write_text(json.dumps({"models": ["a"]}))
     with pytest.raises(UserError, match="several models; name the folder of one below it"):
@@ -244,16 +244,18 @@ def test_a_token_ends_where_its_vector_has_read_to():
     text = "ab\n   <é"
     named = [("ab", 0, 2), ("ĊĠĠ", 2, 3), ("Ġ<", 6, 7), ("Ã", 7, 8), ("©", 7, 8), ("[SEP]", 0, 0)]
     names, offsets = [one[0] for one in named], [one[1:] for one in named]
-    np.testing.assert_array_equal(text_chunks.ends_of(text, offsets, names), [2, 0, 7, 0, 9, 0])
-    np.testing.assert_array_equal(text_chunks.ends_of("ab", [(0, 1), (0, 2)], ["▁", "ab"]), [0, 2])
+    np.testing.assert_array_equal(text_chunks.token_ends(text, offsets, names), [2, 0, 7, 0, 9, 0])
+    np.testing.assert_array_equal(
+        text_chunks.token_ends("ab", [(0, 1), (0, 2)], ["▁", "ab"]), [0, 2]
+    )
 
 
 def test_where_tokens_end_and_what_stands_beside():
     # special; several tokens of one character
     first, second = np.array([0, 2, 3, 3, 7]), np.array([1, 3, 7, 7, 9])
-    np.testing.assert_array_equal(text_chunks.shared(first, second), [[3, 1], [4, 3]])
+    np.testing.assert_array_equal(text_chunks.shared_ends(first, second), [[3, 1], [4, 3]])
     piece_M, place_M = np.array([0, 0, 1, 1, 1, 2]), np.array([0, 4, 0, 3, 9, 5])
-    found = text_chunks.elsewhere(piece_M, place_M, np.random.default_rng(0), 0)
+    found = text_chunks.points_elsewhere(piece_M, place_M, np.random.default_rng(0), 0)
     assert (piece_M[found] != piece_M).all()
     for m, other in enumerate(found):
         there = piece_M == piece_M[other]
@@ -262,7 +264,7 @@ def test_where_tokens_end_and_what_stands_beside():
         there = like if like.any() else there
         assert abs(place_M[other] - place_M[m]) == np.abs(place_M[there] - place_M[m]).min()
     valid = "añb".encode() * 50
-    read = list(text_chunks.pieces_of(valid, 7, 0))
+    read = list(text_chunks.draw_chunks(valid, 7, 0))
     assert 0 < len(read) < len(valid) // 7
     assert all(piece.decode() in "añb" * 4 for piece in read)
 
@@ -286,7 +288,8 @@ def test_a_run_s_special_tokens_and_clamp_are_those_of_the_comparison(world, tmp
     piece = "abé d".encode()
     np.testing.assert_array_equal(framed.ends(piece), [0, 1, 2, 4, 5, 6, 0])
     np.testing.assert_array_equal(
-        text_chunks.shared(framed.ends(piece), bare.ends(piece)), [[n + 1, n] for n in range(5)]
+        text_chunks.shared_ends(framed.ends(piece), bare.ends(piece)),
+        [[n + 1, n] for n in range(5)],
     )
     assert framed.vectors(piece).shape == (4, 7, 32)
     assert np.abs(cut.vectors(piece)[1:]).max() == 0.5 < np.abs(bare.vectors(piece)[1:]).max()

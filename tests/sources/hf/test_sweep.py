@@ -108,7 +108,7 @@ def test_revisions_are_steps_of_one_run(swept):
 
 def test_stopped_and_resumed_is_as_never_stopped(swept, training, tmp_path, monkeypatch):
     whole, _ = swept
-    workdir, table, done = tmp_path / "run", revision.stream, []
+    workdir, table, done = tmp_path / "run", revision.measure_stream, []
 
     def stopping(*given):
         if len(done) == 2:
@@ -116,7 +116,7 @@ def test_stopped_and_resumed_is_as_never_stopped(swept, training, tmp_path, monk
         done.append(1)
         return table(*given)
 
-    monkeypatch.setattr("anisoscope.sources.hf.revision.stream", stopping)
+    monkeypatch.setattr("anisoscope.sources.hf.revision.measure_stream", stopping)
     assert measure(training, workdir, *NAMES).returncode == 130
     assert sorted(path.stem for path in (workdir / "measurements").glob("*.nc")) == ["0", "60"]
     monkeypatch.undo()

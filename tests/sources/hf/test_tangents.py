@@ -152,7 +152,7 @@ def test_what_is_there_is_left_alone_and_what_is_gone_comes_back_as_it_was(run, 
 
 def test_weights_that_have_changed_are_read_again(run, learned, monkeypatch):
     """Of step 8: itself, the early proxies, and step 20, which is tested with proxies of step 8."""
-    own = pretrained_weights.digest_of
+    own = pretrained_weights.digest_weights
     monkeypatch.setattr(
         pretrained_weights,
         "digest_of",
@@ -271,7 +271,7 @@ def test_what_is_found_of_a_model_is_told_and_stands_in_its_tables(
 ):
     config = override(experiment.get_config(str(made(tmp_path / kind, kind, name))), PLAIN)
     config = override(config, {"data.path": str(learned / "text.txt"), "tangents.windows": "48"})
-    source = revision_sweep.opened(config, tmp_path / "run", "a model")
+    source = revision_sweep.open_revisions(config, tmp_path / "run", "a model")
     known = tangents._Reading(tangents.prepared(source)).known
     assert (known["layers"], known["full_width"], known["width"]) == (4, 32, width)
     assert (known["largest_ones_share"] < 1e-8) == (width == 31)
@@ -287,7 +287,7 @@ def test_what_was_found_stands_until_the_weights_change(learned, tmp_path):
             experiment.get_config(name), PLAIN | {"data.path": str(learned / "text.txt")}
         )
         return tangents._Reading(
-            tangents.prepared(revision_sweep.opened(config, tmp_path / "run", "a model"))
+            tangents.prepared(revision_sweep.open_revisions(config, tmp_path / "run", "a model"))
         )
 
     first, table = reading(), tmp_path / "run" / "tangents" / "1.nc"
@@ -313,7 +313,7 @@ def test_tangents_come_after_measuring(learned, tmp_path):
 
 def test_an_encoder_reads_masked_tokens():
     windows = tiny.windows(tiny.tokenizer(framed=True), tiny.text(40_000), special=True)
-    fit, test = scored_tokens.make_windows(windows, SETTINGS, guards.MASKED_TOKENS)
+    fit, test = scored_tokens.make_windows(windows, SETTINGS, guards.MASKED_TOKEN)
     for part in (fit, test):
         asked = part.weights_JWT == 1
         assert not asked[..., [0, -1]].any()  # <s> and </s>
@@ -330,7 +330,7 @@ def test_an_encoder_reads_masked_tokens():
 
 def test_a_decoder_is_asked_for_what_comes_next_and_bins_are_of_what_stands_there():
     windows = tiny.windows(tiny.tokenizer(framed=True), tiny.text(40_000), special=True)
-    fit, test = scored_tokens.make_windows(windows, SETTINGS, guards.NEXT)
+    fit, test = scored_tokens.make_windows(windows, SETTINGS, guards.NEXT_TOKEN)
     asked = test.weights_JWT == 1
     assert asked[..., :-2].all()
     assert not asked[..., -2:].any()  # neither </s> nor what would come after it
@@ -347,5 +347,5 @@ def test_a_decoder_is_asked_for_what_comes_next_and_bins_are_of_what_stands_ther
     assert not starts[0] & starts[1]
     with pytest.raises(UserError, match="needs twice as many: lower it to"):
         scored_tokens.make_windows(
-            windows._replace(rows_NT=windows.rows_NT[:20]), SETTINGS, guards.NEXT
+            windows._replace(rows_NT=windows.rows_NT[:20]), SETTINGS, guards.NEXT_TOKEN
         )

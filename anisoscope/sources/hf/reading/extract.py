@@ -16,7 +16,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask
 
 from anisoscope.sources.hf.adapters import UNKNOWN
-from anisoscope.sources.hf.load_model import Loaded
+from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.reading.own_attention import Watching
 from anisoscope.utils.errors import UserError
 
@@ -89,7 +89,7 @@ transformers.AttentionInterface.register(CAPTURE, _capture)
 transformers.AttentionMaskInterface.register(CAPTURE, eager_mask)
 
 
-def first_of(output: Any) -> Any:
+def hidden_states(output: Any) -> Any:
     """Return the hidden states of what a module gives."""
     return output[0] if isinstance(output, tuple) else output
 
@@ -104,7 +104,11 @@ class Listener:
     """
 
     def __init__(
-        self, loaded: Loaded, on_layer: Any = None, on_call: Any = None, plain: bool = False
+        self,
+        loaded: PretrainedModel,
+        on_layer: Any = None,
+        on_call: Any = None,
+        plain: bool = False,
     ):
         self.loaded, self.on_layer, self.on_call, self.plain = loaded, on_layer, on_call, plain
         self.counts, self.depth = {"layers": 0, "calls": 0}, 0  # depth: of blocks that run now
@@ -148,7 +152,7 @@ class Listener:
 
     def _after(self, block: Any, args: tuple, output: Any) -> None:
         self.depth -= 1
-        self._layer(first_of(output))
+        self._layer(hidden_states(output))
 
     def _after_unknown(self, base: Any, args: tuple, output: Any) -> None:
         """Of a class without an entry: its hidden states as they come."""
@@ -174,7 +178,11 @@ def _ask_hidden_states(base: Any, args: tuple, given: dict) -> tuple[tuple, dict
 
 
 def forward(
-    loaded: Loaded, tokens_BT: np.ndarray, of: Any = None, differentiated: bool = False, **more: Any
+    loaded: PretrainedModel,
+    tokens_BT: np.ndarray,
+    of: Any = None,
+    differentiated: bool = False,
+    **more: Any,
 ) -> Any:
     """One pass of the model, or of its base; without padding, so that all positions count from 0.
 
@@ -204,10 +212,10 @@ def forward(
         ) from error
 
 
-class Caught:
+class LayerArrays:
     """Arrays (Z, N, W, …) in float32, filled layer by layer."""
 
-    def __init__(self, loaded: Loaded, inputs: int, windows: int):
+    def __init__(self, loaded: PretrainedModel, inputs: int, windows: int):
         self.loaded, self.inputs, self.windows = loaded, inputs, windows
         self.made: dict[str, np.ndarray] = {}
 
@@ -232,8 +240,8 @@ class Caught:
             self.made[name][place[0], n, place[1]] = values
 
 
-def activations(
-    loaded: Loaded,
+def read_activations(
+    loaded: PretrainedModel,
     tokens_ZWT: np.ndarray,
     batch_size: int,
     heads: bool,
@@ -246,7 +254,7 @@ def activations(
     UserError where one is not finite, or was not caught.
     """
     (inputs, windows), layers = tokens_ZWT.shape[:2], loaded.blocks + 1
-    caught = Caught(loaded, inputs, windows)
+    caught = LayerArrays(loaded, inputs, windows)
 
     for z, start in itertools.product(range(inputs), range(0, windows, batch_size)):
         place = z, slice(start, start + batch_size)
@@ -273,8 +281,8 @@ def activations(
     )
 
 
-def stream_of(
-    loaded: Loaded, tokens_BT: np.ndarray, of: Any = None, **more: Any
+def residual_stream(
+    loaded: PretrainedModel, tokens_BT: np.ndarray, of: Any = None, **more: Any
 ) -> tuple[list[Any], Any]:
     """The residual stream of one batch, layer by layer, and what `forward` gives."""
     layers: list[Any] = []
@@ -284,7 +292,7 @@ def stream_of(
     return layers, output
 
 
-def check_counts(loaded: Loaded, counts: dict[str, int], heads: bool) -> None:
+def check_counts(loaded: PretrainedModel, counts: dict[str, int], heads: bool) -> None:
     """Attention that some model computes in a way of its own is never seen, and nobody would say
     so.
     """

@@ -14,7 +14,7 @@ import torch
 from anisoscope.measurement.families.registry import quantities
 from anisoscope.measurement.panel import MEASURED
 from anisoscope.sources.hf.adapters import UNKNOWN
-from anisoscope.sources.hf.load_model import Loaded, below
+from anisoscope.sources.hf.load_model import PretrainedModel, find_module
 from anisoscope.sources.hf.reading.extract import (
     CAPTURE,
     LEAVE,
@@ -22,28 +22,28 @@ from anisoscope.sources.hf.reading.extract import (
     Listener,
     check_counts,
     forward,
+    residual_stream,
     scores_of,
-    stream_of,
 )
-from anisoscope.sources.hf.reading.token_windows import Windows, order_0
+from anisoscope.sources.hf.reading.token_windows import Windows, unigram_entropy
 from anisoscope.utils.errors import UserError
 
 # relative to the largest number compared
 CLOSE = {"float64": 1e-3, "float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}
 SAME = 1e-3  # of hidden states, relative to the largest number: float16 may round in another order
-NEXT, MASKED_TOKENS = "next token", "masked tokens"
+NEXT_TOKEN, MASKED_TOKEN = "next token", "masked tokens"
 SHOWN = "not checked: the model sees the token that it is to predict"
 MASKED = 0.15  # share of the tokens that a masked model has to name
 
 
-class Seen(NamedTuple):
+class AttentionPattern(NamedTuple):
     """What the scores of every block are beside <q, k>/sqrt(K)."""
 
     visible_NTT: np.ndarray  # which key (column) each query sees
     bias_NHTT: np.ndarray | None  # added where a key is seen; None: nothing
 
 
-def final_norm(loaded: Loaded, tokens_T: np.ndarray) -> str:
+def check_final_norm(loaded: PretrainedModel, tokens_T: np.ndarray) -> str:
     """The last residual stream that was caught, through the final norm, must be the model's last
     hidden state.
 
@@ -53,7 +53,7 @@ def final_norm(loaded: Loaded, tokens_T: np.ndarray) -> str:
     with loaded.part.register_forward_hook(
         lambda module, args, output: lasts.append(output.last_hidden_state)
     ):
-        streams, _ = stream_of(loaded, tokens_T[None])
+        streams, _ = residual_stream(loaded, tokens_T[None])
     (last,) = lasts
     if loaded.adapter == UNKNOWN:
         again = forward(loaded, tokens_T[None]).last_hidden_state
@@ -68,7 +68,7 @@ def final_norm(loaded: Loaded, tokens_T: np.ndarray) -> str:
             else "it is raw"
         )
         return f"hidden_states as {type(loaded.model).__name__} gives them, without an entry; of the last, {same}"
-    norm = below(loaded.base, loaded.adapter.final_norm)
+    norm = find_module(loaded.base, loaded.adapter.final_norm)
     far = _difference(loaded.finished(streams[-1]), last)
     if far > CLOSE[loaded.about["computed_in"]]:
         words = (
@@ -85,13 +85,13 @@ def final_norm(loaded: Loaded, tokens_T: np.ndarray) -> str:
     return f"output of every block{part}, {words}; the last one gives the last hidden state to {far:.0e}"
 
 
-def reported(loaded: Loaded, tokens_T: np.ndarray) -> str:
+def check_reported(loaded: PretrainedModel, tokens_T: np.ndarray) -> str:
     """Which of the model's `hidden_states`, the definition of the papers, are outputs of blocks, in
     words.
 
     UserError where they are not alike.
     """
-    streams, output = stream_of(loaded, tokens_T[None], output_hidden_states=True)
+    streams, output = residual_stream(loaded, tokens_T[None], output_hidden_states=True)
     states = getattr(output, "hidden_states", None) or ()
     if [state.shape for state in states] != [stream.shape for stream in streams]:
         raise UserError(
@@ -111,7 +111,7 @@ def reported(loaded: Loaded, tokens_T: np.ndarray) -> str:
     return f"hidden states as transformers reports them: {words}; the last one is {last}"
 
 
-def attention(loaded: Loaded, tokens_WT: np.ndarray) -> tuple[Seen, str]:
+def check_attention(loaded: PretrainedModel, tokens_WT: np.ndarray) -> tuple[AttentionPattern, str]:
     """Which key each query sees, and what is added; and that softmax of q, k and these is the
     model's own attention.
 
@@ -135,7 +135,7 @@ def attention(loaded: Loaded, tokens_WT: np.ndarray) -> tuple[Seen, str]:
     seen = _seen(calls, 0.0 if loaded.adapter.own is None else close / 10)
     furthest = 0.0
     for n, (call, weights_BHTT) in enumerate(
-        zip(calls, by_own_account(loaded, tokens_WT, "attentions"), strict=True)
+        zip(calls, model_outputs(loaded, tokens_WT, "attentions"), strict=True)
     ):
         scores_BHTT = scores_of(Call(call.q_BHTK.float(), call.k_BHTK.float(), None))
         if seen.bias_NHTT is not None:
@@ -160,7 +160,7 @@ def attention(loaded: Loaded, tokens_WT: np.ndarray) -> tuple[Seen, str]:
     return seen, _words(loaded, seen, len(calls), furthest)
 
 
-def by_own_account(loaded: Loaded, tokens_WT: np.ndarray, name: str) -> tuple[Any, ...]:
+def model_outputs(loaded: PretrainedModel, tokens_WT: np.ndarray, name: str) -> tuple[Any, ...]:
     """The model's own `attentions` or `hidden_states`, of the stage that holds the blocks, without
     a fused kernel.
     """
@@ -178,7 +178,7 @@ def by_own_account(loaded: Loaded, tokens_WT: np.ndarray, name: str) -> tuple[An
     return said[0] or whole or ()
 
 
-def _seen(calls: list[Call], rounding: float) -> Seen:
+def _seen(calls: list[Call], rounding: float) -> AttentionPattern:
     """Of the first window. A bias is none where it is no more than the scores are rounded by."""
     added_NHTT, largest = [], 0.0
     for call in calls:
@@ -191,10 +191,10 @@ def _seen(calls: list[Call], rounding: float) -> Seen:
         [np.where(np.isfinite(added_HTT), added_HTT, 0) for added_HTT in added_NHTT]
     )
     none = np.abs(bias_NHTT).max() <= rounding * largest
-    return Seen(visible_NTT, None if none else bias_NHTT)
+    return AttentionPattern(visible_NTT, None if none else bias_NHTT)
 
 
-def _words(loaded: Loaded, seen: Seen, calls: int, furthest: float) -> str:
+def _words(loaded: PretrainedModel, seen: AttentionPattern, calls: int, furthest: float) -> str:
     way = f"{CAPTURE} over sdpa" if loaded.adapter.own is None else "the model's own way"
     pairs = sorted({int(visible_TT.sum()) for visible_TT in seen.visible_NTT})
     said = f"{way}, {calls} calls a pass for {loaded.blocks} blocks, {' or '.join(map(str, pairs))} visible pairs"
@@ -202,8 +202,8 @@ def _words(loaded: Loaded, seen: Seen, calls: int, furthest: float) -> str:
     return f"{said}; softmax of q and k{bias} is the model's own (eager) to {furthest:.0e}"
 
 
-def bits_per_byte(
-    loaded: Loaded, windows: Windows, batch_size: int, most: float | None
+def check_bits_per_byte(
+    loaded: PretrainedModel, windows: Windows, batch_size: int, most: float | None
 ) -> dict[str, Any]:
     """Loss of the model on the first batch, in bits per byte of the text; refused where it knows
     nothing of it.
@@ -211,9 +211,9 @@ def bits_per_byte(
     The bound is the entropy of the frequencies of the text's tokens: a model that does no better
     has a wrong tokenizer or wrong weights, whatever its geometry looks like.
     """
-    bound = bound_of(windows) if most is None else most
-    tasks = {NEXT: _next, MASKED_TOKENS: _masked if windows.mask_token is not None else None}
-    if (task := tasks.get(predicts(type(loaded.model).__name__))) is None:
+    bound = bits_bound(windows) if most is None else most
+    tasks = {NEXT_TOKEN: _next, MASKED_TOKEN: _masked if windows.mask_token is not None else None}
+    if (task := tasks.get(head_task(type(loaded.model).__name__))) is None:
         return {
             "bits_per_byte": "not checked: the file has no head that predicts tokens",
             "bits_bound": bound,
@@ -231,12 +231,12 @@ def bits_per_byte(
     return about
 
 
-def bound_of(windows: Windows) -> float:
+def bits_bound(windows: Windows) -> float:
     """Bits per byte that a model needs at most which knows its text."""
-    return order_0(windows.counts_V) * windows.tokens_per_byte
+    return unigram_entropy(windows.counts_V) * windows.tokens_per_byte
 
 
-def sees_later(loaded: Loaded, tokens_T: np.ndarray) -> bool:
+def sees_later(loaded: PretrainedModel, tokens_T: np.ndarray) -> bool:
     """Return whether logits of the first half of a window change with the tokens of its second
     half.
     """
@@ -248,7 +248,7 @@ def sees_later(loaded: Loaded, tokens_T: np.ndarray) -> bool:
     return _difference(*both) > CLOSE[loaded.about["computed_in"]] / 10
 
 
-def _next(loaded: Loaded, windows: Windows, batch_size: int) -> float:
+def _next(loaded: PretrainedModel, windows: Windows, batch_size: int) -> float:
     """next token, given those before it in its window"""
     tokens_WT, scored_T = windows.probe.tokens_GWT[0], ~windows.fixed_T[1:]
     losses = []
@@ -259,7 +259,7 @@ def _next(loaded: Loaded, windows: Windows, batch_size: int) -> float:
     return float(np.concatenate(losses).mean())
 
 
-def _masked(loaded: Loaded, windows: Windows, batch_size: int) -> float:
+def _masked(loaded: PretrainedModel, windows: Windows, batch_size: int) -> float:
     """masked tokens (15 %), given all others of their window"""
     tokens_WT = windows.probe.tokens_GWT[0]
     hidden_WT = (np.random.default_rng(0).random(tokens_WT.shape) < MASKED) & ~windows.fixed_T
@@ -272,11 +272,11 @@ def _masked(loaded: Loaded, windows: Windows, batch_size: int) -> float:
     return float(np.concatenate(losses).mean())
 
 
-def predicts(name: str) -> str | None:
+def head_task(name: str) -> str | None:
     """What the head of a class predicts; None: it has none that predicts tokens."""
     if name.endswith(("ForCausalLM", "LMHeadModel")):
-        return NEXT
-    return MASKED_TOKENS if name.endswith("ForMaskedLM") else None
+        return NEXT_TOKEN
+    return MASKED_TOKEN if name.endswith("ForMaskedLM") else None
 
 
 def _loss(logits_WTV: Any, targets_WT: np.ndarray) -> np.ndarray:
@@ -286,7 +286,7 @@ def _loss(logits_WTV: Any, targets_WT: np.ndarray) -> np.ndarray:
     return ((logits_WTV.logsumexp(-1) - chosen) / np.log(2)).cpu().numpy()
 
 
-def vocabulary(loaded: Loaded, windows: Windows) -> None:
+def check_vocabulary(loaded: PretrainedModel, windows: Windows) -> None:
     """Every token must have its embedding, where there is a table of them; CANINE has one for any
     code point.
     """
@@ -303,18 +303,18 @@ def vocabulary(loaded: Loaded, windows: Windows) -> None:
         )
 
 
-def positions(loaded: Loaded) -> int | None:
+def max_positions(loaded: PretrainedModel) -> int | None:
     """How many a window may have at most; None: any number, or it is not known."""
     config, before = loaded.model.config, loaded.adapter.before
     longest = getattr(config, "max_position_embeddings", None)
     if longest is not None and before:
         longest -= getattr(config, before) + 1
-    elif longest is not None and (table := table_of_positions(loaded.base)) is not None:
+    elif longest is not None and (table := position_table(loaded.base)) is not None:
         longest -= table.padding_idx + 1
     return longest if longest is not None and longest > 0 else None  # some say -1 for any number
 
 
-def table_of_positions(base: Any) -> Any:
+def position_table(base: Any) -> Any:
     """The table of positions where token 0 comes after that of padding, as in all models of
     RoBERTa's family.
     """
@@ -322,11 +322,11 @@ def table_of_positions(base: Any) -> Any:
     return table if getattr(table, "padding_idx", None) is not None else None
 
 
-def shape(loaded: Loaded, window: int, head: int) -> None:
+def check_window(loaded: PretrainedModel, window: int, head: int) -> None:
     """No window may be longer than the model has positions, and a head that is kept must be
     there.
     """
-    config, longest = loaded.model.config, positions(loaded)
+    config, longest = loaded.model.config, max_positions(loaded)
     if longest is not None and longest < window:
         raise UserError(f"window is {window}; this model has {longest} positions")
     heads = config.num_attention_heads if loaded.adapter != UNKNOWN else head + 1
@@ -334,7 +334,7 @@ def shape(loaded: Loaded, window: int, head: int) -> None:
         raise UserError(f"measure.projected_head is {head}; the model has {heads} heads, from 0 on")
 
 
-def same_weights(step: int, digest: str, others: dict[int, str]) -> None:
+def check_weights_differ(step: int, digest: str, others: dict[int, str]) -> None:
     """Two steps of a training have other weights: a hub may hold one file under several names."""
     for other, theirs in others.items():
         if other != step and theirs == digest:

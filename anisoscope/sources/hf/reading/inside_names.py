@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from anisoscope.sources.hf.adapters import Adapter
-from anisoscope.sources.hf.load_model import Loaded
+from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.reading import extract
 from anisoscope.sources.hf.reading.guards import CLOSE
 from anisoscope.utils.errors import UserError
@@ -21,7 +21,7 @@ ADDED = ("attention_out", "mlp_out")
 VALUES = "values"
 
 
-def known(adapter: Adapter, name: str, hook_points: tuple[str, ...]) -> None:
+def check_hook_points(adapter: Adapter, name: str, hook_points: tuple[str, ...]) -> None:
     """UserError where nothing is known of the inside of the blocks of a class, whose name this
     is.
     """
@@ -34,7 +34,7 @@ def known(adapter: Adapter, name: str, hook_points: tuple[str, ...]) -> None:
 
 
 @contextlib.contextmanager
-def adding(loaded: Loaded, on_added: Any) -> Iterator[None]:
+def listen_inside(loaded: PretrainedModel, on_added: Any) -> Iterator[None]:
     """Tells on_added(hook_point, n, x_BTD) of what block n, from 0, adds to the stream."""
     n, shape, calls, adds = -1, (), itertools.count(), loaded.adapter.adds
     times = getattr(loaded.model.config, adds.times) if adds.times else 1
@@ -70,14 +70,18 @@ def adding(loaded: Loaded, on_added: Any) -> Iterator[None]:
         yield
 
 
-def of_hook_point(
-    loaded: Loaded, tokens_ZWT: np.ndarray, batch_size: int, hook_point: str, plain: bool = False
+def read_hook_point(
+    loaded: PretrainedModel,
+    tokens_ZWT: np.ndarray,
+    batch_size: int,
+    hook_point: str,
+    plain: bool = False,
 ) -> np.ndarray:
     """(Z, N, W, T, D) of Z inputs, in float32: of block n its `hook_point`; `plain` as in
     `Listener`.
     """
     (inputs, windows), blocks = tokens_ZWT.shape[:2], loaded.blocks
-    caught = extract.Caught(loaded, inputs, windows)
+    caught = extract.LayerArrays(loaded, inputs, windows)
     for z, start in itertools.product(range(inputs), range(0, windows, batch_size)):
         place = z, slice(start, start + batch_size)
 
@@ -91,14 +95,14 @@ def of_hook_point(
 
         with (
             extract.Listener(loaded, on_call=on_call, plain=plain) as counts,
-            adding(loaded, on_added),
+            listen_inside(loaded, on_added),
         ):
             extract.forward(loaded, tokens_ZWT[place])
         extract.check_counts(loaded, counts, heads=hook_point == VALUES)
     return caught.made[hook_point]
 
 
-def adds_up(loaded: Loaded, tokens_T: np.ndarray, most: float | None = None) -> str:
+def check_sum(loaded: PretrainedModel, tokens_T: np.ndarray, most: float | None = None) -> str:
     """That the stream and what a block adds to it are its output, through its norms if it has any
     after these.
 
@@ -112,10 +116,10 @@ def adds_up(loaded: Loaded, tokens_T: np.ndarray, most: float | None = None) -> 
         for one in loaded.block_modules
     ]
     # a block may add in place
-    with adding(
+    with listen_inside(
         loaded, lambda hook_point, n, x_BTD: added.update({(hook_point, n): x_BTD.clone()})
     ):
-        streams, _ = extract.stream_of(loaded, tokens_T[None])
+        streams, _ = extract.residual_stream(loaded, tokens_T[None])
     furthest = dict.fromkeys(_ways(loaded), 0.0)
     for hook in hooks:
         hook.remove()
@@ -142,7 +146,7 @@ def adds_up(loaded: Loaded, tokens_T: np.ndarray, most: float | None = None) -> 
     return f"{words} is the output of every block to {furthest[words]:.0e}"
 
 
-def _ways(loaded: Loaded) -> dict[str, Any]:
+def _ways(loaded: PretrainedModel) -> dict[str, Any]:
     ways = {"stream + attention_out + mlp_out": lambda block, x, one, other: x + one + other}
     if norms := loaded.adapter.adds.norms:
 

@@ -12,9 +12,9 @@ import torch
 
 from anisoscope.metrics.logit_lens import Readout, logits, made
 from anisoscope.sources.hf.adapters import UNKNOWN, Adapter
-from anisoscope.sources.hf.load_model import Loaded, below
-from anisoscope.sources.hf.reading.extract import stream_of
-from anisoscope.sources.hf.reading.guards import CLOSE, NEXT, predicts, sees_later
+from anisoscope.sources.hf.load_model import PretrainedModel, find_module
+from anisoscope.sources.hf.reading.extract import residual_stream
+from anisoscope.sources.hf.reading.guards import CLOSE, NEXT_TOKEN, head_task, sees_later
 from anisoscope.utils.errors import UserError
 
 FAMILY = "readout"
@@ -22,16 +22,19 @@ FAMILY = "readout"
 LARGE, SMALL = 1e4, 1e-3
 
 
-def lacking(adapter: Adapter, name: str) -> str | None:
+def missing_head(adapter: Adapter, name: str) -> str | None:
     """Why logits of a class of this name are not read off layers; None: they are."""
-    if predicts(name) != NEXT:
+    if head_task(name) != NEXT_TOKEN:
         return f"{name} has no head of norm and matrix that predicts the next token"
     return f"the final norm of {name} is not known" if adapter == UNKNOWN else None
 
 
-def readout_of(loaded: Loaded) -> Readout:
+def make_readout(loaded: PretrainedModel) -> Readout:
     """The final norm, what follows it and the head, in float32."""
-    head, after = loaded.model.get_output_embeddings(), below(loaded.base, loaded.adapter.after)
+    head, after = (
+        loaded.model.get_output_embeddings(),
+        find_module(loaded.base, loaded.adapter.after),
+    )
     if head.weight.device.type == "meta":
         raise UserError(
             f"{FAMILY} needs the unembedding in memory, not offloaded: leave pretrained.device_map out"
@@ -41,7 +44,7 @@ def readout_of(loaded: Loaded) -> Readout:
         if after.bias is not None:
             bias_V = unembedding_VD @ _numbers(after.bias) + (0.0 if bias_V is None else bias_V)
         unembedding_VD = unembedding_VD @ _numbers(after.weight)
-    norm = _norm(below(loaded.base, loaded.adapter.final_norm), unembedding_VD.shape[1])
+    norm = _norm(find_module(loaded.base, loaded.adapter.final_norm), unembedding_VD.shape[1])
     settings = loaded.model.config
     times = (getattr(settings, "logit_scale", None) or 1.0) / (
         getattr(settings, "logits_scaling", None) or 1.0
@@ -51,7 +54,7 @@ def readout_of(loaded: Loaded) -> Readout:
     return made(unembedding_VD.T * np.float32(times), **norm, bias=bias_V, cap=cap)
 
 
-def same_logits(loaded: Loaded, readout: Readout, tokens_T: np.ndarray) -> str:
+def check_logits(loaded: PretrainedModel, readout: Readout, tokens_T: np.ndarray) -> str:
     """The last stream that was caught must be read as the model's own logits. In words; UserError
     where it is not.
     """
@@ -60,7 +63,7 @@ def same_logits(loaded: Loaded, readout: Readout, tokens_T: np.ndarray) -> str:
         raise UserError(
             f"{name} sees the tokens that it is to predict: leave the family {FAMILY} out"
         )
-    streams, output = stream_of(loaded, tokens_T[None], loaded.model)
+    streams, output = residual_stream(loaded, tokens_T[None], loaded.model)
     own_TV = _numbers(output.logits[0])
     far = (
         np.abs(np.asarray(logits(_numbers(streams[-1][0]), readout)) - own_TV).max()
@@ -74,7 +77,7 @@ def same_logits(loaded: Loaded, readout: Readout, tokens_T: np.ndarray) -> str:
     return f"of the last layer the model's own logits to {far:.0e}"
 
 
-def targets(tokens_ZWT: np.ndarray, fixed_T: np.ndarray) -> np.ndarray:
+def next_tokens(tokens_ZWT: np.ndarray, fixed_T: np.ndarray) -> np.ndarray:
     """The next token of the window; -1 where it ends, and where every window has a special
     token.
     """

@@ -14,14 +14,14 @@ import numpy as np
 import torch
 import transformers
 
-from anisoscope.sources.hf.hooked import output_of
-from anisoscope.sources.hf.load_model import Loaded
-from anisoscope.sources.hf.reading.extract import Caught, forward
-from anisoscope.sources.hf.reading.guards import table_of_positions
+from anisoscope.sources.hf.hooked import output_tensor
+from anisoscope.sources.hf.load_model import PretrainedModel
+from anisoscope.sources.hf.reading.extract import LayerArrays, forward
+from anisoscope.sources.hf.reading.guards import position_table
 from anisoscope.utils.errors import UserError
 
 
-class Bare:
+class FunctionTokenizer:
     """A function from a text to token ids, asked as tokenizers of transformers are; it knows no
     special tokens.
     """
@@ -52,7 +52,7 @@ class Bare:
 
 
 @contextlib.contextmanager
-def catching(modules: dict[str, torch.nn.Module]) -> Iterator[dict[str, torch.Tensor]]:
+def catch_outputs(modules: dict[str, torch.nn.Module]) -> Iterator[dict[str, torch.Tensor]]:
     """A dict that holds the output of each module once it has run; UserError where one runs twice,
     or never.
     """
@@ -64,7 +64,7 @@ def catching(modules: dict[str, torch.nn.Module]) -> Iterator[dict[str, torch.Te
                 raise UserError(
                     f"hook point {name} runs more than once in a pass; name modules that run once"
                 )
-            made[name] = output_of(name, output)
+            made[name] = output_tensor(name, output)
 
         return after
 
@@ -79,8 +79,8 @@ def catching(modules: dict[str, torch.nn.Module]) -> Iterator[dict[str, torch.Te
             )
 
 
-def read(
-    loaded: Loaded,
+def read_modules(
+    loaded: PretrainedModel,
     modules: dict[str, torch.nn.Module],
     ids_BT: np.ndarray,
     mask_BT: np.ndarray | None = None,
@@ -88,9 +88,9 @@ def read(
     """What every module gives of a batch, in their order: (B, T, D), or (B, D) of a vector for each
     row.
     """
-    with catching(modules) as made:
+    with catch_outputs(modules) as made:
         if isinstance(loaded.model, transformers.PreTrainedModel):
-            forward(loaded, ids_BT, loaded.model, **more_of(loaded, mask_BT))
+            forward(loaded, ids_BT, loaded.model, **padding_arguments(loaded, mask_BT))
         else:
             _call(loaded.model, ids_BT, mask_BT)
     rows, tokens = ids_BT.shape
@@ -108,7 +108,9 @@ def read(
     return outputs
 
 
-def more_of(loaded: Loaded, mask_BT: np.ndarray | None) -> dict[str, torch.Tensor]:
+def padding_arguments(
+    loaded: PretrainedModel, mask_BT: np.ndarray | None
+) -> dict[str, torch.Tensor]:
     """What a model of transformers is told of padding: where it is, and positions that count from
     the first token.
     """
@@ -119,7 +121,7 @@ def more_of(loaded: Loaded, mask_BT: np.ndarray | None) -> dict[str, torch.Tenso
     }
     named = inspect.signature(loaded.base.forward).parameters
     # that counts by itself, from what is no padding
-    own = table_of_positions(loaded.base) is not None
+    own = position_table(loaded.base) is not None
     if "position_ids" in named and not own and not mask_BT[:, 0].all():
         given["position_ids"] = (given["attention_mask"].cumsum(1) - 1).clamp(min=0)
     return given
@@ -148,18 +150,21 @@ def _call(model: torch.nn.Module, ids_BT: np.ndarray, mask_BT: np.ndarray | None
         raise UserError(f"{words} ({first})") from error
 
 
-def of_windows(
-    loaded: Loaded, tokens_ZWT: np.ndarray, batch_size: int, modules: dict[str, torch.nn.Module]
+def read_windows(
+    loaded: PretrainedModel,
+    tokens_ZWT: np.ndarray,
+    batch_size: int,
+    modules: dict[str, torch.nn.Module],
 ) -> np.ndarray:
     """(Z, N, W, T, D) of Z inputs, in float32: of N modules. UserError where one gives a vector for
     a whole window.
     """
     inputs, windows = tokens_ZWT.shape[:2]
-    caught = Caught(loaded, inputs, windows)
+    caught = LayerArrays(loaded, inputs, windows)
     for z, start in itertools.product(range(inputs), range(0, windows, batch_size)):
         place = z, slice(start, start + batch_size)
         for n, (name, x) in enumerate(
-            zip(modules, read(loaded, modules, tokens_ZWT[place]), strict=True)
+            zip(modules, read_modules(loaded, modules, tokens_ZWT[place]), strict=True)
         ):
             if x.ndim == 2:
                 raise UserError(

@@ -24,7 +24,7 @@ FAR = 10**9  # positions: more than any two are apart
 Ends = Callable[[bytes], np.ndarray]
 
 
-class Common(NamedTuple):
+class CommonPoints(NamedTuple):
     """The points of one batch."""
 
     pieces: list[bytes]
@@ -34,7 +34,7 @@ class Common(NamedTuple):
     others_KM: np.ndarray  # the null model: the point of another piece that stands beside each
 
 
-def pieces_of(valid: bytes, length: int, seed: int) -> Iterator[bytes]:
+def draw_chunks(valid: bytes, length: int, seed: int) -> Iterator[bytes]:
     """Pieces of so many bytes that do not overlap, in random order; those that cut a character in
     two are left out.
     """
@@ -48,9 +48,9 @@ def pieces_of(valid: bytes, length: int, seed: int) -> Iterator[bytes]:
         yield piece
 
 
-def common(
+def common_points(
     pieces: Iterator[bytes], ends: tuple[Ends, Ends], measure: MeasureConfig, batch: int
-) -> Common:
+) -> CommonPoints:
     """Points in folds of equal size, one after another, of whole pieces; as many pieces as they
     need.
 
@@ -69,7 +69,7 @@ def common(
                     f"--similarity: the pieces of the text have too few places where tokens of both models end for "
                     f"{measure.batches} × {measure.points} points; take a longer text, or fewer measure.points"
                 )
-            places_M2 = shared(ends[0](piece), ends[1](piece))
+            places_M2 = shared_ends(ends[0](piece), ends[1](piece))
             fold.append(np.column_stack([np.full(len(places_M2), len(taken)), places_M2]))
             taken.append(piece)
         rows += fold
@@ -82,16 +82,19 @@ def common(
     rows_M3 = np.concatenate(rows)
     picks_SP = np.stack([np.concatenate(one) for one in picks])
     others_KM = np.stack(
-        [elsewhere(rows_M3[:, 0], rows_M3[:, 1], rng, number) for number in range(PERMUTATIONS)]
+        [
+            points_elsewhere(rows_M3[:, 0], rows_M3[:, 1], rng, number)
+            for number in range(PERMUTATIONS)
+        ]
     )
-    return Common(taken, rows_M3[:, 0], rows_M3[:, 1:].T, picks_SP, others_KM)
+    return CommonPoints(taken, rows_M3[:, 0], rows_M3[:, 1:].T, picks_SP, others_KM)
 
 
 def _without_first(fold: list[np.ndarray]) -> int:
     return sum(int((rows_M3[:, 1:] > 0).all(1).sum()) for rows_M3 in fold)
 
 
-def ends_of(text: str, offsets: list[tuple[int, int]], names: list[str]) -> np.ndarray:
+def token_ends(text: str, offsets: list[tuple[int, int]], names: list[str]) -> np.ndarray:
     """The byte after each token, 0 where that is not known: a token of no text (a special one), one
     that ends inside of the next (a part of a character, a sign for a space that is still to come),
     and one that ends with a space, which byte-level tokenizers leave out of what they tell.
@@ -105,7 +108,7 @@ def ends_of(text: str, offsets: list[tuple[int, int]], names: list[str]) -> np.n
     return np.array(ends[::-1])
 
 
-def shared(first_A: np.ndarray, second_B: np.ndarray) -> np.ndarray:
+def shared_ends(first_A: np.ndarray, second_B: np.ndarray) -> np.ndarray:
     """Positions (M, 2) of the two whose tokens end at the same byte; of several that end there the
     last.
     """
@@ -116,7 +119,7 @@ def shared(first_A: np.ndarray, second_B: np.ndarray) -> np.ndarray:
     return np.array([[places[end] for places in last] for end in both], np.int64).reshape(-1, 2)
 
 
-def elsewhere(
+def points_elsewhere(
     piece_M: np.ndarray, place_M: np.ndarray, rng: np.random.Generator, number: int
 ) -> np.ndarray:
     """For every point one of another piece, at the position of the first model that is nearest to

@@ -35,7 +35,7 @@ class Windows(NamedTuple):
     @property
     def places_GWT(self) -> np.ndarray:
         """The first token of every position."""
-        return at_positions(self.probe.tokens_GWT, self.rate)[..., 0]
+        return tokens_at_positions(self.probe.tokens_GWT, self.rate)[..., 0]
 
     def in_words(self) -> list[str]:
         """What a reader should know before the long part begins."""
@@ -47,7 +47,7 @@ class Windows(NamedTuple):
         ]
 
 
-def text_of(corpus: Corpus) -> str:
+def validation_text(corpus: Corpus) -> str:
     """The validation split; bytes that are no UTF-8 are left out, and a line says how many."""
     content = np.frombuffer(corpus.vocabulary, np.uint8)[corpus.valid[:LONGEST]].tobytes()
     text = content.decode(errors="ignore")
@@ -76,13 +76,13 @@ def make_windows(
         raise UserError(
             f"window is {window}; this model joins {rate} tokens, so it must be a multiple of {rate}"
         )
-    before, after = frame(tokenizer) if special else ([], [])
+    before, after = special_frame(tokenizer) if special else ([], [])
     inner = window - len(before) - len(after)
     if inner < 2:
         raise UserError(
             f"window is {window}; with special tokens it must be at least {2 + window - inner}"
         )
-    unknown = unknown_of(tokenizer)
+    unknown = unknown_token(tokenizer)
     ids_N, share = _known_tokens(text, tokenizer, unknown)
     rows_NT = ids_N[: ids_N.size // inner * inner].reshape(-1, inner)
     rows_NT = np.concatenate([np.broadcast_to(before, (len(rows_NT), len(before))), rows_NT,
@@ -111,7 +111,7 @@ def make_windows(
     positions = POSITION_SETS
     if special_GWT.any():
         positions = (*POSITION_SETS, SPECIAL)
-        picks_GP = picks_without(at_positions(special_GWT, rate).any(-1), measure)
+        picks_GP = pick_ordinary(tokens_at_positions(special_GWT, rate).any(-1), measure)
         probe = probe._replace(picks_SGP=np.concatenate([probe.picks_SGP, picks_GP[None]]))
     density = ids_N.size / len(text.encode())
     about = {
@@ -145,7 +145,7 @@ def _known_tokens(text: str, tokenizer: Any, unknown: int | None) -> tuple[np.nd
     return ids_N, share
 
 
-def at_positions(tokens_T: np.ndarray, rate: int) -> np.ndarray:
+def tokens_at_positions(tokens_T: np.ndarray, rate: int) -> np.ndarray:
     """What stands at each position, (…, T) -> (…, position, token): as CANINE joins characters.
 
     Position 0 is token 0 alone, and each further one `rate` tokens, from token 0 on. The last
@@ -157,7 +157,7 @@ def at_positions(tokens_T: np.ndarray, rate: int) -> np.ndarray:
     return np.concatenate([np.repeat(tokens_T[..., :1, None], rate, axis=-1), joined], axis=-2)
 
 
-def unknown_of(tokenizer: Any) -> int | None:
+def unknown_token(tokenizer: Any) -> int | None:
     """The token that stands for what the tokenizer does not know; none where it also begins or ends
     a text, say.
     """
@@ -168,7 +168,7 @@ def unknown_of(tokenizer: Any) -> int | None:
     return None if tokenizer.unk_token_id in others else tokenizer.unk_token_id
 
 
-def frame(tokenizer: Any) -> tuple[list[int], list[int]]:
+def special_frame(tokenizer: Any) -> tuple[list[int], list[int]]:
     """What the tokenizer puts before a text and after it."""
     bare = tokenizer("a", add_special_tokens=False)["input_ids"]
     framed = tokenizer("a")["input_ids"]
@@ -180,18 +180,18 @@ def frame(tokenizer: Any) -> tuple[list[int], list[int]]:
     )
 
 
-def tokens_of(text: str, tokenizer: Any, characters: int, special: bool) -> int:
+def window_length(text: str, tokenizer: Any, characters: int, special: bool) -> int:
     """As many tokens as so many characters of the text have in the mean, and the special ones
     around them.
     """
     part = text[:SAMPLE]
     tokens = len(tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"])
     return round(characters * tokens / max(len(part), 1)) + (
-        sum(map(len, frame(tokenizer))) if special else 0
+        sum(map(len, special_frame(tokenizer))) if special else 0
     )
 
 
-def order_0(counts_V: np.ndarray) -> float:
+def unigram_entropy(counts_V: np.ndarray) -> float:
     """Entropy in bits of the frequencies of tokens: what a model must beat that knows a text."""
     shares_V = counts_V[counts_V > 0] / counts_V.sum()
     return float(-(shares_V * np.log2(shares_V)).sum())
@@ -207,7 +207,7 @@ def _shuffled(tokens_GWT: np.ndarray, special_GWT: np.ndarray, seed: int) -> np.
     return mixed
 
 
-def picks_without(special_GWT: np.ndarray, measure: MeasureConfig) -> np.ndarray:
+def pick_ordinary(special_GWT: np.ndarray, measure: MeasureConfig) -> np.ndarray:
     """Positions without special tokens, as many of each fold as of the other sets."""
     rng, share = np.random.default_rng(measure.seed), measure.points // measure.folds
     special_GJP = special_GWT.reshape(len(special_GWT), measure.folds, -1)

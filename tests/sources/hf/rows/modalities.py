@@ -10,10 +10,10 @@ import numpy as np
 import torch
 import transformers
 
-from anisoscope.sources.hf.adapters import adapter_of, kind_of
-from anisoscope.sources.hf.load_model import Loaded
+from anisoscope.sources.hf.adapters import find_adapter, model_kind
+from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.media import feature_maps
-from anisoscope.sources.hf.reading.extract import Call, Listener, activations, forward
+from anisoscope.sources.hf.reading.extract import Call, Listener, forward, read_activations
 from tests.sources.hf.rows.row import Row, Shown, streams
 
 SMALL = {
@@ -100,7 +100,7 @@ ROWS = {
 }
 
 
-def made(row: Row) -> Loaded:
+def made(row: Row) -> PretrainedModel:
     """With every weight random: some classes begin with biases and class tokens of 0."""
     torch.manual_seed(0)
     kind = getattr(transformers, row.model)
@@ -109,12 +109,14 @@ def made(row: Row) -> Loaded:
     for weight in model.parameters():
         if not weight.any():
             weight.normal_(std=0.2)
-    return Loaded(
-        model, adapter_of(kind_of(settings)), {"computed_in": "float32", "model_class": row.model}
+    return PretrainedModel(
+        model,
+        find_adapter(model_kind(settings)),
+        {"computed_in": "float32", "model_class": row.model},
     )
 
 
-def inputs(loaded: Loaded, windows: int = 3) -> np.ndarray:
+def inputs(loaded: PretrainedModel, windows: int = 3) -> np.ndarray:
     config, rng = loaded.model.config, np.random.default_rng(0)
     side = getattr(config, "image_size", 64) if not loaded.adapter.maps else 64
     shape = {
@@ -135,12 +137,12 @@ def show(row: Row) -> Shown:
         differ = feature_maps.from_own(loaded, given)[1]
     else:
         differ = streams(
-            loaded, activations(loaded, given[None], 2, heads=False).resid_ZNWTD[0], given
+            loaded, read_activations(loaded, given[None], 2, heads=False).resid_ZNWTD[0], given
         )
     return Shown(loaded.blocks, differ, attention(loaded, given))
 
 
-def attention(loaded: Loaded, given: np.ndarray) -> float | None:
+def attention(loaded: PretrainedModel, given: np.ndarray) -> float | None:
     """softmax of <q, k>, as each class scales it and with what it adds, against its own weights."""
     if loaded.model.config.model_type == "cvt":
         rebuilt, own = _of_cvt(loaded, given)
@@ -165,7 +167,7 @@ def attention(loaded: Loaded, given: np.ndarray) -> float | None:
     return max(float((one - other).abs().max()) for one, other in zip(rebuilt, own, strict=True))
 
 
-def _of_cvt(loaded: Loaded, given: np.ndarray) -> tuple[list[Any], list[Any]]:
+def _of_cvt(loaded: PretrainedModel, given: np.ndarray) -> tuple[list[Any], list[Any]]:
     """It hands its weights to nobody: they are caught where they would be dropped out, and scaled
     by the width.
     """

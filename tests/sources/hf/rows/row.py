@@ -7,10 +7,10 @@ import numpy as np
 import torch
 import transformers
 
-from anisoscope.sources.hf.adapters import adapter_of, kind_of
-from anisoscope.sources.hf.load_model import Loaded, way_of
+from anisoscope.sources.hf.adapters import find_adapter, model_kind
+from anisoscope.sources.hf.load_model import PretrainedModel, attention_implementation
 from anisoscope.sources.hf.reading import guards
-from anisoscope.sources.hf.reading.extract import activations
+from anisoscope.sources.hf.reading.extract import read_activations
 
 
 def tokens(settings: Any, windows: int = 3, length: int = 24) -> np.ndarray:
@@ -38,26 +38,28 @@ class Shown(NamedTuple):
     attention: float | None
 
 
-def made(row: Row) -> Loaded:
+def made(row: Row) -> PretrainedModel:
     torch.manual_seed(0)
     kind = getattr(transformers, row.model)
     settings = kind.config_class(**row.settings)
-    adapter = adapter_of(kind_of(settings))
-    model = kind._from_config(settings, attn_implementation=way_of(adapter)).eval()
-    return Loaded(model, adapter, {"computed_in": "float32", "model_class": row.model})
+    adapter = find_adapter(model_kind(settings))
+    model = kind._from_config(
+        settings, attn_implementation=attention_implementation(adapter)
+    ).eval()
+    return PretrainedModel(model, adapter, {"computed_in": "float32", "model_class": row.model})
 
 
 def show(row: Row) -> Shown:
     """Read by our code in two passes, and by the model's own account in one."""
     loaded = made(row)
     read = row.reads(loaded.model.config)
-    found = activations(loaded, read[None], 2, heads=loaded.adapter.mixed is None)
+    found = read_activations(loaded, read[None], 2, heads=loaded.adapter.mixed is None)
     return Shown(
         loaded.blocks, streams(loaded, found.resid_ZNWTD[0], read), attention(loaded, found, read)
     )
 
 
-def streams(loaded: Loaded, resid_NWTD: np.ndarray, read: np.ndarray) -> float:
+def streams(loaded: PretrainedModel, resid_NWTD: np.ndarray, read: np.ndarray) -> float:
     """All layers but the last are the model's hidden states; the last one, through the final norm,
     its last state.
     """
@@ -65,7 +67,7 @@ def streams(loaded: Loaded, resid_NWTD: np.ndarray, read: np.ndarray) -> float:
     hook = loaded.part.register_forward_hook(
         lambda module, args, found: lasts.append(found.last_hidden_state)
     )
-    own = [state.detach().numpy() for state in guards.by_own_account(loaded, read, "hidden_states")]
+    own = [state.detach().numpy() for state in guards.model_outputs(loaded, read, "hidden_states")]
     hook.remove()
     # of which hidden_states has the one before the norm in some classes
     own[-1] = lasts[0].detach().numpy()
@@ -77,20 +79,20 @@ def streams(loaded: Loaded, resid_NWTD: np.ndarray, read: np.ndarray) -> float:
     )
 
 
-def attention(loaded: Loaded, found: Any, read: np.ndarray) -> float | None:
+def attention(loaded: PretrainedModel, found: Any, read: np.ndarray) -> float | None:
     """softmax of <q, k>/sqrt(K), with the bias and mask that were found in two windows, against all
     windows' own.
     """
     if loaded.adapter.mixed:
         return None
-    seen, _ = guards.attention(loaded, read[:2])
+    seen, _ = guards.check_attention(loaded, read[:2])
     q_NWTHK, k_NWTHK = found.q_ZNWTHK[0], found.k_ZNWTHK[0]
     scores_NWHTT = np.einsum("nwqhk,nwshk->nwhqs", q_NWTHK, k_NWTHK) / np.sqrt(q_NWTHK.shape[-1])
     scores_NWHTT += 0 if seen.bias_NHTT is None else seen.bias_NHTT[:, None]
     scores_NWHTT = np.where(seen.visible_NTT[:, None, None], scores_NWHTT, -np.inf)
     weights_NWHTT = np.exp(scores_NWHTT - scores_NWHTT.max(-1, keepdims=True))
     weights_NWHTT /= weights_NWHTT.sum(-1, keepdims=True)
-    own = guards.by_own_account(loaded, read, "attentions")
+    own = guards.model_outputs(loaded, read, "attentions")
     return max(
         float(np.abs(one - other.detach().numpy()).max())
         for one, other in zip(weights_NWHTT, own, strict=True)
