@@ -60,11 +60,13 @@ def without_training(what: str, check: Callable[[Any], None], run: str, *further
             flags.check_tangents(request.given, experiment.tangents.enabled)
 
     functions = {"run": run, "dry_run": "dry_run", "verify": "verify"}
-    return Kind("untrained", functions, check_request)
+    return Kind("untrained_stage", functions, check_request)
 
 
 KINDS = {
-    Config: Kind("training", {"run": "run", "dry_run": "dry_run", "verify": "run"}, check_training),
+    Config: Kind(
+        "training_stages", {"run": "run", "dry_run": "dry_run", "verify": "run"}, check_training
+    ),
     untrained_config.UntrainedConfig: without_training(
         "untrained blocks", untrained_config.check_untrained, "untrained_blocks"
     ),
