@@ -12,7 +12,7 @@ import xarray as xr
 from anisoscope.results import joined_files
 from anisoscope.results.replicates_table import Missing, merged, missing
 from anisoscope.utils.errors import RunError, UserError
-from anisoscope.utils.settings import flat
+from anisoscope.utils.settings import flat, format_differences
 
 STREAM, TANGENTS = "the residual stream", "tangents"  # what tables are of, beside hook points
 
@@ -107,14 +107,9 @@ def check_folder(folder: pathlib.Path, made_by: dict[str, Any]) -> None:
 
 def _refuse_others(path: pathlib.Path, table: xr.Dataset, made_by: dict[str, Any]) -> None:
     there, now = json.loads(table.attrs.get("made_by", "{}")), json.loads(json.dumps(made_by))
-    different = [
-        f"{name}={there[name]!r} there, {now[name]!r} now"
-        for name in sorted(there.keys() & now.keys())
-        if there[name] != now[name]
-    ]
-    if different:
+    if different := format_differences(there, now, there.keys() & now.keys()):
         advice = f"pass the same settings, or move {path.parent} away to measure again"
-        raise UserError(f"{path} was measured on other clouds: {'; '.join(different)}; {advice}")
+        raise UserError(f"{path} was measured on other clouds: {different}; {advice}")
 
 
 def keep(table: xr.Dataset, step: int, there: Standing, folder: pathlib.Path) -> xr.Dataset:

@@ -32,6 +32,7 @@ from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
 from anisoscope.utils.progress import bar
+from anisoscope.utils.settings import format_differences
 
 # of the clouds as they are and of permuted ones, by quantity
 Values = dict[str, dict[str, np.ndarray]]
@@ -65,16 +66,10 @@ class Pair(NamedTuple):
 
 def refuse_different(words: tuple[str, str], texts: list[dict[str, Any]], advice: str) -> None:
     """Raise UserError where what has to be the same of both, {name: value}, is not."""
-    different = [
-        f"{name}={str(here)[:12]} and {str(there)[:12]}"
-        for (name, here), there in zip(texts[0].items(), texts[1].values(), strict=True)
-        if here != there
-    ]
-    if different:
+    first, second = ({name: str(value)[:12] for name, value in text.items()} for text in texts)
+    if different := format_differences(first, second, whose=("of the first", "of the second")):
         both = " and ".join(words)
-        raise UserError(
-            f"--similarity: {both} have no points in common: {'; '.join(different)}; {advice}"
-        )
+        raise UserError(f"--similarity: {both} have no points in common: {different}; {advice}")
 
 
 def labels_of(words: tuple[str, str], steps: tuple[int, int]) -> tuple[str, str]:

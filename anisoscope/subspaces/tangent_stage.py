@@ -22,6 +22,7 @@ from anisoscope.subspaces.tested_proxies import GIVEN, Tested
 from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
+from anisoscope.utils.settings import format_differences
 from anisoscope.utils.stop import Stop
 
 FOLDER = "tangents"
@@ -71,14 +72,9 @@ def refuse_others(folder: pathlib.Path, made_by: str) -> None:
     now = json.loads(made_by)
     for path in sorted(folder.glob("*.nc")):
         there = json.loads(read_tangents(path).attrs.get("made_by", "{}"))
-        different = [
-            f"{name}={there.get(name)!r} there, {now[name]!r} now"
-            for name in now
-            if there.get(name) != now[name]
-        ]
-        if different:
+        if different := format_differences(there, now, now):
             advice = f"pass the same settings, or move {path.parent} away to fit again"
-            raise UserError(f"{path} was made otherwise: {'; '.join(different)}; {advice}")
+            raise UserError(f"{path} was made otherwise: {different}; {advice}")
         return
 
 

@@ -15,7 +15,7 @@ import jax
 from anisoscope.utils import checksums, files, mesh
 from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.files import read_json, write_json
-from anisoscope.utils.settings import flat, to_dict
+from anisoscope.utils.settings import flat, format_differences, to_dict
 
 # A run may go on with another layout or a moved corpus (its digest is checked), and with other
 # draws of a validation, whose line tells its error; measurements keep their own record.
@@ -113,15 +113,10 @@ def check_claim(folder: pathlib.Path, config: Any, new: bool) -> None:
 def check_same(path: pathlib.Path, now: dict) -> None:
     """Raise UserError, naming the fields, where the settings at `path` differ from `now`."""
     before, now = flat(read_json(path, SETTINGS_GONE)), flat(now)
-    different = [
-        f"{name}={before.get(name)!r} there, {now.get(name)!r} now"
-        for name in sorted(before.keys() | now.keys())
-        if not name.startswith(ANYWHERE) and before.get(name) != now.get(name)
-    ]
-    if different:
-        more = f" and {len(different) - 3} more" if len(different) > 3 else ""
+    names = [name for name in before.keys() | now.keys() if not name.startswith(ANYWHERE)]
+    if different := format_differences(before, now, names):
         raise UserError(
-            f"{path.parent} holds a run with other settings: {'; '.join(different[:3])}{more}; "
+            f"{path.parent} holds a run with other settings: {different}; "
             "name another --workdir, or pass the same settings"
         )
 

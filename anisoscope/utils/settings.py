@@ -4,7 +4,7 @@ name.
 
 import dataclasses
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from anisoscope.utils.errors import UserError, did_you_mean
@@ -125,6 +125,26 @@ def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
             else {prefix + name: value}
         )
     return settings
+
+
+def format_differences(
+    before: Mapping[str, Any],
+    now: Mapping[str, Any],
+    names: Iterable[str] | None = None,
+    whose: tuple[str, str] = ("there", "now"),
+) -> str:
+    """Name the first three settings that differ, "seed=0 there, 1 now; …"; empty where none does.
+
+    `names` are the settings to compare; None for all that one of the two has.
+    """
+    names = before.keys() | now.keys() if names is None else names
+    different = [name for name in sorted(names) if before.get(name) != now.get(name)]
+    words = [
+        f"{name}={before.get(name)!r} {whose[0]}, {now.get(name)!r} {whose[1]}"
+        for name in different[:3]
+    ]
+    more = f" and {len(different) - 3} more" if len(different) > 3 else ""
+    return "; ".join(words) + more
 
 
 def from_dict(values: dict[str, Any], kind: type, where: str = "") -> Any:

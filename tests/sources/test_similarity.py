@@ -110,15 +110,18 @@ def test_runs_without_common_points_or_without_the_checkpoint_are_refused(compar
     # of the same digest, as if it had been written so
     permuted = dataclasses.replace(text, valid=text.valid[order])
     for other, words in (
-        ({"config": replace(CONFIG, {"measure.seed": 1})}, r"measure\.seed=0 and 1"),
-        ({"config": replace(CONFIG, {"model.context": 16})}, r"model\.context=8 and 16"),
+        ({"config": replace(CONFIG, {"measure.seed": 1})}, r"measure\.seed='0' of the first, '1'"),
+        (
+            {"config": replace(CONFIG, {"model.context": 16})},
+            r"model\.context='8' of the first, '16'",
+        ),
         (
             {"text": permuted},
-            r"no points in common: tokens_sha256=[0-9a-f]{12} and [0-9a-f]{12}; take two",
+            r"no points in common: tokens_sha256='[0-9a-f]{12}' of the first",
         ),
         (
             {"text": dataclasses.replace(text, sha256="another")},
-            "corpus_sha256=digest of se and another",
+            "corpus_sha256='digest of se' of the first, 'another'",
         ),
     ):
         with pytest.raises(UserError, match=words):

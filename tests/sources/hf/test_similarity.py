@@ -157,7 +157,7 @@ def test_ours_beside_itself_as_others_read_it(tmp_path, monkeypatch):
         two_pretrained, "open_run", lambda path: dataclasses.replace(run, corpus=other)
     )
     with pytest.raises(
-        UserError, match=r"no points in common: text_sha256=[0-9a-f]{12} and [0-9a-f]{12}; take two"
+        UserError, match=r"no points in common: text_sha256='[0-9a-f]{12}' of the first"
     ):
         two_pretrained.opened(str(tmp_path / "ours"), theirs)
 
@@ -203,7 +203,7 @@ def test_what_cannot_be_compared_is_refused(world, training, tmp_path):
     fewer = begin(world, "fewer", training / "step60", points=32)
     with pytest.raises(
         UserError,
-        match=r"no points in common: measure\.points=64 and 32; take two runs of one text",
+        match=r"no points in common: measure\.points='64' of the first, '32' of the second; take two runs of one text",
     ):
         two_pretrained.opened(letters, fewer)
     other = begin(world, "other_text", training / "step60", text=training / "text.txt")
