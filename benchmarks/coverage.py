@@ -28,7 +28,7 @@ from anisoscope.measurement.families import registry as families
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.leading_family import WITHOUT
 from anisoscope.measurement.families.registry import coordinates, quantities
-from anisoscope.measurement.intervals import LEVEL, summarise
+from anisoscope.measurement.intervals import LEVEL, estimate
 from anisoscope.measurement.panel import MEASURED, Sample, panel
 from anisoscope.measurement.resampling import Places, Types
 from anisoscope.metrics import spectrum as spectral
@@ -193,7 +193,7 @@ def score(
     """Coverage over N draws of G batches with R replicates; with a null model's values, of the
     excess.
     """
-    summary = summarise(values_GRN, quantities()[metric.split()[0]].resampling, null_GRN)
+    summary = estimate(values_GRN, quantities()[metric.split()[0]].resampling, null_GRN)
     return row_of(metric, cloud, truth, summary, points)
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pandas as pd
 
-from anisoscope.measurement.intervals import Summary
+from anisoscope.measurement.intervals import Estimate
 
 LOW, HIGH = 0.92, 0.98  # what a nominal 95 % may measure
 
@@ -45,7 +45,7 @@ class Row:
         )
 
 
-def row_of(metric: str, cloud: str, truth: float, summary: Summary, points: int) -> Row:
+def row_of(metric: str, cloud: str, truth: float, summary: Estimate, points: int) -> Row:
     found_N = ~np.isnan(summary.mean)
     mean_N, low_N, high_N = (
         value_N[found_N] for value_N in (summary.mean, summary.low, summary.high)

@@ -31,7 +31,7 @@ KINDS = ("jackknife", "sections", "share_sections")
 LEVEL = 0.95
 
 
-class Summary(NamedTuple):
+class Estimate(NamedTuple):
     """Of the mean over batches; arrays without the batch and replicate axes. NaN where nothing can
     be said.
     """
@@ -43,12 +43,12 @@ class Summary(NamedTuple):
 
 
 @np.errstate(invalid="ignore", divide="ignore")  # an infinite dimension has no interval: NaN
-def summarise(
+def estimate(
     values: np.ndarray,
     kind: str,
     null: np.ndarray | None = None,
     average: Callable[[np.ndarray], np.ndarray] = np.asarray,
-) -> Summary:
+) -> Estimate:
     """Mean and deviation over batches, and Student's 95 % interval of the mean with G (J - 1)
     degrees of freedom.
 
@@ -67,10 +67,10 @@ def summarise(
     else:
         error, freedom = std / np.sqrt(batches), max(batches - 1, 1)
     half = stdtrit(freedom, 0.5 + LEVEL / 2) * error
-    return Summary(mean, std, mean - half, mean + half)
+    return Estimate(mean, std, mean - half, mean + half)
 
 
-def within(summary: Summary, least: float, most: float) -> Summary:
+def clip(summary: Estimate, least: float, most: float) -> Estimate:
     """The same, its interval cut at the ends of the range of values; rounding may leave the mean
     itself outside.
     """
@@ -78,7 +78,7 @@ def within(summary: Summary, least: float, most: float) -> Summary:
     return summary._replace(low=np.minimum(low, summary.mean), high=np.maximum(high, summary.mean))
 
 
-def freedom_of(size_J: np.ndarray, square_J: np.ndarray, kind: str) -> float:
+def degrees_of_freedom(size_J: np.ndarray, square_J: np.ndarray, kind: str) -> float:
     """Student's degrees of freedom of J unequal folds, after Satterthwaite; J - 1 of equal ones.
 
     A fold's part in the variance goes as the squared sizes of its clusters where points of a
@@ -90,14 +90,16 @@ def freedom_of(size_J: np.ndarray, square_J: np.ndarray, kind: str) -> float:
 
 
 @np.errstate(invalid="ignore")
-def weigh(values: np.ndarray, kind: str, size_J: np.ndarray, square_J: np.ndarray) -> np.ndarray:
+def weight_replicates(
+    values: np.ndarray, kind: str, size_J: np.ndarray, square_J: np.ndarray
+) -> np.ndarray:
     """Replicates of J folds of unequal sizes, of shares w of the points, made those of equal folds.
 
     Shapes: values (…, 1 + J), resampled with equally many points of each fold -> the same. With
     I_j what fold j adds, (J - 1)(mean x - x_j) for the jackknife and x_j for sections, the variance
     of a mean over folds of unequal size is sum w_j^2 (I_j - sum_k w_k I_k)^2 / (1 - sum w^2): a
     delete-a-group jackknife of linear terms, unbiased where the variance of I_j goes as 1 / w_j
-    (reconstruction after Busing, Meijer and van der Leeden 1999). `summarise` finds it in the
+    (reconstruction after Busing, Meijer and van der Leeden 1999). `estimate` finds it in the
     replicates returned, which are widened from J - 1 to the degrees of freedom that there are.
     """
     values = np.asarray(values, np.float64)
@@ -106,7 +108,7 @@ def weigh(values: np.ndarray, kind: str, size_J: np.ndarray, square_J: np.ndarra
     part = (folds - 1) * (x.mean(axis=-1, keepdims=True) - x) if jackknife else x
     mean = (share_J * part).sum(axis=-1, keepdims=True)
     error = share_J * (part - mean) / np.sqrt(1 - np.square(share_J).sum())
-    freedoms = freedom_of(size_J, square_J, kind), folds - 1
+    freedoms = degrees_of_freedom(size_J, square_J, kind), folds - 1
     there, equal = stdtrit(np.array(freedoms, float), 0.5 + LEVEL / 2)
     scale = np.sqrt(folds / (folds - 1) if jackknife else folds * (folds - 1)) * there / equal
     centre, sign = (whole, -1) if jackknife else (mean, 1)
@@ -126,34 +128,6 @@ def _comparable(values: np.ndarray, kind: str) -> np.ndarray:
     )
     scale = np.divide(unit, unit_there, out=np.ones_like(whole), where=unit_there != 0)
     return np.concatenate([whole, whole + scale * (values[:, 1:] - mean)], axis=1)
-
-
-@np.errstate(invalid="ignore")
-def redrawn(values: np.ndarray, kind: str, draws: int) -> np.ndarray:
-    """The mean over batches, redrawn: for what is chosen among several numbers, whose choice is
-    uncertain too.
-
-    Shapes: values as for `summarise` -> the draws, and the dimensions of a value. Of each number
-    alone the draws have the distribution of its interval, Student's; jointly they keep the
-    covariance of the replicates, whose deviations they add up with normal weights (a multiplier
-    bootstrap). The weights are the same for all arrays of as many batches and replicates, so that
-    differences of draws are paired.
-    """
-    values = _comparable(values, kind)
-    batches, replicates = values.shape[0], values.shape[1] - 1
-    mean = values[:, 0].mean(axis=0)
-    if replicates > 1:
-        deviation = values[:, 1:] - values[:, 1:].mean(axis=1, keepdims=True)
-        freedom, scale = batches * (replicates - 1), np.sqrt(_share(replicates, kind)) / batches
-    elif batches > 1:
-        deviation = (values[:, 0] - mean)[:, None]
-        freedom, scale = batches - 1, 1 / np.sqrt(batches * (batches - 1))
-    else:
-        return np.full((draws, *mean.shape), np.nan)
-    generator = np.random.default_rng(0)
-    weight = generator.normal(size=(draws, *deviation.shape[:2])) * scale
-    weight *= np.sqrt(freedom / generator.chisquare(freedom, size=(draws, 1, 1)))
-    return mean + np.tensordot(weight, deviation, axes=((1, 2), (0, 1)))
 
 
 def variance(replicates: np.ndarray, kind: str) -> np.ndarray:

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from anisoscope.measurement.intervals import LEVEL, summarise, within
+from anisoscope.measurement.intervals import LEVEL
 from anisoscope.measurement.quantity import Quantity
+from anisoscope.results.summary import summarize
 
 STATISTICS = ("mean", "low", "high", "predicted")
 
@@ -33,21 +34,17 @@ def summarize_seeds(
     Returns:
         Variables (statistic, …): mean over seeds, ends of Student's 95 % interval, closed form.
     """
-    variables = {}
     words = f"Student's t interval of {LEVEL:.0%} over {seeds.sizes['seed']} seeds".replace(
         "%", " %"
     )
+    whole = summarize(quantities, seeds.rename(seed="batch")).drop_sel(statistic="std")
+    variables = {}
     for name, quantity in quantities.items():
-        values = seeds[name].transpose("seed", ...)
-        example = values.isel(seed=0, drop=True)
-        mean, _, low, high = within(summarise(values.values[:, None], ""), *quantity.range)
+        values = whole[name]
+        example = values.isel(statistic=0, drop=True)
         closed = predicted.get(name, xr.full_like(example, np.nan)).transpose(*example.dims)
         about = attributes(quantity) | {"interval": words} | closed.attrs
-        variables[name] = (
-            ("statistic", *example.dims),
-            np.stack([mean, low, high, closed.values]),
-            about,
-        )
+        variables[name] = values.dims, np.stack([*values.values, closed.values]), about
     coordinates = {name: value for name, value in seeds.coords.items() if name != "seed"}
     whole = xr.Dataset(variables, coords=coordinates | {"statistic": list(STATISTICS)})
     return whole.assign_attrs(seeds.attrs, seeds=seeds.sizes["seed"])

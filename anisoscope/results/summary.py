@@ -1,14 +1,15 @@
-"""From raw replicates to what a reader wants of a checkpoint: means, intervals, averages, excess
-over null models.
-"""
+"""Reduce samples to what a reader wants: means, intervals, averages, excess over null models."""
+
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import xarray as xr
 
 from anisoscope.measurement.families.registry import nulls_of, quantities
-from anisoscope.measurement.intervals import LEVEL, summarise, within
+from anisoscope.measurement.intervals import LEVEL, clip, estimate
 from anisoscope.measurement.panel import MEASURED
-from anisoscope.results.averages import EMBEDDING, Average, averages
+from anisoscope.measurement.quantity import Quantity
+from anisoscope.results.averages import EMBEDDING, averages
 from anisoscope.results.excess import NULL, NULL_WORDS, about_excess, excess_name
 from anisoscope.results.replicates_table import UNTRAINED, about, clouds_of
 
@@ -18,112 +19,119 @@ WORDS = {
     "statistic": f"mean over batches, standard deviation between them, ends of the {LEVEL:.0%} interval of the mean",
 }
 
-Cloud = tuple[xr.Dataset, str]  # a raw table, and which of its clouds
+
+def summarize(
+    schema: Mapping[str, Quantity], samples: xr.Dataset, null: xr.Dataset | None = None
+) -> xr.Dataset:
+    """Reduce batches and their resamples to a dimension `statistic`: mean, std, low, high.
+
+    Args:
+        schema: The quantities by name; those that `samples` lacks are left out.
+        samples: Variables over `batch`, the further dimensions, and the replicates of the
+            quantity (dimension `jackknife` and so on): first the value on the whole batch, then
+            one for each resample. Without `batch` there is one batch.
+        null: A null model's values in the same form. The summary is then of the excess over it.
+
+    Returns:
+        Variables (statistic, …) with the attributes of `samples`. Intervals of values end where
+        the range of the quantity does.
+    """
+    variables = {}
+    for name in (name for name in schema if name in samples):
+        values, model = samples.variables[name], None if null is None else null.variables[name]
+        dims = [dim for dim in values.dims if dim not in ("batch", schema[name].resampling)]
+        moments = summarize_values(schema[name], values, model)
+        variables[name] = ("statistic", *dims), moments, values.attrs
+    whole = xr.Dataset(variables, {"statistic": list(STATISTICS)}, samples.attrs)
+    return whole.assign_coords(_coordinates(samples, whole))
+
+
+def summarize_values(
+    quantity: Quantity,
+    samples: xr.Variable,
+    null: xr.Variable | None = None,
+    average: Callable[[np.ndarray], np.ndarray] = np.asarray,
+) -> np.ndarray:
+    """Reduce one variable to an array (statistic, …); arguments as for `summarize`.
+
+    `average` is applied to the array (batch, replicate, …) before it is reduced.
+    """
+    own, model = (None if x is None else _batches_first(quantity, x) for x in (samples, null))
+    moments = estimate(own, quantity.resampling, model, average)
+    return np.stack(moments if null is not None else clip(moments, *quantity.range))
+
+
+def _batches_first(quantity: Quantity, samples: xr.Variable) -> np.ndarray:
+    first = ("batch", quantity.resampling or "whole")
+    missing = [dim for dim in first if dim not in samples.dims]
+    return samples.set_dims([*missing, *samples.dims]).transpose(*first, ...).values
+
+
+def _coordinates(samples: xr.Dataset, whole: xr.Dataset) -> dict[str, xr.DataArray]:
+    return {name: x for name, x in samples.coords.items() if {*x.dims} <= {*whole.dims}}
 
 
 def summary(
     raw: xr.Dataset, untrained: xr.Dataset | None, nulls: tuple[str, ...]
 ) -> tuple[xr.Dataset, xr.Dataset]:
-    """What results.nc and batches.nc hold of one checkpoint.
+    """Make what results.nc and batches.nc hold of one checkpoint.
 
-    In the first a quantity is (step, statistic, positions, …), and its excess (step, null,
-    statistic, positions, …) where one of the null models has it; in the second it is (step,
-    positions, batch, …). The first also has its averages over blocks and heads. `untrained` is the
-    raw table of step 0, if there is one. NaN where a null model has no such quantity: a Gaussian
-    cloud has no attention.
+    Args:
+        raw: Replicates of every cloud (results/replicates_table.py).
+        untrained: The same of step 0; None where there is no such table.
+        nulls: Null models in the order of the dimension `null`.
+
+    Returns:
+        A Dataset with a quantity as (step, statistic, positions, …) and its excess as (step, null,
+        statistic, positions, …), with averages over blocks and heads; NaN of a null model that the
+        quantity does not have. And one of the values of batches, (step, positions, batch, …).
     """
     moments, batches, layer_0 = {}, {}, raw.attrs.get("layer_0", EMBEDDING)
     for name in (name for name in quantities() if name in raw):
-        dims, own = quantities()[name].dims, (raw, MEASURED)
+        quantity, words = quantities()[name], about(name)
+        own = _cloud(raw, name, MEASURED)
         models = [_null_model(raw, untrained, name, null) for null in nulls]
-        models = models if {*nulls} & {*nulls_of(name)} else []
-        moments |= _value_and_excess(name, name, about(name), own, models)
+        variables = {name: (quantity.dims, words, np.asarray)}
         for variable, average in averages(name, layer_0).items():
-            words = {
-                key: f"{about(name)[key]}, {average.words}" for key in ("long_name", "formula")
-            }
-            moments |= _value_and_excess(variable, name, about(name) | words, own, models, average)
-        batches[name] = (
-            ("positions", "batch", *dims),
-            _values(own, name)[:, 0].swapaxes(0, 1),
-            about(name),
-        )
-    labels = {"statistic": list(STATISTICS)}
-    labels |= {NULL: list(nulls)} if any(NULL in dims for dims, *_ in moments.values()) else {}
-    labels = {name: (name, values, {"long_name": WORDS[name]}) for name, values in labels.items()}
-    return _labelled(moments, raw, labels), _labelled(batches, raw, {})
-
-
-def _value_and_excess(
-    variable: str,
-    name: str,
-    words: dict,
-    own: Cloud,
-    models: list[Cloud | None],
-    average: Average | None = None,
-) -> dict:
-    """Of a quantity, or of an average of it: the value, and beside any null models the excess, NaN
-    over None.
-    """
-    value = _moments(name, own, None, average)
-    dims = ("statistic", "positions", *(average.dims if average else quantities()[name].dims))
-    variables = {variable: (dims, value, words)}
-    if models:
-        nothing = np.full_like(value, np.nan)
-        excess = [
-            nothing if model is None else _moments(name, own, model, average) for model in models
-        ]
-        variables[excess_name(variable)] = (
-            (NULL, *dims),
-            np.stack(excess),
-            about_excess(variable, words),
-        )
-    return variables
-
-
-def _moments(name: str, own: Cloud, null: Cloud | None, average: Average | None) -> np.ndarray:
-    """(statistic, positions, …) of a quantity; of what it exceeds a null model by, where one is
-    given.
-
-    The interval of a value ends where its range does; an excess has no such range.
-    """
-
-    value, model = _values(own, name), None if null is None else _values(null, name)
-    moments = summarise(
-        value, quantities()[name].resampling, model, average.take if average else np.asarray
-    )
-    if null is None:
-        moments = within(moments, *quantities()[name].range)
-    return np.stack([getattr(moments, statistic) for statistic in STATISTICS])
+            of_average = {key: f"{words[key]}, {average.words}" for key in ("long_name", "formula")}
+            variables[variable] = average.dims, words | of_average, average.take
+        for variable, (dims, attributes, take) in variables.items():
+            dims = ("statistic", "positions", *dims)
+            value = summarize_values(quantity, own, None, take)
+            moments[variable] = dims, value, attributes
+            if {*nulls} & {*nulls_of(name)}:
+                excess = [
+                    np.full_like(value, np.nan)
+                    if model is None
+                    else summarize_values(quantity, own, model, take)
+                    for model in models
+                ]
+                attributes = about_excess(variable, attributes)
+                moments[excess_name(variable)] = (NULL, *dims), np.stack(excess), attributes
+        values = own.isel({quantity.resampling: 0}) if quantity.resampling else own
+        batches[name] = values.transpose("positions", "batch", ...)
+        batches[name].attrs = words
+    labels = {"statistic": STATISTICS}
+    labels |= {NULL: nulls} if any(NULL in dims for dims, *_ in moments.values()) else {}
+    labels = {name: (name, list(x), {"long_name": WORDS[name]}) for name, x in labels.items()}
+    return _with_coordinates(moments, raw, labels), _with_coordinates(batches, raw, {})
 
 
 def _null_model(
     raw: xr.Dataset, untrained: xr.Dataset | None, name: str, null: str
-) -> Cloud | None:
-    """Where the values of a null model are; None where it has no such quantity."""
+) -> xr.Variable | None:
+    """Find the values of a null model; None where it has no such quantity."""
     if null == UNTRAINED:
-        return (
-            (untrained, MEASURED) if untrained is not None and UNTRAINED in nulls_of(name) else None
-        )
-    return (raw, null) if null in clouds_of(raw[name]) else None
+        known = untrained is not None and UNTRAINED in nulls_of(name)
+        return _cloud(untrained, name, MEASURED) if known else None
+    return _cloud(raw, name, null) if null in clouds_of(raw[name]) else None
 
 
-def _values(cloud: Cloud, name: str) -> np.ndarray:
-    """(batch, replicate, positions, …), as `summarise` wants it; one replicate for what is not
-    resampled.
-    """
-    quantity, (raw, label) = quantities()[name], cloud
-    place = raw.indexes["cloud"].get_loc(label)
-    array = raw.variables[name].isel(cloud=place)  # without labels, which cost most of the time
-    replicate = quantity.resampling or "whole"
-    array = array if quantity.resampling else array.expand_dims("whole")
-    return array.transpose("batch", replicate, "positions", *quantity.dims).values
+def _cloud(raw: xr.Dataset, name: str, cloud: str) -> xr.Variable:
+    """Select a cloud by position: labels cost most of the time."""
+    return raw.variables[name].isel(cloud=raw.indexes["cloud"].get_loc(cloud))
 
 
-def _labelled(variables: dict, raw: xr.Dataset, labels: dict) -> xr.Dataset:
-    """With a dimension `step`, and the coordinates of the raw table that the variables have."""
+def _with_coordinates(variables: dict, raw: xr.Dataset, labels: dict) -> xr.Dataset:
     dataset = xr.Dataset(variables, labels, raw.attrs)
-    here = {
-        name: labels for name, labels in raw.coords.items() if {*labels.dims} <= {*dataset.dims}
-    }
-    return dataset.assign_coords(here).expand_dims("step")
+    return dataset.assign_coords(_coordinates(raw, dataset)).expand_dims("step")

@@ -23,7 +23,7 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.measurement import null_models
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES, quantities
-from anisoscope.measurement.intervals import freedom_of, weigh
+from anisoscope.measurement.intervals import degrees_of_freedom, weight_replicates
 from anisoscope.measurement.panel import MEASURED, Sample, panel
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resampling import Places
@@ -82,7 +82,7 @@ def pieces_of(
         len(np.unique(piece.places.window_P)) for piece in pieces if piece.places is not None
     ]
     if folds > 1 and min(clusters_of, default=FEWEST_CLUSTERS) < FEWEST_CLUSTERS:
-        freedom = len(pieces) * freedom_of(*pieces[0].folds[1:], "jackknife")
+        freedom = len(pieces) * degrees_of_freedom(*pieces[0].folds[1:], "jackknife")
         warnings.warn(
             f"clusters: {min(clusters_of)} of them, so that intervals have {freedom:.1f} degrees of freedom; below "
             f"{FEWEST_CLUSTERS} clusters they hold the truth less often than in 95 %: pass more, or folds=1 for none",
@@ -195,7 +195,11 @@ def _weighed(found: dict[str, Values], folds: Folds) -> dict[str, Values]:
     kinds = {name: quantity.resampling for name, quantity in quantities().items()}
 
     def read(name: str, value: np.ndarray) -> np.ndarray:
-        return weigh(value, kinds[name], folds.size_J, folds.square_J) if kinds[name] else value
+        return (
+            weight_replicates(value, kinds[name], folds.size_J, folds.square_J)
+            if kinds[name]
+            else value
+        )
 
     return {
         cloud: {name: read(name, x) for name, x in values.items()}
@@ -247,7 +251,7 @@ def replicated(
     """The panel's values of all points, and its resamples of the folds, which may leave some points
     out.
 
-    Of unequal folds each is a section by itself, which `weigh` can then give its weight.
+    Of unequal folds each is a section by itself, which `weight_replicates` can then give its weight.
     """
     folds, parts = (
         dataclasses.replace(settings, folds=len(index_JM)),

@@ -18,7 +18,7 @@ from jax import Array
 
 import anisoscope
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.measurement.intervals import freedom_of
+from anisoscope.measurement.intervals import degrees_of_freedom
 from anisoscope.measurement.panel import Sample
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resampling import Places, section_count
@@ -253,7 +253,7 @@ def freedoms(pieces: list[Piece]) -> dict[str, float]:
     found = {}
     for kind, equal in (("jackknife", count), ("sections", section_count(count))):
         if any(piece.folds.unequal for piece in pieces):
-            freedom = sum(freedom_of(*piece.folds[1:], kind) for piece in pieces)
+            freedom = sum(degrees_of_freedom(*piece.folds[1:], kind) for piece in pieces)
         else:
             freedom = len(pieces) * (equal - 1)
         found[f"degrees_of_freedom_{kind}"] = round(freedom, 1)

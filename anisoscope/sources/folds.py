@@ -2,7 +2,7 @@
 
 The panel resamples folds of equal size. A user's clusters are not: the largest first, each goes to
 the fold with the fewest points. Each fold gives as many points to the resamples, and its share of
-all points is its weight in the interval (intervals.weigh).
+all points is its weight in the interval (intervals.weight_replicates).
 """
 
 import math

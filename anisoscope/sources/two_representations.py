@@ -22,7 +22,7 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.data.corpus import Corpus
 from anisoscope.measurement import null_models
 from anisoscope.measurement.families import comparison_family
-from anisoscope.measurement.intervals import summarise, within
+from anisoscope.measurement.intervals import clip, estimate
 from anisoscope.measurement.null_models import PERMUTED
 from anisoscope.measurement.quantity import MEASURED
 from anisoscope.results import joined_files
@@ -143,8 +143,8 @@ def summarised(values: list[Values], about: dict[str, Any]) -> xr.Dataset:
             np.moveaxis(np.stack([one[cloud][name] for one in values]), -1, 1)
             for cloud in (MEASURED, PERMUTED)
         )
-        value = np.stack(within(summarise(own, quantity.resampling), *quantity.range))
-        excess = np.stack(summarise(own, quantity.resampling, null))[None]
+        value = np.stack(clip(estimate(own, quantity.resampling), *quantity.range))
+        excess = np.stack(estimate(own, quantity.resampling, null))[None]
         words = {
             "long_name": quantity.long_name,
             "formula": quantity.formula,

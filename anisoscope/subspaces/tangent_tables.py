@@ -14,7 +14,7 @@ from scipy import stats
 from anisoscope.config.tangents_config import TangentsConfig
 from anisoscope.data.unigrams import BINS
 from anisoscope.measurement.families import registry as families
-from anisoscope.measurement.intervals import summarise, variance, within
+from anisoscope.measurement.intervals import clip, estimate, variance
 from anisoscope.measurement.quantity import Quantity
 from anisoscope.results import joined_files
 from anisoscope.results.holm import holm
@@ -132,7 +132,7 @@ def summary(table: xr.Dataset) -> xr.Dataset:
         replicates = quantity.resampling if quantity else ""
         if replicates in array.dims:
             values = np.moveaxis(array.values, array.dims.index(replicates), 0)[None]
-            one = within(summarise(values, replicates), *quantity.range)
+            one = clip(estimate(values, replicates), *quantity.range)
             stacked = np.stack([one.mean, one.low, one.high])
             dims = tuple(dim for dim in array.dims if dim != replicates)
             variables[name] = ("statistic", *dims), stacked, array.attrs
@@ -181,7 +181,7 @@ def primary_cells(
             continue
         table = raw[step].sel(layer=layer, rank=rank, fit=fit, kind=KINDS[0], rows="raw")
         excess = (table["energy"] - table["variance"]).values.astype(np.float64)
-        one, folds = summarise(excess[None], "jackknife"), len(excess) - 1
+        one, folds = estimate(excess[None], "jackknife"), len(excess) - 1
         t = one.mean / np.sqrt(variance(excess[None, 1:], "jackknife")[0])
         p = 2 * stats.t.sf(abs(t), folds - 1)
         values = {"energy": table["energy"].values[0], "variance": table["variance"].values[0]}

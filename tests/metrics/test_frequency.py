@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anisoscope.measurement.intervals import summarise
+from anisoscope.measurement.intervals import estimate
 from anisoscope.metrics import frequency
 from tests import reference_frequency as reference
 from tests.metrics.clouds import EVERY, gaussian, rotation
@@ -179,7 +179,7 @@ def test_intervals_of_the_correlation_hold_its_expectation():
             batches.append(
                 np.array(read(moved, frequent(types), log_frequency.astype(np.float32)).correlation)
             )
-        one = summarise(np.stack(batches), "jackknife")
+        one = estimate(np.stack(batches), "jackknife")
         low, high, mean = [*low, one.low], [*high, one.high], [*mean, one.mean]
     covers = np.mean((np.array(low) <= np.mean(mean)) & (np.mean(mean) <= np.array(high)))
     assert 0.91 <= covers <= 0.99

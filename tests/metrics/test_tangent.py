@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.measurement.intervals import summarise
+from anisoscope.measurement.intervals import estimate
 from anisoscope.metrics import similarity, spectrum, tangent
 from tests import reference_tangent as reference
 from tests.metrics.clouds import rotation
@@ -279,11 +279,11 @@ def test_the_excess_of_a_gradient_drawn_from_the_covariance_covers_0():
         return excess(draw(one), draw(other), q, folds)
 
     values = np.asarray(jax.lax.map(once, jax.random.split(jax.random.key(0), repeats)))
-    covered = [s.low <= 0 <= s.high for s in (summarise(v[None], "jackknife") for v in values)]
+    covered = [s.low <= 0 <= s.high for s in (estimate(v[None], "jackknife") for v in values)]
     assert 0.92 <= np.mean(covered) <= 0.98
     planted = np.asarray(
         excess(
             draw(jax.random.key(1)), draw(jax.random.key(2)) @ (np.eye(WIDTH) + q @ q.T), q, folds
         )
     )
-    assert summarise(planted[None], "jackknife").low > 0
+    assert estimate(planted[None], "jackknife").low > 0

@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from anisoscope.measurement.families.registry import quantities
-from anisoscope.measurement.intervals import summarise, within
+from anisoscope.measurement.intervals import clip, estimate
 from anisoscope.results.summary import summary
 from tests.results.made import NAMES, NULLS, G, S, table, values
 
@@ -31,7 +31,7 @@ def test_results_hold_moments_and_intervals_and_batches_one_value_per_cloud(raw)
     place = {"step": 7, "positions": "without_first", "layer": 2}
     np.testing.assert_array_equal(batches.anisotropy.sel(place), measured[:, 0])
     one = results.anisotropy.sel(place)
-    found = within(summarise(measured, "jackknife"), 0, 1)
+    found = clip(estimate(measured, "jackknife"), 0, 1)
     for statistic in ("mean", "std", "low", "high"):
         assert one.sel(statistic=statistic).item() == getattr(found, statistic)
     np.testing.assert_allclose(one.sel(statistic="mean"), measured[:, 0].mean(), rtol=1e-6)
@@ -168,7 +168,7 @@ def test_counts_have_the_interval_of_the_batches_and_one_batch_has_no_deviation_
     raw,
 ):
     one = summary(raw, None, ())[0].duplicate_points.sel(statistic="low").values[0, 0, 0]
-    found = summarise(values()["measured"]["duplicate_points"][:, 0, :1], "")
+    found = estimate(values()["measured"]["duplicate_points"][:, 0, :1], "")
     np.testing.assert_allclose(one, np.maximum(found.low, 0))
     results, batches = summary(raw.isel(batch=[0]), None, ())
     assert np.isnan(results.anisotropy.sel(statistic="std")).all()
@@ -185,7 +185,7 @@ def test_the_excess_is_that_of_each_replicate_over_its_null_model(raw, untrained
     own = models["measured"]["twonn"][:, 0, 1].astype(float)
     for null in NULLS:
         model = models[null]["twonn"][:, 0, 1]
-        found = summarise(own, "sections", model)
+        found = estimate(own, "sections", model)
         one = results.twonn_excess.sel(null=null)
         assert [one.sel(statistic=name).item() for name in ("mean", "std", "low", "high")] == [
             *found

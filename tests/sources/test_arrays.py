@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from anisoscope import measure, measure_attention, measure_function
-from anisoscope.measurement.intervals import summarise, weigh, within
+from anisoscope.measurement.intervals import clip, estimate, weight_replicates
 from anisoscope.sources import array_chunks, folds
 from tests import (
     reference,
@@ -60,8 +60,8 @@ def test_an_interval_of_unequal_clusters_is_that_of_their_folds():
         for fold in range(4)
     ]
     values = np.array([[np.linalg.norm(CLOUDS[0].mean(axis=0)), *left]])
-    expected = within(
-        summarise(weigh(values, "jackknife", size_J, square_J), "jackknife"), 0, np.inf
+    expected = clip(
+        estimate(weight_replicates(values, "jackknife", size_J, square_J), "jackknife"), 0, np.inf
     )
     found = measured(CLOUDS, UNEQUAL_P, families=("similarity",)).drift.sel(layer=0)
     for end in ("mean", "low", "high"):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anisoscope.measurement.intervals import summarise, weigh
+from anisoscope.measurement.intervals import estimate, weight_replicates
 from anisoscope.sources import folds
 
 
@@ -68,8 +68,10 @@ def test_intervals_of_unequal_clusters_hold_what_is_estimated(farther, clusters)
         index_JM, *sizes = folds.cut(label_P.size, label_P, 8, draw)
         assert len(index_JM) == 8
         left = [np.linalg.norm(np.delete(x_PD[index_JM], j, 0).mean(axis=(0, 1))) for j in range(8)]
-        found = summarise(
-            weigh(np.array([[np.linalg.norm(x_PD.mean(axis=0)), *left]]), "jackknife", *sizes),
+        found = estimate(
+            weight_replicates(
+                np.array([[np.linalg.norm(x_PD.mean(axis=0)), *left]]), "jackknife", *sizes
+            ),
             "jackknife",
         )
         estimates.append(found.mean)
