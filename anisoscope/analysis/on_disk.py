@@ -237,7 +237,7 @@ def _other_columns(path: pathlib.Path, stage: str = "measure") -> RunError:
 
 def bits(folder: pathlib.Path) -> dict[str, float]:
     """Scores of a finished run on the test split, and of its last validation, by the names of
-    `runs.BITS`.
+    `run_summaries.BITS`.
 
     Bits per character are NaN where there is no score; what a score of old does not tell is left
     out.

@@ -192,7 +192,7 @@ def test_over_models_n_counts_the_conditions_that_have_both_numbers(tmp_path):
     cosine, drift = np.random.default_rng(0).standard_normal((2, 12))
     rows = decoders(6, mean_cosine=cosine, drift=drift)
     rows.loc[rows.condition == "c5", "drift"] = np.nan
-    on_disk.files.write_csv(rows, tmp_path / "runs.csv")
+    on_disk.joined_files.write_csv(rows, tmp_path / "runs.csv")
     found = evidence.read(tmp_path).query("claim == 'cosine_follows_drift_over_models'").iloc[0]
     means = rows.groupby("condition")[["mean_cosine", "drift"]].mean().dropna()
     assert (found.n, found.error) == (5, 2**-0.5)
@@ -200,7 +200,7 @@ def test_over_models_n_counts_the_conditions_that_have_both_numbers(tmp_path):
     # of one of two seeds
     for gain, learned in ((LEARNED - 0.1, False), (LEARNED + 0.1, True), (np.nan, False)):
         rows.loc[0, "test_context_gain"] = gain
-        on_disk.files.write_csv(rows, tmp_path / "runs.csv")
+        on_disk.joined_files.write_csv(rows, tmp_path / "runs.csv")
         found = (
             anisoscope.verdicts([tmp_path])
             .query("claim == 'cosine_follows_drift_over_models'")
@@ -228,7 +228,7 @@ def matched(folder, *held):
     frame = pd.DataFrame(
         [about | {"held": one, "change": -0.1 * (i + 1)} for i, one in enumerate(held)]
     )
-    on_disk.files.write_csv(frame, folder / "contrasts_loss_matched.csv")
+    on_disk.joined_files.write_csv(frame, folder / "contrasts_loss_matched.csv")
 
 
 def test_contrasts_of_one_claim_that_hold_other_things_are_two(tmp_path):
