@@ -56,7 +56,7 @@ def dies(work):
     return wrapped
 
 if of == "training":
-    loop._Session.log_steps = dies(loop._Session.log_steps)
+    loop.log_steps = dies(loop.log_steps)
 if of == "saving":
     checkpoint.Checkpoints.begin = dies(checkpoint.Checkpoints.begin)
 process.end(process.main(["main.py", *sys.argv[2:]]))

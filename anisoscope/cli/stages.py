@@ -117,7 +117,7 @@ def measure_runs(work: Work) -> None:
         if steps := [
             step for step in run.config.measure.steps if not (tables / f"{step}.nc").exists()
         ]:
-            replay.make(run.config, run.text, run.folder, steps, run.name, work.stop)
+            replay.make_checkpoints(run.config, run.text, run.folder, steps, run.name, work.stop)
         with run_source.opened(run.config, run.text, run.folder, run.name, work.stop) as source:
             sweep.sweep(source, work.stop)
         if processes.is_first():
@@ -185,7 +185,9 @@ def check_replay(work: Work) -> None:
 def replay_steps(work: Work) -> None:
     """In replayed/; those that are there stay."""
     for run in work.runs.values():
-        replay.make(run.config, run.text, run.folder, work.replayed, run.name, work.stop)
+        replay.make_checkpoints(
+            run.config, run.text, run.folder, work.replayed, run.name, work.stop
+        )
 
 
 STAGES = (

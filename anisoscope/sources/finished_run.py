@@ -71,6 +71,6 @@ def open_run(folder: str | pathlib.Path) -> OpenRun:
     return OpenRun(
         config,
         text,
-        replay.stored(path).readable(),
-        functools.partial(replay.params, config, text, path),
+        replay.open_checkpoints(path).all_steps(),
+        functools.partial(replay.read_params, config, text, path),
     )

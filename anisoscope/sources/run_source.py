@@ -31,7 +31,7 @@ from anisoscope.utils import mesh
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 
-Store = checkpoint.Checkpoints | checkpoint.Beside
+Store = checkpoint.Checkpoints | checkpoint.CombinedCheckpoints
 
 
 @contextlib.contextmanager
@@ -42,7 +42,7 @@ def opened(
     tables in its folder.
     """
     steps = sorted({*checkpoint_steps(config), *config.measure.steps})
-    with contextlib.closing(replay.stored(run)) as store:
+    with contextlib.closing(replay.open_checkpoints(run)) as store:
         yield Checkpoints(config, corpus, run, name, steps, store, stop)
 
 
@@ -68,7 +68,7 @@ def opened_beside(
         for store in stores:
             stack.enter_context(contextlib.closing(store))
         yield Checkpoints(
-            config, corpus, run / folder, name, steps, checkpoint.Beside(*stores), stop
+            config, corpus, run / folder, name, steps, checkpoint.CombinedCheckpoints(*stores), stop
         )
 
 
@@ -101,7 +101,7 @@ class Checkpoints(Source):
         return provenance.settings_of(self.config)
 
     def stored(self) -> set[int]:
-        return {*self.store.readable()}
+        return {*self.store.all_steps()}
 
     def nothing_stored(self) -> str:
         return (

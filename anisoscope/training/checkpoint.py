@@ -1,10 +1,10 @@
 """Checkpoints: the only file that knows Orbax.
 
 A checkpoint holds the items `params` and `train` (optimizer state, step) and, in its metadata, a
-sha256 digest of every leaf, checked at each restore, because Orbax restores flipped bits without a
-word.
+sha256 digest of every leaf, checked at each restore: Orbax restores flipped bits without a word.
 """
 
+import concurrent.futures
 import contextlib
 import errno
 import hashlib
@@ -14,45 +14,56 @@ import pathlib
 import sys
 import types
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 from orbax.checkpoint import v1 as ocp
 
-from anisoscope.training.digests import digests
 from anisoscope.utils import checksums, processes
 from anisoscope.utils.errors import RunError
 from anisoscope.utils.files import check_held, from_json, refuse_link
 
 policies = ocp.training.preservation_policies
+METADATA = "_CHECKPOINT_METADATA"
 
 
-class _Pending(NamedTuple):
-    """A checkpoint that is being written, and Orbax's promise."""
+def leaf_digests(tree: Any) -> dict[str, str]:
+    """Digest a tree of arrays: {path of leaf: sha256 of its type, shape and bytes}."""
 
-    step: int
-    response: Any
+    def gather(leaf: Any) -> Any:
+        split = isinstance(leaf, jax.Array) and not leaf.is_fully_addressable
+        return multihost_utils.process_allgather(leaf, tiled=True) if split else leaf
+
+    def digest(leaf: Any) -> str:
+        array = np.ascontiguousarray(leaf)
+        hasher = hashlib.sha256(f"{array.dtype}{array.shape}".encode())
+        hasher.update(array.view(np.uint8))
+        return hasher.hexdigest()
+
+    leaves = {
+        jax.tree_util.keystr(path): gather(leaf)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }
+    with concurrent.futures.ThreadPoolExecutor() as pool:  # hashing lets other threads work
+        return dict(zip(leaves, pool.map(digest, leaves.values()), strict=True))
 
 
-def saved(folder: pathlib.Path) -> list[int]:
-    """Steps that the names in a folder of checkpoints tell; what is being written has another
-    name.
-    """
+def saved_steps(folder: pathlib.Path) -> list[int]:
+    """List the steps in a folder of checkpoints; what is being written has another name."""
     return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
 
 
 class _Reader:
-    """What reads of Orbax's Checkpointer, which itself waits for all processes of a cluster at
-    every turn.
-    """
+    """The reading half of Orbax's Checkpointer, which itself waits for all processes each time."""
 
     def __init__(self, folder: pathlib.Path):
         self._folder = folder
-        self.checkpoints = [types.SimpleNamespace(step=step) for step in saved(folder)]
-        self._alone, here = ocp.Context(), jax.process_index()
-        self._alone.multiprocessing.primary_host = here
-        self._alone.multiprocessing.active_processes = {here}
+        self.checkpoints = [types.SimpleNamespace(step=step) for step in saved_steps(folder)]
+        self._alone, process = ocp.Context(), jax.process_index()
+        self._alone.multiprocessing.primary_host = process
+        self._alone.multiprocessing.active_processes = {process}
 
     def load_checkpointables(self, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
         with self._alone:
@@ -67,16 +78,17 @@ class _Reader:
 
 
 class Checkpoints:
-    """Those of a run: a step outside `kept` (None: all) lives until the next save. `reading` waits
-    for no process.
+    """The checkpoints of a run.
+
+    A step outside `kept` (None: all are kept) is deleted by the next save. With `reading`, no
+    process waits for another, and nothing can be saved.
     """
 
     def __init__(self, folder: pathlib.Path, kept: list[int] | None, reading: bool = False):
-        self._kept = kept
-        self._reading = reading
+        self._kept, self._reading = kept, reading
         self._folder = folder.absolute()
         self._failed = False
-        self._pending: list[_Pending] = []  # one at most
+        self._pending: tuple[int, Any] | None = None  # the step being written, Orbax's promise
         refuse_link(self._folder)
         self._open()
 
@@ -88,7 +100,7 @@ class Checkpoints:
         for path in self._folder.glob("*[!0-9]*"):
             refuse_link(path)
         if self._kept is not None and processes.is_first():
-            for step in {*saved(self._folder)} - {*self._kept}:  # the next save removes it
+            for step in {*saved_steps(self._folder)} - {*self._kept}:  # the next save removes it
                 checksums.forget(self._folder / str(step))
         kept = policies.PreserveAll() if self._kept is None else policies.CustomSteps(self._kept)
         self._orbax = ocp.training.Checkpointer(
@@ -99,35 +111,31 @@ class Checkpoints:
         )
 
     def steps(self) -> list[int]:
-        """Of all that are saved, or being saved."""
-        return sorted({*self._written(), *(pending.step for pending in self._pending)})
-
-    def _written(self) -> list[int]:
-        return [checkpoint.step for checkpoint in self._orbax.checkpoints]
+        """List the steps that are saved, or being saved."""
+        pending = {self._pending[0]} if self._pending else set()
+        return sorted({checkpoint.step for checkpoint in self._orbax.checkpoints} | pending)
 
     def save(self, step: int, params: Any, train: Any) -> None:
-        """Write the checkpoint of `step`, all of it or nothing."""
+        """Write the checkpoint of a step, all of it or nothing."""
         self.begin(step, params, train)
         self.wait()
 
     def begin(self, step: int, params: Any, train: Any) -> None:
-        """As `save`, while training goes on: the items are copied and may change; `wait` raises
-        what fails.
+        """Save while training goes on: the items are copied and may change; `wait` raises errors.
 
-        Several processes wait for it at once: one that is lost while Orbax waits for it would hold
-            up the others.
+        Several processes wait at once: one lost while Orbax waits for it would hold up the others.
         """
         self.wait()
         check_held(self._folder)
         items = {"params": params, "train": train}
-        leaves = digests(items)
+        metadata = {"sha256": leaf_digests(items)}
         with self._saving(step):
             response = self._orbax.save_checkpointables_async(
-                step, items, force=True, custom_metadata={"sha256": leaves}
+                step, items, force=True, custom_metadata=metadata
             )
             if response is None:
                 raise RuntimeError("Orbax declined")
-            self._pending = [_Pending(step, response)]
+            self._pending = step, response
         if jax.process_count() > 1:
             self.wait()
 
@@ -137,11 +145,11 @@ class Checkpoints:
             self.wait()
 
     def wait(self) -> None:
-        """Until everything is on the disk."""
-        pending, self._pending = self._pending, []
-        for step, response in pending:
-            with self._saving(step):
-                if not response.result():
+        """Wait until everything is on the disk."""
+        pending, self._pending = self._pending, None
+        if pending:
+            with self._saving(pending[0]):
+                if not pending[1].result():
                     raise RuntimeError("Orbax declined")
 
     @contextlib.contextmanager
@@ -153,107 +161,102 @@ class Checkpoints:
                 raise gone from error
             self._failed = True
             why = (str(error).splitlines() or [repr(error)])[0][:200]
+            advice = "make room on the disk or check its rights"
             raise RunError(
-                f"checkpoint {self._folder / str(step)} could not be saved ({why}): make room on the disk or check "
-                "its rights; the same command resumes from the checkpoint before"
+                f"checkpoint {self._folder / str(step)} could not be saved ({why}): {advice}; the "
+                "same command resumes from the checkpoint before"
             ) from error
 
     def holds(self, step: int, params: Any, train: Any) -> bool:
-        """Whether the checkpoint of `step` is whole and these items bit for bit."""
-        self.wait()
+        """Whether the checkpoint of a step is whole, and holds these items bit for bit."""
         items = {"params": params, "train": train}
+        self.wait()
         try:
-            return digests(self._verified(step, items)) == digests(items)
+            return leaf_digests(self._restore(step, items)) == leaf_digests(items)
         except RunError:
             return False
 
     def restore(self, step: int, params: Any, train: Any) -> tuple[Any, Any]:
-        """The items in the structure, types and shardings of the abstract `params` and `train`."""
-        items = self._verified(step, {"params": params, "train": train})
+        """Restore the items in the structure, types and shardings of these abstract ones."""
+        items = self._restore(step, {"params": params, "train": train})
         return items["params"], items["train"]
 
     def restore_params(self, step: int) -> Any:
-        """Parameters alone, as NumPy arrays, with no model or optimizer at hand."""
-        self.wait()
-        try:
-            stored = self._orbax.checkpointables_metadata(step).metadata["params"]
-        except Exception as error:  # Orbax raises many kinds, a bare Exception among them
-            raise self._damaged(step, error) from error
-        return self._verified(
-            step, {"params": jax.tree.map(lambda a: np.empty(a.shape, a.dtype), stored)}
-        )["params"]
-
-    def digest(self, step: int) -> str | None:
-        """One digest of the parameters as they were saved, read without restoring them; None where
-        it is not there.
-        """
-        try:
-            record = from_json((self._folder / str(step) / "_CHECKPOINT_METADATA").read_bytes())
-            leaves = record["custom_metadata"]["sha256"]
-            params = sorted(
-                (path, leaf) for path, leaf in leaves.items() if path.startswith("['params']")
-            )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return None
-        return hashlib.sha256(json.dumps(params).encode()).hexdigest()
+        """Restore parameters alone, as NumPy arrays, with no model or optimizer at hand."""
+        return self._restore(step, self._abstract(step, ["params"]))["params"]
 
     def check(self, step: int) -> None:
-        """Raise RunError where a leaf has changed since it was saved, whatever shapes they have."""
+        """Raise RunError where a leaf has changed since it was saved, whatever its shape."""
+        items = self._restore(step, self._abstract(step, ["params", "train"]), by_path=False)
+        if int(items["train"]["step"]) != step:
+            raise self._damaged(step, self._renamed(step))
+
+    def _abstract(self, step: int, names: list[str]) -> dict[str, Any]:
+        """Read shapes and types of these items."""
         self.wait()
         try:
-            stored = self._orbax.checkpointables_metadata(step)
-            abstract = jax.tree.map(lambda a: np.empty(a.shape, a.dtype), stored.metadata)
-            items = self._orbax.load_checkpointables(
-                step, {name: abstract[name] for name in ("params", "train")}
-            )
-            written = stored.custom_metadata["sha256"]
-            if sorted(digests(items).values()) != sorted(written.values()):
-                raise ValueError("a leaf has changed since it was saved")
-            if int(items["train"]["step"]) != step:
-                raise ValueError(
-                    f"it was saved at another step than {step}, and has been renamed since"
-                )
-        except Exception as error:  # Orbax raises many kinds
+            stored = self._orbax.checkpointables_metadata(step).metadata
+            return {
+                name: jax.tree.map(lambda a: np.empty(a.shape, a.dtype), stored[name])
+                for name in names
+            }
+        except Exception as error:  # Orbax raises many kinds, a bare Exception among them
             raise self._damaged(step, error) from error
 
-    def _verified(self, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
+    def _restore(self, step: int, abstract: dict[str, Any], by_path: bool = True) -> dict[str, Any]:
+        """Restore items and compare the digests of their leaves, by path where that is known."""
         self.wait()
         try:
             items = self._orbax.load_checkpointables(step, abstract)
             written = self._orbax.checkpointables_metadata(step).custom_metadata["sha256"]
         except Exception as error:
             raise self._damaged(step, error) from error
-        own = digests({"train": {"step": np.int32(step)}})
+        found = leaf_digests(items)
+        if not by_path:
+            if sorted(found.values()) != sorted(written.values()):
+                raise self._damaged(step, "a leaf has changed since it was saved")
+            return items
+        own = leaf_digests({"train": {"step": np.int32(step)}})
         if any(written.get(leaf, digest) != digest for leaf, digest in own.items()):
-            raise self._damaged(
-                step, f"it was saved at another step than {step}, and has been renamed since"
-            )
-        for leaf, digest in digests(items).items():
+            raise self._damaged(step, self._renamed(step))
+        for leaf, digest in found.items():
             if written.get(leaf) != digest:
                 raise self._damaged(step, f"{leaf} has changed since it was saved")
         return items
+
+    def digest(self, step: int) -> str | None:
+        """Digest the parameters as they were saved, without restoring; None where there are none."""
+        try:
+            record = from_json((self._folder / str(step) / METADATA).read_bytes())
+            leaves = record["custom_metadata"]["sha256"].items()
+            params = sorted(leaf for leaf in leaves if leaf[0].startswith("['params']"))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+        return hashlib.sha256(json.dumps(params).encode()).hexdigest()
+
+    @staticmethod
+    def _renamed(step: int) -> str:
+        return f"it was saved at another step than {step}, and has been renamed since"
 
     def _damaged(self, step: int, why: Any) -> Exception:
         if isinstance(why, Exception) and (gone := processes.lost(why)):
             return gone
         why = (str(getattr(why, "__cause__", None) or why).splitlines() or [repr(why)])[0]
         # what is sound must not be moved aside for it
-        if (said := os.strerror(errno.EMFILE)) in why:
-            raise OSError(errno.EMFILE, said, str(self._folder / str(step)))
+        if (exhausted := os.strerror(errno.EMFILE)) in why:
+            return OSError(errno.EMFILE, exhausted, str(self._folder / str(step)))
         return RunError(f"checkpoint {self._folder / str(step)} is damaged: {why[:200]}")
 
     def set_aside(self, step: int) -> pathlib.Path:
         """Rename a damaged checkpoint so that its step can be saved again; nothing is deleted."""
         self.wait()
         self._orbax.close()
-        target = next(
-            path
-            for i in range(1000)
-            if not (path := self._folder.with_name("damaged_checkpoints") / f"{step}.{i}").exists()
-        )
+        folder = self._folder.with_name("damaged_checkpoints")
+        targets = (folder / f"{step}.{number}" for number in range(1000))
+        target = next(path for path in targets if not path.exists())
 
         def move() -> None:
-            target.parent.mkdir(exist_ok=True)
+            folder.mkdir(exist_ok=True)
             checksums.forget(self._folder / str(step))
             (self._folder / str(step)).rename(target)
 
@@ -261,12 +264,13 @@ class Checkpoints:
         self._open()
         return target
 
-    def readable(self) -> list[int]:
-        """Steps that can be restored now: all of them."""
+    def all_steps(self) -> list[int]:
+        """List the steps that can be restored."""
         return self.steps()
 
     def close(self) -> None:
-        failing = sys.exc_info()[0] is not None  # that is told, and not what came of it
+        """Wait for what is being written, and raise what failed unless an error is on its way."""
+        failing = sys.exc_info()[0] is not None
         try:
             with contextlib.suppress(RunError) if failing else contextlib.nullcontext():
                 self.wait()
@@ -275,34 +279,32 @@ class Checkpoints:
                 self._orbax.close()  # raises the error of a failed save once more
 
 
-class Beside:
-    """The checkpoints of a schedule, for reading; and others of the same run that lie in a folder
-    of their own.
-    """
+class CombinedCheckpoints:
+    """The checkpoints of a schedule, for reading, with others of the same run in another folder."""
 
     def __init__(self, scheduled: Checkpoints, others: Checkpoints):
         self._scheduled, self._others = scheduled, others
 
     def steps(self) -> list[int]:
-        """Of the schedule: others are no part of what a checkpoint is compared with."""
+        """List the steps of the schedule: a checkpoint is compared with these alone."""
         return self._scheduled.steps()
 
-    def readable(self) -> list[int]:
-        """Those too that lie beside."""
+    def all_steps(self) -> list[int]:
+        """List the steps that can be restored, the others among them."""
         return sorted({*self._scheduled.steps(), *self._others.steps()})
 
     def restore_params(self, step: int) -> Any:
-        return self._of(step).restore_params(step)
+        return self._find(step).restore_params(step)
 
     def restore(self, step: int, params: Any, train: Any) -> tuple[Any, Any]:
-        return self._of(step).restore(step, params, train)
+        return self._find(step).restore(step, params, train)
 
     def digest(self, step: int) -> str | None:
-        return self._of(step).digest(step)
+        return self._find(step).digest(step)
 
     def close(self) -> None:
         self._scheduled.close()
         self._others.close()
 
-    def _of(self, step: int) -> Checkpoints:
+    def _find(self, step: int) -> Checkpoints:
         return self._scheduled if step in self._scheduled.steps() else self._others

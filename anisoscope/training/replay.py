@@ -1,8 +1,6 @@
-"""A run replayed from its last checkpoint below a context gain, up to the step where it reaches it:
-exactly.
+"""Train a run again from one of its checkpoints: to a step, or to where it reaches a context gain.
 
-What is made so lies apart from the run's own checkpoints, in `loss_matched/`, beside a record of
-each context gain.
+On a CPU that is bitwise the run itself. What is made lies apart from the run's own checkpoints.
 """
 
 import contextlib
@@ -18,8 +16,9 @@ import numpy as np
 from anisoscope.config.run_config import RunConfig, checkpoint_steps, seeds
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
-from anisoscope.training import checkpoint, evaluate, finished, optimizer, step
-from anisoscope.training.seed_runs import items
+from anisoscope.training import evaluate, finished, optimizer, step
+from anisoscope.training.checkpoint import Checkpoints, CombinedCheckpoints
+from anisoscope.training.seed_runs import checkpoint_items, restore_state
 from anisoscope.training.train_program import Program, make_program
 from anisoscope.utils import processes
 from anisoscope.utils.errors import RunError, UserError
@@ -32,17 +31,14 @@ LOSS_MATCHED = "loss_matched"  # of steps where it reaches a context gain
 
 
 class Bracket(NamedTuple):
-    """Two validations of a run, one after the other: the first one that has gained so much, and the
-    one before.
-    """
+    """Two validations in a row: the last below a context gain, and the first that reaches it."""
 
     below: int
     reached: int
 
 
 class Crossing(NamedTuple):
-    # the first one, between those of the bracket, at which bisection finds so much gained
-    step: int
+    step: int  # the first, between those of the bracket, where bisection finds the gain reached
     context_gain: float
     # {step: digest} of the run's checkpoint before it, if there is one
     after: dict[str, str | None] | None = None
@@ -56,61 +52,58 @@ def crossings(
     name: str,
     stop: Stop,
 ) -> dict[float, Crossing]:
-    """Of each context gain, where a finished run reaches it; its checkpoint is there, on the
-    schedule or made now.
+    """Find where a finished run reaches each context gain, and make a checkpoint there.
+
+    Checkpoints that are on no schedule, and a record of each gain, lie in `loss_matched/`.
     """
-    place = run / LOSS_MATCHED
-    path, kept = place / "crossings.json", checkpoint_steps(config)
-    known = read_json(path, "move it elsewhere") if path.exists() else {}
-    reached_at = {float(gain): Crossing(**one) for gain, one in known.items()}
+    place, kept = run / LOSS_MATCHED, checkpoint_steps(config)
+    path = place / "crossings.json"
     with contextlib.ExitStack() as stack:
-        scheduled = stack.enter_context(
-            contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept, True))
-        )
-        others = stack.enter_context(
-            contextlib.closing(checkpoint.Checkpoints(place / "checkpoints", None))
-        )
-        # Those that another run has made in this place, before this one was trained anew, are no
-        # part of it.
-        reached_at = {gain: one for gain, one in reached_at.items() if _stands(scheduled, one)}
-        for at in set(others.steps()) - {one.step for one in reached_at.values()}:
+        scheduled = Checkpoints(run / "checkpoints", kept, reading=True)
+        stack.enter_context(contextlib.closing(scheduled))
+        others = Checkpoints(place / "checkpoints", None)
+        stack.enter_context(contextlib.closing(others))
+        known = read_json(path, "move it elsewhere") if path.exists() else {}
+        found = {float(gain): Crossing(**crossing) for gain, crossing in known.items()}
+        # what was made before this run was trained anew is no part of it
+        found = {gain: crossing for gain, crossing in found.items() if _holds(scheduled, crossing)}
+        for at in {*others.steps()} - {crossing.step for crossing in found.values()}:
             others.set_aside(at)
-        there, both = {*kept, *others.steps()}, checkpoint.Beside(scheduled, others)
-        todo = [
+        existing, stored = {*kept, *others.steps()}, CombinedCheckpoints(scheduled, others)
+        missing = [
             gain
             for gain in sorted(brackets)
-            if gain not in reached_at or reached_at[gain].step not in there
+            if gain not in found or found[gain].step not in existing
         ]
-        if not todo:
-            return {gain: reached_at[gain] for gain in brackets}
+        if not missing:
+            return {gain: found[gain] for gain in brackets}
         program = make_program(config, corpus)
-        replayed = _Replay(config, corpus, program, name, stop)
-        for gain in bar(todo, f"{name}: loss-matched", "level", leave=False):
+        for gain in bar(missing, f"{name}: loss-matched", "level", leave=False):
             below = brackets[gain].below
-            start = max(
-                (at for at in {*scheduled.steps(), *others.steps()} if at <= below), default=None
-            )
+            start = max((at for at in stored.all_steps() if at <= below), default=None)
             if start is None:
-                raise UserError(
-                    f"{run / 'checkpoints'} has no checkpoint up to step {below} to replay from"
-                )
-            params, train = both.restore(start, *items(program.abstract))
-            state = program.stack([step.State(params, train["opt_state"], train["step"])])
-            at, state, reached = replayed.until(state, start, gain, brackets[gain])
+                what = f"no checkpoint up to step {below} to replay from"
+                raise UserError(f"{run / 'checkpoints'} has {what}")
+            state = program.stack([restore_state(stored, start, program.abstract)])
+            replay = _Replay(config, corpus, program, name, stop)
+            at, state, reached = replay.bisect(state, start, gain, brackets[gain])
             if at not in {*kept, *others.steps()}:
-                others.save(at, *items(program.of_seed(state, 0)))
-            base = max((step for step in scheduled.steps() if step <= at), default=None)
-            reached_at[gain] = Crossing(
-                at, reached, None if base is None else {str(base): scheduled.digest(base)}
-            )
+                others.save(at, *checkpoint_items(program.of_seed(state, 0)))
+            base = max((saved for saved in scheduled.steps() if saved <= at), default=None)
+            after = None if base is None else {str(base): scheduled.digest(base)}
+            found[gain] = Crossing(at, reached, after)
             if processes.is_first():
-                write_json(
-                    path, {json.dumps(key): one._asdict() for key, one in reached_at.items()}
-                )
-    return {gain: reached_at[gain] for gain in brackets}
+                write_json(path, {json.dumps(key): one._asdict() for key, one in found.items()})
+    return {gain: found[gain] for gain in brackets}
 
 
-def states(
+def _holds(scheduled: Checkpoints, crossing: Crossing) -> bool:
+    """Whether the checkpoint before it is still the same, as far as that can be told."""
+    then = crossing.after or {}
+    return all(scheduled.digest(int(at)) in (digest, None) for at, digest in then.items() if digest)
+
+
+def replay_states(
     config: RunConfig,
     corpus: Corpus,
     run: pathlib.Path,
@@ -118,31 +111,24 @@ def states(
     name: str,
     stop: Stop,
 ) -> Iterator[tuple[int, tuple[dict, dict]]]:
-    """What a checkpoint of each of these steps holds, trained again from the nearest sound one
-    before, or from step 0.
-
-    On a CPU that is bitwise what a run has that saves it.
-    """
+    """Yield (step, items of its checkpoint), trained from the nearest sound checkpoint before."""
     program = make_program(config, corpus)
-    replayed, now, state = _Replay(config, corpus, program, name, stop), -1, None
-    with contextlib.closing(stored(run)) as store:
-        for wanted in sorted(steps):
-            for start in [one for one in reversed(store.readable()) if now < one <= wanted]:
+    replay, now, state = _Replay(config, corpus, program, name, stop), -1, None
+    with contextlib.closing(open_checkpoints(run)) as store:
+        for target in sorted(steps):
+            for start in [at for at in reversed(store.all_steps()) if now < at <= target]:
                 with contextlib.suppress(RunError):  # a damaged one is no start
-                    params, train = store.restore(start, *items(program.abstract))
-                    now, state = (
-                        start,
-                        program.stack([step.State(params, train["opt_state"], train["step"])]),
-                    )
+                    state = program.stack([restore_state(store, start, program.abstract)])
+                    now = start
                     break
             if state is None:
                 now, state = 0, program.create()
-            print(f"{name}: step {wanted:,} is trained again from step {now:,}")
-            now, state = wanted, replayed.advance(state, wanted - now)
-            yield wanted, items(program.of_seed(state, 0))
+            print(f"{name}: step {target:,} is trained again from step {now:,}")
+            now, state = target, replay.advance(state, target - now)
+            yield target, checkpoint_items(program.of_seed(state, 0))
 
 
-def make(
+def make_checkpoints(
     config: RunConfig,
     corpus: Corpus,
     run: pathlib.Path,
@@ -150,55 +136,52 @@ def make(
     name: str,
     stop: Stop,
 ) -> None:
-    """Checkpoints of these steps, in replayed/ where the run has none of its own; UserError beyond
-    its newest one.
+    """Save these steps in `replayed/` where the run has no checkpoint of them.
+
+    Raises:
+        UserError: The run has not come to one of them.
     """
-    with contextlib.closing(stored(run)) as store:
+    with contextlib.closing(open_checkpoints(run)) as store:
         check_reached(config, run, store, steps)
-        missing = {*steps} - {*store.readable()}
+        missing = {*steps} - {*store.all_steps()}
     if missing:
-        with contextlib.closing(
-            checkpoint.Checkpoints(run / REPLAYED / "checkpoints", None)
-        ) as store:
-            for at, state in states(config, corpus, run, missing, name, stop):
-                store.save(at, *state)
+        place = run / REPLAYED / "checkpoints"
+        with contextlib.closing(Checkpoints(place, None)) as store:
+            for at, items in replay_states(config, corpus, run, missing, name, stop):
+                store.save(at, *items)
     for at in sorted(steps):
         where = run / REPLAYED / "checkpoints" / str(at)
         print(f"{name}: step {at:,}: {where if where.exists() else run / 'checkpoints' / str(at)}")
 
 
 def check_reached(
-    config: RunConfig, run: pathlib.Path, store: checkpoint.Beside, steps: Iterable[int]
+    config: RunConfig, run: pathlib.Path, store: CombinedCheckpoints, steps: Iterable[int]
 ) -> None:
     """Raise UserError where the run has not come to one of these steps."""
-    newest = config.train.steps if finished.is_finished(run) else max(store.readable(), default=-1)
-    if beyond := [step for step in steps if not 0 <= step <= newest]:
-        there = f"is trained to step {newest}" if newest >= 0 else "is not trained yet"
-        raise UserError(f"step {beyond[0]} is asked for, and {run} {there}; name one up to there")
+    newest = max(store.all_steps(), default=-1)
+    newest = config.train.steps if finished.is_finished(run) else newest
+    if beyond := [at for at in steps if not 0 <= at <= newest]:
+        state = f"is trained to step {newest}" if newest >= 0 else "is not trained yet"
+        raise UserError(f"{run} {state}, and step {beyond[0]} is asked for; name an earlier step")
 
 
-def params(config: RunConfig, corpus: Corpus, run: pathlib.Path, wanted: int) -> dict:
-    """The parameters of any step that the run has come to, as NumPy arrays: saved ones, or trained
-    again.
-    """
-    with contextlib.closing(stored(run)) as store:
-        if wanted in store.readable():
-            return store.restore_params(wanted)
-        check_reached(config, run, store, [wanted])
-    with as_the_command_trains():
-        _, (parameters, _) = next(states(config, corpus, run, [wanted], str(run), Stop()))
-        return jax.tree.map(np.asarray, parameters)
+def read_params(config: RunConfig, corpus: Corpus, run: pathlib.Path, at: int) -> dict:
+    """Read the parameters of any step that the run has come to, as NumPy; or train them again."""
+    with contextlib.closing(open_checkpoints(run)) as store:
+        if at in store.all_steps():
+            return store.restore_params(at)
+        check_reached(config, run, store, [at])
+    with jax_as_in_training():
+        _, (params, _) = next(replay_states(config, corpus, run, [at], str(run), Stop()))
+        return jax.tree.map(np.asarray, params)
 
 
 @contextlib.contextmanager
-def as_the_command_trains() -> Iterator[None]:
-    """JAX's own settings in this thread, whatever the process that asks has set: numbers depend on
-    them.
-    """
+def jax_as_in_training() -> Iterator[None]:
+    """Use JAX's own settings in this thread, whatever is set: numbers depend on them."""
     if jax.config.jax_random_seed_offset:
-        raise UserError(
-            "jax_random_seed_offset is set, and other numbers would come out; unset JAX_RANDOM_SEED_OFFSET"
-        )
+        why = "jax_random_seed_offset is set, and other numbers would come out"
+        raise UserError(f"{why}; unset JAX_RANDOM_SEED_OFFSET")
     with (
         jax.enable_x64(False),
         jax.default_prng_impl("threefry2x32"),
@@ -211,97 +194,70 @@ def as_the_command_trains() -> Iterator[None]:
         yield
 
 
-def stored(run: pathlib.Path) -> checkpoint.Beside:
-    """All that is saved of a run, for reading: on its schedule, and made by a replay."""
-    return checkpoint.Beside(
-        *(
-            checkpoint.Checkpoints(path / "checkpoints", None, True)
-            for path in (run, run / REPLAYED)
-        )
-    )
-
-
-def _stands(scheduled: checkpoint.Checkpoints, crossing: Crossing) -> bool:
-    """Whether the checkpoint before it is still the same, as far as that can be seen: it may be
-    gone.
-    """
-    then = crossing.after or {}
-    return all(
-        scheduled.digest(int(step)) in (digest, None) for step, digest in then.items() if digest
-    )
+def open_checkpoints(run: pathlib.Path) -> CombinedCheckpoints:
+    """Open all checkpoints of a run for reading: on its schedule, and made by a replay."""
+    folders = (path / "checkpoints" for path in (run, run / REPLAYED))
+    return CombinedCheckpoints(*(Checkpoints(path, None, reading=True) for path in folders))
 
 
 class _Replay:
     """The steps of a run once more, from a state at hand."""
 
     def __init__(self, config: RunConfig, corpus: Corpus, program: Program, name: str, stop: Stop):
-        self.config, self.program, self.name, self.stop = config, program, name, stop
-        self.tokens_N, self.windows = (
-            corpus.valid,
-            evaluate.valid_windows(config, corpus.valid.size),
-        )
+        self.most, self.tokens_N = config.train.dispatch, corpus.valid
+        self.windows = evaluate.valid_windows(config, corpus.valid.size)
+        self.program, self.name, self.stop = program, name, stop
 
-    def until(
+    def bisect(
         self, state: step.State, at: int, gain: float, bracket: Bracket
     ) -> tuple[int, step.State, float]:
-        """Step, state and context gain where so much is first gained: the bracket is halved until
-        one step is left.
-        """
+        """Halve the bracket until one step is left: step, state and context gain there."""
         below, reached = bracket
-        state, reached_state = self.advance(state, below - at), None
+        state, found = self.advance(state, below - at), None
         while reached - below > 1:
             middle = (below + reached) // 2
-            there = self.advance(jax.tree.map(jnp.copy, state), middle - below)
-            gained = self.context_gain(there)
+            later = self.advance(jax.tree.map(jnp.copy, state), middle - below)
+            gained = self.context_gain(later)
             if gained >= gain:
-                reached, reached_state = middle, (there, gained)
+                reached, found = middle, (later, gained)
             else:
-                below, state = middle, there
-        if reached_state is None:
+                below, state = middle, later
+        if found is None:
             state = self.advance(state, reached - below)
-            reached_state = state, self.context_gain(state)
-        state, gained = reached_state
+            found = state, self.context_gain(state)
+        state, gained = found
         if gained < gain:
+            why = "training is not exact on this device, or evaluate.draws has changed since"
             raise RunError(
-                f"{self.name}: replayed to step {reached}, it gains {gained:.6f} bits, and {gain:.6f} by its log: "
-                "training is not exact on this device, or evaluate.draws has changed since"
+                f"{self.name}: replayed to step {reached}, it gains {gained:.6f} bits, and "
+                f"{gain:.6f} by its log: {why}"
             )
         return reached, state, gained
 
     def advance(self, state: step.State, count: int) -> step.State:
+        program = self.program
         while count > 0:
-            self.may_stop()
-            now = min(count, self.config.train.dispatch)
-            state, _ = self.program.steps(
-                state, self.program.tokens_N, self.program.data_R, jnp.int32(now)
-            )
+            self.check_stop()
+            now = min(count, self.most)
+            state, _ = program.steps(state, program.tokens_N, program.data_R, jnp.int32(now))
             count -= now
         return state
 
     def context_gain(self, state: step.State) -> float:
-        return self.program.score(state.params, self.tokens_N, self.windows, "", self.may_stop)[
-            0
-        ].context_gain
+        args = state.params, self.tokens_N, self.windows, "", self.check_stop
+        return self.program.score(*args)[0].context_gain
 
-    def may_stop(self) -> None:
+    def check_stop(self) -> None:
         self.stop.check(f"{self.name}: stopped on the way to a context gain")
 
 
 class NextStep:
-    """The update of a single step: what the optimizer does to a checkpoint with the batch that
-    comes next.
+    """The next update of any checkpoint, computed as the training did, in one program."""
 
-    One program for all checkpoints of a run; it computes as the training did.
-    """
-
-    def __init__(
-        self, config: RunConfig, corpus: Corpus, store: checkpoint.Checkpoints | checkpoint.Beside
-    ):
+    def __init__(self, config: RunConfig, corpus: Corpus, store: Checkpoints | CombinedCheckpoints):
         (weights, data), *_ = seeds(config.train)
-        model, update = (
-            transformer.build(config.model, corpus.vocab_size),
-            optimizer.make_optimizer(config.train),
-        )
+        model = transformer.build(config.model, corpus.vocab_size)
+        update = optimizer.make_optimizer(config.train)
         one_step = step.make_step(model.apply, update, config, corpus.mask_token)
         self.store, self.data = store, jnp.uint32(data)
         self.tokens_N = jnp.asarray(corpus.train)
@@ -309,19 +265,17 @@ class NextStep:
             lambda: step.init_state(model.init(jax.random.key(weights)), update)
         )
 
-        def moved(state: step.State, seed: jax.Array, tokens_N: jax.Array) -> Any:
-            return jax.tree.map(
-                jnp.subtract, one_step(state, seed, tokens_N)[0].params, state.params
-            )
+        def difference(state: step.State, seed: jax.Array, tokens_N: jax.Array) -> Any:
+            after = one_step(state, seed, tokens_N)[0].params
+            return jax.tree.map(jnp.subtract, after, state.params)
 
-        self.moved = jax.jit(moved)
+        self.difference = jax.jit(difference)
 
     def change(self, at: int) -> Any:
-        """What the next update adds to the parameters of this checkpoint, in NumPy."""
+        """Compute what the next update adds to the parameters of this checkpoint, in NumPy."""
         device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         abstract = jax.tree.map(
             lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=device), self.abstract
         )
-        params, train = self.store.restore(at, *items(abstract))
-        state = step.State(params, train["opt_state"], train["step"])
-        return jax.tree.map(np.asarray, self.moved(state, self.data, self.tokens_N))
+        state = restore_state(self.store, at, abstract)
+        return jax.tree.map(np.asarray, self.difference(state, self.data, self.tokens_N))

@@ -1,147 +1,146 @@
-"""The folders of the seeds that are trained together, written and read as one run's folder would
-be.
-"""
+"""The runs of the seeds that are trained together: their states are stacked, their folders apart."""
 
 import contextlib
-import os
+import math
 import pathlib
 import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from anisoscope.training import checkpoint, step
+from anisoscope.config.run_config import TrainConfig
+from anisoscope.training.checkpoint import Checkpoints
 from anisoscope.training.log import NAME, Log, read_log, set_aside, validated
+from anisoscope.training.step import State
 from anisoscope.training.train_program import Program
+from anisoscope.training.trouble import Troubles
 from anisoscope.utils.errors import RunError
 
 
-class SeedRuns:
-    """Checkpoints and logs of the seeds, {name: folder}, in the order in which their states are
-    stacked.
+@dataclass
+class SeedRun:
+    """The run of one seed while it trains."""
+
+    name: str
+    folder: pathlib.Path
+    store: Checkpoints
+    log: Log | None = None  # once it is opened, as are its troubles
+    troubles: Troubles | None = None
+    loss: float = math.nan  # the last one that is finite, nats
+    valid_bits: float = math.nan
+
+
+@contextlib.contextmanager
+def open_runs(folders: Mapping[str, pathlib.Path], kept: list[int]) -> Iterator[list[SeedRun]]:
+    """Open the runs {name: folder} in the order in which their states are stacked."""
+    with contextlib.ExitStack() as stack:
+        runs = []
+        for name, folder in folders.items():
+            run = SeedRun(name, folder, Checkpoints(folder / "checkpoints", kept))
+            stack.callback(run.store.close)
+            stack.callback(lambda run: run.log and run.log.close(), run)
+            runs.append(run)
+        yield runs
+
+
+def common_steps(runs: list[SeedRun]) -> list[int]:
+    """List the steps that all seeds have saved: a kill between two saves leaves some ahead."""
+    return sorted(set.intersection(*(set(run.store.steps()) for run in runs)))
+
+
+def resume(runs: list[SeedRun], program: Program) -> State:
+    """Restore the newest step of all seeds.
+
+    Where it is damaged and the one before can be read, the damaged checkpoints are set aside.
     """
+    steps = common_steps(runs)
+    saved = [run.store.steps() for run in runs]
+    newest = max((step for steps in saved for step in steps), default=None)
+    behind = [run.name for run, steps in zip(runs, saved, strict=True) if newest not in steps]
+    if newest is not None and behind:
+        now = max(steps, default=0)
+        names = ", ".join(behind)
+        print(f"{names}: no checkpoint of step {newest}; all seeds resume from step {now}")
+    if not steps:
+        return program.create()
+    states, damaged = _restore(runs, program, steps[-1])
+    if damaged:
+        first = damaged[0][1]
+        if len(steps) == 1:
+            raise RunError(f"{first}; move it elsewhere to begin anew") from first
+        states, older = _restore(runs, program, steps[-2])
+        if older:
+            why = f"{first}, and the one before cannot be read either; nothing was moved"
+            raise RunError(why) from first
+        for run, error in damaged:
+            moved = run.store.set_aside(steps[-1])
+            print(f"{run.name}: {error}; moved to {moved}", file=sys.stderr)
+    return program.stack(states)
 
-    def __init__(self, folders: dict[str, pathlib.Path], kept: list[int]):
-        self.folders, self.kept = folders, kept
-        # the folder of a single run, the one around several
-        self.place = os.path.commonpath(folders.values()) or "."
-        self.stores = {
-            name: checkpoint.Checkpoints(path / "checkpoints", kept)
-            for name, path in folders.items()
-        }
-        self.logs: dict[str, Log] = {}
 
-    def steps(self) -> list[int]:
-        """Steps that all seeds have saved: a kill between two of them leaves some ahead."""
-        return sorted(set.intersection(*(set(store.steps()) for store in self.stores.values())))
+def _restore(
+    runs: list[SeedRun], program: Program, step: int
+) -> tuple[list[State], list[tuple[SeedRun, RunError]]]:
+    states, damaged = [], []
+    for run in runs:
+        try:
+            states.append(restore_state(run.store, step, program.abstract))
+        except RunError as error:
+            damaged.append((run, error))
+    return states, damaged
 
-    def resume(self, program: Program) -> step.State:
-        """The newest step of all; or the one before where that can be read, and then what is
-        damaged is set aside.
-        """
-        steps = self.steps()
-        self._tell_who_is_behind(max(steps, default=0))
-        if not steps:
-            return program.create()
-        states, damaged = self._read(program, steps[-1])
-        if damaged:
-            first = next(iter(damaged.values()))
-            if len(steps) == 1:
-                raise RunError(f"{first}; move it elsewhere to begin anew") from first
-            states, older = self._read(program, steps[-2])
-            if older:
-                raise RunError(
-                    f"{first}, and the one before cannot be read either; nothing was moved"
-                ) from first
-            for name, error in damaged.items():
-                print(
-                    f"{name}: {error}; moved to {self.stores[name].set_aside(steps[-1])}",
-                    file=sys.stderr,
-                )
-        return program.stack(states)
 
-    def _tell_who_is_behind(self, now: int) -> None:
-        """A seed that has lost checkpoints, or saved fewer before a kill, holds the others up."""
-        saved = {name: store.steps() for name, store in self.stores.items()}
-        newest = max((step for steps in saved.values() for step in steps), default=None)
-        behind = [
-            name for name, steps in saved.items() if newest is not None and newest not in steps
-        ]
-        if behind:
+def open_logs(runs: list[SeedRun], kept: list[int], train: TrainConfig, now: int) -> None:
+    """Open the log of each seed at its own newest checkpoint, and its troubles up to step `now`."""
+    for run in runs:
+        saved = max(run.store.steps(), default=-1)
+        if saved < 0 and (moved := set_aside(run.folder)):
+            why = "no checkpoint is left, and all is trained anew"
+            print(f"{run.name}: {why}; the log of before is {moved}")
+        lines = read_log(run.folder) if (run.folder / NAME).exists() else None
+        _report_lost_lines(run, lines, max((step for step in kept if step <= saved), default=None))
+        run.log = Log(run.folder, saved)
+        run.troubles = Troubles(train, (line for line in lines or () if line["step"] <= now))
+
+
+def _report_lost_lines(run: SeedRun, lines: list[dict] | None, scored: int | None) -> None:
+    """Say what is missing: a log is on the disk before the checkpoint, so it was cut since."""
+    if scored is None:
+        return
+    path = run.folder / NAME
+    if lines is None:
+        lost = f"the scores up to step {scored}"
+        print(f"{run.name}: {path} is gone, and with it {lost}; a new one is begun")
+    elif scored not in (steps := validated(lines)):
+        since = f"after step {max(steps)}" if steps else f"up to step {scored}"
+        lost = f"scores {since} are lost; training resumes"
+        print(f"{run.name}: {path} lacks step {scored}, which is saved: {lost}")
+
+
+def save(runs: list[SeedRun], now: int, states: State, program: Program) -> None:
+    """Begin to write the checkpoints of step `now`, logs first.
+
+    A seed that was ahead has it already; where it differs, the old one is set aside.
+    """
+    for run in runs:
+        run.log.flush()
+    for index, run in enumerate(runs):
+        items = checkpoint_items(program.of_seed(states, index))
+        if now in run.store.steps():
+            if run.store.holds(now, *items):
+                continue
+            moved = run.store.set_aside(now)
             print(
-                f"{', '.join(behind)}: no checkpoint of step {newest}; all seeds resume from step {now}"
+                f"{run.name}: step {now} now comes out otherwise; moved to {moved}", file=sys.stderr
             )
-
-    def _read(self, program: Program, at: int) -> tuple[list[step.State], dict[str, RunError]]:
-        states, damaged = [], {}
-        for name, store in self.stores.items():
-            try:
-                params, train = store.restore(at, *items(program.abstract))
-                states.append(step.State(params, train["opt_state"], train["step"]))
-            except RunError as error:
-                damaged[name] = error
-        return states, damaged
-
-    def save(self, now: int, states: step.State, program: Program) -> None:
-        """Begin to write what is not there yet, logs first; of a seed ahead, what differs now is
-        set aside.
-        """
-        self.flush()
-        for i, (name, store) in enumerate(self.stores.items()):
-            saved = items(program.of_seed(states, i))
-            if now in store.steps():
-                if store.holds(now, *saved):
-                    continue
-                print(
-                    f"{name}: step {now} now comes out otherwise; moved to {store.set_aside(now)}",
-                    file=sys.stderr,
-                )
-            store.begin(now, *saved)
-
-    def settle(self) -> None:
-        for store in self.stores.values():
-            store.settle()
-
-    def wait(self) -> None:
-        for store in self.stores.values():
-            store.wait()
-
-    def open_logs(self) -> None:
-        """Each resumes from its own newest step, which a seed that is ahead of the others has not
-        to do again.
-        """
-        for name, path in self.folders.items():
-            saved = max(self.stores[name].steps(), default=-1)
-            if saved < 0 and (aside := set_aside(path)):
-                print(
-                    f"{name}: no checkpoint is left, and all is trained anew; the log of before is {aside}"
-                )
-            self._tell_what_is_lost(name, path, saved)
-            self.logs[name] = Log(path, saved)
-
-    def _tell_what_is_lost(self, name: str, folder: pathlib.Path, saved: int) -> None:
-        """A log reaches the disk before the checkpoint does: one that ends before it has been cut
-        since, or is gone.
-        """
-        scored = max((step for step in self.kept if step <= saved), default=None)
-        if scored is None:
-            return
-        if not (folder / NAME).exists():
-            print(
-                f"{name}: {folder / NAME} is gone, and with it the scores up to step {saved}; a new one is begun"
-            )
-        elif scored not in (steps := validated(read_log(folder))):
-            since = f"after step {max(steps)}" if steps else f"up to step {saved}"
-            lost = f"scores {since} are lost; training resumes"
-            print(f"{name}: {folder / NAME} lacks step {scored}, which is saved: {lost}")
-
-    def flush(self) -> None:
-        for log in self.logs.values():
-            log.flush()
-
-    def close(self) -> None:
-        with contextlib.ExitStack() as all_of_them:
-            for one in (*self.stores.values(), *self.logs.values()):
-                all_of_them.callback(one.close)
+        run.store.begin(now, *items)
 
 
-def items(state: step.State) -> tuple[dict, dict]:
-    """What a checkpoint holds of a state: parameters, and the rest."""
+def checkpoint_items(state: State) -> tuple[dict, dict]:
+    """Split a state into what a checkpoint holds: parameters, and the rest."""
     return state.params, {"opt_state": state.opt_state, "step": state.step}
+
+
+def restore_state(store: Checkpoints, step: int, abstract: State) -> State:
+    """Restore a checkpoint as a state of these shapes, types and shardings."""
+    params, rest = store.restore(step, *checkpoint_items(abstract))
+    return State(params, rest["opt_state"], rest["step"])

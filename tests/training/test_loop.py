@@ -8,8 +8,8 @@ import pytest
 
 from anisoscope.config.run_config import checkpoint_steps
 from anisoscope.training import checkpoint, log, loop, train_program
-from anisoscope.training.digests import digests
-from anisoscope.training.seed_runs import items
+from anisoscope.training.checkpoint import leaf_digests
+from anisoscope.training.seed_runs import checkpoint_items
 from anisoscope.utils.errors import RunError, Stopped, UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
@@ -32,7 +32,7 @@ def everything(folder, config):
     store = store_of(folder, config)
     found = {}
     for step in store.steps():
-        found[step] = digests(store.restore(step, *items(state)))
+        found[step] = leaf_digests(store.restore(step, *checkpoint_items(state)))
     store.close()
     return found
 

@@ -114,9 +114,9 @@ def test_parameters_trained_again_are_the_same_whatever_the_process_has_set(fold
     """Windows and masks are drawn by JAX's keys, and float64 or another generator would draw
     others.
     """
-    expected = replay.params(CONFIG, tiny.corpus(), folder, 3)
+    expected = replay.read_params(CONFIG, tiny.corpus(), folder, 3)
     with jax.enable_x64(True), jax.default_prng_impl("rbg"), jax.threefry_partitionable(False):
-        found = replay.params(CONFIG, tiny.corpus(), folder, 3)
+        found = replay.read_params(CONFIG, tiny.corpus(), folder, 3)
         # it is as it was
         assert jax.random.key(0).dtype != jax.random.key(0, impl="threefry2x32").dtype
     jax.tree.map(np.testing.assert_array_equal, found, expected)
@@ -127,7 +127,7 @@ def test_an_offset_of_seeds_is_refused(tmp_path):
     try:
         with (
             pytest.raises(UserError, match="unset JAX_RANDOM_SEED_OFFSET"),
-            replay.as_the_command_trains(),
+            replay.jax_as_in_training(),
         ):
             pass
     finally:
@@ -147,7 +147,7 @@ def test_bisection_ends_at_the_first_step_with_that_gain():
     begin = State(jnp.int32(1), (), jnp.int32(1))
     for level, expected in ((0.55, 6), (0.6, 6), (1.15, 12)):
         replayed = replay._Replay(CONFIG, tiny.corpus(), counting, "run", Stop())
-        found = replayed.until(begin, 1, level, replay.Bracket(1, 12))
+        found = replayed.bisect(begin, 1, level, replay.Bracket(1, 12))
         assert (found[0], int(found[1].params), found[2]) == (expected, expected, expected / 10)
 
 

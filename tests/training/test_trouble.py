@@ -16,8 +16,8 @@ from anisoscope.training import (
     train_program,
     trouble,
 )
-from anisoscope.training.digests import digests
-from anisoscope.training.seed_runs import items
+from anisoscope.training.checkpoint import leaf_digests
+from anisoscope.training.seed_runs import checkpoint_items
 from anisoscope.utils.errors import RunError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
@@ -73,8 +73,10 @@ def test_an_update_that_is_not_finite_is_left_out_and_counted(tmp_path, bad, mon
 
     for at in (3, 4, 5):
         checkpoint.Checkpoints(tmp_path / "run" / "checkpoints", None).set_aside(at)
-    ((_, state),) = replay.states(CONFIG, tiny.corpus(), tmp_path / "run", [5], "run", Stop())
-    assert digests(state) == saved[5]
+    ((_, state),) = replay.replay_states(
+        CONFIG, tiny.corpus(), tmp_path / "run", [5], "run", Stop()
+    )
+    assert leaf_digests(state) == saved[5]
 
 
 def test_too_many_in_a_row_end_the_run(tmp_path, bad):
@@ -100,7 +102,7 @@ def test_the_setting_changes_nothing_else():
     for one in (config, replace(config, {"train.skip_nonfinite": 2})):
         made = train_program.make_program(one, tiny.corpus())
         state, _ = made.steps(made.create(), made.tokens_N, made.data_R, jnp.int32(3))
-        states.append(digests(dict(zip("ab", items(state), strict=True))))
+        states.append(leaf_digests(dict(zip("ab", checkpoint_items(state), strict=True))))
     assert states[0] == states[1]
 
 
