@@ -10,9 +10,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from anisoscope.analysis.run_summaries import numbers
-
-WEIGHTS, DATA = "train.seed", "train.data_seed"
+from anisoscope.analysis.run_summaries import SEEDS, numbers
 
 
 class Components(NamedTuple):
@@ -31,8 +29,7 @@ class Components(NamedTuple):
 
 
 def two_way(values_WS: np.ndarray) -> Components:
-    """Two-way random effects y_ws = mean + a_w + b_s + e_ws from W weight seeds × S data seeds, one
-    run each.
+    """Estimate y_ws = mean + a_w + b_s + e_ws with random effects of W weight and S data seeds.
 
     Balanced analysis of variance, estimates by the method of moments: residual = MS_e, weights =
     (MS_w - MS_e) / S, data = (MS_s - MS_e) / W. They are unbiased, so one near 0 may be estimated
@@ -42,16 +39,14 @@ def two_way(values_WS: np.ndarray) -> Components:
     """
     W, S = values_WS.shape
     mean_weights, mean_data, residual = mean_squares(values_WS)
-    weights, data = (mean_weights - residual) / S, (mean_data - residual) / W
-    kept = np.maximum([weights, data, residual], 0)
+    parts = np.array([(mean_weights - residual) / S, (mean_data - residual) / W, residual])
+    kept = np.maximum(parts, 0)
     shares = kept / kept.sum() if kept.sum() > 0 else np.full(3, np.nan)
-    return Components(
-        values_WS.mean(), weights, data, residual, *shares, W - 1, S - 1, (W - 1) * (S - 1)
-    )
+    return Components(values_WS.mean(), *parts, *shares, W - 1, S - 1, (W - 1) * (S - 1))
 
 
 def mean_squares(values_WS: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """MS_w, MS_s and MS_e of one table, or of each along the last two axes."""
+    """Return MS_w, MS_s and MS_e of one table, or of each along the last two axes."""
     W, S = values_WS.shape[-2:]
     mean = values_WS.mean(axis=(-2, -1), keepdims=True)
     weights, data = (values_WS.mean(axis=axis, keepdims=True) - mean for axis in (-1, -2))
@@ -65,49 +60,42 @@ def mean_squares(values_WS: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def components(runs: xr.Dataset) -> pd.DataFrame:
-    """Of every condition whose runs are a full grid of weight and data seeds, two of each at least.
+    """Estimate the components of each condition with a full grid of two seeds or more of each kind.
 
-    Rows for every shape, bits per character (test split), and anisotropy per layer at the run's
-    last checkpoint. `runs` is what runs.nc holds.
+    Args:
+        runs: What runs.nc holds.
+
+    Returns:
+        A row for every shape, bits per character (test split), and anisotropy per layer at the
+        run's last checkpoint.
     """
     rows = []
     for label in dict.fromkeys(runs["condition"].values):
         own = runs.isel(run=runs["condition"].values == label)
-        weights, data = (np.unique(own[name], return_inverse=True) for name in (WEIGHTS, DATA))
-        shape = len(weights[0]), len(data[0])
-        pairs = set(zip(weights[1].tolist(), data[1].tolist(), strict=True))
+        (weights, row), (data, column) = (
+            np.unique(own[name], return_inverse=True) for name in SEEDS[:2]
+        )
+        shape = len(weights), len(data)
+        pairs = set(zip(row.tolist(), column.tolist(), strict=True))
         if min(shape) < 2 or not len(pairs) == own.sizes["run"] == shape[0] * shape[1]:
             continue
         for quantity, positions, layer, values in _measured(own):
             values_WS = np.full(shape, np.nan)
-            values_WS[weights[1], data[1]] = values
-            about = {
-                "condition": label,
-                "quantity": quantity,
-                "positions": positions,
-                "layer": layer,
-            }
-            rows.append(about | two_way(values_WS)._asdict())
-    return pd.DataFrame(
-        rows, columns=["condition", "quantity", "positions", "layer", *Components._fields]
-    ).astype({"layer": "Int64"})
+            values_WS[row, column] = values
+            about = {"condition": label, "quantity": quantity, "positions": positions}
+            rows.append(about | {"layer": layer} | two_way(values_WS)._asdict())
+    columns = ["condition", "quantity", "positions", "layer", *Components._fields]
+    return pd.DataFrame(rows, columns=columns).astype({"layer": "Int64"})
 
 
 def _measured(runs: xr.Dataset) -> list[tuple[str, str, int | None, np.ndarray]]:
-    values_of_each = [
+    measured = [
         (quantity, positions, None, values) for quantity, positions, values in numbers(runs)
     ]
     if "anisotropy" in runs:
         means = runs["anisotropy"].sel(statistic="mean").dropna("step", how="all")
-        values_of_each += [
-            (
-                "anisotropy",
-                str(p),
-                int(layer),
-                means.sel(positions=p, layer=layer).isel(step=-1).values,
-            )
-            for p in means.positions.values
-            for layer in means.layer.values
-            if means.sizes["step"]
-        ]
-    return values_of_each
+        for positions in means.positions.values if means.sizes["step"] else ():
+            for layer in means.layer.values:
+                values = means.sel(positions=positions, layer=layer).isel(step=-1).values
+                measured.append(("anisotropy", str(positions), int(layer), values))
+    return measured

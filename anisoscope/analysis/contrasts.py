@@ -6,28 +6,23 @@ noise. Noise is what a seed does in one condition and not in the others; what it
 drops out of a contrast. Each interval is for its own contrast: of many, one in twenty misses.
 
 *Whose noise*: two or three seeds alone say little of their scatter, so there it is pooled over all
-conditions, as if it had one variance in all of them; where some scatter more than others, their
-intervals are too narrow and the others' too wide. Two conditions that share TELLING seeds of each
-kind or more tell their scatter themselves, and the noise is that of their own runs: the interval of
-a paired t-test.
+conditions, as if it had one variance in all of them. Two conditions that share TELLING seeds of
+each kind or more tell their scatter themselves: the interval of a paired t-test.
 
 *Seeds of their own*: each run of a condition has its own weight seed and its own data seed, or one
-of the two is the same in all runs, and of what others would have given the interval says nothing.
-Least squares over all runs, with (conditions - 1)(seeds - 1) degrees of freedom where none is
-missing; of two conditions by themselves, seeds - 1.
+of the two is the same in all runs. Least squares over all runs, with (conditions - 1)(seeds - 1)
+degrees of freedom where none is missing.
 
-*Crossed*: W weight seeds × S data seeds. Runs that share a weight seed, or a data seed, share part
-of their noise: it is a_condition,w + b_condition,s + e, each part independent and of one variance
-in the conditions that are pooled. The variance of a contrast of two means over the grid is
-estimated as 2 (MS_w + MS_s - MS_e) / (W S), and never as less than 2 MS_e / (W S), from the mean
-squares of condition × weights, condition × data and condition × weights × data. In the interval
-each mean square is multiplied by the square of its own Student's quantile: Banerjee 1960 does so in
-sums of variances, and the same in a difference is this project's. (Satterthwaite's one number of
-degrees of freedom is too large where the scarcer seeds scatter most: with 4 × 2 seeds in two
-conditions it covers 0.91.) Simulated coverage of the 95 %, over mixes of the three variances and
-from 2 × 2 to 4 × 4 seeds: 0.94 to 0.99 with nine conditions; with two conditions 0.95 to more than
-0.99, the more the larger the share of e, and intervals of 2 × 2 seeds are wide, since they rest on
-single degrees of freedom.
+*Crossed*: W weight seeds × S data seeds. Noise is a_condition,w + b_condition,s + e, each part
+independent and of one variance in the conditions that are pooled. The variance of a contrast of two
+means over the grid is estimated as 2 (MS_w + MS_s - MS_e) / (W S), and never as less than 2 MS_e /
+(W S), from the mean squares of condition × weights, condition × data and condition × weights ×
+data. In the interval each mean square is multiplied by the square of its own Student's quantile:
+Banerjee 1960 does so in sums of variances, and the same in a difference is this project's.
+(Satterthwaite's one number of degrees of freedom is too large where the scarcer seeds scatter most:
+with 4 × 2 seeds in two conditions it covers 0.91.) Simulated coverage of the 95 %, over mixes of
+the three variances and from 2 × 2 to 4 × 4 seeds: 0.94 to 0.99 with nine conditions; with two
+conditions 0.95 to more than 0.99.
 
 *Otherwise*, where seeds are shared and those of the two conditions make no full grid, a contrast
 has no interval.
@@ -47,8 +42,7 @@ from anisoscope.analysis.run_summaries import CORPUS, numbers, pairing, varied
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.models import masks
 
-# What cannot be compared under a change of what: bits of two objectives, or of two texts, measure
-# two things.
+# settings under whose change a number cannot be compared
 TASK = {"test_bits": ("objective", CORPUS), "test_context_gain": (CORPUS,)}
 RATES = ("train.learning_rate", "train.rest_learning_rate")
 TELLING = 4  # seeds of either kind: from so many on two conditions tell their own scatter
@@ -64,13 +58,23 @@ class Change(NamedTuple):
     pairs: int  # runs of either condition that have their seeds in common with one of the other
 
 
-def contrasts(runs: xr.Dataset, together: bool = False) -> pd.DataFrame:
-    """Every pair of conditions that differ in one setting, for every shape, bits of one task, and
-    context gain.
+class Pair(NamedTuple):
+    labels: tuple[str, str]  # of two conditions
+    changed: frozenset[str]  # the setting in which they differ
+    about: dict[str, str]  # that setting, before, after, and what both have of the others: in words
 
-    `runs` is what runs.nc holds. A mask and its own setting are one. `before` is the condition that
-    comes first in the experiment, `held` what both have of the other settings that differ between
-    runs.
+
+def contrasts(runs: xr.Dataset, together: bool = False) -> pd.DataFrame:
+    """Contrast every pair of conditions that differ in one setting, in every shape and score.
+
+    Args:
+        runs: What runs.nc holds.
+        together: Whether two conditions alone may differ in several settings.
+
+    Returns:
+        A row for each pair, quantity and set of positions: COLUMNS and `Change`. A mask and its own
+        setting are one. `before` is the condition that comes first in the experiment, `held` what
+        both have of the other settings that differ between runs.
     """
     labels = list(_settings_of(runs))
     condition = np.array([labels.index(label) for label in runs["condition"].values])
@@ -79,40 +83,43 @@ def contrasts(runs: xr.Dataset, together: bool = False) -> pd.DataFrame:
         for quantity, positions, values in numbers(runs):
             if not pair.changed.intersection(TASK.get(quantity, ())):
                 change = change_between(values, condition, seeds, *map(labels.index, pair.labels))
-                rows.append(
-                    pair.about | {"quantity": quantity, "positions": positions} | change._asdict()
-                )
+                about = pair.about | {"quantity": quantity, "positions": positions}
+                rows.append(about | change._asdict())
     return pd.DataFrame(rows, columns=[*COLUMNS, *Change._fields])
 
 
-class Pair(NamedTuple):
-    labels: tuple[str, str]  # of two conditions
-    changed: frozenset[str]  # the setting in which they differ
-    about: dict[str, str]  # that setting, before, after, and what both have of the others: in words
-
-
 def pairs(runs: xr.Dataset, together: bool = False) -> Iterator[Pair]:
-    """Every pair of conditions that differ in one setting; `together` also two that are alone and
-    differ in several.
-    """
+    """Yield every pair of conditions that differ in one setting (or see `contrasts`)."""
     conditions = _settings_of(runs)
     for (first, before), (second, after) in combinations(conditions.items(), 2):
         changed = [setting for setting in before if before[setting] != after[setting]]
         if len(changed) == 1 or (changed and together and len(conditions) == 2):
-            held = ", ".join(words for setting, words in before.items() if setting not in changed)
-            ends = [", ".join(words[setting] for setting in changed) for words in (before, after)]
-            about = dict(zip(COLUMNS, (", ".join(changed), *ends, held), strict=False))
+            about = {
+                "setting": ", ".join(changed),
+                "before": ", ".join(before[setting] for setting in changed),
+                "after": ", ".join(after[setting] for setting in changed),
+                "held": ", ".join(before[name] for name in before if name not in changed),
+            }
             yield Pair((first, second), frozenset(changed), about)
 
 
 def change_between(
     values: np.ndarray, condition: np.ndarray, seeds: np.ndarray, before: int, after: int
 ) -> Change:
-    """The change of one number per run from condition `before` to `after`; `seeds` are (run, kind
-    of seed).
+    """Estimate the change of one number per run from condition `before` to `after`.
 
-    A run without a number is left out. NaN where the two conditions share no seed, directly or
-    through others. ValueError where two runs of one condition have all seeds in common.
+    Args:
+        values: A number per run; a run without a number is left out.
+        condition: The number of each run's condition.
+        seeds: (run, kind of seed).
+        before: The number of a condition.
+        after: The number of another.
+
+    Returns:
+        NaN where the two conditions share no seed, directly or through others.
+
+    Raises:
+        ValueError: two runs of one condition have all seeds in common.
     """
     blocks, block = np.unique(seeds, axis=0, return_inverse=True)
     if len(set(zip(condition, block.ravel(), strict=True))) < len(condition):
@@ -125,34 +132,32 @@ def change_between(
         table_CB, before, after = table_CB[[before, after]], 0, 1
     if len(factors(blocks)) > 1:
         return _crossed(table_CB, blocks, before, after)
-    return _own(table_CB, before, after)
+    return _least_squares(table_CB, before, after)
 
 
 def factors(seeds: np.ndarray) -> list[np.ndarray]:
-    """Numbers 0, 1 … of each kind of seed that varies between these (run, kind); kinds that vary
-    together are one.
+    """Number each kind of seed that varies between these (run, kind) from 0.
+
+    Kinds that vary together are one.
     """
     numbered = dict.fromkeys(tuple(pd.factorize(kind)[0].tolist()) for kind in seeds.T)
     return [np.array(kind) for kind in numbered if any(kind)]
 
 
-def _own(table_CB: np.ndarray, before: int, after: int) -> Change:
-    """Least squares over all runs with a number: y = condition + seed + noise."""
-    condition, seed = np.nonzero(np.isfinite(table_CB))
-    values, pairs = (
-        table_CB[condition, seed],
-        int(np.isfinite(table_CB[[before, after]]).all(axis=0).sum()),
-    )
+def _least_squares(table_CB: np.ndarray, before: int, after: int) -> Change:
+    """Fit y = condition + seed + noise to all runs with a number."""
+    known_CB = np.isfinite(table_CB)
+    condition, seed = np.nonzero(known_CB)
+    values, pairs = table_CB[known_CB], int(known_CB[[before, after]].all(axis=0).sum())
     conditions = np.unique(condition)
-    of_condition, of_seed = condition[:, None] == conditions, seed[:, None] == np.unique(seed)[1:]
-    design = np.concatenate([of_condition, of_seed], axis=1).astype(float)
+    effects = condition[:, None] == conditions, seed[:, None] == np.unique(seed)[1:]
+    design = np.concatenate(effects, axis=1).astype(float)
     contrast = np.zeros(design.shape[1])
     contrast[: len(conditions)] = 1.0 * (conditions == after) - (conditions == before)
     inverse = np.linalg.pinv(design)
     weights = contrast @ inverse
-    if not {before, after} <= set(conditions) or not np.allclose(
-        weights @ design, contrast, atol=1e-9
-    ):
+    estimable = np.allclose(weights @ design, contrast, atol=1e-9)
+    if not {before, after} <= set(conditions) or not estimable:
         return _change(np.nan, np.nan, np.nan, 0, pairs)
     freedom = int(len(values) - np.linalg.matrix_rank(design))
     residual = np.square(values - design @ (inverse @ values)).sum()
@@ -161,9 +166,7 @@ def _own(table_CB: np.ndarray, before: int, after: int) -> Change:
 
 
 def _crossed(table_CB: np.ndarray, blocks: np.ndarray, before: int, after: int) -> Change:
-    """The mean of the paired differences; noise from all conditions with all runs of the grid that
-    these two share.
-    """
+    """Average the paired differences; pool noise over conditions with all runs of their grid."""
     shared = np.isfinite(table_CB[[before, after]]).all(axis=0)
     pairs = int(shared.sum())
     change = (table_CB[after] - table_CB[before])[shared].mean() if pairs else np.nan
@@ -194,34 +197,42 @@ def _change(
 
 
 def _settings_of(runs: xr.Dataset) -> dict[str, dict[str, str]]:
-    """Of each condition, in order: the settings that differ between runs, in words."""
+    """Return the settings of each condition, in order, that differ between runs, in words."""
     settings = varied(runs)
-    one = {  # settings that make up one, the first of which gives it its name
+    groups = {  # settings that make up one, by the name that it has
         "model.mask": ("model.mask", *(f"model.{name}" for name in masks.settings())),
         "train.penalty": ("train.penalty", "train.penalty_layers"),
+        "train.optimizer": ("train.optimizer",),
     }
-    parts = {name: [part for part in group if part in settings] for name, group in one.items()}
-    # each has rates of its own, which go without saying where they are one
+    # each optimizer has rates of its own, which go without saying where they are one
     if "train.optimizer" in settings:
-        own = ("train.optimizer", *(name for name in RATES if name in settings))
+        own = ["train.optimizer", *(name for name in RATES if name in settings)]
         rates = pd.DataFrame({name: runs[name].values for name in own}).drop_duplicates()
-        parts["train.optimizer"] = list(own[:1] if rates["train.optimizer"].is_unique else own)
-        settings = [name for name in settings if name not in own]
+        settings = [name for name in settings if name not in own[1:]]
+        if not rates["train.optimizer"].is_unique:
+            groups["train.optimizer"] = own
+    parts = {
+        name: [part for part in group if part in settings or part in RATES]
+        for name, group in groups.items()
+    }
     grouped = {part for group in parts.values() for part in group}
     parts = {name: group for name, group in parts.items() if group} | {
         name: [name] for name in settings if name not in grouped
     }
     conditions = {}
     for i, label in enumerate(runs["condition"].values):
-        if label not in conditions:
-            conditions[label] = {
-                name: words({p: runs[p].values[i] for p in group}) for name, group in parts.items()
-            }
+        conditions.setdefault(
+            label,
+            {
+                name: words({part: runs[part].values[i] for part in group})
+                for name, group in parts.items()
+            },
+        )
     return conditions
 
 
 def words(values: dict[str, Any]) -> str:
-    """One setting, or several that make up one: "window 16", "no qk_norm", "penalty -1"."""
+    """Word one setting, or several that make up one: "window 16", "no qk_norm", "penalty -1"."""
     parts = []
     for name, value in values.items():
         leaf = name.rpartition(".")[2]

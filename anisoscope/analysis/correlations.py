@@ -22,8 +22,8 @@ from anisoscope.results import joined_files
 from anisoscope.results.holm import holm
 
 SHARPNESS = (
-    *("attention_entropy", "attention_max", "attention_min", "score_std_within"),
-    *("attention_first", "attention_most"),
+    *("attention_entropy", "attention_max", "attention_min"),
+    *("score_std_within", "attention_first", "attention_most"),
 )
 PAIRS = (("drift", "mean_cosine"), *(("query_key_alignment", name) for name in SHARPNESS))
 LETTERS = {"pearson": "r", "spearman": "ρ"}
@@ -45,22 +45,23 @@ class Correlation(NamedTuple):
 
 
 def correlate(x: np.ndarray, y: np.ndarray) -> Correlation:
-    """Pearson's r and Spearman's rho with two-sided p and 95 % interval; NaN for fewer than 3 pairs
-    or a constant.
+    """Correlate two arrays (P,), with two-sided p and 95 % intervals.
 
     Intervals are tanh(artanh(r) -+ 1.96 se) with se^2 = 1/(n - 3) for r, after Fisher, and (1 +
     rho^2/2)/(n - 3) for rho, after Bonett and Wright 2000; NaN for 3 pairs; of no width at r = +-1.
+
+    Returns:
+        NaN for fewer than 3 pairs of finite numbers, or a constant.
     """
-    both = np.isfinite(x) & np.isfinite(y)
-    x, y = x[both].astype(np.float64), y[both].astype(np.float64)
+    finite = np.isfinite(x) & np.isfinite(y)
+    x, y = x[finite].astype(np.float64), y[finite].astype(np.float64)
     # tables hold float32
     if len(x) < 3 or any(np.ptp(values) <= 1e-6 * np.abs(values).max() for values in (x, y)):
         return Correlation(len(x), *[np.nan] * 8)
     orderings = stats.PermutationMethod(n_resamples=PERMUTATIONS, rng=np.random.default_rng(0))
+    method = orderings if len(x) <= PERMUTED else None
     pearson = stats.pearsonr(x, y)
-    spearman = stats.pearsonr(
-        stats.rankdata(x), stats.rankdata(y), method=orderings if len(x) <= PERMUTED else None
-    )
+    spearman = stats.pearsonr(stats.rankdata(x), stats.rankdata(y), method=method)
     r, rho = float(pearson.statistic), float(spearman.statistic)
     return Correlation(
         *(len(x), r, float(pearson.pvalue), *_interval(r, 1.0, len(x))),
@@ -77,79 +78,70 @@ def _interval(r: float, variance: float, n: int) -> tuple[float, float]:
 
 
 def write(tables: dict[str, xr.Dataset], path: pathlib.Path) -> None:
+    """Write the correlations of these tables as CSV."""
     joined_files.write_csv(correlations(tables), path)
 
 
 def correlations(tables: dict[str, xr.Dataset]) -> pd.DataFrame:
-    """One row for each pair of quantities, each run, and each set of points.
+    """Correlate each pair of quantities, one row for each run and set of points.
 
-    `tables` are what results.nc holds, by the name of the run; numbers are means over batches. The
-    column `over` names the points: the layers (or heads) of one step, or of all steps; of several
-    runs, with `run` all, those of the last step of each, or of all steps of each. `step` is empty
-    where there is more than one. Positions as in the tables. A run may be several that differ in
-    seeds only (dimension `seed`): `networks` says how many. Layers are then means over them, but
-    heads are those of each: no head of one seed is the counterpart of one of another. The p with
-    `holm` in their names are corrected for the `tests` correlations that have positions, `over` and
-    step in common.
+    Args:
+        tables: What results.nc holds, by the name of the run. A run may be several that differ in
+            seeds only (dimension `seed`): layers are then means over them, but heads are those of
+            each, as no head of one seed is the counterpart of one of another.
+
+    Returns:
+        `over` names the points: the layers (or heads) of one step, or of all steps; of several
+        runs, with `run` all, those of the last step of each, or of all steps of each. `step` is
+        empty where there is more than one. `networks` says how many runs there are. The p with
+        `holm` in their names are corrected for the `tests` correlations that have positions, `over`
+        and step in common.
     """
     rows = []
-    for x, y in PAIRS:
-        held = {run: table for run, table in tables.items() if x in table and y in table}
+    for pair in PAIRS:
+        both = {run: table for run, table in tables.items() if {*pair} <= {*table}}
         for positions in dict.fromkeys(
-            p for table in held.values() for p in table.positions.values
+            p for table in both.values() for p in table.positions.values
         ):
-            there = {run: table for run, table in held.items() if positions in table.positions}
-            pairs = {
-                run: (_means(table, x, positions), _means(table, y, positions))
-                for run, table in there.items()
+            runs = {
+                run: table[list(pair)].sel(statistic="mean", positions=positions, drop=True)
+                for run, table in both.items()
+                if positions in table.positions
             }
-            about = {"positions": positions, "x": x, "y": y}
-            networks = {run: held[run].sizes.get("seed", 1) for run in pairs}
-            for run, (of_x, of_y) in pairs.items():
-                own = {"run": run, **about, "networks": networks[run]}
-                points = "heads" if "head" in of_x.dims else "layers"
-                for step in of_x.step.values:
-                    correlation = correlate(
-                        *(values.sel(step=step).values.ravel() for values in (of_x, of_y))
-                    )
-                    rows.append({**own, "over": points, "step": step, **correlation._asdict()})
-                correlation = correlate(of_x.values.ravel(), of_y.values.ravel())
-                rows.append(
-                    {**own, "over": f"{points}, steps", "step": None, **correlation._asdict()}
-                )
-            if len(pairs) > 1:
-                own = {"run": "all", **about, "networks": sum(networks.values())}
-                for over, steps in (
-                    (f"{points}, runs", slice(-1, None)),
-                    (f"{points}, steps, runs", slice(None)),
-                ):
-                    pooled = [
-                        [values.isel(step=steps).values.ravel() for values in pair]
-                        for pair in pairs.values()
-                    ]
-                    correlation = correlate(
-                        *(np.concatenate(values) for values in zip(*pooled, strict=True))
-                    )
-                    rows.append({**own, "over": over, "step": None, **correlation._asdict()})
-    columns = ["run", "positions", "x", "y", "networks", "over", "step", *Correlation._fields]
-    frame = pd.DataFrame(rows, columns=columns)
+            networks = {run: tables[run].sizes.get("seed", 1) for run in runs}
+            for run, table in runs.items():
+                points = "heads" if "head" in table.dims else "layers"
+                samples = [(points, step, [table.sel(step=[step])]) for step in table.step.values]
+                samples.append((f"{points}, steps", None, [table]))
+                rows += [(run, positions, *pair, networks[run], *sample) for sample in samples]
+            if len(runs) > 1:
+                last = [table.isel(step=[-1]) for table in runs.values()]
+                samples = (f"{points}, runs", last), (f"{points}, steps, runs", [*runs.values()])
+                number = sum(networks.values())
+                rows += [("all", positions, *pair, number, over, None, s) for over, s in samples]
+    columns = ["run", "positions", "x", "y", "networks", "over", "step"]
+    frame = pd.DataFrame(
+        [
+            dict(zip(columns, about, strict=True))
+            | correlate(_values(sample, about[2]), _values(sample, about[3]))._asdict()
+            for *about, sample in rows
+        ],
+        columns=[*columns, *Correlation._fields],
+    )
     return corrected(frame, "positions", "over", "step").astype({"step": "Int64"})
 
 
-def corrected(frame: pd.DataFrame, *alike: str) -> pd.DataFrame:
-    """With p corrected after Holm for all correlations that have these columns in common, and how
-    many they are.
-    """
-    together = frame.groupby([*alike], dropna=False)
+def _values(tables: list[xr.Dataset], name: str) -> np.ndarray:
+    return np.concatenate([table[name].transpose("step", ...).values.ravel() for table in tables])
+
+
+def corrected(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
+    """Add p corrected after Holm for all correlations that have these columns in common."""
+    together = frame.groupby([*columns], dropna=False)
     frame["tests"] = together["pearson_p"].transform("count")
     for kind in LETTERS:
         frame[f"{kind}_p_holm"] = together[f"{kind}_p"].transform(holm)
     return frame
-
-
-def _means(table: xr.Dataset, name: str, positions: str) -> xr.DataArray:
-    means = table[name].sel(statistic="mean", positions=positions, drop=True)
-    return means.transpose("step", ...)
 
 
 def words(row: pd.Series) -> str:
@@ -179,3 +171,78 @@ def _signed(value: float) -> str:
 
 def _p(value: float) -> str:
     return "no p" if np.isnan(value) else "p < 0.001" if value < 0.001 else f"p = {value:.2g}"
+
+
+ALL = "all"
+POSITIONS = ("all", "without_first", "without_special")
+POOLED, WITHIN, MODELS = "layers, models", "within", "models"  # beside the layers of each model
+
+
+def by_modality(tables: dict[str, xr.Dataset], modality: dict[str, str]) -> pd.DataFrame:
+    """Correlate drift and mean cosine within models and across them, modality by modality.
+
+    After Godey et al. 2024, second-hand: which layers and models were pooled is not stated where we
+    could read, so every way of pooling is a reconstruction and has rows of its own.
+
+    Args:
+        tables: What results.nc holds, by model; the last revision counts.
+        modality: Of each model.
+
+    Returns:
+        `over` is "layers" (of the one `model`), "layers, models" (all of a modality together),
+        "models" (a point for each: its means over layers), or "within": see `within_models`. Where
+        there are several, modality "all" has every model. The p with `holm` in their names are
+        corrected for the `tests` correlations that have `over` and `positions` in common.
+    """
+    last = {
+        model: table.isel(step=-1).sel(statistic="mean")
+        for model, table in tables.items()
+        if {"drift", "mean_cosine"} <= {*table}
+    }
+    groups: dict[str, list[str]] = {}
+    for model in last:
+        groups.setdefault(modality[model], []).append(model)
+    rows = []
+    for kind, models in (groups | ({ALL: list(last)} if len(groups) > 1 else {})).items():
+        shared = set.intersection(*({*last[model].positions.values.tolist()} for model in models))
+        for positions in (name for name in POSITIONS if name in shared):
+            points = [
+                [last[model][name].sel(positions=positions).values for name in PAIRS[0]]
+                for model in models
+            ]
+            inside = [correlate(*pair) for pair in points]
+            means = np.array([[values.mean() for values in pair] for pair in points])
+            found = [("layers", *pair) for pair in zip(models, inside, strict=True) if kind != ALL]
+            found += [
+                (POOLED, "", correlate(*(np.concatenate(x) for x in zip(*points, strict=True)))),
+                (MODELS, "", correlate(*means.T)),
+                (WITHIN, "", within_models(inside)),
+            ]
+            about = {"modality": kind, "positions": positions, "models": len(models)}
+            rows += [
+                about | {"over": over, "model": model} | correlation._asdict()
+                for over, model, correlation in found
+            ]
+    columns = ["modality", "positions", "over", "model", "models", *Correlation._fields]
+    return corrected(pd.DataFrame(rows, columns=columns), "over", "positions")
+
+
+def within_models(correlations: list[Correlation]) -> Correlation:
+    """Average the correlations within models; interval, cut at -1 and 1, and p of Student's t.
+
+    `n` is how many models have one; NaN where none has, and without interval or p where one or all
+    are the same.
+    """
+    parts = []
+    for name in ("pearson", "spearman"):
+        r = np.array([getattr(correlation, name) for correlation in correlations])
+        r = r[np.isfinite(r)]
+        mean, low, high, p = (r.mean() if r.size else np.nan), np.nan, np.nan, np.nan
+        if r.size > 1 and np.ptp(r) > 0:
+            error = r.std(ddof=1) / np.sqrt(r.size)
+            reach = stats.t.ppf((1 + LEVEL) / 2, r.size - 1) * error
+            low, high = np.clip((mean - reach, mean + reach), -1, 1)
+            p = 2 * stats.t.sf(abs(mean) / error, r.size - 1)
+        parts += [mean, p, low, high]
+    n = sum(np.isfinite(correlation.pearson) for correlation in correlations)
+    return Correlation(n, *map(float, parts))

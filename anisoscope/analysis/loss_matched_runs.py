@@ -1,9 +1,8 @@
-"""The stage `matched`: runs replayed up to the context gain of each of their contrasts, measured
-there, contrasted.
+"""The stage `matched`: replay runs up to the context gain of each of their contrasts, measure them
+there, and contrast them.
 """
 
 import pathlib
-from typing import Any
 
 import xarray as xr
 
@@ -28,65 +27,66 @@ def contrast(
     root: pathlib.Path,
     stop: Stop,
 ) -> None:
-    """Loss-matched contrasts of finished runs: first what the experiment calls primary, then all of
-    its contrasts.
+    """Contrast finished runs at equal loss: first what is primary, then all, then several levels.
 
-    At last those that are primary, or all where none is, at several levels.
+    At several levels are those that are primary, or all where none is. What is done already is not
+    done again.
 
-    `texts` holds the text of each run. What is done already is not done again.
+    Args:
+        experiment: Whose `primary` names contrasts.
+        configs: Of the runs, by name.
+        texts: Of the runs, by name.
+        root: The experiment's folder.
+        stop: Asks to stop.
     """
-    for name in configs:
-        for what, stage in ((finished.NAME, "train"), ("results.nc", "measure")):
-            if not (root / name / what).exists():
-                raise not_there(root / name, what, stage)
-    tables = {name: joined_files.read_table(root / name / "results.nc") for name in configs}
+    folders = {name: root / name for name in configs}
+    for folder in folders.values():
+        for name, stage in ((finished.NAME, "train"), ("results.nc", "measure")):
+            if not (folder / name).exists():
+                raise not_there(folder, name, stage)
+    tables = {run: joined_files.read_table(path / "results.nc") for run, path in folders.items()}
     joined = run_summaries.join(tables, {name: {} for name in tables})
     lines = {
-        name: log.read_log(root / name) if (root / name / "train.jsonl").exists() else []
-        for name in configs
+        name: log.read_log(folder) if (folder / "train.jsonl").exists() else []
+        for name, folder in folders.items()
     }
     best = best_gains(configs, lines)
     if not (planned := loss_matched.plan(joined, best)):
         raise UserError(
             "--stages=matched: no two settings of this experiment differ in one thing; leave it out"
         )
-    named = primary.loss_matched(experiment.primary)
-    first = [one for one in planned if frozenset(one.labels) in named]
-    folders = {name: root / name for name in configs}
+    pairs = primary.loss_matched(experiment.primary)
+    first = [matched for matched in planned if frozenset(matched.labels) in pairs]
 
     def cut_at(part: list[loss_matched.Matched]) -> dict[tuple[str, float], xr.Dataset]:
-        """The table of each run up to where it has the level of each of these contrasts."""
+        """Return the table of each run up to where it has the level of each of these contrasts."""
         cut = {}
         for name, config in configs.items():
             brackets = {
-                one.level: loss_matched.bracket(lines[name], one.level)
-                for one in part
-                if name in one.runs
+                matched.level: loss_matched.bracket(lines[name], matched.level)
+                for matched in part
+                if name in matched.runs
             }
-            there = measured(config, texts[name], root / name, brackets, name, stop)
+            crossings = measured(config, texts[name], folders[name], brackets, name, stop)
             if processes.is_first():
-                for level, end in there.items():
-                    whole = join.up_to(root / name, replay.LOSS_MATCHED, end.step, config.measure)
-                    cut[name, level] = whole.assign_attrs({loss_matched.GAIN: end.context_gain})
+                for level, end in crossings.items():
+                    table = join.up_to(folders[name], replay.LOSS_MATCHED, end.step, config.measure)
+                    cut[name, level] = table.assign_attrs({loss_matched.GAIN: end.context_gain})
         return cut
 
     for part in (first, planned) if 0 < len(first) < len(planned) else (planned,):
-        print(
-            f"loss-matched: {len(part)} contrasts{' that are primary, first' if part is first else ''}"
-        )
+        print(f"loss-matched: {len(part)} contrasts{' that are primary, first' * (part is first)}")
         cut = cut_at(part)
         if processes.is_first():
-            for path in on_disk.write_loss_matched(
-                part, cut, folders, root, joined, experiment.primary
-            ):
-                print(path)
+            paths = on_disk.write_loss_matched(part, cut, folders, root, joined, experiment.primary)
+            print(*paths, sep="\n")
             on_disk.write(folders, root, experiment.primary)  # some is read there
-    asked = {one.labels for one in first or planned}
+    labels = {matched.labels for matched in first or planned}
     levels = [
-        one
+        matched
         for share in loss_matched.SHARES
-        for one in loss_matched.plan(joined, best, share)
-        if one.labels in asked and one.runs
+        for matched in loss_matched.plan(joined, best, share)
+        if matched.labels in labels and matched.runs
     ]
     print(f"loss-matched at {len(loss_matched.SHARES)} shares of the gain: {len(levels)} contrasts")
     cut = cut_at(levels)
@@ -95,17 +95,19 @@ def contrast(
 
 
 def check(configs: list[Config]) -> None:
-    """Raise UserError, before any work is done, where there is one run, or runs that differ in
-    their seeds alone.
-    """
+    """Raise UserError, before any work is done, where runs differ in nothing but their seeds."""
     if len(configs) == 1:
         raise UserError(
             "--stages=matched contrasts runs, and this experiment has one; leave it out"
         )
-    settings = [flat(to_dict(config)) for config in configs]
-    for values in settings:
-        for name in [name for name in values if name.startswith("train.") and "seed" in name]:
-            del values[name]
+    settings = [
+        {
+            name: value
+            for name, value in flat(to_dict(config)).items()
+            if not (name.startswith("train.") and "seed" in name)
+        }
+        for config in configs
+    ]
     if all(values == settings[0] for values in settings):
         raise UserError(
             "--stages=matched contrasts settings, and these runs differ in their seeds alone; leave it out"
@@ -113,23 +115,22 @@ def check(configs: list[Config]) -> None:
 
 
 def best_gains(
-    configs: dict[str, Config], lines: dict[str, list[dict[str, Any]]]
+    configs: dict[str, Config], lines: dict[str, loss_matched.Lines]
 ) -> dict[str, float | None]:
-    """The largest context gain of each run, in the constant part of its schedule; a line names runs
-    that have none.
+    """Return each run's largest context gain in the constant part of its schedule.
+
+    A line names the runs without such a part; of these all steps after the warm-up are taken.
     """
     parts = {name: optimizer.constant_part(config.train) for name, config in configs.items()}
-    if loose := [name for name, part in parts.items() if part is None]:
+    if without := [name for name, part in parts.items() if part is None]:
+        names = f"{', '.join(without[:3])}{' …' * (len(without) > 3)}"
         words = "context gains are compared over all steps after the warm-up, at learning rates that differ"
-        print(
-            f"train.schedule has no constant part ({', '.join(loose[:3])}{' …' * (len(loose) > 3)}): {words}"
-        )
-    return {
-        name: loss_matched.best_gain(
-            lines[name], *(part or (optimizer.warmup_steps(config.train), config.train.steps))
-        )
-        for (name, config), part in zip(configs.items(), parts.values(), strict=True)
-    }
+        print(f"train.schedule has no constant part ({names}): {words}")
+    best = {}
+    for name, config in configs.items():
+        after_warmup = optimizer.warmup_steps(config.train), config.train.steps
+        best[name] = loss_matched.best_gain(lines[name], *(parts[name] or after_warmup))
+    return best
 
 
 def measured(
@@ -140,9 +141,7 @@ def measured(
     name: str,
     stop: Stop,
 ) -> dict[float, replay.Crossing]:
-    """Where the run has each context gain; every such step has a table, the run's own or one beside
-    it.
-    """
+    """Find where the run has each context gain, and measure every such step without a table."""
     reached = replay.crossings(config, text, run, brackets, name, stop)
     on_schedule = checkpoint_steps(config)
     steps = sorted({crossing.step for crossing in reached.values()}.difference(on_schedule))

@@ -1,10 +1,7 @@
-"""What is read from tables, written beside them: correlations of a run; runs joined, contrasted,
-and split.
-"""
+"""What is read from tables, written beside them: correlations of a run; runs joined and contrasted."""
 
 import hashlib
 import pathlib
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,16 +11,17 @@ import xarray as xr
 from anisoscope.analysis import correlations, loss_matched, primary, run_summaries
 from anisoscope.analysis.components import components
 from anisoscope.analysis.contrasts import COLUMNS, Change, contrasts
+from anisoscope.analysis.loss_matched import Matched
 from anisoscope.results import joined_files
 from anisoscope.training import finished, log
-from anisoscope.utils.errors import RunError
 from anisoscope.utils.files import read_json, remove, write_json
 
 Named = dict[str, dict[str, Any]]  # the contrasts that an experiment calls primary
+Folders = dict[str, pathlib.Path]  # of runs, by name
 DIGESTS = "loss_matched.json"
 BY_LEVEL = "contrasts_by_level.csv"
 TANGENTS = "tangents.csv"
-OF_TANGENTS = (
+TANGENT_COLUMNS = (
     "energy",
     "variance",
     "excess",
@@ -31,42 +29,37 @@ OF_TANGENTS = (
     "isoscore_gain",
     "isoscore_gain_normal",
 )
-# columns, from the least frequent quarter to the most
-ENRICHMENT = tuple(f"enrichment_{i}" for i in range(1, 5))
+ENRICHMENT = tuple(f"enrichment_{i}" for i in range(1, 5))  # from the rarest quarter of characters
 
 
 def write_run(name: str, folder: pathlib.Path) -> None:
-    """correlations.csv of one run."""
-    correlations.write(
-        {name: joined_files.read_table(folder / "results.nc")}, folder / "correlations.csv"
-    )
+    """Write correlations.csv of one run."""
+    table = joined_files.read_table(folder / "results.nc")
+    correlations.write({name: table}, folder / "correlations.csv")
 
 
-def write(folders: dict[str, pathlib.Path], to: pathlib.Path, named: Named) -> list[pathlib.Path]:
-    """runs.nc, runs.csv and layers.csv; contrasts.csv where settings differ; components.csv where
-    seeds are crossed.
+def write(folders: Folders, to: pathlib.Path, named: Named) -> list[pathlib.Path]:
+    """Write the tables over all runs that have something to say; return their paths.
 
-    And primary.csv of the contrasts that are prespecified, some of which may be loss-matched.
+    These are runs.nc, runs.csv and layers.csv; contrasts.csv where settings differ; components.csv
+    where seeds are crossed; primary.csv where contrasts are prespecified.
     """
-    tables = {
-        name: joined_files.read_table(folder / "results.nc") for name, folder in folders.items()
-    }
-    joined = run_summaries.join(tables, {name: bits(folder) for name, folder in folders.items()})
+    tables = {run: joined_files.read_table(path / "results.nc") for run, path in folders.items()}
+    joined = run_summaries.join(tables, {run: bits(path) for run, path in folders.items()})
     if unfinished := run_summaries.unfinished(tables):
         joined = run_summaries.without_shapes(joined, unfinished)
-        print(
-            f"left out of contrasts, as they are not measured to their last step: {', '.join(unfinished)}"
-        )
-    matched = read_loss_matched(to, folders)
+        names = ", ".join(unfinished)
+        print(f"left out of contrasts, as they are not measured to their last step: {names}")
+    frames = {
+        "runs": run_summaries.rows(tables, joined),
+        "layers": run_summaries.layers(tables, joined),
+        "contrasts": primary.with_roles(contrasts(joined), named, joined, "last"),
+        "components": components(joined),
+        "primary": primary.table(named, joined, read_loss_matched(to, folders)),
+    }
     joined_files.write(joined, to / "runs.nc")
     paths = [to / "runs.nc"]
-    for name, frame in (
-        ("runs", run_summaries.rows(tables, joined)),
-        ("layers", run_summaries.layers(tables, joined)),
-        ("contrasts", primary.with_roles(contrasts(joined), named, joined, "last")),
-        ("components", components(joined)),
-        ("primary", primary.table(named, joined, matched)),
-    ):
+    for name, frame in frames.items():
         path = to / f"{name}.csv"
         if frame.empty:
             remove(path)  # of an experiment that had other runs
@@ -76,183 +69,142 @@ def write(folders: dict[str, pathlib.Path], to: pathlib.Path, named: Named) -> l
     return paths
 
 
-def write_tangents(folders: dict[str, pathlib.Path], to: pathlib.Path) -> pathlib.Path:
-    """tangents.csv: means by run, step and layer, of the early semi-NMF subspace of the largest
-    rank, raw gradients.
-    """
+def write_tangents(folders: Folders, to: pathlib.Path) -> pathlib.Path:
+    """Write tangents.csv: the early semi-NMF subspace of the largest rank, by run, step, layer."""
     frames = []
     for name, folder in folders.items():
-        table = joined_files.read_table(folder / "tangents.nc").isel(rank=-1).sel(statistic="mean")
-        table = table.sel(fit="early", kind="semi-NMF", rows="raw")
-        quarters = {
-            column: table["enrichment_in_bin"].isel(bin=i, drop=True)
-            for i, column in enumerate(ENRICHMENT)
-        }
-        columns = (
-            xr.Dataset({one: table[one] for one in OF_TANGENTS})
-            .assign(quarters)
-            .reset_coords(drop=True)
+        table = joined_files.read_table(folder / "tangents.nc").isel(rank=-1)
+        table = table.sel(statistic="mean", fit="early", kind="semi-NMF", rows="raw")
+        columns = table[list(TANGENT_COLUMNS)].assign(
+            {name: table["enrichment_in_bin"].isel(bin=i) for i, name in enumerate(ENRICHMENT)}
         )
-        frames.append(columns.to_dataframe().reset_index().assign(run=name))
+        frame = columns.reset_coords(drop=True).to_dataframe().reset_index()
+        frames.append(frame.assign(run=name))
     frame = pd.concat(frames, ignore_index=True)
-    joined_files.write_csv(
-        frame[["run", "step", "layer", *OF_TANGENTS, *ENRICHMENT]], to / TANGENTS
-    )
+    order = ["run", "step", "layer", *TANGENT_COLUMNS, *ENRICHMENT]
+    joined_files.write_csv(frame[order], to / TANGENTS)
     return to / TANGENTS
 
 
-def digests(folders: dict[str, pathlib.Path]) -> dict[str, str]:
-    """Of what is read of each run."""
+def digests(folders: Folders) -> dict[str, str]:
+    """Return the sha256 of each run's results.nc."""
     return {
         name: hashlib.sha256((folder / "results.nc").read_bytes()).hexdigest()
         for name, folder in folders.items()
     }
 
 
-def read_digests(folder: pathlib.Path) -> dict[str, str]:
-    """Those of the tables that loss-matched contrasts were read from; none where there are none."""
-    path = folder / DIGESTS
-    return read_json(path, "run --stages=matched again") if path.exists() else {}
-
-
 def write_loss_matched(
-    planned: list[loss_matched.Matched],
+    planned: list[Matched],
     tables: dict[tuple[str, float], xr.Dataset],
-    folders: dict[str, pathlib.Path],
+    folders: Folders,
     to: pathlib.Path,
     runs: xr.Dataset,
     named: Named,
 ) -> list[pathlib.Path]:
-    """contrasts_loss_matched.csv, loss_matched.csv with a row per contrast and run, and of which
-    tables these are.
+    """Write contrasts_loss_matched.csv, loss_matched.csv (a row per run), and the tables' digests.
 
-    `tables` holds the table of each run up to where it has a level: {(run, level): table}; `runs`
-    joins all of them.
+    Args:
+        planned: The contrasts.
+        tables: The table of each run up to where it has a level, by run and level.
+        folders: Of the runs that were read.
+        to: The experiment's folder.
+        runs: All runs joined.
+        named: The contrasts that are primary.
     """
-    changes, each = (
-        pd.concat(frames, ignore_index=True)
-        for frames in zip(*_contrasted(planned, tables), strict=True)
-    )
+    changes, of_runs = zip(*(_contrast(matched, tables) for matched in planned), strict=True)
     remove(to / DIGESTS)  # it vouches for what is written before it
     paths = [to / "contrasts_loss_matched.csv", to / "loss_matched.csv"]
+    changes = pd.concat(changes, ignore_index=True)
     joined_files.write_csv(primary.with_roles(changes, named, runs, "matched"), paths[0])
-    joined_files.write_csv(each, paths[1])
+    joined_files.write_csv(pd.concat(of_runs, ignore_index=True), paths[1])
     write_json(to / DIGESTS, digests(folders))
     return paths
 
 
-def _contrasted(
-    planned: list[loss_matched.Matched], tables: dict[tuple[str, float], xr.Dataset]
-) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
-    return [
-        loss_matched.contrast(one, {name: tables[name, one.level] for name in one.runs})
-        for one in planned
-    ]
+def _contrast(
+    matched: Matched, tables: dict[tuple[str, float], xr.Dataset]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    own = {name: tables[name, matched.level] for name in matched.runs}
+    return loss_matched.contrast(matched, own)
 
 
 def write_by_level(
-    planned: list[loss_matched.Matched],
-    tables: dict[tuple[str, float], xr.Dataset],
-    to: pathlib.Path,
+    planned: list[Matched], tables: dict[tuple[str, float], xr.Dataset], to: pathlib.Path
 ) -> pathlib.Path:
-    """contrasts_by_level.csv: contrasts at several shares of the gain that all their runs reach."""
-    contrasted = zip(planned, _contrasted(planned, tables), strict=True)
-    frames = [changes.assign(share=one.share) for one, (changes, _) in contrasted]
+    """Write contrasts_by_level.csv: contrasts at several shares of the gain that all runs reach."""
+    frames = [_contrast(matched, tables)[0].assign(share=matched.share) for matched in planned]
     joined_files.write_csv(pd.concat(frames, ignore_index=True), to / BY_LEVEL)
     return to / BY_LEVEL
 
 
-def read_by_level(folder: pathlib.Path, folders: dict[str, pathlib.Path]) -> pd.DataFrame:
-    """contrasts_by_level.csv; without rows where there is none, or where it is of other tables than
-    these folders'.
-    """
-    columns = [*COLUMNS, *Change._fields, *loss_matched.FURTHER, loss_matched.SHARE]
-    if not (folder / BY_LEVEL).exists() or (folders and digests(folders) != read_digests(folder)):
-        return pd.DataFrame(columns=columns)
-    return _read(folder / BY_LEVEL, columns, ("without",))
+def read_by_level(folder: pathlib.Path, folders: Folders) -> pd.DataFrame:
+    """Read contrasts_by_level.csv; without rows where it is absent or of other tables."""
+    frame = _read_contrasts(folder / BY_LEVEL, (*loss_matched.FURTHER, loss_matched.SHARE))
+    return frame if _are_current(folder, folders) else frame.iloc[:0]
 
 
-def _read(path: pathlib.Path, columns: Sequence[str], texts: tuple[str, ...]) -> pd.DataFrame:
-    """Of a table of contrasts: text may be empty, and an empty number is missing."""
-    kinds = dict.fromkeys((*COLUMNS, *texts), str)
-    missing = {name: [""] for name in columns if name not in kinds}
-    return pd.read_csv(path, dtype=kinds, keep_default_na=False, na_values=missing)
-
-
-def read_loss_matched(folder: pathlib.Path, folders: dict[str, pathlib.Path]) -> pd.DataFrame:
-    """contrasts_loss_matched.csv as `write_loss_matched` left it; without rows where there is none,
-    or of others.
-    """
-    path = folder / "contrasts_loss_matched.csv"
-    matched = _read_changes(
-        path, (*COLUMNS, *Change._fields, *loss_matched.FURTHER), ("without",), "matched"
-    )
-    if matched.empty or digests(folders) == read_digests(folder):
-        return matched
+def read_loss_matched(folder: pathlib.Path, folders: Folders) -> pd.DataFrame:
+    """Read contrasts_loss_matched.csv; without rows where it is absent or of other tables."""
+    frame = _read_contrasts(folder / "contrasts_loss_matched.csv", loss_matched.FURTHER)
+    if frame.empty or _are_current(folder, folders):
+        return frame
     print("loss-matched contrasts are of other tables than now: --stages=matched reads them again")
-    return matched.iloc[:0]
+    return frame.iloc[:0]
+
+
+def _are_current(folder: pathlib.Path, folders: Folders) -> bool:
+    """Tell whether loss-matched contrasts were read from the tables of these folders, if any."""
+    path = folder / DIGESTS
+    read = read_json(path, "run --stages=matched again") if path.exists() else {}
+    return not folders or digests(folders) == read
 
 
 def read_runs(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """runs.csv and contrasts.csv, as `write` left them; the second without rows where there is
-    none.
+    """Read runs.csv and contrasts.csv; the second without rows where it is absent.
 
     Only an empty field is a missing number: "None" is a setting, and a variant may be named "nan".
     """
     texts = dict.fromkeys(("run", "condition", *COLUMNS), str)
     path = folder / "runs.csv"
     rows = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
-    return rows, _read_changes(folder / "contrasts.csv", (*COLUMNS, *Change._fields), (), "measure")
+    return rows, _read_contrasts(folder / "contrasts.csv")
 
 
-def _read_changes(
-    path: pathlib.Path, columns: tuple[str, ...], texts: tuple[str, ...], stage: str
-) -> pd.DataFrame:
+def _read_contrasts(path: pathlib.Path, further: tuple[str, ...] = ()) -> pd.DataFrame:
+    """Read a table of contrasts: a text may be empty, and an empty number is missing."""
+    columns = [*COLUMNS, *Change._fields, *further]
     if not path.exists():
         empty = pd.DataFrame(columns=[*columns, primary.ROLE])
         return empty.astype(dict.fromkeys(Change._fields, float))
-    changes = _read(path, columns, texts)
-    if list(changes) != [*columns, primary.ROLE]:
-        raise _other_columns(path, stage)
-    return changes
+    texts = dict.fromkeys((*COLUMNS, "without"), str)
+    missing = {name: [""] for name in columns if name not in texts}
+    return pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=missing)
 
 
 def read_primary(folder: pathlib.Path) -> pd.DataFrame:
-    """primary.csv, as `write` left it; without rows where nothing was prespecified."""
+    """Read primary.csv; without rows where nothing was prespecified."""
     path = folder / "primary.csv"
     if not path.exists():
         return pd.DataFrame(columns=list(primary.READ))
     texts = dict.fromkeys(("name", "before", "after"), str)
-    frame = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype=texts)
-    if list(frame) != list(primary.READ):
-        raise _other_columns(path)
-    return frame
-
-
-def _other_columns(path: pathlib.Path, stage: str = "measure") -> RunError:
-    return RunError(
-        f"{path} has other columns than are written now; --stages={stage} writes it again"
-    )
+    return pd.read_csv(path, keep_default_na=False, na_values=[""], dtype=texts)
 
 
 def bits(folder: pathlib.Path) -> dict[str, float]:
-    """Scores of a finished run on the test split, and of its last validation, by the names of
-    `run_summaries.BITS`.
+    """Return a finished run's scores on the test split and at its last validation, by `BITS`.
 
-    Bits per character are NaN where there is no score; what a score of old does not tell is left
-    out.
+    Bits per character are NaN where there is no score.
     """
     lines = log.read_log(folder) if (folder / "train.jsonl").exists() else []
     validations = [line for line in lines if line["kind"] == "valid"]
-    values = {}
-    for split, score in (
-        ("test", finished.read_score(folder)),
-        ("valid", validations[-1] if validations else {}),
-    ):
-        told = {"bits": score.get("bits_per_character", np.nan)} | score
-        values |= {
-            f"{split}_{name}": value
-            for name, value in told.items()
-            if f"{split}_{name}" in run_summaries.BITS
-        }
-    return values
+    scores = {
+        "test": finished.read_score(folder),
+        "valid": validations[-1] if validations else {},
+    }
+    values = {
+        f"{split}_{name}": value
+        for split, score in scores.items()
+        for name, value in ({"bits": score.get("bits_per_character", np.nan)} | score).items()
+    }
+    return {name: value for name, value in values.items() if name in run_summaries.BITS}

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from anisoscope.analysis import modality_summaries, on_disk
+from anisoscope.analysis import correlations, on_disk
 from anisoscope.cli import archive, flags
 from anisoscope.cli.drawing import beside, draw_figures, folder_of, format_figures, load, write_page
 from anisoscope.cli.flags import Request
@@ -176,7 +176,7 @@ def draw_models(
     paths = draw.draw(draw.MODELS[paper], drawn, to)
     if paper == "inherent":
         modality = {label: one["modality"] for label, one in about.items()}
-        correlated = modality_summaries.correlations(
+        correlated = correlations.by_modality(
             {label: run.results for label, run in runs.items()}, modality
         )
         joined_files.write_csv(correlated, to / "correlations_by_modality.csv")

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-from anisoscope.analysis import correlations, modality_summaries
+from anisoscope.analysis import correlations
 from anisoscope.plot import panel_axes, style
 from anisoscope.plot.footer import caption
 from anisoscope.plot.render import render
@@ -103,9 +103,7 @@ def cosine_and_drift(models: dict[str, Model]) -> Figure | None:
     kinds = list(dict.fromkeys(models[label].modality for label in runs))
     members = {kind: [label for label in runs if models[label].modality == kind] for kind in kinds}
     tables = {label: run.results for label, run in runs.items()}
-    table = modality_summaries.correlations(
-        tables, {label: models[label].modality for label in runs}
-    )
+    table = correlations.by_modality(tables, {label: models[label].modality for label in runs})
     heights = [max(LEAST, 0.5 + OF_NAME * len(own)) for own in members.values()]
     figure = style.new(style.PAGE, 0.9 + sum(heights))
     axes = figure.subplots(
@@ -165,7 +163,7 @@ def _decades(ax: Axes) -> None:
 def _correlated(table: pd.DataFrame, kind: str) -> str:
     """Rank correlation of all points, and the mean of those within models."""
     own = table[(table.modality == kind) & (table.positions == "all")].set_index("over")
-    pooled, within = own.loc[modality_summaries.POOLED], own.loc[modality_summaries.WITHIN]
+    pooled, within = own.loc[correlations.POOLED], own.loc[correlations.WITHIN]
     if np.isnan(pooled.spearman):
         return "too few points to correlate"
     said = f"all points: {correlations.value(pooled, 'spearman')}"
@@ -178,9 +176,9 @@ def _lines(table: pd.DataFrame) -> list[str]:
     """Of every modality and set of positions, for the caption."""
     lines = [CAUTION]
     for _, row in table[table.over != "layers"].iterrows():
-        if row.over == modality_summaries.POOLED:
+        if row.over == correlations.POOLED:
             said = f"all layers of {row.models} models, {correlations.words(row)}"
-        elif row.over == modality_summaries.MODELS:
+        elif row.over == correlations.MODELS:
             said = f"a point for each model, {correlations.words(row)}"
         else:
             said = f"within models, mean of {row.n:.0f}, {correlations.both(row)}" if row.n else ""

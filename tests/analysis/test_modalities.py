@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from anisoscope.analysis import modality_summaries
+from anisoscope.analysis import correlations
 from anisoscope.analysis.correlations import Correlation, correlate
 
 
@@ -27,28 +27,28 @@ def found():
         f"text{n}": table(10.0 * n + depth, 0.5 - 0.1 * n + 0.05 * depth**2) for n in range(4)
     }
     tables |= {f"vision{n}": table(*rng.normal(size=(2, 40))) for n in range(3)}
-    frame = modality_summaries.correlations(tables, {name: name[:-1] for name in tables})
+    frame = correlations.by_modality(tables, {name: name[:-1] for name in tables})
     return tables, frame.set_index(["modality", "positions", "over", "model"]).sort_index()
 
 
 def test_layers_and_models_are_told_apart(found):
     _, frame = found
     of_text = frame.loc[("text", "all")]
-    assert of_text.loc[(modality_summaries.WITHIN, "")].spearman == pytest.approx(1)
-    assert of_text.loc[(modality_summaries.MODELS, "")].spearman == pytest.approx(-1)
-    assert of_text.loc[(modality_summaries.MODELS, "")].n == 4
-    assert of_text.loc[(modality_summaries.POOLED, "")].spearman < -0.8
-    assert of_text.loc[(modality_summaries.POOLED, "")].n == 32
+    assert of_text.loc[(correlations.WITHIN, "")].spearman == pytest.approx(1)
+    assert of_text.loc[(correlations.MODELS, "")].spearman == pytest.approx(-1)
+    assert of_text.loc[(correlations.MODELS, "")].n == 4
+    assert of_text.loc[(correlations.POOLED, "")].spearman < -0.8
+    assert of_text.loc[(correlations.POOLED, "")].n == 32
     of_vision = frame.loc[("vision", "all")]
-    for over in (modality_summaries.WITHIN, modality_summaries.POOLED):
+    for over in (correlations.WITHIN, correlations.POOLED):
         row = of_vision.loc[(over, "")]
         assert row.pearson_low < 0 < row.pearson_high
     assert set(frame.index.get_level_values("modality")) == {
         "text",
         "vision",
-        modality_summaries.ALL,
+        correlations.ALL,
     }
-    assert "layers" not in frame.loc[(modality_summaries.ALL, "all")].index.get_level_values("over")
+    assert "layers" not in frame.loc[(correlations.ALL, "all")].index.get_level_values("over")
 
 
 def test_values_are_those_of_the_last_revision_and_of_scipy(found):
@@ -62,7 +62,7 @@ def test_values_are_those_of_the_last_revision_and_of_scipy(found):
 def test_the_mean_within_models_has_students_interval():
     rng = np.random.default_rng(1)
     inside = [correlate(*rng.normal(size=(2, 12))) for _ in range(5)]
-    row, own = modality_summaries.within(inside), [one.pearson for one in inside]
+    row, own = correlations.within_models(inside), [one.pearson for one in inside]
     expected = stats.t.interval(0.95, 4, np.mean(own), stats.sem(own))
     np.testing.assert_allclose((row.pearson_low, row.pearson_high), expected)
     assert row.pearson_p == pytest.approx(stats.ttest_1samp(own, 0).pvalue)
@@ -76,7 +76,7 @@ def test_the_interval_within_models_holds_the_truth_as_often_as_it_says():
         rng = np.random.default_rng(seed)
         clouds = (rng.normal(size=(2, 13)) + rng.normal() * 5 for _ in range(5))
         found = (np.corrcoef(*cloud)[0, 1] for cloud in clouds)
-        row = modality_summaries.within([Correlation(13, *[r] * 8) for r in found])
+        row = correlations.within_models([Correlation(13, *[r] * 8) for r in found])
         inside += row.pearson_low <= truth <= row.pearson_high
     assert 0.9 < inside / 300 < 0.99
 
@@ -84,8 +84,8 @@ def test_the_interval_within_models_holds_the_truth_as_often_as_it_says():
 def test_a_model_without_a_correlation_counts_for_nothing():
     constant = correlate(np.arange(5.0), np.ones(5))
     one = correlate(np.arange(5.0), np.array([1.0, 3.0, 2.0, 5.0, 4.0]))
-    row = modality_summaries.within([constant, one])
+    row = correlations.within_models([constant, one])
     assert (row.n, row.pearson) == (1, one.pearson)
     assert np.isnan(row.pearson_low)
-    assert np.isnan(modality_summaries.within([constant])[1:]).all()
+    assert np.isnan(correlations.within_models([constant])[1:]).all()
     assert isinstance(row, Correlation)

@@ -197,7 +197,7 @@ def test_what_was_written_is_read_and_a_name_of_digits_stays_a_name(tmp_path):
             "test_context_gain has no positions",
         ),
         ({"after": "condition 0"}, "before and after are both 'condition 0'"),
-        ({"after": "condition 4"}, r"primary\.x\.after is 'condition 4'; no run"),
+        ({"after": "condition 4"}, "names 'condition 4'; no run"),
     ],
 )
 def test_what_cannot_be_named_is_refused_in_one_line(change, words):

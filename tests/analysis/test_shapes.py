@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from anisoscope.analysis.shapes import DEFINITIONS, shapes, shows, sink_head_share
-from tests.program import ROOT
+from anisoscope.analysis.shapes import shapes, sink_head_share
 
 # hidden states 1 to 11
 OPT_125M = (0.978, 0.987, 0.995, 0.995, 0.995, 0.994, 0.992, 0.989, 0.983, 0.973, 0.959)
@@ -75,47 +74,6 @@ def test_straightening_valley_and_linearity_are_of_the_last_checkpoint_and_of_bl
     single = shapes(table((0, 10), turning_angle=[[0, 0], [2.1, 1.9]])).sel(positions="all")
     assert np.isnan(single.straightening_blocks)
     assert single.straightening_whole == pytest.approx(2.1 - 1.9)
-
-
-PLANTED = {  # a word -> a table that shows it, one that does not
-    "bell": ({"anisotropy": [[9, 0.1, 0.3, 0.2]]}, {"anisotropy": [[0, 0.4, 0.3, 0.2]]}),
-    "bell with the embedding": (
-        {"anisotropy": [[0.1, 0.4, 0.3, 0.2]]},
-        {"anisotropy": [[0.5, 0.4, 0.3, 0.2]]},
-    ),
-    "sink head": (
-        {"attention_first": [[[0, 0.31], [0, 0]]]},
-        {"attention_first": [[[0.3, 0.3], [0.3, 0.3]]]},
-    ),
-    "sink token": (
-        {"attention_first": [[[0.2, 0.5], [0, 0]]]},
-        {"attention_first": [[[0.0, 0.5], [0.5, 0]]]},
-    ),
-    "massive vector": ({"norm_ratio": [[1, 11, 1]]}, {"norm_ratio": [[11, 9, 9]]}),
-    "growth": (
-        {"anisotropy": [[9, 0.1, 0.1], [9, 0.1, 0.2]]},
-        {"anisotropy": [[0, 0.2, 0.2], [9, 0.1, 0.2]]},
-    ),
-    "expansion": (
-        {"twonn": [[1, 4, 4], [1, 8, 8], [1, 4, 4]]},
-        {"twonn": [[1, 4, 4], [9, 4.5, 4.5], [9, 1, 1]]},
-    ),
-    "contraction": (
-        {"twonn": [[1, 4, 4], [1, 8, 8], [1, 4, 4]]},
-        {"twonn": [[9, 1, 1], [9, 4, 4], [9, 3.9, 3.9]]},
-    ),
-}
-
-
-@pytest.mark.parametrize("word", DEFINITIONS)
-def test_a_word_is_true_of_what_is_planted_and_false_of_what_is_not(word):
-    for values, expected in zip(PLANTED[word], (True, False), strict=True):
-        steps = range(len(next(iter(values.values()))))
-        assert (
-            bool(shows(shapes(table(tuple(steps), **values)), word).sel(positions="all"))
-            is expected
-        )
-    assert DEFINITIONS[word].sentence in (ROOT / "docs" / "reference" / "glossary.md").read_text()
 
 
 def test_a_sink_head_is_counted_over_all_heads_of_all_blocks_at_any_threshold():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from anisoscope.analysis import correlations, modality_summaries
+from anisoscope.analysis import correlations
 from anisoscope.plot import papers
 from anisoscope.plot.papers import FIGURES, Model
 from tests.plot.reading import caption_of, inside, title_of
@@ -45,12 +45,10 @@ def test_cosine_and_drift_have_a_row_for_each_modality(models):
     figure = papers.cosine_and_drift(models)
     assert [ax.get_title() for ax in figure.axes[::2]] == ["text", "speech"]
     tables = {name: one.run.results for name, one in models.items()}
-    found = modality_summaries.correlations(
-        tables, {name: one.modality for name, one in models.items()}
-    )
+    found = correlations.by_modality(tables, {name: one.modality for name, one in models.items()})
     found = found.set_index(["modality", "positions", "over"])
     for ax, kind in zip(figure.axes[1::2], ("text", "speech"), strict=True):
-        shown = correlations.value(found.loc[(kind, "all", modality_summaries.POOLED)], "spearman")
+        shown = correlations.value(found.loc[(kind, "all", correlations.POOLED)], "spearman")
         assert f"all points: {shown}" in ax.get_title()
         assert ("within models" in ax.get_title()) == (kind == "text")
     last = models["OPT"].run.results.isel(step=-1).sel(positions="all", statistic="mean")

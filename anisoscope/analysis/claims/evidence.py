@@ -1,10 +1,8 @@
-"""What the tables in an experiment's folder say to each claim: a number for each model and seed,
-nothing judged yet.
+"""What the tables in an experiment's folder say to each claim: a number for each model and seed.
 
-A row has a claim, a model (a condition of the experiment), its seed, the number, and the context
-gain in bits. Where a table has one number with an error in place of one per seed, as a contrast or
-a correlation, `error`, `freedom` and `n` say so. A folder that holds evidence.csv and no other
-table is taken by its word.
+A row has a claim, a model (a condition of the experiment), its unit (a seed), the value, and the
+context gain in bits. Where a table has one number with an error in place of one per seed, as a
+contrast or a correlation, `error`, `freedom` and `n` say so.
 """
 
 import pathlib
@@ -27,228 +25,165 @@ from anisoscope.utils.settings import flat
 NAME = "evidence.csv"
 COLUMNS = ("claim", "model", "unit", "value", "error", "freedom", "n", "gain", "outside")
 Rows = Iterator[dict[str, Any]]
-MATCHED = {  # of a contrast: the setting, its ends, and what is held; None: whatever is
-    "mask_makes_growth": ("model.mask", "causal", "bidirectional", "masked"),
-    "objective_makes_growth": ("objective", "next", "masked", "causal"),
-    "common_query_makes_anisotropy": (
-        "model.centre_queries",
-        "no centre_queries",
-        "centre_queries",
-        None,
-    ),
-}
 
 
 def read(folder: pathlib.Path) -> pd.DataFrame:
-    """Of every claim that the folder's tables speak to; UserError, one line, where there is
-    none.
+    """Collect the evidence for every claim; read evidence.csv where there is no other table.
+
+    Raises:
+        UserError: no table of the folder speaks to a claim.
     """
-    rows = []
-    for name, claim in CLAIMS.items():
-        rows += [
-            {"claim": name, "outside": ""} | row
-            for row in READERS[claim.table](folder, name, claim)
-        ]
-    if not rows and (folder / NAME).exists():
-        return _by_its_word(folder / NAME)
-    if not rows:
+    runs = read_runs(folder)
+    rows = [
+        {"claim": name, "outside": ""} | row
+        for name, claim in CLAIMS.items()
+        for row in READERS[claim.table](folder, runs, claim)
+    ]
+    if rows:
+        frame = pd.DataFrame(rows, columns=list(COLUMNS))
+        return frame.sort_values(["claim", "model"], kind="stable")
+    if not (folder / NAME).exists():
         raise UserError(
             f"{folder} holds no table that speaks to a claim; run --stages=train,measure there first"
         )
-    return pd.DataFrame(rows, columns=list(COLUMNS)).sort_values(["claim", "model"], kind="stable")
-
-
-def _by_its_word(path: pathlib.Path) -> pd.DataFrame:
     texts = dict.fromkeys(("claim", "model", "unit", "outside"), str)
-    table = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
-    if list(table) != list(COLUMNS) or (unknown := sorted({*table["claim"]} - {*CLAIMS})):
-        what = (
-            f"a claim that is not known, {unknown[0]!r}"
-            if list(table) == list(COLUMNS)
-            else "other columns"
-        )
-        raise UserError(
-            f"{path} has {what}; --stages=verdicts, where its tables are, writes it again"
-        )
-    return table
+    return pd.read_csv(folder / NAME, dtype=texts, keep_default_na=False, na_values=[""])
 
 
-def rows_of_runs(folder: pathlib.Path, *columns: str) -> pd.DataFrame | None:
-    """runs.csv with the kind of each model; None where it is not there or lacks a column."""
-    if not (folder / "runs.csv").exists():
-        return None
-    rows, _ = on_disk.read_runs(folder)
-    if not {"objective", "model.mask", "train.seed", *columns} <= {*rows}:
-        return None
-    pairs = zip(rows["objective"], rows["model.mask"], strict=True)
+def read_runs(folder: pathlib.Path) -> pd.DataFrame:
+    """Read runs.csv with the kind and context gain of each model; without rows where it is absent."""
+    runs = pd.DataFrame(columns=["kind"])
+    if (folder / "runs.csv").exists():
+        runs, _ = on_disk.read_runs(folder)
+    if not {"objective", "model.mask", "train.seed"} <= {*runs}:
+        return pd.DataFrame(columns=["kind", "condition"])
+    pairs = zip(runs["objective"], runs["model.mask"], strict=True)
     kinds = np.array([MODELS.get(pair, "other") for pair in pairs], dtype=object)
-    for setting in (one for one in PLAIN if one in rows):
-        kinds[(rows[setting] != PLAIN[setting]).to_numpy()] = "other"
-    kinds[[not _is_plain(folder / run / "config.json") for run in rows["run"]]] = "other"
-    return rows.assign(kind=kinds, gain=rows.get("test_context_gain", np.nan))
+    for setting in (name for name in PLAIN if name in runs):
+        kinds[(runs[setting] != PLAIN[setting]).to_numpy()] = "other"
+    # runs.csv has only the settings that differ between runs
+    kinds[[not _is_plain(folder / run / "config.json") for run in runs["run"]]] = "other"
+    return runs.assign(kind=kinds, gain=runs.get("test_context_gain", np.nan))
 
 
 def _is_plain(path: pathlib.Path) -> bool:
-    """Whether a run's settings, where they are there, are the papers': runs.csv has those alone
-    that differ.
-    """
     settings = flat(read_json(path, SETTINGS_GONE)) if path.exists() else {}
     return all(settings.get(name, value) == value for name, value in PLAIN.items())
 
 
-def of_runs(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
-    columns = claim.quantity.split(" - ")  # of two, the first less the second
-    rows = rows_of_runs(folder, *columns)
-    if rows is None:
+def _row(run: Any, value: float) -> dict[str, Any]:
+    return {"model": run["condition"], "unit": run["run"], "value": value, "gain": run["gain"]}
+
+
+def from_runs(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
+    """Take a column of runs.csv, or the first less the second."""
+    column, *subtracted = claim.quantity.split(" - ")
+    if not {column, *subtracted} <= {*runs}:
         return
-    for row in rows[rows["kind"].isin(claim.models)].to_dict("records"):
-        value = row[columns[0]] - sum(row[other] for other in columns[1:])
-        yield _of_run(row, value) | {"outside": _outside(row, claim)}
+    names, least, most, reason = claim.regime or ("", -np.inf, np.inf, "")
+    names = names.split(" + ")
+    for run in runs[runs["kind"].isin(claim.models)].to_dict("records"):
+        outside = {*names} <= {*run} and not least <= sum(run[name] for name in names) <= most
+        value = run[column] - sum(run[other] for other in subtracted)
+        yield _row(run, value) | {"outside": reason if outside else ""}
 
 
-def _of_run(row: Any, value: float) -> dict[str, Any]:
-    return {"model": row["condition"], "unit": row["run"], "value": value, "gain": row["gain"]}
-
-
-def _outside(row: dict[str, Any], claim: Claim) -> str:
-    columns, least, most, words = claim.regime or ("", -np.inf, np.inf, "")
-    names = columns.split(" + ")
-    return (
-        words
-        if {*names} <= {*row} and not least <= sum(row[name] for name in names) <= most
-        else ""
-    )
-
-
-def of_pairs(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
-    """Decoder less encoder of the same seeds, where the names of conditions differ in the kind
-    alone.
-    """
+def from_pairs(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
+    """Subtract the encoder of the same seeds, whose condition differs in the kind's name alone."""
     seeds = ["train.seed", "train.data_seed"]
-    rows = rows_of_runs(folder, claim.quantity, *seeds)
-    if rows is None:
+    if not {claim.quantity, *seeds} <= {*runs}:
         return
-    for condition, decoders in rows[rows["kind"] == "decoder"].groupby("condition", sort=False):
-        wanted = {condition.replace("decoder", "encoder"), "_".join(ENCODER[::-1])} - {condition}
-        encoders = rows[(rows["kind"] == "encoder") & rows["condition"].isin(wanted)]
-        both = decoders.merge(encoders, on=seeds, suffixes=("", "_of_encoder"))
-        for row in both.to_dict("records"):
-            about = {
+    for condition, decoders in runs[runs["kind"] == "decoder"].groupby("condition", sort=False):
+        names = {condition.replace("decoder", "encoder"), "_".join(ENCODER[::-1])} - {condition}
+        encoders = runs[(runs["kind"] == "encoder") & runs["condition"].isin(names)]
+        both = decoders.merge(encoders, on=seeds, suffixes=("", "_encoder"))
+        for pair in both.to_dict("records"):
+            yield _row(pair, pair[claim.quantity] - pair[f"{claim.quantity}_encoder"]) | {
                 "model": f"{condition} less encoder",
-                "gain": min(row["gain"], row["gain_of_encoder"]),
+                "gain": min(pair["gain"], pair["gain_encoder"]),
             }
-            yield _of_run(row, row[claim.quantity] - row[f"{claim.quantity}_of_encoder"]) | about
 
 
-def over_models(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
-    """Fisher's z of r over conditions, 1/sqrt(n - 3) as its error, so that no r is judged by its
-    skewed scatter.
-    """
-    one, other = claim.quantity.split(",")
-    rows = rows_of_runs(folder, one, other)
-    if rows is None or rows["condition"].nunique() < 2:
+def over_models(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
+    """Correlate the conditions' means, as Fisher's z with the error 1/sqrt(n - 3)."""
+    columns = claim.quantity.split(",")
+    if not {*columns} <= {*runs} or runs["condition"].nunique() < 2:
         return
-    rows = rows[np.isfinite(rows[[one, other]]).all(axis=1)]
-    means = rows.groupby("condition")[[one, other]].mean()
-    r = correlate(means[one].values, means[other].values).pearson
-    error = (len(means) - 3) ** -0.5 if len(means) > 3 else np.nan
+    runs = runs[np.isfinite(runs[columns]).all(axis=1)]
+    means = runs.groupby("condition")[columns].mean()
     yield {
-        **{"model": "over models", "unit": "z of r", "value": np.arctanh(r)},
-        **{"error": error, "freedom": np.inf, "n": len(means)},
-        "gain": rows["gain"].min(skipna=False),  # of the seed that has learned least
+        "model": "over models",
+        "unit": "z of r",
+        "value": np.arctanh(correlate(*means.to_numpy().T).pearson),
+        "error": (len(means) - 3) ** -0.5 if len(means) > 3 else np.nan,
+        "freedom": np.inf,
+        "n": len(means),
+        "gain": runs["gain"].min(skipna=False),  # of the seed that has learned least
     }
 
 
-def over_layers(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
-    rows, one_and_other = rows_of_runs(folder), claim.quantity.split(",")
-    if rows is None or not (folder / "layers.csv").exists():
+def over_layers(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
+    """Correlate two columns of layers.csv within each run."""
+    columns, path = claim.quantity.split(","), folder / "layers.csv"
+    if runs.empty or not path.exists():
         return
     texts = {"run": str, "condition": str}
-    layers = pd.read_csv(folder / "layers.csv", dtype=texts, keep_default_na=False, na_values=[""])
-    if not {*one_and_other} <= {*layers}:
+    layers = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
+    if not {*columns} <= {*layers}:
         return
-    about = rows.set_index("run", drop=False)
-    for run, own in layers[layers["positions"] == "all"].groupby("run", sort=False):
-        if about.loc[run, "kind"] in claim.models:
-            rho = stats.spearmanr(*(own[column] for column in one_and_other)).statistic
-            yield _of_run(about.loc[run], rho)
+    by_name = runs.set_index("run", drop=False)
+    for name, rows in layers[layers["positions"] == "all"].groupby("run", sort=False):
+        if by_name.loc[name, "kind"] in claim.models:
+            rho = stats.spearmanr(*(rows[column] for column in columns)).statistic
+            yield _row(by_name.loc[name], rho)
 
 
-def of_matched(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
-    path = folder / "contrasts_loss_matched.csv"
-    if not path.exists():
-        return
-    rows = pd.read_csv(
-        path, keep_default_na=False, na_values={"change": [""], "error": [""], "level": [""]}
-    )
-    where = dict(zip(("setting", "before", "after", "held"), MATCHED[name], strict=True))
-    where = {name: value for name, value in where.items() if value is not None}
-    where |= {"quantity": claim.quantity, "positions": "all"}
-    records = rows[(rows[list(where)] == pd.Series(where)).all(axis=1)].to_dict("records")
-    if records and _of_other_tables(folder):
-        print(
-            f"{path} is of other tables than now, and says nothing of {name}: --stages=matched reads them again"
-        )
-        return
-    for row in records:
-        held = f" ({row['held']})" if len(records) > 1 else ""
+def from_matched(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
+    """Take the rows of contrasts_loss_matched.csv, unless the runs' tables have changed since."""
+    folders = {name: folder / name for name in runs.get("run", ())}
+    if not all((path / "results.nc").exists() for path in folders.values()):
+        folders = {}
+    contrasts = on_disk.read_loss_matched(folder, folders)
+    place = dict(zip(("setting", "before", "after", "held"), claim.contrast, strict=True))
+    place |= {"quantity": claim.quantity, "positions": "all"}
+    for column, value in place.items():
+        contrasts = contrasts if value is None else contrasts[contrasts[column] == value]
+    for row in contrasts.to_dict("records"):
+        held = f" ({row['held']})" if len(contrasts) > 1 else ""
         yield {
-            **{
-                "model": f"{row['before']} → {row['after']}{held}",
-                "unit": "contrast",
-                "value": row["change"],
-            },
-            **{
-                "error": row["error"],
-                "freedom": row["freedom"],
-                "n": row["pairs"],
-                "gain": row["level"],
-            },
+            "model": f"{row['before']} → {row['after']}{held}",
+            "unit": "contrast",
+            "value": row["change"],
+            "error": row["error"],
+            "freedom": row["freedom"],
+            "n": row["pairs"],
+            "gain": row["level"],
         }
 
 
-def _of_other_tables(folder: pathlib.Path) -> bool:
-    """Whether loss-matched contrasts were read from other tables than lie there now; not where
-    there is none.
-    """
-    names = on_disk.read_runs(folder)[0]["run"] if (folder / "runs.csv").exists() else ()
-    folders = {run: folder / run for run in names}
-    there = bool(folders) and all((path / "results.nc").exists() for path in folders.values())
-    return there and on_disk.digests(folders) != on_disk.read_digests(folder)
-
-
-def of_tangents(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
-    """The early semi-NMF subspace of the largest rank, raw gradients, as the primary cells have
-    it.
-    """
-    rows = rows_of_runs(folder)
-    if rows is None or not (folder / on_disk.TANGENTS).exists():
+def from_tangents(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
+    """Read tangents.csv: the early semi-NMF subspace of the largest rank, raw gradients."""
+    path = folder / on_disk.TANGENTS
+    if runs.empty or not path.exists():
         return
-    tables = dict(tuple(pd.read_csv(folder / on_disk.TANGENTS, dtype={"run": str}).groupby("run")))
-    for row in rows[rows["kind"].isin(claim.models) & rows["run"].isin(tables)].to_dict("records"):
-        table = tables[row["run"]].set_index(["layer", "step"]).sort_index()
-        last = table.xs(table.index.get_level_values("step").max(), level="step")
-        yield _of_run(
-            row, float(TANGENTS[claim.quantity](last, table.groupby("layer").max()).mean())
-        )
+    tables = dict(tuple(pd.read_csv(path, dtype={"run": str}).groupby("run")))
+    least, most = on_disk.ENRICHMENT[0], on_disk.ENRICHMENT[-1]
+    for run in runs[runs["kind"].isin(claim.models) & runs["run"].isin(tables)].to_dict("records"):
+        table = tables[run["run"]]
+        largest = table.groupby("layer").max()
+        last = table[table["step"] == table["step"].max()].set_index("layer").sort_index()
+        by_layer = {
+            "energy-control": last["energy"] - last["control_energy"],
+            "excess": last["excess"],
+            "energy-late": largest["energy"] - last["energy"],
+            "isoscore_gain-normal": last["isoscore_gain"] - last["isoscore_gain_normal"],
+            "enrichment": last[most] - last[least],
+        }
+        yield _row(run, float(by_layer[claim.quantity].mean()))
 
 
-# by layer, of the last step and the largest
-TANGENTS: dict[str, Callable[[pd.DataFrame, pd.DataFrame], pd.Series]] = {
-    "energy-control": lambda last, largest: last["energy"] - last["control_energy"],
-    "excess": lambda last, largest: last["excess"],
-    "energy-late": lambda last, largest: largest["energy"] - last["energy"],
-    "isoscore_gain-normal": lambda last, largest: (
-        last["isoscore_gain"] - last["isoscore_gain_normal"]
-    ),
-    "enrichment": lambda last, largest: last[on_disk.ENRICHMENT[-1]] - last[on_disk.ENRICHMENT[0]],
-}
-
-
-def of_untrained(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
-    """The last block under a bidirectional mask, a bias on the embedding, for each place of
-    LayerNorm.
-    """
+def from_untrained(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
+    """Read the last block under a bidirectional mask, a bias on the embedding, by place of norms."""
     if not (path := folder / "seeds.nc").exists():
         return
     table = joined_files.read_table(path).isel(mask=0, embedding=0, target=0, block=-1)
@@ -259,12 +194,11 @@ def of_untrained(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
         "attention_entropy": least["attention_entropy"] - most["attention_entropy"],
     }[claim.quantity]
     for norm in table["norm_order"].values:
-        for seed in table["seed"].values:
-            number = float(value.sel(norm_order=norm, seed=seed))
-            yield {"model": f"{norm}-LN block", "unit": f"seed {seed}", "value": number}
+        yield from _by_seed(f"{norm}-LN block", value.sel(norm_order=norm))
 
 
-def of_curved(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
+def from_curved(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
+    """Read the seeds of the curved manifolds, means over manifolds and curvatures."""
     if not (path := folder / "measurements" / "seeds.nc").exists():
         return
     table = joined_files.read_table(path)
@@ -272,22 +206,22 @@ def of_curved(folder: pathlib.Path, name: str, claim: Claim) -> Rows:
     value = {
         "slope": table["slope_normal_norm"] - table["slope_tangent_norm"],
         "biased": share.isel(bias=0) - share.isel(bias=-1),
-    }[claim.quantity].mean(("manifold", "curvature"))
-    for seed in table["seed"].values:
-        yield {
-            "model": "known manifolds",
-            "unit": f"seed {seed}",
-            "value": float(value.sel(seed=seed)),
-        }
+    }[claim.quantity]
+    yield from _by_seed("known manifolds", value.mean(("manifold", "curvature")))
 
 
-READERS: dict[str, Callable[[pathlib.Path, str, Claim], Rows]] = {
-    "runs": of_runs,
-    "pairs": of_pairs,
+def _by_seed(model: str, values: Any) -> Rows:
+    for seed in values["seed"].values:
+        yield {"model": model, "unit": f"seed {seed}", "value": float(values.sel(seed=seed))}
+
+
+READERS: dict[str, Callable[[pathlib.Path, pd.DataFrame, Claim], Rows]] = {
+    "runs": from_runs,
+    "pairs": from_pairs,
     "over_models": over_models,
     "layers": over_layers,
-    "matched": of_matched,
-    "tangents": of_tangents,
-    "untrained": of_untrained,
-    "curved": of_curved,
+    "matched": from_matched,
+    "tangents": from_tangents,
+    "untrained": from_untrained,
+    "curved": from_curved,
 }

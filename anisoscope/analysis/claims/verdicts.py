@@ -32,28 +32,16 @@ from anisoscope.utils.errors import UserError, as_value_error
 
 REPRODUCED, CONTRADICTED, INCONCLUSIVE = "reproduced", "contradicted", "inconclusive"
 TOO_WIDE = "interval too wide"
-ABOUT = ("experiment", "claim", "model", "paper", "mark", "quantity", "statistic")
 COLUMNS = (
-    *ABOUT,
-    "threshold",
-    "side",
-    "effect",
-    "low",
-    "high",
-    "n",
-    "p",
-    "p_holm",
-    "p_project",
-    "verdict",
-    "reason",
+    *("experiment", "claim", "model", "paper", "mark", "quantity", "statistic", "threshold"),
+    *("side", "effect", "low", "high", "n", "p", "p_holm", "p_project", "verdict", "reason"),
 )
 CONTRAST = "primary contrast"  # in place of a paper
 Folder = str | os.PathLike[str]
 
 
 def verdicts(folders: Folder | Iterable[Folder]) -> pd.DataFrame:
-    """A row for each claim and model of these experiments, and one for each of their primary
-    contrasts.
+    """Judge every claim and primary contrast of these experiments, one row for each.
 
     Args:
         folders: of experiments, as runs/mask_ablations, with the tables that the stage `measure`
@@ -73,121 +61,130 @@ def verdicts(folders: Folder | Iterable[Folder]) -> pd.DataFrame:
 
 
 def judge(paths: list[pathlib.Path]) -> pd.DataFrame:
-    """Give the verdicts of these folders; UserError as `verdicts` a ValueError."""
+    """Do as `verdicts`; raise UserError in place of ValueError."""
     names = [path.resolve().name for path in paths]
     if again := sorted({name for name in names if names.count(name) > 1}):
         raise UserError(
-            f"two folders are named {again[0]}: verdicts tell experiments apart by the names of folders"
+            f"two folders are named {again[0]}: verdicts tell experiments apart by their names"
         )
-    claimed = [judged(evidence.read(path), name) for name, path in zip(names, paths, strict=True)]
-    contrasts = [
-        on_disk.read_primary(path).assign(experiment=name)
-        for name, path in zip(names, paths, strict=True)
-    ]
-    whole, named = pd.concat(claimed, ignore_index=True), pd.concat(contrasts, ignore_index=True)
-    whole["p_project"], named = corrected(whole, named)
-    whole["p_holm"] = np.nan
-    for name in names:
-        own = whole["experiment"] == name
-        whole.loc[own, "p_holm"], _ = corrected(whole[own], named[named["experiment"] == name])
-    whole["verdict"] = [_verdict(row) for row in whole.itertuples()]
-    undecided = (whole["verdict"] == INCONCLUSIVE) & (whole["reason"] == "")
-    held = (whole["low"] <= whole["threshold"]) & (whole["threshold"] <= whole["high"])
-    whole.loc[undecided, "reason"] = np.where(
-        held[undecided], TOO_WIDE, f"{TOO_WIDE} once corrected"
+    folders = dict(zip(names, paths, strict=True))
+    claims = pd.concat(
+        [tested_claims(evidence.read(path), name) for name, path in folders.items()],
+        ignore_index=True,
     )
-    whole = whole[list(COLUMNS)]
-    return pd.concat([whole, of_contrasts(named)], ignore_index=True) if len(named) else whole
+    contrasts = pd.concat(
+        [on_disk.read_primary(path).assign(experiment=name) for name, path in folders.items()],
+        ignore_index=True,
+    )
+    claims["p_project"], contrasts = corrected(claims, contrasts)
+    claims["p_holm"] = np.nan
+    for name in names:
+        own = claims["experiment"] == name
+        claims.loc[own, "p_holm"], _ = corrected(
+            claims[own], contrasts[contrasts["experiment"] == name]
+        )
+    claimed_side = (claims["effect"] > claims["threshold"]) == (claims["side"] == "above")
+    claims["verdict"] = np.where(
+        claims["p_project"] < 1 - LEVEL,
+        np.where(claimed_side, REPRODUCED, CONTRADICTED),
+        INCONCLUSIVE,
+    )
+    undecided = (claims["verdict"] == INCONCLUSIVE) & (claims["reason"] == "")
+    holds = claims["threshold"].between(claims["low"], claims["high"])
+    reason = np.where(holds, TOO_WIDE, f"{TOO_WIDE} once corrected")
+    claims["reason"] = claims["reason"].where(~undecided, reason)
+    claims = claims[list(COLUMNS)]
+    if not len(contrasts):
+        return claims
+    return pd.concat([claims, contrast_rows(contrasts)], ignore_index=True)
 
 
-def judged(given: pd.DataFrame, experiment: str) -> pd.DataFrame:
-    """Effect, interval and p of each claim and model; no p, and the reason, where nothing is
-    tested.
-    """
-    rows = []
-    for (name, model), group in given.groupby(["claim", "model"], sort=False):
+def tested_claims(rows: pd.DataFrame, experiment: str) -> pd.DataFrame:
+    """Return effect, interval and p of each claim and model; no p where nothing is tested."""
+    tests = []
+    for (name, model), group in rows.groupby(["claim", "model"], sort=False):
         claim = CLAIMS[name]
-        about = {"experiment": experiment, "claim": name, "model": model} | claim._asdict()
-        about |= {"side": "above" if claim.above else "below"}
-        effect, error, freedom, n = summary(group)
+        effect, error, freedom, n = effect_of(group)
+        reason = why_untested(group, claim, n, effect)
         with np.errstate(divide="ignore", invalid="ignore"):
             t = np.float64(abs(effect - claim.threshold)) / error
-        half = error * stats.t.ppf(0.5 + LEVEL / 2, freedom) if freedom >= 1 else np.nan
-        reason = _why_not(group, claim, n, effect)
         p = 1.0 if effect == claim.threshold else 2 * stats.t.sf(t, freedom)
-        p = np.nan if reason or not np.isfinite(error) else p
-        effect, low, high = ends = effect, effect - half, effect + half
+        half = error * stats.t.ppf(0.5 + LEVEL / 2, freedom) if freedom >= 1 else np.nan
+        ends = np.array([effect, effect - half, effect + half])
         if claim.table == "over_models":
-            effect, low, high = np.tanh(ends)
-        rows.append(
-            about | {"effect": effect, "low": low, "high": high, "n": n, "p": p, "reason": reason}
+            ends = np.tanh(ends)
+        tests.append(
+            claim._asdict()
+            | {"experiment": experiment, "claim": name, "model": model}
+            | dict(zip(("effect", "low", "high"), ends, strict=True))
+            | {"side": "above" if claim.above else "below", "n": n, "reason": reason}
+            | {"p": np.nan if reason or not np.isfinite(error) else p}
         )
-    return pd.DataFrame(
-        rows, columns=[name for name in COLUMNS if name not in ("p_holm", "p_project", "verdict")]
-    )
+    corrections = ("p_holm", "p_project", "verdict")
+    return pd.DataFrame(tests, columns=[name for name in COLUMNS if name not in corrections])
 
 
-def summary(group: pd.DataFrame) -> tuple[float, float, float, int]:
-    """Effect, standard error, degrees of freedom and n: of the seeds, or what the table itself
-    has.
-    """
-    values = group["value"][np.isfinite(group["value"])].to_numpy(float)
-    if "error" in group and group["n"].notna().any():
+def effect_of(group: pd.DataFrame) -> tuple[float, float, float, int]:
+    """Return effect, standard error, degrees of freedom and n: over seeds, or the table's own."""
+    if group["n"].notna().any():
         row = group.iloc[0]
         return float(row["value"]), float(row["error"]), float(row["freedom"]), int(row["n"])
+    values = group["value"][np.isfinite(group["value"])].to_numpy(float)
     n = len(values)
     error = values.std(ddof=1) / np.sqrt(n) if n > 1 else np.nan
     return (values.mean() if n else np.nan), error, n - 1, n
 
 
-def _why_not(group: pd.DataFrame, claim: Claim, n: int, effect: float) -> str:
+def why_untested(group: pd.DataFrame, claim: Claim, n: int, effect: float) -> str:
+    """Say why nothing is tested; "" where something is."""
     if n == 0 or (n >= claim.seeds and not np.isfinite(effect)):
         return "no value"
     if n < claim.seeds:
-        return f"too few {'models' if claim.table == 'over_models' else 'seeds'} ({n} of {claim.seeds})"
-    if claim.learned and not (least := group["gain"].min(skipna=False)) >= LEARNED:
+        units = "models" if claim.table == "over_models" else "seeds"
+        return f"too few {units} ({n} of {claim.seeds})"
+    least = group["gain"].min(skipna=False)
+    if claim.learned and not least >= LEARNED:
         return f"has not learned in every seed (context gain {least:.2f} bits at least, {LEARNED:g} asked)"
-    outside = [str(one) for one in group["outside"].dropna() if one]
+    outside = [reason for reason in group["outside"].dropna() if reason]
     return f"outside the claim's regime: {outside[0]}" if outside else ""
 
 
-def corrected(claimed: pd.DataFrame, named: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame]:
-    """Holm's p of the claims; the contrasts with theirs as p_project and p_margin_project."""
-    later = claimed["paper"].isin(LATER).to_numpy()
-    asked = claimed["p"].notna().to_numpy() & ~later
-    stated = named["margin"].notna().to_numpy(bool)
-    p = np.concatenate([claimed.loc[asked, "p"], named["p"], named.loc[stated, "p_margin"]]).astype(
-        float
+def corrected(claims: pd.DataFrame, contrasts: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame]:
+    """Return Holm's p of the claims, and the contrasts with p_project and p_margin_project."""
+    later = claims["paper"].isin(LATER).to_numpy()
+    tested = claims["p"].notna().to_numpy() & ~later
+    stated = contrasts["margin"].notna().to_numpy(bool)
+    parts = claims.loc[tested, "p"], contrasts["p"], contrasts.loc[stated, "p_margin"]
+    p = holm_of(np.concatenate(parts).astype(float), tested.sum() + len(contrasts))
+    of_claims, margins = np.full(len(claims), np.nan), np.full(len(contrasts), np.nan)
+    of_claims[tested], changes, margins[stated] = np.split(
+        p, np.cumsum([tested.sum(), len(contrasts)])
     )
-    parts = np.split(holm_of(p, asked.sum() + len(named)), np.cumsum([asked.sum(), len(named)]))
-    of_claims, of_margins = np.full(len(claimed), np.nan), np.full(len(named), np.nan)
-    of_claims[asked], of_margins[stated] = parts[0], parts[2]
-    of_claims[later] = holm(claimed.loc[later, "p"])
-    return of_claims, named.assign(p_project=parts[1], p_margin_project=of_margins)
+    of_claims[later] = holm(claims.loc[later, "p"])
+    return of_claims, contrasts.assign(p_project=changes, p_margin_project=margins)
 
 
-def _verdict(row) -> str:
-    if not row.p_project < 1 - LEVEL:
-        return INCONCLUSIVE
-    return REPRODUCED if (row.effect > row.threshold) == (row.side == "above") else CONTRADICTED
-
-
-def of_contrasts(named: pd.DataFrame) -> pd.DataFrame:
-    """Primary contrasts in the columns of claims: what each says where the correction is over the
-    whole project.
-    """
-    columns = ["change", "p_project", "p_margin_project"]
-    rows = named.assign(
-        claim=named["name"], model=named["before"] + " → " + named["after"], paper=CONTRAST, mark="this project",
-        statistic=[f"change, {primary.WHERE[at]}" for at in named["at"]], threshold=0.0, side="either",
-        effect=named["change"], n=named["pairs"], reason=[f"within its experiment: {one}" for one in named["verdict"]],
-        verdict=[primary.verdict(*row) for row in named[columns].itertuples(index=False)],
-    )  # fmt: skip
+def contrast_rows(contrasts: pd.DataFrame) -> pd.DataFrame:
+    """Put primary contrasts into the columns of claims, corrected over the whole project."""
+    p = contrasts[["change", "p_project", "p_margin_project"]]
+    rows = contrasts.assign(
+        claim=contrasts["name"],
+        model=contrasts["before"] + " → " + contrasts["after"],
+        paper=CONTRAST,
+        mark="this project",
+        statistic=[f"change, {primary.WHERE[at]}" for at in contrasts["at"]],
+        threshold=0.0,
+        side="either",
+        effect=contrasts["change"],
+        n=contrasts["pairs"],
+        reason="within its experiment: " + contrasts["verdict"],
+        verdict=[primary.verdict(*row) for row in p.itertuples(index=False)],
+    )
     return rows[list(COLUMNS)]
 
 
 def write(folder: pathlib.Path) -> list[pathlib.Path]:
-    """evidence.csv, verdicts.csv and verdicts.md of one experiment, in its folder."""
+    """Write evidence.csv, verdicts.csv and verdicts.md of one experiment into its folder."""
     frame = judge([folder])
     joined_files.write_csv(evidence.read(folder), folder / evidence.NAME)
     joined_files.write_csv(frame, folder / "verdicts.csv")
@@ -196,32 +193,26 @@ def write(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def format_lines(frame: pd.DataFrame) -> list[str]:
-    """Markdown: a table of the claims by paper, and one of the primary contrasts."""
-    lines = ["# Verdicts", ""]
+    """Format as Markdown: a table of the claims by paper, and one of the primary contrasts."""
+    number, lines = primary.number, ["# Verdicts", ""]
+    head = ["| claim | experiment | model | effect | n | p | verdict |", "| --- " * 7 + "|"]
     for paper, rows in frame.groupby("paper", sort=False):
-        lines += [
-            f"## {paper}",
-            "",
-            "| claim | experiment | model | effect | n | p | verdict |",
-            "| --- " * 7 + "|",
-        ]
+        lines += [f"## {paper}", "", *head]
         for row in rows.itertuples():
-            claim = (
-                CLAIMS[row.claim].wording if paper != CONTRAST else f"{row.quantity} ({row.claim})"
+            cells = (
+                CLAIMS[row.claim].wording if paper != CONTRAST else f"{row.quantity} ({row.claim})",
+                row.experiment,
+                row.model,
+                number(row.effect)
+                + (f" [{number(row.low)}, {number(row.high)}]" if np.isfinite(row.low) else ""),
+                f"{row.n:g}",
+                f"{row.p_project:.2g}" if np.isfinite(row.p_project) else "",
+                row.verdict + (f" ({row.reason})" if row.reason else ""),
             )
-            why = f" ({row.reason})" if row.reason else ""
-            interval = (
-                f" [{primary.number(row.low)}, {primary.number(row.high)}]"
-                if np.isfinite(row.low)
-                else ""
-            )
-            p = f"{row.p_project:.2g}" if np.isfinite(row.p_project) else ""
-            effect = primary.number(row.effect) + interval
-            cells = (claim, row.experiment, row.model, effect, f"{row.n:g}", p, row.verdict + why)
             lines.append("| " + " | ".join(cells) + " |")
         lines.append("")
-    said = (
+    note = (
         "Effect with its 95 % interval, not corrected; p after Holm over all prespecified tests read together; "
         "claims of later papers than the three over one another."
     )
-    return [*lines, said]
+    return [*lines, note]
