@@ -102,8 +102,19 @@ def measure(
     """
     from anisoscope.sources import arrays
 
-    beside = arrays.Beside(clusters, positions, readout, targets)
-    return arrays.of_vectors(x, beside, arrays.Options(families, nulls, names, folds, pieces, seed))
+    return arrays.measure_vectors(
+        x,
+        families,
+        nulls,
+        clusters=clusters,
+        positions=positions,
+        readout=readout,
+        targets=targets,
+        names=names,
+        folds=folds,
+        pieces=pieces,
+        seed=seed,
+    )
 
 
 def measure_attention(
@@ -143,7 +154,7 @@ def measure_attention(
     """
     from anisoscope.sources import arrays
 
-    return arrays.of_attention(queries, keys, mask, bias, names, folds, pieces, seed)
+    return arrays.measure_heads(queries, keys, mask, bias, names, folds, pieces, seed)
 
 
 def measure_function(
@@ -176,7 +187,7 @@ def measure_function(
     """
     from anisoscope.sources import arrays
 
-    return arrays.of_function(function, tokens, families, nulls, names, folds, seed)
+    return arrays.make_measure(function, tokens, families, nulls, names, folds, seed)
 
 
 class Reading(TypedDict, total=False):

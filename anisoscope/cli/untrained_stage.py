@@ -72,7 +72,7 @@ def vectors_of_file(config: vector_run.VectorsConfig, request: Request) -> None:
     root, wanted, to = begun(request)
     keep_compiled()
     if "measure" in wanted:
-        opened = vector_run.opened(config)
+        opened = vector_run.open_file(config)
         folder.claim(root, config, new=True)
         with folder.locked(root):
             folder.record_environment(root, None)

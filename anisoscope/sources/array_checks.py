@@ -1,17 +1,18 @@
-"""What somebody gives to be measured, checked and read: ValueError, one line, where it cannot
-be.
+"""Check what a user passes to be measured, and bring it into one order and type.
+
+Whatever cannot be measured is a ValueError of one line. Letters: L clusters.
 """
 
 import numbers
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES
-from anisoscope.measurement.resampling import Places
+from anisoscope.metrics import logit_lens
 from anisoscope.metrics.convert import (
     EXACT,
     as_arrays,
@@ -24,22 +25,42 @@ from anisoscope.metrics.convert import (
 from anisoscope.utils.settings import LARGEST_SEED
 
 OF_VECTORS, OF_HEADS = ("cloud", "layers"), ("heads",)  # what families are of
+LENS = "readout"  # the family that reads layers as the output is read
 NULLS = ("gaussian",)  # the null models that are made of a cloud alone
 FEWEST = 8  # points
+NORM_FIELDS = ("kind", "scale", "shift", "epsilon")
 
 
-def settings_of(
-    families: tuple[str, ...], nulls: Sequence[str], folds: int, seed: int
+class Vectors(NamedTuple):
+    """Layers of vectors of the same P points, and what is known of these."""
+
+    layers: list[Any]  # (P, D) each, not yet read
+    cluster_P: np.ndarray | None = None  # numbers from 0
+    time_P: np.ndarray | None = None  # place in the cluster; None: not known
+    single: bool = False  # one matrix, no list of layers
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return np.shape(self.layers[0])
+
+
+class Lens(NamedTuple):
+    """How logits are read off a vector, and the token that each point is to predict."""
+
+    readout: logit_lens.Readout
+    target_P: np.ndarray  # -1: none
+
+
+def make_settings(
+    families: tuple[str, ...], nulls: str | Sequence[str], folds: int, seed: int
 ) -> MeasureConfig:
-    if nulls is None:
-        raise ValueError("nulls is None; pass () for no null model")
+    """Check null models, folds and seed; `families` are those of `choose_families`."""
     nulls = (nulls,) if isinstance(nulls, str) else tuple(nulls)
     for null in nulls:
         if null not in NULLS:
             raise ValueError(
                 f"nulls: {null!r} cannot be made of arrays alone; choose from {', '.join(NULLS)}"
             )
-    check_once("nulls", nulls)
     if not isinstance(folds, numbers.Integral) or folds < 1:
         raise ValueError(f"folds is {folds}; it must be a whole number, at least 1")
     if not isinstance(seed, numbers.Integral) or not 0 <= seed <= LARGEST_SEED:
@@ -47,185 +68,233 @@ def settings_of(
     return MeasureConfig(families=families, nulls=nulls, folds=int(folds), seed=int(seed))
 
 
-def check_once(what: str, names: Sequence[str]) -> None:
-    if len(set(names)) < len(names):
-        raise ValueError(f"{what} are {', '.join(names)}; name each once")
-
-
-def chosen(
-    families: str | Sequence[str], of: tuple[str, ...], single: bool, what: str = "these arrays"
+def choose_families(
+    families: str | Sequence[str],
+    kinds: tuple[str, ...],
+    single: bool = False,
+    source: str = "these arrays",
 ) -> tuple[str, ...]:
-    """The families that are asked for, "all" for what clouds or heads allow; one layer has none to
-    compare with.
+    """Check names of families, or list "all" that these kinds of input allow.
+
+    A single layer has no families that compare layers.
     """
-    there = {
-        name: family for name, family in FAMILIES.items() if family.of in of and not family.of_text
-    }
-    allowed = [name for name, family in there.items() if not (single and family.of == "layers")]
-    named = (families,) if isinstance(families, str) else tuple(families)
-    wanted = tuple(allowed) if named == ("all",) else named
-    if not wanted:
-        raise ValueError(f"families: none is named; choose from {', '.join(allowed)}")
-    check_once("families", wanted)
-    for name in wanted:
+    allowed = [
+        name
+        for name, family in FAMILIES.items()
+        if family.of in kinds and not family.of_text and not (single and family.of == "layers")
+    ]
+    names = (families,) if isinstance(families, str) else tuple(families)
+    names = tuple(allowed) if names == ("all",) else names
+    if not names or len({*names}) < len(names):
+        raise ValueError(f"families are {names}; name each once, from {', '.join(allowed)}")
+    for name in names:
         if name not in allowed:
             raise ValueError(
-                f"families: {name!r} cannot be measured of {what}; choose from {', '.join(allowed)}"
+                f"families: {name!r} cannot be measured of {source}; "
+                f"choose from {', '.join(allowed)}"
             )
-    return wanted
+    return names
 
 
-def aligned(given: Any, x: Any, what: str) -> np.ndarray | None:
-    """Labels or positions, in the order of the points: by the index of both where both have one."""
-    if given is None:
-        return None
-    import pandas as pd
-
-    given = in_order(given, x[0] if isinstance(x, list | tuple) and len(x) else x, what)
-    if masked := np.ma.count_masked(given) if isinstance(given, np.ma.MaskedArray) else 0:
-        raise ValueError(f"{what}: {masked} of {given.size} are masked; leave their points out")
-    array = np.asarray(given)
-    if what == "clusters" and isinstance(given, list | tuple) and array.dtype.kind in "fUS":
-        kinds = {type(one) for one in given}
-        if len(kinds) > 1 or kinds == {int}:  # of which NumPy makes words, or floats that are equal
-            return pd.Series(given, dtype=object).to_numpy()
-    return array
+def choose_vector_families(
+    families: str | Sequence[str], readout: Any, single: bool
+) -> tuple[str, ...]:
+    """The families of vectors, and the logit lens where a readout is passed."""
+    names = (families,) if isinstance(families, str) else tuple(families)
+    if readout is None:
+        if LENS in names:
+            raise ValueError(
+                f"families: {LENS!r} needs readout=(norm, W), how logits are made of the last layer"
+            )
+        return choose_families(names, OF_VECTORS, single)
+    names = names if LENS in names or names == ("all",) else (*names, LENS)
+    return choose_families(names, (*OF_VECTORS, LENS), single)
 
 
-def layers_of(vectors: Any) -> list[Any]:
-    """The layers, not yet read; ValueError where their shape is none of vectors."""
-    if isinstance(vectors, list | tuple):
-        shapes = {np.shape(layer) for layer in vectors}
+def read_vectors(x: Any, clusters: Any = None, positions: Any = None) -> Vectors:
+    """Check the shape of vectors, and number the cluster of each point.
+
+    Args:
+        x: (points, width), (layers, points, width) or a list of layers, of any library.
+        clusters: (points,), labels of any kind; by the index of both where both have one.
+        positions: (points,), the place of each point in its cluster.
+    """
+    clusters, positions = align(clusters, x, "clusters"), align(positions, x, "positions")
+    x = as_arrays(x)
+    if isinstance(x, list | tuple):
+        shapes = {np.shape(layer) for layer in x}
         if len(shapes) != 1:
             raise ValueError(f"layers have the shapes {sorted(shapes)}; all must be of one")
-        shape = (len(vectors), *shapes.pop())
+        shape = (len(x), *shapes.pop())
     else:
-        shape = np.shape(vectors)
+        shape = np.shape(x)
     if len(shape) not in (2, 3) or 0 in shape:
         raise ValueError(
             f"vectors have shape {shape}; (points, width) or (layers, points, width) is needed"
         )
-    if shape[-2] < FEWEST:
-        raise ValueError(f"vectors have {shape[-2]} points; at least {FEWEST} are needed")
-    return [vectors] if len(shape) == 2 else [vectors[number] for number in range(shape[0])]
-
-
-def places_of(points: int, clusters: Sequence | None, positions: Sequence | None) -> Places | None:
-    """Window and place of each point; a place of -1 where none is given. None without clusters."""
-    if positions is not None and (clusters is None or np.shape(positions) != (points,)):
+    points = shape[-2]
+    if points < FEWEST:
+        raise ValueError(f"vectors have {points} points; at least {FEWEST} are needed")
+    if positions is not None and (clusters is None or positions.shape != (points,)):
         raise ValueError(
-            f"positions have shape {np.shape(positions)}; one for each of {points} points is needed, and clusters"
+            f"positions have shape {positions.shape}; one for each of {points} points is needed, "
+            "and clusters"
         )
-    if clusters is None:
+    layers = [x] if len(shape) == 2 else [x[number] for number in range(shape[0])]
+    cluster_P = None if clusters is None else number_clusters(points, clusters)
+    time_P = None if positions is None else _check_positions(positions)
+    return Vectors(layers, cluster_P, time_P, len(shape) == 2)
+
+
+def align(labels: Any, x: Any, name: str) -> np.ndarray | None:
+    """Bring labels into the order of the points: by the index of both where both have one."""
+    if labels is None:
         return None
-    time_P = np.full(points, -1) if positions is None else np.asarray(positions)
+    labels = in_order(labels, x[0] if isinstance(x, list | tuple) and len(x) else x, name)
+    if masked := np.ma.count_masked(labels) if isinstance(labels, np.ma.MaskedArray) else 0:
+        raise ValueError(f"{name}: {masked} of {labels.size} are masked; leave their points out")
+    array = np.asarray(labels)
+    if name == "clusters" and isinstance(labels, list | tuple) and array.dtype.kind in "fUS":
+        kinds = {type(label) for label in labels}
+        if len(kinds) > 1 or kinds == {int}:  # NumPy makes words of them, or floats that are equal
+            array = np.empty(len(labels), object)
+            array[:] = labels
+    return array
+
+
+def number_clusters(points: int, label_P: np.ndarray) -> np.ndarray:
+    """Number labels from 0, in their order; no two labels may become one."""
+    import pandas as pd
+
+    if label_P.shape != (points,):
+        raise ValueError(
+            f"clusters have shape {label_P.shape}; a label for each of the {points} points is needed"
+        )
+    if missing := int(pd.isna(label_P).sum()):
+        raise ValueError(
+            f"clusters: {missing} of {points} labels are missing (None or NaN); "
+            "leave their points out"
+        )
+    floats = label_P if label_P.dtype.kind == "f" else [x for x in label_P if isinstance(x, float)]
+    float_P = np.asarray(floats)
+    exact = min(EXACT, 2.0 ** (np.finfo(float_P.dtype).nmant + 1)) if float_P.size else np.inf
+    if (largest := float(np.abs(float_P).max(initial=0))) >= exact:
+        raise ValueError(
+            f"clusters are of type {float_P.dtype} and reach {largest:.0e}; "
+            "pass integers: some are equal"
+        )
+    try:
+        return np.unique(label_P, return_inverse=True)[1]
+    except TypeError as error:
+        raise ValueError(
+            f"clusters: labels are of several kinds ({error}); numbers or words are needed"
+        ) from error
+
+
+def _check_positions(time_P: np.ndarray) -> np.ndarray:
     if time_P.dtype.kind not in "iuf":
         raise ValueError(f"positions are of type {time_P.dtype}; whole numbers are needed")
     whole_P = np.isfinite(time_P) & (time_P == np.floor(time_P)) & (np.abs(time_P) < 2.0**31)
     if not whole_P.all():
         raise ValueError(
-            f"positions: {time_P[~whole_P][0]} is no whole number below 2^31, as {(~whole_P).sum()} of {points}"
+            f"positions: {time_P[~whole_P][0]} is no whole number below 2^31, "
+            f"as {(~whole_P).sum()} of {time_P.size}"
         )
-    if positions is not None and time_P.min() < 0:
+    if time_P.min() < 0:
         raise ValueError(
             f"positions: {time_P.min()} is below 0, the first token of a cluster; count from there"
         )
-    return Places(labels(points, clusters)[0].astype(np.int32), time_P.astype(np.int32))
+    return time_P.astype(np.int32)
 
 
-def labels(points: int, clusters: Sequence | None) -> tuple[np.ndarray, np.ndarray]:
-    """The number of each point's cluster, and what the clusters are called; ValueError where these
-    are no labels.
-    """
-    if clusters is None:
-        return np.zeros(points, int), np.zeros(1, int)
-    import pandas as pd
-
-    label_P = np.asarray(clusters)
-    if label_P.shape != (points,):
+def read_lens(readout: Any, targets: np.ndarray | None, points: int, width: int) -> Lens | None:
+    """Check the pair (norm, W) and the tokens to predict; None where no readout is passed."""
+    if readout is None:
+        if targets is not None:
+            raise ValueError("targets are read by the family readout: pass readout=(norm, W) too")
+        return None
+    if not isinstance(readout, tuple | list) or len(readout) != 2:
+        raise ValueError(f"readout is of type {type(readout).__name__}; a pair (norm, W) is needed")
+    norm, unembedding = readout
+    unembedding_VD = as_float32(unembedding, "readout's W")
+    if unembedding_VD.ndim != 2 or unembedding_VD.shape[1] != width:
         raise ValueError(
-            f"clusters have shape {label_P.shape}; a label for each of the {points} points is needed"
+            f"readout's W has shape {unembedding_VD.shape}; (vocabulary, {width}) is needed"
         )
-    missing_P = pd.isna(label_P)
-    if missing_P.any():
+    target_P = np.full(points, -1, np.int32) if targets is None else targets
+    if target_P.shape != (points,) or target_P.dtype.kind not in "iu":
         raise ValueError(
-            f"clusters: {missing_P.sum()} of {points} labels are missing (None or NaN); leave their points out"
+            f"targets have shape {target_P.shape}, dtype {target_P.dtype}; "
+            f"a whole number for each of {points} points is needed"
         )
-    if label_P.dtype.kind == "c":
-        raise ValueError(f"clusters are of type {label_P.dtype}; numbers or words are needed")
-    float_P = (
-        label_P
-        if label_P.dtype.kind == "f"
-        else np.array([one for one in label_P if isinstance(one, float)])
-    )
-    exact = min(EXACT, 2.0 ** (np.finfo(float_P.dtype).nmant + 1)) if float_P.size else np.inf
-    if (largest := float(np.abs(float_P).max(initial=0))) >= exact:
-        kind = float_P.dtype
+    if target_P.max() >= len(unembedding_VD):
         raise ValueError(
-            f"clusters are of type {kind} and reach {largest:.0e}; pass integers: some are equal"
+            f"targets reach {target_P.max()}; readout's W has {len(unembedding_VD)} tokens, "
+            "numbered from 0"
         )
-    try:
-        names, number_P = np.unique(label_P, return_inverse=True)
-    except TypeError as error:
-        raise ValueError(
-            f"clusters: labels are of several kinds ({error}); numbers or words are needed"
-        ) from error
-    return number_P, names
+    target_P = np.maximum(target_P.astype(np.int64), -1).astype(np.int32)
+    return Lens(logit_lens.made(unembedding_VD.T, **_read_norm(norm, width)), target_P)
 
 
-def heads_of(queries: Any, keys: Any, mask: Any, bias: Any) -> Heads:
-    """All positions of all windows; ValueError where the shapes do not fit together."""
-    q_NHBTK, k_NHBTK = _heads(queries, "queries"), _heads(keys, "keys")
+def _read_norm(norm: Any, width: int) -> dict[str, Any]:
+    if norm is None:
+        return {}
+    if not isinstance(norm, Mapping) or norm.get("kind") not in logit_lens.KINDS:
+        raise ValueError(
+            f"readout's norm is {norm}; pass None, or a dict of {', '.join(NORM_FIELDS)}, "
+            f"whose kind is one of {', '.join(logit_lens.KINDS)}"
+        )
+    if unknown := {*norm} - {*NORM_FIELDS}:
+        raise ValueError(f"readout's norm has {unknown}; choose from {', '.join(NORM_FIELDS)}")
+    fields = {name: value for name, value in norm.items() if value is not None}
+    for name in {"scale", "shift"} & {*fields}:
+        fields[name] = as_float32(fields[name], f"readout's {name}")
+        if fields[name].shape not in ((), (width,)):
+            raise ValueError(
+                f"readout's {name} has shape {fields[name].shape}; ({width},) is needed"
+            )
+    return fields
+
+
+def read_heads(queries: Any, keys: Any, mask: Any, bias: Any) -> Heads:
+    """Check queries, keys, mask and bias of `measure_attention`, and take all positions."""
+    q_NHBTK, k_NHBTK = _read_head_vectors(queries, "queries"), _read_head_vectors(keys, "keys")
     if q_NHBTK.ndim != 5 or q_NHBTK.shape != k_NHBTK.shape or 0 in q_NHBTK.shape:
         raise ValueError(
-            f"queries have shape {q_NHBTK.shape}, keys {k_NHBTK.shape}; both must be (layers, heads, windows, T, K), "
-            "none of them 0: repeat keys that several heads share"
+            f"queries have shape {q_NHBTK.shape}, keys {k_NHBTK.shape}; both must be "
+            "(layers, heads, windows, T, K), none of them 0: repeat keys that several heads share"
         )
     layers, heads, windows, context, _ = q_NHBTK.shape
-    named = {
-        "causal": np.tril(np.ones((context, context), bool)),
-        "bidirectional": np.ones((context, context), bool),
-    }
-    if not isinstance(mask, str) or mask not in named:
-        named[mask := "given"] = np.asarray(mask)
-    visible = named[mask]
-    if visible.dtype != bool or visible.shape not in (
-        (context, context),
-        (layers, context, context),
-    ):
+    if isinstance(mask, str):
+        every = np.ones((context, context), bool)
+        mask = {"causal": np.tril(every), "bidirectional": every}.get(mask, mask)
+    visible = np.asarray(mask)
+    shapes = (context, context), (layers, context, context)
+    if visible.dtype != bool or visible.shape not in shapes:
         raise ValueError(
-            f"mask has shape {visible.shape}, dtype {visible.dtype}; pass causal, bidirectional, or booleans "
-            f"({context}, {context}) or ({layers}, {context}, {context})"
+            f"mask is {mask if isinstance(mask, str) else (visible.shape, visible.dtype)}; "
+            f"pass causal, bidirectional, or booleans {shapes[0]} or {shapes[1]}"
         )
     bias_NHTT = None
     if bias is not None:
-        try:
-            bias_NHTT = np.broadcast_to(as_float32(bias, "bias"), (layers, heads, context, context))
-        except ValueError as error:
-            wanted = f"{(layers, heads, context, context)} is needed, or what broadcasts to it"
-            raise ValueError(
-                f"bias has shape {np.shape(bias)}: {error}; finite, {wanted}"
-            ) from error
+        bias_NHTT = np.broadcast_to(as_float32(bias, "bias"), (layers, heads, context, context))
     q_NBTHK, k_NBTHK = (np.moveaxis(x_NHBTK, 1, 3) for x_NHBTK in (q_NHBTK, k_NHBTK))
     return Heads(q_NBTHK, k_NBTHK, np.arange(windows * context), visible, bias_NHTT)
 
 
-def _heads(vectors: Any, what: str) -> np.ndarray:
-    """In float32; what it would lose is asked for each head, whose offset is its own."""
-    vectors = real_numbers(as_arrays(vectors), what)
+def _read_head_vectors(vectors: Any, name: str) -> np.ndarray:
+    """In float32; what that would lose is checked for each head, whose offset is its own."""
+    vectors = real_numbers(as_arrays(vectors), name)
     if vectors.ndim == 5:
         for layer, head in np.ndindex(vectors.shape[:2]):
-            check_held(
-                vectors[layer, head].reshape(-1, vectors.shape[-1]),
-                f"{what} of layer {layer}, head {head}",
-            )
-    return as_vectors(vectors, what)
+            head_PK = vectors[layer, head].reshape(-1, vectors.shape[-1])
+            check_held(head_PK, f"{name} of layer {layer}, head {head}")
+    return as_vectors(vectors, name)
 
 
 def check_names(names: Sequence[str] | None, layers: int) -> None:
-    if isinstance(names, str):
-        raise ValueError(f"names is {names!r}, one word; pass a list of {layers} names")
-    if names is not None and (len(names) != layers or len(set(names)) < layers):
-        raise ValueError(
-            f"names are {len(names)}, {len(set(names))} of them different, of {layers} layers"
-        )
+    """Each layer has a name of its own."""
+    if names is not None and (
+        isinstance(names, str) or len(names) != layers or len({*names}) < layers
+    ):
+        raise ValueError(f"names are {names}; a list of {layers} different names is needed")

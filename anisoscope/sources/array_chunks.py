@@ -1,8 +1,7 @@
-"""Arrays cut into pieces and folds, and the panel of each: values of all points, resamples of whole
-folds.
+"""Cut vectors into chunks and folds, and run the panel on each chunk.
 
-J folds of M points are resampled; all P points make up the values. Arrays carry the letters of
-`models`.
+Values are of all points of a chunk, replicates of its folds. Arrays carry the letters of `models`,
+and J folds of M points.
 """
 
 import contextlib
@@ -11,7 +10,7 @@ import functools
 import math
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -26,213 +25,258 @@ from anisoscope.measurement.families.registry import FAMILIES, quantities
 from anisoscope.measurement.intervals import degrees_of_freedom, weight_replicates
 from anisoscope.measurement.panel import MEASURED, Sample, panel
 from anisoscope.measurement.quantity import Values
-from anisoscope.measurement.resampling import Places
-from anisoscope.metrics import lapack
+from anisoscope.measurement.resampling import Places, section_count
+from anisoscope.metrics import copies, lapack
 from anisoscope.metrics.convert import as_vectors
-from anisoscope.sources.array_checks import places_of
-from anisoscope.sources.array_readout import Read
-from anisoscope.sources.degenerate import Seen, counts_in_words
+from anisoscope.sources.array_checks import Lens, Vectors
 from anisoscope.sources.folds import Folds, cut, cut_pieces
 from anisoscope.utils import memory
 
 FEWEST_CLUSTERS = 5  # of which intervals come without a warning
-LEAST = 4  # times a cloud of many points itself, which no family's program does without
+WORK = 4  # times the size of a cloud that any program on it takes
+DEGENERATE = "degenerate"  # an attribute of tables
+MANY_VALUES = 256  # whole numbers in a row; vectors of fewer, as int8 or bits, have tied distances
 
 
-class Piece(NamedTuple):
+class Chunk(NamedTuple):
     """Points that are measured together; places and folds are of these."""
 
-    # of the points that are given; a slice of all reads them without a copy
-    rows_P: np.ndarray | slice
+    rows_P: np.ndarray | slice  # of all points; a slice reads them without a copy
     size: int
     places: Places | None
     folds: Folds
 
 
-def pieces_of(
-    points: int,
-    clusters: Sequence | None,
-    positions: Sequence | None,
-    count: int,
-    folds: int,
-    seed: int,
-) -> list[Piece]:
-    """ValueError, one line, where clusters and positions do not fit the points, or make no such
-    pieces or folds.
+def cut_chunks(vectors: Vectors, count: int, folds: int, seed: int) -> list[Chunk]:
+    """Cut points into chunks of whole clusters, each with folds of its own, equal in number and
+    size, so that all are one program.
     """
-    places_of(points, clusters, positions)  # refused as a whole
-    pieces, generator = [], np.random.default_rng(seed)
-    for rows_P in cut_pieces(points, clusters, count, seed):
-        label_P, position_P = (
-            None if given is None else np.asarray(given)[rows_P] for given in (clusters, positions)
-        )
-        own = cut(rows_P.size, label_P, folds, seed)
-        if len(own.index_JM) < folds and pieces:  # as many folds in all pieces: one program
-            return pieces_of(points, clusters, positions, count, len(own.index_JM), seed)
-        folds = len(own.index_JM)
-        places = places_of(rows_P.size, label_P, position_P)
-        pieces.append(Piece(rows_P if count > 1 else slice(None), rows_P.size, places, own))
-    least = min(piece.folds.index_JM.shape[1] for piece in pieces)
-
-    def alike(index_JM: np.ndarray) -> np.ndarray:
-        """As many points of each fold in all pieces."""
-        return index_JM[:, np.sort(generator.choice(index_JM.shape[1], least, replace=False))]
-
-    clusters_of = [
-        len(np.unique(piece.places.window_P)) for piece in pieces if piece.places is not None
-    ]
-    if folds > 1 and min(clusters_of, default=FEWEST_CLUSTERS) < FEWEST_CLUSTERS:
-        freedom = len(pieces) * degrees_of_freedom(*pieces[0].folds[1:], "jackknife")
+    cluster_P, time_P = vectors.cluster_P, vectors.time_P
+    rows_CP = cut_pieces(vectors.shape[0], cluster_P, count, seed)
+    label_CP = [None if cluster_P is None else cluster_P[rows_P] for rows_P in rows_CP]
+    for _ in range(2):  # again where a chunk has fewer clusters than folds
+        cuts = [
+            cut(rows_P.size, label_P, folds, seed)
+            for rows_P, label_P in zip(rows_CP, label_CP, strict=True)
+        ]
+        folds = min(len(one.index_JM) for one in cuts)
+    size, generator = min(one.index_JM.shape[1] for one in cuts), np.random.default_rng(seed)
+    chunks = []
+    for rows_P, label_P, own in zip(rows_CP, label_CP, cuts, strict=True):
+        pick_M = np.sort(generator.choice(own.index_JM.shape[1], size, replace=False))
+        places = None
+        if label_P is not None:
+            window_P = np.unique(label_P, return_inverse=True)[1].astype(np.int32)
+            place_P = np.full(rows_P.size, -1, np.int32) if time_P is None else time_P[rows_P]
+            places = Places(window_P, place_P)
+        rows = rows_P if count > 1 else slice(None)
+        own = own._replace(index_JM=own.index_JM[:, pick_M])
+        chunks.append(Chunk(rows, rows_P.size, places, own))
+    clusters = [chunk.places.window_P.max() + 1 for chunk in chunks if chunk.places is not None]
+    if folds > 1 and min(clusters, default=FEWEST_CLUSTERS) < FEWEST_CLUSTERS:
+        freedom = len(chunks) * degrees_of_freedom(*chunks[0].folds[1:], "jackknife")
         warnings.warn(
-            f"clusters: {min(clusters_of)} of them, so that intervals have {freedom:.1f} degrees of freedom; below "
-            f"{FEWEST_CLUSTERS} clusters they hold the truth less often than in 95 %: pass more, or folds=1 for none",
-            stacklevel=4,
+            f"clusters: {min(clusters)} of them, so that intervals have {freedom:.1f} degrees of "
+            f"freedom; below {FEWEST_CLUSTERS} clusters they hold the truth less often than in "
+            "95 %: pass more, or folds=1 for none",
+            stacklevel=5,
         )
-    folds_of = [piece.folds._replace(index_JM=alike(piece.folds.index_JM)) for piece in pieces]
-    return [piece._replace(folds=own) for piece, own in zip(pieces, folds_of, strict=True)]
+    return chunks
+
+
+def describe(vectors: Vectors, chunks: list[Chunk]) -> dict[str, Any]:
+    """Attributes of tables: points, width, folds, and Student's degrees of freedom."""
+    (folds, size), count = chunks[0].folds.index_JM.shape, len(chunks)
+    clusters = vectors.cluster_P
+    by = (
+        "runs of consecutive points"
+        if clusters is None
+        else f"whole clusters, of {clusters.max() + 1}"
+    )
+    each = f" in each of {count} pieces of {chunks[0].size} points" if count > 1 else ""
+    about = {
+        "points": sum(chunk.size for chunk in chunks),
+        "width": vectors.shape[1],
+        "folds_in_words": f"{folds} of {size} points{each}, {by}",
+        "resampled_points": count * folds * size,
+        "batches": count,
+        "folds": folds,
+    }
+    if folds == 1:
+        return about
+    unequal = any(chunk.folds.unequal for chunk in chunks)
+    for kind, equal in (("jackknife", folds), ("sections", section_count(folds))):
+        freedom = count * (equal - 1)
+        if unequal:
+            freedom = sum(degrees_of_freedom(*chunk.folds[1:], kind) for chunk in chunks)
+        about[f"degrees_of_freedom_{kind}"] = round(freedom, 1)
+    return about
 
 
 @jax.enable_x64(False)
-def of_layers(
+def measure_chunks(
     layers: list[Any],
-    pieces: list[Piece],
+    chunks: list[Chunk],
     settings: MeasureConfig,
     progress: Callable[[list], Iterable] = iter,
-    read: Read | None = None,
+    lens: Lens | None = None,
 ) -> tuple[dict[str, Values], dict[str, str]]:
-    """{cloud: {quantity: (piece, layer, …, R)}}, layer by layer unless layers are compared; what is
-    to be told.
+    """Run the panel layer by layer, or on all together where a family compares layers.
+
+    Returns:
+        {cloud: {quantity: (chunk, layer, …, R)}}, and the attribute that counts degenerate vectors.
     """
     together = any(FAMILIES[name].of in ("layers", "readout") for name in settings.families)
     numbers = list(range(len(layers)))
-    unequal = any(piece.folds.unequal for piece in pieces)
-    parts, seen = [], [Seen() for _ in layers]
-    for some in progress([numbers] if together else [[number] for number in numbers]):
+    unequal = any(chunk.folds.unequal for chunk in chunks)
+    parts, counts = [], [DegenerateCounts() for _ in layers]
+    for group in progress([numbers] if together else [[number] for number in numbers]):
         panels = []
-        for piece in pieces:
-            points, width = piece.size, np.shape(layers[0])[1]
+        for chunk in chunks:
+            points, width = chunk.size, np.shape(layers[0])[1]
             words = f"{points:,} points of width {width}"
-            words = f"{len(some)} layers of {words} together" if len(some) > 1 else words
+            words = f"{len(group)} layers of {words} together" if len(group) > 1 else words
             # before they are read
-            check_memory(LEAST * 4 * len(some) * points * width, words, len(pieces))
-            with _fitting(words, len(pieces)):
+            check_memory(WORK * 4 * len(group) * points * width, words, len(chunks))
+            with explain_out_of_memory(words, len(chunks)):
                 clouds_NPD = np.stack(
-                    [
-                        as_vectors(layers[number][piece.rows_P], f"vectors of layer {number}")
-                        for number in some
-                    ]
+                    [as_vectors(layers[n][chunk.rows_P], f"vectors of layer {n}") for n in group]
                 )
-                for number, cloud_PD in zip(some, clouds_NPD, strict=True):
-                    seen[number].add(cloud_PD)
-                sample = Sample(clouds_NPD, places=piece.places)
-                if read is not None:
-                    sample = sample._replace(
-                        readout=read.readout, target_P=read.target_P[piece.rows_P]
-                    )
-                digest_N = np.array(
-                    [zlib.crc32(np.ascontiguousarray(cloud_PD)) for cloud_PD in clouds_NPD],
-                    np.uint32,
-                )
-                key_N = null_models.layer_keys(jax.random.key(settings.seed), digest_N)
-                given = sample, piece.folds.index_JM, settings, key_N, words, len(pieces)
-                values = _measure(*given, unequal)
-                panels.append(_weighed(values, piece.folds) if unequal else values)
+                for n, cloud_PD in zip(group, clouds_NPD, strict=True):
+                    counts[n].add(cloud_PD)
+                sample = Sample(clouds_NPD, places=chunk.places)
+                if lens is not None:
+                    target_P = lens.target_P[chunk.rows_P]
+                    sample = sample._replace(readout=lens.readout, target_P=target_P)
+                key_N = _cloud_keys(clouds_NPD, settings.seed)
+                index_JM = chunk.folds.index_JM
+                values = run_panel(sample, index_JM, settings, key_N, words, len(chunks), unequal)
+                panels.append(_weight_folds(values, chunk.folds) if unequal else values)
         parts.append(jax.tree.map(lambda *values: np.stack(values), *panels))
-    return jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts), counts_in_words(
-        seen
-    )
+    values = jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts)
+    return values, describe_degenerate(counts)
 
 
 @jax.enable_x64(False)
-def of_heads(
-    heads: Heads, index_JM: np.ndarray, pieces: int, settings: MeasureConfig
+def measure_head_chunks(
+    heads: Heads, index_JM: np.ndarray, count: int, settings: MeasureConfig
 ) -> dict[str, Values]:
-    """The quantities of every head: {cloud: {quantity: (piece, block, head, …, R)}}; pieces of
-    whole windows.
-    """
-    blocks, windows, context, count, width = heads.q_NBTHK.shape
-    size, panels = windows // pieces, []
-    words = f"queries and keys of width {width}, of {blocks * count:,} heads at {size * context:,} positions,"
+    """{cloud: {quantity: (chunk, block, head, …, R)}} of chunks of whole windows."""
+    blocks, windows, context, head_count, width = heads.q_NBTHK.shape
+    size, panels = windows // count, []
+    words = (
+        f"queries and keys of width {width}, of {blocks * head_count:,} heads "
+        f"at {size * context:,} positions,"
+    )
     cloud_NPD = np.zeros((blocks, size * context, 1), np.float32)
-    for start in range(0, size * pieces, size):
+    for start in range(0, size * count, size):
         q_NBTHK, k_NBTHK = (x[:, start : start + size] for x in (heads.q_NBTHK, heads.k_NBTHK))
         part = heads._replace(q_NBTHK=q_NBTHK, k_NBTHK=k_NBTHK, picks_P=np.arange(size * context))
-        with _fitting(words, pieces):
-            unused = jax.random.key(0)  # heads have no Gaussian null model
-            panels.append(
-                _measure(Sample(cloud_NPD, part), index_JM, settings, unused, words, pieces)
-            )
+        unused = jax.random.key(0)  # heads have no Gaussian null model
+        with explain_out_of_memory(words, count):
+            sample = Sample(cloud_NPD, part)
+            panels.append(run_panel(sample, index_JM, settings, unused, words, count))
     return jax.tree.map(lambda *values: np.stack(values), *panels)
 
 
-def _measure(
+def _cloud_keys(clouds_NPD: np.ndarray, seed: int) -> Array:
+    """Keys of the Gaussian null models, made from the vectors themselves: draws of different clouds
+    are independent, and a cloud has the same values wherever it stands.
+    """
+    digest_N = [zlib.crc32(np.ascontiguousarray(cloud_PD)) for cloud_PD in clouds_NPD]
+    return null_models.layer_keys(jax.random.key(seed), np.array(digest_N, np.uint32))
+
+
+def run_panel(
     sample: Sample,
     index_JM: np.ndarray,
     settings: MeasureConfig,
     key: Array,
     words: str,
-    pieces: int,
+    chunks: int,
     unequal: bool = False,
 ) -> dict[str, Values]:
-    """Of one piece. Its key draws the Gaussian null model, and is made from the vectors themselves:
-    draws of different clouds are independent, in several calls too, and a cloud has the same values
-    wherever it stands.
-
-    ValueError where the program, which says what it takes, would not fit beside the arrays that are
-    there.
-    """
-    given = sample, index_JM, key
-    leaves, structure = jax.tree.flatten(jax.eval_shape(lambda *arrays: arrays, *given))
-    program = _compiled(dataclasses.replace(settings, seed=0), structure, tuple(leaves), unequal)
+    """Run the compiled panel on one chunk, where what it says it takes is available."""
+    arguments = sample, index_JM, key
+    leaves, structure = jax.tree.flatten(jax.eval_shape(lambda *arrays: arrays, *arguments))
+    program = _compile(dataclasses.replace(settings, seed=0), structure, tuple(leaves), unequal)
     if (needs := program.memory_analysis()) is not None:
         takes = needs.temp_size_in_bytes + needs.output_size_in_bytes + needs.argument_size_in_bytes
-        check_memory(takes, words, pieces)
+        check_memory(takes, words, chunks)
     with lapack.threads_for(min(sample.clouds_NPD.shape[1:])):
-        return jax.device_get(program(*given))
-
-
-def _weighed(found: dict[str, Values], folds: Folds) -> dict[str, Values]:
-    kinds = {name: quantity.resampling for name, quantity in quantities().items()}
-
-    def read(name: str, value: np.ndarray) -> np.ndarray:
-        return (
-            weight_replicates(value, kinds[name], folds.size_J, folds.square_J)
-            if kinds[name]
-            else value
-        )
-
-    return {
-        cloud: {name: read(name, x) for name, x in values.items()}
-        for cloud, values in found.items()
-    }
+        return jax.device_get(program(*arguments))
 
 
 @functools.cache
-def _compiled(
+def _compile(
     settings: MeasureConfig, structure: Any, leaves: tuple[jax.ShapeDtypeStruct, ...], unequal: bool
 ) -> jax.stages.Compiled:
     """One program for all arrays of one shape, whatever the seed: keys are arguments."""
-    given = jax.tree.unflatten(structure, leaves)
-    return (
-        jax.jit(functools.partial(replicated, settings=settings, unequal=unequal))
-        .lower(*given)
-        .compile()
-    )
+    program = functools.partial(panel_of_folds, settings=settings, unequal=unequal)
+    return jax.jit(program).lower(*jax.tree.unflatten(structure, leaves)).compile()
 
 
-def check_memory(takes: int, words: str, pieces: int) -> None:
-    """ValueError where so many bytes are not there."""
-    there = memory.available()
-    if there is not None and takes > there:
+def panel_of_folds(
+    sample: Sample, index_JM: Array, key: Array, settings: MeasureConfig, unequal: bool = False
+) -> dict[str, Values]:
+    """The panel's values of all points, and its replicates of the folds, which may leave some out.
+
+    Each of unequal folds is a section by itself, which `weight_replicates` can then give its weight.
+    """
+    folds, points = len(index_JM), sample.clouds_NPD.shape[1]
+    of_folds = dataclasses.replace(settings, folds=folds)
+    parts = folds if unequal else None
+    replicates = panel({MEASURED: _take(sample, index_JM.ravel())}, {}, of_folds, key, parts=parts)
+    if not unequal and index_JM.size == points:
+        return replicates
+    whole = panel({MEASURED: sample}, {}, dataclasses.replace(settings, folds=1), key)
+    for cloud, values in whole.items():
+        for name, value in values.items():
+            if quantities()[name].resampling:
+                resampled = replicates[cloud][name][..., 1:]
+                values[name] = jnp.concatenate([value, resampled], -1)
+    return whole
+
+
+def _take(sample: Sample, index_P: Array) -> Sample:
+    """These points; of heads, the windows that they make up."""
+    places, target_P = jax.tree.map(lambda x_P: x_P[index_P], (sample.places, sample.target_P))
+    clouds_NPD, heads = sample.clouds_NPD[:, index_P], sample.heads
+    if heads is not None:
+        context = heads.q_NBTHK.shape[2]
+        window_B = index_P[::context] // context
+        heads = heads._replace(
+            q_NBTHK=heads.q_NBTHK[:, window_B],
+            k_NBTHK=heads.k_NBTHK[:, window_B],
+            picks_P=jnp.arange(index_P.size),
+        )
+    return Sample(clouds_NPD, heads, places, None, sample.readout, target_P)
+
+
+def _weight_folds(values: dict[str, Values], folds: Folds) -> dict[str, Values]:
+    weighted = {cloud: dict(own) for cloud, own in values.items()}
+    for own in weighted.values():
+        for name, value in own.items():
+            if kind := quantities()[name].resampling:
+                own[name] = weight_replicates(value, kind, folds.size_J, folds.square_J)
+    return weighted
+
+
+def check_memory(takes: int, words: str, chunks: int) -> None:
+    """ValueError where so many bytes are not available."""
+    available = memory.available()
+    if available is not None and takes > available:
+        more = math.ceil(1.1 * chunks * takes / available)
         raise ValueError(
-            f"{words} take {memory.format_bytes(takes)} to measure, and {memory.format_bytes(there)} are available: "
-            f"name fewer families, or pass pieces={math.ceil(1.1 * pieces * takes / there)}, whose values are averaged"
+            f"{words} take {memory.format_bytes(takes)} to measure, and "
+            f"{memory.format_bytes(available)} are available: name fewer families, or pass "
+            f"pieces={more}, whose values are averaged"
         )
 
 
 @contextlib.contextmanager
-def _fitting(words: str, pieces: int) -> Iterator[None]:
-    """ValueError where memory does not do in spite of what was foreseen: others take of it too."""
+def explain_out_of_memory(words: str, chunks: int) -> Iterator[None]:
+    """ValueError where memory does not do in spite of the check: other programs take of it too."""
     try:
         yield
     except Exception as error:
@@ -240,49 +284,57 @@ def _fitting(words: str, pieces: int) -> Iterator[None]:
             raise
         why = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise ValueError(
-            f"out of memory ({why}) at {words}: name fewer families, or pass pieces={2 * pieces}, whose values are "
-            "averaged"
+            f"out of memory ({why}) at {words}: name fewer families, or pass pieces={2 * chunks}, "
+            "whose values are averaged"
         ) from error
 
 
-def replicated(
-    sample: Sample, index_JM: Array, key: Array, settings: MeasureConfig, unequal: bool = False
-) -> dict[str, Values]:
-    """The panel's values of all points, and its resamples of the folds, which may leave some points
-    out.
+_find_copies = jax.jit(copies.copies)
 
-    Of unequal folds each is a section by itself, which `weight_replicates` can then give its weight.
+
+class DegenerateCounts:
+    """Count what deserves a second look in the chunks of a layer: rows of zeros, constant columns,
+    duplicates (within a chunk), and tied distances. Values are as defined all the same.
     """
-    folds, parts = (
-        dataclasses.replace(settings, folds=len(index_JM)),
-        len(index_JM) if unequal else None,
-    )
-    replicates = panel({MEASURED: _part(sample, index_JM.ravel())}, {}, folds, key, parts=parts)
-    if not unequal and index_JM.size == sample.clouds_NPD.shape[1]:
-        return replicates
-    whole = panel({MEASURED: sample}, {}, dataclasses.replace(settings, folds=1), key)
 
-    def both(name: str, value: Array, resampled: Array) -> Array:
-        return (
-            jnp.concatenate([value, resampled[..., 1:]], -1)
-            if quantities()[name].resampling
-            else value
+    def __init__(self) -> None:
+        self.zeros, self.copies, self.rounded, self.whole = 0, 0, 0, True
+        self.low_D, self.high_D = np.inf, -np.inf
+
+    def add(self, cloud_PD: np.ndarray) -> None:
+        self.zeros += int((~cloud_PD.any(axis=1)).sum())
+        matches = _find_copies(cloud_PD)
+        distinct, different = len(np.unique(matches.original_P)), len(np.unique(matches.equal_P))
+        self.copies += len(cloud_PD) - distinct
+        self.rounded += different - distinct
+        self.low_D = np.minimum(self.low_D, cloud_PD.min(axis=0))
+        self.high_D = np.maximum(self.high_D, cloud_PD.max(axis=0))
+        self.whole = self.whole and all((np.rint(x_D) == x_D).all() for x_D in cloud_PD)
+
+    def describe(self) -> str:
+        constant = int((self.low_D == self.high_D).sum())
+        counts = (
+            (self.zeros, "zero row"),
+            (constant, "constant column"),
+            (self.copies, "duplicate"),
         )
+        parts = [f"{count:,} {name}{'s' * (count > 1)}" for count, name in counts if count]
+        if self.rounded:
+            parts[-1] += f" ({self.rounded:,} but for rounding)"
+        low, high = np.min(self.low_D), np.max(self.high_D)
+        if self.whole and low < high < low + MANY_VALUES:
+            parts.append(f"whole numbers from {low:.0f} to {high:.0f} alone (many distances tie)")
+        return ", ".join(parts)
 
-    return {
-        cloud: {name: both(name, value, replicates[cloud][name]) for name, value in values.items()}
-        for cloud, values in whole.items()
-    }
 
-
-def _part(sample: Sample, index_P: Array) -> Sample:
-    """These points; of heads, the windows that they make up."""
-    places, target_P = jax.tree.map(lambda x_P: x_P[index_P], (sample.places, sample.target_P))
-    if sample.heads is None:
-        return Sample(sample.clouds_NPD[:, index_P], None, places, None, sample.readout, target_P)
-    q_NBTHK, k_NBTHK = sample.heads.q_NBTHK, sample.heads.k_NBTHK
-    window_B = index_P[:: q_NBTHK.shape[2]] // q_NBTHK.shape[2]
-    heads = sample.heads._replace(
-        q_NBTHK=q_NBTHK[:, window_B], k_NBTHK=k_NBTHK[:, window_B], picks_P=jnp.arange(index_P.size)
-    )
-    return Sample(sample.clouds_NPD[:, index_P], heads, places)
+def describe_degenerate(counts: list[DegenerateCounts]) -> dict[str, str]:
+    """An attribute that lists layers with equal counts together; none where all is well."""
+    layers: dict[str, list[str]] = {}
+    for number, count in enumerate(counts):
+        if words := count.describe():
+            layers.setdefault(words, []).append(str(number))
+    parts = [
+        f"{words} in layer{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
+        for words, numbers in layers.items()
+    ]
+    return {DEGENERATE: "; ".join(parts)} if parts else {}

@@ -7,12 +7,11 @@ all points is its weight in the interval (intervals.weight_replicates).
 
 import math
 import numbers
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from anisoscope.sources.array_checks import FEWEST, labels
+from anisoscope.sources.array_checks import FEWEST
 
 KEPT = 0.75  # of the points, which thinning must leave to pieces, and should to windows
 # of them, which folds resample at least: one that is too small for that repeats its points
@@ -32,16 +31,15 @@ class Folds(NamedTuple):
         return self.size_J.min() < self.size_J.max()
 
 
-def cut(points: int, clusters: Sequence | None, folds: int, seed: int) -> Folds:
+def cut(points: int, cluster_P: np.ndarray | None, folds: int, seed: int) -> Folds:
     """Folds of whole clusters; without labels, of runs of consecutive points.
 
     J is `folds`, or the number of clusters if that is less; ValueError where one holds nearly all.
     """
-    if clusters is None or folds == 1:
-        labels(points, clusters)
+    if cluster_P is None or folds == 1:
         index_JM = _evened(np.array_split(np.arange(points), min(folds, points // 2)), 1, seed)
         return Folds(index_JM, *np.ones((2, len(index_JM)), int))
-    number_P, names = labels(points, clusters)
+    names, number_P = np.unique(cluster_P, return_inverse=True)
     if len(names) < 2:
         raise ValueError(
             f"clusters: all {points} points are of one cluster; leave clusters out, or pass folds=1"
@@ -49,8 +47,8 @@ def cut(points: int, clusters: Sequence | None, folds: int, seed: int) -> Folds:
     size_L, count = np.bincount(number_P), min(folds, len(names))
     if size_L.max() > MOST * points:
         raise ValueError(
-            f"clusters: {names[size_L.argmax()]!r} holds {size_L.max()} of {points} points, so that clusters cannot be "
-            "resampled; thin it, or pass folds=1 for values without intervals"
+            f"clusters: the largest holds {size_L.max()} of {points} points, so that clusters "
+            "cannot be resampled; thin it, or pass folds=1 for values without intervals"
         )
     order_L = np.random.default_rng(seed).permutation(len(names))
     fold_L = np.empty(len(names), int)
@@ -66,14 +64,13 @@ def cut(points: int, clusters: Sequence | None, folds: int, seed: int) -> Folds:
     return Folds(index_JM, *(np.bincount(fold_L, size_L**power, count) for power in (1, 2)))
 
 
-def cut_pieces(points: int, clusters: Sequence | None, count: int, seed: int) -> np.ndarray:
+def cut_pieces(points: int, cluster_P: np.ndarray | None, count: int, seed: int) -> np.ndarray:
     """Indices (count, M) of the points of each piece: disjoint, of whole clusters, thinned to the
     size of the smallest.
 
     Without labels, runs of consecutive points. ValueError where the clusters do not make as many
     pieces.
     """
-    number_P, _ = labels(points, clusters)
     most = points // FEWEST
     if not isinstance(count, numbers.Integral) or not 1 <= count <= most:
         raise ValueError(
@@ -81,11 +78,11 @@ def cut_pieces(points: int, clusters: Sequence | None, count: int, seed: int) ->
         )
     if count == 1:
         return np.arange(points)[None]
-    index_JM = cut(points, clusters, count, seed).index_JM
+    index_JM = cut(points, cluster_P, count, seed).index_JM
     if len(index_JM) < count or index_JM.size < KEPT * points:
         raise ValueError(
-            f"pieces is {count}, and whole clusters do not make as many of about one size: the largest holds "
-            f"{np.bincount(number_P).max()} of {points} points; pass fewer pieces"
+            f"pieces is {count}, and whole clusters do not make as many of about one size; "
+            "pass fewer pieces"
         )
     return index_JM
 

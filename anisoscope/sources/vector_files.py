@@ -1,211 +1,146 @@
-"""Vectors in a file: .npy, .npz, .safetensors, .zarr or NetCDF; never a pickle, which can run
-anything.
+"""Read vectors from a file: .npy, .npz, .safetensors, .zarr or NetCDF; never a pickle, which can
+run anything.
 
 What an array is, and what reading it takes, is known before it is read.
 """
 
+import contextlib
 import functools
 import math
 import pathlib
 import re
 import zipfile
-from collections.abc import Callable
-from typing import IO, Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
-from anisoscope.sources.vector_steps import Stored, netcdf, zarr
+from anisoscope.sources.vector_stores import Stored, open_netcdf, open_zarr
 from anisoscope.utils import memory
-from anisoscope.utils.errors import UserError
-from anisoscope.utils.files import check_regular
 
 VECTORS = "vectors"
-LABELS = {"clusters": ("clusters", "groups"), "positions": ("positions",)}  # found by these names
-LONGEST_LABEL = 4096  # bytes of a word
-TYPES = {"F64": "f8", "F32": "f4", "F16": "f2", "BF16": jnp.bfloat16, "BOOL": "?"}  # safetensors
-TYPES |= {f"{kind}{8 * size}": f"{kind.lower()}{size}" for kind in "IU" for size in (1, 2, 4, 8)}
 
 
-def npy(path: pathlib.Path) -> dict[str, Stored]:
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
-    if behind := path.stat().st_size - array.offset - array.nbytes:
-        raise ValueError(
-            f"{behind:,} bytes stand behind its array, as where two are saved in one file; save an .npz"
-        )
-    return {VECTORS: Stored(array.shape, array.dtype, False, lambda: array)}
-
-
-def npz(path: pathlib.Path) -> dict[str, Stored]:
-    archive = zipfile.ZipFile(path)
-
-    def whole(name: str) -> np.ndarray:
-        with archive.open(name) as file:
-            return np.lib.format.read_array(file, allow_pickle=False)
-
-    arrays = {}
-    for name in archive.namelist():
-        with archive.open(name) as file:
-            shape, dtype = _header(file)
-        part = Stored(shape, dtype, True, functools.partial(whole, name))
-        arrays[name.removesuffix(".npy")] = part
-    return arrays
-
-
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
-    reader = np.lib.format.read_array_header_2_0
-    if np.lib.format.read_magic(file) == (1, 0):
-        reader = np.lib.format.read_array_header_1_0
-    shape, _, dtype = reader(file)
-    if dtype.hasobject:
-        raise ValueError("it holds Python's own objects")
-    return shape, dtype
-
-
-def safetensors(path: pathlib.Path) -> dict[str, Stored]:
-    from safetensors import safe_open
-
-    file = safe_open(path, "np")  # JAX's would cut labels to 32 bits
-    arrays = {}
-    for name in file.keys():  # noqa: SIM118, it is no dictionary
-        part = file.get_slice(name)
-        kind = part.get_dtype()
-        dtype = np.dtype(TYPES[kind]) if kind in TYPES else kind
-        whole = functools.partial(file.get_tensor, name)
-        arrays[name] = Stored(tuple(part.get_shape()), dtype, True, whole)
-    return arrays
-
-
-READERS: dict[str, Callable[[pathlib.Path], dict[str, Stored]]] = {
-    ".npy": npy,
-    ".npz": npz,
-    ".safetensors": safetensors,
-    ".zarr": zarr,
-    ".nc": netcdf,
-    ".netcdf": netcdf,
-}
-
-
-class Found(NamedTuple):
+class FileVectors(NamedTuple):
     vectors: Any  # (points, width), (layers, points, width) or a list of layers
     cluster_P: np.ndarray | None
     position_P: np.ndarray | None
 
 
-def load(
-    path: pathlib.Path, layers: tuple[str, ...], clusters: str, positions: str, pieces: int = 1
-) -> Found:
-    """The arrays of these names, or those called vectors, clusters and positions where they are
-    empty.
+def open_npy(path: pathlib.Path) -> dict[str, Stored]:
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    if behind := path.stat().st_size - array.offset - array.nbytes:
+        raise ValueError(f"{behind:,} bytes stand behind its array; save several in an .npz")
+    return {VECTORS: Stored(array.shape, array.itemsize, 0, lambda: array)}
 
-    The vectors may also be the only array there is. UserError, one line, where that cannot be had.
+
+def open_npz(path: pathlib.Path) -> dict[str, Stored]:
+    archive, arrays = zipfile.ZipFile(path), {}
+    for name in archive.namelist():
+        with archive.open(name) as file:
+            first = np.lib.format.read_magic(file) == (1, 0)
+            read_header = (
+                np.lib.format.read_array_header_1_0
+                if first
+                else np.lib.format.read_array_header_2_0
+            )
+            shape, _, dtype = read_header(file)
+        if dtype.hasobject:
+            raise ValueError("it holds Python's own objects; pickled arrays never are read")
+        read = functools.partial(lambda name: np.load(path, allow_pickle=False)[name], name)
+        size = math.prod(shape) * dtype.itemsize
+        arrays[name.removesuffix(".npy")] = Stored(shape, dtype.itemsize, size, read)
+    return arrays
+
+
+def open_safetensors(path: pathlib.Path) -> dict[str, Stored]:
+    from safetensors import safe_open
+
+    file, arrays = safe_open(path, "np"), {}  # JAX's would cut labels to 32 bits
+    for name in file.keys():  # noqa: SIM118, it is no dictionary
+        part = file.get_slice(name)
+        shape, bits = tuple(part.get_shape()), re.search(r"\d+", part.get_dtype())  # BOOL has none
+        itemsize = math.ceil(int(bits.group()) / 8) if bits else 1
+        read = functools.partial(file.get_tensor, name)
+        arrays[name] = Stored(shape, itemsize, math.prod(shape) * itemsize, read)
+    return arrays
+
+
+READERS: dict[str, Callable[[pathlib.Path], dict[str, Stored]]] = {
+    ".npy": open_npy,
+    ".npz": open_npz,
+    ".safetensors": open_safetensors,
+    ".zarr": open_zarr,
+    ".nc": open_netcdf,
+    ".netcdf": open_netcdf,
+}
+
+
+def load(
+    path: pathlib.Path,
+    layers: tuple[str, ...] = (),
+    clusters: str = "",
+    positions: str = "",
+    pieces: int = 1,
+) -> FileVectors:
+    """Open vectors, which are read layer by layer where the format can, and read their labels.
+
+    Args:
+        path: of a file of one of `READERS`.
+        layers: names of arrays; else `vectors`, or the only array of two or three dimensions.
+        clusters: the name of the labels; else `clusters` or `groups`, if there are any.
+        positions: likewise; else `positions`.
+        pieces: in how many the vectors are measured, for the estimate of memory.
+
+    Raises:
+        ValueError: what cannot be read, or does not fit into memory; in one line.
     """
     if path.suffix.lower() not in READERS:
-        raise UserError(
-            f"vectors.path {path} is none of {', '.join(READERS)}: write the vectors in one of these"
+        raise ValueError(f"{path} is none of {', '.join(READERS)}: write one of these")
+    if not path.exists():
+        raise ValueError(f"{path} does not exist")
+    with explain_failure(path):
+        arrays = READERS[path.suffix.lower()](path)
+    names = layers or (VECTORS,)
+    if not layers and VECTORS not in arrays:
+        names = tuple(name for name, array in arrays.items() if len(array.shape) in (2, 3))
+    listed = ", ".join(f"{name} {array.shape}" for name, array in [*arrays.items()][:8])
+    if not layers and len(names) != 1:
+        raise ValueError(
+            f"{path} holds {listed}; name those to measure, as --config.vectors.layers=a,b"
         )
-    try:
-        return _loaded(path, layers, clusters, positions, pieces)
-    except UserError:
-        raise
-    except FileNotFoundError as error:
-        raise UserError(
-            f"vectors.path {path} does not exist: check --config.vectors.path="
-        ) from error
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        EOFError,
-        ImportError,
-        zipfile.BadZipFile,
-    ) as error:
-        never = "; pickled arrays never are" if re.search("pickle|Python's own", str(error)) else ""
-        raise UserError(
-            f"vectors.path {path} cannot be read ({_first_line(error)}){never}"
-        ) from error
-    except Exception as error:  # safetensors and zip files have errors of their own
-        if memory.is_out(error):
-            raise UserError(
-                f"vectors.path {path}: out of memory ({_first_line(error)}); save it as .npy or .zarr"
-            ) from error
-        raise UserError(
-            f"vectors.path {path} is damaged ({_first_line(error)}): write it again"
-        ) from error
-
-
-def _loaded(
-    path: pathlib.Path, layers: tuple[str, ...], clusters: str, positions: str, pieces: int
-) -> Found:
-    for file in path.rglob("*") if path.is_dir() else [path]:
-        if not file.is_dir():
-            try:
-                if not check_regular(file) and file == path:  # files of /proc say no size either
-                    raise ValueError("it is empty")
-            except ValueError as error:
-                raise UserError(
-                    f"vectors.path {file}: {error}; name a regular file that holds arrays"
-                ) from error
-    arrays = READERS[path.suffix.lower()](path)
-    labels = {
-        what: name or next((one for one in LABELS[what] if one in arrays), "")
-        for what, name in (("clusters", clusters), ("positions", positions))
-    }
-    others = [name for name, one in arrays.items() if len(one.shape) in (2, 3)]
-    if not layers and VECTORS not in arrays and len(others) != 1:
-        raise UserError(
-            f"vectors.path {path} holds {_listed(arrays)}; name those to measure, as --config.vectors.layers=a,b"
-        )
-    names = layers or (VECTORS if VECTORS in arrays else others[0],)
-    for name in (*labels.values(), *names):
+    labels = [
+        label or next((name for name in found if name in arrays), "")
+        for label, found in ((clusters, ("clusters", "groups")), (positions, ("positions",)))
+    ]
+    for name in (*names, *labels):
         if name and name not in arrays:
-            raise UserError(
-                f"vectors.path {path} has no array {name!r}; it holds {_listed(arrays)}"
-            )
-    _check_types(path, {name: arrays[name] for name in names}, words=False)
-    told = {what: arrays[name] for what, name in labels.items() if name}
-    _check_types(path, told, words=True)
-    points = arrays[names[0]].shape[-2:-1]
-    for what, one in told.items():
-        if one.shape[:1] != points:
-            raise UserError(
-                f"vectors.path {path}: {what} have shape {one.shape}; one for each point is needed, {points}"
-            )
-    takes, available = sum(one.size for one in told.values()), memory.of_machine()
-    pieces = pieces if pieces in range(1, 2**31) else 1  # others are refused where points are cut
-    for name in names:  # of what is read layer by layer, a piece at a time, the largest is enough
-        one = arrays[name]
-        piece = math.prod(one.shape[-2:]) * max(4, one.dtype.itemsize) // pieces
-        takes = takes + one.size if one.at_once else max(takes, piece)
+            raise ValueError(f"{path} has no array {name!r}; it holds {listed}")
+    takes = sum(arrays[name].bytes for name in labels if name)
+    for name in names:
+        array = arrays[name]
+        # of layers that are read a piece at a time the largest is enough, in float32 at least
+        piece = math.prod(array.shape[-2:]) * max(4, array.itemsize) // max(1, pieces)
+        whole = array.least == array.bytes
+        takes = takes + array.bytes if whole else max(takes, piece, array.least)
+    available = memory.of_machine()
     if available is not None and takes > available:
-        raise UserError(
-            f"vectors.path {path} takes {memory.format_bytes(takes)} to read, and "
-            f"{memory.format_bytes(available)} are available: save it as .npy, or as .zarr in small "
-            "chunks, which are read layer by layer, and take pieces=2 or more"
+        raise ValueError(
+            f"{path} takes {memory.format_bytes(takes)} to read, and "
+            f"{memory.format_bytes(available)} are available: save it as .npy, or as .zarr in "
+            "small chunks, which are read layer by layer, and take pieces=2 or more"
         )
-    vectors = [arrays[name].vectors() for name in names]
-    label_Ps = {what: one.as_labels() for what, one in told.items()}
-    return Found(vectors if layers else vectors[0], *map(label_Ps.get, LABELS))
+    with explain_failure(path):
+        vectors = [arrays[name].vectors() for name in names]
+        label_Ps = [arrays[name].read_labels() if name else None for name in labels]
+    return FileVectors(vectors if layers else vectors[0], *label_Ps)
 
 
-def _check_types(path: pathlib.Path, arrays: dict[str, Stored], words: bool) -> None:
-    """Raise UserError, before they are read, where arrays are not numbers, or short words."""
-    for name, one in arrays.items():
-        if isinstance(one.dtype, str):
-            advice = "save it as float32 or bfloat16"
-            raise UserError(f"vectors.path {path}: {name} has type {one.dtype}, not read; {advice}")
-        if one.dtype.kind in "SU" and (not words or one.dtype.itemsize > LONGEST_LABEL):
-            what = f"words of {one.dtype.itemsize:,} bytes each"
-            raise UserError(
-                f"vectors.path {path}: {name} holds {what}; write numbers in their place"
-            )
-
-
-def _listed(arrays: dict[str, Stored]) -> str:
-    shown = [f"{name} {one.shape}" for name, one in list(arrays.items())[:8]]
-    return ", ".join(shown + ["…"] * (len(arrays) > 8)) or "no array"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+@contextlib.contextmanager
+def explain_failure(path: pathlib.Path) -> Iterator[None]:
+    """ValueError of one line, whatever a library raises."""
+    try:
+        yield
+    except Exception as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{path} cannot be read ({why})") from error

@@ -1,6 +1,4 @@
-"""A file of vectors, measured into a run's folder: python main.py
---config=experiments/vectors.py.
-"""
+"""Measure a file of vectors into a run's folder: python main.py --config=experiments/vectors.py."""
 
 import functools
 import hashlib
@@ -9,114 +7,107 @@ import pathlib
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-import numpy as np
 import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.vectors_config import VectorsConfig
 from anisoscope.measurement.families.comparison_family import OF_OTHERS
-from anisoscope.metrics.convert import as_arrays
 from anisoscope.results import join, joined_files, replicates_table, step_files
-from anisoscope.sources import array_checks, arrays, vector_files
-from anisoscope.sources.array_chunks import Piece, of_layers, pieces_of
-from anisoscope.sources.degenerate import DEGENERATE
+from anisoscope.sources import array_checks, array_chunks, arrays, vector_files
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
 
 STEP = 0  # a file is one checkpoint
 
 
-class Opened(NamedTuple):
-    layers: list[Any]  # not yet read
-    cluster_P: np.ndarray | None
-    pieces: list[Piece]
+class OpenFile(NamedTuple):
+    vectors: array_checks.Vectors
+    chunks: list[array_chunks.Chunk]
 
 
-def opened(config: VectorsConfig) -> Opened:
-    """The file's vectors and what is resampled of them; UserError, one line, where that cannot
-    be.
-    """
-    path = pathlib.Path(config.vectors.path)
-    names = config.vectors
-    chosen = names.layers, names.clusters, names.positions, names.pieces
-    vectors, cluster_P, position_P = vector_files.load(path, *chosen)
+def open_file(config: VectorsConfig) -> OpenFile:
+    """Open the vectors and cut them into chunks; UserError, one line, where that cannot be."""
+    names, measure = config.vectors, config.measure
     try:
-        layers = array_checks.layers_of(as_arrays(vectors))
-        points, settings = np.shape(layers[0])[0], config.measure
-        pieces = pieces_of(
-            points, cluster_P, position_P, names.pieces, settings.folds, settings.seed
+        file = vector_files.load(
+            pathlib.Path(names.path), names.layers, names.clusters, names.positions, names.pieces
         )
     except ValueError as error:
-        raise UserError(f"vectors.path {path}: {error}") from error
-    return Opened(layers, cluster_P, pieces)
+        raise UserError(f"vectors.path {error}") from error
+    try:
+        vectors = array_checks.read_vectors(*file)
+        chunks = array_chunks.cut_chunks(vectors, names.pieces, measure.folds, measure.seed)
+    except ValueError as error:
+        raise UserError(f"vectors.path {names.path}: {error}") from error
+    return OpenFile(vectors, chunks)
 
 
-def run(config: VectorsConfig, of: Opened, root: pathlib.Path, name: str) -> None:
+def run(config: VectorsConfig, file: OpenFile, root: pathlib.Path, name: str) -> None:
     """Write measurements/0.nc, of which only what is missing is measured, then results.nc,
     batches.nc, results.csv.
     """
     settings, made_by, tables = config.measure, _made_by(config), root / "measurements"
-    standing = step_files.plan(tables, [STEP], settings.families, settings.nulls, made_by)[STEP]
-    missing = {name: clouds for name, clouds in standing.missing.items() if name not in OF_OTHERS}
-    about = {
+    status = step_files.plan(tables, [STEP], settings.families, settings.nulls, made_by)[STEP]
+    missing = {name: clouds for name, clouds in status.missing.items() if name not in OF_OTHERS}
+    about = array_chunks.describe(*file) | {
         "run": name,
         "corpus": pathlib.Path(config.vectors.path).name,
         "config": json.dumps(asdict(config)),
+        "corpus_sha256": made_by["sha256"],
     }
-    about |= arrays.described(of.layers, of.cluster_P, of.pieces) | {
-        "corpus_sha256": made_by["sha256"]
-    }
-    vectors = f"{len(of.layers)} layers of {about['points']:,} vectors; D={about['width']}"
-    sizes = f"{vectors}; folds: {about['folds_in_words']}"
-    about["provenance"] = f"{about['corpus']}; {sizes}"
-    table = standing.table
+    about["provenance"] = (
+        f"{about['corpus']}; {len(file.vectors.layers)} layers of {about['points']:,} vectors; "
+        f"D={about['width']}; folds: {about['folds_in_words']}"
+    )
+    table = status.table
     if missing:
-        dataset = _measured(config, of, missing, about | {"made_by": json.dumps(made_by)}, name)
-        step_files.keep(dataset, STEP, standing._replace(missing=missing), tables)
+        dataset = _measure(config, file, missing, about | {"made_by": json.dumps(made_by)}, name)
+        step_files.keep(dataset, STEP, status._replace(missing=missing), tables)
         # as it is joined the next time, to the bit
         table = joined_files.read_table(tables / f"{STEP}.nc")
     join.write(root, {STEP: table}, settings.families, settings.nulls, table.attrs | about)
-    if DEGENERATE in table.attrs:
-        print(f"{name}: {table.attrs[DEGENERATE]}")
+    if degenerate := table.attrs.get(array_chunks.DEGENERATE):
+        print(f"{name}: {degenerate}")
     print(f"{name}: {about['folds_in_words']}; {root / 'results.nc'}, {root / 'results.csv'}")
 
 
-def _measured(
-    config: VectorsConfig, of: Opened, missed: replicates_table.Missing, about: dict, name: str
+def _measure(
+    config: VectorsConfig,
+    file: OpenFile,
+    missing: replicates_table.Missing,
+    about: dict[str, Any],
+    name: str,
 ) -> xr.Dataset:
-    families = replicates_table.families_of(missed, config.measure.families)
-    nulls = tuple(
-        null for null in config.measure.nulls if any(null in clouds for clouds in missed.values())
-    )
+    families = replicates_table.families_of(missing, config.measure.families)
+    clouds = {cloud for own in missing.values() for cloud in own}
+    nulls = tuple(null for null in config.measure.nulls if null in clouds)
     settings = MeasureConfig(
         families=families, nulls=nulls, folds=config.measure.folds, seed=config.measure.seed
     )
+    progress = functools.partial(bar, label=f"{name}: measure", unit="layer")
     try:
-        shown = functools.partial(bar, label=f"{name}: measure", unit="layer")
-        values, doubtful = of_layers(of.layers, of.pieces, settings, shown)
+        values, degenerate = array_chunks.measure_chunks(
+            file.vectors.layers, file.chunks, settings, progress
+        )
     except ValueError as error:
         words = str(error).replace("pass pieces=", "pass --config.vectors.pieces=")
         raise UserError(f"vectors.path {config.vectors.path}: {words}") from error
-    table = arrays.raw_table(values, about | doubtful)
+    table = arrays.raw_table(values, about | degenerate)
     names = config.vectors.layers
     return table.assign_coords(layer_name=("layer", list(names))) if names else table
 
 
 def _made_by(config: VectorsConfig) -> dict[str, Any]:
     """What decides which vectors make up a cloud: tables of others are not joined."""
-    path, digest = pathlib.Path(config.vectors.path), hashlib.sha256()
+    names = config.vectors
+    path, digest = pathlib.Path(names.path), hashlib.sha256()
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
         if file.is_file():
             digest.update(str(file.relative_to(path)).encode())
             with open(file, "rb") as content:
                 digest.update(hashlib.file_digest(content, "sha256").digest())
-    names = config.vectors
-    return {
-        "sha256": digest.hexdigest(),
-        "folds": config.measure.folds,
-        "seed": config.measure.seed,
-        "layers": names.layers,
-        "clusters": names.clusters,
-        "positions": names.positions,
-        "pieces": names.pieces,
+    made_by = {"sha256": digest.hexdigest()}
+    made_by |= {"folds": config.measure.folds, "seed": config.measure.seed}
+    return made_by | {
+        name: getattr(names, name) for name in ("layers", "clusters", "positions", "pieces")
     }

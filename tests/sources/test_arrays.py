@@ -241,10 +241,10 @@ def test_pieces_are_measured_by_themselves_and_averaged():
 @pytest.mark.slow
 def test_clouds_have_independent_null_draws_in_one_program_for_all_seeds(monkeypatch):
     """One draw for all would not average out; a seed that is compiled in costs a compilation."""
-    traced, inner = [], array_chunks.replicated
+    traced, inner = [], array_chunks.panel_of_folds
     monkeypatch.setattr(
         array_chunks,
-        "replicated",
+        "panel_of_folds",
         lambda *of, **settings: (traced.append(1), inner(*of, **settings))[1],
     )
     cloud = np.random.default_rng(6).normal(size=(64, 24)) * np.arange(1, 25) ** -0.75

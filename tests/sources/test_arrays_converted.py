@@ -12,7 +12,7 @@ from scipy import sparse
 
 from anisoscope import measure, measure_attention, measure_function
 from anisoscope.metrics import convert
-from anisoscope.sources import array_checks as sources_given
+from anisoscope.sources import array_checks
 from tests.sources.clouds import CLOUDS, HEADS, UNEQUAL_P, measured
 
 FRAME, TWELVE = pd.DataFrame(CLOUDS[0]), np.repeat(np.arange(12), 8)
@@ -117,7 +117,7 @@ class Quantised(Tensor):
 )
 @pytest.mark.filterwarnings("ignore:the matrix subclass")
 def test_the_same_numbers_in_other_clothes_are_the_same(given, means):
-    read_ = convert.as_float32(sources_given.layers_of(convert.as_arrays(given))[0], "vectors")
+    read_ = convert.as_float32(array_checks.read_vectors(given).layers[0], "vectors")
     np.testing.assert_array_equal(read_, np.float32(means))
 
 
@@ -163,8 +163,8 @@ def test_numbers_that_would_be_others_are_refused(vectors, words):
     ],
 )
 def test_labels_of_any_kind_are_told_apart(clusters):
-    number_P, names = sources_given.labels(96, sources_given.aligned(clusters, CLOUDS, "clusters"))
-    assert len(names) == 12
+    number_P = array_checks.read_vectors(CLOUDS, clusters).cluster_P
+    assert number_P.max() == 11
     assert len(np.unique(np.c_[number_P, TWELVE], axis=0)) == 12
 
 
@@ -191,13 +191,13 @@ def test_labels_of_a_data_array_follow_its_coordinate():
     label = xr.DataArray(UNEQUAL_P, dims="token", coords={"token": x.token})
     for vectors in (x, x[0], list(x)):
         np.testing.assert_array_equal(
-            sources_given.aligned(label[::-1], vectors, "clusters"), UNEQUAL_P
+            array_checks.align(label[::-1], vectors, "clusters"), UNEQUAL_P
         )
     for vectors, given in ((x, label[::-1].drop_vars("token")), (x.values, label[::-1])):
         np.testing.assert_array_equal(
-            sources_given.aligned(given, vectors, "clusters"), UNEQUAL_P[::-1]
+            array_checks.align(given, vectors, "clusters"), UNEQUAL_P[::-1]
         )
     with pytest.raises(
         ValueError, match="clusters is a DataArray whose index is not that of the vectors"
     ):
-        sources_given.aligned(label[1:], x, "clusters")
+        array_checks.align(label[1:], x, "clusters")

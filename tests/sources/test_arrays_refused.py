@@ -95,7 +95,7 @@ BROKEN[1, 3, 2] = np.nan
         (
             CLOUDS,
             {"names": ("a",), "families": ("spectrum",)},
-            "names are 1, 1 of them different, of 2 layers",
+            "a list of 2 different names",
         ),
     ],
 )
@@ -161,7 +161,7 @@ def test_out_of_memory_says_what_helps_here(monkeypatch):
     def fails(*given):
         raise RuntimeError("RESOURCE_EXHAUSTED: all")
 
-    monkeypatch.setattr(array_chunks, "_measure", fails)
+    monkeypatch.setattr(array_chunks, "run_panel", fails)
     words = r"out of memory \(.*\) at .* points of width 6: name fewer families, or pass pieces=4,"
     with pytest.raises(ValueError, match=words):
         measure(CLOUDS[0], families="similarity", pieces=2)

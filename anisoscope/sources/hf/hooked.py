@@ -134,7 +134,7 @@ class Listener:
         lead = tuple(x.shape[:-1])
         call = next((call for call in reversed(self.local.calls) if call.inputs), None)
         known = model_calls.Sequences(mask) if call is None else call.sequences(name, lead, mask)
-        drawn = current.drawn(name, lead, *known, call and call.module)
+        drawn = current.draw(name, lead, *known, call and call.module)
         index = torch.as_tensor(drawn.rows_M, device=x.device)
         current.rows[name] = x.reshape(-1, x.shape[-1]).index_select(0, index)
 

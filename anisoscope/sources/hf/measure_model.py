@@ -172,9 +172,7 @@ def make_config(
         if plain
         else ((), "hook points and separate texts")
     )
-    wanted = array_checks.chosen(
-        families, (*array_checks.OF_VECTORS, *heads), single=False, what=what
-    )
+    wanted = array_checks.choose_families(families, (*array_checks.OF_VECTORS, *heads), source=what)
     nulls = (nulls,) if isinstance(nulls, str) else tuple(nulls or ())
     allowed = ("gaussian",) if apart else NULLS
     for null in nulls:

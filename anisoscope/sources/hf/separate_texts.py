@@ -220,13 +220,19 @@ def measure_kept(
     """A table with the sets of positions side by side; pooled vectors are sets of their own."""
     text_N, place_N = tokens.places
     tables = {}
-    options = arrays.Options(
-        measure.families, measure.nulls, names, measure.folds, measure.batches, measure.seed
-    )
     for name, (clouds, row_M) in kept.clouds(picks, measure.points * measure.batches).items():
         clusters, positions = (None, None) if row_M is None else (text_N[row_M], place_N[row_M])
-        beside = arrays.Beside(clusters, positions)
-        tables[name] = arrays.of_vectors(clouds, beside, options)
+        tables[name] = arrays.measure_vectors(
+            clouds,
+            measure.families,
+            measure.nulls,
+            clusters=clusters,
+            positions=positions,
+            names=names,
+            folds=measure.folds,
+            pieces=measure.batches,
+            seed=measure.seed,
+        )
     whole = xr.concat(
         tables.values(),
         xr.Variable("positions", [*tables]),

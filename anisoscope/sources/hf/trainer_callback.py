@@ -44,8 +44,8 @@ class Tables(transformers.TrainerCallback):
     ) -> None:
         if not state.is_world_process_zero:
             return
-        with measure_step.locked(pathlib.Path(self.folder)):
-            tables = measure_step.read(pathlib.Path(self.folder), state.global_step)
+        with measure_step.lock_folder(pathlib.Path(self.folder)):
+            tables = measure_step.read_tables(pathlib.Path(self.folder), state.global_step)
         if later := [step for step in tables if step > state.global_step]:
             raise ValueError(
                 f"folder: {self.folder} has a table of step {min(later)}, and training begins at {state.global_step}: "

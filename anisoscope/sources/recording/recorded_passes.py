@@ -1,4 +1,4 @@
-"""A pass at the hook points: which of its rows are taken, and kept once it has ended whole.
+"""Take rows of a pass at the hook points, and keep them once it has ended whole.
 
 Letters: M rows of a pass that are taken.
 """
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anisoscope.sources.recording.reservoir import Drawn, Reservoir
+from anisoscope.sources.recording.reservoir import Draw, Reservoir
 
 if TYPE_CHECKING:
     from anisoscope.sources.recording.recorder import Recorder
 
-NUMBERS = "biuf"  # kinds of NumPy types that are taken
+FLOATS = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # of JAX, beside NumPy's own types
 ENDING = threading.Lock()  # passes of several threads end one after the other
 
 
@@ -24,20 +24,19 @@ class Pass:
 
     def __init__(self, recorder: Recorder):
         self.recorder = recorder
-        self.draws: dict[Reservoir, Drawn] = {}
-        self.sequences: dict[Reservoir, Any] = {}
+        self.draws: dict[Reservoir, tuple[Draw, Any]] = {}  # with `sequences`
         self.rows: dict[str, Any] = {}
         self.groups = dict(recorder.groups)
         self.first: dict[Any, Reservoir] | None = None if self.groups else {}
 
-    def drawn(
+    def draw(
         self,
         name: str,
         lead: tuple[int, ...],
         mask: np.ndarray | None = None,
         position_ids: np.ndarray | None = None,
         sequences: Any = None,
-    ) -> Drawn:
+    ) -> Draw:
         """Draw rows of a hook point; the same for all that have one shape and the same `sequences`.
 
         `sequences` is any object that stands for what the mask and the positions come from, as the
@@ -54,39 +53,34 @@ class Pass:
             raise ValueError(f"hook point {name} did not run in the first pass")
         group = self.groups[name]
         if group not in self.draws:
-            self.draws[group] = group.draw(lead, mask, position_ids)
-            self.sequences[group] = sequences
-        if (self.draws[group].lead, self.sequences[group]) != (lead, sequences):
+            self.draws[group] = group.draw(lead, mask, position_ids), sequences
+        draw, own = self.draws[group]
+        if (draw.lead, own) != (lead, sequences):
             raise ValueError(
-                f"hook point {name} is {lead}, another is {self.draws[group].lead}: they were alike before"
+                f"hook point {name} is {lead}, another is {draw.lead}: they were alike before"
             )
-        return self.draws[group]
+        return draw
 
     def end(self) -> None:
         """Keep the pass; ValueError where a hook point did not run, or does not fit."""
         expected = self.recorder.hook_points if self.recorder.in_torch else self.groups
         if missing := [name for name in expected if name not in self.rows]:
             raise ValueError(f"hook point {missing[0]} did not run in this pass; leave it out")
-        rows = {
-            group: {
-                name: as_numpy(x, name)
-                for name, x in self.rows.items()
-                if self.groups[name] is group
-            }
-            for group in self.draws
-        }
+        rows: dict[Reservoir, dict[str, np.ndarray]] = {group: {} for group in self.draws}
+        for name, x in self.rows.items():
+            rows[self.groups[name]][name] = as_numpy(x, name)
         with ENDING:
-            for group, drawn in self.draws.items():
-                group.check(drawn, rows[group])
+            for group, (draw, _) in self.draws.items():
+                group.check(draw, rows[group])
             if self.first is not None and self.recorder.groups:
                 raise ValueError("another pass ended while the first ran; record one at a time")
-            for group, drawn in self.draws.items():
-                group.keep(drawn, rows[group])
+            for group, (draw, _) in self.draws.items():
+                group.keep(draw, rows[group])
             self.recorder.groups = self.groups
 
 
 def check_mask(name: str, lead: tuple[int, ...], mask: Any) -> None:
-    """Raise ValueError where a mask has not one number for each vector of a hook point.
+    """ValueError where a mask has not one number for each vector of a hook point.
 
     A hook point with one vector for each sequence (B,) may stand beside a mask of tokens (B, T).
     """
@@ -103,9 +97,9 @@ def as_booleans(mask: Any) -> np.ndarray:
     if isinstance(mask, np.ma.MaskedArray):
         raise ValueError("mask is a masked array; fill it: 0 at padding and 1 elsewhere")
     mask = mask.detach().float().cpu().numpy() if hasattr(mask, "detach") else np.asarray(mask)
-    if not np.isin(mask, (0, 1)).all():
-        other = mask[~np.isin(mask, (0, 1))].ravel()[0]
-        raise ValueError(f"mask holds {other}; 0 at padding and 1 elsewhere is needed")
+    other = mask[~np.isin(mask, (0, 1))]
+    if other.size:
+        raise ValueError(f"mask holds {other[0]}; 0 at padding and 1 elsewhere is needed")
     return mask.astype(bool)
 
 
@@ -129,11 +123,7 @@ def as_numpy(x: Any, name: str) -> np.ndarray:
     if isinstance(x, np.ma.MaskedArray) and (masked := np.ma.count_masked(x)):
         raise ValueError(f"{name}: {masked} of {x.size} numbers are masked; pass mask=")
     x = np.asarray(x)
-    if x.dtype.kind not in NUMBERS and x.dtype.name not in (
-        "bfloat16",
-        "float8_e4m3fn",
-        "float8_e5m2",
-    ):
+    if x.dtype.kind not in "biuf" and x.dtype.name not in FLOATS:
         raise ValueError(f"{name} is of type {x.dtype}; real numbers are needed")
     if x.dtype != np.float32:
         from anisoscope.metrics import convert  # with JAX, which PyTorch does not need

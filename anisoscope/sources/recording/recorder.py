@@ -1,4 +1,4 @@
-"""A recorder: hook points of a model or function, sampled while a loop runs, in bounded memory.
+"""Record hook points of a model or function while a loop runs: a sample in bounded memory.
 
 Letters: D width; M points of a pass; S slots of the sample.
 """
@@ -6,11 +6,12 @@ Letters: D width; M points of a pass; S slots of the sample.
 from __future__ import annotations
 
 import contextlib
-import numbers
 import os
 import pathlib
 import re
+import shutil
 import threading
+import urllib.parse
 import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,17 +19,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import anisoscope
-from anisoscope.sources.recording import recorded_file
 from anisoscope.sources.recording.recorded_passes import Pass, as_booleans, check_mask, take_rows
 from anisoscope.sources.recording.reservoir import Reservoir
-from anisoscope.utils.settings import LARGEST_SEED
+from anisoscope.utils import files
 
 if TYPE_CHECKING:
     import xarray as xr
 
 OUTPUT = "output"  # the name of what a function gives, where that is one array
-LONGEST = 255  # bytes of a name: encoded, it is that of a file
 RESERVED = re.compile(r"(vectors|clusters|positions)(_\d+)?")  # arrays of a sample itself
+FEWEST = 8  # points, of which something can be measured
 
 
 class Recorder:
@@ -39,26 +39,14 @@ class Recorder:
     """
 
     def __init__(self, model: Any, hook_points: Any, to: Any, points: int, seed: int):
-        for name, value, least in (("points", points, 8), ("seed", seed, 0)):
-            if not isinstance(value, numbers.Integral) or not least <= value <= LARGEST_SEED:
-                hint = (
-                    ": names of modules are hook_points="
-                    if isinstance(value, list | tuple | dict)
-                    else ""
-                )
-                raise ValueError(
-                    f"{name} is {value!r}; a whole number from {least} on is needed{hint}"
-                )
+        if points < FEWEST:
+            raise ValueError(f"points is {points}; at least {FEWEST} are needed")
         self.to = None if to is None else pathlib.Path(to)
         if self.to is not None:
-            recorded_file.refuse(self.to)
-        self.model, self.points, self.seed, self.active = model, int(points), int(seed), True
-        self.in_torch = hasattr(model, "register_forward_hook")
-        if not callable(model):
-            raise ValueError(
-                f"model is a {type(model).__name__}; a torch.nn.Module or a function is needed"
-            )
+            _check_new(self.to)
+        self.model, self.points, self.seed, self.active = model, points, seed, True
         self.hook_points = hook_points
+        self.in_torch = hasattr(model, "register_forward_hook")
         if self.in_torch:
             from anisoscope.sources.hf import hooked, model_calls
 
@@ -69,17 +57,13 @@ class Recorder:
                 name: model_calls.tokens_first(model, name, part)
                 for name, part in self.hook_points.items()
             }
-        elif not (hook_points is None or callable(hook_points)):
-            raise ValueError(
-                "hook_points: of a function, pass one that makes {name: array} of its output, or none"
-            )
-        for name in self.hook_points if self.in_torch else ():
-            check_name(name)
+            for name in self.hook_points:
+                _check_name(name)
         self.stack, self.adding = contextlib.ExitStack(), threading.Lock()
         self.start_over()
 
     def start_over(self) -> None:
-        """Forget the sample; what follows is one of its own."""
+        """Forget the sample, and begin another."""
         self.groups: dict[str, Reservoir] = {}
         self.refused = ""  # why a pass was left out, of the last such pass
         self.rng = np.random.default_rng(self.seed)
@@ -103,13 +87,11 @@ class Recorder:
         return outputs
 
     def add(self, arrays: Any, mask: Any = None) -> None:
-        """Record a pass by hand: an array or {name: array}, of any library.
-
-        Each is (batch, tokens, width) or (batch, width). Also inside of `jax.jit`, `jax.grad` and
-        `jax.checkpoint`.
+        """Record a pass by hand, also inside of `jax.jit`, `jax.grad` and `jax.checkpoint`.
 
         Args:
-            arrays: one array, or arrays by name.
+            arrays: an array or {name: array} of any library, each (batch, tokens, width) or
+                (batch, width).
             mask: (batch, tokens), 0 or False at padding, 1 or True elsewhere.
 
         Raises:
@@ -121,10 +103,10 @@ class Recorder:
             return
         mask = mask if mask is None or hasattr(mask, "shape") else np.asarray(mask)
         for name, x in arrays.items():
-            check_name(name)
+            _check_name(name)
             if getattr(x, "ndim", None) not in (2, 3):
-                what = getattr(x, "shape", type(x).__name__)
-                raise ValueError(f"{name} is {what}; (batch, tokens, width) is needed")
+                shape = getattr(x, "shape", type(x).__name__)
+                raise ValueError(f"{name} is {shape}; (batch, tokens, width) is needed")
             if mask is not None:
                 check_mask(name, tuple(x.shape[:-1]), mask)
         import jax
@@ -143,12 +125,12 @@ class Recorder:
             for name, x in arrays.items():
                 lead = tuple(x.shape[:-1])
                 own = mask if mask is not None and mask.shape == lead else None
-                current.rows[name] = take_rows(x, current.drawn(name, lead, own).rows_M, name)
+                current.rows[name] = take_rows(x, current.draw(name, lead, own).rows_M, name)
             current.end()
 
-    def leave_out(self, why: Exception) -> None:
+    def leave_out(self, error: Exception) -> None:
         """Warn that a pass of a model is not recorded; the model's own pass goes on."""
-        self.refused = (str(why).splitlines() or [repr(why)])[0]
+        self.refused = (str(error).splitlines() or [repr(error)])[0]
         warnings.warn(f"a pass was not recorded: {self.refused}", stacklevel=3)
 
     @property
@@ -157,11 +139,11 @@ class Recorder:
         if not self.in_torch:
             import jax
 
-            jax.effects_barrier()  # until what compiled programs have told is here
+            jax.effects_barrier()  # until what compiled programs have sent is here
         return max((group.seen for group in self.groups.values()), default=0)
 
     def sample(self) -> dict[str, np.ndarray]:
-        """{name: float32 array}: `vectors` (hook points, points, width), `clusters` and `positions`
+        """The float32 arrays `vectors` (hook points, points, width), `clusters` and `positions`
         (points,).
 
         Where hook points differ in width or positions, an array (points, width) each under its
@@ -175,56 +157,89 @@ class Recorder:
         arrays: dict[str, np.ndarray] = {}
         for number, group in enumerate(groups):
             order, end = group.order_S, f"_{number}" if number else ""
-            arrays |= {
-                f"clusters{end}": group.cluster_S[order],
-                f"positions{end}": group.position_S[order],
-            }
-            arrays |= {name: x_SD[order] for name, x_SD in group.made.items()}
-        if len(groups) == 1 and len({x_SD.shape for x_SD in groups[0].made.values()}) == 1:
-            arrays = {"vectors": np.stack([arrays.pop(name) for name in groups[0].made])} | arrays
+            arrays[f"clusters{end}"] = group.cluster_S[order]
+            arrays[f"positions{end}"] = group.position_S[order]
+            arrays |= {name: x_SD[order] for name, x_SD in group.x_SD.items()}
+        if len(groups) == 1 and len({x_SD.shape for x_SD in groups[0].x_SD.values()}) == 1:
+            arrays = {"vectors": np.stack([arrays.pop(name) for name in groups[0].x_SD])} | arrays
         return arrays
 
-    def measure(self, **options: Any) -> xr.Dataset:
-        """`anisoscope.measure` of the sample, which must be of one width."""
+    def sample_of_one_width(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Vectors, clusters and positions of the sample."""
         sample = self.sample()
         if "vectors" not in sample:
             raise ValueError(
-                "hook points differ in width or positions; measure the arrays of sample() one by one"
+                "hook points differ in width or positions; record those of one kind together, or "
+                "measure the arrays of sample() one by one"
             )
-        given = {
-            "clusters": sample["clusters"],
-            "positions": sample["positions"],
-            "names": [*self.groups],
-        }
-        return anisoscope.measure(sample["vectors"], **given | options)
+        return sample["vectors"], sample["clusters"], sample["positions"]
+
+    def measure(self, **options: Any) -> xr.Dataset:
+        """`anisoscope.measure` of the sample, which must be of one width."""
+        vectors, clusters, positions = self.sample_of_one_width()
+        own = {"clusters": clusters, "positions": positions, "names": [*self.groups]}
+        return anisoscope.measure(vectors, **own | options)
 
     def write(self, to: str | os.PathLike[str] | None = None) -> None:
-        """Write the sample as a .zarr folder, which must not exist yet.
+        """Write the sample as a .zarr folder, which must not exist yet, whole or not at all.
 
         Each array is a folder of its name, percent-encoded: `a/b` is `a%2Fb`.
         """
         to = self.to if to is None else pathlib.Path(to)
         if to is None:
             raise ValueError("to: no place was named; pass write(to=)")
-        arrays = {}
-        for name, x in self.sample().items():
-            dims = {
-                1: ("point",),
-                2: ("point", f"width_of_{name}"),
-                3: ("hook_point", "point", "width"),
-            }
-            arrays[name] = dims[x.ndim], x
+        _check_new(to)
+        sample = self.sample()
         about = {"hook_points": [*self.groups], "seen": self.seen, "seed": self.seed}
-        recorded_file.write(to, arrays, about | {"anisoscope": anisoscope.__version__})
+        begun = files.begun(to)
+        begun.mkdir()
+        try:
+            files.write_json(begun / ".zgroup", {"zarr_format": 2})
+            about |= {"anisoscope": anisoscope.__version__}
+            files.write_json(begun / ".zattrs", about)
+            for name, x in sample.items():
+                dims = {
+                    1: ("point",),
+                    2: ("point", f"width_of_{name}"),
+                    3: ("hook_point", "point", "width"),
+                }
+                _write_zarr_array(begun / _encode(name), dims[x.ndim], x)
+            os.rename(begun, to)
+        finally:
+            shutil.rmtree(begun, ignore_errors=True)
 
 
-def check_name(name: Any) -> None:
-    """Raise ValueError where a hook point cannot be called so in a sample."""
-    if not isinstance(name, str) or not 0 < len(recorded_file.encoded(name)) <= LONGEST:
-        raise ValueError(
-            f"hook point {str(name)[:40]!r}: a word of at most {LONGEST} letters is needed"
-        )
+def _check_name(name: str) -> None:
     if RESERVED.fullmatch(name):
-        raise ValueError(
-            f"hook point {name!r}: a sample has an array of its own of this name; rename it"
-        )
+        raise ValueError(f"hook point {name!r}: a sample has an array of this name; rename it")
+
+
+def _check_new(path: pathlib.Path) -> None:
+    """ValueError where a .zarr folder may not be written."""
+    if path.suffix != ".zarr":
+        raise ValueError(f"to is {path}; a folder is written whose name ends with .zarr")
+    if path.exists() or path.is_symlink():
+        raise ValueError(f"to: {path} exists, and nothing is overwritten: name another")
+    if not path.parent.is_dir():
+        raise ValueError(f"to: there is no folder {path.parent} to write {path.name} in")
+
+
+def _encode(name: str) -> str:
+    """A name as a part of a path: never a path, never hidden."""
+    encoded = urllib.parse.quote(name, safe=" ")
+    return f"%2E{encoded[1:]}" if encoded.startswith(".") else encoded
+
+
+def _write_zarr_array(folder: pathlib.Path, dims: tuple[str, ...], array: np.ndarray) -> None:
+    """Version 2 without compression; each hook point is a chunk of its own."""
+    folder.mkdir()
+    array = np.ascontiguousarray(array)
+    parts = array if array.ndim == 3 else array[None]
+    chunks = (1, *array.shape[1:]) if array.ndim == 3 else array.shape
+    about = {"zarr_format": 2, "shape": array.shape, "chunks": chunks, "dtype": array.dtype.str}
+    about |= {"compressor": None, "filters": None, "fill_value": None, "order": "C"}
+    files.write_json(folder / ".zarray", about)
+    files.write_json(folder / ".zattrs", {"_ARRAY_DIMENSIONS": dims})
+    for number, part in enumerate(parts):
+        place = ".".join([str(number)] + ["0"] * (array.ndim - 1))
+        files.write(folder / place, part.tobytes(), synced=False)

@@ -1,5 +1,5 @@
-"""A fair sample of rows that come a pass at a time: each row ever offered is kept with the same
-probability.
+"""Keep a fair sample of rows that come a pass at a time: each row ever offered is kept with the
+same probability.
 
 The rows of a pass at several hook points are the same positions, so they are drawn once.
 Letters: M rows of a pass, or those of them that are taken; S slots.
@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Drawn(NamedTuple):
+class Draw(NamedTuple):
     """Rows that are taken of a pass, and the slots that they go to."""
 
     lead: tuple[int, ...]  # (B, T), or (B,), of the pass
     rows_M: np.ndarray
     slots_M: np.ndarray
-    cluster_M: np.ndarray  # which sequence, of all that were ever seen
+    cluster_M: np.ndarray  # the number of the sequence, of all that were ever offered
     position_M: np.ndarray  # the place in it, padding not counted
     offered: int
     sequences: int
@@ -28,7 +28,7 @@ class Reservoir:
 
     def __init__(self, size: int, rng: np.random.Generator):
         self.size, self.rng, self.seen, self.sequences = size, rng, 0, 0
-        self.made: dict[str, np.ndarray] = {}
+        self.x_SD: dict[str, np.ndarray] = {}  # of each hook point
         self.cluster_S, self.position_S = np.zeros(size, np.int64), np.zeros(size, np.int64)
 
     def draw(
@@ -36,7 +36,7 @@ class Reservoir:
         lead: tuple[int, ...],
         mask: np.ndarray | None = None,
         position_ids: np.ndarray | None = None,
-    ) -> Drawn:
+    ) -> Draw:
         """Draw rows of a pass of shape `lead`: (sequences, tokens) or (sequences,).
 
         Algorithm R (Vitter 1985): row t, from 0, takes slot floor(u (t + 1)) if that is a slot. Of
@@ -64,38 +64,38 @@ class Reservoir:
         taken = np.flatnonzero(slot_M < self.size)[::-1]
         slots_M, first = np.unique(slot_M[taken], return_index=True)
         kept = taken[first]
-        return Drawn(
-            lead=lead,
-            rows_M=rows_M[kept],
-            slots_M=slots_M,
-            cluster_M=self.sequences + cluster_M[kept],
-            position_M=position_M[kept],
+        return Draw(
+            lead,
+            rows_M[kept],
+            slots_M,
+            self.sequences + cluster_M[kept],
+            position_M[kept],
             offered=len(rows_M),
             sequences=int(begins_M.sum()),
             before=self.seen,
         )
 
-    def check(self, drawn: Drawn, rows: dict[str, np.ndarray]) -> None:
-        """Raise ValueError where a pass cannot be kept: another width, or a pass in between."""
+    def check(self, draw: Draw, rows: dict[str, np.ndarray]) -> None:
+        """ValueError where a pass cannot be kept: another width, or a pass in between."""
         for name, row_MD in rows.items():
-            width = self.made[name].shape[1] if name in self.made else row_MD.shape[1]
+            width = self.x_SD[name].shape[1] if name in self.x_SD else row_MD.shape[1]
             if width != row_MD.shape[1]:
                 raise ValueError(
                     f"hook point {name} gives width {row_MD.shape[1]}, and gave {width} before"
                 )
-        if drawn.before != self.seen:
+        if draw.before != self.seen:
             raise ValueError("another pass ended while this one ran; record one thread at a time")
 
-    def keep(self, drawn: Drawn, rows: dict[str, np.ndarray]) -> None:
+    def keep(self, draw: Draw, rows: dict[str, np.ndarray]) -> None:
         """Keep the rows of a pass that has ended."""
         for name, row_MD in rows.items():
-            if name not in self.made:
-                self.made[name] = np.zeros((self.size, row_MD.shape[1]), np.float32)
-            self.made[name][drawn.slots_M] = row_MD
-        self.cluster_S[drawn.slots_M] = drawn.cluster_M
-        self.position_S[drawn.slots_M] = drawn.position_M
-        self.seen += drawn.offered
-        self.sequences += drawn.sequences
+            if name not in self.x_SD:
+                self.x_SD[name] = np.zeros((self.size, row_MD.shape[1]), np.float32)
+            self.x_SD[name][draw.slots_M] = row_MD
+        self.cluster_S[draw.slots_M] = draw.cluster_M
+        self.position_S[draw.slots_M] = draw.position_M
+        self.seen += draw.offered
+        self.sequences += draw.sequences
 
     @property
     def order_S(self) -> np.ndarray:

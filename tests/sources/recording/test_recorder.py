@@ -38,7 +38,7 @@ def test_every_row_is_kept_with_the_same_probability():
             drawn = reservoir.draw((size,), None)
             reservoir.keep(drawn, {"x": (given + drawn.rows_M)[:, None]})
             given += size
-        kept = reservoir.made["x"][:, 0].astype(int)
+        kept = reservoir.x_SD["x"][:, 0].astype(int)
         assert len({*kept}) == 4
         counts[kept] += 1
     assert abs(counts - 800).max() < 5 * np.sqrt(6000 * 4 / 30 * 26 / 30)
@@ -152,8 +152,7 @@ def test_a_pass_that_does_not_fit_leaves_nothing():
     [
         ({"to": "acts.npz"}, r"a folder is written whose name ends with \.zarr"),
         ({"to": "there.zarr"}, r"there\.zarr exists, and nothing is overwritten"),
-        ({"points": ["blocks.0"]}, "names of modules are hook_points="),
-        ({"hook_points": ["a"]}, "of a function, pass one that makes"),
+        ({"points": 4}, "points is 4"),
     ],
 )
 def test_what_cannot_be_recorded_is_one_line(given, words, tmp_path, monkeypatch):
@@ -201,7 +200,7 @@ def test_a_table_a_step_is_read_by_the_figures_over_training(tmp_path):
     (tmp_path / "full" / "thesis.tex").write_text("all of it")
     for step, folder, words in (
         (10, "mine", "has a table of step 10, and nothing is overwritten"),
-        (10, "full", r"holds thesis\.tex, and nothing is overwritten"),
+        (10, "full", r"has thesis\.tex, and nothing is overwritten"),
         (-1, "other", "step is -1"),
     ):
         with pytest.raises(ValueError, match=words):
@@ -246,7 +245,7 @@ def test_vectors_that_float32_cannot_hold_are_refused():
     recorder.add(x[:, 0], np.array([1, 0]))  # a vector of each sequence, and a mask of sequences
     assert recorder.seen == 1
     with pytest.raises(
-        ValueError, match="'clusters': a sample has an array of its own of this name"
+        ValueError, match="'clusters': a sample has an array of this name"
     ):
         recorder.add({"clusters": x})
 
@@ -291,5 +290,3 @@ def test_names_of_hook_points_are_never_paths(tmp_path):
     assert json.loads((tmp_path / "deep" / "a.zarr" / ".zattrs").read_text())["hook_points"] == [
         *names
     ]
-    with pytest.raises(ValueError, match="a word of at most 255 letters"):
-        recorder.add({"n" * 300: x})
