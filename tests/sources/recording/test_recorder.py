@@ -244,9 +244,7 @@ def test_vectors_that_float32_cannot_hold_are_refused():
             recorder.add(wrong)
     recorder.add(x[:, 0], np.array([1, 0]))  # a vector of each sequence, and a mask of sequences
     assert recorder.seen == 1
-    with pytest.raises(
-        ValueError, match="'clusters': a sample has an array of this name"
-    ):
+    with pytest.raises(ValueError, match="'clusters': a sample has an array of this name"):
         recorder.add({"clusters": x})
 
 
