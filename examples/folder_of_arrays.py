@@ -20,9 +20,9 @@ import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.results import replicates_table
-from anisoscope.results.step_files import STREAM, Standing
+from anisoscope.results.step_files import STREAM
 from anisoscope.sources import extracted
-from anisoscope.sources.source import Reader, Source, Target, Wanted
+from anisoscope.sources.source import Families, Reader, Source, Target
 from anisoscope.sources.sweep import sweep
 from anisoscope.utils.stop import Stop
 
@@ -55,21 +55,18 @@ class FolderOfArrays(Source):
     def stored(self) -> set[int]:
         return {int(path.stem.removeprefix("step_")) for path in self.folder.glob("step_*.npy")}
 
-    def outdated(self, target: Target, standing: dict[int, Standing]) -> dict[int, str]:
-        tables = {step: one.table for step, one in standing.items() if one.table is not None}
-        here = self.stored() & tables.keys()
+    def outdated(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[int, str]:
         return {
             step: "its file has changed"
-            for step in here
+            for step in self.stored() & tables.keys()
             if tables[step].attrs["sha256"] != self.sha256(step)
         }
 
     @contextlib.contextmanager
-    def reader(self, wanted: dict[str, Wanted]) -> Iterator[Reader]:
-        asked = wanted[STREAM]
-        settings = dataclasses.replace(self.measure, families=asked.families, nulls=asked.nulls)
+    def reader(self, families: dict[str, Families]) -> Iterator[Reader]:
+        settings = dataclasses.replace(self.measure, families=families[STREAM])
 
-        def read(step: int, targets: Sequence[Target]) -> Iterator[tuple[str, xr.Dataset]]:
+        def read(step: int, targets: Sequence[Target]) -> Iterator[tuple[Target, xr.Dataset]]:
             x_NWTD = np.load(self.path(step)).astype(np.float32)
             windows, context = x_NWTD.shape[1] // settings.batches, x_NWTD.shape[2]
             picks, visible = self.picks(windows, context), np.ones((1, context, context), bool)
@@ -82,10 +79,8 @@ class FolderOfArrays(Source):
                     )
                 )
             about = {"corpus": self.folder.name, "sha256": self.sha256(step)}
-            yield (
-                STREAM,
-                replicates_table.table(extracted.joined(batches).values, step, ("all",), about),
-            )
+            values = extracted.joined(batches).values
+            yield targets[0], replicates_table.table(values, step, ("all",), about)
 
         yield read
 

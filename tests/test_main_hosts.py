@@ -27,15 +27,15 @@ WORK = """
 import os, signal, sys
 from anisoscope.cli import process
 from anisoscope.results import step_files
-written, killed_at = measurements.keep, int(sys.argv[1])
+written, killed_at = step_files.write_step, int(sys.argv[1])
 
-def keep(table, step, there, folder):
-    if step == killed_at:
+def write_step(path, *tables):
+    if int(path.stem) == killed_at:
         os.kill(os.getpid(), signal.SIGKILL)
-    kept = written(table, step, there, folder)
-    print(f"{folder.name if folder.name == 'points' else folder.parent.name} {step}", file=sys.stderr)
+    written(path, *tables)
+    print(f"{path.parent.parent.name} {path.stem}", file=sys.stderr)
 
-measurements.keep = keep
+step_files.write_step = write_step
 sys.exit(process.main(["main.py", *sys.argv[2:]]))
 """
 DEVICES = 4

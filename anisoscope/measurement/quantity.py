@@ -47,6 +47,14 @@ class Quantity:
         """Of the array that is measured: replicates last."""
         return ("batch", "positions", *self.dims, *([self.resampling] if self.resampling else []))
 
+    @property
+    def attributes(self) -> dict[str, str]:
+        """Of a variable in a table."""
+        words = {name: getattr(self, name) for name in ("long_name", "units", "formula", "source")}
+        words["range"] = "{:g} to {:g}".format(*self.range)
+        words["resampling"] = self.resampling or "batches"
+        return words | ({"symbol": self.symbol} if self.symbol else {})
+
 
 jackknifed = functools.partial(Quantity, resampling="jackknife")
 

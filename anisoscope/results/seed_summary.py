@@ -13,11 +13,9 @@ from anisoscope.results.summary import summarize
 STATISTICS = ("mean", "low", "high", "predicted")
 
 
-def attributes(quantity: Quantity) -> dict[str, str | int]:
-    """Return what a variable of a seed table says of its quantity."""
-    names = ("long_name", "units", "formula", "source")
-    symbol = {"symbol": quantity.symbol} if quantity.symbol else {}
-    return {name: getattr(quantity, name) for name in names} | symbol
+def attributes(quantity: Quantity) -> dict[str, str]:
+    """Describe a quantity whose sample is the seeds."""
+    return quantity.attributes | {"resampling": "seeds"}
 
 
 def summarize_seeds(

@@ -1,71 +1,43 @@
-"""The folder measurements/ of a run: which tables stand there, what of them holds today, and what
-is missing.
-"""
+"""Read and write the tables of single steps: <step>.nc in the folder measurements/ of a run."""
 
 import json
 import pathlib
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from anisoscope.results import joined_files
-from anisoscope.results.replicates_table import Missing, merged, missing
+from anisoscope.results.replicates_table import merged
 from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.settings import flat, format_differences
 
 STREAM, TANGENTS = "the residual stream", "tangents"  # what tables are of, beside hook points
 
 
-class Standing(NamedTuple):
-    """What there is of one checkpoint, and what is asked for beyond that."""
-
-    table: xr.Dataset | None
-    missing: Missing  # what has to be measured of the checkpoint; {}: nothing
-
-
-def plan(
-    folder: pathlib.Path,
-    steps: list[int],
-    families: tuple[str, ...],
-    nulls: tuple[str, ...],
-    made_by: dict[str, Any],
-    run: dict[str, Any] | None = None,
-    of: str = STREAM,
-) -> dict[int, Standing]:
-    """Of every step, what stands in <step>.nc and what is missing there; UserError where the clouds
-    are others.
-
-    `made_by` are the settings that decide which vectors make up a cloud. A table records them too
-    (attribute `made_by`), and one that was made by others must not be joined with what is measured
-    now. `run` and `of` are those of `read`.
-    """
-    standings = {}
-    for step in steps:
-        path = folder / f"{step}.nc"
-        table = read_step(path, of, run) if path.exists() else None
-        if table is not None:
-            _refuse_others(path, table, made_by)
-        standings[step] = Standing(table, missing(table, families, nulls))
-    return standings
-
-
 def read_step(
     path: pathlib.Path, of: str = STREAM, run: dict[str, Any] | None = None
 ) -> xr.Dataset:
-    """<step>.nc, the table of one checkpoint; RunError where it says that it is of another, or of
-    something else.
+    """Read the table of one step.
 
-    `of` is a hook point or one of the constants above; `run` holds settings that a table of another
-    run has otherwise.
+    Args:
+        path: <step>.nc.
+        of: A hook point or one of the constants above.
+        run: Settings that a table of another run has otherwise.
+
+    Raises:
+        RunError: It is damaged, or says that it is of another step, run or place in the model.
     """
     table = joined_files.read_table(path)
-    steps, what = _said(table)
-    there = flat(json.loads(table.attrs.get("config", "{}")))
+    steps = np.ravel(table.coords["step"].values if "step" in table.coords else [])
+    steps = [str(step) for step in steps.tolist()]
+    what = TANGENTS if "early_proxies" in table.attrs else STREAM
+    what = table.attrs.get("hook_point", what)
+    config = flat(json.loads(table.attrs.get("config", "{}")))
     others = [
-        f"{name}={there[name]!r}"
+        f"{name}={config[name]!r}"
         for name, value in (run or {}).items()
-        if there.get(name, value) != value
+        if config.get(name, value) != value
     ]
     if what != of:
         wrong = f"of {what}, not of {of}"
@@ -80,40 +52,39 @@ def read_step(
     )
 
 
-def _said(table: xr.Dataset) -> tuple[list[str], str]:
-    """Of which steps a table says that it is, and of what."""
-    if "hook_point" in table.attrs:
-        what = table.attrs["hook_point"]
-    elif "early_proxies" in table.attrs:
-        what = TANGENTS
-    else:
-        what = STREAM
-    steps = table.coords["step"].values if "step" in table.coords else []
-    return [str(step) for step in np.ravel(steps).tolist()], what
+def read_same_clouds(
+    path: pathlib.Path,
+    made_by: dict[str, Any],
+    of: str = STREAM,
+    run: dict[str, Any] | None = None,
+) -> xr.Dataset | None:
+    """Read the table of one step, None where there is none; UserError where its clouds are others.
 
-
-def nothing(families: tuple[str, ...], nulls: tuple[str, ...]) -> Standing:
-    """Where a table is not to be used, as its checkpoint has changed: all is measured again."""
-    return Standing(None, missing(None, families, nulls))
+    `made_by` are the settings that decide which vectors make up a cloud. A table records them
+    (attribute `made_by`); one of other clouds must not be joined with what is measured now.
+    """
+    if not path.exists():
+        return None
+    table = read_step(path, of, run)
+    _refuse_other_clouds(path, table, made_by)
+    return table
 
 
 def check_folder(folder: pathlib.Path, made_by: dict[str, Any]) -> None:
-    """Raise UserError where tables in the folder are of other clouds; one is read, since all of
-    them agree.
-    """
+    """Raise UserError where the tables in a folder are of other clouds: one is read, as all agree."""
     if path := min(folder.glob("*.nc"), default=None):
-        _refuse_others(path, joined_files.read_table(path), made_by)
+        _refuse_other_clouds(path, joined_files.read_table(path), made_by)
 
 
-def _refuse_others(path: pathlib.Path, table: xr.Dataset, made_by: dict[str, Any]) -> None:
-    there, now = json.loads(table.attrs.get("made_by", "{}")), json.loads(json.dumps(made_by))
-    if different := format_differences(there, now, there.keys() & now.keys()):
+def _refuse_other_clouds(path: pathlib.Path, table: xr.Dataset, made_by: dict[str, Any]) -> None:
+    before, now = json.loads(table.attrs.get("made_by", "{}")), json.loads(json.dumps(made_by))
+    if different := format_differences(before, now, before.keys() & now.keys()):
         advice = f"pass the same settings, or move {path.parent} away to measure again"
         raise UserError(f"{path} was measured on other clouds: {different}; {advice}")
 
 
-def keep(table: xr.Dataset, step: int, there: Standing, folder: pathlib.Path) -> xr.Dataset:
-    """Write <folder>/<step>.nc: what is measured now beside what was there; the whole of it."""
-    whole = merged(there.table, table, there.missing)
-    joined_files.write(whole, folder / f"{step}.nc")
-    return whole
+def write_step(
+    path: pathlib.Path, old: xr.Dataset | None, new: xr.Dataset, families: tuple[str, ...]
+) -> None:
+    """Write <step>.nc: the old table, if any, with the variables of these families as in the new."""
+    joined_files.write(merged(old, new, families), path)

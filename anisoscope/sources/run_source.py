@@ -8,7 +8,7 @@ import contextlib
 import functools
 import json
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +19,12 @@ from anisoscope.config.run_config import checkpoint_steps
 from anisoscope.data.corpus import Corpus
 from anisoscope.results import kept_vectors, replicates_table
 from anisoscope.results.scores import scores
-from anisoscope.results.step_files import STREAM, Standing
+from anisoscope.results.step_files import STREAM
 from anisoscope.sources import hook_points, provenance
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.sources.reference_models import References
 from anisoscope.sources.run_program import compile_program, make_program, probe_of
-from anisoscope.sources.source import Reader, Source, Target, Wanted, check_tables, targets
-from anisoscope.sources.source import wanted as wanted_of
+from anisoscope.sources.source import Families, Reader, Source, Target, check_tables, targets
 from anisoscope.training import checkpoint, log, replay
 from anisoscope.utils import mesh
 from anisoscope.utils.settings import replace
@@ -111,39 +110,34 @@ class Checkpoints(Source):
     def digest(self, step: int) -> str | None:
         return self.store.digest(step)
 
-    def outdated(self, target: Target, standing: dict[int, Standing]) -> dict[int, str]:
+    def outdated(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[int, str]:
         return {
             step: "a checkpoint has changed"
-            for step, one in standing.items()
-            if one.table is not None and provenance.is_outdated(one.table, self.store)
+            for step, table in tables.items()
+            if provenance.is_outdated(table, self.store)
         }
 
     @contextlib.contextmanager
-    def reader(self, wanted: dict[str, Wanted]) -> Iterator[Reader]:
-        inside = [one for name, one in wanted.items() if name != STREAM]
+    def reader(self, families: dict[str, Families]) -> Iterator[Reader]:
+        measure_target = {}
         with provenance.advice_on_damage():
-            of_stream = self._of_stream(wanted[STREAM]) if STREAM in wanted else None
-            of_hook_point = self._of_hook_points(inside[0]) if inside else None
+            for name, own in families.items():
+                config = replace(self.config, {"measure.families": own})
+                measure = self._of_stream if name == STREAM else self._of_hook_points
+                measure_target[name] = measure(config)
 
-        @provenance.advice_on_damage()
-        def table(step: int, params: dict, target: Target) -> xr.Dataset:
-            if target.name == STREAM:
-                return of_stream(step, params)
-            return of_hook_point(step, params, target)
-
-        def read(step: int, asked: Sequence[Target]) -> Iterator[tuple[str, xr.Dataset]]:
+        def read(step: int, asked: Sequence[Target]) -> Iterator[tuple[Target, xr.Dataset]]:
             with provenance.advice_on_damage():
                 params = self.store.restore_params(step)
             for target in asked:
-                yield target.name, table(step, params, target)
+                with provenance.advice_on_damage():
+                    table = measure_target[target.name](step, params, target)
+                yield target, table
 
         yield read
 
-    def _of_stream(self, wanted: Wanted) -> Any:
-        """table(step, params): every value of the residual stream, and the vectors that are kept as
-        they are.
-        """
-        config = asking(self.config, wanted)
+    def _of_stream(self, config: Config) -> Callable[[int, dict, Target], xr.Dataset]:
+        """Make table(step, params, target) of the residual stream, with the vectors that are kept."""
         measure, probe = (
             make_program(config, self.corpus, apart=self.apart),
             probe_of(config, self.corpus),
@@ -151,7 +145,7 @@ class Checkpoints(Source):
         references = References(self.store, config, measure)
         about = provenance.attributes(config, self.corpus, self.name)
 
-        def table(step: int, params: dict) -> xr.Dataset:
+        def table(step: int, params: dict, target: Target) -> xr.Dataset:
             measured = measure(params, references.of(step))
             references.keep(step, params, measured)
             values, vectors = references.without_itself(step, measured.values), measured.vectors
@@ -164,10 +158,10 @@ class Checkpoints(Source):
 
         return table
 
-    def _of_hook_points(self, wanted: Wanted) -> Any:
-        """table(step, params, target). One program for all of them: which it reads is data."""
+    def _of_hook_points(self, config: Config) -> Callable[[int, dict, Target], xr.Dataset]:
+        """Make table(step, params, target). One program for all of them: which it reads is data."""
         names = self.measure.hook_points
-        measure = make_program(asking(self.config, wanted), self.corpus, names, self.apart)
+        measure = make_program(config, self.corpus, names, self.apart)
 
         def table(step: int, params: dict, target: Target) -> xr.Dataset:
             values = measure(params, {}, names.index(target.name)).values
@@ -202,10 +196,6 @@ class Checkpoints(Source):
         return scores(lines, steps)
 
 
-def asking(config: Config, wanted: Wanted) -> Config:
-    return replace(config, {"measure.families": wanted.families, "measure.nulls": wanted.nulls})
-
-
 def check_run(config: Config, corpus: Corpus, run: pathlib.Path) -> None:
     """Raise UserError, before any work is done, where the run could not be measured later."""
     mesh.make_mesh(config.mesh)
@@ -214,10 +204,5 @@ def check_run(config: Config, corpus: Corpus, run: pathlib.Path) -> None:
 
 
 def precompile(config: Config, corpus: Corpus) -> None:
-    """The program of a run of which nothing is measured yet."""
-    families, nulls = config.measure.families, config.measure.nulls
-    stream = Target(STREAM, pathlib.Path(), families)
-    compile_program(
-        asking(config, wanted_of(stream, [replicates_table.missing(None, families, nulls)], nulls)),
-        corpus,
-    )
+    """Compile the program of a run of which nothing is measured yet."""
+    compile_program(config, corpus)

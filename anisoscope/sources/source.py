@@ -14,8 +14,7 @@ import xarray as xr
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.results import step_files
-from anisoscope.results.replicates_table import Missing, families_of
-from anisoscope.results.step_files import STREAM, Standing
+from anisoscope.results.step_files import STREAM
 
 HEAD = "measure.projected_head"
 
@@ -58,23 +57,9 @@ def check_tables(targets: Sequence[Target], settings: dict[str, Any]) -> None:
         step_files.check_folder(target.folder, target.made_by(settings))
 
 
-class Wanted(NamedTuple):
-    """Of a target, the families and null models of which some step lacks something."""
-
-    families: tuple[str, ...]
-    nulls: tuple[str, ...]
-
-
-def wanted(target: Target, missing: Sequence[Missing], nulls: tuple[str, ...]) -> Wanted:
-    clouds = {cloud for one in missing for clouds in one.values() for cloud in clouds}
-    quantities = {name: () for one in missing for name in one}
-    return Wanted(
-        families_of(quantities, target.families), tuple(null for null in nulls if null in clouds)
-    )
-
-
-# A step -> the raw table of each target that is asked for, by name, one after another.
-Reader = Callable[[int, Sequence[Target]], Iterator[tuple[str, xr.Dataset]]]
+Families = tuple[str, ...]
+# a step and targets -> the raw table of each, one after another
+Reader = Callable[[int, Sequence[Target]], Iterator[tuple[Target, xr.Dataset]]]
 
 
 class Source(abc.ABC):
@@ -101,13 +86,14 @@ class Source(abc.ABC):
         """Steps that can be read now; tables of others stay as they are."""
 
     @abc.abstractmethod
-    def outdated(self, target: Target, standing: dict[int, Standing]) -> dict[int, str]:
-        """Steps whose table holds no longer, and why."""
+    def outdated(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[int, str]:
+        """Say of which steps the table holds no longer, and why."""
 
     @abc.abstractmethod
-    def reader(self, wanted: dict[str, Wanted]) -> AbstractContextManager[Reader]:
-        """What reads and measures, by target; made once, where something is missing. All hook
-        points want the same.
+    def reader(self, families: dict[str, Families]) -> AbstractContextManager[Reader]:
+        """Make what reads and measures a step: once, where something is missing.
+
+        `families` are what to measure, by the name of the target, alike for all hook points.
         """
 
     def nothing_stored(self) -> str:

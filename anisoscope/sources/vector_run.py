@@ -12,7 +12,8 @@ import xarray as xr
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.vectors_config import VectorsConfig
 from anisoscope.measurement.families.comparison_family import OF_OTHERS
-from anisoscope.results import join, joined_files, replicates_table, step_files
+from anisoscope.results import join, joined_files, step_files
+from anisoscope.results.replicates_table import missing_families
 from anisoscope.sources import array_checks, array_chunks, arrays, vector_files
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
@@ -46,9 +47,9 @@ def run(config: VectorsConfig, file: OpenFile, root: pathlib.Path, name: str) ->
     """Write measurements/0.nc, of which only what is missing is measured, then results.nc,
     batches.nc, results.csv.
     """
-    settings, made_by, tables = config.measure, _made_by(config), root / "measurements"
-    status = step_files.plan(tables, [STEP], settings.families, settings.nulls, made_by)[STEP]
-    missing = {name: clouds for name, clouds in status.missing.items() if name not in OF_OTHERS}
+    settings, made_by, path = config.measure, _made_by(config), root / f"measurements/{STEP}.nc"
+    table = step_files.read_same_clouds(path, made_by)
+    missing = missing_families(table, settings.families, settings.nulls, OF_OTHERS)
     about = array_chunks.describe(*file) | {
         "run": name,
         "corpus": pathlib.Path(config.vectors.path).name,
@@ -59,12 +60,10 @@ def run(config: VectorsConfig, file: OpenFile, root: pathlib.Path, name: str) ->
         f"{about['corpus']}; {len(file.vectors.layers)} layers of {about['points']:,} vectors; "
         f"D={about['width']}; folds: {about['folds_in_words']}"
     )
-    table = status.table
     if missing:
         dataset = _measure(config, file, missing, about | {"made_by": json.dumps(made_by)}, name)
-        step_files.keep(dataset, STEP, status._replace(missing=missing), tables)
-        # as it is joined the next time, to the bit
-        table = joined_files.read_table(tables / f"{STEP}.nc")
+        step_files.write_step(path, table, dataset, missing)
+        table = joined_files.read_table(path)  # as it is joined the next time, to the bit
     join.write(root, {STEP: table}, settings.families, settings.nulls, table.attrs | about)
     if degenerate := table.attrs.get(array_chunks.DEGENERATE):
         print(f"{name}: {degenerate}")
@@ -74,15 +73,13 @@ def run(config: VectorsConfig, file: OpenFile, root: pathlib.Path, name: str) ->
 def _measure(
     config: VectorsConfig,
     file: OpenFile,
-    missing: replicates_table.Missing,
+    families: tuple[str, ...],
     about: dict[str, Any],
     name: str,
 ) -> xr.Dataset:
-    families = replicates_table.families_of(missing, config.measure.families)
-    clouds = {cloud for own in missing.values() for cloud in own}
-    nulls = tuple(null for null in config.measure.nulls if null in clouds)
+    measure = config.measure
     settings = MeasureConfig(
-        families=families, nulls=nulls, folds=config.measure.folds, seed=config.measure.seed
+        families=families, nulls=measure.nulls, folds=measure.folds, seed=measure.seed
     )
     progress = functools.partial(bar, label=f"{name}: measure", unit="layer")
     try:

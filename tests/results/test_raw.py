@@ -5,14 +5,13 @@ import json
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from anisoscope.measurement.families.comparison_family import OF_PREVIOUS
 from anisoscope.measurement.families.projection_family import VECTORS
-from anisoscope.measurement.families.registry import FAMILIES, quantities
-from anisoscope.results import joined_files, replicates_table
-from tests.results.made import CLOUDS, G, table, values
+from anisoscope.measurement.families.registry import FAMILIES, nulls_of, quantities
+from anisoscope.results import joined_files, replicates_table, step_files
+from anisoscope.results.replicates_table import merged, missing_families
+from anisoscope.utils.errors import RunError, UserError
+from tests.results.made import CLOUDS, MADE_BY, G, table, values
 
 FAMILY_OF_NAMES = ("spectrum", "dimension", "comparison")
 
@@ -30,8 +29,7 @@ def complete(seed=0, families=FAMILY_OF_NAMES, nulls=("gaussian", "shuffled")):
 def clouds_of(families, nulls):
     names = [name for family in families for name in FAMILIES[family].quantities]
     return {"measured": tuple(names)} | {
-        null: tuple(name for name in names if null in replicates_table.nulls_of(name))
-        for null in nulls
+        null: tuple(name for name in names if null in nulls_of(name)) for null in nulls
     }
 
 
@@ -72,29 +70,18 @@ def test_counts_become_numbers_that_may_be_missing():
     assert np.isnan(one.duplicate_points.sel(cloud="shuffled")).all()
 
 
-def test_what_a_table_lacks_is_missing_in_every_cloud_that_can_have_it():
-    """All of it, a quantity, a family, or a null model."""
-    missed = replicates_table.missing(
-        None, ("dimension", "comparison", "spectrum"), ("shuffled", "gaussian", "untrained")
-    )
-    clouds = {"twonn": ("measured", "gaussian", "shuffled"), "anisotropy": ("measured", "shuffled")}
-    assert {name: missed[name] for name in (*clouds, "cka_layers")} == clouds | {
-        "cka_layers": ("measured",)
-    }
-    asked = ("dimension", "scale", "comparison", "spectrum")
-    assert replicates_table.families_of(missed, asked) == ("dimension", "comparison", "spectrum")
+def test_a_family_is_missing_where_a_quantity_or_a_null_model_of_it_is():
+    asked, nulls = ("dimension", "scale", "comparison", "spectrum"), ("shuffled", "gaussian")
+    assert missing_families(None, asked, nulls) == asked
+    assert missing_families(complete(), asked, (*nulls, "untrained")) == ("scale",)
     without = complete().drop_vars("anisotropy")
-    assert replicates_table.missing(without, FAMILY_OF_NAMES, ("shuffled",)) == {
-        "anisotropy": ("measured", "shuffled")
-    }
-    missed = replicates_table.missing(
-        complete(families=("spectrum",)), ("spectrum", "similarity"), ("shuffled",)
-    )
-    assert missed.keys() == FAMILIES["similarity"].quantities.keys()
-    missed = replicates_table.missing(
-        complete(nulls=("shuffled",)), FAMILY_OF_NAMES, ("shuffled", "gaussian")
-    )
-    assert missed == dict.fromkeys(FAMILIES["dimension"].quantities, ("gaussian",))
+    assert missing_families(without, FAMILY_OF_NAMES, nulls) == ("spectrum",)
+    assert missing_families(without, FAMILY_OF_NAMES, nulls, {"anisotropy"}) == ()
+    shuffled = complete(nulls=("shuffled",))
+    assert missing_families(shuffled, FAMILY_OF_NAMES, ("shuffled",)) == ()
+    assert missing_families(shuffled, FAMILY_OF_NAMES, nulls) == ("dimension",)
+    assert missing_families(complete(), ("projection",), nulls) == ("projection",)
+    assert missing_families(complete().assign(vectors(0)), ("projection",), nulls) == ()
 
 
 def vectors(seed):
@@ -118,100 +105,86 @@ def bits(dataset):
     }
 
 
-@settings(max_examples=8, deadline=None)
-@given(st.data())
-def test_merging_equal_tables_changes_no_byte(tmp_path_factory, data):
-    """Whatever is said to be missing, and whether the tables were on the disk or not."""
-    folder = tmp_path_factory.mktemp("merged")
-    old = table(values(), checkpoints=json.dumps({"3": "a", "7": "b"}))
-    old = old.assign(vectors(0)).assign(previous_step=np.int32(3))
-    joined_files.write(replicates_table.merged(None, old, {}), folder / "old")
-    there = joined_files.read_table(folder / "old")
-    wanted = {name: replicates_table.clouds_of(old[name]) for name in CLOUDS["measured"]} | {
-        name: ["measured"] for name in VECTORS
-    }
-    missed = {
-        name: data.draw(
-            st.sampled_from([tuple(clouds), tuple(clouds[1:]), tuple(clouds[-1:]), ()]), name
-        )
-        for name, clouds in wanted.items()
-    }
-    missed = {name: clouds for name, clouds in missed.items() if clouds}
-    for one, other in ((old, old), (there, old), (there, there)):
-        whole = replicates_table.merged(one, other, missed)
-        assert bits(whole) == bits(old)
-        assert whole.attrs == old.attrs
-        joined_files.write(whole, folder / "new")
-        assert (folder / "new").read_bytes() == (folder / "old").read_bytes()
-
-
-def test_what_is_missing_is_taken_and_the_rest_stays_bit_for_bit():
-    old = complete(0, ("dimension", "spectrum"), ("shuffled",))
-    old = old.assign(previous_step=3)
+def test_a_family_is_replaced_as_a_whole_and_the_rest_stays_bit_for_bit():
+    old = complete(0, ("dimension", "spectrum"), ("shuffled",)).assign(previous_step=3)
     new = complete(1, ("spectrum", "dimension", "similarity"), ("gaussian", "shuffled"))
-    missed = dict.fromkeys(FAMILIES["dimension"].quantities, ("gaussian",))
-    missed |= dict.fromkeys(
-        ("anisotropy", *FAMILIES["similarity"].quantities), ("measured", "shuffled")
-    )
-    whole = replicates_table.merged(old, new, missed)
+    whole = merged(old, new.assign(previous_step=4), ("dimension", "similarity"))
     assert list(whole["cloud"].values) == ["measured", "gaussian", "shuffled"]
     for name in (name for name in quantities() if name in whole):
-        for cloud in ("measured", "shuffled"):
-            source = new if "measured" in missed.get(name, ()) else old
-            one, expected = (table[name].sel(cloud=cloud).values for table in (whole, source))
+        source = old if name in FAMILIES["spectrum"].quantities else new
+        for cloud in source["cloud"].values:
+            one, expected = (x[name].sel(cloud=cloud).values for x in (whole, source))
             assert one.tobytes() == expected.tobytes(), name
-    np.testing.assert_array_equal(
-        whole.twonn.sel(cloud="gaussian"), new.twonn.sel(cloud="gaussian")
-    )
-    assert whole.twonn.attrs["clouds"] == "measured,gaussian,shuffled"
+        assert whole[name].attrs == source[name].attrs
     assert np.isnan(whole.anisotropy.sel(cloud="gaussian")).all()
-    assert whole.previous_step == 3
-    assert (
-        replicates_table.missing(
-            whole, ("spectrum", "dimension", "similarity"), ("gaussian", "shuffled")
-        )
-        == {}
-    )
+    assert whole.previous_step == 3  # of the comparisons that are kept
+    assert missing_families(whole, ("spectrum", "dimension", "similarity"), ("shuffled",)) == ()
+    assert merged(old, new.assign(previous_step=4), ("comparison",)).previous_step == 4
 
 
 def test_a_table_that_was_completed_is_the_file_that_one_measured_at_once_would_be(tmp_path):
     families, nulls = ("projection", "dimension", "spectrum"), ("gaussian", "shuffled")
-    at_once = complete(0, families[1:], nulls).assign(vectors(0)).assign(previous_step=3)
-    parts = (("spectrum",), ("shuffled",)), (("dimension",), ("shuffled",)), (("dimension",), nulls)
+    digests = {"checkpoints": json.dumps({"3": "a", "7": "b"})}
+    at_once = complete(0, families[1:], nulls).assign(vectors(0)).assign_attrs(digests)
+    step_files.write_step(tmp_path / "at once", None, at_once, families)
     found = None
-    for wanted, chosen in parts:
-        missed = replicates_table.missing(found, wanted, chosen)
-        clouds = ["measured", *chosen]
-        new = at_once[[name for name in at_once if name in missed]].sel(cloud=clouds)
-        for name in new.data_vars:
-            new[name].attrs["clouds"] = ",".join(
-                cloud for cloud in clouds if cloud in replicates_table.clouds_of(at_once[name])
-            )
-        new = new.assign(at_once[["previous_step"]]) if wanted == ("spectrum",) else new
-        found = replicates_table.merged(
-            found, new.assign(at_once[sorted(VECTORS)]) if found is None else new, missed
-        )
-        joined_files.write(found, tmp_path / "parts")
+    for asked, chosen in (("spectrum", nulls[1:]), ("dimension", nulls[1:]), ("dimension", nulls)):
+        names = {*FAMILIES[asked].quantities}
+        new = table(
+            {
+                cloud: {name: x for name, x in arrays.items() if name in names}
+                for cloud, arrays in values(0, clouds_of(families[1:], nulls)).items()
+                if cloud in ("measured", *chosen)
+            }
+        ).assign_attrs(digests)
+        step_files.write_step(tmp_path / "parts", found, new.assign(vectors(0)), (asked,))
         found = joined_files.read_table(tmp_path / "parts")
-    assert replicates_table.missing(found, families, nulls) == {}
-    joined_files.write(replicates_table.merged(None, at_once, {}), tmp_path / "at once")
+    assert missing_families(found, families, nulls) == ()
     assert (tmp_path / "parts").read_bytes() == (tmp_path / "at once").read_bytes()
 
 
-def test_a_value_and_its_null_model_are_beside_one_checkpoint():
-    """The one before was deleted in between, so that another is now."""
-    families = ("spectrum", "comparison")
-    old, new = (complete(seed, families, nulls) for seed, nulls in ((0, ()), (1, ("permuted",))))
-    names = sorted(name for name in OF_PREVIOUS)
-    missed = dict.fromkeys(names, ("permuted",))
-    for before, source in ((4, old), (2, new)):
-        whole = replicates_table.merged(
-            old.assign(previous_step=4), new.assign(previous_step=before), missed
-        )
-        for name in names:
-            measured, null = (whole[name].sel(cloud=cloud) for cloud in ("measured", "permuted"))
-            np.testing.assert_array_equal(measured, source[name].sel(cloud="measured"))
-            np.testing.assert_array_equal(null, new[name].sel(cloud="permuted"))
-        np.testing.assert_array_equal(
-            whole.anisotropy.sel(cloud="measured"), old.anisotropy.sel(cloud="measured")
-        )
+@pytest.fixture
+def folder(tmp_path):
+    for step in (0, 4):
+        joined_files.write(table(values(step), step), tmp_path / f"{step}.nc")
+    return tmp_path
+
+
+def read(folder, made_by=MADE_BY, step=4):
+    return step_files.read_same_clouds(folder / f"{step}.nc", made_by)
+
+
+def test_tables_of_other_clouds_are_refused_in_one_line(folder):
+    assert read(folder).step == 4
+    assert read(folder, step=2) is None
+    for refuse in (read, step_files.check_folder):
+        with pytest.raises(UserError, match=r"measure\.points=16 there, 24 now.*move ") as error:
+            refuse(folder, MADE_BY | {"measure.points": 24})
+        assert "\n" not in str(error.value)
+        with pytest.raises(UserError, match="corpus_sha256='digest' there, 'another' now"):
+            refuse(folder, MADE_BY | {"corpus_sha256": "another"})
+        refuse(folder, MADE_BY | {"measure.projected_head": 1})  # nothing was measured by it
+
+
+def test_a_table_must_be_what_its_place_is_for(folder, monkeypatch):
+    """Of its step; of the residual stream, a hook point or tangents; of this schema."""
+    own = step_files.read_step(folder / "4.nc")
+    (folder / "4.nc").rename(folder / "2.nc")
+    with pytest.raises(RunError, match=r"2\.nc says that it is of step 4, not of step 2"):
+        step_files.read_step(folder / "2.nc")
+    (folder / "2.nc").rename(folder / "4.nc")
+    for attrs, of in (
+        ({"hook_point": "values"}, "values"),
+        ({"early_proxies": "{}"}, step_files.TANGENTS),
+    ):
+        joined_files.write(own.assign_attrs(attrs), folder / "4.nc")
+        assert step_files.read_step(folder / "4.nc", of).equals(own)
+        for other in {"mlp_out", step_files.STREAM, step_files.TANGENTS} - {of}:
+            with pytest.raises(RunError, match=rf"says that it is of {of}, not of {other}"):
+                step_files.read_step(folder / "4.nc", other)
+    joined_files.write(own.drop_vars("step"), folder / "4.nc")
+    with pytest.raises(RunError, match=r"of step \?, not of step 4"):
+        read(folder)
+    monkeypatch.setattr(joined_files, "SCHEMA", joined_files.SCHEMA + 1)
+    with pytest.raises(RunError, match=r"0\.nc has schema \d+, and \d+ is read; delete it"):
+        read(folder, step=0)

@@ -133,7 +133,7 @@ def test_a_checkpoint_beside_the_schedule_is_measured_there(run):
             ) as one,
         ):
             assert 5 not in one.store.steps()
-            return sweep.measure_missing(one, stop)[1]["the residual stream"]
+            return sweep.measure_missing(one, stop)["the residual stream"]
 
     path = folder / "beside" / "measurements" / "5.nc"
     assert beside() == {5}

@@ -21,7 +21,7 @@ from anisoscope.data import corpus as texts
 from anisoscope.data.corpus import Corpus
 from anisoscope.results import joined_files
 from anisoscope.results.replicates_table import UNTRAINED
-from anisoscope.results.step_files import STREAM, Standing
+from anisoscope.results.step_files import STREAM
 from anisoscope.sources import hook_points, sweep
 from anisoscope.sources.hf import load_model, pretrained_weights, revision
 from anisoscope.sources.hf.adapters import Adapter, find_adapter, has_scores, model_kind
@@ -44,7 +44,7 @@ from anisoscope.sources.hf.reading.token_windows import (
 from anisoscope.sources.hf.reading_plan import OF_HEADS, Plan, place_of
 from anisoscope.sources.hf.residuals import Residuals, before, clear, compared_with
 from anisoscope.sources.hf.revision import Tokens
-from anisoscope.sources.source import Reader, Source, Target, Wanted, check_tables
+from anisoscope.sources.source import Families, Reader, Source, Target, check_tables
 from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
@@ -218,11 +218,10 @@ class Revisions(Source):
         self.read_now.add(step)
         return loaded
 
-    def outdated(self, target: Target, standing: dict[int, Standing]) -> dict[int, str]:
+    def outdated(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[int, str]:
         """Local weights have changed (a hub is not asked), or those that a revision is compared
         with.
         """
-        tables = {step: one.table for step, one in standing.items() if one.table is not None}
         local = [step for step in tables if place_of(self.config, step).local]
         new = {step for step in local if self.digest(step) != tables[step].attrs["weights_sha256"]}
         again = dict.fromkeys(sorted(new), "its weights have changed")
@@ -243,8 +242,8 @@ class Revisions(Source):
         return again
 
     @contextlib.contextmanager
-    def reader(self, wanted: dict[str, Wanted]) -> Iterator[Reader]:
-        plans = {name: self.plan(one.families, one.nulls) for name, one in wanted.items()}
+    def reader(self, families: dict[str, Families]) -> Iterator[Reader]:
+        plans = {name: self.plan(own) for name, own in families.items()}
         first = plans.get(STREAM) or next(iter(plans.values()))
         compared = STREAM in plans and "comparison" in plans[STREAM].config.measure.families
         beside = Residuals(
@@ -269,7 +268,7 @@ class Revisions(Source):
             own |= {"sum": sums} | hook_points.attributes(self.name, target.name)
             return revision.measure_hook_point(plan, loaded, step, last, target.name, own)
 
-        def read(step: int, asked: Sequence[Target]) -> Iterator[tuple[str, xr.Dataset]]:
+        def read(step: int, asked: Sequence[Target]) -> Iterator[tuple[Target, xr.Dataset]]:
             loaded, sums = self.open(first, step), ""
             if any(target.is_hook_point for target in asked):  # told before the long part begins
                 sums = inside_names.check_sum(
@@ -277,7 +276,7 @@ class Revisions(Source):
                 )
                 print_once(f"{self.name}: {sums}")
             for target in asked:
-                yield target.name, table(target, loaded, step, sums)
+                yield target, table(target, loaded, step, sums)
             clear(beside.folder, {step, self.last})
 
         try:
@@ -285,8 +284,8 @@ class Revisions(Source):
         finally:
             clear(beside.folder)
 
-    def plan(self, families: tuple[str, ...], nulls: tuple[str, ...]) -> Plan:
-        measure = dataclasses.replace(self.measure, families=families, nulls=nulls)
+    def plan(self, families: Families) -> Plan:
+        measure = dataclasses.replace(self.measure, families=families)
         return Plan(dataclasses.replace(self.config, measure=measure), self.windows, self.name)
 
     def attributes(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[str, Any]:
