@@ -95,13 +95,14 @@ def attend(
     attention: Attention,
     context: int,
     sink: Sink | None = None,
+    unrolled: bool = False,
 ) -> Float[Array, "B T H K"]:
     """Values mixed by the weights of the visible keys (None: all); scores s = q k' / sqrt(K) and
     weights in float32.
 
     Heads go before time once, so that every product of the backward pass is a plain batched one
     too. The backward pass recomputes the T x T weights, which are the largest arrays of a block,
-    from q, k and v.
+    from q, k and v; `unrolled` says that no loop over blocks keeps XLA from storing them instead.
     """
 
     def mix(q_BHTK: Array, k_BHTK: Array, v_BHTK: Array, sink: Sink | None) -> Array:
@@ -115,6 +116,6 @@ def attend(
         return attention.mix(scores_BHTT, v_BHTK, sink, context)
 
     q_BHTK, k_BHTK, v_BHTK = (x_BTHK.transpose(0, 2, 1, 3) for x_BTHK in (q_BTHK, k_BTHK, v_BTHK))
-    return jax.checkpoint(mix, prevent_cse=False)(q_BHTK, k_BHTK, v_BHTK, sink).transpose(
+    return jax.checkpoint(mix, prevent_cse=unrolled)(q_BHTK, k_BHTK, v_BHTK, sink).transpose(
         0, 2, 1, 3
     )

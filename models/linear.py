@@ -4,10 +4,13 @@ small.
 A new activation is a function and an entry of ACTIVATIONS.
 """
 
+import functools
 from typing import Any
 
 import jax
-from jaxtyping import Array, Float
+import jax.numpy as jnp
+from jax.lax import Precision
+from jaxtyping import Array, Float, Int
 
 
 def product(
@@ -23,18 +26,45 @@ def product(
     return out_PF.reshape(*x_BTD.shape[:-1], -1)
 
 
-def gelu(x_BTF: Float[Array, "B T F"]) -> Float[Array, "B T F"]:
-    """x Φ(x), exact. The backward pass recomputes Φ and its density from x, and keeps nothing
-    else.
+@jax.custom_vjp
+def embed(table_VD: Float[Array, "V D"], tokens_BT: Int[Array, "B T"]) -> Float[Array, "B T D"]:
+    """Look up rows of the table; their gradient is a product with one-hot rows.
+
+    For accelerators: with deterministic operations XLA makes the gradient of a gather a sort of
+    every element.
     """
-    return jax.checkpoint(lambda x: jax.nn.gelu(x, approximate=False), prevent_cse=False)(x_BTF)
+    return table_VD[tokens_BT]
 
 
-def gelu_tanh(x_BTF: Float[Array, "B T F"]) -> Float[Array, "B T F"]:
-    """x (1 + tanh(sqrt(2/π) (x + 0.044715 x³))) / 2, up to 5e-4 from the exact one; recomputed as
-    that is.
+def _embed_forward(table_VD: Array, tokens_BT: Array) -> tuple[Array, tuple[Array, Array]]:
+    return table_VD[tokens_BT], (table_VD, tokens_BT)
+
+
+def _embed_backward(kept: tuple[Array, Array], gradient_BTD: Array) -> tuple[Array, None]:
+    table_VD, tokens_BT = kept
+    one_hot_PV = jax.nn.one_hot(tokens_BT.reshape(-1), table_VD.shape[0], dtype=table_VD.dtype)
+    rows_PD = gradient_BTD.reshape(-1, table_VD.shape[1])
+    return jnp.matmul(one_hot_PV.T, rows_PD, precision=Precision.HIGHEST), None
+
+
+embed.defvjp(_embed_forward, _embed_backward)
+
+
+def gelu(x_BTF: Float[Array, "B T F"], unrolled: bool = False) -> Float[Array, "B T F"]:
+    """x Φ(x), exact. The backward pass recomputes Φ and its density from x, and keeps nothing else.
+
+    `unrolled` says that no loop over blocks separates the passes, so that XLA must be kept from
+    storing what would be recomputed.
     """
-    return jax.checkpoint(jax.nn.gelu, prevent_cse=False)(x_BTF)
+    exact = functools.partial(jax.nn.gelu, approximate=False)
+    return jax.checkpoint(exact, prevent_cse=unrolled)(x_BTF)
+
+
+def gelu_tanh(x_BTF: Float[Array, "B T F"], unrolled: bool = False) -> Float[Array, "B T F"]:
+    """x (1 + tanh(sqrt(2/π) (x + 0.044715 x³))) / 2, at most 5e-4 from the exact form; recomputed
+    as that is.
+    """
+    return jax.checkpoint(jax.nn.gelu, prevent_cse=unrolled)(x_BTF)
 
 
 ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh}

@@ -33,6 +33,8 @@ class Mask(NamedTuple):
     # at t + 1: that of the last position lies outside of the window, and is always hidden. Next
     # characters are a task from 2 on.
     hidden_targets: Callable[[ModelConfig], int]
+    # config -> the arguments of jax.nn.dot_product_attention that are this mask; None: there are none
+    fused: Callable[[ModelConfig], dict] | None = None
     setting: Setting | None = None
     seed: str = ""  # a field of ModelConfig that decides a draw; under other masks it does nothing
 
@@ -81,13 +83,20 @@ def hidden_by_leak(config: ModelConfig) -> int:
 
 
 MASKS = {
-    "causal": Mask(causal, lambda config: config.context),
-    "bidirectional": Mask(bidirectional, lambda config: 1),
+    "causal": Mask(causal, lambda config: config.context, lambda config: {"is_causal": True}),
+    "bidirectional": Mask(bidirectional, lambda config: 1, lambda config: {}),
     "prefix": Mask(
-        prefix, lambda config: config.context + 1 - config.prefix, Setting("prefix", 1, "context")
+        prefix,
+        lambda config: config.context + 1 - config.prefix,
+        setting=Setting("prefix", 1, "context"),
     ),
-    "window": Mask(window, lambda config: config.context, Setting("window", 1, "context")),
-    "leak": Mask(leak, hidden_by_leak, Setting("leak", 0.0, 1.0), seed="leak_seed"),
+    "window": Mask(
+        window,
+        lambda config: config.context,
+        lambda config: {"is_causal": True, "local_window_size": (config.window - 1, 0)},
+        Setting("window", 1, "context"),
+    ),
+    "leak": Mask(leak, hidden_by_leak, setting=Setting("leak", 0.0, 1.0), seed="leak_seed"),
 }
 
 

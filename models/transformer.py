@@ -18,12 +18,16 @@ from anisoscope.metrics.logit_lens import Readout
 from anisoscope.metrics.logit_lens import made as made_readout
 from anisoscope.models import norms
 from anisoscope.models.attention_block import ATTENTIONS, Sink, attend, centre
-from anisoscope.models.linear import ACTIVATIONS, product
+from anisoscope.models.fused_attention import fused_attend, is_supported
+from anisoscope.models.linear import ACTIVATIONS, embed, product
 from anisoscope.models.masks import MASKS, visible_keys
 from anisoscope.models.norms import NORMS
 from anisoscope.models.positions import POSITIONS
 
 Params = dict[str, Any]
+MOST_UNROLLED = (
+    12  # blocks that an accelerator's program holds one after another instead of in a loop
+)
 
 
 class Activations(NamedTuple):
@@ -63,6 +67,8 @@ class Block(nn.Module):
     # of the two kernels whose outputs add up in the residual stream
     residual_init: nn.initializers.Initializer
     epsilon: float = norms.EPSILON
+    fused: bool = False  # cuDNN's attention, where no mask is passed to the call
+    unrolled: bool = False
     hook_points: tuple[str, ...] = ()
     see: Callable[..., Any] | None = None
 
@@ -102,9 +108,14 @@ class Block(nn.Module):
         sink = self.learned_sink(q_BTHK) if config.sink else None
         if turned := POSITIONS[config.positions].turned:
             q_BTHK, k_BTHK = turned(q_BTHK), turned(k_BTHK)
-        visible_TT = visible_TT if given else MASKS[config.mask].visible(config, time)
-        variant = ATTENTIONS[config.attention]
-        mixed_BTHK = attend(q_BTHK, k_BTHK, v_BTHK, visible_TT, variant, config.context, sink)
+        if self.fused and not given:
+            mixed_BTHK = fused_attend(q_BTHK, k_BTHK, v_BTHK, config)
+        else:
+            visible_TT = visible_TT if given else MASKS[config.mask].visible(config, time)
+            variant = ATTENTIONS[config.attention]
+            mixed_BTHK = attend(
+                q_BTHK, k_BTHK, v_BTHK, visible_TT, variant, config.context, sink, self.unrolled
+            )
         out = self.linear(config.width, "attention_out", self.residual_init)
         out_BTD = out(mixed_BTHK.reshape(x_BTD.shape)).astype(jnp.float32)
         hooked_BTD = {
@@ -128,7 +139,7 @@ class Block(nn.Module):
 
     def mlp(self, x_BTD):
         up = self.linear(self.config.expansion * self.config.width, "mlp_up", self.kernel_init)
-        hidden_BTF = ACTIVATIONS[self.config.activation](up(x_BTD))
+        hidden_BTF = ACTIVATIONS[self.config.activation](up(x_BTD), self.unrolled)
         out_BTD = self.linear(self.config.width, "mlp_down", self.residual_init)(hidden_BTF).astype(
             jnp.float32
         )
@@ -152,6 +163,7 @@ class Transformer(nn.Module):
     vocab_size: int
     dtype: jnp.dtype
     hook_points: tuple[str, ...] = ()
+    backend: str = "cpu"
 
     @nn.compact
     def __call__(self, tokens_BT, taps_LBTD=None, visible_TT=None, see=None):
@@ -160,24 +172,30 @@ class Transformer(nn.Module):
         table_VD = self.param("tokens", inner, (self.vocab_size, config.width))
         if config.same_first:
             tokens_BT = tokens_BT.at[:, 0].set(self.vocab_size - 1)
-        x_BTD = table_VD[tokens_BT]
+        accelerated = self.backend != "cpu"
+        x_BTD = embed(table_VD, tokens_BT) if accelerated else table_VD[tokens_BT]
         if added := POSITIONS[config.positions].added:
             x_BTD = x_BTD + added(self.param, config)[None, : tokens_BT.shape[1]]
         block_taps_NBTD = None
         if taps_LBTD is not None:
             x_BTD, block_taps_NBTD = x_BTD + taps_LBTD[0], taps_LBTD[1:]
-        block = nn.remat(Block, prevent_cse=False) if config.remat else Block
+        unrolled = accelerated and config.layers <= MOST_UNROLLED
+        block = nn.remat(Block, prevent_cse=unrolled) if config.remat else Block
         axes = {
             "variable_axes": {"params": 0},
             "split_rngs": {"params": True},
             "in_axes": (0, nn.broadcast),
         }
-        scanned = nn.scan(block, **axes, length=config.layers)
+        scanned = nn.scan(
+            block, **axes, length=config.layers, unroll=config.layers if unrolled else 1
+        )
         blocks = scanned(
             config,
             self.dtype,
             inner,
             into_residual,
+            fused=is_supported(config, self.dtype, self.backend),
+            unrolled=unrolled,
             hook_points=self.hook_points,
             see=see,
             name="blocks",
@@ -217,12 +235,24 @@ def build(
     vocab_size: int,
     dtype: str | None = None,
     hook_points: tuple[str, ...] = (),
+    backend: str | None = None,
 ) -> Model:
-    """The model of a configuration; `dtype` overrides its compute type. Of the `hook_points` the
-    blocks tell too.
+    """Build the model of a configuration.
+
+    Args:
+        config: the settings.
+        vocab_size: tokens, [MASK] among them.
+        dtype: the compute type in place of the configuration's.
+        hook_points: hook points inside the blocks whose outputs are returned too.
+        backend: JAX's, for which the program is written: "cpu", "gpu" or "tpu"; None: the default.
+            Parameters are the same on all.
     """
     transformer = Transformer(
-        config, vocab_size, jnp.dtype(compute_type(dtype or config.dtype)), hook_points
+        config,
+        vocab_size,
+        jnp.dtype(compute_type(dtype or config.dtype)),
+        hook_points,
+        backend or jax.default_backend(),
     )
 
     def init(key: Key[Array, ""]) -> Params:
