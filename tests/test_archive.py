@@ -20,14 +20,13 @@ from tests.program import DECODER, ROOT, here
 
 ON_ONE_DEVICE = """
 import signal, sys
-from anisoscope.cli import signals
-for one in signals.SIGNALS:  # as main.py has it from its first moment
-    signal.signal(one, signals.leave)
+from anisoscope.cli import process
+for one in process.SIGNALS:  # as main.py has it from its first moment
+    signal.signal(one, process.leave)
 print("begun", flush=True)
 import jax
 from anisoscope.utils import mesh
 mesh.devices = lambda: jax.devices()[:1]
-from anisoscope.cli import process
 sys.exit(process.main(["main.py", *sys.argv[1:]]))
 """
 VERIFY = "--stages=verify"

@@ -57,9 +57,10 @@ from tests.program import DECODER, ROOT, command, environment, here, main, refus
             [DECODER[0], "--config.train.steps=20000", "--config.checkpoint.every=1"],
             "would keep 20,000 checkpoints",
         ),
+        ([*DECODER, "--stages=train,matched"], "this experiment has one"),
         (
-            [*DECODER, "--stages=train,matched"],
-            "--stages=matched contrasts runs, and this experiment has one",
+            [*DECODER, "--stages=train,matched", "--config.train.num_seeds=2"],
+            "differ in their seeds alone",
         ),
         (
             [DECODER[0], "--config.data.path=/nowhere/enwik8"],

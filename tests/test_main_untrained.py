@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from anisoscope.cli import untrained_stage
+from anisoscope.cli import untrained_stages
 from anisoscope.config.untrained_config import UntrainedConfig
 from anisoscope.experiments import quickstart
 from anisoscope.results import joined_files
@@ -91,7 +91,7 @@ def again(run, tmp_path):
 
     def measure(stages_wanted=("measure",), **changes):
         changed = dataclasses.replace(config, **tuples | changes)
-        untrained_stage.untrained_blocks(changed, asked(workdir, *stages_wanted, title="bias"))
+        untrained_stages.run(changed, asked(workdir, *stages_wanted, title="bias"))
 
     return workdir, measure
 

@@ -1,26 +1,42 @@
-"""What one command asks for: help, a list, a status, a comparison of two runs, or an experiment."""
+"""Dispatch a command line: help, a list, a status, a comparison of two runs, or an experiment."""
 
 import logging
 import pathlib
 import re
 import warnings
+from typing import Any
 
 import absl.logging
 
 import anisoscope
 from anisoscope.cli import flags
 from anisoscope.cli.flags import Request
-from anisoscope.cli.kinds import find_kind
-from anisoscope.cli.signals import begin_writing
+from anisoscope.cli.process import begin_writing
+from anisoscope.config import (
+    curved_config,
+    pretrained_config,
+    pretrained_models,
+    untrained_config,
+    variants,
+    vectors_config,
+)
+from anisoscope.config.experiment_config import Config
+from anisoscope.config.measure_config import check_measure
 from anisoscope.utils.errors import UserError
 
 USAGE = "Train, measure and draw: anisoscope --config=decoder_small [--config.train.steps=100 …]\n"
+# Of experiments that train nothing: what they are about, and the check of their settings.
+UNTRAINED = {
+    untrained_config.UntrainedConfig: ("untrained blocks", untrained_config.check_untrained),
+    curved_config.CurvedConfig: ("curved manifolds", curved_config.check_curved),
+    vectors_config.VectorsConfig: ("vectors of a file", vectors_config.check_vectors),
+    pretrained_config.PretrainedConfig: ("pretrained models", pretrained_config.check_pretrained),
+    pretrained_models.ModelsConfig: ("pretrained models", pretrained_models.check_models),
+}
 
 
 def run(argv: list[str]) -> None:
-    """Do what the words of a command line ask for; what takes seconds to import is imported
-    late.
-    """
+    """Do what a command line asks for; what takes seconds to import is imported late."""
     absl.logging.set_verbosity(absl.logging.FATAL)  # Orbax logs tracebacks of what is one line here
     logging.getLogger().setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
@@ -30,42 +46,77 @@ def run(argv: list[str]) -> None:
     elif given.help:
         print(USAGE, *flags.format_help(experiment), sep="\n")
     elif given.list:
-        print(*flags.format_experiments(), sep="\n")
+        for name, title in flags.list_experiments():
+            print(f"--config={name}\n    {title}")
     elif given.status is not None:
         from anisoscope.cli import status
 
         print(*status.format_status(pathlib.Path(given.status)), sep="\n")
     elif given.similarity:
-        compare_runs(given)
+        if len(given.similarity) != 2:
+            example = "--similarity=runs/a,runs/b@256"
+            raise UserError(f"--similarity compares two runs; name two, as {example}")
+        from anisoscope.cli import untrained_stages
+
+        begin_writing()
+        untrained_stages.compare_runs(*given.similarity, given.workdir, given.figures)
     else:
         flags.check_flags(given)
         title = experiment_name(given.config)
         root = pathlib.Path(given.workdir or f"runs/{title}")
-        request, kind = Request(given, overridden, root, title), find_kind(experiment)
-        kind.check(experiment, request)
-        if given.dry_run:
-            kind.load("dry_run")(experiment, request)
-            return
-        work = kind.load("verify" if "verify" in given.stages else "run")
-        begin_writing()
-        work(experiment, request)
+        run_experiment(experiment, Request(given, overridden, root, title))
 
 
-def compare_runs(given: flags.flags.FlagValues) -> None:
-    if len(given.similarity) != 2:
-        raise UserError(
-            "--similarity compares two runs; name two, as --similarity=runs/a,runs/b@256"
-        )
-    from anisoscope.cli import untrained_stage
-
+def run_experiment(experiment: Any, request: Request) -> None:
+    """Check the settings, which takes no time, and do the stages of an experiment."""
+    given = request.given
+    if type(experiment) is Config:
+        check_trained(experiment, request)
+        from anisoscope.cli import training_stages as stages
+    else:
+        check_untrained(experiment, given)
+        from anisoscope.cli import untrained_stages as stages
+    if given.dry_run:
+        stages.dry_run(experiment, request)
+        return
     begin_writing()
-    untrained_stage.similarity_of_runs(*given.similarity, given.workdir, given.figures)
+    if "verify" in given.stages:
+        stages.verify(experiment, request)
+    else:
+        stages.run(experiment, request)
+
+
+def check_trained(experiment: Config, request: Request) -> None:
+    """Check every run of an experiment by itself, and seeds together."""
+    runs = variants.expand(experiment, request.overridden)
+    for config in (*runs.values(), *variants.groups(experiment, request.overridden).values()):
+        check_run(config)
+    enabled = any(config.tangents.enabled for config in runs.values())
+    flags.check_tangents(request.given, enabled)
+
+
+def check_run(config: Config) -> None:
+    """Raise UserError where a run cannot be trained, measured and read for tangents."""
+    from anisoscope.subspaces import tangent_limits
+    from anisoscope.training import step_limits
+
+    step_limits.check_run(config)
+    check_measure(config.measure, config.model.heads, config.train.steps)
+    tangent_limits.check_tangents(config, config.tangents)
+
+
+def check_untrained(experiment: Any, given: flags.flags.FlagValues) -> None:
+    """Check an experiment that trains nothing, and that no flag asks for training."""
+    what, check = UNTRAINED[type(experiment)]
+    check(experiment)
+    single = type(experiment) is pretrained_config.PretrainedConfig
+    flags.refuse_training(given, what, ("measure", *["tangents"] * single, "figures"))
+    if single:
+        flags.check_tangents(given, experiment.tangents.enabled)
 
 
 def experiment_name(config: str) -> str:
-    """Name an experiment's folder: decoder_small.py:tiny -> decoder_small_tiny; of a path its
-    end.
-    """
+    """Name an experiment's folder: decoder_small.py:tiny -> decoder_small_tiny."""
     path, _, argument = config.partition(":")
     argument = pathlib.Path(argument).name if pathlib.Path(argument).exists() else argument
     words = pathlib.Path(path).stem, re.sub(r"[^\w.=-]+", "_", argument).strip("_.")

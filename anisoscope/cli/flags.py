@@ -1,6 +1,4 @@
-"""The command line: absl's flags, a flag for each setting of the experiment, and the experiment's
-file.
-"""
+"""The command line: absl's flags, one for each setting, and the file of the experiment."""
 
 import ast
 import importlib.util
@@ -36,6 +34,28 @@ AXES = ("step", "context_gain")
 KINDS = (Config, UntrainedConfig, CurvedConfig, VectorsConfig, PretrainedConfig, ModelsConfig)
 EXPERIMENTS = pathlib.Path(anisoscope.__file__).parent / "experiments"
 LONGEST = 200  # letters of a message
+STRINGS = {
+    "config": "Experiment file, as experiments/decoder_small.py or …:tiny.",
+    "workdir": "Folder of the run; left out: runs/<experiment>.",
+    "figures": "Folder of the figures; left out: <workdir>/figures.",
+    "status": "Folder of a run: say what is done and what is missing.",
+}
+LISTS = {
+    "step": "With --stages=replay: steps to make a checkpoint of, as 300 or 300,301.",
+    "compare": "Folders of other runs to draw in the same figures.",
+    "similarity": "Two runs, as runs/a,runs/b@256: compare their layers at a step, or the last.",
+}
+SWITCHES = {
+    "distributed": "Join the other processes of the cluster (TPU pod, SLURM, MPI).",
+    "dry_run": "Say what would be done, and its memory and time; write nothing.",
+    "list": "Name the experiments.",
+    "version": "Print the version.",
+}
+STAGES_HELP = (
+    f"Of {', '.join(STAGES)}; also matched: loss-matched contrasts; verdicts: on the papers' "
+    "claims; export: Hugging Face folders; replay: the checkpoint of any --step; verify: is every "
+    "file as it was written?"
+)
 
 
 class Request(NamedTuple):
@@ -50,37 +70,15 @@ class Request(NamedTuple):
 def define_flags() -> flags.FlagValues:
     """Define the flags of the program, without settings."""
     values = flags.FlagValues()
-    further = (
-        "matched: loss-matched contrasts; verdicts: on the papers' claims; export: Hugging Face "
-        "folders; replay: the checkpoint of any --step; verify: is every file as it was written?"
-    )
-    strings = {
-        "config": "Experiment file, as experiments/decoder_small.py or …:tiny.",
-        "workdir": "Folder of the run; left out: runs/<experiment>.",
-        "figures": "Folder of the figures; left out: <workdir>/figures.",
-        "status": "Folder of a run: say what is done and what is missing.",
-    }
-    lists = {
-        "step": "With --stages=replay: steps to make a checkpoint of, as 300 or 300,301.",
-        "compare": "Folders of other runs to draw in the same figures.",
-        "similarity": "Two runs, as runs/a,runs/b@256: compare their layers at a step, or the last.",
-    }
-    switches = {
-        "distributed": "Join the other processes of the cluster (TPU pod, SLURM, MPI).",
-        "dry_run": "Say what would be done, and its memory and time; write nothing.",
-        "list": "Name the experiments.",
-        "version": "Print the version.",
-    }
-    for name, meaning in strings.items():
+    for name, meaning in STRINGS.items():
         flags.DEFINE_string(name, None, meaning, values)
-    for name, meaning in lists.items():
+    for name, meaning in LISTS.items():
         flags.DEFINE_list(name, [], meaning, values)
-    for name, meaning in switches.items():
+    for name, meaning in SWITCHES.items():
         flags.DEFINE_bool(name, False, meaning, values)
-    flags.DEFINE_list("stages", [*STAGES], f"Of {', '.join(STAGES)}; also {further}", values)
-    flags.DEFINE_string(
-        "over", AXES[0], f"x axis of curves over training: {' or '.join(AXES)}.", values
-    )
+    flags.DEFINE_list("stages", [*STAGES], STAGES_HELP, values)
+    axes = f"x axis of curves over training: {' or '.join(AXES)}."
+    flags.DEFINE_string("over", AXES[0], axes, values)
     flags.DEFINE_bool("help", False, "Show all flags and settings.", values, short_name="h")
     return values
 
@@ -119,9 +117,12 @@ def _items(text: str) -> list[str]:
 
 
 def parse(argv: list[str]) -> tuple[flags.FlagValues, Any, set[str]]:
-    """Read the flags, the experiment with its settings, and the names of settings that were given.
+    """Read the flags, the experiment with its settings, and the names of settings in argv.
 
-    Without --config the settings are those of a training run. UserError, one line, for bad input.
+    Without --config the settings are those of a training run.
+
+    Raises:
+        UserError: The input is bad; the message is one line.
     """
     first = define_flags()
     first.set_gnu_getopt(True)
@@ -159,17 +160,14 @@ def _parse(values: flags.FlagValues, argv: list[str], known_only: bool = False) 
 def check_flags(given: flags.FlagValues) -> None:
     """Raise UserError where the flags of an experiment do not go together."""
     if given.config is None:
-        example = "pass --config=experiments/quickstart.py, say, or see --list"
-        raise UserError(f"no experiment is named; {example}")
+        raise UserError("no experiment is named; pass --config=quickstart, say, or see --list")
     choose("--over", given.over, AXES)
     for stage in given.stages:
         choose("--stages", stage, (*STAGES, *FURTHER))
     if "verify" in given.stages and (len(given.stages) > 1 or given.distributed):
         raise UserError("--stages=verify is done alone, by one process; leave the rest out")
     if bool(given.step) != ("replay" in given.stages):
-        raise UserError(
-            "--stages=replay and --step=S go together: name the step, or leave both out"
-        )
+        raise UserError("--stages=replay and --step=S go together; name a step, or leave both out")
     if wrong := [word for word in given.step if not (word.isascii() and word.isdecimal())]:
         raise UserError(f"--step={wrong[0]}: a whole number is needed, as 300")
 
@@ -180,16 +178,15 @@ def refuse_training(given: flags.FlagValues, what: str, stages: tuple[str, ...])
         if given[name].value != given[name].default:
             raise UserError(f"--{name} is for training runs; leave it out with {what}")
     allowed = (*stages, "verify")
-    if given["stages"].present and (asked := [s for s in given.stages if s not in allowed]):
+    if given["stages"].present and (wrong := [s for s in given.stages if s not in allowed]):
         names = ", ".join(allowed)
-        raise UserError(f"--stages={asked[0]}: {what} are not trained here; choose from {names}")
+        raise UserError(f"--stages={wrong[0]}: {what} are not trained here; choose from {names}")
 
 
 def check_tangents(given: flags.FlagValues, enabled: bool) -> None:
     """Raise UserError where the stage is named and switched off."""
     if given["stages"].present and "tangents" in given.stages and not enabled:
-        advice = "pass --config.tangents.enabled=True"
-        raise UserError(f"--stages=tangents: the stage is switched off here; {advice}")
+        raise UserError("--stages=tangents is switched off; pass --config.tangents.enabled=True")
 
 
 def format_help(config: Any) -> Iterator[str]:
@@ -201,30 +198,26 @@ def format_help(config: Any) -> Iterator[str]:
 
 
 def flag_meanings() -> Iterator[tuple[str, str]]:
+    """List the flags with their meanings."""
     values = define_flags()
     names = (name for name in sorted(values) if name not in ("flagfile", "undefok", "h"))
     return ((name, values[name].help) for name in names)
 
 
 def format_settings(config: Any) -> Iterator[str]:
+    """Format each setting as a flag takes it, with its meaning and limits."""
     for name, _, value, metadata in settings(config):
         limits = format_limits(metadata)
         left = f"  --config.{name}={format_value(value)}"
         yield f"{left:48} {metadata['help']}{f' ({limits})' if limits else ''}"
 
 
-def format_experiments(folder: pathlib.Path = EXPERIMENTS) -> Iterator[str]:
-    for name, title in list_experiments(folder):
-        yield f"--config={name}\n    {title}"
-
-
 def list_experiments(folder: pathlib.Path = EXPERIMENTS) -> Iterator[tuple[str, str]]:
     """Name each file that defines get_config(), with the first line of its docstring; run none."""
     for path in sorted(folder.glob("*.py")):
         tree = ast.parse(path.read_bytes())
-        if any(
-            isinstance(node, ast.FunctionDef) and node.name == "get_config" for node in tree.body
-        ):
+        functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+        if "get_config" in functions:
             yield path.stem, (ast.get_docstring(tree) or "").partition("\n")[0]
 
 
@@ -236,22 +229,17 @@ def find_file(path: str) -> pathlib.Path:
     return own if known and not pathlib.Path(path).is_file() else pathlib.Path(path)
 
 
-def load(given: str) -> Any:
-    """Call get_config of FILE[:ARGUMENT]; UserError, one line, where there is no such
-    experiment.
-    """
-    name, colon, argument = given.partition(":")
-    path, where = find_file(name), f"--config={given[:LONGEST]}"
+def load(name: str) -> Any:
+    """Call get_config of FILE[:ARGUMENT]; UserError, one line, where there is no experiment."""
+    where = f"--config={name[:LONGEST]}"
+    name, colon, argument = name.partition(":")
+    path = find_file(name)
     if colon and not argument:
         raise UserError(f"{where}: nothing stands after ':'; leave it out too")
     if not path.is_file():
-        own = [file.stem for file in EXPERIMENTS.glob("*.py")]
-        near = did_you_mean(name, map(str, path.parent.glob("*.py"))) or did_you_mean(
-            path.stem, own
-        )
-        raise UserError(
-            f"{where}: there is no file {path}{near or '; --list names the experiments'}"
-        )
+        names = [*path.parent.glob("*.py"), *(file.stem for file in EXPERIMENTS.glob("*.py"))]
+        hint = did_you_mean(name, map(str, names)) or "; --list names the experiments"
+        raise UserError(f"{where}: there is no file {path}{hint}")
     spec = importlib.util.spec_from_file_location(f"experiment_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise UserError(f"{where}: {path} is no Python file; --list names the experiments")

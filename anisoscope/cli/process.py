@@ -1,24 +1,33 @@
-"""The command as a process: its error lines and its exit codes."""
+"""The command as a process: its error lines, exit codes, and what a signal does to it."""
 
 import contextlib
 import errno
+import functools
 import io
 import os
+import signal
 import sys
 import threading
 import traceback
-from typing import NoReturn
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, NoReturn
 
-# LAPACK's, before anything loads it: what is decomposed is small, each core has its own, and
-# threads wait for others.
+# LAPACK's, before anything loads it: what is decomposed is small, and each core has its own.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from anisoscope.cli.signals import INTERRUPTED, interruptible
 from anisoscope.utils import memory
-from anisoscope.utils.errors import UNSTOPPABLE, Lost, RunError, Stopped, UserError, of_system
+from anisoscope.utils.errors import (
+    UNSTOPPABLE,
+    Lost,
+    RunError,
+    Stopped,
+    UserError,
+    format_os_error,
+)
 
 os.environ["MPLBACKEND"] = "Agg"  # figures are files, whatever windows there are
-# What JAX reads at its import and numbers hang on: a run goes on as it began, whoever starts it.
+# JAX reads these at its import, and numbers depend on them: a run goes on as it began.
 FIXED = (
     "JAX_DEFAULT_DTYPE_BITS",
     "JAX_DEFAULT_MATMUL_PRECISION",
@@ -31,12 +40,15 @@ FIXED = (
     "JAX_RANDOM_SEED_OFFSET",
     "JAX_THREEFRY_PARTITIONABLE",
 )
-# none of it is imported yet
 unused = {name: os.environ.pop(name) for name in FIXED if name in os.environ}
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+INTERRUPTED = "interrupted; the same command resumes from the last checkpoint"
+LATER = 0.05  # seconds
+_timers: list[threading.Timer] = []
 
 
 def start() -> NoReturn:
-    """The program `anisoscope`, and main.py."""
+    """Run the program `anisoscope`, or main.py."""
     try:
         code = main(sys.argv)
     except Exception:
@@ -46,11 +58,12 @@ def start() -> NoReturn:
 
 
 def main(argv: list[str]) -> int:
-    """The exit code: 0 done, or stopped when asked to; 1 a run that cannot go on; 2 bad input; 130
-    interrupted.
+    """Run a command and return its exit code.
+
+    Returns:
+        0: done, or stopped when asked to. 1: a run cannot go on. 2: bad input. 130: interrupted.
     """
-    # of whatever encoding, and for paths that are no text
-    if isinstance(sys.stdout, io.TextIOWrapper):
+    if isinstance(sys.stdout, io.TextIOWrapper):  # of any encoding; paths may be no text
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         for name, value in unused.items():
@@ -61,60 +74,105 @@ def main(argv: list[str]) -> int:
 
             command.run(argv)
             sys.stdout.flush()
-        return 0
-    except UserError as error:
-        return fail(error, 2)
-    except Lost as error:
-        sys.stdout.flush()
-        os._exit(fail(error, 1))
-    except RunError as error:
-        return fail(error, 1)
-    except BrokenPipeError:  # whoever read the output has gone, as in `--list | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except OSError as error:
-        return fail(of_system(error), 2 if error.errno == errno.ENAMETOOLONG else 1)
     except Stopped as stopped:
         print(f"{stopped}; the same command resumes there")
-        return 0
-    except KeyboardInterrupt:
-        return fail(INTERRUPTED, 130)
-    except Exception as error:
-        why = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        # JAX's, without a word
-        if isinstance(error, AssertionError) and os.environ.get("JAX_PLATFORMS"):
-            platforms = os.environ["JAX_PLATFORMS"]
-            return fail(
-                f"JAX_PLATFORMS={platforms}: there is no such device; name one that is there, or unset it",
-                2,
-            )
-        if "Unable to initialize backend" in why:
-            return fail(f"{why}: set JAX_PLATFORMS to a device that is there, or unset it", 2)
-        if "jax" in sys.modules:
-            from anisoscope.utils import processes  # late: it takes seconds
-
-            if lost := processes.lost(error):
-                sys.stdout.flush()
-                os._exit(fail(lost, 1))
-        if not memory.is_out(error):
+    except BrokenPipeError:  # the reader of the output has gone, as in `--list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (Exception, KeyboardInterrupt) as error:
+        line, code, lost = explain(error)
+        if not line:
             raise
-        advice = "lower train.batch_size, measure.points or model.width; the same command resumes from what is saved"
-        return fail(f"out of memory ({why}): {advice}", 1)
+        fail(line, code)
+        if lost:  # JAX would wait for the other process
+            sys.stdout.flush()
+            os._exit(code)
+        return code
+    return 0
 
 
-def fail(error: Exception | str, code: int) -> int:
-    line = " ".join(str(error).split()) or type(error).__name__
-    # in one piece: JAX's own threads write there too
+def explain(error: BaseException) -> tuple[str, int, bool]:
+    """Find the line and exit code of an error, and whether another process is lost.
+
+    The line is empty for an error that nobody expected.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED, 130, False
+    if isinstance(error, UserError):
+        return str(error), 2, False
+    if isinstance(error, RunError | Lost):
+        return str(error), 1, isinstance(error, Lost)
+    if isinstance(error, OSError):
+        return format_os_error(error), 2 if error.errno == errno.ENAMETOOLONG else 1, False
+    why = (str(error).splitlines() or [type(error).__name__])[0][:200]
+    advice = "to a device that is there, or unset it"
+    platforms = os.environ.get("JAX_PLATFORMS")
+    if isinstance(error, AssertionError) and platforms:  # JAX's, without a word
+        return f"JAX_PLATFORMS={platforms}: there is no such device; set it {advice}", 2, False
+    if "Unable to initialize backend" in why:
+        return f"{why}: set JAX_PLATFORMS {advice}", 2, False
+    if "jax" in sys.modules:
+        from anisoscope.utils import processes  # late: it takes seconds
+
+        if lost := processes.lost(error):
+            return str(lost), 1, True
+    if memory.is_out(error):
+        advice = "lower train.batch_size, measure.points or model.width"
+        line = f"out of memory ({why}): {advice}; the same command resumes from what is saved"
+        return line, 1, False
+    return "", 1, False
+
+
+def fail(error: str, code: int) -> int:
+    """Print an error as one line, in one piece: JAX's own threads write there too."""
+    line = " ".join(error.split()) or "failed"
     print(f"error: {line}\n", end="", file=sys.stderr)
     return code
 
 
 def end(code: int) -> NoReturn:
-    """At once where a run cannot go on (Orbax's threads would print tracebacks) or a thread cannot
-    be stopped.
-    """
-    if code in (1, 130) or any(one.name == UNSTOPPABLE for one in threading.enumerate()):
+    """Leave at once where Orbax's threads would print tracebacks or a thread cannot be stopped."""
+    if code in (1, 130) or any(thread.name == UNSTOPPABLE for thread in threading.enumerate()):
         with contextlib.suppress(BrokenPipeError):
             sys.stdout.flush()
         os._exit(code)
     sys.exit(code)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Hear signals from the beginning; `begin_writing` and utils/stop.py change what they do."""
+    before = {signum: signal.signal(signum, leave) for signum in SIGNALS}
+    hook = sys.unraisablehook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+        while _timers:
+            _timers.pop().cancel()
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def leave(signum: int, frame: FrameType | None) -> None:
+    """End at once: a library interrupted while it is loaded crashes, or prints many words."""
+    os.write(2, f"error: {INTERRUPTED}\n".encode())
+    os._exit(130)
+
+
+def begin_writing() -> None:
+    """Make a signal an exception from here on, so that a half-written file is removed."""
+    for signum in SIGNALS:
+        signal.signal(signum, signal.default_int_handler)
+    sys.unraisablehook = functools.partial(interrupt_later, sys.unraisablehook)
+
+
+def interrupt_later(otherwise: Callable[[Any], Any], unraisable: Any) -> None:
+    """Repeat an interruption that came where nothing can be raised, as in garbage collection."""
+    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+        otherwise(unraisable)
+        return
+    timer = threading.Timer(LATER, os.kill, (os.getpid(), signal.SIGINT))
+    timer.daemon = True
+    _timers.append(timer)
+    timer.start()

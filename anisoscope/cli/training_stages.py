@@ -1,61 +1,85 @@
-"""An experiment that trains, from its settings to its figures."""
+"""The stages of an experiment that trains: each is a function of the work that is asked for."""
 
 import contextlib
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 
-from anisoscope.analysis import primary
+from anisoscope.analysis import loss_matched_runs, on_disk, primary
+from anisoscope.analysis.claims import verdicts
 from anisoscope.cli import archive, drawing
 from anisoscope.cli.flags import Request
-from anisoscope.cli.stages import STAGES, Run, Work, keep_compiled, with_tangents
 from anisoscope.config import variants
+from anisoscope.config.data_config import CACHE
 from anisoscope.config.experiment_config import Config
+from anisoscope.config.run_config import seeds
 from anisoscope.data import corpus
 from anisoscope.models.transformer import compute_type
+from anisoscope.sources import run_source, sweep
 from anisoscope.sources.evaluation_windows import POSITION_SETS
-from anisoscope.training import trial
-from anisoscope.utils import checksums, folder, mesh, processes
-from anisoscope.utils.errors import UserError
+from anisoscope.sources.hf.folders import export_folder
+from anisoscope.subspaces import run_tangents
+from anisoscope.training import finished, loop, replay, train_program, trial
+from anisoscope.utils import checksums, compiled, folder, mesh, processes
+from anisoscope.utils.errors import UNSTOPPABLE, UserError
 from anisoscope.utils.files import read_json
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 
 
+class Run(NamedTuple):
+    name: str  # its variant and seeds; the experiment's title where it has one run
+    config: Config
+    text: corpus.Corpus
+    folder: pathlib.Path
+
+
+class Work(NamedTuple):
+    experiment: Config
+    runs: dict[str, Run]  # by their folders inside the experiment's, '' where it has one run
+    root: pathlib.Path
+    title: str
+    stages: list[str]
+    stop: Stop
+    replayed: Sequence[int] = ()  # steps that the stage `replay` makes checkpoints of
+
+
 def run(experiment: Config, request: Request) -> None:
-    """All stages that are asked for, in order. What is done already is not done again."""
+    """Do all stages that are asked for, in order; what is done already is not done again."""
     given, root, stages = request.given, request.root, request.given.stages
-    experiment, configs = prepared(experiment, request)
+    experiment, configs = prepare(experiment, request)
     keep_compiled(experiment.data.cache)
-    if "verify" in stages:
-        folders = {request.title: root} | {name: root / name for name in configs if name}
-        check_folders(experiment, configs, root, False, folder.check_there)
-        archive.verify(request.title, folders, {request.title: experiment} | configs)
-        return
-    to = drawing.folder_of(given.figures, root)
-    shown = drawing.named(configs, root, request.title, given.compare)
-    if set(stages) >= {"train", "figures"} and "measure" not in stages:
+    to = drawing.figures_folder(given.figures, root)
+    folders = drawing.find_runs(configs, root, request.title, given.compare)
+    if {"train", "figures"} <= {*stages} and "measure" not in stages:
         drawing.check_measured(configs, root)
     if {*stages} - {"figures"}:
         work(experiment, configs, root, request.title, stages, [*map(int, given.step)])
     if "figures" in stages:
         check_folders(experiment, configs, root, False, folder.check_claim)
-        drawing.draw_figures(shown, to, root, given.over)
+        drawing.draw_figures(folders, to, root, given.over)
+
+
+def verify(experiment: Config, request: Request) -> None:
+    """Check that every file of the experiment is as it was written."""
+    experiment, configs = prepare(experiment, request)
+    check_folders(experiment, configs, request.root, False, folder.check_there)
+    folders = {name or request.title: request.root / name for name in ("", *configs)}
+    archive.verify(request.title, folders, {request.title: experiment} | configs)
 
 
 def dry_run(experiment: Config, request: Request) -> None:
-    """Print the folder, and of each variant what training takes; a text is read if that needs no
-    network.
-    """
-    experiment, configs = prepared(experiment, request)
+    """Print the folder, and what training each variant takes; read a text if that needs no network."""
+    experiment, configs = prepare(experiment, request)
     root, stages = request.root, with_tangents(configs.values(), request.given.stages)
     check_folders(experiment, configs, root, "train" in stages, folder.check_claim)
-    print(
-        f"folder: {root}{' (exists: what is done there is not done again)' if root.exists() else ''}"
-    )
+    note = " (exists: what is done there is not done again)" if root.exists() else ""
+    print(f"folder: {root}{note}")
     print(f"stages: {', '.join(stages)}")
     if "train" not in stages:
         return
@@ -66,17 +90,26 @@ def dry_run(experiment: Config, request: Request) -> None:
             print(f"{name or request.title}: {line}")
 
 
-def prepared(experiment: Config, request: Request) -> tuple[Config, dict[str, Config]]:
-    """The experiment and its runs, with the devices that they take and the type that
-    model.dtype=auto means.
-    """
+def prepare(experiment: Config, request: Request) -> tuple[Config, dict[str, Config]]:
+    """Take the devices, and settle what model.dtype=auto means in the experiment and its runs."""
     if request.given.distributed:
         join_cluster()
     else:
-        mesh.take_cores_for_devices(units(experiment))
+        mesh.take_cores_for_devices(experiment.measure.batches * len(POSITION_SETS))
     runs = variants.expand(experiment, request.overridden)
-    configs = {name: resolved(config, request.root / name) for name, config in runs.items()}
-    return resolved(experiment, request.root), configs
+    configs = {name: settle_dtype(config, request.root / name) for name, config in runs.items()}
+    return settle_dtype(experiment, request.root), configs
+
+
+def settle_dtype(config: Config, root: pathlib.Path) -> Config:
+    """Replace model.dtype=auto by what the run began with, or what suits this machine."""
+    if config.model.dtype != "auto":
+        return config
+    try:
+        dtype = read_json(root / "config.json", "")["model"]["dtype"]
+    except (UserError, KeyError, TypeError):  # no run, or not a readable one: `claim` says so
+        dtype = compute_type("auto")
+    return replace(config, {"model.dtype": dtype})
 
 
 def work(
@@ -84,52 +117,76 @@ def work(
     configs: dict[str, Config],
     root: pathlib.Path,
     title: str,
-    wanted: list[str],
+    stages: list[str],
     replayed: Sequence[int] = (),
 ) -> None:
-    """All stages but figures. What can be refused is refused before the first folder is made."""
-    wanted = with_tangents(configs.values(), wanted)
+    """Do all stages but figures; whatever can be refused is refused before a folder is made."""
+    stages = with_tangents(configs.values(), stages)
     primary.check_primary(experiment.primary, list(configs))
-    texts = read_texts(configs)
+    texts = read_texts(configs.values())
     runs = {
-        name: Run(name or title, config, texts[text_key(config)], root / name)
+        name: Run(name or title, config, texts[config.data, config.model.context], root / name)
         for name, config in configs.items()
     }
+    folders = {root, *(run.folder for run in runs.values())}
     with contextlib.ExitStack() as locks, Stop() as stop:
-        asked = Work(experiment, runs, root, title, wanted, stop, replayed)
-        stages = [stage for stage in STAGES if stage.name in wanted]
-        for stage in stages:
-            stage.check(asked)
-        processes.on_first(lambda: claim(asked, configs, locks))
-        for number, stage in enumerate(stages):
+        todo = Work(experiment, runs, root, title, stages, stop, replayed)
+        check_stages(todo)
+        processes.on_first(lambda: claim(todo, configs, folders, locks))
+        for number, stage in enumerate(stage for stage in STAGES if stage in stages):
             if number and processes.is_first():
-                for path in {root, *(run.folder for run in runs.values())}:
+                for path in folders:
                     checksums.write(path)
                     checksums.begin(path)
-            stage.run(asked)
+            STAGES[stage](todo)
 
 
-def read_texts(configs: dict[str, Config]) -> dict[str, corpus.Corpus]:
-    """By `text_key`, each once."""
+def read_texts(configs: Iterable[Config]) -> dict[tuple[Any, int], corpus.Corpus]:
+    """Read each text once: {(data settings, context): corpus}."""
     texts = {}
-    for config in configs.values():
-        if text_key(config) not in texts:
-            text = texts[text_key(config)] = corpus.load(config.data, config.model.context)
-            binary = " (0 is among them: no text has it)" if 0 in text.vocabulary else ""
-            print(
-                f"corpus: {text.name}, {len(text.vocabulary)} distinct bytes{binary}, from {text.origin}"
-            )
+    for data, context in {(config.data, config.model.context): None for config in configs}:
+        text = texts[data, context] = corpus.load(data, context)
+        binary = " (0 is among them: no text has it)" if 0 in text.vocabulary else ""
+        size = f"{len(text.vocabulary)} distinct bytes{binary}"
+        print(f"corpus: {text.name}, {size}, from {text.origin}")
     return texts
 
 
-def claim(asked: Work, configs: dict[str, Config], locks: contextlib.ExitStack) -> None:
+def check_stages(todo: Work) -> None:
+    """Raise UserError where a stage that is asked for cannot be done."""
+    stages, configs = todo.stages, [run.config for run in todo.runs.values()]
+    for config, text, path in ((run.config, run.text, run.folder) for run in todo.runs.values()):
+        if "train" in stages or "replay" in stages:
+            train_program.check_program(config, text)
+        if "measure" in stages:
+            run_source.check_run(config, text, path)
+        if "tangents" in stages:
+            run_tangents.check_windows_and_tables(config, text, path)
+        if "export" in stages:
+            export_folder.check_export(config)
+    for name, last in ((run.name, run.config.train.steps) for run in todo.runs.values()):
+        if late := [step for step in todo.replayed if step > last]:
+            raise UserError(f"--step={late[0]}: {name} ends at step {last}")
+    if "matched" in stages:
+        loss_matched_runs.check(configs)
+    if "verdicts" in stages and len(configs) == 1:
+        why = "judges over seeds, and this experiment has one run"
+        raise UserError(f"--stages=verdicts {why}; leave it out")
+    if "verdicts" in stages and "measure" not in stages and not (todo.root / "runs.csv").exists():
+        raise folder.not_there(todo.root, "runs.csv", "measure")
+
+
+def claim(
+    todo: Work, configs: dict[str, Config], folders: set[pathlib.Path], locks: contextlib.ExitStack
+) -> None:
     """Make the folders the experiment's own, and hold them until the locks are let go."""
-    check_folders(asked.experiment, configs, asked.root, "train" in asked.wanted, folder.claim)
-    for path in {asked.root, *(run.folder for run in asked.runs.values())}:
+    new = "train" in todo.stages
+    check_folders(todo.experiment, configs, todo.root, new, folder.claim)
+    for path in folders:
         locks.enter_context(folder.locked(path))
     # Another start may have been quicker.
-    check_folders(asked.experiment, configs, asked.root, False, folder.check_claim)
-    for run in asked.runs.values():
+    check_folders(todo.experiment, configs, todo.root, False, folder.check_claim)
+    for run in todo.runs.values():
         folder.record_environment(run.folder, run.text.record())
 
 
@@ -138,15 +195,10 @@ def check_folders(
     configs: dict[str, Config],
     root: pathlib.Path,
     new: bool,
-    check: Callable[..., None],
+    check: Callable[[pathlib.Path, Config, bool], None],
 ) -> None:
-    """The experiment's folder and those of its runs must hold them and nothing else; they may be
-    `new`.
-    """
-    for path, config in {
-        root: experiment,
-        **{root / name: config for name, config in configs.items()},
-    }.items():
+    """Check that the folders of an experiment and its runs hold nothing else; they may be `new`."""
+    for path, config in ({root: experiment} | {root / n: c for n, c in configs.items()}).items():
         check(path, config, new)
 
 
@@ -155,40 +207,139 @@ def join_cluster() -> None:
     try:
         jax.distributed.initialize()
     except (RuntimeError, ValueError, LookupError) as error:
-        reason = str(error).splitlines()[0]
+        why = str(error).splitlines()[0]
         if not isinstance(error, RuntimeError):  # in Python's words
-            reason = (
-                f"its environment variables, as SLURM_JOB_ID, are damaged or incomplete: {reason}"
-            )
-        raise UserError(
-            f"--distributed finds no cluster ({reason}); leave it out on a single machine"
-        ) from error
+            why = f"its environment variables, as SLURM_JOB_ID, are damaged or incomplete: {why}"
+        advice = "leave it out on a single machine"
+        raise UserError(f"--distributed finds no cluster ({why}); {advice}") from error
     if not processes.is_first():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (stays open until the process ends)
 
 
-def units(experiment: Config) -> int:
-    """What measuring a checkpoint can be shared out into."""
-    return experiment.measure.batches * len(POSITION_SETS)
+def train(todo: Work) -> None:
+    """Train variant by variant, and runs that differ in seeds alone together."""
+    first = next(iter(todo.runs.values()))
+    measuring = compiling(first, todo.stop) if "measure" in todo.stages else None
+    with measuring or contextlib.nullcontext():
+        for variant, group in variants.groups(todo.experiment).items():
+            names = variants.run_names(variant, variants.of_seeds(group))
+            first = todo.runs[next(iter(names))]
+            group = replace(group, {"model.dtype": first.config.model.dtype})  # what "auto" means
+            name = variant or todo.title
+            if len(names) > 1:
+                pairs = zip(*seeds(group.train), strict=True)
+                weights, data = (len(set(kind)) for kind in pairs)
+                name += f": {weights} weight × {data} data seeds"
+            folders = {run or todo.title: todo.root / run for run in names}
+            loop.train(group, first.text, folders, name, todo.stop)
+            todo.stop.check(f"{name}: stopped when train was done")
 
 
-def resolved(config: Config, root: pathlib.Path) -> Config:
-    """With what model.dtype=auto means: what the run began with, or what this machine is best
-    at.
+@contextlib.contextmanager
+def compiling(run: Run, stop: Stop) -> Iterator[None]:
+    """Compile the program that measures while one process trains on a CPU, mostly on one core.
+
+    At the end the compiler is waited for, unless a stop is asked for.
     """
-    if config.model.dtype != "auto":
-        return config
-    try:
-        dtype = read_json(root / "config.json", "")["model"]["dtype"]
-    except (
-        UserError,
-        KeyError,
-        TypeError,
-    ):  # no run there, or not a readable one: `claim` speaks of it
-        dtype = compute_type("auto")
-    return replace(config, {"model.dtype": dtype})
+    single = jax.process_count() == 1 and jax.default_backend() == "cpu"
+    if finished.is_finished(run.folder) or not single:
+        yield
+        return
+
+    def work() -> None:
+        with contextlib.suppress(Exception):  # it is raised again where the program is used
+            run_source.precompile(run.config, run.text)
+
+    thread = threading.Thread(target=work, name=UNSTOPPABLE, daemon=True)
+    thread.start()
+    yield  # where this raises, the process ends without the compiler: process.py
+    if thread.is_alive():
+        print("waiting for the program that measures: it is being compiled")
+    while thread.is_alive() and not stop.asked:
+        thread.join(0.1)
 
 
-def text_key(config: Config) -> str:
-    """Runs with equal keys read the same text, loaded once."""
-    return str((config.data, config.model.context))
+def replay_steps(todo: Work) -> None:
+    """Make checkpoints of the steps asked for, in replayed/; those that are there stay."""
+    for run in todo.runs.values():
+        replay.make_checkpoints(
+            run.config, run.text, run.folder, todo.replayed, run.name, todo.stop
+        )
+
+
+def measure(todo: Work) -> None:
+    """Measure every checkpoint of every run, and join the tables of all of them."""
+    for name, config, text, path in todo.runs.values():
+        tables = path / "measurements"
+        steps = [step for step in config.measure.steps if not (tables / f"{step}.nc").exists()]
+        if steps:
+            replay.make_checkpoints(config, text, path, steps, name, todo.stop)
+        with run_source.opened(config, text, path, name, todo.stop) as source:
+            sweep.sweep(source, todo.stop)
+        if processes.is_first():
+            on_disk.write_run(name, path)
+        todo.stop.check(f"{name}: stopped when measure was done")
+    if len(todo.runs) > 1 and processes.is_first():
+        folders = {name: run.folder for name, run in todo.runs.items()}
+        for path in on_disk.write(folders, todo.root, todo.experiment.primary):
+            print(path)
+
+
+def fit_tangents(todo: Work) -> None:
+    """Fit the early subspaces of all runs first, as some are controls of others; then sweep."""
+    for name, config, text, path in todo.runs.values():
+        run_tangents.fit_early(config, text, path, name, todo.stop)
+    configs = {name: run.config for name, run in todo.runs.items()}
+    for key, (name, config, text, path) in todo.runs.items():
+        other = run_tangents.other_seed(key, configs)
+        control = None if other is None else todo.root / other
+        run_tangents.sweep(config, text, path, name, todo.stop, control)
+        todo.stop.check(f"{name}: stopped when tangents were done")
+    if len(todo.runs) > 1 and processes.is_first():
+        folders = {name: run.folder for name, run in todo.runs.items()}
+        print(on_disk.write_tangents(folders, todo.root))
+
+
+def contrast(todo: Work) -> None:
+    """Contrast runs where they have gained equally much from context."""
+    configs = {name: run.config for name, run in todo.runs.items()}
+    texts = {name: run.text for name, run in todo.runs.items()}
+    loss_matched_runs.contrast(todo.experiment, configs, texts, todo.root, todo.stop)
+
+
+def write_verdicts(todo: Work) -> None:
+    """Write what this experiment says of the papers' claims, from its tables alone."""
+    if processes.is_first():
+        for path in verdicts.write(todo.root):
+            print(path)
+
+
+def export(todo: Work) -> None:
+    """Write Hugging Face folders of the runs' models."""
+    if processes.is_first():
+        for run in todo.runs.values():
+            export_folder.run(run.config, run.folder, run.name)
+
+
+# In this order; figures are drawn from what they leave on disk.
+STAGES = {
+    "train": train,
+    "replay": replay_steps,
+    "measure": measure,
+    "tangents": fit_tangents,
+    "matched": contrast,
+    "verdicts": write_verdicts,
+    "export": export,
+}
+
+
+def with_tangents(configs: Iterable[Any], stages: list[str]) -> list[str]:
+    """Leave the stage `tangents` out where no run has it switched on."""
+    enabled = any(config.tangents.enabled for config in configs) if "tangents" in stages else False
+    return [stage for stage in stages if stage != "tangents" or enabled]
+
+
+def keep_compiled(cache: str = CACHE) -> None:
+    """Keep what is compiled for the next start, or say why that cannot be."""
+    if (why := compiled.keep(cache)) and processes.is_first():
+        print(why)

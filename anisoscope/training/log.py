@@ -12,7 +12,7 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
-from anisoscope.utils.errors import RunError, of_system
+from anisoscope.utils.errors import RunError, format_os_error
 from anisoscope.utils.files import check_held, from_json, open_in_place, refuse_link, write
 from anisoscope.utils.processes import is_first
 
@@ -90,7 +90,7 @@ class Log:
                     os.dup2(nowhere.fileno(), file.fileno())
                     file.close()
             raise RunError(
-                of_system(OSError(error.errno, error.strerror, str(self._path)))
+                format_os_error(OSError(error.errno, error.strerror, str(self._path)))
             ) from error
 
 

@@ -55,7 +55,7 @@ class Troubles:
         return {"loss": loss, "median": usual, "deviations": (loss - usual) / deviation}
 
 
-def words(lines: Iterable[dict[str, Any]]) -> str:
+def format_troubles(lines: Iterable[dict[str, Any]]) -> str:
     """What a status says of them; nothing: ""."""
     lines, phrases = [*lines], []
     for kind, what in (

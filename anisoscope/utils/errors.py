@@ -45,7 +45,7 @@ def as_value_error() -> Iterator[None]:
         raise ValueError(str(error)) from error
 
 
-def of_system(error: OSError) -> str:
+def format_os_error(error: OSError) -> str:
     """What the system says, of which file, and what helps."""
     said = (
         f"{error.filename}: {error.strerror}"

@@ -2,15 +2,12 @@
 work is done.
 """
 
-import json
 import subprocess
 import sys
 from types import SimpleNamespace
 
-import pytest
-
 from anisoscope.cli import process
-from tests.program import DECODER, ROOT, here, main
+from tests.program import ROOT, main
 
 
 def test_what_jax_reads_of_the_environment_changes_no_number():
@@ -31,14 +28,14 @@ def test_the_line_of_an_error_is_written_in_one_piece(monkeypatch):
 
 INTERRUPTED_WHILE_COLLECTING = """
 import gc, os, signal, time
-from anisoscope.cli import signals
+from anisoscope.cli import process
 
 def asked(phase, _):
     gc.callbacks.clear()
     os.kill(os.getpid(), signal.SIGTERM)
 
-with signals.interruptible():
-    signals.begin_writing()
+with process.interruptible():
+    process.begin_writing()
     gc.callbacks.append(asked)
     try:
         gc.collect()
@@ -57,30 +54,3 @@ def test_an_interruption_while_memory_is_collected_is_not_lost():
         text=True,
     )
     assert (done.stdout, done.stderr) == ("heard\n", "")
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (
-            ["--config.train.num_seeds=2", "--stages=train,matched"],
-            "these runs differ in their seeds alone; leave",
-        ),
-    ],
-)
-def test_what_would_fail_later_is_refused_at_once(tmp_path, flags, words):
-    done = here(*DECODER, f"--workdir={tmp_path / 'run'}", *flags)
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert words in done.stderr
-
-
-def test_a_status_of_steps_beyond_number_is_one_line(tmp_path):
-    (tmp_path / "config.json").write_text(
-        json.dumps({"train": {"steps": 10**12}, "checkpoint": {"every": 1}})
-    )
-    done = here(f"--status={tmp_path}")
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    (tmp_path / "config.json").write_text(
-        json.dumps({"train": {"steps": 10**9}, "checkpoint": {"every": 1}})
-    )
-    assert "asks for 1,000,000,000 checkpoints" in here(f"--status={tmp_path}").stderr

@@ -1,13 +1,12 @@
 import json
 import os
-import pathlib
 import sys
 import threading
 
 import jax
 import pytest
 
-from anisoscope.cli import drawing, process, stages, training_stages
+from anisoscope.cli import drawing, process, training_stages
 from anisoscope.config import variants
 from anisoscope.results import joined_files
 from anisoscope.sources import run_source
@@ -33,13 +32,6 @@ def folder(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("name", ["measurements", "measurements_old"])
-def test_tables_that_were_moved_away_are_no_run(folder, name):
-    (folder / name).mkdir()
-    (folder / name / "config.json").write_text("{}")
-    assert drawing.load(folder).results.sizes["step"] == 2
-
-
 def test_a_run_to_compare_with_does_not_take_the_place_of_a_condition(tmp_path, monkeypatch):
     """Seeds 0 and 1 are drawn as `plain`; the other experiment's run is called so too."""
     paths = {name: tmp_path / "own" / name for name in ("plain_0", "plain_1")} | {
@@ -54,51 +46,42 @@ def test_a_run_to_compare_with_does_not_take_the_place_of_a_condition(tmp_path, 
     monkeypatch.setattr(
         drawing.draw, "draw_runs", lambda drawn, *_: (seen.update(drawn=drawn), [])[1]
     )
-    monkeypatch.setattr(drawing, "write_page", lambda drawn, _: seen.update(page=drawn))
-    drawing.draw_figures(paths, tmp_path / "own" / "figures")
+    monkeypatch.setattr(drawing, "write_page", lambda drawn, *_: seen.update(page=drawn))
+    drawing.draw_figures(paths, tmp_path / "own" / "figures", tmp_path / "own", "step")
     other = str(paths["plain"])
     assert [*seen["drawn"]] == ["plain", other]
     assert "seeds" in seen["drawn"]["plain"].results.attrs
     assert [*seen["page"]] == ["plain", other]
 
 
-def test_a_finished_run_without_its_log_is_drawn_all_the_same(folder, capsys):
+def test_a_finished_run_without_its_log_is_drawn_and_moved_tables_are_no_run(folder, capsys):
+    (folder / "measurements_old").mkdir()
+    (folder / "measurements_old" / "config.json").write_text("{}")
+    assert drawing.load_run(folder).results.sizes["step"] == 2
     (folder / "train.jsonl").unlink()
-    with pytest.raises(UserError, match=r"train\.jsonl does not exist; run --stages=train first"):
-        drawing.load(folder)
+    with pytest.raises(UserError, match="--stages=train"):
+        drawing.load_run(folder)
     (folder / "test.json").write_text("{}")
-    assert drawing.load(folder).log == []
-    assert (
-        "train.jsonl does not exist: figures have no training curve of this run"
-        in capsys.readouterr().out
-    )
+    assert drawing.load_run(folder).log == []
+    assert "no training curve" in capsys.readouterr().out
 
 
-def test_figures_of_a_run_may_lie_elsewhere_and_come_with_findings(
+def test_figures_come_with_findings_and_a_page_which_lies_with_the_run(
     folder, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(drawing.draw, "draw_runs", lambda runs, to, over: [to / "a.png"])
     (tmp_path / "elsewhere").mkdir()
-    drawing.draw_figures({"run": folder}, tmp_path / "elsewhere", folder)
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("run, step 1: anisotropy is highest at ")
-    assert (
-        lines[-2]
-        == f"figures: {tmp_path / 'elsewhere'} (1, each as .png and .pdf with its caption in .txt)"
-    )
-    assert lines[-1] == f"page:    {tmp_path / 'elsewhere' / 'report.html'}"
-
-
-def test_the_page_lies_with_the_run_however_its_folder_of_figures_is_written(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    root = pathlib.Path("run")
-    for to in (root / "figures", tmp_path / "run" / "figures", root / ".." / "run" / "figures"):
-        assert drawing.beside(to, root) == root
-    assert drawing.beside(tmp_path / "elsewhere", root) == tmp_path / "elsewhere"
-    # of one that begins, at once
-    with pytest.raises(UserError, match="--figures=run is the folder of a run"):
-        drawing.folder_of("run", tmp_path / "run")
-    assert drawing.folder_of("beside", tmp_path / "run") == pathlib.Path("beside")
+    for to, page in (
+        (tmp_path / "elsewhere", tmp_path / "elsewhere"),
+        (folder / ".." / "run" / "figures", folder),
+    ):
+        drawing.draw_figures({"run": folder}, to, folder, "step")
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0].startswith("run, step 1: anisotropy is highest at ")
+        assert lines[-2].startswith(f"figures: {to} (1, ")
+        assert lines[-1] == f"page:    {page / 'report.html'}"
+    with pytest.raises(UserError, match="folder of a run"):
+        drawing.figures_folder(str(tmp_path / "new"), tmp_path / "new")
 
 
 def test_curves_over_context_gain_need_runs_that_have_it(folder):
@@ -106,17 +89,15 @@ def test_curves_over_context_gain_need_runs_that_have_it(folder):
         joined_files.read_table(folder / "results.nc").drop_vars("validation_context_gain"),
         folder / "results.nc",
     )
-    with pytest.raises(
-        UserError, match=r"--over=context_gain: run have no context gain .*; leave --over out"
-    ):
+    with pytest.raises(UserError, match="no context gain"):
         drawing.draw_figures({"run": folder}, folder, folder, "context_gain")
 
 
 def test_auto_becomes_the_type_the_run_began_with_or_that_of_this_machine(tmp_path):
     config = replace(tiny.config(), {"model.dtype": "auto"})
-    assert training_stages.resolved(config, tmp_path).model.dtype == "float32"
+    assert training_stages.settle_dtype(config, tmp_path).model.dtype == "float32"
     claim(tmp_path / "run", replace(config, {"model.dtype": "bfloat16"}), new=True)
-    assert training_stages.resolved(config, tmp_path / "run").model.dtype == "bfloat16"
+    assert training_stages.settle_dtype(config, tmp_path / "run").model.dtype == "bfloat16"
 
 
 def test_runs_that_differ_in_seeds_are_trained_together_into_a_folder_each(
@@ -211,7 +192,7 @@ def test_a_cache_that_is_not_the_users_alone_is_one_line(
     (tmp_path / "compiled").mkdir()
     (tmp_path / "compiled").chmod(0o777)
     monkeypatch.setattr(jax, "process_index", lambda: 0 if first else 1)
-    stages.keep_compiled(str(tmp_path))
+    training_stages.keep_compiled(str(tmp_path))
     output = capsys.readouterr()
     assert output.out.startswith(words)
     assert output.out.count("\n") == bool(words)
@@ -232,6 +213,11 @@ def compiler(monkeypatch):
     ended()
 
 
+def compiling(folder, stop=None):
+    run = training_stages.Run("run", tiny.config(), tiny.corpus(), folder)
+    return training_stages.compiling(run, stop or Stop())
+
+
 def ended():
     for thread in threading.enumerate():
         if thread.name == UNSTOPPABLE:
@@ -244,27 +230,26 @@ def running():
 
 def test_what_compiles_is_waited_for_at_the_end(compiler, tmp_path, capsys):
     begun, done = compiler
-    config, corpus = tiny.config(), tiny.corpus()
-    with stages.compiling(config, corpus, tmp_path, Stop()):
+    with compiling(tmp_path):
         threading.Timer(0.3, done.set).start()
-    assert begun == [(config, corpus)]
+    assert len(begun) == 1
     assert not running()
     assert "waiting for the program that measures" in capsys.readouterr().out
 
 
 def test_an_error_and_a_stop_do_not_wait_for_what_compiles(compiler, tmp_path):
-    with pytest.raises(RunError), stages.compiling(tiny.config(), tiny.corpus(), tmp_path, Stop()):
+    with pytest.raises(RunError), compiling(tmp_path):
         raise RunError("not finite")
     assert running()
     stop = Stop()
-    with stages.compiling(tiny.config(), tiny.corpus(), tmp_path, stop):
+    with compiling(tmp_path, stop):
         stop.asked = True
     assert running()
 
 
 def test_a_run_that_is_trained_compiles_nothing(compiler, tmp_path):
     (tmp_path / "test.json").write_text("{}")
-    with stages.compiling(tiny.config(), tiny.corpus(), tmp_path, Stop()):
+    with compiling(tmp_path):
         assert not compiler[0]
 
 
@@ -278,7 +263,7 @@ def test_a_process_ends_without_a_compiler_that_is_at_work(compiler, tmp_path, m
         with pytest.raises(SystemExit):
             process.end(code)  # `os._exit` does not return where it is not replaced
     stop = Stop()
-    with stages.compiling(tiny.config(), tiny.corpus(), tmp_path, stop):
+    with compiling(tmp_path, stop):
         stop.asked = True
     with pytest.raises(SystemExit):
         process.end(0)

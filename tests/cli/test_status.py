@@ -7,7 +7,7 @@ from anisoscope.config.run_config import checkpoint_steps
 from anisoscope.config.untrained_config import UntrainedConfig
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.folder import claim
-from anisoscope.utils.settings import replace
+from anisoscope.utils.settings import replace, to_dict
 from tests import tiny
 
 KEPT = [0, 1, 2, 4, 5, 6]
@@ -125,21 +125,29 @@ def test_what_is_no_training_run_counts_its_tables(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("path", "value", "word"),
     [
-        ({"checkpoint": {"every": 0}}, "checkpoint.every is 0"),
-        ({"measure": 3, "variants": {"a": 3}}, "variant 'a' is 3"),
-        ({"train": {"steps": 10**12}}, r"train\.steps is 10+; it must lie in"),
-        (
-            {"train": {"steps": 10**9}, "checkpoint": {"every": 1}},
-            "asks for 1,000,000,000 checkpoints",
-        ),
+        ("checkpoint.every", 0, "checkpoint.every"),
+        ("variants", {"a": 3}, "variant"),
+        ("train.steps", 10**12, "train.steps"),
+        ("train.steps", 10**9, "checkpoints"),
     ],
 )
-def test_damaged_settings_are_one_line(tmp_path, values, words):
-    (tmp_path / "config.json").write_text(json.dumps({"train": {"steps": 4}} | values))
-    with pytest.raises(UserError, match=words):
+def test_damaged_settings_are_refused(tmp_path, path, value, word):
+    values = to_dict(tiny.config())
+    *groups, leaf = path.split(".")
+    (values[groups[0]] if groups else values)[leaf] = value
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with pytest.raises(UserError, match=word):
         list(status.format_status(tmp_path))
+
+
+def test_linked_checkpoints_are_refused(root, tmp_path):
+    run(root / "one", KEPT)
+    (root / "one" / "checkpoints").rename(tmp_path / "elsewhere")
+    (root / "one" / "checkpoints").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="is a link"):
+        list(status.format_status(root))
 
 
 def test_two_runs_compared_are_done(tmp_path):

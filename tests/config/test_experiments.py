@@ -8,7 +8,7 @@ import pytest
 
 from anisoscope import experiments
 from anisoscope.analysis import primary
-from anisoscope.cli.kinds import check_experiment
+from anisoscope.cli.command import check_run
 from anisoscope.config import recipes, variants
 from anisoscope.config.experiment_config import Config
 from anisoscope.utils.errors import UserError
@@ -52,7 +52,7 @@ def test_every_experiment_validates_and_round_trips_through_json(name, config):
     runs = variants.expand(config)
     primary.check_primary(getattr(config, "primary", {}), list(runs))
     for run in runs.values():
-        check_experiment(run)
+        check_run(run)
         assert not run.variants
         assert not run.primary
         assert from_dict(to_dict(run), Config) == run

@@ -1,7 +1,7 @@
 import pytest
 
 from anisoscope.cli import flags
-from anisoscope.cli.kinds import check_experiment
+from anisoscope.cli.command import check_run
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.run_config import TrainConfig
 from anisoscope.config.variants import expand
@@ -48,7 +48,7 @@ from anisoscope.utils.settings import from_dict, replace, settings, to_dict
 )
 def test_what_cannot_run_is_refused_in_one_line_that_names_it(path, value):
     with pytest.raises(UserError) as error:
-        check_experiment(replace(Config(), {path: value}))
+        check_run(replace(Config(), {path: value}))
     assert path in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -82,7 +82,7 @@ def test_what_cannot_run_is_refused_in_one_line_that_names_it(path, value):
 )
 def test_settings_that_do_not_go_together(settings, words):
     with pytest.raises(UserError, match=words):
-        check_experiment(replace(Config(), settings))
+        check_run(replace(Config(), settings))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_settings_that_do_not_go_together(settings, words):
 )
 def test_settings_at_their_limits_go(settings):
     config = replace(Config(), settings)
-    check_experiment(config)
+    check_run(config)
     assert from_dict(to_dict(config), Config) == config
 
 
@@ -120,7 +120,7 @@ def test_settings_at_their_limits_go(settings):
 )
 def test_seeds_that_cannot_be_are_refused(train, words):
     with pytest.raises(UserError, match=words):
-        [check_experiment(run) for run in expand(Config(train=TrainConfig(**train))).values()]
+        [check_run(run) for run in expand(Config(train=TrainConfig(**train))).values()]
 
 
 def test_every_setting_says_what_it_means():

@@ -53,9 +53,9 @@ from anisoscope.data import corpus
 from anisoscope.sources import run_source
 from anisoscope.utils import mesh
 experiment = flags.load("quickstart")
-mesh.take_cores_for_devices(training.units(experiment))
-config = training.resolved(next(iter(variants.expand(experiment).values())), pathlib.Path())
-checkpoints.precompile(config, corpus.load(config.data, config.model.context))
+mesh.take_cores_for_devices(8)
+config = training_stages.settle_dtype(next(iter(variants.expand(experiment).values())), pathlib.Path())
+run_source.precompile(config, corpus.load(config.data, config.model.context))
 """
     env = environment() | {"HOME": str(tmp_path)}
     env.pop("JAX_DISABLE_MOST_OPTIMIZATIONS", None)

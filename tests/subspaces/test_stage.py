@@ -6,7 +6,8 @@ import pathlib
 
 import pytest
 
-from anisoscope.cli import stages, status
+from anisoscope.cli import status
+from anisoscope.cli import training_stages as stages
 from anisoscope.subspaces import run_tangents
 from anisoscope.utils.folder import claim
 from anisoscope.utils.settings import replace
@@ -20,7 +21,7 @@ DECODER = ("--config=experiments/decoder_small.py:tiny", "--config.data.source=p
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ((*DECODER, "--stages=tangents"), "switched off here; pass --config.tangents.enabled=True"),
+        ((*DECODER, "--stages=tangents"), "switched off; pass --config.tangents.enabled=True"),
         (
             (*DECODER, "--config.tangents.enabled=True", "--config.tangents.ranks=(128,)"),
             "leaves 42 at most",

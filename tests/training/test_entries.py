@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from anisoscope.cli.kinds import check_experiment
+from anisoscope.cli.command import check_run
 from anisoscope.models import attention_block, masks, norms, positions
 from anisoscope.training import objective, optimizer
 from anisoscope.utils.errors import UserError
@@ -79,22 +79,22 @@ def added(monkeypatch):
 
 
 def test_an_entry_is_all_that_limits_ask_for(added):
-    check_experiment(added)
+    check_run(added)
     with pytest.raises(
         UserError, match=r"model\.window is 9; model\.mask=blocks needs 2 to model\.context=8"
     ):
-        check_experiment(replace(added, {"model.window": 9}))
+        check_run(replace(added, {"model.window": 9}))
     with pytest.raises(
         UserError,
         match=r"model\.window does nothing under model\.mask=causal.* mask=window or blocks",
     ):
-        check_experiment(replace(added, {"model.mask": "causal"}))
+        check_run(replace(added, {"model.mask": "causal"}))
     with pytest.raises(
         UserError, match=r"objective=next under model\.mask=blocks shows the answer"
     ):
-        check_experiment(replace(added, {"objective": "next"}))
+        check_run(replace(added, {"objective": "next"}))
     with pytest.raises(UserError, match=r"model\.sink .* attention=relu"):
-        check_experiment(replace(added, {"model.sink": True}))
+        check_run(replace(added, {"model.sink": True}))
 
 
 @pytest.mark.slow

@@ -59,7 +59,10 @@ def test_an_update_that_is_not_finite_is_left_out_and_counted(tmp_path, bad, mon
     assert rates == {now: float(rate(made)) for made, now in enumerate([1, 2, 4, 6])}
     assert "NaN" not in (tmp_path / "whole" / "train.jsonl").read_text()
     assert scores(lines, [2, 4, 6]).skipped_updates.values.tolist() == [0, 1, 2]
-    assert trouble.words(lines) == "updates were left out as not finite: 2, the last at step 5"
+    assert (
+        trouble.format_troubles(lines)
+        == "updates were left out as not finite: 2, the last at step 5"
+    )
 
     interrupted_after(monkeypatch, 2, 2)
     with pytest.raises(Exception, match="stopped at step"):
@@ -122,7 +125,7 @@ def spikes(found, every=10, begin=0, lines=()):
 def test_a_spike_is_told_once_between_two_lines_and_again_after_a_restart():
     found = 2.0 + np.random.default_rng(0).normal(0, 0.05, 400)
     for smooth in (found, np.linspace(5, 1, 400), np.ones(400)):
-        assert trouble.words(spikes(smooth)) == ""
+        assert trouble.format_troubles(spikes(smooth)) == ""
     found[302:308] = 3.0
     whole = spikes(found)
     (spike,) = [line for line in whole if line["kind"] == trouble.SPIKE]
@@ -134,4 +137,4 @@ def test_a_spike_is_told_once_between_two_lines_and_again_after_a_restart():
             spikes(found, begin=begin, lines=[line for line in whole if line["step"] <= begin])
             == whole
         )
-    assert trouble.words(whole) == "spikes of the loss: 1, the last at step 303"
+    assert trouble.format_troubles(whole) == "spikes of the loss: 1, the last at step 303"

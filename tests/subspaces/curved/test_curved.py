@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from anisoscope.cli import untrained_stage
+from anisoscope.cli import untrained_stages
 from anisoscope.config.curved_config import CurvedConfig, check_curved
 from anisoscope.experiments import curved_manifolds
 from anisoscope.plot import curved_figures as figure
@@ -205,7 +205,7 @@ def test_one_stage_measures_and_draws_and_the_same_again_changes_nothing(
     root, to = tmp_path / "curved", tmp_path / "curved" / "figures"
     # which takes long
     monkeypatch.setattr(draw, "save", lambda figure, folder, name: [folder / f"{name}.png"])
-    untrained_stage.curved_manifolds(config, asked(root, "measure", "figures"))
+    untrained_stages.run(config, asked(root, "measure", "figures"))
     said = capsys.readouterr().out
     assert "norm of the normal gradient: t^" in said
     assert f"figures: {to} (1, each" in said
@@ -214,12 +214,10 @@ def test_one_stage_measures_and_draws_and_the_same_again_changes_nothing(
         for name in ("measurements/seeds.nc", "results.nc", "results.csv")
     }
     monkeypatch.setattr(curved_tables, "energies", lambda config: pytest.fail("measured again"))
-    untrained_stage.curved_manifolds(config, asked(root, "measure"))
+    untrained_stages.run(config, asked(root, "measure"))
     assert {name: (root / name).read_bytes() for name in before} == before
     with pytest.raises(UserError, match="holds a run with other settings: seed=0 there, 1 now"):
-        untrained_stage.curved_manifolds(
-            dataclasses.replace(config, seed=1), asked(root, "measure")
-        )
+        untrained_stages.run(dataclasses.replace(config, seed=1), asked(root, "measure"))
     table = joined_files.read_table(root / "results.nc")
     assert "reconstruction" in table.slope_normal_norm.attrs["source"]
     assert "reconstruction" in table.tangent_norm.attrs["source"]

@@ -1,0 +1,178 @@
+"""The stages of experiments that train nothing: untrained blocks, curved manifolds, vectors of a
+file, pretrained models, and two runs compared.
+"""
+
+import contextlib
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+from anisoscope.analysis import correlations, on_disk
+from anisoscope.cli import archive, drawing, flags
+from anisoscope.cli.flags import Request
+from anisoscope.cli.training_stages import keep_compiled, with_tangents
+from anisoscope.config import pretrained_models
+from anisoscope.config.curved_config import CurvedConfig
+from anisoscope.config.data_config import CACHE
+from anisoscope.config.pretrained_config import PretrainedConfig
+from anisoscope.config.pretrained_models import ModelsConfig
+from anisoscope.config.untrained_config import UntrainedConfig
+from anisoscope.config.vectors_config import VectorsConfig
+from anisoscope.plot import draw, papers
+from anisoscope.results import joined_files
+from anisoscope.sources import two_representations, two_runs, vector_run
+from anisoscope.sources.untrained import untrained_blocks
+from anisoscope.subspaces.curved import curved_tables
+from anisoscope.utils import folder
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.files import read_json
+from anisoscope.utils.stop import Stop
+
+
+def run(config: Any, request: Request) -> None:
+    """Measure and draw, as far as these stages are asked for."""
+    root, stages = request.root, request.given.stages
+    to = drawing.figures_folder(request.given.figures, root)
+    keep_compiled(config.data.cache if isinstance(config, PretrainedConfig) else CACHE)
+    if isinstance(config, ModelsConfig):
+        if "measure" in stages:
+            measure_models(config, root)
+        if "figures" in stages:
+            draw_models(config, root, to)
+        return
+    if isinstance(config, PretrainedConfig):
+        request = request._replace(title=root.name or request.title)
+        measure_pretrained(config, root, request.title, with_tangents([config], stages))
+    elif "measure" in stages:
+        measure(config, root, request.title)
+    if "figures" in stages:
+        if not (root / "results.nc").exists():
+            raise folder.not_there(root, "results.nc", "measure")
+        if not isinstance(config, PretrainedConfig):
+            folder.claim(root, config, new=False)
+        if isinstance(config, UntrainedConfig | CurvedConfig):
+            specs = draw.UNTRAINED if isinstance(config, UntrainedConfig) else draw.CURVED
+            paths = draw.draw(specs, joined_files.read_table(root / "results.nc"), to)
+            print(drawing.format_figures(paths, to))
+        else:
+            drawing.draw_figures({request.title: root}, to, root, "step")
+
+
+def measure(config: Any, root: pathlib.Path, title: str) -> None:
+    """Measure what neither reads a text nor a pretrained model."""
+    vectors = vector_run.open_file(config) if isinstance(config, VectorsConfig) else None
+    folder.claim(root, config, new=True)
+    with folder.locked(root):
+        folder.record_environment(root, None)
+        if isinstance(config, UntrainedConfig):
+            with Stop() as stop:
+                untrained_blocks.run(config, root, title, stop)
+        elif isinstance(config, CurvedConfig):
+            curved_tables.run(config, root, title)
+        else:
+            vector_run.run(config, vectors, root, title)
+
+
+def measure_pretrained(
+    config: PretrainedConfig, root: pathlib.Path, title: str, stages: list[str]
+) -> None:
+    """Measure the revisions of a pretrained model, and fit the tangents of its gradients."""
+    if not {"measure", "tangents"} & {*stages}:
+        return
+    with torch_needed():  # late: nothing else needs it
+        from anisoscope.sources.hf import revision_sweep
+        from anisoscope.subspaces.hf import pretrained_tangents
+    tangents = "tangents" in stages
+    if tangents:
+        pretrained_tangents.task_of(config)
+    source = revision_sweep.opened(config, root, title)
+    # refused before the model is measured
+    prepared = pretrained_tangents.prepared(source) if tangents else None
+    with Stop() as stop:
+        if "measure" in stages:
+            revision_sweep.run(source, stop)
+            correlate(title, root)
+        if prepared:
+            pretrained_tangents.run(prepared, stop)
+
+
+def measure_models(config: ModelsConfig, root: pathlib.Path) -> None:
+    """Measure each pretrained model of a list, in a folder of its own."""
+    with torch_needed():
+        from anisoscope.sources.hf import model_list
+    with Stop() as stop:
+        model_list.run(config, root, stop, correlate)
+
+
+def correlate(name: str, root: pathlib.Path) -> None:
+    """Write correlations.csv of a model, whose folder nobody holds any more."""
+    with folder.locked(root):
+        on_disk.write_run(name, root)
+
+
+def draw_models(config: ModelsConfig, root: pathlib.Path, to: pathlib.Path) -> None:
+    """Draw the figures of a paper from all models of a list that are measured."""
+    path = root / pretrained_models.TABLE
+    if not path.exists():
+        raise folder.not_there(root, pretrained_models.TABLE, "measure")
+    known = read_json(path, "run --stages=measure again")
+    labels = pretrained_models.called(config.models)
+    known = {label: known[label] for label in labels if label in known}
+    if not known:
+        raise UserError(f"{path} has none of {', '.join(labels)}; run --stages=measure first")
+    runs = {label: drawing.load_run(root / label) for label in known}
+    models = {
+        label: papers.Model(runs[label], about["modality"], about["kind"])
+        for label, about in known.items()
+    }
+    paths = draw.draw(draw.MODELS[config.paper], models, to)
+    if config.paper == "inherent":
+        modality = {label: about["modality"] for label, about in known.items()}
+        tables = {label: run.results for label, run in runs.items()}
+        rows = correlations.by_modality(tables, modality)
+        joined_files.write_csv(rows, to / "correlations_by_modality.csv")
+    print(drawing.format_figures(paths, to))
+    print(f"page:    {drawing.write_page(runs, to, root)}")
+
+
+def compare_runs(first: str, second: str, workdir: str | None, figures: str | None) -> None:
+    """Compare every layer of one run with every layer of another, and draw it, in a folder."""
+    keep_compiled()
+    pairs = two_runs
+    if any(map(two_representations.is_pretrained, (first, second))):
+        with torch_needed():
+            from anisoscope.sources.hf import two_pretrained as pairs
+    pair = pairs.opened(first, second)
+    name = f"similarity_{pair.labels[0]}_{pair.labels[1]}".replace("@", "_")
+    root = pathlib.Path(workdir or f"runs/{name}")
+    to = drawing.figures_folder(figures, root)
+    folder.claim(root, two_representations.SimilarityConfig(runs=(first, second)), new=True)
+    with folder.locked(root):
+        folder.record_environment(root, pair.corpus.record())
+        table = two_representations.table(pair)
+        two_representations.write(table, pair.labels, root)
+    print(drawing.format_figures(draw.draw(draw.SIMILARITY, table, to), to))
+
+
+def verify(config: Any, request: Request) -> None:
+    """Check that the folder is whole, and of a list of models each of theirs."""
+    root, title = request.root, request.title
+    folder.check_there(root, config, False)
+    inner = sorted(path.parent for path in root.glob("*/config.json"))
+    folders = {path.name: path for path in inner if path.name != "export"}
+    archive.verify(title, {title: root} | folders, {})
+
+
+def dry_run(config: Any, request: Request) -> None:
+    """Print the folder and the settings."""
+    print(f"folder: {request.root}", *flags.format_settings(config), sep="\n")
+
+
+@contextlib.contextmanager
+def torch_needed() -> Iterator[None]:
+    """Say in one line what installs torch where it is missing."""
+    try:
+        yield
+    except ImportError as error:
+        advice = 'pip install "anisoscope[pretrained]", or in a checkout, make .venv-pretrained'
+        raise UserError(f"a pretrained model cannot be read here ({error}): {advice}") from error
