@@ -77,7 +77,7 @@ def test_figures_come_with_findings_and_a_page_which_lies_with_the_run(
     ):
         drawing.draw_figures({"run": folder}, to, folder, "step")
         lines = capsys.readouterr().out.splitlines()
-        assert lines[0].startswith("run, step 1: anisotropy is highest at ")
+        assert lines[0].startswith("run, step 1: anisotropy at its highest")
         assert lines[-2].startswith(f"figures: {to} (1, ")
         assert lines[-1] == f"page:    {page / 'report.html'}"
     with pytest.raises(UserError, match="folder of a run"):
