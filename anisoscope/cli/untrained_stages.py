@@ -20,7 +20,7 @@ from anisoscope.config.untrained_config import UntrainedConfig
 from anisoscope.config.vectors_config import VectorsConfig
 from anisoscope.plot import draw, papers
 from anisoscope.results import joined_files
-from anisoscope.sources import two_representations, two_runs, vector_run
+from anisoscope.sources import two_models, vector_run
 from anisoscope.sources.untrained import untrained_blocks
 from anisoscope.subspaces.curved import curved_tables
 from anisoscope.utils import folder
@@ -138,19 +138,16 @@ def draw_models(config: ModelsConfig, root: pathlib.Path, to: pathlib.Path) -> N
 def compare_runs(first: str, second: str, workdir: str | None, figures: str | None) -> None:
     """Compare every layer of one run with every layer of another, and draw it, in a folder."""
     keep_compiled()
-    pairs = two_runs
-    if any(map(two_representations.is_pretrained, (first, second))):
-        with torch_needed():
-            from anisoscope.sources.hf import two_pretrained as pairs
-    pair = pairs.opened(first, second)
+    with torch_needed():
+        pair = two_models.open_pair(first, second)
     name = f"similarity_{pair.labels[0]}_{pair.labels[1]}".replace("@", "_")
     root = pathlib.Path(workdir or f"runs/{name}")
     to = drawing.figures_folder(figures, root)
-    folder.claim(root, two_representations.SimilarityConfig(runs=(first, second)), new=True)
+    folder.claim(root, two_models.SimilarityConfig(runs=(first, second)), new=True)
     with folder.locked(root):
         folder.record_environment(root, pair.corpus.record())
-        table = two_representations.table(pair)
-        two_representations.write(table, pair.labels, root)
+        table = two_models.measure_pair(pair)
+        two_models.write(table, pair.labels, root)
     print(drawing.format_figures(draw.draw(draw.SIMILARITY, table, to), to))
 
 

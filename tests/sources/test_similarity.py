@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 from anisoscope.plot import draw
-from anisoscope.sources import two_runs
+from anisoscope.sources import two_models
 from anisoscope.sources.finished_run import OpenRun
 from anisoscope.sources.run_program import probe_of
 from anisoscope.utils.errors import UserError
@@ -43,26 +43,23 @@ def planted(first, turned=False, config=CONFIG, text=None):
 def compare(monkeypatch):
     """The table of two planted runs."""
 
-    def of(one, two, *words):
+    def of(one, two, *names):
         runs = {"runs/a": one, "runs/b": two}
-        monkeypatch.setattr(two_runs, "open_run", lambda path: runs[str(path)])
-        return two_runs.compare(*(words or runs))
+        monkeypatch.setattr(two_models, "is_pretrained", lambda name: False)
+        monkeypatch.setattr(two_models, "open_run", runs.__getitem__)
+        return two_models.compare(*(names or runs))
 
     return of
 
 
-@pytest.fixture(scope="module")
-def tables():
-    """Of rotated copies, and of independent clouds."""
-    with pytest.MonkeyPatch.context() as patch:
-        runs = {"runs/a": planted(0), "runs/b": planted(0, turned=True), "runs/c": planted(100)}
-        patch.setattr(two_runs, "open_run", lambda path: runs[path])
-        return [two_runs.compare("runs/a", other) for other in ("runs/b", "runs/c")]
-
-
 @pytest.mark.slow
-def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_null_model(tables):
-    copies, apart = (one.sel(positions="all") for one in tables)
+def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_null_model(
+    compare,
+):
+    copies, apart = (
+        compare(planted(0), other).sel(positions="all")
+        for other in (planted(0, turned=True), planted(100))
+    )
     for name, level in {"cka_unbiased": 0.0, "overlap": 10 / (POINTS - 1)}.items():
         value = copies[name].sel(statistic="mean")
         np.testing.assert_allclose(np.diag(value), 1, atol=2e-3)

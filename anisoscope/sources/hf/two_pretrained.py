@@ -1,11 +1,9 @@
-"""Two models as a pair to compare, of which one or both are pretrained
-(sources/two_representations.py).
+"""Pair two models to compare, of which one or both are pretrained.
 
-Tokenizers may differ, so both read the same pieces of the text, each from its beginning
-(reading/pieces.py).
+Tokenizers may differ, so both read the same chunks of the text, each from its beginning
+(reading/text_chunks.py).
 
-Letters: M points of a batch, or layers of the second model, S sets of positions, Z inputs of a
-batch: one here.
+Letters: M points of a batch, or layers of the second model, S sets of positions.
 """
 
 import hashlib
@@ -22,7 +20,7 @@ from anisoscope.data import corpus as texts
 from anisoscope.data.corpus import Corpus
 from anisoscope.models.description import description
 from anisoscope.results import joined_files
-from anisoscope.sources import two_representations
+from anisoscope.sources import two_models
 from anisoscope.sources.finished_run import open_run
 from anisoscope.sources.hf import load_model
 from anisoscope.sources.hf.reading import guards
@@ -41,11 +39,12 @@ from anisoscope.sources.hf.reading.token_windows import (
     validation_text,
     window_length,
 )
-from anisoscope.sources.two_representations import Clouds, Pair
-from anisoscope.sources.two_runs import reader
+from anisoscope.sources.two_models import Clouds, Pair
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
 from anisoscope.utils.settings import from_dict, replace
+
+CLAMP_CHUNKS = 8  # that say which coordinates are clamped
 
 
 class Side(NamedTuple):
@@ -55,185 +54,159 @@ class Side(NamedTuple):
     measure: MeasureConfig
     corpus: Corpus
     bytes: int  # of the text that it reads at a time
-    longest: float  # positions that a piece may have
-    words: str
+    longest: float  # positions that a chunk may have
+    description: str
     ends: Ends
-    vectors: Callable[[bytes], np.ndarray]  # of a piece, (N, T, D)
+    vectors: Callable[[bytes], np.ndarray]  # of a chunk, (N, T, D)
+
+    @property
+    def text(self) -> bytes:
+        """The validation split."""
+        return np.frombuffer(self.corpus.vocabulary, np.uint8)[self.corpus.valid].tobytes()
 
 
-def opened(first: str, second: str) -> Pair:
-    """Both models; UserError, one line, where they cannot be compared."""
-    words = first, second
-    return pair(words, tuple(map(side_of, words)))
+def open_pair(first: str, second: str) -> Pair:
+    """Open both models; UserError, one line, where they cannot be compared."""
+    return pair_sides((first, second), (open_side(first), open_side(second)))
 
 
-def side_of(word: str) -> Side:
-    return _pretrained(word) if two_representations.is_pretrained(word) else _of_run(word)
+def open_side(name: str) -> Side:
+    """Open one model, "folder" or "folder@step"."""
+    return _open_pretrained(name) if two_models.is_pretrained(name) else _open_own(name)
 
 
-def pair(words: tuple[str, str], sides: tuple[Side, Side]) -> Pair:
-    same = [_text(side) for side in sides]
-    two_representations.refuse_different(
-        words, same, "take two runs of one text and the same measure.* settings"
+def pair_sides(names: tuple[str, str], sides: tuple[Side, Side]) -> Pair:
+    """Check that both read the same text, and pair them."""
+    same = [_describe_text(side) for side in sides]
+    advice = "take two runs of one text and the same measure.* settings"
+    two_models.check_same(names, same, advice)
+    labels = two_models.choose_labels(names, tuple(side.step for side in sides))
+    about = {"corpus": sides[0].corpus.name} | same[0]
+    about["piece_bytes"] = min(side.bytes for side in sides)
+    for name, side, label in zip(("first", "second"), sides, labels, strict=True):
+        about |= two_models.describe_side(name, label, side.step, side.description)
+    return Pair(labels, sides[0].measure, sides[0].corpus, _read_sides(sides, about), about)
+
+
+def _read_sides(sides: tuple[Side, Side], about: dict[str, Any]) -> Iterator[list[Clouds]]:
+    """Clouds of each batch; counts the chunks in `about`."""
+    measure, length, count = sides[0].measure, about["piece_bytes"], 0
+    chunks = (
+        chunk
+        for chunk in draw_chunks(sides[0].text, length, measure.seed)
+        if all(len(side.ends(chunk)) <= side.longest for side in sides)
     )
-    labels = two_representations.labels_of(words, tuple(side.step for side in sides))
-    measure, length, count = sides[0].measure, min(side.bytes for side in sides), 0
-    pieces = _readable(sides, length)
-
-    def clouds(batch: int) -> list[Clouds]:
-        nonlocal count
-        points = common_points(pieces, tuple(side.ends for side in sides), measure, batch)
+    for batch in range(measure.batches):
+        points = common_points(chunks, (sides[0].ends, sides[1].ends), measure, batch)
         count += len(points.pieces)
-        first_NMD, second_NME = (
-            _vectors(side, points, number) for number, side in enumerate(sides)
+        about["pieces"] = count
+        about["points_are"] = (
+            f"where tokens of both end, in the same {count} pieces of {length} bytes"
         )
-        return [
+        first_NMD, second_MME = (
+            read_points(side, points, number) for number, side in enumerate(sides)
+        )
+        yield [
             Clouds(
                 first_NMD[:, picks_P],
-                second_NME[:, picks_P],
+                second_MME[:, picks_P],
                 np.stack([first_NMD[:, other_M[picks_P]] for other_M in points.others_KM]),
             )
             for picks_P in points.picks_SP
         ]
 
-    def attributes() -> dict[str, Any]:
-        about = (
-            {"corpus": sides[0].corpus.name} | same[0] | {"piece_bytes": length, "pieces": count}
-        )
-        about["points_are"] = (
-            f"where tokens of both end, in the same {count} pieces of {length} bytes"
-        )
-        for name, side, label in zip(("first", "second"), sides, labels, strict=True):
-            about |= {name: label, f"{name}_step": side.step, f"{name}_model": side.words}
-        return about
 
-    return Pair(labels, measure, sides[0].corpus, clouds, attributes)
+def read_points(side: Side, points: CommonPoints, number: int) -> np.ndarray:
+    """The vectors (N, M, D) of all points of a batch; `number` is 0 for the first model, else 1."""
+    place_M, vectors = points.places_2M[number], []
+    for index, chunk in enumerate(points.pieces):
+        vectors.append(side.vectors(chunk)[:, place_M[points.piece_M == index]])
+    return np.concatenate(vectors, axis=1)
 
 
-def _text(side: Side) -> dict[str, Any]:
+def _describe_text(side: Side) -> dict[str, Any]:
     """What has to be the same for both."""
-    settings = {
-        f"measure.{name}": getattr(side.measure, name) for name in two_representations.SETTINGS
-    }
-    return settings | {
-        "corpus_sha256": side.corpus.sha256,
-        "text_sha256": hashlib.sha256(_valid(side)).hexdigest(),
-    }
+    measure = {f"measure.{name}": getattr(side.measure, name) for name in two_models.SETTINGS}
+    digest = hashlib.sha256(side.text).hexdigest()
+    return measure | {"corpus_sha256": side.corpus.sha256, "text_sha256": digest}
 
 
-def _valid(side: Side) -> bytes:
-    """The validation split."""
-    return np.frombuffer(side.corpus.vocabulary, np.uint8)[side.corpus.valid].tobytes()
-
-
-def _of_run(word: str) -> Side:
-    run = open_run(word.partition("@")[0])
-    step, context = two_representations.step_of(word, run.steps), run.config.model.context
-    vectors = reader(run, step)
+def _open_own(name: str) -> Side:
+    run = open_run(name.partition("@")[0])
+    step, context = two_models.choose_step(name, run.steps), run.config.model.context
+    read = two_models.make_reader(run, step)
     token_of = np.zeros(256, np.int32)
     token_of[np.frombuffer(run.corpus.vocabulary, np.uint8)] = np.arange(len(run.corpus.vocabulary))
 
-    def read(piece: bytes) -> np.ndarray:
-        return np.asarray(vectors(token_of[np.frombuffer(piece, np.uint8)][None]))[:, 0]
+    def vectors(chunk: bytes) -> np.ndarray:
+        return np.asarray(read(token_of[np.frombuffer(chunk, np.uint8)][None]))[:, 0]
+
+    def ends(chunk: bytes) -> np.ndarray:
+        return np.arange(1, len(chunk) + 1)
 
     words = f"{description(run.config.model)}; step {step:,}"
-    ends = lambda piece: np.arange(1, len(piece) + 1)  # noqa: E731
-    return Side(step, run.config.measure, run.corpus, context, context, words, ends, read)
+    return Side(step, run.config.measure, run.corpus, context, context, words, ends, vectors)
 
 
-def _pretrained(word: str) -> Side:
-    path = pathlib.Path(word.partition("@")[0])
+def _open_pretrained(name: str) -> Side:
+    path = pathlib.Path(name.partition("@")[0])
     settings = read_json(path / "config.json", "name the folder of a run")
     if "models" in settings:
-        raise UserError(f"--similarity={word}: several models; name the folder of one below it")
-    if (path / "results.nc").exists():  # which revisions were measured, only the tables say
+        raise UserError(f"--similarity={name}: several models; name the folder of one below it")
+    if (path / "results.nc").exists():  # only the tables know which revisions were measured
         settings = json.loads(joined_files.read_table(path / "results.nc").attrs["config"])
     config = from_dict(settings, PretrainedConfig)
     revisions = steps(config.pretrained)
-    step = two_representations.step_of(word, list(revisions))
-    loaded = load_model.load_model(
-        place := load_model.find_weights(config.pretrained.name, revisions[step]), config.pretrained
-    )
+    step = two_models.choose_step(name, list(revisions))
+    place = load_model.find_weights(config.pretrained.name, revisions[step])
+    loaded = load_model.load_model(place, config.pretrained)
     if not loaded.reads_text or loaded.adapter.rate:
         why = "several tokens share a position" if loaded.reads_text else "it reads no text"
         raise UserError(
-            f"--similarity={word}: {type(loaded.model).__name__} cannot be compared: {why}"
+            f"--similarity={name}: {type(loaded.model).__name__} cannot be compared: {why}"
         )
     tokenizer = load_model.read_tokenizer(place)
     if not tokenizer.is_fast:
         raise UserError(
-            f"--similarity={word}: its tokenizer does not tell where in the text a token ends"
+            f"--similarity={name}: its tokenizer does not tell where in the text a token ends"
         )
-    before, after = map(len, special_frame(tokenizer)) if config.special_tokens else (0, 0)
-    corpus = texts.load(config.data, config.window)
+    corpus, special = texts.load(config.data, config.window), config.special_tokens
     if config.characters is not None:
-        length = window_length(
-            validation_text(corpus), tokenizer, config.characters, config.special_tokens
-        )
+        length = window_length(validation_text(corpus), tokenizer, config.characters, special)
         config = replace(config, {"window": length})
-    sample = np.frombuffer(corpus.vocabulary, np.uint8)[corpus.valid[:SAMPLE]].tobytes()
-    spelled = len(
-        tokenizer(sample.decode(errors="ignore"), add_special_tokens=False, verbose=False)[
-            "input_ids"
-        ]
-    )
+    framing = sum(map(len, special_frame(tokenizer))) if special else 0
 
-    def tokens(piece: bytes) -> dict[str, Any]:
+    def tokenize(chunk: bytes) -> dict[str, Any]:
         return tokenizer(
-            piece.decode(),
-            add_special_tokens=config.special_tokens,
-            return_offsets_mapping=True,
-            verbose=False,
+            chunk.decode(), add_special_tokens=special, return_offsets_mapping=True, verbose=False
         )
 
-    def ends(piece: bytes) -> np.ndarray:
-        given = tokens(piece)
-        names = tokenizer.convert_ids_to_tokens(given["input_ids"])
-        return token_ends(piece.decode(), given["offset_mapping"], names)
+    def ends(chunk: bytes) -> np.ndarray:
+        tokens = tokenize(chunk)
+        names = tokenizer.convert_ids_to_tokens(tokens["input_ids"])
+        return token_ends(chunk.decode(), tokens["offset_mapping"], names)
 
-    def vectors(piece: bytes) -> np.ndarray:
-        ids_T = np.array(tokens(piece)["input_ids"], np.int32)
+    def vectors(chunk: bytes) -> np.ndarray:
+        ids_T = np.array(tokenize(chunk)["input_ids"], np.int32)
         reported = config.hidden_states == "reported"
-        return read_activations(
-            loaded, ids_T[None, None], 1, heads=False, reported=reported
-        ).resid_ZNWTD[0, :, 0]
+        read = read_activations(loaded, ids_T[None, None], 1, heads=False, reported=reported)
+        return read.resid_ZNWTD[0, :, 0]
 
-    said = f"{loaded.about['model_class']}, {loaded.blocks} layers; weights {loaded.about['weights_sha256'][:12]}"
-    length = int((config.window - before - after) * len(sample) / spelled)
-    side = Side(
-        step,
-        config.measure,
-        corpus,
-        length,
-        guards.max_positions(loaded) or np.inf,
-        said,
-        ends,
-        vectors,
+    sample = np.frombuffer(corpus.vocabulary, np.uint8)[corpus.valid[:SAMPLE]].tobytes()
+    text = sample.decode(errors="ignore")
+    count = len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+    length = int((config.window - framing) * len(sample) / count)
+    about = loaded.about
+    words = (
+        f"{about['model_class']}, {loaded.blocks} layers; weights {about['weights_sha256'][:12]}"
     )
+    longest = guards.max_positions(loaded) or np.inf
+    side = Side(step, config.measure, corpus, length, longest, words, ends, vectors)
     if config.pretrained.clamp is None:
         return side
-    some = [
-        tokens(piece)["input_ids"]
-        for piece, _ in zip(draw_chunks(_valid(side), length, 0), range(8), strict=False)
-    ]
-    shortest = min(map(len, some))
-    cut = clamp_coordinates(
-        loaded, config.pretrained.clamp, np.array([ids[:shortest] for ids in some]), 1
-    )
-    return side._replace(words=f"{said}; clamped: {cut}")
-
-
-def _readable(sides: tuple[Side, ...], length: int) -> Iterator[bytes]:
-    """Without those that have more tokens than a model has positions."""
-    for piece in draw_chunks(_valid(sides[0]), length, sides[0].measure.seed):
-        if all(len(side.ends(piece)) <= side.longest for side in sides):
-            yield piece
-
-
-def _vectors(side: Side, points: CommonPoints, number: int) -> np.ndarray:
-    """The vectors of all points of a batch, (N, M, D)."""
-    at = [points.places_2M[number][points.piece_M == place] for place in range(len(points.pieces))]
-    return np.concatenate(
-        [side.vectors(piece)[:, at_M] for piece, at_M in zip(points.pieces, at, strict=True)],
-        axis=1,
-    )
+    chunks = zip(draw_chunks(side.text, length, 0), range(CLAMP_CHUNKS), strict=False)
+    ids = [tokenize(chunk)["input_ids"] for chunk, _ in chunks]
+    shortest = min(map(len, ids))
+    ids_CT = np.array([row[:shortest] for row in ids])
+    cut = clamp_coordinates(loaded, config.pretrained.clamp, ids_CT, 1)
+    return side._replace(description=f"{words}; clamped: {cut}")

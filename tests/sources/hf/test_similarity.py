@@ -23,7 +23,7 @@ from anisoscope.config.pretrained_config import PretrainedConfig, WeightsConfig
 from anisoscope.data import corpus as texts
 from anisoscope.models.transformer import build
 from anisoscope.results import joined_files
-from anisoscope.sources import two_representations
+from anisoscope.sources import two_models
 from anisoscope.sources.finished_run import OpenRun
 from anisoscope.sources.hf import folders, two_pretrained
 from anisoscope.sources.hf.reading import text_chunks
@@ -86,13 +86,13 @@ def test_a_model_beside_itself_is_the_same(world, tmp_path):
 
 def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
     paths = tuple(str(world / name) for name in ("letters", "in_pairs"))
-    sides = tuple(map(two_pretrained.side_of, paths))
+    sides = tuple(map(two_pretrained.open_side, paths))
     length = min(side.bytes for side in sides)
-    text = two_pretrained._valid(sides[0])
+    text = sides[0].text
     points = text_chunks.common_points(
         text_chunks.draw_chunks(text, length, 0), tuple(side.ends for side in sides), MEASURE, 0
     )
-    clouds = [two_pretrained._vectors(side, points, number) for number, side in enumerate(sides)]
+    clouds = [two_pretrained.read_points(side, points, number) for number, side in enumerate(sides)]
     words = [
         [match.group() for match in re.finditer(PAIRS, piece.decode())] for piece in points.pieces
     ]
@@ -118,12 +118,12 @@ def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
     fold = points.piece_M[points.picks_SP].reshape(2, 2, -1)
     assert not set(fold[:, 0].ravel()) & set(fold[:, 1].ravel())  # folds are of whole pieces
     assert (points.piece_M[points.others_KM[0]] != points.piece_M).all()
-    found = two_representations.table(two_pretrained.pair(paths, sides))
+    found = two_models.measure_pair(two_pretrained.pair_sides(paths, sides))
     assert found.attrs["piece_bytes"] == length
     value = found.cka_unbiased.sel(statistic="mean", positions="all")
     assert value.shape == (4, 4)
     a_NPD, b_NPD = (cloud[:, points.picks_SP[0]] for cloud in clouds)
-    program = two_representations._program(MEASURE.folds)(a_NPD, b_NPD, a_NPD[None])["measured"][
+    program = two_models._compile(MEASURE.folds)(a_NPD, b_NPD, a_NPD[None])["measured"][
         "cka_unbiased"
     ]
     twin = [[reference_comparison.linear_cka_unbiased(x, y) for y in b_NPD] for x in a_NPD]
@@ -147,7 +147,7 @@ def test_ours_beside_itself_as_others_read_it(tmp_path, monkeypatch):
     theirs = begin(tmp_path, "theirs", tmp_path / "export")
     folder.claim(tmp_path / "ours", config, new=True)
     monkeypatch.setattr(two_pretrained, "open_run", lambda path: run)
-    found = two_representations.table(two_pretrained.opened(str(tmp_path / "ours"), theirs))
+    found = two_models.measure_pair(two_pretrained.open_pair(str(tmp_path / "ours"), theirs))
     value = found.sel(statistic="mean")
     for name in ("cka_unbiased", "overlap"):
         np.testing.assert_allclose(np.diagonal(value[name], axis1=1, axis2=2), 1, atol=2e-3)
@@ -159,7 +159,7 @@ def test_ours_beside_itself_as_others_read_it(tmp_path, monkeypatch):
     with pytest.raises(
         UserError, match=r"no points in common: text_sha256='[0-9a-f]{12}' of the first"
     ):
-        two_pretrained.opened(str(tmp_path / "ours"), theirs)
+        two_pretrained.open_pair(str(tmp_path / "ours"), theirs)
 
 
 def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_null_model():
@@ -180,10 +180,10 @@ def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_
         )
 
     pairs = (
-        two_pretrained.pair(("a", "b"), (planted(0), other))
+        two_pretrained.pair_sides(("a", "b"), (planted(0), other))
         for other in (planted(0, True), planted(9))
     )
-    copies, apart = map(two_representations.table, pairs)
+    copies, apart = map(two_models.measure_pair, pairs)
     for name, level in {"cka_unbiased": 0.0, "overlap": 10 / 63}.items():
         value = copies[name].sel(statistic="mean", positions="all")
         np.testing.assert_allclose(np.diag(value), 1, atol=2e-3)
@@ -205,21 +205,21 @@ def test_what_cannot_be_compared_is_refused(world, training, tmp_path):
         UserError,
         match=r"no points in common: measure\.points='64' of the first, '32' of the second; take two runs of one text",
     ):
-        two_pretrained.opened(letters, fewer)
+        two_pretrained.open_pair(letters, fewer)
     other = begin(world, "other_text", training / "step60", text=training / "text.txt")
     with pytest.raises(UserError, match="corpus_sha256="):
-        two_pretrained.opened(letters, other)
+        two_pretrained.open_pair(letters, other)
     with pytest.raises(UserError, match=r"letters has no checkpoint of step '3'; it has \[1\]"):
-        two_pretrained.opened(f"{letters}@3", letters)
+        two_pretrained.open_pair(f"{letters}@3", letters)
     ends = (lambda piece: np.arange(1, len(piece) + 1),) * 2
     with pytest.raises(
         UserError, match="too few places where tokens of both models end for 2 × 64 points"
     ):
         text_chunks.common_points(text_chunks.draw_chunks(b"abc" * 20, 10, 0), ends, MEASURE, 0)
-    assert two_representations.is_pretrained(letters)
+    assert two_models.is_pretrained(letters)
     (tmp_path / "config.json").write_text(json.dumps({"models": ["a"]}))
     with pytest.raises(UserError, match="several models; name the folder of one below it"):
-        two_pretrained._pretrained(str(tmp_path))
+        two_pretrained.open_side(str(tmp_path))
 
 
 def test_revisions_are_those_that_were_measured(world, training):
@@ -231,10 +231,10 @@ def test_revisions_are_those_that_were_measured(world, training):
     )
     table = xr.Dataset(attrs={"config": json.dumps(to_dict(config))})
     joined_files.write(table, world / "several" / "results.nc")
-    assert two_pretrained._pretrained(f"{name}@20").step == 20
-    assert two_pretrained._pretrained(name).step == 60
+    assert two_pretrained.open_side(f"{name}@20").step == 20
+    assert two_pretrained.open_side(name).step == 60
     with pytest.raises(UserError, match=r"has no checkpoint of step '3'; it has \[20, 60\]"):
-        two_pretrained._pretrained(f"{name}@3")
+        two_pretrained.open_side(f"{name}@3")
 
 
 def test_a_token_ends_where_its_vector_has_read_to():
@@ -274,7 +274,7 @@ def test_characters_of_a_window_are_no_bytes(tmp_path):
     tiny.save(tiny.model("llama"), tmp_path / "model", tiny.tokenizer(letters))
     (tmp_path / "text.txt").write_text("".join(np.random.default_rng(0).choice([*letters], 9000)))
     name = begin(tmp_path, "run", tmp_path / "model", characters=20, text=tmp_path / "text.txt")
-    assert two_pretrained._pretrained(name).bytes == 40
+    assert two_pretrained.open_side(name).bytes == 40
 
 
 def test_a_run_s_special_tokens_and_clamp_are_those_of_the_comparison(world, tmp_path):
@@ -283,7 +283,7 @@ def test_a_run_s_special_tokens_and_clamp_are_those_of_the_comparison(world, tmp
     framed = begin(tmp_path, "framed", tmp_path / "model", special_tokens=True, **texts_of)
     bare = begin(tmp_path, "bare", tmp_path / "model", **texts_of)
     cut = begin(tmp_path, "cut", tmp_path / "model", clamp=0.5, **texts_of)
-    framed, bare, cut = (two_pretrained._pretrained(name) for name in (framed, bare, cut))
+    framed, bare, cut = (two_pretrained.open_side(name) for name in (framed, bare, cut))
     assert framed.bytes < bare.bytes
     piece = "abé d".encode()
     np.testing.assert_array_equal(framed.ends(piece), [0, 1, 2, 4, 5, 6, 0])
@@ -293,4 +293,4 @@ def test_a_run_s_special_tokens_and_clamp_are_those_of_the_comparison(world, tmp
     )
     assert framed.vectors(piece).shape == (4, 7, 32)
     assert np.abs(cut.vectors(piece)[1:]).max() == 0.5 < np.abs(bare.vectors(piece)[1:]).max()
-    assert "; clamped: coordinates beyond 0.5" in cut.words
+    assert "; clamped: coordinates beyond 0.5" in cut.description

@@ -1,0 +1,250 @@
+"""Compare two models on the same text: every layer of one with every layer of the other.
+
+Points are the same places of the text for both; where texts or settings differ, the comparison is
+refused. This file compares runs of ours, hf/two_pretrained.py pairs with a pretrained model.
+
+Letters: M layers of the second model, K permutations, X places of all windows.
+"""
+
+import functools
+import hashlib
+import json
+import pathlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.data.corpus import Corpus
+from anisoscope.measurement import null_models
+from anisoscope.measurement.families import comparison_family
+from anisoscope.measurement.null_models import PERMUTATIONS, PERMUTED
+from anisoscope.measurement.quantity import MEASURED
+from anisoscope.models.description import description
+from anisoscope.results import joined_files
+from anisoscope.results.excess import NULL, about_excess, excess_name, excess_of
+from anisoscope.results.summary import STATISTICS, summarize
+from anisoscope.sources.activations import keys
+from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe
+from anisoscope.sources.finished_run import OpenRun, open_run
+from anisoscope.sources.run_program import probe_of
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.files import read_json
+from anisoscope.utils.progress import bar
+from anisoscope.utils.settings import format_differences
+
+# of measure: which vectors make up a cloud
+SETTINGS = ("points", "batches", "folds", "seed", "weighting", "masked")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimilarityConfig:
+    runs: tuple[str, ...] = ()  # two folders, with a step after @ where it is not the last
+
+
+class Clouds(NamedTuple):
+    """The same P points of both models, and of the first one permuted."""
+
+    first_NPD: np.ndarray
+    second_MPE: np.ndarray
+    null_KNPD: np.ndarray
+
+
+class Pair(NamedTuple):
+    labels: tuple[str, str]
+    measure: MeasureConfig
+    corpus: Corpus
+    batches: Iterator[list[Clouds]]  # of each batch, for each set of positions
+    about: dict[str, Any]  # attributes of the table, complete once all batches are read
+
+
+def compare(first: str, second: str) -> xr.Dataset:
+    """Compare two runs, as "runs/a" and "runs/b@256": a step after @, else the last.
+
+    Args:
+        first: the folder of a run of ours or of a pretrained model.
+        second: likewise.
+
+    Returns:
+        cka, cka_unbiased and overlap of (layer, other_layer), with intervals and the excess over
+        the permuted null model.
+    """
+    return measure_pair(open_pair(first, second))
+
+
+def open_pair(first: str, second: str) -> Pair:
+    """Open both models; UserError, one line, where they cannot be compared."""
+    if is_pretrained(first) or is_pretrained(second):
+        from anisoscope.sources.hf import two_pretrained  # with torch
+
+        return two_pretrained.open_pair(first, second)
+    return _open_runs(first, second)
+
+
+def measure_pair(pair: Pair) -> xr.Dataset:
+    """Measure as `compare` says."""
+    program, found = _compile(pair.measure.folds), []
+    bounded = bar(range(pair.measure.batches), " beside ".join(pair.labels), "batch")
+    for _, batch in zip(bounded, pair.batches, strict=False):
+        sets = [jax.device_get(program(*clouds)) for clouds in batch]
+        found.append(jax.tree.map(lambda *values: np.stack(values), *sets))
+    own, null = (_samples(found, cloud) for cloud in (MEASURED, PERMUTED))
+    values = summarize(comparison_family.ACROSS, own)
+    excess = summarize(comparison_family.ACROSS, own, null).expand_dims({NULL: [PERMUTED]})
+    variables = {}
+    for name, value in values.data_vars.items():
+        variables[name] = value
+        words = about_excess(name, value.attrs)
+        variables[excess_name(name)] = excess[name].assign_attrs(words)
+    return xr.Dataset(variables, attrs=pair.about | {"permutations": PERMUTATIONS})
+
+
+@functools.cache
+def _compile(folds: int) -> Callable[..., dict[str, dict[str, np.ndarray]]]:
+    """Compile once for all batches and sets of positions: {cloud: {quantity: (layer, other layer,
+    R)}}.
+    """
+
+    @jax.default_matmul_precision("highest")
+    def across(first_NPD: jax.Array, second_MPE: jax.Array, null_KNPD: jax.Array) -> Any:
+        return comparison_family.across(
+            first_NPD, second_MPE, folds, lambda number: null_KNPD[number]
+        )
+
+    return jax.jit(across)
+
+
+def _samples(found: list[dict[str, dict[str, np.ndarray]]], cloud: str) -> xr.Dataset:
+    """Values of one cloud over batches, positions and layers, with all replicates."""
+    variables = {}
+    for name, quantity in comparison_family.ACROSS.items():
+        dims = ("batch", "positions", "layer", "other_layer", quantity.resampling)
+        fields = ("long_name", "formula", "source", "units", "resampling")
+        attrs = {field: getattr(quantity, field) for field in fields}
+        variables[name] = dims, np.stack([batch[cloud][name] for batch in found]), attrs
+    samples = xr.Dataset(variables)
+    layers = {dim: np.arange(samples.sizes[dim]) for dim in ("layer", "other_layer")}
+    return samples.assign_coords({"positions": list(POSITION_SETS)} | layers)
+
+
+def write(table: xr.Dataset, labels: tuple[str, str], root: pathlib.Path) -> None:
+    """Write similarity.nc and similarity.csv, with a row for each pair of layers and quantity."""
+    table.attrs["config"] = json.dumps({"runs": labels})
+    parts = []
+    for name in comparison_family.ACROSS:
+        columns = [
+            values.sel(statistic=statistic, drop=True).to_series().rename(f"{prefix}{statistic}")
+            for values, prefix in (
+                (table[name], ""),
+                (excess_of(table, name, PERMUTED), "excess_permuted_"),
+            )
+            for statistic in STATISTICS
+        ]
+        parts.append(pd.concat(columns, axis=1).reset_index().assign(metric=name))
+    sides = {side: table.attrs[side] for side in ("first", "second")}
+    joined_files.write(table, root / "similarity.nc")
+    rows = pd.concat(parts, ignore_index=True).assign(**sides)
+    joined_files.write_csv(rows, root / "similarity.csv")
+    print(f"{' beside '.join(labels)}: {root / 'similarity.nc'}, {root / 'similarity.csv'}")
+
+
+def is_pretrained(name: str) -> bool:
+    """Whether the folder of a run, with or without @step, holds a pretrained model, or several."""
+    path = pathlib.Path(name.partition("@")[0]) / "config.json"
+    settings = read_json(path, "name the folder of a trained run")
+    return "pretrained" in settings or "models" in settings
+
+
+def choose_step(name: str, steps: list[int]) -> int:
+    """The step after @, or the last one."""
+    path, at, step = name.partition("@")
+    if not steps:
+        raise UserError(f"--similarity={name}: {path} has no checkpoint; run --stages=train first")
+    if at and (not (step.isascii() and step.isdecimal()) or int(step) not in steps):
+        raise UserError(
+            f"--similarity={name}: {path} has no checkpoint of step {step!r}; it has {steps}"
+        )
+    return int(step) if at else steps[-1]
+
+
+def choose_labels(names: tuple[str, str], steps: tuple[int, int]) -> tuple[str, str]:
+    """Label both by their folders, with the steps where these are the same, or by the whole
+    path.
+    """
+    folders = [pathlib.Path(name.partition("@")[0]).resolve().name for name in names]
+    if folders[0] != folders[1]:
+        return tuple(folders)
+    if steps[0] != steps[1]:
+        return tuple(f"{name}@{step}" for name, step in zip(folders, steps, strict=True))
+    return tuple(pathlib.Path(name).as_posix().strip("./").replace("/", "_") for name in names)
+
+
+def check_same(names: tuple[str, str], texts: list[dict[str, Any]], advice: str) -> None:
+    """Raise UserError where what has to be the same of both, {name: value}, is not."""
+    first, second = ({name: str(value)[:12] for name, value in text.items()} for text in texts)
+    if different := format_differences(first, second, whose=("of the first", "of the second")):
+        both = " and ".join(names)
+        raise UserError(f"--similarity: {both} have no points in common: {different}; {advice}")
+
+
+def describe_side(side: str, label: str, step: int, model: str) -> dict[str, Any]:
+    """Attributes of the table; `side` is first or second."""
+    return {side: label, f"{side}_step": step, f"{side}_model": model}
+
+
+def _open_runs(first: str, second: str) -> Pair:
+    """Two runs of ours, on the windows that both are measured on."""
+    names = first, second
+    runs = [open_run(name.partition("@")[0]) for name in names]
+    steps = tuple(choose_step(name, run.steps) for name, run in zip(names, runs, strict=True))
+    probes = [probe_of(run.config, run.corpus) for run in runs]
+    texts = [_describe_points(run, probe) for run, probe in zip(runs, probes, strict=True)]
+    advice = "take two runs of one text, one context and the same measure.* settings"
+    check_same(names, texts, advice)
+    labels = choose_labels(names, steps)
+    about = {"corpus": runs[0].corpus.name} | texts[0]
+    for side, run, step, label in zip(("first", "second"), runs, steps, labels, strict=True):
+        model = f"{description(run.config.model)}; step {step:,}"
+        about |= describe_side(side, label, step, model)
+    readers = [make_reader(run, step) for run, step in zip(runs, steps, strict=True)]
+    measure = runs[0].config.measure
+    return Pair(labels, measure, runs[0].corpus, _read_runs(readers, probes[0], measure), about)
+
+
+def _read_runs(
+    readers: list[Callable[[np.ndarray], jax.Array]], probe: Probe, measure: MeasureConfig
+) -> Iterator[list[Clouds]]:
+    for batch, key in enumerate(keys(measure.seed, measure.batches)):
+        first_NWTD, second_MWTE = (np.asarray(read(probe.tokens_GWT[batch])) for read in readers)
+        first_NXD, second_MXE = (
+            x_NWTD.reshape(len(x_NWTD), -1, x_NWTD.shape[-1])
+            for x_NWTD in (first_NWTD, second_MWTE)
+        )
+        sets = []
+        for picks_P in probe.picks_SGP[:, batch]:
+            null_KNPD = [
+                null_models.permuted_clouds(first_NWTD, picks_P, key, number)
+                for number in range(PERMUTATIONS)
+            ]
+            own = first_NXD[:, picks_P], second_MXE[:, picks_P]
+            sets.append(Clouds(*own, np.stack(null_KNPD)))
+        yield sets
+
+
+def make_reader(run: OpenRun, step: int) -> Callable[[np.ndarray], jax.Array]:
+    """Make the function of windows (W, T) that gives the residual stream (N, W, T, D)."""
+    params, vectors = run.params(step), jax.jit(run.vectors)
+    return lambda tokens_WT: vectors(params, tokens_WT)
+
+
+def _describe_points(run: OpenRun, probe: Probe) -> dict[str, Any]:
+    """What has to be the same for point i of one run to be point i of the other."""
+    measure = {f"measure.{name}": getattr(run.config.measure, name) for name in SETTINGS}
+    tokens = hashlib.sha256(probe.tokens_GWT.tobytes()).hexdigest()
+    digests = {"corpus_sha256": run.corpus.sha256, "tokens_sha256": tokens}
+    return {"model.context": run.config.model.context} | measure | digests
