@@ -50,6 +50,7 @@ __all__ = [
     "verdicts",
     "write_table",
 ]
+COMPILES = ("measure", "measure_attention", "measure_function", "measure_model")
 ROOMS = ("metrics", "models", "plot")
 ELSEWHERE = {  # all others stand in api.py
     "record": "sources.recording.record",
@@ -68,6 +69,10 @@ def __getattr__(name: str) -> Any:
     """
     if name in ROOMS:
         return importlib.import_module(f"{__name__}.{name}")
+    if name in COMPILES:
+        from anisoscope.utils import compiled
+
+        compiled.keep_for_library()
     if name in __all__:
         return getattr(importlib.import_module(f"{__name__}.{ELSEWHERE.get(name, 'api')}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

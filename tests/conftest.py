@@ -25,8 +25,8 @@ import jax
 import pytest
 from jaxtyping import install_import_hook
 
-from anisoscope.config.data_config import CACHE
 from anisoscope.utils import compiled, mesh
+from anisoscope.utils.compiled import CACHE
 from anisoscope.utils.errors import UNSTOPPABLE
 
 jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -15,7 +15,6 @@ from anisoscope.analysis.claims import verdicts
 from anisoscope.cli import archive, drawing
 from anisoscope.cli.flags import Request
 from anisoscope.config import variants
-from anisoscope.config.data_config import CACHE
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.run_config import seeds
 from anisoscope.data import corpus
@@ -26,6 +25,7 @@ from anisoscope.sources.hf.folders import export_folder
 from anisoscope.subspaces import run_tangents
 from anisoscope.training import finished, loop, replay, train_program, trial
 from anisoscope.utils import checksums, compiled, folder, mesh, processes
+from anisoscope.utils.compiled import CACHE
 from anisoscope.utils.errors import UNSTOPPABLE, UserError
 from anisoscope.utils.files import read_json
 from anisoscope.utils.settings import replace

@@ -13,7 +13,6 @@ from anisoscope.cli.flags import Request
 from anisoscope.cli.training_stages import keep_compiled, with_tangents
 from anisoscope.config import pretrained_models
 from anisoscope.config.curved_config import CurvedConfig
-from anisoscope.config.data_config import CACHE
 from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.config.pretrained_models import ModelsConfig
 from anisoscope.config.untrained_config import UntrainedConfig
@@ -24,6 +23,7 @@ from anisoscope.sources import two_models, vector_run
 from anisoscope.sources.untrained import untrained_blocks
 from anisoscope.subspaces.curved import curved_tables
 from anisoscope.utils import folder
+from anisoscope.utils.compiled import CACHE
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
 from anisoscope.utils.stop import Stop

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
+from anisoscope.utils.compiled import CACHE
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import check_fields, setting
 
 SOURCES = ("enwik8", "pydoc")
-CACHE = "~/.cache/anisoscope"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,7 @@ from anisoscope.metrics.convert import as_vectors
 from anisoscope.sources.array_checks import Lens, Vectors
 from anisoscope.sources.folds import Folds, cut, cut_pieces
 from anisoscope.utils import memory
+from anisoscope.utils.progress import notice
 
 FEWEST_CLUSTERS = 5  # of which intervals come without a warning
 WORK = 4  # times the size of a cloud that any program on it takes
@@ -213,7 +214,8 @@ def _compile(
 ) -> jax.stages.Compiled:
     """One program for all arrays of one shape, whatever the seed: keys are arguments."""
     program = functools.partial(panel_of_folds, settings=settings, unequal=unequal)
-    return jax.jit(program).lower(*jax.tree.unflatten(structure, leaves)).compile()
+    with notice("anisoscope: compiling for arrays of this shape, once"):
+        return jax.jit(program).lower(*jax.tree.unflatten(structure, leaves)).compile()
 
 
 def panel_of_folds(

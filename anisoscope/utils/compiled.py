@@ -15,6 +15,8 @@ import stat
 import sys
 import warnings
 
+CACHE = "~/.cache/anisoscope"
+SWITCH = "ANISOSCOPE_COMPILED"  # an environment variable; off: library calls keep nothing
 DIGITS = 16  # of the names of folders
 LIMIT = 4 * 2**30  # bytes of all entries, at a start
 # of a processor, in /proc/cpuinfo
@@ -54,6 +56,25 @@ def keep(cache: str) -> str:
     # on a CPU they keep nothing more
     jax.config.update("jax_persistent_cache_enable_xla_caches", "none")
     return ""
+
+
+def keep_for_library() -> None:
+    """Keep compiled programs for library calls, unless the user chose a cache or switched it off.
+
+    The first time, a line on stderr names the folder and the switch.
+    """
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    if os.environ.get(SWITCH) == "off" or jax.config.jax_compilation_cache_dir is not None:
+        return
+    folder = pathlib.Path(CACHE).expanduser() / "compiled"
+    first = not folder.exists()
+    why = keep(CACHE)
+    compilation_cache.reset_cache()  # JAX decides at its first compilation whether there is a cache
+    if why or first:
+        kept = f"compiled programs are kept in {folder} for the next process"
+        print(f"anisoscope: {why or kept}; {SWITCH}=off switches this off", file=sys.stderr)
 
 
 def _own(folder: pathlib.Path) -> pathlib.Path:

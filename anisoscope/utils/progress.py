@@ -2,8 +2,10 @@
 process has it.
 """
 
+import contextlib
 import sys
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tqdm import tqdm
@@ -18,6 +20,18 @@ def bar(work: Iterable | None, label: str, unit: str, **options: Any) -> tqdm:
     quiet = not label or not processes.is_first()
     interval = 0.1 if sys.stderr.isatty() else 10.0
     return tqdm(work, desc=label, unit=unit, mininterval=interval, disable=quiet, **options)
+
+
+@contextlib.contextmanager
+def notice(line: str, seconds: float = 2.0) -> Iterator[None]:
+    """Write the line to stderr if the block takes longer than this."""
+    timer = threading.Timer(seconds, lambda: print(line, file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def format_duration(seconds: float) -> str:

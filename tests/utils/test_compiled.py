@@ -150,3 +150,24 @@ def test_a_second_start_compiles_nothing_and_damage_is_compiled_again(tmp_path):
         entry.write_bytes([content, content[: len(content) // 2], b""][number % 3])
     assert finish(start(tmp_path)) == (digests[0], 0, programs)
     assert sorted((tmp_path / "compiled").glob("*/*")) == entries
+
+
+def test_library_calls_keep_programs_unless_switched_off_or_elsewhere(tmp_path):
+    """In processes of their own, each with an empty home: a line the first time, none the second."""
+    code = "import anisoscope, jax; anisoscope.measure; print(jax.config.jax_compilation_cache_dir)"
+
+    def start(**variables):
+        kept = {name: x for name, x in os.environ.items() if not name.startswith("JAX_COMPILATION")}
+        env = kept | {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)} | variables
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+        return done.stdout.strip(), done.stderr
+
+    own = str(tmp_path / ".cache" / "anisoscope" / "compiled")
+    assert start(ANISOSCOPE_COMPILED="off") == ("None", "")
+    assert start(JAX_COMPILATION_CACHE_DIR="elsewhere") == ("elsewhere", "")
+    folder, line = start()
+    assert folder.startswith(own)
+    assert own in line
+    assert "ANISOSCOPE_COMPILED=off" in line
+    assert start() == (folder, "")
