@@ -20,7 +20,6 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
-from anisoscope.config.data_config import CACHE
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.data.unigrams import BINS, LENGTHS
 from anisoscope.measurement.families import comparison_family
@@ -34,7 +33,7 @@ from anisoscope.measurement.resampling import Places, Types
 from anisoscope.metrics import spectrum as spectral
 from anisoscope.metrics.logit_lens import made
 from anisoscope.metrics.spectrum import Spectrum
-from anisoscope.utils.compiled import keep
+from anisoscope.utils.compiled import CACHE, keep
 from benchmarks.coverage_rows import Row, overview, row_of, table
 from benchmarks.rounds import hardware
 from tests.zoo import WINDOW, ZOO, Member

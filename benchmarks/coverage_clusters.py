@@ -14,8 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from anisoscope import measure
-from anisoscope.config.data_config import CACHE
-from anisoscope.utils.compiled import keep
+from anisoscope.utils.compiled import CACHE, keep
 
 WIDTH = 8
 SPREAD_D = np.arange(1, WIDTH + 1) ** -0.5

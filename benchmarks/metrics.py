@@ -19,11 +19,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from anisoscope.config.data_config import CACHE
 from anisoscope.measurement.families import spectrum_family as panel_spectrum
 from anisoscope.metrics.dimension import twonn
 from anisoscope.metrics.neighbours import nearest_neighbours
-from anisoscope.utils.compiled import keep
+from anisoscope.utils.compiled import CACHE, keep
 from benchmarks.peers import peer
 from benchmarks.rounds import alternate, hardware, ratio, serve, spread
 

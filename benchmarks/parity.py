@@ -26,12 +26,11 @@ from scipy.optimize import brentq
 from scipy.spatial.distance import cdist
 from scipy.special import gammainc
 
-from anisoscope.config.data_config import CACHE
 from anisoscope.metrics.dimension import twonn, twonn_bayes, twonn_microscope, twonn_mle
 from anisoscope.metrics.neighbours import nearest_neighbours
 from anisoscope.metrics.scale import gride
 from anisoscope.metrics.spectrum import anisotropy, isoscore, spectrum
-from anisoscope.utils.compiled import keep
+from anisoscope.utils.compiled import CACHE, keep
 from benchmarks.peers import peer
 from tests.zoo import ZOO
 

@@ -14,11 +14,10 @@ import sys
 
 import numpy as np
 
-from anisoscope.config.data_config import CACHE
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import TrainConfig, WatchConfig
-from anisoscope.utils.compiled import keep
+from anisoscope.utils.compiled import CACHE, keep
 from benchmarks.rounds import alternate, hardware, ratio, serve
 
 SHAPES = {  # by kind of device
