@@ -145,6 +145,7 @@ def test_who_asks_to_stop_between_two_variants_is_heard(tmp_path, monkeypatch):
         stop.asked = True
 
     monkeypatch.setattr(loop, "train", train)
+    monkeypatch.setattr(run_source, "precompile", lambda *_: None)
     with pytest.raises(Stopped, match="one: stopped when train was done"):
         training_stages.work(
             experiment, variants.expand(experiment), tmp_path / "run", "run", ["train", "measure"]
