@@ -97,7 +97,13 @@ def test_a_run_leaves_checkpoints_log_and_test_score(never_stopped):
 
 
 def test_stopping_and_going_on_equals_never_stopping_bitwise(tmp_path, monkeypatch, never_stopped):
-    config = tiny.config()
+    config, logged, begin = tiny.config(), [], checkpoint.Checkpoints.begin
+
+    def look(store, step, *items):
+        logged.append(step in log.validated(log.read_log(tmp_path)))
+        begin(store, step, *items)
+
+    monkeypatch.setattr(checkpoint.Checkpoints, "begin", look)
     with monkeypatch.context() as patch:
         interrupted_after(patch, 3, signal.SIGTERM)
         with pytest.raises(Stopped, match=r"run: stopped at step 3, saved in"):
@@ -108,6 +114,8 @@ def test_stopping_and_going_on_equals_never_stopping_bitwise(tmp_path, monkeypat
     assert everything(tmp_path, config) == never_stopped[0]
     assert log_without_speed(tmp_path) == never_stopped[1]
     assert (tmp_path / "test.json").read_text() == never_stopped[2]
+    # the log is on the disk before its checkpoint
+    assert logged == [True] * 7
 
 
 def test_a_kill_after_the_log_was_written_repeats_the_lost_steps_exactly(
@@ -198,16 +206,16 @@ def test_a_finished_run_is_left_alone_also_without_its_checkpoints(
     assert (tmp_path / "train.0.jsonl").read_bytes() == before[tmp_path / "train.jsonl"]
 
 
-def test_a_loss_that_is_not_finite_stops_with_step_loss_and_a_checkpoint_that_is_good(
-    tmp_path, monkeypatch
-):
+@pytest.mark.parametrize(
+    ("kept", "words"),
+    [([0, 20], "at step 2 .*last finite loss "), ([0, 1, 20], "at step 1 .validation loss nan")],
+)
+def test_what_is_not_finite_stops_and_is_not_saved(tmp_path, monkeypatch, kept, words):
     config = replace(tiny.config(learning_rate=1e30, steps=20), {"evaluate.every": 20})
-    # else the validation of step 1 tells it
-    monkeypatch.setattr(loop, "checkpoint_steps", lambda *_: [0, 20])
-    with pytest.raises(
-        RunError, match=r"not finite at step 2 .*last finite loss \d.*last good checkpoint: 0;"
-    ):
+    monkeypatch.setattr(loop, "checkpoint_steps", lambda _: kept)
+    with pytest.raises(RunError, match=rf"not finite {words}.*last good checkpoint: 0;"):
         train(config, tmp_path)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["0"]
 
 
 @pytest.mark.slow
