@@ -11,47 +11,48 @@ from matplotlib.figure import Figure
 
 from anisoscope.analysis import correlations
 from anisoscope.plot import (
-    attention_sinks,
     curved_figures,
     experiment_figures,
-    frame_statistics,
-    papers,
     query_key_projection,
+    scatter_figures,
     similarity_figures,
     style,
     tangent_figures,
-    training_curve,
+    training_figures,
     untrained_figures,
     verdict_figures,
 )
 from anisoscope.plot.render import render
 from anisoscope.plot.run_tables import Run
-from anisoscope.plot.specs import OVER_TRAINING, SPECS, WATCHED
+from anisoscope.plot.specs import OVER_TRAINING, PROFILE_BY_KIND, SPECS, WATCHED
 from anisoscope.utils import files
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
 
 MAKER = "anisoscope"  # in the metadata of every picture
 MARK = "drawn.txt"  # of a folder in which files may be written again and removed
+MARK_TEXT = "Figures drawn by main.py: drawn again, and removed where they no longer apply.\n"
+KINDS = ("png", "pdf", "txt")
 OF_A_RUN = ("config.json", "results.nc")  # in a folder whose files are no figures
 T = TypeVar("T")  # what a figure is drawn from
+Runs = dict[str, Run]
 
-RUNS: dict[str, Callable[[dict[str, Run]], Figure | None]] = {
+RUNS: dict[str, Callable[[Runs], Figure | None]] = {
     **{name: partial(render, spec) for name, spec in SPECS.items()},
-    "layer_similarity": similarity_figures.of_layers,
-    "query_key_projection": query_key_projection.build,
-    "sharpness_against_alignment": frame_statistics.sharpness_against_alignment,
-    "cosine_against_drift": frame_statistics.cosine_against_drift,
-    "training_curve": training_curve.build,
-    **{name: partial(training_curve.watched, spec) for name, spec in WATCHED.items()},
+    "layer_similarity": similarity_figures.layer_similarity,
+    "query_key_projection": query_key_projection.query_key_projection,
+    "sharpness_against_alignment": scatter_figures.sharpness_against_alignment,
+    "cosine_against_drift": scatter_figures.cosine_against_drift,
+    "training_curve": training_figures.training_curve,
+    **{name: partial(training_figures.watched, spec) for name, spec in WATCHED.items()},
 }
 EXPERIMENT: dict[str, Callable[[experiment_figures.Compared], Figure | None]] = {
     "runs_compared": experiment_figures.runs_compared,
     "contrasts": experiment_figures.contrasts,
     "contrasts_loss_matched": experiment_figures.contrasts_loss_matched,
     "contrasts_by_level": experiment_figures.contrasts_by_level,
-    "primary_contrasts": verdict_figures.build,
-    "attention_sinks": attention_sinks.build,
+    "primary_contrasts": verdict_figures.primary_contrasts,
+    "attention_sinks": lambda compared: training_figures.attention_sinks(compared.runs),
 }
 UNTRAINED: dict[str, Callable[[xr.Dataset], Figure | None]] = {
     "untrained_cosine": untrained_figures.cosine,
@@ -61,73 +62,86 @@ UNTRAINED: dict[str, Callable[[xr.Dataset], Figure | None]] = {
     "untrained_targets": untrained_figures.targets,
 }
 SIMILARITY: dict[str, Callable[[xr.Dataset], Figure | None]] = {
-    "similarity_of_models": similarity_figures.of_models
+    "similarity_of_models": similarity_figures.model_similarity
 }
-MODELS = papers.FIGURES
 CURVED: dict[str, Callable[[xr.Dataset], Figure | None]] = {
-    "curved_manifolds": curved_figures.build
+    "curved_manifolds": curved_figures.curved_manifolds
+}
+
+
+def over_revisions(name: str, models: Runs) -> Figure | None:
+    """Draw a figure over training of the models that have several revisions."""
+    several = {label: run for label, run in models.items() if run.results.sizes["step"] > 1}
+    return render(SPECS[name], several)
+
+
+MODELS: dict[str, dict[str, Callable[[Runs], Figure | None]]] = {  # figures of each paper
+    "shape_of_learning": {
+        "anisotropy_over_depth": partial(render, PROFILE_BY_KIND),
+        "dimension_over_training": partial(over_revisions, "dimension_over_training"),
+        "anisotropy_by_checkpoint": partial(over_revisions, "anisotropy_by_checkpoint"),
+    },
+    "inherent": {"cosine_and_drift": scatter_figures.cosine_and_drift},
 }
 
 
 def draw(
-    figures: dict[str, Callable[[T], Figure | None]], of: T, folder: pathlib.Path
+    figures: dict[str, Callable[[T], Figure | None]], tables: T, folder: pathlib.Path
 ) -> list[pathlib.Path]:
-    """PNG, PDF and caption of each figure, under `folder`; what no longer applies is removed. The
-    paths written.
+    """Write PNG, PDF and caption of each figure, and remove those that no longer apply.
+
+    Returns:
+        The paths written.
     """
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    # there is no lock: whoever draws into it at the same time too may have to draw again
-    files.remove_begun(folder)
+    files.remove_begun(folder)  # two processes that draw at once may have to draw again
     if not (folder / MARK).exists():
-        files.write(
-            folder / MARK,
-            "Figures drawn by main.py: drawn again, and removed where they no longer apply.\n",
-        )
-    shown = bar(figures.items(), "figures", "figure", leave=False)
+        files.write(folder / MARK, MARK_TEXT)
     check_pictures(folder, figures)
+    shown = bar(figures.items(), "figures", "figure", leave=False)
     with style.context(), shown:
-        return [path for name, build in shown for path in save(build(of), folder, name)]
+        return [path for name, build in shown for path in save(build(tables), folder, name)]
 
 
 def check_folder(folder: pathlib.Path, root: pathlib.Path | None = None) -> None:
-    """Raise UserError where files would be lost: in a link, or in the folder of a run or of the one
-    that begins.
-    """
+    """Raise UserError where files would be lost: in a link, or in the folder of a run."""
     if folder.is_symlink():
-        raise UserError(
-            f"{folder} is a link; name the folder of the figures itself with --figures=DIR"
-        )
+        raise UserError(f"{folder} is a link; name the folder itself with --figures=DIR")
     begins = root is not None and folder.resolve() == root.resolve()
     if begins or any((folder / name).exists() for name in OF_A_RUN):
-        raise UserError(
-            f"--figures={folder} is the folder of a run, whose tables are no figures; name another folder"
-        )
+        raise UserError(f"--figures={folder} is the folder of a run; name another folder")
 
 
 def check_pictures(folder: pathlib.Path, names: Iterable[str]) -> None:
     """Raise UserError where a file of a figure's name was not drawn here."""
-    for path in (folder / f"{name}.{kind}" for name in names for kind in ("png", "pdf", "txt")):
+    for path in (folder / f"{name}.{kind}" for name in names for kind in KINDS):
         # of a caption, its picture
         known = path.with_suffix(".png") if path.suffix == ".txt" else path
         if path.exists() and not (known.exists() and MAKER.encode() in known.read_bytes()):
             raise UserError(
-                f"{path} was not drawn here and would be lost; move it, or draw elsewhere with --figures=DIR"
+                f"{path} was not drawn here and would be lost; move it, or draw elsewhere with "
+                "--figures=DIR"
             )
 
 
-def draw_runs(runs: dict[str, Run], folder: pathlib.Path, over: str = "step") -> list[pathlib.Path]:
-    """Compare the runs in each figure, curves `over` steps or gain; of several runs
-    correlations.csv too, pooled.
+def draw_runs(runs: Runs, folder: pathlib.Path, over: str = "step") -> list[pathlib.Path]:
+    """Compare the runs in each figure; of several runs write correlations.csv too, pooled.
+
+    Args:
+        runs: by label.
+        folder: of the figures.
+        over: step or context_gain, for curves over training.
+
+    Returns:
+        The paths written.
     """
-    several = any(run.results.sizes["step"] > 1 for run in runs.values())
-    curves = {
-        name: partial(render, spec, over=over) for name, spec in SPECS.items() if spec.x == "step"
-    }
-    figures = {
-        name: curves.get(name, build) for name, build in (RUNS | tangent_figures.FIGURES).items()
-    }
-    if not several:  # what would be over training is removed
+    figures = RUNS | tangent_figures.FIGURES
+    for name in figures.keys() & SPECS.keys():
+        if SPECS[name].x == "step":
+            figures[name] = partial(render, SPECS[name], over=over)
+    if all(run.results.sizes["step"] == 1 for run in runs.values()):
+        # what would be over training is removed
         figures |= dict.fromkeys(OVER_TRAINING & figures.keys(), lambda runs: None)
     paths, pooled = draw(figures, runs, folder), folder / "correlations.csv"
     if len(runs) == 1:
@@ -138,21 +152,17 @@ def draw_runs(runs: dict[str, Run], folder: pathlib.Path, over: str = "step") ->
 
 
 def save(figure: Figure | None, folder: pathlib.Path, name: str) -> list[pathlib.Path]:
-    """Write name.png, .pdf and the caption .txt, without a date; remove them where there is nothing
-    to draw.
-    """
-    paths = [folder / f"{name}.{kind}" for kind in ("png", "pdf", "txt")]
+    """Write name.png, .pdf and the caption .txt, without a date; remove them without a figure."""
+    paths = [folder / f"{name}.{kind}" for kind in KINDS]
     if figure is None:
         for path in reversed(paths):
             files.remove(path)
         return []
-    for path, metadata in zip(
-        paths, ({"Software": MAKER}, {"Creator": MAKER, "CreationDate": None}), strict=False
-    ):
+    metadata = {"Software": MAKER}, {"Creator": MAKER, "CreationDate": None}
+    for path, about in zip(paths, metadata, strict=False):
         content = io.BytesIO()
-        figure.savefig(content, format=path.suffix[1:], metadata=metadata)
-        # laid out once, by the first: both files have the same geometry
-        figure.set_layout_engine("none")
+        figure.savefig(content, format=path.suffix[1:], metadata=about)
+        figure.set_layout_engine("none")  # both files have the geometry of the first
         files.write(path, content.getvalue())
     files.write(paths[-1], figure.get_label() + "\n")
     return paths

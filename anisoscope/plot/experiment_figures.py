@@ -1,9 +1,6 @@
-"""Figures of all settings of an experiment: their last checkpoints side by side, and what changes
-between them.
-"""
+"""Figures of all settings of an experiment: the last checkpoints, and the change between settings."""
 
 import json
-from collections.abc import Iterator
 from itertools import cycle
 from typing import NamedTuple
 
@@ -17,7 +14,7 @@ from anisoscope.analysis.contrasts import TELLING
 from anisoscope.analysis.loss_matched import SHARES, STEPS
 from anisoscope.analysis.primary import ROLE, ROLES
 from anisoscope.analysis.shapes import SHAPES
-from anisoscope.measurement.families import registry as families
+from anisoscope.measurement.families import registry
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.plot import style
 from anisoscope.plot.footer import caption
@@ -26,16 +23,11 @@ from anisoscope.training.objective import OBJECTIVES
 from anisoscope.training.optimizer import SCHEDULES
 
 COMPARED = (
-    "test_bits",
-    "test_context_gain",
-    "anisotropy",
-    "mean_cosine",
-    "drift",
-    "attention_entropy",
-    "twonn",
+    *("test_bits", "test_context_gain", "anisotropy", "mean_cosine", "drift"),
+    *("attention_entropy", "twonn"),
 )
 BITS = {"test_bits": "bits per character (test)", "test_context_gain": "context gain (test, bits)"}
-OTHERS = {
+SCORES = {  # what is contrasted and is no shape: name and units
     "test_bits": ("test score", "bits"),
     "test_context_gain": ("context gain (test)", "bits"),
     STEPS: ("steps to the context gain", "steps"),
@@ -45,19 +37,18 @@ CONTRASTED = (
     *("expansion", "compression", "sharpening", "sink"),
 )
 CONSTANT = {name for name, schedule in SCHEDULES.items() if schedule.constant}
-ACROSS = 4  # panels of contrasts beside each other
+ACROSS = 4  # panels beside each other
 ROW = {"condition": 0.17, "contrast": 0.135}  # inches
-PAIR = ["setting", "before", "after", "held"]
+PAIR = ["setting", "held", "before", "after"]
 INTERVAL = f"{LEVEL * 100:.0f} % interval"
-OF_LEVELS = (
+BY_LEVEL_BANDS = (
     f"Bands: {INTERVAL}, not corrected. A sign turns where intervals on both sides leave 0 out."
 )
+INCOMPARABLE = "Bits of the two objectives are not comparable."
 
 
 class Compared(NamedTuple):
-    """The conditions of an experiment, each with all its seeds, and the tables that compare
-    them.
-    """
+    """The conditions of an experiment, each with all its seeds, and the tables that compare them."""
 
     runs: dict[str, Run]
     rows: pd.DataFrame  # runs.csv
@@ -68,298 +59,228 @@ class Compared(NamedTuple):
 
 
 def runs_compared(compared: Compared) -> Figure | None:
-    """What does a setting cost in bits, and do to the geometry? A dot for each seed, a stroke for
-    their mean.
-    """
+    """Draw bits and geometry of each condition: a dot for each seed, a stroke for their mean."""
     runs, rows = compared.runs, compared.rows
     names = [name for name in COMPARED if name in rows and rows[name].notna().any()]
     if "test_context_gain" in names:  # which compares objectives too
-        names.remove("test_bits")
+        names = [name for name in names if name != "test_bits"]
     if not names:
         return None
     places = {condition: -place for place, condition in enumerate(dict.fromkeys(rows.condition))}
-    seeds = len(rows) > len(places)
-    kinds = [
-        kind
-        for kind in OBJECTIVES
-        if any(run.results.attrs["objective"] == kind for run in runs.values())
-    ]
-    # inches; titles and ticks take the first
-    panels, key = 1.1 + ROW["condition"] * len(places), 0.35
-    figure = style.new(style.PAGE, 0.3 + panels + key)
+    objective = {label: run.results.attrs["objective"] for label, run in runs.items()}
+    kinds = [kind for kind in OBJECTIVES if kind in objective.values()]
+    panels, key = 1.1 + ROW["condition"] * len(places), 0.35  # inches, with titles and ticks
+    figure = style.new_figure(style.PAGE, 0.3 + panels + key)
     grid = figure.add_gridspec(2, 1, height_ratios=(panels, key))
     axes = grid[0].subgridspec(1, len(names)).subplots(sharey=True, squeeze=False)[0]
     for ax, name in zip(axes, names, strict=True):
         for condition, place in places.items():
             values = rows[rows.condition == condition][name]
-            kind = kinds.index(runs[condition].results.attrs["objective"])
+            kind = kinds.index(objective[condition])
             look = {"color": style.OKABE_ITO[kind], "linestyle": "none"}
             label = f"predicts {OBJECTIVES[kinds[kind]].label}"
-            ax.plot(
-                values,
-                [place] * len(values),
-                marker=style.MARKERS[kind],
-                markersize=3.5,
-                label=label,
-                **look,
-            )
-            if seeds:
-                ax.plot(
-                    values.mean(skipna=False),
-                    place,
-                    marker="|",
-                    markersize=9,
-                    markeredgewidth=1.3,
-                    **look,
-                )
-        ax.set_title(style.wrap(_name(name), 0.95, style.SMALL), fontsize=style.SMALL)
+            marks = {"marker": style.MARKERS[kind], "markersize": 3.5, "label": label}
+            ax.plot(values, [place] * len(values), **look, **marks)
+            if len(rows) > len(places):
+                stroke = {"marker": "|", "markersize": 9, "markeredgewidth": 1.3}
+                ax.plot(values.mean(skipna=False), place, **look, **stroke)
+        style.panel_title(ax, _quantity_name(name), 0.95)
         ax.margins(x=0.2)
-        ax.xaxis.set_major_locator(MaxNLocator(3))
-        ax.tick_params(axis="y", length=0)
-    axes[0].set_yticks(list(places.values()), list(places))
+        _row_axis(ax)
+    axes[0].set_yticks(list(places.values()), [label.replace("_", " ") for label in places])
     axes[0].set_ylim(0.5 - len(places), 0.5)
     below = figure.add_subplot(grid[1], frameon=False, xticks=[], yticks=[])
-    below.legend(*style.entries(axes[:1]), loc="upper center", ncols=len(kinds))
+    below.legend(*style.legend_entries(axes[:1]), loc="upper center", ncols=len(kinds))
     style.title(figure, "All settings, last checkpoint, mean over blocks, all positions")
-    read = ["Marks: seeds; strokes: their means."] * seeds
-    read += ["Bits of the two objectives are not comparable."] * (
-        len(kinds) > 1 and "test_bits" in names
-    )
-    caption(
-        figure,
-        runs,
-        "What each setting costs in bits, and what it does to the geometry.",
-        " ".join(read),
-    )
+    read = ["Marks: seeds; strokes: their means."] * (len(rows) > len(places))
+    read += [INCOMPARABLE] * (len(kinds) > 1 and "test_bits" in names)
+    shown = "What each setting costs in bits, and what it does to the geometry."
+    caption(figure, runs, shown, " ".join(read))
     return figure
 
 
-def _name(name: str) -> str:
+def _quantity_name(name: str) -> str:
     if name in BITS:
         return BITS[name]
-    quantity = families.quantities()[name]
-    return style.label(quantity.long_name, quantity.units, quantity.symbol)
+    quantity = registry.quantities()[name]
+    return style.axis_label(quantity.long_name, quantity.units, quantity.symbol)
+
+
+def shape_name(name: str) -> tuple[str, str]:
+    """Return name and units of what runs are contrasted by."""
+    return (SHAPES[name].long_name, SHAPES[name].units) if name in SHAPES else SCORES[name]
+
+
+def _shape_title(ax: Axes, name: str) -> None:
+    words, units = shape_name(name)
+    text = style.wrap(words, 1.15, style.SMALL) + f"\n({units})" * (units != "1")
+    ax.set_title(text, fontsize=style.SMALL)
+
+
+def _row_axis(ax: Axes) -> None:
+    """Let rows have no ticks, and values few."""
+    ax.xaxis.set_major_locator(MaxNLocator(3))
+    ax.tick_params(axis="y", length=0)
 
 
 def contrasts(compared: Compared) -> Figure | None:
-    """What follows the mask, and what the objective? Each shape's change when one setting changes,
-    paired by seed.
-    """
-    return _contrasts(compared.runs, compared.changes, "last checkpoint")
+    """Draw each shape's change when one setting changes, paired by seed."""
+    noise = f"variance pooled over settings where seeds are fewer than {TELLING}"
+    return _contrasts(compared.runs, compared.changes, "last checkpoint", noise)
 
 
 def contrasts_loss_matched(compared: Compared) -> Figure | None:
-    """What of it is left where the runs of a contrast have learned equally much?"""
+    """Draw what is left of the changes where the runs of a contrast have learned equally much."""
     if compared.matched is None or compared.matched.empty:
         return None
-    levels = _drawn(compared.matched)["level"]
+    levels = _with_value(compared.matched)["level"]
     if levels.empty:  # no run of any contrast has a value
         return None
-    span = (
-        f"{levels.min():.2f} to {levels.max():.2f}"
-        if levels.nunique() > 1
-        else f"{levels.iloc[0]:.2f}"
+    ends = dict.fromkeys(f"{level:.2f}" for level in (levels.min(), levels.max()))
+    lists = (names.split(", ") for names in compared.matched.without if names)
+    without = dict.fromkeys(name for names in lists for name in names)
+    configs = (json.loads(run.results.attrs["config"]) for run in compared.runs.values())
+    constant = {config["train"]["schedule"] for config in configs} <= CONSTANT
+    part = "in the constant part of the schedule" if constant else "after the warm-up"
+    further = (
+        f"Each contrast at the best context gain that all its runs reach {part}: {' to '.join(ends)} bits."
+        + f" Without value: {', '.join(without)}." * bool(without)
     )
-    names = dict.fromkeys(
-        name for names in compared.matched.without if names for name in names.split(", ")
-    )
-    left_out = f" Without value: {', '.join(names)}." if names else ""
-    schedules = {
-        json.loads(run.results.attrs["config"])["train"]["schedule"]
-        for run in compared.runs.values()
-    }
-    part = "in the constant part of the schedule" if schedules <= CONSTANT else "after the warm-up"
-    further = f"Each contrast at the best context gain that all its runs reach {part}: {span} bits.{left_out}"
-    return _contrasts(
-        compared.runs, compared.matched, "loss-matched", further, "variance of its own runs"
-    )
+    noise = "variance of its own runs"
+    return _contrasts(compared.runs, compared.matched, "loss-matched", noise, further)
 
 
 def _contrasts(
-    runs: dict[str, Run],
-    changes: pd.DataFrame,
-    where: str,
-    further: str = "",
-    noise: str = f"variance pooled over settings where seeds are fewer than {TELLING}",
+    runs: dict[str, Run], changes: pd.DataFrame, where: str, noise: str, further: str = ""
 ) -> Figure | None:
-    """A panel per shape, a row per contrast, grouped by the setting that changes; all positions."""
-    changes = _drawn(changes)
+    """Draw a panel per shape, a row per contrast, grouped by the setting that changes."""
+    changes = _with_value(changes)
     names = [name for name in CONTRASTED if name in set(changes.quantity)]
     if not names:
         return None
-    labels = list(contrast_rows(changes))
+    rows, colors = contrast_rows(changes), cycle(style.OKABE_ITO)
+    places = {key: -place for place, key in enumerate(rows)}
+    color = {key: next(colors) for key in rows if isinstance(key, str)}
     columns, deep = min(ACROSS, len(names)), -(-len(names) // ACROSS)
-    figure = style.new(style.PAGE, 0.7 + deep * (0.6 + ROW["contrast"] * len(labels)))
+    figure = style.new_figure(style.PAGE, 0.7 + deep * (0.6 + ROW["contrast"] * len(rows)))
     axes = figure.subplots(deep, columns, sharey=True, squeeze=False)
-    places = {key: -place for place, (key, _) in enumerate(labels)}
     for ax, name in zip(axes.flat, names, strict=False):
-        _changes(ax, changes[changes.quantity == name], places)
-        ax.set_title(named(name), fontsize=style.SMALL)
+        for row in changes[changes.quantity == name].itertuples(index=False):
+            place = places[row.setting, row.held, row.before, row.after]
+            if np.isfinite(row.low):
+                ax.plot([row.low, row.high], [place] * 2, color=color[row.setting], linewidth=1)
+            face = color[row.setting] if row.low > 0 or row.high < 0 else "white"
+            look = {"color": color[row.setting], "markersize": 3, "markerfacecolor": face}
+            ax.plot(row.change, place, "o", **look)
+        ax.axvline(0, color="0.5", linewidth=0.8, zorder=1)
+        ax.grid(axis="y", visible=False)
+        _row_axis(ax)
+        _shape_title(ax, name)
     for ax in axes.flat[len(names) :]:
         ax.set_axis_off()
     for ax in axes[:, 0]:
-        ax.set_yticks(list(places.values()), [text for _, text in labels], fontsize=6)
-        for (key, _), tick in zip(labels, ax.get_yticklabels(), strict=True):
+        ax.set_yticks(list(places.values()), list(rows.values()), fontsize=6)
+        for key, tick in zip(rows, ax.get_yticklabels(), strict=True):
             tick.set_fontweight("bold" if isinstance(key, str) else "normal")
-        ax.set_ylim(-len(labels) + 0.4, 0.6)
-    sample = _sample(changes, noise)
+        ax.set_ylim(-len(rows) + 0.4, 0.6)
     style.title(figure, f"Change when one setting changes, {where}, all positions: exploratory")
     shown = f"The change of each shape (analysis/shapes.py) when one setting changes, {where}."
     first = int((changes[ROLE] == ROLES[0]).sum()) if ROLE in changes else 0
     but = f" but for {first}, which the figure primary_contrasts has" * bool(first)
+    sample = _format_sample(changes, noise)
     caption(figure, runs, shown, f"{sample} Exploratory{but}. {further}".strip())
     return figure
 
 
-def _drawn(changes: pd.DataFrame) -> pd.DataFrame:
-    """Those that have a value, of the shapes that are shown."""
-    shown = (
-        (changes.positions == "all")
-        & np.isfinite(changes.change)
-        & changes.quantity.isin(CONTRASTED)
-    )
-    return changes[shown]
+def _with_value(changes: pd.DataFrame) -> pd.DataFrame:
+    """Select what has a value, of the shapes that are shown."""
+    shown = (changes.positions == "all") & changes.quantity.isin(CONTRASTED)
+    return changes[shown & np.isfinite(changes.change)]
 
 
-def named(name: str) -> str:
-    """What runs are compared by, with its units, over a small panel."""
-    about = SHAPES.get(name)
-    words, units = (about.long_name, about.units) if about else OTHERS[name]
-    title = style.wrap(words, 1.15, style.SMALL)
-    return title if units == "1" else f"{title}\n({units})"
-
-
-def contrast_rows(changes: pd.DataFrame) -> Iterator[tuple[str | tuple[str, ...], str]]:
-    """Key and text of each row: for each setting its name, then its contrasts, with what is held
-    where that differs.
-    """
+def contrast_rows(changes: pd.DataFrame) -> dict[str | tuple[str, ...], str]:
+    """Name each setting, then its contrasts, with what is held where that differs."""
+    rows: dict[str | tuple[str, ...], str] = {}
     for setting, group in changes.groupby("setting", sort=False):
-        yield setting, f"{setting.rpartition('.')[2].replace('_', ' ')} changes"
-        several = group.held.nunique() > 1
-        for key in dict.fromkeys(
-            group[["setting", "held", "before", "after"]].itertuples(index=False, name=None)
-        ):
-            yield key, f"{key[2]} → {key[3]}" + f" ({key[1]})" * several
+        rows[setting] = f"{setting.rpartition('.')[2].replace('_', ' ')} changes"
+        for pair in group[PAIR].itertuples(index=False, name=None):
+            rows[pair] = format_pair(pair, group.held.nunique() > 1)
+    return rows
 
 
-def _changes(ax: Axes, changes: pd.DataFrame, places: dict) -> None:
-    colours = dict(
-        zip((key for key in places if isinstance(key, str)), cycle(style.OKABE_ITO), strict=False)
-    )
-    for row in changes.itertuples(index=False):
-        place, colour = places[row.setting, row.held, row.before, row.after], colours[row.setting]
-        if np.isfinite(row.low):
-            ax.plot([row.low, row.high], [place, place], color=colour, linewidth=1)
-        clear = row.low > 0 or row.high < 0
-        ax.plot(
-            row.change,
-            place,
-            "o",
-            color=colour,
-            markersize=3,
-            markerfacecolor=colour if clear else "white",
-        )
-    ax.axvline(0, color="0.5", linewidth=0.8, zorder=1)
-    ax.xaxis.set_major_locator(MaxNLocator(3))
-    ax.grid(axis="y", visible=False)
-    ax.tick_params(axis="y", length=0)
+def format_pair(pair: tuple[str, ...], with_held: bool) -> str:
+    _, held, before, after = pair
+    return f"{before} → {after}".replace("_", " ") + f" ({held})" * bool(held and with_held)
 
 
-def _sample(changes: pd.DataFrame, noise: str) -> str:
-    """How many pairs of runs there are, what interval they give, and how many of them are looked
-    at.
-    """
+def _format_sample(changes: pd.DataFrame, noise: str) -> str:
+    """Say how many pairs of runs there are, what interval they give, and how many of them."""
     few, many = changes.pairs.min(), changes.pairs.max()
-    pairs = (
-        f"{few} to {many} pairs of runs"
-        if few < many
-        else f"{few} pair{'s' * int(few > 1)} of runs"
-    )
+    pairs = f"{few} to {many} pairs" if few < many else f"{few} pair{'s' * int(few > 1)}"
     known = np.isfinite(changes.low)
     if not known.any():
-        return f"{pairs.capitalize()}; no interval."
+        return f"{pairs} of runs; no interval."
     chance = f"chance alone puts {100 * (1 - LEVEL):.0f} % of them off 0"
     read = f"{INTERVAL}, {noise}, not corrected for the {known.sum()} comparisons ({chance})"
     bare = "" if known.all() else " Bare: no interval."
-    return f"{pairs.capitalize()}. Bars: {read}. Filled: 0 lies outside.{bare}"
+    return f"{pairs} of runs. Bars: {read}. Filled: 0 lies outside.{bare}"
 
 
 def contrasts_by_level(compared: Compared) -> Figure | None:
-    """The curves, with the caption of their experiment."""
-    table, primary = compared.by_level, compared.primary
-    figure = (
-        None
-        if table is None
-        else curves_by_level(table, set() if primary is None else {*primary["quantity"]})
-    )
+    """Draw the changes over the context gain, with the caption of their experiment."""
+    if compared.by_level is None:
+        return None
+    primary = () if compared.primary is None else compared.primary["quantity"]
+    figure = curves_by_level(compared.by_level, {*primary})
     if figure is not None:
         shares = ", ".join(f"{100 * share:g}" for share in SHARES)
-        shown = (
-            f"Loss-matched contrasts at {shares} % of the gain that all runs of the contrast reach."
-        )
-        caption(figure, compared.runs, shown, OF_LEVELS)
+        gain = "of the gain that all runs of the contrast reach"
+        shown = f"Loss-matched contrasts at {shares} % {gain}."
+        caption(figure, compared.runs, shown, by_level_bands(compared.by_level, {*primary}))
     return figure
 
 
-def curves_by_level(table: pd.DataFrame, asked: set[str]) -> Figure | None:
-    """A panel per quantity that is asked for, a curve per contrast over the context gain at which
-    it is read.
-    """
-    table = table[(table["positions"] == "all") & np.isfinite(table["change"].astype(float))]
-    quantities = [
-        name for name in dict.fromkeys(table["quantity"]) if name in (asked or CONTRASTED)
-    ]
-    if not quantities:
-        return None
-    pairs = list(dict.fromkeys(table[PAIR].itertuples(index=False, name=None)))
-    columns, deep = min(ACROSS, len(quantities)), -(-len(quantities) // ACROSS)
-    figure = style.new(style.PAGE, 0.9 + 1.6 * deep)
-    strip, axes = style.below_a_strip(figure, deep, columns, 1.6)
-    for ax, quantity in zip(axes.flat, quantities, strict=False):
-        for number, pair in enumerate(pairs):
-            alike = (
-                table[["quantity", *PAIR]] == pd.Series((quantity, *pair), ["quantity", *PAIR])
-            ).all(axis=1)
-            own, color = (
-                table[alike].sort_values("level"),
-                style.OKABE_ITO[number % len(style.OKABE_ITO)],
-            )
-            ax.plot(
-                own["level"],
-                own["change"],
-                "o-",
-                color=color,
-                linewidth=1.1,
-                markersize=3,
-                label=words(pair),
-            )
-            ax.fill_between(
-                own["level"], own["low"], own["high"], color=color, alpha=0.15, linewidth=0
-            )
-        ax.axhline(0, color="0.5", linewidth=0.8, zorder=1)
-        ax.set_title(named(quantity), fontsize=style.SMALL)
-    for ax in axes.flat[: len(quantities)][-columns:]:  # the lowest of each column
-        ax.set_xlabel("context gain (bits)", fontsize=style.SMALL)
-    for ax in axes.flat[len(quantities) :]:
-        ax.set_axis_off()
-    strip.legend(*style.entries(axes.flat), loc="center", ncols=min(len(pairs), 2))
-    turned, of = turning(table, quantities), f"of {len(pairs) * len(quantities)} contrasts"
-    which = f" ({named(turned[0])})" if len(turned) == 1 else ""
-    style.title(
-        figure,
-        f"{len(turned)} {of}{which} change{'s' * (len(turned) == 1)} sign with the context gain",
-    )
-    return figure
-
-
-def turning(table: pd.DataFrame, quantities: list[str]) -> list[str]:
-    """Quantities of contrasts with an interval above 0 at one level and one below it at another."""
-    groups = table[table["quantity"].isin(quantities)].groupby(["quantity", *PAIR])
-    return [
+def by_level_bands(table: pd.DataFrame, quantities: set[str]) -> str:
+    """Say what the bands are, and how many contrasts change their sign."""
+    table = _by_level(table, quantities)
+    groups = table.groupby(["quantity", *PAIR])
+    turning = [
         name for (name, *_), own in groups if (own["low"] > 0).any() and (own["high"] < 0).any()
     ]
+    which = f" ({shape_name(turning[0])[0]})" * (len(turning) == 1)
+    return f"{BY_LEVEL_BANDS} {len(turning)} of {len(groups)} contrasts{which} turn."
 
 
-def words(pair: tuple[str, ...]) -> str:
-    _, before, after, held = pair
-    return f"{before} → {after}" + f" ({held})" * bool(held)
+def _by_level(table: pd.DataFrame, quantities: set[str]) -> pd.DataFrame:
+    known = np.isfinite(table["change"].astype(float)) & (table["positions"] == "all")
+    return table[known & table["quantity"].isin(quantities or CONTRASTED)]
+
+
+def curves_by_level(table: pd.DataFrame, quantities: set[str]) -> Figure | None:
+    """Draw a panel per quantity, a curve per contrast over the context gain where it is read."""
+    table = _by_level(table, quantities)
+    if table.empty:
+        return None
+    names = list(dict.fromkeys(table["quantity"]))
+    pairs = dict.fromkeys(table[PAIR].itertuples(index=False, name=None))
+    colors = dict(zip(pairs, cycle(style.OKABE_ITO), strict=False))
+    columns, deep = min(ACROSS, len(names)), -(-len(names) // ACROSS)
+    figure = style.new_figure(style.PAGE, 0.9 + 1.6 * deep)
+    strip, axes = style.grid_below_legend(figure, deep, columns, 1.6)
+    for ax, name in zip(axes.flat, names, strict=False):
+        for pair, own in table[table["quantity"] == name].groupby(PAIR, sort=False):
+            own = own.sort_values("level")
+            look = {"label": format_pair(pair, True), "color": colors[pair]}
+            ends = own["level"], own["change"], own["low"], own["high"]
+            style.plot_with_interval(ax, *ends, **look, marker="o", linewidth=1.1, markersize=3)
+        ax.axhline(0, color="0.5", linewidth=0.8, zorder=1)
+        _shape_title(ax, name)
+    for ax in axes.flat[: len(names)][-columns:]:  # the lowest of each column
+        ax.set_xlabel("context gain (bits)", fontsize=style.SMALL)
+    for ax in axes[:, 0]:
+        ax.set_ylabel("change", fontsize=style.SMALL)
+    for ax in axes.flat[len(names) :]:
+        ax.set_axis_off()
+    strip.legend(*style.legend_entries(axes.flat), loc="center", ncols=min(len(pairs), 2))
+    style.title(figure, "Change when one setting changes, by context gain, all positions")
+    return figure

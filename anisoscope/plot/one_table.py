@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from anisoscope.plot import panel_axes, style
-from anisoscope.plot.render import NULL, QUANTITY, SHADED, Line, Spec, panel
 from anisoscope.plot.run_tables import NULLS, Run
-from anisoscope.plot.specs import SPECS
+from anisoscope.plot.spec_curves import ORDERED, labels_along, panel
+from anisoscope.plot.specs import LINE, NULL, QUANTITY, RUN, SPECS, Line, Spec
 from anisoscope.results.frame import check_table, chosen, whole
 
 DEPTHS = ("layer", "block")
@@ -46,16 +46,16 @@ def by_layer(
         ValueError: the table has no such quantity, null model, positions, step, or layers.
     """
     values = chosen(table, quantity, null, {"positions": positions, "step": step})
-    along = next((dim for dim in DEPTHS if dim in values.dims), None)
-    others = [dim for dim in values.dims if dim not in (along, "statistic")]
+    along, others = _depth_and_others(values)
     if along is None or len(others) > 1:
         dims = ", ".join(map(str, values.dims))
         raise ValueError(
             f"{quantity} has the dimensions {dims}; layer or block, and one more, can be drawn"
         )
     hue = {"hue": others[0]} if others else {}
-    spec = Spec("", "", (quantity,), x=along, **hue)
-    ax = _draw(spec, table, quantity, null, positions, step, label, ax)
+    place = {QUANTITY: quantity, "positions": positions, "step": step}
+    place |= {NULL: null} if null else {}
+    ax = _draw(Spec("", "", (quantity,), x=along, **hue), table, place, label, ax)
     _name_depth(ax, table, along)
     if label or others:
         ax.legend()
@@ -93,15 +93,15 @@ def by_step(
         mean = table[values.name].mean("head", keep_attrs=True)
         table = table.assign({values.name: mean.where(mean.statistic == "mean")})
         values = values.isel(head=0)
-    along = next((dim for dim in DEPTHS if dim in values.dims), None)
-    further = [dim for dim in values.dims if dim not in ("step", "statistic", along)]
+    along, further = _depth_and_others(values, "step")
     if "step" not in values.dims or further:
         dims = ", ".join(map(str, values.dims))
         raise ValueError(
             f"{quantity} has the dimensions {dims}; step, and layer or block, can be drawn"
         )
     spec = Spec("", "", (quantity,), x="step", **({"hue": along} if along else {}))
-    ax = _draw(spec, table, quantity, null, positions, None, label, ax)
+    place = {QUANTITY: quantity, "positions": positions} | ({NULL: null} if null else {})
+    ax = _draw(spec, table, place, label, ax)
     panel_axes.step_axis(ax, int(table.step.values.max()))
     return ax
 
@@ -125,16 +125,17 @@ def effective_ranks(
         The axes.
 
     Raises:
-        ValueError: the table has no spectrum, positions, or step; in one line.
+        ValueError: the table has no spectrum, positions, or step.
     """
     check_table(table)
-    there = [name for name in DIRECTIONS if name in table]
-    if not there:
+    names = tuple(name for name in DIRECTIONS if name in table)
+    if not names:
         raise ValueError(f"the table has no {', '.join(DIRECTIONS)}: measure the family spectrum")
-    lines = tuple(Line(table[name].attrs.get("long_name", name), name) for name in there)
-    spec = Spec("", "", tuple(there), x="layer", hue="line", lines=lines)
-    chosen(table, there[0], None, {"positions": positions, "step": step})
-    ax = _draw(spec, table, there[0], None, positions, step, None, ax)
+    lines = tuple(Line(table[name].attrs.get("long_name", name), name) for name in names)
+    place = {"positions": positions, "step": step}
+    chosen(table, names[0], None, place)
+    spec = Spec("", "", names, x="layer", hue=LINE, lines=lines)
+    ax = _draw(spec, table, {QUANTITY: names[0]} | place, None, ax)
     panel_axes.logarithmic(ax.yaxis)
     _name_depth(ax, table, "layer")
     ax.set_ylabel("directions that carry the variance")
@@ -145,7 +146,7 @@ def effective_ranks(
 def dimension_by_scale(
     table: xr.Dataset, *, positions: str = "all", step: int | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw the intrinsic dimension (GRIDE) against the rank of the neighbours it is read from.
+    """Draw the intrinsic dimension (GRIDE) against the rank of the neighbors it is read from.
 
     A line for each layer with its 95 % interval; dashed is a Gaussian cloud of the same spectrum,
     where it was measured.
@@ -160,17 +161,18 @@ def dimension_by_scale(
         The axes; of more than one layer their figure has a colour bar too.
 
     Raises:
-        ValueError: the table has no dimensions by scale, positions, or step; in one line.
+        ValueError: the table has no dimensions by scale, positions, or step.
     """
     check_table(table)
     if "gride" not in table:
         raise ValueError("the table has no gride: measure the family scale")
-    chosen(table, "gride", None, {"positions": positions, "step": step})
-    ax = _draw(SPECS["dimension_by_scale"], table, "gride", None, positions, step, None, ax)
+    place = {"positions": positions, "step": step}
+    chosen(table, "gride", None, place)
+    ax = _draw(SPECS["dimension_by_scale"], table, {QUANTITY: "gride"} | place, None, ax)
     panel_axes.fit_logarithmic([ax])
     panel_axes.rank_axis(ax, table.neighbours.values)
     ax.set_ylabel("intrinsic dimension (GRIDE)")
-    handles, labels = style.entries([ax])
+    handles, labels = style.legend_entries([ax])
     if handles:
         ax.legend(handles, labels)
     return ax
@@ -179,69 +181,62 @@ def dimension_by_scale(
 def _draw(
     spec: Spec,
     table: xr.Dataset,
-    quantity: str,
-    null: str | None,
-    positions: str,
-    step: int | None,
+    place: dict[str, Any],
     label: str | None,
     ax: Axes | None,
 ) -> Axes:
-    """The lines of the spec, on new axes or the user's; a colour bar where hues are in order."""
+    """Draw the lines of the spec on new axes or the user's; add a color bar for hues in order."""
     results, names = whole(table)
     if "layer" not in results.dims and "layer" in (spec.x, spec.hue):  # one layer alone
         results = results.drop_vars("layer", errors="ignore").expand_dims(layer=[0])
+    step, null = place.pop("step", None), place.get(NULL)
     if step is not None:
         results = results.sel(step=[step])
-    place: dict[str, Any] = {QUANTITY: quantity, "positions": positions} | (
-        {NULL: null} if null else {}
-    )
-    name = "" if label is None else style.literal(label)
+    name = "" if label is None else style.escape(label)
     with style.context(mathematics=True):
         ax = plt.subplots(layout="constrained")[1] if ax is None else ax
-        count = len({line.get_color() for line in ax.lines}) if spec.hue == "run" else 0
-        ink = style.INKS[count % len(style.INKS)]
-        labels = [name] if spec.hue == "run" else _hues(spec, results)
-        looks = {name: {"color": ink, "marker": "o"}} if spec.hue == "run" else style.inks(labels)
-        colours = None
-        if spec.hue in SHADED:
-            colours = panel_axes.layer_colours(len(labels))
-            start = int(results[spec.hue].values[0])
-            results = results.assign_coords({spec.hue: results[spec.hue] - start})
-        panel(ax, spec, {name: Run(results, [])}, place, looks, colours)
-        for line in ax.lines:
-            if spec.hue not in (*SHADED, "run", "line") and not line.get_label().startswith("_"):
-                line.set_label(f"{spec.hue} {line.get_label().removeprefix(f'{spec.hue} ')}")
-        words = style.words(table[quantity])
-        ax.set_ylabel(
-            words
-            if null is None
-            else f"{words},\nexcess over {NULLS.get(null, null)}".replace("\n", " ")
-        )
-        if colours and len(labels) > 1:
-            called = names.get(spec.hue, table[spec.hue].values.tolist())
+        hues, colors = labels_along(spec.hue, spec, {name: Run(results, [])}, ()), None
+        looks = style.run_styles(hues)
+        if spec.hue == RUN:
+            drawn = len({line.get_color() for line in ax.lines})
+            looks = {name: {"color": style.COLORS[drawn % len(style.COLORS)], "marker": "o"}}
+        elif spec.hue in ORDERED:
+            colors = panel_axes.patch_colors(len(hues))
+            results = results.assign_coords({spec.hue: results[spec.hue] - int(hues[0])})
+        before = len(ax.lines)
+        panel(ax, spec, {name: Run(results, [])}, place, looks, colors)
+        for line in ax.lines[before:]:
+            if spec.hue not in (*ORDERED, RUN, LINE) and not line.get_label().startswith("_"):
+                line.set_label(f"{spec.hue} {line.get_label()}")
+        words = style.variable_label(table[place[QUANTITY]])
+        excess = f", excess over {NULLS.get(null, null)}".replace("\n", " ") if null else ""
+        ax.set_ylabel(words + excess)
+        if colors and len(hues) > 1:
+            called = [style.escape(one) for one in names.get(spec.hue, hues)]
             ticks = range(0, len(called), -(-len(called) // 8))
-            told = [style.literal(called[tick]) for tick in ticks]
-            panel_axes.bar(ax.figure, colours, np.array([ax]), spec.hue, ticks, told)
-        elif label and spec.hue in SHADED:
-            for line in ax.lines[-1:]:
-                line.set_label(name)
+            panel_axes.bar(
+                ax.figure, colors, np.array([ax]), spec.hue, ticks, [called[tick] for tick in ticks]
+            )
+        elif label and colors:
+            ax.lines[-1].set_label(name)
             ax.legend()
     return ax
 
 
-def _hues(spec: Spec, results: xr.Dataset) -> list[Any]:
-    if spec.hue == "line":
-        return [line.label for line in spec.lines]
-    return results[spec.hue].values.tolist()
-
-
 def _name_depth(ax: Axes, table: xr.Dataset, along: str) -> None:
-    """Layers or blocks by number, or by the names that a user gave."""
+    """Show layers or blocks by number, or by the names that a user gave."""
     names = np.atleast_1d(table[along].values) if along in table.dims else np.zeros(1, int)
-    if names.dtype.kind in "iu":
+    numbers = names.dtype.kind in "iu"
+    if numbers:
         ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     else:
-        panel_axes.name_axis(ax, along, [style.literal(name) for name in names])
+        panel_axes.name_axis(ax, along, [style.escape(name) for name in names])
     if len(names) == 1:
-        ax.set_xlim(names[0] - 0.5 if names.dtype.kind in "iu" else -0.5, None)
+        ax.set_xlim(names[0] - 0.5 if numbers else -0.5, None)
     ax.set_xlabel(along)
+
+
+def _depth_and_others(values: xr.DataArray, *known: str) -> tuple[str | None, list[str]]:
+    """Find the dimension layer or block, and those that are not known."""
+    along = next((dim for dim in DEPTHS if dim in values.dims), None)
+    return along, [dim for dim in values.dims if dim not in (along, "statistic", *known)]

@@ -1,23 +1,15 @@
-"""Draw most figures: a `Spec` says what stands in rows, columns and lines, and `render` draws it.
-
-Anything drawn is a quantity of a run at a place: a step, a set of positions, a layer, a head. A
-spec names the dimension that makes the rows, the one of the columns, and the one told by hue; all
-of them may be a dimension of the tables or one of RUN, QUANTITY, NULL, LINE and HOOK_POINT.
-"""
+"""Draw a `Spec`: panels in rows and columns with intervals, labels, a legend and provenance."""
 
 import itertools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from anisoscope.measurement.families.registry import nulls_of
 from anisoscope.plot import panel_axes, style
 from anisoscope.plot.footer import caption
 from anisoscope.plot.run_tables import (
@@ -25,417 +17,113 @@ from anisoscope.plot.run_tables import (
     POSITIONS,
     Run,
     at_last,
-    bands,
-    interval,
+    describe_bands,
     last_step,
-    layers,
-    positions,
-    same,
-    words,
+    layers_label,
+    note_same,
+    runs_with,
+    tables,
+    variable_label,
 )
-from anisoscope.results.averages import over_blocks, over_heads
-from anisoscope.results.excess import nulls_in
+from anisoscope.plot.spec_curves import (
+    hue_colors,
+    hue_styles,
+    labels_along,
+    panel,
+    quantities_of,
+    runs_that_have,
+    variable,
+)
+from anisoscope.plot.specs import HOOK_POINT, KIND, NULL, QUANTITY, RUN, Spec
 
-RUN, QUANTITY, NULL, LINE, HOOK_POINT = "run", "quantity", "null", "line", "hook_point"
-SHADED = ("step", "layer", "block")  # hues in order of depth or time: a colour bar, no legend
-GAIN = "validation_context_gain"
-DENSE = 60  # points of a curve without marks
-AVERAGES: dict[str, Callable[[str], str]] = {"blocks": over_blocks, "heads": over_heads}
-Place = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Line:
-    """A line of a panel beside or in place of the panel's quantity."""
-
-    label: str
-    quantity: str = "{}"  # a variable; {} stands for the panel's quantity
-    at: Place = field(default_factory=dict)
-    of: tuple[str, ...] = ()  # quantities whose panels have it; none named: all
-    model: str = ""  # a null model: its own value is drawn, not the excess over it
-    look: Place = field(default_factory=dict)
-    band: bool = True
-
-
-@dataclass(frozen=True)
-class Spec:
-    """What a figure shows."""
-
-    title: str
-    shown: str  # the first sentence of the caption
-    quantities: tuple[str, ...]
-    x: str = "depth"  # depth (relative), layer, block, step, or a dimension of the quantities
-    hue: str = RUN
-    rows: str = ""
-    columns: str = ""
-    at: Place = field(default_factory=dict)
-    average: str = ""  # blocks or heads: the average over these is drawn
-    lines: tuple[Line, ...] = ()  # with hue=LINE all that is drawn, else drawn beside it
-    scale: str = "figure"  # panels that share limits: of the figure, a row, a column; or panel
-    zero: bool = False
-    log: bool = False
-    needs: tuple[str, ...] = ()  # further variables that a run must have
-    any_of: bool = False  # whether some of the quantities suffice
-    names: Mapping[str, str] = field(default_factory=dict)  # words of a panel for a label
-    levels: Mapping[str, str] = field(default_factory=dict)  # words for labels of rows and columns
-    label: str = ""  # of the vertical axis
-    bands_of: str = "band"  # what the caption calls the intervals
-    further: tuple[str, ...] = ()  # sentences of the caption
-    wrap: int = 0  # panels beside each other where there is one row; 0: all
+ROW = 0.16  # inches of a name in a legend
+GAIN_WORDS = "Context gain: bits less than the best answer without context needs."
 
 
 def render(spec: Spec, runs: dict[str, Run], over: str = "step") -> Figure | None:
-    """The figure of these runs; None where no run has what it shows."""
-    looks, runs = style.inks(runs), having(spec, runs)
+    """Draw the figure of these runs; None where no run has what it shows.
+
+    Args:
+        spec: what is shown.
+        runs: by label, which gives a run its color also where others are left out.
+        over: step or context_gain, for curves over training.
+    """
+    styles, runs = style.run_styles(runs), runs_that_have(spec, runs)
     if not runs:
         return None
-    quantities = tuple(
-        name for name in spec.quantities if any(_whole(spec, name, run) for run in runs.values())
+    quantities = quantities_of(spec, runs)
+    rows, columns = (
+        labels_along(axis, spec, runs, quantities) for axis in (spec.rows, spec.columns)
     )
-    labels = {axis: labels_of(axis, spec, runs, quantities) for axis in (spec.rows, spec.columns)}
-    if not all(labels.values()):
+    if not rows or not columns:
         return None
-    keys = list(itertools.product(labels[spec.rows], labels[spec.columns]))
-    columns = len(labels[spec.columns])
-    if spec.wrap and len(labels[spec.rows]) == 1:
-        columns = min(spec.wrap, columns)
-    rows = -(-len(keys) // columns)
-    page = style.PAGE if columns > 1 else style.SINGLE
-    figure = style.new(page, 0.9 + (2.0 if rows == 1 else 1.5) * rows)
-    grid = figure.subplots(rows, columns, squeeze=False)
-    colours = colours_of(spec, runs, quantities)
-    hues = looks if spec.hue == RUN else style.inks(labels_of(spec.hue, spec, runs, quantities))
-    at = spec.at
-    if "positions" not in (spec.rows, spec.columns, spec.hue):
-        at = {"positions": "all"} | dict(at)
-    panels = {}
-    for ax, (row, column) in zip(grid.flat, keys, strict=False):
-        place = {QUANTITY: quantities[0]} | dict(at)
-        place |= {axis: label for axis, label in ((spec.rows, row), (spec.columns, column)) if axis}
-        panels[row, column] = ax
-        panel(ax, spec, runs, place, hues, colours, over)
-    for ax in grid.flat[len(keys) :]:
+    every = [*itertools.product(rows, columns)]
+    wrapped = bool(spec.wrap) and len(rows) == 1
+    across = min(spec.wrap, len(columns)) if wrapped else len(columns)
+    down = -(-len(every) // across)
+    height = 2.0 if down == 1 else 1.5
+    figure = style.new_figure(style.PAGE if across > 1 or spec.strip else style.SINGLE, 0.9 + height * down)
+    if spec.strip:
+        strip, grid = style.grid_below_legend(figure, down, across, height)
+    else:
+        strip, grid = None, figure.subplots(down, across, squeeze=False)
+    hues = labels_along(spec.hue, spec, runs, quantities)
+    colors = hue_colors(spec, runs, hues)
+    styles = styles if spec.hue == RUN else hue_styles(spec, hues)
+    at = {QUANTITY: quantities[0], "positions": "all", **spec.at}
+    panels = dict(zip(every, grid.flat, strict=False))
+    for labels, ax in panels.items():
+        place = at | dict(zip((spec.rows, spec.columns), labels, strict=True))
+        panel(ax, spec, runs, place, styles, colors, over)
+    for ax in grid.flat[len(every) :]:
         ax.set_axis_off()
-    _limits(spec, grid, keys)
-    _labels(spec, runs, grid, panels, quantities, over)
-    sides = labels.get("positions", ["all"])
-    where = "" if "positions" in labels and len(sides) > 1 else ", all positions"
-    last = "" if "step" in (spec.x, spec.hue) else at_last(runs)
-    style.title(figure, f"{spec.title}{last}{where}")
-    _key(spec, runs, figure, grid, colours)
-    drawn = [
-        variable(spec, name) for name in (*quantities, *(line.quantity for line in spec.lines))
-    ]
-    tables = {label: Run(table, []) for label, table in tables_of(spec, runs).items()}
-    further = [*spec.further, *(same(runs, sides) if "positions" in labels else [])]
-    caption(figure, runs, spec.shown, _band_words(spec, tables, drawn, over), further)
+    _set_limits(spec, grid)
+    for number, ((row, column), ax) in enumerate(panels.items()):
+        if spec.columns and (number < across or wrapped) and columns != ["all"]:
+            width = 0.75 * style.PAGE / across
+            style.panel_title(ax, _name(spec, runs, spec.columns, column), width)
+        if spec.rows and number % across == 0 and rows != ["all"]:
+            text = style.wrap(_name(spec, runs, spec.rows, row), 1.3, style.SMALL)
+            weight = "bold" if spec.rows == RUN else "normal"
+            ax.set_ylabel(text, fontsize=style.SMALL, fontweight=weight)
+        if ax.lines:
+            _x_axis(ax, spec, runs, over, across)
+    _name_axes(spec, runs, grid, quantities[0])
+    _add_key(spec, runs, figure, grid, strip, colors)
+    sides = (
+        rows if spec.rows == "positions" else columns if spec.columns == "positions" else ["all"]
+    )
+    _add_words(spec, runs, figure, quantities, sides, over)
     return figure
 
 
-def _band_words(spec: Spec, tables: dict[str, Run], drawn: list[str], over: str) -> str:
-    gain = "Context gain: bits less than the best answer without context needs."
-    said = bands(tables, *drawn, what=spec.bands_of)
-    return f"{said} {gain if over == 'context_gain' and spec.x == 'step' else ''}".strip()
-
-
-def having(spec: Spec, runs: dict[str, Run]) -> dict[str, Run]:
-    """The runs that have what the figure shows."""
-    if spec.hue == HOOK_POINT:
-        runs = {label: run for label, run in runs.items() if run.hook_points}
-    if NULL in (spec.rows, spec.columns):
-        runs = {label: run for label, run in runs.items() if nulls_in(run.results)}
-    needed = [*spec.needs, *(variable(spec, name) for name in spec.quantities)]
-    if spec.any_of:
-        return {
-            label: run
-            for label, run in runs.items()
-            if any(variable(spec, name) in run.results for name in spec.quantities)
-            and all(name in run.results for name in spec.needs)
-        }
-    return {
-        label: run for label, run in runs.items() if all(name in run.results for name in needed)
-    }
-
-
-def _whole(spec: Spec, quantity: str, run: Run) -> bool:
-    """Whether a run has a quantity, and all variants of it that lines draw."""
-    lines = spec.lines if spec.hue == LINE else ()
-    variants = [line.quantity.format(quantity) for line in lines if "{}" in line.quantity]
-    return all(name in run.results for name in (quantity, *variants))
-
-
-def variable(spec: Spec, quantity: str) -> str:
-    return AVERAGES[spec.average](quantity) if spec.average else quantity
-
-
-def tables_of(spec: Spec, runs: dict[str, Run]) -> dict[str, xr.Dataset]:
-    """The tables that are read."""
-    found = {label: run.results for label, run in runs.items()}
-    if spec.hue == HOOK_POINT:
-        found |= {
-            f"{label}, {name}": table
-            for label, run in runs.items()
-            for name, table in run.hook_points.items()
-        }
-    return found
-
-
-def labels_of(
-    axis: str, spec: Spec, runs: dict[str, Run], quantities: tuple[str, ...]
-) -> list[Any]:
-    """What stands along rows, columns or hues."""
-    if axis == "":
-        return [""]
-    if axis == RUN:
-        return [*runs]
-    if axis == LINE:
-        return [line.label for line in spec.lines]
-    if axis == HOOK_POINT:
-        return [
-            "residual_stream",
-            *dict.fromkeys(name for run in runs.values() for name in run.hook_points),
-        ]
-    if axis == QUANTITY:
-        if NULL in (spec.rows, spec.columns):
-            return [name for name in quantities if nulls_with(name, runs)]
-        return list(quantities)
-    if axis == NULL:
-        return [
-            null for null in NULLS if any(null in nulls_with(name, runs) for name in quantities)
-        ]
-    if axis == "positions":
-        steps = slice(None) if spec.hue == "step" else slice(-1, None)
-        return positions(runs, *quantities, steps=steps)
-    tables = [table for table in tables_of(spec, runs).values() if axis in table.dims]
-    return list(dict.fromkeys(label for table in tables for label in table[axis].values.tolist()))
-
-
-def nulls_with(quantity: str, runs: dict[str, Run]) -> set[str]:
-    """Null models that have this quantity and were measured in some run."""
-    there = {
-        null for run in runs.values() if quantity in run.results for null in nulls_in(run.results)
-    }
-    return there & {*nulls_of(quantity)}
-
-
-def colours_of(
-    spec: Spec, runs: dict[str, Run], quantities: tuple[str, ...]
-) -> ScalarMappable | None:
-    if spec.hue == "step":
-        return panel_axes.step_colours(last_step(runs))
-    if spec.hue in SHADED:
-        most = len(labels_of(spec.hue, spec, runs, quantities))
-        return (
-            panel_axes.layer_colours(most)
-            if spec.hue == "layer"
-            else panel_axes.block_colours(most)
-        )
-    return None
-
-
-def panel(
-    ax: Axes,
-    spec: Spec,
-    runs: dict[str, Run],
-    place: Place,
-    looks: Mapping[Any, Place],
-    colours: ScalarMappable | None = None,
-    over: str = "step",
-) -> None:
-    """The lines of a panel; a sentence where it has none."""
-    quantity = place[QUANTITY]
-    members = {place[RUN]: runs[place[RUN]]} if RUN in place else runs
-    if NULL in place:
-        members = {
-            label: run
-            for label, run in members.items()
-            if place[NULL] in nulls_with(quantity, {label: run})
-        }
-    names = (quantity,)
-    for label, run in members.items():
-        hues = [label] if spec.hue == RUN else labels_of(spec.hue, spec, {label: run}, names)
-        beside = () if spec.hue == LINE else spec.lines
-        for hue in hues:
-            look = {"color": colours.to_rgba(hue)} if colours else dict(looks[hue])
-            own = dict(place) | ({} if spec.hue == RUN else {spec.hue: hue})
-            _line(ax, spec, run, own, look, "_nolegend_" if colours else str(hue), over)
-            for line in beside:
-                _beside(ax, spec, run, own, line, look, over)
-    panel_axes.ground(ax, "no values" if members else "no such null model")
-
-
-def _line(
-    ax: Axes, spec: Spec, run: Run, place: Place, look: dict[str, Any], label: str, over: str
-) -> None:
-    """A hue of a run: its value with its interval, where the table has it."""
-    quantity, banded = place[QUANTITY], True
-    if spec.hue == LINE:
-        (line,) = (line for line in spec.lines if line.label == place[LINE])
-        if line.of and quantity not in line.of:
-            return
-        if line.model or line.look:
-            _beside(ax, spec, run, place, line, {"color": look["color"]}, over)
-            return
-        place, banded = dict(place) | dict(line.at), line.band
-        quantity = line.quantity.format(quantity)
-    curve = curve_of(spec, run, quantity, place)
-    if curve is None:
-        return
-    table, (mean, low, high) = curve
-    x = abscissa(spec, table, over)
-    ends = (low, high) if banded else [np.full_like(mean, np.nan)] * 2
-    size = {"linewidth": 1.1} if spec.hue in SHADED else {}
-    size |= {"marker": "o", "markersize": 1.8} if spec.hue in SHADED and len(x) < DENSE else {}
-    style.banded(
-        ax,
-        x,
-        mean,
-        *ends,
-        label=label.replace("_", " ") if spec.hue == HOOK_POINT else label,
-        **look,
-        **size,
-    )
-
-
-def _beside(
-    ax: Axes, spec: Spec, run: Run, place: Place, line: Line, look: dict[str, Any], over: str
-) -> None:
-    """A further line: a bound, a null model's own value, the whole."""
-    if line.of and place[QUANTITY] not in line.of:
-        return
-    own = dict(place) | dict(line.at)
-    quantity = line.quantity.format(place[QUANTITY])
-    curve = curve_of(spec, run, quantity, own)
-    if curve is None:
-        return
-    table, (mean, *_) = curve
-    if line.model:
-        excess = curve_of(spec, run, quantity, own | {NULL: line.model})
-        if excess is None:
-            return
-        mean = mean - excess[1][0]
-    if np.isfinite(mean).any():
-        further = {"linewidth": 0.9, "color": look["color"]} | dict(line.look)
-        ax.plot(abscissa(spec, table, over), mean, label=line.label, **further)
-
-
-def curve_of(spec: Spec, run: Run, quantity: str, place: Place) -> tuple[xr.Dataset, Any] | None:
-    """The table of the curve, and mean, low and high along it; None where the table lacks it."""
-    table = run.results
-    if place.get(HOOK_POINT, "residual_stream") != "residual_stream":
-        table = run.hook_points[place[HOOK_POINT]]
-    name = variable(spec, quantity) if quantity in (place[QUANTITY], "{}") else quantity
-    if name not in table:
-        return None
-    values = table[name]
-    if "step" in values.dims and spec.x != "step" and "step" not in place:
-        table = table.isel(step=-1)
-    null = place.get(NULL, "")
-    if null and null not in nulls_in(table):
-        return None
-    where = {dim: at for dim, at in place.items() if dim in values.dims}
-    for dim, at in where.items():
-        if at not in table[dim].values:
-            return None
-    curves = interval(table, name, null, **where)
-    return table, curves
-
-
-def abscissa(spec: Spec, table: xr.Dataset, over: str) -> np.ndarray:
-    """Where the points of a curve stand."""
-    values = table[GAIN if spec.x == "step" and over == "context_gain" else spec.x].values
-    return values if values.dtype.kind in "iuf" else np.arange(len(values))
-
-
-def _limits(spec: Spec, grid: np.ndarray, keys: list) -> None:
-    axes = [ax for ax in grid.flat[: len(keys)] if ax.lines]
-    if spec.log:
-        panel_axes.fit_logarithmic(axes)
-        return
+def _set_limits(spec: Spec, grid: np.ndarray) -> None:
     groups = {
-        "figure": [axes],
-        "row": [[ax for ax in row if ax in axes] for row in grid],
-        "column": [[ax for ax in column if ax in axes] for column in grid.T],
-        "panel": [[ax] for ax in axes],
+        "figure": [grid.flat],
+        "row": grid,
+        "column": grid.T,
+        "panel": [[ax] for ax in grid.flat],
     }
     for group in groups[spec.scale]:
-        if group:
-            panel_axes.fit(group, zero=spec.zero)
+        axes = [ax for ax in group if ax.lines]
+        if spec.log:
+            panel_axes.fit_logarithmic(axes)
+        elif axes:
+            panel_axes.fit(axes, zero=spec.zero)
 
 
-def _labels(
-    spec: Spec,
-    runs: dict[str, Run],
-    grid: np.ndarray,
-    panels: dict,
-    quantities: tuple[str, ...],
-    over: str,
-) -> None:
-    """Words of rows, columns and axes."""
-    rows, columns = grid.shape
-    width = 0.75 * style.PAGE / columns
-    wrapped = spec.wrap and len({row for row, _ in panels}) == 1
-    for (row, column), ax in panels.items():
-        place = ax.get_subplotspec()
-        named = spec.columns != "positions" or len({column for _, column in panels}) > 1
-        if spec.columns and named and (place.is_first_row() or wrapped):
-            ax.set_title(
-                style.wrap(_words(spec, runs, spec.columns, column), width, style.SMALL),
-                fontsize=style.SMALL,
-            )
-        if place.is_first_col() and spec.rows:
-            text = style.wrap(_words(spec, runs, spec.rows, row), 1.3, style.SMALL)
-            ax.set_ylabel(
-                text, fontsize=style.SMALL, fontweight="bold" if spec.rows == RUN else "normal"
-            )
-        if ax.lines:
-            _x_axis(ax, spec, runs, over)
-    below = [[ax for ax in column if ax in panels.values() and ax.lines] for column in grid.T]
-    for column in below:
-        for ax in column[:-1]:
-            ax.set_xlabel("")
-            ax.tick_params(labelbottom=False)
-    if spec.scale in ("figure", "row"):
-        for ax in grid[:, 1:].flat:
-            ax.tick_params(labelleft=False)
-    if QUANTITY not in (spec.rows, spec.columns) or spec.label:
-        text = spec.label or _words(spec, runs, QUANTITY, quantities[0])
-        if rows == 1 and not spec.rows:
-            grid[0, 0].set_ylabel(style.wrap(text, 1.9, style.RC["font.size"]))
-        else:
-            size = style.RC["font.size"]
-            grid[0, 0].figure.supylabel(style.wrap(text, 1.4 * rows, size), fontsize=size)
-
-
-def _words(spec: Spec, runs: dict[str, Run], axis: str, label: Any) -> str:
-    """What a row or a column is called."""
-    if label in spec.names:
-        return spec.names[label]
-    if axis == QUANTITY:
-        name = (
-            label if any(label in run.results for run in runs.values()) else variable(spec, label)
-        )
-        return words({k: run for k, run in runs.items() if name in run.results}, name)
-    if axis in ("positions", NULL):
-        return (POSITIONS if axis == "positions" else NULLS)[label]
-    return str(label) if axis == RUN else f"{axis} {label}"
-
-
-def _x_axis(ax: Axes, spec: Spec, runs: dict[str, Run], over: str) -> None:
-    narrow = ax.get_subplotspec().get_gridspec().ncols > 2
+def _x_axis(ax: Axes, spec: Spec, runs: dict[str, Run], over: str, across: int) -> None:
     if spec.x == "step" and over == "context_gain":
-        # no better than the frequencies of characters
-        ax.axvline(0, color="0.6", linewidth=0.7, zorder=1)
+        ax.axvline(0, color="0.6", linewidth=0.7, zorder=1)  # as good as frequencies of characters
         ax.set_xlabel("context gain (bits)")
     elif spec.x == "step":
         panel_axes.step_axis(ax, last_step(runs))
     elif spec.x == "depth":
-        text = layers(runs, panel_axes.DEPTH)
-        ax.set_xlabel(text.replace(" (", "\n(") if narrow else text)
+        text = layers_label(runs, panel_axes.DEPTH)
+        ax.set_xlabel(text.replace(" (", "\n(") if across > 2 else text)
     elif spec.x in ("layer", "block"):
-        ax.set_xlabel(
-            layers(runs, panel_axes.LAYER) if spec.x == "layer" and not narrow else spec.x
-        )
+        full = spec.x == "layer" and across <= 2
+        ax.set_xlabel(layers_label(runs, panel_axes.LAYER) if full else spec.x)
         ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     else:
         labels = next(iter(runs.values())).results[spec.x].values
@@ -443,27 +131,102 @@ def _x_axis(ax: Axes, spec: Spec, runs: dict[str, Run], over: str) -> None:
         panel_axes.rank_axis(ax, labels) if numbers else panel_axes.name_axis(ax, spec.x, labels)
 
 
-def _key(
+def _name_axes(spec: Spec, runs: dict[str, Run], grid: np.ndarray, quantity: str) -> None:
+    """Leave the names of a column to its lowest panel, and those of a shared scale to the left."""
+    for column in grid.T:
+        for ax in [ax for ax in column if ax.lines][:-1]:
+            ax.set_xlabel("")
+            ax.tick_params(labelbottom=False)
+    for ax in grid[:, 1:].flat if spec.scale in ("figure", "row") else ():
+        ax.tick_params(labelleft=False)
+    if QUANTITY in (spec.rows, spec.columns) and not spec.label:
+        return
+    text, size = spec.label or _name(spec, runs, QUANTITY, quantity), style.RC["font.size"]
+    if len(grid) == 1 and not spec.rows:
+        grid[0, 0].set_ylabel(style.wrap(text, 1.9, size))
+    else:
+        grid[0, 0].figure.supylabel(style.wrap(text, 1.4 * len(grid), size), fontsize=size)
+
+
+def _name(spec: Spec, runs: dict[str, Run], axis: str, label: Any) -> str:
+    """Name a row or a column."""
+    if label in spec.names:
+        return spec.names[label]
+    if axis == QUANTITY:
+        name = label if runs_with(runs, label) else variable(spec, label)
+        return variable_label(runs_with(runs, name), name)
+    if axis in ("positions", NULL):
+        return (POSITIONS if axis == "positions" else NULLS)[label]
+    if axis == "layer" and label == 0:
+        return layers_label(runs, "layer 0 (embedding)")
+    return str(label) if axis == RUN else f"{axis} {label}"
+
+
+def _add_key(
     spec: Spec,
     runs: dict[str, Run],
     figure: Figure,
     grid: np.ndarray,
-    colours: ScalarMappable | None,
+    strip: Axes | None,
+    colors: ScalarMappable | None,
 ) -> None:
-    """A colour bar for hues in order, a legend for others."""
-    if spec.hue == "step":
-        panel_axes.step_bar(figure, colours, grid)
-    elif colours:
-        panel_axes.patch_bar(
-            figure,
-            colours,
-            grid,
-            layers(runs, panel_axes.LAYER) if spec.hue == "layer" else spec.hue,
-        )
-    if not colours:
+    """Add a color bar for hues in order, a legend for others."""
+    handles, labels = style.legend_entries(grid.flat)
+    if colors and spec.hue == "step":
+        panel_axes.step_bar(figure, colors, grid)
+    elif colors:
+        named = {"layer": layers_label(runs, panel_axes.LAYER)}
+        panel_axes.patch_bar(figure, colors, grid, named.get(spec.hue, spec.hue))
+    elif strip is not None:
+        strip.legend(handles, labels, loc="center", ncols=len(labels))
+    elif spec.columns == KIND:
+        _legend_by_kind(spec, figure, grid[0])
+    else:
         style.legend(grid)
-    elif spec.lines:
-        handles, names = style.entries(grid.flat)
-        beside = {line.label for line in spec.lines}
-        kept = {name: handle for handle, name in zip(handles, names, strict=True) if name in beside}
+    beside = [line.label for line in spec.lines]
+    if colors and beside:
+        kept = {
+            name: handle for handle, name in zip(handles, labels, strict=True) if name in beside
+        }
         grid[0, -1].legend(kept.values(), kept.keys(), loc="upper right")
+
+
+def _legend_by_kind(spec: Spec, figure: Figure, axes: np.ndarray) -> None:
+    """Name the models under a heading for each kind."""
+    handles, names = [], []
+    for ax in axes:
+        own, labels = style.legend_entries([ax])
+        handles += [Line2D([], [], linestyle="none"), *own]
+        names += [ax.get_title().partition(",")[0], *labels]
+    figure.set_figheight(max(figure.get_figheight(), 0.5 + ROW * len(names)))
+    figure.legend(handles, names, loc="outside right upper")
+
+
+def _add_words(
+    spec: Spec,
+    runs: dict[str, Run],
+    figure: Figure,
+    quantities: tuple[str, ...],
+    sides: list[str],
+    over: str,
+) -> None:
+    """Add title and caption; what finds no room in a title of one line stands in the footer."""
+    last = "" if "step" in (spec.x, spec.hue) else at_last(runs)
+    has_positions = any("positions" in table.dims for table in tables(runs))
+    where = last + ", all positions" * (has_positions and len(sides) == 1)
+    whole = f"{spec.title}{where}"
+    fits = "\n" not in style.wrap(whole, figure.get_figwidth(), style.RC["figure.titlesize"])
+    style.title(figure, whole if fits else spec.title)
+    shown = [*tables(runs)]
+    if spec.hue == HOOK_POINT:
+        shown += [table for run in runs.values() for table in run.hook_points.values()]
+    drawn = [variable(spec, name) for name in (*quantities, *(one.quantity for one in spec.lines))]
+    words = [
+        f"{where[2:].capitalize()}." * bool(where and not fits),
+        describe_bands(shown, *drawn, what=spec.bands_of),
+        spec.note,
+        GAIN_WORDS * (over == "context_gain" and spec.x == "step"),
+    ]
+    same = note_same(runs, sides) if "positions" in (spec.rows, spec.columns) else []
+    bands = " ".join(word for word in words if word)
+    caption(figure, runs, spec.shown, bands, [*spec.further, *same])

@@ -1,7 +1,6 @@
-"""What a figure may read of a run: its table and its training log, with intervals and the words for
-both.
-"""
+"""What a figure reads of a run: its tables and its training log, with intervals and their words."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,75 +28,75 @@ VISIBLE = 0.02  # of the height of a panel
 SAME = (
     "Without position 0 the figure looks the same: no value moves by more than 2 % of their range."
 )
-
 Curve = tuple[np.ndarray, np.ndarray, np.ndarray]  # mean, low, high
 
 
 @dataclass(frozen=True)
 class Run:
+    """The tables and the log of a run or a model."""
+
     results: xr.Dataset  # results.nc
     log: list[dict[str, Any]]  # train.jsonl, one dict a line
-    tangents: xr.Dataset | None = None  # tangents.nc, where that stage was done
-    # hook_points/<name>/results.nc, if asked for
-    hook_points: dict[str, xr.Dataset] = field(default_factory=dict)
+    tangents: xr.Dataset | None = None  # tangents.nc
+    hook_points: dict[str, xr.Dataset] = field(
+        default_factory=dict
+    )  # hook_points/<name>/results.nc
+    kind: str = ""  # of a list of models: encoder or decoder
+    modality: str = ""  # likewise: one of pretrained.models.MODALITIES
 
 
-def holding(runs: dict[str, Run], *variables: str) -> dict[str, Run]:
-    """The runs whose tables have all these variables: a family may have been left out of a
-    measurement.
-    """
+def runs_with(runs: dict[str, Run], *variables: str) -> dict[str, Run]:
+    """Select the runs whose tables have all these variables."""
     return {
         label: run for label, run in runs.items() if all(name in run.results for name in variables)
     }
 
 
-def words(runs: dict[str, Run], variable: str) -> str:
-    """The variable's name, and its symbol or unit, for an axis: from its own attributes."""
-    return style.words(next(iter(runs.values())).results[variable])
+def variable_label(runs: dict[str, Run], variable: str) -> str:
+    """Label a variable by its attributes in the first run."""
+    return style.variable_label(next(iter(runs.values())).results[variable])
 
 
 def interval(results: xr.Dataset, name: str, null: str = "", **where: Any) -> Curve:
-    """Mean over batches and the ends of its interval, at these places: of the value, or of its
-    excess over a `null`.
-    """
+    """Return mean, low and high at these places: of the value, or of its excess over a `null`."""
     values = (excess_of(results, name, null) if null else results[name]).sel(where)
     return tuple(values.sel(statistic=statistic).values for statistic in ENDS)
 
 
-def bands(runs: dict[str, Run], *names: str, what: str = "band") -> str:
-    """What the bands of `interval` are, and the noise floor, a sentence each; nothing where no run
-    has any.
-    """
-    ways, shown = set(), []
-    for run in runs.values():
-        for values in (run.results[name] for name in names if name in run.results):
-            shown.append(values)
-            if np.isfinite(values.sel(statistic="low")).any():
-                resampled = (
-                    run.results.attrs["folds"] > 1 and values.attrs.get("resampling") != "batches"
-                )
-                seeds = "seeds" in run.results.attrs and "seed" not in values.dims
-                ways.add("seeds" if seeds else "windows resampled" if resampled else "over batches")
-    intervals = " or ".join(sorted(ways - {"seeds"}))
-    noise = [values.attrs["noise_floor"] for values in shown if "noise_floor" in values.attrs]
-    said = [f"{LEVEL * 100:.0f} % interval, {intervals}"] * bool(intervals)
-    said += ["range of seeds"] * ("seeds" in ways)
-    sentences = [f"{what.capitalize()}: {'; or '.join(said)}."] * bool(said)
-    sentences += [
-        f"Batch size and kernels move no value by more than {max(noise, default=0):.1g}."
-    ] * bool(noise)
+def describe_bands(tables: Iterable[xr.Dataset], *names: str, what: str = "band") -> str:
+    """Say in a sentence each what the bands are and the noise floor; nothing where there is none."""
+    ways, floors = set(), [0.0]
+    for table in tables:
+        for values in (table[name] for name in names if name in table):
+            floors.append(values.attrs.get("noise_floor", 0.0))
+            if not np.isfinite(values.sel(statistic="low")).any():
+                continue
+            if "seeds" in table.attrs and "seed" not in values.dims:
+                ways.add("range of seeds")
+            elif table.attrs["folds"] > 1 and values.attrs.get("resampling") != "batches":
+                ways.add("windows resampled")
+            else:
+                ways.add("over batches")
+    intervals = " or ".join(sorted(ways - {"range of seeds"}))
+    parts = [f"{LEVEL * 100:.0f} % interval, {intervals}"] * bool(intervals)
+    parts += ["range of seeds"] * ("range of seeds" in ways)
+    sentences = [f"{what.capitalize()}: {'; or '.join(parts)}."] * bool(parts)
+    if max(floors):
+        sentences.append(f"Batch size and kernels move no value by more than {max(floors):.1g}.")
     return " ".join(sentences)
 
 
+def tables(runs: dict[str, Run]) -> list[xr.Dataset]:
+    return [run.results for run in runs.values()]
+
+
 def at_last(runs: dict[str, Run]) -> str:
-    """For titles of what is drawn of the last checkpoint, where there are others."""
-    return (
-        ", last checkpoint" if any(run.results.sizes["step"] > 1 for run in runs.values()) else ""
-    )
+    """Name the last checkpoint in a title, where there are others."""
+    return ", last checkpoint" * any(run.results.sizes["step"] > 1 for run in runs.values())
 
 
-def layers(runs: dict[str, Run], words: str) -> str:
-    """An axis over layers: whether the first is an embedding, vectors of a file do not tell."""
+def layers_label(runs: dict[str, Run], words: str) -> str:
+    """Drop the embedding from an axis label where layer 0 may be something else."""
     return words if embedded(runs) else words.partition(" (")[0]
 
 
@@ -111,30 +110,27 @@ def last_step(runs: dict[str, Run]) -> int:
 
 
 def positions(runs: dict[str, Run], *names: str, steps: slice = slice(-1, None)) -> list[str]:
-    """The sets of positions to draw of these quantities: all, and without the first only where that
-    can be seen.
-    """
-    sets = sets_of_all(runs)
+    """Choose the sets of positions to draw: all, and further ones only where that can be seen."""
+    sets = shared_positions(runs)
     for name in names:
         shown = [
             run.results[name].isel(step=steps).sel(statistic="mean", positions=sets)
             for run in runs.values()
         ]
-        values = np.concatenate(
-            [one.transpose("positions", ...).values.reshape(len(sets), -1) for one in shown], axis=1
-        )
+        rows = [one.transpose("positions", ...).values.reshape(len(sets), -1) for one in shown]
+        values = np.concatenate(rows, axis=1)
         values = values[:, np.isfinite(values).all(axis=0)]
         if values.size and abs(values[1:] - values[0]).max(initial=0) > VISIBLE * np.ptp(values):
             return sets
     return sets[:1]
 
 
-def sets_of_all(runs: dict[str, Run]) -> list[str]:
-    """The sets of positions that every run was measured on."""
+def shared_positions(runs: dict[str, Run]) -> list[str]:
+    """Find the sets of positions that every run was measured on."""
     first, *others = (run.results.positions.values.tolist() for run in runs.values())
-    return [one for one in first if all(one in other for other in others)]
+    return [name for name in first if all(name in other for other in others)]
 
 
-def same(runs: dict[str, Run], sides: list[str]) -> list[str]:
-    """For the caption, where further sets of positions are there and not drawn."""
-    return [SAME] * (len(sides) == 1 < len(sets_of_all(runs)))
+def note_same(runs: dict[str, Run], sides: list[str]) -> list[str]:
+    """Say in the caption that further sets of positions were measured and look the same."""
+    return [SAME] * (len(sides) == 1 < len(shared_positions(runs)))

@@ -1,6 +1,4 @@
-"""Which layers hold the same representation? Every layer beside every other, of one model or of
-two.
-"""
+"""Which layers hold the same representation? Every layer against every other, of a model or of two."""
 
 import numpy as np
 import xarray as xr
@@ -9,118 +7,90 @@ from matplotlib.figure import Figure
 from anisoscope.measurement.null_models import PERMUTED
 from anisoscope.plot import panel_axes, style
 from anisoscope.plot.footer import caption
-from anisoscope.plot.run_tables import POSITIONS, Run, at_last, holding, interval, layers
+from anisoscope.plot.run_tables import POSITIONS, Run, at_last, layers_label, runs_with
 from anisoscope.results.excess import excess_of, nulls_in
 
-# of older tables
-UNBIASED, BIASED = {"cka_unbiased_layers": "linear CKA without bias"}, {"cka_layers": "linear CKA"}
-OVERLAP = {"overlap_layers": "neighbourhood overlap"}
-MEASURES = {"cka_unbiased": "linear CKA without bias", "overlap": "neighbourhood overlap"}
-SEEN = 0.1
+MEASURES = {"cka_unbiased": "linear CKA without bias", "overlap": "neighborhood overlap"}
+VISIBLE = 0.1  # change of a similarity
 
 
-def of_layers(runs: dict[str, Run]) -> Figure | None:
-    """Of each run, at the last checkpoint."""
-    every = holding(runs, *UNBIASED, *OVERLAP)
-    measures = (
-        UNBIASED if every.keys() == holding(runs, *BIASED, *OVERLAP).keys() else BIASED
-    ) | OVERLAP
-    runs = holding(runs, *measures)
+def layer_similarity(runs: dict[str, Run]) -> Figure | None:
+    """Draw a row of heat maps for each run at the last checkpoint."""
+    measures = {f"{name}_layers": text for name, text in MEASURES.items()}
+    runs = runs_with(runs, *measures)
     if not runs:
         return None
-    figure = style.new(0.75 * style.PAGE, 0.7 + 2.1 * len(runs))
+    figure = style.new_figure(0.75 * style.PAGE, 0.7 + 2.1 * len(runs))
     axes = figure.subplots(len(runs), len(measures), squeeze=False)
-    last = [run.results.isel(step=-1).sel(positions="all") for run in runs.values()]
-    panel_axes.similarities(
-        figure, axes, (interval(one, name)[0] for one in last for name in measures)
-    )
+    maps, sentences = [], []
+    for label, run in runs.items():
+        last = run.results.isel(step=-1).sel(positions="all", statistic="mean")
+        maps += [last[name].values for name in measures]
+        sentences += _format_permuted(label, last, measures)
+    panel_axes.heat_maps(figure, axes, maps, "equal")
+    words = layers_label(runs, panel_axes.LAYER)
     for ax, label in zip(axes[:, 0], runs, strict=True):
-        ax.set_ylabel(f"{label}\n{layers(runs, panel_axes.LAYER)}")
-    for ax, title in zip(axes[0], measures.values(), strict=True):
+        ax.set_ylabel(f"{label}\n{words}")
+    for ax, below, title in zip(axes[0], axes[-1], measures.values(), strict=True):
         ax.set_title(title)
-    for ax in axes[-1]:
-        ax.set_xlabel(layers(runs, panel_axes.LAYER))
+        below.set_xlabel(words)
     style.title(figure, f"Similarity of layers{at_last(runs)}, all positions")
-    shown = "Every layer beside every other, at the last checkpoint: how alike are their clouds?"
-    sentences = filter(None, (_permuted(label, run, measures) for label, run in runs.items()))
-    caption(figure, runs, shown, further=list(sentences))
+    shown = "Every layer against every other, at the last checkpoint: how alike are their clouds?"
+    caption(figure, runs, shown, further=sentences)
     return figure
 
 
-def _permuted(label: str, run: Run, measures: dict[str, str]) -> str:
-    """The most that two different layers have in common with the windows of one in another
-    order.
-    """
-    if PERMUTED not in nulls_in(run.results):
-        return ""
+def _format_permuted(label: str, last: xr.Dataset, measures: dict[str, str]) -> list[str]:
+    """Say how alike two different layers are at most with the windows of one in another order."""
     parts = []
-    for name, said in measures.items():
-        null = run.results[name] - excess_of(run.results, name, PERMUTED)
-        null = null.isel(step=-1).sel(positions="all", statistic="mean").values
+    for name, text in measures.items() if PERMUTED in nulls_in(last) else ():
+        null = (last[name] - excess_of(last, name, PERMUTED)).values
         null = null[~np.eye(len(null), dtype=bool) & np.isfinite(null)]
-        parts += [f"{said} {null.max():.2f}"] if null.size else []
-    return f"{label}, windows of one layer in another order, at most: {', '.join(parts)}." * bool(
-        parts
-    )
+        if null.size:
+            parts.append(f"{text} {null.max():.2f}")
+    start = f"{label}, windows of one layer in another order, at most"
+    return [f"{start}: {', '.join(parts)}."] * bool(parts)
 
 
-def of_models(table: xr.Dataset) -> Figure:
-    """A row for each measure: the two models, then windows of the first in another order, on one
-    scale.
+def model_similarity(table: xr.Dataset) -> Figure:
+    """Draw two models against each other, and with windows of the first in another order.
 
-    Without position 0 once more, where that changes what is seen: one massive vector can hide all
-        others from CKA.
+    A row for each measure; without position 0 once more, where that changes what is seen: one
+    massive vector can hide all others from CKA.
     """
-    first, second = table.attrs["first"], table.attrs["second"]
-    rows = [(name, side) for name in MEASURES for side in _sides(table[name])]
-    figure = style.new(0.75 * style.PAGE, 0.8 + 2.2 * len(rows))
+    attrs = table.attrs
+    first, second = attrs["first"], attrs["second"]
+    rows, maps, widths = [], [], {name: [] for name in MEASURES}
+    for name in MEASURES:
+        mean, low, high = (table[name].sel(statistic=end) for end in ("mean", "low", "high"))
+        null = mean - excess_of(table, name, PERMUTED).sel(statistic="mean")
+        change = abs(mean.sel(positions="without_first") - mean.sel(positions="all")).max()
+        for side in ["all", "without_first"][: 1 + bool(change > VISIBLE)]:
+            rows.append((MEASURES[name], POSITIONS[side]))
+            maps += [mean.sel(positions=side), null.sel(positions=side)]
+            widths[name].append((high - low).sel(positions=side).max().item() / 2)
+    figure = style.new_figure(0.75 * style.PAGE, 0.8 + 2.2 * len(rows))
     axes = figure.subplots(len(rows), 2, squeeze=False)
-    widest, maps = {name: [] for name in MEASURES}, []
-    for row, (name, side) in zip(axes, rows, strict=True):
-        values = table[name].sel(positions=side)
-        mean = values.sel(statistic="mean")
-        null = mean - excess_of(table, name, PERMUTED).sel(positions=side, statistic="mean")
-        high, low = (values.sel(statistic=end) for end in ("high", "low"))
-        widest[name].append((high - low).max().item() / 2)
-        maps += mean, null
-        where = f"\n{POSITIONS[side]}" if len(rows) > len(MEASURES) else ""
-        row[0].set_ylabel(f"{MEASURES[name]}{where}\n{first}: layer")
+    alike = len(rows) == len(MEASURES)
+    for ax, (measure, side) in zip(axes[:, 0], rows, strict=True):
+        ax.set_ylabel("\n".join([measure, *[side] * (not alike), f"{first}: layer"]))
     axes[0, 0].set_title("the same text")
     axes[0, 1].set_title("windows of one\nin another order")
     for ax in axes[-1]:
         ax.set_xlabel(f"{second}: layer")
-    panel_axes.similarities(figure, axes, maps, aspect="auto")
-    style.title(
-        figure,
-        f"Layers of {first} beside layers of {second}"
-        + ", all positions" * (len(rows) == len(MEASURES)),
-    )
-    about = table.attrs
-    facts = [
-        f"{about['corpus']}; {about['measure.points']:,} points × {about['measure.batches']} batches"
-    ]
-    facts += [f"{about[place]}: {about[f'{place}_model']}" for place in ("first", "second")]
-    style.small_print(figure, facts)
-    known = {
-        name: np.nanmax(halves) for name, halves in widest.items() if np.isfinite(halves).any()
-    }
-    said = ", ".join(f"{MEASURES[name]} {half:.2f}" for name, half in known.items())
-    points = about.get("points_are", "on the same characters of the same windows")
+    panel_axes.heat_maps(figure, axes, maps, "auto")
+    style.title(figure, f"Layers of {first} and {second}" + ", all positions" * alike)
+    sample = f"{attrs['measure.points']:,} points × {attrs['measure.batches']} batches"
+    facts = [f"{attrs['corpus']}; {sample}"]
+    facts += [f"{attrs[place]}: {attrs[f'{place}_model']}" for place in ("first", "second")]
+    style.add_footer(figure, facts)
+    known = {name: np.nanmax(own) for name, own in widths.items() if np.isfinite(own).any()}
+    reach = ", ".join(f"{MEASURES[name]} {half:.2f}" for name, half in known.items())
+    points = attrs.get("points_are", "on the same characters of the same windows")
     shown = (
-        f"Every layer of one model beside every layer of the other, {points}; layer 0 is the embedding. "
+        f"Every layer of one model against every layer of the other, {points}; layer 0 is the embedding. "
         "Right: the null model, in which the windows of the first are in another order."
     )
-    shown += f" 95 % intervals, windows resampled, reach at most so far to a side: {said}." * bool(
-        known
-    )
-    figure.set_label("\n".join([shown, "", *facts]))
+    width = f" 95 % intervals, windows resampled, reach at most so far to a side: {reach}."
+    figure.set_label("\n".join([shown + width * bool(known), "", *facts]))
     return figure
-
-
-def _sides(values: xr.DataArray) -> list[str]:
-    """All positions; and the set without position 0, where a pair of layers is seen to be more or
-    less alike there.
-    """
-    mean = values.sel(statistic="mean")
-    far = abs(mean.sel(positions="without_first") - mean.sel(positions="all")).max().item()
-    return ["all", "without_first"] if far > SEEN else ["all"]

@@ -1,15 +1,70 @@
-"""Figures of runs as data: what each shows, by the name of its file. `render.render` draws them."""
+"""Figures of runs as data: what each shows, by the name of its file. `render.render` draws them.
 
+A drawn value is a quantity of a run at a place: a step, a set of positions, a layer, a head. A
+`Spec` names the dimension that makes the rows, that of the columns, and that of the hue: a
+dimension of the tables, or one of RUN, KIND, QUANTITY, NULL, LINE and HOOK_POINT.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from anisoscope.measurement.families.attention_family import SINK_FROM
 from anisoscope.measurement.families.leading_family import WITHOUT
-from anisoscope.plot.render import HOOK_POINT, LINE, NULL, QUANTITY, RUN, Line, Spec
 from anisoscope.training.watch import BLOCKS, LAYERS
 
-DOTTED, DASHED = {"linestyle": ":"}, {"linestyle": "--"}
-GREY = {"color": "0.35"}
-NULL_LINE = {"linestyle": "--", "linewidth": 0.8}
+RUN, KIND, QUANTITY, NULL = "run", "kind", "quantity", "null"
+LINE, HOOK_POINT = "line", "hook_point"
+Place = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a panel: with hue=LINE all that is drawn, else beside the panel's quantity."""
+
+    label: str
+    quantity: str = "{}"  # a variable; {} stands for the panel's quantity
+    at: Place = field(default_factory=dict)
+    panels: tuple[str, ...] = ()  # quantities whose panels have it; none named: all
+    model: str = ""  # a null model: its own value is drawn, not the excess over it
+    look: Place = field(default_factory=dict)
+    band: bool = True
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a figure shows."""
+
+    title: str
+    shown: str  # the first sentence of the caption
+    quantities: tuple[str, ...]
+    x: str = "depth"  # depth (relative), layer, block, step, or a dimension of the quantities
+    hue: str = RUN
+    rows: str = ""
+    columns: str = ""
+    at: Place = field(default_factory=dict)
+    average: str = ""  # blocks or heads: the average over these is drawn
+    lines: tuple[Line, ...] = ()
+    scale: str = "figure"  # panels that share limits: of the figure, a row, a column; or panel
+    zero: bool = False
+    log: bool = False
+    needs: tuple[str, ...] = ()  # further variables that a run must have
+    any_of: bool = False  # whether some of the quantities suffice
+    names: Mapping[str, str] = field(default_factory=dict)  # names of rows and columns by label
+    label: str = ""  # of the vertical axis
+    bands_of: str = "band"  # what the caption calls the intervals
+    note: str = ""  # further words on the figure
+    further: tuple[str, ...] = ()  # sentences of the caption
+    wrap: int = 0  # panels beside each other where there is one row; 0: all
+    strip: bool = False  # the legend above the panels, not at the right
+
+
+DOTTED = {"linestyle": ":", "linewidth": 0.9, "marker": ""}
+DASHED = {"linestyle": "--", "linewidth": 0.9, "marker": ""}
+GRAY = {"color": "0.35"}
 LARGEST = "anisotropy\n(largest eigenvalue's share)"
 SHARE = "Share of the largest eigenvalue in the variance of each layer's vectors"
-SHORT = {  # words for a narrow panel
+SHORT = {  # names of narrow panels
     "effective_rank": "effective rank",
     "mean_cosine": "mean cosine",
     "drift": "drift |E x|",
@@ -22,7 +77,7 @@ def over_blocks(title: str, *quantities: str, scale: str = "panel") -> Spec:
     """A line per run over training, the average over blocks; a panel per quantity.
 
     The embedding is left out: where positions are rotary it is a few hundred points, of no
-        dimension.
+    dimension.
     """
     shown = f"{title}: means over the outputs of all blocks."
     kind = {"x": "step", "columns": QUANTITY, "average": "blocks", "label": "mean over blocks"}
@@ -36,6 +91,16 @@ def by_depth(title: str, depth: str, *quantities: str) -> Spec:
     kind = {"x": "step", "rows": RUN, "columns": QUANTITY, "hue": depth, "scale": "column"}
     average = "heads" if depth == "block" else ""
     return Spec(f"{title}{heads}", shown, quantities, **kind, average=average)
+
+
+def watched(title: str, *quantities: str) -> Spec:
+    """A row per run from its log: batches of the training text, another at each look."""
+    shown = (
+        f"{title} while training. Lines: layers or blocks, of a batch of the training text, another "
+        "at each look."
+    )
+    kind = {"x": "step", "rows": RUN, "columns": QUANTITY, "hue": "layer", "scale": "column"}
+    return Spec(f"{title} of training batches", shown, quantities, **kind)
 
 
 SPECS: dict[str, Spec] = {
@@ -70,7 +135,7 @@ SPECS: dict[str, Spec] = {
         columns="top",
         scale="row",
         zero=True,
-        lines=(Line("with them", "anisotropy", of=("anisotropy_left_out",), look=DOTTED),),
+        lines=(Line("with them", "anisotropy", {}, ("anisotropy_left_out",), "", DOTTED, False),),
         names={
             "coordinate_share": "share of the variance in them",
             "anisotropy_left_out": "anisotropy without them",
@@ -105,22 +170,24 @@ SPECS: dict[str, Spec] = {
             Line(
                 "token 0 alone\n(lower bound)",
                 "first_share",
-                of=("anisotropy",),
-                look=GREY | DOTTED,
+                panels=("anisotropy",),
+                look=GRAY | DOTTED,
+                band=False,
             ),
             Line(
                 f"Gaussian cloud,\nwithout the {WITHOUT[-1]}",
                 "{}_without",
                 {"without": WITHOUT[-1]},
                 model="gaussian",
-                look=GREY | DASHED,
+                look=GRAY | DASHED,
+                band=False,
             ),
         ),
     ),
     # What of a value would a featureless cloud, shuffled text or an untrained network have too?
     "excess_over_nulls": Spec(
         "Excess over null models",
-        "Each value less that of a null model; every panel has a scale of its own.",
+        "Each value minus that of a null model; every panel has a scale of its own.",
         ("anisotropy", "effective_rank", "twonn", "mean_cosine"),
         rows=QUANTITY,
         columns=NULL,
@@ -132,7 +199,7 @@ SPECS: dict[str, Spec] = {
     ),
     # Do points of frequent characters lie nearer to the centroid of their character?
     "distance_by_frequency": Spec(
-        "Correlation of log frequency and distance to the centroid",
+        "Log frequency against distance to the centroid",
         "Distance of each point to the mean of the other points of its character, correlated with the "
         "log frequency of the character, over points. Dashed: of a Gaussian cloud of the same "
         "spectrum, below 0 since centroids of few points lie farther off.",
@@ -140,7 +207,7 @@ SPECS: dict[str, Spec] = {
         x="layer",
         at={"ngram": SINGLE},
         zero=True,
-        lines=(Line("Gaussian cloud", model="gaussian", look=DASHED),),
+        lines=(Line("Gaussian cloud", model="gaussian", look=DASHED, band=False),),
     ),
     "distance_by_quarter": Spec(
         "Distance to the centroid of the own character",
@@ -155,7 +222,7 @@ SPECS: dict[str, Spec] = {
     # Does the intrinsic dimension depend on the scale at which it is looked for?
     "dimension_by_scale": Spec(
         "Dimension by scale",
-        "Dimension by GRIDE from the neighbours k and 2k of each point: a line for each layer.",
+        "Dimension by GRIDE from the neighbors k and 2k of each point: a line for each layer.",
         ("gride",),
         x="neighbours",
         hue="layer",
@@ -163,7 +230,7 @@ SPECS: dict[str, Spec] = {
         wrap=2,
         log=True,
         label="intrinsic dimension",
-        lines=(Line("Gaussian cloud, same spectrum", model="gaussian", look=NULL_LINE),),
+        lines=(Line("Gaussian cloud, same spectrum", model="gaussian", look=DASHED, band=False),),
     ),
     # Where in a block does the shape arise?
     "hook_points": Spec(
@@ -216,29 +283,48 @@ OVER_TRAINING = {
     "anisotropy_by_checkpoint",
     *(name for name, spec in SPECS.items() if spec.x == "step"),
 }
-WORDS = LAYERS | BLOCKS
-WATCHED = {  # of batches of the training text, from the log
-    name: Spec(
-        f"{title} of training batches",
-        f"{title} while training (training/watch.py). Lines: layers or blocks, of a batch of the "
-        "training text, another at each look.",
-        quantities,
-        x="step",
-        hue="layer",
-        rows=RUN,
-        columns=QUANTITY,
-        scale="column",
-    )
-    for name, title, quantities in (
-        (
-            "watched_geometry",
-            "Geometry",
-            ("anisotropy", "participation_ratio", "mean_cosine", "drift"),
-        ),
-        (
-            "watched_attention",
-            "Norms and attention",
-            ("mean_norm", "attention_first", "gradient_norm"),
-        ),
-    )
+WATCHED_NAMES = LAYERS | BLOCKS
+WATCHED = {
+    "watched_geometry": watched(
+        "Geometry", "anisotropy", "participation_ratio", "mean_cosine", "drift"
+    ),
+    "watched_attention": watched(
+        "Norms and attention", "mean_norm", "attention_first", "gradient_norm"
+    ),
 }
+# Of lists of models: do decoders have a bell where encoders are flat?
+PROFILE_BY_KIND = Spec(
+    "Anisotropy over depth",
+    f"{SHARE}: a line for each model.",
+    ("anisotropy",),
+    rows="positions",
+    columns=KIND,
+    zero=True,
+    label=LARGEST,
+    names={"encoder": "encoders", "decoder": "decoders"},
+)
+# Has any run a sink, when does it form, and does anisotropy come with it? Of `sink_table`.
+SINKS = Spec(
+    "Signs of an attention sink while training",
+    "Largest over layers, blocks or heads at each checkpoint; a head has a sink where its mean weight "
+    f"on token 0 exceeds {SINK_FROM:g}. The embedding is no block.",
+    (
+        *("norm_ratio", "attention_first", "sink_heads"),
+        *("anisotropy", "anisotropy_without_first", "validation_bits"),
+    ),
+    x="step",
+    columns=QUANTITY,
+    scale="panel",
+    zero=True,
+    any_of=True,
+    wrap=3,
+    lines=(
+        Line(
+            "a sink: above this",
+            "sink_from",
+            panels=("attention_first",),
+            look=GRAY | DASHED,
+            band=False,
+        ),
+    ),
+)

@@ -1,8 +1,8 @@
-"""The look that all figures share: type, colours, bands, titles, legends, the small print below."""
+"""The look that all figures share: type, colors, bands, titles, legends, the footer."""
 
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from itertools import cycle
 from typing import Any
@@ -18,12 +18,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 PAGE = 6.9  # inches: the full width of a two-column paper
-SINGLE = 4.6  # of a figure of one panel, with its key
+SINGLE = 4.6  # of a figure of one panel, with its legend
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-INKS = (*OKABE_ITO, "#7F7F7F", "#6A3D9A")  # grids have nine lines and more
+COLORS = (*OKABE_ITO, "#7F7F7F", "#6A3D9A")  # grids have nine lines and more
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 SMALL = 7.5  # points: titles of small panels and names on their axes
-SMALL_PRINT = 6.5
+FOOTER = 6.5
 UNNAMED = re.compile(r"_(child|container)\d+|_nolegend_|")  # labels that matplotlib gives by itself
 RC = {
     "font.family": "DejaVu Sans",  # ships with matplotlib: the same shapes on every machine
@@ -50,54 +50,39 @@ RC = {
 
 
 def context(mathematics: bool = False) -> AbstractContextManager[None]:
-    """Draw and save inside this: matplotlib's defaults with the settings above, whatever the user's
-    own are.
+    """Set matplotlib's defaults with the settings above, whatever the user's own are.
 
-    With `mathematics`, dollar signs are read as on a user's own axes: names are to be `literal`
-    there.
+    With `mathematics`, dollar signs are read as on a user's own axes: `escape` names there.
     """
     return matplotlib.style.context(RC | {"text.parse_math": mathematics}, after_reset=True)
 
 
-def literal(name: object) -> str:
-    """A name that stands on a user's axes as it is written, dollar signs too."""
+def escape(name: object) -> str:
+    """Keep the dollar signs of a name on a user's axes."""
     return str(name).replace("$", r"\$")
 
 
-def new(width: float, height: float) -> Figure:
-    """A figure outside pyplot, with no global state, whose legends and small print take their own
-    space.
-    """
+def new_figure(width: float, height: float) -> Figure:
+    """Make a figure outside pyplot, whose legends and footer take their own space."""
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def inks(runs: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Colour and marker of each run, by its place among all runs: the same in every figure, and
-    told apart in grey.
-    """
-    # 9 and 7 are coprime: 63 different pairs
-    looks = zip(cycle(INKS), cycle(MARKERS), strict=False)
-    return {
-        run: {"color": color, "marker": marker}
-        for run, (color, marker) in zip(runs, looks, strict=False)
-    }
+def run_styles(runs: Iterable[Any]) -> dict[Any, dict[str, str]]:
+    """Give each run a color and a marker by its place among all: distinct in gray too."""
+    looks = zip(runs, cycle(COLORS), cycle(MARKERS), strict=False)  # 63 different: 9 × 7
+    return {run: {"color": color, "marker": marker} for run, color, marker in looks}
 
 
-def shades() -> Colormap:
-    """Plasma without its last third, too pale on white paper: from blue through purple to orange,
-    ever lighter.
-    """
-    return LinearSegmentedColormap.from_list(
-        "shades", matplotlib.colormaps["plasma"](np.linspace(0, 0.64, 256))
-    )
+def depth_colormap() -> Colormap:
+    """Plasma without its last third, too pale on white paper: blue, purple, orange."""
+    shades = matplotlib.colormaps["plasma"](np.linspace(0, 0.64, 256))
+    return LinearSegmentedColormap.from_list("depth", shades)
 
 
-def banded(
+def plot_with_interval(
     ax: Axes, x: np.ndarray, mean: np.ndarray, low: np.ndarray, high: np.ndarray, **look: Any
 ) -> None:
-    """A line with its interval as band; where nothing was resampled there is none (NaN), so no
-    band.
-    """
+    """Draw a line with its interval as band; without a band where the ends are NaN."""
     ax.plot(x, mean, **look)
     if len(x) == 1:  # a band has no width
         ax.vlines(x, low, high, color=look["color"])
@@ -105,69 +90,70 @@ def banded(
         ax.fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)
 
 
-def label(long_name: str, units: str, symbol: str = "") -> str:
-    """A quantity's name and its symbol or unit, as an axis has them."""
+def axis_label(long_name: str, units: str, symbol: str = "") -> str:
+    """Join a quantity's name and its symbol or unit."""
     if symbol:
         return f"{long_name} {symbol}"
     return long_name if units in ("", "1") else f"{long_name} ({units})"
 
 
-def words(values: xr.DataArray) -> str:
-    """The label of a variable of a table, from its attributes."""
-    about = values.attrs
-    return label(
-        about.get("long_name", str(values.name)), about.get("units", ""), about.get("symbol", "")
-    )
+def variable_label(values: xr.DataArray) -> str:
+    """Label a variable of a table, from its attributes."""
+    name, attrs = str(values.name), values.attrs
+    return axis_label(attrs.get("long_name", name), attrs.get("units", ""), attrs.get("symbol", ""))
 
 
-def title(figure: Figure, what: str) -> None:
-    """What is shown; what bands are, and all numbers, stand in the small print and the caption."""
-    figure.suptitle(wrap(what, figure.get_figwidth(), RC["figure.titlesize"]))
+def title(figure: Figure, text: str) -> None:
+    figure.suptitle(wrap(text, figure.get_figwidth(), RC["figure.titlesize"]))
 
 
-def below_a_strip(
+def panel_title(ax: Axes, text: str, width: float = 1.4) -> None:
+    """Set a small title of lines no wider than so many inches."""
+    ax.set_title(wrap(text, width, SMALL), fontsize=SMALL)
+
+
+def grid_below_legend(
     figure: Figure, rows: int, columns: int, height: float
 ) -> tuple[Axes, np.ndarray]:
-    """A strip for a legend, 0.35 inches high, and below it a grid of panels whose rows are `height`
-    inches high.
-    """
+    """Make a strip for a legend, 0.35 inches high, and below it panels in rows of this height."""
     grid = figure.add_gridspec(1 + rows, columns, height_ratios=(0.35, *[height] * rows))
-    places = [[grid[1 + row, column] for column in range(columns)] for row in range(rows)]
-    axes = np.array([[figure.add_subplot(place) for place in row] for row in places])
+    axes = np.empty((rows, columns), object)
+    for row, column in np.ndindex(rows, columns):
+        axes[row, column] = figure.add_subplot(grid[1 + row, column])
     return figure.add_subplot(grid[0, :], frameon=False, xticks=[], yticks=[]), axes
 
 
-def legend(axes: np.ndarray) -> None:
-    """The runs of all panels, right of the first row, where no line can pass under them."""
+def legend(axes: np.ndarray | Sequence[Axes]) -> None:
+    """Name the runs of all panels right of the first row, where no line can pass below."""
     corner = np.atleast_2d(axes)[0, -1]
-    corner.legend(*entries(axes.flat), loc="upper left", bbox_to_anchor=(1.02, 1), borderaxespad=0)
+    handles, labels = legend_entries(np.ravel(axes))
+    corner.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.02, 1), borderaxespad=0)
 
 
-def entries(axes: Iterable[Axes]) -> tuple[list[Any], list[str]]:
-    """What a legend of all these panels holds: each label once, one that begins with an underscore
-    too.
-    """
-    parts = [one for ax in axes for one in (*ax.get_children(), *ax.containers)]
-    drawn = [one for one in parts if isinstance(one, Line2D | Collection | Container)]
-    handles = {one.get_label(): one for one in drawn if not UNNAMED.fullmatch(one.get_label())}
+def legend_entries(axes: Iterable[Axes]) -> tuple[list[Any], list[str]]:
+    """Find what a legend of these panels holds: each label once, also one that begins with "_"."""
+    handles = {}
+    for ax in axes:
+        for artist in (*ax.get_children(), *ax.containers):
+            named = isinstance(artist, Line2D | Collection | Container)
+            if named and not UNNAMED.fullmatch(artist.get_label()):
+                handles[artist.get_label()] = artist
     return list(handles.values()), list(handles)
 
 
 def wrap(text: str, width: float, size: float) -> str:
-    """Break text into lines no wider than so many inches at this type size (a letter is about 0.58
-    of its height).
+    """Break text into lines no wider than so many inches at this type size in points.
 
-    A last word of one character, as in "position 0", stays with the one before it.
+    A letter is about 0.58 of its height wide. A last word of one character, as in "position 0",
+    stays with the word before it.
     """
     whole = re.sub(r" (?=.$)", "\N{NO-BREAK SPACE}", text)
     lines = textwrap.fill(whole, int(width * 72 / (0.58 * size)), break_on_hyphens=False)
     return lines.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def small_print(figure: Figure, lines: list[str]) -> None:
-    """What the figure was made from, in added height below everything: no figure travels without
-    its origin.
-    """
-    text = "\n".join(wrap(line, figure.get_figwidth() - 0.1, SMALL_PRINT) for line in lines)
-    figure.set_figheight(figure.get_figheight() + 1.4 * SMALL_PRINT / 72 * len(text.splitlines()))
-    figure.supxlabel(text, x=0.01, ha="left", fontsize=SMALL_PRINT, color="0.25", linespacing=1.3)
+def add_footer(figure: Figure, lines: list[str]) -> None:
+    """Write what the figure was made from in added height below everything."""
+    text = "\n".join(wrap(line, figure.get_figwidth() - 0.1, FOOTER) for line in lines)
+    figure.set_figheight(figure.get_figheight() + 1.4 * FOOTER / 72 * len(text.splitlines()))
+    figure.supxlabel(text, x=0.01, ha="left", fontsize=FOOTER, color="0.25", linespacing=1.3)

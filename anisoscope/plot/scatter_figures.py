@@ -1,0 +1,222 @@
+"""One quantity against another at the last checkpoint, a point per layer or head.
+
+Correlations stand in the caption, since many are looked at side by side.
+"""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+from anisoscope.analysis import correlations, modality_summaries
+from anisoscope.plot import panel_axes, style
+from anisoscope.plot.footer import caption
+from anisoscope.plot.run_tables import (
+    POSITIONS,
+    Run,
+    at_last,
+    describe_bands,
+    embedded,
+    interval,
+    layers_label,
+    note_same,
+    positions,
+    runs_with,
+    tables,
+    variable_label,
+)
+
+SHARPNESS = ("attention_entropy", "attention_max", "score_std_within", "attention_first")
+KINDRED = "of this kind in correlations.csv"
+CAUTION = (
+    "Correlations, with 95 % intervals, and p corrected after Holm for {}. They take the points for "
+    "independent draws, which those of one network are not."
+)
+CAUTION_MODELS = (
+    "Correlations with 95 % intervals, and p corrected after Holm. All layers together are taken for "
+    "independent draws, which those of one model are not; within models, the interval is over "
+    "models. Which of them the paper pooled is not known here: a reconstruction."
+)
+LEAST = 1.3  # inches of a row
+LEGEND_ROW = 0.16  # inches
+LONG = 30  # times its lower end: a log axis that needs decades alone
+
+
+def cosine_against_drift(runs: dict[str, Run]) -> Figure | None:
+    """Draw a point per layer (Anisotropy Is Inherent to Self-Attention)."""
+    looks, every, runs = style.run_styles(runs), runs, runs_with(runs, "mean_cosine", "drift")
+    if not runs:
+        return None
+    sides = positions(runs, "mean_cosine", "drift")
+    first = "embedding" if embedded(runs) else "first layer"
+    figure = style.new_figure(style.PAGE if len(sides) > 1 else style.SINGLE, 2.8)
+    axes = figure.subplots(1, len(sides), sharex=True, sharey=True, squeeze=False)[0]
+    for ax, side in zip(axes, sides, strict=True):
+        for label, run in runs.items():
+            last = run.results.isel(step=-1).sel(positions=side)
+            layer_points(ax, last, looks[label], label)
+        ax.plot([], [], "o", color="0.3", markerfacecolor="white", label=first)
+        ax.set_title(POSITIONS[side] if len(sides) > 1 else "")
+        ax.set_xlabel(variable_label(runs, "drift"))
+    axes[0].set_ylabel(variable_label(runs, "mean_cosine"))
+    style.title(figure, f"Mean cosine against drift{at_last(runs)}")
+    style.legend(axes)
+    lines = [line for side in sides for line in correlate(runs, ("mean_cosine",), side, every)]
+    bars = describe_bands(tables(runs), "drift", "mean_cosine", what="bars")
+    shown = f"A point for each layer; hollow: the {first}."
+    caption(figure, runs, shown, bars, [*note_same(runs, sides), *lines])
+    return figure
+
+
+def layer_points(ax: Axes, table: xr.Dataset, look: dict[str, Any], label: str) -> None:
+    """Draw mean cosine against drift, a point per layer with its intervals; hollow the first."""
+    drift, cosine = interval(table, "drift"), interval(table, "mean_cosine")
+    error_bars(ax, drift, cosine, ecolor=look["color"], elinewidth=0.8, fmt="none")
+    ax.plot(drift[0][1:], cosine[0][1:], linestyle="none", label=label, **look)
+    ax.plot(drift[0][:1], cosine[0][:1], linestyle="none", **look, markerfacecolor="white")
+
+
+def error_bars(ax: Axes, x: tuple, y: tuple, **look: Any) -> None:
+    """Draw points with bars, from mean, low and high of both."""
+    (x, *across), (y, *upright) = x, y
+    ax.errorbar(x, y, np.abs(upright - y), np.abs(across - x), **look)
+
+
+def sharpness_against_alignment(runs: dict[str, Run]) -> Figure | None:
+    """Are the heads whose queries and keys drift together the sharp ones? A point per head."""
+    every, runs = runs, runs_with(runs, "query_key_alignment", *SHARPNESS)
+    if not runs:
+        return None
+    figure = style.new_figure(style.PAGE, 1.0 + 1.5 * len(runs))
+    axes = figure.subplots(len(runs), len(SHARPNESS), sharex=True, sharey="col", squeeze=False)
+    colors = panel_axes.patch_colors(max(table.sizes["block"] for table in tables(runs)), first=1)
+    for row, (label, run) in zip(axes, runs.items(), strict=True):
+        last = run.results[["query_key_alignment", *SHARPNESS]].isel(step=-1).sel(positions="all")
+        heads, seeds = last.sizes["block"] * last.sizes["head"], last.sizes.get("seed", 1)
+        if "seed" in last.dims:
+            last = last.stack(any_head=("seed", "head"), create_index=False)
+        for ax, name in zip(row, SHARPNESS, strict=True):
+            for block in last.block.values:
+                x, y = (interval(last, one, block=block) for one in ("query_key_alignment", name))
+                look = {"elinewidth": 0.6, "fmt": "o", "markersize": 2.5}
+                error_bars(ax, x, y, color=colors.to_rgba(block), **look)
+        row[0].set_ylabel(f"{label}\n{heads} heads" + f" × {seeds} runs" * (seeds > 1))
+    for ax, name in zip(axes[0], SHARPNESS, strict=True):
+        style.panel_title(ax, variable_label(runs, name))
+    axes[0, 0].set(xlim=(-1.1, 1.1), xticks=(-1, 0, 1))  # all that a cosine can be
+    for ax in axes[-1]:
+        text = style.wrap(variable_label(runs, "query_key_alignment"), 1.3, style.SMALL)
+        ax.set_xlabel(text, fontsize=style.SMALL)
+    style.title(figure, f"Sharpness against alignment of each head{at_last(runs)}, all positions")
+    panel_axes.patch_bar(figure, colors, axes, "block")
+    bars = describe_bands(tables(runs), "query_key_alignment", *SHARPNESS, what="bars")
+    shown = (
+        "A point for each head: how sharp is it, and how far do its queries and keys drift one way?"
+    )
+    caption(figure, runs, shown, bars, correlate(runs, SHARPNESS, "all", every))
+    return figure
+
+
+def correlate(
+    runs: dict[str, Run], names: tuple[str, ...], side: str, every: dict[str, Run]
+) -> list[str]:
+    """Write a line for each run and quantity, with p as in correlations.csv of `every` run."""
+    (x,) = {x for x, y in correlations.PAIRS if y in names}
+    kind = [x, *(y for one, y in correlations.PAIRS if one == x)]
+    last = {label: int(run.results.step[-1]) for label, run in runs.items()}
+    selected = {}
+    for label, run in runs_with(every, x).items():
+        table = run.results[[name for name in kind if name in run.results]]
+        steps = table.step.isin([*last.values()])
+        selected[label] = table.sel(step=steps, positions=table.positions == side)
+    table = correlations.correlations(selected)
+    table = table[table.over.isin(["layers", "heads"])].set_index(["run", "step", "y"])
+    rows = {(run, name): table.loc[(run, last[run], name)] for run in runs for name in names}
+    tests = {row.tests for row in rows.values()}
+    several = len(tests) > 1
+    number = f"as many {KINDRED} as each line says" if several else f"the {max(tests)} {KINDRED}"
+    lines = []
+    for (label, name), row in rows.items():
+        note = f" (of {row.tests})" * several
+        lines.append(f"{label}, {variable_label(runs, name)}{note}: {correlations.words(row)}")
+    return [f"{POSITIONS[side].capitalize()}. {CAUTION.format(number)}", *lines]
+
+
+def cosine_and_drift(models: dict[str, Run]) -> Figure | None:
+    """Draw a row for each modality: mean cosine over depth and against drift (Inherent)."""
+    runs = runs_with(models, "mean_cosine", "drift")
+    if not runs:
+        return None
+    members: dict[str, dict[str, Run]] = {}
+    for label, run in runs.items():
+        members.setdefault(run.modality, {})[label] = run
+    table = modality_summaries.correlations(
+        {label: run.results for label, run in runs.items()},
+        {label: run.modality for label, run in runs.items()},
+    )
+    heights = [max(LEAST, 0.5 + LEGEND_ROW * len(own)) for own in members.values()]
+    figure = style.new_figure(style.PAGE, 0.9 + sum(heights))
+    shared = {"sharex": "col", "sharey": True, "squeeze": False, "height_ratios": heights}
+    axes = figure.subplots(len(members), 2, **shared)
+    for (depth, drift), (modality, own) in zip(axes, members.items(), strict=True):
+        for (label, run), look in zip(own.items(), style.run_styles(own).values(), strict=True):
+            last = run.results.isel(step=-1).sel(positions="all")
+            cosine = interval(last, "mean_cosine")
+            style.plot_with_interval(depth, last.depth.values, *cosine, label=label, **look)
+            layer_points(drift, last, look, label)
+        depth.set_title(modality)
+        text = variable_label(runs, "mean_cosine")
+        depth.set_ylabel(style.wrap(text, LEAST - 0.3, style.RC["font.size"]))
+        drift.set_title(_format_correlation(table, modality), fontsize=style.SMALL)
+        style.legend([depth, drift])
+    axes[-1, 0].set_xlabel(layers_label(runs, panel_axes.DEPTH))
+    axes[-1, 1].set(xscale="log", xlabel=variable_label(runs, "drift"))
+    _log_ticks(axes[-1, 1])
+    panel_axes.fit(axes.flat, zero=True)
+    style.title(figure, f"Mean cosine over depth and against drift{at_last(runs)}, all positions")
+    shown = (
+        "Left, mean cosine of pairs in each layer. Right, the same against the norm of the mean vector: a point for "
+        "each layer, hollow the first. ρ is Spearman's rank correlation."
+    )
+    bands = describe_bands(tables(runs), "drift", "mean_cosine", what="bands and bars")
+    caption(figure, runs, shown, bands, _format_correlations(table))
+    return figure
+
+
+def _log_ticks(ax: Axes) -> None:
+    """Label decades; of a short log axis also numbers between them."""
+    low, high = ax.get_xlim()
+    ax.xaxis.set_major_locator(LogLocator(subs=(1,) if high > LONG * low else (1, 2, 5)))
+    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _format_correlation(table: pd.DataFrame, modality: str) -> str:
+    """Write the rank correlation of all points, and the mean of those within models."""
+    own = table[(table.modality == modality) & (table.positions == "all")].set_index("over")
+    pooled, within = own.loc[modality_summaries.POOLED], own.loc[modality_summaries.WITHIN]
+    if np.isnan(pooled.spearman):
+        return "too few points to correlate"
+    text = f"all points: {correlations.value(pooled, 'spearman')}"
+    second = f"\nwithin models: {correlations.value(within, 'spearman')}"
+    return text + second * bool(within.n > 1)
+
+
+def _format_correlations(table: pd.DataFrame) -> list[str]:
+    """Write the correlations of every modality and set of positions, for the caption."""
+    lines = [CAUTION_MODELS]
+    for _, row in table[table.over != "layers"].iterrows():
+        if row.over == modality_summaries.POOLED:
+            text = f"all layers of {row.models} models, {correlations.words(row)}"
+        elif row.over == modality_summaries.MODELS:
+            text = f"a point for each model, {correlations.words(row)}"
+        elif row.n:
+            text = f"within models, mean of {row.n:.0f}, {correlations.both(row)}"
+        else:
+            continue
+        lines.append(f"{row.modality}, {POSITIONS[row.positions]}: {text}.")
+    return lines
