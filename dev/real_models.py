@@ -63,15 +63,15 @@ def ours() -> pd.DataFrame:
 def draw(frame: pd.DataFrame) -> Figure:
     """Encoders beside decoders on equal scales, with token 0 and without."""
     frame = frame[frame.positions.isin(SIDES)]
-    looks = style.inks(dict.fromkeys(frame.model))
-    figure = style.new(style.PAGE, 4.6)
+    looks = style.run_styles(dict.fromkeys(frame.model))
+    figure = style.new_figure(style.PAGE, 4.6)
     axes = figure.subplots(len(SIDES), 2, sharex=True, sharey=True)
     for row, (side, words) in zip(axes, SIDES.items(), strict=True):
         for ax, kind in zip(row, ("encoder", "decoder"), strict=True):
             for model, own in frame[(frame.kind == kind) & (frame.positions == side)].groupby(
                 "model", sort=False
             ):
-                style.banded(
+                style.plot_with_interval(
                     ax, own.depth, own["mean"], own.low, own.high, label=model, **looks[model]
                 )
             ax.set_title(f"{kind}s, {words}")

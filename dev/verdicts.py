@@ -63,10 +63,9 @@ def main(given: list[str]) -> None:
             name for name in ABOUT["folders"] if (RESULTS / name / on_disk.BY_LEVEL).exists()
         ):
             table = on_disk.read_by_level(RESULTS / name, {})
-            figure = experiment_figures.curves_by_level(
-                table, {*on_disk.read_primary(RESULTS / name)["quantity"]}
-            )
-            style.small_print(figure, [experiment_figures.OF_LEVELS])
+            quantities = {*on_disk.read_primary(RESULTS / name)["quantity"]}
+            figure = experiment_figures.curves_by_level(table, quantities)
+            style.add_footer(figure, [experiment_figures.by_level_bands(table, quantities)])
             figure.savefig(DOCS / "figures" / f"{name}_by_level.png", dpi=150)
         plots.matrix(once(frame), columns(once(frame))).savefig(
             DOCS / "figures" / "verdicts.png", dpi=150

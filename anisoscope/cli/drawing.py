@@ -4,10 +4,11 @@ import pathlib
 
 from anisoscope.analysis import findings, on_disk, primary
 from anisoscope.config.experiment_config import Config
-from anisoscope.plot import draw, render, report
+from anisoscope.plot import draw, report
 from anisoscope.plot.experiment_figures import Compared
 from anisoscope.plot.run_tables import Run
 from anisoscope.plot.seed_lines import over_seeds
+from anisoscope.plot.spec_curves import GAIN
 from anisoscope.results import joined_files
 from anisoscope.training import finished, log
 from anisoscope.utils import checksums, processes
@@ -98,7 +99,7 @@ def write_page(runs: dict[str, Run], to: pathlib.Path, root: pathlib.Path) -> pa
 
 def check_axis(runs: dict[str, Run], over: str) -> None:
     """Raise UserError where curves cannot be drawn over this variable."""
-    variable = "step" if over == "step" else render.GAIN
+    variable = "step" if over == "step" else GAIN
     if lacking := [label for label, run in runs.items() if variable not in run.results]:
         advice = "leave --over out, or draw runs that have it"
         what = f"{', '.join(lacking)} have no context gain at their checkpoints"

@@ -5,6 +5,7 @@ file, pretrained models, and two runs compared.
 import contextlib
 import pathlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from anisoscope.analysis import correlations, on_disk
@@ -17,7 +18,7 @@ from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.config.pretrained_models import ModelsConfig
 from anisoscope.config.untrained_config import UntrainedConfig
 from anisoscope.config.vectors_config import VectorsConfig
-from anisoscope.plot import draw, papers
+from anisoscope.plot import draw
 from anisoscope.results import joined_files
 from anisoscope.sources import two_models, vector_run
 from anisoscope.sources.untrained import untrained_blocks
@@ -122,7 +123,7 @@ def draw_models(config: ModelsConfig, root: pathlib.Path, to: pathlib.Path) -> N
         raise UserError(f"{path} has none of {', '.join(labels)}; run --stages=measure first")
     runs = {label: drawing.load_run(root / label) for label in known}
     models = {
-        label: papers.Model(runs[label], about["modality"], about["kind"])
+        label: replace(runs[label], kind=about["kind"], modality=about["modality"])
         for label, about in known.items()
     }
     paths = draw.draw(draw.MODELS[config.paper], models, to)

@@ -62,7 +62,9 @@ def render(spec: Spec, runs: dict[str, Run], over: str = "step") -> Figure | Non
     across = min(spec.wrap, len(columns)) if wrapped else len(columns)
     down = -(-len(every) // across)
     height = 2.0 if down == 1 else 1.5
-    figure = style.new_figure(style.PAGE if across > 1 or spec.strip else style.SINGLE, 0.9 + height * down)
+    figure = style.new_figure(
+        style.PAGE if across > 1 or spec.strip else style.SINGLE, 0.9 + height * down
+    )
     if spec.strip:
         strip, grid = style.grid_below_legend(figure, down, across, height)
     else:

@@ -1,10 +1,7 @@
-"""report.html: every quantity of tables in a browser, as plotly draws it; one file that fetches
-nothing.
-"""
+"""report.html: every quantity of tables in a browser, as plotly draws it; one file without network."""
 
 import base64
 import itertools
-import math
 import os
 import pathlib
 import textwrap
@@ -18,7 +15,7 @@ import xarray as xr
 from anisoscope.measurement.families.registry import quantities
 from anisoscope.plot import style
 from anisoscope.plot.footer import provenance
-from anisoscope.plot.run_tables import ENDS, POSITIONS, Run, bands
+from anisoscope.plot.run_tables import ENDS, POSITIONS, Run, describe_bands
 from anisoscope.results.excess import NULL, excess_name, is_excess, nulls_in
 from anisoscope.results.frame import check_table, whole
 from anisoscope.utils import files
@@ -35,10 +32,9 @@ legend hides it. Shaded: intervals, as the line above each figure says.</p>
 {figures}<h2>Origin</h2><pre>{origin}</pre></body></html>
 """
 DEPTHS = ("layer", "block")
-# axes of positions not chosen
-UNSEEN = {"visible": False, "autorange": False, "range": [-9e9, -8e9]}
+HIDDEN = {"visible": False, "autorange": False, "range": [-9e9, -8e9]}  # axes of other positions
 FURTHER = "further quantities"  # the heading of those that are of no family
-Curves = dict[str, xr.DataArray]  # what the menu calls it, and its values
+DEFAULTS = {"config": "{}", "points": 0, "batches": 1, "folds": 1}  # of tables of arrays
 
 
 def report(
@@ -57,188 +53,152 @@ def report(
         The path.
 
     Raises:
-        ValueError: a file that is no page is there, or no folder to write into; in one line.
+        ValueError: a file that is no page is at that path, or its folder does not exist.
     """
     path = pathlib.Path(path)
     if not path.parent.is_dir():
         raise ValueError(f"{path}: there is no folder {path.parent} to write the page into")
     if path.exists() and (not path.is_file() or MARK.encode() not in path.read_bytes()):
-        raise ValueError(f"{path} is there and is no page of this kind: name another path")
-    if isinstance(tables, xr.Dataset) or not isinstance(tables, Mapping):
+        raise ValueError(f"{path} exists and is no page of this kind: name another path")
+    if not isinstance(tables, Mapping) or isinstance(tables, xr.Dataset):
         check_table(tables)
         tables = {str(tables.attrs.get("title", "")) or path.stem: tables}
-    runs = {label: _run(label, table) for label, table in tables.items()}
+    runs = {label: _as_run(label, table) for label, table in tables.items()}
     files.write(path, page(runs, ", ".join(runs)))
     return path
 
 
-def _run(label: str, table: xr.Dataset) -> Run:
+def _as_run(label: str, table: xr.Dataset) -> Run:
     results, names = whole(table)
-    facts = [label]
-    facts += [f"{dim} {at}: {name}" for dim, own in names.items() for at, name in enumerate(own)]
-    defaults = {
-        "provenance": "; ".join(facts),
-        "config": "{}",
-        "points": 0,
-        "batches": 1,
-        "folds": 1,
-    }
-    results.attrs = defaults | results.attrs
-    return Run(results, [])
+    facts = [f"{dim} {at}: {name}" for dim, own in names.items() for at, name in enumerate(own)]
+    provenance = {"provenance": "; ".join([label, *facts])}
+    return Run(results.assign_attrs(provenance | DEFAULTS | results.attrs), [])
 
 
 def page(runs: dict[str, Run], title: str) -> str:
-    """The HTML of the page."""
-    from plotly.io import to_html  # where it is needed alone
+    """Return the HTML of the page."""
+    from plotly.io import to_html  # slow to import
 
     shared, own = provenance(runs)
     settings = (f"{label}: {run.results.attrs['config']}" for label, run in runs.items())
-    html = [
-        f"<h2>{escape(family)}</h2>"
-        + to_html(
-            figure(members),
-            full_html=False,
-            include_plotlyjs=number == 0,
-            div_id=f"figure-{number}",
-            validate=False,
-            auto_play=False,
-        )
-        for number, (family, members) in enumerate(families(runs).items())
-    ]
+    options = {"full_html": False, "validate": False, "auto_play": False}
+    html = []
+    for number, (family, lines) in enumerate(families(runs).items()):
+        options |= {"include_plotlyjs": number == 0, "div_id": f"figure-{number}"}
+        html.append(f"<h2>{escape(family)}</h2>" + to_html(figure(lines, [*runs]), **options))
     parts = {"title": escape(title), "figures": "\n".join(html), "mark": MARK}
     return PAGE.format(origin=escape("\n".join([shared, *own, *settings])), **parts)
 
 
-def families(runs: dict[str, Run]) -> dict[str, dict[str, Curves]]:
-    """{family: {run: curves}}, in the order of the registry."""
-    found: dict[str, dict[str, Curves]] = {}
+class Line(NamedTuple):
+    """A quantity of a run for one set of positions, by step."""
+
+    label: str  # of the run
+    words: str  # of the menu of quantities
+    side: str  # a set of positions; "" where the quantity has none
+    attrs: dict[str, Any]
+    along: str  # the dimension below the curve
+    steps: list[int]  # that the slider chooses from; none: it has no effect
+    ends: np.ndarray  # mean, low and high: (3, step, piece, place)
+    x: np.ndarray  # (place,)
+    pieces: list[str]  # names of places of further dimensions, as of heads
+
+
+def families(runs: dict[str, Run]) -> dict[str, list[Line]]:
+    """Return the lines of each family, in the order of the registry."""
     order = {name: at for at, name in enumerate(quantities())}
-    names = {name: None for run in runs.values() for name in _names(run)}
+    names = {name: None for run in runs.values() for name in _quantities(run)}
+    found: dict[str, list[Line]] = {}
     for name in sorted(names, key=lambda name: order.get(name, len(order))):
         for label, run in runs.items():
-            for words, values in _curves(run, name):
-                family = values.attrs.get("family", FURTHER)
-                found.setdefault(family, {}).setdefault(label, {})[words] = values
+            for words, values in _values(run, name):
+                family = found.setdefault(values.attrs.get("family", FURTHER), [])
+                family.extend(lines_of(label, words, values))
     return found
 
 
-def _names(run: Run) -> list[str]:
+def _quantities(run: Run) -> list[str]:
     numbers = {name: values for name, values in run.results.items() if values.dtype.kind in "iuf"}
-    return [name for name, values in numbers.items() if not is_excess(values)] + [
-        *({} if run.tangents is None else run.tangents)
-    ]
+    own = [name for name, values in numbers.items() if not is_excess(values)]
+    return [*own, *(run.tangents or ())]
 
 
-def _curves(run: Run, name: str) -> Iterator[tuple[str, xr.DataArray]]:
-    """A quantity, and its excess over every null model that has it."""
+def _values(run: Run, name: str) -> Iterator[tuple[str, xr.DataArray]]:
+    """Yield a quantity, and its excess over every null model that has it, with words of a menu."""
     if name not in run.results:
         if run.tangents is not None and name in run.tangents:
             yield name, run.tangents[name].assign_attrs(family="tangents")
         return
-    values, words = run.results[name], style.words(run.results[name])
-    yield (
-        words,
-        values.assign_attrs(band=bands({"": run}, name) if "statistic" in values.dims else ""),
-    )
+    values, words = run.results[name], style.variable_label(run.results[name])
+    band = describe_bands([run.results], name) if "statistic" in values.dims else ""
+    yield words, values.assign_attrs(band=band)
     for null in nulls_in(run.results) if excess_name(name) in run.results else ():
         excess = run.results[excess_name(name)].sel({NULL: null}, drop=True)
         if excess.notnull().any():
             yield f"{words}, excess over {null}", excess.assign_attrs(values.attrs)
 
 
-class Line(NamedTuple):
-    """A quantity of a run, for one set of positions: what plotly draws of it, by step."""
+def lines_of(label: str, words: str, values: xr.DataArray) -> list[Line]:
+    """Make a line for each set of positions, over layers or blocks, else steps or what there is."""
+    dims = [dim for dim in values.dims if dim not in ("statistic", "positions")]
+    along = next((dim for dim in (*DEPTHS, "step", *dims) if dim in dims), "")
+    further = [dim for dim in dims if dim not in (along, "step")]
+    slides = "step" in dims and along != "step"
+    if "statistic" not in values.dims:
+        values = values.expand_dims(statistic=["mean"])
+    if "positions" not in values.dims:
+        values = values.expand_dims(positions=[""])
+    values = values.reindex(statistic=list(ENDS))  # without an interval the ends are NaN
+    places = itertools.product(*(values[dim].values.tolist() for dim in further))
+    pieces = [", ".join(map("{} {}".format, further, place)) for place in places]
+    labels = values[along].values if along else np.zeros(1)
+    x = labels if labels.dtype.kind in "iuf" else np.arange(len(labels))
+    steps = values["step"].values.tolist() if slides else []
+    order = ["positions", "statistic", *["step"] * slides, *further, *[along] * bool(along)]
+    sides = values["positions"].values.tolist()
+    shape = (len(sides), len(ENDS), max(len(steps), 1), len(pieces), len(x))
+    ends = values.transpose(*order).values.astype("f4").reshape(shape)
+    attrs = values.attrs
+    return [
+        Line(label, words, side, attrs, along, steps, own, x.astype(float), pieces)
+        for side, own in zip(sides, ends, strict=True)
+    ]
 
-    label: str  # of the run
-    words: str
-    side: str  # a set of positions; "": it has none
-    attrs: dict[str, Any]
-    along: str  # the dimension below the curve
-    steps: list[int]  # among which the slider chooses; none: it has no effect
-    ends: np.ndarray  # mean, low and high: (3, step, piece, place); a step alone where it has none
-    x: np.ndarray  # (place,)
-    pieces: list[str]  # what they are called: single heads, say
 
-
-def figure(members: dict[str, Curves]) -> dict[str, Any]:
-    """A line and a band for each run, quantity and set of positions, of which menus show some."""
-    looks, lines = style.inks(members), []
-    for label, curves in members.items():
-        for words, values in curves.items():
-            lines += _lines(label, words, values)
+def figure(lines: list[Line], runs: list[str]) -> dict[str, Any]:
+    """Make a band and a curve of each line, of which menus show some."""
+    looks = style.run_styles(runs)
     steps = sorted({step for line in lines for step in line.steps})
-
-    def traces(step: int | None) -> list[dict[str, Any]]:
-        return [part for line in lines for part in _traces(line, looks[line.label]["color"], step)]
-
-    frames = [
-        {"name": str(step), "data": traces(step)} for step in steps[: len(steps) * (len(steps) > 1)]
-    ]
     words = dict.fromkeys(line.words for line in lines)
-    by_words = [
-        _button(next(line for line in lines if line.words == name), lines) for name in words
-    ]
-    by_side = [
-        _side_button(side, lines) for side in dict.fromkeys(line.side for line in lines) if side
-    ]
-    menus = [{"buttons": by_words, "y": 1.42}]
-    menus += [{"buttons": by_side, "y": 1.29}] if by_side else []
+    sides = [side for side in dict.fromkeys(line.side for line in lines) if side]
+    by_words = [_words_button(name, lines) for name in words]
+    by_side = [_side_button(side, lines) for side in sides]
+    frames = {
+        step: [part for line in lines for part in _traces(line, looks[line.label]["color"], step)]
+        for step in steps or [None]
+    }
+    menu = {"x": 0, "xanchor": "left", "yanchor": "top"}
     layout = {
         "height": 620,
         "margin": {"t": 170, "r": 20},
-        "updatemenus": [menu | {"x": 0, "xanchor": "left", "yanchor": "top"} for menu in menus],
-        "sliders": [_slider(steps)] if frames else [],
-        "xaxis2": UNSEEN | {"overlaying": "x"},
-        "yaxis2": UNSEEN | {"overlaying": "y"},
+        "updatemenus": [menu | {"buttons": by_words, "y": 1.42}]
+        + [menu | {"buttons": by_side, "y": 1.29}] * bool(by_side),
+        "sliders": [_slider(steps)] * (len(steps) > 1),
+        "xaxis2": HIDDEN | {"overlaying": "x"},
+        "yaxis2": HIDDEN | {"overlaying": "y"},
         **by_words[0]["args"][1],
     }
-    data = traces(steps[-1] if steps else None)
+    data = [dict(trace) for trace in frames[steps[-1] if steps else None]]
     for button in (by_words[0], *by_side[:1]):
         for name, values in button["args"][0].items():
             for trace, value in zip(data, values, strict=True):
                 trace[name] = value
-    return {"data": data, "frames": frames, "layout": layout}
+    named = [{"name": str(step), "data": traces} for step, traces in frames.items()]
+    return {"data": data, "frames": named if len(steps) > 1 else [], "layout": layout}
 
 
-def _lines(label: str, words: str, values: xr.DataArray) -> Iterator[Line]:
-    """One for each set of positions; what has no depth is drawn over steps, else over its first
-    dimension.
-    """
-    dims = [dim for dim in values.dims if dim not in ("statistic", "positions")]
-    along = next((dim for dim in (*DEPTHS, "step") if dim in dims), dims[0] if dims else "")
-    others = [dim for dim in dims if dim not in (along, "step")]
-    slides = "step" in dims and along != "step"
-    order = ["positions"] * ("positions" in values.dims) + ["statistic"] * (
-        "statistic" in values.dims
-    )
-    order += [*["step"] * slides, *others, *[along] * bool(along)]
-    sides = values["positions"].values.tolist() if "positions" in values.dims else [""]
-    labels = values[along].values if along else np.zeros(1)
-    numbers = values.sel(statistic=list(ENDS)) if "statistic" in values.dims else values
-    shape = (
-        len(sides),
-        -1,
-        values["step"].size if slides else 1,
-        math.prod(values[dim].size for dim in others),
-        labels.size,
-    )
-    array = numbers.transpose(*order).values.astype("f4").reshape(shape)
-    if array.shape[1] == 1:  # without an interval
-        array = np.concatenate(
-            [array, np.full_like(array, np.nan), np.full_like(array, np.nan)], axis=1
-        )
-    x = labels.astype(float) if labels.dtype.kind in "iuf" else np.arange(len(labels), dtype=float)
-    places = itertools.product(*(values[dim].values.tolist() for dim in others))
-    pieces = [", ".join(map("{} {}".format, others, place)) for place in places]
-    steps = values["step"].values.tolist() if slides else []
-    for side, ends in zip(sides, array, strict=True):
-        yield Line(label, words, side, values.attrs, along, steps, ends, x, pieces)
-
-
-def _traces(line: Line, ink: str, step: int | None) -> list[dict[str, Any]]:
-    """A band and a line at a step, a piece for each place of further dimensions, with gaps
-    between.
-    """
+def _traces(line: Line, color: str, step: int | None) -> list[dict[str, Any]]:
+    """Make band and curve at a step, with gaps between the pieces; nothing at a step not measured."""
     at = line.steps.index(step) if step in line.steps else 0
     mean, low, high = line.ends[:, at] * (np.nan if line.steps and step not in line.steps else 1)
     gap = np.full((len(mean), 1), np.nan)
@@ -250,56 +210,48 @@ def _traces(line: Line, ink: str, step: int | None) -> list[dict[str, Any]]:
             band_x += [*line.x[known], *line.x[known][::-1], np.nan]
             band_y += [*upper[known], *lower[known][::-1], np.nan]
     common = {"type": "scatter", "legendgroup": line.label, "name": line.label}
-    band = {"x": _numbers(band_x), "y": _numbers(band_y), "fill": "toself", "mode": "none"}
-    band |= {"fillcolor": ink, "opacity": 0.2, "hoverinfo": "skip"}
-    curve = {"x": _numbers(x), "y": _numbers(np.hstack([mean, gap])), "mode": "lines+markers"}
-    curve |= {"line": {"color": ink}}
+    fill = {"fill": "toself", "mode": "none", "fillcolor": color, "opacity": 0.2}
+    band = {"x": _encode(band_x), "y": _encode(band_y), "hoverinfo": "skip"} | fill
+    curve = {"x": _encode(x), "y": _encode(np.hstack([mean, gap])), "mode": "lines+markers"}
+    curve |= {"line": {"color": color}}
     if len(line.pieces) > 1:
         curve["text"] = [piece for piece in line.pieces for _ in range(len(line.x) + 1)]
     return [common | band, common | curve]
 
 
-def _numbers(values: Any) -> dict[str, str]:
-    """As plotly reads arrays from JSON: float32 in base64."""
+def _encode(values: Any) -> dict[str, str]:
+    """Write float32 in base64, as plotly reads arrays from JSON."""
     content = np.ravel(values).astype("<f4").tobytes()
     return {"dtype": "f4", "bdata": base64.b64encode(content).decode()}
 
 
-def _button(line: Line, lines: list[Line]) -> dict[str, Any]:
-    """Of the menu of quantities: its lines and bands alone are visible."""
-    shown = [other.words == line.words for other in lines for _ in range(2)]
-    about = line.attrs
-    text = textwrap.fill(f"{about.get('band', '')} {about.get('formula', '')}", 130)
+def _words_button(words: str, lines: list[Line]) -> dict[str, Any]:
+    """Make the entry of a quantity: its curves and bands alone are visible."""
+    line = next(line for line in lines if line.words == words)
+    shown = [other.words == words for other in lines for _ in range(2)]
+    text = textwrap.fill(f"{line.attrs.get('band', '')} {line.attrs.get('formula', '')}", 130)
+    above = {"text": text.strip().replace("\n", "<br>"), "font": {"size": 12}, "x": 0.01, "y": 0.76}
     titles = {
-        "title": {"text": text.strip().replace("\n", "<br>")},
+        "title": above,
         "xaxis": {"title": {"text": line.along.replace("step", "training step")}},
-        "yaxis": {"title": {"text": line.words}},
+        "yaxis": {"title": {"text": words}},
     }
-    titles["title"] |= {"font": {"size": 12}, "x": 0.01, "y": 0.76}
-    return {"label": line.words, "method": "update", "args": [{"visible": shown}, titles]}
+    return {"label": words, "method": "update", "args": [{"visible": shown}, titles]}
 
 
 def _side_button(side: str, lines: list[Line]) -> dict[str, Any]:
-    """Of the menu of positions: what is of others goes to axes that nobody sees."""
+    """Make the entry of a set of positions: curves of others go to hidden axes."""
     shown = [line.side in (side, "") for line in lines for _ in range(2)]
-    legend = [one and place % 2 == 1 for place, one in enumerate(shown)]
     axes = {f"{axis}axis": [axis if one else f"{axis}2" for one in shown] for axis in "xy"}
-    arguments = axes | {"showlegend": legend}
-    return {"label": POSITIONS.get(side, side), "method": "restyle", "args": [arguments]}
+    axes["showlegend"] = [one and place % 2 == 1 for place, one in enumerate(shown)]
+    return {"label": POSITIONS.get(side, side), "method": "restyle", "args": [axes]}
 
 
 def _slider(steps: list[int]) -> dict[str, Any]:
-    how = {
-        "mode": "immediate",
-        "frame": {"duration": 0, "redraw": True},
-        "transition": {"duration": 0},
-    }
+    how = {"mode": "immediate", "frame": {"duration": 0}, "transition": {"duration": 0}}
+    how["frame"]["redraw"] = True
     places = [
         {"label": f"{step:,}", "method": "animate", "args": [[str(step)], how]} for step in steps
     ]
-    return {
-        "active": len(steps) - 1,
-        "steps": places,
-        "currentvalue": {"prefix": "step "},
-        "pad": {"t": 45},
-    }
+    prefix = {"currentvalue": {"prefix": "step "}, "pad": {"t": 45}}
+    return {"active": len(steps) - 1, "steps": places} | prefix

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-from anisoscope.analysis import correlations, modality_summaries
+from anisoscope.analysis import correlations
 from anisoscope.plot import panel_axes, style
 from anisoscope.plot.footer import caption
 from anisoscope.plot.run_tables import (
@@ -154,7 +154,7 @@ def cosine_and_drift(models: dict[str, Run]) -> Figure | None:
     members: dict[str, dict[str, Run]] = {}
     for label, run in runs.items():
         members.setdefault(run.modality, {})[label] = run
-    table = modality_summaries.correlations(
+    table = correlations.by_modality(
         {label: run.results for label, run in runs.items()},
         {label: run.modality for label, run in runs.items()},
     )
@@ -198,7 +198,7 @@ def _log_ticks(ax: Axes) -> None:
 def _format_correlation(table: pd.DataFrame, modality: str) -> str:
     """Write the rank correlation of all points, and the mean of those within models."""
     own = table[(table.modality == modality) & (table.positions == "all")].set_index("over")
-    pooled, within = own.loc[modality_summaries.POOLED], own.loc[modality_summaries.WITHIN]
+    pooled, within = own.loc[correlations.POOLED], own.loc[correlations.WITHIN]
     if np.isnan(pooled.spearman):
         return "too few points to correlate"
     text = f"all points: {correlations.value(pooled, 'spearman')}"
@@ -210,9 +210,9 @@ def _format_correlations(table: pd.DataFrame) -> list[str]:
     """Write the correlations of every modality and set of positions, for the caption."""
     lines = [CAUTION_MODELS]
     for _, row in table[table.over != "layers"].iterrows():
-        if row.over == modality_summaries.POOLED:
+        if row.over == correlations.POOLED:
             text = f"all layers of {row.models} models, {correlations.words(row)}"
-        elif row.over == modality_summaries.MODELS:
+        elif row.over == correlations.MODELS:
             text = f"a point for each model, {correlations.words(row)}"
         elif row.n:
             text = f"within models, mean of {row.n:.0f}, {correlations.both(row)}"

@@ -70,7 +70,7 @@ def candidates(ax: Axes) -> None:
 
 def main() -> None:
     with style.context():
-        figure = style.new(style.PAGE, 2.5)
+        figure = style.new_figure(style.PAGE, 2.5)
         left, right = figure.subplots(1, 2, width_ratios=(1, 1.35))
         blocks(left)
         candidates(right)

@@ -17,6 +17,7 @@ from anisoscope.config.measure_config import DEFAULT, MeasureConfig
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import TrainConfig
 from anisoscope.config.variants import expand
+from anisoscope.data.unigrams import BINS
 from anisoscope.measurement.families.projection_family import VECTORS
 from anisoscope.measurement.families.registry import coordinates, nulls_of, quantities
 from anisoscope.measurement.panel import MEASURED
@@ -28,6 +29,11 @@ from anisoscope.results.excess import excess_name
 from anisoscope.results.join import joined
 from anisoscope.results.replicates_table import table
 from anisoscope.sources.evaluation_windows import POSITION_SETS
+from anisoscope.subspaces import tangent_quantities
+from anisoscope.subspaces.proxies import KINDS
+from anisoscope.subspaces.subspace_energy import ROWS
+from anisoscope.subspaces.tested_proxies import FITS
+from anisoscope.subspaces.weight_gradients import MATRICES, OF
 from anisoscope.training.watch import BLOCKS, LAYERS
 
 STEPS = (0, 1, 4, 32, 128, 1000)
@@ -121,7 +127,7 @@ def lacking(run: Run, *names: str) -> Run:
     return changed(run, lambda table: table.drop_vars(gone, errors="ignore"))
 
 
-def beside(run: Run, *nulls: str) -> Run:
+def with_nulls(run: Run, *nulls: str) -> Run:
     """As if it had been measured beside these null models alone."""
     return changed(
         run, lambda table: table.sel(null=list(nulls)) if nulls else table.drop_dims("null")
@@ -278,3 +284,24 @@ def make_log(
         of_blocks = {name: (0.1 * rng.random(layers)).tolist() for name in BLOCKS}
         lines.append({"step": step, "kind": "watch"} | of_layers | of_blocks)
     return lines
+
+
+def make_tangents(seed: int = 0, layers: int = 3) -> xr.Dataset:
+    """A tangents.nc of made-up numbers."""
+    rng, variables = np.random.default_rng(seed), {}
+    labels = {"step": [0, 1, 2, 4, 8, 10], "rank": [4, 16], "layer": range(layers), "fit": FITS}
+    labels |= {"kind": KINDS, "rows": ROWS, "bin": BINS, "matrix": MATRICES, "of": OF}
+    labels = {dim: list(own) for dim, own in labels.items()}
+    derived = {name: quantity for name, (quantity, _) in tangent_quantities.DERIVED.items()}
+    for name, quantity in (tangent_quantities.MEASURED | derived).items():
+        dims = ("step", *(dim for dim in quantity.dims if dim != "control"))
+        values = rng.uniform(0.2, 0.8, [len(labels[dim]) for dim in dims])
+        if quantity.resampling or "control" in quantity.dims:
+            low, high = (rng.uniform(0.01, 0.1, values.shape) for _ in "lh")
+            dims, values = ("statistic", *dims), np.stack([values, values - low, values + high])
+        variables[name] = dims, values, tangent_quantities.about(quantity)
+    attrs = {"corpus": "letters", "model": "causal, 2 layers", "objective": "next", "steps": 10}
+    attrs |= {"config": json.dumps({"train": {"seed": seed, "data_seed": 0}}), "seed": seed}
+    attrs |= {"points": 64, "width": 63, "folds": 4, "sample": "64 scored positions of 8 windows"}
+    attrs |= {"positions": "scored ones", "windows": "8", "early_steps": "[1, 2]"}
+    return xr.Dataset(variables, labels | {"statistic": ["mean", "low", "high"]}, attrs)

@@ -11,9 +11,10 @@ import xarray as xr
 from scipy import stats
 
 from anisoscope.analysis import contrasts as changes
-from anisoscope.analysis import correlations
+from anisoscope.analysis import correlations, primary
 from anisoscope.analysis import run_summaries as tables
-from anisoscope.plot import draw, style
+from anisoscope.analysis.claims import verdicts as claims
+from anisoscope.plot import draw, style, verdict_figures
 from anisoscope.plot.draw import RUNS
 from anisoscope.plot.experiment_figures import CONTRASTED, Compared, contrasts
 from anisoscope.plot.run_tables import Run
@@ -138,43 +139,49 @@ def joined(runs) -> tuple[pd.DataFrame, pd.DataFrame]:
 def test_contrasts_are_drawn_as_they_stand_in_the_table(runs, joined):
     figure = contrasts(Compared(over_seeds(runs), *joined))
     inside(figure, "contrasts")
-    labels = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
-    assert labels == ["sink changes", "no sink → sink", "mask changes", "causal → window 16"]
+    table = joined[1][joined[1].positions == "all"].set_index(["quantity", "setting"])
     for ax, name in zip(figure.axes, CONTRASTED, strict=False):
-        table = joined[1]
-        table = table[(table.quantity == name) & (table.positions == "all")].set_index("setting")
         marks = [line for line in ax.lines if line.get_marker() == "o"]
-        bars = [
-            line
-            for line in ax.lines
-            if line.get_marker() == "None" and len(set(line.get_xdata())) == 2
-        ]
-        assert len(marks) == 2
-        for mark, bar, (setting, place) in zip(
-            marks, bars, (("model.sink", -1), ("model.mask", -3)), strict=False
-        ):
-            row = table.loc[setting]
+        flat = [line for line in ax.lines if len({*line.get_ydata()}) == 1]
+        bars = [line.get_xdata() for line in flat if len(line.get_xdata()) == 2]
+        settings = (("model.sink", -1), ("model.mask", -3))
+        for mark, bar, (setting, place) in zip(marks, bars, settings, strict=True):
+            row = table.loc[name, setting]
             assert (mark.get_xdata()[0], mark.get_ydata()[0]) == (row.change, place)
-            assert tuple(bar.get_xdata()) == (row.low, row.high)
+            assert tuple(bar) == (row.low, row.high)
             assert (mark.get_markerfacecolor() == "white") == (row.low <= 0 <= row.high)
 
 
+def test_each_condition_has_its_seeds_and_their_mean(runs, joined):
+    figure = draw.EXPERIMENT["runs_compared"](Compared(over_seeds(runs), *joined))
+    inside(figure, "runs_compared")
+    assert figure.axes[0].get_window_extent().height / figure.dpi / 3 > 0.12  # inches of a row
+    bits = figure.axes[0].lines
+    assert [list(line.get_xdata()) for line in bits] == [[2, 3], [2.5], [4, 5], [4.5], [6], [6]]
+    assert [set(line.get_ydata()) for line in bits] == [{0}, {0}, {-1}, {-1}, {-2}, {-2}]
+    rows = joined[0].set_index("run")
+    expected = [rows.anisotropy["plain_0"], rows.anisotropy["plain_1"]]
+    assert list(figure.axes[1].lines[0].get_xdata()) == expected
+
+
 def test_signs_of_a_sink_are_those_of_the_layer_block_or_head_where_they_are_largest(runs):
-    assert draw.EXPERIMENT["attention_sinks"](Compared(runs, None, None)) is None  # not measured
+    build = draw.EXPERIMENT["attention_sinks"]
+    assert build(Compared(runs, None, None)) is None  # not measured
     further = {"norm_ratio": lambda table: 9 * table.anisotropy}
     further["sink_heads"] = lambda table: table.attention_first[..., 0]
     runs = {name: changed(run, lambda table: table.assign(further)) for name, run in runs.items()}
 
     def drawn(runs, label):
-        figure = draw.EXPERIMENT["attention_sinks"](Compared(runs, None, None))
-        return figure, [
-            line.get_ydata() for ax in figure.axes for line in ax.lines if line.get_label() == label
-        ]
+        figure = build(Compared(runs, None, None))
+        lines = [line for ax in figure.axes for line in ax.lines]
+        return figure, [line.get_ydata() for line in lines if line.get_label() == label]
 
     figure, values = drawn(runs, "sink_0")
     inside(figure, "attention_sinks")
-    table = runs["sink_0"].results.sel(statistic="mean")
-    everywhere, without_first = (table.sel(positions=side) for side in ("all", "without_first"))
+    everywhere, without_first = (
+        runs["sink_0"].results.sel(statistic="mean", positions=side)
+        for side in ("all", "without_first")
+    )
     expected = [
         everywhere.norm_ratio[:, 1:].max("layer"),
         everywhere.attention_first.max(("block", "head")),
@@ -186,34 +193,67 @@ def test_signs_of_a_sink_are_those_of_the_layer_block_or_head_where_they_are_lar
         runs["sink_0"],
         lambda table: table.assign(norm_ratio=table.norm_ratio.where(table.layer != 2)),
     )
-    lost.results.attention_first[..., 0] = np.nan
-    # as where a table has the largest of all
-    assert np.isnan(drawn(runs | {"sink_0": lost}, "sink_0")[1][:2]).all()
+    # a sign that some layer lacks is not drawn
+    assert len(drawn(runs | {"sink_0": lost}, "sink_0")[1]) == len(values) - 1
     first = next(iter(runs))
-    # all keep their colours
     fewer = runs | {first: changed(runs[first], lambda table: table.drop_vars("sink_heads"))}
-    for line in drawn(fewer, "")[0].axes[0].lines:
-        assert line.get_color() == style.inks(runs)[line.get_label()]["color"]
-    together, values = drawn(over_seeds(runs), "sink")
-    assert "Of several seeds" in caption_of(together)
+    colors = {line.get_label(): line.get_color() for line in drawn(fewer, "")[0].axes[0].lines}
+    assert colors["sink_0"] == style.run_styles(runs)["sink_0"]["color"]
+    figure, values = drawn(over_seeds(runs), "sink")
+    assert "Of several seeds" in caption_of(figure)
     heads = over_seeds(runs)["sink"].results.attention_first.sel(statistic="mean", positions="all")
     np.testing.assert_allclose(values[1], heads.max(("block", "head", "seed")))
 
 
-def test_each_condition_has_its_seeds_and_their_mean(runs, joined):
-    figure = draw.EXPERIMENT["runs_compared"](Compared(over_seeds(runs), *joined))
-    inside(figure, "runs_compared")
-    assert figure.axes[0].get_window_extent().height / figure.dpi / 3 > 0.12  # inches of a row
-    assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == [
-        "plain",
-        "sink",
-        "window_0",
-    ]
-    bits = figure.axes[0].lines
-    assert [list(line.get_xdata()) for line in bits] == [[2, 3], [2.5], [4, 5], [4.5], [6], [6]]
-    assert [set(line.get_ydata()) for line in bits] == [{0}, {0}, {-1}, {-1}, {-2}, {-2}]
-    rows = joined[0].set_index("run")
-    assert list(figure.axes[1].lines[0].get_xdata()) == [
-        rows.anisotropy["plain_0"],
-        rows.anisotropy["plain_1"],
-    ]
+def test_prespecified_contrasts_are_a_forest_in_units_of_their_margins(runs):
+    verdicts = (primary.DIFFERS, primary.BOTH, primary.WITHIN, primary.OPEN, primary.UNTESTED)
+    names = ("middle_less_ends", "growth", "unevenness", "expansion", "drift_growth", "last_drift")
+    table = pd.DataFrame({"quantity": names, "verdict": [*verdicts, primary.NOTHING]})
+    table = table.assign(name=names, at="matched", before="learned_decoder", after="rotary_decoder")
+    table = table.assign(change=np.arange(1.0, 7), low=np.arange(6.0), high=8.0, positions="all")
+    table = table.assign(margin=[0.5, np.nan, *[0.5] * 4], pairs=5)
+    table = table.assign(**dict.fromkeys(primary.TESTS, 0.01))
+    figure = draw.EXPERIMENT["primary_contrasts"](Compared(runs, None, None, None, table))
+    inside(figure, "primary_contrasts")
+    assert "6 contrasts prespecified before any number was seen" in caption_of(figure)
+    assert "Without value: last_drift." in caption_of(figure)
+    (ax,) = figure.axes
+    assert "2 differ from 0, 1 equivalent to 0, 2 inconclusive" in ax.get_title()
+    marks = [line for line in ax.lines if line.get_marker() in ("o", "s")]
+    assert [mark.get_label() for mark in marks] == [*verdicts]
+    np.testing.assert_allclose([mark.get_xdata()[0] for mark in marks], [2, np.nan, 6, 8, 10])
+    assert [mark.get_markerfacecolor() == "white" for mark in marks] == [False] * 3 + [True] * 2
+    assert [text.get_text().split("  ")[1] for text in ax.texts] == [*verdicts]
+    empty = Compared(runs, None, None, None, table[5:])
+    assert draw.EXPERIMENT["primary_contrasts"](empty) is None
+
+
+def test_the_matrix_has_in_each_cell_the_verdict_of_most_and_of_equal_ones_the_less_certain():
+    rows = [("one", "growth", model, claims.REPRODUCED) for model in ("a", "b")]
+    rows += [("two", "growth", "a", claims.CONTRADICTED)]
+    rows += [("one", "stabilisation", "a", claims.CONTRADICTED)]
+    rows += [("one", "stabilisation", "b", claims.INCONCLUSIVE)]
+    frame = pd.DataFrame(rows, columns=["experiment", "claim", "model", "verdict"])
+    columns = {"decoders": [("one", "a"), ("one", "b"), ("two", "a")], "none": [("three", "a")]}
+    growth, stable = (frame[frame.claim == name] for name in ("growth", "stabilisation"))
+    cell = verdict_figures.matrix_cell
+    assert cell(growth, columns["decoders"]) == (claims.REPRODUCED, 2, 3)
+    assert cell(stable, columns["decoders"]) == (claims.INCONCLUSIVE, 1, 2)
+    assert cell(stable, columns["none"]) == ("", 0, 0)
+    figure = verdict_figures.matrix(frame.assign(paper="paper"), columns)
+    assert [text.get_text() for text in figure.axes[0].texts] == ["+  2/3", "?  1/2"]
+    assert "Of 5 verdicts 2 reproduced, 2 contradicted, 1 inconclusive" in footer_of(figure)
+
+
+def test_a_change_over_levels_is_drawn_and_told_where_its_sign_turns(runs):
+    place = {"setting": "model.sink", "before": "no sink", "after": "sink", "held": ""}
+    levels = [0.5, 1.0, 1.5, 2.0]
+    frame = pd.DataFrame({"quantity": ["growth"] * 4 + ["expansion"] * 4, "level": levels * 2})
+    frame = frame.assign(**place, positions="all", change=[-1, -1, 1, 1, 1, 2, 3, 4])
+    frame = frame.assign(low=frame["change"] - 0.5, high=frame["change"] + 0.5)
+    figure = draw.EXPERIMENT["contrasts_by_level"](Compared(runs, None, None, by_level=frame))
+    inside(figure, "contrasts_by_level")
+    (line,) = [line for line in figure.axes[0].lines if line.get_label() == "no sink → sink"]
+    np.testing.assert_allclose(line.get_xydata(), [(0.5, -1), (1, -1), (1.5, 1), (2, 1)])
+    assert "1 of 2 contrasts (growth of anisotropy)" in footer_of(figure)
+    assert draw.EXPERIMENT["contrasts_by_level"](Compared(runs, None, None)) is None

@@ -13,7 +13,7 @@ from anisoscope.sources.untrained import untrained_tables
 from anisoscope.sources.untrained.untrained_blocks import kinds
 from anisoscope.sources.untrained.untrained_tables import MEASURED
 from anisoscope.sources.untrained.untrained_theory import reference_norm
-from tests.plot.reading import footer_of, inside, legend_of
+from tests.plot.reading import footer_of, inside
 
 SMALL = UntrainedConfig(
     width=16, heads=2, vocabulary=50, sequences=2, context=8, norms=(0.0, 0.1, 1.0, 10.0, 1000.0)
@@ -80,10 +80,13 @@ def test_what_is_drawn_is_in_the_table():
 
 def test_a_fixed_point_is_marked_only_where_seeds_agree():
     table = make().sel(norm_order=["post"])
-    build = draw.UNTRAINED["untrained_norm"]
-    for low, words in ((2.0, "fixed point 3 ± 1"), (-1.0, "agree on"), (np.nan, "fixed point 3")):
-        for statistic, value in (("low", low), ("mean", 3.0), ("high", 6 - low)):
+    for low, mean, words in (
+        *((2.0, 3.0, "fixed point 3 ± 1"), (-1.0, 3.0, "no fixed point that seeds agree on")),
+        *((np.nan, 3.0, "fixed point 3"), (2.0, np.nan, "no fixed point of all seeds")),
+    ):
+        ends = {"low": low, "mean": mean, "high": 6 - low}
+        for statistic, value in ends.items():
             table["fixed_point"].loc[{"statistic": statistic}] = value
-        assert words in legend_of(build(table), 0)[-1]
-    table["fixed_point"].loc[{"statistic": "mean"}] = np.nan
-    assert "no fixed point of all seeds" in legend_of(build(table), 0)[-1]
+        (ax,) = draw.UNTRAINED["untrained_norm"](table).axes
+        assert ax.lines[-1].get_label() == words
+        assert (ax.lines[-1].get_marker() == "*") == words.startswith("fixed")

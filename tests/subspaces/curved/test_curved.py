@@ -12,7 +12,6 @@ from scipy import stats
 from anisoscope.cli import untrained_stages
 from anisoscope.config.curved_config import CurvedConfig, check_curved
 from anisoscope.experiments import curved_manifolds
-from anisoscope.plot import curved_figures as figure
 from anisoscope.plot import draw, style
 from anisoscope.results import joined_files
 from anisoscope.subspaces.curved import curved_program, curved_tables, curved_theory
@@ -230,7 +229,7 @@ def test_the_figure_lays_itself_out_with_its_origin():
     )
     assert "the interval holds" in " ".join(curved_tables.format_lines(table))
     with style.context():
-        drawn = figure.build(table)
+        drawn = draw.CURVED["curved_manifolds"](table)
         inside(drawn, "curved_manifolds")
         assert table.attrs["description"] in footer_of(drawn)
         assert "reconstruction after Bernas" in footer_of(drawn)

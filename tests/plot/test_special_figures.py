@@ -1,0 +1,173 @@
+"""What figures of a kind of their own show is what the tables and the log say."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from anisoscope.analysis import correlations
+from anisoscope.plot.draw import MODELS, RUNS
+from anisoscope.plot.run_tables import Run
+from anisoscope.plot.scatter_figures import SHARPNESS
+from anisoscope.plot.seed_lines import average_tangents
+from anisoscope.plot.tangent_figures import FIGURES as TANGENTS
+from anisoscope.plot.training_figures import log_curve
+from tests.plot.reading import caption_of, curve_is, footer_of, inside
+from tests.plot.tables import make_run, make_tangents
+
+
+def test_layer_similarity_shows_every_pair_on_one_scale(runs):
+    figure = RUNS["layer_similarity"](runs)
+    names = ("cka_unbiased_layers", "overlap_layers")
+    for ax, (run, name) in zip(figure.axes, itertools.product(runs.values(), names), strict=False):
+        means = run.results[name].sel(step=1000, positions="all", statistic="mean")
+        np.testing.assert_array_equal(ax.images[0].get_array(), means)
+        assert ax.images[0].get_clim() == (0, 1)
+    last = runs["decoder"].results.sel(step=1000, positions="all", statistic="mean")
+    null = last.cka_unbiased_layers - last.cka_unbiased_layers_excess.sel(null="permuted")
+    most = null.values[~np.eye(len(null), dtype=bool)].max()
+    assert f"at most: linear CKA without bias {most:.2f}" in caption_of(figure)
+
+
+def test_projections_are_the_tables_and_means_lie_at_the_end_of_a_line_from_0(runs):
+    results = runs["decoder"].results
+    figure = RUNS["query_key_projection"]({"decoder": runs["decoder"]})
+    panels = itertools.product((1, 3, 4, 6), (0, 4, 32, 128, 1000))
+    for ax, (block, step) in zip(figure.axes, panels, strict=True):
+        table = results.sel(block=block, step=step)
+        both = zip(ax.collections, ax.lines[2::2], ("query", "key"), strict=True)
+        for cloud, line, kind in both:
+            points = table[f"{kind}_projection"].values
+            np.testing.assert_array_equal(cloud.get_offsets(), points)
+            np.testing.assert_allclose(line.get_xydata(), [[0, 0], points.mean(0)], atol=1e-6)
+            (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+            assert ((points >= [left, bottom]) & (points <= [right, top])).all()
+            assert right - left == pytest.approx(top - bottom)
+
+
+def test_sharpness_against_alignment_has_a_point_per_head_with_its_intervals(runs):
+    panels = itertools.product(runs.values(), SHARPNESS)
+    figure = RUNS["sharpness_against_alignment"](runs)
+    for ax, (run, name) in zip(figure.axes, panels, strict=False):
+        last = run.results.sel(step=1000, positions="all")
+        for block, (points, _, bars) in zip(last.block, ax.containers, strict=True):
+            own = last.sel(block=block)
+            for axis, quantity in enumerate(("query_key_alignment", name)):
+                drawn = points.get_data()[axis]
+                np.testing.assert_array_equal(drawn, own[quantity].sel(statistic="mean"))
+                ends = np.array(bars[axis].get_segments())[:, :, axis].T
+                expected = own[quantity].sel(statistic=["low", "high"]).transpose("statistic", ...)
+                np.testing.assert_allclose(ends, expected, rtol=1e-6)
+
+
+def test_correlations_in_the_caption_are_scipys_corrected_for_their_number(runs):
+    text = RUNS["cosine_against_drift"](runs).get_label().split("Without position 0.")[0]
+    expected, told = {}, {}
+    for label, run in runs.items():
+        last = run.results.sel(step=1000, positions="all", statistic="mean")
+        pearson = stats.pearsonr(last.drift, last.mean_cosine)
+        line = next(line for line in text.splitlines() if line.startswith(f"{label}, mean cosine"))
+        assert f"n = {last.sizes['layer']}, r = {pearson.statistic:.2f} [" in line.replace("−", "-")
+        expected[label], told[label] = pearson.pvalue, line.split(" (")[1].split(")")[0]
+    least, most = sorted(expected, key=expected.get)
+    corrected = {least: 2 * expected[least], most: max(2 * expected[least], expected[most])}
+    for label, p in corrected.items():
+        assert told[label] == ("p < 0.001" if p < 0.001 else f"p = {min(p, 1):.2g}")
+
+
+def test_cosine_and_drift_have_a_row_for_each_modality():
+    small = {"steps": (1000,), "layers": 4, "heads": 2}
+    made = {
+        name: dataclasses.replace(make_run(seed=seed, **small), modality=modality)
+        for seed, (name, modality) in enumerate(
+            [("BERT", "text"), ("OPT", "text"), ("Hu", "speech")]
+        )
+    }
+    figure = MODELS["inherent"]["cosine_and_drift"](made)
+    inside(figure, "cosine_and_drift")
+    tables = {name: run.results for name, run in made.items()}
+    table = correlations.by_modality(tables, {name: run.modality for name, run in made.items()})
+    table = table.set_index(["modality", "positions", "over"])
+    for ax, modality in zip(figure.axes[1::2], ("text", "speech"), strict=True):
+        row = table.loc[(modality, "all", correlations.POOLED)]
+        assert correlations.value(row, "spearman") in ax.get_title()
+    last = made["OPT"].results.isel(step=-1).sel(positions="all", statistic="mean")
+    points = [line.get_xydata().tolist() for line in figure.axes[1].lines]
+    assert np.transpose([last.drift[1:], last.mean_cosine[1:]]).tolist() in points
+    curve_is(figure.axes[0].lines[1], made["OPT"].results.mean_cosine.isel(step=-1, positions=0))
+
+
+def test_a_training_curve_keeps_objectives_apart_and_shows_what_needs_no_context(runs):
+    figure = RUNS["training_curve"](runs)
+    for ax, run in zip(figure.axes, runs.values(), strict=True):
+        for line, kind in zip(ax.lines, ("train", "valid"), strict=False):
+            own = [line for line in run.log if line["kind"] == kind]
+            np.testing.assert_array_equal(line.get_xdata(), [one["step"] for one in own])
+            np.testing.assert_array_equal(
+                line.get_ydata(), [one["bits_per_character"] for one in own]
+            )
+        assert ax.lines[-1].get_ydata()[0] == 5.0
+    assert "not comparable" in footer_of(figure)
+    begun = dataclasses.replace(runs["decoder"], log=runs["decoder"].log[:1])
+    (ax,) = RUNS["training_curve"]({"decoder": begun}).axes
+    assert [len(line.get_xdata()) for line in ax.lines] == [1, 0]
+    assert RUNS["training_curve"]({"decoder": dataclasses.replace(begun, log=[])}) is None
+
+
+def test_a_step_that_was_trained_twice_counts_once():
+    lines = [(1, "train", 5.0), (2, "train", 4.0), (2, "valid", 4.5), (2, "train", 3.9)]
+    log = [dict(zip(("step", "kind", "bits_per_character"), line, strict=True)) for line in lines]
+    assert log_curve(log, "train") == ([1, 2], [5.0, 3.9])
+
+
+@pytest.fixture(scope="module")
+def subspaces():
+    tables = {"decoder": make_tangents(0), "encoder": make_tangents(1)}
+    return {label: Run(table, [], table) for label, table in tables.items()}
+
+
+@pytest.mark.parametrize("name", TANGENTS)
+def test_tangents_lie_on_the_paper_over_steps_and_of_one_checkpoint_over_layers(subspaces, name):
+    figure = TANGENTS[name](subspaces)
+    inside(figure, name)
+    assert "reconstructions after Bernas et al. 2026" in caption_of(figure)
+    assert "steps 1, 2" in caption_of(figure)
+    assert TANGENTS[name]({"none": Run(make_tangents(), [])}) is None
+    alone = make_tangents(layers=5).isel(step=[-1])
+    for quantity, values in alone.items():
+        if "fit" in values.dims:
+            alone[quantity] = values.where(alone.fit == "here")
+    alone.attrs |= {"early_steps": "[]", "provenance": "a text; a model", "batches": 1}
+    figure = TANGENTS[name]({"a model": Run(alone, [], alone)})
+    inside(figure, name)
+    assert "There are no early subspaces." in caption_of(figure)
+    lines = [line for ax in figure.axes for line in ax.lines if len(line.get_xdata()) == 5]
+    assert lines
+    if name == "tangent_energy":
+        values = alone.energy.sel(rank=16, kind="semi-NMF", fit="here", rows="raw").isel(step=0)
+        curve_is(lines[2], values)
+
+
+def test_energy_stands_beside_variance_and_all_control_frames(subspaces):
+    names = ("control_energy", "variance", "energy")
+    axes = TANGENTS["tangent_energy"](subspaces).axes[: 2 * 3 + 1]
+    panels = itertools.product(subspaces.values(), range(3))
+    axes = [ax for ax in axes if ax.lines]
+    for ax, (run, layer) in zip(axes, panels, strict=True):
+        for line, band, name in zip(ax.lines, ax.collections, names, strict=False):
+            table = run.tangents.sel(rank=16, kind="semi-NMF", fit="early", rows="raw", layer=layer)
+            curve_is(line, table[name], band)
+
+
+def test_seeds_are_one_curve_with_their_range_and_the_controls_of_all():
+    members = [make_tangents(0), make_tangents(1), make_tangents(2)]
+    found = average_tangents(members, "seeds 0, 1, 2 together")
+    means = np.stack([one.energy.sel(statistic="mean") for one in members])
+    for end, expected in {"mean": means.mean(0), "low": means.min(0), "high": means.max(0)}.items():
+        np.testing.assert_allclose(found.energy.sel(statistic=end), expected)
+    ends = np.stack([one.control_energy.sel(statistic="high") for one in members])
+    np.testing.assert_allclose(found.control_energy.sel(statistic="high"), ends.max(0))
+    np.testing.assert_allclose(found.control_p, np.mean([one.control_p for one in members], axis=0))
+    assert average_tangents([members[0], None], "") is None
