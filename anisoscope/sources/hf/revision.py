@@ -75,7 +75,7 @@ def check_model(plan: Plan, loaded: load_model.PretrainedModel) -> load_model.Pr
 def read_residuals(plan: Plan, loaded: load_model.PretrainedModel) -> list[np.ndarray]:
     """Of each batch the residual stream alone."""
     if loaded.adapter.maps:
-        return feature_maps.residuals(plan, loaded)
+        return feature_maps.read_map_residuals(plan, loaded)
     size = plan.config.pretrained.batch_size
     return [
         read_activations(
@@ -98,7 +98,7 @@ def measure_stream(
     """
     weights, windows, measure = plan.config.pretrained, plan.windows, plan.config.measure
     tokens_T = windows.probe.tokens_GWT[0, 0]
-    same = feature_maps.same_as_own if loaded.adapter.maps else guards.check_final_norm
+    same = feature_maps.check_maps if loaded.adapter.maps else guards.check_final_norm
     about = loaded.about | {"residual_stream": same(loaded, tokens_T)}
     if plan.reported:
         about["residual_stream"] = guards.check_reported(loaded, tokens_T)
@@ -123,7 +123,7 @@ def measure_stream(
         extracted.Beside(seen.bias_NHTT, readout),
     )
     if loaded.adapter.maps:
-        measured, noise = feature_maps.of_revision(plan, loaded, step, last, beside)
+        measured, noise = feature_maps.measure_maps(plan, loaded, step, last, beside)
     else:
         measured, noise = _of_stream(plan, loaded, step, visible, model, last, beside)
     about |= {"noise_floor": json.dumps(noise)} if noise else {}

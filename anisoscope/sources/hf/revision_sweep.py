@@ -144,8 +144,8 @@ def opened_files(
     config: PretrainedConfig, last: pretrained_weights.Place
 ) -> tuple[media_inputs.Source, media_inputs.Windows, Tokens, PretrainedConfig]:
     """The same of pictures or sound, and what positions are called."""
-    source, windows = media_inputs.opened(config, last)
-    return source, windows, windows.words, media_inputs.fitted(config, windows)
+    source, windows = media_inputs.open_media(config, last)
+    return source, windows, windows.words, media_inputs.drop_unmeasurable(config, windows)
 
 
 @dataclasses.dataclass(frozen=True)

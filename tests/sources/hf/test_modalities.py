@@ -11,8 +11,7 @@ import transformers
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.metrics.comparison import linear_cka
 from anisoscope.sources.hf.adapters import MODALITIES, model_kind
-from anisoscope.sources.hf.media import feature_maps, sound
-from anisoscope.sources.hf.media.media_files import listed
+from anisoscope.sources.hf.media import feature_maps, media_files
 from anisoscope.sources.hf.reading import guards
 from anisoscope.sources.hf.reading.extract import forward
 from anisoscope.utils.errors import UserError
@@ -61,9 +60,9 @@ def test_two_kinds_of_block_of_one_type_are_told_apart():
 def test_maps_that_are_not_the_models_own_are_refused(name, change):
     loaded = of_rows.made(ROWS[name])
     given = of_rows.inputs(loaded)[0]
-    assert "that the model gives are those to" in feature_maps.same_as_own(loaded, given)
+    assert "that the model gives are those to" in feature_maps.check_maps(loaded, given)
     with pytest.raises(UserError, match="maps are not those of its blocks"):
-        feature_maps.same_as_own(loaded._replace(adapter=loaded.adapter._replace(**change)), given)
+        feature_maps.check_maps(loaded._replace(adapter=loaded.adapter._replace(**change)), given)
 
 
 def test_points_of_all_maps_stand_below_one_another():
@@ -71,7 +70,7 @@ def test_points_of_all_maps_stand_below_one_another():
         [(12, 8), (6, 4), (6, 4), (3, 2)],
         np.random.default_rng(0).permutation(6 * 500),
     )
-    at = feature_maps.picked(picks_P, sizes, 0)
+    at = feature_maps.pick_points(picks_P, sizes, 0)
     assert set(at.cell_P) == {(12, 8), (6, 4), (3, 2)}
     for (height, width), (row_P, column_P) in at.cell_P.items():
         np.testing.assert_array_equal(row_P * 3 // height, picks_P % 6 // 2)
@@ -79,7 +78,7 @@ def test_points_of_all_maps_stand_below_one_another():
         # every cell is drawn
         assert len(set(zip(row_P.tolist(), column_P.tolist(), strict=True))) == height * width
     np.testing.assert_array_equal(at.window_P, picks_P // 6)
-    uneven = feature_maps.picked(np.arange(6), [(7, 5), (3, 2)], 0).cell_P[7, 5]
+    uneven = feature_maps.pick_points(np.arange(6), [(7, 5), (3, 2)], 0).cell_P[7, 5]
     assert (uneven[0] < 7).all()
     assert (uneven[1] < 5).all()
 
@@ -89,7 +88,7 @@ def test_maps_through_a_norm_of_half_precision_are_the_models_own(dtype):
     loaded = of_rows.made(ROWS["MiT (SegFormer)"])
     given = of_rows.inputs(loaded)[0]
     loaded.model.to(dtype)
-    assert "that the model gives are those to" in feature_maps.same_as_own(loaded, given)
+    assert "that the model gives are those to" in feature_maps.check_maps(loaded, given)
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +98,9 @@ def seen():
     """
     loaded = of_rows.made(ROWS["CvT"])
     given = of_rows.inputs(loaded, windows=4)
-    sizes = [shape[:2] for shape in feature_maps.shapes_of(loaded, given[:1])]
-    at = feature_maps.picked(np.random.default_rng(1).permutation(4 * 16), sizes, 0)
-    return loaded, given, at, feature_maps.clouds(loaded, given[None], at, batch_size=3)
+    sizes = [shape[:2] for shape in feature_maps.map_shapes(loaded, given[:1])]
+    at = feature_maps.pick_points(np.random.default_rng(1).permutation(4 * 16), sizes, 0)
+    return loaded, given, at, feature_maps.read_clouds(loaded, given[None], at, batch_size=3)
 
 
 def test_clouds_are_points_of_the_models_own_maps(seen):
@@ -122,10 +121,10 @@ def test_each_layer_is_measured_in_its_own_width_and_all_are_compared(seen):
         points=64, folds=2, batches=1, families=("similarity", "comparison"), nulls=()
     )
     others = {
-        name: feature_maps.padded([cloud[:, ::-1] for cloud in clouds_N])[0]
+        name: feature_maps.pad_widths([cloud[:, ::-1] for cloud in clouds_N])[0]
         for name in ("previous", "last")
     }
-    found = feature_maps.measure_batch(0, clouds_N, others, at, settings)["measured"]
+    found = feature_maps.measure_clouds(0, clouds_N, others, at, settings)["measured"]
     units = [cloud[0] / np.linalg.norm(cloud[0], axis=1, keepdims=True) for cloud in clouds_N]
     pairs = 64 * 63
     cosines = [(np.square(unit.sum(0)).sum() - 64) / pairs for unit in units]
@@ -143,7 +142,7 @@ def test_each_layer_is_measured_in_its_own_width_and_all_are_compared(seen):
 @pytest.mark.parametrize("positions", [2, 7, 50])
 def test_a_piece_has_as_many_samples_as_its_positions_need(positions):
     loaded = of_rows.made(ROWS["wav2vec 2.0"])
-    samples = sound.samples_of(loaded.base, None, positions)
+    samples = media_files.samples_of_positions(loaded.base, None, positions)
     for given, expected in ((samples, positions), (samples - 1, positions - 1)):
         assert int(loaded.base._get_feat_extract_output_lengths(given)) == expected
 
@@ -151,7 +150,7 @@ def test_a_piece_has_as_many_samples_as_its_positions_need(positions):
 def test_recordings_are_the_same_in_every_format(tmp_path):
     for dtype, close in (("int16", 1e-4), ("int32", 1e-6), ("uint8", 0.02), ("float32", 1e-6)):
         wave = wav(tmp_path / f"{dtype}.wav", dtype, channels=2)
-        found, rate = sound._recording(tmp_path / f"{dtype}.wav")
+        found, rate = media_files.read_recording(tmp_path / f"{dtype}.wav")
         assert rate == 16_000
         np.testing.assert_allclose(found, wave, atol=close)
 
@@ -160,17 +159,17 @@ def test_recordings_are_resampled_joined_and_cut(tmp_path):
     wav(tmp_path / "a.wav", rate=44_100, tone=1000.0)
     wav(tmp_path / "b.wav", rate=16_000, tone=1000.0)
     base = of_rows.made(ROWS["wav2vec 2.0"]).base
-    of = sound.material(
+    of = media_files.Recordings(
         tmp_path, transformers.Wav2Vec2FeatureExtractor(do_normalize=False), base, 150, 0
     )
-    length = sound.samples_of(base, None, 150)
+    length = media_files.samples_of_positions(base, None, 150)
     assert of.count == 64_000 // length
     assert "2 recordings of 4.0 s in all; 1 of" in of.about["joined"]
     assert "resampled from 44100" in of.about["preparation"]
-    pieces = of.prepared(range(of.count))
+    pieces = of.prepare(range(of.count))
     peaks = np.abs(np.fft.rfft(pieces)).argmax(axis=1) * 16_000 / length
     np.testing.assert_allclose(peaks, 1000, atol=10)
-    mixed = of.shuffled(range(of.count), pieces, np.random.default_rng(0))
+    mixed = of.shuffle(range(of.count), pieces, np.random.default_rng(0))
     assert mixed.shape == pieces.shape
     np.testing.assert_array_equal(np.sort(mixed, axis=None), np.sort(pieces, axis=None))
     assert (
@@ -184,4 +183,7 @@ def test_hidden_files_are_left_out_and_folders_gone_through(tmp_path):
     (tmp_path / "deep" / ".cache").mkdir(parents=True)
     for name in (".DS_Store", "deep/.cache/x.txt", "b.PNG", "deep/a.png"):
         (tmp_path / name).touch()
-    assert {path.name for path in listed(tmp_path, {".png"}, "picture", 0)} == {"a.png", "b.PNG"}
+    assert {path.name for path in media_files.list_files(tmp_path, {".png"}, "picture", 0)} == {
+        "a.png",
+        "b.PNG",
+    }

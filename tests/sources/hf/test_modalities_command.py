@@ -77,7 +77,7 @@ def measured(world, workdir, model, data, *more):
 def test_windows_are_the_pictures_that_they_are_called(world):
     changes = {"data.path": str(world / "pictures"), "measure.points": "64", "measure.folds": "2"}
     config = override(experiment.get_config(str(world / "ViT")), changes)
-    source, windows = media_inputs.opened(
+    source, windows = media_inputs.open_media(
         config, load_model.find_weights(config.pretrained.name, None)
     )
     assert source.name == "pictures of pictures"
@@ -99,7 +99,9 @@ def test_windows_are_the_pictures_that_they_are_called(world):
 def test_register_tokens_are_no_patches(world):
     changes = {"data.path": str(world / "pictures"), "measure.points": "64", "measure.folds": "2"}
     config = override(experiment.get_config(str(world / "DINOv2")), changes)
-    _, windows = media_inputs.opened(config, load_model.find_weights(config.pretrained.name, None))
+    _, windows = media_inputs.open_media(
+        config, load_model.find_weights(config.pretrained.name, None)
+    )
     assert windows.fixed_T.tolist() == [True] * 5 + [False] * 16
     assert windows.about["windows"].endswith(
         "21 positions each, in front a class token and 4 register tokens"

@@ -75,10 +75,6 @@ def test_a_pass_that_raises_leaves_nothing_and_checkpointing_counts_once():
         assert recorder.seen == 2 * 37
     with pytest.raises(ValueError, match=r"has no module 'transformer\.h\.9'"):
         anisoscope.record(model, ["transformer.h.9"])
-    with pytest.raises(
-        ValueError, match=r"points is .*; a whole number from 8 on is needed: names of modules"
-    ):
-        anisoscope.record(model, points=BLOCKS)
     with pytest.raises(ValueError, match="hook_points names none"):
         anisoscope.record(model)
     with anisoscope.record(model.transformer, {"head": model.lm_head}) as recorder:

@@ -1,5 +1,5 @@
-"""Models whose blocks give maps, of other sizes and widths from stage to stage: a cloud for each
-block.
+"""Measure models whose blocks give maps, of other sizes and widths from stage to stage: a cloud for
+each block.
 
 All clouds have the same number of points. A point is a cell of the coarsest map, drawn at random;
 in a finer map it is one of the cells below that one, drawn at random too, and the same for all maps
@@ -9,7 +9,8 @@ letters of `models`, and Z inputs, W windows, G probe batches, S sets of positio
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
@@ -32,111 +33,101 @@ from anisoscope.utils import mesh
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.layout import MeshConfig
 
-OF = ("cloud", "layers")  # families; heads and what they see change from stage to stage too
+KINDS = ("cloud", "layers")  # of families; heads and their masks change from stage to stage too
 CLOSE = 1e-3  # relative to the largest number of a map
 Size = tuple[int, int]  # height and width
 Shape = tuple[int, int, int]  # and number of channels
 
 
-class Picked(NamedTuple):
-    """Where points are: the window, and the cell of each size of map."""
+class MapPoints(NamedTuple):
+    """Where points are: the window, and the cell (row, column) in maps of each size."""
 
     window_P: np.ndarray
     cell_P: dict[Size, tuple[np.ndarray, np.ndarray]]
 
 
 @contextmanager
-def listening(loaded: PretrainedModel, on_map: Any) -> Iterator[None]:
-    """Tells on_map(n, x_BHWD) of the input of the first block and of the output of every block.
+def watch_maps(loaded: PretrainedModel, on_map: Callable[[int, Any], None]) -> Iterator[None]:
+    """Call on_map(n, x_BHWD) with the input of the first block and the output of every block.
 
-    Blocks give maps (B, D, H, W), or rows of them (B, HW, D) and take their size beside; the class
-    token that some have in front is no place of a map.
+    Blocks give maps (B, D, H, W), or rows of them (B, HW, D) with the size as further inputs; the
+    class token that some have in front is no place of a map.
     """
-    count = 0
+    numbers = itertools.count()
 
-    def tell(x: Any, given: tuple) -> None:
-        nonlocal count
+    def watch(x: Any, inputs: tuple) -> None:
         if x.ndim == 4:
             x_BHWD = x.permute(0, 2, 3, 1)
         else:
-            height, width = given[1:3]
+            height, width = inputs[1:3]
             x_BHWD = x[:, -height * width :].unflatten(1, (height, width))
-        on_map(count, x_BHWD)
-        count += 1
+        on_map(next(numbers), x_BHWD)
 
-    def before(_: Any, args: tuple) -> None:
-        if count == 0:
-            tell(args[0], args)
-
-    def after(_: Any, args: tuple, output: Any) -> None:
-        tell(output, args)
-
+    first = loaded.block_modules[0]
     with ExitStack() as hooks:
+        hook = first.register_forward_pre_hook(lambda _, inputs: watch(inputs[0], inputs))
+        hooks.enter_context(hook)
         for block in loaded.block_modules:
-            hooks.enter_context(block.register_forward_pre_hook(before))
-            hooks.enter_context(block.register_forward_hook(after))
+            hook = block.register_forward_hook(lambda _, inputs, output: watch(output, inputs))
+            hooks.enter_context(hook)
         yield
 
 
-def shapes_of(loaded: PretrainedModel, inputs_BCHW: np.ndarray) -> list[Shape]:
-    """Of the map of every layer, the first block's input included."""
+def map_shapes(loaded: PretrainedModel, inputs_BCHW: np.ndarray) -> list[Shape]:
+    """The shape of every layer's map, the first block's input included."""
     shapes: list[Shape] = []
-    with listening(loaded, lambda n, x_BHWD: shapes.append(tuple(x_BHWD.shape[1:]))):
+    with watch_maps(loaded, lambda n, x_BHWD: shapes.append(tuple(x_BHWD.shape[1:]))):
         forward(loaded, inputs_BCHW)
     if len(shapes) != loaded.blocks + 1:
         raise UserError(
-            f"{type(loaded.model).__name__}: {len(shapes)} layers were seen, of {loaded.blocks} blocks and their "
-            "input; its entry in sources/hf/adapters.py does not fit"
+            f"{type(loaded.model).__name__}: {len(shapes)} layers ran, of {loaded.blocks} blocks "
+            "and their input; its entry in sources/hf/adapters.py does not fit"
         )
     return shapes
 
 
-def same_as_own(loaded: PretrainedModel, inputs_CHW: np.ndarray) -> str:
-    """Every map that the model gives itself must be the output of a block, in order; the last one
-    of the last block.
-    """
-    given, furthest = from_own(loaded, inputs_CHW[None])
+def check_maps(loaded: PretrainedModel, inputs_CHW: np.ndarray) -> str:
+    """Check every map that the model reports against the outputs of the blocks."""
+    count, furthest = compare_maps(loaded, inputs_CHW[None])
     if furthest > CLOSE:
         raise UserError(
-            f"{type(loaded.model).__name__}: the model's own maps are not those of its blocks (they differ by "
-            f"{furthest:.2g} of their largest number); the entry in sources/hf/adapters.py does not fit"
+            f"{type(loaded.model).__name__}: the model's own maps are not those of its blocks "
+            f"(they differ by {furthest:.2g} of their largest number); the entry in "
+            "sources/hf/adapters.py does not fit"
         )
-    words = (
-        f"before the norm of the stage ({loaded.adapter.final_norm})"
-        if loaded.adapter.final_norm
-        else "no norm"
+    norm = loaded.adapter.final_norm
+    words = f"before the norm of the stage ({norm})" if norm else "no norm"
+    return (
+        f"output of every block, {words}; the {count} maps that the model gives are those to "
+        f"{furthest:.0e}"
     )
-    return f"output of every block, {words}; the {given} maps that the model gives are those to {furthest:.0e}"
 
 
-def from_own(loaded: PretrainedModel, inputs_BCHW: np.ndarray) -> tuple[int, float]:
-    """How many maps the model gives itself, and how far the furthest is from every block's, of its
-    largest number.
+def compare_maps(loaded: PretrainedModel, inputs_BCHW: np.ndarray) -> tuple[int, float]:
+    """The number of maps that the model reports, and the largest distance of one from the nearest
+    block's, as a share of its largest number; they must be in order.
 
-    Infinitely far where the last map is not of the last block.
+    Infinite where the last map is not of the last block.
     """
-    caught: list[Any] = []
-    with listening(loaded, lambda n, x_BHWD: caught.append(x_BHWD.clone())):
-        own = forward(loaded, inputs_BCHW, output_hidden_states=True).hidden_states
-    furthest, place = 0.0, -1
-    for stage, map_BDHW in enumerate(own):
-        theirs_BHWD = map_BDHW.permute(0, 2, 3, 1).float()
-        path = loaded.adapter.final_norm
+    maps: list[Any] = []
+    with watch_maps(loaded, lambda n, x_BHWD: maps.append(x_BHWD.clone())):
+        reported = forward(loaded, inputs_BCHW, output_hidden_states=True).hidden_states
+    furthest, place, path = 0.0, -1, loaded.adapter.final_norm
+    for stage, map_BDHW in enumerate(reported):
+        own_BHWD = map_BDHW.permute(0, 2, 3, 1).float()
         norm = loaded.base.get_submodule(path.format(stage)) if path else torch.nn.Identity()
-        far = {
-            n: float((norm(x_BHWD).float() - theirs_BHWD).abs().max() / theirs_BHWD.abs().max())
-            for n, x_BHWD in enumerate(caught)
-            if n > place and x_BHWD.shape == theirs_BHWD.shape
+        distance = {
+            n: float((norm(x_BHWD).float() - own_BHWD).abs().max() / own_BHWD.abs().max())
+            for n, x_BHWD in enumerate(maps)
+            if n > place and x_BHWD.shape == own_BHWD.shape
         }
-        place = min(far, key=far.get, default=-1)
-        furthest = max(furthest, far.get(place, np.inf))
-    return len(own), furthest if place == loaded.blocks else np.inf
+        place = min(distance, key=distance.get, default=-1)
+        furthest = max(furthest, distance.get(place, np.inf))
+    return len(reported), furthest if place == loaded.blocks else np.inf
 
 
-def picked(picks_P: np.ndarray, sizes: list[Size], seed: int) -> Picked:
-    """`picks_P` are cells of the coarsest map of every window, which a cell of each finer one is
-    drawn below.
-    """
+def pick_points(picks_P: np.ndarray, sizes: list[Size], seed: int) -> MapPoints:
+    """Draw a cell of each finer map below `picks_P`, cells of the coarsest map of every window."""
     coarse = min(sizes, key=np.prod)
     window_P, cell_P = np.divmod(picks_P, coarse[0] * coarse[1])
     cells_P = np.divmod(cell_P, coarse[1])
@@ -147,93 +138,98 @@ def picked(picks_P: np.ndarray, sizes: list[Size], seed: int) -> Picked:
             low, high = cell * many // few, (cell + 1) * many // few
             places.append(low + (rng.random(len(cell)) * (high - low)).astype(int))
         by_size[size] = tuple(places)
-    return Picked(window_P, by_size)
+    return MapPoints(window_P, by_size)
 
 
-def clouds(
-    loaded: PretrainedModel, inputs_ZW: np.ndarray, at: Picked, batch_size: int
+def read_clouds(
+    loaded: PretrainedModel, inputs_ZW: np.ndarray, points: MapPoints, batch_size: int
 ) -> list[np.ndarray]:
     """The points of every layer, (Z, P, D) each, in float32; UserError where one is not finite."""
-    inputs, windows = inputs_ZW.shape[:2]
-    clouds_N: list[np.ndarray | None] = [None] * (loaded.blocks + 1)
-    for z, start in np.ndindex(inputs, -(-windows // batch_size)):
-        first = start * batch_size
-        here_P = np.flatnonzero((at.window_P >= first) & (at.window_P < first + batch_size))
-
-        def on_map(
-            n: int, x_BHWD: Any, z: int = z, first: int = first, here_P: np.ndarray = here_P
-        ) -> None:
-            rows_P, columns_P = (
-                places_P[here_P] for places_P in at.cell_P[tuple(x_BHWD.shape[1:3])]
-            )
-            index = tuple(
-                torch.as_tensor(i).to(x_BHWD.device)
-                for i in (at.window_P[here_P] - first, rows_P, columns_P)
-            )
-            points_PD = x_BHWD.detach()[index].to("cpu", torch.float32).numpy()
-            if not np.isfinite(points_PD).all():
-                raise UserError(f"the map of layer {n} holds numbers that are not finite")
-            if clouds_N[n] is None:
-                clouds_N[n] = np.empty((inputs, len(at.window_P), points_PD.shape[1]), np.float32)
-            clouds_N[n][z, here_P] = points_PD
-
-        with listening(loaded, on_map):
-            forward(loaded, inputs_ZW[z, first : first + batch_size])
+    clouds_ZN = []
+    for inputs_W in inputs_ZW:
+        rows, passes = [], []
+        for start in range(0, len(inputs_W), batch_size):
+            part_W = inputs_W[start : start + batch_size]
+            part_P = points.window_P - start
+            rows.append(np.flatnonzero((part_P >= 0) & (part_P < len(part_W))))
+            passes.append(_read_pass(loaded, part_W, points, start, rows[-1]))
+        order_P = np.concatenate(rows).argsort()
+        layers = zip(*passes, strict=True)
+        clouds_ZN.append([np.concatenate(parts)[order_P] for parts in layers])
+    clouds_N = [np.stack(clouds_Z) for clouds_Z in zip(*clouds_ZN, strict=True)]
+    for n, cloud_ZPD in enumerate(clouds_N):
+        if not np.isfinite(cloud_ZPD).all():
+            raise UserError(f"the map of layer {n} holds numbers that are not finite")
     return clouds_N
 
 
-def padded(clouds_N: list[np.ndarray]) -> np.ndarray:
-    """(Z, N, P, D) with zeros up to the largest width, which neither products nor distances see."""
+def _read_pass(
+    loaded: PretrainedModel, inputs_W: np.ndarray, points: MapPoints, start: int, rows: np.ndarray
+) -> list[np.ndarray]:
+    """The points `rows` of every layer, which are in windows from `start` on."""
+    clouds = []
+
+    def on_map(n: int, x_BHWD: Any) -> None:
+        cells = points.cell_P[tuple(x_BHWD.shape[1:3])]
+        places = points.window_P[rows] - start, cells[0][rows], cells[1][rows]
+        index = tuple(torch.as_tensor(place).to(x_BHWD.device) for place in places)
+        clouds.append(x_BHWD.detach()[index].to("cpu", torch.float32).numpy())
+
+    with watch_maps(loaded, on_map):
+        forward(loaded, inputs_W)
+    return clouds
+
+
+def pad_widths(clouds_N: list[np.ndarray]) -> np.ndarray:
+    """(Z, N, P, D) with zeros up to the largest width, which products and distances ignore."""
     widest = max(cloud.shape[2] for cloud in clouds_N)
-    return np.stack(
-        [np.pad(cloud, ((0, 0), (0, 0), (0, widest - cloud.shape[2]))) for cloud in clouds_N],
-        axis=1,
-    )
+    widths = [((0, 0), (0, 0), (0, widest - cloud.shape[2])) for cloud in clouds_N]
+    return np.stack([np.pad(x, width) for x, width in zip(clouds_N, widths, strict=True)], axis=1)
 
 
-def measure_batch(
+def measure_clouds(
     batch: int,
     clouds_N: list[np.ndarray],
     others: dict[str, np.ndarray],
-    at: Picked,
+    points: MapPoints,
     settings: MeasureConfig,
 ) -> dict[str, Values]:
     """The panel of one batch, {sample: {quantity: (1, 1, layer, …, R)}}: layers of one width in one
     program.
     """
-    names, key = inputs_of(settings), keys(settings.seed, settings.batches)[batch]
-    of = {
-        kind: tuple(name for name in settings.families if FAMILIES[name].of == kind) for kind in OF
-    }
-    # no place is the first
-    places = Places(at.window_P.astype(np.int32), np.full(len(at.window_P), -1, np.int32))
-    values: dict[str, Values] = {}
-
-    def measured(names: tuple[str, ...], kind: str, width: int, *given: Any) -> Any:
-        only = dataclasses.replace(settings, families=of[kind], seed=0)  # keys are arguments
-        compute = _computation(names, only, bytes_of_cloud(settings.points, width, of[kind]))
-        return jax.device_get(compute(places, *given))
-
-    if of["cloud"]:
+    key, values = keys(settings.seed, settings.batches)[batch], {}
+    no_place_P = np.full(len(points.window_P), -1, np.int32)  # none is the first of its window
+    places = Places(points.window_P.astype(np.int32), no_place_P)
+    of_clouds, of_layers = (
+        dataclasses.replace(  # keys are arguments of the program
+            settings, families=tuple(f for f in settings.families if FAMILIES[f].of == kind), seed=0
+        )
+        for kind in KINDS
+    )
+    if of_clouds.families:
         parts: list[Any] = [None] * len(clouds_N)
         for width in dict.fromkeys(cloud.shape[2] for cloud in clouds_N):
             numbers = [n for n, cloud in enumerate(clouds_N) if cloud.shape[2] == width]
             clouds_ZNPD = np.stack([clouds_N[n] for n in numbers], axis=1)
             key_N = layer_keys(key, np.array(numbers))
-            of_width = measured(names, "cloud", width, clouds_ZNPD, {}, key_N)
+            compute = _make_panel(inputs_of(settings), of_clouds, width)
+            found = jax.device_get(compute(places, clouds_ZNPD, {}, key_N))
             for place, n in enumerate(numbers):
-                parts[n] = jax.tree.map(lambda x, place=place: x[place], of_width)
+                parts[n] = jax.tree.map(lambda x, place=place: x[place], found)
         values = jax.tree.map(lambda *layers: np.stack(layers), *parts)
-    if of["layers"]:
+    if of_layers.families:
         others = {name: np.asarray(x) for name, x in others.items()}
-        of_layers = measured((MEASURED,), "layers", 1, padded(clouds_N)[:1], others, key)
-        values.setdefault(MEASURED, {}).update(of_layers[MEASURED])
+        compute = _make_panel((MEASURED,), of_layers, 1)
+        found = jax.device_get(compute(places, pad_widths(clouds_N)[:1], others, key))
+        values.setdefault(MEASURED, {}).update(found[MEASURED])
     return jax.tree.map(lambda x: np.asarray(x)[None, None], values)
 
 
 @functools.cache
-def _computation(names: tuple[str, ...], settings: MeasureConfig, bytes_of_one: int) -> Any:
-    over = mesh.over_clouds(MeshConfig(), bytes_of_one)
+def _make_panel(names: tuple[str, ...], settings: MeasureConfig, width: int) -> Any:
+    """Compile the panel of clouds (Z, N, P, width), of inputs with these names."""
+    size = bytes_of_cloud(settings.points, width, settings.families)
+    over = mesh.over_clouds(MeshConfig(), size)
 
     def measure(
         places: Places, clouds_ZNPD: Any, others: dict[str, Any], key: Any
@@ -244,34 +240,33 @@ def _computation(names: tuple[str, ...], settings: MeasureConfig, bytes_of_one: 
     return jax.jit(measure)
 
 
-def of_revision(
-    plan: Plan, loaded: PretrainedModel, step: int, last: bool, beside: Residuals
+def measure_maps(
+    plan: Plan, loaded: PretrainedModel, step: int, last: bool, residuals: Residuals
 ) -> tuple[Measured, dict[str, float]]:
     """Everything that is measured of one revision, batch by batch."""
 
     def read(g: int, size: int, again: bool) -> list[np.ndarray]:
-        clouds_N = clouds(loaded, plan.inputs(g, again), picked_of(plan, g), size)
+        clouds_N = read_clouds(loaded, plan.inputs(g, again), _batch_points(plan, g), size)
         if not again:
-            beside.keep(step, g, padded(clouds_N)[0])
+            residuals.keep(step, g, pad_widths(clouds_N)[0])
         return clouds_N
 
     def compute(g: int, clouds_N: list[np.ndarray], again: bool) -> Measured:
-        settings = plan.settings(again)
-        return Measured(
-            measure_batch(g, clouds_N, beside.beside(step, g), picked_of(plan, g), settings), {}
-        )
+        others, points = residuals.beside(step, g), _batch_points(plan, g)
+        return Measured(measure_clouds(g, clouds_N, others, points, plan.settings(again)), {})
 
     return measure_batches(plan, last, read, compute)
 
 
-def residuals(plan: Plan, loaded: PretrainedModel) -> list[np.ndarray]:
-    """Of each batch the clouds alone, as other revisions are compared with them."""
+def read_map_residuals(plan: Plan, loaded: PretrainedModel) -> list[np.ndarray]:
+    """The clouds of each batch alone, as other revisions are compared with them."""
     size, inputs_GW = plan.config.pretrained.batch_size, plan.windows.probe.tokens_GWT
     return [
-        padded(clouds(loaded, inputs_W[None], picked_of(plan, g), size))[0]
+        pad_widths(read_clouds(loaded, inputs_W[None], _batch_points(plan, g), size))[0]
         for g, inputs_W in enumerate(inputs_GW)
     ]
 
 
-def picked_of(plan: Plan, g: int) -> Picked:
-    return picked(plan.windows.probe.picks_SGP[0, g], plan.windows.sizes, plan.config.measure.seed)
+def _batch_points(plan: Plan, g: int) -> MapPoints:
+    picks_P = plan.windows.probe.picks_SGP[0, g]
+    return pick_points(picks_P, plan.windows.sizes, plan.config.measure.seed)

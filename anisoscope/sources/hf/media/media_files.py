@@ -1,58 +1,228 @@
-"""Files that are no text, found in a folder, and what a kind of them tells of itself."""
+"""Read pictures and recordings of a folder as windows that a model takes, in random order.
 
+`Pictures` and `Recordings` have the same members: `name`, `kind` (what a window is), `count`,
+`about` (what tables record), `prepare`, `shuffle` (the null model), `label` and `digest`.
+"""
+
+import hashlib
+import math
 import pathlib
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+import warnings
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
+from PIL import Image
+from scipy import signal
+from scipy.io import wavfile
 
 from anisoscope.utils.errors import UserError
 
-MOST = 10_000  # files of a folder, drawn at random: many times what is measured
+MOST_FILES = 10_000  # drawn at random: many times what is measured
+MOST_SECONDS = 3600  # of sound
 
 
-class Material(NamedTuple):
-    """Windows that a model can read, by number, in random order."""
-
-    name: str
-    what: str  # what a window is
-    count: int
-    # numbers of windows -> the model's inputs (W, …)
-    prepared: Callable[[Sequence[int]], np.ndarray]
-    # the null model of these inputs
-    shuffled: Callable[[Sequence[int], np.ndarray, np.random.Generator], np.ndarray]
-    called: Callable[[int], str]  # what a window is called
-    sha256: Callable[[], str]  # of the files that have been read
-    about: dict[str, Any]  # what is recorded
-
-
-def listed(
-    path: pathlib.Path, endings: Collection[str], what: str, seed: int
+def list_files(
+    path: pathlib.Path, endings: Collection[str], kind: str, seed: int
 ) -> list[pathlib.Path]:
-    """The files below a folder, or the one that is named, in random order; hidden ones are left
-    out.
+    """List the files below a folder, or one file, in random order, without hidden ones.
 
-    UserError where there is none, or one of another kind: nobody would know that it was not read.
+    UserError where there is none, or one of another kind, which would be left out silently.
     """
     if not path.exists():
         raise UserError(f"data.path {path} does not exist: check --config.data.path=")
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
-    hidden = [any(part.startswith(".") for part in file.relative_to(path).parts) for file in files]
-    files = [file for file, left_out in zip(files, hidden, strict=True) if not left_out]
+    files = [
+        file
+        for file in files
+        if not any(part.startswith(".") for part in file.relative_to(path).parts)
+    ]
     if not files:
-        raise UserError(
-            f"data.path {path} is empty: name a folder of {what}s with --config.data.path="
-        )
+        raise UserError(f"data.path {path} is empty: name a folder of {kind}s")
     for file in files:
         if file.suffix.lower() not in endings:
-            known = (
-                ", ".join(sorted(endings))
-                if len(endings) < 5
-                else f".png, .jpg and {len(endings) - 2} more"
-            )
             raise UserError(
-                f"data.path {path}: {file.name} is no {what}, which this model reads; the names of files that can be "
-                f"read end in {known}: move others away, or name another folder"
+                f"data.path {path}: {file.name} is no {kind}, which this model reads: "
+                "move others away, or name another folder"
             )
     order = np.random.default_rng(seed).permutation(len(files))
-    return [files[place] for place in order[:MOST]]
+    return [files[place] for place in order[:MOST_FILES]]
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+class Pictures:
+    """A picture is a window, as the model's own image processor resizes and scales it."""
+
+    PROCESSOR, FILES, kind = "AutoImageProcessor", "pictures", "pictures"
+
+    def __init__(self, path: pathlib.Path, processor: Any, base: Any, positions: int, seed: int):
+        kinds = Image.registered_extensions().items()
+        endings = {ending for ending, kind in kinds if kind in Image.OPEN}
+        self.path, self.processor, self.sha256 = path, processor, hashlib.sha256()
+        self.files = list_files(path, endings, "picture", seed)
+        self.mode = "L" if getattr(base.config, "num_channels", 3) == 1 else "RGB"
+        self.name, self.count = f"pictures of {path.resolve().name}", len(self.files)
+        self.about = {
+            "preparation": f"{type(processor).__name__} of the model",
+            "shuffled": "pixels of all pictures of a batch in random order, each with its colours",
+        }
+
+    def prepare(self, numbers: Sequence[int]) -> np.ndarray:
+        """The model's inputs (W, C, H, W) of these pictures."""
+        inputs = []
+        for number in numbers:
+            file = self.files[number]
+            self.sha256.update(str(file.relative_to(self.path)).encode() + file.read_bytes())
+            picture = read_picture(file, self.mode)
+            inputs.append(self.processor(images=[picture], return_tensors="np")["pixel_values"][0])
+        sizes = {x.shape for x in inputs}
+        if len(sizes) > 1:
+            raise UserError(
+                f"data.path {self.path}: the model's processor leaves pictures of {len(sizes)} "
+                f"sizes, as {min(sizes)} and {max(sizes)} (colours, height, width); "
+                "take pictures of one size"
+            )
+        return np.stack(inputs).astype(np.float32)
+
+    def shuffle(
+        self, numbers: Sequence[int], inputs_WCHW: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
+        """The pixels of all pictures in random order, each with its colors."""
+        inputs_CWHW = np.moveaxis(inputs_WCHW, 1, 0)
+        pixels_CN = inputs_CWHW.reshape(len(inputs_CWHW), -1)
+        mixed_CN = pixels_CN[:, rng.permutation(pixels_CN.shape[1])]
+        return np.moveaxis(mixed_CN.reshape(inputs_CWHW.shape), 0, 1)
+
+    def label(self, number: int) -> str:
+        return self.files[number].name
+
+    def digest(self) -> str:
+        """The digest of the files that were read."""
+        return self.sha256.hexdigest()
+
+
+def read_picture(file: pathlib.Path, mode: str) -> Image.Image:
+    """In "RGB" or "L"; UserError where it has more than 8 bits a color."""
+    try:
+        # of palettes, and of large ones
+        with warnings.catch_warnings(action="ignore"), Image.open(file) as picture:
+            own_mode = picture.mode
+            if own_mode[0] not in "IF":
+                return picture.convert(mode)
+    except Exception as error:  # Pillow's, or those of its formats
+        raise UserError(
+            f"data.path: {file} is no picture that can be read ({_first_line(error)}); move it away"
+        ) from error
+    raise UserError(
+        f"data.path: {file} has pixels of mode {own_mode}, more than 8 bits a colour; "
+        "save it with 8 bits"
+    )
+
+
+class Recordings:
+    """Recordings are joined and cut into windows of equal length, without padding, as the model's
+    own feature extractor takes them.
+    """
+
+    PROCESSOR, FILES = "AutoFeatureExtractor", "wav files"
+
+    def __init__(self, path: pathlib.Path, processor: Any, base: Any, positions: int, seed: int):
+        self.processor, self.input = processor, base.main_input_name
+        self.files, self.rate = (
+            list_files(path, {".wav"}, "wav file", seed),
+            processor.sampling_rate,
+        )
+        length = samples_of_positions(base, processor, positions)
+        sha256, rates = hashlib.sha256(), set()
+        sounds, ends = [], []
+        for file in self.files:
+            sha256.update(str(file.relative_to(path)).encode() + file.read_bytes())
+            sound, own = read_recording(file)
+            if own != self.rate:
+                rates.add(own)
+                shared = math.gcd(own, self.rate)
+                sound = signal.resample_poly(sound, self.rate // shared, own // shared)
+            sounds.append(sound.astype(np.float32))
+            ends.append(len(sound) + (ends[-1] if ends else 0))
+            if ends[-1] >= MOST_SECONDS * self.rate:
+                break
+        joined = np.concatenate(sounds)
+        self.ends, self.sha256 = ends, sha256
+        self.pieces = joined[: len(joined) // length * length].reshape(-1, length)
+        self.starts = np.arange(len(self.pieces)) * length
+        self.file_of = np.searchsorted(ends, self.starts, side="right")
+        last = np.searchsorted(ends, self.starts + length - 1, side="right")
+        self.name, self.count = f"recordings of {path.resolve().name}", len(self.pieces)
+        self.kind = f"pieces of {length / self.rate:.3g} s"
+        resampled = f" (resampled from {', '.join(map(str, sorted(rates)))})" if rates else ""
+        self.about = {
+            "preparation": f"{type(processor).__name__} of the model, without padding, "
+            f"{self.rate} samples a second{resampled}",
+            "joined": f"{len(sounds)} recordings of {ends[-1] / self.rate:.1f} s in all; "
+            f"{(last > self.file_of).sum()} of {self.count} pieces hold the end of one and the "
+            "beginning of another",
+            "shuffled": "samples of all pieces of a batch in random order",
+        }
+
+    def _extract(self, pieces_WN: np.ndarray) -> np.ndarray:
+        inputs = self.processor(list(pieces_WN), sampling_rate=self.rate, return_tensors="np")
+        return np.asarray(inputs[self.input], np.float32)
+
+    def prepare(self, numbers: Sequence[int]) -> np.ndarray:
+        """The model's inputs (W, …) of these windows."""
+        return self._extract(self.pieces[list(numbers)])
+
+    def shuffle(
+        self, numbers: Sequence[int], inputs: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
+        """The samples of all windows in random order."""
+        mixed = rng.permutation(self.pieces[list(numbers)].ravel())
+        return self._extract(mixed.reshape(len(numbers), -1))
+
+    def label(self, number: int) -> str:
+        file = self.file_of[number]
+        begin = self.starts[number] - (self.ends[file - 1] if file else 0)
+        return f"{self.files[file].name} from {begin / self.rate:.2f} s"
+
+    def digest(self) -> str:
+        """The digest of the files that were read."""
+        return self.sha256.hexdigest()
+
+
+def samples_of_positions(base: Any, processor: Any, positions: int) -> int:
+    """The least number of samples of which a model makes so many positions; Whisper's is fixed."""
+    if base.main_input_name == "input_features" and hasattr(base.config, "max_source_positions"):
+        return 2 * base.config.max_source_positions * processor.hop_length
+    if not hasattr(base.config, "conv_kernel"):
+        raise UserError(
+            f"{type(base).__name__}: how many samples make a position is not known of this class"
+        )
+    length = positions
+    for kernel, stride in zip(
+        reversed(base.config.conv_kernel), reversed(base.config.conv_stride), strict=True
+    ):
+        length = (length - 1) * stride + kernel
+    return length
+
+
+def read_recording(file: pathlib.Path) -> tuple[np.ndarray, int]:
+    """Samples in float32 between -1 and 1, the mean of the channels; and how many a second."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of chunks that hold no sound
+            rate, sound = wavfile.read(file)
+    except Exception as error:  # SciPy's, of damaged files and of codecs
+        raise UserError(
+            f"data.path: {file} is no wav file that can be read ({_first_line(error)}); "
+            "write it as plain PCM, or move it away"
+        ) from error
+    if sound.dtype == np.uint8:
+        sound = sound.astype(np.float32) / 128 - 1
+    elif np.issubdtype(sound.dtype, np.integer):
+        sound = sound.astype(np.float32) / -float(np.iinfo(sound.dtype).min)
+    sound = sound.astype(np.float32).reshape(len(sound), -1).mean(axis=1)
+    if not np.isfinite(sound).all():
+        raise UserError(f"data.path: {file} holds numbers that are not finite; move it away")
+    return sound, rate

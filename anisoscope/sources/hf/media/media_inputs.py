@@ -1,5 +1,5 @@
-"""What models read that read no text: windows of pictures or of sound, and the positions of them
-that are measured.
+"""Choose what models read that read no text: windows of pictures or sound, and the positions of
+them that are measured.
 
 Letters: G probe batches, S sets of positions, Z inputs of a batch: its windows, and shuffled ones.
 """
@@ -15,23 +15,26 @@ from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.measurement.null_models import PERMUTED
 from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe, make_probe
 from anisoscope.sources.hf.load_model import Place, PretrainedModel, load_model, read_processor
-from anisoscope.sources.hf.media import feature_maps, pictures, sound
-from anisoscope.sources.hf.media.media_files import Material
+from anisoscope.sources.hf.media import feature_maps
+from anisoscope.sources.hf.media.media_files import Pictures, Recordings
 from anisoscope.sources.hf.reading.extract import read_activations
 from anisoscope.sources.hf.reading.token_windows import SPECIAL, pick_ordinary
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 
-# by what a model takes
-KINDS = {"pixel_values": pictures, "input_values": sound, "input_features": sound}
+# by the name of a model's input
+MEDIA = {"pixel_values": Pictures, "input_values": Recordings, "input_features": Recordings}
 NO_LOSS = {"bits_per_byte": "not asked: the loss is guarded for texts alone"}
 # in front of patches
-FIRST = {"cls_token": "a class token", "distillation_token": "a distillation token"}
-FIRST |= {"register_tokens": "register tokens"}
+SPECIAL_TOKENS = {
+    "cls_token": "a class token",
+    "distillation_token": "a distillation token",
+    "register_tokens": "register tokens",
+}
 
 
 class Source(NamedTuple):
-    """What a run says of its files, as of a text."""
+    """What a run records of its files, as of a text."""
 
     name: str
     origin: str
@@ -61,18 +64,12 @@ class Windows(NamedTuple):
 
     def in_words(self) -> list[str]:
         """What a reader should know before the long part begins."""
-        further = [
-            f"{name}: {self.about[name]}"
-            for name in ("preparation", "joined", "shuffled")
-            if name in self.about
-        ]
-        return [
-            f"windows: {self.about['windows']}; the first are {self.about['first_windows']}",
-            *further,
-        ]
+        first = f"windows: {self.about['windows']}; the first are {self.about['first_windows']}"
+        names = [name for name in ("preparation", "joined", "shuffled") if name in self.about]
+        return [first, *(f"{name}: {self.about[name]}" for name in names)]
 
     def words(self, places: np.ndarray) -> list[str]:
-        """The windows that these positions are of."""
+        """The names of the windows that these positions are of."""
         return [self.names[number // self.places_GWT.shape[2]] for number in places.tolist()]
 
     @property
@@ -84,77 +81,66 @@ class Windows(NamedTuple):
         return [shape[2] for shape in self.shapes]
 
 
-def opened(config: PretrainedConfig, place: Place) -> tuple[Source, Windows]:
-    """The files that are read and what the last revision takes of them; UserError, one line, where
+def open_media(config: PretrainedConfig, place: Place) -> tuple[Source, Windows]:
+    """Open the files and choose windows as the last revision reads them; UserError, one line, where
     it cannot.
     """
     loaded = load_model(place, config.pretrained)
-    if (takes := loaded.base.main_input_name) not in KINDS:
+    if (takes := loaded.base.main_input_name) not in MEDIA:
         raise UserError(
-            f"{type(loaded.model).__name__} reads {takes}: neither text, nor pictures, nor sound alone"
+            f"{type(loaded.model).__name__} reads {takes}: neither text, nor pictures, nor sound"
         )
-    kind = KINDS[takes]
-    path = pathlib.Path(config.data.path or "")
+    media = MEDIA[takes]
     if config.data.path is None or config.data.source != "enwik8":
-        what = "pictures" if kind is pictures else "wav files"
         raise UserError(
-            f"this model reads {what}, and no text: name a folder of them with --config.data.path="
+            f"this model reads {media.FILES}, and no text: name a folder of them with "
+            "--config.data.path="
         )
-    for name, asked in (
+    for name, chosen in (
         ("special_tokens", config.special_tokens),
         ("characters", config.characters is not None),
         ("data.clean", config.data.clean),
     ):
-        if asked:
+        if chosen:
             raise UserError(f"{name} is for models that read text: leave it out")
-    processor = read_processor(place, kind.PROCESSOR)
-    of = kind.material(path, processor, loaded.base, config.window, config.measure.seed)
-    if not of.count:
+    path, processor = pathlib.Path(config.data.path), read_processor(place, media.PROCESSOR)
+    files = media(path, processor, loaded.base, config.window, config.measure.seed)
+    if not files.count:
         raise UserError(
-            f"data.path {path} holds no {of.what}; name longer recordings, or lower window"
+            f"data.path {path} holds no {files.kind}; name longer recordings, or lower window"
         )
-    shapes, context = _read_one(loaded, of.prepared([0]), place)
-    windows = _windows(of, loaded, shapes, context, config.measure, path)
-    return Source(of.name, str(path), of.sha256()), windows
+    shapes, context = _read_first(loaded, files.prepare([0]), place)
+    windows = _choose_windows(files, loaded, shapes, context, config.measure, path)
+    return Source(files.name, str(path), files.digest()), windows
 
 
-def fitted(config: PretrainedConfig, windows: Windows) -> PretrainedConfig:
-    """As these windows can be measured: where maps change from stage to stage, heads and what they
-    see do too.
-
-    And no place of one window is one of another.
+def drop_unmeasurable(config: PretrainedConfig, windows: Windows) -> PretrainedConfig:
+    """Leave out what these windows do not have: no place of a window is one of another, and where
+    maps change from stage to stage, heads and their masks do too.
     """
     families, nulls = config.measure.families, config.measure.nulls
     if windows.shapes:
         nulls = tuple(null for null in nulls if null != PERMUTED)
-        families = tuple(name for name in families if FAMILIES[name].of in feature_maps.OF)
+        families = tuple(name for name in families if FAMILIES[name].of in feature_maps.KINDS)
         if not families:
             raise UserError(
-                f"measure.families: {', '.join(config.measure.families)} cannot be measured where maps change from "
-                "stage to stage; name others"
+                f"measure.families: {', '.join(config.measure.families)} cannot be measured where "
+                "maps change from stage to stage; name others"
             )
-    return replace(
-        config,
-        {
-            "measure.families": families,
-            "measure.nulls": nulls,
-            "window": windows.places_GWT.shape[2],
-        },
-    )
+    window = windows.places_GWT.shape[2]
+    changes = {"measure.families": families, "measure.nulls": nulls, "window": window}
+    return replace(config, changes)
 
 
-def _read_one(
+def _read_first(
     loaded: PretrainedModel, inputs: np.ndarray, place: Place
 ) -> tuple[list[feature_maps.Shape], int]:
     """Shapes of the maps, if any, and the positions of a window: of the coarsest map."""
     try:
         if not loaded.adapter.maps:
             return [], read_activations(loaded, inputs[None], 1, heads=False).resid_ZNWTD.shape[3]
-        shapes = feature_maps.shapes_of(loaded, inputs)
-    except (
-        RuntimeError,
-        ValueError,
-    ) as error:  # transformers' and PyTorch's, of sizes that do not fit
+        shapes = feature_maps.map_shapes(loaded, inputs)
+    except (RuntimeError, ValueError) as error:  # of sizes that do not fit
         words = str(error).splitlines()[0].rstrip(".")
         raise UserError(
             f"{place.name} cannot read what its own processor prepares: {words}"
@@ -162,8 +148,8 @@ def _read_one(
     return shapes, min(height * width for height, width, _ in shapes)
 
 
-def _windows(
-    of: Material,
+def _choose_windows(
+    files: Pictures | Recordings,
     loaded: PretrainedModel,
     shapes: list[feature_maps.Shape],
     context: int,
@@ -172,29 +158,32 @@ def _windows(
 ) -> Windows:
     if context < 2:
         raise UserError(
-            f"the coarsest map of {type(loaded.model).__name__} has one place; larger pictures are needed"
+            f"the coarsest map of {type(loaded.model).__name__} has one place; "
+            "larger pictures are needed"
         )
+    numbers_N = np.arange(files.count * context, dtype=np.int32)
     try:
-        numbers_N = np.arange(of.count * context, dtype=np.int32)
         probe = make_probe(
             numbers_N, context, measure.points, measure.batches, measure.folds, measure.seed
         )
     except UserError as error:
-        need = (
-            str(error)
-            .partition("; ")[2]
-            .replace("model.context, or take a longer text", "measure.points")
-        )
-        have = f"data.path {path} holds {of.count} {of.what}, {context} positions each"
-        raise UserError(f"{have}; {need}, or take more files") from error
+        need = str(error).partition("; ")[2]
+        need = need.replace("model.context, or take a longer text", "measure.points")
+        raise UserError(
+            f"data.path {path} holds {files.count} {files.kind}, {context} positions each; {need}, "
+            "or take more files"
+        ) from error
     places_GWT = probe.tokens_GWT
     window_GW = places_GWT[:, :, 0] // context
     rng = np.random.default_rng(measure.seed)
-    inputs = [of.prepared(window_W) for window_W in window_GW.tolist()]
-    shuffled = [of.shuffled(*given, rng) for given in zip(window_GW.tolist(), inputs, strict=True)]
+    inputs = [files.prepare(window_W) for window_W in window_GW.tolist()]
+    shuffled = [
+        files.shuffle(window_W, inputs_W, rng)
+        for window_W, inputs_W in zip(window_GW.tolist(), inputs, strict=True)
+    ]
     probe = probe._replace(tokens_GWT=np.stack(inputs), shuffled_GWT=np.stack(shuffled))
     embeddings = None if shapes else getattr(loaded.base, "embeddings", None)
-    tokens = {name: getattr(embeddings, name, None) for name in FIRST}
+    tokens = {name: getattr(embeddings, name, None) for name in SPECIAL_TOKENS}
     special = {name: x.shape[1] for name, x in tokens.items() if x is not None and x.shape[1]}
     fixed_T = np.arange(context) < sum(special.values())
     positions = POSITION_SETS
@@ -204,21 +193,24 @@ def _windows(
         positions = (*POSITION_SETS, SPECIAL)
         picks_GP = pick_ordinary(np.broadcast_to(fixed_T, places_GWT.shape), measure)
         probe = probe._replace(picks_SGP=np.concatenate([probe.picks_SGP, picks_GP[None]]))
-    names = {number: of.called(number) for number in window_GW.ravel().tolist()}
-    about = of.about | {
-        "windows": f"{window_GW.shape[1]} {of.what} × {window_GW.shape[0]} batches, {_words(shapes, context, special)}",
+    names = {number: files.label(number) for number in window_GW.ravel().tolist()}
+    batches, windows = window_GW.shape
+    contents = _describe(shapes, context, special)
+    about = files.about | {
+        "windows": f"{windows} {files.kind} × {batches} batches, {contents}",
         "first_windows": " | ".join(names[number] for number in window_GW[0, :3].tolist()),
     }
     return Windows(probe, positions, fixed_T, places_GWT, shapes, names, about)
 
 
-def _words(shapes: list[feature_maps.Shape], context: int, special: dict[str, int]) -> str:
+def _describe(shapes: list[feature_maps.Shape], context: int, special: dict[str, int]) -> str:
     if shapes:
         sizes = ", ".join(f"{height} × {width}" for height, width, _ in dict.fromkeys(shapes))
         return (
             f"maps of {sizes}; a point is a cell of the coarsest, and in finer ones a cell below it"
         )
     named = " and ".join(
-        f"{count} {FIRST[name]}" if count > 1 else FIRST[name] for name, count in special.items()
+        f"{count} {SPECIAL_TOKENS[name]}" if count > 1 else SPECIAL_TOKENS[name]
+        for name, count in special.items()
     )
     return f"{context} positions each, in front {named or 'the first of them'}"

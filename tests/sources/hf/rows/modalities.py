@@ -134,7 +134,7 @@ def show(row: Row) -> Shown:
     loaded = made(row)
     given = inputs(loaded)
     if loaded.adapter.maps:
-        differ = feature_maps.from_own(loaded, given)[1]
+        differ = feature_maps.compare_maps(loaded, given)[1]
     else:
         differ = streams(
             loaded, read_activations(loaded, given[None], 2, heads=False).resid_ZNWTD[0], given
