@@ -63,7 +63,7 @@ def merged(below, above):
 )
 def test_what_no_class_has_is_refused(changes, words):
     with pytest.raises(UserError, match=words):
-        folders.class_of(ModelConfig(**SMALL | changes))
+        folders.find_class(ModelConfig(**SMALL | changes))
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_what_is_written_has_the_same_logits_and_tokens(tmp_path, changes):
     assert tokenizer.decode(ids) == TEXT
     assert tokenizer("€")["input_ids"] == [tokenizer.mask_token_id] * 3 == [len(VOCABULARY)] * 3
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
-    assert type(theirs).__name__ == folders.class_of(model).name
+    assert type(theirs).__name__ == folders.find_class(model).name
     tokens = np.array([ids[:40], ids[-40:]], np.int32)
     with torch.no_grad():
         logits = theirs(torch.tensor(tokens).long()).logits.numpy()

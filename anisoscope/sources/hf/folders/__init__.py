@@ -1,11 +1,11 @@
-"""Models of ours as Hugging Face folders, and such folders as models of ours, without torch."""
+"""Write models of ours as Hugging Face folders, and read such folders as ours, without torch."""
 
 from anisoscope.sources.hf.folders.convert_checkpoint import (
     FILES,
     SETTINGS,
-    class_of,
+    find_class,
     read_folder,
     write,
 )
 
-__all__ = ["FILES", "SETTINGS", "class_of", "read_folder", "write"]
+__all__ = ["FILES", "SETTINGS", "find_class", "read_folder", "write"]

@@ -1,6 +1,4 @@
-"""Classes of transformers that have our block: an entry each. Others cannot be exported, or read
-into our own model.
-"""
+"""List the classes of transformers that have our block; others are neither exported nor read."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,12 +8,12 @@ import numpy as np
 from anisoscope.models.norms import EPSILON
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new"}  # ours -> theirs
-PLAIN = {"mask": "causal", "attention": "softmax", "norm": "pre"} | dict.fromkeys(
+SUPPORTED = {"mask": "causal", "attention": "softmax", "norm": "pre"} | dict.fromkeys(
     ("qk_norm", "centre_queries", "sink", "same_first"), False
 )  # what a model of ours must have
 
 
-class Class(NamedTuple):
+class HfClass(NamedTuple):
     name: str
     positions: str  # as ModelConfig names them
     # ours -> their setting, and what it is where a file does not say
@@ -24,23 +22,23 @@ class Class(NamedTuple):
     inner: tuple[str, int | None]
     activation: tuple[str, str]
     # their setting -> what it must be, and what it is where a file does not say
-    plain: dict[str, tuple[Any, Any]]
+    fixed: dict[str, tuple[Any, Any]]
     dropouts: tuple[str, ...]
     whole: dict[str, str]  # our leaf, or layer of the network -> theirs
     block: dict[str, str]  # our layer of a block -> theirs
-    of_block: str  # what stands before these
+    blocks: str  # what stands before these
     head: str
     prefix: str  # of all but the head; some files leave it out
     # our layer, one block's leaf, heads -> their weight
-    out: Callable[[str, np.ndarray, int], np.ndarray]
-    back: Callable[[str, np.ndarray, int], np.ndarray]
+    to_theirs: Callable[[str, np.ndarray, int], np.ndarray]
+    to_ours: Callable[[str, np.ndarray, int], np.ndarray]
 
 
-def as_it_is(layer: str, leaf: np.ndarray, heads: int) -> np.ndarray:
+def keep(layer: str, leaf: np.ndarray, heads: int) -> np.ndarray:
     return leaf
 
 
-def neox_out(layer: str, leaf: np.ndarray, heads: int) -> np.ndarray:
+def to_neox(layer: str, leaf: np.ndarray, heads: int) -> np.ndarray:
     """Kernels are (out, in); of each head queries, keys and values in turn, where ours has those of
     all heads.
     """
@@ -49,7 +47,7 @@ def neox_out(layer: str, leaf: np.ndarray, heads: int) -> np.ndarray:
     return leaf.T
 
 
-def neox_back(layer: str, weight: np.ndarray, heads: int) -> np.ndarray:
+def from_neox(layer: str, weight: np.ndarray, heads: int) -> np.ndarray:
     leaf = weight.T
     if layer == "qkv":
         leaf = np.moveaxis(leaf.reshape(*leaf.shape[:-1], heads, 3, -1), -2, -3).reshape(leaf.shape)
@@ -57,7 +55,7 @@ def neox_back(layer: str, weight: np.ndarray, heads: int) -> np.ndarray:
 
 
 CLASSES = {
-    "gpt2": Class(
+    "gpt2": HfClass(
         "GPT2LMHeadModel",
         "learned",
         fields={
@@ -69,7 +67,7 @@ CLASSES = {
         },
         inner=("n_inner", None),
         activation=("activation_function", "gelu_new"),
-        plain={
+        fixed={
             "layer_norm_epsilon": (EPSILON, EPSILON),
             "scale_attn_weights": (True, True),
             "scale_attn_by_inverse_layer_idx": (False, False),
@@ -85,13 +83,13 @@ CLASSES = {
             "mlp_up": "mlp.c_fc",
             "mlp_down": "mlp.c_proj",
         },
-        of_block="h",
+        blocks="h",
         head="lm_head.weight",
         prefix="transformer.",
-        out=as_it_is,
-        back=as_it_is,
+        to_theirs=keep,
+        to_ours=keep,
     ),
-    "gpt_neox": Class(
+    "gpt_neox": HfClass(
         "GPTNeoXForCausalLM",
         "rotary",
         fields={
@@ -103,7 +101,7 @@ CLASSES = {
         },
         inner=("intermediate_size", 24_576),
         activation=("hidden_act", "gelu"),
-        plain={
+        fixed={
             "layer_norm_eps": (EPSILON, EPSILON),
             "use_parallel_residual": (False, True),
             "attention_bias": (True, True),
@@ -120,12 +118,12 @@ CLASSES = {
             "mlp_up": "mlp.dense_h_to_4h",
             "mlp_down": "mlp.dense_4h_to_h",
         },
-        of_block="layers",
+        blocks="layers",
         head="embed_out.weight",
         prefix="gpt_neox.",
-        out=neox_out,
-        back=neox_back,
+        to_theirs=to_neox,
+        to_ours=from_neox,
     ),
 }
 # inside of rope_parameters
-NEWER = {"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"}
+ROPE_SETTINGS = {"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"}
