@@ -86,12 +86,12 @@ def measure_pretrained(
     tangents = "tangents" in stages
     if tangents:
         pretrained_tangents.task_of(config)
-    source = revision_sweep.opened(config, root, title)
+    source = revision_sweep.open_revisions(config, root, title)
     # refused before the model is measured
     prepared = pretrained_tangents.prepared(source) if tangents else None
     with Stop() as stop:
         if "measure" in stages:
-            revision_sweep.run(source, stop)
+            revision_sweep.measure_revisions(source, stop)
             correlate(title, root)
         if prepared:
             pretrained_tangents.run(prepared, stop)
@@ -102,7 +102,7 @@ def measure_models(config: ModelsConfig, root: pathlib.Path) -> None:
     with torch_needed():
         from anisoscope.sources.hf import model_list
     with Stop() as stop:
-        model_list.run(config, root, stop, correlate)
+        model_list.measure_models(config, root, stop, correlate)
 
 
 def correlate(name: str, root: pathlib.Path) -> None:
