@@ -15,7 +15,7 @@ from anisoscope.sources import run_source, sweep
 from anisoscope.training import finished, log, optimizer, replay
 from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.folder import not_there
+from anisoscope.utils.folder import missing_file
 from anisoscope.utils.settings import flat, to_dict
 from anisoscope.utils.stop import Stop
 
@@ -43,7 +43,7 @@ def contrast(
     for folder in folders.values():
         for name, stage in ((finished.NAME, "train"), ("results.nc", "measure")):
             if not (folder / name).exists():
-                raise not_there(folder, name, stage)
+                raise missing_file(folder, name, stage)
     tables = {run: joined_files.read_table(path / "results.nc") for run, path in folders.items()}
     joined = run_summaries.join(tables, {name: {} for name in tables})
     lines = {

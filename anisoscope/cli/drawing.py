@@ -14,7 +14,7 @@ from anisoscope.training import finished, log
 from anisoscope.utils import checksums, processes
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import write
-from anisoscope.utils.folder import not_there
+from anisoscope.utils.folder import missing_file
 
 
 def find_runs(
@@ -121,12 +121,12 @@ def load_run(path: pathlib.Path) -> Run:
     logged, done = (path / log.NAME).exists(), finished.is_finished(path)
     if not (path / "results.nc").exists():
         if logged or done or (path / "measurements").exists():
-            raise not_there(path, "results.nc", "measure")
-        raise not_there(path, log.NAME, "train")
+            raise missing_file(path, "results.nc", "measure")
+        raise missing_file(path, log.NAME, "train")
     results = joined_files.read_table(path / "results.nc")
     if not logged and "provenance" not in results.attrs:  # trained here
         if not done:
-            raise not_there(path, log.NAME, "train")
+            raise missing_file(path, log.NAME, "train")
         if processes.is_first():  # nothing would write its log again
             why = "figures have no training curve of this run"
             print(f"{path / log.NAME} does not exist: {why}")

@@ -68,7 +68,7 @@ def run(experiment: Config, request: Request) -> None:
 def verify(experiment: Config, request: Request) -> None:
     """Check that every file of the experiment is as it was written."""
     experiment, configs = prepare(experiment, request)
-    check_folders(experiment, configs, request.root, False, folder.check_there)
+    check_folders(experiment, configs, request.root, False, folder.check_run_exists)
     folders = {name or request.title: request.root / name for name in ("", *configs)}
     archive.verify(request.title, folders, {request.title: experiment} | configs)
 
@@ -173,7 +173,7 @@ def check_stages(todo: Work) -> None:
         why = "judges over seeds, and this experiment has one run"
         raise UserError(f"--stages=verdicts {why}; leave it out")
     if "verdicts" in stages and "measure" not in stages and not (todo.root / "runs.csv").exists():
-        raise folder.not_there(todo.root, "runs.csv", "measure")
+        raise folder.missing_file(todo.root, "runs.csv", "measure")
 
 
 def claim(

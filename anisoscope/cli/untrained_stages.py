@@ -48,7 +48,7 @@ def run(config: Any, request: Request) -> None:
         measure(config, root, request.title)
     if "figures" in stages:
         if not (root / "results.nc").exists():
-            raise folder.not_there(root, "results.nc", "measure")
+            raise folder.missing_file(root, "results.nc", "measure")
         if not isinstance(config, PretrainedConfig):
             folder.claim(root, config, new=False)
         if isinstance(config, UntrainedConfig | CurvedConfig):
@@ -115,7 +115,7 @@ def draw_models(config: ModelsConfig, root: pathlib.Path, to: pathlib.Path) -> N
     """Draw the figures of a paper from all models of a list that are measured."""
     path = root / pretrained_models.TABLE
     if not path.exists():
-        raise folder.not_there(root, pretrained_models.TABLE, "measure")
+        raise folder.missing_file(root, pretrained_models.TABLE, "measure")
     known = read_json(path, "run --stages=measure again")
     labels = pretrained_models.called(config.models)
     known = {label: known[label] for label in labels if label in known}
@@ -155,7 +155,7 @@ def compare_runs(first: str, second: str, workdir: str | None, figures: str | No
 def verify(config: Any, request: Request) -> None:
     """Check that the folder is whole, and of a list of models each of theirs."""
     root, title = request.root, request.title
-    folder.check_there(root, config, False)
+    folder.check_run_exists(root, config, False)
     inner = sorted(path.parent for path in root.glob("*/config.json"))
     folders = {path.name: path for path in inner if path.name != "export"}
     archive.verify(title, {title: root} | folders, {})

@@ -95,7 +95,7 @@ def draw(
     """
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    files.remove_begun(folder)  # two processes that draw at once may have to draw again
+    files.remove_temporary(folder)  # two processes that draw at once may have to draw again
     if not (folder / MARK).exists():
         files.write(folder / MARK, MARK_TEXT)
     check_pictures(folder, figures)

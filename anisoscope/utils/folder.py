@@ -35,63 +35,52 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "xarr
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path, writes: bool = True) -> Iterator[None]:
-    """Hold the folder for this process alone; where it `writes`, keep the record of checksums.
+    """Hold a folder for this process alone.
 
-    What a kill has left half written is removed. UserError where a folder inside is a link.
+    Where it `writes`, the checksums are kept, and what a kill left half written is removed.
+
+    Raises:
+        UserError: Another process holds the folder, it cannot be written, or a folder inside is a
+            link.
     """
-    with contextlib.ExitStack() as lock:
+    with contextlib.ExitStack() as stack:
         try:
-            lock.enter_context(files.locked(folder / ".lock"))
+            stack.enter_context(files.locked(folder / ".lock"))
         except BlockingIOError as error:
-            raise UserError(
-                f"another process works in {folder}; wait for it, or name another --workdir"
-            ) from error
+            what = f"another process works in {folder}"
+            raise UserError(f"{what}; wait for it, or name another --workdir") from error
         except OSError as error:
-            if error.filename is None:  # it is open
-                advice = f"cannot be locked ({error.strerror}); name one on another disk"
-                raise UserError(f"--workdir {folder} {advice}") from error
-            advice = "--stages=figures --figures=DIR draws a finished run elsewhere, --status says what there is"
-            raise UserError(
-                f"--workdir {folder} cannot be written ({error.strerror}); {advice}"
-            ) from error
+            what, advice = "cannot be locked", "name one on another disk"
+            if error.filename is not None:  # it could not be opened
+                what = "cannot be written"
+                advice = "--stages=figures --figures=DIR draws a finished run elsewhere"
+            raise UserError(f"--workdir {folder} {what} ({error.strerror}); {advice}") from error
         refuse_links(folder)
         if writes:
-            files.remove_begun(folder)
-            lock.enter_context(checksums.kept(folder))
+            files.remove_temporary(folder)
+            stack.enter_context(checksums.kept(folder))
         yield
 
 
 def refuse_links(folder: pathlib.Path) -> None:
-    """Raise UserError where a folder below this one is a link: what it leads to is no part of the
-    run.
-    """
+    """Raise UserError where a folder inside is a link: what it leads to is no part of the run."""
     for parent, folders, _ in os.walk(folder):
         for path in (pathlib.Path(parent, name) for name in folders):
-            if path.is_symlink() and not files.is_begun(path.name):
-                raise UserError(
-                    f"{path} is a link; put the folder itself there, or link {folder} as a whole"
-                )
+            if path.is_symlink() and not files.is_temporary(path.name):
+                advice = f"put the folder itself there, or link {folder} as a whole"
+                raise UserError(f"{path} is a link; {advice}")
 
 
 def claim(folder: pathlib.Path, config: Any, new: bool) -> None:
-    """Make the folder this config's own: check that it holds the same run, or, where `new` is
-    allowed, begin one.
-    """
+    """Make the folder this config's own; where `new` is allowed, begin a run."""
     try:
         check_claim(folder, config, new)
         if not (folder / "config.json").exists():
             folder.mkdir(parents=True, exist_ok=True)
             write_json(folder / "config.json", to_dict(config))
     except OSError as error:
-        raise UserError(
-            f"--workdir {folder} cannot be written ({error.strerror}); name another folder"
-        ) from error
-
-
-def check_there(folder: pathlib.Path, config: Any, new: bool) -> None:
-    """Raise UserError where there is no run, whatever it holds."""
-    if not os.path.lexists(folder / "config.json") and not (folder / checksums.NAME).exists():
-        raise UserError(f"{folder} holds no run (no config.json); name another --workdir")
+        what = f"--workdir {folder} cannot be written ({error.strerror})"
+        raise UserError(f"{what}; name another folder") from error
 
 
 def check_claim(folder: pathlib.Path, config: Any, new: bool) -> None:
@@ -100,14 +89,17 @@ def check_claim(folder: pathlib.Path, config: Any, new: bool) -> None:
     if path.exists():
         check_same(path, to_dict(config))
     elif not new:
-        words = "run --stages=train first, or name another --workdir"
-        raise UserError(f"{folder} holds no run (no config.json); {words}")
-    elif folder.exists() and not all(
-        files.is_begun(child.name) for child in folder.iterdir()
-    ):  # a kill's
-        raise UserError(
-            f"--workdir {folder} is not empty and holds no run (no config.json); name another folder"
-        )
+        advice = "run --stages=train first, or name another --workdir"
+        raise UserError(f"{folder} holds no run (no config.json); {advice}")
+    elif folder.exists() and not all(files.is_temporary(path.name) for path in folder.iterdir()):
+        what = f"--workdir {folder} is not empty and holds no run (no config.json)"
+        raise UserError(f"{what}; name another folder")
+
+
+def check_run_exists(folder: pathlib.Path, config: Any, new: bool) -> None:
+    """Raise UserError where there is no run, whatever it holds."""
+    if not os.path.lexists(folder / "config.json") and not (folder / checksums.NAME).exists():
+        raise UserError(f"{folder} holds no run (no config.json); name another --workdir")
 
 
 def check_same(path: pathlib.Path, now: dict) -> None:
@@ -115,14 +107,12 @@ def check_same(path: pathlib.Path, now: dict) -> None:
     before, now = flat(read_json(path, SETTINGS_GONE)), flat(now)
     names = [name for name in before.keys() | now.keys() if not name.startswith(ANYWHERE)]
     if different := format_differences(before, now, names):
-        raise UserError(
-            f"{path.parent} holds a run with other settings: {different}; "
-            "name another --workdir, or pass the same settings"
-        )
+        advice = "name another --workdir, or pass the same settings"
+        raise UserError(f"{path.parent} holds a run with other settings: {different}; {advice}")
 
 
 def check_corpus(folder: pathlib.Path, corpus: dict | None) -> dict[str, Any]:
-    """What environment.json says; UserError where it is damaged, or of another text than this."""
+    """Read environment.json; UserError where it is damaged, or of another text than this."""
     path, advice = folder / "environment.json", "move it elsewhere, and another is begun"
     record = read_json(path, advice)
     try:
@@ -130,35 +120,28 @@ def check_corpus(folder: pathlib.Path, corpus: dict | None) -> dict[str, Any]:
         if not isinstance(sessions, list):
             raise TypeError(f"sessions is {sessions!r}, no list")
         if corpus and "sha256" in corpus and before["sha256"] != corpus["sha256"]:
-            raise UserError(
-                f"{folder} was trained on another corpus ({before['name']}, sha256 {before['sha256'][:12]}…; "
-                f"now {corpus['name']}, {corpus['sha256'][:12]}…); put that text back, or name another folder"
+            then, now = (
+                f"{text['name']}, sha256 {text['sha256'][:12]}…" for text in (before, corpus)
             )
+            what = f"{folder} was trained on another corpus ({then}; now {now})"
+            raise UserError(f"{what}; put that text back, or name another folder")
     except (KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged ({error!r}); {advice}") from error
     return record
 
 
 def record_environment(folder: pathlib.Path, corpus: dict | None) -> None:
-    """environment.json: corpus (if any), versions, device and commit of every session; the corpus
-    must never change.
-    """
-    path = folder / "environment.json"
-    sessions: list[dict] = []
-    record = {"corpus": corpus, "sessions": sessions}
+    """Write environment.json: the corpus, which may not change, and every session's environment."""
+    path, record = folder / "environment.json", {"corpus": corpus, "sessions": []}
     if path.exists():
         record = check_corpus(folder, corpus)
-        sessions = record["sessions"]
     elif any(child.name.isdecimal() for child in (folder / "checkpoints").glob("*")):
-        print(
-            f"{path} is gone, and with it which text {folder} was trained on; this one is taken to be the same"
-        )
+        what = f"{path} is gone, and with it which text {folder} was trained on"
+        print(f"{what}; this one is taken to be the same")
+    versions = {name: metadata.version(name) for name in PACKAGES}
     session = {
         "command": sys.argv,
-        "versions": {
-            "python": platform.python_version(),
-            **{p: metadata.version(p) for p in PACKAGES},
-        },
+        "versions": {"python": platform.python_version(), **versions},
         "device": {
             "kind": jax.devices()[0].device_kind,
             "count": len(mesh.devices()),
@@ -170,12 +153,12 @@ def record_environment(folder: pathlib.Path, corpus: dict | None) -> None:
         "commit": _commit(),
     }
     # the last is what goes on
-    sessions[:] = [one for one in sessions if one != session] + [session]
+    record["sessions"] = [known for known in record["sessions"] if known != session] + [session]
     write_json(path, record)
 
 
 def _commit() -> str | None:
-    """Commit of the code, with '+' where the tree has changes; None outside a checkout."""
+    """Read the commit of the code, with '+' where the tree has changes; None outside a checkout."""
     root = pathlib.Path(__file__).parent.parent
     try:
         run = subprocess.run(
@@ -187,11 +170,9 @@ def _commit() -> str | None:
     return run.stdout.strip()
 
 
-def not_there(path: pathlib.Path, name: str, stage: str) -> UserError:
+def missing_file(path: pathlib.Path, name: str, stage: str) -> UserError:
     """Make the error for a file that an earlier stage writes."""
-    near = (
-        ""
-        if path.exists()
-        else did_you_mean(path.name, (other.name for other in path.parent.glob("*/")))
-    )
+    near = ""
+    if not path.exists():
+        near = did_you_mean(path.name, (other.name for other in path.parent.glob("*/")))
     return UserError(f"{path / name} does not exist; run --stages={stage} first{near}")

@@ -109,7 +109,7 @@ def test_a_run_that_is_moved_or_unlocked_is_written_no_more(tmp_path, replaced):
 
 def test_a_linked_folder_inside_is_refused_and_what_it_leads_to_stays(run, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("elsewhere")
-    (half := files.begun(elsewhere / "8.nc")).touch()
+    (half := files.temporary_path(elsewhere / "8.nc")).touch()
     (run / "measurements").symlink_to(elsewhere)
     with pytest.raises(UserError, match="measurements is a link; put the folder itself there"):
         session(run, lambda: None)

@@ -50,12 +50,12 @@ def test_no_link_is_followed(tmp_path, monkeypatch):
     files.write(path, "new")
     assert path.read_text() == "new"
     assert not path.is_symlink()
-    monkeypatch.setattr(files, "begun", lambda path: tmp_path / "results.nc.tmp")
+    monkeypatch.setattr(files, "temporary_path", lambda path: tmp_path / "results.nc.tmp")
     with pytest.raises(FileExistsError):
         files.write(path, "newer")
     assert elsewhere.read_text() == "precious"
     monkeypatch.undo()
-    assert len({files.begun(path) for _ in range(99)}) == 99
+    assert len({files.temporary_path(path) for _ in range(99)}) == 99
 
 
 @pytest.mark.parametrize(

@@ -122,12 +122,15 @@ def test_what_a_kill_left_is_removed_under_the_lock_but_not_where_others_may_wor
     for path in (ours / "hook_points" / "values", *others):
         path.mkdir(parents=True)
     (others[0] / ".lock").touch()
-    left = [files.begun(path / "8.nc") for path in (ours, ours / "hook_points" / "values", *others)]
+    left = [
+        files.temporary_path(path / "8.nc")
+        for path in (ours, ours / "hook_points" / "values", *others)
+    ]
     for path in left:
         path.write_text("half")
-    (whole := files.begun(ours / "export")).mkdir()
+    (whole := files.temporary_path(ours / "export")).mkdir()
     (whole / "model.safetensors").write_text("half")
-    (link := files.begun(ours / "9.nc")).symlink_to(tmp_path)
+    (link := files.temporary_path(ours / "9.nc")).symlink_to(tmp_path)
     mine = [ours / "notes.tmp", ours / ".results.nc.tmp"]
     for path in mine:
         path.touch()

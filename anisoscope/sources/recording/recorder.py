@@ -191,7 +191,7 @@ class Recorder:
         _check_new(to)
         sample = self.sample()
         about = {"hook_points": [*self.groups], "seen": self.seen, "seed": self.seed}
-        begun = files.begun(to)
+        begun = files.temporary_path(to)
         begun.mkdir()
         try:
             files.write_json(begun / ".zgroup", {"zarr_format": 2})

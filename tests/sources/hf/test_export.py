@@ -17,7 +17,7 @@ from anisoscope.sources.hf import folders
 from anisoscope.sources.hf.folders import export_folder
 from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.files import begun
+from anisoscope.utils.files import temporary_path
 from tests.program import here, refuse
 from tests.sources.hf import tiny
 
@@ -144,7 +144,7 @@ def test_an_environment_without_a_vocabulary_is_one_line(root, corpus):
 
 
 def test_what_was_exported_is_whole_or_refused(root, capsys):
-    (half := begun(root / "export")).mkdir()  # of a process that was killed
+    (half := temporary_path(root / "export")).mkdir()  # of a process that was killed
     (half / "model.safetensors").write_text("half")
     with folder.locked(root):
         export_folder.run(SMALL, root, "run")

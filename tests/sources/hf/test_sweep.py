@@ -12,7 +12,7 @@ import torch
 from anisoscope.results import joined_files
 from anisoscope.sources.hf import revision
 from anisoscope.utils import checksums
-from anisoscope.utils.files import begun
+from anisoscope.utils.files import temporary_path
 from tests.program import ROOT, command, environment, here, refuse
 from tests.sources.hf import tiny
 
@@ -122,7 +122,7 @@ def test_stopped_and_resumed_is_as_never_stopped(swept, training, tmp_path, monk
     monkeypatch.undo()
     (workdir / "measurements" / "residuals").mkdir()
     left = workdir / "measurements" / "residuals" / "60_0.npy"
-    for path in (left, begun(left)):  # as a kill leaves them
+    for path in (left, temporary_path(left)):  # as a kill leaves them
         path.write_text("begun")
     again = measure(training, workdir, *NAMES)
     assert "3 checkpoints measured (1 now)" in again.stdout, again.stderr

@@ -20,7 +20,7 @@ from anisoscope.sources.hf.folders.folder_classes import (
     HfClass,
 )
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.files import begun, read_json, write_json
+from anisoscope.utils.files import read_json, temporary_path, write_json
 
 WEIGHTS, SETTINGS = "model.safetensors", "config.json"
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
@@ -64,7 +64,7 @@ def write(
         "anisoscope": about,
     }
     folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = begun(folder)
+    temporary = temporary_path(folder)
     temporary.mkdir()
     weights = _export_weights(hf, model, params)
     safetensors.numpy.save_file(weights, temporary / WEIGHTS, {"format": "pt"})
