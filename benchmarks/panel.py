@@ -21,8 +21,7 @@ from anisoscope.config.measure_config import DEFAULT, FURTHER, NULLS, MeasureCon
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
-from anisoscope.sources.reference_models import OTHERS, Reference
-from anisoscope.sources.run_program import make_program
+from anisoscope.sources.run_program import OTHERS, Reference, make_program
 from anisoscope.utils import mesh
 from benchmarks.rounds import processor
 from benchmarks.train_step import random_corpus
@@ -53,7 +52,7 @@ def time_panel(config: Config, corpus: Corpus, rounds: int) -> tuple[float, floa
     """Seconds of compilation, and median seconds of a checkpoint beside it."""
     model = transformer.build(config.model, corpus.vocab_size, "float32")
     checkpoints = [model.init(jax.random.key(seed)) for seed in range(rounds)]
-    measure = make_program(config, corpus)
+    program, compared = make_program(config, corpus), "comparison" in config.measure.families
     compilation, seconds = [], []
 
     def listen(event: str, duration: float, **_) -> None:
@@ -61,16 +60,14 @@ def time_panel(config: Config, corpus: Corpus, rounds: int) -> tuple[float, floa
             compilation.append(duration)
 
     jax.monitoring.register_event_duration_secs_listener(listen)
-    references = {}
+    previous = None
     for params in checkpoints:
-        # as in a sweep, where they have been measured themselves
-        if "comparison" in config.measure.families:
-            nearest_GS = (
-                references[OTHERS[0]].nearest_GS if references else measure(params, {}).nearest_GS
-            )
-            references = dict.fromkeys(OTHERS, Reference(params, nearest_GS))
         begin, before = time.perf_counter(), sum(compilation)
-        measure(params, references)
+        checkpoint = Reference(params, program.search(params) if compared else None)
+        program.measure(
+            checkpoint, dict.fromkeys(OTHERS, previous or checkpoint) if compared else {}
+        )
+        previous = checkpoint
         seconds.append(time.perf_counter() - begin - (sum(compilation) - before))
     jax.monitoring.unregister_event_duration_listener(listen)
     return sum(compilation), statistics.median(seconds)

@@ -18,7 +18,7 @@ from anisoscope.measurement import null_models
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.measurement.null_models import PERMUTED
-from anisoscope.measurement.panel import MEASURED, Found, Known, Over, Sample, panel_and_nearest
+from anisoscope.measurement.panel import MEASURED, Over, Sample, panel, search_clouds
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resampling import Places, Searched, Types
 from anisoscope.metrics.logit_lens import Readout
@@ -30,8 +30,6 @@ INPUTS = (MEASURED, "shuffled")  # the probe's windows, and their characters in 
 class Measured(NamedTuple):
     values: dict[str, Values]  # {sample: {quantity: (batch, positions, *dims, R)}}
     vectors: Values  # of the first batch, all positions: what is kept as it is
-    # of the measured clouds, (batch, positions, layer, …), where others' are known
-    nearest_GS: Searched | None = None
 
 
 class Read(NamedTuple):
@@ -48,12 +46,12 @@ class Read(NamedTuple):
 class Spec(NamedTuple):
     """What a program is made for: two programs of equal specs are one.
 
-    `activate(params, references, windows)` gives the activations of each input of one batch, (Z,
-    …), in float32, and the residual streams to compare with. `over_units(work)` may share batches
-    and sets of positions out to devices; `over_clouds` takes the clouds of each.
+    `activate(params, references, windows)` gives the activations (`Read`) of each input of one
+    batch, in float32, and the residual streams to compare with. `over_units(work)` may share
+    batches and sets of positions out to devices; `over_clouds` takes the clouds of each.
     """
 
-    activate: Callable[[Any, dict[str, Any], Any], tuple[Any, dict[str, Array]]]
+    activate: Callable[[Any, dict[str, Any], Any], tuple[Read, dict[str, Array]]]
     settings: MeasureConfig
     over_units: Callable[[Callable], Callable] = lambda work: work
     over_clouds: Over = jax.lax.map
@@ -66,100 +64,118 @@ class Batches(NamedTuple):
     keys_G: Array  # of the Gaussian null model
     picks_SGP: Array
     visible_STT: Array  # which key (column) each query sees
-    # of all positions of each batch and input; None: they are not known
-    types_GZ: Types | None = None
-    known: Known | None = None  # arrays (batch, positions, …)
+    types_GZ: Types | None = None  # of all positions of each batch and input; None: not known
 
 
 def measure_batches(
-    spec: Spec, params: Any, references: dict[str, Any], batches: Batches
-) -> Measured:
-    """Every value of every batch, pure and un-jitted.
-
-    `references` are the parameters to compare with, {"previous": …, "last": …}, or {} without the
-    family comparison.
-    """
-    each = batches.windows_G, batches.picks_SGP[0], batches.keys_G, batches.types_GZ
-    units_GS = jnp.swapaxes(batches.picks_SGP, 0, 1), batches.known
-    work = spec.over_units(functools.partial(_of_batches, spec))
-    results_GS, vectors = work(params, references, each, units_GS, batches.visible_STT)
-    nearest_GS = None if batches.known is None else results_GS.nearest_N
-    return Measured(results_GS.values, jax.tree.map(lambda x: x[0], vectors), nearest_GS)
-
-
-# Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
-@jax.default_matmul_precision("highest")
-def _of_batches(
     spec: Spec,
     params: Any,
     references: dict[str, Any],
-    batches: tuple,
-    units_GS: tuple,
-    visible_STT: Array,
-) -> tuple[Found, Values]:
-    """One after another."""
-    return jax.lax.map(
-        functools.partial(_of_batch, spec, params, references, visible_STT), (batches, units_GS)
-    )
+    batches: Batches,
+    nearest_GS: dict[str, Searched] | None = None,
+) -> Measured:
+    """Measure every value of every batch, one after another; pure and un-jitted.
+
+    Args:
+        spec: What to measure of which network.
+        params: Of the network.
+        references: Parameters to compare with, {"previous": …, "last": …}; {} without the family
+            comparison.
+        batches: What the network reads, and which of its activations are points.
+        nearest_GS: What `search_batches` found of "measured" and of each reference; None: they are
+            searched.
+    """
+
+    def measure_batch(params: Any, references: dict[str, Any], visible_STT: Array, batch: tuple):
+        (windows, all_P, key, types_Z), units_S = batch
+        read_Z, resid = spec.activate(params, references, windows)
+
+        def measure_positions(unit: tuple) -> dict[str, Values]:
+            (picks_P, nearest), visible_TT = unit
+            samples = {
+                name: _sample(read_Z, z, picks_P, visible_TT, types_Z)
+                for z, name in enumerate(input_names(spec.settings))
+            }
+            others = {name: _clouds(resid_LBTD, picks_P) for name, resid_LBTD in resid.items()}
+            permuted = None
+            if PERMUTED in spec.settings.nulls:
+                permuted = functools.partial(
+                    null_models.permuted_clouds, read_Z.resid_ZLBTD[0], picks_P, key
+                )
+            over = spec.over_clouds
+            return panel(samples, others, spec.settings, key, over, permuted, nearest=nearest)
+
+        values_S = jax.lax.map(measure_positions, (units_S, visible_STT))
+        vectors = {}
+        for family in (FAMILIES[name] for name in spec.settings.families):
+            if family.of == "vectors":
+                heads = _sample(read_Z, 0, all_P, visible_STT[0]).heads
+                vectors |= family.compute(heads, spec.settings.projected_head)
+        return values_S, vectors
+
+    values, vectors = _over_batches(spec, measure_batch, params, references, batches, nearest_GS)
+    return Measured(values, jax.tree.map(lambda x: x[0], vectors))
 
 
-def _of_batch(
-    spec: Spec, params: Any, references: dict[str, Any], visible_STT: Array, batch: tuple
-) -> tuple[Found, Values]:
-    (windows, all_P, key, types_Z), units_S = batch
-    activations_Z, resid = spec.activate(params, references, windows)
-    of_positions = functools.partial(_of_positions, spec, activations_Z, resid, key, types_Z)
-    results_S = jax.lax.map(of_positions, (units_S, visible_STT))
-    vectors = {}
-    for family in map(FAMILIES.__getitem__, spec.settings.families):
-        if family.of == "vectors":
-            heads = _sample(activations_Z, 0, all_P, visible_STT[0]).heads
-            vectors |= family.compute(heads, spec.settings.projected_head)
-    return results_S, vectors
+def search_batches(spec: Spec, params: Any, batches: Batches) -> Searched:
+    """Search the neighbors that comparisons read in every layer, arrays (batch, positions, …)."""
+
+    def search_batch(params: Any, references: dict[str, Any], visible_STT: Array, batch: tuple):
+        (windows, *_), (picks_SP, _) = batch
+        read_Z, _ = spec.activate(params, references, windows)
+
+        def search_positions(picks_P: Array) -> Searched:
+            clouds_NPD = _clouds(read_Z.resid_ZLBTD[0], picks_P)
+            return search_clouds(clouds_NPD, spec.settings.folds, spec.over_clouds)
+
+        return jax.lax.map(search_positions, picks_SP), {}
+
+    return _over_batches(spec, search_batch, params, {}, batches, None)[0]
 
 
-def _of_positions(
+def _over_batches(
     spec: Spec,
-    activations_Z: Any,
-    resid: dict[str, Array],
-    key: Array,
-    types_Z: Types | None,
-    unit: tuple,
-) -> Found:
-    (picks_P, known), visible_TT = unit
-    names = inputs_of(spec.settings)
-    samples = {
-        name: _sample(activations_Z, z, picks_P, visible_TT, types_Z)
-        for z, name in enumerate(names)
-    }
-    others = {name: _clouds(resid_LBTD, picks_P) for name, resid_LBTD in resid.items()}
-    permuted = functools.partial(null_models.permuted_clouds, activations_Z[0][0], picks_P, key)
-    permuted = permuted if PERMUTED in spec.settings.nulls else None
-    return panel_and_nearest(samples, others, known, spec.settings, key, spec.over_clouds, permuted)
+    work: Callable,
+    params: Any,
+    references: dict[str, Any],
+    batches: Batches,
+    nearest_GS: dict[str, Searched] | None,
+) -> tuple[Any, Values]:
+    """Share out work(params, references, visible_STT, (batch, units)) as `over_units` does."""
+
+    # Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
+    @jax.default_matmul_precision("highest")
+    def over_batches(params, references, each_G, units_GS, visible_STT):
+        one = functools.partial(work, params, references, visible_STT)
+        return jax.lax.map(one, (each_G, units_GS))
+
+    each_G = batches.windows_G, batches.picks_SGP[0], batches.keys_G, batches.types_GZ
+    units_GS = jnp.swapaxes(batches.picks_SGP, 0, 1), nearest_GS
+    return spec.over_units(over_batches)(params, references, each_G, units_GS, batches.visible_STT)
 
 
-def of_model(
+def make_activate(
     apply: Callable[[Any, Array], tuple[Array, Any]],
     settings: MeasureConfig,
     readout: Callable[[Any], Readout] | None = None,
-) -> Callable:
-    """`activate` of a network, `apply(params, tokens_BT) -> (logits, Activations)`, on windows and
-    shuffled ones.
+) -> Callable[[Any, dict[str, Any], tuple[Array, ...]], tuple[Read, dict[str, Array]]]:
+    """Make `Spec.activate` of a network, apply(params, tokens_BT) -> (logits, Activations).
 
     Where its output is read off every layer, `readout(params)` says how; the token to be told is
     the next one, unless the windows come with others.
     """
-    inputs = len(inputs_of(settings))
+    inputs = len(input_names(settings))
 
     def activate(
         params: Any, references: dict[str, Any], windows: tuple[Array, ...]
-    ) -> tuple[Any, dict[str, Array]]:
+    ) -> tuple[Read, dict[str, Array]]:
         tokens_ZWT = jnp.stack(windows[:inputs])
         activations_Z = jax.lax.map(lambda tokens_WT: apply(params, tokens_WT)[1], tokens_ZWT)
+        read_Z = Read(*activations_Z[:3])
         if "readout" in settings.families:
             target_ZWT = windows[2][:inputs] if len(windows) > 2 else next_tokens(tokens_ZWT)
-            activations_Z = Read(*activations_Z[:3], readout(params), target_ZWT)
-        return activations_Z, {
+            read_Z = read_Z._replace(readout=readout(params), target_ZBT=target_ZWT)
+        return read_Z, {
             name: apply(other, windows[0])[1].resid_LBTD for name, other in references.items()
         }
 
@@ -172,55 +188,47 @@ def next_tokens(tokens_ZBT: Array) -> Array:
     return jnp.pad(tokens_ZBT, missing, constant_values=-1)[..., 1:]
 
 
-def of_probe(probe: Probe, key_G: Array, visible_TT: Array, known: Known | None = None) -> Batches:
-    """Of all positions, and without position 0.
+def probe_batches(probe: Probe, keys_G: Array, visible_TT: Array) -> Batches:
+    """Make batches of all positions, and without position 0.
 
-    Without it the clouds leave out the first vector of each window, and attention leaves it out as query and as key:
-    the softmax over the other keys tells what sharpness there is apart from a sink on the first token.
+    Without it the clouds leave out the first vector of each window, and attention leaves it out as
+    query and as key: the softmax over the other keys tells what sharpness there is apart from a
+    sink on the first token.
     """
     visible_STT = jnp.stack([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])
-    windows = (
-        probe.tokens_GWT,
-        probe.shuffled_GWT,
-        *(() if probe.target_GZWT is None else (probe.target_GZWT,)),
-    )
-    return Batches(windows, key_G, probe.picks_SGP, visible_STT, probe.types, known)
+    targets = () if probe.target_GZWT is None else (probe.target_GZWT,)
+    windows_G = probe.tokens_GWT, probe.shuffled_GWT, *targets
+    return Batches(windows_G, keys_G, probe.picks_SGP, visible_STT, probe.types)
 
 
-def inputs_of(settings: MeasureConfig) -> tuple[str, ...]:
-    """What a source reads of each batch of windows."""
+def input_names(settings: MeasureConfig) -> tuple[str, ...]:
+    """Name the inputs that a source reads of each batch of windows."""
     return INPUTS if "shuffled" in settings.nulls else INPUTS[:1]
 
 
-def keys(seed: int | Array, batches: int) -> Array:
+def batch_keys(seed: int | Array, batches: int) -> Array:
     """Draw a key of the Gaussian null model for each batch."""
     return jax.random.split(jax.random.key(seed), batches)
 
 
 def _sample(
-    activations_Z: Any, z: int, picks_P: Array, visible_TT: Array, types_Z: Types | None = None
+    read_Z: Read, z: int, picks_P: Array, visible_TT: Array, types_Z: Types | None = None
 ) -> Sample:
-    """The clouds of one input, and its heads, if any; some models add a bias to all scores."""
-    resid_LBTD, q_NBTHK, k_NBTHK = (None if x is None else x[z] for x in activations_Z[:3])
-    heads = None
-    if q_NBTHK is not None:
-        heads = Heads(
-            q_NBTHK, k_NBTHK, picks_P, visible_TT, getattr(activations_Z, "bias_NHTT", None)
-        )
-    places = Places(*jnp.divmod(picks_P, resid_LBTD.shape[2]))
-    types = jax.tree.map(lambda x_Z: x_Z[z][..., picks_P], types_Z)
-    target_ZBT = getattr(activations_Z, "target_ZBT", None)
-    target_P = None if target_ZBT is None else target_ZBT[z].ravel()[picks_P]
+    """Pick the clouds of one input, and its heads, if any."""
+    resid_LBTD, heads = read_Z.resid_ZLBTD[z], None
+    if read_Z.q_ZNBTHK is not None:
+        heads = Heads(read_Z.q_ZNBTHK[z], read_Z.k_ZNBTHK[z], picks_P, visible_TT, read_Z.bias_NHTT)
+    target_ZBT = read_Z.target_ZBT
     return Sample(
         _clouds(resid_LBTD, picks_P),
         heads,
-        places,
-        types,
-        getattr(activations_Z, "readout", None),
-        target_P,
+        Places(*jnp.divmod(picks_P, resid_LBTD.shape[2])),
+        jax.tree.map(lambda x_Z: x_Z[z][..., picks_P], types_Z),
+        read_Z.readout,
+        None if target_ZBT is None else target_ZBT[z].ravel()[picks_P],
     )
 
 
 def _clouds(resid_LBTD: Array, picks_P: Array) -> Array:
-    """The picked vectors of every layer, (N, P, D)."""
+    """Pick vectors of every layer, (N, P, D)."""
     return resid_LBTD.reshape(resid_LBTD.shape[0], -1, resid_LBTD.shape[-1])[:, picks_P]

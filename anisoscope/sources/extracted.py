@@ -22,8 +22,8 @@ from anisoscope.sources.activations import (
     Measured,
     Read,
     Spec,
-    inputs_of,
-    keys,
+    batch_keys,
+    input_names,
     measure_batches,
 )
 from anisoscope.utils import mesh
@@ -52,7 +52,7 @@ def measure_batch(
 ) -> Measured:
     """The panel of one batch of windows, in NumPy; arrays (1, positions, …).
 
-    `inputs` are the activations of what `inputs_of(settings)` names, in that order; `others` the
+    `inputs` are the activations of what `input_names(settings)` names, in that order; `others` the
     residual streams (N, W, T, D) of the same windows to compare with. `picks_SP` are places in the
     windows: fold after fold of whole windows, as many of each. Sets of positions are shared out to
     cores or devices; all batches, and all models of one shape, are one program. ValueError where
@@ -70,7 +70,7 @@ def measure_batch(
         return program(*given, picks_SP[s], visible_STT[s])
 
     given, sets = (
-        (beside, others, windows, keys(settings.seed, settings.batches)[batch : batch + 1]),
+        (beside, others, windows, batch_keys(settings.seed, settings.batches)[batch : batch + 1]),
         len(picks_SP),
     )
     with lapack.threads_for(0 if sets > 1 else min(settings.points, width)):
@@ -79,7 +79,7 @@ def measure_batch(
 
 def _check(inputs: Arrays, picks_SP: np.ndarray, settings: MeasureConfig, beside: Beside) -> None:
     names, of_text = (
-        inputs_of(settings),
+        input_names(settings),
         [name for name in settings.families if FAMILIES[name].of_text],
     )
     of_heads = [name for name in settings.families if FAMILIES[name].of in ("heads", "vectors")]

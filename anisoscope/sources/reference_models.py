@@ -1,90 +1,75 @@
-"""The checkpoints that another one is compared with.
-
-Letters: G probe batches, S sets of positions.
-"""
-
-from collections.abc import Callable
-from typing import NamedTuple
+"""The checkpoints that another one is compared with."""
 
 import numpy as np
 import xarray as xr
 
 from anisoscope.config.experiment_config import Config
 from anisoscope.measurement.families.comparison_family import OF_PREVIOUS
-from anisoscope.measurement.resampling import Searched
-from anisoscope.results.replicates_table import Arrays
-from anisoscope.sources.activations import Measured
+from anisoscope.results.replicates_table import BEFORE, Arrays
+from anisoscope.sources.run_program import OTHERS, Reference, RunProgram
 from anisoscope.training.checkpoint import Checkpoints
 from anisoscope.utils.errors import UserError
 
-OTHERS = ("previous", "last")
-
-
-class Reference(NamedTuple):
-    params: dict
-    # as the program found them: of another one, some could be others to rounding
-    nearest_GS: Searched
+WORDS = "step of the checkpoint that cka_previous and overlap_previous compare with; -1: none"
 
 
 class References:
-    """The checkpoints that one is compared with: the one before it, and the last of the run.
+    """The checkpoints that one is compared with: the one before it, and the last of the run."""
 
-    Their neighbours are those that were found when they were measured. Where they were not measured
-    in this process, `measure`, the same program, searches them alone.
-    """
-
-    def __init__(self, store: Checkpoints, config: Config, measure: Callable[..., Measured]):
-        self.store, self.stored, self.final = store, sorted(store.steps()), config.train.steps
-        self.measure, self.kept = measure, {}
-        self.wanted = "comparison" in config.measure.families
-        if self.wanted and self.final not in self.stored:
+    def __init__(self, store: Checkpoints, config: Config, program: RunProgram):
+        self.store, self.steps, self.last = store, sorted(store.steps()), config.train.steps
+        self.program, self.kept = program, {}
+        self.compared = "comparison" in config.measure.families
+        if self.compared and self.last not in self.steps:
             raise UserError(
-                f"measure.families=comparison needs the checkpoint of the last step, {self.final}; "
+                f"measure.families=comparison needs the checkpoint of the last step, {self.last}; "
                 "finish the training or leave that family out"
             )
 
-    def of(self, step: int) -> dict[str, Reference]:
-        """The first checkpoint has none before it: the last takes its place, and its values are
-        left out.
+    def before(self, step: int) -> int | None:
+        return max((other for other in self.steps if other < step), default=None)
+
+    def search(self, step: int, params: dict) -> Reference:
+        """Search the neighbors of a checkpoint, and keep both for those compared with it.
+
+        Every checkpoint is searched by the same program, whether it is measured in this process or
+        not: of another program, some neighbors could be others to rounding.
         """
-        if not self.wanted:
+        if not self.compared:
+            return Reference(params, None)
+        if step not in self.kept:
+            self.kept[step] = Reference(params, self.program.search(params))
+        return self.kept[step]
+
+    def of(self, step: int) -> dict[str, Reference]:
+        """Restore and search what a step is compared with.
+
+        The first checkpoint has none before it: the last takes its place, and `without_itself`
+        leaves its values out.
+        """
+        if not self.compared:
             return {}
         before = self.before(step)
-        steps = self.final if before is None else before, self.final
-        self.kept = {one: self.kept.get(one) or self._searched(one) for one in {*steps}}
-        return {name: self.kept[one] for name, one in zip(OTHERS, steps, strict=True)}
-
-    def _searched(self, step: int) -> Reference:
-        params = self.store.restore_params(step)
-        return Reference(params, self.measure(params, {}).nearest_GS)
-
-    def keep(self, step: int, params: dict, measured: Measured) -> None:
-        """For those that will be compared with it."""
-        if self.wanted:
-            self.kept[step] = Reference(params, measured.nearest_GS)
-
-    def before(self, step: int) -> int | None:
-        return max((other for other in self.stored if other < step), default=None)
+        steps = self.last if before is None else before, self.last
+        needed = {step, *steps}
+        self.kept = {other: kept for other, kept in self.kept.items() if other in needed}
+        for other in needed - self.kept.keys():
+            self.search(other, self.store.restore_params(other))
+        return {name: self.kept[other] for name, other in zip(OTHERS, steps, strict=True)}
 
     def digests(self, step: int) -> dict[int, str]:
-        """Of all checkpoints that the numbers of this one come from."""
-        compared = {self.before(step), self.final} - {None} if self.wanted else set()
-        return {one: self.store.digest(one) for one in sorted({step} | compared)}
+        """List the digests of all checkpoints that the numbers of this one come from."""
+        compared = {self.before(step), self.last} - {None} if self.compared else set()
+        return {other: self.store.digest(other) for other in sorted({step} | compared)}
 
-    def recorded(self, step: int) -> dict[str, xr.DataArray]:
-        """The step that this one is compared with, where it is."""
+    def variables(self, step: int) -> dict[str, xr.DataArray]:
+        """Say in the table which step it is compared with."""
         before = self.before(step)
-        about = {
-            "long_name": "step of the checkpoint that cka_previous and overlap_previous compare with; -1: none"
-        }
-        return (
-            {"previous_step": xr.DataArray(-1 if before is None else before, attrs=about)}
-            if self.wanted
-            else {}
-        )
+        value = xr.DataArray(-1 if before is None else before, attrs={"long_name": WORDS})
+        return {BEFORE: value} if self.compared else {}
 
     def without_itself(self, step: int, values: dict[str, Arrays]) -> dict[str, Arrays]:
-        """The first checkpoint has none before it: NaN."""
+        """Of the first checkpoint, replace what compares it with the one before by NaN."""
         for arrays in values.values() if self.before(step) is None else ():
             for name in OF_PREVIOUS & arrays.keys():
                 arrays[name] = np.full_like(arrays[name], np.nan)

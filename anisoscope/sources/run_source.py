@@ -23,7 +23,7 @@ from anisoscope.results.step_files import STREAM
 from anisoscope.sources import hook_points, provenance
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.sources.reference_models import References
-from anisoscope.sources.run_program import compile_program, make_program, probe_of
+from anisoscope.sources.run_program import Reference, compile_program, make_program, probe_of
 from anisoscope.sources.source import Families, Reader, Source, Target, check_tables, targets
 from anisoscope.training import checkpoint, log, replay
 from anisoscope.utils import mesh
@@ -138,21 +138,21 @@ class Checkpoints(Source):
 
     def _of_stream(self, config: Config) -> Callable[[int, dict, Target], xr.Dataset]:
         """Make table(step, params, target) of the residual stream, with the vectors that are kept."""
-        measure, probe = (
+        program, probe = (
             make_program(config, self.corpus, apart=self.apart),
             probe_of(config, self.corpus),
         )
-        references = References(self.store, config, measure)
+        references = References(self.store, config, program)
         about = provenance.attributes(config, self.corpus, self.name)
 
         def table(step: int, params: dict, target: Target) -> xr.Dataset:
-            measured = measure(params, references.of(step))
-            references.keep(step, params, measured)
+            checkpoint, others = references.search(step, params), references.of(step)
+            measured = program.measure(checkpoint, others)
             values, vectors = references.without_itself(step, measured.values), measured.vectors
             digests = {"checkpoints": json.dumps(references.digests(step))}
             head, context = config.measure.projected_head, config.model.context
             return replicates_table.table(values, step, POSITION_SETS, about | digests).assign(
-                **references.recorded(step),
+                **references.variables(step),
                 **kept_vectors.labelled(vectors, probe.picks_SGP[0, 0], context, head),
             )
 
@@ -161,10 +161,11 @@ class Checkpoints(Source):
     def _of_hook_points(self, config: Config) -> Callable[[int, dict, Target], xr.Dataset]:
         """Make table(step, params, target). One program for all of them: which it reads is data."""
         names = self.measure.hook_points
-        measure = make_program(config, self.corpus, names, self.apart)
+        program = make_program(config, self.corpus, names, self.apart)
 
         def table(step: int, params: dict, target: Target) -> xr.Dataset:
-            values = measure(params, {}, names.index(target.name)).values
+            number = names.index(target.name)
+            values = program.measure(Reference(params, None), {}, number).values
             return hook_points.of_blocks(
                 replicates_table.table(values, step, POSITION_SETS, self._about(target, step))
             )

@@ -29,7 +29,7 @@ from anisoscope.models.description import description
 from anisoscope.results import joined_files
 from anisoscope.results.excess import NULL, about_excess, excess_name, excess_of
 from anisoscope.results.summary import STATISTICS, summarize
-from anisoscope.sources.activations import keys
+from anisoscope.sources.activations import batch_keys
 from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe
 from anisoscope.sources.finished_run import OpenRun, open_run
 from anisoscope.sources.run_program import probe_of
@@ -219,7 +219,7 @@ def _open_runs(first: str, second: str) -> Pair:
 def _read_runs(
     readers: list[Callable[[np.ndarray], jax.Array]], probe: Probe, measure: MeasureConfig
 ) -> Iterator[list[Clouds]]:
-    for batch, key in enumerate(keys(measure.seed, measure.batches)):
+    for batch, key in enumerate(batch_keys(measure.seed, measure.batches)):
         first_NWTD, second_MWTE = (np.asarray(read(probe.tokens_GWT[batch])) for read in readers)
         first_NXD, second_MXE = (
             x_NWTD.reshape(len(x_NWTD), -1, x_NWTD.shape[-1])

@@ -68,13 +68,15 @@ def made(apply, settings, over_clouds=jax.lax.map):
     """measure(params, others, probe, visible_TT)."""
     read = functools.partial(readout, ModelConfig())
     spec = activations.Spec(
-        activations.of_model(apply, settings, read), settings, over_clouds=over_clouds
+        activations.make_activate(apply, settings, read), settings, over_clouds=over_clouds
     )
     return lambda params, others, probe, visible_TT: activations.measure_batches(
         spec,
         params,
         others,
-        activations.of_probe(probe, activations.keys(settings.seed, settings.batches), visible_TT),
+        activations.probe_batches(
+            probe, activations.batch_keys(settings.seed, settings.batches), visible_TT
+        ),
     )
 
 

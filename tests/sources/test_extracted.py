@@ -27,14 +27,14 @@ def test_activations_from_elsewhere_are_measured_as_those_of_our_own_models(fami
     )
     params = jax.tree.map(lambda leaf: 5 * leaf + 0.1, model.init(jax.random.key(0)))
     visible_TT = visible_keys(ModelConfig(mask="causal"), CONTEXT)
-    spec = activations.Spec(activations.of_model(model.apply, settings), settings)
+    spec = activations.Spec(activations.make_activate(model.apply, settings), settings)
     fused = jax.jit(functools.partial(activations.measure_batches, spec))
     whole = jax.device_get(
         fused(
             params,
             {},
-            activations.of_probe(
-                PROBE, activations.keys(settings.seed, settings.batches), visible_TT
+            activations.probe_batches(
+                PROBE, activations.batch_keys(settings.seed, settings.batches), visible_TT
             ),
         )
     )

@@ -6,7 +6,7 @@ import pytest
 
 from anisoscope.models import transformer
 from anisoscope.results import joined_files
-from anisoscope.sources import activations, run_program, run_source
+from anisoscope.sources import activations, run_program
 from anisoscope.training import loop
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
@@ -37,7 +37,7 @@ def run(tmp_path_factory):
 
     with Stop() as stop, pytest.MonkeyPatch.context() as patch:
         loop.train(config, tiny.corpus(), {"run": folder}, "run", stop)
-        run_program._computation.cache_clear()
+        run_program._jitted.cache_clear()
         patch.setattr(run_program, "measure_batches", counted)
         measured(config, folder)
     return folder, config, len(count)
@@ -85,13 +85,13 @@ def test_what_is_measured_is_not_measured_again_and_a_further_hook_point_is_adde
     written = {path: path.read_bytes() for path in folder.glob("hook_points/*/measurements/*.nc")}
     assert len(written) == 3 * len(HOOK_POINTS)
     now = []
-    of_run = run_source.make_program
+    measure = run_program.RunProgram.measure
 
-    def made(*given):
-        measure = of_run(*given)
-        return lambda params, others, number: now.append(number) or measure(params, others, number)
+    def counted(program, checkpoint, others, number=0):
+        now.append(number)
+        return measure(program, checkpoint, others, number)
 
-    monkeypatch.setattr(run_source, "make_program", made)
+    monkeypatch.setattr(run_program.RunProgram, "measure", counted)
     measured(config, folder)
     assert now == []
     measured(more, folder)

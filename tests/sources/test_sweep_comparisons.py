@@ -8,7 +8,7 @@ import pytest
 from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.results import joined_files, kept_vectors
 from anisoscope.results.averages import averages
-from anisoscope.sources import reference_models, run_program
+from anisoscope.sources import run_program
 from anisoscope.utils.errors import UserError
 from tests import tiny
 from tests.sources.swept import VALUE, exchanged, measured, projecting
@@ -42,25 +42,22 @@ def test_checkpoints_are_compared_with_the_one_before_and_the_last(run):
         measured(comparing(config), folder)
 
 
-@pytest.mark.slow
-def test_neighbours_found_before_are_those_that_a_search_alone_finds(run, monkeypatch):
-    """Of a run that never stops all but the last checkpoint's are found before; of one that goes
-    on, none.
-    """
+def test_every_checkpoint_is_searched_once_and_going_on_gives_the_same_bytes(run, monkeypatch):
+    """Of a run that goes on, those that are compared with what is missing are searched too."""
     folder, config = run
-    searched, search = [], reference_models.References._searched
+    searched, search = [], run_program.RunProgram.search
     monkeypatch.setattr(
-        reference_models.References,
-        "_searched",
-        lambda of, step: searched.append(step) or search(of, step),
+        run_program.RunProgram,
+        "search",
+        lambda program, params: searched.append(params) or search(program, params),
     )
     measured(comparing(config), folder)
-    assert searched == [6]
+    assert len(searched) == 6
     whole = {path.name: path.read_bytes() for path in folder.rglob("*.nc")}
-    for name in ("0.nc", "2.nc", "6.nc"):
+    for name in ("0.nc", "2.nc"):
         (folder / "measurements" / name).unlink()
     measured(comparing(config), folder)
-    assert searched == [6, 6, 1, 5]
+    assert len(searched) == 6 + 4  # 0, 2, the one before that and the last
     assert {path.name: path.read_bytes() for path in folder.rglob("*.nc")} == whole
 
 

@@ -40,8 +40,8 @@ def test_another_mask_is_data_of_the_same_program(run, tmp_path, monkeypatch):
     probe = run_program.probe_of(config, corpus)
     for mask in ({}, {"model.mask": "bidirectional"}, {"model.mask": "window", "model.window": 2}):
         masked = replace(config, mask)
-        measure = run_program.make_program(masked, corpus)
-        values = measure(params, {}).values["measured"]
+        checkpoint = run_program.Reference(params, None)
+        values = run_program.make_program(masked, corpus).measure(checkpoint, {}).values["measured"]
         model = transformer.build(masked.model, corpus.vocab_size, "float32")
         _, found = jax.jit(model.apply)(params, probe.tokens_GWT[0])
         for s, picks_P in enumerate(probe.picks_SGP[:, 0]):
@@ -144,10 +144,10 @@ def test_every_product_of_a_measurement_has_full_float32_precision():
     visible_TT = visible_keys(config.model, config.model.context)
     settings = dataclasses.replace(config.measure, families=tuple(FAMILIES), nulls=NULLS)
     read = functools.partial(transformer.readout, config.model)
-    spec = activations.Spec(activations.of_model(model.apply, settings, read), settings)
+    spec = activations.Spec(activations.make_activate(model.apply, settings, read), settings)
     compute = functools.partial(activations.measure_batches, spec)
-    batches = activations.of_probe(
-        probe, activations.keys(settings.seed, settings.batches), visible_TT
+    batches = activations.probe_batches(
+        probe, activations.batch_keys(settings.seed, settings.batches), visible_TT
     )
     text = str(jax.make_jaxpr(compute)(params, {"previous": params, "last": params}, batches))
     products = text.count("dot_general[")
@@ -186,7 +186,8 @@ def test_of_an_encoder_the_readout_tells_what_was_masked_or_where_nothing_is_all
     )
     network = transformer.build(config.model, corpus.vocab_size, "float32")
     params, probe = network.init(jax.random.key(0)), run_program.probe_of(config, corpus)
-    values = run_program.make_program(config, corpus)(params, {}).values["measured"]
+    checkpoint = run_program.Reference(params, None)
+    values = run_program.make_program(config, corpus).measure(checkpoint, {}).values["measured"]
     loss = values["readout_loss"][0, 0, -1, 0]
     text_WT = run_program.probe_of(replace(config, {"measure.masked": False}), corpus).tokens_GWT[0]
     logits_WTV = np.asarray(network.apply(params, jnp.asarray(probe.tokens_GWT[0]))[0], np.float64)

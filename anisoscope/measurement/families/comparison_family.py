@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from anisoscope.measurement.null_models import PERMUTATIONS, PERMUTED
@@ -29,12 +28,10 @@ from anisoscope.measurement.resampling import (
     Searched,
     over_sections,
     search,
-    section_count,
     stacked,
 )
 from anisoscope.metrics.comparison import (
     Cka,
-    Nearest,
     Ready,
     across_cka,
     across_overlap,
@@ -91,24 +88,16 @@ OF_PREVIOUS = {f"{kind}_previous" for kind in KINDS}
 
 
 def few(searched: Searched) -> Searched:
-    """Of neighbours that were found for other purposes too, what is compared."""
+    """Keep the NEIGHBOURS nearest, which the overlap needs, of those found for other purposes."""
+    whole, parts = searched
     return Searched(
-        *(
-            None if neighbours is None else nearest(neighbours, NEIGHBOURS)
-            for neighbours in searched
-        )
+        nearest(whole, NEIGHBOURS), None if parts is None else nearest(parts, NEIGHBOURS)
     )
 
 
-def nothing_found(units: tuple[int, ...], layers: int, points: int, folds: int) -> Searched:
-    """In place of what `few` gives of so many clouds: (*units, layer, …)."""
-
-    def of(*shape: int) -> Nearest:
-        index_PC = np.zeros((*units, layers, *shape, NEIGHBOURS), np.min_scalar_type(shape[-1] - 1))
-        return Nearest(index_PC, *[np.zeros(index_PC.shape[:-1], bool)] * 2)
-
-    sections = section_count(folds)
-    return Searched(of(points), of(sections, points // sections) if folds > 1 else None)
+def search_few(cloud_PD: Array, folds: int) -> Searched:
+    """Search the NEIGHBOURS nearest of every point, in the cloud and in its sections."""
+    return few(search(cloud_PD, NEIGHBOURS, folds))
 
 
 class Layers(NamedTuple):
@@ -122,24 +111,17 @@ def compute(given: Clouds) -> dict[str, Values]:
 
     Of the clouds themselves, "measured"; and where it is known how to permute their windows, the
     mean over a few permutations of what the permuted clouds give beside the clouds as they are.
-    What is `known` is what `few` gave.
     """
-    others, folds, over, permuted, known = (
-        given.others,
-        given.folds,
-        given.over,
-        given.permuted,
-        given.known,
-    )
+    others, folds, over, permuted = given.others, given.folds, given.over, given.permuted
 
     def layers(z_NPD: Array, nearest_N: Searched | None = None) -> Layers:
         if nearest_N is None:
-            nearest_N = over(lambda cloud_PD: few(search(cloud_PD, NEIGHBOURS, folds)), z_NPD)
+            nearest_N = over(lambda cloud_PD: search_few(cloud_PD, folds), z_NPD)
         return Layers(ready(z_NPD, folds), nearest_N)
 
     own, others_O = layers(given.points_NPD, given.nearest_N), None
     if others:
-        known_O = None if known is None else stacked([known[name] for name in others])
+        known_O = stacked([given.known[name] for name in others]) if given.known else None
         others_O = jax.lax.map(lambda one: layers(*one), (stacked(list(others.values())), known_O))
     by_cloud = {MEASURED: _beside(own, own, others_O, list(others), folds, over)}
     if permuted is not None:
@@ -166,9 +148,7 @@ def across(
     """
 
     def find_neighbours(z_NPD: Array) -> Searched:
-        return _sections_first(
-            over(lambda cloud_PD: few(search(cloud_PD, NEIGHBOURS, folds)), z_NPD)
-        )
+        return _sections_first(over(lambda cloud_PD: search_few(cloud_PD, folds), z_NPD))
 
     b_neighbours = find_neighbours(b_MPE)
 

@@ -3,10 +3,10 @@
 import jax
 import jax.numpy as jnp
 
-from anisoscope.measurement.families.comparison_family import NEIGHBOURS, few
+from anisoscope.measurement.families.comparison_family import NEIGHBOURS, search_few
 from anisoscope.measurement.null_models import PERMUTED
 from anisoscope.measurement.quantity import LAYERS, MEASURED, Family, Quantity, Values
-from anisoscope.measurement.resampling import Clouds, Searched, search, sections
+from anisoscope.measurement.resampling import Clouds, Searched, sections
 from anisoscope.metrics.imbalance import layers_imbalance
 
 QUANTITIES = {
@@ -43,7 +43,7 @@ def compute(given: Clouds) -> dict[str, Values]:
     if given.permuted is not None:
         null_NPD = given.permuted(jnp.array(0))
         by_cloud[PERMUTED] = of(
-            given.over(lambda cloud_PD: few(search(cloud_PD, NEIGHBOURS, given.folds)), null_NPD)
+            given.over(lambda cloud_PD: search_few(cloud_PD, given.folds), null_NPD)
         )
     return by_cloud
 

@@ -13,7 +13,7 @@ import numpy as np
 from anisoscope.config.measure_config import FAMILIES, MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig, steps
 from anisoscope.sources import extracted
-from anisoscope.sources.activations import Measured, inputs_of
+from anisoscope.sources.activations import Measured, input_names
 from anisoscope.sources.hf import load_model
 from anisoscope.sources.hf.pretrained_weights import Place
 from anisoscope.sources.hf.reading import guards, logits
@@ -52,7 +52,7 @@ class Plan(NamedTuple):
         """The windows of a batch, and shuffled ones where they are a null model, (Z, W, T)."""
         probe = self.windows.probe
         return np.stack(
-            [probe.tokens_GWT[g], probe.shuffled_GWT[g]][: len(inputs_of(self.settings(again)))]
+            [probe.tokens_GWT[g], probe.shuffled_GWT[g]][: len(input_names(self.settings(again)))]
         )
 
 

@@ -14,7 +14,7 @@ import xarray as xr
 from anisoscope.config.pretrained_config import PretrainedConfig, steps
 from anisoscope.results import kept_vectors, replicates_table
 from anisoscope.sources import extracted
-from anisoscope.sources.activations import Measured, inputs_of
+from anisoscope.sources.activations import Measured, input_names
 from anisoscope.sources.hf import load_model
 from anisoscope.sources.hf.adapters import UNKNOWN
 from anisoscope.sources.hf.media import feature_maps
@@ -264,7 +264,7 @@ def print_summary(
     said += f"; at most {about['bits_bound']:.2f}" if "bits_bound" in about else ""
     weights, vectors = load_model.weight_bytes(loaded.model), vectors_of_batch(plan, loaded)
     if seen.bias_NHTT is not None:
-        vectors += len(inputs_of(plan.config.measure)) * seen.bias_NHTT.nbytes
+        vectors += len(input_names(plan.config.measure)) * seen.bias_NHTT.nbytes
     for line in (
         f"{describe(loaded, plan.config, plan.windows)}, computed in {about['computed_in']}",
         *plan.windows.in_words(),
@@ -281,7 +281,7 @@ def print_summary(
 
 def vectors_of_batch(plan: Plan, loaded: load_model.PretrainedModel) -> int:
     """Bytes."""
-    windows, inputs = plan.windows, len(inputs_of(plan.config.measure))
+    windows, inputs = plan.windows, len(input_names(plan.config.measure))
     if loaded.adapter.maps:  # the inputs themselves, and the points of all layers
         return windows.probe.tokens_GWT[0].nbytes * inputs + 4 * plan.config.measure.points * sum(
             windows.widths

@@ -24,7 +24,7 @@ from anisoscope.measurement.null_models import layer_keys
 from anisoscope.measurement.panel import MEASURED, Sample, bytes_of_cloud, panel
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resampling import Places
-from anisoscope.sources.activations import Measured, inputs_of, keys
+from anisoscope.sources.activations import Measured, input_names, batch_keys
 from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.reading.extract import forward
 from anisoscope.sources.hf.reading_plan import Plan, measure_batches
@@ -197,7 +197,7 @@ def measure_clouds(
     """The panel of one batch, {sample: {quantity: (1, 1, layer, …, R)}}: layers of one width in one
     program.
     """
-    key, values = keys(settings.seed, settings.batches)[batch], {}
+    key, values = batch_keys(settings.seed, settings.batches)[batch], {}
     no_place_P = np.full(len(points.window_P), -1, np.int32)  # none is the first of its window
     places = Places(points.window_P.astype(np.int32), no_place_P)
     of_clouds, of_layers = (
@@ -212,7 +212,7 @@ def measure_clouds(
             numbers = [n for n, cloud in enumerate(clouds_N) if cloud.shape[2] == width]
             clouds_ZNPD = np.stack([clouds_N[n] for n in numbers], axis=1)
             key_N = layer_keys(key, np.array(numbers))
-            compute = _make_panel(inputs_of(settings), of_clouds, width)
+            compute = _make_panel(input_names(settings), of_clouds, width)
             found = jax.device_get(compute(places, clouds_ZNPD, {}, key_N))
             for place, n in enumerate(numbers):
                 parts[n] = jax.tree.map(lambda x, place=place: x[place], found)
