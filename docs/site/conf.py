@@ -23,14 +23,12 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "docstrings",
     "generated",
-    "maths",
     "outside",
 ]
 exclude_patterns = ["site", "gallery", "requirements.txt", "**/README.md"]
-myst_enable_extensions = ["dollarmath", "colon_fence", "attrs_inline"]
+myst_enable_extensions = ["colon_fence", "attrs_inline"]
 myst_heading_anchors = 4
 nitpicky = False
-math_renderer = html_math_renderer = "mathml"
 smartquotes_action = "qe"  # two dashes begin a flag
 
 autodoc_member_order = "bysource"

@@ -9,14 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from sphinx.application import Sphinx
-from sphinx.errors import ExtensionError
 
 from anisoscope.cli import flags
 from anisoscope.measurement.families.registry import FAMILIES, coordinates
 from anisoscope.measurement.quantity import Quantity
 from anisoscope.utils.settings import format_limits, format_value
 from anisoscope.utils.settings import settings as settings_of
-from formulas import LATEX, split_off, stale
 
 MARK = re.compile(r"<!-- generated: (\w+) -->")
 # of the gallery, which is drawn before pages are read
@@ -46,12 +44,6 @@ CONFIGS = {
 
 def quantities() -> Iterator[str]:
     """A section for each family, and in it an entry for each quantity."""
-    if typeset := stale(
-        one.formula for family in FAMILIES.values() for one in family.quantities.values()
-    ):
-        raise ExtensionError(
-            f"docs/site/formulas.py typesets what is no quantity's formula: {typeset}"
-        )
     for name, family in FAMILIES.items():
         nulls = ", ".join(f"`{null}`" for null in family.nulls) or "none"
         yield from (
@@ -74,16 +66,7 @@ def entry(name: str, quantity: Quantity) -> Iterator[str]:
         f"{quantity.long_name[0].upper()}{quantity.long_name[1:]}.",
         "",
     )
-    formula, rest = split_off(quantity.formula)
-    if formula in LATEX:
-        latex, words = LATEX[formula]
-        yield from ("```{math}", latex, "```", "")
-        yield from (
-            plain(" ".join(filter(None, (words, rest and f"{rest[0].upper()}{rest[1:]}.")))),
-            "",
-        )
-    else:
-        yield from (plain(quantity.formula), "")
+    yield from (plain(re.sub(r"\blambda", "λ", quantity.formula)), "")
     facts = {
         "dimensions": ", ".join(f"`{dim}`" for dim in quantity.dims) + labels(quantity),
         "units": {"1": "none", "activation": "those of the activations"}.get(

@@ -2,7 +2,6 @@
 
 import runpy
 
-from anisoscope.measurement.families.registry import FAMILIES
 from tests.program import ROOT
 
 faults = runpy.run_path(str(ROOT / "docs" / "site" / "check.py"))["faults"]
@@ -29,13 +28,3 @@ def test_links_and_hosts_are_checked(tmp_path):
         "wrong.html links to gone.html, which is not there",
         "wrong.css loads from another host",
     ]
-
-
-def test_every_typeset_formula_is_that_of_a_quantity():
-    """`make docs` refuses another."""
-    stale = runpy.run_path(str(ROOT / "docs" / "site" / "formulas.py"))["stale"]
-    formulas = [one.formula for family in FAMILIES.values() for one in family.quantities.values()]
-    assert stale(formulas) == []
-    assert "max(lambda) / sum(lambda)" in stale(
-        one for one in formulas if not one.startswith("max(lambda)")
-    )
