@@ -24,7 +24,7 @@ from anisoscope.measurement.null_models import layer_keys
 from anisoscope.measurement.panel import MEASURED, Sample, bytes_of_cloud, panel
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resampling import Places
-from anisoscope.sources.activations import Measured, input_names, batch_keys
+from anisoscope.sources.activations import Measured, batch_keys, input_names
 from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.reading.extract import forward
 from anisoscope.sources.hf.reading_plan import Plan, measure_batches
