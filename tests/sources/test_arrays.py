@@ -99,18 +99,8 @@ def test_imbalance_needs_one_neighbour():
     np.testing.assert_allclose(value_LL.values[0, 1], expected, rtol=1e-6)
 
 
-def test_null_models_do_not_depend_on_the_order_of_memory():
-    found = [
-        measured(order(CLOUDS[0]), families="dimension")
-        for order in (np.asfortranarray, np.ascontiguousarray)
-    ]
-    np.testing.assert_array_equal(found[0].twonn_excess, found[1].twonn_excess)
-
-
-def test_few_clusters_are_told_with_degrees_of_freedom():
-    with pytest.warns(
-        UserWarning, match=r"clusters: 3 of them, so that intervals have 2.0 degrees of freedom"
-    ):
+def test_few_clusters_give_a_warning_and_few_degrees_of_freedom():
+    with pytest.warns(UserWarning, match=r"clusters: 3 .* 2\.0 degrees of freedom"):
         table = measured(CLOUDS[0], np.arange(POINTS) // 32, families="similarity")
     assert table.attrs["degrees_of_freedom_jackknife"] == 2
     table = measured(CLOUDS[0], UNEQUAL_P, families="similarity")
@@ -120,7 +110,6 @@ def test_few_clusters_are_told_with_degrees_of_freedom():
 
 
 def test_positions_tell_how_much_hangs_on_the_first_tokens():
-    """Of unequal clusters, and of the windows of a function: the values are those of all points."""
     place_P = np.concatenate([np.arange(size) for size in np.bincount(UNEQUAL_P)])
     cloud = CLOUDS[0] + 50 * (place_P == 0)[:, None]
     shuffle = np.random.default_rng(1).permutation(POINTS)
@@ -134,23 +123,20 @@ def test_positions_tell_how_much_hangs_on_the_first_tokens():
     without = value(table, "anisotropy_without", without="longest of each window")
     np.testing.assert_allclose(without, reference_spectrum.anisotropy(cloud[~long]), rtol=1e-4)
     assert np.isfinite(table.first_share.sel(statistic="low"))
-    windows = cloud.reshape(12, 8, WIDTH)
-    found = measure_function(
-        lambda params, windows: windows[None] * params, windows, families="leading", folds=4
-    )(1.0)
-    first = np.arange(POINTS) % 8 == 0
-    np.testing.assert_allclose(
-        value(found, "first_share"), reference_leading.share_between(cloud, first), rtol=1e-4
-    )
 
 
 @pytest.mark.slow
-def test_one_layer_alone_has_no_dimension_of_layers_and_is_read_as_among_others():
-    families = ("spectrum", "similarity")
-    alone, among = (measured(x, UNEQUAL_P, families=families) for x in (CLOUDS[1], CLOUDS))
-    assert "layer" not in alone.dims
-    for name in ("anisotropy", "mean_cosine"):
-        np.testing.assert_array_equal(alone[name], among[name].sel(layer=1))
+def test_positions_of_a_function_are_those_of_its_windows():
+    first = np.arange(POINTS) % 8 == 0
+    cloud = CLOUDS[0] + 50 * first[:, None]
+    found = measure_function(
+        lambda params, windows: windows[None] * params,
+        cloud.reshape(12, 8, WIDTH),
+        families="leading",
+        folds=4,
+    )(1.0)
+    share = reference_leading.share_between(cloud, first)
+    np.testing.assert_allclose(value(found, "first_share"), share, rtol=1e-4)
 
 
 def test_queries_and_keys_get_the_attention_family_with_mask_and_bias():
@@ -232,10 +218,6 @@ def test_pieces_are_measured_by_themselves_and_averaged():
     np.testing.assert_allclose(errors[0], np.sqrt(errors[1] ** 2 + errors[2] ** 2) / 2, rtol=1e-5)
     assert found.attrs["batches"] == 2
     assert found.attrs["points"] == 96
-    assert (
-        found.attrs["folds_in_words"]
-        == "3 of 16 points in each of 2 pieces of 48 points, whole clusters, of 24"
-    )
 
 
 @pytest.mark.slow
@@ -253,6 +235,8 @@ def test_clouds_have_independent_null_draws_in_one_program_for_all_seeds(monkeyp
     both = measure(np.stack([cloud, rotated]), **given)
     alone = [measure(rotated, seed=seed, **given) for seed in range(3)]
     assert len(traced) == 1
+    reordered = measure(np.asfortranarray(rotated), **given)
+    np.testing.assert_array_equal(reordered.twonn_excess, alone[0].twonn_excess)
     nulls = [
         value(one, "twonn") - value(one, "twonn_excess", null="gaussian") for one in (both, *alone)
     ]

@@ -124,7 +124,7 @@ def test_the_same_numbers_in_other_clothes_are_the_same(given, means):
 @pytest.mark.parametrize(
     ("vectors", "words"),
     [
-        (FAR.astype(">f8"), "float32 would lose 5e-03 of the spread of float64 numbers"),
+        (FAR.astype(">f8"), "float32 would lose 5e-03 of the spread"),
         (FAR.view(Tensor), "float32 would lose 5e-03"),
         (np.int64(CLOUDS[0] * 10) + 2**60, "of the spread of int64 numbers"),
         (
@@ -138,7 +138,7 @@ def test_the_same_numbers_in_other_clothes_are_the_same(given, means):
         ([FRAME, FRAME[::-1]], "rows have different labels"),
         (
             pd.DataFrame({"embedding": list(CLOUDS[0])}),
-            r"is of type object, .*; of vectors, pass list\(column\)",
+            "is of type object",
         ),
         (
             xr.DataArray(CLOUDS[0].T, dims=("embedding", "sample")),
@@ -171,7 +171,7 @@ def test_labels_of_any_kind_are_told_apart(clusters):
 @pytest.mark.parametrize(
     ("clusters", "words"),
     [
-        (np.float32(TWELVE + 2**25), "are of type float32 and reach 3e.07; pass integers"),
+        (np.float32(TWELVE + 2**25), "float32 and reach 3e.07; pass integers"),
         (["a", np.nan] * 48, "clusters: 48 of 96 labels are missing"),
         ([1, "1"] * 48, "labels are of several kinds"),
         (

@@ -1,5 +1,5 @@
-"""A file of vectors as a source: every format is measured as its array is, and what is refused is
-one line.
+"""A file of vectors as a source: every format is measured as its array is, in a folder that is
+verified.
 """
 
 import numpy as np
@@ -11,10 +11,8 @@ from safetensors.numpy import save_file
 from anisoscope import measure
 from anisoscope.results import joined_files
 from tests.program import here, refuse
+from tests.sources.test_vector_files import LABELS, VECTORS
 
-GENERATOR = np.random.default_rng(0)
-VECTORS = GENERATOR.normal(size=(2, 96, 6)).astype(np.float32) * np.arange(1, 7, dtype=np.float32)
-LABELS = np.repeat(np.arange(12), 8)
 CONFIG = "--config=experiments/vectors.py"
 QUICK = (
     CONFIG,
@@ -27,16 +25,14 @@ QUICK = (
 def zarr(path, driver):
     for name, array in (("groups", LABELS), ("vectors", VECTORS)):
         spec = {"driver": driver, "kvstore": {"driver": "file", "path": str(path / name)}}
-        tensorstore.open(spec, create=True, dtype=array.dtype, shape=array.shape).result()[...] = (
-            array
-        )
+        store = tensorstore.open(spec, create=True, dtype=array.dtype, shape=array.shape).result()
+        store[...] = array
 
 
 def netcdf(path, engine):
     dims = ("layer", "point", "width")
-    xr.Dataset({"groups": ("point", LABELS), "vectors": (dims, VECTORS)}).to_netcdf(
-        path, engine=engine
-    )
+    dataset = xr.Dataset({"groups": ("point", LABELS), "vectors": (dims, VECTORS)})
+    dataset.to_netcdf(path, engine=engine)
 
 
 WRITERS = {
@@ -53,80 +49,57 @@ WRITERS = {
 @pytest.mark.parametrize("name", WRITERS)
 def test_every_format_gives_what_the_array_gives(name, tmp_path):
     WRITERS[name](tmp_path / name)
-    done = here(*QUICK, f"--config.vectors.path={tmp_path / name}", f"--workdir={tmp_path / 'run'}")
-    assert done.returncode == 0, done.stderr
-    found = joined_files.read_table(tmp_path / "run" / "results.nc").isel(step=0, positions=0)
-    expected = measure(VECTORS, None if name == "a.npy" else LABELS, families="similarity", folds=4)
+    labels = None if name == "a.npy" else LABELS
+    options = {"families": "similarity", "nulls": (), "folds": 4}
+    found, expected = measure(tmp_path / name, **options), measure(VECTORS, labels, **options)
     for quantity in ("mean_cosine", "drift"):
         np.testing.assert_array_equal(found[quantity], expected[quantity])
-    assert found.attrs["resampled_points"] == 96
 
 
-def test_what_is_measured_stays_and_layers_have_names(tmp_path):
-    np.savez(tmp_path / "a.npz", first=VECTORS[0], second=VECTORS[1], sentence=LABELS)
-    flags = [*QUICK, f"--config.vectors.path={tmp_path / 'a.npz'}", f"--workdir={tmp_path / 'run'}"]
-    flags += [
+def test_what_is_measured_stays_and_the_folder_is_verified(tmp_path):
+    path, run = tmp_path / "a.npz", tmp_path / "run"
+    np.savez(path, first=VECTORS[0], second=VECTORS[1], sentence=LABELS)
+    flags = [
+        *(*QUICK, f"--config.vectors.path={path}", f"--workdir={run}"),
         "--config.vectors.layers=second,first",
         "--config.vectors.clusters=sentence",
         "--config.vectors.pieces=2",
     ]
+    verify = [CONFIG, *flags[-5:], "--stages=verify"]
+    refuse(run, "holds no run (no config.json)", CONFIG, flags[4], "--stages=verify")
     assert here(*flags).returncode == 0
-    table = tmp_path / "run" / "measurements" / "0.nc"
-    before = table.stat().st_mtime_ns
-    results = joined_files.read_table(tmp_path / "run" / "results.nc")
-    assert list(results.layer_name.values) == ["second", "first"]
+    table, results = run / "measurements" / "0.nc", run / "results.nc"
+    written, content = table.stat().st_mtime_ns, results.read_bytes()
+    found = joined_files.read_table(results)
+    assert list(found.layer_name.values) == ["second", "first"]
     expected = measure(VECTORS[::-1], LABELS, families="similarity", folds=4, pieces=2)
-    np.testing.assert_array_equal(results.drift.isel(step=0, positions=0), expected.drift)
+    np.testing.assert_array_equal(found.drift.isel(step=0, positions=0), expected.drift)
+
+    assert here(*verify).returncode == 0
+    results.write_bytes(b"other")
+    damaged = here(*verify)
+    assert (damaged.returncode, damaged.stderr.count("\n")) == (1, 1)
+    assert f"{results} has changed since it was written; delete it" in damaged.stdout
+    results.unlink()
     assert here(*flags).returncode == 0
-    assert table.stat().st_mtime_ns == before
+    assert results.read_bytes() == content
+    assert table.stat().st_mtime_ns == written
+
     whole = here(*flags[:-1])
     assert whole.returncode == 2
     assert "vectors.pieces=2" in whole.stderr
-    np.savez(tmp_path / "a.npz", first=VECTORS[0] + 1, second=VECTORS[1], sentence=LABELS)
+    np.savez(path, first=VECTORS[0] + 1, second=VECTORS[1], sentence=LABELS)
     other = here(*flags)
     assert other.returncode == 2
     assert "was measured on other clouds: sha256" in other.stderr
 
 
-def test_a_folder_without_training_is_verified(tmp_path):
-    np.savez(tmp_path / "a.npz", vectors=VECTORS)
-    flags = [CONFIG, f"--config.vectors.path={tmp_path / 'a.npz'}", f"--workdir={tmp_path / 'run'}"]
-    refuse(tmp_path / "run", "holds no run (no config.json)", *flags[:2], "--stages=verify")
-    assert here(*QUICK, *flags[1:]).returncode == 0
-    whole = here(*flags, "--stages=verify")
-    assert (whole.returncode, whole.stderr) == (0, "")
-    assert ": whole: " in whole.stdout
-    before = (tmp_path / "run" / "results.nc").read_bytes()
-    (tmp_path / "run" / "results.nc").write_bytes(b"other")
-    damaged = here(*flags, "--stages=verify")
-    assert (damaged.returncode, damaged.stderr.count("\n")) == (1, 1)
-    assert (
-        f"{tmp_path / 'run' / 'results.nc'} has changed since it was written; delete it"
-        in damaged.stdout
-    )
-    (tmp_path / "run" / "results.nc").unlink()
-    assert here(*QUICK, *flags[1:]).returncode == 0
-    assert (tmp_path / "run" / "results.nc").read_bytes() == before
-    assert here(*flags, "--stages=verify").returncode == 0
-
-
 def test_what_cannot_be_measured_is_one_line(tmp_path):
-    path, workdir = tmp_path / "a.npz", tmp_path / "run"
-    given = f"--config.vectors.path={path}"
-    refuse(workdir, "pass --config.vectors.path=FILE", CONFIG)
-    refuse(workdir, "does not exist", CONFIG, given)
-    path.write_bytes(b"no archive")
-    refuse(workdir, "cannot be read", CONFIG, given)
-    np.savez(path, a=np.array([{}], dtype=object))
-    refuse(workdir, "pickled arrays never are", CONFIG, given)
-    np.savez(path, a=VECTORS[0], b=VECTORS[1])
-    refuse(workdir, "holds a (96, 6), b (96, 6); name those to measure", CONFIG, given)
-    np.savez(path, vectors=VECTORS)
-    refuse(workdir, "vectors of a file are not trained", CONFIG, given, "--stages=train")
-    refuse(
-        workdir,
-        "measure.families is 'attention'",
-        CONFIG,
-        given,
-        "--config.measure.families=attention",
-    )
+    path = f"--config.vectors.path={tmp_path / 'a.npz'}"
+    for words, *flags in (
+        ("pass --config.vectors.path=FILE",),
+        ("does not exist", path),
+        ("vectors of a file are not trained", path, "--stages=train"),
+        ("measure.families is 'attention'", path, "--config.measure.families=attention"),
+    ):
+        refuse(tmp_path / "run", words, CONFIG, *flags)

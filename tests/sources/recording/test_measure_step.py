@@ -1,0 +1,117 @@
+"""Tables of steps: joined by name, whole or not at all, from threads too."""
+
+import threading
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import anisoscope
+from anisoscope.plot.draw import RUNS
+from anisoscope.plot.run_tables import Run
+
+QUICK = {"families": "similarity", "nulls": ()}
+MEAN = {"statistic": "mean", "positions": "all"}
+
+
+def layers():
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal((64, 4)) + 3 * number for number in range(2)]
+
+
+def test_a_table_a_step_is_read_by_the_figures_over_training(tmp_path):
+    rng, options = np.random.default_rng(0), {"families": "spectrum", "nulls": ()}
+    for step in (0, 10, 20):
+        recorder = anisoscope.record(lambda x: x, points=64)
+        for _ in range(5):
+            x = rng.standard_normal((4, 8, 4))
+            recorder.add({"a": x, "b": x @ np.diag([1 + step, 1, 1, 1])})
+        own = recorder.measure(**options)
+        table = anisoscope.write_table(recorder, step, tmp_path, **options)
+        assert table.step.values.tolist() == list(range(0, step + 1, 10))
+        found = table.anisotropy.sel(step=step, positions="all")
+        np.testing.assert_array_equal(found, own.anisotropy)
+        assert recorder.seen == 0
+    blocks = table.anisotropy.sel(step=20, **MEAN).mean()
+    average = table.anisotropy_over_blocks.sel(step=20, **MEAN)
+    assert float(average) == pytest.approx(float(blocks))
+    figure = RUNS["spectrum_over_training"]({"mine": Run(table, [])})
+    assert figure.axes[0].lines[0].get_xdata().tolist() == [0, 10, 20]
+    assert sorted(anisoscope.to_frame(table).step.unique()) == [0, 10, 20]
+
+
+def test_layers_are_joined_by_name_and_csv_has_the_names(tmp_path):
+    a, b = layers()
+    anisoscope.write_table([a, b], 0, tmp_path, names=["a", "b"], **QUICK)
+    table = anisoscope.write_table([b, a], 1, tmp_path, names=["b", "a"], **QUICK)
+    assert table.layer_name.values.tolist() == ["a", "b"]
+    cosines = table.mean_cosine.sel(MEAN)
+    np.testing.assert_array_equal(cosines.sel(step=1), cosines.sel(step=0))
+    own = anisoscope.measure([a, b], **QUICK).mean_cosine.sel(statistic="mean")
+    np.testing.assert_array_equal(cosines.sel(step=1), own)
+    for frame in (pd.read_csv(tmp_path / "results.csv"), anisoscope.to_frame(table)):
+        rows = frame[(frame.metric == "mean_cosine") & (frame.step == 1)].set_index("layer_name")
+        expected = {"a": float(own[0]), "b": float(own[1])}
+        assert rows["mean"].to_dict() == pytest.approx(expected, rel=1e-5)
+
+
+def test_what_is_refused_leaves_the_folder_as_it_was(tmp_path):
+    folder, x, names = tmp_path / "t", layers(), ["a", "b"]
+
+    def contents():
+        return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    anisoscope.write_table(x, 0, folder, names=names, **QUICK)
+    before = contents()
+    for vectors, step, labels, words in (
+        (x[:1], 1, ["a"], "a table of step 0 with layers 2, and this step has 1"),
+        (x, 1, ["a", "c"], "with names"),
+        (x, 1, None, "with names"),
+        ([layer[:, :3] for layer in x], 1, names, "with a width of 4, and this step has 3"),
+        (x, True, names, "step is True"),
+        (x, -1, names, "step is -1"),
+        (x, 2**31, names, "step is 2147483648"),
+        (x, 1.0, names, "step is 1.0"),
+        (x, 0, names, "has a table of step 0, and nothing is overwritten"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            anisoscope.write_table(vectors, step, folder, names=labels, **QUICK)
+        assert contents() == before
+    with pytest.raises(ValueError, match="at least 8 are needed"):
+        anisoscope.write_table(np.ones((2, 3)), 0, tmp_path / "new", **QUICK)
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(ValueError, match="and nothing is overwritten"):
+        anisoscope.write_table(x, 0, tmp_path, **QUICK)
+    table = anisoscope.write_table(x, np.int64(2), folder, names=names, **QUICK)
+    assert table.step.values.tolist() == [0, 2]
+
+
+def test_what_earlier_steps_have_stays_in_the_joined_table(tmp_path):
+    first = anisoscope.write_table(layers(), 0, tmp_path, families="spectrum", nulls=())
+    both = anisoscope.write_table(layers(), 1, tmp_path, **QUICK)
+    np.testing.assert_array_equal(both.anisotropy.sel(step=0), first.anisotropy.sel(step=0))
+    assert both.anisotropy.sel(step=1).isnull().all()
+    assert both.mean_cosine.sel(step=1, statistic="mean").notnull().all()
+
+
+def test_threads_write_a_step_once_and_lose_none(tmp_path):
+    """8 threads, of which 4 write step 0 and 4 a step of their own: 5 tables, 3 refusals."""
+    outcomes, start = [], threading.Barrier(8)
+
+    def write(step):
+        start.wait()
+        try:
+            anisoscope.write_table(layers(), step, tmp_path, **QUICK)
+            outcomes.append("written")
+        except ValueError as error:
+            outcomes.append(str(error))
+
+    threads = [threading.Thread(target=write, args=(step,)) for step in (0, 0, 0, 0, 1, 2, 3, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes.count("written") == 5
+    assert sum("has a table of step 0" in outcome for outcome in outcomes) == 3
+    assert sorted(pd.read_csv(tmp_path / "results.csv").step.unique()) == [0, 1, 2, 3, 4]
