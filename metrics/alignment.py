@@ -7,9 +7,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from anisoscope.metrics.cloud import AnyArray, leave_out
+from anisoscope.metrics.cloud import AnyArray, leave_out, product
 from anisoscope.metrics.comparison import Ready, energy, layer_of, over_pairs, ready_one
-from anisoscope.metrics.eigen import product
 
 
 class Alignment(NamedTuple):

@@ -4,10 +4,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.lax import Precision
 from jaxtyping import Array, Bool, Float
 
-from anisoscope.metrics.cloud import AnyArray, largest
+from anisoscope.metrics.cloud import AnyArray, largest, product
 
 # scores that exist at once on a CPU, at least a window's: a core's cache holds the arrays of so
 # many
@@ -71,7 +70,7 @@ def attention_statistics(
     keep_B = jnp.ones(sums.level_B.shape) if keep_B is None else keep_B
 
     def mean(value_B: Float[Array, "B ..."]) -> Float[Array, "..."]:
-        return jnp.matmul(keep_B, value_B, precision=Precision.HIGHEST) / keep_B.sum()
+        return product(keep_B, value_B) / keep_B.sum()
 
     level = mean(sums.level_B)
     variance = mean(sums.variance_B + jnp.square(sums.level_B - level))
@@ -128,7 +127,7 @@ def attention_sums(
     mean_q_K = _mean_over(q_BTK, visible_TT.any(axis=1))
     mean_k_K = _mean_over(k_BTK, visible_TT.any(axis=0))
     offset = (mean_q_K * mean_k_K).sum()
-    row_offset_BT = jnp.matmul(q_BTK - mean_q_K[None, None], mean_k_K, precision=Precision.HIGHEST)
+    row_offset_BT = product(q_BTK - mean_q_K[None, None], mean_k_K)
     bias_TT = (
         None if bias_TT is None else jnp.where(visible_TT, jnp.asarray(bias_TT, jnp.float32), 0.0)
     )
@@ -137,7 +136,7 @@ def attention_sums(
 
     def of_window(window: tuple[Array, Array]) -> tuple[Array, ...]:
         q_TK, k_TK = window
-        e_TT = jnp.matmul(q_TK, k_TK.T, precision=Precision.HIGHEST)
+        e_TT = product(q_TK, k_TK.T)
         if bias_TT is not None:
             e_TT = e_TT + bias_TT
         row_mean_T = jnp.where(visible_TT, e_TT, 0.0).sum(axis=1) / jnp.maximum(keys_1T[0], 1.0)

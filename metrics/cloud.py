@@ -41,6 +41,11 @@ def of_unit_size(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, "P D"]:
     return jnp.ldexp(cloud_PD, -jnp.frexp(jnp.abs(cloud_PD).max())[1])
 
 
+def product(a: Float[AnyArray, "..."], b: Float[AnyArray, "..."]) -> Float[Array, "..."]:
+    """Multiply matrices in all digits of float32, on every device."""
+    return jnp.matmul(a, b, precision=Precision.HIGHEST)
+
+
 def largest(x: Float[Array, "*X Y"]) -> Float[Array, "*X"]:
     """The largest along the last axis, NaN where there is a NaN: on a CPU a compiled max of many
     may pass over it.
@@ -63,39 +68,6 @@ def entropy(share_E: Float[Array, " E"]) -> Float[Array, ""]:
     return -jnp.where(
         share_E == 0, 0.0, share_E * jnp.log(jnp.where(share_E == 0, 1.0, share_E))
     ).sum()
-
-
-@jax.custom_jvp
-def eigh(symmetric_DD: Float[Array, "D D"]) -> tuple[Float[Array, " D"], Float[Array, "D D"]]:
-    """Ascending eigenvalues, and eigenvectors; a matrix that is not finite gives NaN (on a TPU,
-    eigh would not end).
-    """
-    finite = jnp.isfinite(symmetric_DD).all()
-    value_D, vector_DD = jnp.linalg.eigh(
-        jnp.where(finite, symmetric_DD, 0.0), symmetrize_input=False
-    )
-    return jnp.where(finite, value_D, jnp.nan), jnp.where(finite, vector_DD, jnp.nan)
-
-
-@eigh.defjvp
-def _eigh_jvp(primals: tuple, tangents: tuple) -> tuple[tuple, tuple]:
-    """The derivative along a change of the matrix; finite where eigenvalues are equal."""
-    value_D, vector_DD = eigh(*primals)
-    change_DD = jnp.linalg.multi_dot(
-        (vector_DD.T, tangents[0], vector_DD), precision=Precision.HIGHEST
-    )
-    return (value_D, vector_DD), eigen_changes(value_D, vector_DD, change_DD)
-
-
-def eigen_changes(
-    value_D: Float[Array, " D"], vector_ED: Float[Array, "E D"], change_DD: Float[Array, "D D"]
-) -> tuple[Float[Array, " D"], Float[Array, "E D"]]:
-    """d lambda_e = S_ee and dV = V F, F_ef = S_ef/(lambda_f - lambda_e), S = V^T dC V; F = 0 where
-    equal.
-    """
-    gap_DD = value_D[None] - value_D[:, None]
-    turn_DD = jnp.where(gap_DD == 0, 0.0, change_DD / jnp.where(gap_DD == 0, 1.0, gap_DD))
-    return jnp.diagonal(change_DD), jnp.matmul(vector_ED, turn_DD, precision=Precision.HIGHEST)
 
 
 def leave_out(folds: int) -> Float[Array, "R J"]:

@@ -5,10 +5,14 @@ would change.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
+
+from anisoscope.metrics.cloud import of_unit_size
 
 LOST = 1e-4  # of the spread, that rounding to float32 may lose
 EXACT = 2**53  # beyond it float64 has no odd numbers
@@ -30,6 +34,13 @@ HINTS = {
     "O": "; pass them as .astype('float32')",
 }
 SMALLEST, LARGEST = 1e-16, 1e16  # of a cloud's largest coordinate: beyond it squares leave float32
+
+
+@runtime_checkable
+class ArrayLike(Protocol):
+    """What NumPy can read: an array of NumPy, JAX or PyTorch, a DataFrame, a memory-mapped file."""
+
+    def __array__(self) -> np.ndarray: ...
 
 
 def as_arrays(vectors: Any) -> Any:
@@ -165,6 +176,38 @@ def as_vectors(array: Any, what: str) -> np.ndarray:
     vectors = as_float32(array, what)
     check_size(float(np.abs(vectors).max(initial=0)), what)
     return vectors
+
+
+def matrix(x: ArrayLike, about_mean: bool = True, any_size: bool = True, what: str = "x") -> Array:
+    """Read a matrix in float32, checked as `measure` checks vectors; of a traced array NaN stands
+    for what would be refused.
+
+    `about_mean` and `any_size` are of metrics that do not see the origin, or the size, of a cloud.
+    """
+    if not isinstance(x, jax.core.Tracer):
+        return jnp.asarray(as_matrix(x, what, about_mean, any_size))
+    if x.dtype.kind not in "biufV":  # V: bfloat16
+        raise ValueError(f"{what}: numbers of type {x.dtype} are no real ones")
+    check_matrix(x.shape, what)
+    x = x - x.mean(axis=0, keepdims=True) if about_mean and x.dtype == jnp.float64 else x
+    x_PD = x.astype(jnp.float32)
+    # a CPU takes a float below 1e-38 for 0
+    bits = (jax.lax.bitcast_convert_type(x_PD, jnp.uint32) & 0x7FFFFFFF).max()
+    least, most = np.float32((1e-30, 1e38) if any_size else (SMALLEST, LARGEST)).view(np.uint32)
+    sized = (bits == 0) | (least <= bits) & (bits <= most)
+    return jnp.where(sized & held(x, x_PD), of_unit_size(x_PD) if any_size else x_PD, jnp.nan)
+
+
+def matrix_pair(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
+    """Read two matrices of the same points; of frames, or of arrays with coordinates, by the labels of
+    their rows.
+    """
+    x_PD, y_PE = matrix(x), matrix(in_order(y, x, "y"), what="y")
+    if x_PD.shape[0] != y_PE.shape[0]:
+        raise ValueError(
+            f"x has {x_PD.shape[0]} points, y {y_PE.shape[0]}; the same points are needed"
+        )
+    return x_PD, y_PE
 
 
 def as_matrix(x: Any, what: str, about_mean: bool, any_size: bool) -> np.ndarray:

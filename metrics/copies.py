@@ -1,13 +1,10 @@
-"""Which points of a cloud are copies of one another: equal, or equal but for the rounding of
-float32.
+"""Find points of a cloud that are copies of one another: equal, or equal but for rounding.
 
-Copies are found before neighbours are. A chain of points, each less than ROUNDING of its norm from
-the next, is one point, and its first stands for it. The norm is that of the points as given, since
-that is what float32 has rounded: who is whose copy depends neither on order nor on scale, and
-moving rounded points does not undo their copies.
+A chain of points, each less than ROUNDING of its norm from the next, is one point, and its first
+stands for it. The norm is that of the points as given, since that is what float32 has rounded: who
+is whose copy depends neither on order nor on scale, and moving rounded points does not undo it.
 
-Here G are the sums over coordinates that tell points apart, and X pairs of points that are
-subtracted at once.
+G are sums over coordinates, X pairs of points that are subtracted at once.
 """
 
 from typing import NamedTuple
@@ -22,9 +19,7 @@ from anisoscope.metrics.cloud import AnyArray
 AT_ONCE = 128  # points: a sum over the whole cloud first writes the squares of it all
 # of |x|: nearer is rounding. A dozen layers leave up to 1e-6; true neighbours are 1e-3 apart
 ROUNDING = 2e-6
-# over all coordinates, with random signs: one that orders the points, others that tell most pairs
-# apart
-SUMS = 4
+SUMS = 4  # over all coordinates, with random signs: one orders the points, others tell pairs apart
 
 
 class Copies(NamedTuple):
@@ -35,36 +30,18 @@ class Copies(NamedTuple):
     equal_P: Int[Array, " P"]  # the first point equal to this one in every coordinate
 
 
-class Told(NamedTuple):
-    """What is read of every point in one pass over the cloud."""
-
-    hash_P2: UInt[Array, "P 2"]
-    norm_P: Float[Array, " P"]
-    sum_PG: Float[Array, "P G"]
-
-
 def copies(cloud_PD: Float[AnyArray, "P D"]) -> Copies:
-    """The copies of every point, equal or joined by distances that are rounding.
+    """Find the copies of every point: x_i and x_j with |x_i - x_j| < ROUNDING min(|x_i|, |x_j|).
 
-    x_i and x_j are joined where |x_i - x_j| < ROUNDING min(|x_i|, |x_j|). Points that are not
-    finite, or whose squares are beyond float32, are joined with none.
+    Points that are not finite, or whose squares are beyond float32, have none but their equals.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
-    summary = _summarise(cloud_PD)
-    equal_P = _equal(summary.hash_P2)
-    first_P = (equal_P == jnp.arange(len(equal_P))) & (summary.norm_P < jnp.inf)
-    original_P = _joined(cloud_PD, summary, first_P)[equal_P]
-    copies_P = jnp.zeros_like(original_P).at[original_P].add(1)
-    return Copies(original_P, copies_P[original_P], equal_P)
-
-
-def _summarise(cloud_PD: Float[Array, "P D"]) -> Told:
     points, width = cloud_PD.shape
     factor_2D = jax.random.bits(jax.random.key(0), (2, width), jnp.uint32)
     bit_G1 = jnp.arange(SUMS, dtype=jnp.uint32)[:, None]
     sign_GD = jnp.where((factor_2D[:1] >> bit_G1) & 1 == 1, 1.0, -1.0)
 
-    def of_point(x_D: Array) -> tuple[Array, Array, Array]:
+    def summarize(x_D: Array) -> tuple[Array, Array, Array]:
         # -0.0 and 0.0 are equal
         bits_D = jax.lax.bitcast_convert_type(jnp.where(x_D == 0, 0.0, x_D), jnp.uint32)
         # carries high bits down: bfloat16 has only those
@@ -73,15 +50,17 @@ def _summarise(cloud_PD: Float[Array, "P D"]) -> Told:
         hash_2 = (bits_D[None] * factor_2D).sum(axis=1, dtype=jnp.uint32)
         return hash_2, jnp.sqrt(jnp.square(x_D).sum()), (x_D[None] * sign_GD).sum(axis=1)
 
-    return Told(*jax.lax.map(of_point, cloud_PD, batch_size=min(AT_ONCE, points)))
+    hash_P2, norm_P, sum_PG = jax.lax.map(summarize, cloud_PD, batch_size=min(AT_ONCE, points))
+    equal_P = _equal(hash_P2)
+    first_P = (equal_P == jnp.arange(points)) & (norm_P < jnp.inf)
+    original_P = _join(cloud_PD, norm_P, sum_PG, first_P)[equal_P]
+    copies_P = jnp.zeros_like(original_P).at[original_P].add(1)
+    return Copies(original_P, copies_P[original_P], equal_P)
 
 
 def _equal(hash_P2: UInt[Array, "P 2"]) -> Int[Array, " P"]:
-    """For each point the first that is equal to it.
-
-    Equal rows are brought together by sorting 64-bit hashes of their bits: exact where distances
-    are rounded, and without a sort over D columns. Two different rows of a million share a hash
-    with a chance below 1e-7.
+    """Find the first point equal to each, by 64-bit hashes: of a million rows two share one with a
+    chance below 1e-7.
     """
     points = len(hash_P2)
     order_P = jnp.lexsort(hash_P2.T)  # stable, so the first of equals has the smallest index
@@ -91,63 +70,58 @@ def _equal(hash_P2: UInt[Array, "P 2"]) -> Int[Array, " P"]:
     return jnp.zeros(points, jnp.int32).at[order_P].set(order_P[start_P].astype(jnp.int32))
 
 
-def _joined(
-    cloud_PD: Float[Array, "P D"], summary: Told, first_P: Bool[Array, " P"]
+def _join(
+    cloud_PD: Float[Array, "P D"],
+    norm_P: Float[Array, " P"],
+    sum_PG: Float[Array, "P G"],
+    first_P: Bool[Array, " P"],
 ) -> Int[Array, " P"]:
-    """The first of the copies of each point; pairs are sought among points that are nobody's equal.
+    """Find the first of the copies of each point among points that are nobody's equal.
 
     A sum of coordinates with signs differs by at most sqrt(D) times the distance, and the rounding
     of the sum itself. So the points are ordered by one such sum, and each is compared with the
-    next, with the one after it, and so on, as long as the sums of any pair are that near. Where
-    nothing is near, this is a small part of a search for neighbours. At worst, where all points are
-    near one another, it is P^2 / 2 comparisons of SUMS numbers, and as many subtractions of D where
-    they are not near enough to be joined.
+    next, with the one after it, and so on, as long as the sums of any pair are that near. At worst,
+    where all points are near one another, it is P^2 / 2 comparisons of SUMS numbers, and as many
+    subtractions of D where they are not near enough to be joined.
     """
     points, width = cloud_PD.shape
     root = width**0.5
-    reach_P = np.float32(root * (ROUNDING + max(root, 4.0) * 2.0**-23)) * summary.norm_P
-    order_P = jnp.argsort(jnp.where(first_P, summary.sum_PG[:, 0], jnp.inf)).astype(jnp.int32)
+    reach_P = np.float32(root * (ROUNDING + max(root, 4.0) * 2.0**-23)) * norm_P
+    order_P = jnp.argsort(jnp.where(first_P, sum_PG[:, 0], jnp.inf)).astype(jnp.int32)
     # ends with points that are near to none, so that every pair has a second
-    sum_GP = jnp.where(first_P[order_P], summary.sum_PG[order_P].T, jnp.nan)
+    sum_GP = jnp.where(first_P[order_P], sum_PG[order_P].T, jnp.nan)
     sum_GP = jnp.pad(sum_GP, ((0, 0), (0, points)), constant_values=jnp.nan)
     reach_P = reach_P[order_P]
 
     def compare(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         step, _, original_P = state
-        apart_GP = jnp.abs(
-            jax.lax.dynamic_slice_in_dim(sum_GP, step, points, 1) - sum_GP[:, :points]
-        )
-        near_GP = apart_GP <= reach_P[None]
+        shifted_GP = jax.lax.dynamic_slice_in_dim(sum_GP, step, points, 1)
+        near_GP = jnp.abs(shifted_GP - sum_GP[:, :points]) <= reach_P[None]
         other_P = jnp.roll(order_P, -step)
         open_P = near_GP.all(axis=0) & (original_P[order_P] != original_P[other_P])
-        original_P = _merged(cloud_PD, summary.norm_P, order_P, other_P, open_P, original_P)
+        original_P = _merge(cloud_PD, norm_P, order_P, other_P, open_P, original_P)
         return step + 1, near_GP[0].any() & (step < points - 1), original_P
 
     start = jnp.int32(1), jnp.array(points > 1), jnp.arange(points, dtype=jnp.int32)
     return jax.lax.while_loop(lambda state: state[1], compare, start)[2]
 
 
-def _merged(
+def _merge(
     cloud_PD: Float[Array, "P D"],
     norm_P: Float[Array, " P"],
-    one_P: Int[Array, " P"],
-    other_P: Int[Array, " P"],
+    left_P: Int[Array, " P"],
+    right_P: Int[Array, " P"],
     open_P: Bool[Array, " P"],
     original_P: Int[Array, " P"],
 ) -> Int[Array, " P"]:
-    """The first of the copies of each point, once those of the open pairs are joined that are near
-    by subtraction.
-
-    Open pairs are subtracted AT_ONCE by AT_ONCE. Joining costs a pass over all points, and is done
-    P - 1 times at most.
-    """
-    points = len(one_P)
+    """Join those of the open pairs that are near by subtraction, AT_ONCE subtracted together."""
+    points = len(left_P)
     many = min(AT_ONCE, points)
 
     def subtract(state: tuple[Array, Array]) -> tuple[Array, Array]:
         open_P, near_P = state
         place_X = jnp.minimum(jnp.argmax(open_P), points - many) + jnp.arange(many)
-        i_X, j_X = one_P[place_X], other_P[place_X]
+        i_X, j_X = left_P[place_X], right_P[place_X]
         distance_X = jnp.sqrt(jnp.square(cloud_PD[i_X] - cloud_PD[j_X]).sum(axis=1))
         near_X = open_P[place_X] & (distance_X < ROUNDING * jnp.minimum(norm_P[i_X], norm_P[j_X]))
         return open_P.at[place_X].set(False), near_P.at[place_X].set(near_X | near_P[place_X])
@@ -155,11 +129,10 @@ def _merged(
     def join(state: tuple[Array, Array]) -> tuple[Array, Array]:
         near_P, original_P = state
         place = jnp.argmax(near_P)
-        one, other = original_P[one_P[place]], original_P[other_P[place]]
-        original_P = jnp.where(
-            original_P == jnp.maximum(one, other), jnp.minimum(one, other), original_P
-        )
-        return near_P & (original_P[one_P] != original_P[other_P]), original_P
+        one, other = original_P[left_P[place]], original_P[right_P[place]]
+        joined_P = original_P == jnp.maximum(one, other)
+        original_P = jnp.where(joined_P, jnp.minimum(one, other), original_P)
+        return near_P & (original_P[left_P] != original_P[right_P]), original_P
 
     def some(state: tuple[Array, Array]) -> Array:
         return state[0].any()

@@ -1,7 +1,8 @@
-"""The eigendecomposition of a cloud's scatter in float32, small eigenvalues included.
+"""The eigendecomposition of a cloud's scatter in float32, small eigenvalues included, and the top
+direction alone.
 
-Here Q are the rows that are decomposed: points, or coordinates of few points. K are directions that
-are taken out first, S counts of them, B the last eigenvalues.
+Q are the rows that are decomposed: points, or coordinates of few points. X are the BLOCK directions
+that are iterated together.
 """
 
 import functools
@@ -10,20 +11,15 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.lax import Precision
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float
 
-from anisoscope.metrics.cloud import AnyArray, eigen_changes, eigh
+from anisoscope.metrics.cloud import product
 
 # an eigenvalue below this share of the largest drowns in the rounding of float32, and is set to 0
 RESOLUTION = 1e-9
 GRADED = 3e-4  # eigenvalues below this share of the largest are decomposed again, on their own
-# eigenvalues from which the next two save more than a quarter, net of compiling for twelve layers
-# twice
-WIDE = 2048
-# of these parts of the spectrum's end, the least that holds all such eigenvalues
-BLOCKS = (1, 2, 4)
-# directions sought by subspace iteration, and its products with the matrix
-LEADING, ITERATIONS = 32, 8
+POWERS, ROUNDS, BLOCK, FINE, ROUGH = 4, 64, 8, 1e-5, 1e-4  # of `top_direction`
+WIDE = 512  # narrower matrices are decomposed as fast as iterated
 
 
 class Axes(NamedTuple):
@@ -34,64 +30,47 @@ class Axes(NamedTuple):
     coordinate_QE: Float[Array, "Q E"]  # x v; without columns where it was not asked for
 
 
-class Leading(NamedTuple):
-    """Directions of the largest eigenvalues, of which the first `count` are known well enough to be
-    taken out.
+@jax.custom_jvp
+def eigh(symmetric_DD: Float[Array, "D D"]) -> tuple[Float[Array, " D"], Float[Array, "D D"]]:
+    """Find ascending eigenvalues, and eigenvectors; of a matrix that is not finite NaN (on a TPU,
+    eigh would not end). The derivative is finite where eigenvalues are equal.
     """
-
-    vector_EK: Float[Array, "E K"]
-    count: Int[Array, ""]
-
-
-def product(a: Float[AnyArray, "..."], b: Float[AnyArray, "..."]) -> Float[Array, "..."]:
-    """In all digits of float32, on every device."""
-    return jnp.matmul(a, b, precision=Precision.HIGHEST)
+    finite = jnp.isfinite(symmetric_DD).all()
+    value_D, vector_DD = jnp.linalg.eigh(
+        jnp.where(finite, symmetric_DD, 0.0), symmetrize_input=False
+    )
+    return jnp.where(finite, value_D, jnp.nan), jnp.where(finite, vector_DD, jnp.nan)
 
 
+@eigh.defjvp
+def _eigh_jvp(primals: tuple, tangents: tuple) -> tuple[tuple, tuple]:
+    value_D, vector_DD = eigh(*primals)
+    change_DD = jnp.linalg.multi_dot(
+        (vector_DD.T, tangents[0], vector_DD), precision=Precision.HIGHEST
+    )
+    return (value_D, vector_DD), _changes(value_D, vector_DD, change_DD)
+
+
+def _changes(
+    value_D: Float[Array, " D"], vector_ED: Float[Array, "E D"], change_DD: Float[Array, "D D"]
+) -> tuple[Float[Array, " D"], Float[Array, "E D"]]:
+    """d lambda_e = S_ee and dV = V F, F_ef = S_ef/(lambda_f - lambda_e), S = V^T dC V; F = 0 where
+    equal.
+    """
+    gap_DD = value_D[None] - value_D[:, None]
+    turn_DD = jnp.where(gap_DD == 0, 0.0, change_DD / jnp.where(gap_DD == 0, 1.0, gap_DD))
+    return jnp.diagonal(change_DD), product(vector_ED, turn_DD)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def eigen(x_QE: Float[Array, "Q E"], coordinates: bool = False) -> Axes:
-    """Eigenvalues and eigenvectors of x^T x, and the `coordinates` x v where they are asked for.
+    """Decompose x^T x, with the `coordinates` x v where they are asked for.
 
     One decomposition leaves an error of 3e-7 of the largest eigenvalue: rounding of the product,
     and of eigh. Where smaller ones are at stake, the coordinates x v of the data along their
-    directions still have all their digits, and so has the product of these. What couples them to
-    the large ones is of second order, and left out.
-
-    From WIDE on that costs less: leading directions far above the rest are taken out of the data
-    first (`_leading`), so that the error is 3e-7 of the largest that is left; and only as many of
-    the last columns as BLOCKS says are decomposed again. Under vmap wide ones go one after another:
-    a batch would take every branch, and decompositions of several kinds, each in parallel over a
-    batch, have waited for one another for ever (jaxlib 0.10.2 on a CPU).
+    directions still have all their digits, and so has the product of these, which is decomposed
+    once more. What couples them to the large ones is of second order, and left out.
     """
-    wide = jax.custom_batching.sequential_vmap(functools.partial(_wide, coordinates=coordinates))
-
-    @jax.custom_jvp
-    def decomposed(x_QE: Float[Array, "Q E"]) -> Axes:
-        if x_QE.shape[1] >= WIDE:
-            return wide(x_QE)
-        value_E, vector_EE = _narrow(x_QE)
-        return Axes(value_E, vector_EE, product(x_QE, vector_EE) if coordinates else x_QE[:, :0])
-
-    @decomposed.defjvp
-    def along(primals: tuple, tangents: tuple) -> tuple[Axes, Axes]:
-        (x_QE,), (dx_QE,), axes = primals, tangents, decomposed(*primals)
-        half_EE = product(product(x_QE, axes.vector_EE).T, product(dx_QE, axes.vector_EE))
-        change = eigen_changes(axes.value_E, axes.vector_EE, half_EE + half_EE.T)
-        moved_QE = (
-            product(dx_QE, axes.vector_EE) + product(x_QE, change[1])
-            if coordinates
-            else axes.coordinate_QE
-        )
-        return axes, Axes(*change, moved_QE)
-
-    return decomposed(x_QE)
-
-
-def resolved(value_E: Float[Array, " E"]) -> Float[Array, " E"]:
-    """Those below RESOLUTION of the largest set to 0."""
-    return jnp.where(value_E < RESOLUTION * value_E.max(), 0.0, value_E)
-
-
-def _narrow(x_QE: Float[Array, "Q E"]) -> tuple[Float[Array, " E"], Float[Array, "E E"]]:
     value_E, vector_EE = eigh(product(x_QE.T, x_QE))
     value_E, vector_EE = value_E[::-1], vector_EE[:, ::-1]
 
@@ -110,130 +89,83 @@ def _narrow(x_QE: Float[Array, "Q E"]) -> tuple[Float[Array, " E"], Float[Array,
         value_again_E = jnp.where(small_E, small_value_E, square_E)
         return jnp.maximum(value_again_E, 0.0), jnp.where(small_E[None], turned_EE, vector_EE)
 
-    return jax.lax.cond(value_E[-1] < GRADED * value_E[0], again, lambda: (value_E, vector_EE))
-
-
-def _wide(x_QE: Float[Array, "Q E"], coordinates: bool) -> Axes:
-    gram_EE = product(x_QE.T, x_QE)
-    leading = _leading(gram_EE)
-    out_EK = jnp.where((jnp.arange(LEADING) < leading.count)[None], leading.vector_EK, 0.0)
-    some = leading.count > 0
-
-    def rest() -> Float[Array, "Q E"]:
-        return x_QE - product(product(x_QE, out_EK), out_EK.T)
-
-    def of_rest() -> Float[Array, "E E"]:
-        rest_QE = rest()
-        rest_EE = product(rest_QE.T, rest_QE)
-        # the last in turn, also where nothing is left but the rounding of what was taken out
-        below = jnp.maximum(jnp.diagonal(rest_EE).max(), RESOLUTION * jnp.trace(gram_EE))
-        return rest_EE - below * product(out_EK, out_EK.T)
-
-    ascending_E, ascending_EE = eigh(jax.lax.cond(some, of_rest, lambda: gram_EE))
-    # those taken out come first
-    value_E, vector_EE = (
-        jnp.roll(one[..., ::-1], leading.count, axis=-1) for one in (ascending_E, ascending_EE)
+    value_E, vector_EE = jax.lax.cond(
+        value_E[-1] < GRADED * value_E[0], again, lambda: (value_E, vector_EE)
     )
-    large_E = jnp.arange(value_E.size) < leading.count
-    others = ((0, 0), (0, value_E.size - LEADING))
-    # rounding leaves some of them in the others
-    vector_EE = vector_EE - product(out_EK, product(out_EK.T, vector_EE))
-    vector_EE = jnp.where(large_E[None], jnp.pad(out_EK, others), vector_EE)
-    largest_left = value_E[leading.count]
-    small_E = ~large_E & (value_E < GRADED * largest_left)
-    graded = some | (value_E[-1] < GRADED * largest_left)
+    return Axes(value_E, vector_EE, product(x_QE, vector_EE) if coordinates else x_QE[:, :0])
 
-    def along() -> Float[Array, "Q E"]:
-        def apart() -> Float[Array, "Q E"]:
-            large_QE = jnp.pad(product(x_QE, out_EK), others)
-            return jnp.where(large_E[None], large_QE, product(rest(), vector_EE))
 
-        return jax.lax.cond(some, apart, lambda: product(x_QE, vector_EE))
-
-    def again(coordinate_QE: Float[Array, "Q E"]) -> Axes:
-        blocks = sorted(value_E.size // part for part in BLOCKS)
-        ways = [functools.partial(_turned, columns=columns) for columns in blocks]
-        which = sum((small_E.sum() > columns).astype(jnp.int32) for columns in blocks[:-1])
-        return jax.lax.switch(which, ways, vector_EE, coordinate_QE, small_E)
-
+@eigen.defjvp
+def _eigen_jvp(coordinates: bool, primals: tuple, tangents: tuple) -> tuple[Axes, Axes]:
+    (x_QE,), (dx_QE,), axes = primals, tangents, eigen(*primals, coordinates)
+    half_EE = product(product(x_QE, axes.vector_EE).T, product(dx_QE, axes.vector_EE))
+    value_E, vector_EE = _changes(axes.value_E, axes.vector_EE, half_EE + half_EE.T)
+    moved_QE = axes.coordinate_QE
     if coordinates:
-        return jax.lax.cond(graded, again, functools.partial(Axes, value_E, vector_EE), along())
-    without = Axes(value_E, vector_EE, x_QE[:, :0])
-    return jax.lax.cond(
-        graded,
-        lambda: again(along())._replace(coordinate_QE=without.coordinate_QE),
-        lambda: without,
-    )
+        moved_QE = product(dx_QE, axes.vector_EE) + product(x_QE, vector_EE)
+    return axes, Axes(value_E, vector_EE, moved_QE)
 
 
-def _turned(
-    vector_EE: Float[Array, "E E"],
-    coordinate_QE: Float[Array, "Q E"],
-    small_E: Bool[Array, " E"],
-    columns: int,
-) -> Axes:
-    """Values as squares of coordinates; the small ones, all among the last `columns`, decomposed
-    among themselves.
+def resolved(value_E: Float[Array, " E"]) -> Float[Array, " E"]:
+    """Set eigenvalues below RESOLUTION of the largest to 0."""
+    return jnp.where(value_E < RESOLUTION * value_E.max(), 0.0, value_E)
+
+
+def top_direction(square_DD: Float[Array, "D D"]) -> tuple[Float[Array, ""], Float[Array, " D"]]:
+    """Find the largest eigenvalue, as a share of the trace, and its eigenvector, by block power
+    iteration: a third of the time of all eigenvectors, or less.
+
+    Until the residual |G q - theta q| is below FINE of theta; the eigenvalue is then good to the
+    square of that over the gap. What lies beyond BLOCK eigenvalues shrinks by
+    (lambda_9 / lambda_1)^POWERS a round. Where ROUNDS leave more than ROUGH, all are computed.
     """
-    square_E = jnp.square(coordinate_QE).sum(axis=0)
-    kept = square_E.size - columns
-    small_B, last_EB, last_QB = small_E[kept:], vector_EE[:, kept:], coordinate_QE[:, kept:]
-    gram_BB = jnp.where(small_B[:, None] & small_B[None], product(last_QB.T, last_QB), 0.0)
-    # keeps the large ones out of the turn
-    apart_B = jnp.where(small_B, 0.0, -jnp.diagonal(gram_BB).max())
-    ascending_B, turn_BB = eigh(gram_BB + jnp.diag(apart_B))
-    behind_large = (~small_B).sum()
-    value_B = jnp.roll(ascending_B[::-1], behind_large)
-    value_B = jnp.where(small_B, jnp.maximum(value_B, 0.0), square_E[kept:])
-    turn_BB = jnp.roll(turn_BB[:, ::-1], behind_large, axis=1)
-    last_EB, last_QB = (
-        jnp.where(small_B[None], product(one, turn_BB), one) for one in (last_EB, last_QB)
+    scaled_DD = square_DD / jnp.trace(square_DD)
+
+    def closer(state: tuple[Array, ...]) -> tuple[Array, ...]:
+        count, basis_DX, *_ = state
+        for _ in range(POWERS):
+            basis_DX = product(scaled_DD, basis_DX)
+        basis_DX = jnp.linalg.qr(basis_DX)[0]
+        image_DX = product(scaled_DD, basis_DX)
+        value_X, vector_XX = eigh(product(basis_DX.T, image_DX))
+        share, top_X = value_X[-1], vector_XX[:, -1]
+        direction_D = product(basis_DX, top_X)
+        left = jnp.linalg.norm(product(image_DX, top_X) - share * direction_D) / share
+        return count + 1, basis_DX, share, direction_D, left
+
+    def decompose() -> tuple[Array, Array]:
+        value_D, vector_DD = eigh(scaled_DD)
+        return value_D[-1], vector_DD[:, -1]
+
+    width = len(square_DD)
+    start_DX = jax.random.normal(jax.random.key(0), (width, min(BLOCK, width)))
+    state = jnp.zeros((), jnp.int32), start_DX, jnp.zeros(()), start_DX[:, 0], jnp.inf
+    *_, share, direction_D, left = jax.lax.while_loop(
+        lambda state: (state[0] < ROUNDS) & (state[-1] > FINE), closer, state
     )
-    return Axes(
-        jnp.concatenate([square_E[:kept], value_B]),
-        jnp.concatenate([vector_EE[:, :kept], last_EB], axis=1),
-        jnp.concatenate([coordinate_QE[:, :kept], last_QB], axis=1),
-    )
+    return jax.lax.cond(left > ROUGH, decompose, lambda: (share, direction_D))
 
 
-def _leading(gram_EE: Float[Array, "E E"]) -> Leading:
-    """The top K directions by subspace iteration, and how many of them stand apart from a long
-    tail.
+@jax.custom_jvp
+def top_share(square_DD: Float[Array, "D D"]) -> Float[Array, ""]:
+    """The largest eigenvalue of a symmetric matrix without negative ones, as a share of the trace.
 
-    With q_k, theta_k and the residual r_k = |G q_k - theta_k q_k|, leaving out what couples the
-    first s directions to the rest changes an eigenvalue by no more than sum_(k <= s) r_k^2 /
-    (theta_k - theta_(s+1)): s is the largest for which that is below 1e-10 of theta_1, with
-    theta_(s+1) < 0.9 theta_s and < 0.3 theta_1. None are sought where the mean eigenvalue without
-    the first is too large for digits to be at stake: (tr G - |G|_F)/E > 10 GRADED |G|_F, where
-    |G|_F >= lambda_1. That only saves time: what is small is decomposed again, whether anything is
-    taken out or not.
+    Range: [1/D, 1]. A matrix of zeros, or one that is not finite: NaN. Under vmap wide matrices go
+    one after another: a batch would decompose them all.
     """
-    width = gram_EE.shape[0]
-    none = Leading(jnp.zeros((width, LEADING)), jnp.zeros((), jnp.int32))
+    share = _decomposed_share if len(square_DD) < WIDE else _iterated_share
+    return jnp.minimum(share(square_DD), 1.0)  # rounding
 
-    def closer(_: Int[Array, ""], q_EK: Float[Array, "E K"]) -> Float[Array, "E K"]:
-        return jnp.linalg.qr(product(gram_EE, q_EK))[0]
 
-    def sought() -> Leading:
-        start_EK = jax.random.normal(jax.random.key(0), (width, LEADING))
-        q_EK = jax.lax.fori_loop(0, ITERATIONS, closer, start_EK)
-        image_EK = product(gram_EE, q_EK)
-        theta_K, turn_KK = eigh(product(q_EK.T, image_EK))
-        theta_K, turn_KK = theta_K[::-1], turn_KK[:, ::-1]
-        q_EK, image_EK = product(q_EK, turn_KK), product(image_EK, turn_KK)
-        square_K = jnp.square(image_EK - theta_K[None] * q_EK).sum(axis=0)
-        next_S = theta_K[1:]
-        gap_SK = theta_K[None] - next_S[:, None]
-        within_SK = (jnp.arange(LEADING)[None] <= jnp.arange(LEADING - 1)[:, None]) & (gap_SK > 0)
-        error_S = jnp.where(within_SK, square_K[None] / jnp.where(within_SK, gap_SK, 1.0), 0.0).sum(
-            axis=1
-        )
-        apart_S = (
-            (error_S <= 1e-10 * theta_K[0])
-            & (next_S < 0.9 * theta_K[:-1])
-            & (next_S < 0.3 * theta_K[0])
-        )
-        return Leading(q_EK, jnp.where(apart_S, jnp.arange(1, LEADING), 0).max())
+def _decomposed_share(square_DD: Float[Array, "D D"]) -> Float[Array, ""]:
+    return eigh(square_DD)[0][-1] / jnp.trace(square_DD)
 
-    norm, trace = jnp.linalg.norm(gram_EE), jnp.trace(gram_EE)  # of NaN: no comparison holds
-    return jax.lax.cond(trace - norm < 10 * GRADED * width * norm, sought, lambda: none)
+
+@jax.custom_batching.sequential_vmap
+def _iterated_share(square_DD: Float[Array, "D D"]) -> Float[Array, ""]:
+    return top_direction(square_DD)[0]
+
+
+@top_share.defjvp
+def _top_share_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return jax.jvp(_decomposed_share, primals, tangents)

@@ -7,14 +7,12 @@ Here X are the points of a subcloud, Y sizes of subclouds, E eigenvalues.
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int
 
-from anisoscope.metrics.cloud import AnyArray, centred, of_unit_size
+from anisoscope.metrics.cloud import AnyArray, centred, of_unit_size, product
 from anisoscope.metrics.copies import ROUNDING, copies
 from anisoscope.metrics.eigen import RESOLUTION
-from anisoscope.metrics.fast_search import rounding
-from anisoscope.metrics.neighbours import Neighbours
+from anisoscope.metrics.neighbours import Neighbours, rounding
 
 # neighbours whose median distances are the two radii of the correlation integral
 NEAR, FAR = 10, 20
@@ -58,9 +56,7 @@ def correlation_dimension(
         )
 
     def by_products(i: Array) -> tuple[Float[Array, "2"], Bool[Array, ""]]:
-        square_of_P = (
-            square_P + square_P[i] - 2 * jnp.matmul(x_PD, x_PD[i], precision=Precision.HIGHEST)
-        )
+        square_of_P = square_P + square_P[i] - 2 * product(x_PD, x_PD[i])
         slack_2 = rounding(jnp.stack([square_P[i]] * 2), 2 * radius_2, width)
         near_2P = jnp.abs(square_of_P[None] - nearer_2[:, None]) <= slack_2[:, None]
         return counts(i, square_of_P), (near_2P & first_P[None]).any() & first_P[i]
@@ -180,11 +176,7 @@ def _distances(
     """All of them, by the Gram matrix; 0 between copies; NaN where a coordinate is not finite."""
     x_PD = of_unit_size(centred(cloud_PD))
     square_P = jnp.square(x_PD).sum(axis=1)
-    square_PP = (
-        square_P[:, None]
-        + square_P[None]
-        - 2 * jnp.matmul(x_PD, x_PD.T, precision=Precision.HIGHEST)
-    )
+    square_PP = square_P[:, None] + square_P[None] - 2 * product(x_PD, x_PD.T)
     copies_PP = original_P[:, None] == original_P[None]
     return jnp.sqrt(jnp.where(copies_PP, 0.0, jnp.maximum(square_PP, 0.0))) + 0.0 * square_P.sum()
 

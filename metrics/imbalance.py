@@ -2,10 +2,9 @@
 
 import jax
 import jax.numpy as jnp
-from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int, UInt
 
-from anisoscope.metrics.cloud import AnyArray, centred, of_unit_size
+from anisoscope.metrics.cloud import AnyArray, centred, of_unit_size, product
 from anisoscope.metrics.comparison import Nearest
 from anisoscope.metrics.copies import copies
 
@@ -42,7 +41,7 @@ def information_imbalance(
 
     def rank_of_point(i: Int[Array, ""]) -> Float[Array, " N"]:
         # of all distances of one point |x_i|^2 is common, and left out
-        distance_P = square_P - 2.0 * jnp.matmul(cloud_PD, cloud_PD[i], precision=Precision.HIGHEST)
+        distance_P = square_P - 2.0 * product(cloud_PD, cloud_PD[i])
         near_N = original_P[nearest_PN[i]]
         other_P = first_P & (jnp.arange(points) != original_P[i])
         nearer_NP = other_P[None] & (distance_P[None] < distance_P[near_N][:, None])

@@ -1,7 +1,4 @@
-"""How few vectors carry the scatter of a cloud: attention sinks, and whatever else is long.
-
-Here X are the BLOCK directions that are iterated together.
-"""
+"""How few vectors carry the scatter of a cloud: attention sinks, and whatever else is long."""
 
 from typing import NamedTuple
 
@@ -9,10 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from anisoscope.metrics.cloud import AnyArray, centred, eigh, largest
-from anisoscope.metrics.eigen import product
-
-POWERS, ROUNDS, BLOCK, FINE, ROUGH = 4, 64, 8, 1e-5, 1e-4  # of `top_direction`
+from anisoscope.metrics.cloud import AnyArray, centred, largest, product
+from anisoscope.metrics.eigen import top_direction
 
 
 def share_between(
@@ -143,7 +138,7 @@ def first_direction(
     x_PD, weight_P = centred(cloud_PD), left_P.astype(jnp.float32)
     mean_D = product(weight_P, x_PD) / weight_P.sum()
     x_PD = jnp.where(left_P[:, None], x_PD - mean_D[None], 0.0)
-    direction_D = top_direction(product(x_PD.T, x_PD))
+    _, direction_D = top_direction(product(x_PD.T, x_PD))
     score_P = product(x_PD, direction_D)
     weight_RP = keep_RP * weight_P[None]
     weight_RP = weight_RP / weight_RP.sum(axis=1, keepdims=True)
@@ -185,34 +180,3 @@ def _between(
         known_R, points_R - labels_R, 1
     )
     return jnp.where(known_R, jnp.minimum(corrected_R, 1.0), jnp.nan)
-
-
-def top_direction(square_DD: Float[Array, "D D"]) -> Float[Array, " D"]:
-    """The eigenvector of the largest eigenvalue, without the others: a third of the time of all of
-    them, or less.
-
-    Subspace iteration, until the residual |G q - theta q| is below FINE of theta. What lies beyond
-    BLOCK eigenvalues shrinks by (lambda_9 / lambda_1)^POWERS a round. Where ROUNDS leave more than
-    ROUGH, all are computed.
-    """
-    scaled_DD = square_DD / jnp.trace(square_DD)
-
-    def closer(state: tuple[Array, ...]) -> tuple[Array, ...]:
-        count, basis_DX, *_ = state
-        for _ in range(POWERS):
-            basis_DX = product(scaled_DD, basis_DX)
-        basis_DX = jnp.linalg.qr(basis_DX)[0]
-        image_DX = product(scaled_DD, basis_DX)
-        value_X, vector_XX = eigh(product(basis_DX.T, image_DX))
-        top_X = vector_XX[:, -1]
-        direction_D = product(basis_DX, top_X)
-        left = jnp.linalg.norm(product(image_DX, top_X) - value_X[-1] * direction_D) / value_X[-1]
-        return count + 1, basis_DX, direction_D, left
-
-    width = len(square_DD)
-    start_DX = jax.random.normal(jax.random.key(0), (width, min(BLOCK, width)))
-    state = jnp.zeros((), jnp.int32), start_DX, start_DX[:, 0], jnp.inf
-    *_, direction_D, left = jax.lax.while_loop(
-        lambda now: (now[0] < ROUNDS) & (now[-1] > FINE), closer, state
-    )
-    return jax.lax.cond(left > ROUGH, lambda: eigh(square_DD)[1][:, -1], lambda: direction_D)

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from anisoscope.metrics.cloud import AnyArray, centred, eigh, largest, of_unit_size
-from anisoscope.metrics.eigen import product
+from anisoscope.metrics.cloud import AnyArray, centred, largest, of_unit_size, product
+from anisoscope.metrics.eigen import eigh
 
 # of the largest singular value, once the coordinates have one size: below it there is rounding
 # alone

@@ -8,10 +8,15 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.lax import Precision
 from jaxtyping import Array, Float, Int
 
-from anisoscope.metrics.cloud import AnyArray, centred, eigh, of_unit_size
+from anisoscope.metrics.cloud import (
+    AnyArray,
+    centred,
+    of_unit_size,
+    product,
+)
+from anisoscope.metrics.eigen import eigh
 
 KINDS = {"layer": (1.0, 1.0), "rms": (0.0, 1.0), "none": (0.0, 0.0)}  # of norms: centres, divides
 AT_ONCE = 2**24  # logits that exist at once, at least those of a point
@@ -76,7 +81,7 @@ def logits(x_PD: Float[AnyArray, "P D"], readout: Readout) -> Float[Array, "P V"
     size_P1 = jnp.sqrt(jnp.square(x_PD).mean(axis=1, keepdims=True) + readout.epsilon)
     x_PD = x_PD / (readout.divides * size_P1 + 1.0 - readout.divides)
     x_PD = x_PD * readout.scale_D[None] + readout.shift_D[None]
-    logits_PV = jnp.matmul(x_PD, readout.unembedding_DV, precision=Precision.HIGHEST)
+    logits_PV = product(x_PD, readout.unembedding_DV)
     logits_PV = logits_PV if readout.bias_V is None else logits_PV + readout.bias_V[None]
     return logits_PV if readout.cap is None else readout.cap * jnp.tanh(logits_PV / readout.cap)
 
@@ -151,11 +156,9 @@ def alignment(
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     keep_P = jnp.ones(len(cloud_PD)) if keep_P is None else keep_P
-    about_PD = (
-        cloud_PD - (jnp.matmul(keep_P, cloud_PD, precision=Precision.HIGHEST) / keep_P.sum())[None]
-    )
+    about_PD = cloud_PD - (product(keep_P, cloud_PD) / keep_P.sum())[None]
     of_cloud_DC = _leading(about_PD.T * keep_P[None], of_tokens_DC.shape[1])
-    shared_CC = jnp.matmul(of_cloud_DC.T, of_tokens_DC, precision=Precision.HIGHEST)
+    shared_CC = product(of_cloud_DC.T, of_tokens_DC)
     return jnp.square(shared_CC).sum() / of_cloud_DC.shape[1]
 
 
@@ -185,7 +188,7 @@ def collapse(
     count_V = jnp.zeros(vocabulary).at[class_P].add(weight_P)
     sum_VD = jnp.zeros((vocabulary, x_PD.shape[1])).at[class_P].add(weight_P[:, None] * x_PD)
     count, sum_D = count_V.sum(), sum_VD.sum(axis=0)
-    square = jnp.matmul(weight_P, jnp.square(x_PD).sum(axis=1), precision=Precision.HIGHEST)
+    square = product(weight_P, jnp.square(x_PD).sum(axis=1))
     within = square - (jnp.square(sum_VD).sum(axis=1) / jnp.maximum(count_V, 1.0)).sum()
     total, free = square - jnp.square(sum_D).sum() / count, count - (count_V > 0).sum()
     return 1.0 - within / jnp.where(free > 0, free, jnp.nan) / (total / (count - 1))
@@ -194,4 +197,4 @@ def collapse(
 def _leading(x_DX: Float[Array, "D X"], count: int) -> Float[Array, "D C"]:
     """So many leading left singular vectors, as far as there are."""
     x_DX = x_DX / jnp.abs(x_DX).max()  # squares stay in float32
-    return eigh(jnp.matmul(x_DX, x_DX.T, precision=Precision.HIGHEST))[1][:, -count:]
+    return eigh(product(x_DX, x_DX.T))[1][:, -count:]

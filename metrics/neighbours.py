@@ -1,42 +1,44 @@
-"""The nearest neighbours of every point of a cloud, found once and shared by all that is read from
-them.
-
-`plain_neighbours` is the definition. `nearest_neighbours` finds the same in a small part of its
-time, and is what everything else calls; docs/explanation/neighbours.md explains how.
+"""The nearest neighbours of every point of a cloud, found once for all that is read from them.
 
 The duplicates rule. Copies of a point say nothing about the dimension, but r1 = 0 breaks every
 formula. Leaving out the points with r1 = 0 would keep only what occurs once: of a character model's
 embeddings, the rarest characters. So neighbours are sought among the *distinct* points, each
 counted once; duplicates are counted and reported. Points that a network would make equal but for
-the rounding of float32 (the same first character of two causal windows; with rotary positions, a
-run of one character at the start of a window) are copies too: metrics/copies.py says which.
+the rounding of float32 are copies too: metrics/copies.py says which.
+
+The search. The Gram matrix of the centred cloud ranks the points, and proposes candidates. Its
+float32 differences are too rough to be distances: those of the candidates are computed again by
+subtraction, on the points as given. Where a point that was not proposed could be nearer than the
+last neighbour, by the rounding of its Gram distance, the point is compared with all others by
+subtraction. So neighbours do not depend on how many are asked for, and near-duplicates cannot crowd
+one another out. docs/explanation/neighbours.md has more.
 """
 
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from anisoscope.metrics.cloud import AnyArray, centred
-from anisoscope.metrics.copies import AT_ONCE, Copies, copies
-from anisoscope.metrics.fast_search import search
+from anisoscope.metrics.candidates import propose
+from anisoscope.metrics.cloud import AnyArray, centred, product
+from anisoscope.metrics.copies import AT_ONCE, copies
 
-ROWS = 8  # of the matrix of distances that exist at once in the plain search
+# coordinates of candidates that exist at once: a core's cache holds them; an accelerator takes more
+GATHERED = 2**17
+TOGETHER = 8  # points that are compared with all others at once
 
 
 class Neighbours(NamedTuple):
-    """The neighbours of every point among the distinct points of its cloud; duplicates have the
-    same ones.
-    """
+    """The neighbours of every point among the distinct points; copies have the same ones."""
 
     distance_PC: Float[Array, "P C"]  # ascending; inf where there is none
-    # the neighbour, the first of its duplicates; without meaning where there is none
+    # the neighbour, the first of its copies; without meaning where there is none
     index_PC: Int[Array, "P C"]
     original_P: Int[Array, " P"]  # the first of the copies of each
     first_P: Bool[Array, " P"]  # the first of its copies: stands for them all
-    # how many points of the cloud are copies of this one, itself included
-    copies_P: Int[Array, " P"]
+    copies_P: Int[Array, " P"]  # how many points are copies of this one, itself included
     equals_P: Int[Array, " P"]  # how many of these have all its coordinates
     mean_norm: Float[Array, ""]  # mean |x_i - mean(x)|, the unit of LLM-Microscope's threshold
 
@@ -50,28 +52,18 @@ class Neighbours(NamedTuple):
         """Distance to the second nearest."""
         return self.distance_PC[:, 1]
 
-    @property
-    def nearest_copies_P(self) -> Int[Array, " P"]:
-        """How many points are copies of the nearest, itself included."""
-        return self.copies_P[self.index_PC[:, 0]]
-
     def check_searched(self, count: int) -> None:
-        """Raise ValueError where fewer than `count` neighbours were searched: an index past the end
-        is clamped.
-        """
+        """Raise ValueError where fewer were searched: JAX clamps an index past the end."""
         searched = self.distance_PC.shape[-1]
         if searched < count:
             raise ValueError(
-                f"{count} neighbours are needed, {searched} were searched: ask nearest_neighbours for more"
+                f"{count} neighbours are needed, {searched} were searched: "
+                "ask nearest_neighbours for more"
             )
 
     def usable(self) -> Bool[Array, " P"]:
         """Distinct points with two neighbours at finite distances: those with a ratio r2/r1."""
-        return self.first_P & self.measurable(2)
-
-    def measurable(self, count: int) -> Bool[Array, " P"]:
-        """Points with so many neighbours among the distinct points, at finite distances."""
-        return (self.r1_P > 0) & (self.distance_PC[:, count - 1] < jnp.inf)
+        return self.first_P & (self.r1_P > 0) & (self.r2_P < jnp.inf)
 
     def duplicates(self) -> Int[Array, ""]:
         """How many points are copies of an earlier one."""
@@ -82,77 +74,128 @@ class Neighbours(NamedTuple):
         return (self.first_P & ~self.usable()).sum()
 
 
-def plain_neighbours(cloud_PD: Float[AnyArray, "P D"], count: int = 2) -> Neighbours:
-    """The `count` (at least 2) nearest of every point among the distinct points, by Euclidean
-    distance: the definition.
-
-    Shapes: P points of width D -> P x count distances and indices, and the counts of duplicates; of
-    the P x P distances ROWS rows exist at a time. Units: those of x. Every distance is that of the
-    points as given, by subtraction. Which points are distinct: `copies`. Of equally far ones the
-    first is nearer. Where fewer than `count` other distinct points exist: inf. A non-finite
-    coordinate, or squares beyond float32: inf. `count` below 2: ValueError.
-    """
-    cloud_PD = _checked(cloud_PD, count)
-    of_copies = copies(cloud_PD)
-    original_P = of_copies.original_P
-    square_P, index_P = squares(centred(cloud_PD)), jnp.arange(len(cloud_PD))
-    # nobody's neighbours, and without any: the others
-    candidate_P = (original_P == index_P) & (square_P < jnp.inf)
-
-    def of_point(i: Array) -> tuple[Array, Array]:
-        distance_P = jnp.sqrt(jnp.square(cloud_PD - cloud_PD[i][None]).sum(axis=1))
-        among_P = candidate_P & (index_P != original_P[i]) & (square_P[i] < jnp.inf)
-        negative_C, index_C = jax.lax.top_k(
-            -jnp.where(among_P, distance_P, jnp.inf), min(count, len(cloud_PD))
-        )
-        return -negative_C, index_C
-
-    neighbours = jax.lax.map(of_point, index_P, batch_size=min(ROWS, len(cloud_PD)))
-    distance_PC, index_PC = (x_PC[original_P] for x_PC in neighbours)
-    missing = ((0, 0), (0, max(count - len(cloud_PD), 0)))
-    nearest = jnp.pad(distance_PC, missing, constant_values=jnp.inf), jnp.pad(index_PC, missing)
-    return neighbours_of(square_P, of_copies, nearest)
-
-
 def nearest_neighbours(cloud_PD: Float[AnyArray, "P D"], count: int = 2) -> Neighbours:
-    """`plain_neighbours` in a small part of the time; which of equally far points is the last is
-    arbitrary here.
+    """Find the `count` nearest of every point among the distinct points, by Euclidean distance.
 
-    The Gram matrix of the centred cloud ranks the points. Its float32 differences are too rough to
-    be distances: those of the best candidates are computed again by subtraction, on the points as
-    given. Where the nearest of the others could be nearer than the last neighbour, by the rounding
-    of its Gram distance, the point is compared with all others by subtraction: at worst P x P x D
-    subtractions, as many as the definition takes.
+    Args:
+        cloud_PD: P points of width D.
+        count: neighbours of each, at least 2.
+
+    Returns:
+        P x count distances, in the units of x, and indices, with what is known of copies. inf where
+        fewer than `count` other distinct points exist, and for a point with a coordinate that is
+        not finite or a square beyond float32. Which of equally far points comes first is arbitrary.
+
+    Raises:
+        ValueError: fewer than 2 neighbours.
     """
-    cloud_PD = _checked(cloud_PD, count)
-    of_copies = copies(cloud_PD)
+    if count < 2:
+        raise ValueError(f"{count} neighbours are asked for; two or more have a ratio")
+    cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
+    original_P, copies_P, equal_P = copies(cloud_PD)
+    first_P = original_P == jnp.arange(len(original_P))
     x_PD = centred(cloud_PD)
-    square_P = squares(x_PD)
-    return neighbours_of(
-        square_P, of_copies, search(cloud_PD, x_PD, square_P, of_copies.original_P, count)
+    square_P = _squares(x_PD)
+    candidate_PC, beyond_P = propose(x_PD, square_P, original_P, count)
+    distance_PC, index_PC = _measure(cloud_PD, candidate_PC, count)
+    last_P = distance_PC[:, -1]
+    unsure_P = first_P & (
+        beyond_P - rounding(square_P, last_P, cloud_PD.shape[1]) <= jnp.square(last_P)
+    )
+    group_P = jnp.where(first_P & (square_P < jnp.inf), 0, -1)
+    distance_PC, index_PC = compare_with_all(cloud_PD, group_P, unsure_P, distance_PC, index_PC)
+    equals_P = jnp.zeros_like(equal_P).at[equal_P].add(1)[equal_P]
+    return Neighbours(
+        distance_PC[original_P],
+        index_PC[original_P],
+        original_P,
+        first_P,
+        copies_P,
+        equals_P,
+        jnp.sqrt(square_P).mean(),
     )
 
 
-def _checked(cloud_PD: Float[AnyArray, "P D"], count: int) -> Float[Array, "P D"]:
-    if count < 2:
-        raise ValueError(f"{count} neighbours are asked for; two or more have a ratio")
-    return jnp.asarray(cloud_PD, jnp.float32)
+def rounding(
+    square_P: Float[Array, " P"], distance_P: Float[Array, " P"], width: int
+) -> Float[Array, " P"]:
+    """Bound how far a squared Gram distance can be from the true one, up to that distance.
+
+    |x|^2 + |y|^2 - 2 x'y, where |y| <= |x| + distance, is rounded by up to (|x| + |y|)^2 2^-23
+    times .05 to .8 sqrt(D) on clouds of every kind, 2 for D = 1: the bound is twice that. In theory
+    D could stand for sqrt(D).
+    """
+    return np.float32(max(width, 16) ** 0.5 * 2.0**-22) * jnp.square(
+        2.0 * jnp.sqrt(square_P) + distance_P
+    )
 
 
-def neighbours_of(
-    square_P: Float[Array, " P"],
-    of_copies: Copies,
-    nearest: tuple[Float[Array, "P C"], Int[Array, "P C"]],
-) -> Neighbours:
-    """What a search leaves: distances and indices, with what else is known of each point."""
-    original_P, copies_P, equal_P = of_copies
-    first_P = original_P == jnp.arange(len(original_P))
-    equals_P = jnp.zeros_like(equal_P).at[equal_P].add(1)[equal_P]
-    return Neighbours(*nearest, original_P, first_P, copies_P, equals_P, jnp.sqrt(square_P).mean())
+def nearest_of(
+    distance_PC: Float[Array, "P C"], index_PC: Int[Array, "P C"], count: int
+) -> tuple[Float[Array, "P {count}"], Int[Array, "P {count}"]]:
+    """Sort the `count` least distances; inf and 0 past all there are."""
+    some = min(count, distance_PC.shape[1])
+    negative_PC, place_PC = jax.lax.top_k(-distance_PC, some)
+    index_PC = jnp.take_along_axis(index_PC, place_PC, axis=1, mode="promise_in_bounds")
+    missing = ((0, 0), (0, count - some))
+    return jnp.pad(-negative_PC, missing, constant_values=jnp.inf), jnp.pad(index_PC, missing)
 
 
-def squares(x_PD: Float[Array, "P D"]) -> Float[Array, " P"]:
-    """|x_i|^2 of every point."""
+def compare_with_all(
+    cloud_PD: Float[Array, "P D"],
+    group_P: Int[Array, " P"],
+    unsure_P: Bool[Array, " P"],
+    distance_PC: Float[Array, "P C"],
+    index_PC: Int[Array, "P C"],
+) -> tuple[Float[Array, "P C"], Int[Array, "P C"]]:
+    """Replace the neighbours of unsure points by those found in their whole group, by subtraction.
+
+    A group below 0 has no neighbours and is nobody's.
+    """
+    points, count = distance_PC.shape
+    together, kept = min(TOGETHER, points), min(count, points)
+    order_P = jnp.argsort(~unsure_P)
+
+    def compare(i: Array) -> tuple[Array, Array]:
+        candidate_P = (group_P == group_P[i]) & (group_P[i] >= 0)
+        distance_P = jnp.sqrt(jnp.square(cloud_PD - cloud_PD[i][None]).sum(axis=1))
+        distance_P = jnp.where(candidate_P, distance_P, jnp.inf).at[i].set(jnp.inf)
+        negative_C, index_C = jax.lax.top_k(-distance_P, kept)
+        return -negative_C, jnp.where(negative_C > -jnp.inf, index_C, 0)
+
+    def compare_some(number: Array, nearest: tuple[Array, Array]) -> tuple[Array, Array]:
+        # past the last of them come points that were sure, for which the same is found again
+        i_A = jax.lax.dynamic_slice_in_dim(order_P, together * number, together)
+        found = jax.vmap(compare)(i_A)
+        return tuple(
+            x_PC.at[i_A, :kept].set(x_AC) for x_PC, x_AC in zip(nearest, found, strict=True)
+        )
+
+    return jax.lax.fori_loop(
+        0, -(-unsure_P.sum() // together), compare_some, (distance_PC, index_PC)
+    )
+
+
+def _measure(
+    cloud_PD: Float[Array, "P D"], candidate_PC: Int[Array, "P C"], count: int
+) -> tuple[Float[Array, "P {count}"], Int[Array, "P {count}"]]:
+    """The `count` nearest candidates by subtraction, ascending; inf and 0 where there is none."""
+    points, width = cloud_PD.shape
+    ones_D = jnp.ones(width)
+
+    def distances(point: tuple[Array, Array]) -> Array:
+        i, index_C = point
+        # a product with ones adds up what lies in the cache in half the time of a sum
+        square_C = product(jnp.square(cloud_PD[index_C] - cloud_PD[i][None]), ones_D)
+        return jnp.where(index_C < points, jnp.sqrt(square_C), jnp.inf)
+
+    gathered = GATHERED if jax.default_backend() == "cpu" else 8 * GATHERED
+    at_once = max(1, min(points, gathered // (candidate_PC.shape[1] * width)))
+    distance_PC = jax.lax.map(distances, (jnp.arange(points), candidate_PC), batch_size=at_once)
+    return nearest_of(distance_PC, jnp.where(candidate_PC < points, candidate_PC, 0), count)
+
+
+def _squares(x_PD: Float[Array, "P D"]) -> Float[Array, " P"]:
     points = len(x_PD)  # by index: a map over the points themselves would copy them
     return jax.lax.map(
         lambda i: jnp.square(x_PD[i]).sum(), jnp.arange(points), batch_size=min(AT_ONCE, points)

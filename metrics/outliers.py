@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from anisoscope.metrics.cloud import AnyArray, centred, largest
-from anisoscope.metrics.eigen import product
-from anisoscope.metrics.leading import scatter, top_direction
+from anisoscope.metrics.cloud import AnyArray, centred, largest, product
+from anisoscope.metrics.eigen import top_direction
+from anisoscope.metrics.leading import scatter
 
 TOPS = (1, 3, 10)  # how many of the largest coordinates
 AT_ONCE = 128  # points whose medians are sought together
@@ -109,11 +109,11 @@ def anisotropy_left_out(
         left_PD = jnp.where(left_D[None], x_PD, 0.0)
         if across:
             out_PT = x_PD[:, order_D[:top]]
-            score_P = top_direction(gram - product(out_PT, out_PT.T))
+            _, score_P = top_direction(gram - product(out_PT, out_PT.T))
             direction_D = product(score_P, left_PD)
             direction_D = direction_D / jnp.linalg.norm(direction_D)
         else:
-            direction_D = top_direction(jnp.where(left_D[:, None] & left_D[None], gram, 0.0))
+            _, direction_D = top_direction(jnp.where(left_D[:, None] & left_D[None], gram, 0.0))
         score_P1 = product(left_PD, direction_D)[:, None]
         return scatter(score_P1, weight_RP) / scatter(left_PD, weight_RP)
 

@@ -16,259 +16,357 @@ float32; those that do not depend on the size of the vectors first take it to a 
 holds.
 """
 
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from anisoscope.metrics import comparison, dimension, prepare, scale, similarity, spectrum
-from anisoscope.metrics.cloud import centred
-from anisoscope.metrics.prepare import ArrayLike
+from anisoscope.metrics import comparison, dimension, lapack, scale, similarity, spectrum
+from anisoscope.metrics.cloud import centred, of_unit_size, product
+from anisoscope.metrics.convert import ArrayLike, matrix, matrix_pair
+from anisoscope.metrics.eigen import top_share
+from anisoscope.metrics.neighbours import Neighbours, nearest_neighbours
 
 Scalar = Float[Array, ""]
 
-_anisotropy = prepare.compiled(lambda x_PD: prepare.top_share(centred(x_PD)))
-_anisotropy_uncentred = prepare.compiled(prepare.top_share)
-_participation_ratio = prepare.compiled(spectrum.participation_ratio_of_points)
-_participation_ratio_corrected = prepare.of_spectrum(spectrum.participation_ratio_corrected)
-_effective_rank = prepare.of_spectrum(spectrum.effective_rank)
-_rankme = prepare.compiled(spectrum.rankme_of_points)
-_rankme_centered = prepare.of_spectrum(spectrum.rankme_centered)
-_isoscore = prepare.compiled(spectrum.isoscore_of_points)
-_alpha_req = prepare.of_spectrum(lambda one: spectrum.alpha_req(one).exponent)
-_twonn = prepare.of_two_neighbours(dimension.twonn)
-_twonn_mle = prepare.of_two_neighbours(dimension.twonn_mle)
-_twonn_microscope = prepare.of_two_neighbours(
-    lambda neighbours: dimension.twonn_microscope(neighbours).dimension
-)
-_mean_cosine = prepare.compiled(similarity.mean_cosine)
-_drift = prepare.compiled(similarity.drift)
-_mean_norm = prepare.compiled(similarity.mean_norm)
-_cka = prepare.compiled(lambda x_PD, y_PE: comparison.linear_cka(x_PD, y_PE)[0])
-_cka_unbiased = prepare.compiled(lambda x_PD, y_PE: comparison.linear_cka_unbiased(x_PD, y_PE)[0])
-_levina_bickel = prepare.compiled(lambda x_PD, k: scale.levina_bickel(prepare.search(x_PD, k), k))
-_neighbourhood_overlap = prepare.compiled(prepare.overlap)
-
 
 def anisotropy(x: ArrayLike) -> Scalar:
-    """Share of the variance along the top principal direction, as in The Shape of Learning.
+    """Share of the variance along the top principal direction: lambda_1 / sum(lambda).
+
+    Source: Razzhigaev et al. 2024, The Shape of Learning.
 
     Args:
-        x: (points, width).
+        x: (points, width), any unit.
 
     Returns:
-        lambda_1 / sum(lambda) of the covariance, in [1/min(points, width), 1]; NaN where all points
-        are equal.
+        A share of the covariance's trace, in [1/min(points, width), 1]; NaN where all points are
+        equal.
+
+    Raises:
+        ValueError: x is no matrix of real numbers with two points or more.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
     >>> print(f"{anisotropy(x):.2f}")
     0.74
     """
-    return _anisotropy(prepare.matrix(x))
+    return _anisotropy(matrix(x))
 
 
 def anisotropy_uncentred(x: ArrayLike) -> Scalar:
-    """Share of the top direction of (1/P) X^T X, without centring: 1 where the mean is all there
-    is.
+    """Share of the top direction of (1/P) X^T X, without centring: near 1 where the mean is all.
+
+    Source: as `anisotropy`, of the cloud as it is.
 
     Args:
-        x: (points, width).
+        x: (points, width), any unit.
 
     Returns:
-        A number in (0, 1]; NaN where all points are 0.
+        A share in [1/min(points, width), 1]; NaN where all points are 0.
+
+    Raises:
+        ValueError: x is no matrix of real numbers with two points or more, or so far from the
+            origin that float32 loses what its points differ in.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
+    >>> print(f"{anisotropy_uncentred(x + [0, 0, 0, 100]):.2f}")
+    1.00
     """
-    return _anisotropy_uncentred(prepare.matrix(x, about_mean=False))
+    return _anisotropy_uncentred(matrix(x, about_mean=False))
 
 
 def participation_ratio(x: ArrayLike) -> Scalar:
     """How many principal directions share the variance: (sum lambda)^2 / sum lambda^2.
 
+    Source: the inverse participation ratio of physics; Gao et al. 2017 for neurons.
+
     Args:
-        x: (points, width).
+        x: (points, width), any unit.
 
     Returns:
-        A number in [1, min(points, width)]; biased low for few points. NaN where all points are
-        equal.
+        A number of directions in [1, min(points, width)], biased low for few points; NaN where all
+        points are equal.
+
+    Raises:
+        ValueError: x is no matrix of real numbers with two points or more.
 
     >>> import numpy as np
-    >>> print(f"{participation_ratio(np.eye(5)):.2f}")
-    4.00
+    >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
+    >>> print(f"{participation_ratio(np.eye(5)):.2f}, {participation_ratio(x):.2f}")
+    4.00, 1.74
     """
-    return _participation_ratio(prepare.matrix(x))
+    return _participation_ratio(matrix(x))
 
 
 def participation_ratio_corrected(x: ArrayLike) -> Scalar:
-    """The participation ratio of the population that the points are drawn from: without the bias of
-    few points.
+    """The participation ratio of the population, without the bias of few points.
+
+    Source: Chun et al. 2025; the closed form in moments is derived here.
 
     Args:
-        x: (points, width), points independent.
+        x: (points, width), any unit; independent points.
 
     Returns:
-        A number above 0, above the width by chance; NaN for fewer than 4 points, or where rounding
-        is all that is left.
+        A number of directions above 0, above the width by chance; NaN for fewer than 4 points, or
+        where rounding is all that is left.
+
+    Raises:
+        ValueError: x is no matrix of real numbers with two points or more.
+
+    >>> import numpy as np
+    >>> few = np.random.default_rng(0).standard_normal((50, 100))
+    >>> print(f"{participation_ratio(few):.0f}, corrected {participation_ratio_corrected(few):.0f}")
+    33, corrected 100
     """
-    return _participation_ratio_corrected(prepare.matrix(x))
+    return _participation_ratio_corrected(matrix(x))
 
 
 def effective_rank(x: ArrayLike) -> Scalar:
-    """exp of the entropy of the eigenvalue shares of the covariance (Roy and Vetterli 2007, of the
-    centered cloud).
+    """exp of the entropy of the eigenvalue shares p of the covariance: exp(-sum p ln p).
+
+    Source: Roy and Vetterli 2007, of the covariance of the cloud.
 
     Args:
-        x: (points, width).
+        x: (points, width), any unit.
 
     Returns:
-        A number in [1, min(points, width)]; NaN where all points are equal.
+        A number of directions in [1, min(points, width)]; NaN where all points are equal.
+
+    Raises:
+        ValueError: x is no matrix of real numbers with two points or more.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
+    >>> print(f"{effective_rank(x):.2f}")
+    2.34
     """
-    return _effective_rank(prepare.matrix(x))
+    return _effective_rank(matrix(x))
 
 
 def rankme(x: ArrayLike) -> Scalar:
-    """RankMe (Garrido et al. 2023): exp(-sum p ln p), p = s / sum(s) + 1e-7, s the singular values
-    of x, not centered.
+    """RankMe: exp(-sum p ln p), p = s / sum(s) + 1e-7, s the singular values of x, not centered.
 
     A mean far from the origin counts as one more direction, the largest: see `rankme_centered`.
+    Source: Garrido et al. 2023.
 
     Args:
-        x: (points, width).
+        x: (points, width), any unit.
 
     Returns:
-        A number from 1 to min(points, width), up to 1e-5; NaN where all points are 0.
+        A number of directions in [1, min(points, width)], up to 1e-5; NaN where all points are 0.
+
+    Raises:
+        ValueError: as `anisotropy_uncentred`.
 
     >>> import numpy as np
     >>> print(f"{rankme(np.eye(6)):.2f}, centered {rankme_centered(np.eye(6)):.2f}")
     6.00, centered 5.00
     """
-    return _rankme(prepare.matrix(x, about_mean=False))
+    return _rankme(matrix(x, about_mean=False))
 
 
 def rankme_centered(x: ArrayLike) -> Scalar:
-    """RankMe of the centered cloud: the mean is no direction. The variable `rankme_centered` of
-    `anisoscope.measure`.
+    """RankMe of the centered cloud: the mean is no direction.
+
+    Source: Garrido et al. 2023, who do not center; the centering is this project's.
 
     Args:
-        x: (points, width).
+        x: (points, width), any unit.
 
     Returns:
-        A number from 1 to min(points, width), up to 1e-5; NaN where all points are equal.
+        A number of directions in [1, min(points, width)], up to 1e-5; NaN where all points are
+        equal.
+
+    Raises:
+        ValueError: x is no matrix of real numbers with two points or more.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
+    >>> print(f"{rankme_centered(x):.2f}")
+    3.48
     """
-    return _rankme_centered(prepare.matrix(x))
+    return _rankme_centered(matrix(x))
 
 
 def isoscore(x: ArrayLike) -> Scalar:
-    """IsoScore (Rudman et al. 2022): 1 for equal variance in all directions, 0 for all of it in
-    one.
+    """IsoScore: 1 for equal variance in all directions, 0 for all of it in one.
+
+    (PR - 1) / (D - 1), PR the `participation_ratio`: the closed form of the algorithm of Rudman et
+    al. 2022.
 
     Args:
-        x: (points, width).
+        x: (points, width), any unit; the score depends on the basis only by its width.
 
     Returns:
-        A number in [0, 1]; NaN where all points are equal.
+        A number in [0, 1]; NaN where all points are equal, or of width 1.
+
+    Raises:
+        ValueError: x is no matrix of real numbers with two points or more.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
+    >>> print(f"{isoscore(x):.2f}")
+    0.25
     """
-    return _isoscore(prepare.matrix(x))
+    return _isoscore(matrix(x))
 
 
 def alpha_req(x: ArrayLike) -> Scalar:
-    """alpha-ReQ (Agrawal et al. 2022): the exponent alpha of lambda_i ~ i^-alpha, fitted to
-    eigenvalues 4 to 100.
+    """alpha-ReQ: the exponent alpha of lambda_i ~ i^-alpha, fitted to eigenvalues 4 to 100.
+
+    Source: Agrawal et al. 2022, with the weights 1/i of their code.
 
     Args:
-        x: (points, width).
+        x: (points, width), any unit.
 
     Returns:
-        The exponent; NaN where there are too few eigenvalues to fit.
+        An exponent, 0 or above; NaN where fewer than 3 eigenvalues can be fitted.
+
+    Raises:
+        ValueError: x is no matrix of real numbers with two points or more.
+
+    >>> import numpy as np
+    >>> steep = np.random.default_rng(0).standard_normal((4000, 50)) / np.arange(1, 51)
+    >>> print(f"{alpha_req(steep):.1f}")
+    2.0
     """
-    return _alpha_req(prepare.matrix(x))
+    return _alpha_req(matrix(x))
 
 
 def twonn(x: ArrayLike) -> Scalar:
-    """Intrinsic dimension by TwoNN (Facco et al. 2017): a line through the origin, of the smallest
-    90 % of the ratios.
+    """Intrinsic dimension by TwoNN: a line through the origin, of the smallest 90 % of the ratios.
 
     Copies of a point count once. Low above about 15 dimensions: compare with a Gaussian cloud of
-    the same spectrum (`anisoscope.measure` does).
+    the same spectrum (`anisoscope.measure` does). Source: Facco et al. 2017.
 
     Args:
-        x: (points, width).
+        x: (points, width), any unit.
 
     Returns:
-        A number above 0; NaN for fewer than 3 distinct points.
+        A dimension above 0; NaN for fewer than 3 distinct points, inf for a lattice.
+
+    Raises:
+        ValueError: x is no matrix of real numbers with two points or more.
 
     >>> import numpy as np
-    >>> sheet = np.random.default_rng(0).uniform(size=(2000, 2)) @ np.random.default_rng(1).standard_normal((2, 50))
+    >>> plane = np.random.default_rng(1).standard_normal((2, 50))
+    >>> sheet = np.random.default_rng(0).uniform(size=(2000, 2)) @ plane
     >>> print(f"{twonn(sheet):.1f}")
     2.0
     """
-    return _twonn(prepare.matrix(x))
+    return _twonn(matrix(x))
 
 
 def twonn_mle(x: ArrayLike) -> Scalar:
     """TwoNN by maximum likelihood, from all ratios: (n - 1) / sum ln(r2/r1).
 
+    Source: Facco et al. 2017, as in DADApy ("ml").
+
     Args:
-        x: (points, width).
+        x: (points, width), any unit.
 
     Returns:
-        A number above 0; NaN for fewer than 3 distinct points.
+        A dimension above 0; NaN for fewer than 3 distinct points, inf for a lattice.
+
+    Raises:
+        ValueError: x is no matrix of real numbers with two points or more.
+
+    >>> import numpy as np
+    >>> print(f"{twonn_mle(np.random.default_rng(0).uniform(size=(2000, 3))):.1f}")
+    2.9
     """
-    return _twonn_mle(prepare.matrix(x))
+    return _twonn_mle(matrix(x))
 
 
 def twonn_microscope(x: ArrayLike) -> Scalar:
-    """TwoNN as the code of The Shape of Learning computes it: the smallest 20 % of the ratios,
-    copies included.
+    """TwoNN as the code of The Shape of Learning computes it: the smallest 20 % of the ratios.
+
+    Copies are neighbours like others, which pushes the dimension up. Source: the published code of
+    Razzhigaev et al. 2024.
 
     Args:
-        x: (points, width).
+        x: (points, width), any unit.
 
     Returns:
-        A number above 0, too high where points have copies; NaN for fewer than 5 ratios.
+        A dimension above 0, too high where points have copies; NaN for fewer than 5 ratios.
+
+    Raises:
+        ValueError: x is no matrix of real numbers with two points or more.
+
+    >>> import numpy as np
+    >>> print(f"{twonn_microscope(np.random.default_rng(0).uniform(size=(2000, 3))):.1f}")
+    3.1
     """
-    return _twonn_microscope(prepare.matrix(x))
+    return _twonn_microscope(matrix(x))
 
 
 def levina_bickel(x: ArrayLike, k: int = 20) -> Scalar:
-    """Intrinsic dimension by Levina and Bickel (2004), from k neighbours, averaged as MacKay and
-    Ghahramani do.
+    """Intrinsic dimension from k neighbours: n / sum 1/d_i, d_i the likeliest of each point.
+
+    Source: Levina and Bickel 2004; inverses are averaged, after MacKay and Ghahramani 2005.
 
     Args:
-        x: (points, width).
+        x: (points, width), any unit.
         k: neighbours of a point, at least 3.
 
     Returns:
-        A number above 0; NaN for too few distinct points.
+        A dimension above 0; NaN for fewer than 3 distinct points, inf for a lattice.
+
+    Raises:
+        ValueError: x is no matrix of real numbers, or has not more than k points; k is below 3.
+
+    >>> import numpy as np
+    >>> print(f"{levina_bickel(np.random.default_rng(0).uniform(size=(2000, 3))):.1f}")
+    2.9
     """
-    matrix_PD = prepare.matrix(x)
-    prepare.check_neighbours(k, 3, matrix_PD.shape[0])
-    return _levina_bickel(matrix_PD, k=k)
+    x_PD = matrix(x)
+    _check_neighbours(k, 3, x_PD.shape[0])
+    return _levina_bickel(x_PD, k=k)
 
 
 def mean_cosine(x: ArrayLike) -> Scalar:
-    """Mean cosine over all pairs of different points, not centred: the anisotropy of Godey et al.
-    2024, exactly.
+    """Mean cosine over all pairs of different points, not centred.
+
+    Source: the anisotropy of Ethayarajh 2019 and Godey et al. 2024, who sample pairs; exact here.
 
     Args:
-        x: (points, width).
+        x: (points, width), any unit.
 
     Returns:
-        A number in [-1/(points - 1), 1]; zero vectors are left out.
+        A cosine in [-1/(points - 1), 1]; zero vectors are left out; NaN for fewer than two others.
+
+    Raises:
+        ValueError: as `anisotropy_uncentred`.
 
     >>> import numpy as np
     >>> print(f"{mean_cosine(np.random.default_rng(0).standard_normal((500, 8)) + 2):.2f}")
     0.81
     """
-    return _mean_cosine(prepare.matrix(x, about_mean=False))
+    return _mean_cosine(matrix(x, about_mean=False))
 
 
 def drift(x: ArrayLike) -> Scalar:
-    """|E x|, the norm of the mean vector (Godey et al. 2024).
+    """|E x|, the norm of the mean vector. Source: Godey et al. 2024.
 
     Args:
         x: (points, width).
 
     Returns:
-        A number in the units of x, from 0 to the mean norm.
+        A number in the units of x, in [0, `mean_norm`].
+
+    Raises:
+        ValueError: as `anisotropy_uncentred`; or the largest coordinate is so small or large that
+            float32 cannot hold its square.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
+    >>> print(f"{drift(x + 1):.1f}")
+    2.0
     """
-    return _drift(prepare.matrix(x, about_mean=False, any_size=False))
+    return _drift(matrix(x, about_mean=False, any_size=False))
 
 
 def mean_norm(x: ArrayLike) -> Scalar:
@@ -278,55 +376,172 @@ def mean_norm(x: ArrayLike) -> Scalar:
         x: (points, width).
 
     Returns:
-        A number in the units of x.
+        A number in the units of x, 0 or above.
+
+    Raises:
+        ValueError: as `drift`.
+
+    >>> import numpy as np
+    >>> print(f"{mean_norm(np.array([[3.0, 4.0], [0.0, 1.0]])):.1f}")
+    3.0
     """
-    return _mean_norm(prepare.matrix(x, about_mean=False, any_size=False))
+    return _mean_norm(matrix(x, about_mean=False, any_size=False))
 
 
 def cka(x: ArrayLike, y: ArrayLike) -> Scalar:
-    """Linear CKA (Kornblith et al. 2019): how alike two representations of the same points are.
+    """Linear CKA: how alike two representations of the same points are.
+
+    |X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), X and Y centred. Source: Kornblith et al. 2019.
 
     Args:
-        x: (points, width).
+        x: (points, width), any unit.
         y: (points, other width), the same points in the same order.
 
     Returns:
         A number in [0, 1], 1 up to rotation, scale and shift. Independent clouds lie above 0: see
-        `cka_unbiased`.
+        `cka_unbiased`. NaN where all points of one are equal.
+
+    Raises:
+        ValueError: one is no matrix of real numbers, or they have not the same points.
 
     >>> import numpy as np
-    >>> x = np.random.default_rng(0).standard_normal((100, 5))
+    >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
     >>> print(f"{cka(x, 3 * x[:, ::-1] + 1):.2f}")
     1.00
     """
-    return _cka(*prepare.pair(x, y))
+    return _cka(*matrix_pair(x, y))
 
 
 def cka_unbiased(x: ArrayLike, y: ArrayLike) -> Scalar:
-    """Linear CKA with the unbiased HSIC (Nguyen et al. 2021): about 0 for independent clouds of
-    independent points.
+    """Linear CKA with the unbiased HSIC: about 0 for independent clouds of independent points.
+
+    Source: Song et al. 2012 (HSIC), Nguyen et al. 2021 (in CKA).
 
     Args:
-        x: (points, width).
+        x: (points, width), any unit.
         y: (points, other width), the same points in the same order.
 
     Returns:
-        A number in [-1, 1]; NaN for fewer than 4 points.
+        A number in [-1, 1]; NaN for fewer than 4 points, or where `cka` is NaN.
+
+    Raises:
+        ValueError: as `cka`.
+
+    >>> import numpy as np
+    >>> a, b = np.random.default_rng(0).standard_normal((2, 100, 200))
+    >>> print(f"{cka(a, b):.1f}, unbiased {abs(cka_unbiased(a, b)):.1f}")
+    0.7, unbiased 0.0
     """
-    return _cka_unbiased(*prepare.pair(x, y))
+    return _cka_unbiased(*matrix_pair(x, y))
 
 
 def neighbourhood_overlap(x: ArrayLike, y: ArrayLike, k: int = 10) -> Scalar:
     """Share of a point's k nearest in x that are among its k nearest in y, on average.
 
+    Source: Doimo et al. 2020; copies of a point count once, a rule of this project.
+
     Args:
-        x: (points, width).
+        x: (points, width), any unit.
         y: (points, other width), the same points in the same order.
         k: neighbours of a point.
 
     Returns:
-        A number in [0, 1]; about k / points for independent clouds.
+        A share in [0, 1]; about k / points for independent clouds. NaN where no point has k
+        neighbours in both.
+
+    Raises:
+        ValueError: as `cka`; or there are not more than k points.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
+    >>> print(f"{neighbourhood_overlap(x, 3 * x):.2f}")
+    1.00
     """
-    x_PD, y_PE = prepare.pair(x, y)
-    prepare.check_neighbours(k, 1, x_PD.shape[0])
+    x_PD, y_PE = matrix_pair(x, y)
+    _check_neighbours(k, 1, x_PD.shape[0])
     return _neighbourhood_overlap(x_PD, y_PE, k=k)
+
+
+def _check_neighbours(k: int, least: int, points: int) -> None:
+    if not least <= k < points:
+        raise ValueError(
+            f"k is {k}; from {least} to {points - 1} neighbours can be read of {points} points"
+        )
+
+
+def _compile(read: Callable[..., Array]) -> Callable[..., Array]:
+    """Compile once for each shape and k, in float32 whatever `jax_enable_x64` is; products keep all
+    their digits.
+    """
+
+    @functools.partial(jax.jit, static_argnames=("k",))
+    def compute(*matrices: Array, **k: int) -> Array:
+        with jax.default_matmul_precision("highest"):
+            return read(*matrices, **k)
+
+    def call(*matrices: Array, **k: int) -> Array:
+        traced = any(isinstance(x, jax.core.Tracer) for x in matrices)
+        with jax.enable_x64(False):
+            if jax.default_backend() != "cpu" or traced:
+                return compute(*matrices, **k)
+            with lapack.threads_for(min(matrices[0].shape)):
+                return jax.block_until_ready(compute(*matrices, **k))
+
+    return call
+
+
+def _top_share(x_PD: Array) -> Array:
+    """`spectrum.anisotropy_uncentred` has a bisection, which has no gradient."""
+    x_PD = of_unit_size(x_PD)
+    return top_share(
+        product(x_PD.T, x_PD) if x_PD.shape[0] >= x_PD.shape[1] else product(x_PD, x_PD.T)
+    )
+
+
+def _of_spectrum(read: Callable[[spectrum.Spectrum], Array]) -> Callable[..., Array]:
+    return _compile(
+        lambda x_PD: read(jax.tree.map(lambda field_R: field_R[0], spectrum.spectrum(x_PD)))
+    )
+
+
+def _of_two_neighbours(read: Callable[[Neighbours], Array]) -> Callable[..., Array]:
+    return _compile(lambda x_PD: read(_search(x_PD, 2)))
+
+
+def _search(x_PD: Array, count: int) -> Neighbours:
+    """Find neighbours; which they are has no gradient, their distances that of the subtraction."""
+    neighbours = jax.lax.stop_gradient(nearest_neighbours(jax.lax.stop_gradient(x_PD), count))
+    square_PC = jnp.square(x_PD[:, None] - x_PD[neighbours.index_PC]).sum(axis=-1)
+    apart_PC = square_PC > 0
+    again_PC = jnp.where(apart_PC, jnp.sqrt(jnp.where(apart_PC, square_PC, 1.0)), 0.0)
+    return neighbours._replace(
+        distance_PC=neighbours.distance_PC + (again_PC - jax.lax.stop_gradient(again_PC))
+    )
+
+
+def _overlap(x_PD: Array, y_PE: Array, k: int) -> Array:
+    found = (nearest_neighbours(cloud_PD, max(k, 2)) for cloud_PD in (x_PD, y_PE))
+    return comparison.neighbourhood_overlap(*(comparison.nearest(one, k) for one in found))
+
+
+_anisotropy = _compile(lambda x_PD: _top_share(centred(x_PD)))
+_anisotropy_uncentred = _compile(_top_share)
+_participation_ratio = _compile(spectrum.participation_ratio_of_points)
+_participation_ratio_corrected = _of_spectrum(spectrum.participation_ratio_corrected)
+_effective_rank = _of_spectrum(spectrum.effective_rank)
+_rankme = _compile(spectrum.rankme_of_points)
+_rankme_centered = _of_spectrum(spectrum.rankme_centered)
+_isoscore = _compile(spectrum.isoscore_of_points)
+_alpha_req = _of_spectrum(lambda of_cloud: spectrum.alpha_req(of_cloud).exponent)
+_twonn = _of_two_neighbours(dimension.twonn)
+_twonn_mle = _of_two_neighbours(dimension.twonn_mle)
+_twonn_microscope = _of_two_neighbours(
+    lambda neighbours: dimension.twonn_microscope(neighbours).dimension
+)
+_mean_cosine = _compile(similarity.mean_cosine)
+_drift = _compile(similarity.drift)
+_mean_norm = _compile(similarity.mean_norm)
+_cka = _compile(lambda x_PD, y_PE: comparison.linear_cka(x_PD, y_PE)[0])
+_cka_unbiased = _compile(lambda x_PD, y_PE: comparison.linear_cka_unbiased(x_PD, y_PE)[0])
+_levina_bickel = _compile(lambda x_PD, k: scale.levina_bickel(_search(x_PD, k), k))
+_neighbourhood_overlap = _compile(_overlap)

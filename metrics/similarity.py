@@ -19,13 +19,14 @@ from jaxtyping import Array, Bool, Float
 from anisoscope.metrics.cloud import (
     AnyArray,
     centred,
-    eigh,
     largest,
     leave_out,
     norms,
     of_unit_size,
+    product,
     root,
 )
+from anisoscope.metrics.eigen import eigh
 
 # points that are added up in one float32 run: of many more the last digits would drift one way
 AT_ONCE = 4096
@@ -193,8 +194,8 @@ def log_partition_isotropy(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> 
     """
     points, width = cloud_PD.shape
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
-    square_DD = jnp.matmul(cloud_PD.T, cloud_PD, precision=Precision.HIGHEST)
-    score_PE = jnp.matmul(cloud_PD, eigh(square_DD)[1], precision=Precision.HIGHEST)
+    square_DD = product(cloud_PD.T, cloud_PD)
+    score_PE = product(cloud_PD, eigh(square_DD)[1])
     score_JPE = score_PE.reshape(folds, points // folds, width)
     # a sum for every fold, each with its own largest term: without it the others would underflow
     log_z_JE = jnp.concatenate(
@@ -222,12 +223,12 @@ def _weights(
 def _sum(weight_P: Float[Array, " P"], x_P: Float[Array, "P ..."]) -> Float[Array, "..."]:
     whole = weight_P.size - weight_P.size % AT_ONCE
     if whole <= AT_ONCE:
-        return jnp.matmul(weight_P, x_P, precision=Precision.HIGHEST)
+        return product(weight_P, x_P)
     weight_XP, x_XP = (
         one_P[:whole].reshape(-1, AT_ONCE, *one_P.shape[1:]) for one_P in (weight_P, x_P)
     )
     blocks = jnp.einsum("bp,bp...->b...", weight_XP, x_XP, precision=Precision.HIGHEST).sum(axis=0)
-    return blocks + jnp.matmul(weight_P[whole:], x_P[whole:], precision=Precision.HIGHEST)
+    return blocks + product(weight_P[whole:], x_P[whole:])
 
 
 def _mean(weight_P: Float[Array, " P"], x_P: Float[Array, "P ..."]) -> Float[Array, "..."]:

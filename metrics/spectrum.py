@@ -18,9 +18,10 @@ from anisoscope.metrics.cloud import (
     largest,
     leave_out,
     of_unit_size,
+    product,
     root,
 )
-from anisoscope.metrics.eigen import eigen, product, resolved
+from anisoscope.metrics.eigen import eigen, resolved
 
 EPSILON = 1e-7  # RankMe's, added to each share of the singular values
 

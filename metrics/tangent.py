@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from anisoscope.metrics.cloud import AnyArray, centred, eigh
+from anisoscope.metrics.cloud import AnyArray, centred, product
 from anisoscope.metrics.copies import copies
-from anisoscope.metrics.eigen import product
+from anisoscope.metrics.eigen import eigh
 
 EPSILON = 1e-9  # added to a denominator of semi-NMF; rows are scaled to a mean square of 1 before
 SINGULAR = 1e-6  # eigenvalues of Z^T Z below this share of the largest are 0 in its pseudo-inverse

@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int
 
-from anisoscope.metrics.cloud import AnyArray, of_unit_size
+from anisoscope.metrics.cloud import AnyArray, of_unit_size, product
 
 # first positions of each; the last has no end
 STRETCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -75,7 +74,7 @@ def by_stretch(
     weight_XP = ((time_P[None] >= first_X[:, None]) & (time_P[None] < end_X[:, None])) * weight_P[
         None
     ]
-    return jnp.matmul(weight_XP, value_P, precision=Precision.HIGHEST) / weight_XP.sum(axis=1)
+    return product(weight_XP, value_P) / weight_XP.sum(axis=1)
 
 
 def _shuffled(there_Q: Bool[Array, " Q"]) -> Int[Array, " Q"]:

@@ -6,32 +6,10 @@ import pathlib
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
 
 from anisoscope.plot import style
 
 BLUE, ORANGE, GREEN = style.OKABE_ITO[:3]
-PALE = "0.93"
-CHUNKS = 6
-
-
-def blocks(ax: Axes) -> None:
-    """The matrix of distances: which blocks are multiplied, and one of them read twice."""
-    for row in range(CHUNKS):
-        for column in range(CHUNKS):
-            chosen = (row, column) == (1, 4)
-            colour = BLUE if chosen else "#BBD7EA" if column >= row else PALE
-            ax.add_patch(
-                Rectangle((column, row), 1, 1, facecolor=colour, edgecolor="white", linewidth=1.5)
-            )
-    ax.annotate("", (6.25, 1.5), (5.05, 1.5), arrowprops={"arrowstyle": "->", "color": BLUE})
-    ax.text(6.35, 1.5, "least of\neach row", va="center", color=BLUE)
-    ax.annotate("", (4.5, 6.25), (4.5, 2.05), arrowprops={"arrowstyle": "->", "color": BLUE})
-    ax.text(4.5, 6.35, "least of each column", ha="center", va="top", color=BLUE)
-    ax.text(0.12, 5.0, "not multiplied:\nthe same\nnumbers", va="center", color="0.35")
-    ax.set(xlim=(-0.1, 8.6), ylim=(7.2, -0.1), aspect="equal")
-    ax.set_title("1  Rank: half of the matrix, in blocks of 512", loc="left")
-    ax.axis("off")
 
 
 def candidates(ax: Axes) -> None:
@@ -65,15 +43,13 @@ def candidates(ax: Axes) -> None:
     ax.set_yticks([])
     ax.grid(visible=False)
     ax.spines["left"].set_visible(False)
-    ax.set_title("2  Measure the candidates, and decide whether that is enough", loc="left")
+    ax.set_title("Measure the candidates, and decide whether that is enough", loc="left")
 
 
 def main() -> None:
     with style.context():
         figure = style.new_figure(style.PAGE, 2.5)
-        left, right = figure.subplots(1, 2, width_ratios=(1, 1.35))
-        blocks(left)
-        candidates(right)
+        candidates(figure.subplots())
         figure.savefig(pathlib.Path(__file__).with_suffix(".png"))
 
 

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from anisoscope.metrics.neighbours import nearest_neighbours, plain_neighbours
+from anisoscope.metrics.neighbours import nearest_neighbours
 from tests import reference, zoo
 
 # of the zoo's width; more points than the search for neighbours has in a chunk
@@ -17,9 +17,8 @@ SHAPE = POINTS, WIDTH = 601, 64
 # neighbours: found by pairs of blocks, by whole rows, and as many as the scales need
 FEW, MANY, ALL = 2, 12, 128
 
-# of the same name in every file: compiled once for them all
+# compiled once for them all
 find = jax.jit(nearest_neighbours, static_argnums=1)
-find_plain = jax.jit(plain_neighbours, static_argnums=1)
 
 
 def gaussian(points=POINTS, width=WIDTH, seed=0):
@@ -88,28 +87,6 @@ def assert_neighbours(neighbours, cloud, rtol):
     np.testing.assert_allclose(named[there], distance_PC[there], rtol=1e-5)
     assert np.asarray(neighbours.first_P)[index_PC[there]].all()
     assert (np.diff(np.sort(np.where(there, index_PC, -1 - np.arange(count)), axis=1)) > 0).all()
-
-
-def assert_same(fast, cloud, rtol=1e-6):
-    """As the plain search has it: distances to rounding, indices but of neighbours that are equally
-    far to rounding.
-
-    The share of the neighbours that were told apart.
-    """
-    count = fast.distance_PC.shape[1]
-    one_more = find_plain(cloud, count + 1)
-    distance_PC, index_PC = (np.asarray(x)[:, :count] for x in one_more[:2])
-    np.testing.assert_allclose(fast.distance_PC, distance_PC, rtol=rtol)
-    gap_PC = np.diff(np.nan_to_num(np.asarray(one_more.distance_PC, float), posinf=1e38), axis=1)
-    clear_PC = gap_PC > 2 * rtol * np.where(distance_PC < np.inf, distance_PC, 0)  # to the next one
-    clear_PC[:, 1:] &= clear_PC[:, :-1].copy()
-    certain_PC = clear_PC & (distance_PC < np.inf)
-    np.testing.assert_array_equal(np.asarray(fast.index_PC)[certain_PC], index_PC[certain_PC])
-    for name in ("original_P", "first_P", "copies_P", "equals_P"):
-        np.testing.assert_array_equal(getattr(fast, name), getattr(one_more, name))
-    np.testing.assert_allclose(fast.mean_norm, one_more.mean_norm, rtol=rtol)
-    np.testing.assert_array_equal(fast.usable(), one_more.usable())
-    return certain_PC.mean()
 
 
 def stacked(trees):

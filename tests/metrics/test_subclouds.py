@@ -1,11 +1,9 @@
 """Neighbours in parts of a cloud: those that each part has by itself."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.metrics import fast_search
 from anisoscope.metrics.copies import ROUNDING
 from anisoscope.metrics.dimension import twonn
 from anisoscope.metrics.neighbours import nearest_neighbours
@@ -22,7 +20,6 @@ from tests.metrics.clouds import (
     MANY,
     POINTS,
     assert_neighbours,
-    assert_same,
     crowded,
     find,
     gaussian,
@@ -53,30 +50,9 @@ def test_a_cloud_and_its_subsamples_have_the_neighbours_that_each_has_alone(coun
     for number, subsample in enumerate(np.split(cloud, 4)):
         part = jax.tree.map(lambda leaf: leaf[number], parts)  # noqa: B023
         assert_neighbours(part, subsample, rtol=1e-5)
-        assert_same(part, subsample)
         assert part.duplicates() == len(subsample) - len(np.unique(subsample, axis=0))
         spread = np.linalg.norm(subsample - subsample.mean(axis=0), axis=1).mean()
         np.testing.assert_allclose(part.mean_norm, spread, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("points", "subsamples"),
-    [(598, 13), pytest.param(1300, 2, marks=pytest.mark.slow)],
-)
-def test_subsamples_of_any_size_of_a_cloud_of_few_different_points(points, subsamples, monkeypatch):
-    """As the embeddings of characters are. Their copies crowd nobody out, so that none is compared
-    with all.
-    """
-
-    def lost(cloud_PD, among_P, unsure_P, distance_PC, index_PC):
-        return jnp.where(unsure_P[:, None], jnp.nan, distance_PC), index_PC
-
-    monkeypatch.setattr(fast_search, "compared_with_all", lost)
-    cloud = gaussian(40, 5)[np.random.default_rng(0).integers(40, size=points)]
-    whole, parts = jax.jit(neighbours_in_subsamples, static_argnums=(1, 2))(cloud, FEW, subsamples)
-    assert_neighbours(whole, cloud, rtol=1e-5)
-    for number, subsample in enumerate(np.split(cloud, subsamples)):
-        assert_neighbours(jax.tree.map(lambda leaf: leaf[number], parts), subsample, rtol=1e-5)  # noqa: B023
 
 
 @pytest.mark.parametrize("name", KINDS)
