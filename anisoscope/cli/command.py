@@ -97,12 +97,12 @@ def check_trained(experiment: Config, request: Request) -> None:
 
 def check_run(config: Config) -> None:
     """Raise UserError where a run cannot be trained, measured and read for tangents."""
-    from anisoscope.subspaces import tangent_limits
+    from anisoscope.subspaces import tangent_windows
     from anisoscope.training import step_limits
 
     step_limits.check_run(config)
     check_measure(config.measure, config.model.heads, config.train.steps)
-    tangent_limits.check_tangents(config, config.tangents)
+    tangent_windows.check_tangents(config, config.tangents)
 
 
 def check_untrained(experiment: Any, given: flags.flags.FlagValues) -> None:

@@ -3,27 +3,30 @@ own next step.
 """
 
 import contextlib
+import dataclasses
 import functools
 import json
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 
 from anisoscope.config.experiment_config import Config
+from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import checkpoint_steps, seeds
-from anisoscope.config.tangents_config import early_steps
+from anisoscope.config.tangents_config import TangentsConfig, early_steps
 from anisoscope.data.corpus import Corpus
+from anisoscope.models import transformer
+from anisoscope.models.masks import idle, visible_keys
 from anisoscope.sources import provenance
 from anisoscope.sources.run_source import Checkpoints
-from anisoscope.subspaces import scored_windows, tangent_stage, tangent_tables, weight_gradients
-from anisoscope.subspaces.proxies import Frames
-from anisoscope.subspaces.tangent_limits import width_of
-from anisoscope.subspaces.tangent_program import Program, make_program
-from anisoscope.subspaces.tangent_stage import EARLY
-from anisoscope.subspaces.tested_proxies import FITS, Tested
+from anisoscope.subspaces import tangent_gradients, tangent_stage, tangent_tables
+from anisoscope.subspaces.subspace_energy import Fitted, Frames, Tested, fit, fit_and_test
+from anisoscope.subspaces.tangent_quantities import FITS
+from anisoscope.subspaces.tangent_windows import basis, make_windows, read_width
 from anisoscope.training import checkpoint
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.training.replay import NextStep
@@ -32,19 +35,16 @@ from anisoscope.utils.stop import Stop
 
 
 def check_windows_and_tables(config: Config, corpus: Corpus, run: pathlib.Path) -> None:
-    """Raise UserError, before any work is done, where the run could not be read later or tables are
-    of others.
-    """
-    scored_windows.make_windows(config, config.tangents, corpus)
-    tangent_stage.refuse_others(
-        run / "tangents", tangent_tables.made_by(config.tangents, corpus.sha256)
-    )
+    """Raise UserError, before any work, where the run cannot be read or tables are of others."""
+    make_windows(config, config.tangents, corpus)
+    made_by = tangent_tables.made_by(config.tangents, corpus.sha256)
+    tangent_stage.refuse_others(run / tangent_stage.FOLDER, made_by)
 
 
 def fit_early(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop) -> None:
-    """tangents/early.nc: see subspaces/tangent_stage.py."""
-    with _fitting(config, corpus, run, name, stop) as fitting:
-        tangent_stage.fit_early(fitting, config.tangents, stop)
+    """Write tangents/early.nc."""
+    with _opened(config, corpus, run, name, stop) as (study, reader):
+        tangent_stage.fit_early(study, reader, stop)
 
 
 def sweep(
@@ -55,104 +55,135 @@ def sweep(
     stop: Stop,
     other: pathlib.Path | None,
 ) -> None:
-    """tangents/<step>.nc of every checkpoint, then tangents.nc. `other` is the run of another seed,
-    if any.
+    """Write tangents/<step>.nc of every checkpoint, then tangents.nc.
+
+    `other` is the run of another seed, if any.
     """
-    with _fitting(config, corpus, run, name, stop) as fitting:
-        tangent_stage.sweep(
-            fitting, config.tangents, stop, None if other is None else other / "tangents" / EARLY
-        )
+    early = other and other / tangent_stage.FOLDER / tangent_stage.EARLY
+    with _opened(config, corpus, run, name, stop) as (study, reader):
+        tangent_stage.sweep(study, reader, stop, early)
 
 
 @contextlib.contextmanager
-def _fitting(
+def _opened(
     config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop
-) -> Iterator[tangent_stage.Fitting]:
+) -> Iterator[tuple[tangent_stage.Study, "RunReader"]]:
     kept = checkpoint_steps(config)
-
-    @functools.cache
-    def program() -> Program:  # where there is something to do
-        return make_program(config, config.tangents, corpus)
-
     with contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept)) as store:
-
-        @functools.cache
-        def update() -> NextStep:
-            return NextStep(config, corpus, store)
-
-        def test(step: int, before: int | None, frames: dict[str, Frames]) -> Tested:
-            params = store.restore_params(step)
-            there = before in store.steps()
-            between = (
-                weight_gradients.change(store.restore_params(before), params) if there else None
-            )
-            single = weight_gradients.rows(weight_gradients.take(update().change(step)))
-            nothing = jax.tree.map(lambda x: np.full_like(x, np.nan), single)
-            return program().test(params, frames, {"between": between or nothing, "step": single})
-
-        yield tangent_stage.Fitting(
+        study = tangent_stage.Study(
             source=Checkpoints(config, corpus, run, name, kept, store, stop),
-            where=str(run / "checkpoints"),
+            tangents=config.tangents,
             steps=kept,
             early=early_steps(config, config.tangents),
             fits=FITS,
             layers=config.model.layers + 1,
-            width=width_of(config.model),
-            cloud=lambda step: program().activations(store.restore_params(step)),
-            fit=lambda cloud_NPD: program().fit(cloud_NPD),
-            test=test,
+            width=read_width(config.model),
             attributes=attributes(config, corpus, name),
-            cells=primary(config),
+        )
+        yield study, RunReader(config, corpus, store)
+
+
+class RunReader:
+    """Read checkpoints of a run; windows and programs are made where there is something to do."""
+
+    def __init__(self, config: Config, corpus: Corpus, store: checkpoint.Checkpoints):
+        self.config, self.corpus, self.store = config, corpus, store
+        self.visible_TT = np.asarray(visible_keys(config.model, config.model.context))
+
+    @functools.cached_property
+    def windows(self):
+        return make_windows(self.config, self.config.tangents, self.corpus)
+
+    @functools.cached_property
+    def update(self) -> NextStep:
+        return NextStep(self.config, self.corpus, self.store)
+
+    @functools.cached_property
+    def programs(self) -> tuple[Callable, Callable, Callable]:
+        model = dataclasses.replace(self.config.model, mask="bidirectional", dtype="float32")
+        unused = {name: getattr(ModelConfig(), name) for name in idle(model)}
+        model = dataclasses.replace(model, **unused)
+        return make_programs(model, self.config.tangents, self.corpus.vocab_size)
+
+    def cloud(self, step: int) -> Array:
+        params = self.store.restore_params(step)
+        return self.programs[0](params, self.windows[0], self.visible_TT)
+
+    def fit(self, cloud_NPD: np.ndarray) -> Fitted:
+        return self.programs[1](cloud_NPD)
+
+    def test(self, step: int, before: int | None, frames: dict[str, Frames]) -> Tested:
+        params = self.store.restore_params(step)
+        taken = tangent_gradients.matrices_of(self.update.change(step))
+        updates = {"step": tangent_gradients.matrix_rows(taken)}
+        if before in self.store.steps():
+            updates["between"] = tangent_gradients.change(self.store.restore_params(before), params)
+        else:
+            updates["between"] = jax.tree.map(lambda x: np.full_like(x, np.nan), updates["step"])
+        return jax.device_get(
+            self.programs[2](params, self.windows, self.visible_TT, frames, updates)
         )
 
 
-def primary(config: Config) -> list[tuple[int, int, int]]:
-    steps, early = (
-        checkpoint_steps(config),
-        early_steps(config, config.tangents),
-    )
-    return tangent_stage.primary(config.model.layers, steps, early, config.tangents.ranks[-1])
+@functools.cache
+def make_programs(
+    model: ModelConfig, tangents: TangentsConfig, vocab_size: int
+) -> tuple[Callable, Callable, Callable]:
+    """Compile reading states, fitting and testing, of all runs that share model and settings.
+
+    Masks and objectives are data.
+    """
+    network = transformer.build(model, vocab_size, "float32")
+    basis_DD = basis(model.width, read_width(model))
+
+    def activations(params: Any, windows: tuple, visible_TT: Array) -> Array:
+        return tangent_gradients.activations(network, params, windows, visible_TT, basis_DD)
+
+    def test(params: Any, windows: tuple, visible_TT: Array, frames: dict, updates: dict) -> Tested:
+        to_fit, to_test = windows
+        cloud_NPD = activations(params, to_fit, visible_TT)
+        read = tangent_gradients.gradients(network, params, to_test, visible_TT, basis_DD)
+        return fit_and_test(cloud_NPD, read, to_test, basis_DD, frames, updates, tangents)
+
+    works = activations, functools.partial(fit, tangents=tangents), test
+    return tuple(jax.jit(jax.default_matmul_precision("highest")(work)) for work in works)
 
 
 def attributes(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
-    """What every table says about where its numbers come from."""
-    tangents, objective = config.tangents, OBJECTIVES[config.objective]
+    """Return what every table says about where its numbers come from."""
+    early, objective = early_steps(config, config.tangents), OBJECTIVES[config.objective]
     return provenance.of_run(config, corpus, name) | {
         "input": f"validation windows as in training (predicts {objective.label}), model applied in float32",
-        "positions": "scored ones: those that the loss counts",
-        "width": width_of(config.model),
-        **tangent_tables.sampled(tangents),
-        "early_steps": json.dumps(early_steps(config, tangents)),
+        "width": read_width(config.model),
+        **tangent_tables.sample_attributes(config.tangents),
+        "early_steps": json.dumps(early),
         "primary": json.dumps(primary(config)),
-        "made_by": tangent_tables.made_by(tangents, corpus.sha256),
+        "made_by": tangent_tables.made_by(config.tangents, corpus.sha256),
     }
 
 
+def primary(config: Config) -> tangent_tables.Cells:
+    """Return the primary cells of a run."""
+    early, rank = early_steps(config, config.tangents), config.tangents.ranks[-1]
+    return tangent_stage.primary(config.model.layers, checkpoint_steps(config), early, rank)
+
+
 def other_seed(name: str, configs: dict[str, Config]) -> str | None:
-    """The next run, round and round, that differs in its seeds alone and has another weight seed,
-    if any.
+    """Return the next run, cyclically, that differs in its seeds alone and has another weight seed.
 
     One of the same data seed comes before one of another.
     """
 
     def without_seeds(config: Config) -> Any:
         values = to_dict(config)
-        return values | {
-            "train": {key: value for key, value in values["train"].items() if "seed" not in key}
-        }
+        kept = {key: value for key, value in values["train"].items() if "seed" not in key}
+        return values | {"train": kept}
 
     def data_seed(run: str) -> int:
         return seeds(configs[run].train)[0][1]
 
-    alike = [
-        one
-        for one, config in configs.items()
-        if without_seeds(config) == without_seeds(configs[name])
-    ]
+    own = configs[name]
+    alike = [run for run, config in configs.items() if without_seeds(config) == without_seeds(own)]
     at = alike.index(name)
-    others = [
-        one
-        for one in alike[at:] + alike[:at]
-        if configs[one].train.seed != configs[name].train.seed
-    ]
-    return min(others, key=lambda one: data_seed(one) != data_seed(name), default=None)
+    others = [run for run in alike[at:] + alike[:at] if configs[run].train.seed != own.train.seed]
+    return min(others, key=lambda run: data_seed(run) != data_seed(name), default=None)

@@ -1,10 +1,13 @@
-"""What is said of gradients on the windows: by themselves, in the proxies, and beside their
-controls.
+"""Fit tangent proxies (semi-NMF concepts, principal directions) to activations, and test them on
+gradients, beside their controls.
 
-Arrays carry the letters of `models`; P points in J folds, R = 1 + J resamples, X frames (every fit
-of every kind), U control frames, G kinds of rows (raw, then unit), M matrices, I bins of log
-frequency, Q points of a fold; A goes from 1 to the rank of a local tangent.
+Pure and un-jitted. Arrays carry the letters of `models`; P points in J folds, R = 1 + J resamples,
+X frames (every fit of every kind), U control frames, G kinds of rows (raw, then unit), M matrices,
+I bins of log frequency, Q points of a fold, Y rounds of semi-NMF; A are its restarts, or go from 1
+to the rank of a local tangent.
 """
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,37 +20,115 @@ from anisoscope.data.unigrams import BINS
 from anisoscope.measurement.panel import Sample, panel
 from anisoscope.measurement.resampling import Places, leave_out
 from anisoscope.metrics import tangent
-from anisoscope.metrics.cloud import leave_out as folds_left
-from anisoscope.subspaces import weight_gradients
-from anisoscope.subspaces.gradient_inputs import Read, Windows
+from anisoscope.metrics.cloud import leave_out as leave_folds_out
+from anisoscope.subspaces.tangent_gradients import Rows, short_rows
+from anisoscope.subspaces.tangent_quantities import FITS, MATRICES, OF
+from anisoscope.subspaces.tangent_windows import Gradients, Windows
 
-ROWS = ("raw", "unit")  # gradients as they are, and each over its norm
+LAST = 10  # rounds of semi-NMF over which its progress is told
+Frames = dict[int, Array]  # by rank: orthonormal columns (…, kind, layer, D, rank)
 
 
-def of_gradients(read_now: Read, bins_P: Array, tangents: TangentsConfig) -> dict[str, Array]:
-    """What is said of gradients without any proxy: (…, R)."""
-    weight_RJ = folds_left(tangents.folds)
+class Fitted(NamedTuple):
+    frames: Frames  # (kind, layer, D, rank)
+    residual: Array  # (rank, layer): |A - Z C|^2 / |A|^2 of the best restart
+    progress: Array  # (rank, layer): the share of it that the last rounds took off
+    spread: Array  # (rank, layer): of the residual between restarts, largest less least
+
+
+class Tested(NamedTuple):
+    values: dict[str, Array]  # one axis of frames: of each fit, in the order of FITS, every kind
+    panel: dict[str, dict[str, Array]]  # of gradients, by kind of rows: {quantity: (layer, …, R)}
+    fitted: Fitted  # to the other windows
+
+
+# Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
+@jax.default_matmul_precision("highest")
+def fit(points_NPD: Array, tangents: TangentsConfig) -> Fitted:
+    """Fit proxies of every rank to every layer; layers and restarts go one after another."""
+    keys_A = jax.random.split(jax.random.key(tangents.seed), tangents.restarts)
+    frames, measures = {}, []
+    for rank in tangents.ranks:
+        frames_NKDE, *rest = jax.lax.map(
+            lambda x_PD, rank=rank: _fit_layer(x_PD, keys_A, rank, tangents.rounds), points_NPD
+        )
+        frames[rank] = jnp.swapaxes(frames_NKDE, 0, 1)
+        measures.append(rest)
+    return Fitted(frames, *(jnp.stack(parts) for parts in zip(*measures, strict=True)))
+
+
+def _fit_layer(
+    x_PD: Array, keys_A: Array, rank: int, rounds: int
+) -> tuple[Array, Array, Array, Array]:
+    factors_A = jax.lax.map(
+        lambda key: tangent.semi_nmf(x_PD, tangent.start(x_PD, key, rank), rounds), keys_A
+    )
+    last_A = factors_A.residual_Y[:, -1]
+    best = last_A.argmin()
+    concept_ED, residual_Y = factors_A.concept_ED[best], factors_A.residual_Y[best]
+    before = residual_Y[max(len(residual_Y) - 1 - LAST, 0)]
+    frames = jnp.stack([tangent.orthonormal(concept_ED), tangent.principal(x_PD, rank)])
+    return frames, last_A[best], (before - last_A[best]) / before, last_A.max() - last_A.min()
+
+
+def fit_and_test(
+    cloud_NPD: Array,
+    read: Gradients,
+    windows: Windows,
+    basis_DD: np.ndarray,
+    frames: dict[str, Frames],
+    updates: dict[str, Rows],
+    tangents: TangentsConfig,
+) -> Tested:
+    """Fit proxies to other windows, and test them and the proxies of other fits.
+
+    Args:
+        cloud_NPD: States of the windows to fit to.
+        read: States and gradients of the windows to test on.
+        windows: Those.
+        basis_DD: In which all of these are read.
+        frames: Proxies of other fits.
+        updates: {"between": …, "step": …}, as `Gradients.weights` are the gradients.
+        tangents: The settings.
+    """
+    fitted = fit(cloud_NPD, tangents)
+    frames = frames | {"here": fitted.frames}
+    matrices = {"gradient": read.weights} | updates
+    matrix_NMDD = short_rows(matrices, basis_DD, len(cloud_NPD))
+    by_rank = []
+    for rank in tangents.ranks:
+        of_fits = jnp.stack([frames[name][rank] for name in FITS if name in frames])
+        frames_NXDE = jnp.moveaxis(of_fits, 2, 0)
+        frames_NXDE = frames_NXDE.reshape(len(frames_NXDE), -1, *frames_NXDE.shape[3:])
+        by_rank.append(_test_frames(read, frames_NXDE, matrix_NMDD, windows.bins_P, tangents))
+    values = {name: jnp.stack([arrays[name] for arrays in by_rank]) for name in by_rank[0]}
+    values |= describe_gradients(read, windows.bins_P, tangents)
+    values |= local_energy(read, cloud_NPD, tangents)
+    return Tested(values, gradient_panel(read, windows, tangents), fitted)
+
+
+def describe_gradients(
+    read: Gradients, bins_P: Array, tangents: TangentsConfig
+) -> dict[str, Array]:
+    """Return what is said of gradients without any proxy: (…, R)."""
+    weight_RJ = leave_folds_out(tangents.folds)
     weight_RJ = weight_RJ / weight_RJ.sum(axis=1, keepdims=True)
 
-    def over(x_J: Array) -> Array:
-        """Means over the folds that are left, R last."""
+    def mean(x_J: Array) -> Array:
+        """Average over the folds that are left, R last."""
         return jnp.moveaxis(jnp.tensordot(weight_RJ, x_J, 1), 0, -1)
 
-    norm_NTR, square_NTR, total_NR = (
-        over(read_now.norm_JNT),
-        over(read_now.square_JNT),
-        over(read_now.total_JN),
-    )
+    norm_NTR, square_NTR, total_NR = map(mean, (read.norm_JNT, read.square_JNT, read.total_JN))
     weight_IRP = _in_bins(bins_P)[:, None] * leave_out(tangents.folds, tangents.points)[None]
     weight_IRP = weight_IRP / weight_IRP.sum(axis=2, keepdims=True)
-    norm_NP = jnp.linalg.norm(read_now.gradient_NPD, axis=2)
+    norm_NP = jnp.linalg.norm(read.gradient_NPD, axis=2)
     return {
         "first_position_share": square_NTR[:, 0] / square_NTR.sum(axis=1),
         "first_position_norm": norm_NTR[:, 0] / jnp.median(norm_NTR, axis=1),
-        "ones_share": over(read_now.ones_JN) / total_NR,
-        "radial_share": over(read_now.radial_JN) / total_NR,
+        "ones_share": mean(read.ones_JN) / total_NR,
+        "radial_share": mean(read.radial_JN) / total_NR,
         "norm_in_bin": jnp.einsum("brp,np->nbr", weight_IRP, norm_NP),
-        "loss_in_bin": jnp.einsum("brp,p->br", weight_IRP, read_now.loss_P),
+        "loss_in_bin": jnp.einsum("brp,p->br", weight_IRP, read.loss_P),
     }
 
 
@@ -55,47 +136,44 @@ def _in_bins(bins_P: Array) -> Array:
     return bins_P[None] == jnp.arange(len(BINS))[:, None]
 
 
-def of_rank(
-    read_now: Read,
+def _test_frames(
+    read: Gradients,
     frames_NXDE: Array,
     matrix_NMDD: Array,
     bins_P: Array,
     tangents: TangentsConfig,
 ) -> dict[str, Array]:
-    """Every frame of one rank in every layer; layers go one after another."""
+    """Test every frame of one rank in every layer; layers go one after another."""
     keep_RP = leave_out(tangents.folds, tangents.points)
     in_bin_IP = _in_bins(bins_P)
     key = jax.random.key(tangents.seed)
 
-    def of_layer(given: tuple[Array, ...]) -> dict[str, Array]:
-        points_PD, gradient_PD, matrix_MDD, frames_XDE = given
+    def test_layer(layer: tuple[Array, ...]) -> dict[str, Array]:
+        points_PD, gradient_PD, matrix_MDD, frames_XDE = layer
         rows_GPD = jnp.stack([gradient_PD, unit(gradient_PD)])
 
-        def of(frame_DE: Array) -> dict[str, Array]:
+        def test_frame(frame_DE: Array) -> dict[str, Array]:
             others_UDE = tangent.random_frames(frame_DE, key, tangents.controls)
-            measures = of_frame(frame_DE, others_UDE, points_PD, rows_GPD, keep_RP, key)
-            return measures | of_matrices(frame_DE, others_UDE, matrix_MDD)
+            values = _test_rows(frame_DE, others_UDE, points_PD, rows_GPD, keep_RP, key)
+            return values | _test_matrices(frame_DE, others_UDE, matrix_MDD)
 
         # one after another: on a CPU, decompositions of many matrices at once can wait for each
         # other for ever
-        values = jax.lax.map(of, frames_XDE)
-        binned = jax.vmap(
-            lambda frame_DE: of_bins(frame_DE, points_PD, gradient_PD, keep_RP, in_bin_IP)
+        values = jax.lax.map(test_frame, frames_XDE)
+        return values | jax.vmap(
+            lambda frame_DE: energy_by_bin(frame_DE, points_PD, gradient_PD, keep_RP, in_bin_IP)
         )(frames_XDE)
-        return values | binned
 
-    return jax.lax.map(
-        of_layer, (read_now.points_NPD, read_now.gradient_NPD, matrix_NMDD, frames_NXDE)
-    )
+    return jax.lax.map(test_layer, (read.points_NPD, read.gradient_NPD, matrix_NMDD, frames_NXDE))
 
 
 def unit(rows_PD: Array) -> Array:
-    """Each over its norm; 0 stays 0."""
+    """Divide each row by its norm; 0 stays 0."""
     norm_P1 = jnp.linalg.norm(rows_PD, axis=1, keepdims=True)
     return jnp.where(norm_P1 > 0, rows_PD / jnp.where(norm_P1 > 0, norm_P1, 1.0), 0.0)
 
 
-def of_frame(
+def _test_rows(
     frame_DE: Array,
     others_UDE: Array,
     points_PD: Array,
@@ -103,21 +181,18 @@ def of_frame(
     keep_RP: Array,
     key: Array,
 ) -> dict[str, Array]:
-    """One frame in one layer: energies, what the activations explain, controls, and IsoScore* of
-    what is left.
-    """
+    """Return a frame's energies, its variance, controls, and IsoScore* of what is left."""
 
     def of_rows(rows_PD: Array) -> dict[str, Array]:
         energy_R = jax.vmap(lambda keep_P: tangent.energy(frame_DE, rows_PD, keep_P))(keep_RP)
-        # D rows of the same second moments, for many frames
-        short_DD = jnp.linalg.qr(rows_PD, mode="r")
+        short_DD = jnp.linalg.qr(rows_PD, mode="r")  # the same second moments
         control_U = jax.vmap(lambda other_DE: tangent.energy(other_DE, short_DD))(others_UDE)
         covariance_RDD = jax.vmap(lambda keep_P: tangent.covariance(rows_PD, keep_P))(keep_RP)
         alike_UDE = tangent.equal_energy_frames(frame_DE, rows_PD.T @ rows_PD, key, len(others_UDE))
         whole = jnp.zeros((len(frame_DE), 0))
 
-        def left(other_DE: Array, covariance_DD: Array = covariance_RDD[0]) -> Array:
-            """What removing a frame adds to IsoScore*."""
+        def gain(other_DE: Array, covariance_DD: Array = covariance_RDD[0]) -> Array:
+            """Return what removing a frame adds to IsoScore*."""
             return tangent.isoscore_outside(other_DE, covariance_DD) - tangent.isoscore_outside(
                 whole, covariance_DD
             )
@@ -127,11 +202,9 @@ def of_frame(
             "control_energy": control_U,
             "control_ratio": tangent.ratio(energy_R[0], control_U),
             "control_p": tangent.p_value(energy_R[0], control_U),
-            "isoscore_gain": jax.vmap(lambda covariance_DD: left(frame_DE, covariance_DD))(
-                covariance_RDD
-            ),
-            "isoscore_gain_normal": jax.vmap(left)(others_UDE),
-            "isoscore_gain_equal_energy": jax.vmap(left)(alike_UDE),
+            "isoscore_gain": jax.vmap(lambda matrix_DD: gain(frame_DE, matrix_DD))(covariance_RDD),
+            "isoscore_gain_normal": jax.vmap(gain)(others_UDE),
+            "isoscore_gain_equal_energy": jax.vmap(gain)(alike_UDE),
         }
 
     variance_R = jax.vmap(lambda keep_P: tangent.variance_share(frame_DE, points_PD, keep_P))(
@@ -140,77 +213,72 @@ def of_frame(
     return jax.lax.map(of_rows, rows_GPD) | {"variance": variance_R}
 
 
-def of_matrices(frame_DE: Array, others_UDE: Array, matrix_MDD: Array) -> dict[str, Array]:
-    """Energies of gradients and updates of what reads or writes this layer, (of, matrix); p beside
-    random frames.
-    """
+def _test_matrices(frame_DE: Array, others_UDE: Array, matrix_MDD: Array) -> dict[str, Array]:
+    """Return energies of what reads or writes a layer, (of, matrix), and p beside random frames."""
 
-    def of(short_DD: Array) -> tuple[Array, Array]:
+    def of_matrix(short_DD: Array) -> tuple[Array, Array]:
         own = tangent.energy(frame_DE, short_DD)
         control_U = jax.vmap(lambda other_DE: tangent.energy(other_DE, short_DD))(others_UDE)
         return own, tangent.p_value(own, control_U)
 
-    energy_M, p_M = jax.vmap(of)(matrix_MDD)
-    shape = len(weight_gradients.OF), len(weight_gradients.MATRICES)
+    energy_M, p_M = jax.vmap(of_matrix)(matrix_MDD)
+    shape = len(OF), len(MATRICES)
     return {"matrix_energy": energy_M.reshape(shape), "matrix_p": p_M.reshape(shape)}
 
 
-def of_bins(
+def energy_by_bin(
     frame_DE: Array, points_PD: Array, gradient_PD: Array, keep_RP: Array, in_bin_IP: Array
 ) -> dict[str, Array]:
-    """e and v of the points in each bin of log frequency; NaN where a resample has fewer than
-    two.
-    """
+    """Return e and v of the points in each bin; NaN where a resample has fewer than two."""
 
-    def of(keep_P: Array) -> tuple[Array, Array]:
+    def of_points(keep_P: Array) -> tuple[Array, Array]:
         enough = keep_P.sum() > 1
-        both = (
-            tangent.energy(frame_DE, gradient_PD, keep_P),
-            tangent.variance_share(frame_DE, points_PD, keep_P),
-        )
-        return tuple(jnp.where(enough, one, jnp.nan) for one in both)
+        energy = tangent.energy(frame_DE, gradient_PD, keep_P)
+        variance = tangent.variance_share(frame_DE, points_PD, keep_P)
+        return tuple(jnp.where(enough, value, jnp.nan) for value in (energy, variance))
 
-    energy_IR, variance_IR = jax.vmap(jax.vmap(of))(in_bin_IP[:, None] * keep_RP[None])
+    energy_IR, variance_IR = jax.vmap(jax.vmap(of_points))(in_bin_IP[:, None] * keep_RP[None])
     return {"energy_in_bin": energy_IR, "variance_in_bin": variance_IR}
 
 
-def of_local(read_now: Read, cloud_NPD: Array, tangents: TangentsConfig) -> dict[str, Array]:
-    """e and v of the local tangents at the first points of each fold, among those that proxies are
-    fitted to.
+def local_energy(read: Gradients, cloud_NPD: Array, tangents: TangentsConfig) -> dict[str, Array]:
+    """Return e and v of the local tangents at the first points of each fold, (rank, layer, G, R).
+
+    A local tangent is that of neighbors among the points that proxies are fitted to.
     """
     share, at = tangents.local_points // tangents.folds, jnp.asarray(tangents.ranks) - 1
     keep_RP = leave_out(tangents.folds, tangents.local_points)
 
-    def some(x_PD: Array) -> Array:
-        return x_PD.reshape(tangents.folds, -1, x_PD.shape[1])[:, :share].reshape(-1, x_PD.shape[1])
+    def first_points(x_PD: Array) -> Array:
+        x_JQD = x_PD.reshape(tangents.folds, -1, x_PD.shape[1])
+        return x_JQD[:, :share].reshape(-1, x_PD.shape[1])
 
-    def of_layer(given: tuple[Array, Array, Array]) -> dict[str, Array]:
-        points_PD, gradient_PD, among_PD = some(given[0]), some(given[1]), given[2]
+    def test_layer(layer: tuple[Array, Array, Array]) -> dict[str, Array]:
+        points_PD, gradient_PD, among_PD = first_points(layer[0]), first_points(layer[1]), layer[2]
         local_tangents = tangent.local_tangent(
             points_PD, gradient_PD, among_PD, tangents.neighbours, tangents.ranks[-1]
         )
         inside_PA, share_PA = local_tangents.inside_PE[:, at], local_tangents.share_PE[:, at]
         square_P = jnp.square(gradient_PD).sum(axis=1)
         weight_GP = jnp.stack([square_P, (square_P > 0).astype(jnp.float32)])
-        inside_GPA = jnp.stack(
-            [inside_PA, inside_PA / jnp.where(square_P > 0, square_P, 1.0)[:, None]]
-        )
+        unit_PA = inside_PA / jnp.where(square_P > 0, square_P, 1.0)[:, None]
+        inside_GPA = jnp.stack([inside_PA, unit_PA])
         total_GR = weight_GP @ keep_RP.T
+        energy_AGR = jnp.einsum("rp,gpa->agr", keep_RP, inside_GPA)
+        variance_AGR = jnp.einsum("rp,gp,pa->agr", keep_RP, weight_GP, share_PA)
         return {
-            "local_energy": jnp.einsum("rp,gpa->agr", keep_RP, inside_GPA) / total_GR[None],
-            "local_variance": jnp.einsum("rp,gp,pa->agr", keep_RP, weight_GP, share_PA)
-            / total_GR[None],
+            "local_energy": energy_AGR / total_GR[None],
+            "local_variance": variance_AGR / total_GR[None],
         }
 
-    values = jax.lax.map(of_layer, (read_now.points_NPD, read_now.gradient_NPD, cloud_NPD))
-    # (rank, layer, rows, R)
+    values = jax.lax.map(test_layer, (read.points_NPD, read.gradient_NPD, cloud_NPD))
     return {name: jnp.swapaxes(value, 0, 1) for name, value in values.items()}
 
 
 def gradient_panel(
-    read_now: Read, windows: Windows, tangents: TangentsConfig
+    read: Gradients, windows: Windows, tangents: TangentsConfig
 ) -> dict[str, dict[str, Array]]:
-    """Gradients as clouds through the panel's families."""
+    """Measure gradients as clouds, by the panel's families."""
     if not tangents.families:
         return {}
     settings = MeasureConfig(
@@ -225,7 +293,7 @@ def gradient_panel(
     fold_P = np.arange(tangents.points) // share
     window_P = fold_P * windows.tokens_JWT.shape[1] + windows.picks_JQ.reshape(-1) // context
     places = Places(window_P, windows.time_P)
-    clouds = {"measured": read_now.gradient_NPD, "unit": jax.vmap(unit)(read_now.gradient_NPD)}
+    clouds = {"measured": read.gradient_NPD, "unit": jax.vmap(unit)(read.gradient_NPD)}
     samples = {name: Sample(cloud_NPD, places=places) for name, cloud_NPD in clouds.items()}
     panels = panel(samples, {}, settings, jax.random.key(tangents.seed))
     return {"raw": panels["measured"], "unit": panels["unit"]}

@@ -1,12 +1,10 @@
-"""Fit and test activation subspaces at every checkpoint, whoever reads it; what is there already is
-left alone.
-"""
+"""Fit and test activation subspaces at every checkpoint; tables that hold today are left alone."""
 
 import hashlib
 import json
 import pathlib
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -17,8 +15,8 @@ from anisoscope.results import joined_files, step_files
 from anisoscope.sources import provenance
 from anisoscope.sources.source import Source
 from anisoscope.subspaces import tangent_tables
-from anisoscope.subspaces.proxies import KINDS, Fitted, Frames
-from anisoscope.subspaces.tested_proxies import GIVEN, Tested
+from anisoscope.subspaces.subspace_energy import Fitted, Frames, Tested
+from anisoscope.subspaces.tangent_quantities import FITS, KINDS
 from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
@@ -29,202 +27,176 @@ FOLDER = "tangents"
 EARLY = "early.nc"  # the proxies of the first checkpoints together
 
 
-class Fitting(NamedTuple):
-    """A source of activations, and what else this stage asks of it."""
+@dataclass(frozen=True)
+class Study:
+    """What is fitted and tested, of which model."""
 
     source: Source
-    where: str  # the checkpoints lie, in words
+    tangents: TangentsConfig
     steps: list[int]
-    # the first of them, whose proxies are fitted together; none: there are no early proxies
-    early: list[int]
-    fits: tuple[str, ...]  # which proxies there can be beside those fitted here
+    early: list[int]  # the first of them, whose proxies are fitted together; may be empty
+    fits: tuple[str, ...]  # of FITS, those that there can be
     layers: int  # with that of the embeddings
     width: int  # in which states and gradients are read
-    cloud: Callable[[int], np.ndarray]  # states of the windows to fit to, (layer, P, D)
-    fit: Callable[[np.ndarray], Fitted]
-    # a step, the one before, proxies from elsewhere
-    test: Callable[[int, int | None, dict[str, Frames]], Tested]
     attributes: dict[str, Any]  # of every table
-    cells: list[tuple[int, int, int]]  # the primary ones: (layer, step, rank)
-
-    @property
-    def name(self) -> str:
-        return self.source.name
 
     @property
     def folder(self) -> pathlib.Path:
         return self.source.root / FOLDER
 
+    @property
+    def cells(self) -> tangent_tables.Cells:
+        return primary(self.layers - 1, self.steps, self.early, self.tangents.ranks[-1])
+
+
+class Reader(Protocol):
+    """Read a model's checkpoints, fit and test."""
+
+    def cloud(self, step: int) -> np.ndarray:
+        """Return states of the windows to fit to, (layer, P, D)."""
+
+    def fit(self, cloud_NPD: np.ndarray) -> Fitted:
+        """Fit proxies to states."""
+
+    def test(self, step: int, before: int | None, frames: dict[str, Frames]) -> Tested:
+        """Fit and test at a step; `before` is the step before, `frames` proxies from elsewhere."""
+
 
 def read_tangents(path: pathlib.Path, run: dict[str, Any] | None = None) -> xr.Dataset:
-    """A table of this stage, which says that it is what its name says."""
-    return (
-        joined_files.read_table(path)
-        if path.name == EARLY
-        else step_files.read_step(path, step_files.TANGENTS, run)
-    )
+    """Read a table of this stage; RunError where it is of another step or run."""
+    if path.name == EARLY:
+        return joined_files.read_table(path)
+    return step_files.read_step(path, step_files.TANGENTS, run)
 
 
 def refuse_others(folder: pathlib.Path, made_by: str) -> None:
-    """Raise UserError where tables that were made otherwise are there; one is read, since all of
-    them agree.
-    """
-    now = json.loads(made_by)
-    for path in sorted(folder.glob("*.nc")):
-        there = json.loads(read_tangents(path).attrs.get("made_by", "{}"))
-        if different := format_differences(there, now, now):
+    """Raise UserError where tables made with other settings are there; all of them agree."""
+    for path in sorted(folder.glob("*.nc"))[:1]:
+        before, now = json.loads(read_tangents(path).attrs["made_by"]), json.loads(made_by)
+        if different := format_differences(before, now, now):
             advice = f"pass the same settings, or move {path.parent} away to fit again"
             raise UserError(f"{path} was made otherwise: {different}; {advice}")
-        return
 
 
-def fit_early(fitting: Fitting, tangents: TangentsConfig, stop: Stop) -> None:
-    """early.nc: the proxies of the first checkpoints together, as many points of each.
+def primary(layers: int, steps: list[int], early: list[int], rank: int) -> tangent_tables.Cells:
+    """Return the cells (layer, step, rank) named before any number was seen.
 
-    They stay when a checkpoint is gone, and are fitted again when one has changed.
-    """
-    path, steps = fitting.folder / EARLY, fitting.early
-    there = joined_files.read_table(path) if path.exists() else None
-    same = (
-        there is not None
-        and [int(step) for step in json.loads(there.attrs["checkpoints"])] == steps
-    )
-    if not steps or (same and not provenance.is_outdated(there, fitting.source)):
-        return
-    if missing := sorted({*steps} - fitting.source.stored()):
-        lost = ", ".join(map(str, missing))
-        raise UserError(
-            f"{fitting.where} lacks step {lost}, which early subspaces are fitted to; run --stages=train"
-        )
-    clouds = []
-    for at, step in enumerate(bar(steps, f"{fitting.name}: early subspaces", "checkpoint")):
-        stop.check(f"{fitting.name}: stopped before the early subspaces were fitted")
-        clouds.append(np.asarray(fitting.cloud(step))[:, at :: len(steps)])
-    fitted = jax.device_get(fitting.fit(np.concatenate(clouds, axis=1)))
-    about = fitting.attributes | {
-        "checkpoints": json.dumps({step: fitting.source.digest(step) for step in steps})
-    }
-    if processes.is_first():
-        table = tangent_tables.of_proxies(fitted).assign_coords(
-            kind=list(KINDS), rank=list(tangents.ranks)
-        )
-        joined_files.write(table.assign_attrs(about), path)
-
-
-def sweep(
-    fitting: Fitting, tangents: TangentsConfig, stop: Stop, other: pathlib.Path | None = None
-) -> None:
-    """Write <step>.nc for every checkpoint, then tangents.nc. `other` has the early proxies of
-    another seed, if any.
-
-    Every table is written whole or not at all; raises Stopped between two of them.
-    """
-    early = {"early": fitting.folder / EARLY if fitting.early else None, "other seed": other}
-    early = {
-        fit: None if path is None else joined_files.read_table(path) for fit, path in early.items()
-    }
-    early_digests = {fit: _digest(table, tangents) for fit, table in early.items()}
-    stored, step_tables, todo = fitting.source.stored(), {}, []
-    for step in fitting.steps:
-        path = fitting.folder / f"{step}.nc"
-        table = read_tangents(path, fitting.source.of_run) if path.exists() else None
-        before = max((*step_tables, *todo), default=-1)
-        if table is not None and not (
-            step in stored and _stale(table, fitting, early_digests, todo, before)
-        ):
-            step_tables[step] = table
-        elif step in stored:
-            todo.append(step)
-    if not todo and not step_tables:
-        raise UserError(f"{fitting.where} holds no checkpoint to read; run --stages=train first")
-    if unknown := [step for step in fitting.steps if step not in step_tables and step not in todo]:
-        print(
-            f"{fitting.name}: neither checkpoint nor table of tangents: step{'s' * (len(unknown) > 1)} {unknown}"
-        )
-    for step in bar(todo, f"{fitting.name}: tangents", "checkpoint"):
-        stop.check(f"{fitting.name}: stopped before the tangents of step {step}")
-        step_tables[step] = _at(fitting, tangents, step, step_tables, early, early_digests)
-        if processes.is_first():
-            joined_files.write(step_tables[step], fitting.folder / f"{step}.nc")
-    root, fit = fitting.source.root, "early" if fitting.early else "here"
-    if processes.is_first():
-        raw = {step: read_tangents(fitting.folder / f"{step}.nc") for step in sorted(step_tables)}
-        cells = tangent_tables.primary_cells(raw, fitting.cells, fitting.name, fit)
-        tangent_tables.write(root, raw, fitting.attributes | {"primary_fit": fit}, cells)
-    print(
-        f"{fitting.name}: tangents of {len(step_tables)} checkpoints ({len(todo)} now): {root / 'tangents.nc'}"
-    )
-
-
-def _at(
-    fitting: Fitting,
-    tangents: TangentsConfig,
-    step: int,
-    step_tables: dict[int, xr.Dataset],
-    early: dict[str, xr.Dataset | None],
-    early_digests: dict[str, str],
-) -> xr.Dataset:
-    """The table of one checkpoint."""
-    before = max((one for one in step_tables if one < step), default=None)
-    given = early | {
-        "previous": None if before is None else step_tables[before],
-        "untrained": step_tables.get(0),
-    }
-    frames = {fit: _frames(given[fit], fitting, tangents) for fit in GIVEN if fit in fitting.fits}
-    tested = fitting.test(step, before, frames)
-    digests = {
-        one: fitting.source.digest(one)
-        for one in {step, before} - {None}
-        if one in fitting.source.stored()
-    }
-    about = fitting.attributes | {
-        "checkpoints": json.dumps(digests),
-        "previous_step": -1 if before is None else before,
-        "early_proxies": json.dumps(early_digests),
-    }
-    return tangent_tables.of_checkpoint(tested, tangents, step, about, fitting.fits)
-
-
-def _frames(table: xr.Dataset | None, fitting: Fitting, tangents: TangentsConfig) -> Frames:
-    """Those of a table; NaN where there is none, and so will be what is tested of them."""
-    if table is not None:
-        return tangent_tables.frames(table, tangents)
-    shape = len(KINDS), fitting.layers, fitting.width
-    return {rank: np.full((*shape, rank), np.nan, np.float32) for rank in tangents.ranks}
-
-
-def _stale(
-    table: xr.Dataset, fitting: Fitting, early: dict[str, str], todo: list[int], before: int
-) -> bool:
-    """Whether what it was made from has changed, is made again now, or has come in between."""
-    previous = int(table.attrs["previous_step"])
-    again = 0 in todo or previous in todo or previous < before
-    return (
-        again
-        or provenance.is_outdated(table, fitting.source)
-        or json.loads(table.attrs["early_proxies"]) != early
-    )
-
-
-def _digest(table: xr.Dataset | None, tangents: TangentsConfig) -> str:
-    if table is None:
-        return ""
-    content = b"".join(
-        np.ascontiguousarray(one).tobytes()
-        for one in tangent_tables.frames(table, tangents).values()
-    )
-    return hashlib.sha256(content).hexdigest()
-
-
-def primary(
-    layers: int, steps: list[int], early: list[int], rank: int
-) -> list[tuple[int, int, int]]:
-    """The cells (layer, step, rank) named before any number was seen: all else is exploratory.
-
-    The embedding, the middle and the last layer but one (in the last, the state itself is out of
-    the gradient's reach); the first checkpoint after the early ones, if any, and the last; one
-    rank. Of so many blocks.
+    All else is exploratory. The embedding, the middle and the last layer but one (in the last, the
+    state itself is out of the gradient's reach); the first checkpoint after the early ones, if any,
+    and the last; one rank. `layers` counts blocks.
     """
     late = [min(step for step in steps if step > early[-1])] if early else []
     chosen = dict.fromkeys((0, layers // 2, max(layers - 1, 0)))
     return [(layer, step, rank) for layer in chosen for step in dict.fromkeys((*late, steps[-1]))]
+
+
+def fit_early(study: Study, reader: Reader, stop: Stop) -> None:
+    """Fit early.nc: the proxies of the first checkpoints together, as many points of each.
+
+    They stay when a checkpoint is gone, and are fitted again when one has changed.
+    """
+    path, steps, source = study.folder / EARLY, study.early, study.source
+    if not steps:
+        return
+    if path.exists():
+        table = joined_files.read_table(path)
+        same = [int(step) for step in json.loads(table.attrs["checkpoints"])] == steps
+        if same and not provenance.is_outdated(table, source):
+            return
+    if missing := sorted({*steps} - source.stored()):
+        raise UserError(
+            f"{source.name} lacks step {', '.join(map(str, missing))}, which early subspaces are fitted to; "
+            "run --stages=train"
+        )
+    clouds = []
+    for at, step in enumerate(bar(steps, f"{source.name}: early subspaces", "checkpoint")):
+        stop.check(f"{source.name}: stopped before the early subspaces were fitted")
+        clouds.append(np.asarray(reader.cloud(step))[:, at :: len(steps)])
+    fitted = jax.device_get(reader.fit(np.concatenate(clouds, axis=1)))
+    if processes.is_first():
+        table = tangent_tables.proxy_table(fitted)
+        table = table.assign_coords(kind=list(KINDS), rank=list(study.tangents.ranks))
+        digests = json.dumps({step: source.digest(step) for step in steps})
+        joined_files.write(table.assign_attrs(study.attributes, checkpoints=digests), path)
+
+
+def sweep(study: Study, reader: Reader, stop: Stop, other: pathlib.Path | None = None) -> None:
+    """Write <step>.nc for every checkpoint that lacks it, then tangents.nc.
+
+    `other` has the early proxies of another seed, if any. Every table is written whole or not at
+    all; raises Stopped between two of them.
+    """
+    source, name, tangents = study.source, study.source.name, study.tangents
+    paths = {"early": study.folder / EARLY if study.early else None, "other seed": other}
+    early = {fit: joined_files.read_table(path) for fit, path in paths.items() if path}
+    digests = {fit: _digest(early[fit], tangents) if fit in early else "" for fit in paths}
+    tables, todo = plan(study, digests)
+    if not todo and not tables:
+        raise UserError(f"{name} has no checkpoint to read; run --stages=train first")
+    if unknown := [step for step in study.steps if step not in tables and step not in todo]:
+        print(f"{name}: neither checkpoint nor table of tangents: steps {unknown}")
+    for step in bar(todo, f"{name}: tangents", "checkpoint"):
+        stop.check(f"{name}: stopped before the tangents of step {step}")
+        before = max((known for known in tables if known < step), default=None)
+        fitted = early | {"previous": tables.get(before), "untrained": tables.get(0)}
+        frames = {
+            fit: _frames(fitted.get(fit), study)
+            for fit in FITS
+            if fit in study.fits and fit != "here"
+        }
+        tested = reader.test(step, before, frames)
+        read = {known: source.digest(known) for known in {step, before} & source.stored()}
+        attributes = study.attributes | {
+            "checkpoints": json.dumps(read),
+            "previous_step": -1 if before is None else before,
+            "early_proxies": json.dumps(digests),
+        }
+        tables[step] = tangent_tables.step_table(tested, tangents, step, attributes, study.fits)
+        if processes.is_first():
+            joined_files.write(tables[step], study.folder / f"{step}.nc")
+    path, fit = source.root / "tangents.nc", "early" if study.early else "here"
+    if processes.is_first():
+        raw = {step: read_tangents(study.folder / f"{step}.nc") for step in sorted(tables)}
+        cells = tangent_tables.primary_cells(raw, study.cells, name, fit)
+        tangent_tables.write(source.root, raw, study.attributes | {"primary_fit": fit}, cells)
+    print(f"{name}: tangents of {len(tables)} checkpoints ({len(todo)} now): {path}")
+
+
+def plan(study: Study, digests: dict[str, str]) -> tuple[dict[int, xr.Dataset], list[int]]:
+    """Return the tables that hold today, and the steps whose tables are to be made.
+
+    A table holds unless what it was made from has changed, is made again now, or has come between.
+    That of a checkpoint that is gone stays.
+    """
+    tables, todo, stored = {}, [], study.source.stored()
+    for step in study.steps:
+        path = study.folder / f"{step}.nc"
+        table = read_tangents(path, study.source.of_run) if path.exists() else None
+        if table is not None and step in stored:
+            previous = int(table.attrs["previous_step"])
+            if (
+                {0, previous} & {*todo}
+                or previous < max((*tables, *todo), default=-1)
+                or provenance.is_outdated(table, study.source)
+                or json.loads(table.attrs["early_proxies"]) != digests
+            ):
+                table = None
+        if table is not None:
+            tables[step] = table
+        elif step in stored:
+            todo.append(step)
+    return tables, todo
+
+
+def _frames(table: xr.Dataset | None, study: Study) -> Frames:
+    """Return a table's proxies; NaN where there is none, and so will be what is tested of them."""
+    if table is not None:
+        return tangent_tables.frames(table, study.tangents)
+    shape = len(KINDS), study.layers, study.width
+    return {rank: np.full((*shape, rank), np.nan, np.float32) for rank in study.tangents.ranks}
+
+
+def _digest(table: xr.Dataset, tangents: TangentsConfig) -> str:
+    arrays = tangent_tables.frames(table, tangents).values()
+    content = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+    return hashlib.sha256(content).hexdigest()

@@ -12,221 +12,179 @@ import xarray as xr
 from scipy import stats
 
 from anisoscope.config.tangents_config import TangentsConfig
-from anisoscope.data.unigrams import BINS
 from anisoscope.measurement.families import registry as families
-from anisoscope.measurement.intervals import clip, estimate, variance
-from anisoscope.measurement.quantity import Quantity
+from anisoscope.measurement.intervals import estimate, variance
 from anisoscope.results import joined_files
 from anisoscope.results.holm import holm
-from anisoscope.subspaces.proxies import KINDS, Fitted, Frames
-from anisoscope.subspaces.subspace_energy import ROWS
-from anisoscope.subspaces.tangent_quantities import DERIVED, GRADIENT, MEASURED, about
-from anisoscope.subspaces.tested_proxies import FITS, Tested
-from anisoscope.subspaces.weight_gradients import MATRICES, OF
+from anisoscope.results.summary import summarize
+from anisoscope.subspaces.subspace_energy import Fitted, Frames, Tested
+from anisoscope.subspaces.tangent_quantities import (
+    COORDINATES,
+    DERIVED,
+    FITS,
+    GRADIENT,
+    KINDS,
+    MEASURED,
+    ROWS,
+    about,
+    variable,
+)
 
-STATISTICS = ("mean", "low", "high")
+STATISTICS = ["mean", "low", "high"]
+PROXY_WORDS = {
+    "residual": "|A - Z C|^2 / |A|^2 of the best restart of semi-NMF",
+    "progress": "share of the residual that its last 10 rounds took off",
+    "spread": "of the residual over the restarts, largest less least",
+}
+Cells = list[tuple[int, int, int]]  # (layer, step, rank)
 
 
-def of_checkpoint(
+def step_table(
     tested: Tested,
     tangents: TangentsConfig,
     step: int,
-    attributes: dict,
-    fits: tuple[str, ...] = FITS,
+    attributes: dict[str, Any],
+    fits: tuple[str, ...],
 ) -> xr.Dataset:
-    """With the proxies fitted here, which the next checkpoint is tested against. NaN of fits that
-    there cannot be.
-    """
-    variables: dict[str, Any] = {}
+    """Make the table of a checkpoint, with the proxies fitted there; NaN of fits not in `fits`."""
+    variables = {}
     for name, value in tested.values.items():
         quantity = MEASURED[name]
-        if "fit" in quantity.dims:  # one axis of frames there
+        if "fit" in quantity.dims:  # one axis of frames
             at = quantity.dims.index("fit")
             value = value.reshape(*value.shape[:at], len(fits), len(KINDS), *value.shape[at + 1 :])
-        dims = (*quantity.dims, *([quantity.resampling] if quantity.resampling else []))
-        variables[name] = dims, np.asarray(value), about(quantity)
+        variables[name] = variable(quantity, value)
     for name in next(iter(tested.panel.values()), {}):
-        quantity = families.quantities()[name]
-        dims = ("rows", *quantity.dims, *([quantity.resampling] if quantity.resampling else []))
         stacked = np.stack([tested.panel[rows][name] for rows in ROWS])
-        units = quantity.units.replace("activation", "nats / activation (rows=unit: 1)")
-        words = about(quantity) | {
-            "long_name": f"{quantity.long_name}, of gradients",
-            "units": units,
-        }
-        variables[GRADIENT + name] = dims, stacked, words
+        dims, values, words = variable(families.quantities()[name], stacked, ("rows",))
+        words["long_name"] += ", of gradients"
+        words["units"] = words["units"].replace("activation", "nats / activation (rows=unit: 1)")
+        variables[GRADIENT + name] = dims, values, words
     table = xr.Dataset(variables, attrs=attributes)
-    table = _labelled(table, tangents, fits).reindex(fit=list(FITS)).assign_coords(step=step)
-    return table.assign(of_proxies(tested.fitted).data_vars)
+    labels = COORDINATES | families.coordinates()
+    labels |= {"fit": fits, "rank": tangents.ranks, "layer": range(table.sizes["layer"])}
+    table = table.assign_coords(
+        {name: list(values) for name, values in labels.items() if name in table.dims}
+    )
+    table = table.reindex(fit=list(FITS)).assign_coords(step=step)
+    return table.assign(proxy_table(tested.fitted).data_vars)
 
 
-def of_proxies(fitted: Fitted) -> xr.Dataset:
-    words = {
-        "residual": "|A - Z C|^2 / |A|^2 of the best restart of semi-NMF",
-        "progress": "share of the residual that its last 10 rounds took off",
-        "spread": "of the residual over the restarts, largest less least",
-    }
+def proxy_table(fitted: Fitted) -> xr.Dataset:
+    """Make a table of the proxies of every rank, and of how well semi-NMF fits."""
     variables = {
         f"semi_nmf_{name}": (
             ("rank", "layer"),
             np.asarray(getattr(fitted, name)),
-            {"long_name": said, "units": "1"},
+            {"long_name": words, "units": "1"},
         )
-        for name, said in words.items()
+        for name, words in PROXY_WORDS.items()
     }
     for rank, frames in fitted.frames.items():
-        variables[f"proxy_{rank}"] = (
-            ("kind", "layer", "width", f"column_{rank}"),
-            np.asarray(frames),
-        )
+        dims = ("kind", "layer", "width", f"column_{rank}")
+        variables[f"proxy_{rank}"] = dims, np.asarray(frames)
     return xr.Dataset(variables)
 
 
 def frames(table: xr.Dataset, tangents: TangentsConfig) -> Frames:
+    """Return the proxies that a table holds."""
     return {rank: table[f"proxy_{rank}"].values for rank in tangents.ranks}
 
 
-def _labelled(table: xr.Dataset, tangents: TangentsConfig, fits: tuple[str, ...]) -> xr.Dataset:
-    labels = {
-        "rank": list(tangents.ranks),
-        "fit": list(fits),
-        "kind": list(KINDS),
-        "rows": list(ROWS),
-    }
-    labels |= {
-        "bin": list(BINS),
-        "matrix": list(MATRICES),
-        "of": list(OF),
-        "layer": np.arange(table.sizes["layer"]),
-    }
-    labels |= {name: list(values) for name, values in families.coordinates().items()}
-    return table.assign_coords(
-        {name: values for name, values in labels.items() if name in table.dims}
-    )
-
-
 def write(
-    run: pathlib.Path, raw: dict[int, xr.Dataset], attributes: dict, primary: pd.DataFrame
+    root: pathlib.Path, tables: dict[int, xr.Dataset], attributes: dict, primary: pd.DataFrame
 ) -> None:
-    """tangents.nc, and tangents_primary.csv."""
-    joined = xr.concat(
-        [summary(table) for table in raw.values()],
-        "step",
-        data_vars="all",
-        combine_attrs="override",
-    )
-    joined.attrs = attributes
-    joined_files.write(joined, run / "tangents.nc")
-    joined_files.write_csv(primary, run / "tangents_primary.csv")
+    """Write tangents.nc and tangents_primary.csv."""
+    summaries = [summary(table) for table in tables.values()]
+    whole = xr.concat(summaries, "step", data_vars="all", combine_attrs="override")
+    joined_files.write(whole.assign_attrs(attributes), root / "tangents.nc")
+    joined_files.write_csv(primary, root / "tangents_primary.csv")
 
 
 def summary(table: xr.Dataset) -> xr.Dataset:
-    """Mean and 95 % interval of what is resampled; of control frames the mean, the least and the
-    greatest.
-    """
-    variables = {}
-    for name, array in _with_derived(table).items():
-        if name.startswith("proxy_"):
-            continue
-        quantity = _quantity(name)
-        replicates = quantity.resampling if quantity else ""
-        if replicates in array.dims:
-            values = np.moveaxis(array.values, array.dims.index(replicates), 0)[None]
-            one = clip(estimate(values, replicates), *quantity.range)
-            stacked = np.stack([one.mean, one.low, one.high])
-            dims = tuple(dim for dim in array.dims if dim != replicates)
-            variables[name] = ("statistic", *dims), stacked, array.attrs
-        elif "control" in array.dims:
-            ends = [getattr(array, how)("control").values for how in ("mean", "min", "max")]
-            dims = tuple(dim for dim in array.dims if dim != "control")
-            variables[name] = ("statistic", *dims), np.stack(ends), array.attrs
-        else:
-            variables[name] = array.variable
-    dataset = xr.Dataset(variables, {"statistic": list(STATISTICS)})
-    here = {name: one for name, one in table.coords.items() if {*one.dims} <= {*dataset.dims}}
-    return dataset.assign_coords(here).expand_dims("step").drop_vars("control", errors="ignore")
-
-
-def _quantity(name: str) -> Quantity | None:
-    if name in DERIVED:
-        return DERIVED[name][0]
-    return (
-        families.quantities().get(name.removeprefix(GRADIENT))
-        if name.startswith(GRADIENT)
-        else MEASURED.get(name)
+    """Reduce resamples to mean and 95 % interval, control frames to mean, least and greatest."""
+    table = table.drop_vars([name for name in table if str(name).startswith("proxy_")])
+    schema = MEASURED | DERIVED
+    schema |= {GRADIENT + name: quantity for name, quantity in families.quantities().items()}
+    whole = table.assign(derived(table))
+    resampled = [
+        name for name in whole if name in schema and schema[name].resampling in whole[name].dims
+    ]
+    controls = [name for name in whole if "control" in whole[name].dims]
+    rest = whole.drop_vars([*resampled, *controls])
+    ends = [
+        getattr(whole[controls], how)("control", keep_attrs=True) for how in ("mean", "min", "max")
+    ]
+    parts = (
+        summarize(schema, whole[resampled]).sel(statistic=STATISTICS),
+        xr.concat(ends, pd.Index(STATISTICS, name="statistic")),
+        rest,
     )
+    return xr.merge(parts, compat="equals").expand_dims("step").drop_attrs(deep=False)
 
 
-def _with_derived(table: xr.Dataset) -> dict[str, xr.DataArray]:
-    arrays = {str(name): array for name, array in table.data_vars.items()}
-    for name, (quantity, read) in DERIVED.items():
-        value = read(table.__getitem__)
-        dims = (*quantity.dims, quantity.resampling)
-        arrays[name] = value.transpose(*dims).assign_attrs(about(quantity))
-    return arrays
+def derived(table: xr.Dataset) -> dict[str, xr.DataArray]:
+    """Derive quantities of others, resample by resample."""
+    excess = table["energy"] - table["variance"]
+    early = excess.sel(fit="early", drop=True)
+    values = {
+        "excess": excess,
+        "excess_over_untrained": early - excess.sel(fit="untrained", drop=True),
+        "excess_over_other_seed": early - excess.sel(fit="other seed", drop=True),
+        "local_excess": table["local_energy"] - table["local_variance"],
+        "enrichment_in_bin": table["energy_in_bin"] / table["variance_in_bin"],
+    }
+    return {
+        name: values[name]
+        .transpose(*quantity.dims, quantity.resampling)
+        .assign_attrs(about(quantity))
+        for name, quantity in DERIVED.items()
+    }
 
 
-def primary_cells(
-    raw: dict[int, xr.Dataset], cells: list[tuple[int, int, int]], name: str, fit: str = "early"
-) -> pd.DataFrame:
-    """e − v of the semi-NMF proxy of this fit in the prespecified cells, with p of e = v and Holm's
-    of all cells.
+def primary_cells(tables: dict[int, xr.Dataset], cells: Cells, name: str, fit: str) -> pd.DataFrame:
+    """Test e = v of the semi-NMF proxy of this fit in the prespecified cells.
 
-    Cells are (layer, step, rank). p is Student's, two-sided, with the folds less one as degrees of
-    freedom.
+    p is Student's, two-sided, with the folds less one as degrees of freedom; Holm's is over all
+    cells.
     """
     rows = []
     for layer, step, rank in cells:
-        if step not in raw:
+        if step not in tables:
             continue
-        table = raw[step].sel(layer=layer, rank=rank, fit=fit, kind=KINDS[0], rows="raw")
-        excess = (table["energy"] - table["variance"]).values.astype(np.float64)
-        one, folds = estimate(excess[None], "jackknife"), len(excess) - 1
-        t = one.mean / np.sqrt(variance(excess[None, 1:], "jackknife")[0])
+        table = tables[step].sel(layer=layer, rank=rank, fit=fit, kind=KINDS[0], rows="raw")
+        energy, share = table["energy"].values, table["variance"].values
+        excess = (energy - share).astype(np.float64)
+        moments, folds = estimate(excess[None], "jackknife"), len(excess) - 1
+        t = moments.mean / np.sqrt(variance(excess[None, 1:], "jackknife")[0])
+        about = (name, step, layer, rank, fit, energy[0], share[0])
         p = 2 * stats.t.sf(abs(t), folds - 1)
-        values = {"energy": table["energy"].values[0], "variance": table["variance"].values[0]}
-        values |= {
-            "excess": one.mean,
-            "low": one.low,
-            "high": one.high,
-            "p": p,
-            "control_p": float(table["control_p"]),
-        }
-        rows.append({"run": name, "step": step, "layer": layer, "rank": rank, "fit": fit} | values)
-    columns = (
-        "run",
-        "step",
-        "layer",
-        "rank",
-        "fit",
-        "energy",
-        "variance",
-        "excess",
-        "low",
-        "high",
-        "p",
-        "control_p",
-    )
-    frame = pd.DataFrame(rows, columns=list(columns))
+        rows.append((*about, moments.mean, moments.low, moments.high, p, float(table["control_p"])))
+    columns = [
+        *("run", "step", "layer", "rank", "fit", "energy", "variance"),
+        *("excess", "low", "high", "p", "control_p"),
+    ]
+    frame = pd.DataFrame(rows, columns=columns)
     return frame.assign(p_holm=holm(frame["p"]))
 
 
-def sampled(tangents: TangentsConfig) -> dict[str, Any]:
-    """What tables say of the positions that are read."""
+def sample_attributes(tangents: TangentsConfig) -> dict[str, Any]:
+    """Return what tables say of the positions that are read."""
     return {
         "points": tangents.points,
         "sample": f"{tangents.points:,} scored positions of {tangents.windows:,} windows",
         "windows": f"{tangents.windows} to test on, {tangents.windows} others to fit to",
+        "positions": "scored ones: those that the loss counts",
         "folds": tangents.folds,
         "controls": tangents.controls,
     }
 
 
-def made_by(tangents: TangentsConfig, corpus_sha256: str) -> str:
-    """What tables must have in common to be joined."""
+def made_by(tangents: TangentsConfig, corpus_sha256: str, **more: str) -> str:
+    """Return what tables must have in common to be joined, as JSON."""
     settings = {
         f"tangents.{name}": getattr(tangents, name)
         for name in tangents.__slots__
         if name != "enabled"
     }
-    return json.dumps(settings | {"corpus_sha256": corpus_sha256})
+    return json.dumps(settings | {"corpus_sha256": corpus_sha256} | more)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from anisoscope.analysis.contrasts import change_between, contrasts
-from tests.analysis.layouts import experiment, grid_of_leaks, layout
+from tests.analysis.seed_layouts import experiment, grid_of_leaks, layout
 
 MASKS = [
     {"model.mask": mask, "model.window": window, "objective": objective}

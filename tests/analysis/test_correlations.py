@@ -1,12 +1,26 @@
+"""Correlations over layers, heads and models."""
+
 import itertools
 
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 from scipy import stats
 
 from anisoscope.analysis import on_disk
-from anisoscope.analysis.correlations import PAIRS, correlate, correlations
+from anisoscope.analysis.correlations import (
+    ALL,
+    MODELS,
+    PAIRS,
+    POOLED,
+    WITHIN,
+    Correlation,
+    by_modality,
+    correlate,
+    correlations,
+    within_models,
+)
 from anisoscope.results import joined_files
 from anisoscope.results.holm import holm
 from tests.plot.tables import make_run
@@ -21,24 +35,25 @@ def drawn(n, seed=0):
 
 @pytest.fixture(scope="module")
 def tables():
-    runs = {
-        "decoder": make_run(steps=SHORT, layers=3, heads=4),
-        "encoder": make_run(False, SHORT, layers=2, heads=2),
+    return {
+        "decoder": make_run(steps=SHORT, layers=3, heads=4).results,
+        "encoder": make_run(False, SHORT, layers=2, heads=2).results,
     }
-    return {name: run.results for name, run in runs.items()}
+
+
+@pytest.fixture(scope="module")
+def frame(tables):
+    return correlations(tables)
 
 
 @pytest.mark.parametrize("n", [5, 30, 31, 200])
 def test_coefficients_and_p_are_scipys(n):
     x, y = drawn(n)
-    found = correlate(x, y)
-    pearson, spearman = stats.pearsonr(x, y), stats.spearmanr(x, y)
-    assert found.n == n
-    assert (found.pearson, found.pearson_p) == pytest.approx((pearson.statistic, pearson.pvalue))
+    found, pearson, spearman = correlate(x, y), stats.pearsonr(x, y), stats.spearmanr(x, y)
+    interval = pearson.confidence_interval(0.95)
+    assert found[:5] == pytest.approx((n, *pearson, interval.low, interval.high))
     assert found.spearman == pytest.approx(spearman.statistic)
     assert found.spearman_p == pytest.approx(spearman.pvalue, rel=1e-6 if n > 30 else 0.6)
-    interval = pearson.confidence_interval(0.95)
-    assert (found.pearson_low, found.pearson_high) == pytest.approx((interval.low, interval.high))
 
 
 def test_the_p_of_few_points_counts_their_orderings():
@@ -61,13 +76,11 @@ def test_the_interval_of_ranks_is_that_of_a_published_example():
 
 def test_intervals_hold_the_truth_as_often_as_they_say():
     """Of rho .6: normal pairs have a rank correlation of 6/pi asin(r/2)."""
-    truth, inside = (0.6, 6 / np.pi * np.arcsin(0.3)), np.zeros(2)
+    pearson, spearman, inside = 0.6, 6 / np.pi * np.arcsin(0.3), np.zeros(2)
     for seed in range(400):
         found = correlate(*drawn(40, seed))
-        inside += (
-            found.pearson_low < truth[0] < found.pearson_high,
-            found.spearman_low < truth[1] < found.spearman_high,
-        )
+        inside[0] += found.pearson_low < pearson < found.pearson_high
+        inside[1] += found.spearman_low < spearman < found.spearman_high
     np.testing.assert_allclose(inside / 400, 0.95, atol=0.03)
 
 
@@ -77,81 +90,67 @@ def test_what_cannot_be_correlated_is_nan_and_a_line_is_one():
         assert found.n == np.isfinite(np.array(x, float)).sum()
         assert np.isnan(found[1:]).all()
     found = correlate(np.array([1.0, 2, 3]), np.array([1.0, 2, 4]))
-    assert np.isnan(
-        [found.pearson_low, found.pearson_high, found.spearman_low, found.spearman_high]
-    ).all()
+    assert np.isnan(found[3:5] + found[7:]).all()
     found = correlate(np.arange(9.0), -np.arange(9.0))
-    assert found[1:2] + found[3:6:2] == pytest.approx((-1, -1, -1))
-    assert (found.spearman_low, found.spearman_high) == pytest.approx((-1, -1))
+    assert found[1:2] + found[3:6] + found[7:] == pytest.approx([-1] * 6)
 
 
-def test_a_row_for_each_pair_run_and_set_of_points(tables):
-    frame = correlations(tables)
+def test_a_row_for_each_pair_run_and_set_of_points(frame):
     assert len(frame) == len(PAIRS) * 2 * (2 * (len(SHORT) + 1) + 2)
     assert not frame.duplicated(["run", "positions", "x", "y", "over", "step"]).any()
     found = frame[(frame.x == "drift") & (frame.positions == "without_first")]
-    sizes = {("decoder", "layers"): 4, ("decoder", "layers, steps"): 12, ("encoder", "layers"): 3}
-    sizes |= {
+    assert {(row.run, row.over): row.n for row in found.itertuples()} == {
+        ("decoder", "layers"): 4,
+        ("decoder", "layers, steps"): 12,
+        ("encoder", "layers"): 3,
         ("encoder", "layers, steps"): 9,
         ("all", "layers, runs"): 7,
         ("all", "layers, steps, runs"): 21,
     }
-    assert {(row.run, row.over): row.n for row in found.itertuples()} == sizes
     found = frame[(frame.y == "attention_first") & (frame.run != "encoder")]
-    assert set(found.n) == {12, 36, 16, 48}
-    assert set(found.over) == {"heads", "heads, steps", "heads, runs", "heads, steps, runs"}
+    assert dict(zip(found.over, found.n, strict=True)) == {
+        "heads": 12,
+        "heads, steps": 36,
+        "heads, runs": 16,
+        "heads, steps, runs": 48,
+    }
     assert frame.networks.equals((frame.run == "all") + 1)
     assert frame.step.isna().equals(frame.over.str.contains("steps|runs"))
 
 
-def test_rows_are_of_the_numbers_in_the_tables(tables):
-    frame = correlations(tables).set_index(["run", "positions", "y", "over"])
-    tables = {name: table.sel(statistic="mean") for name, table in tables.items()}
-    last = [table.isel(step=-1).sel(positions="all") for table in tables.values()]
+def test_rows_are_of_the_numbers_in_the_tables(frame, tables):
+    rows = frame.set_index(["run", "positions", "y", "over"]).sort_index()
+    means = {name: table.sel(statistic="mean") for name, table in tables.items()}
+    last = [table.isel(step=-1).sel(positions="all") for table in means.values()]
     x, y = (np.concatenate([table[name] for table in last]) for name in ("drift", "mean_cosine"))
-    assert frame.loc[("all", "all", "mean_cosine", "layers, runs")].pearson == pytest.approx(
-        stats.pearsonr(x, y)[0]
-    )
-    one = tables["decoder"].sel(positions="without_first")
-    x, y = one.query_key_alignment.values.ravel(), one.attention_entropy.values.ravel()
-    row = frame.loc[("decoder", "without_first", "attention_entropy", "heads, steps")]
-    assert row.spearman == pytest.approx(stats.spearmanr(x, y)[0])
-    heads = frame.loc[("decoder", "without_first", "attention_entropy", "heads")].set_index("step")
-    at = one.sel(step=10)
-    expected = stats.pearsonr(
-        at.query_key_alignment.values.ravel(), at.attention_entropy.values.ravel()
-    )[0]
-    assert heads.loc[10].pearson == pytest.approx(expected)
+    found = rows.loc[("all", "all", "mean_cosine", "layers, runs")].pearson.item()
+    assert found == pytest.approx(stats.pearsonr(x, y)[0])
+    own = means["decoder"].sel(positions="without_first")
+    place = ("decoder", "without_first", "attention_entropy")
+    x, y = own.query_key_alignment.values, own.attention_entropy.values
+    found = rows.loc[(*place, "heads, steps")].spearman.item()
+    assert found == pytest.approx(stats.spearmanr(x.ravel(), y.ravel())[0])
+    found = rows.loc[(*place, "heads")].set_index("step").loc[10].pearson
+    assert found == pytest.approx(stats.pearsonr(x[1].ravel(), y[1].ravel())[0])
 
 
-def test_one_run_is_not_pooled_and_what_was_not_measured_has_no_row(tables, tmp_path):
-    alone = correlations({"decoder": tables["decoder"].drop_vars("drift")})
-    assert set(alone.run) == {"decoder"}
-    assert "drift" not in set(alone.x)
-    assert correlations({"decoder": tables["decoder"][["anisotropy"]]}).empty
-    joined_files.write(tables["decoder"], tmp_path / "results.nc")
+def test_what_was_not_measured_has_no_row(frame, tables, tmp_path):
+    joined_files.write(tables["decoder"].drop_vars("drift"), tmp_path / "results.nc")
     on_disk.write_run("decoder", tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["correlations.csv", "results.nc"]
     read = pd.read_csv(tmp_path / "correlations.csv")
-    assert list(read.columns) == list(alone.columns)
+    assert list(read.columns) == list(frame.columns)
     assert set(read.run) == {"decoder"}
+    assert "drift" not in set(read.x)
+    assert correlations({"decoder": tables["decoder"][["anisotropy"]]}).empty
 
 
-@pytest.mark.parametrize("order", [("decoder", "encoder"), ("encoder", "decoder")])
-def test_each_set_of_positions_is_of_the_runs_that_have_it(tables, order):
-    some = {name: tables[name] for name in order} | {
-        "encoder": tables["encoder"].sel(positions=["all"])
-    }
-    frame, whole = correlations(some), correlations({name: tables[name] for name in order})
-    without_first = frame[frame.positions == "without_first"]
-    assert set(without_first.run) == {"decoder"}
-    expected = whole[(whole.positions == "without_first") & (whole.run == "decoder")]
-    np.testing.assert_array_equal(without_first.pearson, expected.pearson)
-    for name in (*order, "all"):
-        ours, theirs = (
-            table[(table.positions == "all") & (table.run == name)] for table in (frame, whole)
-        )
-        np.testing.assert_array_equal(ours.pearson, theirs.pearson)
+def test_each_set_of_positions_is_of_the_runs_that_have_it(frame, tables):
+    some = correlations(tables | {"encoder": tables["encoder"].sel(positions=["all"])})
+    for positions, runs in (("without_first", ["decoder"]), ("all", ["decoder", "encoder", "all"])):
+        rows = some[some.positions == positions]
+        assert set(rows.run) == {*runs}
+        whole = frame[(frame.positions == positions) & frame.run.isin(runs)]
+        np.testing.assert_array_equal(rows.pearson, whole.pearson)
 
 
 def test_p_is_corrected_after_holm_for_all_that_are_looked_at_together(tables):
@@ -160,8 +159,65 @@ def test_p_is_corrected_after_holm_for_all_that_are_looked_at_together(tables):
     np.testing.assert_allclose(holm(p), [0.06, np.nan, 0.04, 0.2, 0.06])
     assert holm(pd.Series([0.6, 0.7])).tolist() == [1, 1]
     frame = correlations({name: table.isel(step=[-1]) for name, table in tables.items()})
-    looked = frame[(frame.over == "heads") & (frame.positions == "all")]
-    assert set(looked.tests) == {looked.pearson_p.notna().sum()} == {len(tables) * (len(PAIRS) - 1)}
-    np.testing.assert_array_equal(looked.pearson_p_holm, holm(looked.pearson_p))
-    assert (looked.pearson_p_holm >= looked.pearson_p).all()
-    assert (looked.pearson_p_holm > looked.pearson_p).any()
+    together = frame[(frame.over == "heads") & (frame.positions == "all")]
+    assert {*together.tests} == {together.pearson_p.notna().sum()} == {2 * (len(PAIRS) - 1)}
+    np.testing.assert_array_equal(together.pearson_p_holm, holm(together.pearson_p))
+
+
+def model(drift, cosine):
+    """As results.nc has it; the values of an earlier revision say nothing."""
+    values = np.stack([np.full((2, len(drift)), 7.0), np.stack([drift, cosine])], axis=1)
+    dims = ("step", "statistic", "positions", "layer")
+    coords = {"step": [0, 10], "statistic": ["mean"], "positions": ["all", "without_first"]}
+    drift, cosine = (np.broadcast_to(x[:, None, None], (2, 1, 2, x.shape[1])) for x in values)
+    return xr.Dataset({"drift": (dims, drift), "mean_cosine": (dims, cosine)}, coords)
+
+
+def test_layers_and_models_are_told_apart():
+    """In text every model rises while their means fall; in pictures there is nothing."""
+    rng, depth = np.random.default_rng(0), np.linspace(0, 1, 8)
+    models = {
+        f"text{n}": model(10.0 * n + depth, 0.5 - 0.1 * n + 0.05 * depth**2) for n in range(4)
+    }
+    models |= {f"vision{n}": model(*rng.normal(size=(2, 40))) for n in range(3)}
+    frame = by_modality(models, {name: name[:-1] for name in models})
+    assert {*frame.modality} == {"text", "vision", ALL}
+    assert "layers" not in {*frame[frame.modality == ALL].over}
+    rows = frame.set_index(["modality", "positions", "over", "model"]).sort_index()
+    text = rows.loc[("text", "all")]
+    assert text.loc[(WITHIN, "")].spearman == pytest.approx(1)
+    assert text.loc[(MODELS, "")].spearman == pytest.approx(-1)
+    assert (text.loc[(MODELS, "")].n, text.loc[(POOLED, "")].n) == (4, 32)
+    assert text.loc[(POOLED, "")].spearman < -0.8
+    for over in (WITHIN, POOLED):
+        row = rows.loc[("vision", "all", over, "")]
+        assert row.pearson_low < 0 < row.pearson_high
+    x, y = (models["vision1"][name].values[-1, 0, 0] for name in ("drift", "mean_cosine"))
+    row = rows.loc[("vision", "without_first", "layers", "vision1")]
+    assert row.pearson == pytest.approx(stats.pearsonr(x, y).statistic)
+
+
+def test_the_mean_within_models_has_students_interval_over_those_that_have_a_correlation():
+    rng = np.random.default_rng(1)
+    inside = [correlate(*rng.normal(size=(2, 12))) for _ in range(5)]
+    constant = correlate(np.arange(5.0), np.ones(5))
+    row, own = within_models([*inside, constant]), [found.pearson for found in inside]
+    expected = stats.t.interval(0.95, 4, np.mean(own), stats.sem(own))
+    np.testing.assert_allclose((row.pearson_low, row.pearson_high), expected)
+    assert row.pearson_p == pytest.approx(stats.ttest_1samp(own, 0).pvalue)
+    assert row.n == 5
+    alone = within_models([constant, inside[0]])
+    assert (alone.n, alone.pearson) == (1, inside[0].pearson)
+    assert np.isnan(alone.pearson_low)
+
+
+def test_the_interval_within_models_holds_the_truth_as_often_as_it_says():
+    """Models differ in drift and in slope, which pooling would mistake for a correlation."""
+    inside = 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        clouds = (rng.normal(size=(2, 13)) + rng.normal() * 5 for _ in range(5))
+        found = [Correlation(13, *[np.corrcoef(*cloud)[0, 1]] * 8) for cloud in clouds]
+        row = within_models(found)
+        inside += row.pearson_low <= 0 <= row.pearson_high
+    assert 0.9 < inside / 300 < 0.99

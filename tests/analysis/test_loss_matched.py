@@ -7,7 +7,7 @@ import pytest
 
 from anisoscope.analysis import loss_matched, on_disk, run_summaries
 from anisoscope.analysis.shapes import shapes
-from tests.analysis.tables import made, sinks
+from tests.analysis.run_tables import made, sinks
 
 
 def lines(*gains, every=10):

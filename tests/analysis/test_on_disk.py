@@ -9,7 +9,7 @@ import pytest
 from anisoscope.analysis import loss_matched, on_disk, run_summaries
 from anisoscope.plot.experiment_figures import Compared, contrasts
 from anisoscope.results import joined_files
-from tests.analysis.tables import folders, made, sinks
+from tests.analysis.run_tables import folders, made, sinks
 
 
 def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):

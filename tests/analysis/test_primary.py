@@ -13,7 +13,7 @@ from anisoscope.results import joined_files
 from anisoscope.results.holm import holm_of
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.folder import claim
-from tests.analysis.layouts import experiment, grid_of_leaks
+from tests.analysis.seed_layouts import experiment, grid_of_leaks
 
 CONDITIONS = [{"model.mask": mask} for mask in ("causal", "window", "prefix")]
 EMPTY = pd.DataFrame(columns=[*COLUMNS, *Change._fields, "level", "without", "role"])

@@ -8,7 +8,7 @@ from anisoscope.analysis import run_summaries
 from anisoscope.analysis.contrasts import contrasts as changes_between
 from anisoscope.analysis.shapes import over_depth, shapes
 from anisoscope.results import joined_files
-from tests.analysis.tables import BITS, made
+from tests.analysis.run_tables import BITS, made
 
 
 @pytest.fixture(scope="module")

@@ -30,10 +30,7 @@ from anisoscope.results.join import joined
 from anisoscope.results.replicates_table import table
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.subspaces import tangent_quantities
-from anisoscope.subspaces.proxies import KINDS
-from anisoscope.subspaces.subspace_energy import ROWS
-from anisoscope.subspaces.tested_proxies import FITS
-from anisoscope.subspaces.weight_gradients import MATRICES, OF
+from anisoscope.subspaces.tangent_quantities import FITS, KINDS, MATRICES, OF, ROWS
 from anisoscope.training.watch import BLOCKS, LAYERS
 
 STEPS = (0, 1, 4, 32, 128, 1000)
@@ -292,8 +289,8 @@ def make_tangents(seed: int = 0, layers: int = 3) -> xr.Dataset:
     labels = {"step": [0, 1, 2, 4, 8, 10], "rank": [4, 16], "layer": range(layers), "fit": FITS}
     labels |= {"kind": KINDS, "rows": ROWS, "bin": BINS, "matrix": MATRICES, "of": OF}
     labels = {dim: list(own) for dim, own in labels.items()}
-    derived = {name: quantity for name, (quantity, _) in tangent_quantities.DERIVED.items()}
-    for name, quantity in (tangent_quantities.MEASURED | derived).items():
+    quantities = tangent_quantities.MEASURED | tangent_quantities.DERIVED
+    for name, quantity in quantities.items():
         dims = ("step", *(dim for dim in quantity.dims if dim != "control"))
         values = rng.uniform(0.2, 0.8, [len(labels[dim]) for dim in dims])
         if quantity.resampling or "control" in quantity.dims:

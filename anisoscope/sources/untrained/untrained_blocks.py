@@ -21,7 +21,7 @@ from anisoscope.metrics.similarity import mean_cosine, mean_norm
 from anisoscope.models.block import bias_queries_and_keys, layer_norm, make_block
 from anisoscope.models.masks import visible_keys
 from anisoscope.results import joined_files
-from anisoscope.sources.untrained import untrained_tables as untrained_results
+from anisoscope.sources.untrained import untrained_tables
 from anisoscope.sources.untrained.untrained_theory import reference_norm
 from anisoscope.utils.progress import bar
 from anisoscope.utils.stop import Stop
@@ -35,9 +35,7 @@ class Kind(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """What one seed fixes, shared by all kinds: they see the same rows, direction and initial
-    values.
-    """
+    """What one seed fixes, shared by all kinds: the same rows, direction and initial values."""
 
     x_BTD: Array  # rows of the embedding table
     direction_D: Array  # of the bias, norm 1
@@ -45,77 +43,72 @@ class Draw(NamedTuple):
 
 
 def kinds(config: UntrainedConfig) -> list[Kind]:
-    return [
-        Kind(*kind)
-        for kind in itertools.product(*(getattr(config, f"{name}s") for name in Kind._fields))
-    ]
+    """Return every combination of the settings that make a kind of block."""
+    choices = (getattr(config, f"{name}s") for name in Kind._fields)
+    return [Kind(*kind) for kind in itertools.product(*choices)]
 
 
 def run(config: UntrainedConfig, root: pathlib.Path, name: str, stop: Stop) -> None:
-    """Write measurements/<kind>_<norm>.nc for every kind and norm, then seeds.nc, results.nc and
-    results.csv.
+    """Write measurements/<kind>_<norm>.nc for every kind and norm, then the joined tables.
 
     Every table is written whole or not at all; raises Stopped between two of them.
     """
-    tables = root / "measurements"
-    units = [(kind, index) for kind in kinds(config) for index in range(len(config.norms))]
-    paths = {unit: tables / f"{'_'.join(unit[0])}_{unit[1]}.nc" for unit in units}
-    todo = [unit for unit in units if not paths[unit].exists()]
+    paths = {
+        (kind, index): root / "measurements" / f"{'_'.join(kind)}_{index}.nc"
+        for kind in kinds(config)
+        for index in range(len(config.norms))
+    }
+    todo = [place for place, path in paths.items() if not path.exists()]
     if todo:
-        measure, draws = make_programs(config)
+        seeds_S = jnp.arange(config.seed, config.seed + config.seeds, dtype=jnp.uint32)
+        draws_S = draw_seeds(config, seeds_S)
         for kind, index in bar(todo, f"{name}: measure", "table"):
             stop.check(f"{name}: stopped before {', '.join(kind)}, norm {config.norms[index]:g}")
-            norm = config.norms[index] * reference_norm(
-                config, kind.norm_order, kind.embedding, kind.target
-            )
-            values = jax.device_get(measure(kind)(draws(), norm))
-            joined_files.write(
-                untrained_results.table(config, kind, index, norm, values), paths[kind, index]
-            )
-    untrained_results.join(config, list(paths.values()), root)
-    print(
-        f"{name}: {len(units)} tables ({len(todo)} now): {root / 'results.nc'}, {root / 'results.csv'}"
-    )
+            norm = bias_norm(config, kind, config.norms[index])
+            values = jax.device_get(measure(config, kind, draws_S, norm))
+            table = untrained_tables.table(config, kind, index, norm, values)
+            joined_files.write(table, paths[kind, index])
+    untrained_tables.join(config, list(paths.values()), root)
+    tables = f"{len(paths)} tables ({len(todo)} now)"
+    print(f"{name}: {tables}: {root / 'results.nc'}, {root / 'results.csv'}")
 
 
-def make_programs(config: UntrainedConfig) -> tuple[Callable, Callable]:
-    """measure(kind)(draws, norm) -> {quantity: (seed,) or (seed, block)}, compiled once per kind;
-    draws() -> Draw.
-    """
+def bias_norm(config: UntrainedConfig, kind: Kind, relative: float) -> float:
+    """Return the norm of a bias that is given relative to what it is added to."""
+    return relative * reference_norm(config, kind.norm_order, kind.embedding, kind.target)
 
-    @functools.cache
-    def draws() -> Draw:
-        seeds = jnp.arange(config.seed, config.seed + config.seeds, dtype=jnp.uint32)
-        return jax.jit(
-            lambda seeds_S: jax.lax.map(lambda seed: draw(config, jax.random.key(seed)), seeds_S)
-        )(seeds)
 
-    @functools.cache
-    def measure(kind: Kind) -> Callable[[Draw, float], dict[str, Array]]:
-        # One seed after another: a block keeps a machine busy, and the scores of several would fill
-        # its memory.
-        def of_seeds(draws_S: Draw, norm: Array, visible_TT: Array) -> dict[str, Array]:
-            return jax.lax.map(
-                lambda drawn: measure_draw(config, kind, drawn, norm, visible_TT), draws_S
-            )
+@functools.partial(jax.jit, static_argnums=0)
+def draw_seeds(config: UntrainedConfig, seeds_S: Array) -> Draw:
+    """Draw rows, direction and blocks of every seed, one seed after another."""
+    return jax.lax.map(lambda seed: draw(config, jax.random.key(seed)), seeds_S)
 
-        # An argument: a constant mask would have XLA work on sums over it while it compiles, and
-        # warn of that.
-        visible_TT = visible_keys(model_config(config, kind), config.context)
-        return functools.partial(jax.jit(of_seeds), visible_TT=visible_TT)
 
-    return measure, draws
+def measure(config: UntrainedConfig, kind: Kind, draws_S: Draw, norm: float) -> dict[str, Array]:
+    """Measure one kind and norm: {quantity: (seed,) or (seed, block)}; compiled once per kind."""
+    # An argument: a constant mask would have XLA work on sums over it while it compiles, and warn
+    # of that.
+    visible_TT = visible_keys(model_config(config, kind), config.context)
+    return _measure_seeds(config, kind, draws_S, norm, visible_TT)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _measure_seeds(
+    config: UntrainedConfig, kind: Kind, draws_S: Draw, norm: Array, visible_TT: Array
+) -> dict[str, Array]:
+    # One seed after another: a block keeps a machine busy, and the scores of several would fill its
+    # memory.
+    return jax.lax.map(lambda drawn: measure_draw(config, kind, drawn, norm, visible_TT), draws_S)
 
 
 def draw(config: UntrainedConfig, key: Array) -> Draw:
-    """Rows, direction and blocks of one seed.
+    """Draw rows, direction and blocks of one seed.
 
     The table itself is never formed: its row v is a function of the key and v.
     """
     for_tokens, for_table, for_direction, for_blocks = jax.random.split(key, 4)
-    tokens_BT = jax.random.randint(
-        for_tokens, (config.sequences, config.context), 0, config.vocabulary
-    )
+    shape = config.sequences, config.context
+    tokens_BT = jax.random.randint(for_tokens, shape, 0, config.vocabulary)
     initial = initial_values(config)
     rows_PD = jax.vmap(
         lambda token: initial(jax.random.fold_in(for_table, token), (config.width,))
@@ -124,27 +117,30 @@ def draw(config: UntrainedConfig, key: Array) -> Draw:
     # all kinds have the same parameters
     block = make_block(model_config(config, kinds(config)[0]), initial)
     return Draw(
-        rows_PD.reshape(*tokens_BT.shape, config.width),
+        rows_PD.reshape(*shape, config.width),
         direction_D / jnp.linalg.norm(direction_D),
         jax.lax.map(block.init, jax.random.split(for_blocks, config.blocks)),
     )
 
 
 def initial_values(config: UntrainedConfig) -> Callable[..., Array]:
-    draw_values = (
-        jax.nn.initializers.truncated_normal if config.truncated else jax.nn.initializers.normal
-    )
-    return draw_values(config.sigma)
+    """Return the initializer of tables and kernels."""
+    initializers = jax.nn.initializers
+    make = initializers.truncated_normal if config.truncated else initializers.normal
+    return make(config.sigma)
 
 
 def model_config(config: UntrainedConfig, kind: Kind) -> ModelConfig:
-    shape = {
-        "width": config.width,
-        "heads": config.heads,
-        "context": config.context,
-        "expansion": config.expansion,
-    }
-    return ModelConfig(layers=config.blocks, norm=kind.norm_order, mask=kind.mask, **shape)
+    """Return the settings of the blocks of a kind."""
+    return ModelConfig(
+        layers=config.blocks,
+        norm=kind.norm_order,
+        mask=kind.mask,
+        width=config.width,
+        heads=config.heads,
+        context=config.context,
+        expansion=config.expansion,
+    )
 
 
 # Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
@@ -152,9 +148,7 @@ def model_config(config: UntrainedConfig, kind: Kind) -> ModelConfig:
 def measure_draw(
     config: UntrainedConfig, kind: Kind, drawn: Draw, norm: Array, visible_TT: Array
 ) -> dict[str, Array]:
-    """All quantities of one kind, seed and norm: of the biased input, and after and in every block
-    of the stack.
-    """
+    """Measure the biased input, and what comes out of and happens in every block of the stack."""
     apply = make_block(model_config(config, kind), initial_values(config)).apply
     bias_D = norm * drawn.direction_D
     none_D = jnp.zeros_like(bias_D)
@@ -176,9 +170,7 @@ def measure_draw(
 
 
 def sharpness(q_BTHK: Array, k_BTHK: Array, visible_TT: Array) -> dict[str, Array]:
-    """Scores and attention of a block: deviations pooled over its heads, the rest averaged over
-    them.
-    """
+    """Describe scores and attention: deviations pooled over heads, the rest averaged over them."""
     q_HBTK, k_HBTK = (jnp.moveaxis(x_BTHK, 2, 0) for x_BTHK in (q_BTHK, k_BTHK))
     heads = jax.lax.map(
         lambda qk_BTK: attention_statistics(attention_sums(*qk_BTK, visible_TT)), (q_HBTK, k_HBTK)

@@ -93,26 +93,28 @@ def table(
     norm: float,
     values: dict[str, np.ndarray],
 ) -> xr.Dataset:
-    """The values of every seed, of one kind of block and one norm of the bias."""
+    """Make the table of one kind of block and one norm of the bias, with every seed."""
     variables = {name: (("seed", *QUANTITIES[name].dims), value) for name, value in values.items()}
-    dataset = xr.Dataset(
-        variables | {"bias_norm": ((), norm)},
-        attrs={"config": json.dumps(dataclasses.asdict(config))},
-    )
-    dataset = dataset.assign_coords(
+    dataset = xr.Dataset(variables, attrs={"config": json.dumps(dataclasses.asdict(config))})
+    dataset = dataset.assign(bias_norm=norm).assign_coords(
         seed=config.seed + np.arange(config.seeds), block=np.arange(1, config.blocks + 1)
     )
-    return dataset.expand_dims(
-        {
-            **dict(zip(KIND, ([value] for value in kind), strict=True)),
-            "relative_norm": [config.norms[index]],
-        }
-    )
+    place = zip((*KIND, NORM), (*kind, config.norms[index]), strict=True)
+    return dataset.expand_dims({name: [value] for name, value in place})
 
 
 def join(config: UntrainedConfig, paths: list[pathlib.Path], root: pathlib.Path) -> None:
-    """seeds.nc, results.nc and results.csv from all tables."""
-    seeds = combine(config, _each_once(paths))
+    """Write seeds.nc, results.nc and results.csv from all tables."""
+    tables: dict[tuple, xr.Dataset] = {}
+    for path in paths:
+        own = joined_files.read_table(path)
+        place = tuple(own[name].item() for name in (*KIND, NORM))
+        if place in tables:  # it would be joined in place of another
+            raise RunError(
+                f"table {path} says that it is of {place}, as another does; move it away and run the same command again"
+            )
+        tables[place] = own
+    seeds = combine(config, [*tables.values()])
     whole = summary(config, seeds)
     joined_files.write(seeds, root / "seeds.nc")
     joined_files.write(whole, root / "results.nc")
@@ -120,48 +122,41 @@ def join(config: UntrainedConfig, paths: list[pathlib.Path], root: pathlib.Path)
     joined_files.write_csv(frame, root / "results.csv")
 
 
-def _each_once(paths: list[pathlib.Path]) -> list[xr.Dataset]:
-    """The tables, to be joined by what they say they are of; RunError where one does not, or two
-    say the same.
-    """
-    entries = {}
-    for path in paths:
-        table = joined_files.read_table(path)
-        of = tuple(
-            str(label)
-            for name in (*KIND, NORM)
-            if name in table.coords
-            for label in table[name].values.ravel()
-        )
-        if len(of) != len((*KIND, NORM)) or of in entries:
-            why = (
-                f"says that it is what {entries[of][0]} is"
-                if of in entries
-                else "is not that of one kind and norm"
-            )
-            raise RunError(f"table {path} {why}; move it away and run the same command again")
-        entries[of] = path, table
-    return [table for _, table in entries.values()]
-
-
 def combine(config: UntrainedConfig, tables: list[xr.Dataset]) -> xr.Dataset:
-    """The values of every seed, of all kinds and norms, in the order of the config, with the fixed
-    points.
-    """
+    """Combine all kinds and norms, in the order of the config, with the fixed points."""
     whole = xr.combine_by_coords(tables, join="exact", combine_attrs="identical")
     whole = whole.drop_encoding()  # the lengths of labels differ between tables
     whole = whole.sel({name: list(getattr(config, f"{name}s")) for name in KIND})
-    return described(config, whole.merge(fixed_points(whole)))
+    whole = whole.merge(fixed_points(whole))
+    for name in QUANTITIES:
+        whole[name].attrs = attributes(QUANTITIES[name])
+    whole["bias_norm"].attrs = {
+        "long_name": "norm of the bias",
+        "units": "activation",
+        "formula": "N = |b|",
+        "source": INHERENT,
+    }
+    whole["relative_norm"].attrs = {
+        "long_name": "norm of the bias, relative",
+        "units": "1",
+        "formula": "N over the root mean square norm, expected at initialisation, of what the bias is added to",
+    }
+    cut = ", truncated at 2 sigma" * config.truncated
+    words = (
+        f"untrained blocks, BERT's initial values (sigma {config.sigma:g}{cut}); D={config.width}; H={config.heads}; "
+        f"F={config.expansion}D; {config.sequences} sequences × {config.context} rows of {config.vocabulary:,}; "
+        f"seeds {config.seed}–{config.seed + config.seeds - 1}"
+    )
+    return whole.assign_attrs(description=words)
 
 
 def fixed_points(whole: xr.Dataset) -> xr.Dataset:
-    """Where norm_out crosses norm_in for the first time, per seed: linear in log N between the
-    norms around it.
+    """Find per seed where norm_out crosses norm_in for the first time: linear in log N.
 
     Both are compared as logarithms, which are straight lines in log N for a large bias.
     """
     biased = whole.isel(relative_norm=whole.relative_norm.values > 0)
-    order = ("relative_norm", *(dim for dim in biased.norm_out.dims if dim != "relative_norm"))
+    order = (NORM, *(dim for dim in biased.norm_out.dims if dim != NORM))
     log_in, log_out, log_bias = (
         np.log(value.broadcast_like(biased.norm_out).transpose(*order).values.astype(np.float64))
         for value in (biased.norm_in, biased.norm_out, biased.bias_norm)
@@ -173,41 +168,19 @@ def fixed_points(whole: xr.Dataset) -> xr.Dataset:
     for place in range(len(sign) - 2, -1, -1):
         later[place] = np.where(sign[place] == 0, later[place + 1], sign[place])
     crosses = sign[:-1] * later[1:] < 0
-    first = crosses.argmax(0)[None] if len(crosses) else np.zeros((1, *excess.shape[1:]), int)
+    if len(crosses):
+        first, met = crosses.argmax(0)[None], crosses.any(0)
+        (left,), (right,) = (np.take_along_axis(excess, first + step, 0) for step in (0, 1))
+        share = np.where(met, left, 0) / np.where(met, left - right, 1)
 
     def at_crossing(value: np.ndarray) -> np.ndarray:
         if not len(crosses):
             return np.full(excess.shape[1:], np.nan)
         (before,), (after,) = (np.take_along_axis(value, first + step, 0) for step in (0, 1))
-        (left,), (right,) = (np.take_along_axis(excess, first + step, 0) for step in (0, 1))
-        met = crosses.any(0)
-        share = np.where(met, left, 0) / np.where(met, left - right, 1)
         return np.where(met, np.exp(before + (after - before) * share), np.nan)
 
-    return xr.Dataset(
-        {
-            "fixed_point": (order[1:], at_crossing(log_in)),
-            "fixed_point_bias": (order[1:], at_crossing(log_bias)),
-        }
-    )
-
-
-def described(config: UntrainedConfig, dataset: xr.Dataset) -> xr.Dataset:
-    """Its variables say what they are, and the whole what it was made from."""
-    for name in (name for name in QUANTITIES if name in dataset):
-        dataset[name].attrs = attributes(QUANTITIES[name])
-    dataset["bias_norm"].attrs = {
-        "long_name": "norm of the bias",
-        "units": "activation",
-        "formula": "N = |b|",
-        "source": INHERENT,
-    }
-    dataset["relative_norm"].attrs = {
-        "long_name": "norm of the bias, relative",
-        "units": "1",
-        "formula": "N over the root mean square norm, expected at initialisation, of what the bias is added to",
-    }
-    return dataset.assign_attrs(description=words_of(config))
+    points = {"fixed_point": at_crossing(log_in), "fixed_point_bias": at_crossing(log_bias)}
+    return xr.Dataset({name: (order[1:], values) for name, values in points.items()})
 
 
 def summary(config: UntrainedConfig, seeds: xr.Dataset) -> xr.Dataset:
@@ -217,38 +190,24 @@ def summary(config: UntrainedConfig, seeds: xr.Dataset) -> xr.Dataset:
 
 
 def predictions(config: UntrainedConfig, seeds: xr.Dataset) -> dict[str, xr.DataArray]:
-    """Closed forms, of the input and of the first block; NaN for the other blocks."""
+    """Evaluate closed forms, of the input and of the first block; NaN for the other blocks."""
     names = ("cosine_in", "score_std", "score_std_head", "score_std_within")
-    bias = seeds.bias_norm.transpose(*KIND, "relative_norm")
+    bias = seeds.bias_norm.transpose(*KIND, NORM)
     predicted = {name: xr.full_like(bias, np.nan, dtype=np.float64) for name in names}
     for labels in itertools.product(*(seeds[name].values.tolist() for name in KIND)):
-        norm_order, mask, embedding, target = labels
         place = dict(zip(KIND, labels, strict=True))
         norms = bias.sel(place).values
-        in_input = norms if target == "input" else np.zeros_like(norms)
-        deviations = untrained_theory.score_deviations(
-            config, norm_order, mask, embedding, target, norms
-        )
-        for name, values in zip(
-            names,
-            (untrained_theory.cosine_in(config, embedding, in_input), *deviations),
-            strict=True,
-        ):
+        in_input = norms if place["target"] == "input" else np.zeros_like(norms)
+        cosine = untrained_theory.cosine_in(config, place["embedding"], in_input)
+        deviations = untrained_theory.score_deviations(config, *labels, norms)
+        for name, values in zip(names, (cosine, *deviations), strict=True):
             predicted[name].loc[place] = values
     about = {
         "predicted": "closed form, first block; this project: sources/untrained/theory.py, leading order in 1/D"
     }
-    first = {
-        name: value.where(seeds.block == 1) if QUANTITIES[name].dims else value
+    return {
+        name: (value.where(seeds.block == 1) if QUANTITIES[name].dims else value)
+        .drop_attrs()
+        .assign_attrs(about)
         for name, value in predicted.items()
     }
-    return {name: value.drop_attrs().assign_attrs(about) for name, value in first.items()}
-
-
-def words_of(config: UntrainedConfig) -> str:
-    cut = ", truncated at 2 sigma" * config.truncated
-    return (
-        f"untrained blocks, BERT's initial values (sigma {config.sigma:g}{cut}); D={config.width}; H={config.heads}; "
-        f"F={config.expansion}D; {config.sequences} sequences × {config.context} rows of {config.vocabulary:,}; "
-        f"seeds {config.seed}–{config.seed + config.seeds - 1}"
-    )

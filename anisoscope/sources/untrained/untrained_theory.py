@@ -25,8 +25,7 @@ class ScoreDeviations(NamedTuple):
 
 
 def deviation(config: UntrainedConfig) -> float:
-    """s, the deviation of table entries and kernels: sigma, times 0.8796 where the normal is cut at
-    2 sigma.
+    """Return s, the deviation of table entries and kernels: 0.8796 sigma where cut at 2 sigma.
 
     Var(z | |z| < a) = 1 - 2 a phi(a) / (2 Phi(a) - 1).
     """
@@ -37,13 +36,12 @@ def deviation(config: UntrainedConfig) -> float:
 
 
 def row_norm(config: UntrainedConfig, embedding: str) -> float:
-    """sqrt(d): the root mean square norm of the vectors that the bias is added to."""
+    """Return sqrt(d): the root mean square norm of the vectors that the bias is added to."""
     return math.sqrt(config.width) * (deviation(config) if embedding == "raw" else 1.0)
 
 
 def reference_norm(config: UntrainedConfig, norm_order: str, embedding: str, target: str) -> float:
-    """The unit of the bias's norm: root mean square norm of the input, or of the queries of all
-    heads together.
+    """Return the unit of the bias's norm: that of the input, or of the queries of all heads.
 
     A query W'z has |W'z|² = D s² |z|² in expectation; z is the input, or in pre-LN its LayerNorm,
     |z|² = D.
@@ -55,9 +53,7 @@ def reference_norm(config: UntrainedConfig, norm_order: str, embedding: str, tar
 
 
 def cosine_in(config: UntrainedConfig, embedding: str, bias_norm: np.ndarray) -> np.ndarray:
-    """c = N²/(N² + d) for two different rows; a pair of equal rows, 1 in V, has cosine 1: c + (1 -
-    c)/V.
-    """
+    """Return c + (1 - c)/V: c = N²/(N² + d) for different rows, 1 for equal ones, 1 pair in V."""
     energy = row_norm(config, embedding) ** 2
     cosine = np.square(bias_norm) / (np.square(bias_norm) + energy)
     return cosine + (1 - cosine) / config.vocabulary
@@ -71,8 +67,7 @@ def score_deviations(
     target: str,
     bias_norm: np.ndarray,
 ) -> ScoreDeviations:
-    """Deviations of the scores of the first block, as square roots of variances expected over W_q,
-    W_k and the rows.
+    """Return deviations of the first block's scores, expected over W_q, W_k and the rows.
 
     s_ij = (W_q'z_i + b_q)(W_k'z_j + b_k)/sqrt(K), kernels of variance s², heads of width K. Over
     the kernels, E s is the constant b_q b_k/sqrt(K) of a head, and the other three terms are
@@ -122,5 +117,5 @@ def score_deviations(
 
 
 def keys_of_rows(mask: str, time: int) -> np.ndarray:
-    """How many keys each query sees, (T,); of the masks without a setting of their own."""
+    """Return how many keys each query sees, (T,); of masks without a setting of their own."""
     return np.asarray(visible_keys(ModelConfig(mask=mask, context=time), time)).sum(axis=1)

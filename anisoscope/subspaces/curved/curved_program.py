@@ -18,6 +18,7 @@ from anisoscope.config.curved_config import CurvedConfig
 from anisoscope.subspaces.curved.curved_theory import TUBE
 
 Values = dict[str, Array]
+Surface = Callable[[Array, Array], tuple[Array, Array]]
 
 
 class Draw(NamedTuple):
@@ -30,8 +31,9 @@ class Draw(NamedTuple):
 
 
 def draw(config: CurvedConfig, *seeds: int) -> Draw:
-    """Each spread and each bias has points, target and draws of its own: their errors are
-    independent.
+    """Draw points and targets of one manifold and curvature.
+
+    Each spread and each bias has points, target and draws of its own: their errors are independent.
     """
     rng = np.random.default_rng(seeds)
     spreads = np.array([*config.spreads, *[config.biased_spread] * len(config.biases)])
@@ -39,9 +41,8 @@ def draw(config: CurvedConfig, *seeds: int) -> Draw:
     u_SVE = np.concatenate([half_SVE, -half_SVE], axis=1)
     towards_SE = rng.normal(size=(len(spreads), config.dimension))
     towards_SE /= np.linalg.norm(towards_SE, axis=1, keepdims=True)
-    cosine_SV = np.einsum(
-        "smk,sk->sm", u_SVE / np.linalg.norm(u_SVE, axis=2, keepdims=True), towards_SE
-    )
+    unit_SVE = u_SVE / np.linalg.norm(u_SVE, axis=2, keepdims=True)
+    cosine_SV = np.einsum("smk,sk->sm", unit_SVE, towards_SE)
     y_SYV = np.stack([1 + config.dimension**0.5 * cosine_SV, -np.ones_like(cosine_SV)], axis=1)
     count_SV = np.ones_like(cosine_SV)  # where spreads are compared, every point once
     for number, bias in enumerate(config.biases, len(config.spreads)):
@@ -55,90 +56,84 @@ def draw(config: CurvedConfig, *seeds: int) -> Draw:
 
 
 def energies(config: CurvedConfig) -> dict[str, np.ndarray]:
-    """Every quantity, an array of AXES in float32; settings are the spreads, then the biases."""
+    """Measure every quantity, an array of AXES; settings are the spreads, then the biases."""
     curvatures, cells = np.float32(config.curvatures), range(len(config.curvatures))
 
     @jax.jit
     def program(draws: list[Draw]) -> Values:
         values = [
-            jax.vmap(functools.partial(of_cell, SURFACES[manifold]))(drawn, curvatures)
+            jax.vmap(functools.partial(measure_cell, SURFACES[manifold]))(drawn, curvatures)
             for manifold, drawn in zip(config.manifolds, draws, strict=True)
         ]
-        return jax.tree.map(lambda *of_manifolds: jnp.stack(of_manifolds), *values)
+        return jax.tree.map(lambda *manifolds: jnp.stack(manifolds), *values)
 
-    def of_seed(seed: int) -> Values:
-        """One seed after another: so much memory is that of one."""
-        drawn = [
-            [draw(config, seed, number, cell) for cell in cells]
+    by_seed = []  # one seed after another: so much memory is that of one
+    for seed in range(config.seed, config.seed + config.seeds):
+        draws = [
+            jax.tree.map(
+                lambda *leaves: np.stack(leaves),
+                *[draw(config, seed, number, cell) for cell in cells],
+            )
             for number in range(len(config.manifolds))
         ]
-        return program([jax.tree.map(lambda *leaves: np.stack(leaves), *each) for each in drawn])
-
-    seeds = range(config.seed, config.seed + config.seeds)
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *map(jax.device_get, map(of_seed, seeds)))
+        by_seed.append(jax.device_get(program(draws)))
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *by_seed)
 
 
-def of_cell(
-    surface: Callable[[Array, Array], tuple[Array, Array]], one: Draw, curvature: Array
-) -> Values:
-    """Of one manifold and curvature, arrays (S, X, Y)."""
+def measure_cell(surface: Surface, drawn: Draw, curvature: Array) -> Values:
+    """Measure one manifold and curvature, arrays (S, X, Y)."""
+    measure = jax.vmap(measure_weighting, (None, None, None, 0))
 
-    def of_setting(v_VE: Array, y_YV: Array, weight_XV: Array) -> Values:
-        return gradients(one.turn_DD, surface(v_VE, curvature), y_YV, weight_XV)
+    def measure_setting(v_VE: Array, y_YV: Array, weight_XV: Array) -> Values:
+        return measure(drawn.turn_DD, surface(v_VE, curvature), y_YV, weight_XV)
 
-    return jax.vmap(of_setting)(one.v_SVE, one.y_SYV, one.weight_SXV)
+    return jax.vmap(measure_setting)(drawn.v_SVE, drawn.y_SYV, drawn.weight_SXV)
 
 
 # Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
 @jax.default_matmul_precision("highest")
-def gradients(
-    turn_DD: Array, surface: tuple[Array, Array], y_YV: Array, weight_XV: Array
+def measure_weighting(
+    turn_DD: Array, surface: tuple[Array, Array], y_YV: Array, weight_V: Array
 ) -> Values:
-    """Arrays (W, Y): dL/dW of L = E[(W x - y)^2] / 2 at W = 0, in the tangent space and normal to
-    it; and variances.
+    """Measure dL/dW of L = E[(W x - y)^2] / 2 at W = 0, arrays (Y,).
+
+    Parts in the tangent space and normal to it; and the share of the variance.
     """
     tangent_VE, normal_V = surface
     basis_DE = turn_DD[:, : tangent_VE.shape[1]]
     x_VD = tangent_VE @ basis_DE.T + normal_V[:, None] * turn_DD[:, tangent_VE.shape[1]][None]
 
-    def of_weights(weight_V: Array) -> Values:
-        def loss(probe_D: Array, y_V: Array) -> Array:
-            return 0.5 * (weight_V * jnp.square(x_VD @ probe_D - y_V)).sum()
+    def loss(probe_D: Array, y_V: Array) -> Array:
+        return 0.5 * (weight_V * jnp.square(x_VD @ probe_D - y_V)).sum()
 
-        gradient_YD = jax.vmap(jax.grad(loss), (None, 0))(jnp.zeros(len(turn_DD)), y_YV)
-        inside_YD = gradient_YD @ basis_DE @ basis_DE.T
-        centred_VD = x_VD - (weight_V @ x_VD)[None]
-        within_VD = centred_VD @ basis_DE @ basis_DE.T
-        in_tangent, in_normal = (
-            weight_V @ jnp.square(part).sum(axis=1) for part in (within_VD, centred_VD - within_VD)
-        )
-        share = in_normal / (in_normal + in_tangent)
-        return {
-            "tangent_norm": jnp.linalg.norm(inside_YD, axis=1),
-            "normal_norm": jnp.linalg.norm(gradient_YD - inside_YD, axis=1),
-            "normal_variance_share": jnp.full(len(y_YV), share),
-        }
-
-    return jax.vmap(of_weights)(weight_XV)
+    gradient_YD = jax.vmap(jax.grad(loss), (None, 0))(jnp.zeros(len(turn_DD)), y_YV)
+    inside_YD = gradient_YD @ basis_DE @ basis_DE.T
+    centred_VD = x_VD - (weight_V @ x_VD)[None]
+    within_VD = centred_VD @ basis_DE @ basis_DE.T
+    in_tangent, in_normal = (
+        weight_V @ jnp.square(part).sum(axis=1) for part in (within_VD, centred_VD - within_VD)
+    )
+    return {
+        "tangent_norm": jnp.linalg.norm(inside_YD, axis=1),
+        "normal_norm": jnp.linalg.norm(gradient_YD - inside_YD, axis=1),
+        "normal_variance_share": jnp.full(len(y_YV), in_normal / (in_normal + in_tangent)),
+    }
 
 
 def paraboloid(v_VE: Array, curvature: Array) -> tuple[Array, Array]:
-    """Tangent coordinates and height of points over v."""
+    """Return tangent coordinates and height of points over v."""
     return v_VE, curvature * jnp.square(v_VE).sum(axis=1) / 2
 
 
 def sphere(v_VE: Array, curvature: Array) -> tuple[Array, Array]:
-    """At the end of the geodesic that begins as v. 1 - cos by the sine of the half angle, which
-    loses no digits.
-    """
+    """Return the end of the geodesic that begins as v, with 1 - cos by the sine of the half angle."""
     angle_V = curvature * jnp.sqrt(jnp.square(v_VE).sum(axis=1))
-    return v_VE * jnp.sinc(angle_V / jnp.pi)[:, None], 2 * jnp.square(
-        jnp.sin(angle_V / 2)
-    ) / curvature
+    height_V = 2 * jnp.square(jnp.sin(angle_V / 2)) / curvature
+    return v_VE * jnp.sinc(angle_V / jnp.pi)[:, None], height_V
 
 
 def torus(v_VE: Array, curvature: Array) -> tuple[Array, Array]:
-    """At angles v_1 / (R + r) and v_2 / r from the outer equator; r = 1/curvature, R = 2 r."""
+    """Return the point at angles v_1 / (R + r) and v_2 / r from the outer equator; r = 1/curvature, R = 2 r."""
     tube = 1 / curvature
     outer = (1 + TUBE) * tube
     around_V, across_V = v_VE[:, 0] / outer, v_VE[:, 1] / tube

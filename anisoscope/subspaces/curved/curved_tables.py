@@ -10,22 +10,65 @@ import numpy as np
 import xarray as xr
 
 from anisoscope.config.curved_config import FLAT, CurvedConfig
+from anisoscope.measurement.quantity import HERE, NOT_NEGATIVE, SHARE, Quantity
 from anisoscope.results import joined_files
 from anisoscope.results.seed_summary import summarize_seeds, tidy
 from anisoscope.subspaces.curved import curved_theory
 from anisoscope.subspaces.curved.curved_program import AXES, energies
-from anisoscope.subspaces.curved.curved_quantities import BIASED, LAW, QUANTITIES, SLOPE
 from anisoscope.subspaces.curved.curved_theory import SLOPES, TARGETS, WEIGHTINGS
 
-# Columns of results.csv before the numbers.
-COLUMNS = ("manifold", "curvature", "target", "spread", "weighting", "bias")
+SOURCE = "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Language Transformers"
+GRADIENT = "G = dL/dW of L = E[(W x - y)^2]/2 at W = 0"
+LAW = {
+    "tangent_norm": Quantity(
+        "norm of the tangent gradient",
+        f"|Q' G|, {GRADIENT}, Q the tangent space",
+        SOURCE,
+        range=NOT_NEGATIVE,
+    ),
+    "normal_norm": Quantity(
+        "norm of the normal gradient",
+        f"|G - Q Q' G|, {GRADIENT}, Q the tangent space",
+        SOURCE,
+        range=NOT_NEGATIVE,
+    ),
+    "tangent_energy": Quantity(
+        "energy of the tangent gradient", "tangent_norm^2", SOURCE, range=NOT_NEGATIVE
+    ),
+    "normal_energy": Quantity(
+        "energy of the normal gradient", "normal_norm^2", SOURCE, range=NOT_NEGATIVE
+    ),
+    "normal_share": Quantity(
+        "share of the gradient's energy that is normal",
+        "normal_energy / (normal_energy + tangent_energy)",
+        SOURCE,
+        range=SHARE,
+    ),
+    "normal_variance_share": Quantity(
+        "share of the points' variance that is normal",
+        "variance of x outside of Q over all of it",
+        HERE,
+        range=SHARE,
+    ),
+}
+BIASED = {f"biased_{name}": quantity for name, quantity in LAW.items()}  # drawn by frequency
+SLOPE = {
+    f"slope_{name}": Quantity(
+        f"slope of the {LAW[name].long_name}",
+        f"of ln {name} on ln t, least squares over the spreads t of at most 0.1 / curvature",
+        SOURCE,
+    )
+    for name in SLOPES
+}
+QUANTITIES = LAW | BIASED | SLOPE
+COLUMNS = ("manifold", "curvature", "target", "spread", "weighting", "bias")  # of results.csv
 
 
 def run(config: CurvedConfig, root: pathlib.Path, name: str) -> None:
     """Write measurements/seeds.nc unless it is there, then results.nc and results.csv."""
     path = root / "measurements" / "seeds.nc"
     if not path.exists():
-        joined_files.write(of_seeds(config, energies(config)), path)
+        joined_files.write(seed_table(config, energies(config)), path)
     whole = summary(config, joined_files.read_table(path))
     joined_files.write(whole, root / "results.nc")
     joined_files.write_csv(tidy(whole, QUANTITIES, COLUMNS), root / "results.csv")
@@ -34,47 +77,37 @@ def run(config: CurvedConfig, root: pathlib.Path, name: str) -> None:
         print(f"{name}: {line}")
 
 
-def of_seeds(config: CurvedConfig, values: dict[str, np.ndarray]) -> xr.Dataset:
-    """Every quantity by seed: over spreads, over biases of frequency, and slopes over spreads."""
-    measured = xr.Dataset(
-        {name: (AXES, value.astype(np.float64)) for name, value in values.items()}
+def seed_table(config: CurvedConfig, values: dict[str, np.ndarray]) -> xr.Dataset:
+    """Split values by spread and by bias of frequency, and fit slopes over spreads."""
+    table = xr.Dataset({name: (AXES, value.astype(np.float64)) for name, value in values.items()})
+    for side in ("tangent", "normal"):
+        table[f"{side}_energy"] = table[f"{side}_norm"] ** 2
+    table["normal_share"] = table.normal_energy / (table.normal_energy + table.tangent_energy)
+    table = table.assign_coords(
+        seed=config.seed + np.arange(config.seeds),
+        manifold=list(config.manifolds),
+        curvature=list(config.curvatures),
+        weighting=list(WEIGHTINGS),
+        target=list(TARGETS),
     )
-    seeds = config.seed + np.arange(config.seeds)
-    measured = measured.assign_coords(
-        seed=seeds, manifold=list(config.manifolds), curvature=list(config.curvatures),
-        weighting=list(WEIGHTINGS), target=list(TARGETS),
-    )  # fmt: skip
     count = len(config.spreads)
-    over_spread = measured.isel(setting=slice(count), weighting=0, drop=True).rename(
-        setting="spread"
-    )
-    over_bias = measured.isel(setting=slice(count, None), target=0, drop=True).rename(
-        setting="bias"
-    )
-    law = _with_energies(over_spread.assign_coords(spread=list(config.spreads)))
-    biased = _with_energies(over_bias.assign_coords(bias=list(config.biases)))
+    law = table.isel(setting=slice(count), weighting=0, drop=True).rename(setting="spread")
+    law = law.assign_coords(spread=list(config.spreads))
+    biased = table.isel(setting=slice(count, None), target=0, drop=True).rename(setting="bias")
+    biased = biased.assign_coords(bias=list(config.biases))
+    biased = biased.rename({name: f"biased_{name}" for name in LAW})
     slopes = {
         f"slope_{name}": _slopes(law[name].sel(target=TARGETS[0], drop=True)) for name in SLOPES
     }
-    whole = xr.merge(
-        [law, biased.rename({name: f"biased_{name}" for name in LAW}), xr.Dataset(slopes)]
-    )
+    whole = xr.merge([law, biased, xr.Dataset(slopes)])
     return whole.assign_attrs(config=json.dumps(dataclasses.asdict(config)))
 
 
-def _with_energies(table: xr.Dataset) -> xr.Dataset:
-    energies = {f"{side}_energy": table[f"{side}_norm"] ** 2 for side in ("tangent", "normal")}
-    share = energies["normal_energy"] / (energies["normal_energy"] + energies["tangent_energy"])
-    return table.assign(energies | {"normal_share": share})
-
-
 def _slopes(values: xr.DataArray) -> xr.DataArray:
-    """Of ln values on ln spread, where the spread is small beside the radius of curvature."""
+    """Fit ln values to ln spread, where the spread is small beside the radius of curvature."""
     by_curvature = []
     for curvature in values.curvature.values:
-        small = values.sel(curvature=curvature).isel(
-            spread=np.flatnonzero(values.spread * curvature <= FLAT)
-        )
+        small = values.sel(curvature=curvature, spread=values.spread * curvature <= FLAT)
         x = np.log(small.spread)
         x = x - x.mean()
         by_curvature.append((np.log(small) * x).sum("spread") / (x**2).sum())
@@ -82,55 +115,42 @@ def _slopes(values: xr.DataArray) -> xr.DataArray:
 
 
 def summary(config: CurvedConfig, seeds: xr.Dataset) -> xr.Dataset:
-    """Summarize every quantity over seeds, beside its closed form
-    (subspaces/curved/curved_theory.py).
-    """
+    """Summarize every quantity over seeds, beside its closed form (curved_theory.py)."""
     predicted = {
         name: _predicted(config, name, seeds[name].isel(seed=0, drop=True)) for name in QUANTITIES
     }
-    return summarize_seeds(QUANTITIES, seeds, predicted).assign_attrs(description=words_of(config))
+    last = config.seed + config.seeds - 1
+    words = (
+        f"manifolds of dimension {config.dimension} in D={config.width}; linear probe, W = 0; {config.types:,} points; "
+        f"by frequency {config.draws:,} draws, spread {config.biased_spread:g}; seeds {config.seed}–{last}"
+    )
+    return summarize_seeds(QUANTITIES, seeds, predicted).assign_attrs(description=words)
 
 
 def _predicted(config: CurvedConfig, name: str, example: xr.DataArray) -> xr.DataArray:
     """Evaluate the closed form at every cell of `example`."""
-    closed = xr.full_like(
-        example, SLOPES.get(name.removeprefix("slope_"), np.nan), dtype=np.float64
-    )
+    slope = SLOPES.get(name.removeprefix("slope_"), np.nan)
+    closed = xr.full_like(example, slope, dtype=np.float64)
     if name in SLOPE:
         return closed
     for index in np.ndindex(example.shape):
-        cell = example[index].coords
-        place = config, cell["manifold"].item(), cell["curvature"].item()
+        cell = {axis: value.item() for axis, value in example[index].coords.items()}
         if name in BIASED:
-            point = cell["weighting"].item(), cell["bias"].item()
-            closed[index] = curved_theory.over_bias(*place, *point)[name.removeprefix("biased_")]
+            closed[index] = curved_theory.over_bias(config, **cell)[name.removeprefix("biased_")]
         else:
-            point = cell["target"].item(), cell["spread"].item()
-            closed[index] = curved_theory.over_spread(*place, *point)[name]
+            closed[index] = curved_theory.over_spread(config, **cell)[name]
     return closed
 
 
 def format_lines(whole: xr.Dataset) -> list[str]:
-    """The slopes, in words: the range over manifolds and curvatures."""
+    """Format the slopes: their range over manifolds and curvatures."""
     lines = []
     for name, expected in SLOPES.items():
-        mean, low, high = (
-            whole[f"slope_{name}"].sel(statistic=end) for end in ("mean", "low", "high")
-        )
-        held, cells = int(((low <= expected) & (expected <= high)).sum()), mean.size
-        span = f"{float(mean.min()):.3f} to {float(mean.max()):.3f}"
-        held = (
-            f"; the interval holds {expected} in {held} of {cells}"
-            if np.isfinite(low).any()
-            else ""
-        )
-        lines.append(f"{LAW[name].long_name}: t^{span}, {expected} in closed form{held}")
+        ends = (whole[f"slope_{name}"].sel(statistic=end) for end in ("mean", "low", "high"))
+        mean, low, high = ends
+        line = f"{LAW[name].long_name}: t^{float(mean.min()):.3f} to {float(mean.max()):.3f}, {expected} in closed form"
+        if np.isfinite(low).any():
+            holds = int(((low <= expected) & (expected <= high)).sum())
+            line += f"; the interval holds {expected} in {holds} of {mean.size}"
+        lines.append(line)
     return lines
-
-
-def words_of(config: CurvedConfig) -> str:
-    last = config.seed + config.seeds - 1
-    return (
-        f"manifolds of dimension {config.dimension} in D={config.width}; linear probe, W = 0; {config.types:,} points; "
-        f"by frequency {config.draws:,} draws, spread {config.biased_spread:g}; seeds {config.seed}–{last}"
-    )

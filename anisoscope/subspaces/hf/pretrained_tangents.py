@@ -5,8 +5,7 @@ revisions one by one.
 import functools
 import hashlib
 import json
-import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -14,36 +13,46 @@ import numpy as np
 
 from anisoscope.config.pretrained_config import PretrainedConfig, steps
 from anisoscope.config.tangents_config import TangentsConfig, check_settings, early_among
+from anisoscope.data import unigrams
 from anisoscope.results import joined_files
 from anisoscope.sources import provenance
 from anisoscope.sources.hf import load_model, revision_sweep
 from anisoscope.sources.hf.adapters import UNKNOWN, find_adapter, model_kind
-from anisoscope.sources.hf.reading import guards
+from anisoscope.sources.hf.reading import guards, token_windows
 from anisoscope.sources.hf.reading_plan import place_of
 from anisoscope.sources.hf.revision_sweep import Revisions
-from anisoscope.subspaces import (
-    gradient_inputs,
-    proxies,
-    tangent_stage,
-    tangent_tables,
-    tested_proxies,
+from anisoscope.subspaces import tangent_stage, tangent_tables
+from anisoscope.subspaces.hf import torch_gradients
+from anisoscope.subspaces.subspace_energy import Fitted, Frames, Tested, fit, fit_and_test
+from anisoscope.subspaces.tangent_quantities import FITS
+from anisoscope.subspaces.tangent_windows import (
+    LEAST_EARLY,
+    Gradients,
+    Windows,
+    basis,
+    check_number,
+    split_windows,
 )
-from anisoscope.subspaces.hf import scored_tokens, torch_gradients, torch_matrices
-from anisoscope.subspaces.proxies import Frames
-from anisoscope.subspaces.tangent_limits import LEAST_EARLY
+from anisoscope.training.objective import KEPT, MASKED_SHARE, REPLACED
 from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.stop import Stop
 
 WIDTH = "the model's width of {}"
 NO_STEP = "the update of a single step needs the state of the optimizer, which no file of weights has: NaN"
+NO_BIN = -1
+INPUT = {
+    guards.NEXT_TOKEN: "validation windows (predicts the next token); the last position of each window is not scored",
+    guards.MASKED_TOKEN: f"validation windows (predicts masked tokens, {MASKED_SHARE:.0%}: {1 - KEPT - REPLACED:.0%} "
+    f"the mask token, {REPLACED:.0%} a random token that the text has, {KEPT:.0%} as they are)",
+}
 
 
 class Prepared(NamedTuple):
     """What is known before a model is read."""
 
     source: Revisions
-    windows: tuple[gradient_inputs.Windows, gradient_inputs.Windows]  # to fit and to test
+    windows: tuple[Windows, Windows]  # to fit and to test
     task: str
 
     @property
@@ -51,46 +60,79 @@ class Prepared(NamedTuple):
         return self.source.config
 
     @property
-    def folder(self) -> pathlib.Path:
-        return self.source.root / "tangents"
+    def made_by(self) -> str:
+        """What tables must have in common to be joined."""
+        tokens = b"".join(np.ascontiguousarray(one.tokens_JWT).tobytes() for one in self.windows)
+        digest = hashlib.sha256(tokens).hexdigest()
+        sha256 = self.source.corpus.sha256
+        return tangent_tables.made_by(self.config.tangents, sha256, tokens_sha256=digest)
 
 
 def task_of(config: PretrainedConfig) -> str:
-    """What the model is trained to predict; UserError, one line, where no gradients can be had."""
+    """Return what the model is trained to predict; UserError where no gradients can be had."""
     last = place_of(config, max(steps(config.pretrained)))
     settings = load_model.read_settings(last)
-    adapter = find_adapter(model_kind(settings))
+    adapter, reason, task = find_adapter(model_kind(settings)), "", None
     if adapter == UNKNOWN:
-        why = f"models of type {settings.model_type!r} have no entry in sources/hf/adapters.py"
-        raise UserError(
-            f"tangents.enabled: {why}, so it is not known what their layers are; leave it out"
+        reason = (
+            f"models of type {settings.model_type!r} have no entry in sources/hf/adapters.py, so it is not known "
+            "what their layers are"
         )
-    if load_model.main_input(settings) != load_model.TOKENS:
-        raise UserError(
-            f"tangents.enabled: {config.pretrained.name} reads no text, and predicts no tokens; leave it out"
-        )
-    name = load_model.find_class(settings, adapter, "gguf_file" in last.given).__name__
-    if (task := guards.head_task(name)) is None:
-        raise UserError(
-            f"tangents.enabled: {name} has no head that predicts tokens: no loss, no gradient; leave it out"
-        )
+    elif load_model.main_input(settings) != load_model.TOKENS:
+        reason = f"{config.pretrained.name} reads no text, and predicts no tokens"
+    else:
+        name = load_model.find_class(settings, adapter, "gguf_file" in last.given).__name__
+        if (task := guards.head_task(name)) is None:
+            reason = f"{name} has no head that predicts tokens: no loss, no gradient"
+    if reason:
+        raise UserError(f"tangents.enabled: {reason}; leave it out")
     check_settings(config.tangents, settings.hidden_size, WIDTH.format(settings.hidden_size))
     return task
 
 
 def prepared(source: Revisions) -> Prepared:
-    """UserError, one line, where windows cannot be scored, or tables of others are there."""
+    """Choose the windows; UserError where they cannot be scored, or tables of others are there."""
     task = task_of(source.config)
     if task == guards.MASKED_TOKEN and source.windows.mask_token is None:
         name = source.config.pretrained.name
         raise UserError(
             f"tangents.enabled: the tokenizer of {name} has no mask token; leave it out"
         )
-    ready = Prepared(
-        source, scored_tokens.make_windows(source.windows, source.config.tangents, task), task
-    )
-    tangent_stage.refuse_others(ready.folder, _made_by(ready))
+    windows = make_windows(source.windows, source.config.tangents, task)
+    ready = Prepared(source, windows, task)
+    tangent_stage.refuse_others(source.root / tangent_stage.FOLDER, ready.made_by)
     return ready
+
+
+def make_windows(
+    windows: token_windows.Windows, tangents: TangentsConfig, task: str
+) -> tuple[Windows, Windows]:
+    """Choose windows of a text to fit to and to test on; UserError where there are too few.
+
+    A token that begins or ends every window is read, and neither asked for nor in a bin of
+    frequency.
+    """
+    rows_NT, count, fixed_T = windows.rows_NT, tangents.windows, windows.fixed_T
+    check_number(len(rows_NT), f"{len(rows_NT)} windows of {rows_NT.shape[1]} tokens", tangents)
+    rng = np.random.default_rng(tangents.seed)
+    text_WT = rows_NT[rng.permutation(len(rows_NT))[: 2 * count]]
+    if task == guards.NEXT_TOKEN:
+        scored_T = np.append(~fixed_T[1:], False).astype(np.float32)
+        scored_WT = np.broadcast_to(scored_T, text_WT.shape)
+        batch = text_WT, np.roll(text_WT, -1, axis=1), scored_WT
+    else:  # BERT's rule: some are masked, some another token, and some as they are
+        chosen_WT = (rng.random(text_WT.shape) < MASKED_SHARE) & ~fixed_T
+        other_WT = rng.choice(np.flatnonzero(windows.counts_V), text_WT.shape)
+        how_WT = rng.random(text_WT.shape)
+        input_WT = np.where(how_WT < 1 - KEPT, other_WT.astype(text_WT.dtype), text_WT)
+        input_WT = np.where(how_WT < 1 - KEPT - REPLACED, windows.mask_token, input_WT)
+        input_WT = np.where(chosen_WT, input_WT, text_WT).astype(np.int32)
+        batch = input_WT, text_WT, chosen_WT.astype(np.float32)
+    with np.errstate(divide="ignore"):  # tokens that the text lacks
+        bins_V = unigrams.bins(np.log(windows.counts_V / windows.counts_V.sum()).astype(np.float32))
+    bins_WT = bins_V[np.minimum(text_WT, len(bins_V) - 1)]
+    bins_WT = np.where(fixed_T, NO_BIN, bins_WT).astype(np.int32)
+    return split_windows((*batch, bins_WT), tangents, rng)
 
 
 def run(ready: Prepared, stop: Stop) -> None:
@@ -102,175 +144,169 @@ def run(ready: Prepared, stop: Stop) -> None:
         )
     folder.claim(root, revision_sweep.claimed(config), new=False)
     with folder.locked(root):
-        reading = _Reading(ready)
-        check_settings(
-            config.tangents, reading.known["width"], WIDTH.format(reading.known["full_width"])
-        )
-        fitting = _fitting(ready, reading)
-        for line in _in_words(reading.known, config):
+        reader = RevisionReader(ready)
+        known = reader.known
+        check_settings(config.tangents, known["width"], WIDTH.format(known["full_width"]))
+        study = make_study(ready, known)
+        for line in format_known(known, config):
             print(f"{name}: {line}")
-        tangent_stage.fit_early(fitting, config.tangents, stop)
-        tangent_stage.sweep(fitting, config.tangents, stop)
+        tangent_stage.fit_early(study, reader, stop)
+        tangent_stage.sweep(study, reader, stop)
     print(f"{name}: memory at most {revision_sweep.peak() / 1e9:.1f} GB")
 
 
-class _Reading:
-    """Revisions read by torch, and tested by one compiled program."""
+class RevisionReader:
+    """Read revisions by torch, and test them by one compiled program."""
 
     def __init__(self, ready: Prepared):
-        self.source, self.config = ready.source, ready.config
+        self.ready, self.source, self.config = ready, ready.source, ready.config
+        self.batch_size = self.config.pretrained.batch_size
         self.to_fit, self.to_test = ready.windows
-        self.fit, self.compiled = computations(self.config.tangents)
-        self.known = self._known(ready.folder)
-        self.basis_DD = gradient_inputs.coordinates(self.known["full_width"], self.known["width"])
+        self.known = self._read_known() or self._find_known()
+        self.basis_DD = basis(self.known["full_width"], self.known["width"])
 
-    def _known(self, tables_there: pathlib.Path) -> dict[str, Any]:
-        """What is found of a model once, and then stands in the tables of all its revisions, until
-        weights change.
-        """
+    def _read_known(self) -> dict[str, Any] | None:
+        """Read what was found of the model from a table that holds, if any."""
         names = ("layers", "full_width", "width", "largest_ones_share", "matrices_missing")
-        for there in map(tangent_stage.read_tangents, sorted(tables_there.glob("*.nc"))):
-            if not provenance.is_outdated(there, self.source):
-                return {name: revision_sweep.plain(there.attrs[name]) for name in names}
-        loaded = self.opened(self.source.last)
-        width = loaded.model.config.hidden_size
-        self.basis_DD = np.eye(width, dtype=np.float32)
-        one = self.to_test._replace(
-            **{name: value[:1] for name, value in self.to_test._asdict().items() if "J" in name}
-        )
-        read_now = self._gradients(loaded, one)
-        less = torch_gradients.without_ones(read_now, width)
-        missing = [name for name, blocks in torch_matrices.of_blocks(loaded).items() if not blocks]
-        values = (
-            loaded.blocks + 1,
-            width,
-            width - less,
-            torch_gradients.ones_share(read_now),
-            ", ".join(missing) or "none",
-        )
-        return dict(zip(names, values, strict=True))
+        for path in sorted((self.source.root / tangent_stage.FOLDER).glob("*.nc")):
+            table = tangent_stage.read_tangents(path)
+            if not provenance.is_outdated(table, self.source):
+                return {name: revision_sweep.plain(table.attrs[name]) for name in names}
+        return None
 
-    def opened(self, step: int) -> load_model.PretrainedModel:
-        measure = self.config.measure
+    def _find_known(self) -> dict[str, Any]:
+        """Find by the first fold of windows what holds of all revisions."""
+        loaded = self.open(self.source.last)
+        width = loaded.model.config.hidden_size
+        fields = self.to_test._asdict().items()
+        fold = self.to_test._replace(**{name: x[:1] for name, x in fields if "J" in name})
+        read = torch_gradients.gradients(
+            loaded, fold, np.eye(width, dtype=np.float32), self.batch_size
+        )
+        matrices = torch_gradients.matrices_of(loaded)
+        return {
+            "layers": loaded.blocks + 1,
+            "full_width": width,
+            "width": width - torch_gradients.removes_ones(read, width),
+            "largest_ones_share": torch_gradients.ones_share(read),
+            "matrices_missing": ", ".join(name for name in matrices if not matrices[name])
+            or "none",
+        }
+
+    def open(self, step: int) -> load_model.PretrainedModel:
+        """Load a revision; UserError where it has no gradients, or its loss none that are fair."""
+        measure, tokens_T = self.config.measure, self.to_test.tokens_JWT[0, 0]
         loaded = self.source.open(self.source.plan(measure.families, measure.nulls), step)
         if any(parameter.device.type == "meta" for parameter in loaded.model.parameters()):
             raise UserError(
                 "tangents.enabled: weights left on the disk have no gradients; leave pretrained.device_map out"
             )
-        guards.check_final_norm(loaded, self.to_test.tokens_JWT[0, 0])
+        guards.check_final_norm(loaded, tokens_T)
+        if self.ready.task == guards.NEXT_TOKEN and guards.sees_later(loaded, tokens_T):
+            raise UserError(
+                f"tangents.enabled: {type(loaded.model).__name__} sees the token that it is to predict, so the loss "
+                "of the next token says nothing; leave it out"
+            )
         return loaded
 
     def cloud(self, step: int) -> np.ndarray:
-        return self._states(self.opened(step))
-
-    def test(
-        self, step: int, before: int | None, frames: dict[str, Frames]
-    ) -> tested_proxies.Tested:
-        loaded = self.opened(step)
-        cloud_NPD, read_now = self._states(loaded), self._gradients(loaded, self.to_test)
-        self._check_ones(read_now, step)
-        between = jax.tree.map(lambda x: np.full_like(x, np.nan), read_now.weights)
-        if before is not None:
-            between = torch_matrices.change(
-                torch_matrices.of_blocks(self.opened(before)),
-                torch_matrices.of_blocks(loaded),
-                len(self.basis_DD),
-            )
-        del loaded  # the program needs the room
-        moved = {"between": between, "step": torch_matrices.nothing(len(self.basis_DD))}
-        return jax.device_get(
-            self.compiled(cloud_NPD, read_now, self.to_test, self.basis_DD, frames, moved)
-        )
+        return self._states(self.open(step))
 
     def _states(self, loaded: load_model.PretrainedModel) -> np.ndarray:
-        return torch_gradients.states(
-            loaded, self.to_fit, self.basis_DD, self.config.pretrained.batch_size
+        return torch_gradients.states(loaded, self.to_fit, self.basis_DD, self.batch_size)
+
+    def fit(self, cloud_NPD: np.ndarray) -> Fitted:
+        return _compile(fit, self.config.tangents)(cloud_NPD)
+
+    def test(self, step: int, before: int | None, frames: dict[str, Frames]) -> Tested:
+        loaded, width = self.open(step), len(self.basis_DD)
+        cloud_NPD = self._states(loaded)
+        read = torch_gradients.gradients(loaded, self.to_test, self.basis_DD, self.batch_size)
+        self._check_ones(read, step)
+        if before is None:
+            between = jax.tree.map(lambda x: np.full_like(x, np.nan), read.weights)
+        else:
+            ends = (torch_gradients.matrices_of(model) for model in (self.open(before), loaded))
+            between = torch_gradients.change(*ends, width)
+        del loaded  # the program needs the room
+        updates = {"between": between, "step": torch_gradients.no_rows(width)}
+        program = _compile(fit_and_test, self.config.tangents)
+        return jax.device_get(
+            program(cloud_NPD, read, self.to_test, self.basis_DD, frames, updates)
         )
 
-    def _gradients(
-        self, loaded: load_model.PretrainedModel, windows: gradient_inputs.Windows
-    ) -> gradient_inputs.Read:
-        return torch_gradients.gradients(
-            loaded, windows, self.basis_DD, self.config.pretrained.batch_size
-        )
-
-    def _check_ones(self, read_now: gradient_inputs.Read, step: int) -> None:
-        """The coordinates are those of the last revision: what is left out must be nothing here
-        too.
-        """
-        width, less = len(self.basis_DD), self.basis_DD.shape[1] < len(self.basis_DD)
-        if less and not torch_gradients.without_ones(read_now, width):
-            share = torch_gradients.ones_share(read_now)
+    def _check_ones(self, read: Gradients, step: int) -> None:
+        """Raise UserError where what is left out, by the last revision, is something here."""
+        width, dimensions = self.basis_DD.shape
+        if dimensions < width and not torch_gradients.removes_ones(read, width):
+            share = torch_gradients.ones_share(read)
             raise UserError(
                 f"step {step}: {share:.2g} of the gradient lies along the vector of ones, and of the last revision "
                 f"{self.known['largest_ones_share']:.2g}: these are no revisions of one model"
             )
 
 
-def _fitting(ready: Prepared, reading: _Reading) -> tangent_stage.Fitting:
-    config, tangents, known = ready.config, ready.config.tangents, reading.known
-    there, early = list(steps(config.pretrained)), early_of(config)
-    fits = {"early": early, "previous": len(there) > 1, "untrained": 0 in there and len(there) > 1}
-    cells = tangent_stage.primary(known["layers"] - 1, there, early, tangents.ranks[-1])
-    return tangent_stage.Fitting(
-        source=ready.source,
-        where=config.pretrained.name,
-        steps=there,
+@functools.cache
+def _compile(work: Any, tangents: TangentsConfig) -> Any:
+    """Compile one program for all revisions."""
+    return jax.jit(
+        jax.default_matmul_precision("highest")(functools.partial(work, tangents=tangents))
+    )
+
+
+def make_study(ready: Prepared, known: dict[str, Any]) -> tangent_stage.Study:
+    """Say what is fitted and tested, with what every table says of where its numbers come from."""
+    source, config, tangents = ready.source, ready.config, ready.config.tangents
+    kept, early = list(steps(config.pretrained)), early_of(config)
+    several = len(kept) > 1
+    possible = {
+        "here": True,
+        "early": early,
+        "previous": several,
+        "untrained": several and 0 in kept,
+    }
+    measured = joined_files.read_table(source.root / "results.nc").attrs
+    about = revision_sweep.attributes(config, source.corpus, source.windows, source.name)
+    for name in {*source.windows.about} - {"tokens_per_byte"}:  # of other windows
+        about.pop(name, None)
+    sample = tangent_tables.sample_attributes(tangents)
+    primary = tangent_stage.primary(known["layers"] - 1, kept, early, tangents.ranks[-1])
+    return tangent_stage.Study(
+        source=source,
+        tangents=tangents,
+        steps=kept,
         early=early,
-        fits=tuple(fit for fit in tested_proxies.FITS if fit == "here" or fits.get(fit)),
+        fits=tuple(fit for fit in FITS if possible.get(fit)),
         layers=known["layers"],
         width=known["width"],
-        cloud=reading.cloud,
-        fit=reading.fit,
-        test=reading.test,
-        attributes=attributes(
-            ready, known | {"early_steps": json.dumps(early), "primary": json.dumps(cells)}
-        ),
-        cells=cells,
+        attributes=about
+        | {
+            "model": measured["model"],
+            "steps": max(kept),
+            "provenance": f"{measured['provenance']}; {sample['sample']}",
+            "input": INPUT[ready.task],
+            "types": "token",
+            "frequency": "of tokens in the validation split that is read",
+            "batches": 1,
+            **sample,
+            "single_step": NO_STEP,
+            "made_by": ready.made_by,
+            **known,
+            "early_steps": json.dumps(early),
+            "primary": json.dumps(primary),
+        },
     )
 
 
 def early_of(config: PretrainedConfig) -> list[int]:
-    """The revisions of the first part of the steps, without step 0; none where they are too few, or
-    all there are.
-    """
-    there = list(steps(config.pretrained))
-    early = early_among(there, max(there), config.tangents)
-    return early if len(early) >= LEAST_EARLY and early[-1] < max(there) else []
+    """Return the revisions of the first part of the steps; none where they are too few, or all."""
+    kept = list(steps(config.pretrained))
+    early = early_among(kept, max(kept), config.tangents)
+    return early if len(early) >= LEAST_EARLY and early[-1] < max(kept) else []
 
 
-def attributes(ready: Prepared, further: dict[str, Any]) -> dict[str, Any]:
-    """What every table says about where its numbers come from."""
-    source, config, tangents = ready.source, ready.config, ready.config.tangents
-    measured = joined_files.read_table(source.root / "results.nc").attrs
-    sampled = tangent_tables.sampled(tangents)
-    about = revision_sweep.attributes(config, source.corpus, source.windows, source.name)
-    of_measured = {*source.windows.about} - {"tokens_per_byte"}  # other windows
-    return {name: value for name, value in about.items() if name not in of_measured} | {
-        "model": measured["model"],
-        "steps": max(steps(config.pretrained)),
-        "provenance": f"{measured['provenance']}; {sampled['sample']}",
-        "input": scored_tokens.IN_WORDS[ready.task],
-        "positions": "scored ones: those that the loss counts",
-        "types": "token",
-        "frequency": "of tokens in the validation split that is read",
-        "batches": 1,
-        **sampled,
-        "single_step": NO_STEP,
-        "made_by": _made_by(ready),
-        **further,
-    }
-
-
-def _made_by(ready: Prepared) -> str:
-    """What tables must have in common to be joined."""
-    tokens = b"".join(np.ascontiguousarray(one.tokens_JWT).tobytes() for one in ready.windows)
-    words = json.loads(tangent_tables.made_by(ready.config.tangents, ready.source.corpus.sha256))
-    return json.dumps(words | {"tokens_sha256": hashlib.sha256(tokens).hexdigest()})
-
-
-def _in_words(known: dict[str, Any], config: PretrainedConfig) -> Iterator[str]:
-    """What a reader should know before the long part begins."""
+def format_known(known: dict[str, Any], config: PretrainedConfig) -> Iterator[str]:
+    """Yield what a reader should know before the long part begins."""
     tangents, layers, width = config.tangents, known["layers"], known["full_width"]
     removed = "removed" if known["width"] < width else "kept"
     yield f"vector of ones: {removed}, {known['largest_ones_share']:.1g} of the gradient lies along it at most"
@@ -292,12 +328,3 @@ def _in_words(known: dict[str, Any], config: PretrainedConfig) -> Iterator[str]:
         f"memory: rows of all layers {rows / 1e9:.2f} GB, and of each matrix {width} rows; beside them weights, their "
         f"gradients, and passes over {config.pretrained.batch_size} windows"
     )
-
-
-@functools.cache
-def computations(tangents: TangentsConfig) -> tuple[Callable, Callable]:
-    """To fit, and to test: one program each for all revisions."""
-    works = (
-        functools.partial(work, tangents=tangents) for work in (proxies.fit, tested_proxies.test)
-    )
-    return tuple(jax.jit(jax.default_matmul_precision("highest")(work)) for work in works)

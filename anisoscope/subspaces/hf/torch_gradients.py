@@ -1,28 +1,30 @@
-"""States of a torch model and the gradients of its loss with respect to them, at scored positions
-of windows.
+"""States of a torch model, and the gradients of its loss with respect to them and to the matrices
+that meet the residual stream (as subspaces/tangent_gradients.py has those of our network).
 
-What subspaces/states_and_gradients.py has of our network. Arrays carry the letters of `models`; J
-folds of W windows, Q points of each.
-
-Here O are the rows of a matrix, or other points.
+Arrays carry the letters of `models`; J folds of W windows, Q points of each. O are the rows of a
+matrix, width last, or other points. Of each matrix as few rows are kept as have the same second
+moments: D at most.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from transformers.pytorch_utils import Conv1D
 
 from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.reading.extract import Listener, check_counts, forward
-from anisoscope.subspaces.gradient_inputs import Read, Windows
-from anisoscope.subspaces.hf import torch_matrices
+from anisoscope.subspaces.tangent_gradients import WRITING, Rows
+from anisoscope.subspaces.tangent_quantities import MATRICES
+from anisoscope.subspaces.tangent_windows import Gradients, Windows
 from anisoscope.utils.errors import UserError
 
 LEAVE = "leave tangents.enabled out"
 # of the share of a random direction: so small a share along the vector of ones is rounding
 ZERO = 1e-3
+Matrices = dict[str, list[list[Any]]]  # block by block the modules whose rows are taken together
 
 
 class Part(NamedTuple):
@@ -34,77 +36,88 @@ class Part(NamedTuple):
     places_O: np.ndarray  # where they stand in these windows
 
 
+def split_folds(windows: Windows, batch_size: int) -> Iterator[Part]:
+    """Yield the windows of every fold, `batch_size` at a time."""
+    folds, count, length = windows.tokens_JWT.shape
+    for fold in range(folds):
+        for start in range(0, count, batch_size):
+            places_Q = windows.picks_JQ[fold] - start * length
+            points_O = np.flatnonzero((places_Q >= 0) & (places_Q < batch_size * length))
+            yield Part(fold, slice(start, start + batch_size), points_O, places_Q[points_O])
+
+
 def states(
     loaded: PretrainedModel, windows: Windows, basis_DD: np.ndarray, batch_size: int
 ) -> np.ndarray:
-    """At the picked positions alone, (layer, P, D)."""
-    kept = _Kept(loaded, windows, basis_DD.shape[0])
-    for part in parts(windows, batch_size):
+    """Return the states at the picked positions alone, (layer, P, D)."""
+    kept = _Kept("the residual stream", loaded, windows)
+    for part in split_folds(windows, batch_size):
 
         def on_layer(n: int, x_BTD: Any, part: Part = part) -> None:
-            kept.put("the residual stream", n, part, x_BTD)
+            kept.put(n, part, x_BTD)
 
         with Listener(loaded, on_layer) as counts:
             forward(loaded, windows.tokens_JWT[part.fold, part.windows])
         check_counts(loaded, counts, heads=False)
-    return kept.points("the residual stream") @ basis_DD
+    return kept.points_NPD @ basis_DD
 
 
 def gradients(
     loaded: PretrainedModel, windows: Windows, basis_DD: np.ndarray, batch_size: int
-) -> Read:
-    """A forward and a backward pass for every `batch_size` windows; gradients of the summed loss.
+) -> Gradients:
+    """Do a forward and a backward pass of the summed loss for every `batch_size` windows.
 
     Kept are the picked rows of all layers, and of each matrix as many rows as its width.
     """
-    layers, (folds, _, length), width = loaded.blocks + 1, windows.tokens_JWT.shape, len(basis_DD)
-    of_model = torch_matrices.of_blocks(loaded)
-    weights = torch_matrices.parameters(of_model)
+    layers, (folds, count, length) = loaded.blocks + 1, windows.tokens_JWT.shape
+    matrices = matrices_of(loaded)
+    weights = parameters(matrices)
     slopes = {weight: torch.zeros_like(weight, dtype=torch.float32) for weight in weights}
     norm_JNT, square_JNT = np.zeros((2, folds, layers, length))
-    loss_JQ, kept = np.empty(windows.picks_JQ.shape, np.float32), _Kept(loaded, windows, width)
+    loss_JQ = np.empty(windows.picks_JQ.shape, np.float32)
+    streams_kept, slopes_kept = (
+        _Kept(name, loaded, windows) for name in ("the residual stream", "the gradient")
+    )
     before = [weight.requires_grad for weight in weights]
     try:
         for weight in weights:
             weight.requires_grad_(True)
-        for part in parts(windows, batch_size):
+        for part in split_folds(windows, batch_size):
             with _explain_torch_errors(loaded):
                 streams, loss_BT = _forward(loaded, windows, part)
-                derivatives = _backward(
-                    loaded, streams, loss_BT, _there(windows.weights_JWT, part, loss_BT), weights
-                )
+                derivatives = _backward(loaded, streams, loss_BT, windows, part, weights)
             for weight, slope in zip(weights, derivatives[layers:], strict=True):
                 slopes[weight] += slope
             loss_JQ[part.fold, part.points_O] = _array(loss_BT).ravel()[part.places_O]
             for n, (x_BTD, slope_BTD) in enumerate(zip(streams, derivatives, strict=False)):
-                kept.put("the residual stream", n, part, x_BTD)
-                kept.put("the gradient", n, part, slope_BTD)
+                streams_kept.put(n, part, x_BTD)
+                slopes_kept.put(n, part, slope_BTD)
                 norm_BT = slope_BTD.float().norm(dim=-1)
                 norm_JNT[part.fold, n] += _array(norm_BT.sum(0))
                 square_JNT[part.fold, n] += _array(norm_BT.square().sum(0))
     finally:
-        for weight, was in zip(weights, before, strict=True):
-            weight.requires_grad_(was)
+        for weight, required in zip(weights, before, strict=True):
+            weight.requires_grad_(required)
     if not (
         np.isfinite(square_JNT).all() and all(slope.isfinite().all() for slope in slopes.values())
     ):
         dtype = loaded.about["computed_in"]
         raise UserError(f"gradients hold numbers that are not finite, computed in {dtype}; {LEAVE}")
-    count = windows.tokens_JWT.shape[1]
-    points_NPD, slope_NPD = kept.points("the residual stream"), kept.points("the gradient")
-    return Read(
+    points_NPD, slope_NPD = streams_kept.points_NPD, slopes_kept.points_NPD
+    width, dimensions = basis_DD.shape
+    return Gradients(
         points_NPD @ basis_DD,
         slope_NPD @ basis_DD,
         loss_JQ.ravel(),
         (norm_JNT / count).astype(np.float32),
         (square_JNT / count).astype(np.float32),
-        *_shares(points_NPD, slope_NPD, folds, centred=basis_DD.shape[1] < width),
-        torch_matrices.rows(of_model, slopes.__getitem__, width),
+        *_shares(points_NPD, slope_NPD, folds, centred=dimensions < width),
+        matrix_rows(matrices, slopes.__getitem__, width),
     )
 
 
 def _forward(loaded: PretrainedModel, windows: Windows, part: Part) -> tuple[list[Any], Any]:
-    """The stream at every layer, as torch follows it, and the loss of every position in nats."""
+    """Return the stream at every layer, as torch follows it, and every position's loss in nats."""
     streams, versions = [], []
 
     def on_layer(n: int, x_BTD: Any) -> None:
@@ -122,18 +135,22 @@ def _forward(loaded: PretrainedModel, windows: Windows, part: Part) -> tuple[lis
             f"{type(loaded.model).__name__} changes layer {changed[0]} in place after it was seen: "
             f"its gradient cannot be had; {LEAVE}"
         )
-    targets_BT = _there(windows.targets_JWT, part, logits_BTV).long()
+    targets_BT = _tensor(windows.targets_JWT, part, logits_BTV).long()
     return streams, torch.nn.functional.cross_entropy(
         logits_BTV.transpose(1, 2), targets_BT, reduction="none"
     )
 
 
 def _backward(
-    loaded: PretrainedModel, streams: list[Any], loss_BT: Any, weights_BT: Any, weights: list[Any]
+    loaded: PretrainedModel,
+    streams: list[Any],
+    loss_BT: Any,
+    windows: Windows,
+    part: Part,
+    weights: list[Any],
 ) -> list[Any]:
-    derivatives = torch.autograd.grad(
-        (loss_BT * weights_BT).sum(), [*streams, *weights], allow_unused=True
-    )
+    loss = (loss_BT * _tensor(windows.weights_JWT, part, loss_BT)).sum()
+    derivatives = torch.autograd.grad(loss, [*streams, *weights], allow_unused=True)
     if unused := [n for n, slope in enumerate(derivatives[: len(streams)]) if slope is None]:
         raise UserError(
             f"{type(loaded.model).__name__}: the loss does not hang on layer {unused[0]} as torch follows it: "
@@ -147,7 +164,7 @@ def _backward(
 
 @contextlib.contextmanager
 def _explain_torch_errors(loaded: PretrainedModel) -> Iterator[None]:
-    """What torch cannot differentiate, in one line."""
+    """Say in one line what torch cannot differentiate."""
     try:
         yield
     except torch.OutOfMemoryError:
@@ -159,77 +176,126 @@ def _explain_torch_errors(loaded: PretrainedModel) -> Iterator[None]:
         ) from error
 
 
-def ones_share(read_now: Read) -> float:
-    """The largest over layers of the gradient's share along the vector of ones."""
-    return float((np.asarray(read_now.ones_JN).sum(0) / np.asarray(read_now.total_JN).sum(0)).max())
+def ones_share(read: Gradients) -> float:
+    """Return the largest over layers of the gradient's share along the vector of ones."""
+    return float((np.asarray(read.ones_JN).sum(0) / np.asarray(read.total_JN).sum(0)).max())
 
 
-def without_ones(read_now: Read, width: int) -> bool:
-    """Whether norms remove the mean coordinate of what they read, as LayerNorm does, wherever the
-    stream is read.
-    """
-    return ones_share(read_now) < ZERO / width
-
-
-def parts(windows: Windows, batch_size: int) -> Iterator[Part]:
-    folds, count, length = windows.tokens_JWT.shape
-    for fold in range(folds):
-        for start in range(0, count, batch_size):
-            places_Q = windows.picks_JQ[fold] - start * length
-            points_O = np.flatnonzero((places_Q >= 0) & (places_Q < batch_size * length))
-            yield Part(fold, slice(start, start + batch_size), points_O, places_Q[points_O])
+def removes_ones(read: Gradients, width: int) -> bool:
+    """Tell whether norms remove the mean coordinate, as LayerNorm does, wherever they read."""
+    return ones_share(read) < ZERO / width
 
 
 class _Kept:
-    """Picked rows of every layer, by name."""
+    """Picked rows of every layer."""
 
-    def __init__(self, loaded: PretrainedModel, windows: Windows, width: int):
-        self.loaded, self.shape = loaded, (loaded.blocks + 1, *windows.picks_JQ.shape, width)
-        self.made: dict[str, np.ndarray] = {}
+    def __init__(self, name: str, loaded: PretrainedModel, windows: Windows):
+        self.name, self.dtype = name, loaded.about["computed_in"]
+        shape = loaded.blocks + 1, *windows.picks_JQ.shape, loaded.model.config.hidden_size
+        self.rows_NJQD = np.empty(shape, np.float32)
 
-    def put(self, name: str, n: int, part: Part, x_BTD: Any) -> None:
-        """UserError where a number is not finite."""
+    def put(self, n: int, part: Part, x_BTD: Any) -> None:
+        """Keep the rows of a part; UserError where a number is not finite."""
         rows_OD = _array(x_BTD.reshape(-1, x_BTD.shape[-1]))[part.places_O]
         if not np.isfinite(rows_OD).all():
-            dtype = self.loaded.about["computed_in"]
             raise UserError(
-                f"{name} of layer {n} holds numbers that are not finite, computed in {dtype}"
+                f"{self.name} of layer {n} holds numbers that are not finite, computed in {self.dtype}"
             )
-        self.made.setdefault(name, np.empty(self.shape, np.float32))[
-            n, part.fold, part.points_O
-        ] = rows_OD
+        self.rows_NJQD[n, part.fold, part.points_O] = rows_OD
 
-    def points(self, name: str) -> np.ndarray:
-        layers, folds, share, width = self.shape
-        return self.made[name].reshape(layers, folds * share, width)
+    @property
+    def points_NPD(self) -> np.ndarray:
+        layers, folds, share, width = self.rows_NJQD.shape
+        return self.rows_NJQD.reshape(layers, folds * share, width)
 
 
 def _shares(
     points_NPD: np.ndarray, slope_NPD: np.ndarray, folds: int, centred: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sums over the rows of a fold of |g|^2 along the vector of ones, along the state, and in all,
-    (J, N).
-    """
-    ones, radial, total = [], [], []
+    """Sum |g|^2 along the vector of ones, along the state, and in all, over a fold's rows, (J, N)."""
+    sums = []
     # a layer at a time: as large as one is enough
     for x_PD, slope_PD in zip(points_NPD, slope_NPD, strict=True):
         x_PD = x_PD - x_PD.mean(axis=1, keepdims=True) if centred else x_PD
         norm_P1 = np.linalg.norm(x_PD, axis=1, keepdims=True)
         # a token of padding may have a state of 0
         unit_PD = x_PD / np.where(norm_P1 > 0, norm_P1, 1.0)
-        of_points = (
+        parts = (
             np.square(slope_PD.sum(axis=1)) / slope_PD.shape[1],
             np.square((slope_PD * unit_PD).sum(axis=1)),
             np.square(slope_PD).sum(axis=1),
         )
-        for sums, x_P in zip((ones, radial, total), of_points, strict=True):
-            sums.append(x_P.reshape(folds, -1).sum(axis=1))
-    return tuple(np.stack(sums, axis=1) for sums in (ones, radial, total))
+        sums.append([x_P.reshape(folds, -1).sum(axis=1) for x_P in parts])
+    return tuple(np.stack(sums_J, axis=1) for sums_J in zip(*sums, strict=True))
 
 
-def _there(x_JWT: np.ndarray, part: Part, like: Any) -> Any:
+def _tensor(x_JWT: np.ndarray, part: Part, like: Any) -> Any:
     return torch.as_tensor(np.ascontiguousarray(x_JWT[part.fold, part.windows]), device=like.device)
 
 
 def _array(x: Any) -> np.ndarray:
     return x.detach().to("cpu", torch.float32).numpy()
+
+
+def matrices_of(loaded: PretrainedModel) -> Matrices:
+    """Find the matrices as wide as the stream, block by block; one that blocks share is left out."""
+    width, table = loaded.model.config.hidden_size, loaded.base.get_input_embeddings()
+    matrices = {"embedding": [[table]] if table.weight.shape[1] == width else []}
+    for name in MATRICES[1:]:
+        paths = getattr(loaded.adapter.kernels, name, ())
+        paths = (paths,) if isinstance(paths, str) else paths
+        modules = [
+            [block.get_submodule(path) for path in paths] for block in loaded.block_modules if paths
+        ]
+        matrices[name] = modules if len(modules) == loaded.blocks else []
+    return matrices
+
+
+def parameters(matrices: Matrices) -> list[Any]:
+    """Return the weights in one order, each once."""
+    modules = [module for blocks in matrices.values() for block in blocks for module in block]
+    return list(dict.fromkeys(module.weight for module in modules))
+
+
+def matrix_rows(matrices: Matrices, value: Callable[[Any], Any], width: int) -> Rows:
+    """Return rows of a `value` of each weight, as its gradient or change: {name: (block, D, D)}.
+
+    NaN where a matrix is missing.
+    """
+    rows = no_rows(width)
+    for name, blocks in matrices.items():
+        if blocks:
+            short = [
+                torch.cat([_width_last(module, value(module.weight), name) for module in block])
+                for block in blocks
+            ]
+            rows[name] = np.stack([_shorten(rows_OD, width) for rows_OD in short])
+    return rows
+
+
+def change(before: Matrices, after: Matrices, width: int) -> Rows:
+    """Return the update from one revision to another."""
+    old = dict(zip(parameters(after), parameters(before), strict=True))
+    return matrix_rows(
+        after,
+        lambda weight: weight.detach().float() - old[weight].detach().float().to(weight.device),
+        width,
+    )
+
+
+def no_rows(width: int) -> Rows:
+    """Return NaN in place of rows."""
+    return {name: np.full((1, 1, width), np.nan, np.float32) for name in MATRICES}
+
+
+def _width_last(module: Any, value: Any, name: str) -> Any:
+    """Transpose where due: Linear has a row for each output, Conv1D one for each input."""
+    by_input = isinstance(module, Conv1D)
+    return (value.T if by_input != (name in WRITING) else value).float()
+
+
+def _shorten(rows_OD: Any, width: int) -> np.ndarray:
+    """Return (D, D) with the same second moments."""
+    missing = max(width - len(rows_OD), 0)
+    padded_OD = torch.nn.functional.pad(rows_OD, (0, 0, 0, missing))
+    return torch.linalg.qr(padded_OD, mode="r")[1].cpu().numpy()

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 import torch
 import transformers
-import xarray as xr
 
 from anisoscope.config.tangents_config import TangentsConfig
 from anisoscope.experiments import pretrained as experiment
@@ -18,7 +17,6 @@ from anisoscope.results import joined_files
 from anisoscope.sources.hf import pretrained_weights, revision_sweep
 from anisoscope.sources.hf.reading import guards
 from anisoscope.subspaces.hf import pretrained_tangents as tangents
-from anisoscope.subspaces.hf import scored_tokens
 from anisoscope.utils.errors import UserError
 from tests.program import here, override, refuse
 from tests.sources.hf import tiny
@@ -26,33 +24,27 @@ from tests.sources.hf import tiny
 NAMES = ("step0", "step4", "step8", "step20")
 STEPS = [0, 4, 8, 20]
 SETTINGS = TangentsConfig(windows=16, points=32, folds=4)
-SMALL = (
-    *(
-        "--config.window=16",
-        "--config.measure.points=64",
-        "--config.measure.folds=2",
-        "--config.measure.batches=1",
-    ),
-    *(
-        "--config.measure.families=('spectrum',)",
-        "--config.measure.nulls=()",
-        "--config.tangents.enabled=True",
-    ),
-    *("--config.tangents.windows=16", "--config.tangents.points=64", "--config.tangents.folds=4"),
-    *(
-        "--config.tangents.ranks=(2,)",
-        "--config.tangents.early_fraction=0.4",
-        "--config.tangents.rounds=3",
-    ),
-    *(
-        "--config.tangents.restarts=1",
-        "--config.tangents.controls=3",
-        "--config.tangents.neighbours=4",
-    ),
-    *("--config.tangents.local_points=8", "--config.tangents.families=()"),
-)
-
-PLAIN = dict(flag.removeprefix("--config.").split("=", 1) for flag in SMALL)
+PLAIN = {
+    "window": "16",
+    "measure.points": "64",
+    "measure.folds": "2",
+    "measure.batches": "1",
+    "measure.families": "('spectrum',)",
+    "measure.nulls": "()",
+    "tangents.enabled": "True",
+    "tangents.windows": "16",
+    "tangents.points": "64",
+    "tangents.folds": "4",
+    "tangents.ranks": "(2,)",
+    "tangents.early_fraction": "0.4",
+    "tangents.rounds": "3",
+    "tangents.restarts": "1",
+    "tangents.controls": "3",
+    "tangents.neighbours": "4",
+    "tangents.local_points": "8",
+    "tangents.families": "()",
+}
+SMALL = tuple(f"--config.{name}={value}" for name, value in PLAIN.items())
 
 
 @pytest.fixture(scope="module")
@@ -166,31 +158,16 @@ def test_weights_that_have_changed_are_read_again(run, learned, monkeypatch):
     assert "tangents of 4 checkpoints (0 now)" in start(learned, run, *NAMES).stdout
 
 
-def test_a_revision_that_is_added_is_tested_and_what_follows_it_again(learned, tmp_path):
-    few = [name for name in NAMES if name != "step4"]
-    process = start(learned, tmp_path / "run", *few, stages="measure,tangents")
-    assert "no early subspaces" in process.stdout, process.stderr
-    process = start(learned, tmp_path / "run", *NAMES, stages="measure,tangents")
-    # there are early proxies now
-    assert "tangents of 4 checkpoints (4 now)" in process.stdout, process.stderr
-    assert joined_files.read_table(tmp_path / "run" / "tangents" / "8.nc").previous_step == 4
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ("--config.tangents.rounds=4", "tangents.rounds=3 there, 4 now"),
-        (
-            "--config.tangents.ranks=(11,) --config.tangents.neighbours=16",
-            "the model's width of 32 leaves 10 at most",
-        ),
         ("--config.tangents.windows=4000", "needs twice as many: lower it to"),
-        ("--config.tangents.points=1024", "a fold of 4 windows has 60 scored positions"),
         ("--config.hidden_states=reported", "gradients are of the outputs of blocks"),
     ],
 )
 def test_what_does_not_fit_is_one_line(run, learned, change, words):
-    tiny.one_line(start(learned, run, *NAMES, more=change.split()), words)
+    tiny.one_line(start(learned, run, *NAMES, more=(change,)), words)
 
 
 def test_a_model_alone_has_proxies_of_its_own_other_windows(learned, tmp_path):
@@ -262,6 +239,13 @@ def test_an_encoder_is_read_with_masked_tokens(learned, tmp_path):
     assert table.ones_share.min() > 1e-4
 
 
+def reader_of(folder, learned, root):
+    changes = {"data.path": str(learned / "text.txt"), "tangents.windows": "48"}
+    config = override(experiment.get_config(str(folder)), PLAIN | changes)
+    source = revision_sweep.open_revisions(config, root, "a model")
+    return tangents.RevisionReader(tangents.prepared(source))
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "width"),
     [("gpt2", "GPT2LMHeadModel", 31), ("albert", "AlbertForMaskedLM", 32)],
@@ -269,41 +253,20 @@ def test_an_encoder_is_read_with_masked_tokens(learned, tmp_path):
 def test_what_is_found_of_a_model_is_told_and_stands_in_its_tables(
     learned, tmp_path, kind, name, width
 ):
-    config = override(experiment.get_config(str(made(tmp_path / kind, kind, name))), PLAIN)
-    config = override(config, {"data.path": str(learned / "text.txt"), "tangents.windows": "48"})
-    source = revision_sweep.open_revisions(config, tmp_path / "run", "a model")
-    known = tangents._Reading(tangents.prepared(source)).known
+    reader = reader_of(made(tmp_path / kind, kind, name), learned, tmp_path / "run")
+    known = reader.known
     assert (known["layers"], known["full_width"], known["width"]) == (4, 32, width)
     assert (known["largest_ones_share"] < 1e-8) == (width == 31)
-    words = " ".join(tangents._in_words(known, config))
+    words = " ".join(tangents.format_known(known, reader.config))
     assert ("vector of ones: removed" in words) == (width == 31)
     assert ("NaN: embedding, attention, mlp, attention_out, mlp_out" in words) == (kind == "albert")
 
 
-def test_what_was_found_stands_until_the_weights_change(learned, tmp_path):
-    def reading(**changes):
-        name = str(made(tmp_path / "gpt2", "gpt2", "GPT2LMHeadModel", **changes))
-        config = override(
-            experiment.get_config(name), PLAIN | {"data.path": str(learned / "text.txt")}
-        )
-        return tangents._Reading(
-            tangents.prepared(revision_sweep.open_revisions(config, tmp_path / "run", "a model"))
-        )
-
-    first, table = reading(), tmp_path / "run" / "tangents" / "1.nc"
-    assert first.known["width"] == 31
-    made_by = tangents._made_by(tangents.prepared(first.source))
-    table.parent.mkdir(parents=True)
-    about = first.known | {
-        "width": 30,
-        "made_by": made_by,
-        "checkpoints": json.dumps({1: first.source.digest(1)}),
-    }
-    joined_files.write(
-        xr.Dataset(coords={"step": [1]}, attrs=about | {"early_proxies": "{}"}), table
-    )
-    assert reading().known["width"] == 30
-    assert reading(n_embd=24).known["width"] == 23
+def test_a_model_that_sees_its_answer_is_refused(learned, tmp_path):
+    """The loss of the next token would say nothing of its gradients."""
+    folder = made(tmp_path / "llama", "llama", "LlamaForCausalLM", is_causal=False)
+    with pytest.raises(UserError, match="sees the token that it is to predict"):
+        reader_of(folder, learned, tmp_path / "run")
 
 
 def test_tangents_come_after_measuring(learned, tmp_path):
@@ -313,7 +276,7 @@ def test_tangents_come_after_measuring(learned, tmp_path):
 
 def test_an_encoder_reads_masked_tokens():
     windows = tiny.windows(tiny.tokenizer(framed=True), tiny.text(40_000), special=True)
-    fit, test = scored_tokens.make_windows(windows, SETTINGS, guards.MASKED_TOKEN)
+    fit, test = tangents.make_windows(windows, SETTINGS, guards.MASKED_TOKEN)
     for part in (fit, test):
         asked = part.weights_JWT == 1
         assert not asked[..., [0, -1]].any()  # <s> and </s>
@@ -330,13 +293,13 @@ def test_an_encoder_reads_masked_tokens():
 
 def test_a_decoder_is_asked_for_what_comes_next_and_bins_are_of_what_stands_there():
     windows = tiny.windows(tiny.tokenizer(framed=True), tiny.text(40_000), special=True)
-    fit, test = scored_tokens.make_windows(windows, SETTINGS, guards.NEXT_TOKEN)
+    fit, test = tangents.make_windows(windows, SETTINGS, guards.NEXT_TOKEN)
     asked = test.weights_JWT == 1
     assert asked[..., :-2].all()
     assert not asked[..., -2:].any()  # neither </s> nor what would come after it
     assert (np.roll(test.tokens_JWT, -1, axis=2) == test.targets_JWT)[asked].all()
     tokens_P = np.take_along_axis(test.tokens_JWT.reshape(4, -1), test.picks_JQ, axis=1).ravel()
-    assert set(test.bins_P[test.time_P == 0]) <= {scored_tokens.NO_BIN}
+    assert set(test.bins_P[test.time_P == 0]) <= {tangents.NO_BIN}
     often = [
         windows.counts_V[tokens_P[test.bins_P == b]].mean()
         for b in range(4)
@@ -346,6 +309,6 @@ def test_a_decoder_is_asked_for_what_comes_next_and_bins_are_of_what_stands_ther
     starts = [{row.tobytes() for row in part.targets_JWT.reshape(16, -1)} for part in (fit, test)]
     assert not starts[0] & starts[1]
     with pytest.raises(UserError, match="needs twice as many: lower it to"):
-        scored_tokens.make_windows(
+        tangents.make_windows(
             windows._replace(rows_NT=windows.rows_NT[:20]), SETTINGS, guards.NEXT_TOKEN
         )

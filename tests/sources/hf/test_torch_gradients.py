@@ -17,13 +17,9 @@ from anisoscope.models import transformer
 from anisoscope.models.masks import visible_keys
 from anisoscope.sources.hf import folders, load_model
 from anisoscope.sources.hf.reading import guards
-from anisoscope.subspaces import (
-    gradient_inputs,
-    states_and_gradients,
-    tested_proxies,
-    weight_gradients,
-)
-from anisoscope.subspaces.hf import torch_gradients, torch_matrices
+from anisoscope.subspaces import subspace_energy, tangent_gradients, tangent_windows
+from anisoscope.subspaces.hf import torch_gradients
+from anisoscope.subspaces.tangent_quantities import MATRICES, OF
 from anisoscope.utils.errors import UserError
 from tests.sources.hf.rows import __main__ as rows
 from tests.sources.hf.rows.row import made
@@ -48,7 +44,7 @@ LAYER_NORM_FIRST = {
     "Command R", "Pythia", "OLMo", "Phi-1, 2",
 }  # fmt: skip
 OF_BLOCKS = {"attention", "attention_out", "mlp", "mlp_out"}
-MISSING = {"ALBERT": set(weight_gradients.MATRICES), "OPT-350m": {"embedding"}}
+MISSING = {"ALBERT": set(MATRICES), "OPT-350m": {"embedding"}}
 MISSING |= dict.fromkeys(("OLMoE", "Mixtral", "Qwen3, experts", "gpt-oss"), OF_BLOCKS)
 
 
@@ -58,7 +54,7 @@ def windows_of(vocabulary, length=12, count=8, folds=4, points=32, seed=0):
     text = rng.integers(0, vocabulary, (folds, count // folds, length + 1)).astype(np.int32)
     settings = TangentsConfig(points=points, folds=folds, windows=count)
     ones, bins = np.ones(text[..., :-1].shape, np.float32), text[..., :-1] % 4
-    return gradient_inputs.picked(text[..., :-1], text[..., 1:], ones, bins, settings, rng)
+    return tangent_windows.pick_points(text[..., :-1], text[..., 1:], ones, bins, settings, rng)
 
 
 @pytest.fixture(scope="module", params=["learned", "rotary"])
@@ -76,14 +72,14 @@ def both(request, tmp_path_factory):
     loaded = load_model.load_model(
         load_model.find_weights(str(folder), None), WeightsConfig(name=str(folder))
     )
-    basis, visible = states_and_gradients.coordinates(config), jnp.asarray(visible_keys(config, 12))
+    basis, visible = tangent_windows.basis(24, 23), jnp.asarray(visible_keys(config, 12))
     fit, test = windows_of(20, seed=1), windows_of(20)
 
     @jax.jit
     def of_ours(fit, test):
-        return states_and_gradients.activations(
+        return tangent_gradients.activations(
             network, params, fit, visible, basis
-        ), states_and_gradients.states_and_gradients(network, params, test, visible, basis)
+        ), tangent_gradients.gradients(network, params, test, visible, basis)
 
     with jax.default_matmul_precision("highest"):
         own = jax.device_get(of_ours(fit, test))
@@ -111,7 +107,7 @@ def test_what_is_read_of_an_exported_model_is_what_is_read_of_ours(both):
             other, one, atol=1e-5 * np.abs(one).max(), rtol=1e-4, err_msg=name
         )
     moment = [
-        weight_gradients.short(dict.fromkeys(weight_gradients.OF, part.weights), basis, 3)
+        tangent_gradients.short_rows(dict.fromkeys(OF, part.weights), basis, 3)
         for part in (own, theirs)
     ]
     one, other = (np.einsum("nmod,nmoe->nmde", part, part) for part in moment)
@@ -119,14 +115,14 @@ def test_what_is_read_of_an_exported_model_is_what_is_read_of_ours(both):
     # layers that a matrix does not meet
     assert np.isnan(other).any(axis=(2, 3)).sum() == 3 * (2 + 4)
     assert max(torch_gradients.ones_share(part) for part in (own, theirs)) < 1e-9
-    assert torch_gradients.without_ones(theirs, 24)
+    assert torch_gradients.removes_ones(theirs, 24)
 
 
 @pytest.fixture(scope="module")
 def program():
     return jax.jit(
         jax.default_matmul_precision("highest")(
-            functools.partial(tested_proxies.test, tangents=SETTINGS)
+            functools.partial(subspace_energy.fit_and_test, tangents=SETTINGS)
         )
     )
 
@@ -161,12 +157,12 @@ def test_gradients_are_those_of_differences_and_matrices_as_wide_as_the_stream(n
     )
     width = loaded.model.config.hidden_size
     found = torch_gradients.gradients(loaded, windows, np.eye(width, dtype=np.float32), 2)
-    assert torch_gradients.without_ones(found, width) == (name in LAYER_NORM_FIRST), (
+    assert torch_gradients.removes_ones(found, width) == (name in LAYER_NORM_FIRST), (
         torch_gradients.ones_share(found)
     )
     missing = {part for part, rows in found.weights.items() if np.isnan(rows).all()}
     assert missing == MISSING.get(name, set())
-    for part, blocks in torch_matrices.of_blocks(loaded).items():
+    for part, blocks in torch_gradients.matrices_of(loaded).items():
         assert found.weights[part].shape == (len(blocks) or 1, width if blocks else 1, width), part
     slope_NPD = np.empty_like(found.gradient_NPD)
     slope_NPD[:, windows.picks_JQ[0]] = found.gradient_NPD  # by place
@@ -219,7 +215,7 @@ def loss_with(loaded, windows, n, added):
     ]
     hooks += [block.register_forward_hook(after) for block in loaded.block_modules]
     loss_BT = (
-        torch_gradients._forward(loaded, windows, next(torch_gradients.parts(windows, 2)))[1]
+        torch_gradients._forward(loaded, windows, next(torch_gradients.split_folds(windows, 2)))[1]
         .detach()
         .double()
     )

@@ -1,7 +1,6 @@
 """Untrained blocks under bias: against numbers known before, against closed forms, and resumed."""
 
 import dataclasses
-import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from anisoscope.config.untrained_config import CHOICES, UntrainedConfig
+from anisoscope.config.untrained_config import CHOICES, UntrainedConfig, check_untrained
 from anisoscope.experiments import untrained_bias
 from anisoscope.results import joined_files
 from anisoscope.sources.untrained import untrained_blocks as untrained
@@ -17,10 +16,9 @@ from anisoscope.sources.untrained.untrained_blocks import Kind
 from anisoscope.sources.untrained.untrained_theory import (
     cosine_in,
     deviation,
-    reference_norm,
     score_deviations,
 )
-from anisoscope.utils.errors import Stopped
+from anisoscope.utils.errors import Stopped, UserError
 from anisoscope.utils.stop import Stop
 
 SMALL = UntrainedConfig(
@@ -35,43 +33,24 @@ SMALL = UntrainedConfig(
 )
 POST = Kind("post", "bidirectional", "raw", "input")
 
-# Another simulation, one seed, in another framework: post-LN, D=768, rows of deviation 0.02. None:
-# too small to print.
+# Another simulation, one seed, in another framework: post-LN, D=768, rows of deviation 0.02. By
+# relative norm of the bias: number and rounding; None: too small to print.
 TABLE = {
-    0.0: {"cosine_in": (0.0, 5e-4), "cosine_out": (0.012, 5e-4), "norm_out": (27.71, 5e-3)},
-    1.0: {"cosine_in": (0.765, 5e-4), "cosine_out": (0.779, 5e-4), "norm_out": (27.71, 5e-3)},
-    10.0: {"cosine_in": (0.997, 5e-4), "cosine_out": (0.997, 5e-4), "norm_out": (27.71, 5e-3)},
-    300.0: {"cosine_in": (1.0, 5e-4), "cosine_out": (1.0, 5e-4), "norm_out": (27.71, 5e-3)},
-}
-TABLE[0.0] |= {
-    "score_std": (1e-4, 5e-5),
-    "score_std_within": (1e-4, 5e-5),
-    "attention_entropy": (6.238, 5e-4),
-}
-TABLE[1.0] |= {
-    "score_std": (5e-4, 5e-5),
-    "score_std_within": (2e-4, 5e-5),
-    "attention_entropy": (6.238, 5e-4),
-}
-TABLE[10.0] |= {
-    "score_std": (0.035, 5e-4),
-    "score_std_within": (0.0021, 5e-5),
-    "attention_entropy": (6.238, 5e-4),
-}
-TABLE[300.0] |= {
-    "score_std": (24.4, 0.05),
-    "score_std_within": (0.067, 5e-4),
-    "attention_entropy": (6.236, 5e-4),
+    "cosine_in": ([0.0, 0.765, 0.997, 1.0], [5e-4] * 4),
+    "cosine_out": ([0.012, 0.779, 0.997, 1.0], [5e-4] * 4),
+    "norm_out": ([27.71] * 4, [5e-3] * 4),
+    "score_std": ([1e-4, 5e-4, 0.035, 24.4], [5e-5, 5e-5, 5e-4, 0.05]),
+    "score_std_within": ([1e-4, 2e-4, 0.0021, 0.067], [5e-5, 5e-5, 5e-5, 5e-4]),
+    "attention_entropy": ([6.238, 6.238, 6.238, 6.236], [5e-4] * 4),
 }
 
 
 def measure_all(config, kind):
     """{quantity: array over (norm, seed, ...)} and the norms."""
-    measure, draws = untrained.make_programs(config)
-    norms = np.array(config.norms) * reference_norm(
-        config, kind.norm_order, kind.embedding, kind.target
-    )
-    tables = [measure(kind)(draws(), norm) for norm in norms]
+    seeds_S = jnp.arange(config.seed, config.seed + config.seeds, dtype=jnp.uint32)
+    draws_S = untrained.draw_seeds(config, seeds_S)
+    norms = np.array([untrained.bias_norm(config, kind, norm) for norm in config.norms])
+    tables = [untrained.measure(config, kind, draws_S, norm) for norm in norms]
     return jax.tree.map(lambda *leaves: np.stack(leaves).astype(np.float64), *tables), norms
 
 
@@ -85,10 +64,10 @@ def test_reproduces_a_table_known_before():
     """
     config = dataclasses.replace(untrained_bias.get_config("table"), sequences=1, seeds=5)
     values, norms = measure_all(config, POST)
-    np.testing.assert_allclose(norms, list(TABLE), rtol=1e-6)
+    np.testing.assert_allclose(norms, [0.0, 1.0, 10.0, 300.0], rtol=1e-6)
     wide = stats.t.ppf(0.995, config.seeds - 1) * (1 + 1 / config.seeds) ** 0.5
-    for row, expected in enumerate(TABLE.values()):
-        for name, (number, rounding) in expected.items():
+    for name, rows in TABLE.items():
+        for row, (number, rounding) in enumerate(zip(*rows, strict=True)):
             seeds = values[name][row].ravel()
             half = wide * seeds.std(ddof=1) + rounding
             assert abs(seeds.mean() - number) <= half, (norms[row], name, seeds.mean(), number)
@@ -169,39 +148,52 @@ def test_pooled_deviations_are_those_of_the_scores():
     np.testing.assert_allclose(found["score_std_within"], np.sqrt(np.mean(rows)), rtol=1e-5)
 
 
-def files_of(root):
-    return {path: path.stat().st_mtime_ns for path in root.rglob("measurements/*.nc")}
-
-
 def test_stopped_and_resumed_is_never_stopped(tmp_path, monkeypatch):
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    untrained.run(SMALL, whole, "whole", Stop())
-    real = joined_files.write
+    whole, parts, real, stop = tmp_path / "whole", tmp_path / "parts", joined_files.write, Stop()
+    config = dataclasses.replace(
+        SMALL, norms=(0.0, 30.0), masks=("bidirectional",), targets=("input",)
+    )
+    untrained.run(config, whole, "whole", Stop())
+
+    def files():
+        return {path: path.stat().st_mtime_ns for path in parts.rglob("measurements/*.nc")}
 
     def stopping(dataset, path):
         real(dataset, path)
-        stop.asked = len(files_of(parts)) == 2
+        stop.asked = len(files()) == 2
 
-    stop = Stop()
     with monkeypatch.context() as patched:
         patched.setattr(joined_files, "write", stopping)
-        with pytest.raises(
-            Stopped, match="parts: stopped before pre, bidirectional, raw, input, norm 30"
-        ):
-            untrained.run(SMALL, parts, "parts", stop)
-    first = files_of(parts)
+        with pytest.raises(Stopped, match="parts: stopped before .*, norm 0"):
+            untrained.run(config, parts, "parts", stop)
+    first = files()
     assert len(first) == 2
-    untrained.run(SMALL, parts, "parts", Stop())
-    after = files_of(parts)
+    untrained.run(config, parts, "parts", Stop())
+    after = files()
     assert all(after[path] == time for path, time in first.items())
-    joined = ("seeds.nc", "results.nc", "results.csv")
-    for path in (*after, *(parts / name for name in joined)):
+    joined = [parts / name for name in ("seeds.nc", "results.nc", "results.csv")]
+    for path in (*after, *joined):
         assert path.read_bytes() == (whole / path.relative_to(parts)).read_bytes()
-    monkeypatch.setattr(untrained, "make_programs", None)
-    untrained.run(SMALL, parts, "parts", Stop())
-    assert files_of(parts) == after
-    for name in joined:
-        for lose in (pathlib.Path.unlink, lambda path: path.write_bytes(b"other")):
-            lose(parts / name)
-            untrained.run(SMALL, parts, "parts", Stop())
-            assert (parts / name).read_bytes() == (whole / name).read_bytes()
+    monkeypatch.setattr(untrained, "measure", None)
+    for path in joined:
+        path.write_bytes(b"other")
+    untrained.run(config, parts, "parts", Stop())
+    assert files() == after
+    for path in joined:
+        assert path.read_bytes() == (whole / path.relative_to(parts)).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("heads", 7, r"divide width \(768\)"),
+        ("seed", 2**31 - 3, "lie in"),
+        ("norms", (), "empty"),
+        ("norms", (0.0, 1e6), "must lie in"),
+        ("norms", (1.0, 1.0), "twice"),
+        ("masks", ("diagonal",), "choose one of bidirectional, causal"),
+    ],
+)
+def test_impossible_settings_are_refused(name, value, words):
+    with pytest.raises(UserError, match=words):
+        check_untrained(dataclasses.replace(UntrainedConfig(), **{name: value}))
