@@ -164,7 +164,7 @@ def test_stopped_and_resumed_is_never_stopped(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(joined_files, "write", stopping)
-        with pytest.raises(Stopped, match="parts: stopped before .*, norm 0"):
+        with pytest.raises(Stopped, match=r"parts: stopped before .*, norm 0"):
             untrained.run(config, parts, "parts", stop)
     first = files()
     assert len(first) == 2
