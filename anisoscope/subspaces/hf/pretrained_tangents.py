@@ -196,7 +196,7 @@ class RevisionReader:
     def open(self, step: int) -> load_model.PretrainedModel:
         """Load a revision; UserError where it has no gradients, or its loss none that are fair."""
         measure, tokens_T = self.config.measure, self.to_test.tokens_JWT[0, 0]
-        loaded = self.source.open(self.source.plan(measure.families, measure.nulls), step)
+        loaded = self.source.open(self.source.plan(measure.families), step)
         if any(parameter.device.type == "meta" for parameter in loaded.model.parameters()):
             raise UserError(
                 "tangents.enabled: weights left on the disk have no gradients; leave pretrained.device_map out"
