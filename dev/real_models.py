@@ -1,5 +1,5 @@
-"""The positive control, pretrained models beside ours: results/real_models/layers.csv and
-figures/real_models.png.
+"""The positive control, pretrained models beside ours: layers.csv and bells.csv in
+results/real_models, and figures/real_models.png.
 
     .venv/bin/python -m dev.real_models [RUN]
 
@@ -16,14 +16,16 @@ import scipy.stats
 import xarray as xr
 from matplotlib.figure import Figure
 
+from anisoscope.analysis.shapes import SHAPES
 from anisoscope.plot import style
 from anisoscope.results import joined_files
 from anisoscope.utils.files import read_json
 
 RESULTS, FIGURES = pathlib.Path("docs/results"), pathlib.Path("docs/figures")
 TABLE = RESULTS / "real_models" / "layers.csv"
-SIDES = {"all": "all positions", "without_first": "without position 0"}
+SIDES = {"all": "all positions", "without_first": "without token 0"}
 PARTS = ("mean", "low", "high")
+WIDEST_BAND = 0.5  # a wider interval is drawn by dotted lines at its ends
 
 
 def read(root: pathlib.Path) -> pd.DataFrame:
@@ -60,26 +62,41 @@ def ours() -> pd.DataFrame:
     return frame.assign(kind=frame["condition"], model="our " + frame["condition"] + ", 4 layers")
 
 
+def bells(frame: pd.DataFrame) -> pd.DataFrame:
+    """The two definitions of a bell, by the functions that judge the project's own models."""
+    rows = []
+    for (model, kind, side), own in frame[frame.positions.isin(SIDES)].groupby(
+        ["model", "kind", "positions"], sort=False
+    ):
+        profile = xr.DataArray(own["mean"].values[None, None], dims=("step", "positions", "layer"))
+        values = {name: SHAPES[name].read(profile).item() for name in ("bell_blocks", "bell_whole")}
+        rows.append({"model": model, "kind": kind, "positions": side} | values)
+    return pd.DataFrame(rows)
+
+
 def draw(frame: pd.DataFrame) -> Figure:
-    """Encoders beside decoders on equal scales, with token 0 and without."""
+    """Decoders beside encoders on equal scales, with token 0 and without."""
     frame = frame[frame.positions.isin(SIDES)]
     looks = style.run_styles(dict.fromkeys(frame.model))
     figure = style.new_figure(style.PAGE, 4.6)
-    axes = figure.subplots(len(SIDES), 2, sharex=True, sharey=True)
+    axes = figure.subplots(len(SIDES), 2, sharex=True, sharey=True, width_ratios=(2, 1))
     for row, (side, words) in zip(axes, SIDES.items(), strict=True):
-        for ax, kind in zip(row, ("encoder", "decoder"), strict=True):
+        for ax, kind in zip(row, ("decoder", "encoder"), strict=True):
             for model, own in frame[(frame.kind == kind) & (frame.positions == side)].groupby(
                 "model", sort=False
             ):
-                style.plot_with_interval(
-                    ax, own.depth, own["mean"], own.low, own.high, label=model, **looks[model]
-                )
+                wide = own.high - own.low > WIDEST_BAND
+                look = looks[model]
+                low, high = own.low.mask(wide), own.high.mask(wide)
+                style.plot_with_interval(ax, own.depth, own["mean"], low, high, label=model, **look)
+                for end in (own.low, own.high):
+                    ax.plot(own.depth, end.where(wide), ":", color=look["color"], linewidth=1)
             ax.set_title(f"{kind}s, {words}")
         row[0].set_ylabel("anisotropy\n(largest eigenvalue's share)")
     for ax in axes[-1]:
         ax.set_xlabel("relative depth (0 = embedding)")
     axes[0, 0].set_ylim(0, 1.02)
-    style.title(figure, "Pretrained decoders beside a pretrained encoder and our small models")
+    style.title(figure, "Anisotropy over depth: pretrained models, and two trained here")
     style.legend(axes)
     return figure
 
@@ -87,6 +104,8 @@ def draw(frame: pd.DataFrame) -> Figure:
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         joined_files.write_csv(read(pathlib.Path(sys.argv[1])), TABLE)
+    table = pd.concat([pd.read_csv(TABLE), ours()])
+    joined_files.write_csv(bells(table), TABLE.with_name("bells.csv"))
     with style.context():
-        draw(pd.concat([pd.read_csv(TABLE), ours()])).savefig(FIGURES / "real_models.png", dpi=150)
-    print(pd.read_csv(TABLE).groupby(["model", "positions"])["mean"].max())
+        draw(table).savefig(FIGURES / "real_models.png", dpi=150)
+    print(bells(table).round(3).to_string(index=False))
