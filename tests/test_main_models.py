@@ -9,10 +9,10 @@ from anisoscope.config.pretrained_models import (
     KINDS,
     MODALITIES,
     ModelsConfig,
-    called,
     check_models,
-    inside,
-    of_model,
+    find_revisions,
+    model_config,
+    model_labels,
 )
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import from_dict, to_dict
@@ -56,7 +56,7 @@ def test_the_preparation_of_the_paper_is_one_word_and_every_part_of_it_a_flag():
 
 
 def test_what_a_model_is_called():
-    found = called(("facebook/opt-125m", "/a/b/tiny.Q4.gguf", "MiniLM=/x/model", "../c/"))
+    found = model_labels(("facebook/opt-125m", "/a/b/tiny.Q4.gguf", "MiniLM=/x/model", "../c/"))
     assert found == {
         "opt-125m": "facebook/opt-125m",
         "tiny.Q4": "/a/b/tiny.Q4.gguf",
@@ -73,23 +73,27 @@ def test_what_a_model_is_called():
         (("name=",), "cannot be the name of a folder"),
     ):
         with pytest.raises(UserError, match=words):
-            called(wrong)
+            model_labels(wrong)
 
 
 def test_each_model_is_measured_as_one_alone(tmp_path):
     listed = config("shape_of_learning")
-    found = of_model(listed, "pythia-2.8b")
+    found = model_config(listed, "pythia-2.8b")
     assert found.pretrained.name == "EleutherAI/pythia-2.8b"
     assert found.pretrained.revisions[0] == "step0"
-    assert not of_model(listed, "opt-125m").pretrained.revisions
+    assert not model_config(listed, "opt-125m").pretrained.revisions
     for name in ("step100", "step1", "other", "step20", "step3"):
         (tmp_path / "training" / name).mkdir(parents=True)
         if name != "step3":  # which holds no model
             (tmp_path / "training" / name / "config.json").write_text("{}")
-    assert inside(str(tmp_path / "training")) == ("step1", "step20", "step100")
-    assert inside(str(tmp_path / "training" / "step1")) == inside("facebook/opt-125m") == ()
+    assert find_revisions(str(tmp_path / "training")) == ("step1", "step20", "step100")
+    assert (
+        find_revisions(str(tmp_path / "training" / "step1"))
+        == find_revisions("facebook/opt-125m")
+        == ()
+    )
     folder = override(listed, {"models": f"mine={tmp_path / 'training'}"})
-    assert of_model(folder, "mine").pretrained.revisions == ("step1", "step20", "step100")
+    assert model_config(folder, "mine").pretrained.revisions == ("step1", "step20", "step100")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from anisoscope.config.pretrained_config import (
     PretrainedConfig,
     WeightsConfig,
     check_pretrained,
-    steps,
+    revision_steps,
 )
 from anisoscope.experiments import pretrained as experiment
 from anisoscope.utils.errors import UserError
@@ -53,13 +53,13 @@ def test_what_counts_the_text_of_a_training_is_refused():
 
 def test_steps_are_read_from_names():
     names = ("step1000", "checkpoint-20", "stage1-step7-tokens4B", "step0")
-    found = steps(WeightsConfig(name="a", revisions=names))
+    found = revision_steps(WeightsConfig(name="a", revisions=names))
     assert found == {0: "step0", 7: "stage1-step7-tokens4B", 20: "checkpoint-20", 1000: "step1000"}
     # at 0 it would be its own untrained null model
-    assert steps(WeightsConfig(name="a")) == {1: None}
+    assert revision_steps(WeightsConfig(name="a")) == {1: None}
     for wrong in (("main",), ("step1", "step01"), ("a1-b2",)):
         with pytest.raises(UserError, match=r"pretrained\.revisions"):
-            steps(WeightsConfig(name="a", revisions=wrong))
+            revision_steps(WeightsConfig(name="a", revisions=wrong))
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,7 @@ def train(todo: Work) -> None:
     measuring = compiling(first, todo.stop) if "measure" in todo.stages else None
     with measuring or contextlib.nullcontext():
         for variant, group in variants.groups(todo.experiment).items():
-            names = variants.run_names(variant, variants.of_seeds(group))
+            names = variants.run_names(variant, variants.single_runs(group))
             first = todo.runs[next(iter(names))]
             group = replace(group, {"model.dtype": first.config.model.dtype})  # what "auto" means
             name = variant or todo.title

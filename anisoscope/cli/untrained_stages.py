@@ -117,7 +117,7 @@ def draw_models(config: ModelsConfig, root: pathlib.Path, to: pathlib.Path) -> N
     if not path.exists():
         raise folder.missing_file(root, pretrained_models.TABLE, "measure")
     known = read_json(path, "run --stages=measure again")
-    labels = pretrained_models.called(config.models)
+    labels = pretrained_models.model_labels(config.models)
     known = {label: known[label] for label in labels if label in known}
     if not known:
         raise UserError(f"{path} has none of {', '.join(labels)}; run --stages=measure first")

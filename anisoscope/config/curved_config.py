@@ -47,10 +47,9 @@ def check_curved(config: CurvedConfig) -> None:
         raise UserError(f"width is {config.width}; it must exceed dimension ({config.dimension})")
     within("seed", config.seed, 0, LARGEST_SEED - config.seeds)
     if "torus" in config.manifolds and config.dimension != 2:
-        raise UserError(
-            f"manifolds: torus has dimension 2, not {config.dimension}; leave it out or set dimension=2"
-        )
+        advice = "leave it out or set dimension=2"
+        raise UserError(f"manifolds: torus has dimension 2, not {config.dimension}; {advice}")
     for curvature in config.curvatures:
         if sum(spread * curvature <= FLAT for spread in config.spreads) < 3:
-            words = f"fewer than 3 spreads are at most {FLAT / curvature:g}, which a slope needs"
-            raise UserError(f"spreads: for the curvature {curvature:g} {words}; add smaller ones")
+            what = f"fewer than 3 spreads are at most {FLAT / curvature:g}, which a slope needs"
+            raise UserError(f"spreads: for the curvature {curvature:g} {what}; add smaller ones")

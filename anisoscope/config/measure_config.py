@@ -71,30 +71,29 @@ class MeasureConfig:
 
 
 def check_measure(measure: MeasureConfig, heads: int, last: int | None = None) -> None:
-    """Raise UserError, one line, where this cannot be measured of a model of so many heads, trained
-    to step `last`.
+    """Raise UserError, one line, where this cannot be measured of a model.
+
+    Args:
+        measure: The settings.
+        heads: Heads of the model.
+        last: Its last training step; None for a model that is not trained here.
     """
     if measure.steps and last is None:
-        raise UserError(
-            f"measure.steps={measure.steps[0]} is for what is trained here; leave it out"
-        )
+        what = f"measure.steps={measure.steps[0]}"
+        raise UserError(f"{what} is for what is trained here; leave it out")
     for step in measure.steps:
         within("measure.steps", step, 0, last)
     check_fields(measure, "measure.")
-    if all(FAMILIES[family] == "vectors" for family in measure.families):
-        raise UserError(
-            f"measure.families={measure.families[0]} keeps vectors and no numbers; name another beside it"
-        )
-    if measure.hook_points and not any(FAMILIES[family] == "cloud" for family in measure.families):
-        first = measure.hook_points[0]
-        raise UserError(
-            f"measure.hook_points={first} is a cloud; name a family of clouds, as spectrum"
-        )
-    if not 0 <= measure.projected_head < heads:
-        raise UserError(
-            f"measure.projected_head is {measure.projected_head}; model.heads={heads}, from 0 on"
-        )
+    kinds = {FAMILIES[family] for family in measure.families}
+    if kinds == {"vectors"}:
+        what = f"measure.families={measure.families[0]} keeps vectors and no numbers"
+        raise UserError(f"{what}; name another beside it")
+    if measure.hook_points and "cloud" not in kinds:
+        what = f"measure.hook_points={measure.hook_points[0]} is a cloud"
+        raise UserError(f"{what}; name a family of clouds, as spectrum")
+    if measure.projected_head >= heads:
+        what = f"measure.projected_head is {measure.projected_head}"
+        raise UserError(f"{what}; model.heads={heads}, from 0 on")
     if measure.points % measure.folds:
-        raise UserError(
-            f"measure.folds is {measure.folds}; it must divide measure.points ({measure.points})"
-        )
+        limit = f"it must divide measure.points ({measure.points})"
+        raise UserError(f"measure.folds is {measure.folds}; {limit}")

@@ -3,22 +3,23 @@
 import re
 from dataclasses import dataclass, field
 
-from anisoscope.config import data_config as data_config
-from anisoscope.config import measure_config as panel_config
-from anisoscope.config.data_config import DataConfig
-from anisoscope.config.measure_config import DEFAULT, FAMILIES, OF_TEXT, MeasureConfig
+from anisoscope.config.data_config import DataConfig, check_data
+from anisoscope.config.measure_config import (
+    DEFAULT,
+    FAMILIES,
+    OF_TEXT,
+    MeasureConfig,
+    check_measure,
+)
 from anisoscope.config.tangents_config import TangentsConfig, check_settings
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import check_fields, setting
 
 DTYPES = ("float32", "bfloat16", "float16")
 HIDDEN_STATES = ("blocks", "reported")
-# what is known of others' models
-OF_MODELS = tuple(name for name in FAMILIES if name not in OF_TEXT)
+OF_MODELS = tuple(name for name in FAMILIES if name not in OF_TEXT)  # measured of any model
 DEFAULT_OF_MODELS = tuple(name for name in OF_MODELS if name in DEFAULT)
-# the step of a model whose name tells none; step 0 is the untrained null model, and no model is its
-# own
-ALONE = 1
+ALONE = 1  # the step of a model whose name tells none; step 0 is the untrained null model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,61 +55,52 @@ class PretrainedConfig:
 
 def check_pretrained(config: PretrainedConfig) -> None:
     """Raise UserError, one line, where this cannot be measured of any model."""
-    if not config.pretrained.name:
-        raise UserError(
-            "no model is named; pass --config=experiments/pretrained.py:EleutherAI/pythia-160m, say"
-        )
-    data_config.check_data(config.data)
+    weights, measure = config.pretrained, config.measure
+    if not weights.name:
+        example = "--config=experiments/pretrained.py:EleutherAI/pythia-160m"
+        raise UserError(f"no model is named; pass {example}, say")
+    check_data(config.data)
     check_fields(config)
-    if config.pretrained.clamp is not None and not config.pretrained.clamp > 0:
-        raise UserError(f"pretrained.clamp is {config.pretrained.clamp}; it must be above 0")
-    if config.measure.masked:
+    if weights.clamp is not None and not weights.clamp > 0:
+        raise UserError(f"pretrained.clamp is {weights.clamp}; it must be above 0")
+    if measure.masked:
         raise UserError("measure.masked is for models trained here; leave it out")
-    if config.measure.weighting != "none":
-        raise UserError(
-            f"measure.weighting={config.measure.weighting} is for models trained here; leave it out"
-        )
-    for family in config.measure.families:
-        if family in FAMILIES and family not in OF_MODELS:
-            words = (
-                "counts the characters that a model was trained on, which of this one are not known"
-            )
-            raise UserError(f"measure.families: {family} {words}; leave it out")
-    if "readout" in config.measure.families and config.hidden_states != "blocks":
-        raise UserError(
-            "measure.families: readout reads outputs of blocks; leave hidden_states out"
-        )
+    if measure.weighting != "none":
+        what = f"measure.weighting={measure.weighting}"
+        raise UserError(f"{what} is for models trained here; leave it out")
+    if unknown := [name for name in measure.families if name in OF_TEXT]:
+        why = "counts the characters that a model was trained on, which of this one are not known"
+        raise UserError(f"measure.families: {unknown[0]} {why}; leave it out")
     if config.tangents.enabled:
         check_settings(config.tangents)
-        if config.hidden_states != "blocks":
-            raise UserError(
-                "tangents.enabled: gradients are of the outputs of blocks; leave hidden_states out"
-            )
+    for reads, name in (
+        ("readout" in measure.families, "measure.families: readout"),
+        (config.tangents.enabled, "tangents.enabled"),
+    ):
+        if reads and config.hidden_states != "blocks":
+            raise UserError(f"{name} reads outputs of blocks; leave hidden_states out")
     # The heads are counted when it is loaded.
-    panel_config.check_measure(config.measure, config.measure.projected_head + 1)
-    steps(config.pretrained)
+    check_measure(measure, measure.projected_head + 1)
+    revision_steps(weights)
 
 
-def steps(weights: WeightsConfig) -> dict[int, str | None]:
-    """Training step -> revision, ascending; a model without revisions stands at step 1."""
-    by_step: dict[int, str | None] = {}
+def revision_steps(weights: WeightsConfig) -> dict[int, str | None]:
+    """Map training steps to revisions, ascending; a model without revisions stands at step 1."""
+    revisions: dict[int, str | None] = {}
     for revision in weights.revisions:
-        step = step_of(revision)
-        if step in by_step:
-            both = f"{by_step[step]} and {revision}"
+        step = revision_step(revision)
+        if step in revisions:
+            both = f"{revisions[step]} and {revision}"
             raise UserError(f"pretrained.revisions: {both} are both of step {step}; leave one out")
-        by_step[step] = revision
-    return dict(sorted(by_step.items())) or {ALONE: None}
+        revisions[step] = revision
+    return dict(sorted(revisions.items())) or {ALONE: None}
 
 
-def step_of(revision: str) -> int:
-    """The training step in a revision's name: step1000, checkpoint-1000,
-    stage1-step1000-tokens4B.
-    """
-    named = re.findall(r"step[_-]?(\d+)", revision) or re.findall(r"\d+", revision)
-    if len(named) != 1:
-        words = "has no number" if not named else f"has the numbers {', '.join(named)}"
-        raise UserError(
-            f"pretrained.revisions: {revision} {words}; one training step is needed, as in step1000"
-        )
-    return int(named[0])
+def revision_step(revision: str) -> int:
+    """Read the step in a revision's name: step1000, checkpoint-1000, stage1-step1000-tokens4B."""
+    numbers = re.findall(r"step[_-]?(\d+)", revision) or re.findall(r"\d+", revision)
+    if len(numbers) != 1:
+        what = f"has the numbers {', '.join(numbers)}" if numbers else "has no number"
+        advice = "one training step is needed, as in step1000"
+        raise UserError(f"pretrained.revisions: {revision} {what}; {advice}")
+    return int(numbers[0])

@@ -1,6 +1,4 @@
-"""Recipes of training by name: matched_pair_small.py:tiny,gpt2 is the size tiny with the recipe
-gpt2.
-"""
+"""Recipes of training by name: `:tiny,gpt2` is the size tiny with the recipe gpt2."""
 
 from typing import Any, TypeVar
 
@@ -8,23 +6,21 @@ from anisoscope.config.experiment_config import Config
 from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.settings import replace
 
-# All have a rate that stays, and a decay at the end alone: checkpoints of different steps are in
-# the same phase.
+# The rate stays, and decays at the end alone: checkpoints of all steps are in the same phase.
 SCHEDULE = {"train.schedule": "constant"}
+ROTARY = {"model.positions": "rotary"} | SCHEDULE
 RECIPES: dict[str, dict[str, Any]] = {
     # what the models of the papers had
     "gpt2": {"train.optimizer": "adamw", "model.positions": "learned"} | SCHEDULE,
-    "rotary": {"train.optimizer": "adamw", "model.positions": "rotary"} | SCHEDULE,
-    "muon": {"train.optimizer": "muon", "train.learning_rate": 0.02, "model.positions": "rotary"}
-    | SCHEDULE,
-    "sgd": {  # the rest at the rate that it has beside Muon
-        **{
-            "train.optimizer": "sgd",
-            "train.learning_rate": 0.03,
-            "train.rest_learning_rate": 0.002,
-        },
-        **{"model.positions": "rotary"} | SCHEDULE,
-    },
+    "rotary": {"train.optimizer": "adamw"} | ROTARY,
+    "muon": {"train.optimizer": "muon", "train.learning_rate": 0.02} | ROTARY,
+    # the rest at the rate that it has beside Muon
+    "sgd": {
+        "train.optimizer": "sgd",
+        "train.learning_rate": 0.03,
+        "train.rest_learning_rate": 0.002,
+    }
+    | ROTARY,
 }
 Chosen = TypeVar("Chosen")  # the config of a kind of experiment
 # what learned most in 300 steps of a tiny decoder and encoder (docs/explanation/decisions.md)
@@ -32,7 +28,7 @@ DEFAULT = "muon"
 
 
 def sized(argument: str, sizes: dict[str, Config], default: str = DEFAULT) -> Config:
-    """The config of SIZE, or of SIZE,RECIPE."""
+    """Make the config of SIZE, or of SIZE,RECIPE."""
     size, comma, recipe = argument.partition(",")
     config = chosen(size, sizes)
     if comma and recipe not in RECIPES:
@@ -42,12 +38,9 @@ def sized(argument: str, sizes: dict[str, Config], default: str = DEFAULT) -> Co
 
 
 def chosen(size: str, sizes: dict[str, Chosen]) -> Chosen:
-    """The config of a size without recipes, as where recipes are what varies."""
+    """Find the config of a size without recipes, as where recipes are what varies."""
     if size not in sizes:
-        names = " or ".join(name for name in sizes if name) + (
-            ", or leave it out" if "" in sizes else ""
-        )
-        raise UserError(
-            f"experiment size {size!r} is unknown; choose {names}{did_you_mean(size, sizes)}"
-        )
+        names = " or ".join(filter(None, sizes)) + (", or leave it out" if "" in sizes else "")
+        hint = did_you_mean(size, sizes)
+        raise UserError(f"experiment size {size!r} is unknown; choose {names}{hint}")
     return sizes[size]

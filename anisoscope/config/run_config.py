@@ -83,9 +83,7 @@ class WatchConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """One training run; `anisoscope.config.experiment_config.Config` adds what is measured of
-    it.
-    """
+    """One training run; `experiment_config.Config` adds what is measured of it."""
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -98,15 +96,14 @@ class RunConfig:
 
 
 def seeds(train: TrainConfig) -> list[tuple[int, int]]:
-    """(weight seed, data seed) of every run, weight seed by weight seed."""
+    """List the (weight seed, data seed) of every run, weight seed by weight seed."""
     first = train.seed if train.data_seed is None else train.data_seed
     count = train.num_seeds if train.num_data_seeds is None else train.num_data_seeds
     for name, value in (("num_seeds", train.num_seeds), ("num_data_seeds", count)):
         within(f"train.{name}", value, 1, None)
     if train.num_seeds * count > MOST_SEEDS:
-        raise UserError(
-            f"train.num_seeds × num_data_seeds is {train.num_seeds} × {count}; {MOST_SEEDS} runs at most"
-        )
+        what = f"train.num_seeds × num_data_seeds is {train.num_seeds} × {count}"
+        raise UserError(f"{what}; {MOST_SEEDS} runs at most")
     return [(train.seed + i, first + j) for i in range(train.num_seeds) for j in range(count)]
 
 

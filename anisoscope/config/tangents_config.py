@@ -36,47 +36,41 @@ class TangentsConfig:
 
 
 def check_settings(tangents: TangentsConfig, width: int | None = None, words: str = "") -> None:
-    """Of a model that is read in so many dimensions, in words; None: as far as they hang on no
-    model.
+    """Raise UserError where the settings do not go together.
+
+    Args:
+        tangents: The settings.
+        width: Dimensions in which the model is read; None before it is known.
+        words: How to name the setting of the width.
     """
     check_fields(tangents, "tangents.")
-    _check_ranks(tangents, width, words)
-    for name in ("windows", "points", "local_points"):
-        if (value := getattr(tangents, name)) % tangents.folds:
-            raise UserError(
-                f"tangents.folds is {tangents.folds}; it must divide tangents.{name} ({value})"
-            )
-    if tangents.local_points > tangents.points:
-        raise UserError(
-            f"tangents.local_points is {tangents.local_points}; tangents.points={tangents.points} at most"
-        )
-
-
-def _check_ranks(tangents: TangentsConfig, width: int | None, words: str) -> None:
-    ranks = tangents.ranks
+    ranks, points = tangents.ranks, tangents.points
     if sorted(ranks) != list(ranks):
         raise UserError(f"tangents.ranks is {ranks}; name them ascending")
     if width is not None and ranks[-1] > width // 3:
         why = "random subspaces of equal energy need three times the rank"
-        raise UserError(
-            f"tangents.ranks has {ranks[-1]}; {words} leaves {width // 3} at most ({why})"
-        )
-    if not ranks[-1] < tangents.neighbours <= tangents.points:
-        words = f"above the largest of tangents.ranks ({ranks[-1]}) and up to tangents.points ({tangents.points})"
-        raise UserError(f"tangents.neighbours is {tangents.neighbours}; {words}")
-    if ranks[-1] > tangents.points // tangents.folds:
-        raise UserError(
-            f"tangents.points is {tangents.points}; {ranks[-1]} × tangents.folds at least, for that rank"
-        )
+        most = f"{words} leaves {width // 3} at most"
+        raise UserError(f"tangents.ranks has {ranks[-1]}; {most} ({why})")
+    if not ranks[-1] < tangents.neighbours <= points:
+        limits = f"above the largest of tangents.ranks ({ranks[-1]}) and up to tangents.points ({points})"
+        raise UserError(f"tangents.neighbours is {tangents.neighbours}; {limits}")
+    if ranks[-1] > points // tangents.folds:
+        limit = f"{ranks[-1]} × tangents.folds at least, for that rank"
+        raise UserError(f"tangents.points is {points}; {limit}")
+    for name in ("windows", "points", "local_points"):
+        if (value := getattr(tangents, name)) % tangents.folds:
+            limit = f"it must divide tangents.{name} ({value})"
+            raise UserError(f"tangents.folds is {tangents.folds}; {limit}")
+    if tangents.local_points > points:
+        limit = f"tangents.points={points} at most"
+        raise UserError(f"tangents.local_points is {tangents.local_points}; {limit}")
 
 
 def early_steps(config: RunConfig, tangents: TangentsConfig) -> list[int]:
-    """The checkpoints of the first part of the characters seen, which every step has as many of,
-    without step 0.
-    """
-    steps = config.train.steps
-    return early_among(checkpoint_steps(config), steps, tangents)
+    """List the checkpoints of the first part of a training, without step 0."""
+    return early_among(checkpoint_steps(config), config.train.steps, tangents)
 
 
 def early_among(kept: list[int], last: int, tangents: TangentsConfig) -> list[int]:
+    """List the early ones of these steps, where the training ends at `last`."""
     return [step for step in kept if 0 < step <= tangents.early_fraction * last]

@@ -16,13 +16,13 @@ def test_a_varied_field_cannot_be_overridden_in_silence():
 
 def test_members_are_every_weight_seed_with_every_data_seed_as_plain_runs():
     config = Config(train=TrainConfig(seed=5, data_seed=1, num_seeds=2, num_data_seeds=3))
-    runs = variants.of_seeds(config)
+    runs = variants.single_runs(config)
     assert list(runs) == [f"weights_{w}_data_{d}" for w in (5, 6) for d in (1, 2, 3)]
     assert [(run.train.seed, run.train.data_seed) for run in runs.values()] == variants.seeds(
         config.train
     )
     for run in runs.values():
-        assert list(variants.of_seeds(run).values()) == [run]
+        assert list(variants.single_runs(run).values()) == [run]
         run = replace(
             run,
             {

@@ -28,7 +28,7 @@ def config(**settings):
 
 
 def train(config, folder, **folders):
-    paths = {name: folder / name for name in variants.of_seeds(config)} | folders
+    paths = {name: folder / name for name in variants.single_runs(config)} | folders
     with Stop() as stop:
         loop.train(config, tiny.corpus(), paths, "group", stop)
 
@@ -39,7 +39,7 @@ def outcome(folder, config):
 
 
 def outcomes(folder, config):
-    return {name: outcome(folder / name, run) for name, run in variants.of_seeds(config).items()}
+    return {name: outcome(folder / name, run) for name, run in variants.single_runs(config).items()}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def copied(together, tmp_path):
 @pytest.mark.slow
 def test_each_seed_is_bitwise_its_solo_run(together, tmp_path):
     """Parameters and optimizer state of all checkpoints, log and test score."""
-    found, runs = together[1], list(variants.of_seeds(config()).items())
+    found, runs = together[1], list(variants.single_runs(config()).items())
     for name, run in (runs[i] for i in (0, 3)):  # of the last both seeds differ
         train(run, tmp_path, **{"": tmp_path / name})
         assert outcome(tmp_path / name, run) == found[name]
@@ -175,7 +175,7 @@ def test_a_lost_member_sends_all_back_and_costs_the_others_nothing(
         in capsys.readouterr().out
     )
     for name in {*names} - {names[1]}:
-        assert outcome(copied / name, variants.of_seeds(config())[name]) == together[1][name]
+        assert outcome(copied / name, variants.single_runs(config())[name]) == together[1][name]
     train(config(), copied)
     assert outcomes(copied, config()) == together[1]
 
@@ -186,7 +186,7 @@ def test_a_checkpoint_that_comes_out_otherwise_is_set_aside(together, copied, ca
     others.
     """
     names = list(together[1])
-    run = variants.of_seeds(config())[names[0]]
+    run = variants.single_runs(config())[names[0]]
     with contextlib.closing(store_of(copied / names[0], run)) as store:
         state = train_program.make_program(run, tiny.corpus()).abstract
         items = store.restore(2, state.params, {"opt_state": state.opt_state, "step": state.step})

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 import transformers
 
-from anisoscope.config.pretrained_config import PretrainedConfig, steps
-from anisoscope.config.pretrained_models import TABLE, ModelsConfig, called, of_model
+from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
+from anisoscope.config.pretrained_models import TABLE, ModelsConfig, model_config, model_labels
 from anisoscope.data import corpus as texts
 from anisoscope.sources.hf import load_model, revision_sweep
 from anisoscope.sources.hf.adapters import find_adapter, model_kind
@@ -47,7 +47,9 @@ def measure_models(
     """
     models: dict[str, dict[str, str]] = {}
     left: dict[str, str] = {}
-    for label, name in called(config.models).items():  # all of them before the long part begins
+    for label, name in model_labels(
+        config.models
+    ).items():  # all of them before the long part begins
         with _leaving_out(label, left):
             models[label] = _about(config, label, name)
     if models:
@@ -92,7 +94,7 @@ def own_config(config: ModelsConfig, label: str, modality: str) -> PretrainedCon
     """How the model that is called so is measured; UserError where nothing is named that it could
     read.
     """
-    own = of_model(config, label)
+    own = model_config(config, label)
     if modality in OF_TEXT:
         return own
     setting = "sounds" if modality == "speech" else "pictures"
@@ -104,7 +106,7 @@ def own_config(config: ModelsConfig, label: str, modality: str) -> PretrainedCon
     # a stage
     changes = {"data.path": path, "data.clean": False, "characters": None, "special_tokens": False}
     if find_adapter(
-        model_kind(load_model.read_settings(place_of(own, max(steps(own.pretrained)))))
+        model_kind(load_model.read_settings(place_of(own, max(revision_steps(own.pretrained)))))
     ).maps:
         changes["hidden_states"] = "blocks"
     return replace(own, changes)
@@ -114,9 +116,9 @@ def _about(config: ModelsConfig, label: str, name: str) -> dict[str, str]:
     """Name, modality and kind: as listed, or else as its settings say. UserError where it cannot be
     had, or not fit.
     """
-    own = of_model(config, label)
+    own = model_config(config, label)
     weights = own.pretrained
-    place = place_of(own, max(steps(weights)))
+    place = place_of(own, max(revision_steps(weights)))
     listed = {key: config.listed.get(name, {}).get(key) for key in ("modality", "kind")}
     if "gguf_file" in place.given:  # whose settings take long to read
         traits = {"modality": "text", "kind": "decoder"}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anisoscope.config.measure_config import FAMILIES, MeasureConfig
-from anisoscope.config.pretrained_config import PretrainedConfig, steps
+from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
 from anisoscope.sources import extracted
 from anisoscope.sources.activations import Measured, input_names
 from anisoscope.sources.hf import load_model
@@ -57,7 +57,7 @@ class Plan(NamedTuple):
 
 
 def place_of(config: PretrainedConfig, step: int) -> Place:
-    return load_model.find_weights(config.pretrained.name, steps(config.pretrained)[step])
+    return load_model.find_weights(config.pretrained.name, revision_steps(config.pretrained)[step])
 
 
 def measure_batches(

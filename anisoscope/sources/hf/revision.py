@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from anisoscope.config.pretrained_config import PretrainedConfig, steps
+from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
 from anisoscope.results import kept_vectors, replicates_table
 from anisoscope.sources import extracted
 from anisoscope.sources.activations import Measured, input_names
@@ -47,7 +47,7 @@ def open_model(plan: Plan, place: Place) -> load_model.PretrainedModel:
             "pretrained.clamp is for models whose blocks all have one width: leave it out"
         )
     if weights.clamp is not None:
-        last = place == place_of(plan.config, max(steps(weights)))
+        last = place == place_of(plan.config, max(revision_steps(weights)))
         tokens_WT = plan.windows.probe.tokens_GWT[0]
         loaded.about["clamped"] = clamp_coordinates(
             loaded, weights.clamp, tokens_WT, weights.batch_size, last

@@ -16,7 +16,7 @@ from typing import Any
 import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.config.pretrained_config import PretrainedConfig, steps
+from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
 from anisoscope.data import corpus as texts
 from anisoscope.data.corpus import Corpus
 from anisoscope.results import joined_files
@@ -72,7 +72,7 @@ def open_revisions(
     config: PretrainedConfig, root: pathlib.Path, title: str, corpus: Corpus | None = None
 ) -> "Revisions":
     """UserError, one line, where it cannot be measured so. The text is read where none is given."""
-    revisions = steps(config.pretrained)
+    revisions = revision_steps(config.pretrained)
     last = place_of(config, max(revisions))
     takes, rate = load_model.TOKENS, 1
     if "gguf_file" not in last.given:  # whose settings take long to read
@@ -166,7 +166,7 @@ class Revisions(Source):
 
     @functools.cached_property
     def steps(self) -> list[int]:
-        revisions = steps(self.config.pretrained)
+        revisions = revision_steps(self.config.pretrained)
         return list(dict.fromkeys((max(revisions), *revisions)))
 
     @property

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.config.pretrained_config import PretrainedConfig, steps
+from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
 from anisoscope.data import corpus as texts
 from anisoscope.data.corpus import Corpus
 from anisoscope.models.description import description
@@ -156,7 +156,7 @@ def _open_pretrained(name: str) -> Side:
     if (path / "results.nc").exists():  # only the tables know which revisions were measured
         settings = json.loads(joined_files.read_table(path / "results.nc").attrs["config"])
     config = from_dict(settings, PretrainedConfig)
-    revisions = steps(config.pretrained)
+    revisions = revision_steps(config.pretrained)
     step = two_models.choose_step(name, list(revisions))
     place = load_model.find_weights(config.pretrained.name, revisions[step])
     loaded = load_model.load_model(place, config.pretrained)

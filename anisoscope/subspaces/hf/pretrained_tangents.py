@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from anisoscope.config.pretrained_config import PretrainedConfig, steps
+from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
 from anisoscope.config.tangents_config import TangentsConfig, check_settings, early_among
 from anisoscope.data import unigrams
 from anisoscope.results import joined_files
@@ -70,7 +70,7 @@ class Prepared(NamedTuple):
 
 def task_of(config: PretrainedConfig) -> str:
     """Return what the model is trained to predict; UserError where no gradients can be had."""
-    last = place_of(config, max(steps(config.pretrained)))
+    last = place_of(config, max(revision_steps(config.pretrained)))
     settings = load_model.read_settings(last)
     adapter, reason, task = find_adapter(model_kind(settings)), "", None
     if adapter == UNKNOWN:
@@ -257,7 +257,7 @@ def _compile(work: Any, tangents: TangentsConfig) -> Any:
 def make_study(ready: Prepared, known: dict[str, Any]) -> tangent_stage.Study:
     """Say what is fitted and tested, with what every table says of where its numbers come from."""
     source, config, tangents = ready.source, ready.config, ready.config.tangents
-    kept, early = list(steps(config.pretrained)), early_of(config)
+    kept, early = list(revision_steps(config.pretrained)), early_of(config)
     several = len(kept) > 1
     possible = {
         "here": True,
@@ -300,7 +300,7 @@ def make_study(ready: Prepared, known: dict[str, Any]) -> tangent_stage.Study:
 
 def early_of(config: PretrainedConfig) -> list[int]:
     """Return the revisions of the first part of the steps; none where they are too few, or all."""
-    kept = list(steps(config.pretrained))
+    kept = list(revision_steps(config.pretrained))
     early = early_among(kept, max(kept), config.tangents)
     return early if len(early) >= LEAST_EARLY and early[-1] < max(kept) else []
 
@@ -313,7 +313,7 @@ def format_known(known: dict[str, Any], config: PretrainedConfig) -> Iterator[st
     if known["matrices_missing"] != "none":
         yield f"matrices: not known, or not of this width, and NaN: {known['matrices_missing']}"
     if not early_of(config):
-        last = int(tangents.early_fraction * max(steps(config.pretrained)))
+        last = int(tangents.early_fraction * max(revision_steps(config.pretrained)))
         where = (
             f"in steps 1 to {last}, and a later one"
             if last
