@@ -1,5 +1,4 @@
-"""What users call: arrays, queries and keys, functions, pretrained models and trained runs,
-measured.
+"""Measure arrays, queries and keys, functions, pretrained models and trained runs: what users call.
 
 Each function imports what it needs when it is called, so that `import anisoscope` is quick.
 """
@@ -8,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from anisoscope.metrics.scalars import ArrayLike
 from anisoscope.utils.errors import as_value_error
@@ -43,52 +42,44 @@ def measure(
     pieces: int = 1,
     seed: int = 0,
 ) -> xr.Dataset:
-    """The geometry of clouds of vectors: values, 95 % intervals, and the excess over null models.
+    """Measure clouds of vectors: values, 95 % intervals, and the excess over null models.
 
-    The values are of all points. For the intervals alone, folds of unequal clusters are thinned at
-    random and weighted by their share of the points; `table.attrs` says the points resampled and
-    Student's degrees of freedom. Fewer than five clusters: a warning.
-
-    Rows of zeros, constant columns, duplicates and vectors of few whole numbers are measured as
-    they are, and `table.attrs["degenerate"]` counts them.
+    Values are of all points. For the intervals alone, folds of unequal clusters are thinned at
+    random and weighted by their share of the points; `table.attrs` has the points resampled and
+    Student's degrees of freedom. Fewer than five clusters: a warning. Rows of zeros, constant
+    columns, duplicates and vectors of few whole numbers are measured as they are, and
+    `table.attrs["degenerate"]` counts them.
 
     Args:
-        x: (points, width), or (layers, points, width), or a list of layers: NumPy, JAX or PyTorch
-            arrays, DataFrames or memory-mapped files; or the path of a file of them, as a Recorder
-            writes it. They are read in float32, layer by layer: no more than one is in memory at
-            once, but for families that compare layers and for `readout`. Of the points x points
-            distances a block is there at once, but for `estimators`, which holds them all.
-        clusters: (points,), a label of the sentence, image or window that each point comes from.
-            Points of one cluster are dependent, so whole clusters are resampled. Without labels the
-            points must be independent, or dependent along their order only: folds are runs of
-            consecutive points.
+        x: (points, width), (layers, points, width) or a list of layers: NumPy, JAX or PyTorch
+            arrays, DataFrames or memory-mapped files; or the path of a file of them. Read in
+            float32, one layer at a time unless families compare layers or a readout is passed.
+        clusters: (points,), a label of the sentence, image or window of each point. Points of one
+            cluster are dependent, so whole clusters are resampled. Without labels the points must
+            be independent, or dependent along their order: folds are runs of consecutive points.
         positions: (points,), the place of each point in its cluster, 0 for its first token: the
-            family `leading` says how much of a cloud hangs on these.
-        readout: (norm, W), how the model makes logits of its last layer; the family `readout` reads
-            every layer so. W is (vocabulary, width). norm is None, or a dict of `kind` ("layer" or
-            "rms") and, as far as the norm has them, `scale`, `shift` and `epsilon`. The last layer
-            is the output: x should be what the final norm reads.
-        targets: (points,), the number of the token that each point is to predict, below 0 for none.
-        families: names of families of quantities, or "all" that vectors have: spectrum, outliers,
-            leading, windows, dimension, scale, similarity, of several layers comparison, and
-            further families that are chosen by name (docs/reference/files.md), which "all"
-            includes: several times the work.
+            family `leading` measures how much of a cloud depends on these.
+        readout: (norm, W), how the model makes logits of its last layer, for the logit lens (family
+            `readout`). W is (vocabulary, width); norm is None or a dict of `kind` ("layer" or
+            "rms") and, if the norm has them, `scale`, `shift` and `epsilon`. The last layer of x
+            should be what the final norm reads.
+        targets: (points,), the token that each point is to predict, below 0 for none.
+        families: names of families of quantities, or "all" that vectors have
+            (docs/reference/files.md), which is several times the work.
         nulls: "gaussian", a featureless cloud of the same spectrum; () for none.
         names: of the layers; else they are numbered from 0.
         folds: how many parts of whole clusters are resampled, at most; 1 for values without
             intervals.
-        pieces: for more points than fit into memory. Each piece of whole clusters is measured by
-            itself, in `folds` folds of its own, and values are means over pieces. What depends on
-            the number of points, as a dimension between nearest neighbours does, is then that of a
-            piece.
+        pieces: for more points than fit into memory: pieces of whole clusters are measured by
+            themselves, and values are means over them. What depends on the number of points is then
+            that of a piece.
         seed: of the folds and of the null model.
 
     Returns:
         A Dataset with a variable for each quantity and the dimensions (statistic, layer, …),
-        without layer where x is one matrix; statistic is "mean", "low", "high" or "std". Beside it
-        `<quantity>_excess` has a dimension `null`: value minus that null model, where one has the
-        quantity. Every variable says its formula, units and source in `.attrs`. What could not be
-        read of so few points is NaN.
+        without layer where x is one matrix; statistic is "mean", "low", "high" or "std".
+        `<quantity>_excess` has a dimension `null`: value minus that null model. Every variable has
+        its formula, units and source in `.attrs`. What cannot be read of so few points is NaN.
 
     Raises:
         ValueError: shapes that do not fit, a number that is not finite or that float32 cannot hold,
@@ -128,9 +119,7 @@ def measure_attention(
     pieces: int = 1,
     seed: int = 0,
 ) -> xr.Dataset:
-    """The geometry of queries and keys, and how sharp the attention is that they make.
-
-    Whole windows are resampled for the intervals.
+    """Measure queries and keys, and how sharp the attention is that they make.
 
     Args:
         queries: (layers, heads, windows, T, K), as they enter the dot product.
@@ -139,7 +128,7 @@ def measure_attention(
             T) or (layers, T, T).
         bias: added to the scores <q, k> / sqrt(K), as (layers, heads, T, T) or what broadcasts to
             that.
-        names: of the layers; else they are numbered from 0.
+        names: of the layers; else they are numbered from 1.
         folds: how many parts of whole windows are resampled, at most; 1 for values without
             intervals.
         pieces: in which windows are measured that do not fit into memory at once; values are means
@@ -167,7 +156,7 @@ def measure_function(
     folds: int = 8,
     seed: int = 0,
 ) -> Callable[[Params], xr.Dataset]:
-    """A JAX function measured for any parameters: function and metrics are one compiled program for
+    """Make a function that measures a JAX function for any parameters, as one compiled program for
     all checkpoints.
 
     Args:
@@ -190,19 +179,6 @@ def measure_function(
     return arrays.make_measure(function, tokens, families, nulls, names, folds, seed)
 
 
-class Reading(TypedDict, total=False):
-    """How `measure_model` reads a text: keywords of it."""
-
-    window: int
-    points: int
-    batches: int
-    special_tokens: bool
-    dtype: str
-    batch_size: int
-    padding: Literal["left", "right"]
-    pool: str | Sequence[str]
-
-
 def measure_model(
     model: str | os.PathLike[str] | torch.nn.Module | tuple[torch.nn.Module, Tokenizer],
     texts: str | os.PathLike[str] | Iterable[str],
@@ -212,10 +188,16 @@ def measure_model(
     families: str | Sequence[str] = FIRST_LOOK,
     nulls: str | Sequence[str] = ("gaussian",),
     seed: int = 0,
-    **reading: Unpack[Reading],
+    window: int = 256,
+    points: int = 4096,
+    batches: int | None = None,
+    special_tokens: bool = False,
+    dtype: str = "float32",
+    batch_size: int = 8,
+    padding: Literal["left", "right"] | None = None,
+    pool: str | Sequence[str] = (),
 ) -> xr.Dataset:
-    """The geometry of a transformer's residual stream, or of named hook points, while it reads a
-    text.
+    """Measure a transformer's residual stream, or named hook points, while it reads a text.
 
     A model in memory is left as it was: its mode, hooks, gradients, device and caches.
 
@@ -224,48 +206,42 @@ def measure_model(
             with hook points any torch.nn.Module; or (model, tokenizer). Weights are read from
             safetensors and GGUF files only, and no code of a model's is run.
         texts: texts, a column of a Dataset or a Dataset with the column "text", or the path of a
-            text file in UTF-8. They are joined by blank lines, and windows are drawn from all at
-            random.
+            text file in UTF-8. They are joined by blank lines, and windows are drawn at random.
         tokenizer: of a model in memory; those of a name or folder come with it. For any module also
             a function from a text to token ids.
         hook_points: names of modules, as `model.named_modules()` has them, or {name: module}; else
-            the residual stream. Each gives (batch, tokens, width), or several things of which that
-            is the first.
+            the residual stream. Each gives (batch, tokens, width), alone or first of several
+            things.
         families: as for `measure`; "all" adds attention, sinks and readout, where queries, keys and
             logits are known.
         nulls: "gaussian", and "shuffled": the model reads the same tokens in random order.
         seed: which windows, texts and positions are read.
-        window: tokens that the model reads at a time, 256.
-        points: vectors of a cloud, 4096; of separate texts at most so many.
-        batches: clouds, of disjoint windows (2) or texts (1).
-        special_tokens: begin and end every window or text as the tokenizer begins and ends a text;
-            False.
-        dtype: that the model computes in: "float32", bfloat16 or float16. A model in memory keeps
-            its own. All is measured in float32.
-        batch_size: windows or texts in one pass of the model, 8.
-        padding: "left" or "right": each text is read by itself, cut to the window, in padded
-            batches with an attention mask. Lines of a file are texts. Padding is in no cloud.
+        window: tokens that the model reads at a time.
+        points: vectors of a cloud; of separate texts at most so many.
+        batches: clouds, of disjoint windows (2 by default) or texts (1).
+        special_tokens: begin and end every window or text as the tokenizer begins and ends a text.
+        dtype: that the model computes in: "float32", "bfloat16" or "float16". A model in memory
+            keeps its own. All is measured in float32.
+        batch_size: windows or texts in one pass of the model.
+        padding: read each text by itself, cut to the window, in batches padded on this side with an
+            attention mask. Lines of a file are texts. Padding is in no cloud.
         pool: "mean", "last", "cls" or several of these: a vector of each separate text, beside
             those of tokens.
 
     Returns:
-        A Dataset as of `measure`, with the dimension positions: "all", and "without_first", which
-        leaves out the first token of every window or text; where there are special tokens also
-        "without_special"; and each of `pool`. `.attrs` say which model, text and windows, what was
-        checked of them, and the versions of the libraries.
+        A Dataset as of `measure`, with the dimension positions: "all"; "without_first", without the
+        first token of every window or text; with special tokens "without_special"; and each of
+        `pool`. `.attrs` have the model, text and windows, what was checked of them, and the
+        versions of the libraries.
 
     Warns:
-        UserWarning: the model knows less of the text than the frequencies of its tokens tell, as
-            one that is not trained. The command refuses it.
+        UserWarning: the model predicts the text worse than the frequencies of its tokens do, as one
+            that is not trained.
 
     Raises:
         ValueError: what cannot be read or measured; in one line.
         ImportError: torch or transformers is not installed: `pip install "anisoscope[pretrained]"`.
     """
-    if wrong := reading.keys() - Reading.__annotations__.keys():
-        raise TypeError(
-            f"measure_model has no {', '.join(sorted(wrong))}; choose from {', '.join(Reading.__annotations__)}"
-        )
     try:
         from anisoscope.sources.hf import measure_model
     except ImportError as error:
@@ -275,7 +251,9 @@ def measure_model(
 
     import jax
 
-    options = measure_model.Options(**reading)
+    options = measure_model.Options(
+        window, points, batches, special_tokens, dtype, batch_size, padding, pool
+    )
     with jax.enable_x64(False):
         return measure_model.measure_model(
             model, texts, tokenizer, hook_points, families, nulls, seed, options
@@ -283,8 +261,7 @@ def measure_model(
 
 
 def open_run(folder: str | os.PathLike[str]) -> OpenRun:
-    """A trained run in one's own code: its settings, text, checkpoints and model. Nothing is
-    written.
+    """Open a trained run: its settings, text, checkpoints and model. Nothing is written.
 
     Args:
         folder: of one run, as runs/quickstart/decoder.

@@ -51,16 +51,16 @@ CALLED = "the text"
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """`api.Reading`, with its defaults."""
+    """How `anisoscope.measure_model` reads a text."""
 
-    window: int = 256
-    points: int = 4096
-    batches: int | None = None
-    special_tokens: bool = False
-    dtype: str = "float32"
-    batch_size: int = 8
-    padding: str | None = None
-    pool: str | Sequence[str] = ()
+    window: int
+    points: int
+    batches: int | None
+    special_tokens: bool
+    dtype: str
+    batch_size: int
+    padding: str | None
+    pool: str | Sequence[str]
 
 
 def measure_model(

@@ -1,4 +1,4 @@
-"""What users call while something of theirs runs: a recorder, a table a step, a callback."""
+"""Record and measure while a user's own loop runs: a recorder, a table a step, a callback."""
 
 from __future__ import annotations
 
@@ -29,18 +29,17 @@ def record(
     points: int = 4096,
     seed: int = 0,
 ) -> Recorder:
-    """A fair sample of hook points while a loop of one's own runs, in bounded memory: `with
-    record(…) as recorder:`.
+    """Record a fair sample of hook points in bounded memory: `with record(…) as recorder:`.
 
-    Of all rows that the passes inside of `with` hold at a hook point, each is kept with the same
-    probability (reservoir sampling). All hook points of one shape keep the same positions. Padding
-    that `attention_mask` tells of is never kept, and where `position_ids` begin anew another
-    cluster begins. A pass that breaks off leaves nothing. A pass of a module that cannot be
-    recorded is left out with a warning: the module's own pass always goes on.
+    Each row of the passes inside of `with` is kept with the same probability (reservoir sampling),
+    at the same positions for all hook points of one shape. Padding by `attention_mask` is never
+    kept, and where `position_ids` begin anew another cluster begins. A pass that breaks off leaves
+    nothing. A pass of a module that cannot be recorded is left out with a warning: the module's own
+    pass always goes on.
 
     Args:
-        model: a torch.nn.Module, whose calls are passes; or a function, as of JAX, that is called through the recorder:
-            `recorder(…)` gives the function's outputs, also inside of `jax.jit`.
+        model: a torch.nn.Module, whose calls are passes; or a function, as of JAX, that is called
+            as `recorder(…)` with the same outputs, also inside of `jax.jit`.
         hook_points: of a module, names as `model.named_modules()` has them, or {name: module}, each
             of which gives (batch, tokens, width) or (batch, width), alone or first of several
             things, once in a pass. Of a function, what makes {name: array} of its output; None
