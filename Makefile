@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 # `make test` in minutes, for all day; `make test-all`, with what is marked slow, before a change is handed over.
-.PHONY: demo about demo-pretrained docs test test-all test-pretrained check types wheel format bench gpu parity coverage
+.PHONY: demo about demo-pretrained docs test test-all test-pretrained check types wheel release format bench gpu parity coverage
 
 demo: about $(VENV)
 	$(BIN)/python main.py --config=experiments/quickstart.py
@@ -56,6 +56,13 @@ types: .venv-pretrained
 
 wheel: $(VENV)
 	$(BIN)/python -m build
+
+# Source archive and wheel of a clean tree, as a package index would check them.
+release: .venv-release
+	test -z "$$(git status --porcelain)" || { echo "commit or stash first: a release is built from a clean tree"; exit 2; }
+	rm -rf dist
+	.venv-release/bin/python -m build
+	.venv-release/bin/python -m twine check --strict dist/*
 
 format: $(VENV)
 	$(BIN)/ruff format .
@@ -117,6 +124,10 @@ $(VENV)/installed: constraints.txt $(REQUIRED)
 	$(PYTHON) -m venv .venv-docs
 	.venv-docs/bin/python -m pip install --disable-pip-version-check -q -r requirements.txt -r docs/requirements.txt
 	touch $@
+
+.venv-release:
+	$(PYTHON) -m venv .venv-release
+	.venv-release/bin/python -m pip install --disable-pip-version-check -q build twine
 
 .venv-dadapy: .venv-dadapy/installed
 
