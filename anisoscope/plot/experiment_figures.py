@@ -108,7 +108,9 @@ def _quantity_name(name: str) -> str:
 
 def shape_name(name: str) -> tuple[str, str]:
     """Return name and units of what runs are contrasted by."""
-    return (SHAPES[name].long_name, SHAPES[name].units) if name in SHAPES else SCORES[name]
+    if name in SHAPES:
+        return SHAPES[name].long_name, SHAPES[name].units
+    return SCORES.get(name, (name.replace("_", " "), "1"))  # a kept table has quantities of old
 
 
 def _shape_title(ax: Axes, name: str) -> None:
