@@ -1,7 +1,7 @@
 """Runs that differ in seeds only, drawn as one: a curve for each setting, not one for each run."""
 
 import collections
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import xarray as xr
@@ -20,6 +20,7 @@ AVERAGED = (  # of a line of the log
     *(*LAYERS, *BLOCKS),
 )
 CONCAT = {"dim": "seed", "join": "inner"}
+Values = TypeVar("Values", xr.DataArray, xr.Dataset)
 
 
 def over_seeds(runs: dict[str, Run]) -> dict[str, Run]:
@@ -48,10 +49,9 @@ def _average(members: list[Run]) -> Run:
     names = [name for value in values for name in (value, excess_name(value)) if name in shared]
     parts = [run.results[names] for run in members]
     joined = xr.concat(parts, **CONCAT, data_vars="all", combine_attrs="override")
-    table = xr.Dataset(attrs=joined.attrs)
-    for name, array in joined.items():
-        per_head = "head" in array.dims
-        table[name] = array if per_head else _range(array.sel(statistic="mean", drop=True))
+    per_head = [name for name in names if "head" in joined[name].dims]
+    table = _range(joined.drop_vars(per_head).sel(statistic="mean", drop=True))
+    table = table.assign(joined[per_head])
     learned = [name for name, _ in OF_LINE.values() if name in shared]
     scores = xr.concat([run.results[learned] for run in members], **CONCAT)
     table = table.assign(scores.mean("seed", skipna=False, keep_attrs=True))
@@ -77,18 +77,17 @@ def average_tangents(tables: list[xr.Dataset | None], seeds: str) -> xr.Dataset 
     return xr.Dataset(arrays, attrs=joined.attrs | {"seeds": seeds})
 
 
-def _range(
-    mean: xr.DataArray, low: xr.DataArray | None = None, high: xr.DataArray | None = None
-) -> xr.DataArray:
+def _range(mean: Values, low: Values | None = None, high: Values | None = None) -> Values:
     """Return mean, deviation, least and greatest over seeds along a dimension `statistic`."""
-    parts = {
-        "mean": mean.mean("seed", skipna=False),
-        "std": mean.std("seed", ddof=1),
-        "low": (mean if low is None else low).min("seed", skipna=False),
-        "high": (mean if high is None else high).max("seed", skipna=False),
-    }
+    with xr.set_options(keep_attrs=True):
+        parts = {
+            "mean": mean.mean("seed", skipna=False),
+            "std": mean.std("seed", ddof=1),
+            "low": (mean if low is None else low).min("seed", skipna=False),
+            "high": (mean if high is None else high).max("seed", skipna=False),
+        }
     labels = xr.DataArray([*parts], dims="statistic", name="statistic")
-    return xr.concat([*parts.values()], labels).assign_attrs(mean.attrs)
+    return xr.concat([*parts.values()], labels, combine_attrs="override")
 
 
 def _average_logs(members: list[Run]) -> list[dict[str, Any]]:

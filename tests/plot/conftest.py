@@ -10,7 +10,7 @@ from tests.plot.tables import make_run
 @pytest.fixture(scope="session")
 def runs() -> dict[str, Run]:
     """Tests leave them as they are."""
-    return {"decoder": make_run(), "encoder": make_run(False, layers=3)}
+    return {"decoder": make_run(heads=4), "encoder": make_run(False, layers=3, heads=4)}
 
 
 @pytest.fixture(autouse=True)

@@ -160,8 +160,8 @@ def test_provenance_says_what_is_shared_once_and_what_differs_by_run(runs, tiny)
     shared, own = provenance({"decoder": runs["decoder"], "encoder": other})
     for fact in ("enwik8, first 4,154,399 bytes", "6 layers", "AdamW", "1,000 steps"):
         assert fact in shared
-    decoder = "decoder: causal; predicts next character; seed 0"
-    assert own == [decoder, "encoder: bidirectional; predicts masked characters; seed 1"]
+    decoder = "decoder: causal; H=4; predicts next character; seed 0"
+    assert own == [decoder, "encoder: bidirectional; H=8; predicts masked characters; seed 1"]
     unfinished = changed(runs["decoder"], lambda table: table.assign_attrs(steps=2000))
     assert "step 1,000 of 2,000" in provenance({"decoder": unfinished})[0]
     rates = {f"at {rate}": under(tiny, {"train.learning_rate": rate}) for rate in (0.01, 0.001)}
