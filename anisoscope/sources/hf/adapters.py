@@ -4,19 +4,16 @@ from typing import Any, NamedTuple
 
 
 class Adds(NamedTuple):
-    """What a block adds to the residual stream: outputs of modules below it."""
+    """Modules below a block whose outputs it adds to the residual stream."""
 
     attention: str
-    mlp: str  # the same module twice: what it gives first, and then
-    # of blocks that take a norm after each of the two is added
-    norms: tuple[str, str] | None = None
-    times: str | None = None  # a setting by which what they give is multiplied
+    mlp: str  # where both are one module: what it gives first, and then
+    norms: tuple[str, str] | None = None  # a norm after each of the two is added
+    times: str | None = None  # the setting by which the outputs are multiplied
 
 
 class Kernels(NamedTuple):
-    """Modules below a block that multiply by a matrix: what reads the residual stream, and what
-    writes to it.
-    """
+    """Modules below a block that multiply by a matrix, by what they read or write."""
 
     attention: tuple[str, ...]  # into queries, keys and values
     mlp: tuple[str, ...]  # into hidden units, and into gates where there are some
@@ -25,35 +22,27 @@ class Kernels(NamedTuple):
 
 
 class Adapter(NamedTuple):
-    """Queries and keys need no entry: they are caught where attention takes them, in one place for
-    all.
-    """
+    """One architecture. Queries and keys need no entry: attention itself is caught, for all."""
 
-    # the class whose output is the residual stream after a block; None: it is not known
-    block: str | None
-    # the norm after the last block, below the base model; None where there is none
-    final_norm: str | None = None
-    after: str | None = None  # a further map after that, where a model has it
-    inner: str | None = None  # a setting by which the number of layers is multiplied
-    # what holds the blocks, below the base model, where others have the same class
-    part: str | None = None
-    # blocks give maps, whose size and width change from stage to stage; {} in a norm is the stage
-    maps: bool = False
-    # of a class that computes attention by itself, from scores <q, k> K^-own
-    own: float | None = None
-    rate: str | None = None  # a setting that says how many tokens share a position of these blocks
-    # a setting whose positions, and one more, come before that of token 0
-    before: str | None = None
-    # the class that reads the weights, where it is not that of the settings
-    model: str | None = None
-    adds: Adds | None = None  # None: it is not known, and `measure.hook_points` is refused
-    # None: not known, or one set for all blocks; `tangents` leaves matrices out
-    kernels: Kernels | None = None
-    # what makes its scores more than <q, k> and a bias by position: no queries and keys then
-    mixed: str | None = None
+    block: str | None  # class whose output is the residual stream after a block; None: unknown
+    final_norm: str | None = None  # after the last block, below the base; {} stands for a stage
+    after: str | None = None  # a further map after that norm
+    inner: str | None = None  # the setting by which the number of layers is multiplied
+    part: str | None = None  # what holds the blocks, where others have the same class
+    maps: bool = False  # blocks give maps, whose size and width change from stage to stage
+    own: float | None = None  # of a class that computes attention itself, from <q, k> K^-own
+    rate: str | None = None  # the setting that says how many tokens share a position
+    before: str | None = None  # the setting; as many positions and one come before token 0
+    model: str | None = None  # the class that reads the weights, if not that of the settings
+    adds: Adds | None = None  # None: unknown, and `measure.hook_points` is refused
+    kernels: Kernels | None = None  # None: unknown or shared; `tangents` leaves matrices out
+    mixed: str | None = None  # why scores are more than <q, k> and a bias by position
 
 
-def _apart(path: str, names: tuple[str, ...] = ("q", "k", "v")) -> tuple[str, ...]:
+ENTRY = "add or correct its entry in sources/hf/adapters.py"
+
+
+def _each(path: str, names: tuple[str, ...] = ("q", "k", "v")) -> tuple[str, ...]:
     """A matrix each for queries, keys and values."""
     return tuple(map(path.format, names))
 
@@ -64,25 +53,25 @@ def _fused(attention: str) -> Kernels:
     return Kernels((f"{attention}.query_key_value",), (inner,), f"{attention}.dense", outer)
 
 
-SPLIT, WHOLE = _apart("self_attn.{}_proj"), ("query", "key", "value")
+SPLIT, WHOLE = _each("self_attn.{}_proj"), ("query", "key", "value")
 
 DEBERTA = Kernels(
     ("attention.self.in_proj",), ("intermediate.dense",), "attention.output.dense", "output.dense"
 )
-DEBERTA_V2 = DEBERTA._replace(attention=_apart("attention.self.{}_proj", WHOLE))
-BERT = DEBERTA._replace(attention=_apart("attention.self.{}", WHOLE))
+DEBERTA_V2 = DEBERTA._replace(attention=_each("attention.self.{}_proj", WHOLE))
+BERT = DEBERTA._replace(attention=_each("attention.self.{}", WHOLE))
 BLOOM = _fused("self_attention")
-DISTILBERT = Kernels(_apart("attention.{}_lin"), ("ffn.lin1",), "attention.out_lin", "ffn.lin2")
+DISTILBERT = Kernels(_each("attention.{}_lin"), ("ffn.lin1",), "attention.out_lin", "ffn.lin2")
 GATED = Kernels(SPLIT, ("mlp.gate_proj", "mlp.up_proj"), "self_attn.o_proj", "mlp.down_proj")
 GPT2 = Kernels(("attn.c_attn",), ("mlp.c_fc",), "attn.c_proj", "mlp.c_proj")
-GPTJ = Kernels(_apart("attn.{}_proj"), ("mlp.fc_in",), "attn.out_proj", "mlp.fc_out")
+GPTJ = Kernels(_each("attn.{}_proj"), ("mlp.fc_in",), "attn.out_proj", "mlp.fc_out")
 GPT_NEO = Kernels(
-    _apart("attn.attention.{}_proj"), ("mlp.c_fc",), "attn.attention.out_proj", "mlp.c_proj"
+    _each("attn.attention.{}_proj"), ("mlp.c_fc",), "attn.attention.out_proj", "mlp.c_proj"
 )
 GPT_NEOX = _fused("attention")
 MODERNBERT = Kernels(("attn.Wqkv",), ("mlp.Wi",), "attn.Wo", "mlp.Wo")
 MPNET = Kernels(
-    _apart("attention.attn.{}"), ("intermediate.dense",), "attention.attn.o", "output.dense"
+    _each("attention.attn.{}"), ("intermediate.dense",), "attention.attn.o", "output.dense"
 )
 OPT = Kernels(SPLIT, ("fc1",), "self_attn.out_proj", "fc2")
 CLIP = Kernels(SPLIT, ("mlp.fc1",), "self_attn.out_proj", "mlp.fc2")
@@ -106,9 +95,19 @@ CAPPED = "a cap (attn_logit_softcapping) bounds its scores"
 SINK = "a learned sink takes a share of each row"
 GATED_BIAS = "contents gate its bias by distance"
 
+
+def _llama_like(name: str, **changes: Any) -> Adapter:
+    defaults = {"final_norm": "norm", "adds": PLAIN, "kernels": GATED}
+    return Adapter(f"{name}DecoderLayer", **defaults | changes)
+
+
+def _bert_like(name: str, **changes: Any) -> Adapter:
+    return Adapter(f"{name}Layer", **{"adds": OF_BERT, "kernels": BERT} | changes)
+
+
 ADAPTERS = {
     "albert": Adapter("AlbertLayer", inner="inner_group_num", adds=OF_ALBERT),
-    "bert": Adapter("BertLayer", adds=OF_BERT, kernels=BERT),
+    "bert": _bert_like("Bert"),
     "bloom": Adapter(
         "BloomBlock",
         "ln_f",
@@ -116,7 +115,7 @@ ADAPTERS = {
         adds=Adds("self_attention.dense", "mlp.dense_4h_to_h"),
         kernels=BLOOM,
     ),
-    "camembert": Adapter("CamembertLayer", before="pad_token_id", adds=OF_BERT, kernels=BERT),
+    "camembert": _bert_like("Camembert", before="pad_token_id"),
     "canine": Adapter(
         "CanineLayer", part="encoder", own=0.5, rate="downsampling_rate", adds=OF_BERT
     ),  # of its three stages the deep
@@ -124,39 +123,34 @@ ADAPTERS = {
         "CLIPEncoderLayer", "final_layer_norm", model="CLIPTextModel", adds=PLAIN, kernels=CLIP
     ),
     "clip_text_model": Adapter("CLIPEncoderLayer", "final_layer_norm", adds=PLAIN, kernels=CLIP),
-    "cohere": Adapter("CohereDecoderLayer", "norm", adds=PLAIN, kernels=GATED),
-    "deberta": Adapter("DebertaLayer", adds=OF_BERT, kernels=DEBERTA, mixed=DISENTANGLED),
-    "deberta-v2": Adapter("DebertaV2Layer", adds=OF_BERT, kernels=DEBERTA_V2, mixed=DISENTANGLED),
+    "cohere": _llama_like("Cohere"),
+    "deberta": _bert_like("Deberta", kernels=DEBERTA, mixed=DISENTANGLED),
+    "deberta-v2": _bert_like("DebertaV2", kernels=DEBERTA_V2, mixed=DISENTANGLED),
     "distilbert": Adapter(
         "TransformerBlock",
         adds=Adds("attention", "ffn", ("sa_layer_norm", "output_layer_norm")),
         kernels=DISTILBERT,
     ),
-    "electra": Adapter("ElectraLayer", adds=OF_BERT, kernels=BERT),
-    "eurobert": Adapter("EuroBertDecoderLayer", "norm", adds=PLAIN, kernels=GATED),
+    "electra": _bert_like("Electra"),
+    "eurobert": _llama_like("EuroBert"),
     "falcon": Adapter(
         "FalconDecoderLayer", "ln_f", own=0.5, adds=Adds("self_attention", "mlp"), kernels=BLOOM
     ),
-    "gemma": Adapter("GemmaDecoderLayer", "norm", adds=PLAIN, kernels=GATED),
-    "gemma2": Adapter("Gemma2DecoderLayer", "norm", adds=NORMED, kernels=GATED, mixed=CAPPED),
-    "gemma3_text": Adapter("Gemma3DecoderLayer", "norm", adds=NORMED, kernels=GATED),
+    "gemma": _llama_like("Gemma"),
+    "gemma2": _llama_like("Gemma2", adds=NORMED, mixed=CAPPED),
+    "gemma3_text": _llama_like("Gemma3", adds=NORMED),
     "gpt2": Adapter("GPT2Block", "ln_f", adds=Adds("attn", "mlp"), kernels=GPT2),
     "gpt_neo": Adapter("GPTNeoBlock", "ln_f", own=0.0, adds=Adds("attn", "mlp"), kernels=GPT_NEO),
     "gpt_neox": Adapter(
         "GPTNeoXLayer", "final_layer_norm", adds=Adds("attention", "mlp"), kernels=GPT_NEOX
     ),
-    "gpt_oss": Adapter("GptOssDecoderLayer", "norm", adds=PLAIN, mixed=SINK),
+    "gpt_oss": _llama_like("GptOss", kernels=None, mixed=SINK),
     "gptj": Adapter("GPTJBlock", "ln_f", own=0.5, adds=Adds("attn", "mlp"), kernels=GPTJ),
-    "granite": Adapter(
-        "GraniteDecoderLayer",
-        "norm",
-        adds=Adds("self_attn", "mlp", times="residual_multiplier"),
-        kernels=GATED,
-    ),
-    "llama": Adapter("LlamaDecoderLayer", "norm", adds=PLAIN, kernels=GATED),
-    "mistral": Adapter("MistralDecoderLayer", "norm", adds=PLAIN, kernels=GATED),
+    "granite": _llama_like("Granite", adds=Adds("self_attn", "mlp", times="residual_multiplier")),
+    "llama": _llama_like("Llama"),
+    "mistral": _llama_like("Mistral"),
     # the matrices of its experts are no modules
-    "mixtral": Adapter("MixtralDecoderLayer", "norm", adds=PLAIN),
+    "mixtral": _llama_like("Mixtral", kernels=None),
     "modernbert": Adapter(
         "ModernBertEncoderLayer", "final_norm", adds=Adds("attn", "mlp"), kernels=MODERNBERT
     ),
@@ -166,11 +160,11 @@ ADAPTERS = {
         adds=Adds("attention.attn", "output.dense", ("attention.LayerNorm", "output.LayerNorm")),
         kernels=MPNET,
     ),
-    "olmo": Adapter("OlmoDecoderLayer", "norm", adds=PLAIN, kernels=GATED),
-    "olmo2": Adapter("Olmo2DecoderLayer", "norm", adds=NORMED, kernels=GATED),
-    "olmo3": Adapter("Olmo3DecoderLayer", "norm", adds=NORMED, kernels=GATED),
+    "olmo": _llama_like("Olmo"),
+    "olmo2": _llama_like("Olmo2", adds=NORMED),
+    "olmo3": _llama_like("Olmo3", adds=NORMED),
     # the matrices of its experts are no modules
-    "olmoe": Adapter("OlmoeDecoderLayer", "norm", adds=PLAIN),
+    "olmoe": _llama_like("Olmoe", kernels=None),
     "opt": Adapter(
         "OPTDecoderLayer",
         "decoder.final_layer_norm",
@@ -179,14 +173,14 @@ ADAPTERS = {
         kernels=OPT,
     ),
     "phi": Adapter("PhiDecoderLayer", "final_layernorm", adds=PLAIN, kernels=PHI),
-    "phi3": Adapter("Phi3DecoderLayer", "norm", adds=PLAIN, kernels=PHI3),
-    "qwen2": Adapter("Qwen2DecoderLayer", "norm", adds=PLAIN, kernels=GATED),
-    "qwen3": Adapter("Qwen3DecoderLayer", "norm", adds=PLAIN, kernels=GATED),
-    "qwen3_moe": Adapter("Qwen3MoeDecoderLayer", "norm", adds=PLAIN),
-    "roberta": Adapter("RobertaLayer", before="pad_token_id", adds=OF_BERT, kernels=BERT),
-    "smollm3": Adapter("SmolLM3DecoderLayer", "norm", adds=PLAIN, kernels=GATED),
-    "stablelm": Adapter("StableLmDecoderLayer", "norm", adds=PLAIN, kernels=GATED),
-    "starcoder2": Adapter("Starcoder2DecoderLayer", "norm", adds=PLAIN, kernels=STARCODER2),
+    "phi3": _llama_like("Phi3", kernels=PHI3),
+    "qwen2": _llama_like("Qwen2"),
+    "qwen3": _llama_like("Qwen3"),
+    "qwen3_moe": _llama_like("Qwen3Moe", kernels=None),
+    "roberta": _bert_like("Roberta", before="pad_token_id"),
+    "smollm3": _llama_like("SmolLM3"),
+    "stablelm": _llama_like("StableLm"),
+    "starcoder2": _llama_like("Starcoder2", kernels=STARCODER2),
     "t5": Adapter(
         "T5Block",
         "encoder.final_layer_norm",
@@ -194,7 +188,7 @@ ADAPTERS = {
         model="T5EncoderModel",
         adds=Adds("layer.0.SelfAttention", "layer.1.DenseReluDense"),
     ),
-    "xlm-roberta": Adapter("XLMRobertaLayer", before="pad_token_id", adds=OF_BERT, kernels=BERT),
+    "xlm-roberta": _bert_like("XLMRoberta", before="pad_token_id"),
 }
 UNKNOWN = Adapter(None)  # of it `hidden_states` is taken as it comes, and no queries and keys
 
@@ -229,30 +223,26 @@ MODALITIES = {  # what reads pictures or sound, and no text
         "WhisperEncoderLayer", "encoder.layer_norm", part="encoder", adds=Adds("self_attn", "fc2")
     ),
 }
-# settings that tell kinds
+# settings that tell kinds of blocks apart
 VARIANTS = {"do_stable_layer_norm": {True: "norm first"}, "layer_type": {"basic": "basic"}}
 
 
 def model_kind(settings: Any) -> str:
-    """The name of an entry: the type of a model, and which kind of block it has where there are
-    two.
-    """
+    """Return the name of an entry: the model type, and its kind of block where there are two."""
     words = [settings.model_type]
     if getattr(settings, "conv_kernel_size", 0) and words[0] == "deberta-v2":
         words += ["convolution"]  # which changes what block 1 gives: no entry
     if words[0] in MODALITIES:
-        words += [
-            kinds[value]
-            for name, kinds in VARIANTS.items()
-            if (value := getattr(settings, name, None)) in kinds
-        ]
+        for name, kinds in VARIANTS.items():
+            if (value := getattr(settings, name, None)) in kinds:
+                words.append(kinds[value])
     return ", ".join(words)
-
-
-def has_scores(adapter: Adapter) -> bool:
-    """Whether the queries and keys of its attention say what its scores are."""
-    return adapter != UNKNOWN and adapter.mixed is None
 
 
 def find_adapter(kind: str) -> Adapter:
     return (ADAPTERS | MODALITIES).get(kind, UNKNOWN)
+
+
+def has_scores(adapter: Adapter) -> bool:
+    """Whether queries and keys of its attention say what its scores are."""
+    return adapter != UNKNOWN and adapter.mixed is None

@@ -1,6 +1,4 @@
-"""What a GGUF file says and transformers drops without a word: applied to the model, or refused by
-name.
-"""
+"""What a GGUF file says and transformers drops silently: apply it, or refuse it by name."""
 
 import pathlib
 from typing import Any, NamedTuple
@@ -13,16 +11,13 @@ from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
 from anisoscope.utils.errors import UserError
 
 FREQUENCIES = "rope_freqs.weight"  # by which rotary frequencies are divided, as of Llama 3
-SAID = {
-    "vocab_size",
-    "context_length",
-    "tensor_data_layout",
-    "pooling_type",
+HARMLESS = {
+    *("vocab_size", "context_length", "tensor_data_layout", "pooling_type"),
     "rope.scaling.finetuned",
 }
 SCALING = "rope.scaling.type", "rope.scaling.factor", "rope.scaling.original_context_length"
 LINEAR = "rope.scale_linear"  # the factor, in older files
-LATE = ("_exps", "exp_probs")  # tensors of experts, which transformers joins
+EXPERTS = ("_exps", "exp_probs")  # tensors that transformers joins
 
 
 class Header(NamedTuple):
@@ -38,38 +33,39 @@ def read_header(path: pathlib.Path) -> Header:
 
     reader = GGUFReader(path)
     architecture = reader.fields["general.architecture"].contents()
+    prefix = f"{architecture}."
     keys = {
-        name.removeprefix(f"{architecture}."): field.contents()
+        name.removeprefix(prefix): field.contents()
         for name, field in reader.fields.items()
-        if name.startswith(f"{architecture}.")
+        if name.startswith(prefix)
     }
     tensors = {tensor.name: tensor.tensor_type.name for tensor in reader.tensors}
-    factors = next((np.array(one.data) for one in reader.tensors if one.name == FREQUENCIES), None)
+    factors = next((np.array(x.data) for x in reader.tensors if x.name == FREQUENCIES), None)
     return Header(path, architecture, keys, tensors, factors)
 
 
 def complete_settings(header: Header, settings: Any) -> None:
     """Set what transformers drops: scaled rotary frequencies, and attention to all tokens.
 
-    Raise UserError where a key would change the model, and nothing here applies it.
+    Raises UserError: a key would change the model, and nothing here applies it.
     """
     keys = dict(header.keys)
     if keys.pop("attention.causal", True) is False:
         settings.is_causal = False
-    settings.rope_parameters = _scaled(keys, getattr(settings, "rope_parameters", None))
+    settings.rope_parameters = _scale_rope(keys, getattr(settings, "rope_parameters", None))
     mapping = GGUF_CONFIG_MAPPING.get(header.architecture, {})
     mapping = mapping | GGUF_CONFIG_MAPPING.get(settings.model_type, {})
-    implied = _implied(settings)
+    implied = _implied_keys(settings)
     for name, value in keys.items():
-        if mapping.get(name) is None and name not in SAID and implied.get(name, 0) != value:
+        if mapping.get(name) is None and name not in HARMLESS and implied.get(name, 0) != value:
             key = f"{header.architecture}.{name}"
             raise UserError(
                 f"{header.path}: transformers does not read {key} ({value}): name another file"
             )
 
 
-def _scaled(keys: dict[str, Any], rope: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Take the keys of scaled frequencies that are known; others stay, and are refused."""
+def _scale_rope(keys: dict[str, Any], rope: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Take the known keys of scaled frequencies out of `keys`; those left are refused."""
     kind = keys.get(SCALING[0], "linear")
     factor = keys.get(SCALING[1], keys.get(LINEAR, 1.0))
     if kind not in ("none", "linear", "yarn") or (rope or {}).get("rope_type") != "default":
@@ -83,8 +79,8 @@ def _scaled(keys: dict[str, Any], rope: dict[str, Any] | None) -> dict[str, Any]
     return scaled | ({"original_max_position_embeddings": original} if kind == "yarn" else {})
 
 
-def _implied(settings: Any) -> dict[str, Any]:
-    """What keys say that transformers does not read, where they say what the model does anyway."""
+def _implied_keys(settings: Any) -> dict[str, Any]:
+    """Return the values of keys that are not read, and that say what the model does anyway."""
     width = getattr(settings, "head_dim", None)
     width = width or settings.hidden_size // settings.num_attention_heads
     rope = getattr(settings, "rope_parameters", None) or {}
@@ -97,19 +93,19 @@ def _implied(settings: Any) -> dict[str, Any]:
 
 
 def complete_model(header: Header, model: Any) -> None:
-    """Divide rotary frequencies by the file's factors; UserError where a tensor has no place in the
-    model.
+    """Divide rotary frequencies by the file's factors.
+
+    Raises UserError: a tensor has no place in the model.
     """
     processor = reading.TENSOR_PROCESSORS.get(header.architecture, reading.TensorProcessor)
     names = reading.get_gguf_hf_weights_map(model, processor(config=model.config.to_dict()))
-    left = [
-        name for name in header.tensors if name not in names and not any(x in name for x in LATE)
-    ]
+    left = [x for x in header.tensors if x not in names and not any(part in x for part in EXPERTS)]
     inverse = getattr(getattr(model.base_model, "rotary_emb", None), "inv_freq", None)
     if header.factors is not None and inverse is not None and inverse.shape == header.factors.shape:
         inverse /= torch.as_tensor(header.factors, dtype=inverse.dtype, device=inverse.device)
         left.remove(FREQUENCIES)
     if left:
+        tensors = ", ".join(left[:3])
         raise UserError(
-            f"{header.path}: transformers does not read the tensors {', '.join(left[:3])}: name another file"
+            f"{header.path}: transformers does not read the tensors {tensors}: name another file"
         )

@@ -6,6 +6,7 @@ No other library than PyTorch is needed. Letters: M rows of a pass that are take
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import itertools
 import sys
@@ -22,53 +23,51 @@ from anisoscope.utils.errors import UserError
 if TYPE_CHECKING:
     from anisoscope.sources.recording.recorder import Recorder
 
-SHOWN = 8  # names of modules in a message
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def find_modules(model: torch.nn.Module, hook_points: Any) -> dict[str, torch.nn.Module]:
-    """{name: module} of names of modules, or of such a dict; UserError where there is none of a
-    name.
+    """Return {name: module} of names of modules, or of such a dict.
+
+    Raises UserError: a module is not there.
     """
     if isinstance(hook_points, str):
         hook_points = [hook_points]
     if not isinstance(hook_points, Mapping):
-        there = dict(model.named_modules())
+        modules = dict(model.named_modules())
         for name in hook_points:
-            if name not in there or not name:
-                some = ", ".join(itertools.islice(filter(None, there), SHOWN))
+            if name not in modules or not name:
+                some = ", ".join(itertools.islice(filter(None, modules), 8))
                 raise UserError(
                     f"hook_points: {type(model).__name__} has no module {name!r}; it has {some} …"
                 )
-        hook_points = {name: there[name] for name in hook_points}
+        hook_points = {name: modules[name] for name in hook_points}
     if not hook_points:
-        raise UserError(
-            "hook_points names none; give names of modules, as model.named_modules() lists them"
-        )
+        raise UserError("hook_points names none; give names, as model.named_modules() lists them")
     for name, module in hook_points.items():
-        if not isinstance(name, str) or not isinstance(module, torch.nn.Module):
+        if not isinstance(module, torch.nn.Module):
             raise UserError(
-                f"hook_points: {name!r} stands for a {type(module).__name__}, no torch.nn.Module"
+                f"hook_points: {name!r} is a {type(module).__name__}, no torch.nn.Module"
             )
     return dict(hook_points)
 
 
 def output_tensor(name: str, output: Any) -> torch.Tensor:
-    """What a module gave, or the first of several things."""
+    """Return what a module gave, or the first of several things.
+
+    Raises UserError: it is no array of vectors.
+    """
     output = next(iter(output.values())) if isinstance(output, Mapping) and output else output
     output = output[0] if isinstance(output, tuple | list) and output else output
-    if (
-        not isinstance(output, torch.Tensor)
-        or not output.is_floating_point()
-        or output.ndim not in (2, 3)
-    ):
-        what = f"a {type(output).__name__}"
-        if isinstance(output, torch.Tensor):
-            what = f"{str(output.dtype).removeprefix('torch.')} of shape {tuple(output.shape)}"
-        raise UserError(
-            f"hook point {name} gives {what}; vectors (batch, tokens, width) or (batch, width) are needed"
-        )
-    return output.detach()
+    is_tensor = isinstance(output, torch.Tensor)
+    if is_tensor and output.is_floating_point() and output.ndim in (2, 3):
+        return output.detach()
+    words = f"a {type(output).__name__}"
+    if is_tensor:
+        words = f"{str(output.dtype).removeprefix('torch.')} of shape {tuple(output.shape)}"
+    raise UserError(
+        f"hook point {name} gives {words}, and no vectors (batch, tokens, width) or (batch, width)"
+    )
 
 
 class Listener:
@@ -90,81 +89,76 @@ class Listener:
         self.local.calls = []
 
     def end(self, *_: Any) -> None:
-        if (current := self.current) is not None:
-            self.attempt(current.end)
+        if self.current is not None:
+            with self.leaving_out():
+                self.current.end()
         self.local.current = None
 
-    def attempt(self, step: Callable[[], None]) -> None:
+    @contextlib.contextmanager
+    def leaving_out(self) -> Iterator[None]:
+        """Leave the pass out where something raises."""
         try:
-            step()
+            yield
         except Exception as error:
             self.local.current = None
             self.recorder.leave_out(error)
 
-    def enter(self, parameters: list[str]) -> Callable[..., None]:
-        """A hook that notes the call of a module with these positional parameters."""
-
-        def before(module: torch.nn.Module, args: tuple, given: dict) -> None:
-            if self.current is not None:
-                call = model_calls.Call(module, parameters, args, given)
-                self.local.calls.append(call)
-
-        return before
+    def enter(
+        self, parameters: list[str], module: torch.nn.Module, args: tuple, kwargs: dict
+    ) -> None:
+        """Note the call of a module with these positional parameters."""
+        if self.current is not None:
+            self.local.calls.append(model_calls.Call(module, parameters, args, kwargs))
 
     def leave(self, module: torch.nn.Module, *_: Any) -> None:
         if self.current is not None:
             while self.local.calls and self.local.calls.pop().module is not module:
                 pass  # a call that raised, and whose caller went on
 
-    def take(self, name: str, tokens_first: bool) -> Callable[..., None]:
-        """A hook that takes rows of what a hook point gives."""
-
-        def after(module: torch.nn.Module, args: tuple, output: Any) -> None:
-            if self.current is not None:
-                self.attempt(lambda: self._take(name, module, tokens_first, output))
-
-        return after
-
-    def _take(self, name: str, module: torch.nn.Module, tokens_first: bool, output: Any) -> None:
-        current = self.current
-        assert current is not None
-        x, mask = model_calls.dense(output_tensor(name, output))
-        if tokens_first:
-            x = x.transpose(0, 1) if x.ndim == 3 and mask is None else x
-        lead = tuple(x.shape[:-1])
-        call = next((call for call in reversed(self.local.calls) if call.inputs), None)
-        known = model_calls.Sequences(mask) if call is None else call.sequences(name, lead, mask)
-        drawn = current.draw(name, lead, *known, call and call.module)
-        index = torch.as_tensor(drawn.rows_M, device=x.device)
-        current.rows[name] = x.reshape(-1, x.shape[-1]).index_select(0, index)
+    def take(
+        self, name: str, tokens_first: bool, module: torch.nn.Module, args: tuple, output: Any
+    ) -> None:
+        """Take rows of what a hook point gives."""
+        if self.current is None:
+            return
+        with self.leaving_out():
+            x, mask = model_calls.dense(output_tensor(name, output))
+            if tokens_first and x.ndim == 3 and mask is None:
+                x = x.transpose(0, 1)
+            lead = tuple(x.shape[:-1])
+            call = next((call for call in reversed(self.local.calls) if call.inputs), None)
+            known = model_calls.Sequences(mask)
+            if call is not None:
+                known = call.sequences(name, lead, mask)
+            drawn = self.current.draw(name, lead, *known, call and call.module)
+            index = torch.as_tensor(drawn.rows_M, device=x.device)
+            self.current.rows[name] = x.reshape(-1, x.shape[-1]).index_select(0, index)
 
 
 @contextlib.contextmanager
 def attach(recorder: Recorder) -> Iterator[None]:
     """Hook a recorder's model while the context lasts."""
-    model, listener = recorder.model, Listener(recorder)
+    model, listener, points = recorder.model, Listener(recorder), recorder.hook_points
     around = [
-        part
-        for module in recorder.hook_points.values()
-        for part in model_calls.enclosing_modules(model, module)
+        part for module in points.values() for part in model_calls.enclosing_modules(model, module)
     ]
     with contextlib.ExitStack() as hooks:
         begin = model.register_forward_pre_hook(_uncompiled(listener.begin), prepend=True)
         hooks.enter_context(begin)
-        for module in dict.fromkeys((model, *around, *recorder.hook_points.values())):
-            enter = _uncompiled(listener.enter(_positional(module)))
+        for module in dict.fromkeys((model, *around, *points.values())):
+            enter = _uncompiled(functools.partial(listener.enter, _positional(module)))
             hooks.enter_context(module.register_forward_pre_hook(enter, with_kwargs=True))
-        for name, module in recorder.hook_points.items():
-            take = listener.take(name, recorder.tokens_first[name])
+        for name, module in points.items():
+            take = functools.partial(listener.take, name, recorder.tokens_first[name])
             hooks.enter_context(module.register_forward_hook(_uncompiled(take)))
-        for module in dict.fromkeys((*recorder.hook_points.values(), *around, model)):
+        for module in dict.fromkeys((*points.values(), *around, model)):
             hooks.enter_context(module.register_forward_hook(_uncompiled(listener.leave)))
         hooks.enter_context(model.register_forward_hook(_uncompiled(listener.end)))
         yield
 
 
 def _positional(module: torch.nn.Module) -> list[str]:
-    """Names of the arguments that a module takes without a name."""
+    """Return the names of the arguments that a module takes without a name."""
     try:
         parameters = inspect.signature(module.forward).parameters.values()
     except (TypeError, ValueError):
@@ -173,5 +167,5 @@ def _positional(module: torch.nn.Module) -> list[str]:
 
 
 def _uncompiled(hook: Callable[..., None]) -> Callable[..., None]:
-    """A hook that torch.compile leaves to Python."""
+    """Return a hook that torch.compile leaves to Python."""
     return torch.compiler.disable(hook) if "torch._dynamo" in sys.modules else hook

@@ -33,48 +33,41 @@ class Sequences(NamedTuple):
 class Call:
     """A call of a module, with its arguments by name."""
 
-    def __init__(self, module: nn.Module, parameters: list[str], args: tuple, given: dict):
+    def __init__(self, module: nn.Module, parameters: list[str], args: tuple, kwargs: dict):
         self.module, self.parameters = module, parameters
-        self.given = dict(zip(parameters, args, strict=False)) | given
-        self.continues = any(_is_filled(self.given.get(name)) for name in CACHES)
+        self.arguments = dict(zip(parameters, args, strict=False)) | kwargs
+        self.continues = any(_is_filled(self.arguments.get(name)) for name in CACHES)
         of_torch = SOURCES if isinstance(module, SEQUENTIAL) else ()
-        names = (*TOKENS, *OTHERS, *of_torch)
         self.inputs = {
-            name: self.given[name]
-            for name in names
-            if isinstance(self.given.get(name), torch.Tensor)
+            name: self.arguments[name]
+            for name in (*TOKENS, *OTHERS, *of_torch)
+            if isinstance(self.arguments.get(name), torch.Tensor)
         }
 
     def sequences(self, name: str, lead: tuple[int, ...], mask: np.ndarray | None) -> Sequences:
         """Say what the vectors (batch, tokens) or (batch,) of a hook point are.
-
-        Args:
-            name: of the hook point.
-            lead: the shape of its vectors, without their width.
-            mask: of a nested tensor, which tells of padding itself.
 
         Raises:
             ValueError: the arguments do not fit the hook point; in one line.
         """
         if self.continues:
             raise ValueError(
-                "it continues a cache, as generate does after the prompt, and its tokens belong to "
-                "sequences of earlier passes; call the model on whole sequences"
+                "it continues a cache, as generate does; call the model on whole sequences"
             )
         if "decoder_input_ids" in self.parameters:
             raise ValueError(
                 f"hook point {name} is of neither encoder nor decoder; name modules in them"
             )
-        position_ids = self.given.get("position_ids")
-        if position_ids is None and any(self.given.get(key) is not None for key in PACKED):
+        position_ids = self.arguments.get("position_ids")
+        if position_ids is None and any(self.arguments.get(key) is not None for key in PACKED):
             raise ValueError(
                 "its rows hold several documents; pass position_ids, which begin anew in each"
             )
         shape = self._shape()
         if shape and (lead[0] != shape[0] or (len(lead) == len(shape) == 2 and lead != shape)):
             raise ValueError(
-                f"hook point {name} gives {lead} vectors of inputs {shape}: "
-                "which of them are padding, and of which sequence, is not known"
+                f"hook point {name} gives {lead} vectors of inputs {shape}: which are padding is "
+                "not known"
             )
         if len(lead) == 1:
             return Sequences()
@@ -84,17 +77,10 @@ class Call:
             mask = as_booleans(own) if mask is None else mask
         if not isinstance(position_ids, torch.Tensor) or position_ids.ndim != 2:
             return Sequences(mask)
-        try:
-            ids = np.broadcast_to(position_ids.detach().cpu().numpy(), lead)
-        except ValueError as error:
-            shape = tuple(position_ids.shape)
-            raise ValueError(
-                f"position_ids are {shape}, and hook point {name} is {lead}"
-            ) from error
-        return Sequences(mask, ids)
+        return Sequences(mask, np.broadcast_to(position_ids.detach().cpu().numpy(), lead))
 
     def _shape(self) -> tuple[int, ...] | None:
-        """(batch, tokens) of the inputs, or (batch,); None of a nested tensor."""
+        """Return (batch, tokens) of the inputs, or (batch,); None of a nested tensor."""
         for name, x in self.inputs.items():
             if x.is_nested:
                 return None
@@ -102,22 +88,21 @@ class Call:
                 return 1, len(x)
             if name in SOURCES:
                 return tuple(x.shape[:2]) if _batch_first(self.module) else (x.shape[1], x.shape[0])
-            shape = tuple(x.shape[: TOKENS.get(name, 2) - 1 + (name == "input_ids")])
-            return shape[:1] if any(other in self.inputs for other in OTHERS) else shape
+            if name in OTHERS or any(other in self.inputs for other in OTHERS):
+                return tuple(x.shape[:1])
+            return tuple(x.shape[:2])
         return None
 
     def _mask(self, batch: int) -> Any:
-        """The attention mask that was passed, as 1 at tokens and 0 at padding; None: there is
-        none.
-        """
+        """Return the attention mask that was passed, 1 at tokens and 0 at padding, or None."""
         for name in SOURCES.keys() & self.inputs.keys():
-            padding = self.given.get(SOURCES[name])
+            padding = self.arguments.get(SOURCES[name])
             if padding is None:
                 return None
             if padding.dtype.is_floating_point:  # which is added to the scores
                 padding = torch.where(torch.isneginf(padding), torch.ones_like(padding), padding)
             return (1 - padding.detach().float()).reshape(batch, -1)
-        mask = self.given.get("attention_mask")
+        mask = self.arguments.get("attention_mask")
         if mask is not None and not isinstance(mask, torch.Tensor):
             raise ValueError(
                 f"attention_mask is a {type(mask).__name__}; (batch, tokens) is needed"
@@ -126,7 +111,7 @@ class Call:
 
 
 def _is_filled(cache: Any) -> bool:
-    """Whether a cache holds tokens of earlier passes; of an unknown kind, yes."""
+    """Return whether a cache holds tokens of earlier passes; of an unknown kind, yes."""
     if cache is None:
         return False
     try:
@@ -136,21 +121,17 @@ def _is_filled(cache: Any) -> bool:
 
 
 def tokens_first(model: nn.Module, name: str, module: nn.Module) -> bool:
-    """Whether a hook point gives (tokens, batch, width), as PyTorch's own classes do by default.
+    """Return whether a hook point gives (tokens, batch, width), PyTorch's own classes' default.
 
-    UserError where the model has such a class, and the hook point is not inside of it.
+    Raises UserError: the model has such a class, and the hook point is not inside of it.
     """
-    around = next(
-        (one for one in (module, *enclosing_modules(model, module)) if isinstance(one, SEQUENTIAL)),
-        None,
-    )
-    if around is not None:
-        return not _batch_first(around)
+    for part in (module, *enclosing_modules(model, module)):
+        if isinstance(part, SEQUENTIAL):
+            return not _batch_first(part)
     for inner, part in model.named_modules():
         if isinstance(part, SEQUENTIAL) and not _batch_first(part):
             raise UserError(
-                f"hook point {name}: it is not known whether sequences or tokens come first, since "
-                f"{inner or 'the model'} has batch_first=False; pass its vectors to Recorder.add"
+                f"hook point {name}: {inner or 'the model'} has batch_first=False; use Recorder.add"
             )
     return False
 
@@ -160,7 +141,7 @@ def _batch_first(module: nn.Module) -> bool:
 
 
 def enclosing_modules(model: nn.Module, module: nn.Module) -> Iterator[nn.Module]:
-    """The modules of a model that hold this one, from the innermost on; of a shared one, all."""
+    """Yield the modules that hold this one, from the innermost on; of a shared one, all."""
     parts = dict(model.named_modules(remove_duplicate=False))
     for name in [name for name, part in parts.items() if part is module and name]:
         while name:
@@ -169,7 +150,7 @@ def enclosing_modules(model: nn.Module, module: nn.Module) -> Iterator[nn.Module
 
 
 def dense(x: torch.Tensor) -> tuple[torch.Tensor, np.ndarray | None]:
-    """(batch, tokens, width) of a nested tensor, and its mask."""
+    """Return (batch, tokens, width) of a nested tensor, and its mask."""
     if not x.is_nested:
         return x, None
     lengths = np.array([len(part) for part in x.unbind()])

@@ -1,12 +1,11 @@
-"""What all revisions of a model have in common, and how its batches are measured, whatever they are
-of.
+"""What all revisions of a model have in common, and the loop over batches of windows.
 
-Letters: G probe batches.
+Letters: G probe batches, Z inputs of a batch: its windows, and shuffled ones.
 """
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,22 +14,23 @@ from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
 from anisoscope.sources import extracted
 from anisoscope.sources.activations import Measured, input_names
 from anisoscope.sources.hf import load_model
+from anisoscope.sources.hf.adapters import Adapter, has_scores
 from anisoscope.sources.hf.pretrained_weights import Place
 from anisoscope.sources.hf.reading import guards, logits
 from anisoscope.sources.hf.reading.token_windows import Windows
 from anisoscope.utils.progress import bar
 
-# that read queries and keys
+# families that read queries and keys
 OF_HEADS = tuple(name for name, of in FAMILIES.items() if of in ("heads", "vectors"))
 
 
 class Plan(NamedTuple):
-    """Without a name nothing is printed."""
+    """What is measured of every revision. Without a name nothing is printed."""
 
     config: PretrainedConfig  # with the families and null models to be measured
     windows: Windows  # of a text, or of pictures or sound (sources/hf/media/media_inputs.py)
     name: str
-    bar: str = ""  # what a progress bar is called; none without it
+    bar: str = ""  # label of a progress bar; none without it
 
     @property
     def heads(self) -> bool:
@@ -50,42 +50,49 @@ class Plan(NamedTuple):
 
     def inputs(self, g: int, again: bool = False) -> np.ndarray:
         """The windows of a batch, and shuffled ones where they are a null model, (Z, W, T)."""
-        probe = self.windows.probe
-        return np.stack(
-            [probe.tokens_GWT[g], probe.shuffled_GWT[g]][: len(input_names(self.settings(again)))]
-        )
+        probe, names = self.windows.probe, input_names(self.settings(again))
+        return np.stack([probe.tokens_GWT[g], probe.shuffled_GWT[g]][: len(names)])
 
 
-def place_of(config: PretrainedConfig, step: int) -> Place:
+def find_revision(config: PretrainedConfig, step: int) -> Place:
     return load_model.find_weights(config.pretrained.name, revision_steps(config.pretrained)[step])
 
 
-def measure_batches(
-    plan: Plan,
-    last: bool,
-    read: Callable[[int, int, bool], Any],
-    compute: Callable[[int, Any, bool], Measured],
-) -> tuple[Measured, dict[str, float]]:
-    """compute(g, read(g, windows at a time, again), again) of every batch; of the `last` revision
-    also the noise floor.
+def unmeasurable(adapter: Adapter, kind: str, name: str) -> dict[str, str]:
+    """Return the families that cannot be measured of a model type and class, and why."""
+    reasons = {}
+    if not has_scores(adapter):
+        unknown = f"models of type {kind!r} have no entry in sources/hf/adapters.py"
+        mixed = f"of models of type {kind!r} {adapter.mixed}"
+        reasons |= dict.fromkeys(OF_HEADS, mixed if adapter.mixed else unknown)
+    if reason := logits.missing_head(adapter, name):
+        reasons[logits.FAMILY] = reason
+    return reasons
 
-    That is how far values move when the first batch is read again, a window at a time and without a
-    fused kernel: those of all positions, without null models.
+
+def measure_batches(
+    plan: Plan, last: bool, measure: Callable[[int, int, bool], Measured]
+) -> tuple[Measured, dict[str, float]]:
+    """Measure every batch; of the last revision also the noise floor.
+
+    Args:
+        plan: the batches.
+        last: whether this is the last revision.
+        measure: called with (batch, windows in a pass, again); `again` measures all positions
+            without null models, and computes attention without a fused kernel.
+
+    Returns:
+        The values of all batches, and how far each quantity of the first batch moves when it is
+        read again with another number of windows in a pass.
     """
     size, measured, noise = plan.config.pretrained.batch_size, [], {}
-    with bar(None, plan.bar, "part", total=2 * (plan.config.measure.batches + last)) as parts:
-
-        def one(g: int, size: int, again: bool) -> Measured:
-            inputs = read(g, size, again)
-            parts.update()
-            result = compute(g, inputs, again)
-            parts.update()
-            return result
-
-        for g in range(plan.config.measure.batches):
-            measured.append(one(g, size, False))
+    batches = plan.config.measure.batches
+    with bar(None, plan.bar, "batch", total=batches + last) as progress:
+        for g in range(batches):
+            measured.append(measure(g, size, False))
+            progress.update()
             if last and g == 0:
-                noise = guards.noise_floor(
-                    measured[0].values, one(g, 1 if size > 1 else 2, True).values
-                )
+                again = measure(g, 1 if size > 1 else 2, True)
+                noise = guards.noise_floor(measured[0].values, again.values)
+                progress.update()
     return extracted.joined(measured), noise

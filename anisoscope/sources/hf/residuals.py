@@ -1,4 +1,4 @@
-"""Residual streams of the other revisions that one is compared with, on disk while a sweep runs."""
+"""Residual streams of the revisions that others are compared with, on disk while a sweep runs."""
 
 import pathlib
 from collections.abc import Callable
@@ -12,17 +12,17 @@ from anisoscope.utils import files
 COMPARED = ("previous", "last")
 
 
-def before(steps: list[int], step: int, default: int = -1) -> int:
+def previous_step(steps: list[int], step: int, default: int = -1) -> int:
     return max((other for other in steps if other < step), default=default)
 
 
 def compared_with(steps: list[int], step: int) -> str:
-    """In the words of a table: the step before, -1 where there is none, and the last."""
-    return f"{before(steps, step)}, {max(steps)}"
+    """Say which steps a step is compared with, for tables: that before (-1: none), and the last."""
+    return f"{previous_step(steps, step)}, {max(steps)}"
 
 
 def clear(folder: pathlib.Path, needed: set[int] = frozenset()) -> None:
-    """Remove all but what is `needed`, and the folder where nothing is."""
+    """Remove the files of all steps that are not needed, and the folder where none is."""
     for path in folder.glob("*.npy"):
         if int(path.stem.split("_")[0]) not in needed:
             path.unlink()
@@ -31,58 +31,46 @@ def clear(folder: pathlib.Path, needed: set[int] = frozenset()) -> None:
 
 
 class Residuals:
-    """By step and batch; a revision that was measured in an earlier session is read again by
-    `read(step)`.
-    """
+    """Residual streams by step and batch; what is missing is read again by `read(step)`."""
 
     def __init__(
         self,
         folder: pathlib.Path,
         steps: list[int],
-        wanted: bool,
+        compare: bool,
         read: Callable[[int], list[np.ndarray]],
     ):
-        self.folder, self.steps, self.read, self.wanted = (
-            folder,
-            steps,
-            read,
-            wanted and len(steps) > 1,
-        )
+        self.folder, self.steps, self.read = folder, steps, read
+        self.compare = compare and len(steps) > 1
 
     def keep(self, step: int, batch: int, resid_NWTD: np.ndarray) -> None:
-        if self.wanted:
+        if self.compare:
             self.folder.mkdir(parents=True, exist_ok=True)
             with files.replacing(self._path(step, batch), synced=False) as file:
                 np.save(file, resid_NWTD)
 
-    def beside(self, step: int, batch: int) -> dict[str, np.ndarray]:
-        """Those to compare with; the first revision has none before it, and stands in its own
-        place.
-        """
-        if not self.wanted:
+    def compared(self, step: int, batch: int) -> dict[str, np.ndarray]:
+        """Load the streams to compare with; the first revision stands for the one before it."""
+        if not self.compare:
             return {}
-        residuals = {}
-        for name, other in zip(
-            COMPARED, (before(self.steps, step, step), self.steps[-1]), strict=True
-        ):
+        others = previous_step(self.steps, step, step), self.steps[-1]
+        for other in others:
             if not self._path(other, batch).exists():
                 for number, resid_NWTD in enumerate(self.read(other)):
                     self.keep(other, number, resid_NWTD)
-            residuals[name] = np.load(self._path(other, batch), mmap_mode="r")
-        return residuals
+        return {
+            name: np.load(self._path(other, batch), mmap_mode="r")
+            for name, other in zip(COMPARED, others, strict=True)
+        }
 
-    def without_itself(self, step: int, values: dict[str, Values]) -> dict[str, Values]:
-        """NaN where there is no other revision: for a model alone, and for the first of a sweep
-        before it.
-        """
-        lacking = COMPARED if not self.wanted else COMPARED[:1] if step == self.steps[0] else ()
+    def mark_missing(self, step: int, values: dict[str, Values]) -> dict[str, Values]:
+        """Write NaN where there is no other revision: the first has none before it."""
+        missing = COMPARED if not self.compare else COMPARED[: step == self.steps[0]]
         for own in values.values():
             for kind in (kind for kind in KINDS if f"{kind}_layers" in own):
                 batch, positions, layer, _, replicate = own[f"{kind}_layers"].shape
-                own |= {
-                    f"{kind}_{name}": np.full((batch, positions, layer, replicate), np.nan)
-                    for name in lacking
-                }
+                nothing = np.full((batch, positions, layer, replicate), np.nan)
+                own |= {f"{kind}_{name}": nothing for name in missing}
         return values
 
     def _path(self, step: int, batch: int) -> pathlib.Path:

@@ -1,5 +1,4 @@
-"""Separate texts, read in padded batches: vectors of their tokens, and pooled ones of whole texts
-beside them.
+"""Read separate texts in padded batches: vectors of their tokens, and pooled ones of whole texts.
 
 Padding never enters a cloud: a mask hides it from the model, and only places that hold a token are
 kept. Letters: S sets of positions, M points of a set, U texts.
@@ -13,11 +12,18 @@ import numpy as np
 import torch
 import xarray as xr
 
+from anisoscope import __version__
 from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.sources import arrays
 from anisoscope.sources.evaluation_windows import POSITION_SETS
+from anisoscope.sources.hf.load_model import PretrainedModel
+from anisoscope.sources.hf.reading.extract import residual_stream
 from anisoscope.sources.hf.reading.guards import CLOSE
-from anisoscope.sources.hf.reading.token_windows import SPECIAL, unknown_token
+from anisoscope.sources.hf.reading.named_modules import Modules, padding_arguments, read_modules
+from anisoscope.sources.hf.reading.token_windows import SPECIAL, special_frame, unknown_token
+from anisoscope.sources.hf.revision import as_attributes
+from anisoscope.sources.hf.texts import Text
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
 
@@ -27,10 +33,11 @@ POOLS = ("mean", "last", "cls")
 OFFERED = 2  # tokens to draw from, for each that is measured
 # (ids_BT, mask_BT) -> of each layer (B, T, D) or (B, D)
 Reader = Callable[[np.ndarray, np.ndarray], list[torch.Tensor]]
+Picks = dict[str, np.ndarray]  # by set of positions, places among all tokens
 
 
 class Tokens(NamedTuple):
-    """Of the texts that are read, one text after another."""
+    """The tokens of the texts that are read, one text after another."""
 
     ids: list[np.ndarray]
     special_N: np.ndarray  # of all tokens: whether it is a special one
@@ -39,10 +46,55 @@ class Tokens(NamedTuple):
     @property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
         """The text of each token, and its place there."""
-        sizes = [len(one) for one in self.ids]
-        return np.repeat(np.arange(len(sizes)), sizes), np.concatenate(
-            [np.arange(size) for size in sizes]
-        )
+        sizes = [len(ids_T) for ids_T in self.ids]
+        text_N = np.repeat(np.arange(len(sizes)), sizes)
+        return text_N, np.concatenate([np.arange(size) for size in sizes])
+
+
+def measure_texts(
+    loaded: PretrainedModel,
+    tokenizer: Any,
+    text: Text,
+    parts: list[str],
+    modules: Modules | None,
+    config: PretrainedConfig,
+    options: Any,
+) -> xr.Dataset:
+    """Measure separate texts, of modules or of the residual stream."""
+    measure, side, pools = config.measure, options.padding or "right", options.pools
+    if "cls" in pools and not special_frame(tokenizer)[0]:
+        raise UserError("pool=cls: this tokenizer puts no special token before a text")
+    given = parts, tokenizer, config.window, config.special_tokens
+    tokens = draw_texts(*given, bool(pools), measure)
+    if modules is not None:
+        first = read_modules(loaded, modules, tokens.ids[0][None])
+        if any(x.ndim == 2 for x in first):  # a vector for each text: as many texts are needed
+            tokens = draw_texts(*given, True, measure)
+
+    def read(ids_BT: np.ndarray, mask_BT: np.ndarray) -> list[torch.Tensor]:
+        if modules is not None:
+            return read_modules(loaded, modules, ids_BT, mask_BT)
+        return residual_stream(loaded, ids_BT, **padding_arguments(loaded, mask_BT))[0]
+
+    picks = pick_tokens(tokens, measure)
+    kept = KeptVectors(tokens, picks, pools)
+    pads = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
+    pad = next(token for token in pads if token is not None)
+    padding = read_batches(
+        tokens, kept, read, options.batch_size, side, pad, loaded.about["computed_in"]
+    )
+    table = measure_kept(tokens, kept, picks, modules and [*modules], measure)
+    about = as_attributes(loaded.about) | {
+        "corpus": text.name,
+        "corpus_sha256": text.sha256,
+        "texts": f"{len(tokens.ids)} of {len(parts)} texts, each cut to {config.window} tokens, "
+        f"padded on the {side}",
+        "texts_without_tokens": tokens.empty,
+        "padding": padding,
+        "window": config.window,
+        "anisoscope": __version__,
+    }
+    return table.assign_attrs(about | ({"hook_points": ", ".join(modules)} if modules else {}))
 
 
 def draw_texts(
@@ -53,116 +105,106 @@ def draw_texts(
     pooled: bool,
     measure: MeasureConfig,
 ) -> Tokens:
-    """Texts in random order, cut to the window, until there are enough tokens, or texts where these
-    are pooled.
+    """Draw texts in random order, cut to the window, until there are enough tokens.
+
+    Where texts are `pooled`, until there are enough texts too.
     """
-    wanted, ids, empty, held = measure.points * measure.batches, [], 0, 0
+    points, ids, empty, count = measure.points * measure.batches, [], 0, 0
     for number in np.random.default_rng(measure.seed).permutation(len(parts)):
-        tokens = tokenizer(parts[number], add_special_tokens=special, verbose=False)["input_ids"][
-            :window
-        ]
-        empty += not tokens
+        tokens = tokenizer(parts[number], add_special_tokens=special, verbose=False)["input_ids"]
         if tokens:
-            ids.append(np.asarray(tokens, np.int32))
-            held += len(tokens)
-        if held >= OFFERED * wanted and not (pooled and len(ids) < wanted):
+            ids.append(np.asarray(tokens[:window], np.int32))
+            count += len(ids[-1])
+        else:
+            empty += 1
+        if count >= OFFERED * points and not (pooled and len(ids) < points):
             break
     if not ids:
         raise UserError(f"none of {len(parts)} texts has a token")
-    known = sorted(set(tokenizer.all_special_ids) - {unknown_token(tokenizer)})
-    return Tokens(ids, np.isin(np.concatenate(ids), known), empty)
+    special_ids = sorted(set(tokenizer.all_special_ids) - {unknown_token(tokenizer)})
+    return Tokens(ids, np.isin(np.concatenate(ids), special_ids), empty)
 
 
-def pick_tokens(tokens: Tokens, measure: MeasureConfig) -> dict[str, np.ndarray]:
-    """{set of positions: places in all tokens}, as many of each; UserError where there are too
-    few.
-    """
+def pick_tokens(tokens: Tokens, measure: MeasureConfig) -> Picks:
+    """Pick as many tokens for every set of positions."""
     _, place_N = tokens.places
     allowed = dict(zip(POSITION_SETS, (np.ones(len(place_N), bool), place_N > 0), strict=True))
     if tokens.special_N.any():
         allowed[SPECIAL] = ~tokens.special_N
     order_N = np.random.default_rng(measure.seed).permutation(len(place_N))
-    count = min(measure.points * measure.batches, *(int(one_N.sum()) for one_N in allowed.values()))
-    return {name: np.sort(order_N[one_N[order_N]][:count]) for name, one_N in allowed.items()}
+    count = min(measure.points * measure.batches, *(int(x_N.sum()) for x_N in allowed.values()))
+    return {name: np.sort(order_N[x_N[order_N]][:count]) for name, x_N in allowed.items()}
 
 
 def padded_batches(
     tokens: Tokens, side: str, pad: int, size: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """(which texts, ids_BT, mask_BT): texts of about one length together."""
-    order_U = np.argsort([-len(one) for one in tokens.ids], kind="stable")
+    """Yield (which texts, ids_BT, mask_BT), with texts of about one length together."""
+    order_U = np.argsort([-len(ids_T) for ids_T in tokens.ids], kind="stable")
     for start in range(0, len(order_U), size):
         text_B = order_U[start : start + size]
         length = max(len(tokens.ids[u]) for u in text_B)
-        ids_BT, mask_BT = (
-            np.full((len(text_B), length), pad, np.int32),
-            np.zeros((len(text_B), length), bool),
-        )
+        ids_BT = np.full((len(text_B), length), pad, np.int32)
+        mask_BT = np.zeros(ids_BT.shape, bool)
         for row, u in enumerate(text_B):
-            there = (
-                slice(length - len(tokens.ids[u]), None)
-                if side == "left"
-                else slice(len(tokens.ids[u]))
-            )
-            ids_BT[row, there], mask_BT[row, there] = tokens.ids[u], True
+            own = len(tokens.ids[u])
+            part = slice(length - own, None) if side == "left" else slice(own)
+            ids_BT[row, part], mask_BT[row, part] = tokens.ids[u], True
         yield text_B, ids_BT, mask_BT
 
 
 class KeptVectors:
-    """Rows of vectors (layer, …, D) in float32, filled batch by batch."""
+    """Vectors (layer, …, D) in float32 of picked tokens, pools and whole texts."""
 
-    def __init__(self, tokens: Tokens, picks: dict[str, np.ndarray], pools: tuple[str, ...]):
-        self.starts_U = np.cumsum([0, *(len(one) for one in tokens.ids)])
+    def __init__(self, tokens: Tokens, picks: Picks, pools: tuple[str, ...]):
+        self.starts_U = np.cumsum([0, *(len(ids_T) for ids_T in tokens.ids)])
         self.rows_M = np.unique(np.concatenate([*picks.values()]))
-        self.pools, self.texts, self.made = pools, len(tokens.ids), {}
+        self.pools, self.texts = pools, len(tokens.ids)
+        self.arrays: dict[str, np.ndarray] = {}
 
     def add(self, text_B: np.ndarray, mask_BT: np.ndarray, layers: list[torch.Tensor]) -> None:
+        """Keep what is picked of a padded batch."""
         for n, x in enumerate(layers):
-            x = x.detach().to("cpu", torch.float32).numpy()
+            x, layer = x.detach().to("cpu", torch.float32).numpy(), (n, len(layers))
             if x.ndim == 2:
-                self._put("all", n, len(layers), self.texts, text_B, x)
+                self._put("all", layer, self.texts, text_B, x)
                 continue
             for u, x_TD, mask_T in zip(text_B, x, mask_BT, strict=True):
                 own_TD = x_TD[mask_T]
                 first, last = np.searchsorted(self.rows_M, self.starts_U[u : u + 2])
-                self._put("tokens", n, len(layers), len(self.rows_M), slice(first, last),
-                          own_TD[self.rows_M[first:last] - self.starts_U[u]])  # fmt: skip
+                picked = own_TD[self.rows_M[first:last] - self.starts_U[u]]
+                self._put("tokens", layer, len(self.rows_M), slice(first, last), picked)
                 for pool in self.pools:
-                    one_D = (
-                        own_TD.mean(0) if pool == "mean" else own_TD[-1 if pool == "last" else 0]
-                    )
-                    self._put(pool, n, len(layers), self.texts, u, one_D)
+                    place = -1 if pool == "last" else 0
+                    pooled_D = own_TD.mean(0) if pool == "mean" else own_TD[place]
+                    self._put(pool, layer, self.texts, u, pooled_D)
 
-    def _put(
-        self, name: str, n: int, layers: int, rows: int, place: Any, values: np.ndarray
-    ) -> None:
-        if not np.isfinite(values).all():
+    def _put(self, name: str, layer: tuple[int, int], rows: int, place: Any, x: np.ndarray) -> None:
+        n, layers = layer
+        if not np.isfinite(x).all():
             raise UserError(f"vectors of layer {n} hold numbers that are not finite")
-        made = self.made.setdefault(name, np.empty((layers, rows, values.shape[-1]), np.float32))
-        if values.shape[-1] != made.shape[-1]:
-            raise UserError(
-                f"layer {n} has width {values.shape[-1]}, others {made.shape[-1]}; measure those of one width together"
-            )
-        made[n, place] = values
+        if name not in self.arrays:
+            self.arrays[name] = np.empty((layers, rows, x.shape[-1]), np.float32)
+        if x.shape[-1] != (width := self.arrays[name].shape[-1]):
+            raise UserError(f"layer {n} has width {x.shape[-1]}, others {width}")
+        self.arrays[name][n, place] = x
 
-    def clouds(
-        self, picks: dict[str, np.ndarray], count: int
-    ) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
-        """{set of positions: its vectors (layer, point, D), and their places among all tokens, None
-        of whole texts}.
+    def clouds(self, picks: Picks, count: int) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
+        """Return by set of positions vectors (layer, point, D), and their places among all tokens
+        (None: of whole texts).
         """
-        if "tokens" in self.made and "all" in self.made:
+        whole = {name: (x[:, :count], None) for name, x in self.arrays.items() if name != "tokens"}
+        if "tokens" not in self.arrays:
+            return whole
+        if "all" in self.arrays:
             raise UserError(
-                "some hook points give a vector for a token, some for a text; measure these apart"
+                "some hook points give a vector for a token, some for a text; measure each kind "
+                "alone"
             )
-        clouds = {name: (x[:, :count], None) for name, x in self.made.items() if name != "tokens"}
-        if "tokens" in self.made:
-            of_tokens = self.made["tokens"]
-            places = {name: np.searchsorted(self.rows_M, row_M) for name, row_M in picks.items()}
-            clouds = {
-                name: (of_tokens[:, places[name]], row_M) for name, row_M in picks.items()
-            } | clouds
-        return clouds
+        x, places = self.arrays["tokens"], self.rows_M
+        return {
+            name: (x[:, np.searchsorted(places, row_M)], row_M) for name, row_M in picks.items()
+        } | whole
 
 
 def read_batches(
@@ -174,72 +216,65 @@ def read_batches(
     pad: int,
     dtype: str,
 ) -> str:
-    """All batches into `kept`; what was checked of padding, in words. UserError where it changes
-    vectors.
+    """Read all batches into `kept`, and say what was checked of padding.
+
+    Raises UserError: padding changes vectors.
     """
-    said = "all texts of a batch have one length: there was no padding"
+    words = ""
+    batches = padded_batches(tokens, side, pad, batch_size)
     total = math.ceil(len(tokens.ids) / batch_size)
-    for text_B, ids_BT, mask_BT in bar(
-        padded_batches(tokens, side, pad, batch_size), "measure_model: read", "batch", total=total
-    ):
+    for text_B, ids_BT, mask_BT in bar(batches, "measure_model: read", "batch", total=total):
         layers = reader(ids_BT, mask_BT)
-        if said.startswith("all") and not mask_BT.all():
-            said = _check(reader, layers, ids_BT, mask_BT, side, dtype)
+        if not words and not mask_BT.all():
+            words = _check_padding(reader, layers, ids_BT, mask_BT, side, dtype)
         kept.add(text_B, mask_BT, layers)
-    return said
+    return words or "all texts of a batch have one length: there was no padding"
 
 
-def _check(
+def _check_padding(
     reader: Reader, layers: list[torch.Tensor], ids_BT: Any, mask_BT: Any, side: str, dtype: str
 ) -> str:
-    """The shortest text of a batch must give the same vectors when it is read alone."""
+    """Check that the shortest text of a batch gives the same vectors when it is read alone."""
     row, furthest = int(mask_BT.sum(1).argmin()), 0.0
-    there_T = mask_BT[row]
-    for x, alone in zip(
-        layers, reader(ids_BT[row, there_T][None], np.ones((1, there_T.sum()), bool)), strict=True
-    ):
-        own = x[row][torch.as_tensor(there_T, device=x.device)] if x.ndim == 3 else x[row]
-        far = float((own.float() - alone[0].float()).abs().max() / alone.abs().max().float())
+    mask_T = mask_BT[row]
+    alone = reader(ids_BT[row, mask_T][None], np.ones((1, mask_T.sum()), bool))
+    for x, y in zip(layers, alone, strict=True):
+        own = x[row][torch.as_tensor(mask_T, device=x.device)] if x.ndim == 3 else x[row]
+        far = float((own.float() - y[0].float()).abs().max() / y.abs().max().float())
         furthest = max(furthest, far)
     if not furthest <= CLOSE[dtype]:
         other = SIDES[side == "left"]
         raise UserError(
-            f"padding changes what the model computes: a text alone differs by a share of {furthest:.2g}; the model "
-            f"must take an attention_mask, and positions; try padding={other}, or leave it out for windows"
+            f"padding changes what the model computes, by a share of {furthest:.2g}; it must take "
+            f"an attention_mask; try padding={other}, or none"
         )
     return f"a text alone gives the same vectors to {furthest:.0e}"
 
 
 def measure_kept(
-    tokens: Tokens,
-    kept: KeptVectors,
-    picks: dict[str, np.ndarray],
-    names: Any,
-    measure: MeasureConfig,
+    tokens: Tokens, kept: KeptVectors, picks: Picks, names: list[str] | None, measure: MeasureConfig
 ) -> xr.Dataset:
-    """A table with the sets of positions side by side; pooled vectors are sets of their own."""
+    """Measure the sets of positions, and pooled vectors as sets of their own, into one table."""
     text_N, place_N = tokens.places
     tables = {}
-    for name, (clouds, row_M) in kept.clouds(picks, measure.points * measure.batches).items():
-        clusters, positions = (None, None) if row_M is None else (text_N[row_M], place_N[row_M])
+    for name, (x, row_M) in kept.clouds(picks, measure.points * measure.batches).items():
         tables[name] = arrays.measure_vectors(
-            clouds,
+            x,
             measure.families,
             measure.nulls,
-            clusters=clusters,
-            positions=positions,
+            clusters=None if row_M is None else text_N[row_M],
+            positions=None if row_M is None else place_N[row_M],
             names=names,
             folds=measure.folds,
             pieces=measure.batches,
             seed=measure.seed,
         )
-    whole = xr.concat(
+    table = xr.concat(
         tables.values(),
         xr.Variable("positions", [*tables]),
         data_vars="all",
         join="exact",
         combine_attrs="override",
     )
-    return whole.assign_attrs(
-        points_of=", ".join(f"{name} {table.attrs['points']}" for name, table in tables.items())
-    )
+    points = ", ".join(f"{name} {one.attrs['points']}" for name, one in tables.items())
+    return table.assign_attrs(points_of=points)

@@ -19,7 +19,7 @@ from anisoscope.sources import provenance
 from anisoscope.sources.hf import load_model, revision_sweep
 from anisoscope.sources.hf.adapters import UNKNOWN, find_adapter, model_kind
 from anisoscope.sources.hf.reading import guards, token_windows
-from anisoscope.sources.hf.reading_plan import place_of
+from anisoscope.sources.hf.reading_plan import find_revision
 from anisoscope.sources.hf.revision_sweep import Revisions
 from anisoscope.subspaces import tangent_stage, tangent_tables
 from anisoscope.subspaces.hf import torch_gradients
@@ -70,7 +70,7 @@ class Prepared(NamedTuple):
 
 def task_of(config: PretrainedConfig) -> str:
     """Return what the model is trained to predict; UserError where no gradients can be had."""
-    last = place_of(config, max(revision_steps(config.pretrained)))
+    last = find_revision(config, max(revision_steps(config.pretrained)))
     settings = load_model.read_settings(last)
     adapter, reason, task = find_adapter(model_kind(settings)), "", None
     if adapter == UNKNOWN:
@@ -81,7 +81,7 @@ def task_of(config: PretrainedConfig) -> str:
     elif load_model.main_input(settings) != load_model.TOKENS:
         reason = f"{config.pretrained.name} reads no text, and predicts no tokens"
     else:
-        name = load_model.find_class(settings, adapter, "gguf_file" in last.given).__name__
+        name = load_model.find_class(settings, adapter, last.is_gguf).__name__
         if (task := guards.head_task(name)) is None:
             reason = f"{name} has no head that predicts tokens: no loss, no gradient"
     if reason:
@@ -142,7 +142,7 @@ def run(ready: Prepared, stop: Stop) -> None:
         raise UserError(
             f"{root / 'results.nc'} does not exist; run --stages=measure first: it checks the model"
         )
-    folder.claim(root, revision_sweep.claimed(config), new=False)
+    folder.claim(root, revision_sweep.fixed_settings(config), new=False)
     with folder.locked(root):
         reader = RevisionReader(ready)
         known = reader.known
@@ -152,7 +152,7 @@ def run(ready: Prepared, stop: Stop) -> None:
             print(f"{name}: {line}")
         tangent_stage.fit_early(study, reader, stop)
         tangent_stage.sweep(study, reader, stop)
-    print(f"{name}: memory at most {revision_sweep.peak() / 1e9:.1f} GB")
+    print(f"{name}: memory at most {revision_sweep.peak_memory() / 1e9:.1f} GB")
 
 
 class RevisionReader:
@@ -171,7 +171,7 @@ class RevisionReader:
         for path in sorted((self.source.root / tangent_stage.FOLDER).glob("*.nc")):
             table = tangent_stage.read_tangents(path)
             if not provenance.is_outdated(table, self.source):
-                return {name: revision_sweep.plain(table.attrs[name]) for name in names}
+                return {name: revision_sweep.to_python(table.attrs[name]) for name in names}
         return None
 
     def _find_known(self) -> dict[str, Any]:

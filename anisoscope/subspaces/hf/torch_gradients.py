@@ -15,7 +15,7 @@ import torch
 from transformers.pytorch_utils import Conv1D
 
 from anisoscope.sources.hf.load_model import PretrainedModel
-from anisoscope.sources.hf.reading.extract import Listener, check_counts, forward
+from anisoscope.sources.hf.reading.extract import Listener, forward
 from anisoscope.subspaces.tangent_gradients import WRITING, Rows
 from anisoscope.subspaces.tangent_quantities import MATRICES
 from anisoscope.subspaces.tangent_windows import Gradients, Windows
@@ -56,9 +56,8 @@ def states(
         def on_layer(n: int, x_BTD: Any, part: Part = part) -> None:
             kept.put(n, part, x_BTD)
 
-        with Listener(loaded, on_layer) as counts:
+        with Listener(loaded, on_layer):
             forward(loaded, windows.tokens_JWT[part.fold, part.windows])
-        check_counts(loaded, counts, heads=False)
     return kept.points_NPD @ basis_DD
 
 
@@ -126,10 +125,9 @@ def _forward(loaded: PretrainedModel, windows: Windows, part: Part) -> tuple[lis
         streams.append(x_BTD)
         versions.append(x_BTD._version)
 
-    with Listener(loaded, on_layer) as counts:
+    with Listener(loaded, on_layer):
         tokens_BT = windows.tokens_JWT[part.fold, part.windows]
         logits_BTV = forward(loaded, tokens_BT, loaded.model, differentiated=True).logits.float()
-    check_counts(loaded, counts, heads=False)
     if changed := [n for n, x_BTD in enumerate(streams) if x_BTD._version != versions[n]]:
         raise UserError(
             f"{type(loaded.model).__name__} changes layer {changed[0]} in place after it was seen: "

@@ -105,9 +105,7 @@ def test_a_wrong_entry_and_classes_without_one_are_refused():
     wrong = loaded._replace(
         adapter=loaded.adapter._replace(adds=loaded.adapter.adds._replace(mlp="mlp"))
     )
-    with pytest.raises(
-        UserError, match=r"attention_out \+ mlp_out is not the output of a block .they differ by"
-    ):
+    with pytest.raises(UserError, match="mlp_out is not the output of a block"):
         inside_names.check_sum(wrong, windows[0])
     for kind, words in (
         ("helium", "sources/hf/adapters.py does not say"),

@@ -235,14 +235,10 @@ def test_a_text_is_a_file_or_texts_or_a_column(tmp_path):
             return [row[name] for row in self]
 
     assert texts.read_texts(Rows())[1] == ["a", "b"]
-    with pytest.raises(
-        UserError, match="there is no column text, but train; pass a list of texts, or one split"
-    ):
+    with pytest.raises(UserError, match="there is no column text, but train; pass a list"):
         texts.read_texts({"train": Rows()})
     Rows.column_names = ("id", "body")
-    with pytest.raises(
-        UserError, match=r'no column text, but id, body; pass one, as texts\["id"\]'
-    ):
+    with pytest.raises(UserError, match="no column text, but id, body"):
         texts.read_texts(Rows())
     (tmp_path / "text.txt").write_bytes(b"caf\xe9 ")
     with pytest.raises(
@@ -260,7 +256,7 @@ def test_a_text_is_a_file_or_texts_or_a_column(tmp_path):
     [
         (
             {"tokenizer": lambda text: "a b"},
-            "tokenizer gives <U3 of shape .* token ids, or a dict with input_ids",
+            "tokenizer gives <U3",
         ),
         (
             {
@@ -268,7 +264,7 @@ def test_a_text_is_a_file_or_texts_or_a_column(tmp_path):
                 "tokenizer": tiny.tokenizer(framed=True),
                 "special_tokens": True,
             },
-            "number 1 begins with <s>, which special_tokens=True puts there once more",
+            "number 1 begins with <s>, which special_tokens=True puts there",
         ),
         (
             {"families": "frequency"},
@@ -319,12 +315,12 @@ def test_other_models_in_memory_are_refused(valid):
         (
             "adapter_config.json",
             {"peft_type": "LORA"},
-            "holds an adapter .* merge it with merge_and_unload",
+            "holds an adapter",
         ),
         (
             "config.json",
             {"quantization_config": {"quant_method": "own"}},
-            r"are quantised \(own\); .* only a .gguf",
+            "are quantized",
         ),
         (
             "config.json",

@@ -11,9 +11,9 @@ import anisoscope
 from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.sources import extracted
 from anisoscope.sources.hf import measure_model
-from anisoscope.sources.hf.adapters import ADAPTERS, UNKNOWN
+from anisoscope.sources.hf.adapters import ADAPTERS, find_adapter
 from anisoscope.sources.hf.reading import guards, logits
-from anisoscope.sources.hf.revision_sweep import drop_missing_readout
+from anisoscope.sources.hf.revision_sweep import drop_unmeasurable
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from tests import reference_readout as reference
@@ -53,9 +53,7 @@ def test_of_every_decoder_the_last_layer_is_read_as_the_model_s_own_logits(name)
     wrong += [readout._replace(cap=None)] if name == "Gemma 2" else []
     wrong += [readout._replace(bias_V=None)] if name in ("GPT-J", "Phi-1, 2") else []
     for one in wrong:
-        with pytest.raises(
-            UserError, match=r"are not the model's logits .*: leave the family readout out$"
-        ):
+        with pytest.raises(UserError, match=r"do not give its logits"):
             logits.check_logits(loaded, one, tokens_T)
 
 
@@ -108,16 +106,14 @@ def test_what_has_no_such_head_is_left_out_of_all_and_refused_by_name(capsys):
         "readout",
     )
     config = replace(PretrainedConfig(), {"measure.families": ("spectrum", "readout")})
-    assert drop_missing_readout(
-        config, ADAPTERS["bert"], "BertForMaskedLM", "here"
-    ).measure.families == ("spectrum",)
-    assert capsys.readouterr().out.endswith(
-        "that predicts the next token: family readout is left out\n"
-    )
-    assert drop_missing_readout(config, UNKNOWN, "HeliumForCausalLM", "here").measure.families == (
-        "spectrum",
-    )
-    assert drop_missing_readout(config, ADAPTERS["llama"], "LlamaForCausalLM", "here") == config
+    for kind, name, left in (
+        ("bert", "BertForMaskedLM", ("spectrum",)),
+        ("helium", "HeliumForCausalLM", ("spectrum",)),
+        ("llama", "LlamaForCausalLM", ("spectrum", "readout")),
+    ):
+        found = drop_unmeasurable(config, find_adapter(kind), kind, name, "here")
+        assert found.measure.families == left
+    assert "family readout is left out" in capsys.readouterr().out
 
 
 def test_half_precision_is_read_in_float32():

@@ -9,7 +9,8 @@ import transformers
 
 import anisoscope
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.sources.hf import borrowed_model, hooked, separate_texts
+from anisoscope.sources.hf import borrowed_model, hooked, load_model, separate_texts
+from anisoscope.sources.hf.adapters import UNKNOWN, find_adapter
 from anisoscope.sources.hf.reading import named_modules
 from anisoscope.sources.hf.reading.extract import residual_stream
 from tests.sources.hf import tiny
@@ -115,7 +116,7 @@ def test_any_module_is_measured_and_stays_what_it_was():
         model(torch.as_tensor(ids, dtype=torch.long))
     for hook in hooks:
         hook.remove()
-    loaded = borrowed_model.Loaded(model, borrowed_model.UNKNOWN, {"computed_in": "float32"})
+    loaded = load_model.PretrainedModel(model, UNKNOWN, {"computed_in": "float32"})
     read = named_modules.read_windows(loaded, ids[None], 1, hooked.find_modules(model, named_ones))
     own = [made["blocks.0"], made["blocks.1"], made["pair"][0]]
     np.testing.assert_array_equal(read[0], torch.stack(own).numpy())
@@ -260,9 +261,7 @@ def test_a_model_that_reads_padding_is_refused():
     """Without a mask padding enters each vector of a model that sees the whole text."""
     given = QUICK | {"tokenizer": spelled, "hook_points": ["pair"], "padding": "right"}
     anisoscope.measure_model(Own(), texts(), **given)
-    with pytest.raises(
-        ValueError, match=r"padding changes what the model computes: .* must take an attention_mask"
-    ):
+    with pytest.raises(ValueError, match="padding changes what the model computes"):
         anisoscope.measure_model(Own(causal=False), texts(), **given)
     with pytest.raises(TypeError, match="windw"):
         anisoscope.measure_model(Own(), texts(), windw=8)
@@ -278,9 +277,7 @@ def test_roberta_counts_positions_by_itself():
         np.array([[0, 0, 9, 8, 7], [5, 6, 7, 8, 9]]),
         np.array([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]], bool),
     )
-    loaded = borrowed_model.Loaded(
-        model, borrowed_model.adapter_of("roberta"), {"computed_in": "float32"}
-    )
+    loaded = load_model.PretrainedModel(model, find_adapter("roberta"), {"computed_in": "float32"})
     with torch.no_grad():
         padded = separate_stream(loaded, ids, mask)
         alone = model(torch.as_tensor(ids[:1, 2:]), output_hidden_states=True).hidden_states

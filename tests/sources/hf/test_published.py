@@ -14,7 +14,7 @@ PROFILE = (0.978, 0.987, 0.995, 0.995, 0.995, 0.994, 0.992, 0.989, 0.983, 0.973,
 
 
 def test_opt_125m_has_the_published_profile(tmp_path):
-    if not load_model._answers():
+    if not load_model.hub_answers():
         pytest.skip("no hub answers: facebook/opt-125m cannot be had here")
     text = os.environ.get("ANISOSCOPE_ENWIK8")
     process = here(

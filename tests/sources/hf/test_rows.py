@@ -19,12 +19,13 @@ from anisoscope.sources.hf.reading import clamp, guards
 from anisoscope.sources.hf.reading.extract import read_activations
 from anisoscope.sources.hf.reading.token_windows import tokens_at_positions
 from anisoscope.sources.hf.revision import visible_sets
-from anisoscope.sources.hf.revision_sweep import drop_unknown_attention
+from anisoscope.sources.hf.revision_sweep import drop_unmeasurable
 from anisoscope.utils.errors import UserError
 from tests.sources.hf import tiny
 from tests.sources.hf.rows import __main__ as rows
 from tests.sources.hf.rows.row import Row, made, show
 
+SMALL = {"window": 16, "points": 64, "batches": 1, "families": "all"}
 HERE = {name: row for name, row in rows.ROWS.items() if row.model}
 
 
@@ -94,17 +95,18 @@ def test_scores_that_are_more_than_queries_and_keys_are_told(name, capsys, monke
     ):
         guards.check_attention(loaded, read_by(loaded, HERE[name])[:2])
 
-    def measured(loaded, tokenizer, text, config):
-        raise UserError(", ".join(config.measure.families))
+    def measured(loaded, plan, text):
+        raise UserError(", ".join(plan.config.measure.families))
 
-    monkeypatch.setattr(measure_model, "measure_stream_of", measured)
+    monkeypatch.setattr(measure_model, "measure_alone", measured)
     with pytest.raises(ValueError, match=r"spectrum, .*hubness$"):
-        anisoscope.measure_model(loaded.model, ["a"], tokenizer=tiny.tokenizer(), families="all")
-    config = PretrainedConfig()
-    left = drop_unknown_attention(config, loaded.model.config.model_type, "here").measure.families
-    assert set(config.measure.families) - set(left) == {"attention", "projection"}
-    assert "families attention and projection are left out" in capsys.readouterr().out
-    assert drop_unknown_attention(config, "llama", "here") == config
+        anisoscope.measure_model(
+            loaded.model, [tiny.text(6000)], tokenizer=tiny.tokenizer(), **SMALL
+        )
+    config, kind = PretrainedConfig(), loaded.model.config.model_type
+    left = drop_unmeasurable(config, loaded.adapter, kind, "OfThisForCausalLM", "here")
+    assert {*config.measure.families} - {*left.measure.families} == {"attention", "projection"}
+    assert "family projection is left out" in capsys.readouterr().out
 
 
 def test_a_convolution_after_block_1_is_no_entry():
@@ -168,9 +170,7 @@ def test_of_a_class_without_an_entry_hidden_states_are_taken(tmp_path):
         "encoder_attention_heads": 4,
         "decoder_attention_heads": 4,
     }
-    with pytest.raises(
-        UserError, match="0 layers were seen, of 2 blocks and their input; hidden_states does not"
-    ):
+    with pytest.raises(UserError, match="0 layers were seen, of 2 blocks and their input"):
         guards.check_final_norm(
             made(Row("BartModel", sizes | {"encoder_layers": 2, "decoder_layers": 2})), tokens_WT[0]
         )
@@ -183,7 +183,7 @@ def test_of_a_class_without_an_entry_hidden_states_are_taken(tmp_path):
         "d_inner": 48,
     }
     with pytest.raises(
-        UserError, match=r"layer 3 has the shape \(6, 32\) where others have \(12, 32\): an entry"
+        UserError, match=r"layer 3 has the shape \(6, 32\) where others have \(12, 32\)"
     ):
         read_activations(made(Row("FunnelBaseModel", funnel)), tokens_WT[None], 4, heads=False)
     tiny.save(loaded.model, tmp_path / "model")

@@ -245,17 +245,15 @@ def measure_maps(
 ) -> tuple[Measured, dict[str, float]]:
     """Everything that is measured of one revision, batch by batch."""
 
-    def read(g: int, size: int, again: bool) -> list[np.ndarray]:
-        clouds_N = read_clouds(loaded, plan.inputs(g, again), _batch_points(plan, g), size)
+    def measure(g: int, size: int, again: bool) -> Measured:
+        points, settings = _batch_points(plan, g), plan.settings(again)
+        clouds_N = read_clouds(loaded, plan.inputs(g, again), points, size)
         if not again:
             residuals.keep(step, g, pad_widths(clouds_N)[0])
-        return clouds_N
+        others = residuals.compared(step, g)
+        return Measured(measure_clouds(g, clouds_N, others, points, settings), {})
 
-    def compute(g: int, clouds_N: list[np.ndarray], again: bool) -> Measured:
-        others, points = residuals.beside(step, g), _batch_points(plan, g)
-        return Measured(measure_clouds(g, clouds_N, others, points, plan.settings(again)), {})
-
-    return measure_batches(plan, last, read, compute)
+    return measure_batches(plan, last, measure)
 
 
 def read_map_residuals(plan: Plan, loaded: PretrainedModel) -> list[np.ndarray]:

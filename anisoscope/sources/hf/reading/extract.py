@@ -1,29 +1,32 @@
-"""What a model computes: the residual stream of every layer, queries and keys, caught while it
-reads windows.
+"""Read windows with a model, and catch the residual stream of every layer, queries and keys.
 
 Nothing is taken from `hidden_states`, whose last entry has gone through the final norm in one model
 and not in another. Arrays carry the letters of `models`, and W windows, Z inputs.
 """
 
 import contextlib
+import functools
 import itertools
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import transformers
+from torch.overrides import TorchFunctionMode
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask
 
-from anisoscope.sources.hf.adapters import UNKNOWN
+from anisoscope.sources.hf.adapters import ENTRY, UNKNOWN
 from anisoscope.sources.hf.load_model import PretrainedModel
-from anisoscope.sources.hf.reading.own_attention import Watching
 from anisoscope.utils.errors import UserError
 
 LEAVE = "leave the families attention and projection out of measure.families"
-ENTRY = "an entry in sources/hf/adapters.py must say which layers are meant"
-# the attention that hands on what it is called with, and computes as sdpa does
-CAPTURE = "anisoscope"
+CAPTURE = "anisoscope"  # the library's name for the attention that a `Listener` hears
+PRODUCTS = ("matmul", "__matmul__", "bmm", "baddbmm")
+
+transformers.AttentionInterface.register(CAPTURE, sdpa_attention_forward)
+transformers.AttentionMaskInterface.register(CAPTURE, eager_mask)
 
 
 class Call(NamedTuple):
@@ -38,92 +41,66 @@ class Call(NamedTuple):
 
 
 class Activations(NamedTuple):
-    # N+1 layers: the input of the first block, then the output of every block
-    resid_ZNWTD: np.ndarray
+    resid_ZNWTD: np.ndarray  # N+1 layers: the input of the first block, then every block's output
     q_ZNWTHK: np.ndarray  # N blocks, as they enter the dot product
     k_ZNWTHK: np.ndarray
 
 
-_active: list["Listener"] = []  # innermost last: an attention function is called without one
-
-
-def _capture(
-    module: Any,
-    query: Any,
-    key: Any,
-    value: Any,
-    attention_mask: Any = None,
-    scaling: float | None = None,
-    **more: Any,
-) -> tuple[Any, None]:
-    """Compute attention as sdpa does, and tell the active listener what it is called with."""
-    if _active:
-        width, shared = query.shape[-1], query.shape[1] // key.shape[1]
-        by = width**-0.5 if scaling is None else scaling
-        parts = [x for x in (attention_mask, more.get("position_bias")) if x is not None]
-        added = _added(sum(parts), query.dtype) if parts else None
-        q_BHTK, k_BHTK = query * (by * width**0.5), key.repeat_interleave(shared, dim=1)
-        call = Call(q_BHTK, k_BHTK, added, value)
-        _active[-1].on_attention(call)
-        if _active[-1].plain:
-            mixed_BHTK = scores_of(call).softmax(-1) @ value.repeat_interleave(shared, dim=1)
-            return mixed_BHTK.transpose(1, 2).contiguous(), None
-    return sdpa_attention_forward(
-        module, query, key, value, attention_mask, scaling=scaling, **more
-    )
-
-
-def _added(added: Any, dtype: Any) -> Any:
-    """A mask has the least number of its type where a key is not seen, and more than that where a
-    score is added.
-    """
-    return added.masked_fill(added < torch.finfo(dtype).min / 2, -torch.inf)
-
-
-def scores_of(call: Call) -> Any:
+def attention_scores(call: Call) -> Any:
     scores_BHTT = call.q_BHTK @ call.k_BHTK.transpose(2, 3) * call.q_BHTK.shape[-1] ** -0.5
     return scores_BHTT if call.added is None else scores_BHTT + call.added
 
 
-transformers.AttentionInterface.register(CAPTURE, _capture)
-transformers.AttentionMaskInterface.register(CAPTURE, eager_mask)
+def _mask_to_infinity(added: Any, dtype: Any) -> Any:
+    """A mask holds the least number of its type where a key is not seen."""
+    return added.masked_fill(added < torch.finfo(dtype).min / 2, -torch.inf)
 
 
-def hidden_states(output: Any) -> Any:
-    """Return the hidden states of what a module gives."""
+def first_output(output: Any) -> Any:
     return output[0] if isinstance(output, tuple) else output
 
 
 class Listener:
-    """Call on_layer(n, x_BTD) with the residual stream of every layer, on_call(n, Call) with every
-    attention.
+    """A context in which every layer and every attention of the blocks is heard, in one pass.
 
-    A context manager that gives the counts of layers and calls. `plain` computes attention without
-    a fused kernel. One module may be many blocks, as in ALBERT: the order tells them apart.
-    Attention outside of the blocks is not told.
+    One module may be many blocks, as in ALBERT: the order tells them apart. A pass in which some
+    layer or attention was not heard is refused at the end: attention that a model computes in a way
+    of its own would be missed silently.
+
+    Args:
+        loaded: the model.
+        on_layer: called with (layer, x_BTD): the first block's input, then every block's output.
+        on_call: called with (block, Call) for every attention of a block; None: not listened for.
+        plain: compute attention without a fused kernel.
+
+    Raises:
+        UserError: another number of layers or of attention calls than blocks was heard.
     """
 
     def __init__(
         self,
         loaded: PretrainedModel,
-        on_layer: Any = None,
-        on_call: Any = None,
+        on_layer: Callable[[int, Any], None] | None = None,
+        on_call: Callable[[int, Call], None] | None = None,
         plain: bool = False,
     ):
         self.loaded, self.on_layer, self.on_call, self.plain = loaded, on_layer, on_call, plain
-        self.counts, self.depth = {"layers": 0, "calls": 0}, 0  # depth: of blocks that run now
+        self.layers = self.calls = 0
+        self.depth = 0  # of blocks that run now
         self.undo = contextlib.ExitStack()
 
-    def __enter__(self) -> dict[str, int]:
+    def __enter__(self) -> None:
         loaded, model = self.loaded, self.loaded.model
         if loaded.adapter == UNKNOWN:
-            hooks = [
-                loaded.base.register_forward_pre_hook(_ask_hidden_states, with_kwargs=True),
-                loaded.base.register_forward_hook(self._after_unknown),
-            ]
+            base = loaded.base
+            hooks = [base.register_forward_pre_hook(_ask_hidden_states, with_kwargs=True)]
+            hooks.append(base.register_forward_hook(self._after_unknown))
         else:
-            self.undo.callback(model.set_attn_implementation, model.config._attn_implementation)
             own, mixed = loaded.adapter.own, loaded.adapter.mixed
+            self.undo.callback(model.set_attn_implementation, model.config._attn_implementation)
+            register = transformers.AttentionInterface.register
+            register(CAPTURE, self._attend)
+            self.undo.callback(register, CAPTURE, sdpa_attention_forward)
             model.set_attn_implementation(CAPTURE if own is None and mixed is None else "eager")
             hooks = []
             for block in loaded.block_modules:
@@ -132,112 +109,195 @@ class Listener:
         for hook in hooks:
             self.undo.callback(hook.remove)
         if loaded.adapter.own is not None:
-            self.undo.enter_context(Watching(self._on_own))
-        _active.append(self)
-        self.undo.callback(_active.remove, self)
-        return self.counts
+            self.undo.enter_context(OwnAttention(self._on_own_attention))
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: type | None, *_: object) -> None:
         self.undo.close()
+        if kind is None:
+            self._check_counts()
+
+    def _check_counts(self) -> None:
+        name, blocks = type(self.loaded.model).__name__, self.loaded.blocks
+        if self.layers != blocks + 1:
+            raise UserError(
+                f"{name}: {self.layers} layers were seen, of {blocks} blocks and their input; "
+                f"{ENTRY}"
+            )
+        if self.on_call and self.calls != blocks:
+            raise UserError(
+                f"{name}: attention was seen {self.calls} times in {blocks} blocks; {LEAVE}"
+            )
 
     def _layer(self, x_BTD: Any) -> None:
         if self.on_layer:
-            self.on_layer(self.counts["layers"], x_BTD)
-        self.counts["layers"] += 1
+            self.on_layer(self.layers, x_BTD)
+        self.layers += 1
 
-    def _before(self, block: Any, args: tuple, given: dict) -> None:
+    def _before(self, block: Any, args: tuple, kwargs: dict) -> None:
         self.depth += 1
-        if self.counts["layers"] == 0:
-            self._layer(args[0] if args else given["hidden_states"])
+        if self.layers == 0:
+            self._layer(args[0] if args else kwargs["hidden_states"])
 
     def _after(self, block: Any, args: tuple, output: Any) -> None:
         self.depth -= 1
-        self._layer(hidden_states(output))
+        self._layer(first_output(output))
 
     def _after_unknown(self, base: Any, args: tuple, output: Any) -> None:
-        """Of a class without an entry: its hidden states as they come."""
+        """Of a class without an entry take the hidden states as they come."""
         for x_BTD in getattr(output, "hidden_states", None) or ():
             self._layer(x_BTD)
 
-    def on_attention(self, call: Call) -> None:
-        if self.depth:
+    def _on_call(self, call: Call) -> None:
+        if self.depth:  # attention outside of the blocks is another matter
             if self.on_call:
-                self.on_call(self.counts["calls"], call)
-            self.counts["calls"] += 1
+                self.on_call(self.calls, call)
+            self.calls += 1
 
-    def _on_own(self, q_BHTK: Any, k_BHTK: Any, scores_BHTT: Any, v_BHTK: Any) -> None:
-        """Of a class that computes attention by itself: what its scores are beside <q, k>."""
+    def _attend(
+        self,
+        module: Any,
+        query: Any,
+        key: Any,
+        value: Any,
+        attention_mask: Any = None,
+        scaling: float | None = None,
+        **more: Any,
+    ) -> tuple[Any, None]:
+        """Compute attention as sdpa does, in place of it, and note what it is called with."""
+        width, shared = query.shape[-1], query.shape[1] // key.shape[1]
+        factor = width**-0.5 if scaling is None else scaling
+        parts = [x for x in (attention_mask, more.get("position_bias")) if x is not None]
+        added = _mask_to_infinity(sum(parts), query.dtype) if parts else None
+        q_BHTK, k_BHTK = query * (factor * width**0.5), key.repeat_interleave(shared, dim=1)
+        call = Call(q_BHTK, k_BHTK, added, value)
+        self._on_call(call)
+        if self.plain:
+            weights_BHTT = attention_scores(call).softmax(-1)
+            mixed_BHTK = weights_BHTT @ value.repeat_interleave(shared, dim=1)
+            return mixed_BHTK.transpose(1, 2).contiguous(), None
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **more
+        )
+
+    def _on_own_attention(self, q_BHTK: Any, k_BHTK: Any, scores_BHTT: Any, v_BHTK: Any) -> None:
+        """Find what the scores of a class that computes attention itself are beside <q, k>."""
         q_BHTK = q_BHTK * q_BHTK.shape[-1] ** (0.5 - self.loaded.adapter.own)
-        product_BHTT = scores_of(Call(q_BHTK.float(), k_BHTK.float(), None))
-        added = _added(scores_BHTT.float(), self.loaded.model.dtype) - product_BHTT
-        self.on_attention(Call(q_BHTK, k_BHTK, added, v_BHTK))
+        product_BHTT = attention_scores(Call(q_BHTK.float(), k_BHTK.float(), None))
+        added = _mask_to_infinity(scores_BHTT.float(), self.loaded.model.dtype) - product_BHTT
+        self._on_call(Call(q_BHTK, k_BHTK, added, v_BHTK))
 
 
-def _ask_hidden_states(base: Any, args: tuple, given: dict) -> tuple[tuple, dict]:
-    return args, given | {"output_hidden_states": True}
+def _ask_hidden_states(base: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    return args, kwargs | {"output_hidden_states": True}
+
+
+class OwnAttention(TorchFunctionMode):
+    """Catch attention that a model computes by itself, not where the library does it for others.
+
+    Of every softmax over (B, H, T, T) `on_attention` is called with the queries and keys of the
+    last product before it, its input, and the values of the first product after it.
+    """
+
+    def __init__(self, on_attention: Callable[[Any, Any, Any, Any], None]):
+        super().__init__()
+        self.on_attention = on_attention
+        self.factors: list[Any] = []
+        self.softmax: tuple[Any, ...] = ()  # what is known of the last one, until the values are
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        tensors = [x for x in (*args, *(kwargs or {}).values()) if isinstance(x, torch.Tensor)]
+        name = getattr(function, "__name__", "")
+        if name in PRODUCTS:
+            self.factors = tensors[-2:]
+            if self.softmax:
+                (windows, _, tokens, _), values = self.softmax[-1].shape, tensors[-1]
+                v_BHTK = values.reshape(windows, -1, tokens, values.shape[-1])
+                self.on_attention(*self.softmax, v_BHTK)
+                self.softmax = ()
+        if name == "softmax" and self.factors and tensors[0].ndim == 4:
+            self.softmax = (*_split_heads(*self.factors, tensors[0]), tensors[0])
+        return function(*args, **(kwargs or {}))
+
+
+def _split_heads(queries: Any, keys: Any, scores_BHTT: Any) -> tuple[Any, Any]:
+    """Windows and heads may be one axis; and of several heads the keys may be the same."""
+    windows, heads, tokens, _ = scores_BHTT.shape
+    q_BHTK = queries.reshape(windows, heads, tokens, -1)
+    k_BHTK = keys.transpose(-1, -2).reshape(windows, -1, tokens, q_BHTK.shape[-1])
+    return q_BHTK, k_BHTK.repeat_interleave(heads // k_BHTK.shape[1], dim=1)
 
 
 def forward(
     loaded: PretrainedModel,
     tokens_BT: np.ndarray,
-    of: Any = None,
+    module: Any = None,
     differentiated: bool = False,
     **more: Any,
 ) -> Any:
-    """One pass of the model, or of its base; without padding, so that all positions count from 0.
+    """Run one pass of the model's base, or of another `module` of it, without padding.
 
     Of models that read no text the windows are what their processor makes of pictures or sound.
     What gradients need is kept where a pass is to be `differentiated`.
     """
-    module, name = loaded.base if of is None else of, loaded.base.main_input_name
+    name, module = loaded.base.main_input_name, loaded.base if module is None else module
+    inputs = torch.as_tensor(np.ascontiguousarray(tokens_BT), device=loaded.base.device)
     if loaded.reads_text:
-        ids_BT = torch.as_tensor(
-            np.ascontiguousarray(tokens_BT), dtype=torch.long, device=loaded.base.device
-        )
-        given = {"input_ids": ids_BT, "attention_mask": torch.ones_like(ids_BT)}
+        inputs = inputs.long()
+        more = {"attention_mask": torch.ones_like(inputs)} | more
     else:
-        inputs = torch.as_tensor(np.ascontiguousarray(tokens_BT)).to(
-            loaded.base.device, loaded.base.dtype
-        )
-        module, given = loaded.part, {name: inputs}
+        inputs, module = inputs.to(loaded.base.dtype), loaded.part
     try:
         with torch.set_grad_enabled(differentiated):
-            return module(**given | more)
+            return module(**{name: inputs} | more)
     except (AttributeError, TypeError, ValueError) as error:
         if loaded.adapter != UNKNOWN:
             raise
-        first = str(error).splitlines()[0].rstrip(".")
+        reason = str(error).splitlines()[0].rstrip(".")
         raise UserError(
-            f"{type(loaded.model).__name__} cannot read {name} alone ({first}): {ENTRY}"
+            f"{type(loaded.model).__name__} cannot read {name} alone ({reason}): {ENTRY}"
         ) from error
 
 
+Batch = tuple[int, slice]  # an input, and some of its windows
+
+
+def batches(tokens_ZWT: np.ndarray, batch_size: int) -> Iterator[Batch]:
+    inputs, windows = tokens_ZWT.shape[:2]
+    for z, start in itertools.product(range(inputs), range(0, windows, batch_size)):
+        yield z, slice(start, start + batch_size)
+
+
 class LayerArrays:
-    """Arrays (Z, N, W, …) in float32, filled layer by layer."""
+    """An array (Z, layer, W, …) in float32, filled layer by layer and batch by batch."""
 
-    def __init__(self, loaded: PretrainedModel, inputs: int, windows: int):
-        self.loaded, self.inputs, self.windows = loaded, inputs, windows
-        self.made: dict[str, np.ndarray] = {}
+    def __init__(self, loaded: PretrainedModel, name: str, layers: int, tokens_ZWT: np.ndarray):
+        self.loaded, self.name, self.layers = loaded, name, layers
+        self.inputs, self.windows = tokens_ZWT.shape[:2]
+        self.values: Any = None
 
-    def put(self, name: str, n: int, count: int, place: tuple[int, slice], values: Any) -> None:
-        """UserError where a number is not finite, or layers differ in shape."""
-        values = values.detach().to("cpu", torch.float32).numpy()
-        if not np.isfinite(values).all():
-            dtype = self.loaded.about["computed_in"]
+    def put(self, batch: Batch, n: int, x: Any) -> None:
+        """Keep layer n of a batch.
+
+        Raises UserError: a number is not finite, or layers differ in shape.
+        """
+        x = x.detach().to("cpu", torch.float32).numpy()
+        if not np.isfinite(x).all():
             raise UserError(
-                f"{name} of layer {n} holds numbers that are not finite, computed in {dtype}"
+                f"{self.name} of layer {n} holds numbers that are not finite, computed in "
+                f"{self.loaded.about['computed_in']}"
             )
-        if name not in self.made:
-            self.made[name] = np.empty(
-                (self.inputs, count, self.windows, *values.shape[1:]), np.float32
-            )
-        if values.shape[1:] != self.made[name].shape[3:]:
-            shapes = f"{values.shape[1:]} where others have {self.made[name].shape[3:]}"
+        if self.values is None:
+            shape = (self.inputs, self.layers, self.windows, *x.shape[1:])
+            self.values = np.empty(shape, np.float32)
+        if x.shape[1:] != self.values.shape[3:]:
             raise UserError(
-                f"{type(self.loaded.model).__name__}: {name} of layer {n} has the shape {shapes}: {ENTRY}"
+                f"{type(self.loaded.model).__name__}: {self.name} of layer {n} has the shape "
+                f"{x.shape[1:]} where others have {self.values.shape[3:]}: {ENTRY}"
             )
-        if n < count:
-            self.made[name][place[0], n, place[1]] = values
+        if n < self.layers:
+            self.values[batch[0], n, batch[1]] = x
 
 
 def read_activations(
@@ -248,64 +308,50 @@ def read_activations(
     plain: bool = False,
     reported: bool = False,
 ) -> Activations:
-    """Of Z inputs of W windows, in float32, block by block into the arrays that are measured; or
-    what is `reported`.
+    """Read Z inputs of W windows, into the arrays that are measured.
 
-    UserError where one is not finite, or was not caught.
+    Args:
+        loaded: the model.
+        tokens_ZWT: windows.
+        batch_size: windows in one pass.
+        heads: whether queries and keys are kept.
+        plain: compute attention without a fused kernel.
+        reported: keep the hidden states that the model reports in place of outputs of blocks.
+
+    Returns:
+        Activations in float32; without `heads` queries and keys are one zero for each input.
+
+    Raises:
+        UserError: a number is not finite, or a layer or an attention was not caught.
     """
-    (inputs, windows), layers = tokens_ZWT.shape[:2], loaded.blocks + 1
-    caught = LayerArrays(loaded, inputs, windows)
-
-    for z, start in itertools.product(range(inputs), range(0, windows, batch_size)):
-        place = z, slice(start, start + batch_size)
-
-        def on_layer(n: int, x_BTD: Any, place: tuple[int, slice] = place) -> None:
-            caught.put("the residual stream", n, layers, place, x_BTD)
-
-        def on_call(n: int, call: Call, place: tuple[int, slice] = place) -> None:
-            if heads:
-                caught.put("queries", n, layers - 1, place, call.q_BHTK.transpose(1, 2))
-                caught.put("keys", n, layers - 1, place, call.k_BHTK.transpose(1, 2))
-
-        with Listener(loaded, on_layer, on_call, plain) as counts:
-            output = forward(
-                loaded, tokens_ZWT[place], **({"output_hidden_states": True} if reported else {})
-            )
-        check_counts(loaded, counts, heads)
+    blocks = loaded.blocks
+    stream = LayerArrays(loaded, "the residual stream", blocks + 1, tokens_ZWT)
+    queries = LayerArrays(loaded, "queries", blocks, tokens_ZWT)
+    keys = LayerArrays(loaded, "keys", blocks, tokens_ZWT)
+    more = {"output_hidden_states": True} if reported else {}
+    for batch in batches(tokens_ZWT, batch_size):
+        on_layer = functools.partial(stream.put, batch)
+        on_call = functools.partial(_put_heads, queries, keys, batch) if heads else None
+        with Listener(loaded, on_layer, on_call, plain):
+            output = forward(loaded, tokens_ZWT[batch], **more)
         for n, x_BTD in enumerate(output.hidden_states if reported else ()):
             on_layer(n, x_BTD)
-    # none: where no family asks for heads
-    none, made = np.zeros((inputs, 1, 1, 1, 1, 1), np.float32), caught.made
-    return Activations(
-        made["the residual stream"], made.get("queries", none), made.get("keys", none)
-    )
+    if not heads:
+        none = np.zeros((len(tokens_ZWT), 1, 1, 1, 1, 1), np.float32)
+        return Activations(stream.values, none, none)
+    return Activations(stream.values, queries.values, keys.values)
+
+
+def _put_heads(queries: LayerArrays, keys: LayerArrays, batch: Batch, n: int, call: Call) -> None:
+    queries.put(batch, n, call.q_BHTK.transpose(1, 2))
+    keys.put(batch, n, call.k_BHTK.transpose(1, 2))
 
 
 def residual_stream(
-    loaded: PretrainedModel, tokens_BT: np.ndarray, of: Any = None, **more: Any
+    loaded: PretrainedModel, tokens_BT: np.ndarray, module: Any = None, **more: Any
 ) -> tuple[list[Any], Any]:
-    """The residual stream of one batch, layer by layer, and what `forward` gives."""
+    """Return the residual stream of one batch, layer by layer, and what `forward` gives."""
     layers: list[Any] = []
-    with Listener(loaded, lambda n, x_BTD: layers.append(x_BTD)) as counts:
-        output = forward(loaded, tokens_BT, of, **more)
-    check_counts(loaded, counts, heads=False)
+    with Listener(loaded, lambda n, x_BTD: layers.append(x_BTD)):
+        output = forward(loaded, tokens_BT, module, **more)
     return layers, output
-
-
-def check_counts(loaded: PretrainedModel, counts: dict[str, int], heads: bool) -> None:
-    """Attention that some model computes in a way of its own is never seen, and nobody would say
-    so.
-    """
-    if counts["layers"] != loaded.blocks + 1:
-        entry = "its entry in sources/hf/adapters.py does not fit"
-        if loaded.adapter == UNKNOWN:
-            entry = f"hidden_states does not hold them: {ENTRY}"
-        raise UserError(
-            f"{type(loaded.model).__name__}: {counts['layers']} layers were seen, of {loaded.blocks} blocks and their "
-            f"input; {entry}"
-        )
-    if heads and counts["calls"] != loaded.blocks:
-        raise UserError(
-            f"{type(loaded.model).__name__}: attention was seen {counts['calls']} times in {loaded.blocks} blocks; "
-            f"{LEAVE}"
-        )

@@ -1,12 +1,12 @@
-"""Inside of a block: what attention and the feed-forward layer add to the residual stream, and the
-values.
+"""Read hook points inside of a block: what attention and the feed-forward layer add to the residual
+stream, and the values.
 
 Letters: Z inputs of a batch: its windows, and shuffled ones.
 """
 
 import contextlib
-import itertools
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,140 +19,118 @@ from anisoscope.utils.errors import UserError
 
 ADDED = ("attention_out", "mlp_out")
 VALUES = "values"
+LEAVE = "leave measure.hook_points out"
+PLAIN = "stream + attention_out + mlp_out"
+NORMED = "norm(norm(stream + attention_out) + mlp_out)"
 
 
 def check_hook_points(adapter: Adapter, name: str, hook_points: tuple[str, ...]) -> None:
-    """UserError where nothing is known of the inside of the blocks of a class, whose name this
-    is.
-    """
+    """Raise UserError where the inside of the blocks of a class is not known."""
     if hook_points and adapter.adds is None:
         unknown = "sources/hf/adapters.py does not say where"
-        why = "maps change from stage to stage" if adapter.maps else unknown
+        reason = "maps change from stage to stage" if adapter.maps else unknown
         raise UserError(
-            f"measure.hook_points={','.join(hook_points)}: {name} has no such clouds ({why}); leave it out"
+            f"measure.hook_points={','.join(hook_points)}: {name} has no such clouds ({reason})"
         )
 
 
-@contextlib.contextmanager
-def listen_inside(loaded: PretrainedModel, on_added: Any) -> Iterator[None]:
-    """Tells on_added(hook_point, n, x_BTD) of what block n, from 0, adds to the stream."""
-    n, shape, calls, adds = -1, (), itertools.count(), loaded.adapter.adds
-    times = getattr(loaded.model.config, adds.times) if adds.times else 1
+class AddedListener:
+    """A context that calls on_added(hook_point, block, x_BTD) with what blocks add."""
 
-    def before(_: Any, args: tuple, given: dict) -> None:
-        nonlocal n, shape, calls
-        n, calls = n + 1, itertools.count()
-        shape = (args[0] if args else given["hidden_states"]).shape
+    def __init__(self, loaded: PretrainedModel, on_added: Callable[[str, int, Any], None]):
+        self.loaded, self.on_added, self.hooks = loaded, on_added, contextlib.ExitStack()
+        self.blocks: list[Any] = []  # in the order of their calls: one module may be many
+        self.shape: Any = None
+        self.calls = 0  # in this block, of a module that gives both
+        times = loaded.adapter.adds.times
+        self.times = getattr(loaded.model.config, times) if times else 1
 
-    def hook(hook_points: list[str]) -> Any:
-        def after(_: Any, args: tuple, output: Any) -> None:
-            hook_point = hook_points[next(calls) % len(hook_points)]
-            on_added(
-                hook_point,
-                n,
-                (output[0] if isinstance(output, tuple) else output).reshape(shape) * times,
-            )
+    def __enter__(self) -> "AddedListener":
+        paths = self.loaded.adapter.adds.attention, self.loaded.adapter.adds.mlp
+        for block in self.loaded.block_modules:
+            hook = block.register_forward_pre_hook(self._before, with_kwargs=True)
+            self.hooks.enter_context(hook)
+            for path in set(paths):
+                names = [name for name, own in zip(ADDED, paths, strict=True) if own == path]
+                after = functools.partial(self._after, names)
+                self.hooks.enter_context(block.get_submodule(path).register_forward_hook(after))
+        return self
 
-        return after
+    def __exit__(self, *_: object) -> None:
+        self.hooks.close()
 
-    with contextlib.ExitStack() as hooks:
-        for block in loaded.block_modules:
-            hooks.enter_context(block.register_forward_pre_hook(before, with_kwargs=True))
-            for path in {adds.attention, adds.mlp}:
-                hook_points = [
-                    name
-                    for name, its in zip(ADDED, (adds.attention, adds.mlp), strict=True)
-                    if its == path
-                ]
-                hooks.enter_context(
-                    block.get_submodule(path).register_forward_hook(hook(hook_points))
-                )
-        yield
+    def _before(self, block: Any, args: tuple, kwargs: dict) -> None:
+        self.blocks.append(block)
+        self.shape, self.calls = (args[0] if args else kwargs["hidden_states"]).shape, 0
+
+    def _after(self, names: list[str], module: Any, args: tuple, output: Any) -> None:
+        name = names[self.calls % len(names)]
+        if len(names) > 1:
+            self.calls += 1
+        x_BTD = extract.first_output(output).reshape(self.shape) * self.times
+        self.on_added(name, len(self.blocks) - 1, x_BTD)
 
 
 def read_hook_point(
-    loaded: PretrainedModel,
-    tokens_ZWT: np.ndarray,
-    batch_size: int,
-    hook_point: str,
-    plain: bool = False,
+    loaded: PretrainedModel, tokens_ZWT: np.ndarray, batch_size: int, name: str, plain: bool = False
 ) -> np.ndarray:
-    """(Z, N, W, T, D) of Z inputs, in float32: of block n its `hook_point`; `plain` as in
-    `Listener`.
-    """
-    (inputs, windows), blocks = tokens_ZWT.shape[:2], loaded.blocks
-    caught = extract.LayerArrays(loaded, inputs, windows)
-    for z, start in itertools.product(range(inputs), range(0, windows, batch_size)):
-        place = z, slice(start, start + batch_size)
+    """Read a hook point of every block, (Z, N, W, T, D) in float32; `plain` as in `Listener`."""
+    arrays = extract.LayerArrays(loaded, name, loaded.blocks, tokens_ZWT)
+    for batch in extract.batches(tokens_ZWT, batch_size):
+        put = functools.partial(arrays.put, batch)
+        if name == VALUES:
+            on_call = functools.partial(_put_values, put)
+            with extract.Listener(loaded, on_call=on_call, plain=plain):
+                extract.forward(loaded, tokens_ZWT[batch])
+            continue
+        on_added = functools.partial(_put_named, put, name)
+        with extract.Listener(loaded, plain=plain), AddedListener(loaded, on_added):
+            extract.forward(loaded, tokens_ZWT[batch])
+    return arrays.values
 
-        def on_added(name: str, n: int, x_BTD: Any, place: tuple[int, slice] = place) -> None:
-            if name == hook_point:
-                caught.put(hook_point, n, blocks, place, x_BTD)
 
-        def on_call(n: int, call: Any, place: tuple[int, slice] = place) -> None:
-            if hook_point == VALUES:
-                caught.put(hook_point, n, blocks, place, call.v_BHTK.transpose(1, 2).flatten(2))
+def _put_values(put: Callable[[int, Any], None], n: int, call: extract.Call) -> None:
+    put(n, call.v_BHTK.transpose(1, 2).flatten(2))
 
-        with (
-            extract.Listener(loaded, on_call=on_call, plain=plain) as counts,
-            listen_inside(loaded, on_added),
-        ):
-            extract.forward(loaded, tokens_ZWT[place])
-        extract.check_counts(loaded, counts, heads=hook_point == VALUES)
-    return caught.made[hook_point]
+
+def _put_named(put: Callable[[int, Any], None], wished: str, name: str, n: int, x: Any) -> None:
+    if name == wished:
+        put(n, x)
 
 
 def check_sum(loaded: PretrainedModel, tokens_T: np.ndarray, most: float | None = None) -> str:
-    """That the stream and what a block adds to it are its output, through its norms if it has any
-    after these.
+    """Check that the stream and what a block adds to it are its output.
 
-    `most` is the largest coordinate after a block, where it is clamped. In words; UserError where
-    it is not so.
+    Returns:
+        How closely, in words.
+
+    Raises UserError: they are not, neither as they are nor through the block's norms.
     """
-    added: dict[tuple[str, int], Any] = {}
-    blocks: list[Any] = []  # in the order of their calls: one module may be many
-    hooks = [
-        one.register_forward_pre_hook(lambda block, args: blocks.append(block))
-        for one in loaded.block_modules
-    ]
-    # a block may add in place
-    with listen_inside(
-        loaded, lambda hook_point, n, x_BTD: added.update({(hook_point, n): x_BTD.clone()})
-    ):
+    name, added = type(loaded.model).__name__, {}
+    # cloned: a block may add in place
+    listener = AddedListener(loaded, lambda point, n, x: added.update({(point, n): x.clone()}))
+    with listener:
         streams, _ = extract.residual_stream(loaded, tokens_T[None])
-    furthest = dict.fromkeys(_ways(loaded), 0.0)
-    for hook in hooks:
-        hook.remove()
-    for n, block in enumerate(blocks):
-        one, other = (added.get((hook_point, n)) for hook_point in ADDED)
-        if one is None or other is None:
-            name = type(loaded.model).__name__
-            raise UserError(
-                f"{name}: block {n + 1} was not seen to add to the stream; leave measure.hook_points out"
-            )
-        for words, way in _ways(loaded).items():
-            sums = way(block, streams[n], one, other).detach()
-            sums = sums if most is None else sums.clamp(-most, most)
-            apart, by = ((streams[n + 1] - x).abs().float() for x in (sums, streams[n]))
-            far = float(apart.max() / streams[n + 1].abs().max())
+    norms = loaded.adapter.adds.norms
+    furthest = dict.fromkeys((PLAIN, NORMED) if norms else (PLAIN,), 0.0)
+    for n, block in enumerate(listener.blocks):
+        attention, mlp = (added.get((point, n)) for point in ADDED)
+        if attention is None or mlp is None:
+            raise UserError(f"{name}: block {n + 1} was not seen to add to the stream; {LEAVE}")
+        sums = {PLAIN: streams[n] + attention + mlp}
+        if norms:
+            first, second = map(block.get_submodule, norms)
+            sums[NORMED] = second(first(streams[n] + attention) + mlp)
+        for words, x in sums.items():
+            x = x.detach() if most is None else x.detach().clamp(-most, most)
+            apart, step = ((streams[n + 1] - y).abs().float() for y in (x, streams[n]))
             # a massive coordinate hides all others: what is added is looked at by itself
-            furthest[words] = max(furthest[words], far, float(apart.median() / by.median()))
+            far = float(apart.max() / streams[n + 1].abs().max())
+            furthest[words] = max(furthest[words], far, float(apart.median() / step.median()))
     words = min(furthest, key=furthest.get)
     if not furthest[words] <= CLOSE[loaded.about["computed_in"]]:
         raise UserError(
-            f"{type(loaded.model).__name__}: {words} is not the output of a block (they differ by a share of "
-            f"{furthest[words]:.2g}): leave measure.hook_points out"
+            f"{name}: {words} is not the output of a block (by a share of {furthest[words]:.2g}); "
+            f"{LEAVE}"
         )
     return f"{words} is the output of every block to {furthest[words]:.0e}"
-
-
-def _ways(loaded: PretrainedModel) -> dict[str, Any]:
-    ways = {"stream + attention_out + mlp_out": lambda block, x, one, other: x + one + other}
-    if norms := loaded.adapter.adds.norms:
-
-        def after(block: Any, x: Any, one: Any, other: Any) -> Any:
-            first, second = map(block.get_submodule, norms)
-            return second(first(x + one) + other)
-
-        ways["norm(norm(stream + attention_out) + mlp_out)"] = after
-    return ways

@@ -72,7 +72,7 @@ def streams(loaded: PretrainedModel, resid_NWTD: np.ndarray, read: np.ndarray) -
     # of which hidden_states has the one before the norm in some classes
     own[-1] = lasts[0].detach().numpy()
     with torch.no_grad():
-        last = loaded.finished(torch.from_numpy(resid_NWTD[-1])).numpy()
+        last = loaded.apply_final_norm(torch.from_numpy(resid_NWTD[-1])).numpy()
     return max(
         np.abs(one - other).max() / np.abs(other).max()
         for one, other in zip([*resid_NWTD[:-1], last], own, strict=True)
