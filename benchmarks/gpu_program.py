@@ -1,9 +1,10 @@
-"""Bytes and kernels of the training step as XLA compiles it for an H100, without a GPU.
+"""Bytes and kernels of the training step, or of TwoNN's search, as XLA compiles them for an H100.
 
     pip install --no-deps --target TARGET jax-cuda12-pjrt==0.10.2 jax-cuda12-plugin==0.10.2
-    JAX_PLATFORMS=cpu PYTHONPATH=TARGET .venv/bin/python -m benchmarks.gpu_program [--backend=cpu] [--optimizer=muon] [--positions=rotary]
+    export JAX_PLATFORMS=cpu PYTHONPATH=TARGET
+    .venv/bin/python -m benchmarks.gpu_program [--backend=cpu] [--optimizer=muon] [--positions=rotary] [--search]
 
-XLA's GPU compiler runs on a CPU. Every kernel is counted as often as its loop runs, with the bytes
+XLA's GPU compiler runs without a GPU. Every kernel is counted as often as its loop runs, with the bytes
 that it reads and writes; `--backend=cpu` compiles the program that a CPU would run, for comparison.
 Milliseconds are those bytes at 3.0 TB/s: a prediction, and no measurement.
 """
@@ -12,6 +13,8 @@ import argparse
 import collections
 import dataclasses
 import re
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +24,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import RunConfig, TrainConfig
+from anisoscope.metrics.neighbours import nearest_neighbours
 from anisoscope.models import fused_attention, transformer
 from anisoscope.training import optimizer, step
 
@@ -56,11 +60,6 @@ def compile_step(config: RunConfig, backend: str) -> str:
     cudnn.is_cuda_compute_capability_equal = lambda capability: False
     cudnn.check_cudnn_version = lambda: 91000
     fused_attention._has_fused_attention = lambda: True
-    jax.devices()  # registers the plugin
-    topology = topologies.get_topology_desc(
-        platform="cuda", topology_name="1x1x1", target_config=H100, topology="1x1x1"
-    )
-    mesh = Mesh(np.array(topology.devices).reshape(1), ("x",))
     model = transformer.build(config.model, 206, backend=backend)
     update = optimizer.make_optimizer(config.train)
     one_step = step.make_step(model.apply, update, config, 205)
@@ -70,11 +69,28 @@ def compile_step(config: RunConfig, backend: str) -> str:
         jax.ShapeDtypeStruct((), jnp.uint32),
         jax.ShapeDtypeStruct((2_000_000,), jnp.uint8),
     )
+    return compile_for_h100(one_step, arguments, donate_argnums=0)
+
+
+def compile_search(points: int = 4096, width: int = 512) -> str:
+    """Compile the search for two nearest neighbors, as TwoNN reads them; the optimized HLO."""
+    jax.default_backend = lambda: "gpu"  # what the search asks when it is traced
+    cloud_PD = jax.ShapeDtypeStruct((points, width), jnp.float32)
+    return compile_for_h100(nearest_neighbours, (cloud_PD,))
+
+
+def compile_for_h100(function: Callable, arguments: Any, **options: Any) -> str:
+    """Compile for one H100 that is not there; the optimized HLO."""
+    jax.local_devices()  # registers the plugin
+    topology = topologies.get_topology_desc(
+        platform="cuda", topology_name="1x1x1", target_config=H100, topology="1x1x1"
+    )
+    mesh = Mesh(np.array(topology.devices).reshape(1), ("x",))
     everywhere = NamedSharding(mesh, PartitionSpec())
     arguments = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=everywhere), arguments
     )
-    traced = jax.jit(one_step, donate_argnums=0).trace(*arguments)
+    traced = jax.jit(function, **options).trace(*arguments)
     return traced.lower(lowering_platforms=("cuda",)).compile().as_text()
 
 
@@ -168,12 +184,15 @@ def main() -> None:
     parser.add_argument("--optimizer", default="adamw")
     parser.add_argument("--positions", default="learned")
     parser.add_argument("--mask", default="causal")
+    parser.add_argument("--search", action="store_true", help="the search for neighbors instead")
     flags = parser.parse_args()
     model = ModelConfig(dtype="bfloat16", mask=flags.mask, positions=flags.positions)
     train = dataclasses.replace(TrainConfig(), batch_size=64, optimizer=flags.optimizer)
-    kernels, total = traffic(compile_step(RunConfig(model=model, train=train), flags.backend))
+    config = RunConfig(model=model, train=train)
+    text = compile_search() if flags.search else compile_step(config, flags.backend)
+    kernels, total = traffic(text)
     milliseconds = 1000 * total / BANDWIDTH
-    print(f"{kernels} kernels, {total / 1e9:.1f} GB, {milliseconds:.1f} ms at 3.0 TB/s")
+    print(f"{kernels} kernels, {total / 1e9:.2f} GB, {milliseconds:.2f} ms at 3.0 TB/s")
 
 
 if __name__ == "__main__":

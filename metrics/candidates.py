@@ -12,7 +12,8 @@ from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int, UInt
 
 EXTRA = 6  # candidates beyond the neighbours that are asked for: their distances make the bound
-TOGETHER = 64  # columns of the distance matrix that exist at once; on an accelerator 16 times more
+TOGETHER = 64  # columns of the distance matrix that exist at once on a CPU
+ELEMENTS = 2**27  # of the distance matrix that exist at once on an accelerator
 SPARE = 8  # an eighth more than are kept, and this many at least: the threshold takes fewer passes
 WORD = 32  # bits
 INFINITY = np.uint32(0x7F800000)  # the bits of float32 inf: those of finite distances are smaller
@@ -45,7 +46,7 @@ def propose(
         near_PA = jnp.where(jnp.arange(points)[:, None] == i_A[None], jnp.inf, near_PA)
         return least(near_PA, min(count + EXTRA, points))
 
-    together = TOGETHER if jax.default_backend() == "cpu" else 16 * TOGETHER
+    together = TOGETHER if jax.default_backend() == "cpu" else max(TOGETHER, ELEMENTS // points)
     together = min(together, points)
     # past the end, the last point again
     i_XA = jnp.minimum(jnp.arange(-(-points // together) * together), points - 1)

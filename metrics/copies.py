@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt
 
 from anisoscope.metrics.cloud import AnyArray
 
-AT_ONCE = 128  # points: a sum over the whole cloud first writes the squares of it all
+AT_ONCE = 128  # points: on a CPU a sum over the whole cloud first writes the squares of it all
 # of |x|: nearer is rounding. A dozen layers leave up to 1e-6; true neighbours are 1e-3 apart
 ROUNDING = 2e-6
 SUMS = 4  # over all coordinates, with random signs: one orders the points, others tell pairs apart
@@ -50,7 +50,8 @@ def copies(cloud_PD: Float[AnyArray, "P D"]) -> Copies:
         hash_2 = (bits_D[None] * factor_2D).sum(axis=1, dtype=jnp.uint32)
         return hash_2, jnp.sqrt(jnp.square(x_D).sum()), (x_D[None] * sign_GD).sum(axis=1)
 
-    hash_P2, norm_P, sum_PG = jax.lax.map(summarize, cloud_PD, batch_size=min(AT_ONCE, points))
+    batch = min(AT_ONCE, points) if jax.default_backend() == "cpu" else points
+    hash_P2, norm_P, sum_PG = jax.lax.map(summarize, cloud_PD, batch_size=batch)
     equal_P = _equal(hash_P2)
     first_P = (equal_P == jnp.arange(points)) & (norm_P < jnp.inf)
     original_P = _join(cloud_PD, norm_P, sum_PG, first_P)[equal_P]

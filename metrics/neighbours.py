@@ -26,7 +26,7 @@ from anisoscope.metrics.cloud import AnyArray, centred, product
 from anisoscope.metrics.copies import AT_ONCE, copies
 
 # coordinates of candidates that exist at once: a core's cache holds them; an accelerator takes more
-GATHERED = 2**17
+GATHERED, GATHERED_ON_ACCELERATORS = 2**17, 2**27
 TOGETHER = 8  # points that are compared with all others at once
 
 
@@ -189,13 +189,15 @@ def _measure(
         square_C = product(jnp.square(cloud_PD[index_C] - cloud_PD[i][None]), ones_D)
         return jnp.where(index_C < points, jnp.sqrt(square_C), jnp.inf)
 
-    gathered = GATHERED if jax.default_backend() == "cpu" else 8 * GATHERED
+    gathered = GATHERED if jax.default_backend() == "cpu" else GATHERED_ON_ACCELERATORS
     at_once = max(1, min(points, gathered // (candidate_PC.shape[1] * width)))
     distance_PC = jax.lax.map(distances, (jnp.arange(points), candidate_PC), batch_size=at_once)
     return nearest_of(distance_PC, jnp.where(candidate_PC < points, candidate_PC, 0), count)
 
 
 def _squares(x_PD: Float[Array, "P D"]) -> Float[Array, " P"]:
+    if jax.default_backend() != "cpu":
+        return jnp.square(x_PD).sum(axis=1)
     points = len(x_PD)  # by index: a map over the points themselves would copy them
     return jax.lax.map(
         lambda i: jnp.square(x_PD[i]).sum(), jnp.arange(points), batch_size=min(AT_ONCE, points)
