@@ -115,7 +115,11 @@ def _of_frame(frame: Any) -> np.ndarray:
                 f"vectors: column {name!r} counts the rows; leave it out, or make it the index"
             )
     array = frame.to_numpy()
-    return array if array.dtype.kind != "O" else frame.to_numpy(float, na_value=np.nan)
+    if array.dtype.kind != "O":
+        return array
+    # pandas' own types, of which a number may be missing
+    kind = np.result_type(*(getattr(kind, "numpy_dtype", kind) for kind in frame.dtypes))
+    return frame.to_numpy(kind if kind.kind == "f" else float, na_value=np.nan)
 
 
 def _of_tensor(vectors: Any) -> Any:

@@ -89,10 +89,6 @@ def assert_neighbours(neighbours, cloud, rtol):
     assert (np.diff(np.sort(np.where(there, index_PC, -1 - np.arange(count)), axis=1)) > 0).all()
 
 
-def stacked(trees):
-    return jax.tree.map(lambda *leaves: jax.numpy.stack(leaves), *trees)
-
-
 def rotation(width, seed=0):
     return np.linalg.qr(np.random.default_rng(seed).normal(size=(width, width)))[0]
 

@@ -7,7 +7,7 @@ import pytest
 from anisoscope.metrics import scale
 from anisoscope.metrics.dimension import twonn
 from tests import reference_scale as reference
-from tests.metrics.clouds import FEW, POINTS, TOO_FEW, WIDTH, ZOO, find, gaussian, rotation
+from tests.metrics.clouds import FEW, POINTS, TOO_FEW, WIDTH, ZOO, find, gaussian
 
 FEWER = (31, 5)
 
@@ -23,12 +23,6 @@ def test_decimation_agrees_with_the_float64_twin(name):
     cloud = ZOO[name].draw(np.random.default_rng(4), POINTS).astype(np.float32)
     expected = [reference.decimation(cloud, factor) for factor in scale.FACTORS]
     np.testing.assert_allclose(decimated(cloud), expected, rtol=1e-4)
-
-
-def test_decimation_sees_neither_rotation_nor_scale_nor_translation():
-    cloud = ZOO["power law in 64"].draw(np.random.default_rng(6), POINTS)
-    moved = ((cloud.astype(float) + 3) @ rotation(WIDTH) * 1e-4).astype(np.float32)
-    np.testing.assert_allclose(decimated(moved), decimated(cloud), rtol=1e-4)
 
 
 def test_decimation_stays_at_the_dimension_and_leaves_noise_behind():

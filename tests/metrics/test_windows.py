@@ -4,7 +4,7 @@ import pytest
 
 from anisoscope.metrics import windows
 from tests import reference_leading
-from tests.metrics.clouds import EVERY, POINTS, gaussian, rotation
+from tests.metrics.clouds import EVERY, POINTS
 
 WINDOW = np.random.default_rng(0).permutation(np.repeat([3, 7, 8, 40], [1, POINTS - 101, 80, 20]))
 entropy = jax.jit(windows.window_entropy)
@@ -35,18 +35,6 @@ def test_is_the_logarithm_of_the_number_of_equal_directions_and_nothing_for_one(
     sizes = np.bincount(np.arange(POINTS) % 16) / POINTS
     np.testing.assert_allclose(entropy(cloud, every)[0], -(sizes * np.log(sizes)).sum(), rtol=1e-5)
     np.testing.assert_allclose(entropy(np.ones_like(cloud), every)[0], 0, atol=1e-5)
+    assert np.isnan(entropy(np.zeros_like(cloud), WINDOW)[0]).all()
     cloud[3] *= 1e4  # one massive vector hides all others
     assert entropy(cloud, every)[0][0] < 1e-3
-
-
-def test_neither_turn_nor_unit_nor_order_changes_it_and_nan_is_told():
-    cloud, shuffle = gaussian() + 1, np.random.default_rng(1).permutation(POINTS)
-    before = np.asarray(entropy(cloud, WINDOW)[0])
-    turned = cloud @ rotation(64, 3) * np.float32(1e-20)
-    np.testing.assert_allclose(entropy(turned, WINDOW)[0], before, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(
-        entropy(cloud[shuffle], WINDOW[shuffle])[0], before[shuffle], rtol=1e-4, atol=1e-5
-    )
-    cloud[5, 3] = np.nan
-    assert np.isnan(entropy(cloud, WINDOW)[0]).all()
-    assert np.isnan(entropy(np.zeros_like(cloud), WINDOW)[0]).all()

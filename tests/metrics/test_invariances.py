@@ -1,0 +1,211 @@
+"""What every metric has in common: what it does not see, NaN, vmap, and clouds in bfloat16.
+
+A metric here is a function of a cloud and of the place of each point in the text, by which windows,
+times and types are told; so the order of points can change. Of pairs the second cloud stays.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from anisoscope.metrics import (
+    alignment,
+    attention,
+    comparison,
+    dimension,
+    estimators,
+    frequency,
+    hubness,
+    imbalance,
+    leading,
+    linearity,
+    outliers,
+    scale,
+    similarity,
+    spectrum,
+    tangent,
+    trajectory,
+    windows,
+)
+from anisoscope.metrics.neighbours import nearest_neighbours
+from tests.metrics.clouds import gaussian, rotation
+
+POINTS, WIDTH, TIME = 120, 12, 10
+CLOUD = gaussian(POINTS, WIDTH, 3) * np.linspace(3, 1, WIDTH, dtype=np.float32) + np.float32(0.5)
+OTHER = gaussian(POINTS, WIDTH, 4) + CLOUD[:, ::-1]
+PLACE = np.arange(POINTS)
+ALL, NO_ORIGIN = "rotation scale translation order", "rotation scale order"
+KEEP = np.float32(np.random.default_rng(1).random(POINTS) > 0.2)
+
+
+def of_neighbours(cloud, place):
+    found = nearest_neighbours(cloud, 20)
+    dimensions = [
+        read(found) for read in (dimension.twonn, dimension.twonn_mle, scale.levina_bickel)
+    ]
+    dimensions += [scale.gride(found, 4), dimension.twonn_microscope(found).dimension]
+    pairs = estimators.correlation_dimension(cloud, found)
+    return dimensions, pairs, scale.local_quantiles(found), hubness.hubs(found).skewness
+
+
+def of_spectrum(cloud, place):
+    names = "anisotropy participation_ratio participation_ratio_corrected effective_rank"
+    names += " rankme_centered stable_rank isoscore isoscore_shrunk"
+    found = spectrum.spectrum(cloud)
+    return [getattr(spectrum, name)(found) for name in names.split()]
+
+
+def of_pair(read):
+    return lambda cloud, place: read(cloud, jnp.asarray(OTHER)[place])
+
+
+def nearest(cloud):
+    return comparison.nearest(nearest_neighbours(cloud, 10))
+
+
+def imbalances(cloud, other):
+    a, b = nearest(cloud), nearest(other)
+    there = imbalance.information_imbalance(a.index_PC[None, :, 0], a.first_P[None], other)
+    return there, imbalance.information_imbalance(b.index_PC[None, :, 0], b.first_P[None], cloud)
+
+
+def turns(cloud, place):
+    found = trajectory.turns(cloud, place // TIME, place % TIME)
+    return jnp.where(found.there_P, found.angle_P, 0 * found.angle_P)[jnp.argsort(place)]
+
+
+def types(cloud, place):
+    number = frequency.frequent(place % 5)
+    found = frequency.of_types(cloud, number, jnp.log(1.0 + place % 5))
+    return found.correlation, found.correlation_of_types, found.share_between
+
+
+def first_direction(cloud, place):
+    keep = jnp.asarray(KEEP)[place][None]
+    found = leading.first_direction(cloud, place % TIME > 0, keep, place % TIME)
+    return found, leading.share_between(cloud, place % TIME == 0, keep[0])
+
+
+def of_coordinates(cloud, place):
+    keep, kurtosis = jnp.asarray(KEEP)[place], outliers.coordinate_kurtosis
+    shares = outliers.coordinate_share(cloud, keep), outliers.anisotropy_left_out(cloud, keep[None])
+    return kurtosis(cloud, keep), outliers.activation_kurtosis(cloud, keep), *shares
+
+
+def of_cosines(cloud, place):
+    keep = jnp.asarray(KEEP)[place]
+    return similarity.mean_cosine(cloud, keep), similarity.mean_cosine_parts(cloud, keep)
+
+
+def of_norms(cloud, place):
+    keep = jnp.asarray(KEEP)[place]
+    return [
+        getattr(similarity, name)(cloud, keep) for name in ("drift", "fluctuation", "mean_norm")
+    ]
+
+
+def heads(cloud, place):
+    q, k = cloud[jnp.argsort(place)].reshape(2, -1, TIME, WIDTH)
+    return attention.attention_statistics(attention.attention_sums(q, k, jnp.tri(TIME, dtype=bool)))
+
+
+def norm_ratio(cloud, place):
+    return leading.norm_ratio(cloud), leading.share_by_norm(cloud, place % TIME == 0)
+
+
+METRICS = {  # the metric, and what it does not see
+    "spectrum": (of_spectrum, ALL),
+    "uncentred": (lambda x, _: spectrum.anisotropy_uncentred(spectrum.spectrum(x)), NO_ORIGIN),
+    "cosines": (of_cosines, NO_ORIGIN),
+    "norms": (of_norms, "rotation order"),
+    "partition": (lambda x, _: similarity.log_partition_isotropy(x), "rotation order"),
+    "neighbours": (of_neighbours, ALL),
+    "decimation": (
+        lambda x, _: scale.decimation(x, nearest_neighbours(x, 20))[:2],
+        "rotation scale",
+    ),
+    "tree": (lambda x, _: estimators.tree_dimension(x), "rotation scale translation"),
+    "coordinates": (of_coordinates, "scale translation order"),
+    "first direction": (first_direction, ALL),
+    "norm ratio": (norm_ratio, NO_ORIGIN),
+    "types": (types, ALL),
+    "turns": (turns, ALL),
+    "windows": (
+        lambda x, place: windows.window_entropy(x, place // TIME)[0][jnp.argsort(place)],
+        NO_ORIGIN,
+    ),
+    "cka": (of_pair(comparison.ckas), ALL),
+    "alignment": (of_pair(alignment.alignments), ALL),
+    "linearity": (of_pair(linearity.linearity), ALL),
+    "overlap": (
+        of_pair(lambda x, y: comparison.neighbourhood_overlap(nearest(x), nearest(y))),
+        ALL,
+    ),
+    "imbalance": (of_pair(imbalances), ALL),
+    "attention": (heads, "rotation"),
+    "variance share": (
+        lambda x, _: tangent.variance_share(np.eye(WIDTH, 3), x),
+        "scale translation order",
+    ),
+}
+ON_VMAP = ("attention", "overlap", "neighbours", "spectrum")  # of every way to compute
+
+
+@pytest.fixture(scope="module", params=METRICS)
+def metric(request):
+    """Compiled once for all that is asked of it."""
+    read, unseen = METRICS[request.param]
+    return request.param, jax.jit(read), unseen
+
+
+def test_does_not_see(metric):
+    _, read, unseen = metric
+    order = np.random.default_rng(2).permutation(POINTS)
+    before = read(CLOUD, PLACE)
+    moved = {
+        "rotation": (CLOUD @ rotation(WIDTH, 3), PLACE),
+        "scale": (CLOUD * 3e-3, PLACE),
+        "translation": (CLOUD + np.linspace(-9, 9, WIDTH), PLACE),
+        "order": (CLOUD[order], order),
+    }
+    for name in unseen.split():
+        cloud, place = moved[name]
+        after = read(cloud.astype(np.float32), place)
+        jax.tree.map(
+            lambda x, y, name=name: np.testing.assert_allclose(
+                x, y, rtol=2e-3, atol=2e-5, err_msg=name
+            ),
+            after,
+            before,
+        )
+
+
+def test_what_is_not_finite_is_not_finite(metric):
+    name, read, _ = metric
+    cloud = CLOUD.copy()
+    cloud[5, 3] = np.nan
+    for leaf in jax.tree.leaves(read(cloud, PLACE)):
+        assert not np.isfinite(leaf).any(), name
+
+
+def test_is_under_vmap_as_one_after_another(metric):
+    name, read, _ = metric
+    if name not in ON_VMAP:
+        return
+    clouds = np.stack([CLOUD, OTHER])
+    together = jax.jit(jax.vmap(read, in_axes=(0, None)))(clouds, PLACE)
+    alone = [read(cloud, PLACE) for cloud in clouds]
+    jax.tree.map(
+        lambda both, *one: np.testing.assert_allclose(both, one, rtol=1e-4, atol=1e-5),
+        together,
+        *alone,
+    )
+
+
+def test_a_cloud_in_bfloat16_is_read_in_float32():
+    rough = jnp.asarray(CLOUD, jnp.bfloat16)
+    for name in ("neighbours", "cka"):
+        read = jax.jit(METRICS[name][0])
+        found, expected = read(rough, PLACE), read(rough.astype(jnp.float32), PLACE)
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), found, expected)
