@@ -1,8 +1,7 @@
 """Bits per character on fixed windows of the validation split and over the whole test split.
 
-Beside them stands what the best answer without context costs on the very same characters. It knows
-the frequencies of the split that is scored, so that no other such answer does better on it: a
-context gain cannot come from frequencies.
+With them stands what the best answer without context costs on the very same characters. It knows
+the frequencies of the split that is scored, so a context gain cannot come from frequencies.
 
 Letters: M windows that are scored.
 """
@@ -42,25 +41,22 @@ class Score:
     error_masks: float | None  # the same, were the masked characters of these windows drawn anew
 
     def numbers(self) -> dict[str, float]:
-        """For the log and test.json."""
-        return {
-            name: value for name, value in dataclasses.asdict(self).items() if value is not None
-        }
+        """Collect what there is to tell, for the log and test.json."""
+        values = dataclasses.asdict(self)
+        return {name: value for name, value in values.items() if value is not None}
 
 
 class Windows(NamedTuple):
     """M windows of context + 1 characters."""
 
     starts_M: np.ndarray  # where each begins in its split
-    # how many predictions count, at the end of each: the others an earlier window has counted
+    # how many predictions count, at the end of each: an earlier window has counted the others
     fresh_M: np.ndarray
-    draws: int = 1  # of masked characters: each window is there so often, once all have been there
+    draws: int = 1  # of masked characters: all windows come so often, one draw after another
 
 
 def valid_windows(config: RunConfig, characters: int) -> Windows:
-    """`evaluate.windows` windows at even distances over the split; fewer where they would
-    coincide.
-    """
+    """Place `evaluate.windows` windows at even distances; fewer where they would coincide."""
     last = characters - config.model.context - 1
     starts_M = np.linspace(0, last, min(config.evaluate.windows, last + 1)).astype(np.int64)
     draws = config.evaluate.draws if objective.OBJECTIVES[config.objective].drawn else 1
@@ -69,14 +65,10 @@ def valid_windows(config: RunConfig, characters: int) -> Windows:
 
 
 def test_windows(config: RunConfig, characters: int) -> tuple[Windows, str]:
-    """Windows that score every character once, but the first or the last of the split, and the
-    protocol in words.
-    """
-    context = config.model.context
-    stride, protocol = objective.OBJECTIVES[config.objective].test_stride(
-        config.model, config.evaluate.stride
-    )
-    last = characters - context - 1
+    """Place windows that score every character of a split once, and name the protocol."""
+    context, last = config.model.context, characters - config.model.context - 1
+    test_stride = objective.OBJECTIVES[config.objective].test_stride
+    stride, protocol = test_stride(config.model, config.evaluate.stride)
     starts_M = np.append(np.arange(0, last, stride), last)
     return Windows(starts_M, np.diff(starts_M, prepend=starts_M[0] - context)), protocol
 
@@ -84,49 +76,37 @@ def test_windows(config: RunConfig, characters: int) -> tuple[Windows, str]:
 def batches(
     config: RunConfig, tokens_N: np.ndarray, windows: Windows, mask_token: int, rows: int
 ) -> Iterator[objective.Batch]:
-    """The windows in batches of `rows`, the last filled up with weight 0; even and odd draws are
-    two halves.
+    """Cut the windows in batches of `rows`, the last one filled up with weight 0.
+
+    Even and odd draws of masked characters are two halves.
     """
     context, count = config.model.context, len(windows.starts_M)
-    apart = count // windows.draws
+    distinct = count // windows.draws
     key = jax.random.key(MASK_SEED)
     for first in range(0, count, rows):
         index_B = np.arange(first, first + rows)
         real_B = index_B < count
         row_B = np.minimum(index_B, count - 1)
-        windows_BL = tokens_N[windows.starts_M[row_B, None] + np.arange(context + 1)].astype(
-            np.int32
-        )
-        draw_B, window_B = np.divmod(index_B, apart)
-        drawn = {"turns_B": jnp.asarray(draw_B // 2)} if windows.draws > 1 else {}
-        examples_B = jnp.asarray(window_B + apart * (draw_B % 2))
-        batch = objective.make_batch(
-            config, jnp.asarray(windows_BL), key, examples_B, mask_token, **drawn
-        )
+        places_BL = windows.starts_M[row_B, None] + np.arange(context + 1)
+        windows_BL = jnp.asarray(tokens_N[places_BL].astype(np.int32))
+        draw_B, window_B = np.divmod(index_B, distinct)
+        turns = {"turns_B": jnp.asarray(draw_B // 2)} if windows.draws > 1 else {}
+        examples_B = jnp.asarray(window_B + distinct * (draw_B % 2))
+        batch = objective.make_batch(config, windows_BL, key, examples_B, mask_token, **turns)
         counts_BT = (np.arange(context) >= context - windows.fresh_M[row_B, None]) & real_B[:, None]
         yield batch._replace(weights_BT=batch.weights_BT * counts_BT)
 
 
 def check_evaluation(config: RunConfig, corpus: Corpus, rows: int) -> None:
-    """Raise UserError where a split has no character to score: in a few short windows none may be
-    masked.
-    """
-    count = config.evaluate.windows
-    for split_N, windows, where, advice in (
-        (
-            corpus.valid,
-            valid_windows(config, corpus.valid.size),
-            f"evaluate.windows={count}",
-            "raise it or ",
-        ),
-        (corpus.test, test_windows(config, corpus.test.size)[0], "the test split", ""),
-    ):
+    """Raise UserError where a split has no character to score: few short windows may mask none."""
+    valid = valid_windows(config, corpus.valid.size), f"evaluate.windows={config.evaluate.windows}"
+    test = test_windows(config, corpus.test.size)[0], "the test split"
+    for (windows, where), split_N in ((valid, corpus.valid), (test, corpus.test)):
         parts = batches(config, split_N, windows, corpus.mask_token, rows)
         if not any(part.weights_BT.any() for part in parts):
-            raise UserError(
-                f"no scored character in {where}: none of {len(windows.starts_M) * config.model.context} is masked; "
-                f"{advice}take a longer text"
-            )
+            count = len(windows.starts_M) * config.model.context
+            what = f"no scored character in {where}: none of {count} is masked"
+            raise UserError(f"{what}; take more windows or a longer text")
 
 
 def make_scorer(
@@ -138,16 +118,22 @@ def make_scorer(
     together: Callable,
     everywhere: jax.sharding.Sharding | None = None,
 ) -> Callable:
-    """score(params, tokens_N, windows, label='', check=…) -> [Score of each seed whose parameters
-    are stacked].
+    """Make score(params, tokens_N, windows, label='', check=…) -> [Score of each seed].
 
-    `rows` windows go at a time, `place` puts them on the devices, `together` makes a function of
-    one seed's parameters one of all seeds', and `everywhere` is where what it gives lies. A label
-    shows a progress bar; `check` is called between two batches and may raise.
+    Args:
+        apply: The model.
+        config: Settings of the run.
+        mask_token: The id of [MASK].
+        place: Puts a batch on the devices.
+        rows: Windows that go at a time.
+        together: Makes a function of one seed's parameters one of all seeds' stacked ones.
+        everywhere: Where the result lies.
+
+    A label shows a progress bar; `check` is called between two batches and may raise.
     """
 
     def nats(params: Any, batch: objective.Batch) -> jax.Array:
-        """Of each seed and window: of all its predictions, and of those under [MASK]."""
+        """Sum each window of each seed: all its predictions, and those under [MASK]."""
         masked_BT = batch.tokens_BT == mask_token
 
         def each(one: Any) -> jax.Array:
@@ -166,62 +152,52 @@ def make_scorer(
         check: Callable[[], None] = lambda: None,
     ) -> list[Score]:
         frequencies_V = np.bincount(tokens_N, minlength=mask_token) / tokens_N.size
-        model_BR2M, beside_B3M = [], []
+        model_BR2M, counts_B3M = [], []
         parts = batches(config, tokens_N, windows, mask_token, rows)
         count = -(-len(windows.starts_M) // rows)
         for batch in bar(parts, label, "batch", total=count, leave=False):
             check()
-            beside_B3M.append(_beside(config, frequencies_V, jax.device_get(batch), mask_token))
+            counts_B3M.append(_count(config, frequencies_V, jax.device_get(batch), mask_token))
             model_BR2M.append(np.asarray(nats(params, place(batch)), np.float64))
         model_R2M = np.concatenate(model_BR2M, axis=-1)[..., : len(windows.starts_M)]
-        beside_3M = np.concatenate(beside_B3M, axis=-1)[..., : len(windows.starts_M)]
-        return [_score(model_2M, beside_3M, windows.draws) for model_2M in model_R2M]
+        counts_3M = np.concatenate(counts_B3M, axis=-1)[..., : len(windows.starts_M)]
+        return [_score(model_2M, counts_3M, windows.draws) for model_2M in model_R2M]
 
     return score
 
 
-def _beside(
+def _count(
     config: RunConfig, frequencies_V: np.ndarray, batch: objective.Batch, mask_token: int
 ) -> np.ndarray:
-    """Of each window: predicted characters, those under [MASK], and the nats of the best answer
-    without context.
-    """
+    """Count predicted characters and those under [MASK], and sum the nats without context."""
     free_BT = objective.OBJECTIVES[config.objective].context_free(frequencies_V, batch, mask_token)
     masked_BT = batch.weights_BT * (batch.tokens_BT == mask_token)
     nats_BT = np.where(batch.weights_BT > 0, free_BT, 0.0) * batch.weights_BT
     return np.stack([batch.weights_BT.sum(1), masked_BT.sum(1), nats_BT.sum(1)])
 
 
-def _score(model_2M: np.ndarray, beside_3M: np.ndarray, draws: int) -> Score:
-    """Errors are those of a ratio of sums: what a window, or half of its draws, lies above the
-    mean, over all.
-    """
-    (nats_M, masked_nats_M), (count_M, masked_M, free_M) = model_2M, beside_3M
+def _score(model_2M: np.ndarray, counts_3M: np.ndarray, draws: int) -> Score:
+    """Score a seed; errors are those of a ratio of sums, over windows or halves of their draws."""
+    (nats_M, masked_nats_M), (count_M, masked_M, free_M) = model_2M, counts_3M
     characters, masked = count_M.sum(), masked_M.sum()
     loss = nats_M.sum() / characters
     above_DW = (nats_M - loss * count_M).reshape(draws, -1)
     windows = above_DW.shape[1]
-    over_windows = over_masks = None
+    error_windows = error_masks = None
     if windows > 1:
-        over_windows = (
-            np.sqrt(np.square(above_DW.sum(0)).sum() * windows / (windows - 1)) / characters
-        )
+        squares = np.square(above_DW.sum(0)).sum() * windows / (windows - 1)
+        error_windows = float(np.sqrt(squares) / characters) / math.log(2)
     if draws > 1:
-        over_masks = (
-            np.sqrt(np.square(above_DW[::2].sum(0) - above_DW[1::2].sum(0)).sum()) / characters
-        )
+        squares = np.square(above_DW[::2].sum(0) - above_DW[1::2].sum(0)).sum()
+        error_masks = float(np.sqrt(squares) / characters) / math.log(2)
     bits, free = loss / math.log(2), free_M.sum() / characters / math.log(2)
-
-    def in_bits(nats: float | None) -> float | None:
-        return None if nats is None else float(nats) / math.log(2)
-
     return Score(
         characters=int(characters),
         loss=float(loss),
         bits_per_character=float(bits),
         context_free_bits=float(free),
         context_gain=float(free - bits),
-        mask_bits=in_bits(masked_nats_M.sum() / masked) if masked else None,
-        error_windows=in_bits(over_windows),
-        error_masks=in_bits(over_masks),
+        mask_bits=float(masked_nats_M.sum() / masked) / math.log(2) if masked else None,
+        error_windows=error_windows,
+        error_masks=error_masks,
     )

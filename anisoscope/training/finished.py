@@ -1,6 +1,4 @@
-"""Whether a run is finished, and with what score: test.json, which is written last. Its checkpoints
-may be deleted.
-"""
+"""Whether a run is finished, and with what score: test.json, which is written last."""
 
 import pathlib
 from typing import Any
@@ -12,17 +10,17 @@ NAME = "test.json"
 
 
 def is_finished(folder: pathlib.Path) -> bool:
+    """Whether the test split is scored; the checkpoints may be deleted then."""
     return (folder / NAME).exists()
 
 
 def write(folder: pathlib.Path, score: dict[str, Any]) -> None:
+    """Write the score of the test split."""
     write_json(folder / NAME, score)
 
 
 def read_score(folder: pathlib.Path) -> dict[str, Any]:
-    """The score of the test split; empty where the run is not finished. UserError where the file is
-    damaged.
-    """
+    """Read the score; empty where the run is not finished, UserError where it is damaged."""
     path, advice = folder / NAME, "move it elsewhere and run --stages=train again"
     if not path.exists():
         return {}

@@ -20,14 +20,11 @@ NAME = "train.jsonl"
 
 
 class Log:
-    """Append-only. Lines past step `saved`, the newest checkpoint of this run, are dropped: their
-    steps are done again.
+    """An append-only log; lines past `saved`, the newest checkpoint, are dropped at its opening.
 
-    Lines up to it stand; where those steps are done again too, because another seed of the group
-    has lost its own, nothing is written twice.
-
-    Events are written at once, not by a thread: one that dies of a full disk would leave the
-        training waiting for it.
+    Lines up to it stand and are not written twice, where another seed of the group has lost its own
+    checkpoints and the steps are done again. Events are written at once: a thread that dies of a
+    full disk would leave the training waiting for it.
     """
 
     def __init__(self, folder: pathlib.Path, saved: int):
@@ -39,35 +36,32 @@ class Log:
         if path.exists():
             kept = [line for line in read_log(folder) if line["step"] <= saved]
             write(path, "".join(json.dumps(line) + "\n" for line in kept))
-        self._told = max((line["step"] for line in kept), default=-1)
-        self._path, self._file = (
-            path,
-            os.fdopen(open_in_place(path, os.O_WRONLY | os.O_APPEND), "a"),
-        )
-        # Names carry whole seconds only; with nanoseconds each is a new file, which no link can
-        # await.
-        self._started = time.time_ns()
-        self._events = EventsWriter(str(folder / "events"), f".{self._started}")
+        self._written = max((line["step"] for line in kept), default=-1)
+        self._path = path
+        self._file = os.fdopen(open_in_place(path, os.O_WRONLY | os.O_APPEND), "a")
+        # Names carry whole seconds only; with nanoseconds each is new, and no link can await it.
+        self._events = EventsWriter(str(folder / "events"), f".{time.time_ns()}")
         # TensorBoard forgets what it has read from this step on
         start = SessionLog(status=SessionLog.START)
         self._events.write_event(Event(wall_time=time.time(), step=saved + 1, session_log=start))
 
     def write(self, step: int, kind: str, **values: float | list[float]) -> None:
-        """Of a list, TensorBoard has a curve for each place."""
-        if not self._writes or step <= self._told:
+        """Write a line; of a list, TensorBoard has a curve for each place."""
+        if not self._writes or step <= self._written:
             return
         with self._failing_once():
             self._file.write(json.dumps({"step": step, "kind": kind, **values}) + "\n")
-            for name, value in _single(values):
+            for name, value in _scalars(values):
                 summary = scalar(f"{kind}/{name}", value)
                 self._events.write_event(Event(wall_time=time.time(), step=step, summary=summary))
 
     def flush(self) -> None:
+        """Put everything on the disk; no checkpoint may outlive the lines that explain it."""
         if self._writes:
             check_held(self._path)
             with self._failing_once():
                 self._file.flush()
-                os.fsync(self._file.fileno())  # no checkpoint may outlive the lines that explain it
+                os.fsync(self._file.fileno())
                 self._events.flush()
 
     def close(self) -> None:
@@ -78,9 +72,7 @@ class Log:
 
     @contextlib.contextmanager
     def _failing_once(self) -> Iterator[None]:
-        """What could not be written stays in the buffers: closing the files, or Python's end, would
-        fail once more.
-        """
+        """Close the files where a write fails: what is in their buffers would fail once more."""
         try:
             yield
         except OSError as error:
@@ -89,64 +81,55 @@ class Log:
                 for file in (self._file, self._events._py_recordio_writer._writer):
                     os.dup2(nowhere.fileno(), file.fileno())
                     file.close()
-            raise RunError(
-                format_os_error(OSError(error.errno, error.strerror, str(self._path)))
-            ) from error
+            error = OSError(error.errno, error.strerror, str(self._path))
+            raise RunError(format_os_error(error)) from error
 
 
 def set_aside(folder: pathlib.Path) -> pathlib.Path | None:
-    """Rename a log of steps that have no checkpoint any more; None where there is none of a step
-    beyond 0.
-    """
+    """Rename a log whose checkpoints are gone; None where it has no step beyond 0."""
     path = folder / NAME
     if not is_first() or not path.exists() or all(line["step"] <= 0 for line in read_log(folder)):
         return None
-    target = next(one for i in range(1000) if not (one := folder / f"train.{i}.jsonl").exists())
-    path.rename(target)
-    return target
+    targets = (folder / f"train.{number}.jsonl" for number in range(1000))
+    return path.rename(next(target for target in targets if not target.exists()))
 
 
-def _single(values: dict[str, float | list[float]]) -> Iterator[tuple[str, float]]:
+def _scalars(values: dict[str, float | list[float]]) -> Iterator[tuple[str, float]]:
     for name, value in values.items():
         if isinstance(value, list):
-            yield from ((f"{name}/{place}", one) for place, one in enumerate(value))
+            yield from ((f"{name}/{place}", number) for place, number in enumerate(value))
         else:
             yield name, value
 
 
 def validated(lines: list[dict[str, Any]]) -> set[int]:
+    """Find the steps that were validated."""
     return {line["step"] for line in lines if line["kind"] == "valid"}
 
 
 def check_order(lines: list[dict[str, Any]], path: pathlib.Path) -> None:
     """Raise RunError where a line stands twice, or after one of a later step."""
-    seen, newest = set(), -1
+    known, newest = set(), -1
     for number, line in enumerate(lines, 1):
-        one = line["step"], line["kind"]
-        if one in seen or line["step"] < newest:
-            what = "twice" if one in seen else f"after step {newest:,}"
-            raise RunError(
-                f"{path}, line {number}: step {line['step']:,} ({line['kind']}) stands there {what}"
-            )
-        seen.add(one)
-        newest = line["step"]
+        step, kind = line["step"], line["kind"]
+        if (step, kind) in known or step < newest:
+            what = "twice" if (step, kind) in known else f"after step {newest:,}"
+            raise RunError(f"{path}, line {number}: step {step:,} ({kind}) stands there {what}")
+        known.add((step, kind))
+        newest = step
 
 
 def read_log(folder: pathlib.Path) -> list[dict[str, Any]]:
-    """The lines of train.jsonl; a last line cut short by a kill is left out."""
-    path, entries = folder / NAME, []
+    """Read the lines of train.jsonl; a last line cut short by a kill is left out."""
+    path, lines = folder / NAME, []
     for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
         try:
             line = from_json(text)
-        except ValueError:
-            line = None
-        if not (
-            isinstance(line, dict)
-            and type(line.get("step")) is int
-            and type(line.get("kind")) is str
-        ):
-            raise RunError(
-                f"{path}, line {number} is damaged ({text[:40].decode(errors='replace')!r}…); remove that line"
-            )
-        entries.append(line)
-    return entries
+            whole = type(line["step"]) is int and type(line["kind"]) is str
+        except (ValueError, TypeError, KeyError):
+            whole = False
+        if not whole:
+            what = text[:40].decode(errors="replace")
+            raise RunError(f"{path}, line {number} is damaged ({what!r}…); remove that line")
+        lines.append(line)
+    return lines

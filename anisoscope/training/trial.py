@@ -1,6 +1,4 @@
-"""What a run takes on this machine: the memory of its compiled step, and the time of a first
-one.
-"""
+"""What a run takes on this machine: memory of its compiled step, and time of a first one."""
 
 import time
 from collections.abc import Iterator
@@ -27,30 +25,22 @@ def blank_corpus() -> Corpus:
 
 
 def describe_run(config: RunConfig, corpus: Corpus) -> Iterator[str]:
-    """Compile the program of a run and its seeds, and take a step: lines with what all of it
-    takes.
-    """
+    """Compile the program of a run and its seeds, take a step, and say what all of it takes."""
     program, count = make_program(config, corpus), len(seeds(config.train))
-    kept, leaves = checkpoint_steps(config), jax.tree.leaves
-    parameters = transformer.count_parameters(program.abstract.params)
-    disk = (
-        len(kept)
-        * count
-        * sum(leaf.size * leaf.dtype.itemsize for leaf in leaves(program.abstract))
-    )
-    yield f"{count} × {parameters:,} parameters, {config.train.steps:,} steps"
-    yield f"{len(kept)} checkpoints of each, {format_bytes(disk)} on disk"
-    state = jax.eval_shape(program.create)
-    one = jnp.int32(1)
-    size, room = step_memory(program, state)
-    yield f"a step takes {format_bytes(size)} of memory on each device"
-    if room is not None and size > room:
+    kept, parameters = checkpoint_steps(config), program.abstract.params
+    yield f"{count} × {transformer.count_parameters(parameters):,} parameters, {config.train.steps:,} steps"
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(program.abstract))
+    yield f"{len(kept)} checkpoints of each, {format_bytes(len(kept) * count * size)} on disk"
+    needed, room = step_memory(program, jax.eval_shape(program.create))
+    yield f"a step takes {format_bytes(needed)} of memory on each device"
+    if room is not None and needed > room:
         yield f"only {format_bytes(room)} are available: {MEMORY_ADVICE}"
         return
-    state = program.create()
+    state, one = program.create(), jnp.int32(1)
     for _ in range(2):  # the first may wait for the device
         began = time.perf_counter()
         state, metrics = program.steps(state, program.tokens_N, program.data_R, one)
         jax.block_until_ready(metrics)
         seconds = time.perf_counter() - began
-    yield f"a step takes {seconds:.3g} s here, all steps {format_duration(seconds * config.train.steps)}"
+    total = format_duration(seconds * config.train.steps)
+    yield f"a step takes {seconds:.3g} s here, all steps {total}"

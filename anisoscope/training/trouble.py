@@ -1,6 +1,4 @@
-"""Bad numbers while training: updates that are left out, and spikes of the loss. Both follow from
-the log alone.
-"""
+"""Updates left out as not finite, and spikes of the loss; both follow from the log alone."""
 
 import statistics
 from collections.abc import Iterable
@@ -15,9 +13,7 @@ LEAST = 0.01  # of the median: the smallest such deviation
 
 
 class Troubles:
-    """Of one run, up to where it stands; from the lines of its log, so that a restart goes on with
-    the same.
-    """
+    """The troubles of one run, from the lines of its log, so that a restart has the same."""
 
     def __init__(self, train: TrainConfig, lines: Iterable[dict[str, Any]]):
         self.every, self.losses = train.log_every, []
@@ -40,14 +36,12 @@ class Troubles:
         self.losses = [*self.losses, loss][-LOSSES:]
 
     def spike(self, now: int, loss: float) -> dict[str, float] | None:
-        """What the log says where the loss of this step is a spike, the first between two lines;
-        else None.
-        """
+        """Describe the loss of a step that is a spike, the first between two lines of the log."""
         if len(self.losses) < LOSSES or (self.spiked - 1) // self.every == (now - 1) // self.every:
             return None
         usual = statistics.median(self.losses)
         deviation = max(
-            1.4826 * statistics.median(abs(one - usual) for one in self.losses), LEAST * usual
+            1.4826 * statistics.median(abs(known - usual) for known in self.losses), LEAST * usual
         )
         if loss <= usual + DEVIATIONS * deviation:
             return None
@@ -56,7 +50,7 @@ class Troubles:
 
 
 def format_troubles(lines: Iterable[dict[str, Any]]) -> str:
-    """What a status says of them; nothing: ""."""
+    """Say for a status what troubles there were; empty where there were none."""
     lines, phrases = [*lines], []
     for kind, what in (
         (SKIPPED, "updates were left out as not finite"),

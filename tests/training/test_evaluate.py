@@ -210,15 +210,10 @@ def test_windows_without_a_masked_character_are_refused():
     config = replace(
         config, {"objective": "masked", "model.mask": "bidirectional", "evaluate.draws": 1}
     )
-    with pytest.raises(
-        UserError,
-        match=r"no scored character in evaluate\.windows=1: none of 4 is masked; raise it",
-    ):
+    with pytest.raises(UserError, match=r"evaluate\.windows=1: none of 4 is masked"):
         train_program.check_program(config, corpus)
     config = replace(config, {"evaluate.windows": 8})
     train_program.check_program(config, corpus)
     corpus = dataclasses.replace(corpus, test=corpus.test[:5])
-    with pytest.raises(
-        UserError, match="no scored character in the test split: none of 4 is masked; take a longer"
-    ):
+    with pytest.raises(UserError, match="the test split: none of 4 is masked"):
         train_program.check_program(config, corpus)
