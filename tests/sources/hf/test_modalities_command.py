@@ -166,91 +166,57 @@ def test_maps_of_a_convolutional_network_over_its_revisions(world, tmp_path):
     np.testing.assert_allclose(mean.cka_last.sel(step=9), 1, atol=1e-5)
     assert (mean.cka_last.sel(step=0).isel(layer=-1) < 0.99).all()
     assert mean.cka_previous.sel(step=0).isnull().all()
-    assert "(0 now)" in measured(world, tmp_path / "run", trained, "pictures", *more)[1]
 
 
-def changed(world, to, change):
-    """A copy of the pictures with something else in it."""
-    shutil.copytree(world / "pictures", to / "pictures")
-    change(to / "pictures")
-    return to / "pictures"
-
-
-def deep(path):
+def only_deep(pictures):
     """In the place of all pictures one of 16 bits."""
-    for file in path.parent.iterdir():
-        file.unlink()
-    Image.fromarray(np.full((40, 40), 40_000, np.uint16)).save(path)
+    shutil.rmtree(pictures)
+    pictures.mkdir()
+    Image.fromarray(np.full((40, 40), 40_000, np.uint16)).save(pictures / "deep.png")
 
 
 @pytest.mark.parametrize(
-    ("model", "change", "words"),
+    ("change", "setting", "words"),
     [
+        (only_deep, "measure.batches=1", "deep.png has pixels of mode I;16"),
         (
-            "ViT",
-            lambda path: deep(path / "deep.png"),
-            "deep.png has pixels of mode I;16, more than 8 bits a colour",
-        ),
-        (
-            "ViT",
-            lambda path: [file.unlink() for file in path.glob("*.png")],
+            lambda pictures: [file.unlink() for file in pictures.glob("*.png")],
+            "measure.points=256",
             "holds 8 pictures, 17 positions each",
         ),
     ],
 )
-def test_files_that_a_model_cannot_read_are_one_line(world, tmp_path, model, change, words):
-    points = (
-        "--config.measure.points=256" if "8 pictures" in words else "--config.measure.batches=1"
-    )
-    refuse(tmp_path / "run", words, *flags(world, model, changed(world, tmp_path, change), points))
+def test_pictures_that_cannot_be_used_are_one_line(world, tmp_path, change, setting, words):
+    pictures = shutil.copytree(world / "pictures", tmp_path / "pictures")
+    change(pictures)
+    refuse(tmp_path / "run", words, *flags(world, "ViT", pictures, f"--config.{setting}"))
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
         (np.full(9, np.nan, np.float32), "holds numbers that are not finite"),
-        (
-            np.zeros(900, np.int16),
-            "holds no pieces of 0.133 s; name longer recordings, or lower window",
-        ),
+        (np.zeros(900, np.int16), "holds no pieces of 0.133 s"),
     ],
 )
 def test_recordings_that_cannot_be_used_are_one_line(world, tmp_path, content, words):
-    wavfile.write(tmp_path / "a.wav", 16_000, content)
-    refuse(
-        tmp_path / "run",
-        words,
-        *flags(world, "wav2vec 2.0", tmp_path / "a.wav", "--config.window=105"),
-    )
-
-
-ONE_WIDTH = "is for models whose blocks all have one width"
+    path = tmp_path / "a.wav"
+    wavfile.write(path, 16_000, content)
+    refuse(tmp_path / "run", words, *flags(world, "wav2vec 2.0", path, "--config.window=105"))
 
 
 @pytest.mark.parametrize(
-    ("model", "data", "more", "words"),
+    ("model", "setting", "words"),
     [
-        (
-            "ViT",
-            "pictures",
-            ("special_tokens=True",),
-            "special_tokens is for models that read text: leave it out",
-        ),
-        (
-            "ResNet",
-            "pictures",
-            ("measure.families=('attention',)",),
-            "cannot be measured where maps change from stage",
-        ),
-        ("ResNet", "pictures", ("pretrained.clamp=1",), f"pretrained.clamp {ONE_WIDTH}"),
-        ("ResNet", "pictures", ("measure.hook_points=values",), "ResNetModel has no such clouds"),
+        ("ViT", "special_tokens=True", "special_tokens is for models that read text"),
+        ("ResNet", "measure.families=('attention',)", "cannot be measured where maps change"),
+        ("ResNet", "pretrained.clamp=1", "for models whose blocks all have one width"),
+        ("ResNet", "measure.hook_points=values", "ResNetModel has no such clouds"),
     ],
 )
-def test_another_kind_of_data_and_what_it_does_not_have_is_one_line(
-    world, tmp_path, model, data, more, words
-):
-    given = *flags(world, model, data), *(f"--config.{one}" for one in more)
-    if "clamp" in words:  # which is seen when the model is read, after other lines
+def test_what_media_do_not_have_is_one_line(world, tmp_path, model, setting, words):
+    given = flags(world, model, "pictures", f"--config.{setting}")
+    if "clamp" in setting:  # which is checked when the model is read, after other lines
         process = here(*given, f"--workdir={tmp_path / 'run'}")
         assert process.returncode == 2
         assert words in process.stderr
@@ -258,44 +224,30 @@ def test_another_kind_of_data_and_what_it_does_not_have_is_one_line(
         refuse(tmp_path / "run", words, *given)
 
 
-def test_the_papers_way_of_reading_takes_models_of_pictures(world, tmp_path):
-    """Of a list, what only texts have is not asked of them; and of maps not how transformers
-    reports them.
-    """
-    given = [
+def test_a_list_of_models_of_pictures_is_read_as_the_papers_read(world, tmp_path):
+    """What only texts have is not asked of them; and of maps not how transformers reports them."""
+    run = tmp_path / "run"
+    process = tiny.done(
+        "--config=experiments/inherent.py:paper",
         f"--config.models={world / 'ViT'},{world / 'ResNet'}",
         f"--config.pictures={world / 'pictures'}",
-    ]
-    run = tmp_path / "run"
-    short = SMALL[0], SMALL[2], SMALL[3]
-    process = tiny.done(
-        "--config=experiments/inherent.py:paper", *given, *short, f"--workdir={run}"
+        *(SMALL[0], SMALL[2], SMALL[3], f"--workdir={run}"),
     )
     assert "left out" not in process.stdout
     assert json.loads((run / "models.json").read_text()).keys() == {"ViT", "ResNet"}
-    states = {
-        name: joined_files.read_table(run / name / "results.nc").attrs["residual_stream"]
-        for name in ("ViT", "ResNet")
-    }
-    assert states["ViT"].startswith("hidden states as transformers reports them")
-    assert states["ResNet"].startswith("output of every block")
+    for name, words in {"ViT": "hidden states as", "ResNet": "output of every block"}.items():
+        table = joined_files.read_table(run / name / "results.nc")
+        assert table.attrs["residual_stream"].startswith(words)
 
 
 @pytest.mark.parametrize(
     ("side", "words"),
-    [
-        (None, "holds no preprocessor_config.json"),
-        (
-            40,
-            "cannot read what its own processor prepares: Input image size (40*40) doesn't match model",
-        ),
-    ],
+    [(None, "holds no preprocessor_config.json"), (40, "cannot read what its own processor")],
 )
 def test_a_model_whose_inputs_are_not_known_or_do_not_fit_is_refused(world, tmp_path, side, words):
-    shutil.copytree(world / "ViT", tmp_path / "model")
-    (tmp_path / "model" / "preprocessor_config.json").unlink()
+    model = shutil.copytree(world / "ViT", tmp_path / "model")
+    (model / "preprocessor_config.json").unlink()
     if side:
-        transformers.ViTImageProcessorPil(size={"height": side, "width": side}).save_pretrained(
-            tmp_path / "model"
-        )
-    refuse(tmp_path / "run", words, *flags(world, tmp_path / "model", "pictures"))
+        size = {"height": side, "width": side}
+        transformers.ViTImageProcessorPil(size=size).save_pretrained(model)
+    refuse(tmp_path / "run", words, *flags(world, model, "pictures"))
