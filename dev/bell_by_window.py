@@ -40,15 +40,11 @@ COLUMNS = {  # heading -> quantity, and which vectors are left out
 
 def main(model: str, path: str) -> None:
     place = load_model.find_weights(model, None)
-    loaded, tokenizer = (
-        load_model.load_model(place, WeightsConfig(name=model)),
-        load_model.read_tokenizer(place),
-    )
+    loaded = load_model.load_model(place, WeightsConfig(name=model))
     text = validation_text(corpus.load(DataConfig(path=path), max(LENGTHS)))
-    tokens_P = np.asarray(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])[
-        :TOKENS
-    ]
-    rows = []
+    tokenizer = load_model.read_tokenizer(place)
+    ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    tokens_P, rows = np.asarray(ids)[:TOKENS], []
     for length in LENGTHS:
         guards.check_window(loaded, length, 0)
         rows += measured(loaded, tokens_P[: len(tokens_P) // length * length].reshape(-1, length))
@@ -57,14 +53,12 @@ def main(model: str, path: str) -> None:
 
 
 def measured(loaded: load_model.PretrainedModel, tokens_WT: np.ndarray) -> list[dict[str, float]]:
-    """A row for each layer."""
+    """Return a row for each layer."""
     windows, length = tokens_WT.shape
-    streams = read_activations(
-        loaded, tokens_WT[None], max(1, 2048 // length), heads=False
-    ).resid_ZNWTD[0]
+    read = read_activations(loaded, tokens_WT[None], max(1, 2048 // length), heads=False)
     window_P, position_P = np.divmod(np.arange(windows * length), length)
     table = measure(
-        [streams[layer].reshape(windows * length, -1) for layer in LAYERS],
+        [read.resid_ZNWTD[0][layer].reshape(windows * length, -1) for layer in LAYERS],
         window_P,
         positions=position_P,
         families=("spectrum", "leading", "windows"),
@@ -75,9 +69,8 @@ def measured(loaded: load_model.PretrainedModel, tokens_WT: np.ndarray) -> list[
     for layer in LAYERS:
         row = {"window": length, "layer": layer}
         for words, (name, without) in COLUMNS.items():
-            values = table[name].sel(
-                layer=str(layer), **({} if without is None else {"without": without})
-            )
+            values = table[name].sel(layer=str(layer))
+            values = values if without is None else values.sel(without=without)
             row |= {f"{words}, {end}": float(values.sel(statistic=end)) for end in ENDS}
         rows.append(row)
     return rows

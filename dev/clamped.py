@@ -12,6 +12,7 @@ import sys
 
 import numpy as np
 import pandas as pd
+import scipy.special
 
 from anisoscope.config.data_config import DataConfig
 from anisoscope.config.measure_config import MeasureConfig
@@ -48,26 +49,22 @@ def main(model: str, path: str, *clamps: str) -> None:
 
 
 def found(loaded: load_model.PretrainedModel, windows: Windows) -> pd.DataFrame:
-    """Anisotropy of every layer; of every block the share of heads with a sink, and the weight on
-    token 0; the loss.
-    """
+    """Return anisotropy by layer, sinks and weight on token 0 by block, and the loss."""
     tokens_WT = windows.probe.tokens_GWT[0]
     read = read_activations(loaded, tokens_WT[None], len(tokens_WT), heads=True)
     seen, _ = guards.check_attention(loaded, tokens_WT[:2])
     bias_N = np.zeros(loaded.blocks) if seen.bias_NHTT is None else seen.bias_NHTT
     blocks = zip(read.q_ZNWTHK[0], read.k_ZNWTHK[0], seen.visible_NTT, bias_N, strict=True)
-    weight_NH = [on_first(*block) for block in blocks]
+    weight_NH = [weight_on_first(*block) for block in blocks]
+    bits = guards.check_bits_per_byte(loaded, windows, len(tokens_WT), np.inf)
+    clouds = [x_WTD.reshape(-1, x_WTD.shape[-1]) for x_WTD in read.resid_ZNWTD[0]]
     columns = {
-        "anisotropy": [
-            anisotropy(x_WTD.reshape(-1, x_WTD.shape[-1])) for x_WTD in read.resid_ZNWTD[0]
-        ],
+        "layer": range(loaded.blocks + 1),
+        "anisotropy": [anisotropy(cloud_PD) for cloud_PD in clouds],
         "sinks": [np.nan, *((weight_H > SINK_FROM).mean() for weight_H in weight_NH)],
         "weight": [np.nan, *(weight_H.mean() for weight_H in weight_NH)],
-        "bits_per_byte": guards.check_bits_per_byte(loaded, windows, len(tokens_WT), np.inf)[
-            "bits_per_byte"
-        ],
     }
-    return pd.DataFrame({"layer": range(loaded.blocks + 1)} | columns)
+    return pd.DataFrame(columns).assign(bits_per_byte=bits["bits_per_byte"])
 
 
 def anisotropy(cloud_PD: np.ndarray) -> float:
@@ -75,17 +72,13 @@ def anisotropy(cloud_PD: np.ndarray) -> float:
     return value_D[-1] / value_D.sum()
 
 
-def on_first(
+def weight_on_first(
     q_WTHK: np.ndarray, k_WTHK: np.ndarray, visible_TT: np.ndarray, bias_HTT: np.ndarray
 ) -> np.ndarray:
-    """Mean weight on token 0 of each head, over the rows of the others that see it."""
-    scores_WHTT = (
-        np.einsum("wqhk,wshk->whqs", q_WTHK, k_WTHK, optimize=True) / q_WTHK.shape[-1] ** 0.5
-        + bias_HTT
-    )
-    scores_WHTT = np.where(visible_TT, scores_WHTT, -np.inf)
-    weight_WHTT = np.exp(scores_WHTT - scores_WHTT.max(-1, keepdims=True))
-    weight_WHTT /= weight_WHTT.sum(-1, keepdims=True)
+    """Return each head's mean weight on token 0, over the rows of the others that see it."""
+    product_WHTT = np.einsum("wqhk,wshk->whqs", q_WTHK, k_WTHK, optimize=True)
+    scores_WHTT = product_WHTT / q_WTHK.shape[-1] ** 0.5 + bias_HTT
+    weight_WHTT = scipy.special.softmax(np.where(visible_TT, scores_WHTT, -np.inf), axis=-1)
     return weight_WHTT[:, :, 1:, 0].mean(axis=(0, 2))
 
 

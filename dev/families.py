@@ -29,51 +29,50 @@ REST = [*PARTS, "gaussian", "permuted"]  # the value, and its excess over null m
 
 
 def read(name: str, root: pathlib.Path) -> pd.DataFrame:
-    """A row for each step, set of positions, quantity and layer; of several seeds means, with
-    Student's intervals.
+    """Return a row for each step, set of positions, quantity and layer.
+
+    Of several seeds these are means, with Student's intervals.
     """
     if (root / "results.nc").exists():
-        return read_one(name, root)
-    each = pd.concat(
-        read_one(name, path.parent) for path in sorted(root.parent.glob(f"{root.name}*/results.nc"))
-    )
+        return read_run(name, root)
+    paths = sorted(root.parent.glob(f"{root.name}*/results.nc"))
+    each = pd.concat(read_run(name, path.parent) for path in paths)
     groups = each.assign(error=each["mean"]).groupby(KEYS, dropna=False, sort=False)
     frame = groups.agg({**dict.fromkeys(["mean", "gaussian", "permuted"], "mean"), "error": "sem"})
     half = frame["error"] * scipy.stats.t.ppf(0.975, groups.size() - 1)
-    return frame.assign(low=frame["mean"] - half, high=frame["mean"] + half).reset_index()[
-        [*KEYS, *REST]
-    ]
+    frame = frame.assign(low=frame["mean"] - half, high=frame["mean"] + half)
+    return frame.reset_index()[[*KEYS, *REST]]
 
 
-def read_one(name: str, root: pathlib.Path) -> pd.DataFrame:
+def read_run(name: str, root: pathlib.Path) -> pd.DataFrame:
     table = joined_files.read_table(root / "results.nc")
-    made = [_rows(table, one) for one in NAMES if one in table]
-    frame = pd.concat(made).dropna(subset="mean")
+    frame = pd.concat(rows(table, quantity) for quantity in NAMES if quantity in table)
+    frame = frame.dropna(subset="mean")
     frame = frame[frame["step"].isin([int(table.step[0]), int(table.step[-1])])]
     depth = frame["layer"] / frame["layer"].max()
     return frame.assign(model=name, depth=depth)[[*KEYS, *REST]]
 
 
-def _rows(table: xr.Dataset, name: str) -> pd.DataFrame:
-    value, nulls = table[name].sel(statistic=PARTS), table.get(f"{name}_excess")
-    parts = [value.assign_coords(statistic=PARTS)]
+def rows(table: xr.Dataset, name: str) -> pd.DataFrame:
+    """Return a row for each step, set of positions and layer of one quantity."""
+    wide, nulls = table[name].sel(statistic=PARTS), table.get(f"{name}_excess")
     if nulls is not None:
-        of = nulls.sel(statistic="mean", drop=True).rename(null="statistic")
-        parts.append(of.sel(statistic=[one for one in REST if one in of.statistic.values]))
-    wide = xr.concat(parts, "statistic")
+        excess = nulls.sel(statistic="mean", drop=True).rename(null="statistic")
+        known = [null for null in REST if null in excess.statistic.values]
+        wide = xr.concat([wide, excess.sel(statistic=known)], "statistic")
     if "other_layer" in wide.dims:
-        beside = [_beside(wide, by) for by in ACROSS.values()]
-        wide = xr.concat(beside, pd.Index(list(ACROSS), name="at"), join="outer")
+        pairs = [next_to(wide, by) for by in ACROSS.values()]
+        wide = xr.concat(pairs, pd.Index(list(ACROSS), name="at"), join="outer")
     wide = wide.rename({dim: "at" for dim in AT if dim in wide.dims})
     wide = wide.rename({"block": "layer"} if "block" in wide.dims else {})
     frame = wide.to_series().unstack("statistic").reset_index()
     return frame.reindex(columns=["step", "positions", "layer", "at", *REST]).assign(quantity=name)
 
 
-def _beside(wide: xr.DataArray, by: int) -> xr.DataArray:
-    """Each layer with the one that is so far behind it."""
-    layers = [one for one in wide.layer.values if one + by in wide.layer.values]
-    pairs = [wide.sel(layer=one, other_layer=one + by, drop=True) for one in layers]
+def next_to(wide: xr.DataArray, by: int) -> xr.DataArray:
+    """Return each layer with the one that is so far behind it."""
+    layers = [layer for layer in wide.layer.values if layer + by in wide.layer.values]
+    pairs = [wide.sel(layer=layer, other_layer=layer + by, drop=True) for layer in layers]
     return xr.concat(pairs, pd.Index(layers, name="layer"))
 
 
@@ -81,7 +80,6 @@ if __name__ == "__main__":
     for name, _, root in (word.partition("=") for word in sys.argv[1:]):
         table, kept = read(name, pathlib.Path(root)), pd.read_csv(TABLE)
         table = pd.concat([kept[kept.model != name], table])
-        digits = {
-            part: table[part].map(lambda x: float(f"{x:.{DIGITS}g}")) for part in [*REST, "depth"]
-        }
-        joined_files.write_csv(table.assign(**digits), TABLE)
+        for part in (*REST, "depth"):
+            table[part] = table[part].map(lambda x: float(f"{x:.{DIGITS}g}"))
+        joined_files.write_csv(table, TABLE)

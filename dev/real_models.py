@@ -29,37 +29,31 @@ WIDEST_BAND = 0.5  # a wider interval is drawn by dotted lines at its ends
 
 
 def read(root: pathlib.Path) -> pd.DataFrame:
-    """A row for each model, set of positions and layer."""
+    """Return a row for each model, set of positions and layer."""
     rows = []
-    for label, about in read_json(
-        root / "models.json", "name a folder of shape_of_learning.py"
-    ).items():
+    models = read_json(root / "models.json", "name a folder of shape_of_learning.py")
+    for label, about in models.items():
         with xr.open_dataset(root / label / "results.nc") as table:
             last = table.isel(step=-1).load()
         for side in SIDES:
-            curves = {
-                part: last.anisotropy.sel(positions=side, statistic=part).values for part in PARTS
-            }
-            longest = last.norm_ratio.sel(positions=side, statistic="mean").values
-            about_side = {"model": label, "kind": about["kind"], "positions": side}
-            own = pd.DataFrame(
-                about_side | {"layer": last.layer.values, "depth": last.depth.values} | curves
-            )
-            rows.append(own.assign(norm_ratio=longest, bits_per_byte=last.attrs["bits_per_byte"]))
+            own = last.sel(positions=side)
+            columns = {"model": label, "kind": about["kind"], "positions": side}
+            columns |= {"layer": last.layer.values, "depth": last.depth.values}
+            columns |= {part: own.anisotropy.sel(statistic=part).values for part in PARTS}
+            columns["norm_ratio"] = own.norm_ratio.sel(statistic="mean").values
+            rows.append(pd.DataFrame(columns).assign(bits_per_byte=last.attrs["bits_per_byte"]))
     return pd.concat(rows)
 
 
 def ours() -> pd.DataFrame:
-    """The matched pair: means over seeds, with Student's intervals."""
-    groups = pd.read_csv(RESULTS / "matched_pair_adamw" / "layers.csv").groupby(
-        ["condition", "positions", "layer"]
-    )["anisotropy"]
+    """Return means over the seeds of the matched pair, with Student's intervals."""
+    rows = pd.read_csv(RESULTS / "matched_pair_adamw" / "layers.csv")
+    groups = rows.groupby(["condition", "positions", "layer"])["anisotropy"]
     frame = groups.agg(["mean", "sem", "count"]).reset_index()
     half = frame["sem"] * scipy.stats.t.ppf(0.975, frame["count"] - 1)
-    frame = frame.assign(
-        low=frame["mean"] - half, high=frame["mean"] + half, depth=frame.layer / frame.layer.max()
-    )
-    return frame.assign(kind=frame["condition"], model="our " + frame["condition"] + ", 4 layers")
+    frame = frame.assign(low=frame["mean"] - half, high=frame["mean"] + half)
+    model = "our " + frame["condition"] + ", 4 layers"
+    return frame.assign(depth=frame.layer / frame.layer.max(), kind=frame["condition"], model=model)
 
 
 def bells(frame: pd.DataFrame) -> pd.DataFrame:
@@ -75,7 +69,7 @@ def bells(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Decoders beside encoders on equal scales, with token 0 and without."""
+    """Draw encoders beside decoders on equal scales, with token 0 and without."""
     frame = frame[frame.positions.isin(SIDES)]
     looks = style.run_styles(dict.fromkeys(frame.model))
     figure = style.new_figure(style.PAGE, 4.6)

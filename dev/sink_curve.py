@@ -23,7 +23,7 @@ OURS = "our {}, 4 layers"
 
 
 def rates(path: pathlib.Path) -> pd.DataFrame:
-    """Share of all heads by place and threshold, with its interval by windows, at the last step."""
+    """Return the share of all heads by place and threshold, with its interval, at the last step."""
     with xr.open_dataset(path) as table:
         last = table.isel(step=-1).load()
     rows = []
@@ -34,16 +34,16 @@ def rates(path: pathlib.Path) -> pd.DataFrame:
     return pd.concat(rows)
 
 
-def of_models(root: pathlib.Path) -> pd.DataFrame:
+def model_rates(root: pathlib.Path) -> pd.DataFrame:
     labels = read_json(root / "models.json", "name a folder of shape_of_learning.py")
-    labels = [label for label in labels if (root / label / "results.nc").exists()]
+    paths = {label: root / label / "results.nc" for label in labels}
     return pd.concat(
-        [rates(root / label / "results.nc").assign(model=label, n=1) for label in labels]
+        rates(path).assign(model=label, n=1) for label, path in paths.items() if path.exists()
     )
 
 
-def of_pair(root: pathlib.Path) -> pd.DataFrame:
-    """Means over seeds, with Student's intervals within the range of a share."""
+def pair_rates(root: pathlib.Path) -> pd.DataFrame:
+    """Return means over seeds, with Student's intervals within the range of a share."""
     runs = pd.read_csv(root / "runs.csv")[["run", "condition"]].itertuples(index=False)
     each = pd.concat(
         [rates(root / run / "results.nc").assign(model=OURS.format(kind)) for run, kind in runs]
@@ -58,7 +58,7 @@ def of_pair(root: pathlib.Path) -> pd.DataFrame:
 
 
 def main(models: str, pair: str) -> None:
-    frame = pd.concat([of_models(pathlib.Path(models)), of_pair(pathlib.Path(pair))])
+    frame = pd.concat([model_rates(pathlib.Path(models)), pair_rates(pathlib.Path(pair))])
     joined_files.write_csv(frame, TABLE)
     print(
         frame.pivot_table(index="threshold", columns=["place", "model"], values="mean")

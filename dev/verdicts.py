@@ -28,22 +28,19 @@ ABOUT = tomllib.loads((RESULTS / "experiments.toml").read_text())
 
 
 def once(frame: pd.DataFrame) -> pd.DataFrame:
-    """The verdicts on claims, each run counted once."""
+    """Return the verdicts on claims, each run counted once."""
     places = zip(frame["experiment"], frame["model"], strict=True)
-    return frame[
-        np.array([[*place] not in ABOUT["again"] for place in places]) & frame["paper"].ne(CONTRAST)
-    ]
+    again = np.array([[*place] in ABOUT["again"] for place in places])
+    return frame[~again & frame["paper"].ne(CONTRAST)]
 
 
 def columns(frame: pd.DataFrame) -> dict[str, list[tuple[str, str]]]:
-    """Kinds of model; and what is said between models, or of no trained model."""
-    named = {
-        name: [(one, model) for one, model in places] for name, places in ABOUT["columns"].items()
-    }
+    """Return kinds of model; and what is said between models, or of no trained model."""
+    named = {name: [*map(tuple, places)] for name, places in ABOUT["columns"].items()}
     counted = {place for places in named.values() for place in places}
-    there = dict.fromkeys(frame[["experiment", "model"]].itertuples(index=False, name=None))
+    every = dict.fromkeys(frame[["experiment", "model"]].itertuples(index=False, name=None))
     return named | {
-        "between, models;, untrained": [place for place in there if place not in counted]
+        "between, models;, untrained": [place for place in every if place not in counted]
     }
 
 
@@ -51,25 +48,21 @@ def main(given: list[str]) -> None:
     for path in map(pathlib.Path, given):
         (RESULTS / path.name).mkdir(exist_ok=True)
         joined_files.write_csv(evidence.read(path), RESULTS / path.name / evidence.NAME)
-    frame = anisoscope.verdicts(RESULTS / name for name in ABOUT["folders"])
+    folders, figures = [RESULTS / name for name in ABOUT["folders"]], DOCS / "figures"
+    frame = anisoscope.verdicts(folders)
     joined_files.write_csv(frame, RESULTS / "verdicts.csv")
     with style.context():
-        for name in (
-            name for name in ABOUT["folders"] if (RESULTS / name / "primary.csv").exists()
-        ):
-            figure = plots.forest(on_disk.read_primary(RESULTS / name))
-            figure.savefig(DOCS / "figures" / f"{name}_primary.png", dpi=150)
-        for name in (
-            name for name in ABOUT["folders"] if (RESULTS / name / on_disk.BY_LEVEL).exists()
-        ):
-            table = on_disk.read_by_level(RESULTS / name, {})
-            quantities = {*on_disk.read_primary(RESULTS / name)["quantity"]}
-            figure = experiment_figures.curves_by_level(table, quantities)
-            style.add_footer(figure, [experiment_figures.by_level_bands(table, quantities)])
-            figure.savefig(DOCS / "figures" / f"{name}_by_level.png", dpi=150)
-        plots.matrix(once(frame), columns(once(frame))).savefig(
-            DOCS / "figures" / "verdicts.png", dpi=150
-        )
+        for folder in folders:
+            named, levels = on_disk.read_primary(folder), on_disk.read_by_level(folder, {})
+            if len(named):
+                figure = plots.forest(named)
+                figure.savefig(figures / f"{folder.name}_primary.png", dpi=150)
+            if len(levels):
+                figure = experiment_figures.curves_by_level(levels, {*named["quantity"]})
+                style.small_print(figure, [experiment_figures.OF_LEVELS])
+                figure.savefig(figures / f"{folder.name}_by_level.png", dpi=150)
+        figure = plots.matrix(once(frame), columns(once(frame)))
+        figure.savefig(figures / "verdicts.png", dpi=150)
     print(once(frame).groupby(["paper", "verdict"], sort=False).size().to_string())
 
 
