@@ -84,36 +84,27 @@ def test_revisions_have_what_our_checkpoints_have(swept):
     table = joined_files.read_table(workdir / "tangents.nc")
     known = table.sel(rows="raw", statistic="mean", rank=2)
     assert list(table.step.values) == STEPS
-    for fit, steps in {
-        "early": STEPS,
-        "here": STEPS,
-        "previous": STEPS[1:],
-        "untrained": STEPS[1:],
-    }.items():
+    for fit in ("early", "here", "previous", "untrained"):
+        steps = STEPS[fit in ("previous", "untrained") :]
         assert np.isfinite(known.excess.sel(fit=fit, step=steps)).all(), fit
     assert known.energy.sel(fit="other seed").isnull().all()
-    np.testing.assert_array_equal(
-        known.energy.sel(fit="previous", step=4), known.energy.sel(fit="untrained", step=4)
-    )
+    first = known.energy.sel(step=4)
+    np.testing.assert_array_equal(first.sel(fit="previous"), first.sel(fit="untrained"))
     matrix = known.matrix_energy.sel(fit="early", kind="PCA")
     assert matrix.sel(of="step").isnull().all()
     for of, steps in {"gradient": STEPS, "between": STEPS[1:]}.items():
-        one = matrix.sel(of=of, step=steps)
-        assert np.isfinite(one.sel(matrix=["attention", "mlp"], layer=[0, 1, 2])).all()
-        assert np.isfinite(one.sel(matrix=["attention_out", "mlp_out"], layer=[1, 2, 3])).all()
-        assert np.isfinite(one.sel(matrix="embedding", layer=0)).all()
-    assert (
-        known.radial_share.sel(layer=3).max() < 1e-6 < 1e-3 < known.radial_share.sel(layer=2).min()
-    )
+        own = matrix.sel(of=of, step=steps)
+        assert np.isfinite(own.sel(matrix=["attention", "mlp"], layer=[0, 1, 2])).all()
+        assert np.isfinite(own.sel(matrix=["attention_out", "mlp_out"], layer=[1, 2, 3])).all()
+        assert np.isfinite(own.sel(matrix="embedding", layer=0)).all()
+    radial = known.radial_share
+    assert radial.sel(layer=3).max() < 1e-6 < 1e-3 < radial.sel(layer=2).min()
     assert known.ones_share.min() > 1e-3  # RMSNorm leaves it
     assert table.attrs["width"] == 32
     assert table.attrs["early_steps"] == "[4, 8]"
-    assert "of tokens" in table.attrs["frequency"]
     assert "optimizer" in table.attrs["single_step"]
     assert "vector of ones: kept" in process.stdout
     assert (workdir / "figures" / "tangent_energy.png").exists()
-    assert "steps 4, 8" in (workdir / "figures" / "tangent_energy.txt").read_text()
-    assert "<h2>tangents</h2>" in (workdir / "report.html").read_text()
     cells = pd.read_csv(workdir / "tangents_primary.csv")  # those named beforehand
     assert cells[["layer", "step", "rank"]].values.tolist() == [[0, 20, 2], [1, 20, 2], [2, 20, 2]]
     assert {*cells.fit, table.attrs["primary_fit"]} == {"early"}
@@ -121,14 +112,11 @@ def test_revisions_have_what_our_checkpoints_have(swept):
 
 def test_the_loss_is_that_of_the_run(swept):
     """In nats of a token, on other windows."""
-    loss = (
-        joined_files.read_table(swept[0] / "tangents.nc")
-        .loss_in_bin.sel(statistic="mean", step=20)
-        .mean()
+    tangents, results = (
+        joined_files.read_table(swept[0] / f"{n}.nc") for n in ("tangents", "results")
     )
-    bits = json.loads(joined_files.read_table(swept[0] / "results.nc").attrs["revisions"])["20"][
-        "bits_per_byte"
-    ]
+    loss = tangents.loss_in_bin.sel(statistic="mean", step=20).mean()
+    bits = json.loads(results.attrs["revisions"])["20"]["bits_per_byte"]
     assert float(loss) == pytest.approx(bits * np.log(2), rel=0.2)
 
 
@@ -145,17 +133,16 @@ def test_what_is_there_is_left_alone_and_what_is_gone_comes_back_as_it_was(run, 
 def test_weights_that_have_changed_are_read_again(run, learned, monkeypatch):
     """Of step 8: itself, the early proxies, and step 20, which is tested with proxies of step 8."""
     own = pretrained_weights.digest_weights
-    monkeypatch.setattr(
-        pretrained_weights,
-        "digest_of",
-        lambda place: own(place) + "x" * place.name.endswith("step8"),
-    )
-    assert "tangents of 4 checkpoints (2 now)" in start(learned, run, *NAMES).stdout
-    for name in ("early", "8", "20"):
-        assert json.loads(
-            joined_files.read_table(run / "tangents" / f"{name}.nc").attrs["checkpoints"]
-        )["8"].endswith("x")
-    assert "tangents of 4 checkpoints (0 now)" in start(learned, run, *NAMES).stdout
+
+    def other(place):
+        return own(place) + "x" * place.name.endswith("step8")
+
+    monkeypatch.setattr(pretrained_weights, "digest_weights", other)
+    for now in (2, 0):
+        assert f"tangents of 4 checkpoints ({now} now)" in start(learned, run, *NAMES).stdout
+        for name in ("early", "8", "20"):
+            table = joined_files.read_table(run / "tangents" / f"{name}.nc")
+            assert json.loads(table.attrs["checkpoints"])["8"].endswith("x")
 
 
 @pytest.mark.parametrize(
