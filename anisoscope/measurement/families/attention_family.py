@@ -54,151 +54,81 @@ class Heads(NamedTuple):
     bias_NHTT: Array | None = None  # added to the scores, as by ALiBi, of all windows alike
 
 
-class Head(NamedTuple):
-    """One head, and the resample that is read: the points and windows that are kept."""
-
-    q_PK: Array
-    k_PK: Array
-    keep_P: Array
-    statistics: AttentionStatistics
-
-
 _attention = functools.partial(jackknifed, dims=HEAD)
 _norm = functools.partial(_attention, units="activation", range=NOT_NEGATIVE)
-
-
-def means(head: Head) -> tuple[Array, Array]:
-    """E q and E k."""
-    return mean_vector(head.q_PK, head.keep_P), mean_vector(head.k_PK, head.keep_P)
-
-
-def score_of_means(head: Head) -> Array:
-    mean_q_K, mean_k_K = means(head)
-    return (mean_q_K * mean_k_K).sum() * mean_q_K.size**-0.5
-
+S_IJ = "s_ij = <q_i, k_j>/sqrt(K)"
 
 QUANTITIES = {
-    "query_drift": _norm(
-        "query drift",
-        f"|E q|, {OVER}",
-        RECONSTRUCTED,
-        lambda head: drift(head.q_PK, head.keep_P),
-        symbol="|E q|",
-    ),
-    "key_drift": _norm(
-        "key drift",
-        f"|E k|, {OVER}",
-        RECONSTRUCTED,
-        lambda head: drift(head.k_PK, head.keep_P),
-        symbol="|E k|",
-    ),
+    "query_drift": _norm("query drift", f"|E q|, {OVER}", RECONSTRUCTED, symbol="|E q|"),
+    "key_drift": _norm("key drift", f"|E k|, {OVER}", RECONSTRUCTED, symbol="|E k|"),
     "query_fluctuation": _norm(
-        "fluctuation of queries",
-        f"sqrt(E |q - E q|^2), {OVER}",
-        HERE,
-        lambda head: fluctuation(head.q_PK, head.keep_P),
-        symbol="√E |q − E q|²",
+        "fluctuation of queries", f"sqrt(E |q - E q|^2), {OVER}", HERE, symbol="√E |q − E q|²"
     ),
     "key_fluctuation": _norm(
-        "fluctuation of keys",
-        f"sqrt(E |k - E k|^2), {OVER}",
-        HERE,
-        lambda head: fluctuation(head.k_PK, head.keep_P),
-        symbol="√E |k − E k|²",
+        "fluctuation of keys", f"sqrt(E |k - E k|^2), {OVER}", HERE, symbol="√E |k − E k|²"
     ),
     "query_key_alignment": _attention(
         "alignment of query and key drift",
         f"<E q, E k> / (|E q| |E k|), {OVER}",
         RECONSTRUCTED,
-        lambda head: cosine(*means(head)),
-        COSINE,
+        range=COSINE,
     ),
     "query_cosine": _attention(
         "mean cosine of queries",
         "mean_cosine of q at the cloud's points",
         RECONSTRUCTED,
-        lambda head: mean_cosine(head.q_PK, head.keep_P),
-        COSINE,
+        range=COSINE,
     ),
     "key_cosine": _attention(
-        "mean cosine of keys",
-        "mean_cosine of k at the cloud's points",
-        RECONSTRUCTED,
-        lambda head: mean_cosine(head.k_PK, head.keep_P),
-        COSINE,
+        "mean cosine of keys", "mean_cosine of k at the cloud's points", RECONSTRUCTED, range=COSINE
     ),
     "query_key_cosine": _attention(
         "mean cosine of queries and keys",
         f"<E q/|q|, E k/|k|> of those that are not 0, {OVER}",
         RECONSTRUCTED,
-        lambda head: cross_cosine(head.q_PK, head.k_PK, head.keep_P, head.keep_P),
-        COSINE,
+        range=COSINE,
     ),
-    "score_mean": _attention(
-        "mean score",
-        "mean of s_ij = <q_i, k_j>/sqrt(K), all visible pairs",
-        INHERENT,
-        lambda head: head.statistics.score_mean,
-    ),
+    "score_mean": _attention("mean score", f"mean of {S_IJ}, all visible pairs", INHERENT),
     "score_std": _attention(
         "deviation of scores",
         "standard deviation of s_ij, all visible pairs",
         INHERENT,
-        lambda head: head.statistics.score_std,
-        NOT_NEGATIVE,
+        range=NOT_NEGATIVE,
     ),
     "score_std_within": _attention(
         "deviation of scores within rows",
         "sqrt(mean_i var_j s_ij), visible pairs, rows of two keys or more",
         HERE,
-        lambda head: head.statistics.score_std_within,
-        NOT_NEGATIVE,
+        range=NOT_NEGATIVE,
     ),
     "score_of_means": _attention(
-        "score of the means", f"c = <E q, E k>/sqrt(K), {OVER}", RECONSTRUCTED, score_of_means
+        "score of the means", f"c = <E q, E k>/sqrt(K), {OVER}", RECONSTRUCTED
     ),
     "score_share_of_means": _attention(
         "share of the scores that the means explain",
         f"c^2 / (c^2 + mean of (s_ij - c)^2), all visible pairs, c = <E q, E k>/sqrt(K), {OVER}",
         HERE,
-        lambda head: share_of_means(score_of_means(head), head.statistics),
-        SHARE,
+        range=SHARE,
     ),
     "attention_entropy": _attention(
         "attention entropy",
         "mean_i of -sum_j p_ij ln p_ij, p = softmax_j s over the visible keys, whatever the model does with s",
         INHERENT,
-        lambda head: head.statistics.entropy,
-        NOT_NEGATIVE,
+        range=NOT_NEGATIVE,
         units="nat",
     ),
-    "attention_max": _attention(
-        "largest attention",
-        "mean_i max_j p_ij",
-        INHERENT,
-        lambda head: head.statistics.maximum,
-        SHARE,
-    ),
+    "attention_max": _attention("largest attention", "mean_i max_j p_ij", INHERENT, range=SHARE),
     "attention_min": _attention(
-        "smallest attention",
-        "mean_i min_j p_ij, visible j",
-        INHERENT,
-        lambda head: head.statistics.minimum,
-        SHARE,
+        "smallest attention", "mean_i min_j p_ij, visible j", INHERENT, range=SHARE
     ),
     "attention_first": _attention(
-        "attention on position 0",
-        "mean of p_i0 over the rows i that see it",
-        SINK,
-        lambda head: head.statistics.first,
-        SHARE,
+        "attention on position 0", "mean of p_i0 over the rows i that see it", SINK, range=SHARE
     ),
     "attention_most": _attention(
         "attention on the most attended position",
         "max_j of the mean of p_ij over the rows i that see j",
         HERE,
-        lambda head: head.statistics.most,
-        SHARE,
+        range=SHARE,
     ),
     "sink_heads": Quantity(
         dims=("block",),
@@ -208,37 +138,64 @@ QUANTITIES = {
         range=SHARE,
     ),
 }
-OF_HEAD = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}
+
+
+def measure_head(
+    q_PK: Array, k_PK: Array, keep_P: Array, statistics: AttentionStatistics
+) -> Values:
+    """Measure one head on the points that are kept; `statistics` are those of the kept windows."""
+    mean_q_K, mean_k_K = mean_vector(q_PK, keep_P), mean_vector(k_PK, keep_P)
+    score = (mean_q_K * mean_k_K).sum() * mean_q_K.size**-0.5
+    return {
+        "query_drift": drift(q_PK, keep_P),
+        "key_drift": drift(k_PK, keep_P),
+        "query_fluctuation": fluctuation(q_PK, keep_P),
+        "key_fluctuation": fluctuation(k_PK, keep_P),
+        "query_key_alignment": cosine(mean_q_K, mean_k_K),
+        "query_cosine": mean_cosine(q_PK, keep_P),
+        "key_cosine": mean_cosine(k_PK, keep_P),
+        "query_key_cosine": cross_cosine(q_PK, k_PK, keep_P, keep_P),
+        "score_mean": statistics.score_mean,
+        "score_std": statistics.score_std,
+        "score_std_within": statistics.score_std_within,
+        "score_of_means": score,
+        "score_share_of_means": share_of_means(score, statistics),
+        "attention_entropy": statistics.entropy,
+        "attention_max": statistics.maximum,
+        "attention_min": statistics.minimum,
+        "attention_first": statistics.first,
+        "attention_most": statistics.most,
+    }
 
 
 def compute(heads: Heads, folds: int, over: Callable[[Callable, Any], Any] = jax.lax.map) -> Values:
-    """Every quantity of every head, arrays (block, head, R), and of every block. `over` the heads,
-    block by block.
+    """Measure every head, arrays (block, head, R), and every block. `over` takes the heads of a
+    block.
     """
-    keep_RP, keep_RB = (
-        leave_out(folds, heads.picks_P.size),
-        leave_out(folds, heads.q_NBTHK.shape[1]),
-    )
+    keep_RP = leave_out(folds, heads.picks_P.size)
+    keep_RB = leave_out(folds, heads.q_NBTHK.shape[1])
 
-    def of_head(qk_BTK: tuple[Array, Array], visible_TT: Array, bias_TT: Array | None) -> Values:
-        q_PK, k_PK = (x_BTK.reshape(-1, x_BTK.shape[-1])[heads.picks_P] for x_BTK in qk_BTK)
-        sums = attention_sums(*qk_BTK, visible_TT, bias_TT)
-
-        def read(keep_P: Array, keep_B: Array) -> Values:
-            head = Head(q_PK, k_PK, keep_P, attention_statistics(sums, keep_B))
-            return {name: read_one(head) for name, read_one in OF_HEAD.items()}
-
-        return jax.vmap(read)(keep_RP, keep_RB)
-
-    def of_block(block: tuple[tuple[Array, Array], Array, Array | None]) -> Values:
+    def measure_block(block: tuple[tuple[Array, Array], Array, Array | None]) -> Values:
         qk_BTHK, visible_TT, bias_HTT = block
+
+        def resample_head(head: tuple[tuple[Array, Array], Array | None]) -> Values:
+            qk_BTK, bias_TT = head
+            q_PK, k_PK = (x_BTK.reshape(-1, x_BTK.shape[-1])[heads.picks_P] for x_BTK in qk_BTK)
+            sums = attention_sums(*qk_BTK, visible_TT, bias_TT)
+
+            def measure(keep_P: Array, keep_B: Array) -> Values:
+                return measure_head(q_PK, k_PK, keep_P, attention_statistics(sums, keep_B))
+
+            return jax.vmap(measure)(keep_RP, keep_RB)
+
         qk_HBTK = tuple(jnp.moveaxis(x_BTHK, 2, 0) for x_BTHK in qk_BTHK)
-        return over(lambda head: of_head(head[0], visible_TT, head[1]), (qk_HBTK, bias_HTT))
+        return over(resample_head, (qk_HBTK, bias_HTT))
 
     visible_NTT = jnp.broadcast_to(
         heads.visible_TT, (len(heads.q_NBTHK), *heads.visible_TT.shape[-2:])
     )
-    values = jax.lax.map(of_block, ((heads.q_NBTHK, heads.k_NBTHK), visible_NTT, heads.bias_NHTT))
+    blocks_N = (heads.q_NBTHK, heads.k_NBTHK), visible_NTT, heads.bias_NHTT
+    values = jax.lax.map(measure_block, blocks_N)
     first_NH = values["attention_first"][..., 0]
     known_N = jnp.isfinite(first_NH).all(axis=1)
     return values | {"sink_heads": jnp.where(known_N, (first_NH > SINK_FROM).mean(axis=1), jnp.nan)}

@@ -17,6 +17,7 @@ from anisoscope.measurement.quantity import (
     Family,
     Quantity,
     Values,
+    jackknifed,
 )
 from anisoscope.measurement.resampling import Cloud, leave_out
 from anisoscope.metrics import frequency
@@ -30,96 +31,84 @@ FREQUENT = (
 DISTANCE = "d = |x - mean of the other points of the same n characters|"
 
 
-_of_types = functools.partial(Quantity, dims=BY_LENGTH)
+_by_length = functools.partial(jackknifed, dims=BY_LENGTH, source=SOURCE)
+_by_bin = functools.partial(
+    jackknifed, dims=BY_BIN, units="activation", range=NOT_NEGATIVE, source=SOURCE
+)
+_count = functools.partial(Quantity, dims=BY_LENGTH, range=NOT_NEGATIVE, source=HERE)
+CHANCE = (
+    f"NaN of fewer than {FEWEST} types; below 0 in a Gaussian cloud too, as the centroid of few points "
+    "lies farther off"
+)
 
 QUANTITIES = {
-    "frequency_correlation": _of_types(
+    "frequency_correlation": _by_length(
         "correlation of log frequency and distance to the own centroid",
-        f"Pearson's r of ln f and d {FREQUENT}; {DISTANCE}, f the frequency in the training split; NaN of fewer than "
-        f"{FEWEST} types; below 0 in a Gaussian cloud too, as the centroid of few points lies farther off",
-        SOURCE,
+        f"Pearson's r of ln f and d {FREQUENT}; {DISTANCE}, f the frequency in the training split; {CHANCE}",
         range=COSINE,
-        resampling="jackknife",
     ),
-    "frequency_correlation_of_types": _of_types(
+    "frequency_correlation_of_types": _by_length(
         "correlation of log frequency and distance to the own centroid, over types",
-        f"Pearson's r of ln f and each type's mean of d {FREQUENT}; {DISTANCE}; NaN of fewer than {FEWEST} types; "
-        "below 0 in a Gaussian cloud too, as the centroid of few points lies farther off",
-        SOURCE,
+        f"Pearson's r of ln f and each type's mean of d {FREQUENT}; {DISTANCE}; {CHANCE}",
         range=COSINE,
-        resampling="jackknife",
     ),
-    "centroid_distance": _of_types(
+    "centroid_distance": _by_length(
         "distance to the own centroid",
         f"E d {FREQUENT}; {DISTANCE}",
-        SOURCE,
         units="activation",
         symbol="E |x − c|",
         range=NOT_NEGATIVE,
-        resampling="jackknife",
     ),
-    "share_between_types": _of_types(
+    "share_between_types": _by_length(
         "share of the variance between types",
         f"sum_k n_k |m_k - m|^2 / sum_i |x_i - m|^2 {FREQUENT}, m_k the mean of type k; by chance (K - 1)/(n - 1) of K "
         "types of n points",
-        HERE,
+        source=HERE,
         range=SHARE,
-        resampling="jackknife",
     ),
-    "norm_by_frequency": Quantity(
-        dims=BY_BIN,
-        long_name="mean norm by the frequency of the character",
-        units="activation",
-        formula="E |x| over the points of each quarter: characters in the order of their frequency in the training "
+    "norm_by_frequency": _by_bin(
+        "mean norm by the frequency of the character",
+        "E |x| over the points of each quarter: characters in the order of their frequency in the training "
         "split, each quarter about as many positions of it",
         source=HERE,
         symbol="E |x|",
-        range=NOT_NEGATIVE,
-        resampling="jackknife",
     ),
-    "centroid_distance_by_frequency": Quantity(
-        dims=BY_BIN,
-        long_name="distance to the own centroid by the frequency of the character",
-        units="activation",
-        formula=f"E d over the points of each quarter, as in norm_by_frequency, whose character occurs at {LEAST} "
+    "centroid_distance_by_frequency": _by_bin(
+        "distance to the own centroid by the frequency of the character",
+        f"E d over the points of each quarter, as in norm_by_frequency, whose character occurs at {LEAST} "
         "points of the cloud or more, d = |x - mean of the other points of the same character|",
-        source=SOURCE,
         symbol="E |x − c|",
-        range=NOT_NEGATIVE,
-        resampling="jackknife",
     ),
-    "frequent_points": _of_types(
-        "points of frequent types",
-        f"number of points, {FREQUENT}",
-        HERE,
-        units="points",
-        range=NOT_NEGATIVE,
+    "frequent_points": _count(
+        "points of frequent types", f"number of points, {FREQUENT}", units="points"
     ),
-    "frequent_types": _of_types(
-        "frequent types",
-        f"number of different last n characters {FREQUENT}",
-        HERE,
-        units="types",
-        range=NOT_NEGATIVE,
+    "frequent_types": _count(
+        "frequent types", f"number of different last n characters {FREQUENT}", units="types"
     ),
 }
+OF_TYPES = (  # in the order of metrics.frequency.OfTypes
+    "centroid_distance",
+    "frequency_correlation",
+    "frequency_correlation_of_types",
+    "share_between_types",
+)
+OF_BINS = ("norm_by_frequency", "centroid_distance_by_frequency")
 
 
 def compute(cloud: Cloud) -> Values:
     """NaN, and no points, where types of the points are not known."""
-    cloud_PD, folds, types, count = cloud.points_PD, cloud.folds, cloud.types, len(LENGTHS)
+    cloud_PD, folds, types = cloud.points_PD, cloud.folds, cloud.types
     if types is None:
-        nothing = {name: jnp.full((count, 1 + folds * (folds > 1)), jnp.nan) for name in OF_TYPES}
-        nothing |= {
-            name: jnp.full((len(BINS), 1 + folds * (folds > 1)), jnp.nan) for name in OF_BINS
+        replicates = 1 + folds * (folds > 1)
+        lengths = {name: len(BINS) if name in OF_BINS else len(LENGTHS) for name in QUANTITIES}
+        unknown = {
+            name: jnp.full((lengths[name], replicates), jnp.nan) for name in (*OF_TYPES, *OF_BINS)
         }
-        return nothing | {
-            "frequent_points": jnp.zeros(count, jnp.int32),
-            "frequent_types": jnp.zeros(count),
-        }
+        none = jnp.zeros(len(LENGTHS))
+        return unknown | {"frequent_points": none.astype(jnp.int32), "frequent_types": none}
 
-    def of_length(of: tuple[Array, Array]) -> Values:
-        type_P, log_frequency_P = of
+    def measure_length(arrays: tuple[Array, Array]) -> Values:
+        type_P, log_frequency_P = arrays
         number_P = frequency.frequent(jnp.where(jnp.isfinite(log_frequency_P), type_P, -1))
         statistics = frequency.of_types(cloud_PD, number_P, log_frequency_P, folds)
         few = len(cloud_PD) // LEAST  # the number of every other point
@@ -129,7 +118,7 @@ def compute(cloud: Cloud) -> Values:
             "frequent_types": jnp.where(number_P < few, number_P + 1, 0).max().astype(jnp.float32),
         }
 
-    values = jax.lax.map(of_length, (types.type_LP, types.log_frequency_LP))
+    values = jax.lax.map(measure_length, (types.type_LP, types.log_frequency_LP))
     distance_RP = values.pop("distances")[0]  # of single characters, as bins are
     norm_P = jnp.linalg.norm(cloud_PD, axis=1)
 
@@ -144,14 +133,6 @@ def compute(cloud: Cloud) -> Values:
     binned = jax.vmap(by_bin)(leave_out(folds, len(cloud_PD)), distance_RP)
     return values | {name: value_RB.T for name, value_RB in binned.items()}
 
-
-OF_TYPES = (  # in the order of metrics.frequency.OfTypes
-    "centroid_distance",
-    "frequency_correlation",
-    "frequency_correlation_of_types",
-    "share_between_types",
-)
-OF_BINS = ("norm_by_frequency", "centroid_distance_by_frequency")
 
 FAMILY = Family(
     of="cloud",

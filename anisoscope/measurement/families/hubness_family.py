@@ -1,7 +1,5 @@
 """Family hubness: how unevenly points occur among the nearest neighbours of others."""
 
-import math
-
 from anisoscope.measurement.families.dimension_family import NULLS, of_enough
 from anisoscope.measurement.quantity import NOT_NEGATIVE, SHARE, Family, Quantity, Values
 from anisoscope.measurement.resampling import Cloud, over_sections
@@ -11,25 +9,26 @@ HUBS = "Radovanovic, Nanopoulos and Ivanovic 2010, Hubs in Space"
 OF = f"N of how many distinct points a point is one of the {hubness.COUNT} nearest, over the distinct points"
 
 
-def _hubs(
-    long_name: str, formula: str, range: tuple[float, float], resampling: str = "sections"
-) -> Quantity:
-    about = {"long_name": long_name, "formula": f"{formula}, {OF}", "source": HUBS}
-    return Quantity(resampling=resampling, range=range, **about)
-
-
 QUANTITIES = {
-    "hub_skewness": _hubs(
+    "hub_skewness": Quantity(
         "skewness of the occurrences as a neighbour",
-        "E (N - E N)^3 / sd(N)^3",
-        (-math.inf, math.inf),
+        f"E (N - E N)^3 / sd(N)^3, {OF}",
+        HUBS,
+        resampling="sections",
     ),
-    "hub_never": _hubs(
-        "share of points that are nobody's neighbour", "share with N = 0", SHARE, "share_sections"
+    "hub_never": Quantity(
+        "share of points that are nobody's neighbour",
+        f"share with N = 0, {OF}",
+        HUBS,
+        range=SHARE,
+        resampling="share_sections",
     ),
     # no replicates: the largest of a section says nothing of how far that of the whole varies
-    "hub_most": _hubs(
-        "occurrences of the largest hub", f"max N / {hubness.COUNT}", NOT_NEGATIVE, ""
+    "hub_most": Quantity(
+        "occurrences of the largest hub",
+        f"max N / {hubness.COUNT}, {OF}",
+        HUBS,
+        range=NOT_NEGATIVE,
     ),
 }
 
