@@ -30,8 +30,7 @@ class Spread(NamedTuple):
 
 
 def spread(cloud_PD: Array, key: Array) -> Spread:
-    """The triangular factor of the distinct points x about their mean, decomposed once for all
-    draws.
+    """Factor the distinct points x about their mean, once for all draws: a triangular matrix.
 
     Where the points span fewer directions than normal ones have columns, it is q^T x, q a basis of
     these directions, drawn by the key.
@@ -50,8 +49,8 @@ def spread(cloud_PD: Array, key: Array) -> Spread:
     return Spread(jax.lax.cond(distinct > columns, triangular, project, x_PD), original_P)
 
 
-def gaussian(of: Spread, key: Array) -> Array:
-    """A featureless cloud (P, D) of the same spectrum: decorrelated normal points, then stretched.
+def gaussian(factor: Spread, key: Array) -> Array:
+    """Draw a featureless cloud (P, D) of the same spectrum: normal points, decorrelated, stretched.
 
     Its distinct points have the covariance of the cloud's distinct points exactly, not on average:
     a cloud drawn from a sample's spectrum would be sampled twice, and a normal cloud would seem to
@@ -59,8 +58,9 @@ def gaussian(of: Spread, key: Array) -> Array:
     points, and depend on how many there are. The mean of its distinct points is 0: distances do not
     see it. The key must not be that of the `Spread`.
     """
-    normal_PE = _orthonormal(of.original_P, len(of.factor_ED), key)
-    return jnp.matmul(normal_PE, of.factor_ED, precision=Precision.HIGHEST)[of.original_P]
+    original_P = factor.original_P
+    normal_PE = _orthonormal(original_P, len(factor.factor_ED), key)
+    return jnp.matmul(normal_PE, factor.factor_ED, precision=Precision.HIGHEST)[original_P]
 
 
 def layer_keys(key: Array, numbers: Array) -> Array:

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import os
 import re
 from typing import Any
 
@@ -18,8 +17,8 @@ SPECIAL |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textas
 
 
 def whole(table: xr.Dataset) -> tuple[xr.Dataset, dict[str, list[Any]]]:
-    """A table with the dimensions and attributes of a run's, layers by number; and the names that
-    these had.
+    """Give a table the dimensions and attributes of a run's, layers by number; and list the names
+    that these had.
     """
     check_table(table)
     lacking = {dim: at for dim, at in ALONE.items() if dim not in table.dims}
@@ -39,16 +38,10 @@ def whole(table: xr.Dataset) -> tuple[xr.Dataset, dict[str, list[Any]]]:
 
 def check_table(table: Any) -> None:
     """Raise ValueError where this is no table of values."""
-    if not isinstance(table, xr.Dataset):
-        hint = (
-            "; open the file by xarray.open_dataset" if isinstance(table, str | os.PathLike) else ""
-        )
+    if not isinstance(table, xr.Dataset) or "statistic" not in table.dims:
         raise ValueError(
-            f"table is a {type(table).__name__}; a Dataset is needed, as of measure{hint}"
-        )
-    if "statistic" not in table.dims:
-        raise ValueError(
-            "table has no dimension statistic: pass the whole Dataset that measure gives"
+            f"table is {type(table).__name__}; pass the whole Dataset that measure gives, "
+            "or open the file by xarray.open_dataset"
         )
 
 
@@ -140,19 +133,15 @@ def to_latex(
 
 
 def _cell(value: xr.DataArray) -> str:
-    """The value and its interval, to two digits of the interval's half width; three digits where
-    there is none.
-    """
+    """Format a value and its interval to two digits of its half width; without one to three."""
     mean, low, high = (value.sel(statistic=end).item() for end in ("mean", "low", "high"))
     if not math.isfinite(mean):
         return "--" if math.isnan(mean) else rf"${'-' * (mean < 0)}\infty$"
-    of, digits = ((high - low) / 2, 2) if math.isfinite(high - low) and high > low else (mean, 3)
-    places = max(0, digits - 1 - math.floor(math.log10(abs(of)))) if of else 0
-    return (
-        f"${mean:.{places}f}$"
-        if of is mean
-        else f"${mean:.{places}f}$ $[{low:.{places}f}, {high:.{places}f}]$"
-    )
+    known = math.isfinite(high - low) and high > low
+    size, digits = ((high - low) / 2, 2) if known else (mean, 3)
+    places = max(0, digits - 1 - math.floor(math.log10(abs(size)))) if size else 0
+    interval = f" $[{low:.{places}f}, {high:.{places}f}]$" if known else ""
+    return f"${mean:.{places}f}$" + interval
 
 
 def _escaped(text: str) -> str:
@@ -162,7 +151,7 @@ def _escaped(text: str) -> str:
 def chosen(
     table: xr.Dataset, quantity: str, null: str | None, where: dict[str, Any]
 ) -> xr.DataArray:
-    """The quantity, or its excess, at these places, of dimensions that it has; None is the last."""
+    """Select the quantity, or its excess, along dimensions that it has; None is the last label."""
     check_table(table)
     if quantity not in table:
         raise ValueError(
@@ -177,11 +166,11 @@ def chosen(
         values, where = table[excess_name(quantity)], where | {NULL: null}
     for dim, at in where.items():
         if dim in values.dims:
-            there = values[dim].values.tolist()
-            at = there[-1] if at is None else at
-            if at not in there:
+            labels = values[dim].values.tolist()
+            at = labels[-1] if at is None else at
+            if at not in labels:
                 raise ValueError(
-                    f"{dim} {at!r} is not in the table; choose from {', '.join(map(str, there))}"
+                    f"{dim} {at!r} is not in the table; choose from {', '.join(map(str, labels))}"
                 )
             values = values.sel({dim: at})
     return values

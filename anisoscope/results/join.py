@@ -15,7 +15,7 @@ from anisoscope.measurement.families.registry import FAMILIES, family_of, quanti
 from anisoscope.results import joined_files, kept_vectors, step_files
 from anisoscope.results.averages import averages
 from anisoscope.results.excess import excess_name, excess_of, nulls_in, values_of
-from anisoscope.results.replicates_table import CLOUDS
+from anisoscope.results.replicates_table import BEFORE, CLOUDS
 from anisoscope.results.summary import STATISTICS, summary
 from anisoscope.utils.errors import UserError
 
@@ -29,13 +29,11 @@ def write(
     families: tuple[str, ...],
     nulls: tuple[str, ...],
     about: dict,
-    beside: xr.Dataset | None = None,
+    scores: xr.Dataset | None = None,
 ) -> None:
-    """From the raw tables by step, and what else is known of each. `about` is what the run says of
-    itself now, as of quantities the words of today.
-    """
+    """Join the raw tables, by step, and what else is known of each; `about` are the attributes."""
     results, batches = joined(raw, families, nulls)
-    results = results if beside is None else results.merge(beside, join="left")
+    results = results if scores is None else results.merge(scores, join="left")
     results.attrs = batches.attrs = about
     mark_noise(results, json.loads(about.get(NOISE, "{}")))
     joined_files.write(results, run / "results.nc")
@@ -46,39 +44,36 @@ def write(
 def joined(
     raw: dict[int, xr.Dataset], families: tuple[str, ...], nulls: tuple[str, ...]
 ) -> tuple[xr.Dataset, xr.Dataset]:
-    """What results.nc and batches.nc hold: the families asked for; NaN at steps where one was not
-    measured.
+    """Make what results.nc and batches.nc hold: the families asked for; NaN at steps without one.
 
     What a table has of other families is left out; so is a null model that none of the families
     has.
     """
-    nulls = tuple(
-        null for null in nulls if any(null in FAMILIES[family].nulls for family in families)
-    )
-    raw = _alike({step: _asked_for(table, families) for step, table in raw.items()})
+    known = {null for family in families for null in FAMILIES[family].nulls}
+    nulls = tuple(null for null in nulls if null in known)
+    raw = _alike({step: _of_families(table, families) for step, table in raw.items()})
     if not any(name in table for table in raw.values() for name in quantities()):
         raise UserError(
             f"no checkpoint is there to measure {', '.join(families)} of, and no table that has it"
         )
+    summaries = [summary(table, raw.get(0), nulls) for table in raw.values()]
     results, batches = (
         xr.concat(tables, "step", join="exact", data_vars="all", combine_attrs="override")
-        for tables in zip(
-            *(summary(table, raw.get(0), nulls) for table in raw.values()), strict=True
-        )
+        for tables in zip(*summaries, strict=True)
     )
     vectors = {step: table for step, table in raw.items() if VECTORS.keys() <= table.keys()}
     if "projection" in families and vectors:
         results = results.assign(kept_vectors.over_training(vectors))
-    compared = [table["previous_step"] for table in raw.values() if "previous_step" in table]
+    compared = [table[BEFORE] for table in raw.values() if BEFORE in table]
     if "comparison" in families and compared:
-        steps = [int(table.get("previous_step", -1)) for table in raw.values()]
-        results["previous_step"] = "step", steps, compared[0].attrs
+        steps = [int(table.get(BEFORE, -1)) for table in raw.values()]
+        results[BEFORE] = "step", steps, compared[0].attrs
     return results, batches
 
 
 def up_to(run: pathlib.Path, folder: str, step: int, measure: MeasureConfig) -> xr.Dataset:
-    """results.nc as it would be if the run had ended at this step, whose checkpoint and table lie
-    in the folder.
+    """Make results.nc as if the run had ended at this step, whose checkpoint and table lie in the
+    folder.
     """
     results = joined_files.read_table(run / "results.nc")
     if step in results.step:
@@ -97,29 +92,25 @@ def up_to(run: pathlib.Path, folder: str, step: int, measure: MeasureConfig) -> 
 
 
 def mark_noise(results: xr.Dataset, noise: dict[str, float]) -> None:
-    """Beside each interval, how far its quantity moves with batch size and kernels; an average
-    moves no further.
+    """Note in the attributes of a quantity how far it moves with batch size and kernels; of its
+    averages too, which move no further.
     """
-    for name in noise.keys() & {*results.data_vars}:
-        for variable in {name, *averages(name)} & {*results.data_vars}:
-            if math.isfinite(noise[name]):
-                results[variable].attrs[NOISE] = noise[name]
+    for name, floor in noise.items():
+        if name in results and math.isfinite(floor):
+            for variable in {name, *averages(name)} & {*results.data_vars}:
+                results[variable].attrs[NOISE] = floor
 
 
-def _asked_for(table: xr.Dataset, families: tuple[str, ...]) -> xr.Dataset:
+def _of_families(table: xr.Dataset, families: tuple[str, ...]) -> xr.Dataset:
     own = [name for name in table.data_vars if name in quantities()]
     return table.drop_vars([name for name in own if family_of(name) not in families])
 
 
 def _alike(tables: dict[int, xr.Dataset]) -> dict[int, xr.Dataset]:
-    """Each with every quantity and cloud that one of them has; NaN where it was not measured."""
-    there = {
-        cloud
-        for table in tables.values()
-        if "cloud" in table.dims
-        for cloud in table["cloud"].values
-    }
-    clouds = [cloud for cloud in CLOUDS if cloud in there]
+    """Give each table every quantity and cloud that one of them has; NaN where it has not."""
+    with_clouds = [table for table in tables.values() if "cloud" in table.dims]
+    found = {cloud for table in with_clouds for cloud in table["cloud"].values}
+    clouds = [cloud for cloud in CLOUDS if cloud in found]
     tables = {
         step: table.reindex(cloud=clouds) if "cloud" in table.dims else table
         for step, table in tables.items()
@@ -132,14 +123,14 @@ def _alike(tables: dict[int, xr.Dataset]) -> dict[int, xr.Dataset]:
     }
     return {
         step: table.assign(
-            {name: xr.full_like(one, np.nan) for name, one in like.items() if name not in table}
+            {name: xr.full_like(x, np.nan) for name, x in like.items() if name not in table}
         )
         for step, table in tables.items()
     }
 
 
 def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
-    """One row per number: run, corpus, step, positions, metric, layer (or block), head, further
+    """Make one row per number: run, corpus, step, positions, metric, layer (or block), head, further
     dimension, statistics.
 
     `axis` and `at` name a further dimension and the place on it: neighbours 8, top 3, other_layer 2. Statistics:
@@ -184,7 +175,7 @@ def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
 
 
 def _columns(values: xr.DataArray, dims: list[Hashable]) -> dict[str, np.ndarray]:
-    """Each statistic over the rows, which `dims` make up."""
+    """Flatten each statistic over the rows, which `dims` make up."""
     rows = values.variable.transpose("statistic", *dims).values.reshape(
         values.sizes["statistic"], -1
     )

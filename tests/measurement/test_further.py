@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from anisoscope.config.measure_config import DEFAULT, FURTHER
+from anisoscope.config.measure_config import FURTHER
 from anisoscope.measurement.families import attention_family, massive_family, sinks_family
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES
@@ -67,11 +67,6 @@ def test_a_replicate_of_the_jackknife_is_the_value_without_its_fold(name):
                 rtol=1e-4,
                 err_msg=quantity,
             )
-
-
-def test_the_default_panel_has_none_of_them():
-    assert not set(DEFAULT) & set(FURTHER)
-    assert {*DEFAULT, *FURTHER} == set(FAMILIES)
 
 
 def test_sinks_and_massive_activations_are_counted_above_each_threshold():

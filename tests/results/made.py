@@ -77,12 +77,3 @@ def change_quantity(monkeypatch: pytest.MonkeyPatch, name: str, **changes: Any) 
     quantity = dataclasses.replace(family.quantities[name], **changes)
     replaced = dataclasses.replace(family, quantities=family.quantities | {name: quantity})
     monkeypatch.setitem(FAMILIES, family_of(name), replaced)
-
-
-def change_labels(monkeypatch: pytest.MonkeyPatch, dim: str, labels: tuple) -> None:
-    """As if the code of today labelled this dimension otherwise."""
-    (name,) = (name for name, family in FAMILIES.items() if dim in family.coordinates)
-    family = FAMILIES[name]
-    monkeypatch.setitem(
-        FAMILIES, name, dataclasses.replace(family, coordinates=family.coordinates | {dim: labels})
-    )

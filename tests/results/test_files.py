@@ -40,15 +40,10 @@ def test_a_flipped_byte_is_never_read_as_other_numbers(raw, tmp_path):
             joined_files.read_table(path)
 
 
-def test_a_changed_attribute_is_damage_and_so_is_a_table_without_digest(raw, tmp_path):
-    path = tmp_path / "7.nc"
-    joined_files.write(raw, path)
-    path.write_bytes(path.read_bytes().replace(b"letters", b"lettres"))
-    with pytest.raises(RunError, match=r"has changed since it was written\); delete it"):
-        joined_files.read_table(path)
-    raw.to_netcdf(path, engine="scipy", format="NETCDF3_64BIT")
+def test_a_table_without_digest_is_damaged(raw, tmp_path):
+    raw.to_netcdf(tmp_path / "7.nc", engine="scipy", format="NETCDF3_64BIT")
     with pytest.raises(RunError, match="has no digest"):
-        joined_files.read_table(path)
+        joined_files.read_table(tmp_path / "7.nc")
 
 
 def test_a_table_holds_the_largest_seed(tmp_path):

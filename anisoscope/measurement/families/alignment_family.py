@@ -36,11 +36,11 @@ QUANTITIES = {
 }
 
 
-def compute(given: Clouds) -> dict[str, Values]:
+def compute(clouds: Clouds) -> dict[str, Values]:
     """Arrays (layer, other layer, R). The null model is the clouds of other windows beside the
     clouds as they are.
     """
-    own = ready(given.points_NPD, given.folds)
+    own = ready(clouds.points_NPD, clouds.folds)
 
     def named(alignment: Alignment) -> Values:
         return {
@@ -48,10 +48,10 @@ def compute(given: Clouds) -> dict[str, Values]:
             for name, value in alignment._asdict().items()
         }
 
-    by_cloud = {MEASURED: named(layers_alignment(own, given.folds))}
-    if given.permuted is not None:
-        null_N = ready(given.permuted(jnp.array(0)), given.folds)
-        by_cloud[PERMUTED] = named(layers_alignment(null_N, given.folds, own))
+    by_cloud = {MEASURED: named(layers_alignment(own, clouds.folds))}
+    if clouds.permuted is not None:
+        null_N = ready(clouds.permuted(jnp.array(0)), clouds.folds)
+        by_cloud[PERMUTED] = named(layers_alignment(null_N, clouds.folds, own))
     return by_cloud
 
 

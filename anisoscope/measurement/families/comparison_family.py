@@ -105,23 +105,23 @@ class Layers(NamedTuple):
     nearest_N: Searched
 
 
-def compute(given: Clouds) -> dict[str, Values]:
+def compute(clouds: Clouds) -> dict[str, Values]:
     """Every layer with every other, and with the same layer of each of the `others`; arrays (layer,
     …, R).
 
     Of the clouds themselves, "measured"; and where it is known how to permute their windows, the
     mean over a few permutations of what the permuted clouds give beside the clouds as they are.
     """
-    others, folds, over, permuted = given.others, given.folds, given.over, given.permuted
+    others, folds, over, permuted = clouds.others, clouds.folds, clouds.over, clouds.permuted
 
     def layers(z_NPD: Array, nearest_N: Searched | None = None) -> Layers:
         if nearest_N is None:
             nearest_N = over(lambda cloud_PD: search_few(cloud_PD, folds), z_NPD)
         return Layers(ready(z_NPD, folds), nearest_N)
 
-    own, others_O = layers(given.points_NPD, given.nearest_N), None
+    own, others_O = layers(clouds.points_NPD, clouds.nearest_N), None
     if others:
-        known_O = stacked([given.known[name] for name in others]) if given.known else None
+        known_O = stacked([clouds.known[name] for name in others]) if clouds.known else None
         others_O = jax.lax.map(lambda one: layers(*one), (stacked(list(others.values())), known_O))
     by_cloud = {MEASURED: _beside(own, own, others_O, list(others), folds, over)}
     if permuted is not None:

@@ -107,7 +107,9 @@ def compute(cloud: Cloud) -> Values:
     )
     values = of_enough(values, cloud.searched.whole) | {PUBLISHED: values[PUBLISHED]}
     values |= {name: read(cloud.searched.whole) for name, read in COUNTS.items()}
-    return values | jax.lax.map(lambda left_P: of_left(cloud, left_P), leading_family.left(cloud))
+    return values | jax.lax.map(
+        lambda left_P: of_left(cloud, left_P), leading_family.remaining(cloud)
+    )
 
 
 def of_left(cloud: Cloud, left_P: Array) -> Values:

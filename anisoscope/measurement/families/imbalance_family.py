@@ -23,27 +23,27 @@ QUANTITIES = {
 }
 
 
-def compute(given: Clouds) -> dict[str, Values]:
+def compute(clouds: Clouds) -> dict[str, Values]:
     """Arrays (layer, other layer, R). Of the null model the neighbours are those of other
     windows.
     """
 
     def of(nearest_N: Searched) -> Values:
-        values = layers_imbalance(nearest_N.whole, given.points_NPD)[..., None]
+        values = layers_imbalance(nearest_N.whole, clouds.points_NPD)[..., None]
         if nearest_N.parts is not None:
             parts = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), nearest_N.parts)
-            of_sections = jax.vmap(lambda cloud_PD: sections(cloud_PD, parts))(given.points_NPD)
+            of_sections = jax.vmap(lambda cloud_PD: sections(cloud_PD, parts))(clouds.points_NPD)
             resampled = jax.lax.map(
                 lambda one: layers_imbalance(*one), (parts, jnp.swapaxes(of_sections, 0, 1))
             )
             values = jnp.concatenate([values, jnp.moveaxis(resampled, 0, -1)], axis=-1)
         return dict.fromkeys(QUANTITIES, values)
 
-    by_cloud = {MEASURED: of(given.nearest_N)}
-    if given.permuted is not None:
-        null_NPD = given.permuted(jnp.array(0))
+    by_cloud = {MEASURED: of(clouds.nearest_N)}
+    if clouds.permuted is not None:
+        null_NPD = clouds.permuted(jnp.array(0))
         by_cloud[PERMUTED] = of(
-            given.over(lambda cloud_PD: search_few(cloud_PD, given.folds), null_NPD)
+            clouds.over(lambda cloud_PD: search_few(cloud_PD, clouds.folds), null_NPD)
         )
     return by_cloud
 

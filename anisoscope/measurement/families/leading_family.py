@@ -28,14 +28,12 @@ BY_WITHOUT = ("layer", "without")
 REMOVED = "without the longest vector of each window, or the longest 1 % of all"
 
 
-# `read` takes the cloud, who is a member, and weights 1 or 0 of its points.
+# `read` takes the cloud, which points are members, and weights 1 or 0 of its points.
 _share = functools.partial(Quantity, source=HERE, resampling="jackknife", range=SHARE)
 
 
 def without_longest(name: str, whole: Quantity) -> tuple[str, Quantity]:
-    """The name of a quantity of the cloud without its longest vectors, and what it says of
-    itself.
-    """
+    """Derive the quantity of the cloud without its longest vectors: its name and entry."""
     return f"{name}_without", dataclasses.replace(
         whole,
         dims=BY_WITHOUT,
@@ -95,9 +93,9 @@ QUANTITIES = {
 OF_FIRST, OF_LONGEST = ("first_share", "first_share_by_norm"), ("longest_share",)
 
 
-def left(cloud: Cloud) -> Array:
-    """Who is left by each removal of WITHOUT, (2, P); nobody where it is not known which window a
-    point is of.
+def remaining(cloud: Cloud) -> Array:
+    """Mark the points that each removal of WITHOUT leaves, (2, P); none where it is not known which
+    window a point is of.
     """
     points = len(cloud.points_PD)
     long_P = leading.longest(cloud.points_PD, max(1, int(PERCENT * points)))
@@ -112,12 +110,13 @@ def compute(cloud: Cloud) -> Values:
     """
     cloud_PD, folds, places = cloud.points_PD, cloud.folds, cloud.places
     points = len(cloud_PD)
-    left_2P = left(cloud)
+    left_2P = remaining(cloud)
     first_P = jnp.zeros(points, bool) if places is None else places.time_P == 0
     members = dict.fromkeys(OF_FIRST, first_P) | dict.fromkeys(OF_LONGEST, ~left_2P[1])
     values = over_folds(
         lambda keep_P: {
-            name: QUANTITIES[name].read(cloud_PD, who_P, keep_P) for name, who_P in members.items()
+            name: QUANTITIES[name].read(cloud_PD, member_P, keep_P)
+            for name, member_P in members.items()
         },
         folds,
         points,

@@ -46,12 +46,12 @@ QUANTITIES = {
 }
 
 
-def compute(given: Clouds) -> dict[str, Values]:
+def compute(clouds: Clouds) -> dict[str, Values]:
     """Arrays (layer, R); of the null model, what the layer before says of other windows
     explains.
     """
-    clouds_NPD, permuted = given.points_NPD, given.permuted
-    keep_RP = leave_out(given.folds, clouds_NPD.shape[1])
+    clouds_NPD, permuted = clouds.points_NPD, clouds.permuted
+    keep_RP = leave_out(clouds.folds, clouds_NPD.shape[1])
 
     def of_layer(layer: tuple[Array, Array, Array]) -> Values:
         by_PD, before_PD, layer_PD = layer
@@ -62,7 +62,7 @@ def compute(given: Clouds) -> dict[str, Values]:
         return values
 
     def of_layers(by_NPD: Array) -> Values:
-        scores = given.over(of_layer, (by_NPD[:-1], clouds_NPD[:-1], clouds_NPD[1:]))
+        scores = clouds.over(of_layer, (by_NPD[:-1], clouds_NPD[:-1], clouds_NPD[1:]))
         return {
             name: jnp.pad(value, ((1, 0), (0, 0)), constant_values=jnp.nan)
             for name, value in scores.items()

@@ -91,7 +91,7 @@ def compute(cloud: Cloud) -> Values:
 
         return over_folds(read, folds, cloud_PD.shape[0])
 
-    values |= jax.lax.map(of_left, leading_family.left(cloud))
+    values |= jax.lax.map(of_left, leading_family.remaining(cloud))
     return values | {"log_partition_isotropy": similarity.log_partition_isotropy(cloud_PD, folds)}
 
 
