@@ -72,7 +72,7 @@ def check_contents(run: pathlib.Path, config: Config | None) -> Iterator[Damage]
             for step in store.steps():
                 name = (place / str(step)).relative_to(run).as_posix()
                 yield from attempt(name, store.check, step)
-    settings = provenance.settings_of(config) if config else None
+    settings = provenance.run_settings(config) if config else None
     for path in sorted(path for path in run.glob("**/*.nc") if belongs(run, path)):
         yield from attempt(path.relative_to(run).as_posix(), check_table, run, path, settings)
     if (run / log.NAME).exists():

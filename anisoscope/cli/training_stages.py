@@ -274,7 +274,7 @@ def measure(todo: Work) -> None:
         steps = [step for step in config.measure.steps if not (tables / f"{step}.nc").exists()]
         if steps:
             replay.make_checkpoints(config, text, path, steps, name, todo.stop)
-        with run_source.opened(config, text, path, name, todo.stop) as source:
+        with run_source.open_checkpoints(config, text, path, name, todo.stop) as source:
             sweep.sweep(source, todo.stop)
         if processes.is_first():
             on_disk.write_run(name, path)

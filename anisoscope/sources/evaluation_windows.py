@@ -43,8 +43,7 @@ def make_probe(
     seed: int,
     weighting: str = "none",
 ) -> Probe:
-    """Aligned windows drawn without replacement that do not overlap, and positions drawn without
-    replacement per fold.
+    """Draw aligned windows without replacement, and positions of each fold without replacement.
 
     A fold has the least number of windows w with w (T - 1) >= P/J, so that position 0 can be left
     out. Both position sets take the first P/J positions that they allow from one shuffle: they
@@ -56,10 +55,12 @@ def make_probe(
     windows = folds * windows_of_fold(share, context, weighting)
     available = len(valid_tokens_N) // context
     if available < batches * windows:
+        weighted = f" with measure.weighting={weighting}" * (weighting != "none")
         raise UserError(
-            _too_few(
-                len(valid_tokens_N), available, windows, context, points, batches, folds, weighting
-            )
+            f"the validation split has {len(valid_tokens_N)} characters, {available} windows of "
+            f"{context}; measure.points={points} x measure.batches={batches} in {folds} folds needs "
+            f"{batches * windows}{weighted}: lower measure.points, measure.batches or "
+            "model.context, or take a longer text"
         )
     rng = np.random.default_rng(seed)
     starts_GW = rng.permutation(available)[: batches * windows].reshape(batches, windows) * context
@@ -86,11 +87,9 @@ def make_probe(
 
 
 def evenly(type_N: np.ndarray, count: int) -> np.ndarray:
-    """The places of so many of these, in their order: the first of each type, then the second of
-    each that has one, …
+    """Choose so many places, in their order: the first of each type, then the second of each …
 
-    So no type has more than one place above another that has any left: the most even choice that
-        there is.
+    So no type has more than one place above another that has any left.
     """
     by_type_N = np.argsort(type_N, kind="stable")
     sorted_N, before_N = type_N[by_type_N], np.empty(len(type_N), np.int64)
@@ -101,8 +100,8 @@ def evenly(type_N: np.ndarray, count: int) -> np.ndarray:
 def _shuffled_apart(
     tokens_GWT: np.ndarray, picks_SGP: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Each batch in random order, the characters that both, one or none of the sets have picked
-    among themselves.
+    """Shuffle each batch, the characters that both, one or none of the sets have picked among
+    themselves.
     """
     shuffled_GN = tokens_GWT.reshape(len(tokens_GWT), -1).copy()
     for batch, tokens_N in enumerate(shuffled_GN):
@@ -115,23 +114,21 @@ def _shuffled_apart(
 
 
 def evenness(probe: Probe) -> str:
-    """How evenly characters weigh at all points of all batches, beside all positions that they were
-    chosen from.
-    """
+    """Say how evenly characters weigh at all points, beside all positions to choose from."""
     tokens_GN = probe.tokens_GWT.reshape(len(probe.tokens_GWT), -1)
-    said = []
+    words = []
     for tokens in (np.take_along_axis(tokens_GN, probe.picks_SGP[0], axis=1), tokens_GN):
         counts = np.unique(tokens, return_counts=True)[1]
         share = counts / counts.sum()
         alike = np.exp(-(share * np.log(share)).sum())
-        said.append(
+        words.append(
             f"{len(counts)} characters weigh as {alike:.1f} equal ones, the most frequent {share.max():.1%}"
         )
-    return f"at the points {said[0]}; in the text {said[1]}"
+    return f"at the points {words[0]}; in the text {words[1]}"
 
 
 def with_types(probe: Probe, train_tokens_N: np.ndarray, vocab_size: int) -> Probe:
-    """What stands at every position, and how frequent that is in the training split."""
+    """Add what stands at every position, and how frequent that is in the training split."""
     tokens_GZWT = np.stack([probe.tokens_GWT, probe.shuffled_GWT], axis=1)
     types, log_frequencies, bins = [], [], []
     for length in unigrams.LENGTHS:
@@ -151,37 +148,7 @@ def with_types(probe: Probe, train_tokens_N: np.ndarray, vocab_size: int) -> Pro
 
 
 def windows_of_fold(share: int, context: int, weighting: str = "none") -> int:
-    """Windows that hold so many positions without their first ones, or several times as many to
-    choose from.
+    """Count the windows that hold so many positions without their first ones; with weighting
+    several times as many, to choose from.
     """
     return -(-share // (context - 1)) * OFFERED[weighting]
-
-
-def _too_few(
-    characters: int,
-    available: int,
-    windows: int,
-    context: int,
-    points: int,
-    batches: int,
-    folds: int,
-    weighting: str,
-) -> str:
-    """What is missing and what to lower to what; at least 8 points are wanted of a cloud."""
-    have = f"the validation split has {characters} characters, {available} windows of {context}"
-    need = f"measure.points={points} x measure.batches={batches} in {folds} folds needs {batches * windows}"
-    need += f" with measure.weighting={weighting}" * (weighting != "none")
-    remedies = []
-    for fewer, coarser in ((batches, folds), (1, folds), (1, 1)):
-        # so many windows, without their first positions
-        held = available // fewer // coarser // OFFERED[weighting]
-        most = min(points, held * (context - 1) * coarser)
-        if most >= 8 and not remedies:
-            lowered = [f"measure.points to {most}"] * (most < points)
-            lowered += ["measure.batches to 1"] * (fewer < batches) + ["measure.folds to 1"] * (
-                coarser < folds
-            )
-            remedies.append(" and ".join(lowered))
-    if available >= windows:
-        remedies.append(f"measure.batches to {available // windows}")
-    return f"{have}; {need}: lower {' or '.join(remedies) if remedies else 'model.context, or take a longer text'}"

@@ -21,15 +21,15 @@ from anisoscope.utils.settings import flat, to_dict
 
 
 def made_by(config: Config, corpus: Corpus) -> dict[str, Any]:
-    """What decides which vectors make up a cloud: tables of others are not joined."""
+    """List what decides which vectors make up a cloud: tables of others are not joined."""
     names = ["points", "batches", "folds", "seed", "weighting", "masked"]
     names += ["projected_head"] * ("projection" in config.measure.families)
     settings = {f"measure.{name}": getattr(config.measure, name) for name in names}
     return settings | {"corpus_sha256": corpus.sha256, "positions": POSITION_SETS}
 
 
-def settings_of(config: Config) -> dict[str, Any]:
-    """By dotted name, what no two sessions of one run may have otherwise (utils/folder.py)."""
+def run_settings(config: Config) -> dict[str, Any]:
+    """List what all sessions of one run must share, by dotted name (utils/folder.py)."""
     return {
         name: value
         for name, value in flat(to_dict(config)).items()
@@ -37,8 +37,8 @@ def settings_of(config: Config) -> dict[str, Any]:
     }
 
 
-def of_run(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
-    """What a table of any kind says of its run."""
+def run_attributes(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
+    """Describe a run, for tables of any kind."""
     return {
         "run": name,
         "corpus": corpus.name,
@@ -52,15 +52,12 @@ def of_run(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
 
 
 def attributes(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
-    """What every table of clouds says."""
+    """Describe a run and its clouds."""
     settings = config.measure
-    read = (
-        "masked as in training"
-        if settings.masked and OBJECTIVES[config.objective].drawn
-        else "unmasked"
-    )
+    masked = settings.masked and OBJECTIVES[config.objective].drawn
+    read = "masked as in training" if masked else "unmasked"
     return (
-        of_run(config, corpus, name)
+        run_attributes(config, corpus, name)
         | {
             "points": settings.points,
             "batches": settings.batches,

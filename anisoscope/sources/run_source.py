@@ -34,19 +34,17 @@ Store = checkpoint.Checkpoints | checkpoint.CombinedCheckpoints
 
 
 @contextlib.contextmanager
-def opened(
+def open_checkpoints(
     config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop
 ) -> Iterator["Checkpoints"]:
-    """The checkpoints of a run on its schedule, and the replayed ones that are asked for, with
-    tables in its folder.
-    """
+    """Open the checkpoints of a run on its schedule, and the replayed ones that are asked for."""
     steps = sorted({*checkpoint_steps(config), *config.measure.steps})
     with contextlib.closing(replay.open_checkpoints(run)) as store:
         yield Checkpoints(config, corpus, run, name, steps, store, stop)
 
 
 @contextlib.contextmanager
-def opened_beside(
+def open_further_checkpoints(
     config: Config,
     corpus: Corpus,
     run: pathlib.Path,
@@ -55,9 +53,7 @@ def opened_beside(
     name: str,
     stop: Stop,
 ) -> Iterator["Checkpoints"]:
-    """Further checkpoints of the run, which lie in <folder>/checkpoints; their tables are of the
-    stream alone.
-    """
+    """Open checkpoints in <run>/<folder>/checkpoints; their tables are of the stream alone."""
     config = replace(config, {"measure.hook_points": ()})
     kept = checkpoint_steps(config)
     with contextlib.ExitStack() as stack:
@@ -96,8 +92,8 @@ class Checkpoints(Source):
         return provenance.made_by(self.config, self.corpus)
 
     @functools.cached_property
-    def of_run(self) -> dict[str, Any]:
-        return provenance.settings_of(self.config)
+    def run_settings(self) -> dict[str, Any]:
+        return provenance.run_settings(self.config)
 
     def stored(self) -> set[int]:
         return {*self.store.all_steps()}
@@ -178,16 +174,12 @@ class Checkpoints(Source):
         }
 
     def attributes(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[str, Any]:
-        """As every table says; of a hook point which it is."""
         about = provenance.attributes(self.config, self.corpus, self.name)
-        return (
-            about | hook_points.attributes(self.name, target.name)
-            if target.is_hook_point
-            else about
-        )
+        own = hook_points.attributes(self.name, target.name) if target.is_hook_point else {}
+        return about | own
 
     def scores(self, steps: list[int]) -> xr.Dataset:
-        """From the log of the training; a line tells where it has none."""
+        """Read the log of the training; print the steps that it has none of."""
         lines = log.read_log(self.root) if (self.root / log.NAME).exists() else []
         if lost := sorted({*steps} - log.validated(lines)):
             these = f"step{'s' * (len(lost) > 1)} {', '.join(map(str, lost))}"

@@ -31,18 +31,14 @@ class Target(NamedTuple):
         return self.name != STREAM
 
     def made_by(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """Those that matter here: a hook point has no head."""
-        return {
-            name: value
-            for name, value in settings.items()
-            if not (self.is_hook_point and name == HEAD)
-        }
+        """Keep the settings that affect this target: hook points ignore `projected_head`."""
+        if not self.is_hook_point:
+            return settings
+        return {name: value for name, value in settings.items() if name != HEAD}
 
 
 def targets(measure: MeasureConfig, root: pathlib.Path) -> list[Target]:
-    """All that is asked for; the residual stream comes first. Of hook points families of clouds
-    alone.
-    """
+    """List what to measure, the residual stream first; of hook points families of clouds alone."""
     of_clouds = tuple(family for family in measure.families if FAMILIES[family].of == "cloud")
     inside = [
         Target(name, root / "hook_points" / name / "measurements", of_clouds)
@@ -74,7 +70,7 @@ class Source(abc.ABC):
     # settings that decide which vectors make up a cloud: tables of others are not joined
     made_by: dict[str, Any]
     # settings that a table of another run has otherwise
-    of_run: Mapping[str, Any] = MappingProxyType({})
+    run_settings: Mapping[str, Any] = MappingProxyType({})
     apart: bool = False  # whether processes take steps of their own (utils/shares.py)
 
     @property

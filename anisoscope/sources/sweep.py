@@ -100,7 +100,7 @@ def read_tables(source: Source, target: Target, stored: set[int]) -> Tables:
     tables = {}
     for step in source.steps:
         path = target.folder / f"{step}.nc"
-        made_by, run = target.made_by(source.made_by), dict(source.of_run)
+        made_by, run = target.made_by(source.made_by), dict(source.run_settings)
         table = step_files.read_same_clouds(path, made_by, target.name, run)
         if table is not None:
             tables[step] = table

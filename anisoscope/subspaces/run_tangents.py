@@ -152,7 +152,7 @@ def make_programs(
 def attributes(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
     """Return what every table says about where its numbers come from."""
     early, objective = early_steps(config, config.tangents), OBJECTIVES[config.objective]
-    return provenance.of_run(config, corpus, name) | {
+    return provenance.run_attributes(config, corpus, name) | {
         "input": f"validation windows as in training (predicts {objective.label}), model applied in float32",
         "width": read_width(config.model),
         **tangent_tables.sample_attributes(config.tangents),

@@ -171,7 +171,7 @@ def plan(study: Study, digests: dict[str, str]) -> tuple[dict[int, xr.Dataset], 
     tables, todo, stored = {}, [], study.source.stored()
     for step in study.steps:
         path = study.folder / f"{step}.nc"
-        table = read_tangents(path, study.source.of_run) if path.exists() else None
+        table = read_tangents(path, study.source.run_settings) if path.exists() else None
         if table is not None and step in stored:
             previous = int(table.attrs["previous_step"])
             if (

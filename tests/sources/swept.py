@@ -17,7 +17,7 @@ VALUE = {"statistic": "mean"}
 def measured(config, folder, corpus=None, name="run"):
     with (
         Stop() as stop,
-        run_source.opened(config, corpus or tiny.corpus(), folder, name, stop) as source,
+        run_source.open_checkpoints(config, corpus or tiny.corpus(), folder, name, stop) as source,
     ):
         sweep.sweep(source, stop)
 

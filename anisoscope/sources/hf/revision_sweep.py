@@ -193,7 +193,7 @@ class Revisions(Source):
         }
 
     @property
-    def of_run(self) -> dict[str, Any]:
+    def run_settings(self) -> dict[str, Any]:
         """What a table of another model has otherwise."""
         return {"pretrained.name": self.config.pretrained.name}
 
