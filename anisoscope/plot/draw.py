@@ -23,7 +23,7 @@ from anisoscope.plot import (
     verdict_figures,
 )
 from anisoscope.plot.render import render
-from anisoscope.plot.run_tables import Run
+from anisoscope.plot.run_tables import Run, display_names
 from anisoscope.plot.specs import OVER_TRAINING, PROFILE_BY_KIND, SPECS, WATCHED
 from anisoscope.utils import files
 from anisoscope.utils.errors import UserError
@@ -52,7 +52,9 @@ EXPERIMENT: dict[str, Callable[[experiment_figures.Compared], Figure | None]] = 
     "contrasts_loss_matched": experiment_figures.contrasts_loss_matched,
     "contrasts_by_level": experiment_figures.contrasts_by_level,
     "primary_contrasts": verdict_figures.primary_contrasts,
-    "attention_sinks": lambda compared: training_figures.attention_sinks(compared.runs),
+    "attention_sinks": lambda compared: training_figures.attention_sinks(
+        display_names(compared.runs)
+    ),
 }
 UNTRAINED: dict[str, Callable[[xr.Dataset], Figure | None]] = {
     "untrained_cosine": untrained_figures.cosine,
@@ -143,7 +145,8 @@ def draw_runs(runs: Runs, folder: pathlib.Path, over: str = "step") -> list[path
     if all(run.results.sizes["step"] == 1 for run in runs.values()):
         # what would be over training is removed
         figures |= dict.fromkeys(OVER_TRAINING & figures.keys(), lambda runs: None)
-    paths, pooled = draw(figures, runs, folder), folder / "correlations.csv"
+    paths = draw(figures, display_names(runs), folder)
+    pooled = folder / "correlations.csv"
     if len(runs) == 1:
         files.remove(pooled)
         return paths

@@ -185,15 +185,6 @@ def heat_maps(figure: Figure, axes: np.ndarray, maps: Iterable[np.ndarray], aspe
     bar(figure, colors, axes, "similarity (1: the same)", ticks, [f"{tick:g}" for tick in ticks])
 
 
-def hide_inner_labels(axes: np.ndarray, y: bool = False) -> None:
-    """Name the horizontal axis below the lowest row only; with `y`, the vertical one at the left."""
-    for ax in axes[:-1].flat:
-        ax.set_xlabel("")
-        ax.tick_params(labelbottom=False)
-    for ax in axes[:, 1:].flat if y else ():
-        ax.tick_params(labelleft=False)
-
-
 def _decades(last: int) -> list[int]:
     return [0, *(10**power for power in range(int(math.log10(max(last, 1))) + 1))]
 

@@ -1,5 +1,6 @@
 """What a figure reads of a run: its tables and its training log, with intervals and their words."""
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -88,6 +89,14 @@ def describe_bands(tables: Iterable[xr.Dataset], *names: str, what: str = "band"
 
 def tables(runs: dict[str, Run]) -> list[xr.Dataset]:
     return [run.results for run in runs.values()]
+
+
+def display_names(runs: dict[str, Run]) -> dict[str, Run]:
+    """Name runs as a reader reads them: without underscores, except in paths."""
+    named = {
+        label if os.sep in label else label.replace("_", " "): run for label, run in runs.items()
+    }
+    return named if len(named) == len(runs) else runs
 
 
 def at_last(runs: dict[str, Run]) -> str:

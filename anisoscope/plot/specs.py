@@ -59,9 +59,12 @@ class Spec:
     strip: bool = False  # the legend above the panels, not at the right
 
 
-DOTTED = {"linestyle": ":", "linewidth": 0.9, "marker": ""}
-DASHED = {"linestyle": "--", "linewidth": 0.9, "marker": ""}
-GRAY = {"color": "0.35"}
+# Looks of lines beside, which are thin and have no band.
+THIN = {"linewidth": 0.9, "marker": ""}
+DOTTED: dict[str, Any] = {"look": THIN | {"linestyle": ":"}, "band": False}
+GAUSSIAN: dict[str, Any] = {"model": "gaussian", "look": THIN | {"linestyle": "--"}, "band": False}
+BOUND = DOTTED | {"look": DOTTED["look"] | {"color": "0.35"}}
+GRAY_DASHED: dict[str, Any] = {"look": GAUSSIAN["look"] | {"color": "0.35"}, "band": False}
 LARGEST = "anisotropy\n(largest eigenvalue's share)"
 SHARE = "Share of the largest eigenvalue in the variance of each layer's vectors"
 SHORT = {  # names of narrow panels
@@ -71,6 +74,9 @@ SHORT = {  # names of narrow panels
     "twonn": "dimension (TwoNN)",
 }
 SINGLE = 1  # characters of a type
+# Several quantities of each run over layers, each with a scale of its own.
+IN_LAYERS: dict[str, Any] = {"x": "layer", "rows": RUN, "columns": QUANTITY, "scale": "panel"}
+IN_LAYERS |= {"zero": True, "any_of": True, "names": SHORT}
 
 
 def over_blocks(title: str, *quantities: str, scale: str = "panel") -> Spec:
@@ -135,7 +141,7 @@ SPECS: dict[str, Spec] = {
         columns="top",
         scale="row",
         zero=True,
-        lines=(Line("with them", "anisotropy", {}, ("anisotropy_left_out",), "", DOTTED, False),),
+        lines=(Line("with them", "anisotropy", panels=("anisotropy_left_out",), **DOTTED),),
         names={
             "coordinate_share": "share of the variance in them",
             "anisotropy_left_out": "anisotropy without them",
@@ -149,17 +155,11 @@ SPECS: dict[str, Spec] = {
         "anisotropy of a Gaussian cloud too (dashed). Dotted: the share of the scatter between "
         "token 0 of each window and the rest, a lower bound of the anisotropy of all vectors.",
         ("anisotropy", "mean_cosine", "drift", "twonn"),
-        x="layer",
         hue=LINE,
-        rows=RUN,
-        columns=QUANTITY,
-        scale="panel",
-        zero=True,
-        any_of=True,
         needs=("anisotropy", "first_share", "anisotropy_without"),
-        names=SHORT,
         bands_of="band, of all vectors",
         wrap=2,
+        **IN_LAYERS,
         lines=(
             Line("all vectors"),
             Line("without token 0", at={"positions": "without_first"}, band=False),
@@ -167,20 +167,12 @@ SPECS: dict[str, Spec] = {
                 Line(f"without the {which}", "{}_without", {"without": which}, band=False)
                 for which in WITHOUT
             ),
-            Line(
-                "token 0 alone\n(lower bound)",
-                "first_share",
-                panels=("anisotropy",),
-                look=GRAY | DOTTED,
-                band=False,
-            ),
+            Line("token 0 alone\n(lower bound)", "first_share", panels=("anisotropy",), **BOUND),
             Line(
                 f"Gaussian cloud,\nwithout the {WITHOUT[-1]}",
                 "{}_without",
                 {"without": WITHOUT[-1]},
-                model="gaussian",
-                look=GRAY | DASHED,
-                band=False,
+                **GAUSSIAN | GRAY_DASHED,
             ),
         ),
     ),
@@ -207,7 +199,7 @@ SPECS: dict[str, Spec] = {
         x="layer",
         at={"ngram": SINGLE},
         zero=True,
-        lines=(Line("Gaussian cloud", model="gaussian", look=DASHED, band=False),),
+        lines=(Line("Gaussian cloud", **GAUSSIAN),),
     ),
     "distance_by_quarter": Spec(
         "Distance to the centroid of the own character",
@@ -230,7 +222,7 @@ SPECS: dict[str, Spec] = {
         wrap=2,
         log=True,
         label="intrinsic dimension",
-        lines=(Line("Gaussian cloud, same spectrum", model="gaussian", look=DASHED, band=False),),
+        lines=(Line("Gaussian cloud, same spectrum", **GAUSSIAN),),
     ),
     # Where in a block does the shape arise?
     "hook_points": Spec(
@@ -239,14 +231,8 @@ SPECS: dict[str, Spec] = {
         "before it is added; and the values of all heads side by side. Each is a cloud of the same "
         "positions. Layer 0 is the embedding.",
         ("anisotropy", "effective_rank", "mean_cosine", "twonn"),
-        x="layer",
         hue=HOOK_POINT,
-        rows=RUN,
-        columns=QUANTITY,
-        scale="panel",
-        zero=True,
-        any_of=True,
-        names=SHORT,
+        **IN_LAYERS,
     ),
     # Up, then down? (Shape of Learning, 2)
     "dimension_over_training": over_blocks(
@@ -318,13 +304,5 @@ SINKS = Spec(
     zero=True,
     any_of=True,
     wrap=3,
-    lines=(
-        Line(
-            "a sink: above this",
-            "sink_from",
-            panels=("attention_first",),
-            look=GRAY | DASHED,
-            band=False,
-        ),
-    ),
+    lines=(Line("a sink: above this", "sink_from", panels=("attention_first",), **GRAY_DASHED),),
 )

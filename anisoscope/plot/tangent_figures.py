@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import xarray as xr
 from matplotlib.figure import Figure
 
 from anisoscope.plot import style
@@ -94,58 +93,47 @@ def tangent_figure(spec: Spec, runs: dict[str, Run]) -> Figure | None:
     found = {label: run.tangents for label, run in runs.items() if run.tangents is not None}
     if not found:
         return None
-    every = {}
+    every, fits = {}, []
     for label, table in found.items():
         table = table.sel(kind=KIND, rows=ROWS).isel(rank=-1)
         known = table["energy"].notnull().any([dim for dim in table["energy"].dims if dim != "fit"])
-        fit = "early" if known.sel(fit="early") else "here"
-        every[label] = table.sel(fit=table["fit"][known.values] if spec is EXCESS else fit)
-    subspaces = _each(
-        SUBSPACES[str(table["fit"].values)] for table in every.values() if not table["fit"].ndim
-    )
-    types = _each(table.attrs.get("types", "character") for table in every.values())
-    words = {"subspaces": subspaces, "types": types}
+        fits.append("early" if known.sel(fit="early") else "here")
+        every[label] = table.sel(fit=table["fit"][known.values] if spec is EXCESS else fits[-1])
+    attrs = [table.attrs for table in every.values()]
+    types = _join(own.get("types", "character") for own in attrs)
+    words = {"subspaces": _join(SUBSPACES[fit] for fit in fits), "types": types}
+    in_layers = spec.columns == "layer"
     if all(table.sizes["step"] == 1 for table in every.values()):
-        spec = replace(spec, x="layer")
-        if spec.columns == "layer":
-            spec = replace(spec, columns="")
-        else:
-            spec = replace(spec, hue=LINE, lines=(Line("e − v", look=BLUE),), strip=True)
-    elif spec.columns == "layer":
-        every = {
-            label: table.isel(layer=_spread(table.sizes["layer"])) for label, table in every.items()
-        }
+        line = {"hue": LINE, "lines": (Line("e − v", look=BLUE),), "strip": True}
+        spec = replace(spec, x="layer", **{"columns": ""} if in_layers else line)
+    elif in_layers:  # some, the first and the last among them
+        layers = max((table.layer.values for table in every.values()), key=len)
+        places = np.linspace(0, len(layers) - 1, min(MOST, len(layers))).round().astype(int)
+        for label, table in every.items():
+            every[label] = table.sel(layer=table.layer.isin(layers[places]))
+    ranks = _join(
+        f"rank {int(table['rank'])} of {table.attrs['width']}" for table in every.values()
+    )
     spec = replace(
         spec,
         title=spec.title.format(**words),
         shown=f"{spec.shown.format(**words)} {RECONSTRUCTED}",
-        note=f"{_format_rank(every.values())} {spec.note}".strip(),
-        further=(_format_windows(every.values()),),
+        note=f"Subspaces: {KIND}, {ranks}. {spec.note}".strip(),
+        further=(_format_windows(attrs),),
     )
     return render(spec, {label: Run(table, []) for label, table in every.items()})
 
 
-def _spread(layers: int) -> np.ndarray:
-    """Choose all layers, or some, the first and the last among them."""
-    return np.unique(np.linspace(0, layers - 1, min(MOST, layers)).round().astype(int))
-
-
-def _format_rank(found: Iterable[xr.Dataset]) -> str:
-    ranks = _each(f"rank {int(table['rank'])} of {int(table.attrs['width'])}" for table in found)
-    return f"Subspaces: {KIND}, {ranks}."
-
-
-def _format_windows(found: Iterable[xr.Dataset]) -> str:
-    attrs = [table.attrs for table in found]
+def _format_windows(attrs: list[dict[str, Any]]) -> str:
     positions, windows = (
-        _each(str(own[name]) for own in attrs) for name in ("positions", "windows")
+        _join(str(own[name]) for own in attrs) for name in ("positions", "windows")
     )
-    early = _each(steps for own in attrs if (steps := own["early_steps"][1:-1]))
+    early = _join(steps for own in attrs if (steps := own["early_steps"][1:-1]))
     steps = f"Early: steps {early}." if early else "There are no early subspaces."
     return f"Positions: {positions}; windows: {windows}. {steps}"
 
 
-def _each(words: Iterable[str]) -> str:
+def _join(words: Iterable[str]) -> str:
     """Join what different runs say, each once."""
     return " or ".join(dict.fromkeys(words))
 

@@ -107,9 +107,11 @@ def test_runs_drawn_together_are_pooled_and_what_no_longer_applies_is_removed(
     some = {name: draw.RUNS[name] for name in ("dimension_by_scale", "training_curve")}
     monkeypatch.setattr(draw, "RUNS", some)
     monkeypatch.setitem(style.RC, "savefig.dpi", 40)
-    paths = draw.draw_runs({"decoder": short, "encoder": under(short, {"train.seed": 1})}, tmp_path)
+    pair = {"decoder": short, "other_run": under(short, {"train.seed": 1})}
+    paths = draw.draw_runs(pair, tmp_path)
     assert {*paths, tmp_path / draw.MARK} == {*tmp_path.iterdir()}
-    assert set(pd.read_csv(paths[-1]).run) == {"decoder", "encoder", "all"}
+    assert set(pd.read_csv(paths[-1]).run) == {"decoder", "other_run", "all"}
+    assert "other run: seed 1" in (tmp_path / "training_curve.txt").read_text()
     mine = tmp_path / "dimension_by_scale_old.png"
     mine.write_text("mine")
     paths = draw.draw_runs({"decoder": lacking(short, "gride")}, tmp_path)

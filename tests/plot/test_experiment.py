@@ -161,7 +161,7 @@ def test_signs_of_a_sink_are_those_of_the_layer_block_or_head_where_they_are_lar
         lines = [line for ax in figure.axes for line in ax.lines]
         return figure, [line.get_ydata() for line in lines if line.get_label() == label]
 
-    figure, values = drawn(runs, "sink_0")
+    figure, values = drawn(runs, "sink 0")
     inside(figure, "attention_sinks")
     everywhere, without_first = (
         runs["sink_0"].results.sel(statistic="mean", positions=side)
@@ -179,11 +179,11 @@ def test_signs_of_a_sink_are_those_of_the_layer_block_or_head_where_they_are_lar
         lambda table: table.assign(norm_ratio=table.norm_ratio.where(table.layer != 2)),
     )
     # a sign that some layer lacks is not drawn
-    assert len(drawn(runs | {"sink_0": lost}, "sink_0")[1]) == len(values) - 1
+    assert len(drawn(runs | {"sink_0": lost}, "sink 0")[1]) == len(values) - 1
     first = next(iter(runs))
     fewer = runs | {first: changed(runs[first], lambda table: table.drop_vars("sink_heads"))}
     colors = {line.get_label(): line.get_color() for line in drawn(fewer, "")[0].axes[0].lines}
-    assert colors["sink_0"] == style.run_styles(runs)["sink_0"]["color"]
+    assert colors["sink 0"] == style.run_styles(runs)["sink_0"]["color"]
     figure, values = drawn(over_seeds(runs), "sink")
     assert "Of several seeds" in caption_of(figure)
     heads = over_seeds(runs)["sink"].results.attention_first.sel(statistic="mean", positions="all")
