@@ -1,6 +1,4 @@
-"""Windows of the corpus, cut on the device: a batch is a pure function of (seed, step, global
-example index).
-"""
+"""Windows of the corpus, cut on the device: a pure function of (seed, step, example index)."""
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +12,7 @@ def starts(
     num_characters: int,
     length: int,
 ) -> Int32[Array, " B"]:
-    """Where each window begins, uniform over all places; each global example index has a key of its
-    own.
-    """
+    """Draw where each window begins, uniformly; each global example index has its own key."""
     key = jax.random.fold_in(jax.random.key(seed), step)
 
     def start(example: Array) -> Array:
@@ -30,7 +26,7 @@ def starts(
 def crop(
     corpus_N: UInt8[Array, " N"], starts_B: Int32[Array, " B"], length: int
 ) -> Int32[Array, "B T"]:
-    """The windows of T = `length` token ids that begin at `starts_B`."""
+    """Cut the windows of T = `length` token ids that begin at `starts_B`."""
     windows_BT = jax.vmap(lambda start: jax.lax.dynamic_slice(corpus_N, (start,), (length,)))(
         starts_B
     )

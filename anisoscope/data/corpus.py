@@ -14,19 +14,16 @@ from anisoscope.data.enwik8 import enwik8_dataset_builder, prepare
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
 
-# The first million characters of enwik8 tell texts that begin with it from others; a prefix longer
-# than that is not known to be one.
+# The first million characters of enwik8 tell texts that begin with it from others.
 HEAD = 1_000_000
+HEAD_SHA256 = "369b688978f649681136198fb96db14c1616756260c55fb4b65e9bc049552cad"
 LARGEST = 2**31 - 1  # places in a text are int32 on every device
 MASK = "[MASK]"
-HEAD_SHA256 = "369b688978f649681136198fb96db14c1616756260c55fb4b65e9bc049552cad"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Corpus:
-    # for figures: "enwik8", "pydoc (Python 3.11.7)", a file's name; says what was checked of it,
-    # and cleaned
-    name: str
+    name: str  # for figures: "enwik8", "pydoc (Python 3.11.7)", a file's name, and if it is cleaned
     vocabulary: bytes  # the byte values in use, ascending; token i is byte vocabulary[i]
     train: np.ndarray  # uint8 token ids
     valid: np.ndarray
@@ -41,39 +38,38 @@ class Corpus:
 
     @property
     def vocab_size(self) -> int:
-        """Bytes in use and [MASK]; the same for encoder and decoder, so that their parameters have
-        the same shapes.
-        """
+        """Bytes in use and [MASK], in encoders and decoders, so that their shapes are the same."""
         return len(self.vocabulary) + 1
 
     def characters(self, token_C: np.ndarray) -> list[str]:
-        """As Python writes them in bytes: a line break is \\n, and what is no ASCII \\xc3."""
+        """Write tokens as Python writes bytes: a line break is \\n, and what is no ASCII \\xc3."""
         return [
             MASK if token == self.mask_token else repr(bytes([self.vocabulary[token]]))[2:-1]
             for token in token_C
         ]
 
     def record(self) -> dict:
+        """Describe the text for environment.json."""
+        splits = {"train": self.train, "valid": self.valid, "test": self.test}
         return {
             "name": self.name,
             "origin": self.origin,
             "sha256": self.sha256,
             "vocabulary": list(self.vocabulary),
-            "characters": {
-                "train": self.train.size,
-                "valid": self.valid.size,
-                "test": self.test.size,
-            },
+            "characters": {name: split_N.size for name, split_N in splits.items()},
         }
 
 
 def load(config: DataConfig, context: int) -> Corpus:
-    """Read, verify, clean if asked, and split; every split holds at least one window of context + 1
-    characters.
+    """Read, verify, clean if asked, and split a text.
+
+    Args:
+        config: Which text.
+        context: Each split must hold a window of context + 1 characters.
     """
     text, name, origin = _read(config)
     if config.clean:
-        text, name = _cleaned(text), f"{name}, cleaned"
+        text, name = _clean(text), f"{name}, cleaned"
     vocabulary = bytes(value for value in range(256) if value in text)
     token_of = bytes(max(vocabulary.find(value), 0) for value in range(256))
     tokens_N = np.frombuffer(text.translate(token_of), np.uint8)
@@ -81,78 +77,62 @@ def load(config: DataConfig, context: int) -> Corpus:
     train, valid, test = np.split(tokens_N, [len(text) * 90 // 100, len(text) * 95 // 100])
     for split, split_N in (("train", train), ("valid", valid), ("test", test)):
         if len(split_N) < context + 1:
-            words = f"has {len(split_N):,} characters, one window needs {context + 1:,} (model.context + 1)"
+            what = f"its {split} split has {len(split_N):,} characters"
+            need = f"one window needs {context + 1:,} (model.context + 1)"
             advice = "take a longer text or a smaller --config.model.context="
-            raise UserError(f"{name} ({origin}): its {split} split {words}: {advice}")
+            raise UserError(f"{name} ({origin}): {what}, {need}; {advice}")
     if len(train) > LARGEST:
-        words = f"has {len(train):,} characters, {LARGEST:,} at most: take a part"
-        raise UserError(f"{name} ({origin}): its training split {words}")
-    digest = hashlib.sha256(text).hexdigest()
-    return Corpus(
-        name=name,
-        vocabulary=vocabulary,
-        train=train,
-        valid=valid,
-        test=test,
-        sha256=digest,
-        origin=origin,
-    )
+        what = f"its training split has {len(train):,} characters, {LARGEST:,} at most"
+        raise UserError(f"{name} ({origin}): {what}; take a part")
+    sha256 = hashlib.sha256(text).hexdigest()
+    return Corpus(name, vocabulary, train, valid, test, sha256, origin)
 
 
-def _read(config: DataConfig) -> tuple[bytes | bytearray, str, str]:  # text, name and origin
+def _read(config: DataConfig) -> tuple[bytes | bytearray, str, str]:
+    """Read the text, its name and its origin."""
     if config.source == "pydoc":
         if config.path is not None:
-            raise UserError("data.source=pydoc takes no data.path: leave one of the two out")
+            raise UserError("data.source=pydoc takes no data.path; leave one of the two out")
         try:
             from pydoc_data.topics import topics
         except ImportError as error:
             advice = "name a text by data.path with data.source=enwik8, or install it with Python"
             raise UserError(f"data.source=pydoc: this Python lacks pydoc_data; {advice}") from error
-
+        python = f"Python {platform.python_version()}"
         text = "\n\n".join(topics[topic] for topic in sorted(topics)).encode()
-        return (
-            text,
-            f"pydoc (Python {platform.python_version()})",
-            f"Python {platform.python_version()}",
-        )
+        return text, f"pydoc ({python})", python
     if config.path is None:
-        return prepare.read_enwik8(_expanded(config.cache)), "enwik8", enwik8_dataset_builder.URL
-    path = _expanded(config.path)
+        return prepare.read_enwik8(_expand(config.cache)), "enwik8", enwik8_dataset_builder.URL
+    path = _expand(config.path)
     text = local.read_text(path, config.unpack, None if config.clean else LARGEST * 100 // 90 + 1)
-    return text, _identified(text, path), str(path)
+    return text, _identify(text, path), str(path)
 
 
-def _expanded(path: str) -> Path:
+def _expand(path: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError as error:  # of a user without a home folder, or of nobody
-        raise UserError(
-            f"{path}: what ~ stands for is not known here: write the path out"
-        ) from error
+        raise UserError(f"{path}: ~ stands for no folder here; write the path out") from error
 
 
-def _identified(text: bytes, path: Path) -> str:
-    """What to call a local text: enwik8 if it is, else its file's name, and whether it begins as
-    enwik8 does.
-    """
+def _identify(text: bytes, path: Path) -> str:
+    """Name a local text: enwik8 if it is, else its file, and whether it begins as enwik8 does."""
     if len(text) == enwik8.SIZE:
         if hashlib.sha256(text).hexdigest() != enwik8.SHA256:
-            raise UserError(
-                f"data.path {path} has the size of enwik8 ({enwik8.SIZE:,} bytes) but not its sha256: "
-                "copy or download it again, or, if it is another text, add or cut a character"
-            )
+            what = f"has the size of enwik8 ({enwik8.SIZE:,} bytes) but not its sha256"
+            advice = "copy or download it again, or, if it is another text, add or cut a character"
+            raise UserError(f"data.path {path} {what}: {advice}")
         return "enwik8"
     if path.name in ("enwik8", "enwik8.zip", "enwik8.gz", "enwik8.bz2", "enwik8.xz"):
-        raise UserError(
-            f"data.path {path} holds {len(text):,} of the {enwik8.SIZE:,} bytes of enwik8: "
-            "copy or download it again, or rename it if a part is meant"
-        )
+        what = f"holds {len(text):,} of the {enwik8.SIZE:,} bytes of enwik8"
+        advice = "copy or download it again, or rename it if a part is meant"
+        raise UserError(f"data.path {path} {what}: {advice}")
     if HEAD <= len(text) < enwik8.SIZE and hashlib.sha256(text[:HEAD]).hexdigest() == HEAD_SHA256:
         return f"{path.name} (begins as enwik8)"
     return path.name
 
 
-def _cleaned(text: bytes | bytearray) -> bytes:
+def _clean(text: bytes | bytearray) -> bytes:
     with bar(None, "cleaning", "B", total=len(text), unit_scale=True, leave=False) as shown:
 
         def chunks() -> Iterator[bytes]:

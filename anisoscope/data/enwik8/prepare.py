@@ -1,5 +1,4 @@
-"""enwik8 from the cache folder: prepared by TFDS on first use, checked at every use, prepared again
-when damaged.
+"""enwik8 from the cache folder: prepared by TFDS on first use, checked at every use.
 
 The cache folder may hold anything else. TFDS works in a folder made for it; what it made is moved
 into place once it is verified, over nothing but files of the same names.
@@ -30,38 +29,33 @@ KEPT = Path("enwik8", str(enwik8_dataset_builder.Builder.VERSION))
 
 
 def read_enwik8(cache: Path) -> bytearray:
-    """The 100,000,000 bytes; downloaded only where neither the prepared text nor enwik8.zip lies in
-    `cache`.
-    """
+    """Read the 100,000,000 bytes; download them where `cache` has neither text nor enwik8.zip."""
     try:
-        if text := _prepared(cache):
+        if text := _read_prepared(cache):
             return text
         cache.mkdir(parents=True, exist_ok=True)
         # a second run waits, and finds the text prepared
         with files.locked(cache / "enwik8.lock", wait=True):
-            return _prepared(cache) or _prepare(cache)
-    except (
-        OSError,
-        RuntimeError,
-        tfds.download.DownloadError,
-    ) as error:  # RuntimeError: array_record, on a full disk
-        reason = str(error).partition("\n")[0]
-        raise UserError(
-            f"enwik8 could not be prepared in data.cache={cache} ({reason}): "
-            f"choose another folder with --config.data.cache=, or {_advice(cache)}"
-        ) from error
+            return _read_prepared(cache) or _prepare(cache)
+    except (OSError, RuntimeError, tfds.download.DownloadError) as error:
+        # RuntimeError: array_record, on a full disk
+        why = str(error).partition("\n")[0]
+        advice = f"choose another folder with --config.data.cache=, or {_advice(cache)}"
+        what = f"enwik8 could not be prepared in data.cache={cache} ({why})"
+        raise UserError(f"{what}: {advice}") from error
 
 
 def _advice(cache: Path) -> str:
-    return f"get {FILE} by other means and pass --config.data.path=FOLDER/{FILE}, or put it into {cache}"
+    path = f"--config.data.path=FOLDER/{FILE}"
+    return f"get {FILE} by other means and pass {path}, or put it into {cache}"
 
 
 def _builder(cache: Path) -> enwik8_dataset_builder.Builder:
     return enwik8_dataset_builder.Builder(data_dir=cache, file_format="array_record")
 
 
-def _prepared(cache: Path) -> bytearray | None:
-    """What an earlier run prepared; None where there is nothing, or not the true text."""
+def _read_prepared(cache: Path) -> bytearray | None:
+    """Read what an earlier run prepared; None where there is nothing, or not the true text."""
     if not (cache / "enwik8").exists():
         return None
     text = bytearray()
@@ -70,18 +64,13 @@ def _prepared(cache: Path) -> bytearray | None:
         for start in range(0, len(records), 64):
             for record in records.__getitems__(range(start, min(start + 64, len(records)))):
                 text += record["text"].data
-    except (
-        Exception
-    ):  # a damaged cache fails in any way it likes; whichever it is, the text is prepared again
+    except Exception:  # a damaged cache fails in any way it likes; the text is prepared again
         return None
     return text if hashlib.sha256(text).hexdigest() == enwik8.SHA256 else None
 
 
 def _prepare(cache: Path) -> bytearray:
-    """Download and convert, or convert the enwik8.zip that lies in the cache folder; TFDS verifies
-    either.
-    """
-    kept = cache / KEPT
+    """Download the text, or take enwik8.zip from the cache folder, and convert it."""
     if not (cache / FILE).exists():
         _expect_network(cache)
     # of a run that was killed: the lock says that none is at work
@@ -89,18 +78,18 @@ def _prepare(cache: Path) -> bytearray:
         shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=WORK, dir=cache, ignore_cleanup_errors=True) as work:
         _convert(cache, Path(work))
-        if not (text := _prepared(Path(work))):
-            raise UserError(
-                f"enwik8 as prepared in data.cache={cache} is damaged (wrong sha256): {_advice(cache)}"
-            )
-        kept.mkdir(parents=True, exist_ok=True)
-        for made in Path(work, KEPT).iterdir():
-            made.replace(kept / made.name)
+        if not (text := _read_prepared(Path(work))):
+            what = f"enwik8 as prepared in data.cache={cache} is damaged (wrong sha256)"
+            raise UserError(f"{what}: {_advice(cache)}")
+        (cache / KEPT).mkdir(parents=True, exist_ok=True)
+        for path in Path(work, KEPT).iterdir():
+            path.replace(cache / KEPT / path.name)
     return text
 
 
 def _convert(cache: Path, work: Path) -> None:
-    given = cache / FILE
+    """Let TFDS verify and convert the archive."""
+    archive = cache / FILE
     config = tfds.download.DownloadConfig(
         manual_dir=cache, force_checksums_validation=True, try_download_gcs=False
     )
@@ -111,13 +100,11 @@ def _convert(cache: Path, work: Path) -> None:
                 download_dir=work / "downloads", download_config=config
             )
     except NonMatchingChecksumError as error:
-        what = (
-            f"{given} is" if given.exists() else f"what came from {enwik8_dataset_builder.URL} is"
-        )
-        hint = f"delete {given} to have it downloaded, or " if given.exists() else ""
-        raise UserError(
-            f"{what} not {FILE} as published (size or sha256 differ): {hint}{_advice(cache)}"
-        ) from error
+        what, hint = f"what came from {enwik8_dataset_builder.URL}", ""
+        if archive.exists():
+            what, hint = str(archive), f"delete {archive} to have it downloaded, or "
+        why = f"is not {FILE} as published (size or sha256 differ)"
+        raise UserError(f"{what} {why}: {hint}{_advice(cache)}") from error
 
 
 def _expect_network(cache: Path) -> None:
@@ -126,7 +113,6 @@ def _expect_network(cache: Path) -> None:
     try:
         urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=PATIENCE).close()
     except (OSError, HTTPException, ValueError) as error:
-        reason = str(error).strip("<>").partition("\n")[0]
-        raise UserError(
-            f"no network: {url} cannot be reached ({reason}): {_advice(cache)}"
-        ) from error
+        why = str(error).strip("<>").partition("\n")[0]
+        what = f"no network: {url} cannot be reached ({why})"
+        raise UserError(f"{what}: {_advice(cache)}") from error
