@@ -36,12 +36,8 @@ def get_config(size: str = "small") -> Config:
 
 def variants() -> dict[str, dict[str, Any]]:
     return {
-        f"{mask}_{norm}_{seed}": {
-            "model.mask": mask,
-            "objective": task,
-            "model.norm": norm,
-            "train.seed": seed,
-        }
+        f"{mask}_{norm}_{seed}": {"model.mask": mask, "objective": task}
+        | {"model.norm": norm, "train.seed": seed}
         for seed in SEEDS
         for mask, task in TASKS.items()
         for norm in NORMS

@@ -9,8 +9,8 @@ own: of an optimizer, that with the least sum of both models' last valid_bits be
 
 from typing import Any
 
+from anisoscope.config import recipes
 from anisoscope.config.experiment_config import Config
-from anisoscope.config.recipes import chosen
 from anisoscope.experiments import mask_ablations
 from anisoscope.experiments.matched_pair_small import MATCHED_PAIR
 from anisoscope.utils.settings import replace
@@ -39,50 +39,36 @@ MARGINS = {
 def primary(
     pairs: dict[str, tuple[str, str]], margins: dict[str, float]
 ) -> dict[str, dict[str, Any]]:
+    """Name the loss-matched contrasts of pairs of conditions, each with its margin."""
     return {
-        f"{quantity.removeprefix('last_')}_{name}": {
-            **{
-                "quantity": quantity,
-                "before": before,
-                "after": after,
-                "at": "matched",
-                "margin": margin,
-            },
-        }
+        f"{quantity.removeprefix('last_')}_{name}": {"quantity": quantity, "before": pair[0]}
+        | {"after": pair[1], "at": "matched", "margin": margin}
         for quantity, margin in margins.items()
-        for name, (before, after) in pairs.items()
+        for name, pair in pairs.items()
     }
 
 
-SHARED = {
-    "train.rest_learning_rate": REST,
-    "train.schedule": "constant",
-    "model.positions": "rotary",
-}
+SHARED = recipes.ROTARY | {"train.rest_learning_rate": REST}
 PRIMARY = primary({name: ("adamw_decoder", f"{name}_decoder") for name in ("muon", "sgd")}, MARGINS)
 
 
 def get_config(size: str = "small") -> Config:
     sizes = {"small": Config(), "tiny": mask_ablations.TINY}
     sizes["rates"] = replace(sizes["tiny"], {"train.steps": 500})
-    config = replace(chosen(size, sizes), SHARED)
+    config = replace(recipes.chosen(size, sizes), SHARED)
     if size == "rates":
         return replace(config, {"variants": trials()})
     return replace(config, {"variants": variants(), "primary": PRIMARY})
 
 
-def of(optimizer: str, model: str, rate: float, seed: int) -> dict[str, Any]:
-    return {
-        "train.optimizer": optimizer,
-        "train.learning_rate": rate,
-        "train.seed": seed,
-        **MATCHED_PAIR[model],
-    }
+def settings(optimizer: str, model: str, rate: float, seed: int) -> dict[str, Any]:
+    train = {"train.optimizer": optimizer, "train.learning_rate": rate, "train.seed": seed}
+    return train | MATCHED_PAIR[model]
 
 
 def variants() -> dict[str, dict[str, Any]]:
     return {
-        f"{name}_{model}_{seed}": of(name, model, rate, seed)
+        f"{name}_{model}_{seed}": settings(name, model, rate, seed)
         for seed in SEEDS
         for model in MATCHED_PAIR
         for name, rate in RATES.items()
@@ -92,7 +78,7 @@ def variants() -> dict[str, dict[str, Any]]:
 def trials() -> dict[str, dict[str, Any]]:
     """A rate stands in the name by its place, from 1 on."""
     return {
-        f"{name}_{place}_{model}": of(name, model, rate, 0)
+        f"{name}_{place}_{model}": settings(name, model, rate, 0)
         for name, rates in TRIED.items()
         for place, rate in enumerate(rates, 1)
         for model in MATCHED_PAIR
