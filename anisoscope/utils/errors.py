@@ -19,9 +19,7 @@ class UserError(Exception):
 
 
 class Stopped(Exception):
-    """The user asked to stop, and what was at hand is finished and saved. The message says where;
-    exit code 0.
-    """
+    """The user asked to stop, and what was at hand is saved; exit code 0."""
 
 
 class RunError(Exception):
@@ -29,8 +27,7 @@ class RunError(Exception):
 
 
 class Lost(Exception):
-    """Another process of the cluster has ended: exit code 1, at once, as JAX would wait for that
-    one.
+    """Another process has ended: exit code 1, at once, as JAX would wait for it.
 
     No RunError, by which a checkpoint is known to be damaged.
     """
@@ -38,7 +35,7 @@ class Lost(Exception):
 
 @contextlib.contextmanager
 def as_value_error() -> Iterator[None]:
-    """What the command tells as a UserError is a ValueError in somebody's own code."""
+    """Raise a UserError as the ValueError that callers of the library expect."""
     try:
         yield
     except UserError as error:
@@ -46,26 +43,22 @@ def as_value_error() -> Iterator[None]:
 
 
 def format_os_error(error: OSError) -> str:
-    """What the system says, of which file, and what helps."""
-    said = (
-        f"{error.filename}: {error.strerror}"
-        if error.filename and error.strerror
-        else error.strerror or str(error)
-    )
+    """Say what the system says, of which file, and what helps."""
+    what = error.strerror or str(error)
+    if error.filename and error.strerror:
+        what = f"{error.filename}: {what}"
     if error.errno in EXHAUSTED:
-        return f"{said}; allow more with ulimit -n 1024, {RESUMES}"
+        return f"{what}; allow more with ulimit -n 1024, {RESUMES}"
     if error.errno in FULL:
-        return f"{said}; make room on the disk, {RESUMES}"
+        return f"{what}; make room on the disk, {RESUMES}"
     if error.errno in FORBIDDEN:
-        return f"{said}; change the rights of the file or of its folder, {RESUMES}"
+        return f"{what}; change the rights of the file or of its folder, {RESUMES}"
     if error.errno == errno.EROFS:
-        return f"{said}; name a folder on another disk with --workdir= or --figures="
-    return said
+        return f"{what}; name a folder on another disk with --workdir= or --figures="
+    return what
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """A question to who wrote a word that is no name, where one of the names is close; else
-    nothing.
-    """
+    """Ask whether a close name was meant; empty where none is."""
     near = difflib.get_close_matches(word, [*names], 1)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -5,7 +5,7 @@ import pathlib
 
 
 def available() -> int | None:
-    """Bytes for a program on the first device, or on this machine; None where neither says."""
+    """Count the bytes for a program on the first device, or on this machine; None if unknown."""
     import jax  # late: what is refused by its size alone is refused at once
 
     if stats := jax.local_devices()[0].memory_stats():
@@ -14,24 +14,20 @@ def available() -> int | None:
 
 
 def of_machine() -> int | None:
-    """Bytes for a program on this machine, beside any accelerator."""
-    sizes = []
+    """Count the bytes for a program on this machine, beside any accelerator."""
     try:
         lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
-        sizes += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+        sizes = [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
         limit = pathlib.Path("/sys/fs/cgroup/memory.max")
-        sizes += (
-            [int(limit.read_text())]
-            if limit.exists() and limit.read_text().strip() != "max"
-            else []
-        )
-        sizes = sizes or [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+        if limit.exists() and (text := limit.read_text().strip()) != "max":
+            sizes.append(int(text))
+        return min(sizes or [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")])
     except (OSError, ValueError):
         return None
-    return min(sizes)
 
 
 def format_bytes(count: float) -> str:
+    """Write a number of bytes with its unit."""
     for unit, words in ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
         if count >= unit:
             return f"{count / unit:,.1f} {words}"
@@ -39,9 +35,6 @@ def format_bytes(count: float) -> str:
 
 
 def is_out(error: Exception) -> bool:
-    """Python's and NumPy's, or XLA's, which has no class of its own."""
-    return (
-        isinstance(error, MemoryError)
-        or "RESOURCE_EXHAUSTED" in str(error)
-        or "Out of memory" in str(error)
-    )
+    """Whether memory is full: Python's error, or XLA's, which has no class of its own."""
+    words = ("RESOURCE_EXHAUSTED", "Out of memory")
+    return isinstance(error, MemoryError) or any(word in str(error) for word in words)

@@ -1,6 +1,4 @@
-"""Several processes, one run: what each does for itself, what the first does for all, and how they
-agree.
-"""
+"""Several processes, one run: what each does for itself, what the first does, how they agree."""
 
 import re
 import zlib
@@ -14,7 +12,7 @@ from jax.experimental import multihost_utils
 from anisoscope.utils.errors import Lost, RunError, UserError
 
 T = TypeVar("T")
-WHOLE = 2**24  # float32, in which processes tell each other numbers, holds all whole ones below
+WHOLE = 2**24  # float32, in which processes exchange numbers, holds all whole ones below
 BROKEN = re.compile(
     r"gloo|nccl|coordination service|barrier|heartbeat|connection|socket closed", re.IGNORECASE
 )
@@ -22,13 +20,12 @@ SHARED = "--workdir must lie on a file system that all hosts see"
 
 
 def is_first() -> bool:
+    """Whether this process speaks and writes for all."""
     return jax.process_index() == 0
 
 
 def largest(*values: float) -> list[float]:
-    """The largest of each value over all processes: how they agree on what each has seen for
-    itself.
-    """
+    """Take the largest of each value over all processes."""
     if jax.process_count() == 1:
         return list(values)
     try:
@@ -38,9 +35,7 @@ def largest(*values: float) -> list[float]:
 
 
 def lost(error: BaseException) -> Lost | None:
-    """What an error means that came up in the middle of work with other processes, where one of
-    them has ended.
-    """
+    """Tell whether an error in the middle of common work means that another process has ended."""
     if isinstance(error, Lost):
         return error
     return _lost(error) if BROKEN.search(str(error)) and jax.process_count() > 1 else None
@@ -48,15 +43,12 @@ def lost(error: BaseException) -> Lost | None:
 
 def _lost(error: BaseException) -> Lost:
     why = str(error).splitlines()[0][:200]
-    return Lost(
-        f"another process has ended ({why}); the same command, started on every host, resumes from what is saved"
-    )
+    advice = "the same command, started on every host, resumes from what is saved"
+    return Lost(f"another process has ended ({why}); {advice}")
 
 
 def on_each(work: Callable[[], T]) -> T:
-    """What `work` gives, which every process does for itself; where it fails on one, it fails on
-    all of them.
-    """
+    """Do `work` on every process; where it fails on one, it fails on all of them."""
     result, failure = None, None
     try:
         result = work()
@@ -65,8 +57,8 @@ def on_each(work: Callable[[], T]) -> T:
     kind = 0 if failure is None else 2 if isinstance(failure, UserError) else 1
     worst, number = largest(kind, jax.process_index() if kind else -1)
     if worst:
-        words = f"process {int(number)} has failed; see its message"
-        raise failure or (UserError(words) if worst == 2 else RunError(words))
+        what = f"process {int(number)} has failed; see its message"
+        raise failure or (UserError(what) if worst == 2 else RunError(what))
     return result
 
 
@@ -77,12 +69,12 @@ def on_first(work: Callable[[], None]) -> None:
 
 def agree(content: Any, what: str) -> None:
     """Raise UserError unless all processes have found the same on their disks."""
-    seen = fingerprint(repr(content).encode())
-    most, least = largest(seen, -seen)
+    found = fingerprint(repr(content).encode())
+    most, least = largest(found, -found)
     if most != -least:
         raise UserError(f"processes find different {what}; {SHARED}")
 
 
 def fingerprint(content: bytes) -> int:
-    """A number that other content hardly has, for `largest`."""
+    """Compute a number that other content hardly has, for `largest`."""
     return zlib.crc32(content) % WHOLE
