@@ -32,8 +32,8 @@ LEVEL = 0.95
 
 
 class Estimate(NamedTuple):
-    """Of the mean over batches; arrays without the batch and replicate axes. NaN where nothing can
-    be said.
+    """A mean over batches and its interval, without the batch and replicate axes; NaN where
+    unknown.
     """
 
     mean: np.ndarray
@@ -71,15 +71,16 @@ def estimate(
 
 
 def clip(summary: Estimate, least: float, most: float) -> Estimate:
-    """The same, its interval cut at the ends of the range of values; rounding may leave the mean
-    itself outside.
+    """Cut an interval at the ends of the range of values; rounding may leave the mean itself
+    outside.
     """
     low, high = np.maximum(summary.low, least), np.minimum(summary.high, most)
     return summary._replace(low=np.minimum(low, summary.mean), high=np.maximum(high, summary.mean))
 
 
 def degrees_of_freedom(size_J: np.ndarray, square_J: np.ndarray, kind: str) -> float:
-    """Student's degrees of freedom of J unequal folds, after Satterthwaite; J - 1 of equal ones.
+    """Compute Student's degrees of freedom of J unequal folds, after Satterthwaite; J - 1 of equal
+    ones.
 
     A fold's part in the variance goes as the squared sizes of its clusters where points of a
     cluster are alike, as the jackknife takes them. Of neighbour statistics, which are read within
@@ -116,9 +117,7 @@ def weight_replicates(
 
 
 def _comparable(values: np.ndarray, kind: str) -> np.ndarray:
-    """In float64, the sections of a batch moved to the value on the whole of it, and their
-    deviations scaled.
-    """
+    """Move the sections of a batch to the value on the whole of it, and scale their deviations."""
     values = np.asarray(values, np.float64)
     if kind == "jackknife" or values.shape[1] < 3:
         return values
@@ -131,13 +130,11 @@ def _comparable(values: np.ndarray, kind: str) -> np.ndarray:
 
 
 def variance(replicates: np.ndarray, kind: str) -> np.ndarray:
-    """Variance of one batch's value from its J replicates on axis 1."""
+    """Compute the variance of one batch's value from its J replicates on axis 1."""
     spread = np.square(replicates - replicates.mean(axis=1, keepdims=True)).sum(axis=1)
     return _share(replicates.shape[1], kind) * spread
 
 
 def _share(count: int, kind: str) -> float:
-    """Of the sum of squared deviations of `count` replicates, what is the variance of the value on
-    the whole.
-    """
+    """Factor from the sum of squared deviations of `count` replicates to the variance of the value."""
     return (count - 1) / count if kind == "jackknife" else 1 / (count * (count - 1))

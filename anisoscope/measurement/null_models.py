@@ -23,7 +23,7 @@ PERMUTATIONS = 1  # of whose values the mean is taken, in each batch
 
 
 class Spread(NamedTuple):
-    """What all Gaussian clouds of a cloud's spectrum and copies share."""
+    """The part that all Gaussian clouds of a cloud's spectrum and copies share."""
 
     factor_ED: Array  # f with f^T f = x^T x, x the distinct points about their mean
     original_P: Array  # the first of the copies of each point
@@ -64,7 +64,7 @@ def gaussian(factor: Spread, key: Array) -> Array:
 
 
 def layer_keys(key: Array, numbers: Array) -> Array:
-    """A key for each number of a layer: the null models of one draw would deviate together."""
+    """Make a key for each layer: the null models of one draw would deviate together."""
     return jax.vmap(functools.partial(jax.random.fold_in, key))(numbers)
 
 
@@ -73,7 +73,7 @@ def _distinct(original_P: Array) -> Array:
 
 
 def _about_mean(x_PE: Array, original_P: Array) -> Array:
-    """The distinct points about their mean; 0 for copies."""
+    """Center the distinct points; 0 for copies."""
     first_P1 = (original_P == jnp.arange(len(original_P)))[:, None]
     kept_PE = jnp.where(first_P1, x_PE, 0.0)
     return jnp.where(first_P1, x_PE - kept_PE.sum(axis=0, keepdims=True) / first_P1.sum(), 0.0)
@@ -99,9 +99,7 @@ def _decorrelated(x_PE: Array, distinct: Array) -> Array:
 
 
 def permuted_clouds(resid_NWTD: Array, picks_P: Array, key: Array, number: Array) -> Array:
-    """The clouds (N, P, D) of other windows at the same positions; NaN where there is one window
-    alone.
-    """
+    """Pick the same positions of other windows, (N, P, D); NaN where there is one window alone."""
     layers, windows, context, width = resid_NWTD.shape
     clouds_NPD = resid_NWTD.reshape(layers, -1, width)[
         :, permuted(picks_P, windows, context, key, number)
@@ -110,8 +108,7 @@ def permuted_clouds(resid_NWTD: Array, picks_P: Array, key: Array, number: Array
 
 
 def permuted(picks_P: Array, windows: int, context: int, key: Array, number: Array) -> Array:
-    """The same positions of other windows: each window's place is taken by another one, of the same
-    batch.
+    """Index the same positions of other windows of the same batch.
 
     Shapes: P indices into the windows x context positions -> as many. The windows stand in a circle
     in random order, and each is replaced by the one 1, 2, … (`number` + 1) places on: none stays,

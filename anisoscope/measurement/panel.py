@@ -34,8 +34,7 @@ Over = Callable[[Callable, Any], Any]
 
 
 class Sample(NamedTuple):
-    """What is measured together: a cloud for each of N layers, of the same P points, fold-major;
-    and heads, if any.
+    """Clouds of N layers, of the same P points, fold-major; and heads, if any.
 
     All samples of a measurement have the same places, and each has types of its own, or none has.
     """
@@ -49,7 +48,7 @@ class Sample(NamedTuple):
 
 
 class GaussianNull(NamedTuple):
-    """What the Gaussian null model of each of N layers is drawn from."""
+    """The Gaussian null model of each of N layers."""
 
     spread_N: Spread
     key_N: Array

@@ -44,12 +44,12 @@ class Quantity:
 
     @property
     def raw_dims(self) -> tuple[str, ...]:
-        """Of the array that is measured: replicates last."""
+        """Dimensions of the array that is measured: replicates last."""
         return ("batch", "positions", *self.dims, *([self.resampling] if self.resampling else []))
 
     @property
     def attributes(self) -> dict[str, str]:
-        """Of a variable in a table."""
+        """Attributes of a variable in a table."""
         words = {name: getattr(self, name) for name in ("long_name", "units", "formula", "source")}
         words["range"] = "{:g} to {:g}".format(*self.range)
         words["resampling"] = self.resampling or "batches"

@@ -20,8 +20,8 @@ from anisoscope.metrics.subclouds import neighbours_in_subsamples
 
 
 class Searched(NamedTuple):
-    """A cloud's neighbours, found once for all that is read from them; each section's among its own
-    points.
+    """The neighbors of a cloud's points, found once for all that is read from them; those of each
+    section among its own points.
     """
 
     whole: Neighbours | Nearest  # or the few that comparisons keep of them
@@ -29,16 +29,14 @@ class Searched(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Where the points of a cloud stand."""
+    """The windows and positions of a cloud's points."""
 
     window_P: Array  # the number of each one's window, below the number of points
     time_P: Array  # its place there; 0 is the first token
 
 
 class Types(NamedTuple):
-    """What stands at the points of a cloud: the last n characters, a row for each n of
-    data.frequency.LENGTHS.
-    """
+    """The last n characters at each point of a cloud, a row for each n of data.unigrams.LENGTHS."""
 
     # a number, the same for the same characters; below 0 where a window has too few before the
     # point
@@ -57,7 +55,7 @@ class Cloud(NamedTuple):
 
 
 class Clouds(NamedTuple):
-    """What a family that compares layers is given."""
+    """Arguments of a family that compares layers."""
 
     points_NPD: Array
     folds: int
@@ -70,7 +68,7 @@ class Clouds(NamedTuple):
 
 
 def search(cloud_PD: Array, count: int, folds: int, parts: int | None = None) -> Searched | None:
-    """The `count` nearest of every point; None where none are asked for.
+    """Search the `count` nearest of every point; None where none are asked for.
 
     Of each section too: so many `parts`, or as many as `section_count` says.
     """
@@ -87,21 +85,17 @@ def leave_out(folds: int, points: int) -> Array:
 
 
 def sections(cloud_PD: Array, parts: Any) -> Array:
-    """The cloud cut into its sections (S, P / S, D); `parts` is what was found of each, (S, …)."""
+    """Cut a cloud into sections (S, P / S, D); `parts` is what was found of each, (S, …)."""
     return cloud_PD.reshape(len(jax.tree.leaves(parts)[0]), -1, cloud_PD.shape[1])
 
 
 def over_folds(read: Callable[[Array], Values], folds: int, points: int) -> Values:
-    """What `read` finds with weights of the points: all of them, then all but one fold after
-    another.
-    """
+    """Apply `read` to weights of the points: all of them, then all but one fold after another."""
     return jax.vmap(read)(leave_out(folds, points))
 
 
 def over_sections(read: Callable[..., Values], *searched: Searched) -> Values:
-    """What `read` finds in the neighbours of one or several clouds: in the whole of them, then in
-    each section.
-    """
+    """Apply `read` to the neighbors of one or several clouds: of the whole, then of each section."""
     whole = {
         name: value[..., None] for name, value in read(*(one.whole for one in searched)).items()
     }

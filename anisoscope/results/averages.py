@@ -25,17 +25,17 @@ class Average(NamedTuple):
 
 
 def over_blocks(name: str) -> str:
-    """The variable that holds a quantity's average over blocks, or over blocks and heads."""
+    """Name the variable of a quantity's average over blocks, or over blocks and heads."""
     return f"{name}_over_blocks"
 
 
 def over_heads(name: str) -> str:
-    """The variable that holds a quantity's average over the heads of each block."""
+    """Name the variable of a quantity's average over the heads of each block."""
     return f"{name}_over_heads"
 
 
 def averages(name: str, layer_0: str = EMBEDDING) -> dict[str, Average]:
-    """Variable -> average of a quantity. The embedding is no block's output.
+    """List the averages of a quantity by variable. The embedding is no block's output.
 
     Layers of which the first is no embedding have no average: which of them are blocks is not known
     here. NaN where a layer or head has no finite number: where it has one, the average would jump.

@@ -17,12 +17,12 @@ NULL_WORDS = (  # what it is
 
 
 def excess_name(name: str) -> str:
-    """The variable that holds what a quantity, or an average of it, exceeds null models by."""
+    """Name the variable of what a quantity, or an average of it, exceeds null models by."""
     return f"{name}_excess"
 
 
 def about_excess(name: str, about: dict[str, Any]) -> dict[str, Any]:
-    """The attributes of that variable, from those of the value. An excess has no range of its
+    """Derive the attributes of an excess from those of the value. An excess has no range of its
     own.
     """
     words = {
@@ -39,7 +39,7 @@ def is_excess(variable: xr.DataArray) -> bool:
 
 
 def values_of(table: xr.Dataset) -> list[str]:
-    """The quantities of a table and their averages: what has an interval and is no excess."""
+    """List the quantities of a table and their averages: what has an interval and is no excess."""
     return [
         str(name)
         for name, array in table.data_vars.items()
@@ -48,12 +48,12 @@ def values_of(table: xr.Dataset) -> list[str]:
 
 
 def nulls_in(table: xr.Dataset) -> list[str]:
-    """The null models that a table was measured beside."""
+    """List the null models of a table."""
     return table[NULL].values.tolist() if NULL in table.dims else []
 
 
 def excess_of(table: xr.Dataset, name: str, null: str) -> xr.DataArray:
-    """Value minus that null model; NaN where there is no such excess."""
+    """Subtract that null model from the value; NaN where there is no such excess."""
     if null in nulls_in(table) and excess_name(name) in table:
         return table[excess_name(name)].sel({NULL: null}, drop=True)
     return xr.full_like(table[name], np.nan)

@@ -46,7 +46,7 @@ def check_table(table: Any) -> None:
 
 
 def to_frame(table: xr.Dataset) -> pd.DataFrame:
-    """A table as a DataFrame: one row for each number.
+    """Make a DataFrame of a table: one row for each number.
 
     Args:
         table: of `measure`, `measure_model`, `measure_attention`, or results.nc of a run.
@@ -80,7 +80,7 @@ def to_latex(
     positions: str = "all",
     step: int | None = None,
 ) -> str:
-    """Quantities by layer as a LaTeX table (package booktabs): each value with its 95 % interval.
+    """Make a LaTeX table (package booktabs) of quantities by layer, with 95 % intervals.
 
     Values have as many digits as their interval allows: two of its half width.
 

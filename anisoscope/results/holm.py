@@ -5,9 +5,7 @@ import pandas as pd
 
 
 def holm(p: pd.Series) -> pd.Series:
-    """Corrected for as many tests as there are numbers: the least times all of them, the next times
-    one less …
-    """
+    """Correct p for as many tests as there are numbers: the least times all of them, and so on."""
     known = p.dropna()
     return pd.Series(holm_of(known.to_numpy(float), len(known)), known.index, dtype=float).reindex(
         p.index
@@ -15,8 +13,8 @@ def holm(p: pd.Series) -> pd.Series:
 
 
 def holm_of(p: np.ndarray, at_once: int) -> np.ndarray:
-    """Where at most so many hypotheses are true at once (Shaffer 1986); one without p counts among
-    the tests.
+    """Correct p where at most so many hypotheses are true at once (Shaffer 1986); NaN counts as a
+    test.
     """
     order = np.argsort(np.where(np.isnan(p), 1.0, p), kind="stable")
     times = np.minimum(np.arange(len(p), 0, -1), at_once)

@@ -36,7 +36,7 @@ def write_csv(frame: pd.DataFrame, path: pathlib.Path) -> None:
 
 
 def read_table(path: pathlib.Path) -> xr.Dataset:
-    """The Dataset that was written; RunError where it is damaged or of another schema."""
+    """Read a Dataset that was written; RunError where it is damaged or of another schema."""
     content = path.read_bytes()
     match = DIGEST.search(content)
     if match is None:

@@ -24,7 +24,7 @@ class CommonAxes(NamedTuple):
 def labelled(
     vectors: dict[str, np.ndarray], picks_P: np.ndarray, context: int, head: int
 ) -> dict[str, xr.DataArray]:
-    """Variables of the table of one checkpoint, which say where each vector was found."""
+    """Make variables of the table of one checkpoint, which say where each vector was found."""
     places = np.asarray(chosen(picks_P))
     coords = {
         "window": ("vector", places // context, {"long_name": "window of the first batch"}),
@@ -44,8 +44,7 @@ def labelled(
 
 
 def common_axes(vectors: np.ndarray) -> CommonAxes:
-    """X = U S V^T over all finite vectors as rows of X; their coordinates on the first two columns
-    of V.
+    """Decompose X = U S V^T, all finite vectors as rows; coordinates on the first two columns of V.
 
     Shape (step, kind, vector, K), queries first. Not centred: the origin stays where it is, so that
     a drift from it is seen, and coordinates are scalar products with the axes. Vectors count by
@@ -75,7 +74,7 @@ def common_axes(vectors: np.ndarray) -> CommonAxes:
 
 
 def over_training(tables: dict[int, xr.Dataset]) -> dict[str, xr.DataArray]:
-    """Of tables that hold vectors: projections, and what the axes keep."""
+    """Project the vectors of all tables on their common axes, and say what the axes keep."""
     one = next(iter(tables.values()))
     vectors = np.stack([[table[name].values for name in VECTORS] for table in tables.values()])
     by_block = [common_axes(vectors[:, :, block]) for block in range(one.sizes["block"])]

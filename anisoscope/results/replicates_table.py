@@ -97,7 +97,7 @@ def missing_families(
 
 
 def merged(old: xr.Dataset | None, new: xr.Dataset, families: tuple[str, ...]) -> xr.Dataset:
-    """The old table with the variables of these families replaced by those of the new one."""
+    """Replace the variables of these families in the old table by those of the new one."""
     if old is None:
         return _arranged(new)
     replaced = {name for family in families for name in FAMILIES[family].quantities}
@@ -130,6 +130,6 @@ def _arranged(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def _ordered(clouds: Iterable[str]) -> list[str]:
-    """Each once, those of `CLOUDS` first and in that order."""
+    """List clouds once, those of `CLOUDS` first and in that order."""
     names = dict.fromkeys(map(str, clouds))
     return [cloud for cloud in dict.fromkeys((*CLOUDS, *names)) if cloud in names]

@@ -32,7 +32,7 @@ OF_LINE = {  # name in a line of train.jsonl: name in a table, in words
 
 
 def scores(lines: list[dict[str, Any]], steps: list[int]) -> xr.Dataset:
-    """Of these steps; NaN where none was validated, and no variable that no line has."""
+    """Make variables over these steps; NaN where none was validated."""
     valid = {line["step"]: line for line in lines if line["kind"] == "valid"}
     variables = {}
     for key, (name, words) in OF_LINE.items():

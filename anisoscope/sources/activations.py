@@ -44,7 +44,7 @@ class Read(NamedTuple):
 
 
 class Spec(NamedTuple):
-    """What a program is made for: two programs of equal specs are one.
+    """The specification of a program: two programs of equal specs are one.
 
     `activate(params, references, windows)` gives the activations (`Read`) of each input of one
     batch, in float32, and the residual streams to compare with. `over_units(work)` may share
@@ -183,7 +183,7 @@ def make_activate(
 
 
 def next_tokens(tokens_ZBT: Array) -> Array:
-    """The next token of the same window; -1 at its end."""
+    """Shift to the next token of the same window; -1 at its end."""
     missing = [(0, 0)] * (tokens_ZBT.ndim - 1) + [(0, 1)]
     return jnp.pad(tokens_ZBT, missing, constant_values=-1)[..., 1:]
 

@@ -34,7 +34,7 @@ Arrays = tuple[np.ndarray, np.ndarray | None, np.ndarray | None]
 
 
 class Beside(NamedTuple):
-    """What a model has beside its activations, in the words of `activations.Read`."""
+    """A model's bias, readout and targets, in the words of `activations.Read`."""
 
     bias_NHTT: np.ndarray | None = None
     readout: Readout | None = None
@@ -50,7 +50,7 @@ def measure_batch(
     settings: MeasureConfig,
     beside: Beside = Beside(),  # noqa: B008 (nothing)
 ) -> Measured:
-    """The panel of one batch of windows, in NumPy; arrays (1, positions, …).
+    """Measure one batch of windows with the panel, in NumPy; arrays (1, positions, …).
 
     `inputs` are the activations of what `input_names(settings)` names, in that order; `others` the
     residual streams (N, W, T, D) of the same windows to compare with. `picks_SP` are places in the
@@ -106,7 +106,7 @@ def _check(inputs: Arrays, picks_SP: np.ndarray, settings: MeasureConfig, beside
 
 
 def joined(batches: list[Measured]) -> Measured:
-    """Of all batches: values side by side, vectors of the first."""
+    """Join the values of all batches, and the vectors of the first."""
     return _side_by_side(batches, axis=0)
 
 
@@ -119,7 +119,7 @@ def _side_by_side(parts: list[Measured], axis: int) -> Measured:
 
 @functools.cache
 def _computation(settings: MeasureConfig, bytes_of_one: int) -> Callable[..., Measured]:
-    """Of one batch and one set of positions."""
+    """Jit the measurement of one batch and one set of positions."""
 
     def activate(beside: Beside, others: Any, activations_Z: Any) -> tuple:
         return Read(*activations_Z, beside.readout, beside.target_ZWT, beside.bias_NHTT), others

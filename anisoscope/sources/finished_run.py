@@ -32,7 +32,7 @@ class OpenRun:
     params: Callable[[int], dict]
 
     def windows(self, count: int, seed: int = 0) -> np.ndarray:
-        """So many windows of the validation split that do not overlap, (count, context), int32."""
+        """Draw windows of the validation split that do not overlap, (count, context), int32."""
         context = self.config.model.context
         available = len(self.corpus.valid) // context
         if not 1 <= count <= available:
@@ -43,8 +43,8 @@ class OpenRun:
         return self.corpus.valid[start_W[:, None] + np.arange(context)].astype(np.int32)
 
     def vectors(self, params: dict, tokens_BT: jax.Array | np.ndarray) -> jax.Array:
-        """The residual stream, (layers, windows, T, width): the sum of the embeddings, then after
-        every block.
+        """Compute the residual stream, (layers, windows, T, width): embeddings, then after every
+        block.
         """
         with jax.default_matmul_precision("highest"):
             return self._model.apply(*jax.tree.map(jnp.asarray, (params, tokens_BT)))[1].resid_LBTD
@@ -55,7 +55,7 @@ class OpenRun:
 
 
 def open_run(folder: str | pathlib.Path) -> OpenRun:
-    """The run in a folder as `runs/quickstart/decoder`.
+    """Open the run in a folder as `runs/quickstart/decoder`.
 
     UserError, one line, where there is none, or where its text has changed since it was trained.
     """

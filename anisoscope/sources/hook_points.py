@@ -18,7 +18,7 @@ WORDS = {
 
 
 def attributes(run: str, name: str) -> dict[str, str]:
-    """What tables of a hook point say beside what those of the run say."""
+    """Describe a hook point, beside what its run says."""
     return {
         "run": f"{run}, {name}",
         "hook_point": name,
@@ -28,6 +28,6 @@ def attributes(run: str, name: str) -> dict[str, str]:
 
 
 def of_blocks(table: xr.Dataset) -> xr.Dataset:
-    """Layers from 1 on: the embedding is no block's output."""
+    """Number layers from 1 on: the embedding is no block's output."""
     layer = np.arange(1, table.sizes["layer"] + 1)
     return table.assign_coords(layer=layer, depth=("layer", layer / len(layer)))

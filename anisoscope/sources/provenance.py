@@ -73,8 +73,8 @@ def attributes(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
 
 
 def is_outdated(table: xr.Dataset, store: checkpoint.Checkpoints) -> bool:
-    """Whether a checkpoint that it was made from has other parameters now; one that is gone does
-    not matter.
+    """Check whether a checkpoint of the table has other parameters now; one that is gone does not
+    count.
     """
     read_then = json.loads(table.attrs.get("checkpoints", "{}"))
     return any(store.digest(int(step)) not in (None, digest) for step, digest in read_then.items())
@@ -82,7 +82,7 @@ def is_outdated(table: xr.Dataset, store: checkpoint.Checkpoints) -> bool:
 
 @contextlib.contextmanager
 def advice_on_damage() -> Iterator[None]:
-    """Where a checkpoint cannot be read, the one line says what to do."""
+    """Say in the one line of an error what to do with a damaged checkpoint."""
     try:
         yield
     except RunError as error:

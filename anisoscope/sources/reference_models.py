@@ -69,7 +69,7 @@ class References:
         return {BEFORE: value} if self.compared else {}
 
     def without_itself(self, step: int, values: dict[str, Arrays]) -> dict[str, Arrays]:
-        """Of the first checkpoint, replace what compares it with the one before by NaN."""
+        """Replace by NaN what would compare the first checkpoint with the one before."""
         for arrays in values.values() if self.before(step) is None else ():
             for name in OF_PREVIOUS & arrays.keys():
                 arrays[name] = np.full_like(arrays[name], np.nan)

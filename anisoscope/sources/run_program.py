@@ -154,7 +154,7 @@ class Fixed(NamedTuple):
 
 
 def _shapes(tree: Any, shardings: Any) -> Any:
-    """What `jax.device_put` would give, without the numbers."""
+    """Describe what `jax.device_put` would give, without the numbers."""
     shardings = jax.tree.broadcast(shardings, tree)
     return jax.tree.map(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), tree, shardings

@@ -20,7 +20,7 @@ HEAD = "measure.projected_head"
 
 
 class Target(NamedTuple):
-    """What a step has a table of: the residual stream, or a hook point inside the blocks."""
+    """The residual stream, or a hook point inside the blocks: a step has a table of each."""
 
     name: str
     folder: pathlib.Path  # of <step>.nc; what is joined of them stands beside that folder
@@ -59,9 +59,7 @@ Reader = Callable[[int, Sequence[Target]], Iterator[tuple[Target, xr.Dataset]]]
 
 
 class Source(abc.ABC):
-    """What a sweep measures. A step may be read in any order, once, for all that is missing of
-    it.
-    """
+    """A model with steps, which may be read in any order, each once for all that is missing of it."""
 
     name: str  # in messages
     root: pathlib.Path  # the folder of the tables
@@ -93,17 +91,17 @@ class Source(abc.ABC):
         """
 
     def nothing_stored(self) -> str:
-        """The line that says what to do where no step can be read, and no table is there."""
+        """Say what to do where no step can be read, and no table is there."""
         return f"{self.name}: no step can be read"
 
     def digest(self, step: int) -> str | None:
-        """Of the parameters; None: not known. Tangents alone ask for it."""
+        """Digest the parameters of a step; None: not known. Tangents alone ask for it."""
         return None
 
     def attributes(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[str, Any]:
-        """What the joined table of these steps says of itself, beside its name."""
+        """Describe the source in the joined table of these steps."""
         return {}
 
     def scores(self, steps: list[int]) -> xr.Dataset | None:
-        """What the model had learned at these steps, if that is known."""
+        """Read what the model had learned at these steps, if that is known."""
         return None

@@ -37,9 +37,7 @@ QUANTITIES = {
 
 
 def compute(clouds: Clouds) -> dict[str, Values]:
-    """Arrays (layer, other layer, R). The null model is the clouds of other windows beside the
-    clouds as they are.
-    """
+    """Measure pairs of layers, (layer, other layer, R); the null model has other windows' clouds."""
     own = ready(clouds.points_NPD, clouds.folds)
 
     def named(alignment: Alignment) -> Values:

@@ -106,8 +106,7 @@ class Layers(NamedTuple):
 
 
 def compute(clouds: Clouds) -> dict[str, Values]:
-    """Every layer with every other, and with the same layer of each of the `others`; arrays (layer,
-    …, R).
+    """Compare every layer with every other, and with the same layer of each of the `others`.
 
     Of the clouds themselves, "measured"; and where it is known how to permute their windows, the
     mean over a few permutations of what the permuted clouds give beside the clouds as they are.
@@ -141,8 +140,7 @@ def across(
     permuted: Callable[[Array], Array],
     over: Callable = jax.lax.map,
 ) -> dict[str, Values]:
-    """Every layer of one model beside every layer of another, of the same points; arrays (layer,
-    other layer, R).
+    """Compare every layer of one model with every layer of another, of the same points.
 
     As `compute`, but for the clouds that `permuted(number)` gives: those of the first model.
     """

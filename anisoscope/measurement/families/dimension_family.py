@@ -28,7 +28,7 @@ PUBLISHED = "twonn_microscope"  # as its authors have it, of however few points
 
 
 def of_enough(values: Values, neighbours: Neighbours) -> Values:
-    """NaN, of the resamples too, where too few points of the whole cloud are distinct."""
+    """Replace by NaN, of resamples too, where too few points of the whole cloud are distinct."""
     return {
         name: jnp.where(dimension.enough(neighbours), value, jnp.nan)
         for name, value in values.items()

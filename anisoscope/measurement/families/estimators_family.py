@@ -48,7 +48,9 @@ QUANTITIES = {
 
 
 def compute(cloud: Cloud) -> Values:
-    """Arrays (R,). Ranks without a fold are of the eigenvalues without it, to first order."""
+    """Measure a cloud, (R,). Ranks without a fold are of the eigenvalues without it, to first
+    order.
+    """
 
     def read(cloud_PD: Array, neighbours: Neighbours) -> Values:
         return {

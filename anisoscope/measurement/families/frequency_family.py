@@ -96,7 +96,7 @@ OF_BINS = ("norm_by_frequency", "centroid_distance_by_frequency")
 
 
 def compute(cloud: Cloud) -> Values:
-    """NaN, and no points, where types of the points are not known."""
+    """Measure a cloud; NaN, and no points, where types of the points are not known."""
     cloud_PD, folds, types = cloud.points_PD, cloud.folds, cloud.types
     if types is None:
         replicates = 1 + folds * (folds > 1)

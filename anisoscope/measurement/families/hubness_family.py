@@ -34,7 +34,7 @@ QUANTITIES = {
 
 
 def compute(cloud: Cloud) -> Values:
-    """Arrays (R,), and of the largest hub a number."""
+    """Measure a cloud, (R,); of the largest hub a number."""
     values = over_sections(
         lambda one: dict(zip(QUANTITIES, hubness.hubs(one), strict=True)), cloud.searched
     )

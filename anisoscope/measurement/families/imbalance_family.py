@@ -24,8 +24,8 @@ QUANTITIES = {
 
 
 def compute(clouds: Clouds) -> dict[str, Values]:
-    """Arrays (layer, other layer, R). Of the null model the neighbours are those of other
-    windows.
+    """Measure pairs of layers, (layer, other layer, R); the null model has other windows'
+    neighbors.
     """
 
     def of(nearest_N: Searched) -> Values:

@@ -105,9 +105,7 @@ def remaining(cloud: Cloud) -> Array:
 
 
 def compute(cloud: Cloud) -> Values:
-    """Of a cloud without tokens 0, or of whose points the places in a window are not known, what
-    reads them is NaN.
-    """
+    """Measure a cloud; NaN where it has no token 0, or where the positions are not known."""
     cloud_PD, folds, places = cloud.points_PD, cloud.folds, cloud.places
     points = len(cloud_PD)
     left_2P = remaining(cloud)

@@ -47,9 +47,7 @@ QUANTITIES = {
 
 
 def compute(clouds: Clouds) -> dict[str, Values]:
-    """Arrays (layer, R); of the null model, what the layer before says of other windows
-    explains.
-    """
+    """Measure each layer, (layer, R); the null model takes the layer before of other windows."""
     clouds_NPD, permuted = clouds.points_NPD, clouds.permuted
     keep_RP = leave_out(clouds.folds, clouds_NPD.shape[1])
 

@@ -38,9 +38,7 @@ QUANTITIES = {
 
 
 def compute(cloud: Cloud) -> Values:
-    """Arrays (ratio, R). The median norm is that of the whole cloud; a coordinate that is not
-    finite: NaN.
-    """
+    """Measure a cloud, (ratio, R), beside the median norm of the whole; NaN where it is not finite."""
     keep_RP = leave_out(cloud.folds, len(cloud.points_PD))
     norm_P = jnp.linalg.norm(jnp.asarray(cloud.points_PD, jnp.float32), axis=1)
 

@@ -70,7 +70,7 @@ OF_COORDINATES = {name: quantity.read for name, quantity in QUANTITIES.items() i
 
 
 def compute(cloud: Cloud) -> Values:
-    """Also the anisotropy without the top coordinates; NaN where no coordinate would be left."""
+    """Measure a cloud; NaN where without the top coordinates none would be left."""
     cloud_PD, folds = cloud.points_PD, cloud.folds
     points = len(cloud_PD)
     nonzero_P = jnp.asarray(cloud_PD).any(axis=1)

@@ -100,9 +100,7 @@ def compute(
     folds: int,
     over: Callable[[Callable, Any], Any] = jax.lax.map,
 ) -> Values:
-    """Every quantity of every layer, arrays (layer, R); without targets what reads the true token
-    is NaN.
-    """
+    """Measure every layer, (layer, R); without targets what reads the true token is NaN."""
     points = clouds_NPD.shape[1]
     keep_RP = leave_out(folds, points)
     target_P = jnp.full(points, -1) if target_P is None else target_P

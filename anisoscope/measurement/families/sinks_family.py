@@ -38,9 +38,7 @@ QUANTITIES = {
 
 
 def compute(heads: Heads, folds: int, over: Callable[[Callable, Any], Any] = jax.lax.map) -> Values:
-    """Arrays (block, threshold, R); NaN where a head has no such weight. What is not read here XLA
-    leaves out.
-    """
+    """Measure blocks, (block, threshold, R); NaN where a head has no such weight."""
     values = attention_family.compute(heads, folds, over)
 
     def rate(weight_NHR: Array) -> Array:

@@ -98,7 +98,7 @@ QUANTITIES = {
 
 
 def readings(cloud_PD: Array, folds: int) -> Values:
-    """Every quantity of a cloud and, to first order, of the cloud without each of its folds."""
+    """Measure a cloud and, to first order, the cloud without each of its folds."""
     return jax.vmap(
         lambda one: {name: quantity.read(one) for name, quantity in QUANTITIES.items()}
     )(spectrum.spectrum(cloud_PD, folds))

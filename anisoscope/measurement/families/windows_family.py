@@ -22,7 +22,7 @@ QUANTITIES = {
 
 
 def compute(cloud: Cloud) -> Values:
-    """Its mean over windows, (R,); NaN where it is not known which window a point is of."""
+    """Average over windows, (R,); NaN where it is not known which window a point is of."""
     keep_RP = leave_out(cloud.folds, len(cloud.points_PD))
     if cloud.places is None:
         return dict.fromkeys(QUANTITIES, jnp.full(len(keep_RP), jnp.nan))
