@@ -40,25 +40,20 @@ def averages(name: str, layer_0: str = EMBEDDING) -> dict[str, Average]:
     Layers of which the first is no embedding have no average: which of them are blocks is not known
     here. NaN where a layer or head has no finite number: where it has one, the average would jump.
     """
-    quantity = quantities()[name]
-    if quantity.dims == HEAD:
-        return {
-            over_heads(name): Average(
-                "mean over the heads of a block", HEAD[:1], lambda x: finite(x).mean(4)
-            ),
-            over_blocks(name): Average(
-                "mean over blocks and heads", (), lambda x: finite(x).mean((3, 4))
-            ),
-        }
-    left = quantity.dims[1:]
-    if quantity.dims[0] == "block":
-        return {over_blocks(name): Average("mean over blocks", left, lambda x: finite(x).mean(3))}
-    if quantity.dims[:2] == LAYERS or layer_0 not in (EMBEDDING, BLOCK):
+    dims = quantities()[name].dims
+    if dims == HEAD:
+        by_block = Average("mean over the heads of a block", dims[:1], lambda x: finite(x).mean(4))
+        whole = Average("mean over blocks and heads", (), lambda x: finite(x).mean((3, 4)))
+        return {over_heads(name): by_block, over_blocks(name): whole}
+    if dims[0] == "block":
+        average = Average("mean over blocks", dims[1:], lambda x: finite(x).mean(3))
+        return {over_blocks(name): average}
+    if dims[:2] == LAYERS or layer_0 not in (EMBEDDING, BLOCK):
         return {}
     first = int(layer_0 == EMBEDDING)
     return {
         over_blocks(name): Average(
-            "mean over blocks 1 to N", left, lambda x: finite(x[:, :, :, first:]).mean(3)
+            "mean over blocks 1 to N", dims[1:], lambda x: finite(x[:, :, :, first:]).mean(3)
         )
     }
 

@@ -13,6 +13,10 @@ import xarray as xr
 from anisoscope.measurement.families.projection_family import CHOICE, VECTORS, chosen
 
 SOURCE = "reconstruction after Godey et al. 2024, Anisotropy Is Inherent to Self-Attention in Transformers"
+FORMULA = (
+    "coordinates on the first two axes of the SVD of all queries and keys of the head, not centred"
+)
+SHARE = {"units": "1"}
 
 
 class CommonAxes(NamedTuple):
@@ -75,48 +79,33 @@ def common_axes(vectors: np.ndarray) -> CommonAxes:
 
 def over_training(tables: dict[int, xr.Dataset]) -> dict[str, xr.DataArray]:
     """Project the vectors of all tables on their common axes, and say what the axes keep."""
-    one = next(iter(tables.values()))
     vectors = np.stack([[table[name].values for name in VECTORS] for table in tables.values()])
-    by_block = [common_axes(vectors[:, :, block]) for block in range(one.sizes["block"])]
-    like = one[next(iter(VECTORS))]
+    like = next(iter(tables.values()))[next(iter(VECTORS))]
+    by_block = [common_axes(vectors[:, :, block]) for block in range(like.sizes["block"])]
+    block, steps, axes = {"block": like.block}, {"step": list(tables)}, {"axis": [1, 2]}
     about = {"head": like.attrs["head"], "source": SOURCE}
-    formula = "coordinates on the first two axes of the SVD of all queries and keys of the head, not centred"
-    places = {name: like.coords[name] for name in ("block", "window", "position_in_window")}
-    steps, axes = {"step": list(tables)}, {"axis": [1, 2]}
     variables = {
         "projection_share": xr.DataArray(
-            np.stack([of_block.share for of_block in by_block]),
-            {"block": like.block} | axes,
+            np.stack([found.share for found in by_block]),
+            block | axes,
             ("block", "axis"),
-            attrs={
-                "long_name": "share of the sum of squares of all steps on the axis",
-                "units": "1",
-                **about,
-            },
+            attrs={"long_name": "share of the sum of squares of all steps on the axis"} | SHARE,
         ),
         "projection_kept": xr.DataArray(
-            np.stack([of_block.kept for of_block in by_block], axis=1),
-            {"block": like.block} | steps,
+            np.stack([found.kept for found in by_block], axis=1),
+            block | steps,
             ("step", "block"),
-            attrs={
-                "long_name": "share of the sum of squares of the step on both axes",
-                "units": "1",
-                **about,
-            },
+            attrs={"long_name": "share of the sum of squares of the step on both axes"} | SHARE,
         ),
     }
+    places = {name: like.coords[name] for name in ("window", "position_in_window")}
     for index, kind in enumerate(VECTORS.values()):
+        projection = np.stack([found.projection[:, index] for found in by_block], axis=1)
         variables[f"{kind}_projection"] = xr.DataArray(
-            np.stack([of_block.projection[:, index] for of_block in by_block], axis=1).astype(
-                np.float32
-            ),
-            places | steps | axes,
+            projection.astype(np.float32),
+            block | places | steps | axes,
             ("step", "block", "vector", "axis"),
-            attrs={
-                "long_name": f"{kind} vectors, projected",
-                "units": "activation",
-                "formula": formula,
-                **about,
-            },
+            attrs={"long_name": f"{kind} vectors, projected", "units": "activation"}
+            | {"formula": FORMULA},
         )
-    return variables
+    return {name: variable.assign_attrs(about) for name, variable in variables.items()}

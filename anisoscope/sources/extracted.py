@@ -59,30 +59,25 @@ def measure_batch(
     these do not fit together.
     """
     _check(inputs, picks_SP, settings, beside)
-    windows, width = (
-        tuple(None if x_ZN is None else x_ZN[None] for x_ZN in inputs),
-        inputs[0].shape[-1],
-    )
+    windows = tuple(None if x_ZN is None else x_ZN[None] for x_ZN in inputs)
+    width, sets = inputs[0].shape[-1], len(picks_SP)
+    key_G = batch_keys(settings.seed, settings.batches)[batch : batch + 1]
     unseeded = dataclasses.replace(settings, seed=0)  # keys are arguments
     program = _computation(unseeded, bytes_of_cloud(settings.points, width, settings.families))
 
-    def of_set(s: int, given: tuple) -> Measured:
-        return program(*given, picks_SP[s], visible_STT[s])
+    def measure_set(s: int, arrays: tuple) -> Measured:
+        return program(*arrays, picks_SP[s], visible_STT[s])
 
-    given, sets = (
-        (beside, others, windows, batch_keys(settings.seed, settings.batches)[batch : batch + 1]),
-        len(picks_SP),
-    )
     with lapack.threads_for(0 if sets > 1 else min(settings.points, width)):
-        return _side_by_side(mesh.share_out(of_set, given, sets), axis=1)
+        parts = mesh.share_out(measure_set, (beside, others, windows, key_G), sets)
+    return _side_by_side(parts, axis=1)
 
 
 def _check(inputs: Arrays, picks_SP: np.ndarray, settings: MeasureConfig, beside: Beside) -> None:
-    names, of_text = (
-        input_names(settings),
-        [name for name in settings.families if FAMILIES[name].of_text],
-    )
-    of_heads = [name for name in settings.families if FAMILIES[name].of in ("heads", "vectors")]
+    """Raise ValueError where the arrays do not fit the settings, or lack what a family reads."""
+    names, families = input_names(settings), settings.families
+    text = [name for name in families if FAMILIES[name].of_text]
+    heads = [name for name in families if FAMILIES[name].of in ("heads", "vectors")]
     if len(inputs[0]) != len(names):
         raise ValueError(
             f"activations of {len(inputs[0])} inputs; {' and '.join(names)} are measured: {len(names)}"
@@ -91,16 +86,16 @@ def _check(inputs: Arrays, picks_SP: np.ndarray, settings: MeasureConfig, beside
         raise ValueError(
             f"{picks_SP.shape[1]} points in {settings.folds} folds; measure.points is {settings.points}"
         )
-    if of_text:
+    if text:
         raise ValueError(
-            f"{', '.join(of_text)} cannot be measured of arrays: it reads characters of a text"
+            f"{', '.join(text)} cannot be measured of arrays: it reads characters of a text"
         )
-    if "readout" in settings.families and (beside.readout is None or beside.target_ZWT is None):
+    if "readout" in families and (beside.readout is None or beside.target_ZWT is None):
         raise ValueError(
             "readout cannot be measured without how a model makes its output, and what it is to predict"
         )
-    if of_heads and inputs[1] is None:
-        raise ValueError(f"{', '.join(of_heads)} cannot be measured without queries and keys")
+    if heads and inputs[1] is None:
+        raise ValueError(f"{', '.join(heads)} cannot be measured without queries and keys")
     if not np.isfinite(inputs[0]).all():
         raise ValueError("activations that are not finite")
 
