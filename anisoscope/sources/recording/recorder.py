@@ -191,22 +191,22 @@ class Recorder:
         _check_new(to)
         sample = self.sample()
         about = {"hook_points": [*self.groups], "seen": self.seen, "seed": self.seed}
-        begun = files.temporary_path(to)
-        begun.mkdir()
+        temporary = files.temporary_path(to)
+        temporary.mkdir()
         try:
-            files.write_json(begun / ".zgroup", {"zarr_format": 2})
+            files.write_json(temporary / ".zgroup", {"zarr_format": 2})
             about |= {"anisoscope": anisoscope.__version__}
-            files.write_json(begun / ".zattrs", about)
+            files.write_json(temporary / ".zattrs", about)
             for name, x in sample.items():
                 dims = {
                     1: ("point",),
                     2: ("point", f"width_of_{name}"),
                     3: ("hook_point", "point", "width"),
                 }
-                _write_zarr_array(begun / _encode(name), dims[x.ndim], x)
-            os.rename(begun, to)
+                _write_zarr_array(temporary / _encode(name), dims[x.ndim], x)
+            os.rename(temporary, to)
         finally:
-            shutil.rmtree(begun, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _check_name(name: str) -> None:

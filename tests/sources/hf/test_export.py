@@ -21,85 +21,55 @@ from anisoscope.utils.files import temporary_path
 from tests.program import here, refuse
 from tests.sources.hf import tiny
 
-TRAINED = (
+TRAINED = [
+    "--config=experiments/decoder_small.py",
     *(
-        "--config=experiments/decoder_small.py",
-        "--config.model.layers=2",
-        "--config.model.width=24",
+        f"--config.{setting}"
+        for setting in (
+            *("model.layers=2", "model.width=24", "model.heads=3", "model.context=16"),
+            *("model.dtype=float32", "train.steps=24", "train.batch_size=16"),
+            *("evaluate.windows=8", "checkpoint.every=24"),
+        )
     ),
-    *(
-        "--config.model.heads=3",
-        "--config.model.context=16",
-        "--config.train.steps=24",
-        "--config.train.batch_size=16",
-    ),
-    *(
-        "--config.evaluate.windows=8",
-        "--config.checkpoint.every=24",
-        "--config.model.dtype=float32",
-    ),
-)
-MEASURED = (
-    *("--config.measure.points=64", "--config.measure.folds=2", "--config.measure.batches=2"),
-    *(
-        "--config.measure.families=('spectrum', 'similarity', 'attention')",
-        "--config.measure.nulls=('gaussian',)",
-    ),
-)
+]
+MEASURED = [
+    f"--config.measure.{setting}"
+    for setting in (
+        *("points=64", "folds=2", "batches=2", "nulls=('gaussian',)"),
+        "families=('spectrum', 'similarity', 'attention')",
+    )
+]
 
 
 @pytest.mark.parametrize("positions", ["learned", "rotary"])
 def test_an_exported_run_is_measured_as_it_was(tmp_path, positions):
-    text, run, again = tmp_path / "text.txt", tmp_path / "run", tmp_path / "again"
+    text, run, again = (tmp_path / name for name in ("text.txt", "run", "again"))
     text.write_text(tiny.text(20_000))
-    source = f"--config.data.path={text}"
-    flags = (
-        *TRAINED,
-        *MEASURED,
-        source,
-        f"--config.model.positions={positions}",
-        f"--workdir={run}",
-    )
+    shared = (*MEASURED, f"--config.data.path={text}")
+    flags = *TRAINED, *shared, f"--config.model.positions={positions}", f"--workdir={run}"
     assert str(run / "export") in tiny.done(*flags, "--stages=train,measure,export").stdout
     assert "exported already" in here(*flags, "--stages=export").stdout
 
-    theirs = (
-        "--config.window=16",
-        "--config.pretrained.most_bits=99",
-        source,
-        f"--workdir={again}",
-    )
-    tiny.done(
-        f"--config=experiments/pretrained.py:{run / 'export'}",
-        *MEASURED,
-        *theirs,
-        "--stages=measure",
-    )
+    pretrained = f"--config=experiments/pretrained.py:{run / 'export'}", "--config.window=16"
+    own = "--config.pretrained.most_bits=99", f"--workdir={again}", "--stages=measure"
+    tiny.done(*pretrained, *shared, *own)
     ours, theirs = (
         joined_files.read_table(folder / "results.nc").isel(step=-1) for folder in (run, again)
     )
     numbers = [name for name in values_of(ours) if name in theirs]
     assert len(numbers) > 30
     for name in numbers:
-        one, other = (table[name].sel(statistic="mean") for table in (theirs, ours))
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5, err_msg=name)
+        found, expected = (table[name].sel(statistic="mean") for table in (theirs, ours))
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5, err_msg=name)
 
     shutil.rmtree(run / "checkpoints")
-    tiny.one_line(
-        here(*flags, "--stages=export"),
-        "no checkpoint of the last step, 24; run --stages=train first",
-    )
+    tiny.one_line(here(*flags, "--stages=export"), "no checkpoint of the last step, 24")
 
 
 def test_what_cannot_be_expressed_is_refused_before_it_is_trained(tmp_path):
     words = "no class of transformers has the block of this model (model.norm=post)"
-    flags = (
-        *TRAINED,
-        "--config.data.source=pydoc",
-        "--config.model.norm=post",
-        "--stages=train,export",
-    )
-    refuse(tmp_path / "run", words, *flags)
+    flags = "--config.data.source=pydoc", "--config.model.norm=post", "--stages=train,export"
+    refuse(tmp_path / "run", words, *TRAINED, *flags)
 
 
 SMALL = Config(model=ModelConfig(layers=1, width=4, heads=1, context=4))
@@ -110,11 +80,8 @@ def store(*_, **__):
     """Checkpoints of a run whose parameters are all 1."""
     shapes = jax.eval_shape(build(SMALL.model, len(LETTERS) + 1, "float32").init, jax.random.key(0))
     params = jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), shapes)
-    found = mock.Mock(
-        **{"steps.return_value": [SMALL.train.steps], "digest.return_value": "digest"}
-    )
-    found.restore_params.return_value = params
-    return found
+    returned = {"steps": [SMALL.train.steps], "digest": "digest", "restore_params": params}
+    return mock.Mock(**{f"{name}.return_value": value for name, value in returned.items()})
 
 
 @pytest.fixture
@@ -130,53 +97,39 @@ def write_environment(root, corpus):
 
 
 def refused(root, words):
-    before = sorted(path.name for path in root.rglob("*"))
+    before = {path: path.is_file() and path.read_bytes() for path in root.rglob("*")}
     with pytest.raises(UserError, match=words) as error:
         export_folder.run(SMALL, root, "run")
     assert "\n" not in str(error.value)
-    assert sorted(path.name for path in root.rglob("*")) == before
-
-
-@pytest.mark.parametrize("corpus", [None, {"name": "text", "sha256": "0"}])
-def test_an_environment_without_a_vocabulary_is_one_line(root, corpus):
-    write_environment(root, corpus)
-    refused(root, r"environment\.json is damaged .*; move it elsewhere, and train again")
+    assert {path: path.is_file() and path.read_bytes() for path in root.rglob("*")} == before
 
 
 def test_what_was_exported_is_whole_or_refused(root, capsys):
-    (half := temporary_path(root / "export")).mkdir()  # of a process that was killed
+    export = root / "export"
+    (half := temporary_path(export)).mkdir()  # of a process that was killed
     (half / "model.safetensors").write_text("half")
     with folder.locked(root):
         export_folder.run(SMALL, root, "run")
-    assert sorted(path.name for path in (root / "export").iterdir()) == sorted(folders.FILES)
+    assert sorted(path.name for path in export.iterdir()) == sorted(folders.FILES)
     assert not half.exists()
     export_folder.run(SMALL, root, "run")
     assert "exported already" in capsys.readouterr().out
-    for name in ("model.safetensors", "tokenizer.json"):
-        (root / "export" / name).rename(root / name)
-        refused(root, f"export lacks {name}; move it elsewhere")
-        (root / name).rename(root / "export" / name)
-    for content in ("", "{"):
-        (root / "export" / "config.json").write_text(content)
-        refused(root, r"export/config\.json cannot be read .*; move .*export elsewhere")
-
-
-def test_a_folder_of_another_is_left_as_it_is(root):
-    (root / "export").mkdir()
-    (root / "export" / "model.safetensors").write_text("mine")
+    (export / "tokenizer.json").rename(root / "tokenizer.json")
+    refused(root, "export lacks tokenizer.json; move it elsewhere")
+    (export / "config.json").write_text("{")
+    refused(root, r"export/config\.json cannot be read .*; move .*export elsewhere")
+    (export / "config.json").unlink()
     refused(root, "export is not empty; move it elsewhere")
-    assert (root / "export" / "model.safetensors").read_text() == "mine"
+    write_environment(root, {"name": "text", "sha256": "0"})
+    refused(root, r"environment\.json is damaged .*; move it elsewhere, and train again")
 
 
 def test_a_folder_that_is_half_written_is_not_there(root, monkeypatch):
-    def killed(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("anisoscope.sources.hf.folders.convert_checkpoint.write_json", killed)
-    with pytest.raises(KeyboardInterrupt):
-        export_folder.run(SMALL, root, "run")
+    with monkeypatch.context() as patch:
+        killed = mock.Mock(side_effect=KeyboardInterrupt)
+        patch.setattr("anisoscope.sources.hf.folders.convert_checkpoint.write_json", killed)
+        with pytest.raises(KeyboardInterrupt):
+            export_folder.run(SMALL, root, "run")
     assert not (root / "export").exists()
-    monkeypatch.undo()
-    monkeypatch.setattr(export_folder, "Checkpoints", store)
     export_folder.run(SMALL, root, "run")
     assert (root / "export" / "config.json").exists()
