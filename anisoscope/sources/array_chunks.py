@@ -60,8 +60,8 @@ def cut_chunks(vectors: Vectors, count: int, folds: int, seed: int) -> list[Chun
             cut(rows_P.size, label_P, folds, seed)
             for rows_P, label_P in zip(rows_CP, label_CP, strict=True)
         ]
-        folds = min(len(one.index_JM) for one in cuts)
-    size, generator = min(one.index_JM.shape[1] for one in cuts), np.random.default_rng(seed)
+        folds = min(len(part.index_JM) for part in cuts)
+    size, generator = min(part.index_JM.shape[1] for part in cuts), np.random.default_rng(seed)
     chunks = []
     for rows_P, label_P, own in zip(rows_CP, label_CP, cuts, strict=True):
         pick_M = np.sort(generator.choice(own.index_JM.shape[1], size, replace=False))
@@ -226,9 +226,11 @@ def panel_of_folds(
     Each of unequal folds is a section by itself, which `weight_replicates` can then give its weight.
     """
     folds, points = len(index_JM), sample.clouds_NPD.shape[1]
-    of_folds = dataclasses.replace(settings, folds=folds)
+    fold_settings = dataclasses.replace(settings, folds=folds)
     parts = folds if unequal else None
-    replicates = panel({MEASURED: _take(sample, index_JM.ravel())}, {}, of_folds, key, parts=parts)
+    replicates = panel(
+        {MEASURED: _take(sample, index_JM.ravel())}, {}, fold_settings, key, parts=parts
+    )
     if not unequal and index_JM.size == points:
         return replicates
     whole = panel({MEASURED: sample}, {}, dataclasses.replace(settings, folds=1), key)

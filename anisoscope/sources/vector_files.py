@@ -15,7 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anisoscope.sources.vector_stores import Stored, open_netcdf, open_zarr
+from anisoscope.sources.vector_stores import (
+    Stored,
+    decode_labels,
+    decode_vectors,
+    open_netcdf,
+    open_zarr,
+)
 from anisoscope.utils import memory
 
 VECTORS = "vectors"
@@ -131,8 +137,8 @@ def load(
             "small chunks, which are read layer by layer, and take pieces=2 or more"
         )
     with explain_failure(path):
-        vectors = [arrays[name].vectors() for name in names]
-        label_Ps = [arrays[name].read_labels() if name else None for name in labels]
+        vectors = [decode_vectors(arrays[name].open()) for name in names]
+        label_Ps = [decode_labels(arrays[name].open()) if name else None for name in labels]
     return FileVectors(vectors if layers else vectors[0], *label_Ps)
 
 

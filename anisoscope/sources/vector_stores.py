@@ -32,15 +32,11 @@ class Stored(NamedTuple):
     shape: tuple[int, ...]
     itemsize: int
     least: int  # bytes that reading any part of it takes
-    vectors: Callable[[], Any]
-    labels: Callable[[], np.ndarray] | None = None
+    open: Callable[[], Any]  # an array, or a variable in the numbers of the file
 
     @property
     def bytes(self) -> int:
         return math.prod(self.shape) * self.itemsize
-
-    def read_labels(self) -> np.ndarray:
-        return np.asarray((self.labels or self.vectors)())
 
 
 def open_netcdf(path: pathlib.Path) -> dict[str, Stored]:
@@ -48,21 +44,14 @@ def open_netcdf(path: pathlib.Path) -> dict[str, Stored]:
     with open(path, "rb") as file:
         hdf = file.read(4) == b"\x89HDF"
 
-    def read(decode: Callable[[xr.Variable], Any], name: str, variable: xr.Variable) -> Any:
+    def read(name: str, variable: xr.Variable) -> xr.Variable:
         if hdf:
             _check_hdf_chunks(path, name)
-        return decode(variable)
+        return variable
 
-    variables = xr.open_dataset(path, decode_cf=False).variables
     return {
-        name: Stored(
-            variable.shape,
-            variable.dtype.itemsize,
-            0,
-            functools.partial(read, decode_vectors, name, variable),
-            functools.partial(read, decode_labels, name, variable),
-        )
-        for name, variable in variables.items()
+        name: Stored(x.shape, x.dtype.itemsize, 0, functools.partial(read, name, x))
+        for name, x in xr.open_dataset(path, decode_cf=False).variables.items()
     }
 
 
@@ -85,23 +74,28 @@ def _check_hdf_chunks(path: pathlib.Path, name: str) -> None:
         )
 
 
-def decode_vectors(variable: xr.Variable) -> xr.DataArray:
-    """With names of dimensions, which show where the width is."""
-    return xr.DataArray(xr.conventions.decode_cf_variable("vectors", variable, decode_times=False))
+def decode_vectors(array: Any) -> Any:
+    """Numbers as the attributes of a variable say, with names of dimensions, which show where the
+    width is.
+    """
+    if not isinstance(array, xr.Variable):
+        return array
+    return xr.DataArray(xr.conventions.decode_cf_variable("vectors", array, decode_times=False))
 
 
-def decode_labels(variable: xr.Variable) -> np.ndarray:
+def decode_labels(array: Any) -> np.ndarray:
     """Whole numbers as they stand: with a fill value xarray makes them float64, where large ones
     are equal.
     """
-    if any(name in variable.attrs for name in SCALES):
-        return np.asarray(decode_vectors(variable))
+    attrs = array.attrs if isinstance(array, xr.Variable) else {}
+    if not {*FILLS} & attrs.keys() or {*SCALES} & attrs.keys():
+        return np.asarray(decode_vectors(array))
     labels = xr.conventions.decode_cf_variable(
-        "labels", variable, mask_and_scale=False, decode_times=False
+        "labels", array, mask_and_scale=False, decode_times=False
     )
     label_P = np.asarray(labels)
     for name in FILLS:
-        missing = name in variable.attrs and np.isin(label_P, variable.attrs[name]).sum()
+        missing = name in attrs and np.isin(label_P, attrs[name]).sum()
         if missing:
             raise ValueError(
                 f"{missing} of {label_P.size} labels are missing ({name}): leave their points out"
@@ -146,13 +140,12 @@ def _open_zarr_array(folder: pathlib.Path) -> Stored:
     dims = [name or f"dim_{axis}" for axis, name in enumerate(dims)]
     variable = xr.Variable(dims, indexing.LazilyIndexedArray(chunks), attrs)
 
-    def read(decode: Callable[[xr.Variable], Any]) -> Any:
+    def read() -> xr.Variable:
         _check_zarr_chunks(store, folder.name)
-        return decode(variable)
+        return variable
 
-    vectors, labels = (functools.partial(read, way) for way in (decode_vectors, decode_labels))
     least = math.prod(store.chunk_layout.read_chunk.shape) * chunks.dtype.itemsize
-    return Stored(store.shape, chunks.dtype.itemsize, least, vectors, labels)
+    return Stored(store.shape, chunks.dtype.itemsize, least, read)
 
 
 def _refuse(error: ValueError) -> None:

@@ -200,26 +200,28 @@ def measure_clouds(
     key, values = batch_keys(settings.seed, settings.batches)[batch], {}
     no_place_P = np.full(len(points.window_P), -1, np.int32)  # none is the first of its window
     places = Places(points.window_P.astype(np.int32), no_place_P)
-    of_clouds, of_layers = (
+    cloud_settings, layer_settings = (
         dataclasses.replace(  # keys are arguments of the program
-            settings, families=tuple(f for f in settings.families if FAMILIES[f].of == kind), seed=0
+            settings,
+            families=tuple(name for name in settings.families if FAMILIES[name].of == kind),
+            seed=0,
         )
         for kind in KINDS
     )
-    if of_clouds.families:
+    if cloud_settings.families:
         parts: list[Any] = [None] * len(clouds_N)
         for width in dict.fromkeys(cloud.shape[2] for cloud in clouds_N):
             numbers = [n for n, cloud in enumerate(clouds_N) if cloud.shape[2] == width]
             clouds_ZNPD = np.stack([clouds_N[n] for n in numbers], axis=1)
             key_N = layer_keys(key, np.array(numbers))
-            compute = _make_panel(input_names(settings), of_clouds, width)
+            compute = _make_panel(input_names(settings), cloud_settings, width)
             found = jax.device_get(compute(places, clouds_ZNPD, {}, key_N))
             for place, n in enumerate(numbers):
                 parts[n] = jax.tree.map(lambda x, place=place: x[place], found)
         values = jax.tree.map(lambda *layers: np.stack(layers), *parts)
-    if of_layers.families:
+    if layer_settings.families:
         others = {name: np.asarray(x) for name, x in others.items()}
-        compute = _make_panel((MEASURED,), of_layers, 1)
+        compute = _make_panel((MEASURED,), layer_settings, 1)
         found = jax.device_get(compute(places, pad_widths(clouds_N)[:1], others, key))
         values.setdefault(MEASURED, {}).update(found[MEASURED])
     return jax.tree.map(lambda x: np.asarray(x)[None, None], values)
