@@ -19,27 +19,14 @@ from anisoscope.cli.flags import Request
 from anisoscope.utils.settings import replace, settings
 
 ROOT = pathlib.Path(__file__).parent.parent
-TINY = [
-    "--config.data.source=pydoc",
-    "--config.model.layers=2",
-    "--config.model.width=16",
-    "--config.model.heads=2",
-    "--config.model.context=16",
-    "--config.model.positions=learned",
-    "--config.train.steps=24",
-    "--config.train.batch_size=16",
-    "--config.train.optimizer=adamw",
-    "--config.train.learning_rate=2e-3",
-    "--config.train.dispatch=4",
-    "--config.evaluate.stride=16",
-    "--config.evaluate.every=10",
-    "--config.evaluate.windows=64",
-    "--config.checkpoint.every=20",
-    "--config.measure.points=64",
-    "--config.measure.batches=2",
-    "--config.measure.families=spectrum,similarity",
-    "--config.measure.nulls=untrained",
-]
+SETTINGS = """
+    data.source=pydoc model.layers=2 model.width=16 model.heads=2 model.context=16
+    model.positions=learned train.steps=24 train.batch_size=16 train.optimizer=adamw
+    train.learning_rate=2e-3 train.dispatch=4 evaluate.stride=16 evaluate.every=10
+    evaluate.windows=64 checkpoint.every=20 measure.points=64 measure.batches=2
+    measure.families=spectrum,similarity measure.nulls=untrained
+"""
+TINY = [f"--config.{setting}" for setting in SETTINGS.split()]
 STEPS = [0, 1, 2, 4, 8, 16, 20, 24]  # of its checkpoints
 MATCHED_PAIR = ["--config=experiments/quickstart.py", *TINY]
 DECODER = ["--config=experiments/decoder_small.py", *TINY]  # the decoder of the pair alone

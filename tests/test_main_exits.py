@@ -11,52 +11,30 @@ from anisoscope.cli import drawing, training_stages
 from anisoscope.utils.errors import RunError, Stopped, UserError
 from tests.program import DECODER, ROOT, command, environment, here, main, refuse, start
 
+DEMO, PRETRAINED = "--config=quickstart", "--config=experiments/pretrained.py"
+BIAS, INHERENT = "--config=untrained_bias", "--config=inherent"
+
 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
         ([], "no experiment is named"),
-        ([DECODER[0] + ":huge"], "choose small or tiny"),
-        (["--wrkdir=x"], "--wrkdir is not a flag; did you mean 'workdir'?"),
+        ([f"{DECODER[0]}:huge"], "choose small or tiny"),
+        (["--wrkdir=x"], "did you mean 'workdir'?"),
         (["--config=experiments/quikstart.py"], "did you mean 'experiments/quickstart.py'?"),
-        (["--similarity=runs/a"], "--similarity compares two runs; name two"),
+        (["--similarity=runs/a"], "--similarity compares two runs"),
         (["--similarity=runs/nothing,runs/none"], "runs/nothing/config.json"),
-        (
-            [DECODER[0], "--figures=docs"],
-            "--figures=docs is not empty and holds no figures drawn here; name another",
-        ),
-        (
-            [DECODER[0], "--figures=README.md"],
-            "--figures=README.md is no folder; name one that is empty or new",
-        ),
-        (
-            [DECODER[0], "--stages=trian"],
-            "'trian'; choose one of train, measure, tangents, figures, matched",
-        ),
-        (
-            [DECODER[0], "--over=contxt_gain"],
-            "choose one of step, context_gain; did you mean 'context_gain'",
-        ),
-        (["--config=experiments/quickstart.py:"], "nothing stands after ':'; leave it out too"),
-        (
-            [DECODER[0], "--config.data.cache="],
-            "data.cache is empty; name a folder, or leave it out",
-        ),
-        (
-            [*DECODER, "--stages=train,figures"],
-            "figures are drawn from tables, which the stage measure writes; add it",
-        ),
-        (
-            [DECODER[0], "--config.model.width=10000000000000"],
-            "model.width is 10000000000000; it must lie",
-        ),
-        ([DECODER[0], "--compare=runs/nothing"], "runs/nothing/train.jsonl does not exist"),
+        ([DEMO, "--figures=docs"], "holds no figures drawn here"),
+        ([DEMO, "--figures=README.md"], "is no folder"),
+        ([DEMO, "--stages=trian"], "'trian'; choose one of train, measure, tangents, figures"),
+        ([DEMO, "--over=contxt_gain"], "did you mean 'context_gain'"),
+        ([DEMO, "--config.data.cache="], "data.cache is empty"),
+        ([*DECODER, "--stages=train,figures"], "which the stage measure writes"),
+        ([DEMO, "--config.model.width=10000000000000"], "model.width is 10000000000000"),
+        ([DEMO, "--compare=runs/nothing"], "runs/nothing/train.jsonl does not exist"),
         ([*DECODER, "--config.mesh.fsdp=3"], "mesh.fsdp=3 does not use all of 1 devices"),
         ([*DECODER, "--stages=figures"], "--stages=train first"),
-        (
-            [DECODER[0], "--config.train.steps=20000", "--config.checkpoint.every=1"],
-            "would keep 20,000 checkpoints",
-        ),
+        ([DEMO, "--config.train.steps=20000", "--config.checkpoint.every=1"], "20,000 checkpoints"),
         ([*DECODER, "--stages=train,matched"], "this experiment has one"),
         (
             [*DECODER, "--stages=train,matched", "--config.train.num_seeds=2"],
@@ -66,6 +44,15 @@ from tests.program import DECODER, ROOT, command, environment, here, main, refus
             [DECODER[0], "--config.data.path=/nowhere/enwik8"],
             "data.path /nowhere/enwik8 cannot be read",
         ),
+        ([f"{BIAS}:huge"], "choose bert or table or tiny"),
+        ([BIAS, "--config.heads=7"], "heads is 7; it must divide width (768)"),
+        ([BIAS, "--stages=train"], "untrained blocks are not trained here"),
+        ([PRETRAINED], "no model is named"),
+        ([f"{PRETRAINED}:a/b", "--stages=train"], "pretrained models are not trained here"),
+        ([f"{PRETRAINED}:a/b", "--config.pretrained.dtype=int8"], "pretrained.dtype is 'int8'"),
+        ([INHERENT, "--config.models="], "no model is named"),
+        ([INHERENT, "--config.hidden_states=all"], "hidden_states is 'all'"),
+        ([INHERENT, "--stages=train"], "pretrained models are not trained here"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(flags, words, tmp_path):
@@ -82,42 +69,14 @@ def test_a_cluster_that_is_not_there_is_refused_by_the_process(tmp_path):
 @pytest.mark.parametrize(
     ("error", "code", "words"),
     [
-        (UserError("two\nlines"), 2, "error: two lines\n"),
-        (RunError("the loss is not finite"), 1, "error: the loss is not finite\n"),
-        (
-            OSError(28, "No space left on device", "a/b"),
-            1,
-            "error: a/b: No space left on device; make room on the disk, and the same command resumes there\n",
-        ),
-        (
-            OSError(30, "Read-only file system", "a/b"),
-            1,
-            "error: a/b: Read-only file system; name a folder on another disk with --workdir= or --figures=\n",
-        ),
-        (
-            MemoryError("Unable to allocate 3 GiB\nfor an array"),
-            1,
-            "error: out of memory (Unable to allocate 3 GiB): lower train.batch_size, measure.points or model.width; "
-            "the same command resumes from what is saved\n",
-        ),
-        (
-            jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"),
-            1,
-            "error: out of memory (RESOURCE_EXHAUSTED: Out of memory): lower train.batch_size, measure.points or "
-            "model.width; the same command resumes from what is saved\n",
-        ),
-        (
-            RuntimeError("Unable to initialize backend 'tpu': no such device\nand more"),
-            2,
-            "error: Unable to initialize backend 'tpu': no such device: set JAX_PLATFORMS to a device that is there, "
-            "or unset it\n",
-        ),
-        (
-            KeyboardInterrupt(),
-            130,
-            "error: interrupted; the same command resumes from the last checkpoint\n",
-        ),
-        (Stopped("stopped at step 3"), 0, "stopped at step 3; the same command resumes there\n"),
+        (UserError("two\nlines"), 2, "two lines"),
+        (RunError("the loss is not finite"), 1, "the loss is not finite"),
+        (OSError(28, "No space left on device", "a/b"), 1, "a/b: No space left on device; make"),
+        (OSError(30, "Read-only file system", "a/b"), 1, "a/b: Read-only file system; name"),
+        (MemoryError("3 GiB\nfor an array"), 1, "out of memory (3 GiB): lower train.batch_size"),
+        (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: full"), 1, "out of memory (RESOURCE_EXH"),
+        (RuntimeError("Unable to initialize backend 'tpu': no"), 2, "Unable to initialize backend"),
+        (KeyboardInterrupt(), 130, "interrupted; the same command resumes"),
     ],
 )
 def test_what_ends_a_run_is_one_line_and_an_exit_code(monkeypatch, tmp_path, error, code, words):
@@ -126,8 +85,19 @@ def test_what_ends_a_run_is_one_line_and_an_exit_code(monkeypatch, tmp_path, err
 
     monkeypatch.setattr(training_stages, "work", work)
     process = here(*DECODER, f"--workdir={tmp_path / 'run'}")
-    said = (words, "") if code == 0 else ("", words)
-    assert (process.returncode, process.stdout, process.stderr) == (code, *said)
+    assert (process.returncode, process.stdout) == (code, "")
+    assert process.stderr.startswith(f"error: {words}")
+    assert process.stderr.count("\n") == 1
+
+
+def test_a_stop_that_was_asked_for_is_no_error(monkeypatch, tmp_path):
+    def work(*_):
+        raise Stopped("stopped at step 3")
+
+    monkeypatch.setattr(training_stages, "work", work)
+    process = here(*DECODER, f"--workdir={tmp_path / 'run'}")
+    said = "stopped at step 3; the same command resumes there\n"
+    assert (process.returncode, process.stdout, process.stderr) == (0, said, "")
 
 
 def test_a_signal_while_figures_are_drawn_is_one_line(monkeypatch, tmp_path):

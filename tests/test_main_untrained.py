@@ -12,31 +12,11 @@ from anisoscope.experiments import quickstart
 from anisoscope.results import joined_files
 from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
-from tests.program import asked, here, refuse
+from tests.program import asked, here
 
 BIAS = "--config=experiments/untrained_bias.py"
-SMALL = [
-    f"{BIAS}:tiny",
-    "--config.width=16",
-    "--config.heads=2",
-    "--config.sequences=2",
-    "--config.context=8",
-    "--config.vocabulary=50",
-    "--config.norms=(0, 1, 10)",
-    "--config.seeds=2",
-]
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        ([f"{BIAS}:huge"], "choose bert or table or tiny"),
-        ([BIAS, "--config.heads=7"], "heads is 7; it must divide width (768)"),
-        ([BIAS, "--stages=train"], "untrained blocks are not trained here"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_code_2(flags, words, tmp_path):
-    refuse(tmp_path / "run", words, *flags)
+SETTINGS = "width=16 heads=2 sequences=2 context=8 vocabulary=50 norms=0,1,10 seeds=2"
+SMALL = [f"{BIAS}:tiny", *(f"--config.{setting}" for setting in SETTINGS.split())]
 
 
 @pytest.fixture(scope="module")

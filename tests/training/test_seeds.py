@@ -3,7 +3,6 @@
 import contextlib
 import re
 import shutil
-import signal
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +11,10 @@ import pytest
 
 from anisoscope.config import variants
 from anisoscope.training import loop, train_program
-from anisoscope.utils.errors import Stopped
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 from tests import tiny
-from tests.training.test_loop import everything, interrupted_after, log_without_speed, store_of
+from tests.training.test_loop import everything, log_without_speed, store_of
 from tests.training.test_step import assert_close, masked, trained
 
 
@@ -138,20 +136,6 @@ def test_each_device_works_on_its_share_of_the_batch(monkeypatch):
     split = operations()
     monkeypatch.setattr(jax.lax, "with_sharding_constraint", lambda batch, sharding: batch)
     assert split < operations() / 7
-
-
-@pytest.mark.slow
-def test_members_stopped_at_different_steps_go_on_from_the_last_they_share(
-    together, tmp_path, monkeypatch
-):
-    """One was saved at an interruption, the other not; that checkpoint is on no schedule."""
-    with monkeypatch.context() as patch:
-        interrupted_after(patch, 3, signal.SIGTERM)
-        with pytest.raises(Stopped):
-            train(config(), tmp_path)
-    shutil.rmtree(tmp_path / list(together[1])[2] / "checkpoints" / "3")
-    train(config(), tmp_path)
-    assert outcomes(tmp_path, config()) == together[1]
 
 
 @pytest.mark.slow

@@ -79,26 +79,6 @@ def test_a_folder_that_the_user_names_goes_before(tmp_path, used, monkeypatch, f
     assert not list(tmp_path.iterdir())
 
 
-def test_machines_are_told_apart_by_what_their_code_depends_on(monkeypatch):
-    text = "processor : 0\nmodel name : A\ncpu MHz : 1000.0\nflags : sse avx\n"
-
-    def machine(text, jaxlib="0.10.2"):
-        monkeypatch.setattr(pathlib.Path, "read_text", lambda path: text)
-        return compiled._machine(jaxlib)
-
-    one = machine(text)
-    assert (
-        machine(text.replace("1000", "2000") + text.replace("processor : 0", "processor : 1"))
-        == one
-    )
-    others = {
-        machine(text.replace("avx", "avx2")),
-        machine(text.replace("A", "B")),
-        machine(text, "0.10.3"),
-    }
-    assert len({one, *others}) == 4
-
-
 PROGRAM = """
 import collections, hashlib, sys
 from anisoscope.utils import compiled
