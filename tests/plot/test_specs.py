@@ -106,23 +106,21 @@ def test_over_training_a_line_per_run_is_the_average_over_blocks(runs, name):
             curve_is(line, values, band)
 
 
-@pytest.mark.parametrize(
-    "name", ["query_key_drift", "query_key_fluctuation", "attention_sharpness"]
-)
-def test_attention_is_the_mean_over_heads_for_each_block(runs, name):
+DEPTHS = {
+    **dict.fromkeys(("query_key_drift", "query_key_fluctuation", "attention_sharpness"), "block"),
+    "change_over_training": "layer",
+}
+
+
+@pytest.mark.parametrize(("name", "depth"), DEPTHS.items())
+def test_over_training_a_line_per_layer_or_block_has_its_interval(runs, name, depth):
     panels = itertools.product(runs.values(), SPECS[name].quantities)
     for ax, (run, quantity) in zip(RUNS[name](runs).axes, panels, strict=False):
-        values = run.results[f"{quantity}_over_heads"].sel(positions="all")
-        for line, band, block in zip(ax.lines, ax.collections, values.block, strict=False):
-            curve_is(line, values.sel(block=block), band)
-
-
-def test_change_over_training_has_a_line_and_an_interval_per_layer(runs):
-    panels = itertools.product(runs.values(), SPECS["change_over_training"].quantities)
-    for ax, (run, name) in zip(RUNS["change_over_training"](runs).axes, panels, strict=False):
-        values = run.results[name].sel(positions="all")
-        for line, band, layer in zip(ax.lines, ax.collections, values.layer, strict=False):
-            curve_is(line, values.sel(layer=layer), None if name == "cka_previous" else band)
+        suffix = "_over_heads" if depth == "block" else ""
+        values = run.results[f"{quantity}{suffix}"].sel(positions="all")
+        bands = [None] * 99 if quantity == "cka_previous" else ax.collections  # has a gap
+        for line, band, label in zip(ax.lines, bands, values[depth], strict=False):
+            curve_is(line, values.sel({depth: label}), band)
 
 
 def test_dimension_by_scale_has_a_curve_for_each_layer_and_its_null_model(runs):
