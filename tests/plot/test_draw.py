@@ -66,9 +66,10 @@ def test_every_figure_lays_itself_out_with_its_origin_and_nothing_cut_off(cases,
     for figure_name, build in draw.RUNS.items():
         figure = build(runs)
         inside(figure, f"{figure_name}: {name}")
+        if figure_name in WATCHED:  # a log has other steps than the tables
+            continue
         assert shared in footer_of(figure), figure_name
-        # a log has other steps than the tables
-        for line in [shared, *own] if figure_name not in WATCHED else []:
+        for line in [shared, *own]:
             assert line in [*figure.get_label().splitlines(), ""], figure_name
 
 
