@@ -2,30 +2,25 @@
 by seed.
 
 A condition is what runs share that differ in seeds only. A value is taken as y = condition + seed +
-noise. Noise is what a seed does in one condition and not in the others; what it does to all of them
-drops out of a contrast. Each interval is for its own contrast: of many, one in twenty misses.
+noise. What a seed does to all conditions drops out of a contrast; noise is what it does in one
+alone. Each interval is for its own contrast: of many, one in twenty misses.
 
-*Whose noise*: two or three seeds alone say little of their scatter, so there it is pooled over all
-conditions, as if it had one variance in all of them. Two conditions that share TELLING seeds of
-each kind or more tell their scatter themselves: the interval of a paired t-test.
+*Whose noise*: of few seeds it is pooled over all conditions, as if it had one variance in all of
+them. Two conditions that share TELLING seeds of each kind have the interval of a paired t-test.
 
 *Seeds of their own*: each run of a condition has its own weight seed and its own data seed, or one
 of the two is the same in all runs. Least squares over all runs, with (conditions - 1)(seeds - 1)
 degrees of freedom where none is missing.
 
-*Crossed*: W weight seeds × S data seeds. Noise is a_condition,w + b_condition,s + e, each part
-independent and of one variance in the conditions that are pooled. The variance of a contrast of two
-means over the grid is estimated as 2 (MS_w + MS_s - MS_e) / (W S), and never as less than 2 MS_e /
-(W S), from the mean squares of condition × weights, condition × data and condition × weights ×
-data. In the interval each mean square is multiplied by the square of its own Student's quantile:
-Banerjee 1960 does so in sums of variances, and the same in a difference is this project's.
-(Satterthwaite's one number of degrees of freedom is too large where the scarcer seeds scatter most:
-with 4 × 2 seeds in two conditions it covers 0.91.) Simulated coverage of the 95 %, over mixes of
-the three variances and from 2 × 2 to 4 × 4 seeds: 0.94 to 0.99 with nine conditions; with two
-conditions 0.95 to more than 0.99.
+*Crossed*: W weight seeds × S data seeds. Noise is a_condition,w + b_condition,s + e. The variance
+of a contrast of two means over the grid is 2 (MS_w + MS_s - MS_e) / (W S), and never less than 2
+MS_e / (W S), from the mean squares of condition × weights, × data and × both. In the interval each
+mean square is multiplied by the square of its own Student's quantile: Banerjee 1960 does so in sums
+of variances, and the same in a difference is this project's. (With Satterthwaite's degrees of
+freedom 4 × 2 seeds of two conditions cover 0.91.) Simulated coverage of the 95 %, over mixes of the
+three variances: 0.94 to 0.99 with nine conditions; with two 0.95 to more than 0.99.
 
-*Otherwise*, where seeds are shared and those of the two conditions make no full grid, a contrast
-has no interval.
+*Otherwise*, where seeds are shared and make no full grid, a contrast has no interval.
 """
 
 from collections.abc import Iterator

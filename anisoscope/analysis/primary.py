@@ -1,16 +1,15 @@
 """Prespecified contrasts, named before any number was seen: a change, or equivalence within a
 prespecified margin?
 
-An experiment names them in `primary`, {name: {field: value}}, MOST of them at most; all else is
-exploratory. What is named is kept in the experiment's config.json, and a run that has begun refuses
-others.
+An experiment names them in `primary`, {name: {field: value}}; all else is exploratory. They are kept
+in the experiment's config.json, and a run that has begun refuses others.
 
 There is a test of no change, Student's and two-sided; and where a margin is stated two one-sided
 tests of a change as large as the margin (Schuirmann 1987), whose p is the larger of the two. Both
 go by the contrast's own error and degrees of freedom. Holm's correction is over all tests of all
-primary contrasts, with or without a value. The two hypotheses of one contrast, change = 0 and
-|change| >= margin, cannot both be true, so that as many as there are contrasts are true at most: no
-p is multiplied by more (Shaffer 1986). The intervals beside them are not corrected.
+primary contrasts, with or without a value. Of the two hypotheses of one contrast, change = 0 and
+|change| >= margin, one is true at most, so that no p is multiplied by more than there are contrasts
+(Shaffer 1986). The intervals beside them are not corrected.
 """
 
 from typing import Any

@@ -1,7 +1,6 @@
 """Where the scatter between seeds comes from."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import xarray as xr
 
@@ -11,28 +10,22 @@ DRAWS = 1600
 
 
 def crossed(values_WS: np.ndarray) -> xr.Dataset:
-    grid = list(np.ndindex(values_WS.shape))
-    coords = {
-        "train.seed": ("run", [w for w, _ in grid]),
-        "train.data_seed": ("run", [7 + s for _, s in grid]),
-    }
-    coords |= {
-        "condition": ("run", ["one"] * len(grid)),
-        "positions": ["all"],
-        "step": [0, 5],
-        "layer": [0, 1],
-    }
-    anisotropy = np.stack([np.full(len(grid), np.nan), values_WS.ravel()])[..., None, None] * [
-        1.0,
-        3.0,
-    ]
+    weights, data = np.indices(values_WS.shape).reshape(2, -1)
+    values = values_WS.ravel()
+    # no number at step 0; the lower end of the interval is not to be read
+    anisotropy = np.multiply.outer([[np.nan, 1], [np.nan, 2]], np.stack([values, 3 * values], 1))
+    coords = {"train.seed": ("run", weights), "train.data_seed": ("run", 7 + data)}
+    coords |= {"condition": ("run", ["one"] * len(values)), "positions": ["all"]}
     variables = {
-        "test_bits": ("run", values_WS.ravel()),
-        "middle_less_ends": (("run", "positions"), 2 * values_WS.ravel()[:, None]),
+        "test_bits": ("run", values),
+        "middle_less_ends": (("run", "positions"), 2 * values[:, None]),
+        "anisotropy": (
+            ("statistic", "step", "run", "positions", "layer"),
+            anisotropy[:, :, :, None],
+        ),
     }
-    both = np.stack([anisotropy, 2 * anisotropy])  # the lower end of the interval is not to be read
-    variables["anisotropy"] = ("statistic", "step", "run", "positions", "layer"), both
-    return xr.Dataset(variables, coords | {"statistic": ["mean", "low"]})
+    labels = {"statistic": ["mean", "low"], "step": [0, 5], "layer": [0, 1]}
+    return xr.Dataset(variables, coords | labels)
 
 
 def test_components_of_a_known_table():
@@ -78,36 +71,19 @@ def test_the_estimates_are_unbiased():
 
 def test_components_of_each_condition_quantity_and_layer():
     values_WS = np.random.default_rng(5).normal(size=(2, 3))
-    frame = components(crossed(values_WS))
-    rows = {
-        (row.quantity, None if pd.isna(row.layer) else row.layer): row
-        for row in frame.itertuples(index=False)
-    }
-    factors = {
-        ("test_bits", None): 1,
-        ("middle_less_ends", None): 2,
-        ("anisotropy", 0): 1,
-        ("anisotropy", 1): 3,
-    }
-    assert set(rows) == set(factors)
-    expected = two_way(values_WS)
-    for key, factor in factors.items():
-        assert rows[key].weights == pytest.approx(factor**2 * expected.weights)
-        assert rows[key].data == pytest.approx(factor**2 * expected.data)
-        assert rows[key].weights_share == pytest.approx(expected.weights_share)
-
-
-def test_layers_without_a_number_at_any_step_have_no_rows():
-    grid = crossed(np.random.default_rng(5).normal(size=(2, 3)))
-    known = grid.assign_coords(condition=("run", ["known"] * 6), run=np.arange(6))
-    lacking = grid.assign(anisotropy=np.nan * grid["anisotropy"], run=np.arange(6, 12))
-    frame = components(xr.concat([lacking, known], "run"))
-    assert set(frame[frame.condition == "one"].quantity) == {"test_bits", "middle_less_ends"}
-    assert set(frame[frame.condition == "known"].quantity) == {
-        "test_bits",
-        "middle_less_ends",
-        "anisotropy",
-    }
+    grid, expected = crossed(values_WS), two_way(values_WS)
+    frame = components(grid)
+    places = zip(frame["quantity"], frame["layer"].fillna(-1), strict=True)
+    factors = {("test_bits", -1): 1, ("middle_less_ends", -1): 2}
+    factors |= {("anisotropy", 0): 1, ("anisotropy", 1): 3}
+    rows = dict(zip(places, frame.itertuples(), strict=True))
+    assert rows.keys() == factors.keys()
+    for place, factor in factors.items():
+        assert rows[place].weights == pytest.approx(factor**2 * expected.weights)
+        assert rows[place].data == pytest.approx(factor**2 * expected.data)
+        assert rows[place].weights_share == pytest.approx(expected.weights_share)
+    lacking = components(grid.assign(anisotropy=np.nan * grid["anisotropy"]))
+    assert {*lacking["quantity"]} == {"test_bits", "middle_less_ends"}
 
 
 def test_seeds_that_are_not_crossed_have_no_components():

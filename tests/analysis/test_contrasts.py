@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from anisoscope.analysis.contrasts import change_between, contrasts
-from tests.analysis.seed_layouts import experiment, grid_of_leaks, layout
+from anisoscope.analysis.contrasts import contrasts
+from tests.analysis.seed_layouts import experiment, grid_of_leaks
 
 MASKS = [
     {"model.mask": mask, "model.window": window, "objective": objective}
@@ -18,89 +18,76 @@ MASKS = [
 ]
 
 
+def places(frame):
+    return {*frame[["setting", "before", "after", "held"]].itertuples(index=False, name=None)}
+
+
 def test_pairs_differ_in_one_setting_and_a_mask_with_its_own_is_one():
-    frame = contrasts(
-        experiment(MASKS, 2, lambda of, _: of["model.window"] + 100 * (of["objective"] == "next"))
+    def effect(of, _):
+        return of["model.window"] + 100 * (of["objective"] == "next")
+
+    frame = contrasts(experiment(MASKS, 2, effect))
+    bell, twice = (
+        frame[(frame.quantity == "middle_less_ends") & (frame.positions == positions)]
+        for positions in ("all", "without_first")
     )
-    bell = frame[(frame.quantity == "middle_less_ends") & (frame.positions == "all")]
     three = ("causal", "window 16", "window 64")
+    four = (*three, "bidirectional")
     pairs = {("model.mask", *pair, "next") for pair in itertools.combinations(three, 2)}
-    pairs |= {
-        ("model.mask", *pair, "masked")
-        for pair in itertools.combinations((*three, "bidirectional"), 2)
-    }
+    pairs |= {("model.mask", *pair, "masked") for pair in itertools.combinations(four, 2)}
     pairs |= {("objective", "next", "masked", held) for held in three}
-    assert (
-        set(bell[["setting", "before", "after", "held"]].itertuples(index=False, name=None))
-        == pairs
-    )
+    assert places(bell) == pairs
     assert len(bell) == len(pairs) == 12
     change = bell.set_index(["setting", "before", "after", "held"]).change
     assert change["model.mask", "window 16", "window 64", "next"] == pytest.approx(48)
     assert change["model.mask", "window 64", "bidirectional", "masked"] == pytest.approx(-64)
     np.testing.assert_allclose(change["objective"], -100)
-    twice = frame[(frame.quantity == "middle_less_ends") & (frame.positions == "without_first")]
     np.testing.assert_allclose(twice.change.values, 2 * bell.change.values)
-    assert set(frame.pairs) == {2}
-    assert set(frame.freedom) == {6}
+    assert {*zip(frame.pairs, frame.freedom, strict=True)} == {(2, 6)}
+    # bits of two objectives are not compared, but gains are
+    compared = frame.groupby("setting").quantity.unique().map(set)
+    assert compared["objective"] == {"middle_less_ends", "test_context_gain"}
+    assert compared["model.mask"] == {"middle_less_ends", "test_context_gain", "test_bits"}
 
 
 def test_the_seed_of_a_leak_pairs_runs_only_where_they_differ_in_it_alone():
     """Set in the leaking condition alone, it is 0 in the other, whose mask draws nothing."""
     noise = np.random.default_rng(13).normal(size=(2, 5))
-    runs = experiment([{"model.mask": "causal"}, {"model.mask": "leak"}], 5, lambda c, s: 0.0)
-    values = np.array([noise[int(name[0]), int(name[2])] for name in runs.run.values])
-    runs = runs.assign(middle_less_ends=(("run", "positions"), np.stack([values, values], axis=1)))
+    kinds = ("causal", "leak")
+    runs = experiment(
+        [{"model.mask": mask} for mask in kinds],
+        5,
+        lambda of, seed: noise[kinds.index(of["model.mask"]), seed],
+    )
     leaking = np.where(runs["model.mask"] == "leak", runs["train.seed"], 0)
     frame = contrasts(runs.assign_coords({"model.leak_seed": ("run", leaking)}))
     row = frame[frame.quantity == "middle_less_ends"].iloc[0]
     assert row.pairs == 5
     assert row.change == pytest.approx((noise[1] - noise[0]).mean())
     assert np.isfinite(row.low)
-
-
-def test_runs_that_differ_in_the_seed_of_a_leak_alone_are_pairs_of_their_own():
     row = contrasts(grid_of_leaks([0.0, 10, 0, 10, 1, 11, 1, 31])).iloc[0]
     assert (row.change, row.pairs) == (6, 4)
-    condition, seeds = layout(2, 2)
-    with pytest.raises(ValueError, match="two runs of one condition have all seeds in common"):
-        change_between(np.arange(4.0), condition, 0 * seeds, 0, 1)
-
-
-def test_bits_of_two_objectives_are_not_compared_but_gains_are():
-    frame = contrasts(experiment(MASKS, 2))
-    assert set(frame[frame.setting == "objective"].quantity) == {
-        "middle_less_ends",
-        "test_context_gain",
-    }
-    assert set(frame[frame.setting == "model.mask"].quantity) == {
-        "middle_less_ends",
-        "test_bits",
-        "test_context_gain",
-    }
 
 
 def test_an_optimizer_and_its_rates_are_one_setting():
+    rates = [("adamw", 0.004), ("muon", 0.02)]
     own = [
         {"train.optimizer": name, "train.learning_rate": rate, "model.positions": kind}
-        for name, rate in (("adamw", 0.004), ("muon", 0.02))
+        for name, rate in rates
         for kind in ("learned", "rotary")
     ]
-    frame = contrasts(experiment(own, 2))
     pairs = {("train.optimizer", "adamw", "muon", held) for held in ("learned", "rotary")}
     pairs |= {("model.positions", "learned", "rotary", held) for held in ("adamw", "muon")}
-    assert (
-        set(frame[["setting", "before", "after", "held"]].itertuples(index=False, name=None))
-        == pairs
-    )
-    several = [{"train.optimizer": "adamw", "train.learning_rate": rate} for rate in (0.001, 0.002)]
-    frame = contrasts(
-        experiment([*several, {"train.optimizer": "muon", "train.learning_rate": 0.02}], 2)
-    )
-    assert set(frame.setting) == {"train.optimizer"}
-    assert "adamw, learning_rate 0.001" in set(frame.before)
-    alone = contrasts(experiment([{"train.learning_rate": rate} for rate in (0.001, 0.002)], 2))
-    assert set(alone.setting) == {"train.learning_rate"}
+    assert places(contrasts(experiment(own, 2))) == pairs
+    several = [
+        {"train.optimizer": name, "train.learning_rate": rate}
+        for name, rate in (*rates, ("adamw", 0.001))
+    ]
+    frame = contrasts(experiment(several, 2))
+    assert {*frame.setting} == {"train.optimizer"}
+    assert "adamw, learning_rate 0.001" in {*frame.before, *frame.after}
+    alone = contrasts(experiment([{"train.learning_rate": rate} for _, rate in rates], 2))
+    assert {*alone.setting} == {"train.learning_rate"}
 
 
 def test_conditions_that_differ_in_two_settings_or_in_seeds_only_have_no_contrast():

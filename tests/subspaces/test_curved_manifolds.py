@@ -29,10 +29,8 @@ def results():
 
 
 def of(table, name, **where):
-    return (
-        table[name].sel(statistic=one, **where).values
-        for one in ("mean", "low", "high", "predicted")
-    )
+    """Mean, low, high and the closed form."""
+    return table[name].sel(where).transpose("statistic", ...).values
 
 
 @pytest.mark.parametrize(("name", "slope"), curved_theory.SLOPES.items())
@@ -42,10 +40,8 @@ def test_norms_follow_the_spread_and_its_square_and_energies_their_squares(resul
     """
     mean, low, high, predicted = of(results, f"slope_{name}")
     assert (predicted == slope).all()
-    wider = stats.t.ppf(1 - 0.025 / mean.size, SMALL.seeds - 1) / stats.t.ppf(
-        0.975, SMALL.seeds - 1
-    )
-    assert (np.abs(mean - slope) <= wider * (high - mean)).all()
+    quantiles = stats.t.ppf([1 - 0.025 / mean.size, 0.975], SMALL.seeds - 1)
+    assert (np.abs(mean - slope) <= quantiles[0] / quantiles[1] * (high - mean)).all()
     assert (high - low).max() < 0.05 * slope
 
 
@@ -77,15 +73,15 @@ def test_the_counter_example_by_hand():
     )
     check_curved(config)
     found, drawn = curved_program.energies(config), curved_program.draw(config, 0, 0, 0)
-    normal = found["normal_norm"][0, 0, 0, :, 0, 1]
-    spreads = len(config.spreads)
-    u_SV = drawn.v_SVE[:spreads, :, 0]
+    spreads = np.array(config.spreads)
+    normal, tangent = (
+        found[f"{side}_norm"][0, 0, 0, : len(spreads), 0, 1] for side in ("normal", "tangent")
+    )
+    u_SV = drawn.v_SVE[: len(spreads), :, 0]
     rounding_S = EPSILON * np.abs(u_SV).mean(axis=1)  # of u, which cancels but for that
-    assert (
-        np.abs(normal[:spreads] - np.square(u_SV).mean(axis=1))
-        < 1e-5 * normal[:spreads] + rounding_S
-    ).all()
-    assert (found["tangent_norm"][0, 0, 0, :spreads, 0, 1] < 1e-6 * np.array(config.spreads)).all()
+    far = np.abs(normal - np.square(u_SV).mean(axis=1))
+    assert (far < 1e-5 * normal + rounding_S).all()
+    assert (tangent < 1e-6 * spreads).all()
 
 
 def test_frequency_hides_curvature_as_predicted_and_weighting_brings_back_what_was_drawn(results):
@@ -132,15 +128,12 @@ def surface(manifold, v):
     if manifold == "paraboloid":
         return np.column_stack([v, (v**2).sum(1)])
     if manifold == "sphere":
-        length = np.linalg.norm(v, axis=1)
-        return np.column_stack(
-            [v / length[:, None] * np.sin(2 * length)[:, None] / 2, (1 - np.cos(2 * length)) / 2]
-        )
+        length = np.linalg.norm(v, axis=1, keepdims=True)
+        return np.hstack([v / length * np.sin(2 * length) / 2, (1 - np.cos(2 * length)) / 2])
     around, across = v[:, 0] / 1.5, v[:, 1] / 0.5
     radius = 1 + 0.5 * np.cos(across)
-    return np.column_stack(
-        [radius * np.sin(around), 0.5 * np.sin(across), 1.5 - radius * np.cos(around)]
-    )
+    normal = 1.5 - radius * np.cos(around)
+    return np.column_stack([radius * np.sin(around), 0.5 * np.sin(across), normal])
 
 
 def test_closed_forms_agree_where_they_meet():
@@ -148,25 +141,20 @@ def test_closed_forms_agree_where_they_meet():
     square.
     """
     law = curved_theory.over_spread(SMALL, "torus", 2.0, "by direction", SMALL.biased_spread)
-    drawn = curved_theory.over_bias(SMALL, "torus", 2.0, "none", 0.0)
-    for name in LAW:
-        assert drawn[name] == pytest.approx(law[name], rel=1e-3), name
+    assert curved_theory.over_bias(SMALL, "torus", 2.0, "none", 0.0) == pytest.approx(law, rel=1e-3)
     # whose radii are about 20
-    many = dataclasses.replace(SMALL, manifolds=("sphere",), dimension=400, width=512)
+    shape = {"manifolds": ("sphere",), "dimension": 400, "width": 512, "draws": 10**6}
+    many = dataclasses.replace(SMALL, **shape)
     law = curved_theory.over_spread(many, "sphere", 0.5, "by direction", many.biased_spread)
     for weighting in curved_theory.WEIGHTINGS:
-        drawn = curved_theory.over_bias(
-            dataclasses.replace(many, draws=10**6), "sphere", 0.5, weighting, 0.0
-        )
-        assert drawn["tangent_norm"] == pytest.approx(law["tangent_norm"], rel=1e-3)
-        assert drawn["normal_variance_share"] == pytest.approx(
-            law["normal_variance_share"], rel=1e-2
-        )
-    ratio = [
+        drawn = curved_theory.over_bias(many, "sphere", 0.5, weighting, 0.0)
+        for name, close in {"tangent_norm": 1e-3, "normal_variance_share": 1e-2}.items():
+            assert drawn[name] == pytest.approx(law[name], rel=close)
+    rare, often = (
         curved_theory.over_bias(SMALL, "sphere", 2.0, "none", bias)["tangent_norm"]
         for bias in (0.0, 3.0)
-    ]
-    assert ratio[0] / ratio[1] == pytest.approx(2, rel=1e-4)
+    )
+    assert rare / often == pytest.approx(2, rel=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -307,13 +307,12 @@ def early_of(config: PretrainedConfig) -> list[int]:
 
 def format_known(known: dict[str, Any], config: PretrainedConfig) -> Iterator[str]:
     """Yield what a reader should know before the long part begins."""
-    tangents, layers, width = config.tangents, known["layers"], known["full_width"]
-    removed = "removed" if known["width"] < width else "kept"
+    removed = "removed" if known["width"] < known["full_width"] else "kept"
     yield f"vector of ones: {removed}, {known['largest_ones_share']:.1g} of the gradient lies along it at most"
     if known["matrices_missing"] != "none":
         yield f"matrices: not known, or not of this width, and NaN: {known['matrices_missing']}"
     if not early_of(config):
-        last = int(tangents.early_fraction * max(revision_steps(config.pretrained)))
+        last = int(config.tangents.early_fraction * max(revision_steps(config.pretrained)))
         where = (
             f"in steps 1 to {last}, and a later one"
             if last
@@ -323,8 +322,3 @@ def format_known(known: dict[str, Any], config: PretrainedConfig) -> Iterator[st
             f"no early subspaces: they need {LEAST_EARLY} revisions {where}; primary cells are of those fitted at the "
             "revision itself, on other windows"
         )
-    rows = 4 * 6 * layers * tangents.points * width
-    yield (
-        f"memory: rows of all layers {rows / 1e9:.2f} GB, and of each matrix {width} rows; beside them weights, their "
-        f"gradients, and passes over {config.pretrained.batch_size} windows"
-    )

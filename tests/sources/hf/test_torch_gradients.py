@@ -25,16 +25,17 @@ from tests.sources.hf.rows import __main__ as rows
 from tests.sources.hf.rows.row import made
 
 SETTINGS = TangentsConfig(
-    **{
-        "enabled": True,
-        "windows": 8,
-        "points": 32,
-        "folds": 4,
-        "ranks": (2, 4),
-        "rounds": 5,
-        "restarts": 2,
-    },
-    **{"controls": 4, "neighbours": 8, "local_points": 8, "families": ()},
+    enabled=True,
+    windows=8,
+    points=32,
+    folds=4,
+    ranks=(2, 4),
+    rounds=5,
+    restarts=2,
+    controls=4,
+    neighbours=8,
+    local_points=8,
+    families=(),
 )
 WORD, NATS = "hidden_states", 0.02  # of the loss, by which a step moves it
 HERE = {name: row for name, row in rows.ROWS.items() if row.model and guards.head_task(row.model)}
@@ -69,20 +70,20 @@ def both(request, tmp_path_factory):
     params = jax.tree.map(lambda x: 5 * x if x.ndim > 2 else x, network.init(jax.random.key(0)))
     folder = tmp_path_factory.mktemp(request.param) / "export"
     folders.write(folder, config, params, bytes(range(97, 97 + 19)), {})
-    loaded = load_model.load_model(
-        load_model.find_weights(str(folder), None), WeightsConfig(name=str(folder))
-    )
-    basis, visible = tangent_windows.basis(24, 23), jnp.asarray(visible_keys(config, 12))
+    place = load_model.find_weights(str(folder), None)
+    loaded = load_model.load_model(place, WeightsConfig(name=str(folder)))
+    visible, basis = jnp.asarray(visible_keys(config, 12)), tangent_windows.basis(24, 23)
     fit, test = windows_of(20, seed=1), windows_of(20)
 
     @jax.jit
-    def of_ours(fit, test):
-        return tangent_gradients.activations(
-            network, params, fit, visible, basis
-        ), tangent_gradients.gradients(network, params, test, visible, basis)
+    def ours(fit, test):
+        return (
+            tangent_gradients.activations(network, params, fit, visible, basis),
+            tangent_gradients.gradients(network, params, test, visible, basis),
+        )
 
     with jax.default_matmul_precision("highest"):
-        own = jax.device_get(of_ours(fit, test))
+        own = jax.device_get(ours(fit, test))
     theirs = (
         torch_gradients.states(loaded, fit, basis, 1),
         torch_gradients.gradients(loaded, test, basis, 1),
@@ -93,52 +94,34 @@ def both(request, tmp_path_factory):
 def test_what_is_read_of_an_exported_model_is_what_is_read_of_ours(both):
     (own_cloud, own), (cloud, theirs), _, basis = both
     np.testing.assert_allclose(cloud, own_cloud, atol=1e-5, rtol=1e-5)
-    for name in (
-        "points_NPD",
-        "gradient_NPD",
-        "loss_P",
-        "norm_JNT",
-        "square_JNT",
-        "radial_JN",
-        "total_JN",
-    ):
-        one, other = np.asarray(getattr(own, name)), getattr(theirs, name)
-        np.testing.assert_allclose(
-            other, one, atol=1e-5 * np.abs(one).max(), rtol=1e-4, err_msg=name
-        )
-    moment = [
+    for name in {*own._fields} - {"weights", "ones_JN"}:
+        x, y = np.asarray(getattr(own, name)), getattr(theirs, name)
+        np.testing.assert_allclose(y, x, atol=1e-5 * np.abs(x).max(), rtol=1e-4, err_msg=name)
+    x, y = (
         tangent_gradients.short_rows(dict.fromkeys(OF, part.weights), basis, 3)
         for part in (own, theirs)
-    ]
-    one, other = (np.einsum("nmod,nmoe->nmde", part, part) for part in moment)
-    np.testing.assert_allclose(other, one, atol=1e-5 * np.nanmax(np.abs(one)), rtol=1e-4)
+    )
+    x, y = (np.einsum("nmod,nmoe->nmde", part, part) for part in (x, y))
+    np.testing.assert_allclose(y, x, atol=1e-5 * np.nanmax(np.abs(x)), rtol=1e-4)
     # layers that a matrix does not meet
-    assert np.isnan(other).any(axis=(2, 3)).sum() == 3 * (2 + 4)
+    assert np.isnan(y).any(axis=(2, 3)).sum() == 3 * (2 + 4)
     assert max(torch_gradients.ones_share(part) for part in (own, theirs)) < 1e-9
     assert torch_gradients.removes_ones(theirs, 24)
 
 
 @pytest.fixture(scope="module")
 def program():
-    return jax.jit(
-        jax.default_matmul_precision("highest")(
-            functools.partial(subspace_energy.fit_and_test, tangents=SETTINGS)
-        )
-    )
+    work = functools.partial(subspace_energy.fit_and_test, tangents=SETTINGS)
+    return jax.jit(jax.default_matmul_precision("highest")(work))
 
 
 def test_what_is_said_of_an_exported_model_is_what_is_said_of_ours(both, program):
     own, _, test, basis = both
-    moved = dict.fromkeys(("between", "step"), own[1].weights)
-    one, other = (program(*part, test, basis, {}, moved) for part in both[:2])
-    assert {"energy", "local_energy", "norm_in_bin", "matrix_energy", "first_position_norm"} <= set(
-        one.values
-    )
-    for name, value in one.values.items():
-        if name not in ("control_p", "matrix_p"):  # counts
-            np.testing.assert_allclose(
-                other.values[name], value, atol=1e-4, rtol=1e-3, err_msg=name
-            )
+    updates = dict.fromkeys(("between", "step"), own[1].weights)
+    x, y = (program(*part, test, basis, {}, updates).values for part in both[:2])
+    assert {"energy", "local_energy", "norm_in_bin", "matrix_energy", "ones_share"} <= {*x}
+    for name in {*x} - {"control_p", "matrix_p"}:  # counts
+        np.testing.assert_allclose(y[name], x[name], atol=1e-4, rtol=1e-3, err_msg=name)
 
 
 @pytest.mark.parametrize("name", HERE)
@@ -200,25 +183,19 @@ def loss_with(loaded, windows, n, added):
         seen.append(module)
         if n > 0 or len(seen) > 1:
             return args, given
-        return (
-            ((args[0] + added, *args[1:]), given)
-            if args
-            else (args, given | {WORD: given[WORD] + added})
-        )
+        if args:
+            return (args[0] + added, *args[1:]), given
+        return args, given | {WORD: given[WORD] + added}
 
     def after(module, args, found):
         if len(seen) == n:
             return (found[0] + added, *found[1:]) if isinstance(found, tuple) else found + added
 
-    hooks = [
-        block.register_forward_pre_hook(before, with_kwargs=True) for block in loaded.block_modules
-    ]
-    hooks += [block.register_forward_hook(after) for block in loaded.block_modules]
-    loss_BT = (
-        torch_gradients._forward(loaded, windows, next(torch_gradients.split_folds(windows, 2)))[1]
-        .detach()
-        .double()
-    )
+    blocks = loaded.block_modules
+    hooks = [block.register_forward_pre_hook(before, with_kwargs=True) for block in blocks]
+    hooks += [block.register_forward_hook(after) for block in blocks]
+    part = next(torch_gradients.split_folds(windows, 2))
+    _, loss_BT = torch_gradients._forward(loaded, windows, part)
     for hook in hooks:
         hook.remove()
-    return float((loss_BT * torch.from_numpy(windows.weights_JWT[0])).sum())
+    return float((loss_BT.detach().double() * torch.from_numpy(windows.weights_JWT[0])).sum())
