@@ -42,10 +42,10 @@ def sentences(results: dict[str, xr.Dataset], bits: dict[str, dict[str, float]])
                 yield f"{words}, last step, all positions: {_range(values)}"
             continue
         for run, table in runs.items():
+            at = f", step {int(table.step[-1]):,}" if table.sizes["step"] > 1 else ""
             for positions, where in POSITIONS.items():
                 if positions in table.positions:
-                    found = _with_interval(table, name, positions)
-                    yield f"{run}, step {int(table.step[-1]):,}: {words}, {where}: {found}"
+                    yield f"{run}{at}: {words}, {where}: {_with_interval(table, name, positions)}"
 
 
 def _last(table: xr.Dataset, name: str, positions: str) -> np.ndarray:
