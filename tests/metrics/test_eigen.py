@@ -59,18 +59,6 @@ def test_what_rounding_drowns_is_worth_as_little_as_is_said():
     )
 
 
-def test_only_finite_matrices_are_decomposed(monkeypatch):
-    asked = []
-    eigh_of_jax = jnp.linalg.eigh
-    monkeypatch.setattr(
-        jnp.linalg, "eigh", lambda x, **options: asked.append(x) or eigh_of_jax(x, **options)
-    )
-    value_D, vector_DD = eigen.eigh(jnp.array([[2.0, jnp.nan], [jnp.nan, 1.0]]))
-    assert jnp.isfinite(asked[0]).all()
-    assert jnp.isnan(value_D).all()
-    assert jnp.isnan(vector_DD).all()
-
-
 TOP = eigen.WIDE
 RANK = np.arange(1.0, TOP + 1)
 SPECTRA = {

@@ -97,6 +97,7 @@ def test_finds_the_dimension_of_its_own_model(dimension):
     assert local.mean() == pytest.approx(dimension, abs=4 * dimension / np.sqrt(17 * points))
 
 
+@pytest.mark.slow
 def test_a_noisy_sheet_is_thick_near_and_flat_far():
     random = np.random.default_rng(0)
     cloud = np.pad(random.uniform(size=(LARGE[0], 2)), ((0, 0), (0, 18))) + random.normal(

@@ -20,115 +20,48 @@ VOCAB = 29
 SMALL = ModelConfig(layers=3, width=24, heads=4, context=12)
 OWN = {"prefix": {"prefix": 5}, "window": {"window": 3}, "leak": {"leak": 0.2}}
 SHAPES = {
-    "": {},
+    "small": {},
     "one_layer": {"layers": 1},
     "one_head": {"heads": 1},
     "odd": {"width": 21, "heads": 3, "expansion": 3},
 }
-MORE = ("untied", "no_bias")
 FLAGS = {
     **{name: {name: True} for name in ("sink", "qk_norm", "centre_queries")},
     **{"untied": {"tied": False}, "no_bias": {"bias": False}},
 }
 
 
-def case(
-    mask: str, attention: str, positions: str, norm: str, shape: str = "", *flags: str
-) -> ModelConfig:
+def configuration(line: str) -> ModelConfig:
+    mask, attention, positions, norm, shape, *flags = line.split()
     changes = {"mask": mask, "attention": attention, "positions": positions, "norm": norm}
     for more in (OWN.get(mask, {}), SHAPES[shape], *(FLAGS[flag] for flag in flags)):
         changes |= more
     return dataclasses.replace(SMALL, **changes)
 
 
+LINES = """
+causal softmax rotary post one_layer sink centre_queries no_bias
+causal softmax_one rotary pre small untied no_bias
+causal sigmoid learned post one_layer qk_norm centre_queries untied no_bias
+bidirectional softmax rotary pre one_head sink centre_queries no_bias
+bidirectional softmax_one rotary post small qk_norm centre_queries untied no_bias
+bidirectional sigmoid learned post odd qk_norm
+prefix softmax learned pre odd sink qk_norm centre_queries untied
+prefix softmax_one rotary pre one_head no_bias
+prefix sigmoid learned post odd centre_queries untied
+window softmax rotary post one_layer sink qk_norm
+window softmax_one learned pre odd no_bias
+window sigmoid rotary pre one_head centre_queries untied no_bias
+leak softmax rotary post one_head sink no_bias
+leak softmax_one learned pre one_layer untied
+leak sigmoid learned pre small qk_norm centre_queries untied no_bias
+"""
 CONFIGS = {
     "gpt2": SMALL,
-    "bert": case("bidirectional", "softmax", "learned", "post", "", "untied"),
+    "bert": configuration("bidirectional softmax learned post small untied"),
     **{
         f"{config.mask}_{config.attention}": config
-        for config in (
-            case(
-                "causal",
-                "softmax",
-                "rotary",
-                "post",
-                "one_layer",
-                "sink",
-                "centre_queries",
-                "no_bias",
-            ),
-            case("causal", "softmax_one", "rotary", "pre", "", "untied", "no_bias"),
-            case(
-                "causal",
-                "sigmoid",
-                "learned",
-                "post",
-                "one_layer",
-                "qk_norm",
-                "centre_queries",
-                "untied",
-                "no_bias",
-            ),
-            case(
-                "bidirectional",
-                "softmax",
-                "rotary",
-                "pre",
-                "one_head",
-                "sink",
-                "centre_queries",
-                "no_bias",
-            ),
-            case(
-                "bidirectional",
-                "softmax_one",
-                "rotary",
-                "post",
-                "",
-                "qk_norm",
-                "centre_queries",
-                *MORE,
-            ),
-            case("bidirectional", "sigmoid", "learned", "post", "odd", "qk_norm"),
-            case(
-                "prefix",
-                "softmax",
-                "learned",
-                "pre",
-                "odd",
-                "sink",
-                "qk_norm",
-                "centre_queries",
-                "untied",
-            ),
-            case("prefix", "softmax_one", "rotary", "pre", "one_head", "no_bias"),
-            case("prefix", "sigmoid", "learned", "post", "odd", "centre_queries", "untied"),
-            case("window", "softmax", "rotary", "post", "one_layer", "sink", "qk_norm"),
-            case("window", "softmax_one", "learned", "pre", "odd", "no_bias"),
-            case(
-                "window",
-                "sigmoid",
-                "rotary",
-                "pre",
-                "one_head",
-                "centre_queries",
-                "untied",
-                "no_bias",
-            ),
-            case("leak", "softmax", "rotary", "post", "one_head", "sink", "no_bias"),
-            case("leak", "softmax_one", "learned", "pre", "one_layer", "untied"),
-            case(
-                "leak",
-                "sigmoid",
-                "learned",
-                "pre",
-                "",
-                "qk_norm",
-                "centre_queries",
-                "untied",
-                "no_bias",
-            ),
-        )
+        for config in map(configuration, LINES.strip().splitlines())
     },
 }
 
