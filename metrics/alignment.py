@@ -19,23 +19,22 @@ class Alignment(NamedTuple):
 def alignments(
     x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int = 1
 ) -> Alignment:
-    """Representational similarity and orthogonal Procrustes similarity of two clouds.
+    """Representational similarity (rsa) and orthogonal Procrustes similarity of two clouds.
 
-    rsa: Pearson's correlation, over all pairs of points, of |x_i - x_j|^2 and |y_i - y_j|^2. No P x P matrix is made:
-    with n_i = |x_i|^2 and m_i = |y_i|^2 about the means, S and T their sums, the products of both distances add up to
-    2 P sum n_i m_i + 2 S T + 4 |X'Y|_F^2 over all ordered pairs.
+    rsa: Pearson's correlation, over all pairs of points, of |x_i - x_j|^2 and |y_i - y_j|^2, without a
+    P x P matrix: with n_i = |x_i|^2 and m_i = |y_i|^2 about the means, S and T their sums, the products
+    of both distances add up to 2 P sum n_i m_i + 2 S T + 4 |X'Y|_F^2 over all ordered pairs.
     procrustes: |X'Y|_* / (|X|_F |Y|_F) = max over rotations Q of <X Q, Y> / (|X|_F |Y|_F), X and Y
     centred: 1 - d^2/2 of the distance d between clouds of norm 1.
 
-    Shapes: P points of widths D and E -> R = 1 + folds values, or one where folds is 1: of the
-    whole, then without the j-th of `folds` equal runs of points; of procrustes to first order, with
-    the rotation of the whole. Units: none.
-    Range: rsa [-1, 1], procrustes [0, 1]; both 1 for clouds that differ by a rotation, a scale and
-    a shift. Independent clouds have an rsa of about 0, and a procrustes far above 0 unless P is far
-    above D and E: the null model `permuted` tells. All points of a cloud equal, or a coordinate
-    that is not finite: NaN. All distances equal: NaN for rsa.
-    Source: Kriegeskorte et al. 2008, with rsatoolbox's squared Euclidean distances and "corr";
-    Schoenemann 1966, as Williams et al. 2021, Generalized shape metrics. The closed form is ours.
+    Shapes: P points of widths D and E -> R = 1 + folds values, or one where folds is 1: of the whole,
+    then without the j-th of `folds` equal runs of points; of procrustes to first order, with the
+    rotation of the whole. Range: rsa [-1, 1], procrustes [0, 1]; both 1 for clouds that differ by a
+    rotation, a scale and a shift. Independent clouds have an rsa of about 0, and a procrustes far above
+    0 unless P is far above D and E. All points of a cloud equal, or a coordinate that is not finite:
+    NaN; all distances equal: NaN for rsa. Source: Kriegeskorte et al. 2008, with rsatoolbox's squared
+    Euclidean distances and "corr"; Schoenemann 1966, as Williams et al. 2021, Generalized shape
+    metrics. The closed form is ours.
     """
     return Alignment(*_beside(ready_one(x_PD, folds), ready_one(y_PE, folds), folds))
 

@@ -44,28 +44,27 @@ class AttentionStatistics(NamedTuple):
 def attention_statistics(
     sums: AttentionSums, keep_B: Float[Array, " B"] | None = None
 ) -> AttentionStatistics:
-    """Statistics of the scores s_ij = <q_i, k_j>/sqrt(K) and of p_ij = softmax_j s_ij over the
-    visible pairs of a head.
+    """Statistics of the scores s_ij = <q_i, k_j>/sqrt(K) and of p_ij = softmax_j s_ij of a head.
 
-    Shapes: sums of B windows, and weights 1 or 0 that choose among them (None: all) -> eight
-    scalars. score_mean, score_std: mean and population standard deviation over all visible pairs of
-    all windows; real, >= 0.
-    score_std_within: sqrt(mean over rows of the variance within a row); >= 0, at most score_std for
-        rows of equal length. What differs between score_std and this is a constant per row, which
-        the softmax removes.
-    entropy: mean over rows of -sum_j p_ij ln p_ij, in nats; [0, ln T]. maximum, minimum: mean over
-    rows of the largest and the smallest visible p_ij; [0, 1], 0 for a p_ij below 1e-38.
-    first: mean of p_i0 over the rows that see key 0, as attention sinks are measured; [0, 1]. No
-        such row: NaN.
-    most: the largest, over the keys j, of the mean of p_ij over all windows and the rows that see
-        j; [first, 1]. Causal late keys are seen by few rows: with few windows the largest of their
-        noisy means may be one of them, and a maximum of nearly equal means is too large on average
-        and has no good resamples. One sink has.
-    A row with fewer than two visible keys has nothing to choose: it enters score_mean and score_std
-    only. No row with two: NaN in the last six; no visible pair or no window kept: NaN in all.
-    Source: Godey et al. 2024 for score, entropy, maximum and minimum; the split of the deviation
-    into within and between rows is ours; Gu et al. 2025, When Attention Sink Emerges, for first,
-    where the row of key 0 itself counts too.
+    Over visible pairs. A row with fewer than two visible keys has nothing to choose: it enters
+    score_mean and score_std only. Source: Godey et al. 2024 for score, entropy, maximum and minimum;
+    the split of the deviation into within and between rows is ours; Gu et al. 2025, When Attention Sink
+    Emerges, for first, where the row of key 0 itself counts too.
+
+    Args:
+        sums: of B windows.
+        keep_B: weights 1 or 0 of the windows; None: all.
+
+    Returns:
+        score_mean, score_std: mean and population deviation over all visible pairs of all windows.
+        score_std_within: sqrt(mean over rows of the variance within a row), in [0, score_std] for rows
+        of equal length; the rest is a constant per row, which the softmax removes. entropy: mean over
+        rows of -sum_j p_ij ln p_ij, in nats; [0, ln T]. maximum, minimum: mean over rows of the largest
+        and the smallest visible p_ij; [0, 1], 0 for a p_ij below 1e-38. first: mean of p_i0 over the
+        rows that see key 0; [0, 1], NaN without such a row. most: the largest, over the keys j, of the
+        mean of p_ij over all windows and the rows that see j; [first, 1]. With few windows it may be
+        that of a late key that few rows see. No row with two keys: NaN in the last six; no visible pair
+        or no window kept: NaN in all.
     """
     keep_B = jnp.ones(sums.level_B.shape) if keep_B is None else keep_B
 
@@ -84,18 +83,12 @@ def attention_statistics(
 def share_of_means(
     score_of_means: Float[Array, ""], statistics: AttentionStatistics
 ) -> Float[Array, ""]:
-    """Share of the scores that the mean query and the mean key alone explain: c^2 / (c^2 + E (s -
-    c)^2).
+    """Share of the scores that the mean query and key alone explain: c^2 / (c^2 + E (s - c)^2).
 
-    c = <E q, E k>/sqrt(K) is the score of the two means, and E (s - c)^2 = var s + (E s - c)^2 is
-    about it, not about the mean score. Where every query sees every key and all count, E s = c, and
-    this is c^2 / E s^2. Under a causal mask, over several windows or over a sample of points E s
-    differs from c, and c^2 / E s^2 may exceed 1; this cannot.
-
-    Shapes: scalar and the statistics of the same head -> scalar. Units: none. Range: [0, 1]; 0 for
-    orthogonal or absent drifts, 1 when all scores equal c. The softmax removes c: a share near 1 is
-    a score without information, and what sharpens lies in the rest. All scores 0: NaN. Source:
-    ours.
+    c = <E q, E k>/sqrt(K), and E (s - c)^2 = var s + (E s - c)^2 is about it, not about the mean score,
+    which differs from c under a causal mask; c^2 / E s^2 may exceed 1, this cannot. Range: [0, 1]; 0
+    for orthogonal or absent drifts, 1 when all scores equal c. The softmax removes c: a share near 1 is
+    a score without information. All scores 0: NaN. Source: ours.
     """
     square = jnp.square(score_of_means)
     about = jnp.square(statistics.score_std) + jnp.square(statistics.score_mean - score_of_means)
@@ -108,19 +101,18 @@ def attention_sums(
     visible_TT: Bool[AnyArray, "T T"],
     bias_TT: Float[AnyArray, "T T"] | None = None,
 ) -> AttentionSums:
-    """The scores of one head, from which `attention_statistics` of any of its windows follow.
+    """Sum up the scores of one head, from which the statistics of any of its windows follow.
 
-    Shapes: queries and keys of B windows, and which key j (column) the query i (row) sees -> a
-    value per window, and the offset. All windows have the same visible pairs, so that they weigh
-    the same. A bias, as of ALiBi, is added to the scores of every window, s_ij = <q_i, k_j>/sqrt(K)
-    + b_ij; it must be finite where the key is visible.
+    Scores are never formed with their offset: with a common bias they are large and nearly equal (mean
+    1e3, deviation within a row 0.07), and float32 would leave two digits. Instead s_ij = c + a_i +
+    e_ij, where e_ij uses centred keys, a_i centred queries against the mean key, and c is the product
+    of the means: those of all windows serve every choice of windows. Sums run over a row first, then
+    over rows, since adding millions of float32 numbers in one run loses digits.
 
-    Scores are never formed with their offset: with a common bias they are large and nearly equal
-    (mean 1e3, deviation within a row 0.07), and float32 would leave two digits. Instead s_ij = c +
-    a_i + e_ij, where e_ij uses centred keys, a_i centred queries against the mean key, and c is the
-    product of the means. That holds whatever the means, so those of all windows serve every choice
-    of windows. Sums run over a row first, then over rows, since adding millions of float32 numbers
-    in one run loses digits.
+    Args:
+        q_BTK, k_BTK: queries and keys of B windows.
+        visible_TT: which key j (column) the query i (row) sees, the same in all windows.
+        bias_TT: added to the scores, as of ALiBi; finite where the key is visible.
     """
     q_BTK, k_BTK = (jnp.asarray(x_BTK, jnp.float32) for x_BTK in (q_BTK, k_BTK))
     q_BTK = q_BTK * q_BTK.shape[-1] ** -0.5

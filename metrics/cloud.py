@@ -63,11 +63,10 @@ def norms(x: Float[Array, "*X D"]) -> Float[Array, "*X"]:
     return root(jnp.square(x).sum(axis=-1))
 
 
-def entropy(share_E: Float[Array, " E"]) -> Float[Array, ""]:
-    """-sum p ln p of shares, in nats, with 0 ln 0 = 0; NaN where one is NaN."""
-    return -jnp.where(
-        share_E == 0, 0.0, share_E * jnp.log(jnp.where(share_E == 0, 1.0, share_E))
-    ).sum()
+def entropy(share_E: Float[Array, "*X E"]) -> Float[Array, "*X"]:
+    """-sum p ln p of shares along the last axis, in nats, with 0 ln 0 = 0; NaN where one is NaN."""
+    log_E = jnp.log(jnp.where(share_E == 0, 1.0, share_E))
+    return -jnp.where(share_E == 0, 0.0, share_E * log_E).sum(axis=-1)
 
 
 def leave_out(folds: int) -> Float[Array, "R J"]:

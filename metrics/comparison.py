@@ -53,12 +53,11 @@ def linear_cka(
 ) -> Float[Array, " R"]:
     """Linear CKA of two clouds: |X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), X and Y centred.
 
-    Shapes: P points of widths D and E -> R = 1 + folds values, or one where folds is 1: first that
-    of the whole clouds, then that without the j-th of `folds` equal runs of consecutive points,
-    centred without them. Units: none. Range: [0, 1], 1 for clouds that differ by a rotation, a
-    scale and a shift. Independent clouds do not come out at 0, but those of `linear_cka_unbiased`
-    do: normal isotropic ones have about sqrt(D E / ((P + D) (P + E))), 0.11 at P = 4096 and D = E =
-    512. All points of a cloud equal, or a coordinate that is not finite: NaN. Source: Kornblith et
+    Shapes: P points of widths D and E -> R = 1 + folds values, or one where folds is 1: of the whole
+    clouds, then without the j-th of `folds` equal runs of points, centred without them. Range: [0, 1],
+    1 for clouds that differ by a rotation, a scale and a shift. Independent isotropic normal clouds
+    have about sqrt(D E / ((P + D) (P + E))), 0.11 at P = 4096 and D = E = 512; `linear_cka_unbiased`
+    has 0. All points of a cloud equal, or a coordinate that is not finite: NaN. Source: Kornblith et
     al. 2019.
     """
     return ckas(x_PD, y_PE, folds).biased
@@ -67,22 +66,18 @@ def linear_cka(
 def linear_cka_unbiased(
     x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int = 1
 ) -> Float[Array, " R"]:
-    """Linear CKA with the unbiased HSIC: HSIC_1(K, L) / sqrt(HSIC_1(K, K) HSIC_1(L, L)), K = X X^T
-    and L = Y Y^T.
+    """Linear CKA with the unbiased HSIC: HSIC_1(K, L) / sqrt(HSIC_1(K, K) HSIC_1(L, L)), K = X X^T, L =
+    Y Y^T.
 
-        HSIC_1(K, L) = (tr K~ L~ + (1'K~1)(1'L~1) / ((P - 1)(P - 2)) - 2/(P - 2) 1'K~L~1) / (P (P -
-        3)),
+        HSIC_1(K, L) = (tr K~ L~ + (1'K~1)(1'L~1) / ((P - 1)(P - 2)) - 2/(P - 2) 1'K~L~1) / (P (P - 3)),
 
-    K~ and L~ without their diagonals. No P x P matrix is made: all of it is read off X^T Y, norms
-    and sums. Shapes, units and source of the replicates: those of `linear_cka`. Range: [-1, 1], 1
-    for clouds that differ by a rotation, a scale and a shift; independent clouds of independent
-    points come out at 0 on average, where |X^T Y|^2 counts each point beside itself. HSIC_1 is
-    unbiased, the ratio nearly so. Points that are dependent, as those of one window, lift
-    independent clouds above 0 again: the null model `permuted` tells by how much. Fewer than 4
-    points, all points of a cloud equal, or a coordinate that is not finite: NaN. So too where one
-    point holds nearly all of the scatter, as one of some 500 times the norm of 2,000 others: all
-    that HSIC_1 keeps of it is rounding. Source: Song et al. 2012 (HSIC_1), Nguyen et al. 2021 (in
-    CKA).
+    K~ and L~ without their diagonals, read off X^T Y, norms and sums. Shapes as of `linear_cka`. Range:
+    [-1, 1]; independent clouds of independent points come out at 0 on average. HSIC_1 is unbiased, the
+    ratio nearly so. Dependent points, as those of one window, lift independent clouds above 0 again:
+    the null model `permuted` tells by how much. Fewer than 4 points, all points of a cloud equal, or a
+    coordinate that is not finite: NaN; so too where one point holds nearly all of the scatter, as one
+    of some 500 times the norm of 2,000 others: all that HSIC_1 keeps of it is rounding. Source: Song et
+    al. 2012 (HSIC_1), Nguyen et al. 2021 (in CKA).
     """
     return ckas(x_PD, y_PE, folds).unbiased
 
@@ -152,16 +147,14 @@ def nearest(neighbours: Neighbours, count: int = 10) -> Nearest:
 
 
 def neighbourhood_overlap(a: Nearest, b: Nearest) -> Float[Array, ""]:
-    """Share of a point's C nearest in one cloud that are among its C nearest in the other, on
-    average.
+    """Share of a point's C nearest in one cloud that are among its C nearest in the other, on average.
 
-    Shapes: the C nearest of two clouds of the same P points -> scalar. Units: none. Range: [0, 1];
-    independent clouds come out at about C/(P - 1). Neighbours are distinct points, each known by
+    Range: [0, 1]; about C/(P - 1) for independent clouds. Neighbours are distinct points, each known by
     the first of its copies. The mean is over the points that are the first of their copies in both
-    clouds and have C neighbours in both; none: NaN. So where one cloud has copies that the other
-    tells apart, as a layer of bare embeddings does, the neighbours that only the other has count as
-    different, and the overlap is low. Which of several points at the same distance is the last
-    neighbour is arbitrary. Not as many of both: ValueError. Source: Doimo et al. 2020.
+    clouds and have C neighbours in both; none: NaN. So where one cloud has copies that the other tells
+    apart, as a layer of bare embeddings does, the overlap is low. Which of several points at the same
+    distance is the last neighbour is arbitrary. Not as many of both: ValueError. Source: Doimo et al.
+    2020.
     """
     if a.index_PC.shape != b.index_PC.shape:
         raise ValueError(

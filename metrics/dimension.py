@@ -19,29 +19,26 @@ LEAST = 64
 
 
 def enough(neighbours: Neighbours) -> Bool[Array, ""]:
-    """Whether a cloud has the points for a dimension to be reported: LEAST, or half of its own
-    where that is fewer.
+    """Whether a cloud has the points for a dimension to be reported: LEAST, or half of its own where
+    that is fewer.
 
-    What counts are distinct points with a ratio. The formulas below need 3. But a text of one
-    character repeated leaves a network as many distinct points as a window has places: from 32
-    among 4096 came dimensions of 13 to 15, of no meaning. A cloud that is small by choice is
-    another matter: there the half is asked for. Shapes: neighbours of a cloud -> scalar.
+    Distinct points with a ratio count. The formulas below need 3; but a text of one character repeated
+    leaves a network as many distinct points as a window has places, and from 32 among 4096 came
+    dimensions of 13 to 15, of no meaning.
     """
     usable_P = neighbours.usable()
     return usable_P.sum() >= min(LEAST, usable_P.size / 2)
 
 
 def twonn(neighbours: Neighbours, fraction: float = 0.9) -> Float[Array, ""]:
-    """TwoNN dimension by a line through the origin: sum(x y) / sum(x^2), x_i = ln mu_(i), y_i =
-    -ln(1 - i/n).
+    """TwoNN dimension by a line through the origin: sum(x y) / sum(x^2), x_i = ln mu_(i), y_i = -ln(1 -
+    i/n).
 
-    mu = r2/r1 of the n distinct points, sorted; only the smallest int(fraction n) enter (at least
-    one, at most n - 1). Shapes: neighbours of a cloud -> scalar. Units: none. Range: > 0; biased
-    low above about 15 dimensions (17.4 for a Gaussian of 20, 33 for one of 50, at 4096 points).
-    Fewer than 3 distinct points: NaN. All ratios that enter equal to 1, as on a lattice: inf, the
-    limit. Source: Facco et al. 2017; as DADApy's "base" form and scikit-dimension 0.5; its earlier
-    releases numbered the ratios from 0, F = (i - 1)/n, which gives less for few points (4.05, not
-    4.52, for its golden 30 points).
+    mu = r2/r1 of the n distinct points, sorted; only the smallest int(fraction n) enter (at least one,
+    at most n - 1). Range: > 0; biased low above about 15 dimensions (17.4 for a Gaussian of 20, 33 for
+    one of 50, at 4096 points). Fewer than 3 distinct points: NaN. All ratios that enter equal to 1, as
+    on a lattice: inf. Source: Facco et al. 2017; as DADApy's "base" form and scikit-dimension 0.5,
+    whose earlier releases numbered the ratios from 0, F = (i - 1)/n.
     """
     x_P, count = _sorted_log_ratios(neighbours)
     # in integers: float32 would round 0.9 n to either side
@@ -51,12 +48,10 @@ def twonn(neighbours: Neighbours, fraction: float = 0.9) -> Float[Array, ""]:
 
 
 def twonn_mle(neighbours: Neighbours) -> Float[Array, ""]:
-    """TwoNN dimension by maximum likelihood, unbiased for Pareto ratios: (n - 1) / sum_i
-    ln(r2_i/r1_i).
+    """TwoNN dimension by maximum likelihood, unbiased for Pareto ratios: (n - 1) / sum_i ln(r2_i/r1_i).
 
-    Over all n distinct points. Shapes: neighbours of a cloud -> scalar. Units: none. Range: > 0,
-    with the bias of `twonn`. Fewer than 3 distinct points: NaN. All ratios 1: inf. Source: DADApy's
-    "ml" form of Facco et al. 2017.
+    Range: > 0, with the bias of `twonn`. Fewer than 3 distinct points: NaN. All ratios 1: inf. Source:
+    DADApy's "ml" form of Facco et al. 2017.
     """
     x_P, count = _sorted_log_ratios(neighbours)
     total = jnp.where(jnp.arange(x_P.size) < count, x_P, 0.0).sum()
@@ -72,12 +67,10 @@ def twonn_bayes(neighbours: Neighbours) -> Posterior:
     """The posterior of the TwoNN dimension under a Gamma(2, 5) prior: Gamma(2 + n, 5 + sum_i
     ln(r2_i/r1_i)).
 
-    A Gamma's shape and rate. Over all n distinct points. Shapes: neighbours of a cloud -> the mean
-    (2 + n)/(5 + sum) and the deviation sqrt(2 + n)/(5 + sum). Units: none. Range: > 0 and finite,
-    with the bias of `twonn`; all ratios 1: (2 + n)/5, what the prior leaves. The deviation takes
-    the n ratios for independent; neighbours share points, so that it is too small below about 10
-    dimensions. Fewer than 3 distinct points: NaN. Source: the likelihood of Facco et al. 2017 with
-    the prior of DADApy.
+    Shape and rate, over all n distinct points: the mean (2 + n)/(5 + sum) and the deviation sqrt(2 +
+    n)/(5 + sum). Range: > 0 and finite, with the bias of `twonn`; all ratios 1: (2 + n)/5. Neighbours
+    share points, so that the deviation is too small below about 10 dimensions. Fewer than 3 distinct
+    points: NaN. Source: the likelihood of Facco et al. 2017 with the prior of DADApy.
     """
     x_P, count = _sorted_log_ratios(neighbours)
     rate = 5.0 + jnp.where(jnp.arange(x_P.size) < count, x_P, 0.0).sum()
@@ -94,16 +87,14 @@ class Microscope(NamedTuple):
 
 
 def twonn_microscope(neighbours: Neighbours) -> Microscope:
-    """The dimension as LLM-Microscope computes it, flaw included: the slope of `twonn` over other
-    points.
+    """The dimension as LLM-Microscope computes it, flaw included: the slope of `twonn` over other points.
 
     Copies are neighbours like others; where two differ by rounding, a ratio is 1/ROUNDING or 1 +
-    ROUNDING. u points are useless or have mu <= 1 + 1e-8 and are dropped, yet still counted in F_j
-    = (u + j)/(n + u), j = 1..n over the n others, sorted; the smallest min(n // 5, n - 1) of these
-    enter. So copies push the result up: 1000 Gaussian points in 8 dimensions give 7.2, with 50
-    copied rows 15.9, with 200, 48.5. Shapes: neighbours of a cloud -> a dimension and two counts.
-    Fewer than 5 ratios: NaN, as in the original. Source: the published code of Razzhigaev et al.
-    2024, which works in float64; here float32, where mu <= 1 + 1e-8 means mu = 1.
+    ROUNDING. u points are useless or have mu <= 1 + 1e-8 and are dropped, yet still counted in F_j = (u
+    + j)/(n + u), j = 1..n over the n others, sorted; the smallest min(n // 5, n - 1) of these enter. So
+    copies push the result up: 1000 Gaussian points in 8 dimensions give 7.2, with 50 copied rows 15.9,
+    with 200, 48.5. Fewer than 5 ratios: NaN. Source: the published code of Razzhigaev et al. 2024,
+    which works in float64; here float32, where mu <= 1 + 1e-8 means mu = 1.
     """
     alone_P = neighbours.equals_P == 1
     # with copies back in, a point with an equal has r1 = 0, and one whose nearest has a copy has r2

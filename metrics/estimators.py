@@ -23,20 +23,15 @@ AT_ONCE = 64  # points whose distances to all others exist at once
 def correlation_dimension(
     cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbours
 ) -> Float[Array, ""]:
-    """Growth of the correlation integral: ln(C(r2)/C(r1)) / ln(r2/r1), C(r) the share of pairs
-    nearer than r.
+    """Growth of the correlation integral: ln(C(r2)/C(r1)) / ln(r2/r1), C(r) the share of pairs nearer than r.
 
     r1 and r2 are the medians over distinct points of the distances to the 10th and to the 20th
-    neighbour. Pairs are of distinct points. A pair as far as r, or nearer by less than ROUNDING of
-    r, is not nearer: so it is for the pair whose distance is the median, and for ties, as of whole
-    numbers. Shapes: a cloud and its neighbours, searched to 20 at least -> scalar. Units: none.
-    Range: >= 0. Biased low in many dimensions, as every count of pairs is. Fewer than 21 distinct
-    points, equal radii, no pair nearer than r1, or a coordinate that is not finite: NaN. Source:
-    Grassberger and Procaccia 1983, with the two radii of scikit-dimension's CorrInt; the rule for
-    ties is ours.
-
-    Distances are those of the Gram matrix. Where its rounding could move a pair across a radius,
-    the distances of the point are computed by subtraction: at worst P x P x D of them.
+    neighbour (searched to 20 at least, or ValueError). Pairs are of distinct points; one as far as r,
+    or nearer by less than ROUNDING of r, is not nearer. Range: >= 0. Biased low in many dimensions.
+    Fewer than 21 distinct points, equal radii, no pair nearer than r1, or a coordinate that is not
+    finite: NaN. Distances are those of the Gram matrix; where its rounding could move a pair across a
+    radius, those of the point are computed by subtraction. Source: Grassberger and Procaccia 1983, with
+    the two radii of scikit-dimension's CorrInt; the rule for ties is ours.
     """
     neighbours.check_searched(FAR)
     first_P = neighbours.first_P
@@ -109,13 +104,11 @@ def tree_dimension(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
 def marchenko_pastur_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> Float[Array, ""]:
     """Eigenvalues of the covariance above the edge of noise, s^2 (1 + sqrt(g))^2, g = D/P.
 
-    s^2 is the variance of noise for which the median eigenvalue is that of the Marchenko-Pastur
-    law. Shapes: the D eigenvalues of P points' covariance, in any order -> scalar. Units: none.
-    Range: [0, D]. It asks for as many points as dimensions at least, and for noise alike in all
-    directions: where variances fall smoothly, as in a network, it counts those that stand out of
-    the lower half. A median below RESOLUTION of the largest eigenvalue, which float32 does not tell
-    from 0, counts as that much: of a cloud of low rank, all directions it has. Fewer points than
-    dimensions, or all eigenvalues 0: NaN. Source: Marchenko and Pastur 1967.
+    s^2 is the variance of noise for which the median of the D eigenvalues, in any order, is that of the
+    Marchenko-Pastur law. Range: [0, D]. For noise alike in all directions: where variances fall
+    smoothly, as in a network, it counts those that stand out of the lower half. A median below
+    RESOLUTION of the largest eigenvalue counts as that much: of a cloud of low rank, all directions it
+    has. Fewer points than dimensions, or all eigenvalues 0: NaN. Source: Marchenko and Pastur 1967.
     """
     width = eigenvalues_E.shape[-1]
     if points < width:
@@ -130,11 +123,10 @@ def marchenko_pastur_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> 
 def gavish_donoho_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> Float[Array, ""]:
     """Singular values above Gavish and Donoho's optimal hard threshold, the noise unknown.
 
-    The threshold is t(g) / sqrt(m) times the median singular value, t(g) = sqrt(2 (g + 1) + 8 g /
-    (g + 1 + sqrt(g^2 + 14 g + 1))), m the median of the Marchenko-Pastur law of ratio g = D/P.
-    Shapes, range and bad input: those of `marchenko_pastur_rank`, above whose edge the threshold
-    lies. Source: Gavish and Donoho 2014, The optimal hard threshold for singular values is
-    4/sqrt(3).
+    The threshold is t(g) / sqrt(m) times the median singular value, t(g) = sqrt(2 (g + 1) + 8 g / (g +
+    1 + sqrt(g^2 + 14 g + 1))), m the median of the Marchenko-Pastur law of ratio g = D/P. Shapes, range
+    and bad input as of `marchenko_pastur_rank`. Source: Gavish and Donoho 2014, The optimal hard
+    threshold for singular values is 4/sqrt(3).
     """
     width = eigenvalues_E.shape[-1]
     if points < width:

@@ -1,11 +1,10 @@
-"""How a cloud whose points are of types depends on how frequent these are: types' own centroids,
-and norms.
+"""How a cloud whose points are of types depends on how frequent these are.
 
-A type is what stands at a point's position, a character say. Types are numbers; below 0: of none.
-Only frequent types have a centroid, those that LEAST points of the whole cloud are of: `frequent`
-numbers them 0 to V - 1, and every other point V, where V = P // LEAST is as many as there can be.
+A type is what stands at a point's position, a character say. Types are numbers; below 0: none. Only
+types of LEAST points of the whole cloud have a centroid: `frequent` numbers them 0 to V - 1, and
+every other point V, where V = P // LEAST is as many as there can be.
 
-Here X are columns that are summed, or bins.
+X are columns that are summed, or bins.
 """
 
 from typing import NamedTuple
@@ -24,10 +23,8 @@ SOURCE = "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Lang
 
 
 def frequent(type_P: Int[AnyArray, " P"], least: int = LEAST) -> Int[Array, " P"]:
-    """The number below V = P // least of each point's type, V where its type has fewer points, or
-    is below 0.
-
-    Shapes: (P,) -> (P,). Types are numbered in ascending order.
+    """Number each point's type below V = P // least, ascending; V where it has fewer points, or is
+    below 0.
     """
     type_P = jnp.asarray(type_P)
     points, most = type_P.size, type_P.size // least
@@ -57,29 +54,30 @@ def of_types(
     folds: int = 1,
     least: int = LEAST,
 ) -> OfTypes:
-    """Distances of points to the centroid of their type, and how they go with the log frequency of
-    the type.
+    """Distances of points to the centroid of their type, and how they go with its log frequency.
 
-    Of the points that are of a frequent type, d_i = |x_i - c_i| with c_i the mean of the *other*
-    points of its type.
-        distance              E d_i; units of x, >= 0
-        correlation           Pearson's r of d_i and l_i; [-1, 1]
-        correlation_of_types  Pearson's r of the types' mean d and l, each type counting once; [-1, 1]
-        share_between         sum_v n_v |m_v - m|^2 / sum_i |x_i - m|^2, m_v the mean of type v, m of all; [0, 1]
-        distances             d_i of each point, NaN of a point that is of no frequent type or left out; (R, P)
-    Shapes: P points of width D, fold-major in `folds` folds of equal size; `number_P` as `frequent` gives it; l_i,
-    the log frequency of each point's type -> arrays (R,), R = 1 of one fold, else 1 + folds: all points, then all but
-    one fold after another. Which types are frequent does not change between resamples; one of which a resample keeps
-    fewer than 2 points is left out of it.
+    Of the points of a frequent type, d_i = |x_i - c_i| with c_i the mean of the *other* points of its
+    type. Even without any dependence d falls with frequency: the centroid of n points has an error of
+    its own, and E d_i^2 is n/(n - 1) of the variance. So a Gaussian cloud of the same types belongs
+    beside the correlations. A distance below 1e-5 of the cloud's spread is rounding and counts as 0.
+    Source: reconstruction after Bernas et al. 2026, whose text was not at hand; the least number of
+    points is ours. The share is that of a one-way analysis of variance, Fisher 1925.
 
-    Even without any dependence d falls with frequency: the centroid of n points has an error of its
-    own, and E d_i^2 is n/(n - 1) of the variance, 1.05 times for n = 20. So a Gaussian cloud of the
-    same types belongs beside the correlations. Fewer than 3 frequent types: both correlations are
-    NaN, of 1 the share is, of none all are. A distance below 1e-5 of the cloud's spread is rounding
-    and counts as 0. All distances or all frequencies equal: the correlation is NaN. All points
-    equal: the share is NaN. Source: the distance and its correlation are a reconstruction after
-    Bernas et al. 2026, whose text was not at hand: the least number of points of a type is a
-    reading of ours. The share is that of a one-way analysis of variance, Fisher 1925.
+    Args:
+        cloud_PD: P points of width D, in `folds` consecutive folds of equal size.
+        number_P: as `frequent` gives it; the same in all resamples.
+        log_frequency_P: l_i, of each point's type.
+        folds: what is left out in turn; R = 1 of one fold, else 1 + folds.
+        least: as of `frequent`.
+
+    Returns:
+        distance: E d_i, in units of x, >= 0. correlation: Pearson's r of d_i and l_i.
+        correlation_of_types: that of the types' mean d and l, each counting once; both [-1, 1], NaN of
+        fewer than 3 types, or where all distances or frequencies are equal. share_between:
+        sum_v n_v |m_v - m|^2 / sum_i |x_i - m|^2, m_v the mean of type v, m of all; [0, 1], NaN of one
+        type, or where all points are equal. distances: d_i of each point, (R, P); NaN of a point that
+        is left out, or of no frequent type. A type of which a resample keeps fewer than 2 points is
+        left out of it. No frequent type: NaN in all.
     """
     x_PD, number_P = centred(cloud_PD), jnp.asarray(number_P)
     points, most = len(x_PD), len(x_PD) // least
@@ -124,9 +122,7 @@ def of_types(
 
 
 class _Types(NamedTuple):
-    """Sums over the points of each type that a resample keeps; it knows a type of which it keeps
-    two or more.
-    """
+    """Sums over the points of each type that a resample keeps; known: of which it keeps two or more."""
 
     known_V: Bool[Array, " V"]
     count_V: Float[Array, " V"]  # 0 where it is not known
@@ -196,10 +192,8 @@ def correlation(
     y_P: Float[AnyArray, " P"],
     weight_P: Float[AnyArray, " P"] | None = None,
 ) -> Float[Array, ""]:
-    """Pearson's r with weights >= 0 (None: all 1). Shapes: (P,), (P,) -> scalar. Units: none.
-    Range: [-1, 1].
-
-    One of the two constant, or no weight: NaN.
+    """Pearson's r with weights >= 0 (None: all 1): (P,), (P,) -> scalar in [-1, 1]; NaN where one is
+    constant, or without weight.
     """
     x_P, y_P = (jnp.asarray(x, jnp.float32) for x in (x_P, y_P))
     weight_P = jnp.ones_like(x_P) if weight_P is None else jnp.asarray(weight_P, jnp.float32)
@@ -218,11 +212,9 @@ def mean_by_bin(
     bins: int,
     keep_P: Float[AnyArray, " P"] | None = None,
 ) -> Float[Array, " {bins}"]:
-    """The mean of the values of each bin. Shapes: P values, the number of each one's bin ->
-    (bins,). Units: theirs.
+    """The mean of the values of each bin, weights 1 or 0 (None: all): (P,) -> (bins,), in their units.
 
-    Weights 1 or 0 of the points (None: all). An empty bin, or a value in it that is kept and not
-    finite: NaN. Source: ours.
+    An empty bin, or one with a value that is kept and not finite: NaN.
     """
     value_P = jnp.asarray(value_P, jnp.float32)
     weight_P = jnp.ones_like(value_P) if keep_P is None else jnp.asarray(keep_P, jnp.float32)

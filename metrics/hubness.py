@@ -32,15 +32,12 @@ def occurrences(neighbours: Neighbours, count: int = COUNT) -> Float[Array, " P"
 def hubs(neighbours: Neighbours, count: int = COUNT) -> Hubs:
     """How the N_k of the n distinct points are spread, whose mean is k.
 
-    skewness: E (N_k - k)^3 / (E (N_k - k)^2)^(3/2); about 0 in few dimensions, large where some
-        points are hubs.
-    never: share of the points with N_k = 0, which nobody is near to. most: largest N_k over k.
-    Shapes: neighbours of a cloud, searched to `count` at least -> three scalars. Units: none.
-    Range: skewness real, never [0, 1], most [0, (n - 1)/k]. Hubs come with the dimension and with
-    points near the mean, and of independent normal points too: the Gaussian null model tells by how
-    much. As many N_k for all points, or fewer than two distinct
-    ones: skewness NaN. Source: Radovanovic, Nanopoulos and Ivanovic 2010, Hubs in Space; in
-    language models arXiv 2606.29655, whose formulas are not read.
+    skewness: E (N_k - k)^3 / (E (N_k - k)^2)^(3/2); about 0 in few dimensions, large where some points
+    are hubs; NaN where all N_k are equal. never: share of the points with N_k = 0; [0, 1]. most:
+    largest N_k over k; [0, (n - 1)/k]. Neighbours searched to `count` at least, or ValueError. Hubs
+    come with the dimension and with points near the mean, of independent normal points too: the
+    Gaussian null model tells by how much. Source: Radovanovic, Nanopoulos and Ivanovic 2010, Hubs in
+    Space; in language models arXiv 2606.29655, whose formulas are not read.
     """
     count_P, first_P = occurrences(neighbours, count), neighbours.first_P
     points = first_P.sum()

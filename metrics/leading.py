@@ -120,19 +120,16 @@ def first_direction(
     keep_RP: Float[AnyArray, "R P"],
     label_P: Int[AnyArray, " P"] | None = None,
 ) -> Direction:
-    """`anisotropy` of the points that are left, and how their scores s on the first principal
-    direction are spread.
+    """`anisotropy` of the points that are left, and how their scores s on the first direction spread.
 
-    Shapes: P points of width D, which of them are left, weights 1 or 0 for R resamples, the first
-    of which keeps all, and a label of each point -> three arrays (R,). The direction is that of all
-    points left in every resample: right to first order, as in `metrics.spectrum`. Units: none.
-    share: lambda_1 / tr C, [1/D, 1]. kurtosis: E (s - E s)^4 / (E (s - E s)^2)^2, [1, P]; 3 for a
-    Gaussian, about 1/f where a share f of the points makes the direction. between: how much of the
-    variance of s lies between labels, eta^2 less what chance gives, 1 - (1 - eta^2) (n - 1) / (n -
+    Shapes: P points of width D, which are left, weights 1 or 0 of R resamples, the first of which keeps
+    all, a label of each point -> three arrays (R,), along the direction of all points left, right to
+    first order. share: lambda_1 / tr C, [1/D, 1]. kurtosis: E (s - E s)^4 / (E (s - E s)^2)^2, [1, P];
+    3 for a Gaussian, about 1/f where a share f of the points makes the direction. between: how much of
+    the variance of s lies between labels, eta^2 less what chance gives, 1 - (1 - eta^2) (n - 1) / (n -
     g) of n points with g labels; at most 1, 0 on average where labels say nothing of s, NaN without
-    labels or where n = g. All points equal, or none left: NaN. Source: Razzhigaev et al. 2024 for
-    the share; between is epsilon squared of Kelley 1935; it and the kurtosis of this direction are
-    ours.
+    labels or where n = g. All points equal, or none left: NaN. Source: Razzhigaev et al. 2024 for the
+    share; between is epsilon squared of Kelley 1935; it and the kurtosis of this direction are ours.
     """
     left_P, keep_RP = jnp.asarray(left_P), jnp.asarray(keep_RP, jnp.float32)
     x_PD, weight_P = centred(cloud_PD), left_P.astype(jnp.float32)

@@ -91,16 +91,13 @@ def lens(
 ) -> Lens:
     """The logit lens: p_l = softmax of the logits of layer l; the output is p of the last layer.
 
-    Shapes: N layers of P points, and the token that each point is to predict, below 0 for none ->
-        (N, P) each.
-    entropy: -sum_v p_l ln p_l, nat; [0, ln V].
-    divergence: sum_v p ln(p / p_l) of the output p, nat; >= 0, 0 of the last layer.
-    log_probability: ln p_l of the token; (-inf, 0]. NaN without one.
-    rank: 1 and the number of tokens with larger logits; [1, V]. NaN without a token to predict.
-    settled: 1 where layer l and all behind it have the largest logit where the output has it, else
-    0. A coordinate that is not finite: NaN. Source: nostalgebraist 2020, interpreting GPT: the
-    logit lens; the divergence as in Belrose et al. 2023, Eliciting Latent Predictions with the
-    Tuned Lens; settled: this project.
+    Shapes: N layers of P points, and the token that each point is to predict, below 0 for none -> (N,
+    P) each. entropy: -sum_v p_l ln p_l, nat; [0, ln V]. divergence: sum_v p ln(p / p_l), nat; >= 0, 0
+    of the last layer. log_probability: ln p_l of the token; (-inf, 0]. rank: 1 and the number of tokens
+    with larger logits; [1, V]; both NaN without a token. settled: 1 where layer l and all behind it
+    have the largest logit where the output has it, else 0. A coordinate that is not finite: NaN.
+    Source: nostalgebraist 2020, interpreting GPT: the logit lens; the divergence as in Belrose et al.
+    2023, Eliciting Latent Predictions with the Tuned Lens; settled: this project.
     """
     layers, vocabulary = len(clouds_NPD), readout.unembedding_DV.shape[1]
     clouds_PND = jnp.moveaxis(jnp.asarray(clouds_NPD, jnp.float32), 0, 1)
@@ -168,15 +165,14 @@ def collapse(
     vocabulary: int,
     keep_P: Float[AnyArray, " P"],
 ) -> Float[Array, ""]:
-    """How far points of one target have collapsed to their mean: 1 - (S_W / (n - K)) / (S_T / (n -
-    1)).
+    """How far points of one target have collapsed to their mean: 1 - (S_W / (n - K)) / (S_T / (n - 1)).
 
-    S_W and S_T are the sums of squared distances from the means of the K targets and of all n
-    points that have one. Shapes: (P, D), the token that each point is to predict, below 0 for none,
-    of so many, and weights 1 or 0 of the points -> scalar. Units: none. Range: up to 1, where all
-    points of a target are one; 0 on average for targets that say nothing of the points. As many
-    targets as points: NaN. A coordinate that is not finite: NaN. Source: NC1 of Papyan, Han and
-    Donoho 2020 with next tokens as classes; by traces, and free of the number of points: ours.
+    S_W and S_T are the sums of squared distances from the means of the K targets and of all n points
+    that have one. Shapes: (P, D), the token below `vocabulary` that each point is to predict, below 0
+    for none, and weights 1 or 0 -> scalar. Range: up to 1, where all points of a target are one; 0 on
+    average for targets that say nothing of the points. As many targets as points, or a coordinate that
+    is not finite: NaN. Source: NC1 of Papyan, Han and Donoho 2020 with next tokens as classes; by
+    traces, and free of the number of points: ours.
     """
     x_PD = of_unit_size(centred(cloud_PD))
     weight_P = keep_P * (target_P >= 0)

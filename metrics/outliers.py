@@ -17,15 +17,12 @@ AT_ONCE = 128  # points whose medians are sought together
 def coordinate_share(
     cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
 ) -> Float[Array, " 3"]:
-    """Share of the total variance in the top 1, 3 and 10 coordinates: sum of the largest v_j /
-    sum_j v_j.
+    """Share of the total variance in the top 1, 3 and 10 coordinates: sum of the largest v_j / sum_j v_j.
 
-    Shapes: P points of width D, weights 1 or 0 of the points (None: all) -> one share for each of
-        TOPS. Units: none.
-    Range: [top/D, 1]. Not invariant under rotation: that is its point. All points equal: NaN; D <
-        top: NaN.
+    Shapes: P points of width D, weights 1 or 0 (None: all) -> one share for each of TOPS. Range:
+    [top/D, 1]. Not invariant under rotation: that is its point. All points equal: NaN; D < top: NaN.
     Source: the outlier dimensions of Kovaleva et al. 2021 and Timkey and van Schijndel 2021; this
-        measure is ours.
+    measure is ours.
     """
     descending_D = -jnp.sort(-_moments(centred(cloud_PD), keep_P, 2)[1])
     share_D = jnp.cumsum(descending_D) / descending_D.sum()
@@ -71,15 +68,13 @@ def activation_kurtosis(
 
 
 def coordinate_peaks(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, " P"]:
-    """How far each point's largest coordinate stands out: max_j |x_ij| / median_j |x_ij|. Not
-    centred.
+    """How far each point's largest coordinate stands out: max_j |x_ij| / median_j |x_ij|. Not centred.
 
-    Shapes: P points of width D -> one ratio per point. Units: none. Range: >= 1; a Gaussian point
-    of 512 coordinates has about 4.8. The median is the lower of the two middle ones where D is
-    even. More than half of a point's coordinates 0: inf; all of them, or one NaN: NaN. Source: the
-    massive activations of Sun et al. 2024, which are above 100 and about 1,000 medians or more;
-    theirs is the median over all positions of a sequence, here each position has its own, since the
-    layer norm that reads it sees one position at a time.
+    Range: >= 1; a Gaussian point of 512 coordinates has about 4.8. The median is the lower of the two
+    middle ones where D is even. More than half of a point's coordinates 0: inf; all of them, or one
+    NaN: NaN. Source: the massive activations of Sun et al. 2024, which are above 100 and about 1,000
+    medians or more; theirs is the median over all positions of a sequence, here each has its own, since
+    the layer norm that reads it sees one position at a time.
     """
     size_PD = jnp.abs(jnp.asarray(cloud_PD, jnp.float32))
     return largest(size_PD) / _order_statistic(size_PD, (size_PD.shape[1] - 1) // 2)

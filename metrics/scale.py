@@ -1,12 +1,11 @@
 """Intrinsic dimension against scale: generalised ratios, decimation, local dimensions.
 
 A dimension without a scale means little: noise fills space below its size, curvature and the end of
-the cloud bend the count of neighbours above theirs. All estimators here read neighbours among the
-*distinct* points, each counted once, as in metrics/neighbours.py. What cannot be said of a cloud so
-small is NaN. Ties have the ratio 1, whose logarithm 0 enters the sums like any other: they push
-dimensions up, to inf where all are ties.
+the cloud bend the count of neighbours above theirs. All estimators read neighbours among the
+*distinct* points, each counted once. Ties have the ratio 1, whose logarithm 0 enters the sums like
+any other: they push dimensions up, to inf where all are ties.
 
-Here Y are scales: ranks of neighbours, or factors of decimation.
+Y are scales: ranks of neighbours, or factors of decimation.
 """
 
 import jax
@@ -26,22 +25,20 @@ NEWTON_ROUNDS = 4
 
 
 def gride(neighbours: Neighbours, first: int) -> Float[Array, ""]:
-    """GRIDE dimension at ranks n1 = first and n2 = 2 first: the maximum likelihood d of mu_i =
-    r_i,n2 / r_i,n1, with
+    """GRIDE dimension at ranks n1 = first and n2 = 2 first: the likeliest d of mu_i = r_i,n2 / r_i,n1,
 
-        f(mu | d) = d (mu^d - 1)^(n2 - n1 - 1) / (mu^((n2 - 1) d + 1) B(n2 - n1, n1))   over the n distinct points.
+        f(mu | d) = d (mu^d - 1)^(n2 - n1 - 1) / (mu^((n2 - 1) d + 1) B(n2 - n1, n1))   over n distinct points.
 
-    With u_i = d ln mu_i the score vanishes where sum_i 1 + (n1 - 1) u_i/(exp(u_i) - 1) - n1 u_i =
-    0. The left side falls and is convex in d, so that Newton from d = 0 climbs to the one root and
-    never passes it. Its first step is known: 2 n1 / ((3 n1 - 1) m), m = mean ln mu. At n1 = 1 the
-    root is 1/m = n / sum ln mu: n/(n - 1) times `twonn_mle`, which corrects the mean over samples.
-    Shapes: neighbours of a cloud, searched to 2 first at least -> scalar. Units: none. Range:
-    between that first step and 1/m. Fewer than 2 first + 1 distinct points (so at least 3): NaN. A
-    tie, mu = 1, counts with the limit of its score; all ties, as on a lattice: inf. Biased low in
-    many dimensions, the more the larger the ranks: of Gaussians of 10, 20 and 50 dimensions 4096
-    points give 9.9, 17.6 and 34 at rank 1, and 8.3, 13.4 and 24 at rank 64. Source: Denti, Doimo,
-    Laio & Mira 2022. DADApy also takes n2 = 2 n1, but puts n - 1 for n in the score, which lowers d
-    by a share of at most 1/n, and newer versions leave out the largest ratios.
+    With u_i = d ln mu_i the score vanishes where sum_i 1 + (n1 - 1) u_i/(exp(u_i) - 1) - n1 u_i = 0.
+    The left side falls and is convex in d, so that Newton from d = 0 climbs to the one root. Its first
+    step is known: 2 n1 / ((3 n1 - 1) m), m = mean ln mu. At n1 = 1 the root is 1/m: n/(n - 1) times
+    `twonn_mle`, which corrects the mean over samples.
+
+    Neighbours searched to 2 first at least, or ValueError. Range: between that first step and 1/m.
+    Fewer than 2 first + 1 distinct points (so at least 3): NaN; all ties: inf. Biased low in many
+    dimensions, the more the larger the ranks: of Gaussians of 10, 20 and 50 dimensions 4096 points give
+    9.9, 17.6 and 34 at rank 1, and 8.3, 13.4 and 24 at rank 64. Source: Denti, Doimo, Laio & Mira 2022.
+    DADApy takes n2 = 2 n1 too, but puts n - 1 for n in the score.
     """
     neighbours.check_searched(2 * first)
     return _gride(neighbours, jnp.array(first))
@@ -82,13 +79,11 @@ def levina_bickel(neighbours: Neighbours, count: int = 20) -> Float[Array, ""]:
     """Maximum likelihood dimension of k neighbours: n / sum_i 1/d_i, 1/d_i = sum_{j<k} ln(T_ik /
     T_ij) / (k - 1).
 
-    T_ij is the distance from point i to its j-th neighbour, n the number of distinct points, k =
-    count. Inverses are averaged, after MacKay & Ghahramani 2005: they are what is free of bias,
-    under k - 1 as the sum has the mean (k - 1)/d, and their mean is the maximum likelihood of all
-    points together. Levina & Bickel 2004 average the d_i themselves, too large by (k - 1)/(k - 2).
-    Shapes: neighbours of a cloud, searched to `count` at least -> scalar. Units: none. Range: > 0,
-    with the bias of `gride` at ranks between 1 and k. Fewer than k + 1 distinct points: k is as
-    many as there are others. Fewer than 3 distinct points: NaN. All ties: inf.
+    T_ij is the distance from point i to its j-th neighbour, n the number of distinct points, k = count,
+    or as many as there are. Inverses are averaged, after MacKay & Ghahramani 2005: they are what is
+    free of bias. Levina & Bickel 2004 average the d_i, too large by (k - 1)/(k - 2). Neighbours
+    searched to `count` at least, or ValueError. Range: > 0, with the bias of `gride` at ranks between 1
+    and k. Fewer than 3 distinct points: NaN. All ties: inf.
     """
     sum_P, terms_P = _log_ratio_sums(neighbours, count)
     usable_P = neighbours.usable()
@@ -98,15 +93,12 @@ def levina_bickel(neighbours: Neighbours, count: int = 20) -> Float[Array, ""]:
 
 
 def local_dimensions(neighbours: Neighbours, count: int = 20) -> Float[Array, " P"]:
-    """Dimension around each point: (k - 2) / sum_{j<k} ln(T_ik / T_ij), with the letters of
-    `levina_bickel`.
+    """Dimension around each point: (k - 2) / sum_{j<k} ln(T_ik / T_ij), as in `levina_bickel`.
 
-    The sum is a gamma variable of k - 1 terms of mean 1/d, whose inverse has the mean d/(k - 2):
-    under k - 2 each value is free of bias where the density is even, with a standard deviation of d
-    / sqrt(k - 3). Shapes: neighbours of a cloud, searched to `count` at least -> P values, copies
-    of a point having the same. Units: none. Range: > 0. Fewer neighbours than `count`: k is as many
-    as there are. Fewer than 4 distinct points: NaN. All ties: inf. Source: Levina & Bickel 2004,
-    with the k - 2 they name as an unbiased alternative to k - 1.
+    The sum is a gamma variable of k - 1 terms of mean 1/d, whose inverse has the mean d/(k - 2): each
+    value is free of bias where the density is even, with a deviation of d / sqrt(k - 3). P values,
+    copies having the same. Range: > 0. Fewer than 4 distinct points: NaN. All ties: inf. Source: Levina
+    & Bickel 2004, with the k - 2 they name as an unbiased alternative to k - 1.
     """
     sum_P, terms_P = _log_ratio_sums(neighbours, count)
     return jnp.where(terms_P > 1, (terms_P - 1) / sum_P, jnp.nan)
@@ -124,17 +116,14 @@ def local_quantiles(neighbours: Neighbours, count: int = 20) -> Float[Array, " 5
 
 
 def decimation(cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbours) -> Float[Array, " Y"]:
-    """`twonn` of every f-th point, for f of FACTORS: the mean over the f disjoint subsets
-    cloud[i::f], i < f.
+    """`twonn` of every f-th point, for f of FACTORS: the mean over the disjoint subsets cloud[i::f].
 
     All points are used at every scale, but for the P mod f last. Fewer points lie farther apart: a
     dimension that is one of the cloud and not of its noise does not move with f. A copy is left out
-    where its original is in the same subset, so that copies thin out with f before distinct points
-    do. Shapes: P points of width D, and their neighbours, off which those in the subsets are read:
-    8 f of them leave little to be searched -> a value per factor. Units and range: those of
-    `twonn`. A subset with fewer than 3 distinct points: NaN at that f. Source: Facco et al. 2017,
-    who draw the subsets at random; a mean over such draws differs by 2 to 5 % where points that
-    follow one another are alike.
+    where its original is in the same subset. Shapes: P points of width D, and their neighbours, of
+    which 8 f leave little to be searched -> a value per factor, with the range of `twonn`. A subset
+    with fewer than 3 distinct points: NaN at that f. Source: Facco et al. 2017, who draw the subsets at
+    random; a mean over such draws differs by 2 to 5 % where points that follow one another are alike.
     """
 
     curve = []

@@ -58,20 +58,16 @@ class MeanCosine(NamedTuple):
 def mean_cosine_parts(
     cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
 ) -> MeanCosine:
-    """The mean cosine as a sum of two: what the common mean vector makes of it, and the rest. Our
-    decomposition.
+    """The mean cosine as a sum of two: what the common mean vector makes of it, and the rest.
 
-    With m = E x, d_i = x_i - m and a_i = 1/|x_i|, the cosine of a pair is a_i a_j <m + d_i, m +
-    d_j>. Of its average over all pairs of different points
+    With m = E x, d_i = x_i - m and a_i = 1/|x_i|, the cosine of a pair is a_i a_j <m + d_i, m + d_j>.
+    Of its average over all pairs of different points
         drift    = |m|^2 (A^2 - A2) / (P (P - 1)),                         A = sum a_i, A2 = sum a_i^2
         residual = (2 A <m, S1> - 2 <m, S2> + |S1|^2 - sum a_i^2 |d_i|^2) / (P (P - 1)),
-    S1 = sum a_i d_i, S2 = sum a_i^2 d_i. They add up to `mean_cosine`. Points of one norm r have S1 = S2 = 0 and a
-    residual of -E |d_i|^2 / (r^2 (P - 1)), which vanishes as P grows: a larger one tells that norm and direction
-    depend on one another.
-
-    Shapes: P points of width D -> two scalars. Units: none. Range: drift >= 0; residual either
-    sign. Zero vectors are left out, also of m; fewer than two others: NaN. The residual keeps its
-    digits far from the origin: at |m| = 1000 spreads it can be 1e-8, and is good to 1e-5 of that.
+    S1 = sum a_i d_i, S2 = sum a_i^2 d_i. They add up to `mean_cosine`. Points of one norm r have a
+    residual of -E |d_i|^2 / (r^2 (P - 1)): a larger one tells that norm and direction depend on one
+    another. Range: drift >= 0; residual either sign, good to 1e-5 of itself also at |m| = 1000 spreads.
+    Zero vectors are left out, also of m; fewer than two others: NaN. Our decomposition.
     """
     weight_P, cloud_PD = _weights(cloud_PD, keep_P), of_unit_size(cloud_PD)
     norm_P = norms(cloud_PD)
@@ -175,22 +171,18 @@ def mean_norm(
 
 
 def log_partition_isotropy(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> Float[Array, " R"]:
-    """ln I, I = min_c Z(c) / max_c Z(c), Z(c) = sum_i exp <c, x_i>, c over the unit eigenvectors of
-    X^T X.
+    """ln I, I = min_c Z(c) / max_c Z(c), Z(c) = sum_i exp <c, x_i>, c over the unit eigenvectors of X^T X.
 
-    X is not centred. An eigenvector's sign is arbitrary, so both signs of each enter: our choice.
-    The logarithm, because I underflows at the norms of a residual stream.
-
-    Shapes: P points of width D -> R = 1 + folds values, or one without folds: first that of the
-    whole cloud, then that without the j-th of `folds` equal runs of consecutive points. The
-    directions are those of the whole cloud in all of them. Units: none; but Z is an exponential, so
-    that the value depends on the scale of x: it compares clouds of one scale, or a cloud with its
-    null model. Range: (-inf, 0], 0 for Z the same in all directions. With fewer points than
-    dimensions there are directions without any point, and Z = P there. Equal eigenvalues have no
-    directions of their own, and the value then depends on those that come out; in float32 this
-    holds of eigenvalues below about 1e-6 of the largest. Where |x| is large the value is that of
-    the one point farthest out, and resamples say little about its error. A coordinate that is not
-    finite: NaN. Source: Mu and Viswanath 2018, All-but-the-Top.
+    X is not centred. An eigenvector's sign is arbitrary, so both signs of each enter: our choice. The
+    logarithm, because I underflows at the norms of a residual stream. Shapes: P points of width D -> R
+    = 1 + folds values, or one without folds: of the whole cloud, then without the j-th of `folds` equal
+    runs of points, along the directions of the whole. Z is an exponential: the value depends on the
+    scale of x, and compares clouds of one scale, or a cloud with its null model. Range: (-inf, 0], 0
+    for Z the same in all directions. With fewer points than dimensions there are directions without any
+    point, and Z = P there. Equal eigenvalues, in float32 those below 1e-6 of the largest, have no
+    directions of their own, and the value depends on those that come out. Where |x| is large it is that
+    of the one point farthest out, and resamples say little. A coordinate that is not finite: NaN.
+    Source: Mu and Viswanath 2018, All-but-the-Top.
     """
     points, width = cloud_PD.shape
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)

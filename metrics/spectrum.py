@@ -1,11 +1,10 @@
 """The spectrum of a cloud's covariance: one eigendecomposition, and what is read off it.
 
-Here Q are the points of a fold.
+Q are the points of a fold. Readings keep the leading axes R of a spectrum: the full cloud and its
+resamples. All points equal is NaN in all of them but `anisotropy_uncentred`.
 """
 
-import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,9 +26,7 @@ EPSILON = 1e-7  # RankMe's, added to each share of the singular values
 
 
 class Spectrum(NamedTuple):
-    """What the readings need of a cloud; from `spectrum` with a leading axis R, which the readings
-    keep.
-    """
+    """What the readings need of a cloud."""
 
     # of the covariance about the mean, largest first; those below RESOLUTION: 0
     eigenvalues_E: Float[Array, "*R E"]
@@ -37,31 +34,31 @@ class Spectrum(NamedTuple):
     mean_outside: Float[Array, "*R"]  # the norm of the rest of the mean
     kurtosis: Float[Array, "*R"]  # mean |x - mean|^4 / (mean |x - mean|^2)^2
     width: Float[Array, "*R"]  # D
-    # P, in the replicates too: to first order they keep the bias of P points
-    points: Float[Array, "*R"]
+    points: Float[Array, "*R"]  # P, in the replicates too: to first order they keep its bias
 
 
 class PowerLaw(NamedTuple):
-    exponent: Float[Array, ""]
-    r2: Float[Array, ""]
+    exponent: Float[Array, "*R"]
+    r2: Float[Array, "*R"]
 
 
 def spectrum(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> Spectrum:
-    """Eigenvalues of C = (1/P) sum_i (x_i - mean)(x_i - mean)^T, and its jackknife over folds of
-    points.
+    """Decompose C = (1/P) sum_i (x_i - mean)(x_i - mean)^T, and its jackknife over folds of points.
 
-    Shapes: P points of width D -> E = min(P, D) eigenvalues; with fewer points than dimensions the
-    P x P Gram matrix has the same ones that can differ from zero. The cloud is fold-major: `folds`
-    blocks of P/folds points. Every field has a leading axis R: 0 is the full cloud; with folds > 1,
-    r = 1 ... folds leaves out fold r, and its eigenvalues are those of the full cloud to first
-    order, v_e^T C_(-r) v_e with the full cloud's v_e, in its order.
-    Units: those of x, squared. Range: >= 0. All points equal: exact zeros. A non-finite coordinate:
-        NaN.
-    Source: the squared singular values of LLM-Microscope's centred matrix, over P; the first-order
-        jackknife is ours.
+    With fewer points than dimensions the P x P Gram matrix has the eigenvalues that can differ from
+    zero. Source: the squared singular values of LLM-Microscope's centred matrix, over P; the
+    first-order jackknife is ours.
 
-    Float32: an error of 3e-7 of the largest eigenvalue; for those below a third of GRADED of the
-        largest, 2e-10 of it.
+    Args:
+        cloud_PD: P points of width D, in `folds` consecutive blocks of P/folds.
+        folds: what is left out in turn; 1: nothing.
+
+    Returns:
+        Fields with a leading axis R: 0 is the full cloud; with folds > 1, r = 1 ... folds leaves
+        out fold r, and its eigenvalues are to first order v_e^T C_(-r) v_e with the full cloud's
+        v_e, in its order. E = min(P, D) eigenvalues >= 0, in the units of x, squared; exact zeros
+        where all points are equal, NaN with a coordinate that is not finite. Float32: an error of
+        3e-7 of the largest; below a third of GRADED of the largest, 2e-10 of it.
     """
     points, width = cloud_PD.shape
     x_PD = centred(cloud_PD)
@@ -93,163 +90,128 @@ def spectrum(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> Spectrum:
     return Spectrum(value_RE, mean_RE, outside_R, kurtosis_R, width_R, points_R)
 
 
-def _of_each(read: Callable[..., Any]) -> Callable[..., Any]:
-    """A reading of one spectrum, made one of many: leading axes of the fields are those of its
-    values.
-    """
-
-    @functools.wraps(read)
-    def reading(spectrum: Spectrum, *settings: Any, **named: Any) -> Any:
-        if spectrum.eigenvalues_E.ndim == 1:
-            return read(spectrum, *settings, **named)
-        return jax.vmap(lambda one: reading(one, *settings, **named))(spectrum)
-
-    return reading
-
-
-@_of_each
-def anisotropy(spectrum: Spectrum) -> Float[Array, ""]:
+def anisotropy(spectrum: Spectrum) -> Float[Array, "*R"]:
     """Share of the variance along the top principal direction: max(lambda) / sum(lambda).
 
-    Range: [1/E, 1]. All points equal: NaN, since no direction has variance. Source: Razzhigaev et
-    al. 2024, s_1^2 / sum s_i^2 of the centred cloud, as in their published code.
+    Range: [1/E, 1]. Source: Razzhigaev et al. 2024, s_1^2 / sum s_i^2 of the centred cloud, as in
+    their published code.
     """
     return largest(_shares(spectrum))
 
 
-@_of_each
-def anisotropy_uncentred(spectrum: Spectrum) -> Float[Array, ""]:
-    """The same without centring: top eigenvalue share of (1/P) sum_i x_i x_i^T = C + m m^T, m the
-    mean.
+def anisotropy_uncentred(spectrum: Spectrum) -> Float[Array, "*R"]:
+    """The same without centring: top eigenvalue share of (1/P) sum_i x_i x_i^T = C + m m^T.
 
     Range: [1/(E + 1), 1]; 1 for equal points other than 0; all points 0: NaN. The top eigenvalue t
-    of C + m m^T is the root above lambda_1 of the secular equation sum_e m_e^2/(t - lambda_e) +
-    |m_outside|^2/t = 1 (Golub 1973), so that no second decomposition is due; found by bisection of
-    t - lambda_1 in [0, |m|^2], to 2^-40 of |m|^2.
+    is the root above lambda_1 of the secular equation sum_e m_e^2/(t - lambda_e) +
+    |m_outside|^2/t = 1 (Golub 1973), found by bisection of t - lambda_1 in [0, |m|^2], to 2^-40 of
+    |m|^2.
     """
-    square_E, square_outside = jnp.square(spectrum.mean_E), jnp.square(spectrum.mean_outside)
-    drift = square_E.sum() + square_outside
-    top = largest(spectrum.eigenvalues_E)
+    value_E, square_E = spectrum.eigenvalues_E, jnp.square(spectrum.mean_E)
+    square_outside = jnp.square(spectrum.mean_outside)
+    drift, top = square_E.sum(axis=-1) + square_outside, largest(value_E)
     scale = top + drift
-    weight_E, outside, gap_E = (
-        square_E / scale,
-        square_outside / scale,
-        (top - spectrum.eigenvalues_E) / scale,
-    )
+    weight_E, outside = square_E / scale[..., None], square_outside / scale
+    gap_E = (top[..., None] - value_E) / scale[..., None]
 
     def halve(_, bounds):
         low, high = bounds
         middle = (low + high) / 2
-        term_E = jnp.where(weight_E > 0, weight_E / (middle + gap_E), 0.0)
-        above = term_E.sum() + jnp.where(outside > 0, outside / (middle + top / scale), 0.0) > 1
+        term_E = jnp.where(weight_E > 0, weight_E / (middle[..., None] + gap_E), 0.0)
+        rest = jnp.where(outside > 0, outside / (middle + top / scale), 0.0)
+        above = term_E.sum(axis=-1) + rest > 1
         return jnp.where(above, middle, low), jnp.where(above, high, middle)
 
     low, high = jax.lax.fori_loop(0, 40, halve, (jnp.zeros_like(scale), drift / scale))
-    return (top / scale + (low + high) / 2) / ((spectrum.eigenvalues_E.sum() + drift) / scale)
+    return (top / scale + (low + high) / 2) / ((value_E.sum(axis=-1) + drift) / scale)
 
 
-@_of_each
-def participation_ratio(spectrum: Spectrum) -> Float[Array, ""]:
+def participation_ratio(spectrum: Spectrum) -> Float[Array, "*R"]:
     """How many directions share the variance: (tr C)^2 / tr C^2 = (sum lambda)^2 / sum lambda^2.
 
-    Range: [1, E]. All points equal: NaN. Biased low for few points: 1/PR grows by about 1/P, see
+    Range: [1, E]. Biased low for few points: 1/PR grows by about 1/P, see
     `participation_ratio_corrected`. Source: the inverse participation ratio of physics; Gao et al.
     2017 for neurons.
     """
-    return 1.0 / jnp.square(_shares(spectrum)).sum()
+    return 1.0 / jnp.square(_shares(spectrum)).sum(axis=-1)
 
 
 def participation_ratio_of_points(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
-    """`participation_ratio` of a cloud, without its eigenvalues: (tr C)^2 / |C|_F^2. Shapes: (P, D)
-    -> scalar.
-    """
+    """`participation_ratio` of a cloud, without its eigenvalues: (tr C)^2 / |C|_F^2."""
     x_PD = of_unit_size(centred(cloud_PD))
     scatter = product(x_PD.T, x_PD) if x_PD.shape[0] >= x_PD.shape[1] else product(x_PD, x_PD.T)
     return 1.0 / jnp.square(scatter / jnp.trace(scatter)).sum()
 
 
 def isoscore_of_points(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
-    """`isoscore` of a cloud, without its eigenvalues. Shapes: (P, D) -> scalar."""
+    """`isoscore` of a cloud, without its eigenvalues."""
     return (participation_ratio_of_points(cloud_PD) - 1.0) / (cloud_PD.shape[1] - 1.0)
 
 
-@_of_each
-def participation_ratio_corrected(spectrum: Spectrum) -> Float[Array, ""]:
-    """Participation ratio of the population: unbiased estimate of (tr C)^2 over unbiased estimate
-    of tr C^2.
+def participation_ratio_corrected(spectrum: Spectrum) -> Float[Array, "*R"]:
+    """Participation ratio of the population: unbiased estimates of (tr C)^2 and tr C^2, divided.
 
     Both are means over all quadruples of different points i, j, k, l: of |x_i - x_j|^2 |x_k -
     x_l|^2 / 4 and of <x_i - x_j, x_k - x_l>^2 / 4. With n points, k = `kurtosis`, c = tr C^2/(tr
     C)^2 they are, up to one factor,
         n^2 - 3n + 1 - (n - 1) k + 2c     and     (n - 1)(n - 2) c + 1 - (n - 1) k.
-    Range: > 0, above D by chance; independent points from any distribution. Their ratio is biased by O(1/n) of its
-    own. Fewer than 4 points, all equal, or a second estimate below 1e-2 of its first term, as where one point holds
-    nearly all the variance (the rest is rounding): NaN. Source: the estimator that corrects for few
-    rows of Chun et al. 2025, with which it agrees; this form in moments of the centred cloud is derived here, its
-    denominator is that of Himeno and Yamada 2014.
+    Range: > 0, above D by chance; for independent points of any distribution, with a bias of O(1/n)
+    left. Fewer than 4 points, or a second estimate below 1e-2 of its first term, as where one point
+    holds nearly all the variance (the rest is rounding): NaN. Source: agrees with the estimator for
+    few rows of Chun et al. 2025; this form in moments is derived here, its denominator is that of
+    Himeno and Yamada 2014.
     """
     n, kurtosis = spectrum.points, spectrum.kurtosis
-    c = jnp.square(_shares(spectrum)).sum()
+    c = jnp.square(_shares(spectrum)).sum(axis=-1)
     top = n * n - 3 * n + 1 - (n - 1) * kurtosis + 2 * c
     first = (n - 1) * (n - 2) * c
     bottom = first + 1 - (n - 1) * kurtosis
     return jnp.where((n > 3) & (bottom > 1e-2 * first), top / bottom, jnp.nan)
 
 
-@_of_each
-def effective_rank(spectrum: Spectrum) -> Float[Array, ""]:
+def effective_rank(spectrum: Spectrum) -> Float[Array, "*R"]:
     """exp of the entropy of the eigenvalue shares p_e = lambda_e / sum lambda: exp(-sum p ln p).
 
-    Range: [1, E]. All points equal: NaN. Source: Roy and Vetterli 2007, of the covariance matrix,
-    whose singular values are its eigenvalues. Of the data matrix, whose singular values are their
-    roots, it is `rankme_centered`.
+    Range: [1, E]. Source: Roy and Vetterli 2007, of the covariance matrix, whose singular values
+    are its eigenvalues. Of the data matrix, whose are their roots, it is `rankme_centered`.
     """
     return jnp.exp(entropy(_shares(spectrum)))
 
 
-@_of_each
-def rankme_centered(spectrum: Spectrum) -> Float[Array, ""]:
-    """exp of the entropy of p_e = sigma_e / sum sigma + 1e-7, sigma_e = sqrt(lambda_e): exp(-sum p
-    ln p).
+def rankme_centered(spectrum: Spectrum) -> Float[Array, "*R"]:
+    """exp of the entropy of p_e = sigma_e / sum sigma + 1e-7, sigma_e = sqrt(lambda_e).
 
-    Range: [1, E], up to the 1e-7. All points equal: NaN. Source: Garrido et al. 2023; they do not
-    center, and the mean then counts as one more direction (`metrics.rankme`). Without the 1e-7, Roy
-    and Vetterli's effective rank of the centered data matrix. Eigenvalues below RESOLUTION are left
-    out: 3e-4 too small where a quarter of them are, falling evenly to 1e-12, and 1 to 5 % too small
-    where one direction has 3e8 times the variance of each other, or more: then leave it out.
+    Range: [1, E], up to the 1e-7. Source: Garrido et al. 2023, who do not center: the mean is then
+    one more direction (`metrics.rankme`). Eigenvalues below RESOLUTION are left out: 3e-4 too small
+    where a quarter of them are, falling evenly to 1e-12, and 1 to 5 % too small where one direction
+    has 3e8 times the variance of each other, or more: then leave it out.
     """
     return perplexity_of_singular_values(root(spectrum.eigenvalues_E))
 
 
 def rankme_of_points(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
-    """RankMe as published, of the singular values of the cloud as it is. Shapes: (P, D) -> scalar.
-    All 0: NaN.
-    """
+    """RankMe as published, of the singular values of the cloud as it is. All points 0: NaN."""
     return perplexity_of_singular_values(jnp.linalg.svd(cloud_PD, compute_uv=False))
 
 
-def perplexity_of_singular_values(value_E: Float[Array, " E"]) -> Float[Array, ""]:
+def perplexity_of_singular_values(value_E: Float[Array, "*R E"]) -> Float[Array, "*R"]:
     """RankMe of singular values: exp(-sum p ln p), p_e = sigma_e / sum sigma + 1e-7. All 0: NaN."""
-    return jnp.exp(entropy(value_E / value_E.sum() + EPSILON))
+    return jnp.exp(entropy(value_E / value_E.sum(axis=-1, keepdims=True) + EPSILON))
 
 
-@_of_each
-def stable_rank(spectrum: Spectrum) -> Float[Array, ""]:
-    """tr C / lambda_1 = |X|_F^2 / |X|_2^2 of the centred cloud X. Range: [1, E]. All points equal:
-    NaN.
+def stable_rank(spectrum: Spectrum) -> Float[Array, "*R"]:
+    """tr C / lambda_1 = |X|_F^2 / |X|_2^2 of the centred cloud X. Range: [1, E].
 
     Source: Rudelson and Vershynin 2007 ("numerical rank").
     """
     return 1.0 / largest(_shares(spectrum))
 
 
-@_of_each
-def isoscore(spectrum: Spectrum) -> Float[Array, ""]:
+def isoscore(spectrum: Spectrum) -> Float[Array, "*R"]:
     """Share of the dimensions that are used evenly: (PR - 1) / (D - 1), PR the participation ratio.
 
-    Range: [0, 1], to 1e-8. All points equal, or D = 1: NaN. Source: Rudman et al. 2022; their
-    algorithm (covariance of the principal components, normalised, its distance to the identity,
-    rescaled) comes to this closed form.
+    Range: [0, 1], to 1e-8. D = 1: NaN. Source: Rudman et al. 2022; their algorithm (covariance of
+    the principal components, normalised, its distance to the identity, rescaled) comes to this.
     """
     return (participation_ratio(spectrum) - 1.0) / (spectrum.width - 1.0)
 
@@ -259,62 +221,60 @@ def isoscore_star(
     target_DD: Float[AnyArray, "D D"],
     shrinkage: Float[Array, ""] | float,
 ) -> Float[Array, ""]:
-    """IsoScore of a covariance shrunk towards another: (tr(C_z)^2/|C_z|_F^2 - 1)/(D - 1), C_z = (1
-    - z) C + z C_0.
+    """IsoScore of a covariance shrunk towards another, C_z = (1 - z) C + z C_0.
 
-    Range: [0, 1]. C_z = 0, or D = 1: NaN. Differentiable where it is defined. Source: Rudman and
-    Eickhoff 2024, where C_0 is the covariance of more data of the same kind and z is chosen by
-    hand; the closed form is ours.
+    (tr(C_z)^2/|C_z|_F^2 - 1)/(D - 1). Range: [0, 1]. C_z = 0, or D = 1: NaN. Differentiable where
+    it is defined. Source: Rudman and Eickhoff 2024, where C_0 is the covariance of more data of the
+    same kind and z is chosen by hand; the closed form is ours.
     """
     shrunk_DD = (1.0 - shrinkage) * covariance_DD + shrinkage * target_DD
     shrunk_DD = shrunk_DD / jnp.trace(shrunk_DD)
     return (1.0 / jnp.square(shrunk_DD).sum() - 1.0) / (covariance_DD.shape[0] - 1.0)
 
 
-@_of_each
-def isoscore_shrunk(spectrum: Spectrum) -> Float[Array, ""]:
+def isoscore_shrunk(spectrum: Spectrum) -> Float[Array, "*R"]:
     """`isoscore_star` of one cloud on its own: C_0 = (tr C/D) I, z by Ledoit and Wolf 2004.
 
     z = min(1, (mean |x - m|^4 - tr C^2) / (P |C - (tr C/D) I|_F^2)), the weight of least expected
-    squared error. Range: [0, 1]. All points equal, or D = 1: NaN; so too where a point or two hold
-    most of the scatter (a `kurtosis` above P/4, and 3): of one, z would be 1, and the score that of
-    an even cloud. Target and weight are this project's choice: a cloud in a table has no larger one
-    beside it.
+    squared error. Range: [0, 1]. D = 1: NaN; so too where a point or two hold most of the scatter
+    (a `kurtosis` above P/4, and 3): of one, z would be 1, and the score that of an even cloud.
+    Target and weight are this project's choice: a cloud in a table has no larger one beside it.
     """
     width, share_E = spectrum.width, _shares(spectrum)
     even = 1.0 / width
     # |C - C_0|_F^2 / (tr C)^2
-    away = jnp.square(share_E - even).sum() + (width - share_E.size) * even**2
-    noise = (spectrum.kurtosis - jnp.square(share_E).sum()) / spectrum.points
+    away = jnp.square(share_E - even[..., None]).sum(axis=-1)
+    away = away + (width - share_E.shape[-1]) * even**2
+    noise = (spectrum.kurtosis - jnp.square(share_E).sum(axis=-1)) / spectrum.points
     kept = 1.0 - jnp.where(noise < away, noise / jnp.where(noise < away, away, 1.0), 1.0)
     shrunk = kept**2 * away + even  # tr C_z^2 / (tr C)^2: C - C_0 has no trace
     known = ~jnp.isnan(away) & (spectrum.kurtosis <= jnp.maximum(spectrum.points / 4.0, 3.0))
     return jnp.where(known, (1.0 / shrunk - 1.0) / (width - 1.0), jnp.nan)
 
 
-@_of_each
 def alpha_req(spectrum: Spectrum, first: int = 4, last: int = 100) -> PowerLaw:
-    """Decay of the spectrum as a power law: lambda_i ~ i^-exponent over ranks first <= i <= last,
-    and R^2.
+    """Decay of the spectrum as a power law, lambda_i ~ i^-exponent over ranks first to last.
 
     Least squares of ln lambda_i on ln i with weights 1/i; R^2 = 1 - weighted residual/weighted
     variance, in [0, 1]. Eigenvalues below RESOLUTION of the largest are left out; fewer than 3 in
-    the range: NaN; all the same: exponent 0, R^2 without meaning. Units: none. Range: >= 0. Source:
-    alpha-ReQ, Agrawal et al. 2022, whose code fits with these weights (after Stringer et al. 2019),
-    from rank 4, 6 or 12 to 100; its R^2 is unweighted.
+    the range: NaN; all the same: exponent 0, R^2 without meaning. Range: >= 0. Source: alpha-ReQ,
+    Agrawal et al. 2022, whose code fits with these weights (after Stringer et al. 2019), from rank
+    4, 6 or 12 to 100; its R^2 is unweighted.
     """
-    rank_E = jnp.arange(1, spectrum.eigenvalues_E.size + 1, dtype=jnp.float32)
-    used_E = (rank_E >= first) & (rank_E <= last) & (spectrum.eigenvalues_E > 0)
+    value_E = spectrum.eigenvalues_E
+    rank_E = jnp.broadcast_to(jnp.arange(1.0, value_E.shape[-1] + 1), value_E.shape)
+    used_E = (rank_E >= first) & (rank_E <= last) & (value_E > 0)
     weight_E = jnp.where(used_E, 1.0 / rank_E, 0.0)
-    weight_E = weight_E / weight_E.sum()
-    x_E = jnp.log(rank_E)
-    y_E = jnp.log(jnp.where(used_E, spectrum.eigenvalues_E, 1.0))
-    x_E, y_E = x_E - (weight_E * x_E).sum(), y_E - (weight_E * y_E).sum()
-    variance, covariance = (weight_E * jnp.square(x_E)).sum(), (weight_E * x_E * y_E).sum()
-    r2 = jnp.square(covariance) / (variance * (weight_E * jnp.square(y_E)).sum())
-    enough = used_E.sum() > 2
+    weight_E = weight_E / weight_E.sum(axis=-1, keepdims=True)
+    x_E, y_E = jnp.log(rank_E), jnp.log(jnp.where(used_E, value_E, 1.0))
+    x_E, y_E = (z_E - (weight_E * z_E).sum(axis=-1, keepdims=True) for z_E in (x_E, y_E))
+    variance, covariance, other = (
+        (weight_E * z_E).sum(axis=-1) for z_E in (jnp.square(x_E), x_E * y_E, jnp.square(y_E))
+    )
+    enough = used_E.sum(axis=-1) > 2
     return PowerLaw(
-        jnp.where(enough, -covariance / variance, jnp.nan), jnp.where(enough, r2, jnp.nan)
+        jnp.where(enough, -covariance / variance, jnp.nan),
+        jnp.where(enough, jnp.square(covariance) / (variance * other), jnp.nan),
     )
 
 
@@ -343,5 +303,5 @@ def _without_each_group(
     return jnp.maximum(value_RE, 0.0), shift_RE, kurtosis_R
 
 
-def _shares(spectrum: Spectrum) -> Float[Array, " E"]:
-    return spectrum.eigenvalues_E / spectrum.eigenvalues_E.sum()
+def _shares(spectrum: Spectrum) -> Float[Array, "*R E"]:
+    return spectrum.eigenvalues_E / spectrum.eigenvalues_E.sum(axis=-1, keepdims=True)

@@ -33,14 +33,12 @@ class Factors(NamedTuple):
 def semi_nmf(
     points_PD: Float[AnyArray, "P D"], start_PE: Float[AnyArray, "P E"], rounds: int
 ) -> Factors:
-    """Semi-nonnegative factors of points: A ~ Z C, Z >= 0, by multiplicative updates from Z =
-    `start_PE` > 0.
+    """Semi-nonnegative factors of points, A ~ Z C with Z >= 0, from Z = `start_PE` > 0.
 
-    Each of `rounds` S: C <- pinv(Z^T Z) Z^T A, then Z <- Z sqrt(((A C^T)+ + Z (C C^T)-) / ((A C^T)-
-    + Z (C C^T)+)), with + and - the positive and negative parts; last, C once more. Neither step
-    raises |A - Z C|. Shapes: as named. Units: C has those of A, Z none. Range of the residual: [0,
-    1]. All points 0: a residual of NaN. Source: Ding, Li and Jordan 2010, Convex and
-    Semi-Nonnegative Matrix Factorizations; the points are not centred.
+    Each of `rounds` S: C <- pinv(Z^T Z) Z^T A, then Z <- Z sqrt(((A C^T)+ + Z (C C^T)-) / ((A C^T)- + Z
+    (C C^T)+)), with + and - the positive and negative parts; last, C once more. Neither step raises |A
+    - Z C|. C has the units of A. Residuals: [0, 1], NaN where all points are 0. Source: Ding, Li and
+    Jordan 2010, Convex and Semi-Nonnegative Matrix Factorizations; the points are not centred.
     """
     raw_PD = jnp.asarray(points_PD, jnp.float32)
     scale = jnp.sqrt(jnp.square(raw_PD).mean())
@@ -277,16 +275,14 @@ def local_tangent(
     neighbours: int,
     rank: int,
 ) -> Local:
-    """A gradient in the local tangent of its own point: the principal directions of the nearest of
-    other points.
+    """A gradient in the local tangent of its own point: principal directions of its nearest others.
 
-    Shapes: P points, their gradients, O others among which `neighbours` are found, more than `rank`
-    -> (P, rank) each, for frames of the first 1 … rank directions. The frame Q_i is that of the
-    neighbours about their mean; C is the covariance of the P points. e is then the mean of |Q_i^T
-    g_i|^2 over that of |g_i|^2, and what a gradient that follows C would have is the mean of
-    share_P with weights |g_i|^2. Units: those of the gradient, squared; none.
-    Range: >= 0; [0, 1]. Directions in which the neighbours do not vary are left out of the frame. Source:
-    reconstruction after Bernas et al. 2026: a chart of first order.
+    Shapes: P points, their gradients, O others among which `neighbours` are found, more than `rank` ->
+    (P, rank) each, for frames Q_i of the first 1 … rank directions of the neighbours about their mean;
+    C is the covariance of the P points. e is then the mean of |Q_i^T g_i|^2 over that of |g_i|^2, and
+    what a gradient that follows C would have is the mean of share_P with weights |g_i|^2. Directions in
+    which the neighbours do not vary are left out of the frame. Source: reconstruction after Bernas et
+    al. 2026: a chart of first order.
     """
     origin_1D = jnp.asarray(points_PD, jnp.float32).mean(axis=0, keepdims=True)
     points_PD, among_OD = points_PD - origin_1D, jnp.asarray(among_OD, jnp.float32) - origin_1D

@@ -15,15 +15,13 @@ ROWS = 256  # of a window that are decomposed at once; a longer one is folded in
 def window_entropy(
     cloud_PD: Float[AnyArray, "P D"], window_P: Int[AnyArray, " P"]
 ) -> tuple[Float[Array, " P"], Bool[Array, " P"]]:
-    """Matrix entropy of every window: -sum_j p_j ln p_j, p_j = s_j^2 / sum s_j^2, s_j its vectors'
-    singular values.
+    """Matrix entropy of every window: -sum_j p_j ln p_j, p_j = s_j^2 / sum s_j^2, s its singular values.
 
     Not centred. Shapes: P points of width D, the number of each one's window -> the entropy of each
-    one's window, and which points are the first of theirs, so that each window can be counted once.
-    Units: nat. Range: [0, ln min(n, D)] for n vectors: 0 where all are parallel, or one is far
-    longer than the rest. A window of zeros, or a coordinate that is not finite: NaN. Source: Skean
-    et al. 2025, Layer by Layer (matrix entropy of order 1), by sequence as in Queipo-de-Llano et
-    al. 2025, Attention Sinks and Compression Valleys.
+    one's window, nat, and which points are the first of theirs. Range: [0, ln min(n, D)] for n vectors:
+    0 where all are parallel, or one is far longer than the rest. A window of zeros, or a coordinate
+    that is not finite: NaN. Source: Skean et al. 2025, Layer by Layer (matrix entropy of order 1), by
+    sequence as in Queipo-de-Llano et al. 2025, Attention Sinks and Compression Valleys.
     """
     points, width = cloud_PD.shape
     cloud_PD, window_P = jnp.asarray(cloud_PD, jnp.float32), jnp.asarray(window_P)
