@@ -4,7 +4,7 @@ would change.
 `metrics.*`, `measure`, `measure_attention` and files all read vectors through it.
 """
 
-from collections.abc import Iterator
+import re
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -16,18 +16,9 @@ from anisoscope.metrics.cloud import of_unit_size
 
 LOST = 1e-4  # of the spread, that rounding to float32 may lose
 EXACT = 2**53  # beyond it float64 has no odd numbers
-OF_WIDTH = (
-    "feature",
-    "features",
-    "width",
-    "hidden",
-    "hidden_size",
-    "embedding",
-    "embedding_dim",
-    "d_model",
-    "neuron",
+NOT_POINTS = re.compile(  # names of dimensions
+    "features?|width|hidden(_size)?|embedding(_dim)?|d_model|neuron|(layer|block)s?|depth"
 )
-OF_LAYERS = ("layer", "layers", "block", "blocks", "depth")
 HINTS = {
     "V": "; NumPy keeps no bfloat16: save float32, or a .safetensors file",
     "c": "; pass their real part",
@@ -55,14 +46,10 @@ def as_arrays(vectors: Any) -> Any:
     import xarray as xr
 
     if isinstance(vectors, pd.DataFrame):
-        return _of_frame(vectors)
+        return _frame_numbers(vectors)
     if isinstance(vectors, xr.Dataset):
         raise ValueError(
             f"vectors are a Dataset; pass one of its arrays: {', '.join(map(str, vectors))}"
-        )
-    if isinstance(vectors, dict | set | Iterator):
-        raise ValueError(
-            f"vectors are a {type(vectors).__name__}; pass a list of arrays, and names= of the layers"
         )
     if isinstance(vectors, jax.core.Tracer):
         raise ValueError(
@@ -71,7 +58,7 @@ def as_arrays(vectors: Any) -> Any:
     if (
         isinstance(vectors, xr.DataArray)
         and vectors.ndim > 1
-        and vectors.dims[-2] in (*OF_WIDTH, *OF_LAYERS)
+        and NOT_POINTS.fullmatch(str(vectors.dims[-2]))
     ):
         names = ", ".join(vectors.dims)
         raise ValueError(
@@ -80,7 +67,7 @@ def as_arrays(vectors: Any) -> Any:
     if hasattr(vectors, "toarray"):  # SciPy's sparse ones
         return vectors.toarray()
     if hasattr(vectors, "detach"):
-        return _of_tensor(vectors)
+        return _dense_tensor(vectors)
     if not isinstance(vectors, list | tuple):
         return vectors
     if vectors and (isinstance(vectors[0], list | tuple) or getattr(vectors[0], "ndim", 0) < 2):
@@ -100,7 +87,7 @@ def as_arrays(vectors: Any) -> Any:
     return [as_arrays(layer) for layer in vectors]
 
 
-def _of_frame(frame: Any) -> np.ndarray:
+def _frame_numbers(frame: Any) -> np.ndarray:
     """Its numbers, where all columns hold numbers; what is missing is NaN."""
     from pandas.api.types import is_numeric_dtype
 
@@ -122,17 +109,11 @@ def _of_frame(frame: Any) -> np.ndarray:
     return frame.to_numpy(kind if kind.kind == "f" else float, na_value=np.nan)
 
 
-def _of_tensor(vectors: Any) -> Any:
-    """PyTorch's, of which parts can be taken."""
-    for kind in ("nested", "meta"):
-        if getattr(vectors, f"is_{kind}", False):
-            raise ValueError(
-                f"vectors: a {kind} tensor is no one array of numbers; pass a dense one"
-            )
-    vectors = vectors.dequantize() if getattr(vectors, "is_quantized", False) else vectors
-    return (
-        vectors if "strided" in str(getattr(vectors, "layout", "strided")) else vectors.to_dense()
-    )
+def _dense_tensor(tensor: Any) -> Any:
+    """A PyTorch tensor of which parts can be taken: dequantized, not sparse."""
+    tensor = tensor.dequantize() if getattr(tensor, "is_quantized", False) else tensor
+    dense = "strided" in str(getattr(tensor, "layout", "strided"))
+    return tensor if dense else tensor.to_dense()
 
 
 def real_numbers(array: Any, what: str) -> np.ndarray:
