@@ -31,7 +31,7 @@ from anisoscope.measurement.intervals import LEVEL, estimate
 from anisoscope.measurement.panel import MEASURED, Sample, panel
 from anisoscope.measurement.resampling import Places, Types
 from anisoscope.metrics import spectrum as spectral
-from anisoscope.metrics.logit_lens import made
+from anisoscope.metrics.logit_lens import build_readout
 from anisoscope.metrics.spectrum import Spectrum
 from anisoscope.utils.compiled import CACHE, keep
 from benchmarks.coverage_rows import Row, overview, row_of, table
@@ -111,7 +111,7 @@ def measure(cloud_GPD: jax.Array, key: jax.Array, metrics: tuple[str, ...]) -> d
     """
     layers = 2 if (OF_TWO | READOUT) & set(metrics) else 1
     unembedding_DV = np.random.default_rng(0).standard_normal((cloud_GPD.shape[-1], LETTERS.size))
-    read = made(unembedding_DV, "layer")
+    read = build_readout(unembedding_DV, "layer")
 
     def of_batch(batch: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
         cloud_PD, key = batch[0].astype(jnp.float32), batch[1]

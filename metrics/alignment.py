@@ -8,7 +8,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from anisoscope.metrics.cloud import AnyArray, leave_out, product
-from anisoscope.metrics.comparison import Ready, energy, layer_of, over_pairs, ready_one
+from anisoscope.metrics.comparison import (
+    PreparedCloud,
+    energy,
+    map_pairs,
+    prepare_cloud,
+    select_layer,
+)
 
 
 class Alignment(NamedTuple):
@@ -36,24 +42,26 @@ def alignments(
     Euclidean distances and "corr"; Schoenemann 1966, as Williams et al. 2021, Generalized shape
     metrics. The closed form is ours.
     """
-    return Alignment(*_beside(ready_one(x_PD, folds), ready_one(y_PE, folds), folds))
+    return Alignment(*_compare(prepare_cloud(x_PD, folds), prepare_cloud(y_PE, folds), folds))
 
 
-def layers_alignment(x_N: Ready, folds: int = 1, beside_N: Ready | None = None) -> Alignment:
-    """`alignments` of every pair of N clouds, `comparison.ready` with as many folds: symmetric, (R,
+def layers_alignment(
+    x_N: PreparedCloud, folds: int = 1, other_N: PreparedCloud | None = None
+) -> Alignment:
+    """`alignments` of every pair of N clouds, `comparison.prepare_clouds` with as many folds: symmetric, (R,
     N, N) each.
 
-    With other clouds beside them, of layer n of `x_N` and layer m >= n of `beside_N`, as
+    With other clouds beside them, of layer n of `x_N` and layer m >= n of `other_N`, as
     `comparison.layers_cka`.
     """
-    y_N = x_N if beside_N is None else beside_N
-    values_NN2R = over_pairs(
-        lambda n, m: _beside(layer_of(x_N, n), layer_of(y_N, m), folds), len(x_N.own_2R)
+    y_N = x_N if other_N is None else other_N
+    values_NN2R = map_pairs(
+        lambda n, m: _compare(select_layer(x_N, n), select_layer(y_N, m), folds), len(x_N.own_2R)
     )
     return Alignment(*jnp.moveaxis(values_NN2R, (2, 3), (0, 1)))
 
 
-def _beside(x: Ready, y: Ready, folds: int) -> Float[Array, "2 R"]:
+def _compare(x: PreparedCloud, y: PreparedCloud, folds: int) -> Float[Array, "2 R"]:
     keep_RP = jnp.repeat(leave_out(folds), len(x.x_PD) // folds, axis=1)
     count_R = keep_RP.sum(axis=1)
     (mean_x_RD, square_x_RP), (mean_y_RE, square_y_RP) = (
@@ -81,9 +89,9 @@ def _beside(x: Ready, y: Ready, folds: int) -> Float[Array, "2 R"]:
     finite = jnp.isfinite(product_DE).all()
     left_DE, _, right_EE = jnp.linalg.svd(jnp.where(finite, product_DE, 0.0), full_matrices=False)
     rotation_DE = jnp.where(finite, product(left_DE, right_EE), jnp.nan)
-    turned_P = (product(x.x_PD, rotation_DE) * y.x_PD).sum(axis=1)
-    of_means_R = (product(mean_x_RD, rotation_DE) * mean_y_RE).sum(axis=1)
-    nuclear_R = product(keep_RP, turned_P) - count_R * of_means_R
+    rotated_P = (product(x.x_PD, rotation_DE) * y.x_PD).sum(axis=1)
+    mean_product_R = (product(mean_x_RD, rotation_DE) * mean_y_RE).sum(axis=1)
+    nuclear_R = product(keep_RP, rotated_P) - count_R * mean_product_R
     procrustes_R = jnp.clip(nuclear_R / jnp.sqrt(sum_x_R * sum_y_R), -1.0, 1.0)
     return jnp.stack([rsa_R, procrustes_R])
 

@@ -126,7 +126,7 @@ def attention_sums(
     keys_1T = visible_TT.sum(axis=1)[None].astype(jnp.float32)
     chooses_1T = keys_1T >= 2
 
-    def of_window(window: tuple[Array, Array]) -> tuple[Array, ...]:
+    def read_window(window: tuple[Array, Array]) -> tuple[Array, ...]:
         q_TK, k_TK = window
         e_TT = product(q_TK, k_TK.T)
         if bias_TT is not None:
@@ -137,8 +137,10 @@ def attention_sums(
 
     windows, at_once = len(q_BTK), max(1, AT_ONCE // visible_TT.size)
     at_once = min(windows, at_once) if jax.default_backend() == "cpu" else windows
-    windows_of = jax.lax.map(of_window, (q_BTK, k_BTK - mean_k_K[None, None]), batch_size=at_once)
-    row_mean_BT, square_BT, *sharpness, given_BT = windows_of
+    window_sums = jax.lax.map(
+        read_window, (q_BTK, k_BTK - mean_k_K[None, None]), batch_size=at_once
+    )
+    row_mean_BT, square_BT, *sharpness, received_sum_BT = window_sums
     score_BT = row_mean_BT + row_offset_BT
     level_B = (keys_1T * score_BT).sum(axis=1) / keys_1T.sum()
     between_BT = keys_1T * jnp.square(score_BT - level_B[:, None])
@@ -148,7 +150,7 @@ def attention_sums(
     def over_rows(value_BT: Float[Array, "B T"]) -> Float[Array, " B"]:
         return jnp.where(chooses_1T, value_BT, 0.0).sum(axis=1) / chooses_1T.sum()
 
-    received_BT = given_BT / jnp.where(chooses_1T.any(), jnp.maximum(rows_1T, 1), 0)
+    received_BT = received_sum_BT / jnp.where(chooses_1T.any(), jnp.maximum(rows_1T, 1), 0)
     return AttentionSums(
         offset,
         level_B,
@@ -169,10 +171,10 @@ def _row_sharpness(
     The first three mean nothing where a row does not choose.
     """
     # masked before the exponential: three times faster on a CPU
-    seen_TT = jnp.where(visible_TT, e_TT, -jnp.inf)
-    most_T = seen_TT.max(axis=1)
+    score_TT = jnp.where(visible_TT, e_TT, -jnp.inf)
+    most_T = score_TT.max(axis=1)
     least_T = jnp.where(visible_TT, e_TT, jnp.inf).min(axis=1)
-    shifted_TT = seen_TT - most_T[:, None]
+    shifted_TT = score_TT - most_T[:, None]
     weight_TT = jnp.exp(shifted_TT)
     total_T = weight_TT.sum(axis=1)
     entropy_T = (
@@ -184,9 +186,9 @@ def _row_sharpness(
     return jnp.maximum(entropy_T, 0.0), 1.0 / total_T, smallest_T, share_TT.sum(axis=0)
 
 
-def _mean_over(x_BTK: Float[Array, "B T K"], chosen_T: Bool[Array, " T"]) -> Float[Array, " K"]:
+def _mean_over(x_BTK: Float[Array, "B T K"], mask_T: Bool[Array, " T"]) -> Float[Array, " K"]:
     """Mean over the windows and the chosen positions: what is masked may be huge, as at an
     attention sink.
     """
-    chosen_BTK = jnp.where(chosen_T[None, :, None], x_BTK, 0.0)
-    return chosen_BTK.mean(axis=0).sum(axis=0) / chosen_T.sum()
+    masked_BTK = jnp.where(mask_T[None, :, None], x_BTK, 0.0)
+    return masked_BTK.mean(axis=0).sum(axis=0) / mask_T.sum()

@@ -1,4 +1,4 @@
-"""A similarity beside what it is of points that have nothing to do with one another: its score, and
+"""A similarity compare what it is of points that have nothing to do with one another: its score, and
 how rare it is.
 
 Here K are permutations.
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from anisoscope.metrics.cloud import AnyArray
-from anisoscope.metrics.comparison import Cka, energy, ready_one
+from anisoscope.metrics.comparison import Cka, energy, prepare_cloud
 
 PERMUTATIONS, LEVEL = 200, 0.05  # those of Gröger, Wen and Brbić
 
@@ -53,7 +53,7 @@ def calibrated_cka(
     together: int = 1,
     permutations: int = PERMUTATIONS,
 ) -> Cka:
-    """Linear CKA of two clouds, biased and unbiased, each `calibrated`: points of y stand beside
+    """Linear CKA of two clouds, biased and unbiased, each `calibrated`: points of y stand compare
     others of x.
 
     `together` consecutive points, as those of a window, change places as one: points of a window
@@ -65,15 +65,15 @@ def calibrated_cka(
     """
     if len(x_PD) % together:
         raise ValueError(f"{len(x_PD)} points are no whole number of runs of {together}")
-    x, y = (ready_one(jnp.asarray(cloud), 1) for cloud in (x_PD, y_PE))
+    x, y = (prepare_cloud(jnp.asarray(cloud), 1) for cloud in (x_PD, y_PE))
     places_WT = jnp.arange(len(x_PD)).reshape(-1, together)
 
-    def beside(y_PE: Array) -> Array:
+    def compare(y_PE: Array) -> Array:
         shared_2 = energy(x.x_PD, y_PE, 1)[:, 0]
         return jnp.clip(shared_2 / jnp.sqrt(x.own_2R * y.own_2R)[:, 0], -1.0, 1.0)
 
-    def of_permutation(key: Array) -> Array:
-        return beside(y.x_PD[jax.random.permutation(key, places_WT).ravel()])
+    def compare_permuted(key: Array) -> Array:
+        return compare(y.x_PD[jax.random.permutation(key, places_WT).ravel()])
 
-    null_K2 = jax.lax.map(of_permutation, jax.random.split(key, permutations))
-    return Cka(*map(calibrated, beside(y.x_PD), null_K2.T))
+    null_K2 = jax.lax.map(compare_permuted, jax.random.split(key, permutations))
+    return Cka(*map(calibrated, compare(y.x_PD), null_K2.T))

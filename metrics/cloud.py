@@ -30,7 +30,7 @@ def centred(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, "P D"]:
     return jnp.where(constant_D[None], 0.0, twice_PD)
 
 
-def of_unit_size(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, "P D"]:
+def scale_to_unit(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, "P D"]:
     """The cloud times the power of two that brings its largest coordinate between 1/2 and 1: all
     digits stay.
 

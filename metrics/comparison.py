@@ -27,7 +27,7 @@ class Cka(NamedTuple):
     unbiased: Float[Array, "..."]
 
 
-class Ready(NamedTuple):
+class PreparedCloud(NamedTuple):
     """A cloud, or N of them, as CKA reads it beside any other: what is of one cloud alone is
     computed once.
     """
@@ -84,35 +84,35 @@ def linear_cka_unbiased(
 
 def ckas(x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int = 1) -> Cka:
     """`linear_cka` and `linear_cka_unbiased` of two clouds, (R,) each."""
-    return ckas_of(ready_one(x_PD, folds), ready_one(y_PE, folds), folds)
+    return compare_prepared(prepare_cloud(x_PD, folds), prepare_cloud(y_PE, folds), folds)
 
 
-def ready(x_NPD: Float[AnyArray, "N P D"], folds: int = 1) -> Ready:
-    """What `ckas_of` and `layers_cka` read of N clouds of P points: a copy of them, and one product
+def prepare_clouds(x_NPD: Float[AnyArray, "N P D"], folds: int = 1) -> PreparedCloud:
+    """What `compare_prepared` and `layers_cka` read of N clouds of P points: a copy of them, and one product
     of each.
     """
-    return jax.lax.map(lambda x_PD: ready_one(x_PD, folds), jnp.asarray(x_NPD))
+    return jax.lax.map(lambda x_PD: prepare_cloud(x_PD, folds), jnp.asarray(x_NPD))
 
 
-def ckas_of(x: Ready, y: Ready, folds: int = 1) -> Cka:
-    """`ckas` of two clouds that are ready with as many folds."""
-    return Cka(*_beside(x, y, folds))
+def compare_prepared(x: PreparedCloud, y: PreparedCloud, folds: int = 1) -> Cka:
+    """`ckas` of two clouds that are prepare_clouds with as many folds."""
+    return Cka(*_compare(x, y, folds))
 
 
-def layers_cka(x_N: Ready, folds: int = 1, beside_N: Ready | None = None) -> Cka:
+def layers_cka(x_N: PreparedCloud, folds: int = 1, other_N: PreparedCloud | None = None) -> Cka:
     """`ckas` of every pair of N clouds, each pair computed once: symmetric, ones on the diagonal,
     or NaN.
 
-    With other clouds beside them, of layer n of `x_N` and layer m >= n of `beside_N`, and symmetric
-    all the same. Shapes: N clouds, `ready` with as many folds -> (R, N, N) each. Memory: `folds`
+    With other clouds beside them, of layer n of `x_N` and layer m >= n of `other_N`, and symmetric
+    all the same. Shapes: N clouds, `prepare_clouds` with as many folds -> (R, N, N) each. Memory: `folds`
     products of D x D, those of one pair at a time.
     """
-    y_N = x_N if beside_N is None else beside_N
+    y_N = x_N if other_N is None else other_N
 
-    def of_pair(n: Array, m: Array) -> Array:
-        return _beside(layer_of(x_N, n), layer_of(y_N, m), folds)
+    def compare_pair(n: Array, m: Array) -> Array:
+        return _compare(select_layer(x_N, n), select_layer(y_N, m), folds)
 
-    return _estimators(over_pairs(of_pair, len(x_N.own_2R)))
+    return _estimators(map_pairs(compare_pair, len(x_N.own_2R)))
 
 
 def across_cka(
@@ -121,13 +121,13 @@ def across_cka(
     """`ckas` of every layer of one model beside every layer of another: (R, N, M) each; M clouds
     may have width E.
     """
-    y_M = ready(y_MPE, folds)
+    y_M = prepare_clouds(y_MPE, folds)
 
-    def of_layer(x_PD: Array) -> Array:
-        x = ready_one(x_PD, folds)
-        return jax.lax.map(lambda y: _beside(x, y, folds), y_M)
+    def compare_layer(x_PD: Array) -> Array:
+        x = prepare_cloud(x_PD, folds)
+        return jax.lax.map(lambda y: _compare(x, y, folds), y_M)
 
-    return _estimators(jax.lax.map(of_layer, jnp.asarray(x_NPD)))
+    return _estimators(jax.lax.map(compare_layer, jnp.asarray(x_NPD)))
 
 
 def nearest(neighbours: Neighbours, count: int = 10) -> Nearest:
@@ -166,18 +166,18 @@ def neighbourhood_overlap(a: Nearest, b: Nearest) -> Float[Array, ""]:
     return jnp.where(usable_P, shared_P, 0.0).sum() / usable_P.sum()
 
 
-def layers_overlap(nearest_N: Nearest, beside_N: Nearest | None = None) -> Float[Array, "N N"]:
+def layers_overlap(nearest_N: Nearest, other_N: Nearest | None = None) -> Float[Array, "N N"]:
     """`neighbourhood_overlap` of every pair of N clouds, whose nearest have a leading axis N:
     symmetric.
 
     With the nearest of other clouds beside them, of the pairs of `layers_cka`.
     """
-    beside_N = nearest_N if beside_N is None else beside_N
+    other_N = nearest_N if other_N is None else other_N
 
-    def of_pair(n: Array, m: Array) -> Array:
-        return neighbourhood_overlap(layer_of(nearest_N, n), layer_of(beside_N, m))
+    def compare_pair(n: Array, m: Array) -> Array:
+        return neighbourhood_overlap(select_layer(nearest_N, n), select_layer(other_N, m))
 
-    return over_pairs(of_pair, len(nearest_N.usable_P))
+    return map_pairs(compare_pair, len(nearest_N.usable_P))
 
 
 def across_overlap(a_N: Nearest, b_M: Nearest) -> Float[Array, "N M"]:
@@ -187,19 +187,19 @@ def across_overlap(a_N: Nearest, b_M: Nearest) -> Float[Array, "N M"]:
     )
 
 
-def layer_of(tree_N: Any, n: Array) -> Any:
+def select_layer(tree_N: Any, n: Array) -> Any:
     return jax.tree.map(lambda leaf_N: leaf_N[n], tree_N)
 
 
-def ready_one(x_PD: Float[AnyArray, "P D"], folds: int) -> Ready:
+def prepare_cloud(x_PD: Float[AnyArray, "P D"], folds: int) -> PreparedCloud:
     x_PD = centred(x_PD)
     x_PD = x_PD / jnp.abs(x_PD).max()  # float32 holds its fourth power; all points equal: NaN
     biased_R, unbiased_R = energy(x_PD, x_PD, folds)
     known_R = unbiased_R > RESIDUE * biased_R
-    return Ready(x_PD, jnp.stack([biased_R, jnp.where(known_R, unbiased_R, jnp.nan)]))
+    return PreparedCloud(x_PD, jnp.stack([biased_R, jnp.where(known_R, unbiased_R, jnp.nan)]))
 
 
-def _beside(x: Ready, y: Ready, folds: int) -> Float[Array, "2 R"]:
+def _compare(x: PreparedCloud, y: PreparedCloud, folds: int) -> Float[Array, "2 R"]:
     """Both estimators of two clouds."""
     shared_2R, own_2R = energy(x.x_PD, y.x_PD, folds), x.own_2R * y.own_2R
     known_2R = own_2R > 0  # also inside the root: NaN there would be one of all derivatives
@@ -259,10 +259,12 @@ def _estimators(cka_NM2R: Float[Array, "N M 2 R"]) -> Cka:
     return Cka(*jnp.moveaxis(cka_NM2R, (2, 3), (0, 1)))
 
 
-def over_pairs(of_pair: Callable[[Array, Array], Array], layers: int) -> Float[Array, "N N ..."]:
-    """of_pair(n, m) for n <= m, one pair after another; for n > m what (m, n) gave."""
+def map_pairs(
+    compare_pair: Callable[[Array, Array], Array], layers: int
+) -> Float[Array, "N N ..."]:
+    """compare_pair(n, m) for n <= m, one pair after another; for n > m what (m, n) gave."""
     row, column = np.triu_indices(layers)
-    value_X = jax.lax.map(lambda pair: of_pair(*pair), (jnp.asarray(row), jnp.asarray(column)))
+    value_X = jax.lax.map(lambda pair: compare_pair(*pair), (jnp.asarray(row), jnp.asarray(column)))
     place_NN = np.zeros((layers, layers), np.int32)
     place_NN[row, column] = place_NN[column, row] = np.arange(len(row))
     return value_X[place_NN]

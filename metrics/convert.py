@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from anisoscope.metrics.cloud import of_unit_size
+from anisoscope.metrics.cloud import scale_to_unit
 
 LOST = 1e-4  # of the spread, that rounding to float32 may lose
 EXACT = 2**53  # beyond it float64 has no odd numbers
@@ -180,7 +180,9 @@ def matrix(x: ArrayLike, about_mean: bool = True, any_size: bool = True, what: s
     bits = (jax.lax.bitcast_convert_type(x_PD, jnp.uint32) & 0x7FFFFFFF).max()
     least, most = np.float32((1e-30, 1e38) if any_size else (SMALLEST, LARGEST)).view(np.uint32)
     sized = (bits == 0) | (least <= bits) & (bits <= most)
-    return jnp.where(sized & held(x, x_PD), of_unit_size(x_PD) if any_size else x_PD, jnp.nan)
+    return jnp.where(
+        sized & keeps_spread(x, x_PD), scale_to_unit(x_PD) if any_size else x_PD, jnp.nan
+    )
 
 
 def matrix_pair(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
@@ -273,7 +275,7 @@ def check_held(array: np.ndarray, what: str) -> None:
         )
 
 
-def held(wide: jax.Array, single: jax.Array) -> jax.Array:
+def keeps_spread(wide: jax.Array, single: jax.Array) -> jax.Array:
     """Of traced vectors (…, points, width), whether float32 keeps what they differ in; what
     `check_held` refuses.
     """

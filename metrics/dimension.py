@@ -99,9 +99,9 @@ def twonn_microscope(neighbours: Neighbours) -> Microscope:
     alone_P = neighbours.equals_P == 1
     # with copies back in, a point with an equal has r1 = 0, and one whose nearest has a copy has r2
     # = r1, or but for rounding, which is a ratio all the same
-    beside_P = jnp.where(alone_P[neighbours.index_PC[:, 0]], ROUNDING, 0.0)
+    copied_P = jnp.where(alone_P[neighbours.index_PC[:, 0]], ROUNDING, 0.0)
     x_P = jnp.where(
-        neighbours.copies_P[neighbours.index_PC[:, 0]] == 1, _log_ratios(neighbours), beside_P
+        neighbours.copies_P[neighbours.index_PC[:, 0]] == 1, _log_ratios(neighbours), copied_P
     )
     x_P = jnp.where(alone_P & (neighbours.copies_P > 1), -jnp.log(ROUNDING), x_P)
     useless_P = ~alone_P | ~(neighbours.r1_P >= 1e-8 * neighbours.mean_norm)

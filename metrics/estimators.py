@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from anisoscope.metrics.cloud import AnyArray, centred, of_unit_size, product
+from anisoscope.metrics.cloud import AnyArray, centred, product, scale_to_unit
 from anisoscope.metrics.copies import ROUNDING, copies
 from anisoscope.metrics.eigen import RESOLUTION
 from anisoscope.metrics.neighbours import Neighbours, rounding
@@ -166,7 +166,7 @@ def _distances(
     cloud_PD: Float[AnyArray, "P D"], original_P: Int[Array, " P"]
 ) -> Float[Array, "P P"]:
     """All of them, by the Gram matrix; 0 between copies; NaN where a coordinate is not finite."""
-    x_PD = of_unit_size(centred(cloud_PD))
+    x_PD = scale_to_unit(centred(cloud_PD))
     square_P = jnp.square(x_PD).sum(axis=1)
     square_PP = square_P[:, None] + square_P[None] - 2 * product(x_PD, x_PD.T)
     copies_PP = original_P[:, None] == original_P[None]

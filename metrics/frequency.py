@@ -37,7 +37,7 @@ def frequent(type_P: Int[AnyArray, " P"], least: int = LEAST) -> Int[Array, " P"
     return number_P[start_P].astype(jnp.int32)
 
 
-class OfTypes(NamedTuple):
+class TypeStatistics(NamedTuple):
     """What is read off the centroids of types, of the whole cloud, then of each resample."""
 
     distance: Float[Array, " R"]
@@ -47,13 +47,13 @@ class OfTypes(NamedTuple):
     distances: Float[Array, "R P"]  # of each point; NaN of those that are not read
 
 
-def of_types(
+def type_statistics(
     cloud_PD: Float[AnyArray, "P D"],
     number_P: Int[AnyArray, " P"],
     log_frequency_P: Float[AnyArray, " P"],
     folds: int = 1,
     least: int = LEAST,
-) -> OfTypes:
+) -> TypeStatistics:
     """Distances of points to the centroid of their type, and how they go with its log frequency.
 
     Of the points of a frequent type, d_i = |x_i - c_i| with c_i the mean of the *other* points of its
@@ -83,7 +83,7 @@ def of_types(
     points, most = len(x_PD), len(x_PD) // least
     keep_RJ = leave_out(folds)
     if most == 0:
-        return OfTypes(
+        return TypeStatistics(
             *jnp.full((4, len(keep_RJ)), jnp.nan), jnp.full((len(keep_RJ), points), jnp.nan)
         )
     rounding = ROUNDING * jnp.sqrt(jnp.square(x_PD).sum(axis=1).mean())
@@ -91,34 +91,36 @@ def of_types(
         number_P, most, dtype=jnp.float32
     )  # of a point of no frequent type: zeros
     log_frequency_P = jnp.where(number_P < most, jnp.asarray(log_frequency_P, jnp.float32), 0.0)
-    beside_P3 = jnp.stack([jnp.ones(points), jnp.square(x_PD).sum(axis=1), log_frequency_P], axis=1)
-    sum_JVD, beside_JV3 = (
-        _sums_by_type(member_PV, value_PX, folds) for value_PX in (x_PD, beside_P3)
+    summand_P3 = jnp.stack(
+        [jnp.ones(points), jnp.square(x_PD).sum(axis=1), log_frequency_P], axis=1
+    )
+    sum_JVD, summand_JV3 = (
+        _sums_by_type(member_PV, value_PX, folds) for value_PX in (x_PD, summand_P3)
     )
 
-    def of_resample(keep_J: Array) -> OfTypes:
-        types = _types(keep_J, sum_JVD, beside_JV3)
+    def read_resample(keep_J: Array) -> TypeStatistics:
+        types = _types(keep_J, sum_JVD, summand_JV3)
         distance_P, read_P = _distances(
             x_PD, number_P, jnp.repeat(keep_J, points // folds), types, rounding
         )
         distance_V = jnp.einsum("p,pv->v", distance_P, member_PV, precision=Precision.HIGHEST)
         several = types.known_V.sum() >= FEWEST
-        of_points = correlation(distance_P, log_frequency_P, read_P.astype(jnp.float32))
+        point_correlation = correlation(distance_P, log_frequency_P, read_P.astype(jnp.float32))
         per_point_V = 1.0 / jnp.maximum(types.count_V, 1.0)
-        of_means = correlation(
+        mean_correlation = correlation(
             distance_V * per_point_V,
             types.log_frequency_V * per_point_V,
             types.known_V.astype(jnp.float32),
         )
-        return OfTypes(
+        return TypeStatistics(
             distance_P.sum() / types.count_V.sum(),
-            jnp.where(several, of_points, jnp.nan),
-            jnp.where(several, of_means, jnp.nan),
+            jnp.where(several, point_correlation, jnp.nan),
+            jnp.where(several, mean_correlation, jnp.nan),
             _share_between(types, rounding),
             jnp.where(read_P, distance_P, jnp.nan),
         )
 
-    return jax.lax.map(of_resample, keep_RJ)
+    return jax.lax.map(read_resample, keep_RJ)
 
 
 class _Types(NamedTuple):
@@ -140,11 +142,11 @@ def _sums_by_type(
 
 
 def _types(
-    keep_J: Float[Array, " J"], sum_JVD: Float[Array, "J V D"], beside_JV3: Float[Array, "J V 3"]
+    keep_J: Float[Array, " J"], sum_JVD: Float[Array, "J V D"], summand_JV3: Float[Array, "J V 3"]
 ) -> _Types:
     sum_VD = jnp.einsum("j,jvd->vd", keep_J, sum_JVD, precision=Precision.HIGHEST)
     count_V, square_V, log_frequency_V = jnp.einsum(
-        "j,jvx->xv", keep_J, beside_JV3, precision=Precision.HIGHEST
+        "j,jvx->xv", keep_J, summand_JV3, precision=Precision.HIGHEST
     )
     known_V = count_V >= 2
     return _Types(known_V, jnp.where(known_V, count_V, 0.0), sum_VD, square_V, log_frequency_V)
@@ -182,9 +184,9 @@ def _share_between(types: _Types, rounding: Float[Array, ""]) -> Float[Array, ""
     )
     between = (types.count_V * jnp.square(mean_VD - mean_D[None]).sum(axis=1)).sum()
     total = jnp.where(types.known_V, types.square_V, 0.0).sum() - count * jnp.square(mean_D).sum()
-    apart = (types.known_V.sum() >= 2) & ~(total <= count * jnp.square(rounding))
+    several = (types.known_V.sum() >= 2) & ~(total <= count * jnp.square(rounding))
     # rounding can leave 1 + 1e-7
-    return jnp.where(apart, jnp.clip(between / total, 0.0, 1.0), jnp.nan)
+    return jnp.where(several, jnp.clip(between / total, 0.0, 1.0), jnp.nan)
 
 
 def correlation(
@@ -199,11 +201,13 @@ def correlation(
     weight_P = jnp.ones_like(x_P) if weight_P is None else jnp.asarray(weight_P, jnp.float32)
     weight_P = weight_P / weight_P.sum()
     dx_P, dy_P = (x - (weight_P * x).sum() for x in (x_P, y_P))
-    of_x, of_y, both = (
+    variance_x, variance_y, both = (
         (weight_P * a * b).sum() for a, b in ((dx_P, dx_P), (dy_P, dy_P), (dx_P, dy_P))
     )
-    varies = (of_x > 1e-12 * (weight_P * x_P**2).sum()) & (of_y > 1e-12 * (weight_P * y_P**2).sum())
-    return jnp.where(varies, jnp.clip(both / jnp.sqrt(of_x * of_y), -1.0, 1.0), jnp.nan)
+    varies = (variance_x > 1e-12 * (weight_P * x_P**2).sum()) & (
+        variance_y > 1e-12 * (weight_P * y_P**2).sum()
+    )
+    return jnp.where(varies, jnp.clip(both / jnp.sqrt(variance_x * variance_y), -1.0, 1.0), jnp.nan)
 
 
 def mean_by_bin(

@@ -41,7 +41,7 @@ def hubs(neighbours: Neighbours, count: int = COUNT) -> Hubs:
     """
     count_P, first_P = occurrences(neighbours, count), neighbours.first_P
     points = first_P.sum()
-    apart_P = jnp.where(first_P, count_P - count_P.sum() / points, 0.0)
-    variance, third = jnp.square(apart_P).sum() / points, (apart_P**3).sum() / points
+    deviation_P = jnp.where(first_P, count_P - count_P.sum() / points, 0.0)
+    variance, third = jnp.square(deviation_P).sum() / points, (deviation_P**3).sum() / points
     never = (first_P & (count_P == 0)).sum() / points
     return Hubs(third / variance**1.5, never, count_P.max() / count)

@@ -38,14 +38,14 @@ def threads_for(rows: int = 0) -> Iterator[None]:
     with _lock:
         if not _open:
             _before = get()
-        wanted = 1 if rows < LARGE else min(_before, idle_cores())
-        _open.append(wanted)
+        threads = 1 if rows < LARGE else min(_before, idle_cores())
+        _open.append(threads)
         put(min(_open))
     try:
         yield
     finally:
         with _lock:
-            _open.remove(wanted)
+            _open.remove(threads)
             put(min(_open, default=_before))
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from anisoscope.metrics.cloud import AnyArray, centred, largest, of_unit_size, product
+from anisoscope.metrics.cloud import AnyArray, centred, largest, product, scale_to_unit
 from anisoscope.metrics.eigen import eigh
 
 # of the largest singular value, once the coordinates have one size: below it there is rounding
@@ -45,23 +45,23 @@ def linearity(
 
 def basis(x_PD: Float[AnyArray, "P D"]) -> Basis:
     """An orthonormal basis of the columns of the centred cloud."""
-    x_PD = of_unit_size(centred(x_PD))
+    x_PD = scale_to_unit(centred(x_PD))
     size_D = jnp.linalg.norm(x_PD, axis=0)
     x_PD = x_PD / jnp.where(size_D == 0, 1.0, size_D)[None]
     # the small ones of the first are not orthogonal: the squares of X'X have lost their digits
     for _ in range(2):
         x_PD = product(x_PD, eigh(product(x_PD.T, x_PD))[1])
         size_D = jnp.linalg.norm(x_PD, axis=0)
-        there_D = size_D > SMALLEST * largest(size_D)
-        x_PD = jnp.where(there_D[None], x_PD / jnp.where(there_D, size_D, 1.0)[None], 0.0 * x_PD)
-    return Basis(x_PD, there_D.sum() + 0.0 * x_PD[0, 0])
+        kept_D = size_D > SMALLEST * largest(size_D)
+        x_PD = jnp.where(kept_D[None], x_PD / jnp.where(kept_D, size_D, 1.0)[None], 0.0 * x_PD)
+    return Basis(x_PD, kept_D.sum() + 0.0 * x_PD[0, 0])
 
 
 def explained(
     of: Basis, y_PE: Float[AnyArray, "P E"], keep_RP: Float[AnyArray, "R P"] | None = None
 ) -> Linear:
     """`linearity` of the cloud of this basis: several y share it."""
-    y_PE = of_unit_size(centred(y_PE))
+    y_PE = scale_to_unit(centred(y_PE))
     keep_RP = jnp.ones((1, len(y_PE))) if keep_RP is None else keep_RP
     fit_PE = product(of.basis_PD, product(of.basis_PD.T, y_PE))
     count_R = keep_RP.sum(axis=1)

@@ -13,8 +13,8 @@ from jaxtyping import Array, Float, Int
 from anisoscope.metrics.cloud import (
     AnyArray,
     centred,
-    of_unit_size,
     product,
+    scale_to_unit,
 )
 from anisoscope.metrics.eigen import eigh
 
@@ -51,7 +51,7 @@ class Lens(NamedTuple):
     settled_NP: Float[Array, "N P"]
 
 
-def made(
+def build_readout(
     unembedding_DV: Float[AnyArray, "D V"],
     kind: str = "none",
     scale: Float[AnyArray, " D"] | float = 1.0,
@@ -102,7 +102,7 @@ def lens(
     layers, vocabulary = len(clouds_NPD), readout.unembedding_DV.shape[1]
     clouds_PND = jnp.moveaxis(jnp.asarray(clouds_NPD, jnp.float32), 0, 1)
 
-    def of_point(point: tuple[Array, Array]) -> tuple[Array, ...]:
+    def read_point(point: tuple[Array, Array]) -> tuple[Array, ...]:
         x_ND, target = point
         logits_NV = logits(x_ND, readout)
         log_p_NV = jax.nn.log_softmax(logits_NV, axis=1)
@@ -122,7 +122,7 @@ def lens(
         )
 
     at_once = max(1, min(len(clouds_PND), AT_ONCE // (layers * vocabulary)))
-    values_PN = jax.lax.map(of_point, (clouds_PND, jnp.asarray(target_P)), batch_size=at_once)
+    values_PN = jax.lax.map(read_point, (clouds_PND, jnp.asarray(target_P)), batch_size=at_once)
     return Lens(*(value_PN.T for value_PN in values_PN))
 
 
@@ -140,7 +140,7 @@ def token_directions(readout: Readout) -> Float[Array, "D C"]:
 
 def alignment(
     cloud_PD: Float[AnyArray, "P D"],
-    of_tokens_DC: Float[AnyArray, "D C"],
+    token_DC: Float[AnyArray, "D C"],
     keep_P: Float[AnyArray, " P"] | None = None,
 ) -> Float[Array, ""]:
     """Share of the k leading principal directions of a cloud in those of the unembedding: |U'W|_F^2
@@ -154,9 +154,9 @@ def alignment(
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     keep_P = jnp.ones(len(cloud_PD)) if keep_P is None else keep_P
     about_PD = cloud_PD - (product(keep_P, cloud_PD) / keep_P.sum())[None]
-    of_cloud_DC = _leading(about_PD.T * keep_P[None], of_tokens_DC.shape[1])
-    shared_CC = product(of_cloud_DC.T, of_tokens_DC)
-    return jnp.square(shared_CC).sum() / of_cloud_DC.shape[1]
+    cloud_DC = _leading(about_PD.T * keep_P[None], token_DC.shape[1])
+    shared_CC = product(cloud_DC.T, token_DC)
+    return jnp.square(shared_CC).sum() / cloud_DC.shape[1]
 
 
 def collapse(
@@ -174,7 +174,7 @@ def collapse(
     is not finite: NaN. Source: NC1 of Papyan, Han and Donoho 2020 with next tokens as classes; by
     traces, and free of the number of points: ours.
     """
-    x_PD = of_unit_size(centred(cloud_PD))
+    x_PD = scale_to_unit(centred(cloud_PD))
     weight_P = keep_P * (target_P >= 0)
     class_P = jnp.maximum(jnp.asarray(target_P), 0)
     # no more classes than points: sums of all tokens could be larger than the model

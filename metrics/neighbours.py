@@ -130,7 +130,7 @@ def rounding(
     )
 
 
-def nearest_of(
+def sort_nearest(
     distance_PC: Float[Array, "P C"], index_PC: Int[Array, "P C"], count: int
 ) -> tuple[Float[Array, "P {count}"], Int[Array, "P {count}"]]:
     """Sort the `count` least distances; inf and 0 past all there are."""
@@ -192,7 +192,7 @@ def _measure(
     gathered = GATHERED if jax.default_backend() == "cpu" else GATHERED_ON_ACCELERATORS
     at_once = max(1, min(points, gathered // (candidate_PC.shape[1] * width)))
     distance_PC = jax.lax.map(distances, (jnp.arange(points), candidate_PC), batch_size=at_once)
-    return nearest_of(distance_PC, jnp.where(candidate_PC < points, candidate_PC, 0), count)
+    return sort_nearest(distance_PC, jnp.where(candidate_PC < points, candidate_PC, 0), count)
 
 
 def _squares(x_PD: Float[Array, "P D"]) -> Float[Array, " P"]:

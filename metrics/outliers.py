@@ -143,7 +143,7 @@ def _order_statistic(size_PD: Float[Array, "P D"], rank: int) -> Float[Array, " 
     core's cache.
     """
 
-    def of_row(bits_D: Int[Array, " D"]) -> Int[Array, ""]:
+    def select(bits_D: Int[Array, " D"]) -> Int[Array, ""]:
         def decide(step: Int[Array, ""], value: Int[Array, ""]) -> Int[Array, ""]:
             tried = value | (1 << (30 - step))
             return jnp.where((bits_D < tried).sum() <= rank, tried, value)
@@ -151,5 +151,5 @@ def _order_statistic(size_PD: Float[Array, "P D"], rank: int) -> Float[Array, " 
         return jax.lax.fori_loop(0, 31, decide, jnp.zeros((), jnp.int32))
 
     bits_PD = jax.lax.bitcast_convert_type(size_PD, jnp.int32)
-    statistic_P = jax.lax.map(of_row, bits_PD, batch_size=min(AT_ONCE, len(bits_PD)))
+    statistic_P = jax.lax.map(select, bits_PD, batch_size=min(AT_ONCE, len(bits_PD)))
     return jax.lax.bitcast_convert_type(statistic_P, jnp.float32)

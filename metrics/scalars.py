@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from anisoscope.metrics import comparison, dimension, lapack, scale, similarity, spectrum
-from anisoscope.metrics.cloud import centred, of_unit_size, product
+from anisoscope.metrics.cloud import centred, product, scale_to_unit
 from anisoscope.metrics.convert import ArrayLike, matrix, matrix_pair
 from anisoscope.metrics.eigen import top_share
 from anisoscope.metrics.neighbours import Neighbours, nearest_neighbours
@@ -492,7 +492,7 @@ def _compile(read: Callable[..., Array]) -> Callable[..., Array]:
 
 def _top_share(x_PD: Array) -> Array:
     """`spectrum.anisotropy_uncentred` has a bisection, which has no gradient."""
-    x_PD = of_unit_size(x_PD)
+    x_PD = scale_to_unit(x_PD)
     return top_share(
         product(x_PD.T, x_PD) if x_PD.shape[0] >= x_PD.shape[1] else product(x_PD, x_PD.T)
     )
@@ -512,8 +512,8 @@ def _search(x_PD: Array, count: int) -> Neighbours:
     """Find neighbours; which they are has no gradient, their distances that of the subtraction."""
     neighbours = jax.lax.stop_gradient(nearest_neighbours(jax.lax.stop_gradient(x_PD), count))
     square_PC = jnp.square(x_PD[:, None] - x_PD[neighbours.index_PC]).sum(axis=-1)
-    apart_PC = square_PC > 0
-    again_PC = jnp.where(apart_PC, jnp.sqrt(jnp.where(apart_PC, square_PC, 1.0)), 0.0)
+    distinct_PC = square_PC > 0
+    again_PC = jnp.where(distinct_PC, jnp.sqrt(jnp.where(distinct_PC, square_PC, 1.0)), 0.0)
     return neighbours._replace(
         distance_PC=neighbours.distance_PC + (again_PC - jax.lax.stop_gradient(again_PC))
     )

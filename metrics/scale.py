@@ -148,8 +148,8 @@ def _log_ratio_sums(
     """
     neighbours.check_searched(count)
     distance_PC = neighbours.distance_PC[:, :count]
-    there_PC = distance_PC < jnp.inf
-    farthest_P1 = jnp.where(there_PC, distance_PC, 0.0).max(axis=1, keepdims=True)
-    distance_PC = jnp.where(there_PC, distance_PC, 1.0)  # inf would make a derivative of NaN
+    finite_PC = distance_PC < jnp.inf
+    farthest_P1 = jnp.where(finite_PC, distance_PC, 0.0).max(axis=1, keepdims=True)
+    distance_PC = jnp.where(finite_PC, distance_PC, 1.0)  # inf would make a derivative of NaN
     log_PC = jnp.log1p((farthest_P1 - distance_PC) / distance_PC)
-    return jnp.where(there_PC, log_PC, 0.0).sum(axis=1), there_PC.sum(axis=1) - 1.0
+    return jnp.where(finite_PC, log_PC, 0.0).sum(axis=1), finite_PC.sum(axis=1) - 1.0

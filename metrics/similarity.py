@@ -22,9 +22,9 @@ from anisoscope.metrics.cloud import (
     largest,
     leave_out,
     norms,
-    of_unit_size,
     product,
     root,
+    scale_to_unit,
 )
 from anisoscope.metrics.eigen import eigh
 
@@ -69,7 +69,7 @@ def mean_cosine_parts(
     another. Range: drift >= 0; residual either sign, good to 1e-5 of itself also at |m| = 1000 spreads.
     Zero vectors are left out, also of m; fewer than two others: NaN. Our decomposition.
     """
-    weight_P, cloud_PD = _weights(cloud_PD, keep_P), of_unit_size(cloud_PD)
+    weight_P, cloud_PD = _weights(cloud_PD, keep_P), scale_to_unit(cloud_PD)
     norm_P = norms(cloud_PD)
     counted_P = norm_P != 0
     weight_P = weight_P * counted_P
@@ -200,7 +200,7 @@ def log_partition_isotropy(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> 
 
 def _directions(cloud_PD: Float[Array, "P D"]) -> tuple[Float[Array, "P D"], Bool[Array, " P"]]:
     """x_i/|x_i| with zeros for zero vectors, and which points have a direction."""
-    cloud_PD = of_unit_size(cloud_PD)
+    cloud_PD = scale_to_unit(cloud_PD)
     norm_P = norms(cloud_PD)
     nonzero_P = norm_P != 0  # true of NaN, which must not vanish from the mean
     return cloud_PD / jnp.where(nonzero_P, norm_P, 1.0)[:, None], nonzero_P
@@ -217,7 +217,7 @@ def _sum(weight_P: Float[Array, " P"], x_P: Float[Array, "P ..."]) -> Float[Arra
     if whole <= AT_ONCE:
         return product(weight_P, x_P)
     weight_XP, x_XP = (
-        one_P[:whole].reshape(-1, AT_ONCE, *one_P.shape[1:]) for one_P in (weight_P, x_P)
+        x_part_P[:whole].reshape(-1, AT_ONCE, *x_part_P.shape[1:]) for x_part_P in (weight_P, x_P)
     )
     blocks = jnp.einsum("bp,bp...->b...", weight_XP, x_XP, precision=Precision.HIGHEST).sum(axis=0)
     return blocks + product(weight_P[whole:], x_P[whole:])

@@ -16,9 +16,9 @@ from anisoscope.metrics.cloud import (
     entropy,
     largest,
     leave_out,
-    of_unit_size,
     product,
     root,
+    scale_to_unit,
 )
 from anisoscope.metrics.eigen import eigen, resolved
 
@@ -138,7 +138,7 @@ def participation_ratio(spectrum: Spectrum) -> Float[Array, "*R"]:
 
 def participation_ratio_of_points(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
     """`participation_ratio` of a cloud, without its eigenvalues: (tr C)^2 / |C|_F^2."""
-    x_PD = of_unit_size(centred(cloud_PD))
+    x_PD = scale_to_unit(centred(cloud_PD))
     scatter = product(x_PD.T, x_PD) if x_PD.shape[0] >= x_PD.shape[1] else product(x_PD, x_PD.T)
     return 1.0 / jnp.square(scatter / jnp.trace(scatter)).sum()
 

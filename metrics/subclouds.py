@@ -12,7 +12,7 @@ from anisoscope.metrics.neighbours import (
     Neighbours,
     compare_with_all,
     nearest_neighbours,
-    nearest_of,
+    sort_nearest,
 )
 
 SPARE = 3  # neighbours from which the two nearest are read when some points are left out
@@ -56,7 +56,7 @@ def neighbours_among(
         & ((distance_PC < jnp.inf).sum(axis=1) < 2)
         & (neighbours.distance_PC[:, SPARE - 1] < jnp.inf)
     )
-    distance_PC, index_PC = nearest_of(distance_PC, index_PC, 2)
+    distance_PC, index_PC = sort_nearest(distance_PC, index_PC, 2)
     cloud_PD, group_P = jnp.asarray(cloud_PD, jnp.float32), jnp.where(left_P, 0, -1)
     distance_PC, index_PC = compare_with_all(cloud_PD, group_P, unsure_P, distance_PC, index_PC)
     distance_PC, index_PC = distance_PC[original_P], index_PC[original_P]
@@ -90,7 +90,7 @@ def neighbours_in_subsets(
     first_P = own_first_P == index_P
     index_PC = first_PS[neighbours.index_PC, subset_P[:, None]]
     inside_PC = (index_PC < points) & (neighbours.distance_PC < jnp.inf)
-    distance_PC, index_PC = nearest_of(
+    distance_PC, index_PC = sort_nearest(
         jnp.where(inside_PC, neighbours.distance_PC, jnp.inf), index_PC, 2
     )
     unsure_P = first_P & (distance_PC[:, 1] == jnp.inf) & (neighbours.distance_PC[:, -1] < jnp.inf)

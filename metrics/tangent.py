@@ -81,13 +81,13 @@ def start(points_PD: Float[AnyArray, "P D"], key: Key[Array, ""], rank: int) -> 
     points_PD = jnp.asarray(points_PD, jnp.float32)
     if rank > len(points_PD):
         raise ValueError(f"{rank} concepts of {len(points_PD)} points")
-    drawn_P = jax.random.permutation(key, len(points_PD))
-    order_P = jnp.zeros_like(drawn_P).at[drawn_P].set(jnp.arange(len(drawn_P)))
+    random_P = jax.random.permutation(key, len(points_PD))
+    order_P = jnp.zeros_like(random_P).at[random_P].set(jnp.arange(len(random_P)))
     original_P = copies(points_PD).original_P
     earliest_P = jnp.full_like(order_P, len(order_P)).at[original_P].min(order_P)
     copy_P = earliest_P[original_P] < order_P  # of one that is drawn before it
-    chosen_ED = points_PD[drawn_P[jnp.argsort(copy_P[drawn_P])[:rank]]]
-    distance_PE = jnp.square(chosen_ED).sum(axis=1)[None] - 2.0 * product(points_PD, chosen_ED.T)
+    center_ED = points_PD[random_P[jnp.argsort(copy_P[random_P])[:rank]]]
+    distance_PE = jnp.square(center_ED).sum(axis=1)[None] - 2.0 * product(points_PD, center_ED.T)
     return jax.nn.one_hot(distance_PE.argmin(axis=1), rank) + 0.2
 
 
@@ -244,18 +244,18 @@ def equal_energy_frames(
     ends_2DE = jnp.stack([vector_DD[:, -rank:], vector_DD[:, :rank]])
     both_DE = jnp.concatenate(ends_2DE, axis=1)
 
-    def share(one_DE: Array) -> Array:
-        return (one_DE * product(moment_DD, one_DE)).sum()
+    def share(basis_DE: Array) -> Array:
+        return (basis_DE * product(moment_DD, basis_DE)).sum()
 
-    wanted, ends_2 = share(frame_DE), jax.vmap(share)(ends_2DE)
+    target, ends_2 = share(frame_DE), jax.vmap(share)(ends_2DE)
 
     def draw(key: Array) -> Array:
         turn, far = jax.random.split(key)
         turn_EE = jnp.linalg.qr(jax.random.normal(turn, (rank, rank)))[0]
         far_DE = jnp.linalg.qr(_outside(both_DE, jax.random.normal(far, frame_DE.shape)))[0]
-        there = share(far_DE)
-        end = jnp.where(wanted >= there, 0, 1)
-        square = jnp.clip((wanted - there) / (ends_2[end] - there), 0.0, 1.0)
+        far_share = share(far_DE)
+        end = jnp.where(target >= far_share, 0, 1)
+        square = jnp.clip((target - far_share) / (ends_2[end] - far_share), 0.0, 1.0)
         return jnp.sqrt(square) * product(ends_2DE[end], turn_EE) + jnp.sqrt(1.0 - square) * far_DE
 
     return jax.lax.map(draw, jax.random.split(key, count))
@@ -290,8 +290,8 @@ def local_tangent(
     nearest_PC = jax.lax.top_k(-distance_PO, neighbours)[1]
     covariance_DD = covariance(points_PD)
 
-    def of_point(given: tuple[Array, Array]) -> tuple[Array, Array]:
-        nearest_C, gradient_D = given
+    def read_point(point: tuple[Array, Array]) -> tuple[Array, Array]:
+        nearest_C, gradient_D = point
         near_CD = among_OD[nearest_C]
         near_CD = centred(near_CD)
         # fewer neighbours than dimensions: the smaller matrix
@@ -304,7 +304,7 @@ def local_tangent(
         )
         return jnp.cumsum(jnp.square(product(frame_ED, gradient_D))), jnp.cumsum(share_E)
 
-    return Local(*jax.lax.map(of_point, (nearest_PC, jnp.asarray(gradient_PD))))
+    return Local(*jax.lax.map(read_point, (nearest_PC, jnp.asarray(gradient_PD))))
 
 
 def _check_room(frame_DE: Array, frames: int) -> None:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from anisoscope.metrics.cloud import AnyArray, of_unit_size, product
+from anisoscope.metrics.cloud import AnyArray, product, scale_to_unit
 
 # first positions of each; the last has no end
 STRETCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -22,7 +22,7 @@ class Turns(NamedTuple):
     # between a step that is drawn from all those to a point, and the step from this one
     walk_P: Float[Array, " P"]
     # both neighbouring tokens are in the cloud too, and both steps have a length
-    there_P: Bool[Array, " P"]
+    valid_P: Bool[Array, " P"]
 
 
 def turns(
@@ -38,7 +38,7 @@ def turns(
     Hosseini and Fedorenko 2023, Large language models implicitly learn to straighten neural sentence
     trajectories; the random walk of the same steps is ours.
     """
-    cloud_PD, time_P = of_unit_size(cloud_PD), jnp.asarray(time_P)
+    cloud_PD, time_P = scale_to_unit(cloud_PD), jnp.asarray(time_P)
     order_Q = jnp.lexsort((time_P, jnp.asarray(window_P)))
     x_QD, window_Q, time_Q = cloud_PD[order_Q], jnp.asarray(window_P)[order_Q], time_P[order_Q]
     # from each point; of the last of a window without meaning
@@ -49,17 +49,17 @@ def turns(
     length_Q = jnp.linalg.norm(step_QD, axis=1)
     unit_QD = step_QD / jnp.where(length_Q == 0, 1.0, length_Q)[:, None]
     moves_Q = next_Q & (length_Q != 0)  # true of NaN, which must be told
-    before_QD, there_Q = jnp.roll(unit_QD, 1, axis=0), jnp.roll(moves_Q, 1) & moves_Q
-    there_Q = there_Q.at[0].set(False)
-    drawn_Q = _shuffled(there_Q)
+    before_QD, valid_Q = jnp.roll(unit_QD, 1, axis=0), jnp.roll(moves_Q, 1) & moves_Q
+    valid_Q = valid_Q.at[0].set(False)
+    shuffled_Q = _shuffled(valid_Q)
     angles = [
         jnp.zeros(len(x_QD)).at[order_Q].set(_angles(v, unit_QD))
-        for v in (before_QD, before_QD[drawn_Q])
+        for v in (before_QD, before_QD[shuffled_Q])
     ]
     finite = jnp.where(jnp.isfinite(cloud_PD).all(), 0.0, jnp.nan)
     return Turns(
         *(angle_P + finite for angle_P in angles),
-        jnp.zeros(len(x_QD), bool).at[order_Q].set(there_Q),
+        jnp.zeros(len(x_QD), bool).at[order_Q].set(valid_Q),
     )
 
 
@@ -77,16 +77,16 @@ def by_stretch(
     return product(weight_XP, value_P) / weight_XP.sum(axis=1)
 
 
-def _shuffled(there_Q: Bool[Array, " Q"]) -> Int[Array, " Q"]:
+def _shuffled(valid_Q: Bool[Array, " Q"]) -> Int[Array, " Q"]:
     """For each of those that are there another of them, all in random order."""
-    points = len(there_Q)
+    points = len(valid_Q)
     random_Q = jax.random.permutation(jax.random.key(0), points)
-    place_Q = jnp.nonzero(there_Q, size=points, fill_value=0)[0]  # of the n-th that is there
-    drawn_Q = random_Q[jnp.nonzero(there_Q[random_Q], size=points, fill_value=0)[0]]
+    place_Q = jnp.nonzero(valid_Q, size=points, fill_value=0)[0]  # of the n-th that is there
+    shuffled_Q = random_Q[jnp.nonzero(valid_Q[random_Q], size=points, fill_value=0)[0]]
     return (
         jnp.zeros(points, place_Q.dtype)
-        .at[jnp.where(there_Q, jnp.arange(points), points)]
-        .set(drawn_Q[jnp.cumsum(there_Q) - 1], mode="drop")
+        .at[jnp.where(valid_Q, jnp.arange(points), points)]
+        .set(shuffled_Q[jnp.cumsum(valid_Q) - 1], mode="drop")
     )
 
 

@@ -54,13 +54,13 @@ def window_entropy(
         value_E = jnp.linalg.svd(block(start, size), compute_uv=False)
         return jnp.pad(value_E, (0, width - value_E.size))
 
-    def of_window(number: Array, entropy_P: Array) -> Array:
+    def read_window(number: Array, entropy_P: Array) -> Array:
         start, size = start_P[number], size_P[number]
         value_D = jax.lax.cond(size <= rows, at_once, folded, start, size)
         square_D = jnp.square(value_D / value_D[0])  # or squares of what is small would underflow
         return entropy_P.at[number].set(entropy(square_D / square_D.sum()))
 
-    entropy_P = jax.lax.fori_loop(0, number_P[-1] + 1, of_window, jnp.zeros(points))
+    entropy_P = jax.lax.fori_loop(0, number_P[-1] + 1, read_window, jnp.zeros(points))
     entropy_P = jnp.zeros(points).at[order_P].set(entropy_P[number_P])
     first_P = jnp.zeros(points, bool).at[order_P].set(starts_P)
     return jnp.where(finite, entropy_P, jnp.nan), first_P

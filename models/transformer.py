@@ -14,8 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from anisoscope.config.model_config import ModelConfig
-from anisoscope.metrics.logit_lens import Readout
-from anisoscope.metrics.logit_lens import made as made_readout
+from anisoscope.metrics.logit_lens import Readout, build_readout
 from anisoscope.models import norms
 from anisoscope.models.attention_block import ATTENTIONS, Sink, attend, centre
 from anisoscope.models.fused_attention import fused_attend, is_supported
@@ -274,9 +273,9 @@ def readout(config: ModelConfig, params: Params) -> Readout:
     """How the model makes logits of its last residual stream."""
     head_DV = params["tokens"].T if config.tied else params["head"]
     if not NORMS[config.norm].final:
-        return made_readout(head_DV)
+        return build_readout(head_DV)
     norm = params["norm_final"]
-    return made_readout(head_DV, "layer", norm["scale"], norm.get("bias", 0.0), norms.EPSILON)
+    return build_readout(head_DV, "layer", norm["scale"], norm.get("bias", 0.0), norms.EPSILON)
 
 
 def count_parameters(params: Params) -> int:

@@ -227,7 +227,7 @@ def read_lens(readout: Any, targets: np.ndarray | None, points: int, width: int)
             "numbered from 0"
         )
     target_P = np.maximum(target_P.astype(np.int64), -1).astype(np.int32)
-    return Lens(logit_lens.made(unembedding_VD.T, **_read_norm(norm, width)), target_P)
+    return Lens(logit_lens.build_readout(unembedding_VD.T, **_read_norm(norm, width)), target_P)
 
 
 def _read_norm(norm: Mapping[str, Any] | None, width: int) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from anisoscope.measurement.panel import Sample
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resampling import Places
 from anisoscope.metrics import lapack
-from anisoscope.metrics.convert import check_size, held
+from anisoscope.metrics.convert import check_size, keeps_spread
 from anisoscope.results import join, replicates_table
 from anisoscope.sources import array_checks, array_chunks
 from anisoscope.sources.folds import cut_windows
@@ -124,7 +124,7 @@ def make_measure(
             raise ValueError(f"the function gives {vectors.dtype}; pass the real part")
         vectors_NPD = vectors.reshape(len(vectors), -1, vectors.shape[-1])
         clouds_NPD = vectors_NPD.astype(jnp.float32)
-        held_N = jax.vmap(held)(vectors_NPD, clouds_NPD)
+        held_N = jax.vmap(keeps_spread)(vectors_NPD, clouds_NPD)
         with jax.enable_x64(False):  # the function has its own types
             index_JM = cut_windows(*vectors.shape[1:3], folds)
             places = Places(*jnp.divmod(jnp.arange(clouds_NPD.shape[1]), vectors.shape[2]))

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from anisoscope.metrics import alignment as metric
-from anisoscope.metrics.comparison import ready
+from anisoscope.metrics.comparison import prepare_clouds
 from tests import reference_comparison as reference
 from tests.metrics.clouds import CLOUDS, POINTS, gaussian, rotation
 from tests.metrics.test_imbalance import relative
@@ -47,7 +47,7 @@ def test_replicates_are_the_values_without_their_folds():
 
 def test_layers_are_compared_pair_by_pair_and_bad_input_is_told():
     clouds = np.stack([gaussian(), relative(gaussian(), 64), gaussian(seed=3)])
-    table = metric.layers_alignment(ready(clouds))
+    table = metric.layers_alignment(prepare_clouds(clouds))
     for a, b in np.ndindex(3, 3):
         for value, one in zip(table, alignments(clouds[a], clouds[b]), strict=True):
             np.testing.assert_allclose(value[0, a, b], one[0], rtol=1e-4, atol=1e-6)

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from anisoscope.metrics import comparison as metric
-from anisoscope.metrics.comparison import layers_overlap, nearest, neighbourhood_overlap, ready
+from anisoscope.metrics.comparison import (
+    layers_overlap,
+    nearest,
+    neighbourhood_overlap,
+    prepare_clouds,
+)
 from tests import reference_comparison as reference
 from tests.metrics.clouds import EVERY, MANY, POINTS, WIDE, filled, find, gaussian, rotation
 
@@ -147,7 +152,9 @@ def test_cka_of_what_does_not_vary_or_is_not_finite_is_nan():
 @functools.partial(jax.jit, static_argnames="folds")
 def of_layers(clouds, folds, beside=None):
     return metric.layers_cka(
-        ready(clouds, folds), folds, None if beside is None else ready(beside, folds)
+        prepare_clouds(clouds, folds),
+        folds,
+        None if beside is None else prepare_clouds(beside, folds),
     )
 
 

@@ -16,7 +16,7 @@ LOG_FREQUENCY = np.log(SHARES[TYPE // 7 + 1]).astype(np.float32)
 MOST = POINTS // frequency.LEAST
 
 frequent = jax.jit(frequency.frequent)
-of_types = jax.jit(frequency.of_types, static_argnums=3)
+of_types = jax.jit(frequency.type_statistics, static_argnums=3)
 mean_by_bin = jax.jit(frequency.mean_by_bin, static_argnums=2)
 
 
@@ -150,7 +150,7 @@ def test_what_cannot_be_said_is_nan():
 @pytest.mark.slow
 def test_intervals_of_the_correlation_hold_its_expectation():
     """Windows have a mean of their own, so that points of a fold depend on each other."""
-    read = functools.partial(jax.jit(frequency.of_types, static_argnums=3), folds=8)
+    read = functools.partial(jax.jit(frequency.type_statistics, static_argnums=3), folds=8)
     low, high, mean = [], [], []
     for seed in range(300):
         generator = np.random.default_rng(seed)

@@ -72,12 +72,12 @@ def imbalances(cloud, other):
 
 def turns(cloud, place):
     found = trajectory.turns(cloud, place // TIME, place % TIME)
-    return jnp.where(found.there_P, found.angle_P, 0 * found.angle_P)[jnp.argsort(place)]
+    return jnp.where(found.valid_P, found.angle_P, 0 * found.angle_P)[jnp.argsort(place)]
 
 
 def types(cloud, place):
     number = frequency.frequent(place % 5)
-    found = frequency.of_types(cloud, number, jnp.log(1.0 + place % 5))
+    found = frequency.type_statistics(cloud, number, jnp.log(1.0 + place % 5))
     return found.correlation, found.correlation_of_types, found.share_between
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from anisoscope.metrics import similarity
 from anisoscope.metrics.attention import attention_statistics, attention_sums
-from anisoscope.metrics.comparison import layers_cka, linear_cka, ready
-from anisoscope.metrics.frequency import mean_by_bin, of_types
+from anisoscope.metrics.comparison import layers_cka, linear_cka, prepare_clouds
+from anisoscope.metrics.frequency import mean_by_bin, type_statistics
 from anisoscope.metrics.neighbours import nearest_neighbours
 from anisoscope.metrics.outliers import activation_kurtosis, coordinate_share
 from anisoscope.metrics.spectrum import spectrum
@@ -26,10 +26,10 @@ WITH_PRODUCTS = {
     "spectrum of few points": lambda: spectrum(WIDE, 2),
     "outliers": lambda: (coordinate_share(TALL), activation_kurtosis(TALL)),
     "frequency": lambda: (
-        of_types(TALL, TYPES, TALL[:, 0], 2, 4),
+        type_statistics(TALL, TYPES, TALL[:, 0], 2, 4),
         mean_by_bin(TALL[:, 0], TYPES, 3),
     ),
-    "cka": lambda: (linear_cka(TALL, TALL, 3), layers_cka(ready(jnp.stack([TALL, TALL])))),
+    "cka": lambda: (linear_cka(TALL, TALL, 3), layers_cka(prepare_clouds(jnp.stack([TALL, TALL])))),
     "cosines": lambda: (similarity.cross_cosine(TALL, TALL), *(read(TALL) for read in OF_ONE)),
     "partition": lambda: similarity.log_partition_isotropy(TALL, 3),
     "attention": lambda: attention_statistics(

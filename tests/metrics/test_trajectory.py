@@ -18,7 +18,7 @@ def test_agrees_with_float64_in_any_order_and_with_gaps(name):
         turns(CLOUDS[name], WINDOW, TIME),
         reference.turning_angles(CLOUDS[name], WINDOW, TIME),
     )
-    assert set(np.flatnonzero(found.there_P)) == set(expected)
+    assert set(np.flatnonzero(found.valid_P)) == set(expected)
     assert 100 < len(expected) < POINTS
     for point, angle in expected.items():
         np.testing.assert_allclose(
@@ -34,7 +34,7 @@ def test_of_paths_whose_angles_are_known():
     there_and_back = (place % 2)[:, None] * np.ones(3)
     for path, angle in ((line, 0), (turning, 0.3), (there_and_back, np.pi)):
         found = turns(path.astype(np.float32), every, place)
-        assert np.asarray(found.there_P).sum() == POINTS - 2
+        assert np.asarray(found.valid_P).sum() == POINTS - 2
         np.testing.assert_allclose(np.asarray(found.angle_P)[1:-1], angle, atol=2e-3)
     steps = gaussian(width=256)
     walk, points = (turns(path, every, place) for path in (steps.cumsum(axis=0), steps))
@@ -47,7 +47,7 @@ def test_of_paths_whose_angles_are_known():
 def test_a_drift_along_the_window_is_common_to_all_steps_of_the_walk():
     cloud = gaussian() + 3 * TIME[:, None].astype(np.float32)
     found = turns(cloud, WINDOW, TIME)
-    assert np.mean(np.asarray(found.walk_P)[np.asarray(found.there_P)]) < 1
+    assert np.mean(np.asarray(found.walk_P)[np.asarray(found.valid_P)]) < 1
 
 
 def test_a_stretch_holds_the_points_from_its_first_position_to_the_next():

@@ -16,7 +16,7 @@ from anisoscope.measurement.quantity import (
 )
 from anisoscope.measurement.resampling import Clouds
 from anisoscope.metrics.alignment import Alignment, layers_alignment
-from anisoscope.metrics.comparison import ready
+from anisoscope.metrics.comparison import prepare_clouds
 
 QUANTITIES = {
     "rsa_layers": jackknifed(
@@ -38,7 +38,7 @@ QUANTITIES = {
 
 def compute(clouds: Clouds) -> dict[str, Values]:
     """Measure pairs of layers, (layer, other layer, R); the null model has other windows' clouds."""
-    own = ready(clouds.points_NPD, clouds.folds)
+    own = prepare_clouds(clouds.points_NPD, clouds.folds)
 
     def named(alignment: Alignment) -> Values:
         return {
@@ -48,7 +48,7 @@ def compute(clouds: Clouds) -> dict[str, Values]:
 
     by_cloud = {MEASURED: named(layers_alignment(own, clouds.folds))}
     if clouds.permuted is not None:
-        null_N = ready(clouds.permuted(jnp.array(0)), clouds.folds)
+        null_N = prepare_clouds(clouds.permuted(jnp.array(0)), clouds.folds)
         by_cloud[PERMUTED] = named(layers_alignment(null_N, clouds.folds, own))
     return by_cloud
 

@@ -32,15 +32,15 @@ from anisoscope.measurement.resampling import (
 )
 from anisoscope.metrics.comparison import (
     Cka,
-    Ready,
+    PreparedCloud,
     across_cka,
     across_overlap,
-    ckas_of,
+    compare_prepared,
     layers_cka,
     layers_overlap,
     nearest,
     neighbourhood_overlap,
-    ready,
+    prepare_clouds,
 )
 
 NEIGHBOURS = 10
@@ -101,7 +101,7 @@ def search_few(cloud_PD: Array, folds: int) -> Searched:
 
 
 class Layers(NamedTuple):
-    ready_N: Ready
+    ready_N: PreparedCloud
     nearest_N: Searched
 
 
@@ -116,7 +116,7 @@ def compute(clouds: Clouds) -> dict[str, Values]:
     def layers(z_NPD: Array, nearest_N: Searched | None = None) -> Layers:
         if nearest_N is None:
             nearest_N = over(lambda cloud_PD: search_few(cloud_PD, folds), z_NPD)
-        return Layers(ready(z_NPD, folds), nearest_N)
+        return Layers(prepare_clouds(z_NPD, folds), nearest_N)
 
     own, others_O = layers(clouds.points_NPD, clouds.nearest_N), None
     if others:
@@ -186,7 +186,7 @@ def _beside(
         layer, other = pair
         both = layer.nearest_N, other.nearest_N
         overlap = over_sections(lambda a, b: {"overlap": neighbourhood_overlap(a, b)}, *both)
-        return overlap | _named(ckas_of(layer.ready_N, other.ready_N, folds))
+        return overlap | _named(compare_prepared(layer.ready_N, other.ready_N, folds))
 
     values_O = jax.lax.map(lambda other: over(of_layer, (layers, other)), others_O)
     return values | {

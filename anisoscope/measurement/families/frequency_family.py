@@ -86,7 +86,7 @@ QUANTITIES = {
         "frequent types", f"number of different last n characters {FREQUENT}", units="types"
     ),
 }
-OF_TYPES = (  # in the order of metrics.frequency.OfTypes
+OF_TYPES = (  # in the order of metrics.frequency.TypeStatistics
     "centroid_distance",
     "frequency_correlation",
     "frequency_correlation_of_types",
@@ -110,7 +110,7 @@ def compute(cloud: Cloud) -> Values:
     def measure_length(arrays: tuple[Array, Array]) -> Values:
         type_P, log_frequency_P = arrays
         number_P = frequency.frequent(jnp.where(jnp.isfinite(log_frequency_P), type_P, -1))
-        statistics = frequency.of_types(cloud_PD, number_P, log_frequency_P, folds)
+        statistics = frequency.type_statistics(cloud_PD, number_P, log_frequency_P, folds)
         few = len(cloud_PD) // LEAST  # the number of every other point
         return dict(zip(OF_TYPES, statistics[:4], strict=True)) | {
             "distances": statistics.distances,

@@ -57,8 +57,8 @@ def compute(cloud: Cloud) -> Values:
     else:
         time_P = cloud.places.time_P
         turns = trajectory.turns(cloud.points_PD, cloud.places.window_P, time_P)
-    angle_P, walk_P = (jnp.where(turns.there_P, value_P, 0.0) for value_P in turns[:2])
-    weight_RP = leave_out(cloud.folds, points) * turns.there_P[None]
+    angle_P, walk_P = (jnp.where(turns.valid_P, value_P, 0.0) for value_P in turns[:2])
+    weight_RP = leave_out(cloud.folds, points) * turns.valid_P[None]
 
     def mean(value_P: Array) -> Array:
         return jnp.matmul(weight_RP, value_P, precision=Precision.HIGHEST) / weight_RP.sum(axis=1)
@@ -66,7 +66,7 @@ def compute(cloud: Cloud) -> Values:
     def stretches(keep_P: Array) -> Values:
         return {
             "turning_angle_by_position": trajectory.by_stretch(
-                angle_P, keep_P * turns.there_P, time_P
+                angle_P, keep_P * turns.valid_P, time_P
             )
         }
 
@@ -74,7 +74,7 @@ def compute(cloud: Cloud) -> Values:
     return {
         "turning_angle": mean(angle_P),
         "turning_angle_of_walk": mean(walk_P),
-        "turning_points": turns.there_P.sum(dtype=jnp.int32),
+        "turning_points": turns.valid_P.sum(dtype=jnp.int32),
     } | {name: value.T for name, value in by_position.items()}
 
 

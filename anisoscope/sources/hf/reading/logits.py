@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from anisoscope.metrics.logit_lens import Readout, logits, made
+from anisoscope.metrics.logit_lens import Readout, build_readout, logits
 from anisoscope.sources.hf.adapters import UNKNOWN, Adapter
 from anisoscope.sources.hf.load_model import PretrainedModel, find_module
 from anisoscope.sources.hf.reading.extract import residual_stream
@@ -48,7 +48,7 @@ def make_readout(loaded: PretrainedModel) -> Readout:
     factor = (getattr(settings, "logit_scale", None) or 1.0) / divisor
     bias_V = None if bias_V is None else bias_V * factor
     cap = getattr(settings, "final_logit_softcapping", None)
-    return made(unembedding_VD.T * np.float32(factor), **norm, bias=bias_V, cap=cap)
+    return build_readout(unembedding_VD.T * np.float32(factor), **norm, bias=bias_V, cap=cap)
 
 
 def check_logits(loaded: PretrainedModel, readout: Readout, tokens_T: np.ndarray) -> str:
