@@ -93,66 +93,57 @@ def largest(folder):
     )
 
 
-DAMAGES = {  # what is named, whether deleting it brings the same numbers back, and the damage
-    "a table flipped": ("measurements/8.nc", True, lambda run: flip(run / "measurements/8.nc")),
-    "a table cut": (
-        "measurements/8.nc",
-        True,
-        lambda run: os.truncate(run / "measurements/8.nc", 99),
-    ),
-    "two tables swapped": ("measurements/8.nc", True, swap),
-    "a table gone": ("measurements/8.nc", True, lambda run: (run / "measurements/8.nc").unlink()),
+def replace_by_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+def replace_by_link(path):
+    path.unlink()
+    path.symlink_to("results.nc")
+
+
+# What is named, whether deleting it brings the same numbers back, and the damage of its path.
+DAMAGES = {
+    "a table flipped": ("measurements/8.nc", True, flip),
+    "a table cut": ("measurements/8.nc", True, lambda path: os.truncate(path, 99)),
+    "two tables swapped": ("measurements/8.nc", True, lambda path: swap(path.parent.parent)),
+    "a table gone": ("measurements/8.nc", True, pathlib.Path.unlink),
     "a table of another step": (
         "measurements/7.nc",
         True,
-        lambda run: shutil.copy(run / "measurements/4.nc", run / "measurements/7.nc"),
+        lambda path: shutil.copy(path.with_name("4.nc"), path),
     ),
-    "the joined table flipped": ("results.nc", True, lambda run: flip(run / "results.nc")),
-    "rows flipped": ("results.csv", True, lambda run: flip(run / "results.csv")),
+    "the joined table flipped": ("results.nc", True, flip),
+    "rows flipped": ("results.csv", True, flip),
     "a score forged": (
         "test.json",
         True,
-        lambda run: (run / "test.json").write_text('{"bits_per_character": 0.5}'),
+        lambda path: path.write_text('{"bits_per_character": 0.5}'),
     ),
-    "a score that is a folder": (
-        "test.json",
-        True,
-        lambda run: ((run / "test.json").unlink(), (run / "test.json").mkdir()),
-    ),
-    "a log flipped": ("train.jsonl", False, lambda run: flip(run / "train.jsonl")),
-    "a link": (
-        "batches.nc",
-        True,
-        lambda run: ((run / "batches.nc").unlink(), (run / "batches.nc").symlink_to("results.nc")),
-    ),
-    "a leaf flipped": ("checkpoints/24", True, lambda run: flip(largest(run / "checkpoints/24"))),
+    "a score that is a folder": ("test.json", True, replace_by_folder),
+    "a log flipped": ("train.jsonl", False, flip),
+    "a link": ("batches.nc", True, replace_by_link),
+    "a leaf flipped": ("checkpoints/24", True, lambda path: flip(largest(path))),
     "a checkpoint cut": (
         "checkpoints/8",
         False,
-        lambda run: (run / "checkpoints/8/_CHECKPOINT_METADATA").unlink(),
+        lambda path: (path / "_CHECKPOINT_METADATA").unlink(),
     ),
-    "settings damaged": ("config.json", False, lambda run: (run / "config.json").write_text("{")),
-    "the record damaged": (
-        checksums.NAME,
-        True,
-        lambda run: (run / checksums.NAME).write_text("0"),
-    ),
-    "the record gone": (checksums.NAME, True, lambda run: (run / checksums.NAME).unlink()),
+    "settings damaged": ("config.json", False, lambda path: path.write_text("{")),
+    "the record damaged": (checksums.NAME, True, lambda path: path.write_text("0")),
+    "the record gone": (checksums.NAME, True, pathlib.Path.unlink),
 }
+QUICK = ("two tables swapped", "a score forged")
+NAMES = [
+    pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow, id=name) for name in DAMAGES
+]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name, marks=[] if name in ("two tables swapped", "a score forged") else pytest.mark.slow
-        )
-        for name in DAMAGES
-    ],
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_each_damage_is_a_line_and_the_same_command_makes_it_again(run, measured, name):
     what, comes_back, damage = DAMAGES[name]
-    damage(run)
+    damage(run / what)
     process = command(f"--workdir={run}", VERIFY)
     assert process.returncode == 1
     assert f"{run / what} " in process.stdout

@@ -29,9 +29,8 @@ def run(folder, saved=(), tables=(), test=False, joined=False):
 @pytest.fixture
 def root(tmp_path):
     root = tmp_path / "pair"
-    claim(
-        root, replace(tiny.config(), {"variants": {"one": {}, "two": {"train.seed": 1}}}), new=True
-    )
+    variants = {"one": {}, "two": {"train.seed": 1}}
+    claim(root, replace(tiny.config(), {"variants": variants}), new=True)
     assert checkpoint_steps(tiny.config()) == KEPT
     return root
 

@@ -53,29 +53,26 @@ def test_what_cannot_run_is_refused_in_one_line_that_names_it(path, value):
     assert "\n" not in str(error.value)
 
 
+MASKED = {"objective": "masked"}
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         ({"model.mask": "window", "model.window": 513}, r"model\.window is 513.*context=512"),
         ({"model.mask": "prefix", "model.prefix": 513}, r"model\.prefix is 513.*context=512"),
-        ({"model.mask": "leak", "model.leak": 1.5, "objective": "masked"}, r"model\.leak is 1\.5"),
-        ({"model.mask": "leak", "model.leak": 0.01}, r"model\.mask=leak shows the answer"),
-        ({"model.mask": "prefix", "model.prefix": 512}, r"model\.mask=prefix shows the answer"),
+        ({"model.mask": "leak", "model.leak": 1.5} | MASKED, r"model\.leak is 1\.5"),
+        ({"model.mask": "leak", "model.leak": 0.01}, "mask=leak shows the answer"),
+        ({"model.mask": "prefix", "model.prefix": 512}, "mask=prefix shows the answer"),
         (
             {"model.mask": "prefix", "model.prefix": 500, "evaluate.stride": 14},
             r"evaluate\.stride is 14.* 13 targets",
         ),
         ({"model.width": 6, "model.heads": 2, "model.positions": "rotary"}, "even head width"),
-        ({"model.sink": True, "model.attention": "sigmoid"}, r"model\.sink .* attention=sigmoid"),
-        (
-            {"model.sink": True, "model.attention": "softmax_one"},
-            r"model\.sink .* attention=softmax_one",
-        ),
-        ({"train.penalty": 0.1, "train.accumulate": 2}, r"train\.penalty .* train\.accumulate=2"),
-        (
-            {"train.penalty": 0.1, "model.width": 1, "model.heads": 1},
-            r"train\.penalty .* model\.width is 1",
-        ),
+        ({"model.sink": True, "model.attention": "sigmoid"}, "sink .* attention=sigmoid"),
+        ({"model.sink": True, "model.attention": "softmax_one"}, "sink .* attention=softmax_one"),
+        ({"train.penalty": 0.1, "train.accumulate": 2}, r"penalty .* train\.accumulate=2"),
+        ({"train.penalty": 0.1, "model.width": 1, "model.heads": 1}, "width is 1"),
         ({"watch.every": 2**31}, r"watch\.every is 2147483648"),
         ({"watch.every": 16, "train.accumulate": 2}, r"watch\.every .* train\.accumulate=2"),
     ],
@@ -107,15 +104,12 @@ def test_settings_at_their_limits_go(settings):
 @pytest.mark.parametrize(
     ("train", "words"),
     [
-        ({"num_seeds": 0}, r"train\.num_seeds is 0; it must be at least 1"),
-        ({"num_seeds": 2, "num_data_seeds": 0}, r"train\.num_data_seeds is 0"),
-        ({"num_seeds": 33}, r"33 × 33; 1024 runs at most"),
-        ({"seed": 2**31 - 1, "num_seeds": 2}, r"train\.(data_)?seed is 2147483648; it must lie in"),
-        (
-            {"data_seed": 2**31 - 1, "num_data_seeds": 2},
-            r"train\.data_seed is 2147483648; it must lie in",
-        ),
-        ({"data_seed": -1}, r"train\.data_seed is -1"),
+        ({"num_seeds": 0}, "num_seeds is 0"),
+        ({"num_seeds": 2, "num_data_seeds": 0}, "num_data_seeds is 0"),
+        ({"num_seeds": 33}, "1024 runs at most"),
+        ({"seed": 2**31 - 1, "num_seeds": 2}, "seed is 2147483648"),
+        ({"data_seed": 2**31 - 1, "num_data_seeds": 2}, "data_seed is 2147483648"),
+        ({"data_seed": -1}, "data_seed is -1"),
     ],
 )
 def test_seeds_that_cannot_be_are_refused(train, words):
