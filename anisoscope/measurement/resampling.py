@@ -96,14 +96,13 @@ def over_folds(read: Callable[[Array], Values], folds: int, points: int) -> Valu
 
 def over_sections(read: Callable[..., Values], *searched: Searched) -> Values:
     """Apply `read` to the neighbors of one or several clouds: of the whole, then of each section."""
-    whole = {
-        name: value[..., None] for name, value in read(*(one.whole for one in searched)).items()
-    }
+    whole = read(*(found.whole for found in searched))
     if searched[0].parts is None:
-        return whole
-    parts = jax.lax.map(lambda neighbours: read(*neighbours), tuple(one.parts for one in searched))
+        return {name: value[..., None] for name, value in whole.items()}
+    parts = tuple(found.parts for found in searched)
+    parts = jax.lax.map(lambda neighbours: read(*neighbours), parts)
     return {
-        name: jnp.concatenate([value, jnp.moveaxis(parts[name], 0, -1)], -1)
+        name: jnp.concatenate([value[..., None], jnp.moveaxis(parts[name], 0, -1)], -1)
         for name, value in whole.items()
     }
 
