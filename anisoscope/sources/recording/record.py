@@ -119,8 +119,7 @@ def trainer_callback(
     nulls: str | Sequence[str] = ("gaussian",),
     seed: int = 0,
 ) -> transformers.TrainerCallback:
-    """A callback for the Trainer of transformers that calls `write_table`: Trainer(…,
-    callbacks=[trainer_callback(…)]).
+    """Make a callback for the Trainer of transformers that calls `write_table`.
 
     What cannot be measured is a warning, and the training goes on.
 
