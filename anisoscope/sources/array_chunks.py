@@ -4,13 +4,12 @@ Values are of all points of a chunk, replicates of its folds. Arrays carry the l
 and J folds of M points.
 """
 
-import contextlib
 import dataclasses
 import functools
 import math
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -139,20 +138,19 @@ def measure_chunks(
             words = f"{len(group)} layers of {words} together" if len(group) > 1 else words
             # before they are read
             check_memory(WORK * 4 * len(group) * points * width, words, len(chunks))
-            with explain_out_of_memory(words, len(chunks)):
-                clouds_NPD = np.stack(
-                    [as_vectors(layers[n][chunk.rows_P], f"vectors of layer {n}") for n in group]
-                )
-                for n, cloud_PD in zip(group, clouds_NPD, strict=True):
-                    counts[n].add(cloud_PD)
-                sample = Sample(clouds_NPD, places=chunk.places)
-                if lens is not None:
-                    target_P = lens.target_P[chunk.rows_P]
-                    sample = sample._replace(readout=lens.readout, target_P=target_P)
-                key_N = _cloud_keys(clouds_NPD, settings.seed)
-                index_JM = chunk.folds.index_JM
-                values = run_panel(sample, index_JM, settings, key_N, words, len(chunks), unequal)
-                panels.append(_weight_folds(values, chunk.folds) if unequal else values)
+            clouds_NPD = np.stack(
+                [as_vectors(layers[n][chunk.rows_P], f"vectors of layer {n}") for n in group]
+            )
+            for n, cloud_PD in zip(group, clouds_NPD, strict=True):
+                counts[n].add(cloud_PD)
+            sample = Sample(clouds_NPD, places=chunk.places)
+            if lens is not None:
+                target_P = lens.target_P[chunk.rows_P]
+                sample = sample._replace(readout=lens.readout, target_P=target_P)
+            key_N = _cloud_keys(clouds_NPD, settings.seed)
+            index_JM = chunk.folds.index_JM
+            values = run_panel(sample, index_JM, settings, key_N, words, len(chunks), unequal)
+            panels.append(_weight_folds(values, chunk.folds) if unequal else values)
         parts.append(jax.tree.map(lambda *values: np.stack(values), *panels))
     values = jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts)
     return values, describe_degenerate(counts)
@@ -174,9 +172,8 @@ def measure_head_chunks(
         q_NBTHK, k_NBTHK = (x[:, start : start + size] for x in (heads.q_NBTHK, heads.k_NBTHK))
         part = heads._replace(q_NBTHK=q_NBTHK, k_NBTHK=k_NBTHK, picks_P=np.arange(size * context))
         unused = jax.random.key(0)  # heads have no Gaussian null model
-        with explain_out_of_memory(words, count):
-            sample = Sample(cloud_NPD, part)
-            panels.append(run_panel(sample, index_JM, settings, unused, words, count))
+        sample = Sample(cloud_NPD, part)
+        panels.append(run_panel(sample, index_JM, settings, unused, words, count))
     return jax.tree.map(lambda *values: np.stack(values), *panels)
 
 
@@ -276,21 +273,6 @@ def check_memory(takes: int, words: str, chunks: int) -> None:
             f"{memory.format_bytes(available)} are available: name fewer families, or pass "
             f"pieces={more}, whose values are averaged"
         )
-
-
-@contextlib.contextmanager
-def explain_out_of_memory(words: str, chunks: int) -> Iterator[None]:
-    """ValueError where memory does not do in spite of the check: other programs take of it too."""
-    try:
-        yield
-    except Exception as error:
-        if not memory.is_out(error):
-            raise
-        why = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise ValueError(
-            f"out of memory ({why}) at {words}: name fewer families, or pass pieces={2 * chunks}, "
-            "whose values are averaged"
-        ) from error
 
 
 _find_copies = jax.jit(copies.copies)

@@ -69,26 +69,6 @@ def test_an_interval_of_unequal_clusters_is_that_of_their_folds():
 
 
 @pytest.mark.slow
-def test_a_vector_of_zeros_is_left_out_of_peaks_and_medians_are_the_lower():
-    x = np.array(CLOUDS[0], np.float32)
-    x[3] = 0
-    table = measure(x, families=("outliers", "massive", "leading"), nulls=(), folds=1).sel(
-        statistic="mean"
-    )
-    size = np.sort(np.abs(np.delete(x, 3, axis=0)), axis=1)
-    peak_P = size[:, -1] / size[:, (WIDTH - 1) // 2]
-    np.testing.assert_allclose(
-        [table.coordinate_peak, table.massive_activation], [peak_P.mean(), peak_P.max()], 1e-5
-    )
-    norm_P = np.linalg.norm(x, axis=1)
-    median = np.sort(norm_P)[(POINTS - 1) // 2]
-    np.testing.assert_allclose(table.norm_ratio, norm_P.max() / median, rtol=1e-6)
-    np.testing.assert_allclose(
-        table.long_points.sel(ratio=3), (norm_P > 3 * median).mean(), rtol=1e-6
-    )
-
-
-@pytest.mark.slow
 def test_imbalance_needs_one_neighbour():
     """Ten points or fewer have no ten neighbours."""
     a, b = CLOUDS[:, :9]

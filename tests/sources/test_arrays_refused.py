@@ -9,7 +9,6 @@ import pytest
 import xarray as xr
 
 from anisoscope import measure, measure_attention, measure_function
-from anisoscope.sources import array_chunks
 from anisoscope.utils import memory
 from tests.sources.clouds import CLOUDS, HEADS, POINTS, WIDTH, measured
 
@@ -27,17 +26,6 @@ def test_what_would_not_fit_is_refused_with_what_it_takes(monkeypatch):
         measure_attention(HEADS, HEADS, mask="causal", folds=1)
     monkeypatch.setattr(memory, "available", lambda: 10**9)
     xr.testing.assert_identical(measured(CLOUDS[0], families="similarity"), expected)
-
-
-def test_out_of_memory_says_what_helps_here(monkeypatch):
-    def fails(*_):
-        raise RuntimeError("RESOURCE_EXHAUSTED: all")
-
-    monkeypatch.setattr(array_chunks, "run_panel", fails)
-    with pytest.raises(ValueError, match=r"out of memory .* pass pieces=4"):
-        measure(CLOUDS[0], families="similarity", pieces=2)
-    with pytest.raises(ValueError, match=r"out of memory .* pass pieces=2"):
-        measure_attention(HEADS, HEADS, mask="causal")
 
 
 BROKEN = CLOUDS.copy()

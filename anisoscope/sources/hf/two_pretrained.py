@@ -166,10 +166,6 @@ def _open_pretrained(name: str) -> Side:
             f"--similarity={name}: {type(loaded.model).__name__} cannot be compared: {why}"
         )
     tokenizer = load_model.read_tokenizer(place)
-    if not tokenizer.is_fast:
-        raise UserError(
-            f"--similarity={name}: its tokenizer does not tell where in the text a token ends"
-        )
     corpus, special = texts.load(config.data, config.window), config.special_tokens
     if config.characters is not None:
         length = window_length(validation_text(corpus), tokenizer, config.characters, special)

@@ -186,8 +186,6 @@ class Recorder:
         Each array is a folder of its name, percent-encoded: `a/b` is `a%2Fb`.
         """
         to = self.to if to is None else pathlib.Path(to)
-        if to is None:
-            raise ValueError("to: no place was named; pass write(to=)")
         _check_new(to)
         sample = self.sample()
         about = {"hook_points": [*self.groups], "seen": self.seen, "seed": self.seed}

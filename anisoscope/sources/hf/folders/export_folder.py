@@ -25,12 +25,8 @@ def run(config: Config, root: pathlib.Path, name: str) -> None:
                 f"{checkpoints} has no checkpoint of the last step, {step}; "
                 "run --stages=train first"
             )
-        path, advice = root / "environment.json", "move it elsewhere, and train again"
-        try:
-            corpus = read_json(path, advice)["corpus"]
-            vocabulary = bytes(corpus["vocabulary"])
-        except (KeyError, TypeError) as error:
-            raise UserError(f"{path} is damaged ({error!r}); {advice}") from error
+        environment = read_json(root / "environment.json", "train again")
+        corpus = environment["corpus"]
         about = {
             "run": name,
             "step": step,
@@ -48,5 +44,6 @@ def run(config: Config, root: pathlib.Path, name: str) -> None:
                 raise UserError(f"{folder} lacks {', '.join(missing)}; move it elsewhere")
             print(f"{name}: exported already: {folder}")
             return
-        folders.write(folder, config.model, store.restore_params(step), vocabulary, about)
+        params, vocabulary = store.restore_params(step), bytes(corpus["vocabulary"])
+        folders.write(folder, config.model, params, vocabulary, about)
     print(f"{name}: step {step} as {folders.find_class(config.model).name}: {folder}")
