@@ -2,7 +2,7 @@
 the distance of every other point.
 
 Quick, and rough where points are close: metrics/neighbours.py measures the candidates again.
-A are the points whose candidates are sought together.
+A are the points whose candidates are sought together, X words of bits, or turns of a loop.
 """
 
 import jax

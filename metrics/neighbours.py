@@ -11,7 +11,7 @@ float32 differences are too rough to be distances: those of the candidates are c
 subtraction, on the points as given. Where a point that was not proposed could be nearer than the
 last neighbour, by the rounding of its Gram distance, the point is compared with all others by
 subtraction. So neighbours do not depend on how many are asked for, and near-duplicates cannot crowd
-one another out. docs/explanation/neighbours.md has more.
+one another out. docs/explanation/neighbours.md has more. A are points compared with all together.
 """
 
 from typing import NamedTuple
