@@ -13,6 +13,7 @@ from anisoscope.results import joined_files
 from anisoscope.sources.untrained import untrained_tables
 from anisoscope.sources.untrained.untrained_blocks import bias_norm, kinds
 from anisoscope.sources.untrained.untrained_tables import KIND, MEASURED, QUANTITIES, fixed_points
+from anisoscope.utils.errors import RunError
 
 MOST = CHOICES | {"masks": ("causal",)}
 NORMS = (0.0, 0.1, 1.0, 10.0, 100.0)
@@ -58,34 +59,43 @@ def seeds(root):
 
 
 def test_intervals_are_students(whole, seeds):
-    pick = {
-        "norm_order": "pre",
-        "mask": "causal",
-        "embedding": "raw",
-        "target": "keys",
-        "relative_norm": 1.0,
-        "block": 2,
-    }
-    values = seeds.score_std.sel(pick).values
+    place = {"norm_order": "pre", "mask": "causal", "embedding": "raw", "target": "keys"}
+    place |= {"relative_norm": 1.0, "block": 2}
+    values = seeds.score_std.sel(place).values
     low, high = stats.t.interval(0.95, 2, values.mean(), stats.sem(values))
-    found = whole.score_std.sel(pick).sel(statistic=["mean", "low", "high"])
+    found = whole.score_std.sel(place).sel(statistic=["mean", "low", "high"])
     np.testing.assert_allclose(found, [values.mean(), low, high])
     assert whole.cosine_in.dims == ("statistic", *KIND, "relative_norm")
 
 
 def test_the_fixed_point_is_where_the_norms_cross(whole, seeds):
-    raw = seeds.sel(target="input", embedding="raw")
-    np.testing.assert_allclose(raw.fixed_point.sel(norm_order="post"), 4.0, rtol=1e-6)
-    np.testing.assert_allclose(raw.fixed_point_bias.sel(norm_order="post"), 4.0, rtol=1e-6)
-    assert np.isnan(raw.fixed_point.sel(norm_order="pre")).all()
-    assert np.isnan(whole.fixed_point.sel(norm_order="pre", target="input", embedding="raw")).all()
-    np.testing.assert_allclose(
-        whole.fixed_point.sel(norm_order="post", target="input", statistic="mean"), 4.0, rtol=1e-6
-    )
+    raw, means = seeds.sel(target="input", embedding="raw"), whole.sel(target="input")
+    for name in ("fixed_point", "fixed_point_bias"):
+        np.testing.assert_allclose(raw[name].sel(norm_order="post"), 4.0, rtol=1e-6)
+        assert np.isnan(raw[name].sel(norm_order="pre")).all()
+    post = means.fixed_point.sel(norm_order="post", statistic="mean")
+    np.testing.assert_allclose(post, 4.0, rtol=1e-6)
+    assert np.isnan(means.fixed_point.sel(norm_order="pre", embedding="raw")).all()
 
 
-def one_line(norm_in, norm_out):
-    """A table with one kind, seed and block."""
+@pytest.mark.parametrize(
+    ("norm_in", "norm_out", "bias"),
+    [
+        ([0.5, 1, 10, 100], [5, 5, 5, 5], 5),
+        ([0.5, 1, 10, 100], [5, 10, 10, 10], 10),  # on a norm of the grid
+        ([3, 3, 3, 3], [2, 2, 4, 2], 10 ** (np.log(3 / 2) / np.log(2))),  # the first of two
+        # between 0 and the first norm there is no logarithm
+        ([3, 3, 3, 3], [2, 4, 4, 4], np.nan),
+        ([3, 3, 3, 3], [3, 3 + 1e-6, 3 - 1e-6, 3], np.nan),  # equal but for rounding
+        ([3, 3, 3, 3], [4, 4, 3, 3], np.nan),  # they become equal, and neither passes the other
+        ([3, 3, 3, 3], [4, 4, 3, 2], 10),
+        ([1, 1, 10, 100], [2, 2, 20, 200], np.nan),
+        ([1], [2], np.nan),
+        ([1, 1], [2, 0.5], np.nan),
+    ],
+)
+def test_crossings_are_found_once_and_only_where_they_are(norm_in, norm_out, bias):
+    """Of one kind, seed and block."""
     dims = (*KIND, "relative_norm", "seed", "block")
     norms = np.array([0.0, 1.0, 10.0, 100.0])[: len(norm_in)]
     table = xr.Dataset(
@@ -96,56 +106,37 @@ def one_line(norm_in, norm_out):
         },
         coords={"relative_norm": norms},
     )
-    return fixed_points(table).fixed_point_bias.item()
-
-
-def test_crossings_are_found_once_and_only_where_they_are():
-    assert one_line([0.5, 1, 10, 100], [5, 5, 5, 5]) == pytest.approx(5)
-    # on a norm of the grid
-    assert one_line([0.5, 1, 10, 100], [5, 10, 10, 10]) == pytest.approx(10)
-    # the first of two
-    assert one_line([3, 3, 3, 3], [2, 2, 4, 2]) == pytest.approx(10 ** (np.log(3 / 2) / np.log(2)))
-    # between 0 and the first norm there is no logarithm
-    assert np.isnan(one_line([3, 3, 3, 3], [2, 4, 4, 4]))
-    assert np.isnan(one_line([3, 3, 3, 3], [3, 3 + 1e-6, 3 - 1e-6, 3]))  # equal but for rounding
-    # they become equal, and neither passes the other
-    assert np.isnan(one_line([3, 3, 3, 3], [4, 4, 3, 3]))
-    assert one_line([3, 3, 3, 3], [4, 4, 3, 2]) == pytest.approx(10)
-    assert np.isnan(one_line([1, 1, 10, 100], [2, 2, 20, 200]))
-    assert np.isnan(one_line([1], [2]))
-    assert np.isnan(one_line([1, 1], [2, 0.5]))
+    found = fixed_points(table).fixed_point_bias.item()
+    assert found == pytest.approx(bias, nan_ok=True)
 
 
 def test_predictions_stand_beside_the_first_block(root, whole):
     frame = pd.read_csv(root / "results.csv")
-    predicted = frame[frame.metric == "score_std_within"]
-    assert predicted[predicted.block == 1].predicted.notna().all()
-    assert predicted[predicted.block == 2].predicted.isna().all()
+    assert set(frame.metric) == set(QUANTITIES)
+    known = frame[frame.metric == "score_std_within"].set_index("block").predicted.notna()
+    assert known[1].all()
+    assert not known[2].any()
     measured = frame[frame.metric == "cosine_in"]
     assert len(measured) == 16 * len(NORMS)
-    np.testing.assert_allclose(
-        sorted(measured["mean"]), np.sort(whole.cosine_in.sel(statistic="mean").values.ravel())
-    )
-    assert set(frame.metric) == set(QUANTITIES)
-    inputs = measured[
-        (measured.target == "input")
-        & (measured.embedding == "raw")
-        & (measured.norm_order == "pre")
-    ]
+    means = whole.cosine_in.sel(statistic="mean").values
+    np.testing.assert_allclose(sorted(measured["mean"]), np.sort(means.ravel()))
+    rows = measured.set_index(["target", "embedding", "norm_order"]).predicted.sort_index()
     expected = np.square(NORMS) / (np.square(NORMS) + 1)
-    np.testing.assert_allclose(inputs.predicted, expected + (1 - expected) / 50)
-    keys = measured[measured.target == "keys"]
-    np.testing.assert_allclose(keys.predicted, 1 / 50)  # such a bias never touches the input
+    np.testing.assert_allclose(rows["input", "raw", "pre"], expected + (1 - expected) / 50)
+    np.testing.assert_allclose(rows["keys"], 1 / 50)  # such a bias never touches the input
 
 
-def test_one_seed_has_no_interval():
-    config = dataclasses.replace(
-        CONFIG, seeds=1, norms=(0.0,), **{name: CHOICES[name][:1] for name in CHOICES}
-    )
+def test_one_seed_has_no_interval_and_a_table_of_another_place_is_refused(tmp_path):
+    choices = {name: labels[:1] for name, labels in CHOICES.items()}
+    config = dataclasses.replace(CONFIG, seeds=1, norms=(0.0,), **choices)
     (kind,) = kinds(config)
-    table = untrained_tables.table(
-        config, kind, 0, 0.0, values_of(config, kind, 0.0, np.random.default_rng(0))
-    )
+    values = values_of(config, kind, 0.0, np.random.default_rng(0))
+    table = untrained_tables.table(config, kind, 0, 0.0, values)
     whole = untrained_tables.summary(config, untrained_tables.combine(config, [table]))
     assert np.isnan(whole.score_std.sel(statistic=["low", "high"])).all()
     assert np.isfinite(whole.score_std.sel(statistic="mean")).all()
+    paths = [tmp_path / "0.nc", tmp_path / "1.nc"]
+    for path in paths:
+        joined_files.write(table, path)
+    with pytest.raises(RunError, match="as another does"):
+        untrained_tables.join(config, paths, tmp_path)
