@@ -1,3 +1,1 @@
-"""A run on disk, and what every room that touches it needs: files, folders, settings, stopping,
-processes, errors.
-"""
+"""What every folder needs: files, folders, settings, stopping, processes, errors."""

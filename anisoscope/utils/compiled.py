@@ -32,8 +32,10 @@ TRAITS |= {
 
 
 def keep(cache: str) -> str:
-    """Have JAX keep what it compiles there, unless JAX_COMPILATION_CACHE_DIR is set; a line says
-    why it cannot.
+    """Have JAX keep what it compiles, unless JAX_COMPILATION_CACHE_DIR is set.
+
+    Returns:
+        Why that cannot be, or an empty string.
     """
     warnings.filterwarnings(
         "ignore", "Error (reading|writing) persistent compilation cache", UserWarning
@@ -78,9 +80,7 @@ def keep_for_library() -> None:
 
 
 def _own(folder: pathlib.Path) -> pathlib.Path:
-    """The folder, made where there is none; OSError unless it is the user's, and nobody else may
-    write there.
-    """
+    """Make a folder; OSError unless it is the user's, and nobody else may write there."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
@@ -98,9 +98,7 @@ def _own(folder: pathlib.Path) -> pathlib.Path:
 
 
 def _machine(jaxlib: str) -> str:
-    """A digest of what compiled programs depend on; of Python's version, because JAX compresses by
-    what it has.
-    """
+    """Digest what compiled programs depend on; JAX compresses by what Python's version has."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
         processor = sorted({line for line in lines if line.partition(":")[0].strip() in TRAITS})
@@ -111,9 +109,7 @@ def _machine(jaxlib: str) -> str:
 
 
 def _trim(folder: pathlib.Path, limit: int) -> None:
-    """Delete what was not used for longest, in folders that `_machine` names, until `limit` bytes
-    are left.
-    """
+    """Delete what was not used for longest, until `limit` bytes are left."""
     programs = []
     for path in folder.glob(f"{'[0-9a-f]' * DIGITS}/*"):
         with contextlib.suppress(OSError):  # deleted by another process

@@ -27,8 +27,9 @@ _cores = False  # whether the devices are the cores of one CPU
 
 
 def take_cores_for_devices(most: int) -> None:
-    """So many of them; before JAX looks for devices. Simulated ones that somebody asks for by
-    XLA_FLAGS go before.
+    """Expose up to `most` CPU cores as JAX devices.
+
+    Call it before JAX initializes; a device count in XLA_FLAGS wins.
     """
     global _cores
     flags = os.environ.get("XLA_FLAGS", "")
@@ -40,28 +41,24 @@ def take_cores_for_devices(most: int) -> None:
 
 
 def devices() -> list[jax.Device]:
-    """All that training is spread over: of the cores of a CPU the first, which makes use of the
-    others.
-    """
+    """List the devices of training: of the cores of a CPU the first, which uses the others."""
     return jax.devices()[: 1 if _cores else None]
 
 
 def own(devices: list[jax.Device]) -> list[jax.Device]:
-    """Those of this process."""
+    """Select the devices of this process."""
     return [device for device in devices if device.process_index == jax.process_index()]
 
 
 def measures_apart(config: MeshConfig) -> bool:
-    """Whether every process of several can measure for itself: fsdp splits parameters over devices
-    that one has.
-    """
+    """Whether every process can measure for itself, as its own devices hold all parameters."""
     return jax.process_count() > 1 and not any(
         processes.largest(jax.local_device_count() % config.fsdp)
     )
 
 
 def make_mesh(config: MeshConfig, apart: bool = False) -> jax.sharding.Mesh:
-    """Of all devices; of a process that works `apart`, of its own."""
+    """Make the mesh of all devices, or of its own where a process works `apart`."""
     if (config.clouds or 1) > 1 and jax.default_backend() == "cpu":
         raise UserError(
             f"mesh.clouds is {config.clouds}; on a CPU clouds are measured one after another: leave it out"
@@ -77,8 +74,9 @@ def make_mesh(config: MeshConfig, apart: bool = False) -> jax.sharding.Mesh:
 
 
 def measuring_mesh(batches: int, sets: int, apart: bool = False) -> jax.sharding.Mesh | None:
-    """Of devices that share batches and sets of positions out evenly: as many cores as can; of
-    others all, or None.
+    """Make a mesh over which batches and sets of positions divide evenly.
+
+    As many cores of a CPU as can take part; of other devices all, or None.
     """
     candidates = jax.devices() if _cores else devices()
     candidates = own(candidates) if apart else candidates
@@ -100,9 +98,7 @@ def measuring_mesh(batches: int, sets: int, apart: bool = False) -> jax.sharding
 
 
 def parameter_sharding(mesh: jax.sharding.Mesh, tree: Any) -> Any:
-    """Every matrix is split over the fsdp axis along its largest divisible dimension; the rest is
-    replicated.
-    """
+    """Split every matrix over fsdp along its largest divisible dimension; replicate the rest."""
     parts = mesh.shape["fsdp"]
 
     def place(leaf: jax.ShapeDtypeStruct) -> NamedSharding:
@@ -118,10 +114,9 @@ def parameter_sharding(mesh: jax.sharding.Mesh, tree: Any) -> Any:
 
 
 def share_out(work: Callable[[int, Any], Any], given: Any, count: int) -> list[Any]:
-    """work(number, given) of every number below `count`, in NumPy.
+    """Compute work(number, given) for every number below `count`, in NumPy.
 
-    As many at once as there are devices, each with its copy of what is given, or as a CPU has
-    cores, of one copy.
+    As many go at once as there are devices, each with a copy of `given`, or cores of a CPU.
     """
     places = own(devices())[:count]
     if jax.default_backend() == "cpu":
@@ -136,7 +131,7 @@ def share_out(work: Callable[[int, Any], Any], given: Any, count: int) -> list[A
 
 
 def cores() -> int:
-    """That this process may use."""
+    """Count the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -180,8 +175,9 @@ def over_windows(
 
 
 def over_clouds(config: MeshConfig, bytes_of_one: int) -> Callable[[Callable, Any], Any]:
-    """over(work, stacked), `mesh.clouds` at a time; left out, 1 on a CPU (more were seen to hang),
-    else what fits.
+    """Make over(work, stacked), which maps `mesh.clouds` at a time.
+
+    Left out, that is 1 on a CPU (more were seen to hang), else what fits.
     """
     if (most := config.clouds) is None:
         stats = (
@@ -200,7 +196,7 @@ def over_clouds(config: MeshConfig, bytes_of_one: int) -> Callable[[Callable, An
 
 
 def over_seeds(work: Callable, config: MeshConfig, count: int) -> Callable:
-    """`work` on arguments stacked on a first axis, `mesh.seeds` of them at a time, in one program.
+    """Map `work` over arguments stacked on a first axis, `mesh.seeds` at a time, in one program.
 
     On a CPU, a seed that goes alone has bitwise the numbers of a program of its own. Vmapped ones
     do not: products come out the same, but the sums in LayerNorm, softmax and bias gradients are

@@ -1,6 +1,4 @@
-"""Settings as nested frozen dataclasses: fields with help and limits, JSON, changes by dotted
-name.
-"""
+"""Settings as nested frozen dataclasses: help and limits, JSON, changes by dotted name."""
 
 import dataclasses
 import json
@@ -66,9 +64,7 @@ def check_fields(config: Any, prefix: str = "") -> None:
 
 
 def format_limits(limits: Any) -> str:
-    """Say what the metadata of a field allow: its choices or its range; empty where it may be
-    anything.
-    """
+    """Say what the metadata of a field allow; empty where it may be anything."""
     low, high = limits["low"], limits["high"]
     if limits["choices"]:
         return ", ".join(limits["choices"])
@@ -98,9 +94,7 @@ def _to_python(value: Any) -> Any:
 
 
 def replace(config: Any, changes: dict[str, Any]) -> Any:
-    """A copy with these fields changed, {dotted name: value}; an unknown field or an ill-typed
-    value is a UserError.
-    """
+    """Copy a config with changes {dotted name: value}; UserError for an unknown or ill-typed one."""
     values = to_dict(config)
     for path, value in changes.items():
         *groups, leaf = path.split(".")
@@ -114,9 +108,7 @@ def replace(config: Any, changes: dict[str, Any]) -> Any:
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by dotted name; a group without any is a value itself, as a variant that
-    changes nothing.
-    """
+    """Flatten nested settings to dotted names; an empty group is a value itself."""
     settings = {}
     for name, value in values.items():
         settings |= (

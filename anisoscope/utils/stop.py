@@ -9,9 +9,7 @@ from anisoscope.utils.errors import Stopped
 
 
 class Stop:
-    """Context in which SIGINT and SIGTERM only set `asked`; long work looks at it between two of
-    its units.
-    """
+    """A context in which SIGINT and SIGTERM only set `asked`, which long work looks at."""
 
     def __init__(self) -> None:
         self.asked = False
