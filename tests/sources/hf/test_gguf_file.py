@@ -30,12 +30,8 @@ def write(path, model, keys, tensors):
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list(TOKENS)
     writer.add_token_merges([])
-    add = {
-        str: writer.add_string,
-        bool: writer.add_bool,
-        int: writer.add_uint32,
-        float: writer.add_float32,
-    }
+    add = {str: writer.add_string, bool: writer.add_bool}
+    add |= {int: writer.add_uint32, float: writer.add_float32}
     for name, value in keys.items():
         add[type(value)](f"llama.{name}", value)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
@@ -106,11 +102,7 @@ def test_rotary_frequencies_are_divided_by_the_factors_of_the_file(tmp_path):
     [
         ({"logit_scale": 0.5}, {}, r"llama\.logit_scale \(0\.5\)"),
         ({"attention.key_length": 16}, {}, r"llama\.attention\.key_length \(16\)"),
-        (
-            YARN | {"rope.scaling.attn_factor": 0.5},
-            {},
-            r"llama\.rope\.scaling\.attn_factor \(0\.5\)",
-        ),
+        (YARN | {"rope.scaling.attn_factor": 0.5}, {}, r"llama\.rope\.scaling\.attn_factor"),
         (SCALE | {"rope.scaling.type": "longrope"}, {}, r"llama\.rope\.scaling\.factor \(4\.0\)"),
         ({}, {"blk.0.attn_q.bias": np.ones(32, np.float32)}, r"the tensors blk\.0\.attn_q\.bias"),
         ({}, {"rope_freqs.weight": FACTORS[:2]}, r"the tensors rope_freqs\.weight"),

@@ -23,14 +23,8 @@ from tests.sources.hf.rows import modalities
 from tests.sources.hf.rows.row import made
 from tests.sources.hf.test_sweep import flags
 
-MAPS = (
-    "MiT (SegFormer)",
-    "ResNet-18, 34",
-    "ResNet-50 and larger",
-    "EfficientNet",
-    "CvT",
-    "ConvNeXt",
-)
+MAPS = ("MiT (SegFormer)", "ResNet-18, 34", "ResNet-50 and larger", "EfficientNet")
+MAPS += ("CvT", "ConvNeXt")
 HERE = {
     name: row
     for name, row in (rows.ROWS | modalities.ROWS).items()
@@ -100,34 +94,27 @@ def test_values_are_what_the_model_s_own_weights_mix(name, projection):
         np.testing.assert_allclose(own.detach(), mixed_WTD.detach(), atol=1e-4)
 
 
-def test_a_wrong_entry_and_classes_without_one_are_refused():
-    loaded, windows = read_by("OLMo 2, Gaperon of 24B")
-    wrong = loaded._replace(
-        adapter=loaded.adapter._replace(adds=loaded.adapter.adds._replace(mlp="mlp"))
-    )
-    with pytest.raises(UserError, match="mlp_out is not the output of a block"):
-        inside_names.check_sum(wrong, windows[0])
-    for kind, words in (
-        ("helium", "sources/hf/adapters.py does not say"),
-        ("resnet", "maps change from stage to stage"),
-    ):
-        with pytest.raises(
-            UserError, match=rf"measure\.hook_points=values: OfThis has no such clouds \({words}"
-        ):
-            inside_names.check_hook_points(find_adapter(kind), "OfThis", ("values",))
-    inside_names.check_hook_points(find_adapter("gemma"), "OfThis", ())
-
-
-def test_a_massive_coordinate_hides_no_wrong_entry():
-    loaded, windows = read_by("GPT-2")
-    with torch.no_grad():
-        loaded.base.wte.weight[:, 0] += 1e4
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [("OLMo 2, Gaperon of 24B", {"mlp": "mlp"}), ("GPT-2", {"attention": "ln_1"})],
+)
+def test_a_wrong_entry_is_refused_and_a_massive_coordinate_hides_none(name, changes):
+    loaded, windows = read_by(name)
+    if name == "GPT-2":
+        with torch.no_grad():
+            loaded.base.wte.weight[:, 0] += 1e4
     assert "is the output of every block" in inside_names.check_sum(loaded, windows[0])
-    wrong = loaded._replace(
-        adapter=loaded.adapter._replace(adds=loaded.adapter.adds._replace(attention="ln_1"))
-    )
+    adds = loaded.adapter.adds._replace(**changes)
+    wrong = loaded._replace(adapter=loaded.adapter._replace(adds=adds))
     with pytest.raises(UserError, match="is not the output of a block"):
         inside_names.check_sum(wrong, windows[0])
+
+
+@pytest.mark.parametrize("kind", ["helium", "resnet"])
+def test_classes_without_an_entry_are_refused(kind):
+    with pytest.raises(UserError, match=r"measure\.hook_points=values: OfThis has no such clouds"):
+        inside_names.check_hook_points(find_adapter(kind), "OfThis", ("values",))
+    inside_names.check_hook_points(find_adapter("gemma"), "OfThis", ())
 
 
 def test_the_table_of_a_hook_point_is_of_its_cloud():
@@ -148,12 +135,10 @@ def test_the_table_of_a_hook_point_is_of_its_cloud():
 
 
 def test_from_the_command_line(training, tmp_path):
-    root, chosen = tmp_path / "run", "--config.measure.families=('similarity',)"
-    nulls, where = "--config.measure.nulls=('untrained',)", f"--workdir={root}"
-    given = *flags(training, "step0", "step60"), chosen, nulls, where
-    process = tiny.done(
-        *given, "--config.measure.hook_points=mlp_out,values", "--stages=measure,figures"
-    )
+    root, option = tmp_path / "run", "--config.measure.hook_points="
+    given = *flags(training, "step0", "step60"), "--config.measure.families=similarity"
+    given = *given, "--config.measure.nulls=untrained", f"--workdir={root}"
+    process = tiny.done(*given, f"{option}mlp_out,values", "--stages=measure,figures")
     assert "stream + attention_out + mlp_out is the output of every block to " in process.stdout
     for hook_point in ("mlp_out", "values"):
         folder = root / "hook_points" / hook_point
@@ -162,25 +147,17 @@ def test_from_the_command_line(training, tmp_path):
         )
         assert results.layer.values.tolist() == [1, 2, 3]
         assert results.attrs["hook_point"] == hook_point
-        assert (
-            results.mean_norm.attrs["noise_floor"]
-            == json.loads(results.attrs["noise_floor"])["mean_norm"]
-            < 1e-3
-        )
-        value = results.mean_norm.sel(positions="all", statistic="mean")
+        noise = json.loads(results.attrs["noise_floor"])["mean_norm"]
+        assert results.mean_norm.attrs["noise_floor"] == noise < 1e-3
+        results = results.sel(positions="all", statistic="mean")
+        value, excess = results.mean_norm, results.mean_norm_excess.sel(null="untrained", step=60)
         assert (value.sel(step=60) > 0).all()
-        expected = value.sel(step=60) - value.sel(step=0)
-        excess = results.mean_norm_excess.sel(
-            positions="all", statistic="mean", null="untrained", step=60
-        )
-        np.testing.assert_allclose(excess, expected, atol=1e-6)
+        np.testing.assert_allclose(excess, value.sel(step=60) - value.sel(step=0), atol=1e-6)
         assert batches.sizes["batch"] == 2
     assert (root / "figures" / "hook_points.png").exists()
     written = {path: path.read_bytes() for path in root.glob("**/[0-9]*.nc")}
     assert len(written) == 2 + 2 * 2  # tables of revisions and of hook points
-    tiny.done(
-        *given, "--config.measure.hook_points=mlp_out,values,attention_out", "--stages=measure"
-    )
+    tiny.done(*given, f"{option}mlp_out,values,attention_out", "--stages=measure")
     assert {path: path.read_bytes() for path in written} == written
     assert (root / "hook_points" / "attention_out" / "results.csv").exists()
 

@@ -164,47 +164,25 @@ def test_of_a_class_without_an_entry_hidden_states_are_taken(tmp_path):
         guards.check_attention(loaded, tokens_WT)
     with pytest.raises(UserError, match="blocks of HeliumForCausalLM are not known"):
         clamp.clamp_coordinates(loaded, 1.0, tokens_WT, 2)
-    sizes = {
-        "vocab_size": 40,
-        "d_model": 32,
-        "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4,
-    }
+    bart = {"vocab_size": 40, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2}
+    bart |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
     with pytest.raises(UserError, match="0 layers were seen, of 2 blocks and their input"):
-        guards.check_final_norm(
-            made(Row("BartModel", sizes | {"encoder_layers": 2, "decoder_layers": 2})), tokens_WT[0]
-        )
-    funnel = {
-        "vocab_size": 40,
-        "block_sizes": [2, 1],
-        "d_model": 32,
-        "n_head": 4,
-        "d_head": 8,
-        "d_inner": 48,
-    }
-    with pytest.raises(
-        UserError, match=r"layer 3 has the shape \(6, 32\) where others have \(12, 32\)"
-    ):
-        read_activations(made(Row("FunnelBaseModel", funnel)), tokens_WT[None], 4, heads=False)
+        guards.check_final_norm(made(Row("BartModel", bart)), tokens_WT[0])
+    funnel = {"vocab_size": 40, "block_sizes": [2, 1], "d_model": 32, "n_head": 4, "d_head": 8}
+    loaded_funnel = made(Row("FunnelBaseModel", funnel | {"d_inner": 48}))
+    with pytest.raises(UserError, match=r"shape \(6, 32\) where others have \(12, 32\)"):
+        read_activations(loaded_funnel, tokens_WT[None], 4, heads=False)
     tiny.save(loaded.model, tmp_path / "model")
     (tmp_path / "text.txt").write_text(tiny.text())
-    flags = (
-        *(
-            f"--config=experiments/pretrained.py:{tmp_path / 'model'}",
-            f"--config.data.path={tmp_path / 'text.txt'}",
-        ),
-        *(
-            "--config.window=16",
-            "--config.measure.points=64",
-            "--config.measure.folds=2",
-            "--stages=measure",
-        ),
-        *("--config.measure.batches=1", "--config.measure.families=('spectrum', 'attention')"),
+    process = tiny.done(
+        f"--config=experiments/pretrained.py:{tmp_path / 'model'}",
+        f"--config.data.path={tmp_path / 'text.txt'}",
+        *("--config.window=16", "--config.measure.points=64", "--config.measure.folds=2"),
+        *("--config.measure.batches=1", "--config.measure.families=spectrum,attention"),
         *("--config.measure.nulls=()", "--config.pretrained.most_bits=100"),
+        *(f"--workdir={tmp_path / 'run'}", "--stages=measure"),
     )
-    assert (
-        "family attention is left out" in tiny.done(*flags, f"--workdir={tmp_path / 'run'}").stdout
-    )
+    assert "family attention is left out" in process.stdout
     results = joined_files.read_table(tmp_path / "run" / "results.nc")
     assert "hidden_states as HeliumForCausalLM gives them" in results.attrs["residual_stream"]
     assert "attention_entropy" not in results

