@@ -1,4 +1,4 @@
-"""What has to be known of an architecture: an entry each, by `model_type` of its settings."""
+"""Entries of what is known of each architecture, by `model_type` of its settings."""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""What a GGUF file says and transformers drops silently: apply it, or refuse it by name."""
+"""Apply what a GGUF file says and transformers drops silently, or refuse it by name."""
 
 import pathlib
 from typing import Any, NamedTuple

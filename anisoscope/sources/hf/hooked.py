@@ -130,8 +130,8 @@ class Listener:
             known = model_calls.Sequences(mask)
             if call is not None:
                 known = call.sequences(name, lead, mask)
-            drawn = self.current.draw(name, lead, *known, call and call.module)
-            index = torch.as_tensor(drawn.rows_M, device=x.device)
+            rows = self.current.draw(name, lead, *known, call and call.module)
+            index = torch.as_tensor(rows.rows_M, device=x.device)
             self.current.rows[name] = x.reshape(-1, x.shape[-1]).index_select(0, index)
 
 

@@ -1,4 +1,4 @@
-"""What all revisions of a model have in common, and the loop over batches of windows.
+"""Plan what is measured of every revision of a model, and loop over batches of windows.
 
 Letters: G probe batches, Z inputs of a batch: its windows, and shuffled ones.
 """
@@ -25,7 +25,7 @@ OF_HEADS = tuple(name for name, of in FAMILIES.items() if of in ("heads", "vecto
 
 
 class Plan(NamedTuple):
-    """What is measured of every revision. Without a name nothing is printed."""
+    """Windows and settings of every revision. Without a name nothing is printed."""
 
     config: PretrainedConfig  # with the families and null models to be measured
     windows: Windows  # of a text, or of pictures or sound (sources/hf/media/media_inputs.py)
@@ -45,11 +45,11 @@ class Plan(NamedTuple):
         return self.config.hidden_states == "reported"
 
     def settings(self, again: bool) -> MeasureConfig:
-        """What is measured of a batch; read `again`, for the noise floor, without null models."""
+        """Return the settings of a batch; read `again`, for the noise floor, without null models."""
         return dataclasses.replace(self.config.measure, nulls=()) if again else self.config.measure
 
     def inputs(self, g: int, again: bool = False) -> np.ndarray:
-        """The windows of a batch, and shuffled ones where they are a null model, (Z, W, T)."""
+        """Return the windows of a batch, and shuffled ones as a null model, (Z, W, T)."""
         probe, names = self.windows.probe, input_names(self.settings(again))
         return np.stack([probe.tokens_GWT[g], probe.shuffled_GWT[g]][: len(names)])
 

@@ -92,11 +92,11 @@ def measure_stream(
         measured, noise = feature_maps.measure_maps(plan, loaded, step, last, residuals)
     else:
         visible = visible_sets(pattern.visible_NTT, windows)
-        beside = extracted.Beside(pattern.bias_NHTT, readout)
+        extras = extracted.Beside(pattern.bias_NHTT, readout)
         measured, noise = measure_batches(
             plan,
             last,
-            functools.partial(_measure_windows, plan, loaded, step, residuals, visible, beside),
+            functools.partial(_measure_windows, plan, loaded, step, residuals, visible, extras),
         )
     about |= {"noise_floor": json.dumps(noise)} if noise else {}
     table = replicates_table.table(
@@ -162,7 +162,7 @@ def _measure_windows(
     step: int,
     residuals: Residuals,
     visible: np.ndarray,
-    beside: extracted.Beside,
+    extras: extracted.Beside,
     g: int,
     size: int,
     again: bool,
@@ -172,12 +172,12 @@ def _measure_windows(
     read = read_activations(loaded, inputs_ZWT, size, plan.heads, again, plan.reported)
     if not again:
         residuals.keep(step, g, read.resid_ZNWTD[0])
-    if beside.readout is not None:
+    if extras.readout is not None:
         target_ZWT = logits.next_tokens(inputs_ZWT, plan.windows.fixed_T)
-        beside = beside._replace(target_ZWT=target_ZWT)
+        extras = extras._replace(target_ZWT=target_ZWT)
     picks_SP, settings = plan.windows.probe.picks_SGP[sets, g], plan.settings(again)
     others = residuals.compared(step, g)
-    return extracted.measure_batch(g, read, others, picks_SP, visible[sets], settings, beside)
+    return extracted.measure_batch(g, read, others, picks_SP, visible[sets], settings, extras)
 
 
 def measure_hook_point(

@@ -1,4 +1,4 @@
-"""The revisions of a pretrained model as a source of the sweep (sources/sweep.py).
+"""Sweep over the revisions of a pretrained model (a source of sources/sweep.py).
 
 Letters: G probe batches.
 """
@@ -102,19 +102,19 @@ def open_revisions(
         reads_text = load_model.main_input(settings) == load_model.TOKENS
         rate = getattr(settings, adapter.rate) if adapter.rate else 1
     if reads_text:
-        corpus, windows, names, fitted = open_text(config, last, rate, corpus)
+        corpus, windows, names, measurable = open_text(config, last, rate, corpus)
     else:
         corpus, windows = media_inputs.open_media(config, last)
-        names, fitted = windows.words, media_inputs.drop_unmeasurable(config, windows)
+        names, measurable = windows.words, media_inputs.drop_unmeasurable(config, windows)
     print(f"corpus: {corpus.name}, from {corpus.origin}")
-    families = fitted.measure.families
+    families = measurable.measure.families
     if dropped := [family for family in config.measure.families if family not in families]:
         print(f"{title}: not measured, since maps change from stage to stage: {', '.join(dropped)}")
-    nulls = fitted.measure.nulls
+    nulls = measurable.measure.nulls
     if 0 not in revisions:  # the untrained network
         nulls = tuple(null for null in nulls if null != UNTRAINED)
-    measure = dataclasses.replace(fitted.measure, nulls=nulls)
-    config = replace(config, {"window": fitted.window})
+    measure = dataclasses.replace(measurable.measure, nulls=nulls)
+    config = replace(config, {"window": measurable.window})
     return Revisions(config, measure, corpus, windows, names, root, title)
 
 
@@ -158,7 +158,7 @@ def drop_unmeasurable(
 
 @dataclasses.dataclass(frozen=True)
 class Revisions(Source):
-    """The last revision comes first: it shows whether tokenizer and weights fit."""
+    """Revisions as a source; the last comes first: it shows whether tokenizer and weights fit."""
 
     config: PretrainedConfig  # as the user set it
     measure: MeasureConfig  # what can be measured of that
@@ -181,7 +181,7 @@ class Revisions(Source):
 
     @functools.cached_property
     def made_by(self) -> dict[str, Any]:
-        """What decides which vectors make up a cloud: tables of others are not joined."""
+        """Settings that decide which vectors make up a cloud: tables of others are not joined."""
         measure, names = self.config.measure, ["points", "batches", "folds", "seed"]
         names += ["projected_head"] * ("projection" in measure.families)
         tokens = self.windows.probe.tokens_GWT.tobytes()
@@ -194,7 +194,7 @@ class Revisions(Source):
 
     @property
     def run_settings(self) -> dict[str, Any]:
-        """What a table of another model has otherwise."""
+        """Settings that differ in tables of another model."""
         return {"pretrained.name": self.config.pretrained.name}
 
     def stored(self) -> set[int]:
@@ -293,9 +293,9 @@ class RevisionReader:
         source, last = self.source, step == self.source.last
         loaded = source.open(self.first, step)
         if any(target.is_hook_point for target in targets):  # before the long part begins
-            told, tokens_T = self.sum, source.windows.probe.tokens_GWT[0, 0]
+            previous, tokens_T = self.sum, source.windows.probe.tokens_GWT[0, 0]
             self.sum = inside_names.check_sum(loaded, tokens_T, source.config.pretrained.clamp)
-            if self.sum != told:
+            if self.sum != previous:
                 print(f"{source.name}: {self.sum}")
         for target in targets:
             plan = self.plans[target.name]

@@ -37,7 +37,7 @@ Picks = dict[str, np.ndarray]  # by set of positions, places among all tokens
 
 
 class Tokens(NamedTuple):
-    """The tokens of the texts that are read, one text after another."""
+    """Tokens of the texts that are read, one text after another."""
 
     ids: list[np.ndarray]
     special_N: np.ndarray  # of all tokens: whether it is a special one
@@ -64,12 +64,12 @@ def measure_texts(
     measure, side, pools = config.measure, options.padding or "right", options.pools
     if "cls" in pools and not special_frame(tokenizer)[0]:
         raise UserError("pool=cls: this tokenizer puts no special token before a text")
-    given = parts, tokenizer, config.window, config.special_tokens
-    tokens = draw_texts(*given, bool(pools), measure)
+    source = parts, tokenizer, config.window, config.special_tokens
+    tokens = draw_texts(*source, bool(pools), measure)
     if modules is not None:
         first = read_modules(loaded, modules, tokens.ids[0][None])
         if any(x.ndim == 2 for x in first):  # a vector for each text: as many texts are needed
-            tokens = draw_texts(*given, True, measure)
+            tokens = draw_texts(*source, True, measure)
 
     def read(ids_BT: np.ndarray, mask_BT: np.ndarray) -> list[torch.Tensor]:
         if modules is not None:
@@ -276,5 +276,5 @@ def measure_kept(
         join="exact",
         combine_attrs="override",
     )
-    points = ", ".join(f"{name} {one.attrs['points']}" for name, one in tables.items())
+    points = ", ".join(f"{name} {table.attrs['points']}" for name, table in tables.items())
     return table.assign_attrs(points_of=points)

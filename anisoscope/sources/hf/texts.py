@@ -15,7 +15,7 @@ LINE_ENDS = re.compile(r"\r\n|\r|\n")  # str.splitlines would also split at form
 
 
 class Text(NamedTuple):
-    """As much of a corpus as tables record."""
+    """Texts as one, with what tables record of a corpus."""
 
     name: str
     content: str

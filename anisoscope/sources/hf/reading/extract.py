@@ -30,7 +30,7 @@ transformers.AttentionMaskInterface.register(CAPTURE, eager_mask)
 
 
 class Call(NamedTuple):
-    """What attention was called with in one block."""
+    """Inputs of the attention of one block."""
 
     # times scaling * sqrt(K), so that scores are <q, k> / sqrt(K) whatever the model divides by
     q_BHTK: Any
@@ -143,7 +143,7 @@ class Listener:
         self._layer(first_output(output))
 
     def _after_unknown(self, base: Any, args: tuple, output: Any) -> None:
-        """Of a class without an entry take the hidden states as they come."""
+        """Take the hidden states as they come, of a class without an entry."""
         for x_BTD in getattr(output, "hidden_states", None) or ():
             self._layer(x_BTD)
 

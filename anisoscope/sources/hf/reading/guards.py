@@ -40,7 +40,7 @@ MASKED = 0.15  # share of the tokens that a masked model has to name
 
 
 class AttentionPattern(NamedTuple):
-    """What the scores of every block are beside <q, k>/sqrt(K)."""
+    """Mask and bias of every block, added to its scores <q, k>/sqrt(K)."""
 
     visible_NTT: np.ndarray  # which key (column) each query sees
     bias_NHTT: np.ndarray | None  # added where a key is seen; None: nothing

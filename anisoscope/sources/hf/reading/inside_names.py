@@ -93,8 +93,8 @@ def _put_values(put: Callable[[int, Any], None], n: int, call: extract.Call) -> 
     put(n, call.v_BHTK.transpose(1, 2).flatten(2))
 
 
-def _put_named(put: Callable[[int, Any], None], wished: str, name: str, n: int, x: Any) -> None:
-    if name == wished:
+def _put_named(put: Callable[[int, Any], None], hook_point: str, name: str, n: int, x: Any) -> None:
+    if name == hook_point:
         put(n, x)
 
 
@@ -123,10 +123,10 @@ def check_sum(loaded: PretrainedModel, tokens_T: np.ndarray, most: float | None 
             sums[NORMED] = second(first(streams[n] + attention) + mlp)
         for words, x in sums.items():
             x = x.detach() if most is None else x.detach().clamp(-most, most)
-            apart, step = ((streams[n + 1] - y).abs().float() for y in (x, streams[n]))
+            error, step = ((streams[n + 1] - y).abs().float() for y in (x, streams[n]))
             # a massive coordinate hides all others: what is added is looked at by itself
-            far = float(apart.max() / streams[n + 1].abs().max())
-            furthest[words] = max(furthest[words], far, float(apart.median() / step.median()))
+            far = float(error.max() / streams[n + 1].abs().max())
+            furthest[words] = max(furthest[words], far, float(error.median() / step.median()))
     words = min(furthest, key=furthest.get)
     if not furthest[words] <= CLOSE[loaded.about["computed_in"]]:
         raise UserError(

@@ -1,6 +1,4 @@
-"""How a decoder makes logits of its last block's output, in arrays: so the logit lens (the family
-readout) reads every layer.
-"""
+"""Find how a decoder makes logits, in arrays, for the logit lens (the family readout)."""
 
 import copy
 from typing import Any

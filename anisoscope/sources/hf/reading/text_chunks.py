@@ -121,12 +121,12 @@ def points_elsewhere(
     replacement[order] = np.roll(order, -1 - number % (count - 1))
     other_M = np.empty(len(chunk_M), int)
     for chunk in range(count):
-        here = np.flatnonzero(chunk_M == chunk)
-        there = np.flatnonzero(chunk_M == replacement[chunk])
-        if not len(there):  # a chunk without a point: any other that has some
-            there = np.flatnonzero(chunk_M != chunk)
-        if len(here):
-            distance = np.abs(place_M[there][None] - place_M[here][:, None])
-            unlike = (place_M[there] == 0)[None] != (place_M[here] == 0)[:, None]
-            other_M[here] = there[(distance + FAR * unlike).argmin(1)]
+        own = np.flatnonzero(chunk_M == chunk)
+        others = np.flatnonzero(chunk_M == replacement[chunk])
+        if not len(others):  # a chunk without a point: any other that has some
+            others = np.flatnonzero(chunk_M != chunk)
+        if len(own):
+            distance = np.abs(place_M[others][None] - place_M[own][:, None])
+            unlike = (place_M[others] == 0)[None] != (place_M[own] == 0)[:, None]
+            other_M[own] = others[(distance + FAR * unlike).argmin(1)]
     return other_M
