@@ -203,8 +203,6 @@ def test_a_model_that_reads_padding_is_refused():
     anisoscope.measure_model(Own(), texts(), **given)
     with pytest.raises(ValueError, match="padding changes what the model computes"):
         anisoscope.measure_model(Own(causal=False), texts(), **given)
-    with pytest.raises(TypeError, match="measure_model has no windw"):
-        anisoscope.measure_model(Own(), texts(), windw=8)
 
 
 def test_roberta_counts_positions_by_itself():
