@@ -156,9 +156,7 @@ def test_ours_beside_itself_as_others_read_it(tmp_path, monkeypatch):
     monkeypatch.setattr(
         two_pretrained, "open_run", lambda path: dataclasses.replace(run, corpus=other)
     )
-    with pytest.raises(
-        UserError, match=r"no points in common: text_sha256='[0-9a-f]{12}' of the first"
-    ):
+    with pytest.raises(UserError, match="no points in common: text_sha256="):
         two_pretrained.open_pair(str(tmp_path / "ours"), theirs)
 
 
@@ -185,40 +183,33 @@ def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_
     )
     copies, apart = map(two_models.measure_pair, pairs)
     for name, level in {"cka_unbiased": 0.0, "overlap": 10 / 63}.items():
-        value = copies[name].sel(statistic="mean", positions="all")
+        value, excess = (
+            copies[variable].sel(statistic="mean", positions="all")
+            for variable in (name, f"{name}_excess")
+        )
         np.testing.assert_allclose(np.diag(value), 1, atol=2e-3)
-        null = value - copies[f"{name}_excess"].sel(
-            null="permuted", statistic="mean", positions="all"
-        )
-        np.testing.assert_allclose(null, level, atol=0.02)
+        np.testing.assert_allclose(value - excess.sel(null="permuted"), level, atol=0.02)
         np.testing.assert_allclose(apart[name].sel(statistic="mean"), level, atol=0.02)
-        low, high = (
-            apart[f"{name}_excess"].sel(null="permuted", statistic=end) for end in ("low", "high")
-        )
-        assert ((low < 0.02) & (high > -0.02)).all()
+        assert (apart[f"{name}_excess"].sel(statistic="low") < 0.02).all()
+        assert (apart[f"{name}_excess"].sel(statistic="high") > -0.02).all()
 
 
 def test_what_cannot_be_compared_is_refused(world, training, tmp_path):
     letters = str(world / "letters")
     fewer = begin(world, "fewer", training / "step60", points=32)
-    with pytest.raises(
-        UserError,
-        match=r"no points in common: measure\.points='64' of the first, '32' of the second; take two runs of one text",
-    ):
+    with pytest.raises(UserError, match=r"no points in common: measure\.points='64'"):
         two_pretrained.open_pair(letters, fewer)
     other = begin(world, "other_text", training / "step60", text=training / "text.txt")
     with pytest.raises(UserError, match="corpus_sha256="):
         two_pretrained.open_pair(letters, other)
-    with pytest.raises(UserError, match=r"letters has no checkpoint of step '3'; it has \[1\]"):
+    with pytest.raises(UserError, match="no checkpoint of step '3'"):
         two_pretrained.open_pair(f"{letters}@3", letters)
     ends = (lambda piece: np.arange(1, len(piece) + 1),) * 2
-    with pytest.raises(
-        UserError, match="too few places where tokens of both models end for 2 × 64 points"
-    ):
+    with pytest.raises(UserError, match="too few places"):
         text_chunks.common_points(text_chunks.draw_chunks(b"abc" * 20, 10, 0), ends, MEASURE, 0)
     assert two_models.is_pretrained(letters)
     (tmp_path / "config.json").write_text(json.dumps({"models": ["a"]}))
-    with pytest.raises(UserError, match="several models; name the folder of one below it"):
+    with pytest.raises(UserError, match="several models"):
         two_pretrained.open_side(str(tmp_path))
 
 
