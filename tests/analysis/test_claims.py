@@ -24,7 +24,7 @@ from anisoscope.analysis.claims.verdicts import (
 from anisoscope.analysis.shapes import SHAPES
 from anisoscope.results import joined_files
 from anisoscope.results.holm import holm_of
-from tests.analysis.run_tables import made
+from tests.analysis.synthetic_runs import made
 from tests.program import ROOT
 
 SEEDS = np.array([-1.0, 1.0, -0.5, 0.5, 0.0])

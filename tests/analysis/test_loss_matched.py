@@ -8,7 +8,7 @@ import pytest
 
 from anisoscope.analysis import loss_matched, on_disk, run_summaries
 from anisoscope.analysis.shapes import shapes
-from tests.analysis.run_tables import made, sinks
+from tests.analysis.synthetic_runs import made, sinks
 
 STEPS = "steps_to_context_gain"
 

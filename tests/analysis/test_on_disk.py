@@ -8,7 +8,7 @@ import pytest
 
 from anisoscope.analysis import loss_matched, on_disk, run_summaries
 from anisoscope.results import joined_files
-from tests.analysis.run_tables import folders, made, sinks
+from tests.analysis.synthetic_runs import folders, made, sinks
 
 
 def written(tables, folder, named=None):

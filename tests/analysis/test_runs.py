@@ -8,7 +8,7 @@ from anisoscope.analysis.contrasts import contrasts
 from anisoscope.analysis.run_summaries import conditions, corpora, join, rows, settings, varied
 from anisoscope.analysis.shapes import over_depth, shapes
 from anisoscope.results import joined_files
-from tests.analysis.run_tables import BITS, made
+from tests.analysis.synthetic_runs import BITS, made
 
 
 @pytest.fixture(scope="module")

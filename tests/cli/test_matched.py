@@ -15,7 +15,7 @@ from anisoscope.training import finished, log, replay
 from anisoscope.utils.errors import Stopped, UserError
 from anisoscope.utils.settings import replace
 from tests import tiny
-from tests.analysis.run_tables import made
+from tests.analysis.synthetic_runs import made
 
 KINDS = {"plain": {}, "sink": {"model__sink": True}, "norm": {"model__qk_norm": True}}
 
