@@ -181,12 +181,7 @@ def _measure_windows(
 
 
 def measure_hook_point(
-    plan: Plan,
-    loaded: PretrainedModel,
-    step: int,
-    last: bool,
-    name: str,
-    attributes: Attributes,
+    plan: Plan, loaded: PretrainedModel, step: int, last: bool, name: str, attributes: Attributes
 ) -> xr.Dataset:
     """Measure a hook point of the blocks; of the last revision the noise floor too."""
 

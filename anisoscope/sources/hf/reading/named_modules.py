@@ -73,10 +73,7 @@ def _keep_output(outputs: dict, name: str, module: Any, args: tuple, output: Any
 
 
 def read_modules(
-    loaded: PretrainedModel,
-    modules: Modules,
-    ids_BT: np.ndarray,
-    mask_BT: np.ndarray | None = None,
+    loaded: PretrainedModel, modules: Modules, ids_BT: np.ndarray, mask_BT: np.ndarray | None = None
 ) -> list[torch.Tensor]:
     """Return what every module gives of a batch: (B, T, D), or (B, D) of a vector for each row."""
     with catch_outputs(modules) as outputs:
