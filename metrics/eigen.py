@@ -19,6 +19,7 @@ from anisoscope.metrics.cloud import product
 RESOLUTION = 1e-9
 GRADED = 3e-4  # eigenvalues below this share of the largest are decomposed again, on their own
 POWERS, ROUNDS, BLOCK, FINE, ROUGH = 4, 64, 8, 1e-5, 1e-4  # of `top_direction`
+APART = 0.99  # of the largest eigenvalue: a bound of all others that shows it to be the largest
 WIDE = 512  # narrower matrices are decomposed as fast as iterated
 
 
@@ -150,6 +151,9 @@ def top_direction(square_DD: Float[Array, "D D"]) -> tuple[Float[Array, ""], Flo
 def top_share(square_DD: Float[Array, "D D"]) -> Float[Array, ""]:
     """The largest eigenvalue of a symmetric matrix without negative ones, as a share of the trace.
 
+    Wide matrices are iterated where a bound says that no other eigenvalue is as large, and
+    decomposed otherwise, as of flat spectra.
+
     Range: [1/D, 1]. A matrix of zeros, or one that is not finite: NaN. Under vmap wide matrices go
     one after another: a batch would decompose them all.
     """
@@ -163,7 +167,11 @@ def _decomposed_share(square_DD: Float[Array, "D D"]) -> Float[Array, ""]:
 
 @jax.custom_batching.sequential_vmap
 def _iterated_share(square_DD: Float[Array, "D D"]) -> Float[Array, ""]:
-    return top_direction(square_DD)[0]
+    share, _ = top_direction(square_DD)
+    # All else has at most this eigenvalue, since squares of eigenvalues add up to those of entries.
+    scaled_DD = square_DD / jnp.trace(square_DD)
+    rest = jnp.sqrt(jnp.maximum(jnp.square(scaled_DD).sum() - share**2, 0.0))
+    return jax.lax.cond(rest < APART * share, lambda: share, lambda: _decomposed_share(square_DD))
 
 
 @top_share.defjvp

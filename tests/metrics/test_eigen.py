@@ -85,6 +85,17 @@ def test_the_top_share_alone_is_that_of_the_decomposition(name):
     assert value <= 1
 
 
+def test_a_top_direction_that_the_iteration_never_sees_is_found():
+    """Orthogonal to every direction that the iteration starts from."""
+    width = eigen.WIDE
+    start = np.asarray(jax.random.normal(jax.random.key(0), (width, eigen.BLOCK)), np.float64)
+    hidden = np.random.default_rng(0).normal(size=(width, 1))
+    basis = np.linalg.qr(np.c_[start, hidden])[0]
+    square = 0.9 * np.outer(basis[:, 0], basis[:, 0]) + np.outer(basis[:, -1], basis[:, -1])
+    value = top_share(jnp.asarray(square, jnp.float32))
+    assert value == pytest.approx(1 / 1.9, rel=1e-6)
+
+
 def test_the_top_share_under_vmap_of_zeros_and_of_what_is_not_finite():
     squares = np.float32([matrix(SPECTRA[name]) for name in ("1/i", "flat")])
     shares = jax.jit(jax.vmap(eigen.top_share))(squares)
