@@ -115,12 +115,12 @@ def summary(table: xr.Dataset) -> xr.Dataset:
     ends = [
         getattr(whole[controls], how)("control", keep_attrs=True) for how in ("mean", "min", "max")
     ]
-    parts = (
-        summarize(schema, whole[resampled]).sel(statistic=STATISTICS),
-        xr.concat(ends, pd.Index(STATISTICS, name="statistic")),
-        rest,
-    )
-    return xr.merge(parts, compat="equals").expand_dims("step").drop_attrs(deep=False)
+    means = summarize(schema, whole[resampled]).sel(statistic=STATISTICS)
+    others = xr.concat(ends, pd.Index(STATISTICS, name="statistic")), rest
+    variables = {name: part[name].variable for part in others for name in part.data_vars}
+    summarized = means.assign(variables)
+    labels = {name: x for name, x in table.coords.items() if {*x.dims} <= {*summarized.dims}}
+    return summarized.assign_coords(labels).expand_dims("step").drop_attrs(deep=False)
 
 
 def derived(table: xr.Dataset) -> dict[str, xr.DataArray]:
