@@ -76,7 +76,10 @@ def write_tangents(folders: Folders, to: pathlib.Path) -> pathlib.Path:
         table = joined_files.read_table(folder / "tangents.nc").isel(rank=-1)
         table = table.sel(statistic="mean", fit="early", kind="semi-NMF", rows="raw")
         columns = table[list(TANGENT_COLUMNS)].assign(
-            {name: table["enrichment_in_bin"].isel(bin=i) for i, name in enumerate(ENRICHMENT)}
+            {
+                name: table["enrichment_in_bin"].isel(bin=i, drop=True)
+                for i, name in enumerate(ENRICHMENT)
+            }
         )
         frame = columns.reset_coords(drop=True).to_dataframe().reset_index()
         frames.append(frame.assign(run=name))

@@ -238,6 +238,7 @@ def tangents() -> xr.Dataset:
     }
     table = xr.Dataset({name: ("step", np.array(ends)) for name, ends in by_step.items()})
     table["enrichment_in_bin"] = "bin", np.arange(1.0, 5)
+    table = table.assign_coords(bin=["rare", "second", "third", "common"])
     return table.broadcast_like(xr.Dataset(coords=labels)).assign_coords(labels)
 
 
