@@ -3,7 +3,8 @@
 Points are the same places of the text for both; where texts or settings differ, the comparison is
 refused. This file compares runs of ours, hf/two_pretrained.py pairs with a pretrained model.
 
-Letters: M layers of the second model, K permutations, X places of all windows.
+Letters: M layers of the second model, K permutations, X places of all windows, G batches, S sets
+of positions.
 """
 
 import functools

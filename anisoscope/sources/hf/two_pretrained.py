@@ -3,7 +3,8 @@
 Tokenizers may differ, so both read the same chunks of the text, each from its beginning
 (reading/text_chunks.py).
 
-Letters: M points of a batch, or layers of the second model, S sets of positions.
+Letters: M points of a batch, or layers of the second model, S sets of positions,
+Z batches.
 """
 
 import hashlib

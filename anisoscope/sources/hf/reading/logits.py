@@ -1,4 +1,7 @@
-"""Find how a decoder makes logits, in arrays, for the logit lens (the family readout)."""
+"""Find how a decoder makes logits, in arrays, for the logit lens (the family readout).
+
+Z are batches of windows.
+"""
 
 import copy
 from typing import Any
