@@ -57,7 +57,7 @@ def added(monkeypatch):
     monkeypatch.setitem(
         masks.MASKS,
         "blocks",
-        masks.Mask(blocks, lambda _: 1, masks.Setting("window", 2, "context")),
+        masks.Mask(blocks, lambda _: 1, setting=masks.Setting("window", 2, "context")),
     )
     monkeypatch.setitem(
         attention_block.ATTENTIONS,
