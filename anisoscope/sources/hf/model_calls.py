@@ -131,7 +131,8 @@ def tokens_first(model: nn.Module, name: str, module: nn.Module) -> bool:
     for inner, part in model.named_modules():
         if isinstance(part, SEQUENTIAL) and not _batch_first(part):
             raise UserError(
-                f"hook point {name}: {inner or 'the model'} has batch_first=False; use Recorder.add"
+                f"hook point {name}: {inner or 'the model'} has batch_first=False, so tokens may come "
+                "before sequences; pass the arrays to Recorder.add"
             )
     return False
 

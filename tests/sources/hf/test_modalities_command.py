@@ -210,7 +210,7 @@ def test_recordings_that_cannot_be_used_are_one_line(world, tmp_path, content, w
     [
         ("ViT", "special_tokens=True", "special_tokens is for models that read text"),
         ("ResNet", "measure.families=('attention',)", "cannot be measured where maps change"),
-        ("ResNet", "pretrained.clamp=1", "for models whose blocks all have one width"),
+        ("ResNet", "pretrained.clamp=1", "needs blocks of one width"),
         ("ResNet", "measure.hook_points=values", "ResNetModel has no such clouds"),
     ],
 )

@@ -90,7 +90,7 @@ def test_shuffled_windows_hold_the_same_tokens():
 def test_a_text_that_is_not_the_models_is_refused():
     with pytest.raises(UserError, match="unknown to the tokenizer"):
         make_windows(tiny.text(6000).upper(), tiny.tokenizer(), 16, False, MEASURE)
-    with pytest.raises(UserError, match=r"592 tokens, 37 windows of 16.*measure.points to"):
+    with pytest.raises(UserError, match=r"592 tokens, 37 windows of 16.*lower measure.points"):
         make_windows(tiny.text(600), tiny.tokenizer(), 16, False, MeasureConfig(points=4096))
 
 
