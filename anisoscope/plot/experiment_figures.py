@@ -249,8 +249,8 @@ def by_level_bands(table: pd.DataFrame, quantities: set[str]) -> str:
     turning = [
         name for (name, *_), own in groups if (own["low"] > 0).any() and (own["high"] < 0).any()
     ]
-    which = f" ({shape_name(turning[0])[0]})" * (len(turning) == 1)
-    return f"{BY_LEVEL_BANDS} {len(turning)} of {len(groups)} contrasts{which} turn."
+    which = f" ({shape_name(turning[0])[0]})" if len(turning) == 1 else ""
+    return f"{BY_LEVEL_BANDS} {len(turning)} of {len(groups)} contrasts{which} change sign."
 
 
 def _by_level(table: pd.DataFrame, quantities: set[str]) -> pd.DataFrame:
