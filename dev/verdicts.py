@@ -59,7 +59,7 @@ def main(given: list[str]) -> None:
                 figure.savefig(figures / f"{folder.name}_primary.png", dpi=150)
             if len(levels):
                 figure = experiment_figures.curves_by_level(levels, {*named["quantity"]})
-                style.small_print(figure, [experiment_figures.OF_LEVELS])
+                style.add_footer(figure, [experiment_figures.BY_LEVEL_BANDS])
                 figure.savefig(figures / f"{folder.name}_by_level.png", dpi=150)
         figure = plots.matrix(once(frame), columns(once(frame)))
         figure.savefig(figures / "verdicts.png", dpi=150)
