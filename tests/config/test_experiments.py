@@ -38,7 +38,8 @@ def configs():
         get_config = of(name).get_config
         yield name, get_config()
         if inspect.signature(get_config).parameters:
-            yield f"{name}:tiny", get_config("tiny")
+            smallest = next(iter(getattr(of(name), "SHAPES", ["tiny"])))
+            yield f"{name}:{smallest}", get_config(smallest)
             if name in WITH_RECIPES:
                 yield f"{name}:tiny,gpt2", get_config("tiny,gpt2")
                 yield f"{name}:small,muon", get_config("small,muon")
