@@ -144,6 +144,19 @@ def drift(
     return norms(mean_vector(cloud_PD, keep_P))
 
 
+def relative_drift(
+    cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
+) -> Float[Array, ""]:
+    """|E x| / sqrt(E |x|^2), the drift as a share of the root mean square norm. Shapes: (P, D) -> scalar.
+
+    Units: none. Range: [0, 1], 1 for points all equal; of P independent points without a common mean
+    about 1/sqrt(P). Its square is the share of E |x|^2 that the mean holds, and `fluctuation` has the
+    rest. All points 0, or none kept: NaN. Source: this project, to compare drifts of layers and models.
+    """
+    weight_P, x_PD = _weights(cloud_PD, keep_P), scale_to_unit(cloud_PD)
+    return norms(_mean(weight_P, x_PD)) / root(_mean(weight_P, jnp.square(x_PD).sum(axis=1)))
+
+
 def fluctuation(
     cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
 ) -> Float[Array, ""]:

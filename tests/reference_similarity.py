@@ -23,6 +23,11 @@ def mean_cosine_parts(cloud):
     return (mean @ mean * per_norms)[pairs].mean(), (rest * per_norms)[pairs].mean()
 
 
+def relative_drift(cloud):
+    x = float64(cloud)
+    return np.linalg.norm(x.mean(0)) / np.sqrt((x**2).sum(1).mean())
+
+
 def log_partitions(cloud, directions):
     """ln Z of the columns of `directions` and of their opposites."""
     values = []

@@ -11,6 +11,7 @@ from anisoscope.metrics.similarity import (
     mean_cosine,
     mean_cosine_parts,
     mean_vector,
+    relative_drift,
 )
 from tests import reference, reference_similarity
 from tests.metrics.clouds import EVERY, POINTS, WIDE, filled, gaussian
@@ -24,7 +25,7 @@ def pair(cloud_PD, keep_P=None):
     return cross_cosine(cloud_PD, 1.0 - cloud_PD, keep_P, keep_P)
 
 
-OF_ONE = ("mean_cosine", "mean_vector", "drift", "fluctuation", "mean_norm")
+OF_ONE = ("mean_cosine", "mean_vector", "drift", "relative_drift", "fluctuation", "mean_norm")
 OF_KEPT = {name: getattr(similarity, name) for name in OF_ONE}
 OF_KEPT |= {
     "mean_cosine_parts": lambda *of: jnp.stack(mean_cosine_parts(*of)),
@@ -52,6 +53,8 @@ def agrees(cloud):
     values = measured(cloud)
     for name in ("mean_cosine", "drift", "fluctuation", "mean_norm"):
         assert values[name] == pytest.approx(getattr(reference, name)(cloud), rel=1e-4), name
+    expected = reference_similarity.relative_drift(cloud)
+    assert values["relative_drift"] == pytest.approx(expected, rel=1e-4)
     parts = reference_similarity.mean_cosine_parts(cloud)
     np.testing.assert_allclose(values["mean_cosine_parts"], parts, rtol=1e-4)
     [isotropy] = partition(cloud)
@@ -106,6 +109,7 @@ def test_known_answers():
     assert known(np.concatenate([axes, -axes]))["mean_cosine"] == pytest.approx(-1 / 9, rel=1e-5)
     assert known([[2, 0], [5, 5]])["mean_cosine"] == pytest.approx(0.5**0.5, rel=1e-6)
     assert known([[3, 0], [3, 8]])["drift"] == pytest.approx(5)
+    assert known([[3, 0], [3, 8]])["relative_drift"] == pytest.approx((25 / 41) ** 0.5)
     assert known([[3, 0], [3, 8]])["fluctuation"] == pytest.approx(4)
     assert known([[3, 4], [0, 1]])["mean_norm"] == pytest.approx(3)
     assert known([[3.1, 4.7]] * 9)["mean_cosine"] == pytest.approx(1, rel=1e-6)
@@ -207,3 +211,4 @@ def test_cosines_do_not_depend_on_the_scale(power):
     scaled = jnp.ldexp(cloud, power)
     assert mean_cosine(scaled) == mean_cosine(cloud)
     assert mean_cosine_parts(scaled) == mean_cosine_parts(cloud)
+    assert relative_drift(scaled) == relative_drift(cloud)

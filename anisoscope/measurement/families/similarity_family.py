@@ -14,6 +14,7 @@ from anisoscope.measurement.quantity import (
     HERE,
     INHERENT,
     NOT_NEGATIVE,
+    SHARE,
     Family,
     Values,
     jackknifed,
@@ -50,6 +51,9 @@ QUANTITIES = {  # each reads the cloud, and weights 1 or 0 of its points
         NOT_NEGATIVE,
         units="activation",
         symbol="|E x|",
+    ),
+    "relative_drift": jackknifed(
+        "relative drift", "|E x| / sqrt(E |x|^2)", HERE, similarity.relative_drift, SHARE
     ),
     "mean_norm": jackknifed(
         "mean norm",
