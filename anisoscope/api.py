@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from anisoscope.config.measure_config import CLOUD_NULLS
 from anisoscope.metrics.scalars import ArrayLike
 from anisoscope.utils.errors import as_value_error
 
@@ -36,7 +37,7 @@ def measure(
     readout: tuple[Mapping[str, object] | None, ArrayLike] | None = None,
     targets: ArrayLike | Sequence[int] | None = None,
     families: str | Sequence[str] = FIRST_LOOK,
-    nulls: str | Sequence[str] = ("gaussian",),
+    nulls: str | Sequence[str] = CLOUD_NULLS,
     names: Sequence[str] | None = None,
     folds: int = 8,
     pieces: int = 1,
@@ -66,7 +67,10 @@ def measure(
         targets: (points,), the token that each point is to predict, below 0 for none.
         families: names of families of quantities, or "all" that vectors have
             (docs/reference/files.md), which is several times the work.
-        nulls: "gaussian", a featureless cloud of the same spectrum; () for none.
+        nulls: what values are compared with, () for nothing. "gaussian": a featureless cloud of the
+            same spectrum, for what is read off neighbors. Of the spectrum "isotropic": as many
+            normal points without a direction, and "capped": the first direction shrunk to the
+            variance of the second. "flipped": random signs of clusters, for cosines and drift.
         names: of the layers; else they are numbered from 0.
         folds: how many parts of whole clusters are resampled, at most; 1 for values without
             intervals.
@@ -151,7 +155,7 @@ def measure_function(
     tokens: ArrayLike,
     *,
     families: str | Sequence[str] = FIRST_LOOK,
-    nulls: str | Sequence[str] = ("gaussian",),
+    nulls: str | Sequence[str] = CLOUD_NULLS,
     names: Sequence[str] | None = None,
     folds: int = 8,
     seed: int = 0,
@@ -186,7 +190,7 @@ def measure_model(
     tokenizer: Tokenizer | None = None,
     hook_points: Sequence[str] | Mapping[str, torch.nn.Module] | None = None,
     families: str | Sequence[str] = FIRST_LOOK,
-    nulls: str | Sequence[str] = ("gaussian",),
+    nulls: str | Sequence[str] = CLOUD_NULLS,
     seed: int = 0,
     window: int = 256,
     points: int = 4096,
@@ -214,7 +218,7 @@ def measure_model(
             things.
         families: as for `measure`; "all" adds attention, sinks and readout, where queries, keys and
             logits are known.
-        nulls: "gaussian", and "shuffled": the model reads the same tokens in random order.
+        nulls: as for `measure`, and "shuffled": the model reads the same tokens in random order.
         seed: which windows, texts and positions are read.
         window: tokens that the model reads at a time.
         points: vectors of a cloud; of separate texts at most so many.

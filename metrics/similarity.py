@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.lax import Precision
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from anisoscope.metrics.cloud import (
     AnyArray,
@@ -97,6 +97,70 @@ def mean_cosine_parts(
         2.0 * (a * (mean_D * s1_D).sum() - (mean_D * s2_D).sum()) + jnp.square(s1_D).sum() - own
     )
     return MeanCosine(_over_pairs(drift_pairs, count), _over_pairs(residual_pairs, count))
+
+
+def along_cluster(
+    cloud_PD: Float[AnyArray, "P D"], cluster_P: Int[AnyArray, " P"] | None
+) -> Float[Array, " P"]:
+    """<x_i, S_i>, S_i the sum of the points of the cluster of i, itself included.
+
+    Their sum over i is E |sum_i s_i x_i|^2 over signs s that are drawn for each cluster: what is
+    left of the squared sum without a mean. So is the sum over the i of whole clusters. `cluster_P`
+    are numbers below P; None: each point is a cluster. Units: those of x, squared.
+    """
+    cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
+    if cluster_P is None:
+        return jnp.square(cloud_PD).sum(axis=1)
+    sum_PD = jax.ops.segment_sum(cloud_PD, cluster_P, num_segments=len(cloud_PD))
+    return (cloud_PD * sum_PD[cluster_P]).sum(axis=1)
+
+
+def mean_cosine_flipped(
+    cloud_PD: Float[AnyArray, "P D"],
+    cluster_P: Int[AnyArray, " P"] | None,
+    keep_P: Float[AnyArray, " P"] | None = None,
+) -> Float[Array, ""]:
+    """Expected `mean_cosine` where each cluster's vectors are multiplied by one random sign.
+
+    The cloud then has no mean, and cosines within a cluster stay: (sum over pairs of one cluster of
+    their cosine) / (P (P - 1)), exactly. Range: [-1/(P - 1), 1]; 0 where each point is a cluster.
+    `keep_P` keeps whole clusters. Zero vectors are left out; fewer than two others: NaN. This
+    project.
+    """
+    unit_PD, counted_P = _directions(cloud_PD)
+    weight_P = _weights(cloud_PD, keep_P) * counted_P
+    own_P = along_cluster(unit_PD, cluster_P) - jnp.square(unit_PD).sum(axis=1)
+    return _over_pairs(_sum(weight_P, own_P), weight_P.sum())
+
+
+def drift_flipped(
+    cloud_PD: Float[AnyArray, "P D"],
+    cluster_P: Int[AnyArray, " P"] | None,
+    keep_P: Float[AnyArray, " P"] | None = None,
+) -> Float[Array, ""]:
+    """Root mean square `drift` where each cluster's vectors are multiplied by one random sign:
+    sqrt(sum_c |sum_{i in c} x_i|^2) / P, exactly.
+
+    Range: [0, root mean square norm], which is reached where all are one cluster; sqrt(E |x|^2 / P)
+    where each point is one. Units: those of x. `keep_P` keeps whole clusters; none: NaN. This
+    project.
+    """
+    weight_P = _weights(cloud_PD, keep_P)
+    square = jnp.maximum(_sum(weight_P, along_cluster(cloud_PD, cluster_P)), 0.0)  # of rounding
+    return root(square) / weight_P.sum()
+
+
+def relative_drift_flipped(
+    cloud_PD: Float[AnyArray, "P D"],
+    cluster_P: Int[AnyArray, " P"] | None,
+    keep_P: Float[AnyArray, " P"] | None = None,
+) -> Float[Array, ""]:
+    """`drift_flipped` over the root mean square norm, which signs leave as it is. Range: [0, 1];
+    1/sqrt(P) where each point is a cluster.
+    """
+    weight_P, x_PD = _weights(cloud_PD, keep_P), scale_to_unit(cloud_PD)
+    square = _mean(weight_P, jnp.square(x_PD).sum(axis=1))
+    return drift_flipped(x_PD, cluster_P, keep_P) / root(square)
 
 
 def cross_cosine(

@@ -90,6 +90,18 @@ def spectrum(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> Spectrum:
     return Spectrum(value_RE, mean_RE, outside_R, kurtosis_R, width_R, points_R)
 
 
+def capped(spectrum: Spectrum) -> Spectrum:
+    """The spectrum of the same cloud, its coordinates along the first direction shrunk until their
+    variance is that of the second: max(lambda) replaced by the second largest.
+
+    In replicates too it is the full cloud's first direction that has the second one's variance. One
+    direction alone stays as it is.
+    """
+    value_E = spectrum.eigenvalues_E
+    first_E = value_E[..., 1:2] if value_E.shape[-1] > 1 else value_E
+    return spectrum._replace(eigenvalues_E=jnp.concatenate([first_E, value_E[..., 1:]], axis=-1))
+
+
 def anisotropy(spectrum: Spectrum) -> Float[Array, "*R"]:
     """Share of the variance along the top principal direction: max(lambda) / sum(lambda).
 

@@ -43,7 +43,8 @@ FURTHER = (
 )
 DEFAULT = tuple(name for name in FAMILIES if name not in FURTHER)
 OF_TEXT = ("frequency",)  # that read which token a point is of
-NULLS = ("gaussian", "shuffled", "untrained", "permuted")
+CLOUD_NULLS = ("gaussian", "isotropic", "capped", "flipped")  # null models made from a cloud alone
+NULLS = (*CLOUD_NULLS, "shuffled", "untrained", "permuted")
 OF_ARRAYS = tuple(
     name for name, of in FAMILIES.items() if of in ("cloud", "layers") and name not in OF_TEXT
 )

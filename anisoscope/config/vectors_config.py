@@ -4,7 +4,7 @@ refusals come at once.
 
 from dataclasses import dataclass, field
 
-from anisoscope.config.measure_config import DEFAULT, OF_ARRAYS
+from anisoscope.config.measure_config import CLOUD_NULLS, DEFAULT, OF_ARRAYS
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import LARGEST_SEED, check_fields, setting
 
@@ -29,7 +29,7 @@ class FoldsConfig:
         nonempty=True,
     )
     nulls: tuple[str, ...] = setting(
-        ("gaussian",), "what values are compared with", choices=("gaussian",)
+        CLOUD_NULLS, "what values are compared with", choices=CLOUD_NULLS
     )
     folds: int = setting(8, "of whole clusters, for the intervals; 1: none", low=1)
     seed: int = setting(0, "of the folds and of the null model", low=0, high=LARGEST_SEED)

@@ -1,9 +1,13 @@
-"""Null models: what a value is compared with. The one made from the cloud alone is here; sources
-make the others.
+"""Null models: what a value is compared with. The one that is drawn from a cloud is here; families
+have those that need no draw, and sources make the others.
 
 gaussian: a featureless cloud of the same spectrum. shuffled: the source's input in random order.
 untrained: the same network and input at step 0. permuted: of what compares two clouds, the windows
 of one of them in another order, each position beside the same position of another window.
+
+isotropic: as many independent normal points, with one variance in all directions. capped: the same
+cloud, its first principal direction shrunk to the variance of the second. flipped: the same cloud,
+all vectors of a cluster multiplied by one random sign; the expected value, or its root mean square.
 """
 
 import functools
@@ -17,6 +21,7 @@ from jax.lax import Precision
 from anisoscope.metrics.cloud import centred
 from anisoscope.metrics.copies import copies
 
+ISOTROPIC, CAPPED, FLIPPED = "isotropic", "capped", "flipped"
 DRAWS = 4  # of the Gaussian null model of a layer, of whose values the mean is taken
 PERMUTED = "permuted"
 PERMUTATIONS = 1  # of whose values the mean is taken, in each batch

@@ -96,7 +96,7 @@ def panel(
         nearest: What `search_clouds` found of "measured" and of each of `others`; None searches.
 
     Returns:
-        {sample: {quantity: (*dims, R)}}, with the samples "gaussian" and "permuted" where asked for.
+        {sample: {quantity: (*dims, R)}}, with the null models of `settings` that need no source.
     """
     families = [FAMILIES[name] for name in settings.families]
     of_clouds, of_layers, of_heads, of_readout = (
@@ -107,11 +107,14 @@ def panel(
     clouds_ZNPD = jnp.stack([sample.clouds_NPD for sample in samples.values()])
     types_Z = stacked([sample.types for sample in samples.values()])
     values: dict[str, Values] = {name: {} for name in names}
-    measure = functools.partial(_over_clouds, folds=folds, over=over, places=measured.places)
+    measure = functools.partial(
+        _over_clouds, nulls=settings.nulls, folds=folds, over=over, places=measured.places
+    )
 
     plain = [family for family in of_clouds if "gaussian" not in family.nulls]
-    values_ZN, _ = measure(clouds_ZNPD, types_Z, plain)
+    values_ZN, exact, _ = measure(clouds_ZNPD, types_Z, plain)
     _add(values, names, values_ZN)
+    values |= exact
 
     # families that share clouds and neighbors with their null model
     with_null = [family for family in of_clouds if "gaussian" in family.nulls]
@@ -126,10 +129,12 @@ def panel(
             key_N = key if key.ndim else layer_keys(key, jnp.arange(clouds_ZNPD.shape[1]))
             spread_N = over(lambda layer: spread(*layer), (clouds_ZNPD[0], key_N))
             null = GaussianNull(spread_N, key_N)
-        values_ZN, few_ZN = measure(
+        values_ZN, exact, few_ZN = measure(
             clouds_ZNPD, types_Z, with_null, null=null, compared=compared, parts=parts
         )
         _add(values, names, values_ZN)
+        for name, own in exact.items():
+            values.setdefault(name, {}).update(own)
         if null is not None:
             values["gaussian"] = jax.tree.map(lambda x_ZN: x_ZN[len(names) :].mean(0), values_ZN)
         if compared:
@@ -154,14 +159,16 @@ def _over_clouds(
     types_Z: Types | None,
     families: list[Family],
     *,
+    nulls: Sequence[str],
     folds: int,
     over: Over,
     places: Places | None,
     null: GaussianNull | None = None,
     compared: int = 0,
     parts: int | None = None,
-) -> tuple[Values, Searched | None]:
-    """Measure the families in every cloud, one after another in one loop over samples and layers.
+) -> tuple[Values, dict[str, Values], Searched | None]:
+    """Measure the families in every cloud, one after another in one loop over samples and layers;
+    of the first sample, its null models that need no draw too.
 
     The draws of the Gaussian null model follow the samples; each is made when its turn comes, so
     that no more of them exist than clouds are measured at once. Neighbors are searched once for all
@@ -179,18 +186,23 @@ def _over_clouds(
             z >= samples, lambda: gaussian(layer.spread_N, key), lambda: clouds_ZNPD[z, n]
         )
 
-    def measure(number: Array) -> tuple[Values, Searched | None]:
+    def measure(number: Array) -> tuple[dict[str, Values], Searched | None]:
         z, n = number // layers, number % layers
         cloud_PD, types = cloud_at(z, n), jax.tree.map(lambda x_Z: x_Z[z % samples], types_Z)
         searched = search(cloud_PD, count, folds, parts)
-        values: Values = {}
+        values: dict[str, Values] = {MEASURED: {}}
         for family in families:
-            values |= family.compute(Cloud(cloud_PD, folds, searched, places, types))
+            own = family.compute(Cloud(cloud_PD, folds, searched, places, types))
+            for name, found in (own if family.exact_nulls else {MEASURED: own}).items():
+                if name in (MEASURED, *nulls):
+                    values.setdefault(name, {}).update(found)
         return values, comparison_family.few(searched) if compared else None
 
     total = samples + (0 if null is None else DRAWS)
     results = over(measure, jnp.arange(total * layers))
-    return jax.tree.map(lambda x: x.reshape(total, layers, *x.shape[1:]), results)
+    found, few = jax.tree.map(lambda x: x.reshape(total, layers, *x.shape[1:]), results)
+    values_ZN = found.pop(MEASURED)
+    return values_ZN, jax.tree.map(lambda x_ZN: x_ZN[0], found), few
 
 
 def _add(values: dict[str, Values], names: Sequence[str], values_Z: Values) -> None:

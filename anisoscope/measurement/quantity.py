@@ -41,6 +41,8 @@ class Quantity:
     dims: tuple[str, ...] = LAYER  # of one value
     resampling: str = ""  # how its interval is made, one of intervals.KINDS; "": the batches alone
     symbol: str = ""  # on the axes of figures, where the units are those of the model alone: |E x|
+    nulls: tuple[str, ...] = ()  # its own null models, beside those of its family
+    null_words: str = ""  # which null models say something about it, and which do not
 
     @property
     def raw_dims(self) -> tuple[str, ...]:
@@ -53,7 +55,8 @@ class Quantity:
         words = {name: getattr(self, name) for name in ("long_name", "units", "formula", "source")}
         words["range"] = "{:g} to {:g}".format(*self.range)
         words["resampling"] = self.resampling or "batches"
-        return words | ({"symbol": self.symbol} if self.symbol else {})
+        further = {"symbol": self.symbol, "null_models": self.null_words}
+        return words | {name: text for name, text in further.items() if text}
 
 
 jackknifed = functools.partial(Quantity, resampling="jackknife")
@@ -70,12 +73,19 @@ class Family:
     """
 
     of: str
-    compute: Callable[..., Values]
+    compute: Callable[..., Any]
     quantities: dict[str, Quantity]
-    nulls: tuple[str, ...] = ("shuffled", "untrained")  # the null models that have these quantities
+    nulls: tuple[str, ...] = ("shuffled", "untrained")  # the null models that all quantities have
     neighbours: int = 0  # how many nearest of each point it reads
     # arrays of points x points that its program holds at once; others make blocks of rows
     distances: int = 0
     # whether it reads the types of points, which sources of a text alone know
     of_text: bool = False
     coordinates: dict[str, tuple] = field(default_factory=dict)  # labels of its further dimensions
+
+    @property
+    def exact_nulls(self) -> set[str]:
+        """Null models that need no draw: `compute` returns {sample: Values}, theirs beside the
+        cloud's.
+        """
+        return {null for quantity in self.quantities.values() for null in quantity.nulls}

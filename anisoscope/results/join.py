@@ -49,7 +49,8 @@ def joined(
     What a table has of other families is left out; so is a null model that none of the families
     has.
     """
-    known = {null for family in families for null in FAMILIES[family].nulls}
+    entries = [FAMILIES[family] for family in families]
+    known = {null for entry in entries for null in (*entry.nulls, *entry.exact_nulls)}
     nulls = tuple(null for null in nulls if null in known)
     raw = _alike({step: _of_families(table, families) for step, table in raw.items()})
     if not any(name in table for table in raw.values() for name in quantities()):

@@ -11,11 +11,13 @@ from collections.abc import Collection, Hashable, Iterable, Mapping
 import numpy as np
 import xarray as xr
 
+from anisoscope.config.measure_config import CLOUD_NULLS
 from anisoscope.measurement.families.projection_family import VECTORS
 from anisoscope.measurement.families.registry import (
     FAMILIES,
     coordinates,
     family_of,
+    nulls_of,
     quantities,
 )
 from anisoscope.measurement.null_models import PERMUTED
@@ -26,7 +28,12 @@ Arrays = dict[str, np.ndarray]  # of one cloud, by quantity
 UNTRAINED = "untrained"  # a null model that is no cloud: the table of step 0
 BEFORE = "previous_step"  # the checkpoint that the family comparison compares with
 FURTHER = {"projection": VECTORS}  # variables of families that are no quantities
-CLOUDS = (MEASURED, "gaussian", "shuffled", PERMUTED)  # in this order, whatever was measured first
+CLOUDS = (
+    MEASURED,
+    *CLOUD_NULLS,
+    "shuffled",
+    PERMUTED,
+)  # in this order, whatever was measured first
 BY_KEY = ("checkpoints", "made_by", "noise_floor")  # JSON attributes that measurements add to
 
 
@@ -86,12 +93,17 @@ def missing_families(
     `optional` are quantities that it may lack.
     """
     missing = []
+
+    def lacks(name: str) -> bool:
+        if table is None or name not in table or name in VECTORS:
+            return table is None or name not in table
+        return not {MEASURED, *({*nulls} & {*nulls_of(name)} & {*CLOUDS})} <= {
+            *clouds_of(table[name])
+        }
+
     for family in families:
-        clouds = {MEASURED, *nulls} & {MEASURED, *FAMILIES[family].nulls} & {*CLOUDS}
-        if table is None or not all(
-            name in table and (name in VECTORS or clouds <= {*clouds_of(table[name])})
-            for name in {*FAMILIES[family].quantities, *FURTHER.get(family, ())} - {*optional}
-        ):
+        names = {*FAMILIES[family].quantities, *FURTHER.get(family, ())} - {*optional}
+        if any(map(lacks, names)):
             missing.append(family)
     return tuple(missing)
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.config.measure_config import CLOUD_NULLS, MeasureConfig
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.metrics import logit_lens
@@ -26,7 +26,6 @@ from anisoscope.utils.settings import LARGEST_SEED
 
 OF_VECTORS, OF_HEADS = ("cloud", "layers"), ("heads",)  # what families are of
 LENS = "readout"  # the family that reads layers as the output is read
-NULLS = ("gaussian",)  # the null models that are made of a cloud alone
 FEWEST = 8  # points
 NORM_FIELDS = ("kind", "scale", "shift", "epsilon")
 
@@ -57,9 +56,9 @@ def make_settings(
     """Check null models, folds and seed; `families` are those of `choose_families`."""
     nulls = (nulls,) if isinstance(nulls, str) else tuple(nulls)
     for null in nulls:
-        if null not in NULLS:
+        if null not in CLOUD_NULLS:
             raise ValueError(
-                f"nulls: {null!r} cannot be made of arrays alone; choose from {', '.join(NULLS)}"
+                f"nulls: {null!r} cannot be made of arrays alone; choose from {', '.join(CLOUD_NULLS)}"
             )
     if not isinstance(folds, numbers.Integral) or folds < 1:
         raise ValueError(f"folds is {folds}; it must be a whole number, at least 1")

@@ -35,4 +35,5 @@ def coordinates() -> dict[str, tuple]:
 
 def nulls_of(name: str) -> tuple[str, ...]:
     """Name the null models that a quantity has."""
-    return FAMILIES[family_of(name)].nulls
+    family = FAMILIES[family_of(name)]
+    return *family.nulls, *family.quantities[name].nulls

@@ -9,10 +9,12 @@ import jax
 from jax import Array
 
 from anisoscope.measurement.families import leading_family
+from anisoscope.measurement.null_models import FLIPPED
 from anisoscope.measurement.quantity import (
     COSINE,
     HERE,
     INHERENT,
+    MEASURED,
     NOT_NEGATIVE,
     SHARE,
     Family,
@@ -22,6 +24,12 @@ from anisoscope.measurement.quantity import (
 from anisoscope.measurement.resampling import Cloud, over_folds
 from anisoscope.metrics import similarity
 
+ABOUT_SIGNS = (
+    "flipped, {} where each cluster's vectors are multiplied by one random sign, says what a cloud "
+    "without a mean has; without clusters each point has a sign of its own"
+)
+NO_SIGNS = "flipped leaves it as it is"
+
 QUANTITIES = {  # each reads the cloud, and weights 1 or 0 of its points
     "mean_cosine": jackknifed(
         "mean cosine of pairs",
@@ -29,6 +37,8 @@ QUANTITIES = {  # each reads the cloud, and weights 1 or 0 of its points
         INHERENT,
         similarity.mean_cosine,
         COSINE,
+        nulls=(FLIPPED,),
+        null_words=ABOUT_SIGNS.format("the expected value"),
     ),
     "mean_cosine_drift": jackknifed(
         "mean cosine, part of the drift",
@@ -36,6 +46,7 @@ QUANTITIES = {  # each reads the cloud, and weights 1 or 0 of its points
         HERE,
         lambda cloud_PD, keep_P: similarity.mean_cosine_parts(cloud_PD, keep_P).drift,
         NOT_NEGATIVE,
+        null_words="the excess of mean_cosine over flipped says how far it is from chance",
     ),
     "mean_cosine_residual": jackknifed(
         "mean cosine, residual",
@@ -51,9 +62,17 @@ QUANTITIES = {  # each reads the cloud, and weights 1 or 0 of its points
         NOT_NEGATIVE,
         units="activation",
         symbol="|E x|",
+        nulls=(FLIPPED,),
+        null_words=ABOUT_SIGNS.format("the root mean square"),
     ),
     "relative_drift": jackknifed(
-        "relative drift", "|E x| / sqrt(E |x|^2)", HERE, similarity.relative_drift, SHARE
+        "relative drift",
+        "|E x| / sqrt(E |x|^2)",
+        HERE,
+        similarity.relative_drift,
+        SHARE,
+        nulls=(FLIPPED,),
+        null_words=ABOUT_SIGNS.format("the root mean square"),
     ),
     "mean_norm": jackknifed(
         "mean norm",
@@ -63,6 +82,7 @@ QUANTITIES = {  # each reads the cloud, and weights 1 or 0 of its points
         NOT_NEGATIVE,
         units="activation",
         symbol="E |x|",
+        null_words=NO_SIGNS,
     ),
     "log_partition_isotropy": jackknifed(
         "log of the partition function's isotropy",
@@ -72,6 +92,11 @@ QUANTITIES = {  # each reads the cloud, and weights 1 or 0 of its points
     ),
 }
 OF_KEPT = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}
+OF_SIGNS = {  # the quantity -> its null model, of the cloud, the clusters of its points, and weights
+    "mean_cosine": similarity.mean_cosine_flipped,
+    "drift": similarity.drift_flipped,
+    "relative_drift": similarity.relative_drift_flipped,
+}
 WITHOUT = {  # the quantity -> the same without the longest vectors
     name: leading_family.without_longest(name, dataclasses.replace(QUANTITIES[name], read=None))
     for name in ("mean_cosine", "drift")
@@ -79,24 +104,36 @@ WITHOUT = {  # the quantity -> the same without the longest vectors
 QUANTITIES |= dict(WITHOUT.values())
 
 
-def compute(cloud: Cloud) -> Values:
-    cloud_PD, folds = cloud.points_PD, cloud.folds
-    values = over_folds(
-        lambda keep_P: {name: read(cloud_PD, keep_P) for name, read in OF_KEPT.items()},
-        folds,
-        cloud_PD.shape[0],
-    )
+def compute(cloud: Cloud) -> dict[str, Values]:
+    """Measure a cloud, and what is expected of it with random signs."""
+    cloud_PD, folds, points = cloud.points_PD, cloud.folds, len(cloud.points_PD)
+    cluster_P = None if cloud.places is None else cloud.places.window_P
 
-    def of_left(left_P: Array) -> Values:
-        def read(keep_P: Array) -> Values:
-            return {
-                own: OF_KEPT[name](cloud_PD, keep_P * left_P) for name, (own, _) in WITHOUT.items()
+    def read_kept(keep_P: Array) -> dict[str, Values]:
+        return {
+            MEASURED: {name: read(cloud_PD, keep_P) for name, read in OF_KEPT.items()},
+            FLIPPED: {name: read(cloud_PD, cluster_P, keep_P) for name, read in OF_SIGNS.items()},
+        }
+
+    def read_left(left_P: Array) -> dict[str, Values]:
+        left_PD = cloud_PD * left_P[:, None]
+
+        def read(keep_P: Array) -> dict[str, Values]:
+            weight_P = keep_P * left_P
+            own = {name: OF_KEPT[base](cloud_PD, weight_P) for base, (name, _) in WITHOUT.items()}
+            flipped = {
+                name: OF_SIGNS[base](left_PD, cluster_P, weight_P)
+                for base, (name, _) in WITHOUT.items()
             }
+            return {MEASURED: own, FLIPPED: flipped}
 
-        return over_folds(read, folds, cloud_PD.shape[0])
+        return over_folds(read, folds, points)
 
-    values |= jax.lax.map(of_left, leading_family.remaining(cloud))
-    return values | {"log_partition_isotropy": similarity.log_partition_isotropy(cloud_PD, folds)}
+    values = over_folds(read_kept, folds, points)
+    without = jax.lax.map(read_left, leading_family.remaining(cloud))
+    partition = similarity.log_partition_isotropy(cloud_PD, folds)
+    values[MEASURED]["log_partition_isotropy"] = partition
+    return {sample: values[sample] | without[sample] for sample in values}
 
 
 FAMILY = Family(of="cloud", compute=compute, quantities=QUANTITIES)

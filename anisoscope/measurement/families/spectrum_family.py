@@ -4,11 +4,15 @@ In the formulas, lambda are the eigenvalues of the covariance C, largest first, 
 the points.
 """
 
-import jax
-from jax import Array
+import functools
 
+import jax
+import jax.numpy as jnp
+
+from anisoscope.measurement.null_models import CAPPED, ISOTROPIC
 from anisoscope.measurement.quantity import (
     HERE,
+    MEASURED,
     NOT_NEGATIVE,
     ONE_OR_MORE,
     SHAPE_OF_LEARNING,
@@ -19,9 +23,28 @@ from anisoscope.measurement.quantity import (
 )
 from anisoscope.measurement.resampling import Cloud
 from anisoscope.metrics import spectrum
+from anisoscope.metrics.isotropic_spectrum import isotropic_spectra
+
+SAMPLING = (
+    "isotropic, as many independent normal points with one variance in all directions, says what "
+    "sampling alone gives"
+)
+SAME_SPECTRUM = "a Gaussian cloud of the same spectrum has the same value"
+_headline = functools.partial(
+    jackknifed,
+    nulls=(ISOTROPIC, CAPPED),
+    null_words=f"{SAMPLING}; capped, the first direction shrunk to the variance of the second, says "
+    f"what this direction adds; {SAME_SPECTRUM}",
+)
+_sampled = functools.partial(
+    jackknifed, nulls=(ISOTROPIC,), null_words=f"{SAMPLING}; {SAME_SPECTRUM}"
+)
+_corrected = functools.partial(
+    jackknifed, null_words="takes off by itself what sampling adds; none says more"
+)
 
 QUANTITIES = {
-    "anisotropy": jackknifed(
+    "anisotropy": _headline(
         "anisotropy", "max(lambda) / sum(lambda)", SHAPE_OF_LEARNING, spectrum.anisotropy, SHARE
     ),
     "anisotropy_uncentred": jackknifed(
@@ -30,64 +53,66 @@ QUANTITIES = {
         HERE,
         spectrum.anisotropy_uncentred,
         SHARE,
+        nulls=(ISOTROPIC,),
+        null_words=f"{SAMPLING}; random signs of the vectors leave it as it is",
     ),
-    "participation_ratio": jackknifed(
+    "participation_ratio": _headline(
         "participation ratio",
         "(sum lambda)^2 / sum(lambda^2)",
         "Gao et al. 2017, after Litwin-Kumar et al. 2017",
         spectrum.participation_ratio,
         ONE_OR_MORE,
     ),
-    "participation_ratio_corrected": jackknifed(
+    "participation_ratio_corrected": _corrected(
         "participation ratio, corrected for the number of points",
         "unbiased estimate of (tr C)^2 / unbiased estimate of tr C^2, points taken as independent",
         "reconstruction after Chun et al. 2025",
         spectrum.participation_ratio_corrected,
         NOT_NEGATIVE,
     ),
-    "effective_rank": jackknifed(
+    "effective_rank": _headline(
         "effective rank",
         "exp(-sum p ln p), p = lambda / sum(lambda)",
         "after Roy and Vetterli 2007",
         spectrum.effective_rank,
         ONE_OR_MORE,
     ),
-    "rankme_centered": jackknifed(
+    "rankme_centered": _headline(
         "RankMe of the centered cloud",
         "exp(-sum p ln p), p = s / sum(s) + 1e-7, s = sqrt(lambda)",
         "Garrido et al. 2023, who do not center",
         spectrum.rankme_centered,
         ONE_OR_MORE,
     ),
-    "stable_rank": jackknifed(
+    "stable_rank": _headline(
         "stable rank",
         "sum(lambda) / max(lambda)",
         "Rudelson and Vershynin 2007",
         spectrum.stable_rank,
         ONE_OR_MORE,
     ),
-    "isoscore": jackknifed(
+    "isoscore": _headline(
         "IsoScore",
         "((sum lambda)^2 / sum(lambda^2) - 1) / (D - 1)",
         "Rudman et al. 2022",
         spectrum.isoscore,
         SHARE,
     ),
-    "isoscore_star": jackknifed(
+    "isoscore_star": _corrected(
         "IsoScore*",
         "IsoScore of (1 - z) C + z tr(C)/D I, z after Ledoit and Wolf 2004",
         "Rudman and Eickhoff 2024; target and weight: this project",
         spectrum.isoscore_shrunk,
         SHARE,
     ),
-    "alpha_req": jackknifed(
+    "alpha_req": _sampled(
         "power-law exponent of the spectrum",
         "-slope of ln lambda_i on ln i, weights 1/i, i = 4 ... 100 as far as lambda_i > 1e-9 lambda_1",
         "Agrawal et al. 2022",
         lambda one: spectrum.alpha_req(one).exponent,
         NOT_NEGATIVE,
     ),
-    "alpha_req_r2": jackknifed(
+    "alpha_req_r2": _sampled(
         "R^2 of the power law",
         "R^2 of that line",
         HERE,
@@ -97,15 +122,32 @@ QUANTITIES = {
 }
 
 
-def readings(cloud_PD: Array, folds: int) -> Values:
-    """Measure a cloud and, to first order, the cloud without each of its folds."""
+def read(spectra: spectrum.Spectrum, null: str = "") -> Values:
+    """Read all quantities, or those that have this null model, off spectra along a first axis."""
     return jax.vmap(
-        lambda one: {name: quantity.read(one) for name, quantity in QUANTITIES.items()}
-    )(spectrum.spectrum(cloud_PD, folds))
+        lambda single: {
+            name: quantity.read(single)
+            for name, quantity in QUANTITIES.items()
+            if not null or null in quantity.nulls
+        }
+    )(spectra)
 
 
-def compute(cloud: Cloud) -> Values:
-    return readings(cloud.points_PD, cloud.folds)
+def compute(cloud: Cloud) -> dict[str, Values]:
+    """Measure a cloud and, to first order, the cloud without each of its folds; and null models of
+    the same decomposition, or of none.
+    """
+    spectra = spectrum.spectrum(cloud.points_PD, cloud.folds)
+    isotropic = read(isotropic_spectra(*cloud.points_PD.shape), ISOTROPIC)
+    replicates = len(spectra.width)
+    return {
+        MEASURED: read(spectra),
+        CAPPED: read(spectrum.capped(spectra), CAPPED),
+        ISOTROPIC: {
+            name: jnp.broadcast_to(value_S.mean(), replicates)
+            for name, value_S in isotropic.items()
+        },
+    }
 
 
 FAMILY = Family(of="cloud", compute=compute, quantities=QUANTITIES)

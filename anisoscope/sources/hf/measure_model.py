@@ -17,7 +17,7 @@ import transformers
 import xarray as xr
 
 from anisoscope import __version__
-from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.config.measure_config import CLOUD_NULLS, MeasureConfig
 from anisoscope.config.pretrained_config import ALONE, PretrainedConfig
 from anisoscope.measurement.families.comparison_family import KINDS
 from anisoscope.results import join
@@ -43,7 +43,7 @@ from anisoscope.sources.hf.texts import Text, read_texts
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import choose, once, replace
 
-NULLS = ("gaussian", "shuffled")
+NULLS = (*CLOUD_NULLS, "shuffled")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +144,7 @@ def make_config(
         of, what = (*of, *array_checks.OF_HEADS, logits.FAMILY), "a model"
     families = array_checks.choose_families(families, of, source=what)
     nulls = (nulls,) if isinstance(nulls, str) else tuple(nulls or ())
-    allowed = NULLS[:1] if separate else NULLS
+    allowed = CLOUD_NULLS if separate else NULLS
     for null in nulls:
         if null not in allowed:
             source = "separate texts" if null in NULLS else "a lone model"

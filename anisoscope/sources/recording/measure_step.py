@@ -14,6 +14,7 @@ import numpy as np
 import xarray as xr
 
 import anisoscope
+from anisoscope.config.measure_config import CLOUD_NULLS
 from anisoscope.measurement.families.registry import FAMILIES, family_of, quantities
 from anisoscope.results import join, joined_files
 from anisoscope.results.averages import BLOCK
@@ -112,7 +113,7 @@ def _contents(tables: dict[int, xr.Dataset]) -> tuple[tuple[str, ...], tuple[str
     clouds = {cloud for table in tables.values() for cloud in table["cloud"].values}
     present = {family_of(name) for name in measured}
     families = tuple(family for family in FAMILIES if family in present)
-    return families, tuple(null for null in array_checks.NULLS if null in clouds)
+    return families, tuple(null for null in CLOUD_NULLS if null in clouds)
 
 
 def read_tables(root: pathlib.Path, step: int) -> dict[int, xr.Dataset]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from anisoscope.api import FIRST_LOOK, Vectors
+from anisoscope.config.measure_config import CLOUD_NULLS
 from anisoscope.metrics.scalars import ArrayLike
 from anisoscope.utils.errors import as_value_error
 
@@ -78,7 +79,7 @@ def write_table(
     clusters: ArrayLike | Sequence[object] | None = None,
     names: Sequence[str] | None = None,
     families: str | Sequence[str] = FIRST_LOOK,
-    nulls: str | Sequence[str] = ("gaussian",),
+    nulls: str | Sequence[str] = CLOUD_NULLS,
     seed: int = 0,
 ) -> xr.Dataset:
     """Measure a step of any training loop into a folder, which the figures over training read.
@@ -116,7 +117,7 @@ def trainer_callback(
     on: str = "step",
     points: int = 4096,
     families: str | Sequence[str] = FIRST_LOOK,
-    nulls: str | Sequence[str] = ("gaussian",),
+    nulls: str | Sequence[str] = CLOUD_NULLS,
     seed: int = 0,
 ) -> transformers.TrainerCallback:
     """Make a callback for the Trainer of transformers that calls `write_table`.
