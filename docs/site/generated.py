@@ -76,6 +76,8 @@ def entry(name: str, quantity: Quantity) -> Iterator[str]:
         "interval": INTERVAL[quantity.resampling],
         "source": plain(quantity.source),
     }
+    if quantity.null_words:
+        facts["null models"] = plain(quantity.null_words)
     yield from (f"- {what}: {value}" for what, value in facts.items())
     yield ""
 

@@ -10,7 +10,13 @@ import pytest
 
 from anisoscope.config.measure_config import NULLS, MeasureConfig
 from anisoscope.measurement.families.attention_family import Heads
-from anisoscope.measurement.families.registry import FAMILIES, coordinates, family_of, quantities
+from anisoscope.measurement.families.registry import (
+    FAMILIES,
+    coordinates,
+    family_of,
+    nulls_of,
+    quantities,
+)
 from anisoscope.measurement.intervals import KINDS
 from anisoscope.measurement.panel import MEASURED, Sample, panel
 from anisoscope.measurement.resampling import Places, Types
@@ -98,13 +104,14 @@ def test_every_value_lies_in_its_range(found):
 
 def test_every_quantity_says_what_it_is():
     for name, quantity in quantities().items():
-        family = FAMILIES[family_of(name)]
         assert quantity.resampling in ("", *KINDS), name
         assert all((quantity.long_name, quantity.units, quantity.formula, quantity.source)), name
         assert quantity.range[0] < quantity.range[1], name
         assert (quantity.units == "activation") == bool(quantity.symbol), name
         assert set(quantity.dims) <= {"layer", "other_layer", "block", "head", *coordinates()}, name
-        assert set(family.nulls) <= set(NULLS)
+        assert set(nulls_of(name)) <= set(NULLS)
+        assert len(set(nulls_of(name))) == len(nulls_of(name))
+        assert not quantity.nulls or all(null in quantity.null_words for null in quantity.nulls)
     names = [name for family in FAMILIES.values() for name in family.quantities]
     assert len(names) == len(set(names))
     labels = [dim for family in FAMILIES.values() for dim in family.coordinates]

@@ -1,4 +1,6 @@
-"""The Gaussian null model of a cloud has its spectrum and copies, and nothing else of it."""
+"""The Gaussian null model of a cloud has its spectrum and copies, and nothing else of it; null models
+that need no draw say 0 where there is nothing to say.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -98,3 +100,56 @@ def test_gaussian_clouds_do_not_exceed_their_null_model(shape):
     assert ((low <= 0) & (high >= 0)).mean() >= 0.88
     assert (high - low).mean() < 3 * 2 * 1.96 * mean.std()
     assert f"mean over {DRAWS} draws" in excess.attrs["formula"]
+
+
+HEADLINES = ("anisotropy", "participation_ratio", "effective_rank", "mean_cosine", "relative_drift")
+
+
+def excess_of(table, name, null):
+    return table[f"{name}_excess"].sel(null=null)
+
+
+def test_isotropic_clouds_without_a_mean_exceed_no_null_model():
+    clouds = np.random.default_rng(0).normal(size=(40, 128, 16))
+    table = measure(clouds, families=("spectrum", "similarity"))
+    for name in HEADLINES:
+        null = "flipped" if name in HEADLINES[3:] else "isotropic"
+        mean, low, high = (
+            excess_of(table, name, null).sel(statistic=at).values for at in ("mean", "low", "high")
+        )
+        error = mean.std(ddof=1) / len(mean) ** 0.5
+        # the root of a mean square is above the mean
+        assert abs(mean.mean()) < 3 * error + (2e-3 if name == "relative_drift" else 0), name
+        assert ((low <= 0) & (high >= 0)).mean() >= 0.8, name
+
+
+def test_headlines_exceed_the_null_models_of_what_they_tell():
+    """A cloud with one long direction, off the origin, in clusters that have a place each."""
+    generator, cluster = np.random.default_rng(0), np.arange(256) // 16
+    x = generator.normal(size=(256, 16)) + generator.normal(size=(16, 16))[cluster]
+    x[:, 0] *= 10
+    table = measure(x, cluster, families=("spectrum", "similarity"))
+    value = table.sel(statistic="mean")
+    for null, share in (("isotropic", 0.7), ("capped", 0.6)):
+        assert excess_of(table, "anisotropy", null).sel(statistic="low") > share
+        assert excess_of(table, "participation_ratio", null).sel(statistic="high") < -1
+    near, far = (
+        measure(x + offset, cluster, families="similarity") for offset in (0, 100 * np.eye(16)[1])
+    )
+    assert excess_of(near, "relative_drift", "flipped").sel(statistic="low") < 0.2
+    assert excess_of(far, "relative_drift", "flipped").sel(statistic="low") > 0.7
+    # cosines within clusters are no excess over signs that clusters share
+    assert value.mean_cosine - excess_of(value, "mean_cosine", "flipped") > 0.01
+    alone = measure(x, families="similarity").sel(statistic="mean")
+    assert abs(alone.mean_cosine - excess_of(alone, "mean_cosine", "flipped")) < 1e-6
+
+
+def test_a_table_has_the_null_models_that_are_asked_for():
+    x = np.random.default_rng(0).normal(size=(64, 4))
+    table = measure(x, families=("spectrum", "similarity"), nulls=("capped", "gaussian"), folds=1)
+    assert table["null"].values.tolist() == ["capped"]  # none of these families has the other
+    assert np.isfinite(table.anisotropy_excess.sel(statistic="mean")).all()
+    assert "mean_cosine_excess" not in table
+    assert "capped" in table.anisotropy.attrs["null_models"]
+    without = measure(x, families="spectrum", nulls=(), folds=1)
+    assert not [name for name in without if str(name).endswith("_excess")]

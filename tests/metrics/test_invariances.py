@@ -95,7 +95,12 @@ def of_coordinates(cloud, place):
 
 def of_cosines(cloud, place):
     keep = jnp.asarray(KEEP)[place]
-    return similarity.mean_cosine(cloud, keep), similarity.mean_cosine_parts(cloud, keep)
+    flipped = [
+        read(cloud, place // TIME, keep)
+        for read in (similarity.mean_cosine_flipped, similarity.relative_drift_flipped)
+    ]
+    own = similarity.mean_cosine(cloud, keep), similarity.relative_drift(cloud, keep)
+    return own, similarity.mean_cosine_parts(cloud, keep), flipped
 
 
 def of_norms(cloud, place):

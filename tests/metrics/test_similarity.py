@@ -1,3 +1,5 @@
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -83,6 +85,41 @@ def test_points_left_out_are_as_if_they_had_not_been(name):
             np.testing.assert_allclose(
                 values[metric][choice], value, rtol=1e-5, atol=1e-6 * scale, err_msg=metric
             )
+
+
+CLUSTER = np.arange(SMALL[0]) * 7 % 6
+SIGNED = {
+    "mean_cosine": (similarity.mean_cosine_flipped, lambda x: reference.mean_cosine(x)),
+    "drift": (similarity.drift_flipped, lambda x: reference.drift(x) ** 2),
+    "relative_drift": (
+        similarity.relative_drift_flipped,
+        lambda x: reference_similarity.relative_drift(x) ** 2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SIGNED)
+@pytest.mark.parametrize("kept", [slice(None), slice(4)], ids=["all", "four clusters"])
+def test_flipped_is_the_mean_over_all_choices_of_signs(name, kept):
+    """Of a cloud that is far from the origin, and a cluster that is far from the others."""
+    read, square = SIGNED[name]
+    cloud = gaussian(*SMALL) + np.float32(3)
+    cloud[CLUSTER == 1] += 5
+    keep = np.isin(CLUSTER, np.arange(6)[kept])
+    choices = itertools.product((-1, 1), repeat=6)
+    values = [square((cloud * np.array(sign)[CLUSTER][:, None])[keep]) for sign in choices]
+    expected = np.mean(values) if name == "mean_cosine" else np.sqrt(np.mean(values))
+    found = jax.jit(read)(cloud, CLUSTER, keep.astype(np.float32))
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_flipped_without_clusters_is_what_independent_points_have():
+    cloud = jnp.asarray(gaussian(*SMALL) + np.float32(3))
+    values = {name: read(cloud, None) for name, (read, _) in SIGNED.items()}
+    assert values["mean_cosine"] == pytest.approx(0, abs=1e-7)
+    assert values["relative_drift"] == pytest.approx(SMALL[0] ** -0.5, rel=1e-6)
+    square = np.square(np.float64(cloud)).sum(axis=1).mean()
+    assert values["drift"] == pytest.approx((square / SMALL[0]) ** 0.5, rel=1e-6)
 
 
 @pytest.mark.parametrize(("offset", "dtype"), [(1, jnp.bfloat16), (1000, jnp.float32)])

@@ -62,6 +62,22 @@ def test_the_full_cloud_is_the_same_with_and_without_groups():
         agrees(read(spectrum(cloud, 8)), cloud)
 
 
+@pytest.mark.parametrize("cloud", [EVERY["rogue coordinate"], WIDE], ids=["rogue", "wide"])
+def test_a_capped_spectrum_is_that_of_the_cloud_shrunk_along_its_first_direction(cloud):
+    x = np.float64(cloud) - np.float64(cloud).mean(0)
+    _, size_E, direction_ED = np.linalg.svd(x, full_matrices=False)
+    shrunk = x - np.outer(x @ direction_ED[0], direction_ED[0]) * (1 - size_E[1] / size_E[0])
+    found = jax.tree.map(lambda x: x[0], spectral.capped(spectrum(cloud)))
+    for name in ("anisotropy", "participation_ratio", "effective_rank", "stable_rank"):
+        expected = getattr(reference, name)(shrunk)
+        assert getattr(spectral, name)(found) == pytest.approx(expected, rel=1e-4), name
+
+
+def test_a_capped_spectrum_of_one_direction_stays():
+    line = spectrum(gaussian(48, 1), 4)
+    np.testing.assert_array_equal(spectral.capped(line).eigenvalues_E, line.eigenvalues_E)
+
+
 @pytest.mark.parametrize("shape", [SMALL, (24, 60)])
 def test_replicates_are_variances_along_the_full_clouds_directions(shape):
     cloud = gaussian(*shape) * np.arange(1, shape[1] + 1, dtype=np.float32) + 3

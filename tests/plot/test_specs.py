@@ -82,7 +82,8 @@ def test_outlier_coordinates_with_the_anisotropy_that_is_left(runs):
 def test_excess_is_drawn_of_the_runs_and_quantities_that_have_the_null_model(runs):
     partly = runs | {"partly": lacking(with_nulls(runs["decoder"], "shuffled"), "anisotropy")}
     axes = RUNS["excess_over_nulls"](partly).axes
-    models = [null for null in NULLS if null != "permuted"]  # which comparisons alone have
+    there = runs["decoder"].results["null"]
+    models = [null for null in NULLS if null in there and null != "permuted"]  # comparisons' alone
     panels = itertools.product(SPECS["excess_over_nulls"].quantities, models)
     for (name, null), ax in zip(panels, axes, strict=True):
         shown = [

@@ -54,7 +54,8 @@ def test_a_table_labels_every_value_of_every_cloud(old):
                 )
                 assert (cloud in replicates_table.clouds_of(old[name])) == (name in names)
     about = {"long_name", "units", "range", "formula", "source", "family", "resampling", "clouds"}
-    assert all(old[name].attrs.keys() - {"symbol"} == about for name in old.data_vars)
+    optional = {"symbol", "null_models"}
+    assert all(old[name].attrs.keys() - optional == about for name in old.data_vars)
     assert (old.duplicate_points.attrs["resampling"], old.twonn.attrs["resampling"]) == (
         "batches",
         "sections",

@@ -39,8 +39,8 @@ def test_results_hold_moments_and_intervals_and_batches_one_value_per_cloud(raw)
         about = {"long_name", "units", "formula", "source", "resampling", "family", "range"}
         assert (
             about
-            == results[name].attrs.keys() - {"symbol"}
-            == batches[name].attrs.keys() - {"symbol"}
+            == results[name].attrs.keys() - {"symbol", "null_models"}
+            == batches[name].attrs.keys() - {"symbol", "null_models"}
         )
         assert results[name].attrs["long_name"] == quantities()[name].long_name
         low, mean, high = (

@@ -199,11 +199,7 @@ def test_shapes_are_the_declared_dimensions():
     assert {shapes.vectors[name].shape for name in VECTORS} == {(2, POINTS, 8)}
     assert shapes.values["measured"].keys() == MEASURED
     for cloud, own in shapes.values.items():
-        wanted = {
-            name
-            for name in MEASURED
-            if cloud in ("measured", *families.FAMILIES[families.family_of(name)].nulls)
-        }
+        wanted = {name for name in MEASURED if cloud in ("measured", *families.nulls_of(name))}
         assert own.keys() == wanted
         for name, found in own.items():
             assert found.shape == tuple(

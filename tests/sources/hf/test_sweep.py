@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 
+from anisoscope.config.measure_config import NULLS
 from anisoscope.results import joined_files
 from anisoscope.sources.hf import revision
 from anisoscope.utils import checksums
@@ -54,7 +55,7 @@ def test_revisions_are_steps_of_one_run(swept):
     workdir, process = swept
     results = joined_files.read_table(workdir / "results.nc")
     assert results.step.values.tolist() == [0, 20, 60]
-    assert results["null"].values.tolist() == ["gaussian", "shuffled", "untrained", "permuted"]
+    assert results["null"].values.tolist() == [*NULLS]
     mean = results.sel(positions="all", statistic="mean")
     excess = mean.anisotropy_excess.sel(null="untrained")
     assert (excess.sel(step=0) == 0).all()
