@@ -13,7 +13,6 @@ from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import (
     FAMILIES,
     coordinates,
-    family_of,
     nulls_of,
     quantities,
 )

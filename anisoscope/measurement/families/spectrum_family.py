@@ -1,7 +1,7 @@
 """Family spectrum: all of it read off one eigendecomposition of the centred cloud.
 
 In the formulas, lambda are the eigenvalues of the covariance C, largest first, D is the width and P
-the points.
+the points. S are draws of the isotropic null model.
 """
 
 import functools
