@@ -1,23 +1,31 @@
 """Verdicts over all experiments of docs/results: verdicts.csv there, and the figures of docs/ that
 show verdicts.
 
-    .venv/bin/python -m dev.verdicts [FOLDER …]
+    .venv/bin/python -m dev.verdicts [FOLDER …]    # or --spread: twice the seeds' standard deviation
 
 A folder of a run that keeps no CSV, as of untrained blocks and curved manifolds, is named: its
-evidence.csv is written to docs/results under the folder's name.
+evidence.csv is written to docs/results under the folder's name. Evidence of pretrained models and
+of the published profile is read off real_models/layers.csv and published.csv, each value with its
+interval or reading error.
 """
 
 import pathlib
 import sys
 import tomllib
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import xarray as xr
+from scipy.stats import norm
 
 import anisoscope
 from anisoscope.analysis import on_disk
 from anisoscope.analysis.claims import evidence
+from anisoscope.analysis.claims.claim_entries import CLAIMS
 from anisoscope.analysis.claims.verdicts import CONTRAST
+from anisoscope.analysis.shapes import SHAPES
 from anisoscope.plot import experiment_figures, style
 from anisoscope.plot import verdict_figures as plots
 from anisoscope.results import joined_files
@@ -25,31 +33,58 @@ from anisoscope.results import joined_files
 DOCS = pathlib.Path("docs")
 RESULTS = DOCS / "results"
 ABOUT = tomllib.loads((RESULTS / "experiments.toml").read_text())
+WINDOWS = 16  # of a pretrained model: 2 batches of 2,048 tokens in windows of 256
 
 
-def once(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the verdicts on claims, each run counted once."""
-    places = zip(frame["experiment"], frame["model"], strict=True)
-    again = np.array([[*place] in ABOUT["again"] for place in places])
-    return frame[~again & frame["paper"].ne(CONTRAST)]
+def profiles() -> Iterator[dict[str, Any]]:
+    """Yield what profiles over depth of single models say: bells of decoders, flatness of encoders.
+
+    Layers are at the unfavorable ends of their intervals, since they are not independent.
+    """
+    folder = RESULTS / "real_models"
+    published = pd.read_csv(folder / "published.csv")
+    frame = pd.concat([pd.read_csv(folder / "layers.csv"), published])
+    windows = np.where(frame["model"].isin(published["model"]), 1, WINDOWS)
+    sides = {"all": "", "without_first": ", without token 0"}
+    frame = frame.assign(n=windows)[frame["positions"].isin(sides)]
+    for (model, kind, side), own in frame.groupby(["model", "kind", "positions"], sort=False):
+        own = own.set_index("layer").reindex(range(own["layer"].max() + 1))
+        for claim in ("decoder_bell", "decoder_bell_with_embedding", "flat_encoder"):
+            first = int(claim != "decoder_bell_with_embedding")
+            if kind not in CLAIMS[claim].models or not np.isfinite(own["mean"].loc[first:]).all():
+                continue
+            values = own["mean"].to_numpy()
+            profile = xr.DataArray(values[None, None], dims=("step", "positions", "layer"))
+            value = SHAPES[CLAIMS[claim].quantity].read(profile).item()
+            half = (own["high"] - own["low"]).loc[first:].max() / 2
+            if kind == "decoder":
+                inner, ends = own.iloc[first + 1 : -1], own.iloc[[first, -1]]
+                low = inner["low"].max() - ends["high"].max()
+                half = max(value - low, inner["high"].max() - ends["low"].max() - value)
+            about = {"error": half / norm.ppf(0.975), "freedom": np.inf, "gain": np.inf}
+            about |= {"n": int(own["n"].max()), "unit": "profile", "outside": ""}
+            yield {"claim": claim, "model": f"{model}{sides[side]}", "value": value} | about
 
 
-def columns(frame: pd.DataFrame) -> dict[str, list[tuple[str, str]]]:
-    """Return kinds of model; and what is said between models, or of no trained model."""
-    named = {name: [*map(tuple, places)] for name, places in ABOUT["columns"].items()}
-    counted = {place for places in named.values() for place in places}
-    every = dict.fromkeys(frame[["experiment", "model"]].itertuples(index=False, name=None))
-    return named | {
-        "between, models;, untrained": [place for place in every if place not in counted]
-    }
+def spread() -> pd.Series:
+    """Return twice the standard deviation between seeds, pooled over conditions, of each claim."""
+    frames = {name: evidence.read(RESULTS / name) for name in ABOUT["folders"]}
+    rows = pd.concat([frame.assign(experiment=name) for name, frame in frames.items()])
+    groups = rows[rows["n"].isna()].groupby(["claim", "experiment", "model"])["value"]
+    return 2 * np.sqrt(groups.var()[groups.count() > 2].groupby("claim").mean())
 
 
 def main(given: list[str]) -> None:
+    if given == ["--spread"]:
+        print(spread().map("{:.2g}".format).to_string())
+        return
     for path in map(pathlib.Path, given):
         (RESULTS / path.name).mkdir(exist_ok=True)
         joined_files.write_csv(evidence.read(path), RESULTS / path.name / evidence.NAME)
+    rows = pd.DataFrame(profiles()).reindex(columns=list(evidence.COLUMNS))
+    joined_files.write_csv(rows, RESULTS / "real_models" / evidence.NAME)
     folders, figures = [RESULTS / name for name in ABOUT["folders"]], DOCS / "figures"
-    frame = anisoscope.verdicts(folders)
+    frame = anisoscope.verdicts(folders, ABOUT["duplicates"])
     joined_files.write_csv(frame, RESULTS / "verdicts.csv")
     with style.context():
         for folder in folders:
@@ -61,9 +96,9 @@ def main(given: list[str]) -> None:
                 figure = experiment_figures.curves_by_level(levels, {*named["quantity"]})
                 style.add_footer(figure, [experiment_figures.BY_LEVEL_BANDS])
                 figure.savefig(figures / f"{folder.name}_by_level.png", dpi=150)
-        figure = plots.matrix(once(frame), columns(once(frame)))
-        figure.savefig(figures / "verdicts.png", dpi=150)
-    print(once(frame).groupby(["paper", "verdict"], sort=False).size().to_string())
+        plots.effects(frame).savefig(figures / "verdicts.png", dpi=150)
+    claims = frame[frame["paper"] != CONTRAST]
+    print(claims.groupby(["paper", "verdict"], sort=False).size().to_string())
 
 
 if __name__ == "__main__":

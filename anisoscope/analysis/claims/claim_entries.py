@@ -1,7 +1,9 @@
 """The claims of the three papers, and of later ones, that can be tested here: an entry each.
 
-An entry was written down before the code that evaluates it. Most tables of docs/results had been
-read before: verdicts on those are a reading by a fixed rule, and only those on later runs a test.
+A claim says that an effect is positive. `smallest` is the smallest effect of interest, and `reason`
+says where it comes from. `SEEDS` is one rule for numbers of trained models: twice their standard
+deviation between seeds, pooled over conditions (`python -m dev.verdicts --spread` prints it),
+rounded to the nearest of 1, 2 and 5 times a power of ten on a logarithmic scale.
 """
 
 import math
@@ -16,8 +18,6 @@ GEOMETRY = "Geometry of Learning Dynamics"
 STRAIGHTEN = "Straightening (Hosseini and Fedorenko 2023)"
 LINEAR = "Your Transformer is Secretly Linear (Razzhigaev et al. 2024)"
 LAYERS = "Layer by Layer (Skean et al. 2025)"
-LATER = (STRAIGHTEN, LINEAR, LAYERS)  # added later, so they have a correction of their own
-PAIRED = ("matched_pair_small", "mask_ablations", "optimizer_ablations", "position_ablations")
 DECODER, ENCODER = ("next", "causal"), ("masked", "bidirectional")  # objective and mask
 MODELS = {DECODER: "decoder", ENCODER: "encoder"}  # all others: "other"
 PLAIN = {  # a model with another value is none of the papers'
@@ -27,50 +27,54 @@ PLAIN = {  # a model with another value is none of the papers'
     "model.sink": False,
     "train.penalty": 0.0,
 }
-BELL = 0.05  # a smaller peak counts as none: anisotropy of one layer scatters so much over seeds
 LEARNED = 1.0  # bits of context gain, below which a model has not learned
-LAST, OVER = "mean over seeds, last checkpoint", "mean over seeds, over checkpoints"
+LAST, OVER = "last checkpoint", "over checkpoints"
 PEARSON = "Pearson's r over conditions, each the mean of its seeds"
-UNTRUSTED = (
-    "last_dimension + compression",  # log2 of the largest dimension over checkpoints
-    -math.inf,
-    3.32,
-    "its dimension exceeds 10, above which no estimator is to be trusted",
-)
+SEEDS = "twice the seeds' standard deviation, "
+PHASES = "the bound of a phase everywhere; " + SEEDS
+QUARTER = "a correlation that explains a quarter of the variance"
+VARIANCE = "any subspace with more variance than the average one passes"
+LARGE_DIMENSION = "its dimension exceeds 10, above which no estimator is to be trusted"
+BELOW_LINE = "its dimension starts below 1, which no cloud has"
 NOT_EXPANDED = f"it has not expanded by {PHASE:g} doublings before"
+CENSORED = "its dimension is largest at the last checkpoint: a compression may still come"
+BOTH = ("decoder", "encoder")
 
 
 class Claim(NamedTuple):
-    """A claim: `quantity` lies above (or below) `threshold`, for each model of `models`."""
+    """A claim: `quantity` times `sign` is positive, for each model of `models`."""
 
     paper: str
+    title: str  # a few words, for figures
     wording: str
     quantity: str
+    smallest: float  # effect of interest
+    reason: str
     mark: str = LITERAL
     statistic: str = LAST
     table: str = "runs"  # the reader of evidence.py
-    threshold: float = 0.0
-    above: bool = True
+    sign: int = 1  # -1: the claim is of a decrease
+    absence: bool = False  # the claim is that there is no effect of interest
+    bounded: bool = False  # one-sided, selected or a rank: a sign test in place of Student's
+    low_bar: str = ""  # why nearly every trained model passes
     models: tuple[str, ...] = ("decoder",)
     seeds: int = 3  # or models, or pairs: fewer decide nothing
     learned: bool = True  # whether it is about models that have learned
-    # columns of runs.csv to add up; least, most, and the reason where the sum is not between
-    regime: tuple[str, float, float, str] | None = None
+    regime: tuple[tuple[str, str], ...] = ()  # what must be true of each run; the reason if not
     # of a loss-matched contrast: the setting, its two values, and what is held (None: anything)
     contrast: tuple[str, str, str, str | None] | None = None
-    experiments: tuple[str, ...] = (*PAIRED, "interventions_small")
 
 
-BOTH = ("decoder", "encoder")
 _shape = partial(Claim, SHAPE)
-_inherent = partial(Claim, INHERENT, mark=SECOND_HAND)
-_block = partial(
-    _inherent,
-    table="untrained",
-    learned=False,
-    models=("block",),
-    experiments=("untrained_bias",),
+_dimension = partial(
+    _shape,
+    smallest=PHASE,
+    statistic=OVER,
+    bounded=True,
+    seeds=5,
 )
+_inherent = partial(Claim, INHERENT, mark=SECOND_HAND)
+_block = partial(_inherent, table="untrained", learned=False, models=("block",))
 _tangent = partial(Claim, GEOMETRY, table="tangents", models=BOTH)
 _manifold = partial(
     Claim,
@@ -79,217 +83,397 @@ _manifold = partial(
     table="curved",
     learned=False,
     models=("manifold",),
-    experiments=("curved_manifolds",),
+    low_bar="the manifolds were built to have it",
 )
-_matched = partial(
-    Claim, mark=RECONSTRUCTED, table="matched", quantity="growth", above=False,
-    experiments=("mask_ablations",),
-)  # fmt: skip
+_matched = partial(Claim, mark=RECONSTRUCTED, table="matched", quantity="growth", sign=-1)
+_started = ("last_dimension + compression - expansion >= 0", BELOW_LINE)
+_trusted = ("last_dimension + compression <= 3.32", LARGE_DIMENSION)
 
 CLAIMS = {
     "decoder_bell": _shape(
-        "Decoders' anisotropy over depth is a bell with its peak in the middle layers.",
-        "bell_blocks",
-        threshold=BELL,
+        title="decoders: bell over depth",
+        wording="Decoders' anisotropy over depth is a bell with its peak in the middle layers.",
+        quantity="bell_blocks",
+        smallest=0.05,
+        reason="the bound of a bell everywhere; " + SEEDS + "0.027",
     ),
     "decoder_bell_with_embedding": _shape(
-        "The same, with the embedding as the first end.", "bell_whole", threshold=BELL
+        title="… the embedding as first end",
+        wording="The same, with the embedding as the first end.",
+        quantity="bell_whole",
+        smallest=0.05,
+        reason="the bound of a bell everywhere; " + SEEDS + "0.035",
     ),
     "flat_encoder": _shape(
-        "Encoders' anisotropy is flat over depth.",
-        "unevenness",
-        threshold=BELL,
-        above=False,
+        title="encoders: flat over depth",
+        wording="Encoders' anisotropy is flat over depth.",
+        quantity="unevenness",
+        smallest=0.02,
+        reason=SEEDS + "0.027; a bell of 0.05 in one of four blocks has 0.022",
+        absence=True,
+        bounded=True,
         models=("encoder",),
+        seeds=5,
     ),
-    "growth": _shape("Anisotropy of decoders grows with training.", "growth"),
+    "encoder_flatter_than_decoder": _shape(
+        title="… flatter than the matched decoder",
+        wording="Encoders' anisotropy is flatter over depth than that of matched decoders.",
+        quantity="unevenness",
+        smallest=0.05,
+        reason=SEEDS + "0.040",
+        statistic="decoder minus encoder of the same seed, last checkpoint",
+        table="pairs",
+    ),
+    "growth": _shape(
+        title="decoders: anisotropy grows",
+        wording="Anisotropy of decoders grows with training.",
+        quantity="growth",
+        smallest=0.05,
+        reason=SEEDS + "0.049",
+    ),
     "stabilisation": _shape(
-        "Having grown, anisotropy stabilises: it does not fall again.",
-        "fall",
+        title="… and does not fall again",
+        wording="Having grown, anisotropy stabilises: it does not fall again.",
+        quantity="fall",
+        smallest=0.05,
+        reason=SEEDS + "0.070",
         statistic=OVER,
-        threshold=BELL,
-        above=False,
+        absence=True,
+        bounded=True,
+        seeds=5,
+        regime=(("growth + fall >= 0.05", "its anisotropy has never grown by 0.05"),),
     ),
-    "expansion_own_rule": _shape(
-        "Dimension expands at first, by the paper's own rule.",
-        "expansion_microscope",
-        statistic=OVER,
-        threshold=PHASE,
-        regime=UNTRUSTED,
+    "expansion_own_rule": _dimension(
+        title="dimension expands (the paper's rule)",
+        wording="Dimension expands at first, by the paper's own rule.",
+        quantity="expansion_microscope",
+        reason=PHASES + "0.073",
+        regime=(_trusted, _started),
     ),
-    "compression_own_rule": _shape(
-        "Then it is compressed, by the paper's own rule.",
-        "compression_microscope",
-        statistic=OVER,
-        threshold=PHASE,
-        regime=("expansion_microscope", PHASE, math.inf, NOT_EXPANDED),
+    "compression_own_rule": _dimension(
+        title="… and is then compressed",
+        wording="Then it is compressed, by the paper's own rule.",
+        quantity="compression_microscope",
+        reason=PHASES + "0.042",
+        regime=(
+            (f"expansion_microscope >= {PHASE}", NOT_EXPANDED),
+            ("compression_microscope > 0", CENSORED),
+        ),
     ),
-    "expansion_twonn": _shape(
-        "Dimension expands at first, by TwoNN as usually fitted.",
-        "expansion",
-        RECONSTRUCTED,
-        OVER,
-        threshold=PHASE,
-        regime=UNTRUSTED,
+    "expansion_twonn": _dimension(
+        title="dimension expands (TwoNN)",
+        wording="Dimension expands at first, by TwoNN as usually fitted.",
+        quantity="expansion",
+        reason=PHASES + "0.079",
+        mark=RECONSTRUCTED,
+        regime=(_trusted, _started),
     ),
-    "compression_twonn": _shape(
-        "Then it is compressed, by TwoNN as usually fitted.",
-        "compression",
-        RECONSTRUCTED,
-        OVER,
-        threshold=PHASE,
-        regime=("expansion", PHASE, math.inf, NOT_EXPANDED),
+    "compression_twonn": _dimension(
+        title="… and is then compressed",
+        wording="Then it is compressed, by TwoNN as usually fitted.",
+        quantity="compression",
+        reason=PHASES + "0.10",
+        mark=RECONSTRUCTED,
+        regime=((f"expansion >= {PHASE}", NOT_EXPANDED), ("compression > 0", CENSORED)),
     ),
     "decoder_more_anisotropic": _shape(
-        "Decoders are more anisotropic than encoders.",
-        "last_anisotropy",
-        statistic="decoder less encoder of one seed, mean over blocks, last checkpoint",
+        title="decoders: more anisotropic than encoders",
+        wording="Decoders are more anisotropic than encoders.",
+        quantity="last_anisotropy",
+        smallest=0.1,
+        reason=SEEDS + "0.079",
+        statistic="decoder minus encoder of the same seed, mean over blocks, last checkpoint",
         table="pairs",
-        experiments=PAIRED,
     ),
     "mask_makes_growth": _matched(
-        SHAPE,
-        "The causal mask makes anisotropy grow: it grows less where the mask is open.",
+        paper=SHAPE,
+        title="the causal mask makes it grow",
+        wording="The causal mask makes anisotropy grow: it grows less where the mask is open.",
+        smallest=0.05,
+        reason="that of growth",
         statistic="causal to bidirectional mask, masked characters, loss-matched",
         contrast=("model.mask", "causal", "bidirectional", "masked"),
     ),
     "objective_makes_growth": _matched(
-        SHAPE,
-        "Predicting the next token makes it grow: it grows less with masked characters.",
+        paper=SHAPE,
+        title="predicting the next token makes it grow",
+        wording="Predicting the next token makes it grow: it grows less with masked characters.",
+        smallest=0.05,
+        reason="that of growth",
         statistic="next to masked characters, causal mask, loss-matched",
         contrast=("objective", "next", "masked", "causal"),
     ),
-    "cosine_follows_drift_over_layers": _inherent(
-        "Mean cosine follows drift over the layers of a model.",
-        "mean_cosine,drift",
-        statistic="Spearman's rho over layers, mean over seeds",
-        table="layers",
+    "characters_are_anisotropic": _inherent(
+        title="models of characters are anisotropic",
+        wording="Models of characters are anisotropic too: their mean cosine is above 0.",
+        quantity="mean_cosine",
+        smallest=0.05,
+        reason=SEEDS + "0.045",
         models=BOTH,
     ),
+    "cosine_follows_drift_over_layers": _inherent(
+        title="cosine follows drift over layers",
+        wording="Mean cosine follows drift over the layers of a model.",
+        quantity="mean_cosine,drift",
+        smallest=0.5,
+        reason=QUARTER,
+        statistic="Spearman's rho over layers, last checkpoint",
+        table="layers",
+        bounded=True,
+        models=BOTH,
+        seeds=5,
+    ),
     "cosine_follows_drift_over_models": _inherent(
-        "Mean cosine follows drift over models.",
-        "mean_cosine,drift",
+        title="cosine follows drift over models",
+        wording="Mean cosine follows drift over models.",
+        quantity="mean_cosine,drift",
+        smallest=0.5,
+        reason=QUARTER,
         statistic=PEARSON,
         table="over_models",
         seeds=4,
     ),
-    "cosine_grows": _inherent("Mean cosine grows with training.", "cosine_growth", models=BOTH),
+    "cosine_grows": _inherent(
+        title="mean cosine grows",
+        wording="Mean cosine grows with training.",
+        quantity="cosine_growth",
+        smallest=0.05,
+        reason=SEEDS + "0.051",
+        low_bar="an untrained network has next to none",
+        models=BOTH,
+    ),
     "drift_grows": _inherent(
-        "Hidden states drift away from the origin with training.",
-        "drift_growth",
-        threshold=0.5,
+        title="drift grows (norm of the mean)",
+        wording="Hidden states drift away from the origin with training.",
+        quantity="drift_growth",
+        smallest=0.5,
+        reason=SEEDS + "0.37",
+        low_bar="all vectors grow longer",
+        models=BOTH,
+    ),
+    "relative_drift_grows": _inherent(
+        title="drift grows, relative to the norms",
+        wording="The mean direction grows: drift relative to the norms, by half the log2 of the mean cosine.",
+        quantity=f"log(mean_cosine / (mean_cosine - cosine_growth)) / {2 * math.log(2):.10f}",
+        smallest=0.2,
+        reason=SEEDS + "0.28",
+        mark=RECONSTRUCTED,
         models=BOTH,
     ),
     "untrained_blocks_pass_on": _block(
-        "An untrained block makes its output more anisotropic than its input.",
-        "cosine_out-cosine_in",
+        title="an untrained block adds anisotropy",
+        wording="An untrained block makes its output more anisotropic than its input.",
+        quantity="cosine_out-cosine_in",
+        smallest=0.05,
+        reason="the bound of the mean cosine in trained models",
         mark=LITERAL,
-        statistic="mean cosine out less in, mean over norms of the bias, mean over seeds",
+        statistic="mean cosine out minus in, mean over biases whose cosine in is at most 0.9",
+    ),
+    "untrained_block_without_bias": _block(
+        title="… even without any drift",
+        wording="Drift is not the sole cause: an untrained block adds anisotropy without any bias.",
+        quantity="without_bias",
+        smallest=0.05,
+        reason="the bound of the mean cosine in trained models",
+        statistic="mean cosine out minus in, without a bias",
     ),
     "bias_raises_score_variance": _block(
-        "A common bias raises the variance of all scores.",
-        "score_std",
-        statistic="doublings from no bias to the largest, mean over seeds",
-        threshold=1.0,
+        title="a bias raises the variance of scores",
+        wording="A common bias raises the variance of all scores.",
+        quantity="score_std",
+        smallest=1.0,
+        reason="a doubling",
+        statistic="doublings from no bias to the largest",
+        low_bar="scores are products of two biased vectors",
     ),
     "bias_sharpens_untrained_attention": _block(
-        "A common bias sharpens the attention of an untrained block by 0.1 nat or more.",
-        "attention_entropy",
+        title="a bias sharpens untrained attention",
+        wording="A common bias sharpens the attention of an untrained block.",
+        quantity="attention_entropy",
+        smallest=0.2,
+        reason="the bound of sharpening in trained models, nat",
         mark=RECONSTRUCTED,
-        statistic="entropy without a bias less that with the largest, mean over seeds",
-        threshold=0.1,
+        statistic="entropy without a bias minus that with the largest",
     ),
     "queries_and_keys_drift_in_parallel": _inherent(
-        "Along training, query and key distributions drift in parallel directions.",
-        "alignment_growth",
+        title="queries and keys drift in parallel",
+        wording="Along training, query and key distributions drift in parallel directions.",
+        quantity="alignment_growth",
+        smallest=0.1,
+        reason=SEEDS + "0.12",
         mark=LITERAL,
         models=BOTH,
     ),
-    "attention_sharpens": _inherent("Attention sharpens with training.", "sharpening", models=BOTH),
+    "attention_sharpens": _inherent(
+        title="attention sharpens",
+        wording="Attention sharpens with training.",
+        quantity="sharpening",
+        smallest=0.2,
+        reason=SEEDS + "0.25 nat",
+        low_bar="untrained attention is uniform",
+        models=BOTH,
+    ),
     "sharpening_follows_drift": _inherent(
-        "The more hidden states drift, the sharper attention becomes, over models.",
-        "sharpening,drift_growth",
+        title="sharpening follows drift over models",
+        wording="The more hidden states drift, the sharper attention becomes, over models.",
+        quantity="sharpening,drift_growth",
+        smallest=0.5,
+        reason=QUARTER,
         mark=RECONSTRUCTED,
         statistic=PEARSON,
         table="over_models",
         seeds=4,
     ),
     "common_query_makes_anisotropy": _matched(
-        INHERENT,
-        "The drift of queries makes anisotropy: it grows less where queries are centred.",
+        paper=INHERENT,
+        title="drift of queries makes anisotropy",
+        wording="The drift of queries makes anisotropy: it grows less where queries are centred.",
+        smallest=0.05,
+        reason="that of growth",
         statistic="plain to centred queries, decoder, loss-matched",
         contrast=("model.centre_queries", "no centre_queries", "centre_queries", None),
-        experiments=("interventions_small",),
     ),
     "gradient_in_activation_subspace": _tangent(
-        "Directions fitted to activations hold more gradient energy than random subspaces.",
-        "energy-control",
-        statistic="energy less that of random subspaces, mean over layers, last checkpoint",
+        title="gradients in the activations' subspace",
+        wording="Directions fitted to activations hold more gradient energy than normal subspaces.",
+        quantity="energy-control",
+        smallest=0.05,
+        reason=SEEDS + "0.034",
+        statistic="energy minus that of random subspaces of the complement, last checkpoint",
+        low_bar=VARIANCE,
+    ),
+    "gradient_beyond_random_subspaces": _tangent(
+        title="… against any random subspace",
+        wording="The same, against random subspaces of the whole space.",
+        quantity="energy-random",
+        smallest=0.02,
+        reason=SEEDS + "0.025",
+        mark=RECONSTRUCTED,
+        statistic="energy minus k / D, last checkpoint",
+        low_bar=VARIANCE,
     ),
     "gradient_beyond_variance": _tangent(
-        "They hold more of the gradient's energy than of the activations' variance.",
-        "excess",
+        title="… beyond the share of variance",
+        wording="They hold more of the gradient's energy than of the activations' variance.",
+        quantity="excess",
+        smallest=0.02,
+        reason=SEEDS + "0.025",
         mark=RECONSTRUCTED,
-        statistic="e − v, mean over layers, last checkpoint",
+        statistic="e − v, last checkpoint",
+    ),
+    "gradient_energy_emerges_early": _tangent(
+        title="gradient energy emerges early",
+        wording="Gradient energy along these directions emerges early in training.",
+        quantity="early-first",
+        smallest=0.02,
+        reason=SEEDS + "0.017",
+        mark=SECOND_HAND,
+        statistic="energy, mean over the first 30 % of training, minus that at step 0",
+    ),
+    "gradient_energy_persists": _tangent(
+        title="… and persists",
+        wording="It persists to the end of training.",
+        quantity="late-first",
+        smallest=0.05,
+        reason=SEEDS + "0.033",
+        mark=SECOND_HAND,
+        statistic="energy at the last checkpoint minus that at step 0",
     ),
     "early_gradients_more_concentrated": _tangent(
-        "Early gradients are the more concentrated there.",
-        "energy-late",
+        title="early gradients more concentrated than late",
+        wording="Early gradients are the more concentrated there.",
+        quantity="early-late",
+        smallest=0.02,
+        reason=SEEDS + "0.030",
         mark=SECOND_HAND,
-        statistic="energy, largest over checkpoints less last, mean over layers",
-        threshold=BELL,
+        statistic="energy, mean over the first 30 % of training, minus the last checkpoint's",
+    ),
+    "training_amplifies_tangents": _tangent(
+        title="training amplifies these directions",
+        wording="Training amplifies tangent directions against normal ones.",
+        quantity="amplification",
+        smallest=0.2,
+        reason=SEEDS + "0.21",
+        mark=SECOND_HAND,
+        statistic="log2 of energy over that of random subspaces, last checkpoint minus step 0",
     ),
     "subspace_carries_anisotropy": _tangent(
-        "They carry a larger share of the gradient's anisotropy than random subspaces.",
-        "isoscore_gain-normal",
-        statistic="gain of IsoScore* less that of random subspaces, mean over layers",
+        title="they carry the gradient's anisotropy",
+        wording="They carry a larger share of the gradient's anisotropy than random subspaces.",
+        quantity="isoscore_gain-normal",
+        smallest=0.02,
+        reason=SEEDS + "0.026",
+        statistic="gain of IsoScore* minus that of random subspaces, last checkpoint",
     ),
     "frequent_tokens_strongest": _tangent(
-        "Frequent tokens show the strongest enrichment.",
-        "enrichment",
+        title="frequent tokens most enriched",
+        wording="Frequent tokens show the strongest enrichment.",
+        quantity="enrichment",
+        smallest=0.05,
+        reason=SEEDS + "0.056",
         mark=SECOND_HAND,
-        statistic="e / v of the most less that of the least frequent quarter, mean over layers",
+        statistic="e / v of the most minus that of the least frequent quarter, last checkpoint",
     ),
     "normal_gradient_is_second_order": _manifold(
-        "The gradient along the manifold is of first order in the spread, across of second.",
-        "slope",
-        statistic="exponent across less exponent along, mean over manifolds and curvatures",
-        threshold=0.9,
+        title="normal gradient of second order",
+        wording="The gradient along the manifold is of first order in the spread, across of second.",
+        quantity="slope",
+        smallest=0.5,
+        reason="half of the difference that the theory predicts",
+        statistic="exponent across minus exponent along, mean over manifolds and curvatures",
     ),
     "frequency_hides_curvature": _manifold(
-        "Sampling by frequency makes curvature fade from the gradient.",
-        "biased",
-        statistic="doublings of the normal share, no bias less the largest, mean over manifolds",
-        threshold=1.0,
+        title="frequency hides curvature",
+        wording="Sampling by frequency makes curvature fade from the gradient.",
+        quantity="biased",
+        smallest=1.0,
+        reason="a halving of the normal share",
+        statistic="doublings of the normal share, no bias minus the largest, mean over manifolds",
     ),
     "trajectories_straighten": Claim(
-        STRAIGHTEN,
-        "In trained decoders trajectories straighten from the early to the deeper layers.",
-        "straightening_blocks",
+        paper=STRAIGHTEN,
+        title="trajectories straighten",
+        wording="In trained decoders trajectories straighten from the early to the deeper layers.",
+        quantity="straightening_blocks",
+        smallest=0.02,
+        reason=SEEDS + "0.021 rad",
     ),
     "trajectories_straighten_from_embedding": Claim(
-        STRAIGHTEN,
-        "The same, with the embedding as the first of the layers.",
-        "straightening_whole",
-        RECONSTRUCTED,
+        paper=STRAIGHTEN,
+        title="… the embedding as first layer",
+        wording="The same, with the embedding as the first of the layers.",
+        quantity="straightening_whole",
+        smallest=0.01,
+        reason=SEEDS + "0.011 rad",
+        mark=RECONSTRUCTED,
     ),
     "layers_are_nearly_linear": Claim(
-        LINEAR,
-        "In decoders each layer is nearly linear in the one before (0.99; here 0.95).",
-        "last_linearity",
-        RECONSTRUCTED,
-        threshold=0.95,
+        paper=LINEAR,
+        title="layers are nearly linear",
+        wording="In decoders each layer is nearly linear in the one before (0.99).",
+        quantity="1 - last_linearity",
+        smallest=0.05,
+        reason="five times the paper's distance from 1",
+        mark=RECONSTRUCTED,
+        absence=True,
     ),
     "residual_makes_linear": Claim(
-        LINEAR,
-        "Linearity decreases where the residual is taken out.",
-        "last_linearity - last_linearity_update",
+        paper=LINEAR,
+        title="the residual makes layers linear",
+        wording="Linearity decreases where the residual is taken out.",
+        quantity="last_linearity - last_linearity_update",
+        smallest=0.02,
+        reason=SEEDS + "0.015",
+        low_bar="the residual is the identity, which is linear",
     ),
     "entropy_has_a_valley": Claim(
-        LAYERS,
-        "In decoders the entropy of a window is lowest in the middle layers.",
-        "entropy_valley",
-        SECOND_HAND,
-        above=False,
+        paper=LAYERS,
+        title="entropy lowest in the middle layers",
+        wording="In decoders the entropy of a window is lowest in the middle layers.",
+        quantity="entropy_valley",
+        smallest=0.1,
+        reason=SEEDS + "0.14 nat",
+        mark=SECOND_HAND,
+        sign=-1,
     ),
 }

@@ -6,6 +6,7 @@ contrast or a correlation, `error`, `freedom` and `n` say so.
 """
 
 import pathlib
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,6 +24,8 @@ from anisoscope.utils.folder import SETTINGS_GONE
 from anisoscope.utils.settings import flat
 
 NAME = "evidence.csv"
+EARLY = 0.3  # of training, as in the paper
+ROOM = 0.9  # the largest mean cosine of an input that leaves something to add
 COLUMNS = ("claim", "model", "unit", "value", "error", "freedom", "n", "gain", "outside")
 Rows = Iterator[dict[str, Any]]
 
@@ -76,16 +79,18 @@ def _row(run: Any, value: float) -> dict[str, Any]:
 
 
 def from_runs(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
-    """Take a column of runs.csv, or the first less the second."""
-    column, *subtracted = claim.quantity.split(" - ")
-    if not {column, *subtracted} <= {*runs}:
+    """Evaluate an expression in columns of runs.csv."""
+    columns = {*re.findall(r"[a-z_]+", claim.quantity)} - {"log"}
+    own = runs[runs["kind"].isin(claim.models)]
+    if own.empty or not columns <= {*runs}:
         return
-    names, least, most, reason = claim.regime or ("", -np.inf, np.inf, "")
-    names = names.split(" + ")
-    for run in runs[runs["kind"].isin(claim.models)].to_dict("records"):
-        outside = {*names} <= {*run} and not least <= sum(run[name] for name in names) <= most
-        value = run[column] - sum(run[other] for other in subtracted)
-        yield _row(run, value) | {"outside": reason if outside else ""}
+    reasons = pd.Series("", own.index)
+    for condition, reason in claim.regime:
+        if {*re.findall(r"[a-z_]+", condition)} <= {*runs}:
+            reasons = reasons.where((reasons != "") | own.eval(condition, engine="python"), reason)
+    values = own.eval(claim.quantity, engine="python")
+    for run, value, reason in zip(own.to_dict("records"), values, reasons, strict=True):
+        yield _row(run, value) | {"outside": reason}
 
 
 def from_pairs(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
@@ -162,34 +167,53 @@ def from_matched(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows
 
 
 def from_tangents(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
-    """Read tangents.csv: the early semi-NMF subspace of the largest rank, raw gradients."""
+    """Read tangents.csv: the early semi-NMF subspace of the largest rank, raw gradients.
+
+    Energy of a random subspace of the whole space is k / D. Of one in the complement of a subspace
+    with energy e it is c = (1 − e) k / (D − k) on average, so k / D is c / (1 − e + c).
+    """
     path = folder / on_disk.TANGENTS
     if runs.empty or not path.exists():
         return
     tables = dict(tuple(pd.read_csv(path, dtype={"run": str}).groupby("run")))
     least, most = on_disk.ENRICHMENT[0], on_disk.ENRICHMENT[-1]
     for run in runs[runs["kind"].isin(claim.models) & runs["run"].isin(tables)].to_dict("records"):
-        table = tables[run["run"]]
-        largest = table.groupby("layer").max()
-        last = table[table["step"] == table["step"].max()].set_index("layer").sort_index()
-        by_layer = {
+        table = tables[run["run"]].assign(
+            random=lambda t: t["control_energy"] / (1 - t["energy"] + t["control_energy"]),
+            ratio=lambda t: np.log2(t["energy"] / t["control_energy"]),
+        )
+        step = table["step"]
+        over_layers = table.drop(columns="run").groupby("step").mean()
+        first, last = over_layers.reindex([0]).iloc[0], over_layers.loc[step.max()]
+        early = over_layers[(over_layers.index > 0) & (over_layers.index <= EARLY * step.max())]
+        early = early["energy"].mean()
+        value = {
             "energy-control": last["energy"] - last["control_energy"],
+            "energy-random": last["energy"] - last["random"],
             "excess": last["excess"],
-            "energy-late": largest["energy"] - last["energy"],
+            "early-first": early - first["energy"],
+            "late-first": last["energy"] - first["energy"],
+            "early-late": early - last["energy"],
+            "amplification": last["ratio"] - first["ratio"],
             "isoscore_gain-normal": last["isoscore_gain"] - last["isoscore_gain_normal"],
             "enrichment": last[most] - last[least],
-        }
-        yield _row(run, float(by_layer[claim.quantity].mean()))
+        }[claim.quantity]
+        yield _row(run, float(value))
 
 
 def from_untrained(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
-    """Read the last block under a bidirectional mask, a bias on the embedding, by place of norms."""
+    """Read the last block under a bidirectional mask, a bias on the embedding, by place of norms.
+
+    Biases whose cosine is close to 1 already leave nothing to add.
+    """
     if not (path := folder / "seeds.nc").exists():
         return
     table = joined_files.read_table(path).isel(mask=0, embedding=0, target=0, block=-1)
     least, most = table.isel(relative_norm=0), table.isel(relative_norm=-1)
+    added = table["cosine_out"] - table["cosine_in"]
     value = {
-        "cosine_out-cosine_in": (table["cosine_out"] - table["cosine_in"]).mean("relative_norm"),
+        "cosine_out-cosine_in": added.where(table["cosine_in"] <= ROOM).mean("relative_norm"),
+        "without_bias": added.sel(relative_norm=0),
         "score_std": np.log2(most["score_std"] / least["score_std"]),
         "attention_entropy": least["attention_entropy"] - most["attention_entropy"],
     }[claim.quantity]

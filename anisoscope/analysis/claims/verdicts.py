@@ -1,17 +1,25 @@
-"""Verdicts: what each experiment says of each claim, corrected for all prespecified tests of all
-folders together.
+"""Verdicts: what each experiment says of each claim.
 
-A claim says that a number lies above (or below) a threshold. Its test is Student's over the seeds
-of a model, two-sided, of the number being the threshold; a contrast or a correlation brings its own
-error. Holm's correction is over all tests of claims and all primary contrasts of all folders
-(`p_project`), and over those of each folder alone (`p_holm`). Of a primary contrast no change and a
-change as large as the margin are two tests, of which one is true at most. Claims of later papers
-than the three are corrected apart from all else, over one another.
+A claim says that an effect is positive. Its verdict goes by the effect's 95 % interval and the
+smallest effect of interest:
 
-reproduced: p_project below 0.05, and the number on the claimed side of the threshold; contradicted:
-on the other side; inconclusive otherwise, and where there are too few seeds, where a model has not
-learned or lies outside of the claim's
-regime: then nothing is tested. The intervals are not corrected.
+    reproduced          the whole interval lies above it
+    contradicted        the whole interval lies below its negative
+    equivalent to none  the whole interval lies between the two
+    inconclusive        otherwise, and where nothing is tested
+
+Of a claim of absence (flat, stable, linear) "between the two" is reproduced and beyond either is
+contradicted. Nothing is tested where there are too few seeds, where a model has not learned or lies
+outside of the claim's regime, or where seeds do not scatter at all.
+
+Intervals are Student's over seeds, and by Fisher's z of a correlation; a contrast brings its own
+error. Of a bounded or selected number the interval is the range of the seeds, which holds the
+median of all with a probability of 1 − 2^(1 − n), 94 % for five.
+
+p is of the effect being the nearer of ± the smallest effect: below 0.05 where a verdict is certain.
+It stands beside p after Holm within the experiment (`p_holm`) and over all claims and primary
+contrasts that are read together (`p_project`). Of a primary contrast no change and a change as
+large as the margin are two tests, of which one is true at most.
 """
 
 import os
@@ -24,32 +32,38 @@ from scipy import stats
 
 from anisoscope.analysis import on_disk, primary
 from anisoscope.analysis.claims import evidence
-from anisoscope.analysis.claims.claim_entries import CLAIMS, LATER, LEARNED, Claim
+from anisoscope.analysis.claims.claim_entries import CLAIMS, LEARNED, Claim
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.results import joined_files
-from anisoscope.results.holm import holm, holm_of
+from anisoscope.results.holm import holm_of
 from anisoscope.utils.errors import UserError, as_value_error
 
-REPRODUCED, CONTRADICTED, INCONCLUSIVE = "reproduced", "contradicted", "inconclusive"
-TOO_WIDE = "interval too wide"
+REPRODUCED, CONTRADICTED = "reproduced", "contradicted"
+EQUIVALENT, INCONCLUSIVE = "equivalent to none", "inconclusive"
+VERDICTS = (REPRODUCED, CONTRADICTED, EQUIVALENT, INCONCLUSIVE)
+TOO_WIDE, CONSTANT = "interval too wide", "its seeds do not scatter: no test fits"
+STUDENT, SIGN, FISHER = "Student", "sign test, range of the seeds", "Fisher's z"
 COLUMNS = (
-    *("experiment", "claim", "model", "paper", "mark", "quantity", "statistic", "threshold"),
-    *("side", "effect", "low", "high", "n", "p", "p_holm", "p_project", "verdict", "reason"),
+    *("experiment", "claim", "model", "paper", "mark", "quantity", "statistic", "smallest"),
+    *("effect", "low", "high", "n", "test", "p", "p_holm", "p_project", "verdict", "reason"),
 )
 CONTRAST = "primary contrast"  # in place of a paper
 Folder = str | os.PathLike[str]
 
 
-def verdicts(folders: Folder | Iterable[Folder]) -> pd.DataFrame:
+def verdicts(
+    folders: Folder | Iterable[Folder], duplicates: Iterable[tuple[str, str]] = ()
+) -> pd.DataFrame:
     """Judge every claim and primary contrast of these experiments, one row for each.
 
     Args:
         folders: of experiments, as runs/mask_ablations, with the tables that the stage `measure`
             writes.
+        duplicates: (experiment, model) whose runs stand in another of the folders too: left out.
 
     Returns:
-        A DataFrame with claim, model, effect with its 95 % interval, n, p, and p corrected by Holm
-        over all tests (claims of later papers than the three: over one another).
+        A DataFrame with claim, model, effect with its 95 % interval, the smallest effect of
+        interest, n, p, p corrected by Holm within the experiment and over all, and the verdict.
 
     Raises:
         ValueError: a folder holds no table that speaks to a claim, or two folders have one name.
@@ -57,87 +71,85 @@ def verdicts(folders: Folder | Iterable[Folder]) -> pd.DataFrame:
     if isinstance(folders, str | os.PathLike):
         folders = [folders]
     with as_value_error():
-        return judge([pathlib.Path(folder) for folder in folders])
+        return judge([pathlib.Path(folder) for folder in folders], duplicates)
 
 
-def judge(paths: list[pathlib.Path]) -> pd.DataFrame:
+def judge(paths: list[pathlib.Path], duplicates: Iterable[tuple[str, str]] = ()) -> pd.DataFrame:
     """Do as `verdicts`; raise UserError in place of ValueError."""
-    names = [path.resolve().name for path in paths]
+    names, duplicates = [path.resolve().name for path in paths], {*map(tuple, duplicates)}
     if again := sorted({name for name in names if names.count(name) > 1}):
         raise UserError(
             f"two folders are named {again[0]}: verdicts tell experiments apart by their names"
         )
-    folders = dict(zip(names, paths, strict=True))
-    claims = pd.concat(
-        [tested_claims(evidence.read(path), name) for name, path in folders.items()],
-        ignore_index=True,
-    )
-    contrasts = pd.concat(
-        [on_disk.read_primary(path).assign(experiment=name) for name, path in folders.items()],
-        ignore_index=True,
-    )
-    claims["p_project"], contrasts = corrected(claims, contrasts)
-    claims["p_holm"] = np.nan
-    for name in names:
-        own = claims["experiment"] == name
-        claims.loc[own, "p_holm"], _ = corrected(
-            claims[own], contrasts[contrasts["experiment"] == name]
-        )
-    claimed_side = (claims["effect"] > claims["threshold"]) == (claims["side"] == "above")
-    claims["verdict"] = np.where(
-        claims["p_project"] < 1 - LEVEL,
-        np.where(claimed_side, REPRODUCED, CONTRADICTED),
-        INCONCLUSIVE,
-    )
-    undecided = (claims["verdict"] == INCONCLUSIVE) & (claims["reason"] == "")
-    holds = claims["threshold"].between(claims["low"], claims["high"])
-    reason = np.where(holds, TOO_WIDE, f"{TOO_WIDE} once corrected")
-    claims["reason"] = claims["reason"].where(~undecided, reason)
+    claims, contrasts = [], []
+    for name, path in zip(names, paths, strict=True):
+        rows = evidence.read(path)
+        rows = rows[[(name, model) not in duplicates for model in rows["model"]]]
+        judged = judged_claims(rows, name)
+        named = on_disk.read_primary(path).assign(experiment=name)
+        claims.append(judged.assign(p_holm=corrected(judged["p"], named)[0]))
+        contrasts.append(named)
+    claims = pd.concat(claims, ignore_index=True)
+    claims["p_project"], contrasts = corrected(claims["p"], pd.concat(contrasts, ignore_index=True))
     claims = claims[list(COLUMNS)]
     if not len(contrasts):
         return claims
     return pd.concat([claims, contrast_rows(contrasts)], ignore_index=True)
 
 
-def tested_claims(rows: pd.DataFrame, experiment: str) -> pd.DataFrame:
-    """Return effect, interval and p of each claim and model; no p where nothing is tested."""
+def verdict(low: float, high: float, smallest: float, absence: bool) -> str:
+    """Judge an interval by the smallest effect of interest."""
+    if -smallest < low and high < smallest:
+        return REPRODUCED if absence else EQUIVALENT
+    if low > smallest:
+        return CONTRADICTED if absence else REPRODUCED
+    return CONTRADICTED if high < -smallest else INCONCLUSIVE
+
+
+def judged_claims(rows: pd.DataFrame, experiment: str) -> pd.DataFrame:
+    """Return effect, interval, p and verdict of each claim and model."""
     tests = []
     for (name, model), group in rows.groupby(["claim", "model"], sort=False):
         claim = CLAIMS[name]
-        effect, error, freedom, n = effect_of(group)
-        reason = why_untested(group, claim, n, effect)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            t = np.float64(abs(effect - claim.threshold)) / error
-        p = 1.0 if effect == claim.threshold else 2 * stats.t.sf(t, freedom)
-        half = error * stats.t.ppf(0.5 + LEVEL / 2, freedom) if freedom >= 1 else np.nan
-        ends = np.array([effect, effect - half, effect + half])
-        if claim.table == "over_models":
-            ends = np.tanh(ends)
-        tests.append(
-            claim._asdict()
-            | {"experiment": experiment, "claim": name, "model": model}
-            | dict(zip(("effect", "low", "high"), ends, strict=True))
-            | {"side": "above" if claim.above else "below", "n": n, "reason": reason}
-            | {"p": np.nan if reason or not np.isfinite(error) else p}
-        )
-    corrections = ("p_holm", "p_project", "verdict")
-    return pd.DataFrame(tests, columns=[name for name in COLUMNS if name not in corrections])
+        estimate = estimated(group, claim)
+        ends = estimate["low"], estimate["high"]
+        if reason := why_untested(group, claim, estimate):
+            estimate["p"] = np.nan
+        found = INCONCLUSIVE if reason else verdict(*ends, claim.smallest, claim.absence)
+        about = {"experiment": experiment, "claim": name, "model": model, "verdict": found}
+        about["reason"] = reason or TOO_WIDE * (found == INCONCLUSIVE)
+        tests.append(claim._asdict() | estimate | about)
+    frame = pd.DataFrame(tests, columns=list(COLUMNS))
+    return frame.drop(columns=["p_holm", "p_project"])
 
 
-def effect_of(group: pd.DataFrame) -> tuple[float, float, float, int]:
-    """Return effect, standard error, degrees of freedom and n: over seeds, or the table's own."""
-    if group["n"].notna().any():
-        row = group.iloc[0]
-        return float(row["value"]), float(row["error"]), float(row["freedom"]), int(row["n"])
-    values = group["value"][np.isfinite(group["value"])].to_numpy(float)
-    n = len(values)
-    error = values.std(ddof=1) / np.sqrt(n) if n > 1 else np.nan
-    return (values.mean() if n else np.nan), error, n - 1, n
+def estimated(group: pd.DataFrame, claim: Claim) -> dict[str, float | str]:
+    """Return effect, low, high, n, test and p: over seeds, or with the table's own error."""
+    values = claim.sign * group["value"][np.isfinite(group["value"])].to_numpy(float)
+    n, smallest, own = len(values), claim.smallest, group["n"].notna().any()
+    if claim.bounded and n and not own:
+        effect, low, high = np.median(values), values.min(), values.max()
+        beyond = (values > np.copysign(smallest, effect)).sum()
+        p = min(1.0, 2 * stats.binom.cdf(min(beyond, n - beyond), n, 0.5))
+        return {"effect": effect, "low": low, "high": high, "n": n, "test": SIGN, "p": p}
+    effect, freedom = values.mean() if n else np.nan, n - 1
+    error = stats.sem(values) if n > 1 else np.nan
+    if own:
+        error, freedom, n = group[["error", "freedom", "n"]].iloc[0]
+    test, scale = STUDENT, lambda x: x
+    if claim.table == "over_models":
+        test, scale, smallest = FISHER, np.tanh, np.arctanh(smallest)
+    half = error * stats.t.ppf(0.5 + LEVEL / 2, freedom) if error > 0 else np.nan
+    p = 2 * stats.t.sf(abs(abs(effect) - smallest) / error, freedom) if error > 0 else np.nan
+    ends = scale(np.array([effect, effect - half, effect + half]))
+    names, found = ("effect", "low", "high", "n", "test", "p"), (*ends, int(n), test, p)
+    return dict(zip(names, found, strict=True))
 
 
-def why_untested(group: pd.DataFrame, claim: Claim, n: int, effect: float) -> str:
+def why_untested(group: pd.DataFrame, claim: Claim, estimate: dict[str, float | str]) -> str:
     """Say why nothing is tested; "" where something is."""
-    if n == 0 or (n >= claim.seeds and not np.isfinite(effect)):
+    n = estimate["n"]
+    if n == 0 or (n >= claim.seeds and not np.isfinite(estimate["effect"])):
         return "no value"
     if n < claim.seeds:
         units = "models" if claim.table == "over_models" else "seeds"
@@ -145,23 +157,21 @@ def why_untested(group: pd.DataFrame, claim: Claim, n: int, effect: float) -> st
     least = group["gain"].min(skipna=False)
     if claim.learned and not least >= LEARNED:
         return f"has not learned in every seed (context gain {least:.2f} bits at least, {LEARNED:g} asked)"
-    outside = [reason for reason in group["outside"].dropna() if reason]
-    return f"outside the claim's regime: {outside[0]}" if outside else ""
+    if outside := [reason for reason in group["outside"].dropna() if reason]:
+        return f"outside the claim's regime: {outside[0]}"
+    return "" if np.isfinite(estimate["p"]) else CONSTANT
 
 
-def corrected(claims: pd.DataFrame, contrasts: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame]:
+def corrected(p: pd.Series, contrasts: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame]:
     """Return Holm's p of the claims, and the contrasts with p_project and p_margin_project."""
-    later = claims["paper"].isin(LATER).to_numpy()
-    tested = claims["p"].notna().to_numpy() & ~later
-    stated = contrasts["margin"].notna().to_numpy(bool)
-    parts = claims.loc[tested, "p"], contrasts["p"], contrasts.loc[stated, "p_margin"]
-    p = holm_of(np.concatenate(parts).astype(float), tested.sum() + len(contrasts))
-    of_claims, margins = np.full(len(claims), np.nan), np.full(len(contrasts), np.nan)
-    of_claims[tested], changes, margins[stated] = np.split(
-        p, np.cumsum([tested.sum(), len(contrasts)])
+    tested, stated = p.notna().to_numpy(), contrasts["margin"].notna().to_numpy(bool)
+    parts = p[tested], contrasts["p"], contrasts.loc[stated, "p_margin"]
+    whole = holm_of(np.concatenate(parts).astype(float), tested.sum() + len(contrasts))
+    claims, margins = np.full(len(p), np.nan), np.full(len(contrasts), np.nan)
+    claims[tested], changes, margins[stated] = np.split(
+        whole, np.cumsum([tested.sum(), len(contrasts)])
     )
-    of_claims[later] = holm(claims.loc[later, "p"])
-    return of_claims, contrasts.assign(p_project=changes, p_margin_project=margins)
+    return claims, contrasts.assign(p_project=changes, p_margin_project=margins)
 
 
 def contrast_rows(contrasts: pd.DataFrame) -> pd.DataFrame:
@@ -173,10 +183,10 @@ def contrast_rows(contrasts: pd.DataFrame) -> pd.DataFrame:
         paper=CONTRAST,
         mark="this project",
         statistic=[f"change, {primary.WHERE[at]}" for at in contrasts["at"]],
-        threshold=0.0,
-        side="either",
+        smallest=contrasts["margin"],
         effect=contrasts["change"],
         n=contrasts["pairs"],
+        test=STUDENT,
         reason="within its experiment: " + contrasts["verdict"],
         verdict=[primary.verdict(*row) for row in p.itertuples(index=False)],
     )
@@ -195,7 +205,10 @@ def write(folder: pathlib.Path) -> list[pathlib.Path]:
 def format_lines(frame: pd.DataFrame) -> list[str]:
     """Format as Markdown: a table of the claims by paper, and one of the primary contrasts."""
     number, lines = primary.number, ["# Verdicts", ""]
-    head = ["| claim | experiment | model | effect | n | p | verdict |", "| --- " * 7 + "|"]
+    names = (
+        "claim | experiment | model | effect | of interest | n | p | within it | over all | verdict"
+    )
+    head = [f"| {names} |", "| --- " * 10 + "|"]
     for paper, rows in frame.groupby("paper", sort=False):
         lines += [f"## {paper}", "", *head]
         for row in rows.itertuples():
@@ -205,14 +218,15 @@ def format_lines(frame: pd.DataFrame) -> list[str]:
                 row.model,
                 number(row.effect)
                 + (f" [{number(row.low)}, {number(row.high)}]" if np.isfinite(row.low) else ""),
+                number(row.smallest) if np.isfinite(row.smallest) else "",
                 f"{row.n:g}",
-                f"{row.p_project:.2g}" if np.isfinite(row.p_project) else "",
+                *(f"{p:.2g}" if np.isfinite(p) else "" for p in (row.p, row.p_holm, row.p_project)),
                 row.verdict + (f" ({row.reason})" if row.reason else ""),
             )
             lines.append("| " + " | ".join(cells) + " |")
         lines.append("")
     note = (
-        "Effect with its 95 % interval, not corrected; p after Holm over all prespecified tests read together; "
-        "claims of later papers than the three over one another."
+        "Effect with its interval, not corrected; the smallest effect of interest; p, and p after "
+        "Holm within the experiment and over all prespecified tests read together."
     )
     return [*lines, note]
