@@ -4,10 +4,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from anisoscope.analysis.claims.claim_entries import CLAIMS
-from anisoscope.analysis.claims.verdicts import CONTRADICTED, CONTRAST, INCONCLUSIVE, REPRODUCED
+from anisoscope.analysis.claims.verdicts import CONTRAST, VERDICTS
 from anisoscope.analysis.primary import (
     BOTH,
     DIFFERS,
@@ -28,9 +27,13 @@ AT = {"last": "last checkpoint", "matched": "loss-matched"}
 PAIR = ["before", "after", "at", "positions"]
 ROW = 0.2  # inches
 TICKS = (-30, -10, -3, -1, 0, 1, 3, 10, 30)
-SYMBOLS = {REPRODUCED: "+", CONTRADICTED: "−", INCONCLUSIVE: "?"}
-SHADES = {REPRODUCED: "#0072B2", CONTRADICTED: "#D55E00", INCONCLUSIVE: "0.85"}
-KEY = "+ reproduced, − contradicted, ? inconclusive.  1/2: so many of a class's verdicts are this one."
+COLORS = dict(zip(VERDICTS, ("#0072B2", "#D55E00", "0.25", "0.65"), strict=True))
+LOW_BAR = "Low bars, which nearly every trained model passes"
+EFFECTS_KEY = (
+    "Right of the shade: as claimed. Left: the opposite. Of flat, stable and nearly linear the claim is the shade. "
+    "Bars: 95 % intervals, or ranges of five seeds; filled: p < 0.05 after correction over all. Right: numbers of "
+    "models with each verdict, also where nothing could be tested. Beyond ± 38 at the edge."
+)
 
 
 def primary_contrasts(compared: Compared) -> Figure | None:
@@ -127,45 +130,60 @@ def _format_pair(pair: tuple[str, ...], with_checkpoint: bool) -> str:
     return f"{before} → {after}".replace("_", " ") + f" ({', '.join(further)})" * bool(further)
 
 
-def matrix(frame: pd.DataFrame, columns: dict[str, list[tuple[str, str]]]) -> Figure:
-    """Draw claims by class of model: in each cell the verdict of most, with how many of how many.
+def effects(frame: pd.DataFrame) -> Figure:
+    """Draw a row per claim in the papers' order: each model's effect over the smallest of interest.
 
     Args:
         frame: of `anisoscope.verdicts`.
-        columns: for each class the (experiment, model) whose verdicts it counts.
     """
-    claims = [name for name in CLAIMS if name in set(frame["claim"])]
-    figure = style.new_figure(style.PAGE, 1.2 + 0.23 * len(claims))
+    frame = frame[frame["paper"] != CONTRAST]
+    groups = {claim.paper: [] for claim in CLAIMS.values()} | {LOW_BAR: []}
+    for name in CLAIMS:
+        if name in set(frame["claim"]):
+            groups[LOW_BAR if CLAIMS[name].low_bar else CLAIMS[name].paper].append(name)
+    rows = [row for group, own in groups.items() if own for row in (group, *own)]
+    figure = style.new_figure(style.PAGE, 1.4 + 0.165 * len(rows))
     ax = figure.subplots()
-    for y, name in enumerate(claims):
-        for x, members in enumerate(columns.values()):
-            verdict, count, every = matrix_cell(frame[frame["claim"] == name], members)
-            if verdict:
-                box = (x - 0.47, -y - 0.45), 0.94, 0.9
-                ax.add_patch(Rectangle(*box, facecolor=SHADES[verdict], linewidth=0))
-                ink = "0.25" if verdict == INCONCLUSIVE else "white"
-                look = {"ha": "center", "va": "center", "color": ink, "fontsize": 6.5}
-                ax.text(x, -y, f"{SYMBOLS[verdict]}  {count}/{every}", **look)
-    ax.set_xlim(-0.5, len(columns) - 0.5)
-    ax.set_ylim(-len(claims) + 0.5, 0.5)
-    wordings = [style.wrap(CLAIMS[name].wording.rstrip("."), 2.4, 6) for name in claims]
-    ax.set_yticks([-y for y in range(len(claims))], wordings, fontsize=6)
-    ax.set_xticks(range(len(columns)), [one.replace(", ", "\n") for one in columns], fontsize=6)
-    ax.xaxis.tick_top()
-    ax.grid(visible=False)
-    ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
-    counts = frame[frame["paper"] != CONTRAST]["verdict"].value_counts()
-    parts = (f"{counts.get(one, 0)} {one}" for one in (REPRODUCED, CONTRADICTED, INCONCLUSIVE))
-    style.add_footer(figure, [KEY, f"Of {counts.sum()} verdicts {', '.join(parts)}."])
-    style.title(figure, "Verdicts on the papers' claims by class of model")
+    ax.axvspan(-1, 1, color="0.92", linewidth=0, zorder=0)
+    ax.axvline(0, color="0.5", linewidth=0.8, zorder=1)
+    for x, found in enumerate(VERDICTS):
+        look = {"color": COLORS[found], "fontsize": style.FOOTER, "ha": "center"}
+        look |= {"transform": ax.get_yaxis_transform()}
+        ax.text(1.04 + 0.065 * x, 0.6, found, rotation=90, va="bottom", **look)
+        for y, name in enumerate(rows):
+            count = (frame["claim"].eq(name) & frame["verdict"].eq(found)).sum()
+            ax.text(1.04 + 0.065 * x, -y, count or "", va="center", **look)
+    for y, name in enumerate(rows):
+        own = frame[frame["claim"].eq(name) & frame["p"].notna()]
+        _draw_effects(ax, own.sort_values("effect"), -y)
+    titles = [CLAIMS[row].wording if row in CLAIMS else row.split(" (")[0] for row in rows]
+    ax.set_yticks(range(0, -len(rows), -1), titles, fontsize=style.FOOTER)
+    for tick, name in zip(ax.get_yticklabels(), rows, strict=True):
+        tick.set_fontweight("normal" if name in CLAIMS else "bold")
+    ax.set_ylim(0.4 - len(rows), 0.6)
+    ax.set_xscale("symlog", linthresh=1, linscale=1)
+    ax.set_xlim(-40, 40)
+    ax.set_xticks(TICKS, [f"{tick:g}".replace("-", "−") for tick in TICKS])
+    ax.minorticks_off()
+    ax.grid(axis="y", visible=False)
+    ax.tick_params(axis="y", length=0)
+    ax.set_xlabel(
+        "effect, in units of the smallest effect of interest (shaded: less than that)",
+        fontsize=style.SMALL,
+    )
+    style.add_footer(figure, [EFFECTS_KEY])
+    figure.get_layout_engine().set(rect=(0, 0, 0.96, 1))
+    style.title(figure, "What the papers claim, and how large it is here")
     return figure
 
 
-def matrix_cell(rows: pd.DataFrame, members: list[tuple[str, str]]) -> tuple[str, int, int]:
-    """Return the verdict of most, of equal ones the less certain; how many have it; how many any."""
-    places = zip(rows["experiment"], rows["model"], strict=True)
-    own = rows["verdict"][[place in members for place in places]].tolist()
-    counts = {one: own.count(one) for one in (INCONCLUSIVE, CONTRADICTED, REPRODUCED) if one in own}
-    verdict = max(counts, key=counts.get, default="")  # of equal ones the first
-    return verdict, counts.get(verdict, 0), len(own)
+def _draw_effects(ax: Axes, rows: pd.DataFrame, place: float) -> None:
+    """Draw intervals one above the other within a row; filled where they stand the correction."""
+    heights = place + np.linspace(-0.36, 0.36, len(rows) + 2)[1:-1]
+    for y, row in zip(heights, rows.itertuples(), strict=True):
+        color, face = COLORS[row.verdict], "white" if row.p_project >= 1 - LEVEL else None
+        scale, limit = CLAIMS[row.claim].smallest, 38
+        ends = np.clip(np.array([row.low, row.high, row.effect]) / scale, -limit, limit)
+        ax.plot(ends[:2], [y, y], color=color, linewidth=0.8)
+        look = {"markersize": 2.8, "markeredgewidth": 0.7, "markerfacecolor": face or color}
+        ax.plot(ends[2], y, marker="o", color=color, **look)

@@ -2,8 +2,9 @@
 
 A claim says that an effect is positive. `smallest` is the smallest effect of interest, and `reason`
 says where it comes from. `SEEDS` is one rule for numbers of trained models: twice their standard
-deviation between seeds, pooled over conditions (`python -m dev.verdicts --spread` prints it),
-rounded to the nearest of 1, 2 and 5 times a power of ten on a logarithmic scale.
+deviation between seeds, pooled over conditions, rounded to the nearest of 1, 2 and 5 times a power
+of ten on a logarithmic scale. A comment has the number before rounding, which `python -m
+dev.verdicts --spread` prints.
 """
 
 import math
@@ -30,8 +31,8 @@ PLAIN = {  # a model with another value is none of the papers'
 LEARNED = 1.0  # bits of context gain, below which a model has not learned
 LAST, OVER = "last checkpoint", "over checkpoints"
 PEARSON = "Pearson's r over conditions, each the mean of its seeds"
-SEEDS = "twice the seeds' standard deviation, "
-PHASES = "the bound of a phase everywhere; " + SEEDS
+SEEDS = "twice the seeds' standard deviation"
+ROUND = "the bound that the findings use everywhere, above twice the seeds' deviation"
 QUARTER = "a correlation that explains a quarter of the variance"
 VARIANCE = "any subspace with more variance than the average one passes"
 LARGE_DIMENSION = "its dimension exceeds 10, above which no estimator is to be trusted"
@@ -45,11 +46,10 @@ class Claim(NamedTuple):
     """A claim: `quantity` times `sign` is positive, for each model of `models`."""
 
     paper: str
-    title: str  # a few words, for figures
-    wording: str
+    wording: str  # short, for figures and tables
     quantity: str
     smallest: float  # effect of interest
-    reason: str
+    reason: str = SEEDS
     mark: str = LITERAL
     statistic: str = LAST
     table: str = "runs"  # the reader of evidence.py
@@ -67,76 +67,57 @@ class Claim(NamedTuple):
 
 _shape = partial(Claim, SHAPE)
 _dimension = partial(
-    _shape,
-    smallest=PHASE,
-    statistic=OVER,
-    bounded=True,
-    seeds=5,
-)
+    _shape, smallest=PHASE, reason=ROUND, statistic=OVER, bounded=True, seeds=5
+)  # fmt: skip
 _inherent = partial(Claim, INHERENT, mark=SECOND_HAND)
 _block = partial(_inherent, table="untrained", learned=False, models=("block",))
 _tangent = partial(Claim, GEOMETRY, table="tangents", models=BOTH)
 _manifold = partial(
-    Claim,
-    GEOMETRY,
-    mark=SECOND_HAND,
-    table="curved",
-    learned=False,
-    models=("manifold",),
+    Claim, GEOMETRY, mark=SECOND_HAND, table="curved", learned=False, models=("manifold",),
     low_bar="the manifolds were built to have it",
-)
+)  # fmt: skip
 _matched = partial(Claim, mark=RECONSTRUCTED, table="matched", quantity="growth", sign=-1)
 _started = ("last_dimension + compression - expansion >= 0", BELOW_LINE)
 _trusted = ("last_dimension + compression <= 3.32", LARGE_DIMENSION)
 
 CLAIMS = {
     "decoder_bell": _shape(
-        title="decoders: bell over depth",
-        wording="Decoders' anisotropy over depth is a bell with its peak in the middle layers.",
+        wording="Decoders have a bell over depth",
         quantity="bell_blocks",
-        smallest=0.05,
-        reason="the bound of a bell everywhere; " + SEEDS + "0.027",
+        smallest=0.05,  # 0.027
+        reason=ROUND,
     ),
     "decoder_bell_with_embedding": _shape(
-        title="… the embedding as first end",
-        wording="The same, with the embedding as the first end.",
+        wording="Decoders have a bell, embedding as an end",
         quantity="bell_whole",
-        smallest=0.05,
-        reason="the bound of a bell everywhere; " + SEEDS + "0.035",
+        smallest=0.05,  # 0.035
+        reason=ROUND,
     ),
     "flat_encoder": _shape(
-        title="encoders: flat over depth",
-        wording="Encoders' anisotropy is flat over depth.",
+        wording="Encoders are flat over depth",
         quantity="unevenness",
-        smallest=0.02,
-        reason=SEEDS + "0.027; a bell of 0.05 in one of four blocks has 0.022",
+        smallest=0.02,  # 0.027; a bell of 0.05 in one of four blocks has 0.022
         absence=True,
         bounded=True,
         models=("encoder",),
         seeds=5,
     ),
     "encoder_flatter_than_decoder": _shape(
-        title="… flatter than the matched decoder",
-        wording="Encoders' anisotropy is flatter over depth than that of matched decoders.",
+        wording="Encoders are flatter than matched decoders",
         quantity="unevenness",
-        smallest=0.05,
-        reason=SEEDS + "0.040",
+        smallest=0.05,  # 0.040
         statistic="decoder minus encoder of the same seed, last checkpoint",
         table="pairs",
     ),
     "growth": _shape(
-        title="decoders: anisotropy grows",
-        wording="Anisotropy of decoders grows with training.",
+        wording="Anisotropy of decoders grows",
         quantity="growth",
-        smallest=0.05,
-        reason=SEEDS + "0.049",
+        smallest=0.05,  # 0.049
     ),
     "stabilisation": _shape(
-        title="… and does not fall again",
-        wording="Having grown, anisotropy stabilises: it does not fall again.",
+        wording="Having grown, it does not fall again",
         quantity="fall",
-        smallest=0.05,
-        reason=SEEDS + "0.070",
+        smallest=0.05,  # 0.070
         statistic=OVER,
         absence=True,
         bounded=True,
@@ -144,51 +125,40 @@ CLAIMS = {
         regime=(("growth + fall >= 0.05", "its anisotropy has never grown by 0.05"),),
     ),
     "expansion_own_rule": _dimension(
-        title="dimension expands (the paper's rule)",
-        wording="Dimension expands at first, by the paper's own rule.",
-        quantity="expansion_microscope",
-        reason=PHASES + "0.073",
+        wording="Dimension expands (paper's estimator)",
+        quantity="expansion_microscope",  # 0.073
         regime=(_trusted, _started),
     ),
     "compression_own_rule": _dimension(
-        title="… and is then compressed",
-        wording="Then it is compressed, by the paper's own rule.",
-        quantity="compression_microscope",
-        reason=PHASES + "0.042",
+        wording="Then it is compressed (paper's estimator)",
+        quantity="compression_microscope",  # 0.042
         regime=(
             (f"expansion_microscope >= {PHASE}", NOT_EXPANDED),
             ("compression_microscope > 0", CENSORED),
         ),
     ),
     "expansion_twonn": _dimension(
-        title="dimension expands (TwoNN)",
-        wording="Dimension expands at first, by TwoNN as usually fitted.",
-        quantity="expansion",
-        reason=PHASES + "0.079",
+        wording="Dimension expands (TwoNN, usual fit)",
+        quantity="expansion",  # 0.079
         mark=RECONSTRUCTED,
         regime=(_trusted, _started),
     ),
     "compression_twonn": _dimension(
-        title="… and is then compressed",
-        wording="Then it is compressed, by TwoNN as usually fitted.",
-        quantity="compression",
-        reason=PHASES + "0.10",
+        wording="Then it is compressed (TwoNN, usual fit)",
+        quantity="compression",  # 0.10
         mark=RECONSTRUCTED,
         regime=((f"expansion >= {PHASE}", NOT_EXPANDED), ("compression > 0", CENSORED)),
     ),
     "decoder_more_anisotropic": _shape(
-        title="decoders: more anisotropic than encoders",
-        wording="Decoders are more anisotropic than encoders.",
+        wording="Decoders are more anisotropic than encoders",
         quantity="last_anisotropy",
-        smallest=0.1,
-        reason=SEEDS + "0.079",
+        smallest=0.1,  # 0.079
         statistic="decoder minus encoder of the same seed, mean over blocks, last checkpoint",
         table="pairs",
     ),
     "mask_makes_growth": _matched(
         paper=SHAPE,
-        title="the causal mask makes it grow",
-        wording="The causal mask makes anisotropy grow: it grows less where the mask is open.",
+        wording="The causal mask makes anisotropy grow",
         smallest=0.05,
         reason="that of growth",
         statistic="causal to bidirectional mask, masked characters, loss-matched",
@@ -196,24 +166,20 @@ CLAIMS = {
     ),
     "objective_makes_growth": _matched(
         paper=SHAPE,
-        title="predicting the next token makes it grow",
-        wording="Predicting the next token makes it grow: it grows less with masked characters.",
+        wording="Predicting the next token makes it grow",
         smallest=0.05,
         reason="that of growth",
         statistic="next to masked characters, causal mask, loss-matched",
         contrast=("objective", "next", "masked", "causal"),
     ),
     "characters_are_anisotropic": _inherent(
-        title="models of characters are anisotropic",
-        wording="Models of characters are anisotropic too: their mean cosine is above 0.",
+        wording="Models of characters are anisotropic",
         quantity="mean_cosine",
-        smallest=0.05,
-        reason=SEEDS + "0.045",
+        smallest=0.05,  # 0.045
         models=BOTH,
     ),
     "cosine_follows_drift_over_layers": _inherent(
-        title="cosine follows drift over layers",
-        wording="Mean cosine follows drift over the layers of a model.",
+        wording="Mean cosine follows drift over layers",
         quantity="mean_cosine,drift",
         smallest=0.5,
         reason=QUARTER,
@@ -224,8 +190,7 @@ CLAIMS = {
         seeds=5,
     ),
     "cosine_follows_drift_over_models": _inherent(
-        title="cosine follows drift over models",
-        wording="Mean cosine follows drift over models.",
+        wording="Mean cosine follows drift over models",
         quantity="mean_cosine,drift",
         smallest=0.5,
         reason=QUARTER,
@@ -234,35 +199,28 @@ CLAIMS = {
         seeds=4,
     ),
     "cosine_grows": _inherent(
-        title="mean cosine grows",
-        wording="Mean cosine grows with training.",
+        wording="Mean cosine grows",
         quantity="cosine_growth",
-        smallest=0.05,
-        reason=SEEDS + "0.051",
+        smallest=0.05,  # 0.051
         low_bar="an untrained network has next to none",
         models=BOTH,
     ),
     "drift_grows": _inherent(
-        title="drift grows (norm of the mean)",
-        wording="Hidden states drift away from the origin with training.",
+        wording="Drift grows (norm of the mean)",
         quantity="drift_growth",
-        smallest=0.5,
-        reason=SEEDS + "0.37",
+        smallest=0.5,  # 0.37
         low_bar="all vectors grow longer",
         models=BOTH,
     ),
     "relative_drift_grows": _inherent(
-        title="drift grows, relative to the norms",
-        wording="The mean direction grows: drift relative to the norms, by half the log2 of the mean cosine.",
+        wording="Drift grows relative to the norms",
         quantity=f"log(mean_cosine / (mean_cosine - cosine_growth)) / {2 * math.log(2):.10f}",
-        smallest=0.2,
-        reason=SEEDS + "0.28",
+        smallest=0.2,  # 0.28
         mark=RECONSTRUCTED,
         models=BOTH,
     ),
     "untrained_blocks_pass_on": _block(
-        title="an untrained block adds anisotropy",
-        wording="An untrained block makes its output more anisotropic than its input.",
+        wording="An untrained block adds anisotropy",
         quantity="cosine_out-cosine_in",
         smallest=0.05,
         reason="the bound of the mean cosine in trained models",
@@ -270,16 +228,14 @@ CLAIMS = {
         statistic="mean cosine out minus in, mean over biases whose cosine in is at most 0.9",
     ),
     "untrained_block_without_bias": _block(
-        title="… even without any drift",
-        wording="Drift is not the sole cause: an untrained block adds anisotropy without any bias.",
+        wording="It does so without any drift",
         quantity="without_bias",
         smallest=0.05,
         reason="the bound of the mean cosine in trained models",
         statistic="mean cosine out minus in, without a bias",
     ),
     "bias_raises_score_variance": _block(
-        title="a bias raises the variance of scores",
-        wording="A common bias raises the variance of all scores.",
+        wording="A bias raises the variance of scores",
         quantity="score_std",
         smallest=1.0,
         reason="a doubling",
@@ -287,8 +243,7 @@ CLAIMS = {
         low_bar="scores are products of two biased vectors",
     ),
     "bias_sharpens_untrained_attention": _block(
-        title="a bias sharpens untrained attention",
-        wording="A common bias sharpens the attention of an untrained block.",
+        wording="A bias sharpens untrained attention",
         quantity="attention_entropy",
         smallest=0.2,
         reason="the bound of sharpening in trained models, nat",
@@ -296,26 +251,21 @@ CLAIMS = {
         statistic="entropy without a bias minus that with the largest",
     ),
     "queries_and_keys_drift_in_parallel": _inherent(
-        title="queries and keys drift in parallel",
-        wording="Along training, query and key distributions drift in parallel directions.",
+        wording="Queries and keys drift in parallel",
         quantity="alignment_growth",
-        smallest=0.1,
-        reason=SEEDS + "0.12",
+        smallest=0.1,  # 0.12
         mark=LITERAL,
         models=BOTH,
     ),
     "attention_sharpens": _inherent(
-        title="attention sharpens",
-        wording="Attention sharpens with training.",
+        wording="Attention sharpens",
         quantity="sharpening",
-        smallest=0.2,
-        reason=SEEDS + "0.25 nat",
+        smallest=0.2,  # 0.25 nat
         low_bar="untrained attention is uniform",
         models=BOTH,
     ),
     "sharpening_follows_drift": _inherent(
-        title="sharpening follows drift over models",
-        wording="The more hidden states drift, the sharper attention becomes, over models.",
+        wording="Sharpening follows drift over models",
         quantity="sharpening,drift_growth",
         smallest=0.5,
         reason=QUARTER,
@@ -326,105 +276,84 @@ CLAIMS = {
     ),
     "common_query_makes_anisotropy": _matched(
         paper=INHERENT,
-        title="drift of queries makes anisotropy",
-        wording="The drift of queries makes anisotropy: it grows less where queries are centred.",
+        wording="Drift of queries makes anisotropy",
         smallest=0.05,
         reason="that of growth",
         statistic="plain to centred queries, decoder, loss-matched",
         contrast=("model.centre_queries", "no centre_queries", "centre_queries", None),
     ),
     "gradient_in_activation_subspace": _tangent(
-        title="gradients in the activations' subspace",
-        wording="Directions fitted to activations hold more gradient energy than normal subspaces.",
+        wording="Gradients lie in the activations' subspace",
         quantity="energy-control",
-        smallest=0.05,
-        reason=SEEDS + "0.034",
+        smallest=0.05,  # 0.034
         statistic="energy minus that of random subspaces of the complement, last checkpoint",
         low_bar=VARIANCE,
     ),
     "gradient_beyond_random_subspaces": _tangent(
-        title="… against any random subspace",
-        wording="The same, against random subspaces of the whole space.",
+        wording="The same, against any random subspace",
         quantity="energy-random",
-        smallest=0.02,
-        reason=SEEDS + "0.025",
+        smallest=0.02,  # 0.025
         mark=RECONSTRUCTED,
         statistic="energy minus k / D, last checkpoint",
         low_bar=VARIANCE,
     ),
     "gradient_beyond_variance": _tangent(
-        title="… beyond the share of variance",
-        wording="They hold more of the gradient's energy than of the activations' variance.",
+        wording="Gradients exceed the share of variance",
         quantity="excess",
-        smallest=0.02,
-        reason=SEEDS + "0.025",
+        smallest=0.02,  # 0.025
         mark=RECONSTRUCTED,
         statistic="e − v, last checkpoint",
     ),
     "gradient_energy_emerges_early": _tangent(
-        title="gradient energy emerges early",
-        wording="Gradient energy along these directions emerges early in training.",
+        wording="Gradient energy there emerges early",
         quantity="early-first",
-        smallest=0.02,
-        reason=SEEDS + "0.017",
+        smallest=0.02,  # 0.017
         mark=SECOND_HAND,
         statistic="energy, mean over the first 30 % of training, minus that at step 0",
     ),
     "gradient_energy_persists": _tangent(
-        title="… and persists",
-        wording="It persists to the end of training.",
+        wording="Gradient energy there persists",
         quantity="late-first",
-        smallest=0.05,
-        reason=SEEDS + "0.033",
+        smallest=0.05,  # 0.033
         mark=SECOND_HAND,
         statistic="energy at the last checkpoint minus that at step 0",
     ),
     "early_gradients_more_concentrated": _tangent(
-        title="early gradients more concentrated than late",
-        wording="Early gradients are the more concentrated there.",
+        wording="Early gradients are more concentrated",
         quantity="early-late",
-        smallest=0.02,
-        reason=SEEDS + "0.030",
+        smallest=0.02,  # 0.030
         mark=SECOND_HAND,
         statistic="energy, mean over the first 30 % of training, minus the last checkpoint's",
     ),
     "training_amplifies_tangents": _tangent(
-        title="training amplifies these directions",
-        wording="Training amplifies tangent directions against normal ones.",
+        wording="Training amplifies these directions",
         quantity="amplification",
-        smallest=0.2,
-        reason=SEEDS + "0.21",
+        smallest=0.2,  # 0.21
         mark=SECOND_HAND,
         statistic="log2 of energy over that of random subspaces, last checkpoint minus step 0",
     ),
     "subspace_carries_anisotropy": _tangent(
-        title="they carry the gradient's anisotropy",
-        wording="They carry a larger share of the gradient's anisotropy than random subspaces.",
+        wording="They carry the gradient's anisotropy",
         quantity="isoscore_gain-normal",
-        smallest=0.02,
-        reason=SEEDS + "0.026",
+        smallest=0.02,  # 0.026
         statistic="gain of IsoScore* minus that of random subspaces, last checkpoint",
     ),
     "frequent_tokens_strongest": _tangent(
-        title="frequent tokens most enriched",
-        wording="Frequent tokens show the strongest enrichment.",
+        wording="Frequent tokens are most enriched",
         quantity="enrichment",
-        smallest=0.05,
-        reason=SEEDS + "0.056",
+        smallest=0.05,  # 0.056
         mark=SECOND_HAND,
         statistic="e / v of the most minus that of the least frequent quarter, last checkpoint",
     ),
     "normal_gradient_is_second_order": _manifold(
-        title="normal gradient of second order",
-        wording="The gradient along the manifold is of first order in the spread, across of second.",
+        wording="The normal gradient is of second order",
         quantity="slope",
         smallest=0.5,
         reason="half of the difference that the theory predicts",
         statistic="exponent across minus exponent along, mean over manifolds and curvatures",
     ),
     "frequency_hides_curvature": _manifold(
-        title="frequency hides curvature",
-        wording="Sampling by frequency makes curvature fade from the gradient.",
+        wording="Frequency hides curvature",
         quantity="biased",
         smallest=1.0,
         reason="a halving of the normal share",
@@ -432,25 +361,20 @@ CLAIMS = {
     ),
     "trajectories_straighten": Claim(
         paper=STRAIGHTEN,
-        title="trajectories straighten",
-        wording="In trained decoders trajectories straighten from the early to the deeper layers.",
+        wording="Trajectories straighten from block 1 on",
         quantity="straightening_blocks",
-        smallest=0.02,
-        reason=SEEDS + "0.021 rad",
+        smallest=0.02,  # 0.021 rad
     ),
     "trajectories_straighten_from_embedding": Claim(
         paper=STRAIGHTEN,
-        title="… the embedding as first layer",
-        wording="The same, with the embedding as the first of the layers.",
+        wording="Trajectories straighten from the embedding",
         quantity="straightening_whole",
-        smallest=0.01,
-        reason=SEEDS + "0.011 rad",
+        smallest=0.01,  # 0.011 rad
         mark=RECONSTRUCTED,
     ),
     "layers_are_nearly_linear": Claim(
         paper=LINEAR,
-        title="layers are nearly linear",
-        wording="In decoders each layer is nearly linear in the one before (0.99).",
+        wording="Layers are nearly linear",
         quantity="1 - last_linearity",
         smallest=0.05,
         reason="five times the paper's distance from 1",
@@ -459,20 +383,16 @@ CLAIMS = {
     ),
     "residual_makes_linear": Claim(
         paper=LINEAR,
-        title="the residual makes layers linear",
-        wording="Linearity decreases where the residual is taken out.",
+        wording="The residual makes layers linear",
         quantity="last_linearity - last_linearity_update",
-        smallest=0.02,
-        reason=SEEDS + "0.015",
+        smallest=0.02,  # 0.015
         low_bar="the residual is the identity, which is linear",
     ),
     "entropy_has_a_valley": Claim(
         paper=LAYERS,
-        title="entropy lowest in the middle layers",
-        wording="In decoders the entropy of a window is lowest in the middle layers.",
+        wording="Entropy is lowest in the middle layers",
         quantity="entropy_valley",
-        smallest=0.1,
-        reason=SEEDS + "0.14 nat",
+        smallest=0.1,  # 0.14 nat
         mark=SECOND_HAND,
         sign=-1,
     ),
