@@ -3,44 +3,51 @@ tables of a folder.
 """
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from scipy import stats
 
 import anisoscope
 from anisoscope.analysis import on_disk
 from anisoscope.analysis.claims import evidence
-from anisoscope.analysis.claims.claim_entries import CLAIMS, LATER, LEARNED, SHAPE
+from anisoscope.analysis.claims.claim_entries import CLAIMS, LEARNED
 from anisoscope.analysis.claims.verdicts import (
+    CONSTANT,
     CONTRADICTED,
+    EQUIVALENT,
     INCONCLUSIVE,
     REPRODUCED,
     TOO_WIDE,
     corrected,
+    estimated,
     write,
 )
 from anisoscope.analysis.shapes import SHAPES
 from anisoscope.results import joined_files
 from anisoscope.results.holm import holm_of
 from tests.analysis.synthetic_runs import made
-from tests.program import ROOT
 
 SEEDS = np.array([-1.0, 1.0, -0.5, 0.5, 0.0])
 
 
-def plant(folder, shift=1.0, scatter=0.01, seeds=5, gain=LEARNED + 1, outside=""):
-    """Evidence of every claim, `shift` beyond its threshold on the side that it claims."""
+def plant(folder, effect=2.0, scatter=0.01, seeds=5, gain=LEARNED + 1, outside=""):
+    """Evidence of every claim, in units of its smallest effect of interest, positive as claimed."""
     rows = []
     for name, claim in CLAIMS.items():
-        value = claim.threshold + (shift if claim.above else -shift)
+        value, spread = claim.sign * effect * claim.smallest, scatter * claim.smallest
         about = {"claim": name, "model": "model", "gain": gain, "outside": outside}
         if claim.table in ("over_models", "matched"):
-            whole = {"unit": "whole", "value": value, "error": scatter, "freedom": 4.0, "n": seeds}
+            value = (
+                np.arctanh(np.clip(value, -0.99, 0.99)) if claim.table == "over_models" else value
+            )
+            whole = {"unit": "whole", "value": value, "error": spread, "freedom": 4.0, "n": seeds}
             rows.append(about | whole)
         else:
-            values = value + scatter * SEEDS[:seeds]
+            values = value + spread * SEEDS[:seeds]
             rows += [about | {"unit": str(i), "value": x} for i, x in enumerate(values)]
     folder.mkdir()
     frame = pd.DataFrame(rows).reindex(columns=list(evidence.COLUMNS))
@@ -49,27 +56,53 @@ def plant(folder, shift=1.0, scatter=0.01, seeds=5, gain=LEARNED + 1, outside=""
 
 
 @pytest.mark.parametrize(
-    ("planted", "verdict", "reason"),
+    ("planted", "verdict", "of_absence", "reason"),
     [
-        ({}, REPRODUCED, ""),
-        ({"shift": -1.0}, CONTRADICTED, ""),
-        ({"scatter": 10.0}, INCONCLUSIVE, TOO_WIDE),
-        ({"shift": 0.0, "scatter": 0.0}, INCONCLUSIVE, TOO_WIDE),  # on the threshold
-        ({"seeds": 2}, INCONCLUSIVE, "too few"),
-        ({"gain": 0.4}, INCONCLUSIVE, "has not learned"),
-        ({"outside": "too deep"}, INCONCLUSIVE, "outside the claim's regime: too deep"),
+        ({}, REPRODUCED, CONTRADICTED, ""),
+        ({"effect": -2.0}, CONTRADICTED, CONTRADICTED, ""),
+        ({"effect": 0.0}, EQUIVALENT, REPRODUCED, ""),
+        ({"effect": 0.5}, EQUIVALENT, REPRODUCED, ""),
+        ({"effect": 1.0}, INCONCLUSIVE, INCONCLUSIVE, TOO_WIDE),  # as large as the smallest
+        ({"effect": -1.0}, INCONCLUSIVE, INCONCLUSIVE, TOO_WIDE),
+        ({"scatter": 10.0}, INCONCLUSIVE, INCONCLUSIVE, TOO_WIDE),
+        ({"seeds": 2}, INCONCLUSIVE, INCONCLUSIVE, "too few"),
+        ({"gain": 0.4}, INCONCLUSIVE, INCONCLUSIVE, "has not learned"),
+        ({"outside": "too deep"}, INCONCLUSIVE, INCONCLUSIVE, "outside the claim's regime: too deep"),
     ],
-)
+)  # fmt: skip
 def test_every_rule_finds_what_is_planted_and_leaves_open_what_it_must(
-    tmp_path, planted, verdict, reason
+    tmp_path, planted, verdict, of_absence, reason
 ):
     found = anisoscope.verdicts([plant(tmp_path / "it", **planted)]).set_index("claim")
     assert set(found.index) == set(CLAIMS)
     for name, row in found.iterrows():
-        needless = reason == "has not learned" and not CLAIMS[name].learned
-        assert row.verdict == (REPRODUCED if needless else verdict), name
+        claim = CLAIMS[name]
+        needless = reason == "has not learned" and not claim.learned
+        expected = REPRODUCED if needless else of_absence if claim.absence else verdict
+        assert row.verdict == expected, name
         assert row.reason.startswith("" if needless else reason), name
         assert bool(row.reason) == (row.verdict == INCONCLUSIVE)
+        if not row.reason and not claim.bounded:  # of five seeds no sign test is below 0.06
+            assert row.p < 0.05, name
+
+
+def test_seeds_without_scatter_are_not_tested_unless_by_their_signs(tmp_path):
+    found = anisoscope.verdicts([plant(tmp_path / "it", scatter=0.0)])
+    for row in found.itertuples():
+        bounded = CLAIMS[row.claim].bounded
+        assert (row.p == 0.0625) if bounded else np.isnan(row.p), row.claim
+        assert (row.verdict == INCONCLUSIVE) != bounded, row.claim
+        assert row.reason == ("" if bounded else CONSTANT), row.claim
+
+
+@pytest.mark.parametrize("effect", [0.0, 0.9, 1.6, 3.0])
+def test_a_bounded_number_has_the_median_and_range_of_its_seeds(tmp_path, effect):
+    values = effect + SEEDS
+    claim = CLAIMS["stabilisation"]._replace(smallest=1.5, sign=1)
+    found = estimated(pd.DataFrame({"value": values, "n": np.nan}), claim)
+    assert (found["effect"], found["low"], found["high"]) == (effect, effect - 1, effect + 1)
+    above = int((values > 1.5).sum())
+    assert found["p"] == pytest.approx(stats.binomtest(above, 5).pvalue)
 
 
 def test_the_correction_is_over_all_folders_beside_that_within_each(tmp_path):
@@ -77,16 +110,18 @@ def test_the_correction_is_over_all_folders_beside_that_within_each(tmp_path):
     found = anisoscope.verdicts(folders)
     alone = [anisoscope.verdicts([folder]) for folder in folders]
     np.testing.assert_allclose(found.p_holm, pd.concat(alone).p_holm)
-    for own in (found[found.paper.isin(LATER)], found[~found.paper.isin(LATER)]):
-        np.testing.assert_allclose(own.p_project, holm_of(own.p.to_numpy(), len(own)))
+    np.testing.assert_allclose(found.p_project, holm_of(found.p.to_numpy(), len(found)))
     assert (found.p_project > found.p_holm).any()
+    once = anisoscope.verdicts(folders, duplicates=[("two", "model")])
+    pd.testing.assert_frame_equal(
+        once, alone[0], check_dtype=False
+    )  # as if the second were not there
 
 
 def test_of_a_prespecified_contrast_no_change_and_the_margin_are_corrected_with_the_claims():
-    claimed = pd.DataFrame({"p": [0.001, np.nan], "paper": SHAPE})
+    p = pd.Series([0.001, np.nan])
     named = pd.DataFrame({"p": [0.01, 0.02], "p_margin": [0.03, np.nan], "margin": [1.0, np.nan]})
-    of_claims, contrasts = corrected(claimed, named)
-    # true at once: the claim's, one of each contrast
+    of_claims, contrasts = corrected(p, named)
     whole = holm_of(np.array([0.001, 0.01, 0.02, 0.03]), 3)
     np.testing.assert_allclose(of_claims, [whole[0], np.nan])
     np.testing.assert_allclose(contrasts.p_project, whole[1:3])
@@ -115,7 +150,9 @@ def test_a_planted_decoder_has_its_bell_and_a_planted_encoder_is_flat(tmp_path):
     rows, judged = pd.read_csv(paths[0]), pd.read_csv(paths[1])
     found = judged.set_index(["claim", "model"])
     assert found.loc[("decoder_bell", "decoder"), "verdict"] == REPRODUCED
-    assert found.loc[("flat_encoder", "encoder"), "verdict"] == REPRODUCED
+    flat = found.loc[("flat_encoder", "encoder")]
+    assert flat.reason == "too few seeds (3 of 5)"
+    assert flat.high < flat.smallest
     assert ("decoder_bell", "encoder") not in found.index
     last = pd.read_csv(tmp_path / "runs.csv").set_index("run").last_anisotropy
     np.testing.assert_allclose(
@@ -136,16 +173,25 @@ def test_a_planted_decoder_has_its_bell_and_a_planted_encoder_is_flat(tmp_path):
 def test_interventions_decide_nothing_nor_does_what_lies_outside_of_the_regime(tmp_path):
     names = experiment(tmp_path)
     rows, path = pd.read_csv(tmp_path / "runs.csv"), tmp_path / "runs.csv"
-    for last, fallen, outside in (
-        (4.0, 0.0, True),  # its largest exceeds 10
-        (3.0, 0.5, True),
-        (3.0, 0.2, False),
-        (2.0, np.nan, True),
+    for last, expanded, fallen, outside in (
+        (4.0, 0.5, 0.1, {"expansion"}),  # its largest exceeds 10
+        (3.0, 0.5, 0.5, {"expansion"}),
+        (3.0, 0.5, 0.2, set()),
+        (2.0, 0.5, np.nan, {"expansion", "compression"}),
+        (0.1, 0.5, 0.2, {"expansion"}),  # it starts below 1
+        (2.0, 0.1, 0.2, {"compression"}),  # it has not expanded
+        (2.0, 0.5, 0.0, {"compression"}),  # the largest is the last
     ):
-        rows.assign(last_dimension=last, compression=fallen).to_csv(path, index=False)
+        columns = {"last_dimension": last, "expansion": expanded, "compression": fallen}
+        rows.assign(**columns).to_csv(path, index=False)
         found = evidence.read(tmp_path).set_index("claim").outside
-        assert (found["expansion_twonn"] != "").eq(outside).all()
+        for phase in ("expansion", "compression"):
+            assert (found[f"{phase}_twonn"] != "").eq(phase in outside).all(), (phase, columns)
         assert (found["growth"] == "").all()
+    for growth, fall, outside in ((0.03, 0.01, True), (-0.1, 0.2, False)):  # its peak counts
+        rows.assign(growth=growth, fall=fall).to_csv(path, index=False)
+        found = evidence.read(tmp_path).set_index("claim").outside["stabilisation"]
+        assert (found != "").eq(outside).all()
     rows.assign(**{"model.attention": "sigmoid"}).to_csv(path, index=False)
     assert "decoder_bell" not in set(evidence.read(tmp_path).claim)
     rows.to_csv(path, index=False)  # which has only the settings that differ between runs
@@ -168,7 +214,15 @@ def test_a_claim_of_a_difference_reads_two_columns(tmp_path):
     rows.to_csv(tmp_path / "runs.csv", index=False)
     found = evidence.read(tmp_path).set_index("claim")["value"]
     assert found["residual_makes_linear"].tolist() == pytest.approx([0.4, 0.3])
-    assert found["layers_are_nearly_linear"].tolist() == [0.9] * 2
+    assert found["layers_are_nearly_linear"].tolist() == pytest.approx([0.1] * 2)
+
+
+def test_relative_drift_is_half_the_doublings_of_the_mean_cosine(tmp_path):
+    decoders(1, mean_cosine=[0.4, 0.5], cosine_growth=[0.3, 0.25]).to_csv(
+        tmp_path / "runs.csv", index=False
+    )
+    found = evidence.read(tmp_path).set_index("claim")["value"]
+    assert found["relative_drift_grows"].tolist() == pytest.approx([1.0, 0.5])
 
 
 def test_over_models_n_counts_the_conditions_that_have_both_numbers(tmp_path):
@@ -203,7 +257,7 @@ def test_contrasts_of_one_claim_that_hold_other_things_are_two(tmp_path):
     assert evidence.read(tmp_path).model.tolist() == ["no centre_queries → centre_queries"]
     matched(tmp_path, "causal", "window 16")
     found = anisoscope.verdicts([tmp_path])
-    assert found.effect.tolist() == pytest.approx([-0.1, -0.2])
+    assert found.effect.tolist() == pytest.approx([0.1, 0.2])  # it grows less, as claimed
     assert found.model.str.endswith((" (causal)", " (window 16)")).all()
 
 
@@ -218,9 +272,9 @@ def test_loss_matched_contrasts_of_other_tables_than_now_are_no_evidence(tmp_pat
 
 
 def tangents() -> xr.Dataset:
-    """Two steps, two layers: energy falls from 0.9 to 0.5, controls have 0.1, e − v is −0.2 …"""
+    """Three steps, two layers: energy 0.2, 0.9, 0.5 in a quarter of all directions, …"""
     labels = {
-        "step": [0, 1],
+        "step": [0, 1, 10],
         "rank": [4, 16],
         "layer": [0, 1],
         "fit": ["early", "here"],
@@ -228,13 +282,14 @@ def tangents() -> xr.Dataset:
         "rows": ["raw", "unit"],
         "statistic": ["mean", "low", "high"],
     }
+    energy = np.array([0.2, 0.9, 0.5])
     by_step = {
-        "energy": (0.9, 0.5),
-        "control_energy": (0.1, 0.1),
-        "excess": (0.3, -0.2),
-        "variance": (0.6, 0.7),
-        "isoscore_gain": (0.0, 0.3),
-        "isoscore_gain_normal": (0.0, 0.1),
+        "energy": energy,
+        "control_energy": (1 - energy) / 3,
+        "excess": (0.3, 0.1, -0.2),
+        "variance": (0.6, 0.6, 0.7),
+        "isoscore_gain": (0.0, 0.0, 0.3),
+        "isoscore_gain_normal": (0.0, 0.0, 0.1),
     }
     table = xr.Dataset({name: ("step", np.array(ends)) for name, ends in by_step.items()})
     table["enrichment_in_bin"] = "bin", np.arange(1.0, 5)
@@ -249,19 +304,46 @@ def test_gradients_are_read_of_each_run_at_the_early_subspace(tmp_path):
     on_disk.write_tangents(folders, tmp_path)
     found = evidence.read(tmp_path).query("model == 'decoder'").groupby("claim").value.unique()
     for claim, value in {
-        "gradient_in_activation_subspace": 0.4,
+        "gradient_in_activation_subspace": 0.5 - 0.5 / 3,
+        "gradient_beyond_random_subspaces": 0.5 - 0.25,
         "gradient_beyond_variance": -0.2,
+        "gradient_energy_emerges_early": 0.7,
+        "gradient_energy_persists": 0.3,
         "early_gradients_more_concentrated": 0.4,
+        "training_amplifies_tangents": np.log2(3 / 0.75),
         "subspace_carries_anisotropy": 0.2,
         "frequent_tokens_strongest": 3.0,
     }.items():
         assert found[claim] == pytest.approx([value]), claim
 
 
+def test_blocks_are_read_where_the_input_leaves_something_to_add(tmp_path):
+    cosine = np.array([0.0, 0.5, 0.99])
+    added = np.array([0.1, 0.3, 0.005])
+    place = ("mask", "embedding", "target", "block", "seed", "norm_order", "relative_norm")
+    dims = dict(zip(place, (1, 1, 1, 1, 3, 2, 3), strict=True))
+    columns = {"cosine_in": cosine, "cosine_out": cosine + added}
+    columns |= {"score_std": [1.0, 2.0, 8.0], "attention_entropy": [6.0, 5.5, 5.0]}
+    table = xr.Dataset({name: ("relative_norm", np.array(x)) for name, x in columns.items()})
+    table = table.expand_dims({name: size for name, size in dims.items() if name not in table.dims})
+    table = table.assign_coords(
+        relative_norm=[0.0, 1.0, 10.0], norm_order=["pre", "post"], seed=[0, 1, 2]
+    )
+    joined_files.write(table, tmp_path / "seeds.nc")
+    found = evidence.read(tmp_path).groupby("claim").value.unique()
+    assert found["untrained_blocks_pass_on"] == pytest.approx([0.2])
+    assert found["untrained_block_without_bias"] == pytest.approx([0.1])
+    assert found["bias_raises_score_variance"] == pytest.approx([3.0])
+    assert found["bias_sharpens_untrained_attention"] == pytest.approx([1.0])
+    assert evidence.read(tmp_path).model.unique().tolist() == ["post-LN block", "pre-LN block"]
+
+
 def test_every_entry_names_what_there_is():
     for name, claim in CLAIMS.items():
         assert claim.table in evidence.READERS, name
-        assert all((ROOT / "experiments" / f"{one}.py").exists() for one in claim.experiments), name
+        assert claim.smallest > 0, name
+        assert claim.reason, name
+        columns = {*re.findall("[a-z_]+", claim.quantity)} - {"log"}
         if claim.table in ("runs", "pairs", "matched"):
-            assert {*claim.quantity.split(" - ")} <= {*SHAPES}, name
+            assert columns <= {*SHAPES, "mean_cosine"}, name
         assert (claim.table == "matched") == (claim.contrast is not None), name

@@ -12,7 +12,9 @@ import pandas as pd
 import pytest
 
 import anisoscope
-from dev.verdicts import ABOUT, RESULTS, once
+from anisoscope.analysis.claims.claim_entries import CLAIMS
+from anisoscope.analysis.claims.verdicts import CONTRAST
+from dev.verdicts import ABOUT, RESULTS
 from tests.program import ROOT
 
 PHRASES = pd.read_csv(RESULTS / "numbers.csv")
@@ -89,16 +91,37 @@ def test_no_decimal_is_left_out(document):
 
 
 def test_verdicts_are_those_of_the_tables_beside_them():
-    found = anisoscope.verdicts(RESULTS / name for name in ABOUT["folders"])
-    kept = pd.read_csv(
-        RESULTS / "verdicts.csv", keep_default_na=False, na_values={"p_project": [""], "p": [""]}
-    )
-    for name in ("experiment", "claim", "model", "verdict", "reason"):
+    folders = (RESULTS / name for name in ABOUT["folders"])
+    found = anisoscope.verdicts(folders, ABOUT["duplicates"])
+    kept = pd.read_csv(RESULTS / "verdicts.csv", keep_default_na=False, na_values=[""])
+    for name in ("experiment", "claim", "model", "test", "verdict"):
         assert found[name].tolist() == kept[name].tolist(), name
-    for name in ("effect", "low", "high", "p_project"):
-        assert found[name].to_numpy() == pytest.approx(
-            pd.to_numeric(kept[name]).to_numpy(), nan_ok=True
-        ), name
-    counts = once(found)["verdict"].value_counts()
-    words = "Of {} verdicts on small models {reproduced} are reproduced, {contradicted} contradicted and {inconclusive}"
-    assert words.format(counts.sum(), **counts) in read("docs/findings/index.md")
+    assert found["reason"].tolist() == kept["reason"].fillna("").tolist()
+    for name in ("effect", "low", "high", "smallest", "p", "p_holm", "p_project"):
+        assert found[name].to_numpy() == pytest.approx(kept[name].to_numpy(), nan_ok=True), name
+    claims = found[found["paper"] != CONTRAST]
+    counts = claims["verdict"].value_counts()
+    words = (
+        f"Of {counts.sum()} verdicts {counts['reproduced']} are reproduced, "
+        f"{counts['contradicted']} contradicted, {counts['equivalent to none']} equivalent to none "
+        f"and {counts['inconclusive']} inconclusive."
+    )
+    assert words in read("docs/findings/index.md")
+    certain = claims[claims["p_project"] < 0.05]["verdict"].value_counts()
+    words = (
+        f"{certain['reproduced']}, {certain['contradicted']} and {certain['equivalent to none']} "
+        "of the first three stand the correction over all."
+    )
+    assert words in read("docs/findings/index.md")
+    low = np.array([bool(CLAIMS[name].low_bar) for name in claims["claim"]])
+    passed = (claims["verdict"] == "reproduced")[low].sum()
+    assert f"{passed} of the {counts['reproduced']} are of low bars" in read(
+        "docs/findings/index.md"
+    )
+    counts = claims[~low]["verdict"].value_counts()
+    words = (
+        f"Of {counts.sum()} verdicts on claims that are no low bars {counts['reproduced']} are "
+        f"reproduced, {counts['contradicted']} contradicted, {counts['equivalent to none']} "
+        f"equivalent to none and {counts['inconclusive']} inconclusive"
+    )
+    assert words in read("README.md")

@@ -14,6 +14,7 @@ from anisoscope.analysis import contrasts as changes
 from anisoscope.analysis import primary
 from anisoscope.analysis import run_summaries as tables
 from anisoscope.analysis.claims import verdicts as claims
+from anisoscope.analysis.claims.claim_entries import CLAIMS
 from anisoscope.plot import draw, style, verdict_figures
 from anisoscope.plot.draw import RUNS
 from anisoscope.plot.experiment_figures import CONTRASTED, Compared, contrasts
@@ -213,21 +214,24 @@ def test_prespecified_contrasts_are_a_forest_in_units_of_their_margins(runs):
     assert draw.EXPERIMENT["primary_contrasts"](empty) is None
 
 
-def test_the_matrix_has_in_each_cell_the_verdict_of_most_and_of_equal_ones_the_less_certain():
-    rows = [("one", "growth", model, claims.REPRODUCED) for model in ("a", "b")]
-    rows += [("two", "growth", "a", claims.CONTRADICTED)]
-    rows += [("one", "stabilisation", "a", claims.CONTRADICTED)]
-    rows += [("one", "stabilisation", "b", claims.INCONCLUSIVE)]
-    frame = pd.DataFrame(rows, columns=["experiment", "claim", "model", "verdict"])
-    columns = {"decoders": [("one", "a"), ("one", "b"), ("two", "a")], "none": [("three", "a")]}
-    growth, stable = (frame[frame.claim == name] for name in ("growth", "stabilisation"))
-    cell = verdict_figures.matrix_cell
-    assert cell(growth, columns["decoders"]) == (claims.REPRODUCED, 2, 3)
-    assert cell(stable, columns["decoders"]) == (claims.INCONCLUSIVE, 1, 2)
-    assert cell(stable, columns["none"]) == ("", 0, 0)
-    figure = verdict_figures.matrix(frame.assign(paper="paper"), columns)
-    assert [text.get_text() for text in figure.axes[0].texts] == ["+  2/3", "?  1/2"]
-    assert "Of 5 verdicts 2 reproduced, 2 contradicted, 1 inconclusive" in footer_of(figure)
+def test_effects_are_drawn_in_units_of_the_smallest_with_low_bars_last():
+    columns = ("claim", "verdict", "effect", "low", "high", "p", "p_project")
+    rows = [
+        ("drift_grows", claims.REPRODUCED, 2.0, 1.5, 2.5, 0.01, 0.01),
+        ("growth", claims.REPRODUCED, 0.10, 0.06, 0.14, 0.01, 0.01),
+        ("growth", claims.EQUIVALENT, 0.0, -0.01, 0.01, 0.01, 0.2),
+        ("growth", claims.INCONCLUSIVE, 9.0, 8.0, 10.0, np.nan, np.nan),
+    ]
+    figure = verdict_figures.effects(pd.DataFrame(rows, columns=columns).assign(paper="paper"))
+    (ax,) = figure.axes
+    marks = [line for line in ax.lines if line.get_marker() == "o"]
+    np.testing.assert_allclose([mark.get_xdata()[0] for mark in marks], [0, 2, 4])
+    assert [mark.get_markerfacecolor() == "white" for mark in marks] == [True, False, False]
+    names = [tick.get_text() for tick in ax.get_yticklabels()]
+    assert names.index("Anisotropy of decoders grows") < names.index(verdict_figures.LOW_BAR)
+    assert names[-1] == CLAIMS["drift_grows"].wording
+    counts = [(text.get_text(), text.get_position()[1]) for text in ax.texts]
+    assert [text for text, y in counts if y == -1] == ["1", "", "1", "1"]  # untested ones too
 
 
 def test_a_change_over_levels_is_drawn_and_told_where_its_sign_turns(runs):

@@ -80,17 +80,26 @@ def _row(run: Any, value: float) -> dict[str, Any]:
 
 def from_runs(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
     """Evaluate an expression in columns of runs.csv."""
-    columns = {*re.findall(r"[a-z_]+", claim.quantity)} - {"log"}
     own = runs[runs["kind"].isin(claim.models)]
-    if own.empty or not columns <= {*runs}:
+    expressions = {text: _columns(text) for text in (claim.quantity, *dict(claim.regime))}
+    if own.empty or not expressions[claim.quantity] <= {*runs}:
         return
+    found = {
+        text: own[[*columns]].eval(text, engine="python")
+        for text, columns in expressions.items()
+        if columns <= {*runs}
+    }
     reasons = pd.Series("", own.index)
     for condition, reason in claim.regime:
-        if {*re.findall(r"[a-z_]+", condition)} <= {*runs}:
-            reasons = reasons.where((reasons != "") | own.eval(condition, engine="python"), reason)
-    values = own.eval(claim.quantity, engine="python")
-    for run, value, reason in zip(own.to_dict("records"), values, reasons, strict=True):
+        if condition in found:
+            reasons = reasons.where((reasons != "") | found[condition], reason)
+    about = own[["condition", "run", "gain"]].to_dict("records")
+    for run, value, reason in zip(about, found[claim.quantity], reasons, strict=True):
         yield _row(run, value) | {"outside": reason}
+
+
+def _columns(expression: str) -> set[str]:
+    return {*re.findall("[a-z_]+", expression)} - {"log"}
 
 
 def from_pairs(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
