@@ -1,25 +1,15 @@
 """Verdicts: what each experiment says of each claim.
 
-A claim says that an effect is positive. Its verdict goes by the effect's 95 % interval and the
-smallest effect of interest:
+A claim says that an effect is positive. By its 95 % interval it is *reproduced* (all of it above the
+smallest effect of interest), *contradicted* (all below its negative), *equivalent to none* (all
+between the two) or *inconclusive*. Of a claim of absence (flat, stable, linear) "between the two" is
+reproduced and beyond either is contradicted.
 
-    reproduced          the whole interval lies above it
-    contradicted        the whole interval lies below its negative
-    equivalent to none  the whole interval lies between the two
-    inconclusive        otherwise, and where nothing is tested
-
-Of a claim of absence (flat, stable, linear) "between the two" is reproduced and beyond either is
-contradicted. Nothing is tested where there are too few seeds, where a model has not learned or lies
-outside of the claim's regime, or where seeds do not scatter at all.
-
-Intervals are Student's over seeds, and by Fisher's z of a correlation; a contrast brings its own
-error. Of a bounded or selected number the interval is the range of the seeds, which holds the
-median of all with a probability of 1 − 2^(1 − n), 94 % for five.
-
-p is of the effect being the nearer of ± the smallest effect: below 0.05 where a verdict is certain.
-It stands beside p after Holm within the experiment (`p_holm`) and over all claims and primary
-contrasts that are read together (`p_project`). Of a primary contrast no change and a change as
-large as the margin are two tests, of which one is true at most.
+Of a bounded or selected number the interval is the range of the seeds, which holds the median of
+all with a probability of 1 − 2^(1 − n). p is of the effect being the nearer of ± the smallest, then
+after Holm within the experiment (`p_holm`) and over all claims and primary contrasts together
+(`p_project`). Of a primary contrast no change and a change as large as the margin are two tests, of
+which one is true at most. docs/explanation/statistics.md has more.
 """
 
 import os
