@@ -6,7 +6,7 @@ anisoscope.measure(x, clusters=sentence_of_each)   a table with intervals and nu
 anisoscope.measure_attention(q, k, mask="causal")  the same of queries and keys
 anisoscope.measure_model("gpt2", texts)            the same of a pretrained model
 anisoscope.record(model, ["blocks.0"], to="a.zarr")   a sample of activations while your own loop runs
-anisoscope.write_table(recorder, step, folder)        a table for each step of your training
+anisoscope.measure_step(recorder, step, folder)        a table for each step of your training
 anisoscope.open_run("runs/quickstart/decoder")     a trained run
 anisoscope.to_frame(table)                         a pandas DataFrame
 anisoscope.to_latex(table, "twonn")                a table for a paper
@@ -22,22 +22,23 @@ if TYPE_CHECKING:
     from anisoscope import metrics, models, plot
     from anisoscope.analysis.claims.verdicts import verdicts
     from anisoscope.api import (
+        make_measure,
         measure,
         measure_attention,
-        measure_function,
         measure_model,
         open_run,
     )
     from anisoscope.plot.report import report
     from anisoscope.results.frame import to_frame, to_latex
-    from anisoscope.sources.recording.record import record, trainer_callback, write_table
+    from anisoscope.sources.recording.record import measure_step, record, trainer_callback
 
 __version__ = "0.6.0"
 __all__ = [
+    "make_measure",
     "measure",
     "measure_attention",
-    "measure_function",
     "measure_model",
+    "measure_step",
     "metrics",
     "models",
     "open_run",
@@ -48,9 +49,8 @@ __all__ = [
     "to_latex",
     "trainer_callback",
     "verdicts",
-    "write_table",
 ]
-COMPILES = ("measure", "measure_attention", "measure_function", "measure_model")
+COMPILES = ("measure", "measure_attention", "make_measure", "measure_model")
 ROOMS = ("metrics", "models", "plot")
 ELSEWHERE = {  # all others stand in api.py
     "record": "sources.recording.record",
@@ -59,7 +59,7 @@ ELSEWHERE = {  # all others stand in api.py
     "to_latex": "results.frame",
     "trainer_callback": "sources.recording.record",
     "verdicts": "analysis.claims.verdicts",
-    "write_table": "sources.recording.record",
+    "measure_step": "sources.recording.record",
 }
 
 

@@ -34,7 +34,7 @@ def measure(
     clusters: ArrayLike | Sequence[object] | None = None,
     *,
     positions: ArrayLike | Sequence[int] | None = None,
-    readout: tuple[Mapping[str, object] | None, ArrayLike] | None = None,
+    unembedding: tuple[Mapping[str, object] | None, ArrayLike] | None = None,
     targets: ArrayLike | Sequence[int] | None = None,
     families: str | Sequence[str] = FIRST_LOOK,
     nulls: str | Sequence[str] = CLOUD_NULLS,
@@ -54,14 +54,14 @@ def measure(
     Args:
         x: (points, width), (layers, points, width) or a list of layers: NumPy, JAX or PyTorch
             arrays, DataFrames or memory-mapped files; or the path of a file of them. Read in
-            float32, one layer at a time unless families compare layers or a readout is passed.
+            float32, one layer at a time unless families compare layers or an unembedding is passed.
         clusters: (points,), a label of the sentence, image or window of each point. Points of one
             cluster are dependent, so whole clusters are resampled. Without labels the points must
             be independent, or dependent along their order: folds are runs of consecutive points.
         positions: (points,), the place of each point in its cluster, 0 for its first token: the
             family `leading` measures how much of a cloud depends on these.
-        readout: (norm, W), how the model makes logits of its last layer, for the logit lens (family
-            `readout`). W is (vocabulary, width); norm is None or a dict of `kind` ("layer" or
+        unembedding: (norm, W), how the model makes logits of its last layer, for the logit lens (family
+            `unembedding`). W is (vocabulary, width); norm is None or a dict of `kind` ("layer" or
             "rms") and, if the norm has them, `scale`, `shift` and `epsilon`. The last layer of x
             should be what the final norm reads.
         targets: (points,), the token that each point is to predict, below 0 for none.
@@ -103,7 +103,7 @@ def measure(
         nulls,
         clusters=clusters,
         positions=positions,
-        readout=readout,
+        unembedding=unembedding,
         targets=targets,
         names=names,
         folds=folds,
@@ -150,7 +150,7 @@ def measure_attention(
     return arrays.measure_heads(queries, keys, mask, bias, names, folds, pieces, seed)
 
 
-def measure_function(
+def make_measure(
     function: Callable[[Params, jax.Array], jax.Array],
     tokens: ArrayLike,
     *,
@@ -216,7 +216,7 @@ def measure_model(
         hook_points: names of modules, as `model.named_modules()` has them, or {name: module}; else
             the residual stream. Each gives (batch, tokens, width), alone or first of several
             things.
-        families: as for `measure`; "all" adds attention, sinks and readout, where queries, keys and
+        families: as for `measure`; "all" adds attention, sinks and logit_lens, where queries, keys and
             logits are known.
         nulls: as for `measure`, and "shuffled": the model reads the same tokens in random order.
         seed: which windows, texts and positions are read.
@@ -233,7 +233,7 @@ def measure_model(
             those of tokens.
 
     Returns:
-        A Dataset as of `measure`, with the dimension positions: "all"; "without_first", without the
+        A Dataset as of `measure`, with the dimension positions: "all"; "without_first_token", without the
         first token of every window or text; with special tokens "without_special"; and each of
         `pool`. `.attrs` have the model, text and windows, what was checked of them, and the
         versions of the libraries.

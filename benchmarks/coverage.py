@@ -4,7 +4,7 @@
     python -m benchmarks.coverage [--draws 200] [--points 1024] [--clouds TEXT] [--families NAME …]
 
 Each draw is a data set as a checkpoint gives it: G batches of P points in J folds, measured and
-summarised by the product's own functions. Two coverages: of the truth, which a biased estimator
+summarized by the product's own functions. Two coverages: of the truth, which a biased estimator
 misses, and of the estimator's own expectation (its mean over all draws), which an honest interval
 holds whatever the bias.
 """
@@ -31,7 +31,7 @@ from anisoscope.measurement.intervals import LEVEL, estimate
 from anisoscope.measurement.panel import MEASURED, Sample, panel
 from anisoscope.measurement.resampling import Places, Types
 from anisoscope.metrics import spectrum as spectral
-from anisoscope.metrics.logit_lens import build_readout
+from anisoscope.metrics.logit_lens import build_unembedding
 from anisoscope.metrics.spectrum import Spectrum
 from anisoscope.utils.compiled import CACHE, keep
 from benchmarks.coverage_rows import Row, overview, row_of, table
@@ -55,7 +55,7 @@ EXCESS = ("twonn excess", "gride 8 excess")  # over a Gaussian cloud of the same
 FAMILIES = tuple(name for name, family in families.FAMILIES.items() if family.of != "vectors")
 SETTINGS = MeasureConfig(folds=FOLDS, families=FAMILIES, nulls=("gaussian",))
 SHOWN = {
-    "neighbours": (1, 8, 64),
+    "neighbors": (1, 8, 64),
     "top": (1,),
     "quantile": (0.05, 0.5, 0.95),
     "without": WITHOUT,
@@ -66,7 +66,7 @@ SHOWN = {
     "from_position": (1, 4),
 }  # of the coordinates of a quantity
 # of the cloud, where the output is the cloud under noise
-READOUT = set(families.FAMILIES["readout"].quantities)
+READOUT = set(families.FAMILIES["logit_lens"].quantities)
 OF_TWO = {  # read of a second layer, the cloud under noise
     name
     for family in ("linearity", "imbalance", "alignment")
@@ -111,7 +111,7 @@ def measure(cloud_GPD: jax.Array, key: jax.Array, metrics: tuple[str, ...]) -> d
     """
     layers = 2 if (OF_TWO | READOUT) & set(metrics) else 1
     unembedding_DV = np.random.default_rng(0).standard_normal((cloud_GPD.shape[-1], LETTERS.size))
-    read = build_readout(unembedding_DV, "layer")
+    read = build_unembedding(unembedding_DV, "layer")
 
     def of_batch(batch: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
         cloud_PD, key = batch[0].astype(jnp.float32), batch[1]
@@ -209,7 +209,7 @@ def run(name: str, member: Member, metrics: tuple[str, ...], points: int, draws:
         values = [measure(cloud_GPD, jax.random.key(draw), names) for names in programs if names]
         return jax.tree.map(np.asarray, functools.reduce(dict.__or__, values))
 
-    # most of a search for many neighbours runs on one core
+    # most of a search for many neighbors runs on one core
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = list(
             tqdm(pool.map(of_draw, range(draws)), f"{name}, {points} points", draws, leave=False)

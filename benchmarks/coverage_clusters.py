@@ -30,10 +30,10 @@ def sizes_of(name: str) -> np.ndarray:
 
 
 def shifted(generator: np.random.Generator, size_L: np.ndarray) -> np.ndarray:
-    """Clusters have centres of their own."""
-    centre_LD = 0.7 * generator.normal(size=(size_L.size, WIDTH))
+    """Clusters have centers of their own."""
+    center_LD = 0.7 * generator.normal(size=(size_L.size, WIDTH))
     return (
-        centre_LD.repeat(size_L, axis=0) + generator.normal(size=(size_L.sum(), WIDTH))
+        center_LD.repeat(size_L, axis=0) + generator.normal(size=(size_L.sum(), WIDTH))
     ) * SPREAD_D
 
 
@@ -50,11 +50,11 @@ def chains(generator: np.random.Generator, size_L: np.ndarray) -> np.ndarray:
 
 
 def scaled(generator: np.random.Generator, size_L: np.ndarray) -> np.ndarray:
-    """Clusters have centres and spreads of their own."""
-    centre_LD = 0.5 * generator.normal(size=(size_L.size, WIDTH))
+    """Clusters have centers and spreads of their own."""
+    center_LD = 0.5 * generator.normal(size=(size_L.size, WIDTH))
     scale_L1 = np.exp(0.3 * generator.normal(size=(size_L.size, 1)))
     noise_PD = generator.normal(size=(size_L.sum(), WIDTH)) * scale_L1.repeat(size_L, axis=0)
-    return (centre_LD.repeat(size_L, axis=0) + noise_PD) * SPREAD_D
+    return (center_LD.repeat(size_L, axis=0) + noise_PD) * SPREAD_D
 
 
 def of_clusters(process: Callable, draws: int) -> None:
@@ -80,7 +80,7 @@ def of_null(points: int, width: int, decay: float) -> None:
         * np.arange(1, width + 1) ** -decay
     )
     table = measure(clouds, families=("dimension", "hubness"))
-    for name in ("twonn", "hub_never"):
+    for name in ("twonn", "antihub_share"):
         excess = table[f"{name}_excess"].sel(null="gaussian")
         mean, low, high = (excess.sel(statistic=end).values for end in ("mean", "low", "high"))
         error, held = mean.std(ddof=1) / len(mean) ** 0.5, ((low <= 0) & (high >= 0)).mean()

@@ -24,7 +24,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import RunConfig, TrainConfig
-from anisoscope.metrics.neighbours import nearest_neighbours
+from anisoscope.metrics.neighbors import nearest_neighbors
 from anisoscope.models import fused_attention, transformer
 from anisoscope.training import optimizer, step
 
@@ -76,7 +76,7 @@ def compile_search(points: int = 4096, width: int = 512) -> str:
     """Compile the search for two nearest neighbors, as TwoNN reads them; the optimized HLO."""
     jax.default_backend = lambda: "gpu"  # what the search asks when it is traced
     cloud_PD = jax.ShapeDtypeStruct((points, width), jnp.float32)
-    return compile_for_h100(nearest_neighbours, (cloud_PD,))
+    return compile_for_h100(nearest_neighbors, (cloud_PD,))
 
 
 def compile_for_h100(function: Callable, arguments: Any, **options: Any) -> str:

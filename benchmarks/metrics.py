@@ -1,4 +1,4 @@
-"""Time and memory of the metrics beside other libraries: the search for neighbours with TwoNN, and
+"""Time and memory of the metrics beside other libraries: the search for neighbors with TwoNN, and
 the spectrum.
 
     python -m benchmarks.metrics [--points 4096 --width 512] [--rounds 7]
@@ -21,7 +21,7 @@ import numpy as np
 
 from anisoscope.measurement.families import spectrum_family as panel_spectrum
 from anisoscope.metrics.dimension import twonn
-from anisoscope.metrics.neighbours import nearest_neighbours
+from anisoscope.metrics.neighbors import nearest_neighbors
 from anisoscope.utils.compiled import CACHE, keep
 from benchmarks.peers import peer
 from benchmarks.rounds import alternate, hardware, ratio, serve, spread
@@ -30,7 +30,7 @@ SHAPES = {"cpu": [(4096, 512)], "gpu": [(20_000, 1024), (10_000, 768)]}  # by ki
 
 
 def search(cloud_PD: jax.Array) -> jax.Array:
-    return twonn(nearest_neighbours(cloud_PD))
+    return twonn(nearest_neighbors(cloud_PD))
 
 
 def spectrum(cloud_PD: jax.Array) -> dict[str, jax.Array]:

@@ -17,7 +17,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in main.py
 import jax
 
 from anisoscope.config.experiment_config import Config
-from anisoscope.config.measure_config import DEFAULT, FURTHER, NULLS, MeasureConfig
+from anisoscope.config.measure_config import DEFAULT, NULLS, OPTIONAL, MeasureConfig
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
@@ -37,7 +37,7 @@ PANELS = {
     "the same with its null models": (QUICK, NULLS),
     "whole panel, without null models": (DEFAULT, ()),
     "whole panel": (DEFAULT, NULLS),
-    **{f"{name} alone, without null models": ((name,), ()) for name in FURTHER},
+    **{f"{name} alone, without null models": ((name,), ()) for name in OPTIONAL},
 }
 
 

@@ -27,7 +27,7 @@ from scipy.spatial.distance import cdist
 from scipy.special import gammainc
 
 from anisoscope.metrics.dimension import twonn, twonn_bayes, twonn_microscope, twonn_mle
-from anisoscope.metrics.neighbours import nearest_neighbours
+from anisoscope.metrics.neighbors import nearest_neighbors
 from anisoscope.metrics.scale import gride
 from anisoscope.metrics.spectrum import anisotropy, isoscore, spectrum
 from anisoscope.utils.compiled import CACHE, keep
@@ -133,7 +133,7 @@ CAUSES = (
         cut_off,
     ),
     Cause(
-        "copies are neighbours at distance 0: given each point once, the peer agrees",
+        "copies are neighbors at distance 0: given each point once, the peer agrees",
         lambda row, theirs: row.cloud + ONCE in theirs[row.peer],
         each_point_once,
     ),
@@ -180,19 +180,19 @@ def draw_clouds(points: int) -> dict[str, np.ndarray]:
 @jax.jit
 def measure(cloud_PD: jax.Array) -> dict[str, jax.Array]:
     ranks = peer.ranks(len(cloud_PD))
-    neighbours = nearest_neighbours(cloud_PD, 2 * ranks[-1])
-    posterior = twonn_bayes(neighbours)
+    neighbors = nearest_neighbors(cloud_PD, 2 * ranks[-1])
+    posterior = twonn_bayes(neighbors)
     whole = jax.tree.map(lambda field: field[0], spectrum(cloud_PD))
     return {
-        "twonn": twonn(neighbours),
-        "twonn at 0.95": twonn(neighbours, 0.95),
-        "twonn_mle": twonn_mle(neighbours),
+        "twonn": twonn(neighbors),
+        "twonn at 0.95": twonn(neighbors, 0.95),
+        "twonn_mle": twonn_mle(neighbors),
         "twonn_bayes": posterior.mean,
         "twonn_bayes_std": posterior.std,
-        "twonn_microscope": twonn_microscope(neighbours).dimension,
+        "twonn_microscope": twonn_microscope(neighbors).dimension,
         "anisotropy": anisotropy(whole),
         "isoscore": isoscore(whole),
-        **{f"gride {first}": gride(neighbours, first) for first in ranks},
+        **{f"gride {first}": gride(neighbors, first) for first in ranks},
     }
 
 

@@ -29,12 +29,12 @@ TOKENS = 4096  # of the validation split
 ENDS = ("mean", "low", "high")
 COLUMNS = {  # heading -> quantity, and which vectors are left out
     "anisotropy": ("anisotropy", None),
-    "token 0 against the rest": ("first_share", None),
-    "expected from norms": ("first_share_by_norm", None),
-    "without the longest of each window": ("anisotropy_without", "longest of each window"),
-    "without the longest 1 %": ("anisotropy_without", "longest 1 %"),
-    "kurtosis": ("leading_kurtosis", None),
-    "entropy of a window": ("window_entropy", None),
+    "the first token against the rest": ("first_token_variance_share", None),
+    "expected from norms": ("first_token_variance_share_by_norm", None),
+    "without the longest of each window": ("anisotropy_without_longest", "longest of each window"),
+    "without the longest 1 %": ("anisotropy_without_longest", "longest 1 %"),
+    "kurtosis": ("first_pc_kurtosis", None),
+    "entropy of a window": ("prompt_entropy", None),
 }
 
 

@@ -49,7 +49,7 @@ def main(model: str, path: str, *clamps: str) -> None:
 
 
 def found(loaded: load_model.PretrainedModel, windows: Windows) -> pd.DataFrame:
-    """Return anisotropy by layer, sinks and weight on token 0 by block, and the loss."""
+    """Return anisotropy by layer, sinks and weight on the first token by block, and the loss."""
     tokens_WT = windows.probe.tokens_GWT[0]
     read = read_activations(loaded, tokens_WT[None], len(tokens_WT), heads=True)
     seen, _ = guards.check_attention(loaded, tokens_WT[:2])
@@ -75,7 +75,7 @@ def anisotropy(cloud_PD: np.ndarray) -> float:
 def weight_on_first(
     q_WTHK: np.ndarray, k_WTHK: np.ndarray, visible_TT: np.ndarray, bias_HTT: np.ndarray
 ) -> np.ndarray:
-    """Return each head's mean weight on token 0, over the rows of the others that see it."""
+    """Return each head's mean weight on the first token, over the rows of the others that see it."""
     product_WHTT = np.einsum("wqhk,wshk->whqs", q_WTHK, k_WTHK, optimize=True)
     scores_WHTT = product_WHTT / q_WTHK.shape[-1] ** 0.5 + bias_HTT
     weight_WHTT = scipy.special.softmax(np.where(visible_TT, scores_WHTT, -np.inf), axis=-1)

@@ -1,4 +1,4 @@
-"""The further families on pretrained models and a pair of ours: docs/results/families/layers.csv.
+"""The optional families on pretrained models and a pair of ours: docs/results/families/layers.csv.
 
     .venv/bin/python -m dev.families NAME=RUN ...
 
@@ -13,13 +13,13 @@ import pandas as pd
 import scipy.stats
 import xarray as xr
 
-from anisoscope.config.measure_config import FURTHER
+from anisoscope.config.measure_config import OPTIONAL
 from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.results import joined_files
 
 TABLE = pathlib.Path("docs/results/families/layers.csv")
 PARTS = ["mean", "low", "high"]
-NAMES = tuple(name for family in FURTHER for name in FAMILIES[family].quantities)
+NAMES = tuple(name for family in OPTIONAL for name in FAMILIES[family].quantities)
 # of layers by pairs: the other layer is the next one, or the one before
 ACROSS = {"next": 1, "before": -1}
 AT = ("threshold", "ratio", "from_position")

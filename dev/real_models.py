@@ -23,7 +23,7 @@ from anisoscope.utils.files import read_json
 
 RESULTS, FIGURES = pathlib.Path("docs/results"), pathlib.Path("docs/figures")
 TABLE = RESULTS / "real_models" / "layers.csv"
-SIDES = {"all": "all positions", "without_first": "without token 0"}
+SIDES = {"all": "all positions", "without_first_token": "without the first token"}
 PARTS = ("mean", "low", "high")
 WIDEST_BAND = 0.5  # a wider interval is drawn by dotted lines at its ends
 
@@ -63,13 +63,16 @@ def bells(frame: pd.DataFrame) -> pd.DataFrame:
         ["model", "kind", "positions"], sort=False
     ):
         profile = xr.DataArray(own["mean"].values[None, None], dims=("step", "positions", "layer"))
-        values = {name: SHAPES[name].read(profile).item() for name in ("bell_blocks", "bell_whole")}
+        values = {
+            name: SHAPES[name].read(profile).item()
+            for name in ("bell_blocks", "bell_with_embedding")
+        }
         rows.append({"model": model, "kind": kind, "positions": side} | values)
     return pd.DataFrame(rows)
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """Draw encoders beside decoders on equal scales, with token 0 and without."""
+    """Draw encoders beside decoders on equal scales, with the first token and without."""
     frame = frame[frame.positions.isin(SIDES)]
     looks = style.run_styles(dict.fromkeys(frame.model))
     figure = style.new_figure(style.PAGE, 4.6)

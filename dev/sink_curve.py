@@ -18,7 +18,7 @@ from anisoscope.utils.files import read_json
 from dev.real_models import RESULTS
 
 TABLE = RESULTS / "sink_curve" / "curve.csv"
-PLACES = {"sink_rate": "position 0", "sink_rate_anywhere": "any one position"}
+PLACES = {"sink_rate": "first token", "sink_rate_anywhere": "any one position"}
 OURS = "our {}, 4 layers"
 
 

@@ -45,7 +45,7 @@ def profiles() -> Iterator[dict[str, Any]]:
     published = pd.read_csv(folder / "published.csv")
     frame = pd.concat([pd.read_csv(folder / "layers.csv"), published])
     windows = np.where(frame["model"].isin(published["model"]), 1, WINDOWS)
-    sides = {"all": "", "without_first": ", without token 0"}
+    sides = {"all": "", "without_first_token": ", without the first token"}
     frame = frame.assign(n=windows)[frame["positions"].isin(sides)]
     for (model, kind, side), own in frame.groupby(["model", "kind", "positions"], sort=False):
         own = own.set_index("layer").reindex(range(own["layer"].max() + 1))

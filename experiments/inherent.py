@@ -37,7 +37,7 @@ LISTED = {
     for name in names
 }
 
-# Mean cosine of pairs, not centred, in each of `output_hidden_states`, and the norm of their mean:
+# Mean cosine of pairs, not centered, in each of `output_hidden_states`, and the norm of their mean:
 # second-hand. All pairs in place of some, special tokens, and averages over batches alone:
 # reconstruction. The paper's texts, sounds and pictures are not known here.
 PAPER: dict[str, Any] = {"special_tokens": True, "hidden_states": "reported", "measure.folds": 1}

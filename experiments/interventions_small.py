@@ -14,7 +14,7 @@ INTERVENTIONS = {
     "softmax_one": {"model.attention": "softmax_one"},
     "sigmoid": {"model.attention": "sigmoid"},
     "qk_norm": {"model.qk_norm": True},
-    "centre_queries": {"model.centre_queries": True},
+    "center_queries": {"model.center_queries": True},
     "sink": {"model.sink": True},
     "isotropy": {"train.penalty": 1.0},
     "anisotropy": {"train.penalty": -1.0},

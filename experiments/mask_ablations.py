@@ -32,7 +32,7 @@ TINY = Config(
 # Loss-matched, each with the change that would still count as none: a fifth of what anisotropy
 # grows in a decoder of this size, a middle as far above the ends as its noise, a fifth of a
 # doubling of the dimension, half a doubling of the drift.
-MARGINS = {"growth": 0.05, "middle_less_ends": 0.05, "expansion": 0.2, "drift_growth": 0.5}
+MARGINS = {"growth": 0.05, "middle_minus_ends": 0.05, "expansion": 0.2, "drift_growth": 0.5}
 ASKED = {
     "objective": {"before": "causal_next", "after": "causal_masked"},
     "mask": {"before": "causal_masked", "after": "bidirectional_masked"},

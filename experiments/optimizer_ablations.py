@@ -25,7 +25,7 @@ TRIED = {
 # the best of these (docs/explanation/decisions.md)
 RATES = {"adamw": 0.004, "muon": 0.02, "sgd": 0.03}
 # Loss-matched, in the decoder. What would still count as no change: as in mask_ablations.py, and a
-# quarter of a doubling of what is told in doublings.
+# quarter of a doubling of what is told in log2 units.
 MARGINS = {
     "last_anisotropy": 0.05,
     "last_dimension": 0.2,
@@ -48,7 +48,7 @@ def primary(
     }
 
 
-SHARED = recipes.ROTARY | {"train.rest_learning_rate": REST}
+SHARED = recipes.ROTARY | {"train.other_learning_rate": REST}
 PRIMARY = primary({name: ("adamw_decoder", f"{name}_decoder") for name in ("muon", "sgd")}, MARGINS)
 
 

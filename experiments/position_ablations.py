@@ -14,7 +14,7 @@ from anisoscope.experiments.optimizer_ablations import MARGINS, RATES, SEEDS, SH
 from anisoscope.utils.settings import replace
 
 POSITIONS = ("learned", "rotary")
-ASKED = {"middle_less_ends": 0.05} | MARGINS
+ASKED = {"middle_minus_ends": 0.05} | MARGINS
 PRIMARY = primary(
     {model: tuple(f"{kind}_{model}" for kind in POSITIONS) for model in MATCHED_PAIR}, ASKED
 )
@@ -25,7 +25,7 @@ def get_config(size: str = "small") -> Config:
     shared = SHARED | {"train.optimizer": "muon", "train.learning_rate": RATES["muon"]}
     variants = {
         f"{kind}_{model}_{seed}": MATCHED_PAIR[model]
-        | {"model.positions": kind, "train.seed": seed}
+        | {"model.position_encoding": kind, "train.seed": seed}
         for seed in SEEDS
         for model in MATCHED_PAIR
         for kind in POSITIONS

@@ -1,7 +1,7 @@
 """At which size, length and recipe does a decoder of characters form an attention sink? `:tiny`,
 `:together`, `:found`.
 
-Each run changes one thing of the first, in the order of how much it favours a sink in Gu et al.
+Each run changes one thing of the first, in the order of how much it favors a sink in Gu et al.
 (arXiv 2410.10781; its tables read second-hand; share of the heads with a sink, of models of 60M
 parameters after 5B tokens): weight decay 0.5 in place of 0.1 (41 % against 18 %), learned in place
 of rotary positions (33 %), twice the learning rate (32 %), a first token that tells nothing (27 %).
@@ -23,7 +23,7 @@ from anisoscope.utils.settings import replace
 ALONE: dict[str, dict[str, Any]] = {
     "plain": {},
     "decay": {"train.weight_decay": 0.5},
-    "learned": {"model.positions": "learned"},
+    "learned": {"model.position_encoding": "learned"},
     "rate": {"train.learning_rate": 4e-3},
     "same_first": {"model.same_first": True},
 }
@@ -39,7 +39,7 @@ TOGETHER: dict[str, dict[str, Any]] = {
     "together_context": {"model.context": 512, "train.batch_size": 8},
 }
 DEEP = {"model.layers": 12, "train.steps": 1500}
-ROTARY = {"model.positions": "rotary"}
+ROTARY = {"model.position_encoding": "rotary"}
 # with AdamW and learned positions it hardly learns
 MASKED = {"model.mask": "bidirectional", "objective": "masked"}
 POST = {"model.norm": "post"}
@@ -70,7 +70,7 @@ FAMILIES = ("spectrum", "leading", "similarity", "attention")
 def get_config(size: str = "small") -> Config:
     measure = MeasureConfig(points=2048, batches=2, families=FAMILIES, nulls=())
     shared = {
-        "model.positions": "rotary",
+        "model.position_encoding": "rotary",
         "train.schedule": "constant",
         "train.learning_rate": 2e-3,
     }

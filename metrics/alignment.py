@@ -31,7 +31,7 @@ def alignments(
     P x P matrix: with n_i = |x_i|^2 and m_i = |y_i|^2 about the means, S and T their sums, the products
     of both distances add up to 2 P sum n_i m_i + 2 S T + 4 |X'Y|_F^2 over all ordered pairs.
     procrustes: |X'Y|_* / (|X|_F |Y|_F) = max over rotations Q of <X Q, Y> / (|X|_F |Y|_F), X and Y
-    centred: 1 - d^2/2 of the distance d between clouds of norm 1.
+    centered: 1 - d^2/2 of the distance d between clouds of norm 1.
 
     Shapes: P points of widths D and E -> R = 1 + folds values, or one where folds is 1: of the whole,
     then without the j-th of `folds` equal runs of points; of procrustes to first order, with the

@@ -105,7 +105,7 @@ def attention_sums(
 
     Scores are never formed with their offset: with a common bias they are large and nearly equal (mean
     1e3, deviation within a row 0.07), and float32 would leave two digits. Instead s_ij = c + a_i +
-    e_ij, where e_ij uses centred keys, a_i centred queries against the mean key, and c is the product
+    e_ij, where e_ij uses centered keys, a_i centered queries against the mean key, and c is the product
     of the means: those of all windows serve every choice of windows. Sums run over a row first, then
     over rows, since adding millions of float32 numbers in one run loses digits.
 

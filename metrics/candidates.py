@@ -1,7 +1,7 @@
-"""Propose candidates for the nearest neighbours of every point, by the Gram matrix, with a bound on
+"""Propose candidates for the nearest neighbors of every point, by the Gram matrix, with a bound on
 the distance of every other point.
 
-Quick, and rough where points are close: metrics/neighbours.py measures the candidates again.
+Quick, and rough where points are close: metrics/neighbors.py measures the candidates again.
 A are the points whose candidates are sought together, X words of bits, or turns of a loop.
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int, UInt
 
-EXTRA = 6  # candidates beyond the neighbours that are asked for: their distances make the bound
+EXTRA = 6  # candidates beyond the neighbors that are asked for: their distances make the bound
 TOGETHER = 64  # columns of the distance matrix that exist at once on a CPU
 ELEMENTS = 2**27  # of the distance matrix that exist at once on an accelerator
 FEW = 16  # up to so many, a CPU's `top_k` takes 0.8 of the time of a threshold
@@ -29,10 +29,10 @@ def propose(
     """Propose C > count candidates of every point, and bound the squared Gram distance of the rest.
 
     Args:
-        x_PD: the points, centred.
-        square_P: their squared norms, inf for points that neither have nor are neighbours.
+        x_PD: the points, centered.
+        square_P: their squared norms, inf for points that neither have nor are neighbors.
         original_P: the first copy of each point; only these are proposed.
-        count: neighbours that are sought.
+        count: neighbors that are sought.
 
     Returns:
         Indices, P in place of a candidate that does not exist; and for each point a number that no

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 AnyArray = Array | np.ndarray  # what a metric takes; NumPy arrays are read in float32
 
 
-def centred(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, "P D"]:
+def centered(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, "P D"]:
     """x_i - mean(x), in float32. A column that does not vary comes out as exact zeros, one that is
     not finite as NaN.
 

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, UInt
 
-from anisoscope.metrics.cloud import AnyArray, centred, leave_out
-from anisoscope.metrics.neighbours import Neighbours
+from anisoscope.metrics.cloud import AnyArray, centered, leave_out
+from anisoscope.metrics.neighbors import Neighbors
 
 RESIDUE = 1e-4  # of |X^T X|_F^2: float32 rounds n (n - 3) HSIC_1(K, K) by up to 1e-6 of it
 
@@ -32,7 +32,7 @@ class PreparedCloud(NamedTuple):
     computed once.
     """
 
-    x_PD: Float[Array, "*N P D"]  # centred and scaled
+    x_PD: Float[Array, "*N P D"]  # centered and scaled
     # |X^T X|_F^2 and n (n - 3) HSIC_1(K, K); the second NaN below RESIDUE of the first
     own_2R: Float[Array, "*N 2 R"]
 
@@ -42,19 +42,19 @@ class Nearest(NamedTuple):
     be kept.
     """
 
-    # the neighbours, each the first of its copies, in the smallest integers that do
+    # the neighbors, each the first of its copies, in the smallest integers that do
     index_PC: UInt[Array, "*N P C"]
-    usable_P: Bool[Array, "*N P"]  # the first of its copies, with so many neighbours
-    first_P: Bool[Array, "*N P"]  # the first of its copies, with a neighbour
+    usable_P: Bool[Array, "*N P"]  # the first of its copies, with so many neighbors
+    first_P: Bool[Array, "*N P"]  # the first of its copies, with a neighbor
 
 
 def linear_cka(
     x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int = 1
 ) -> Float[Array, " R"]:
-    """Linear CKA of two clouds: |X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), X and Y centred.
+    """Linear CKA of two clouds: |X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), X and Y centered.
 
     Shapes: P points of widths D and E -> R = 1 + folds values, or one where folds is 1: of the whole
-    clouds, then without the j-th of `folds` equal runs of points, centred without them. Range: [0, 1],
+    clouds, then without the j-th of `folds` equal runs of points, centered without them. Range: [0, 1],
     1 for clouds that differ by a rotation, a scale and a shift. Independent isotropic normal clouds
     have about sqrt(D E / ((P + D) (P + E))), 0.11 at P = 4096 and D = E = 512; `linear_cka_unbiased`
     has 0. All points of a cloud equal, or a coordinate that is not finite: NaN. Source: Kornblith et
@@ -130,30 +130,30 @@ def across_cka(
     return _estimators(jax.lax.map(compare_layer, jnp.asarray(x_NPD)))
 
 
-def nearest(neighbours: Neighbours, count: int = 10) -> Nearest:
+def nearest(neighbors: Neighbors, count: int = 10) -> Nearest:
     """The `count` nearest of every point, of one cloud or of several: leading axes stay.
 
-    Shapes: at least `count` neighbours of each of P points -> P x count indices. Fewer searched:
+    Shapes: at least `count` neighbors of each of P points -> P x count indices. Fewer searched:
         ValueError.
     """
-    neighbours.check_searched(count)
-    smallest = np.min_scalar_type(neighbours.first_P.shape[-1] - 1)
-    first_PC = neighbours.first_P[..., None] & (neighbours.distance_PC < jnp.inf)
+    neighbors.check_searched(count)
+    smallest = np.min_scalar_type(neighbors.first_P.shape[-1] - 1)
+    first_PC = neighbors.first_P[..., None] & (neighbors.distance_PC < jnp.inf)
     return Nearest(
-        neighbours.index_PC[..., :count].astype(smallest),
+        neighbors.index_PC[..., :count].astype(smallest),
         first_PC[..., count - 1],
         first_PC[..., 0],
     )
 
 
-def neighbourhood_overlap(a: Nearest, b: Nearest) -> Float[Array, ""]:
+def neighbor_overlap(a: Nearest, b: Nearest) -> Float[Array, ""]:
     """Share of a point's C nearest in one cloud that are among its C nearest in the other, on average.
 
-    Range: [0, 1]; about C/(P - 1) for independent clouds. Neighbours are distinct points, each known by
+    Range: [0, 1]; about C/(P - 1) for independent clouds. Neighbors are distinct points, each known by
     the first of its copies. The mean is over the points that are the first of their copies in both
-    clouds and have C neighbours in both; none: NaN. So where one cloud has copies that the other tells
+    clouds and have C neighbors in both; none: NaN. So where one cloud has copies that the other tells
     apart, as a layer of bare embeddings does, the overlap is low. Which of several points at the same
-    distance is the last neighbour is arbitrary. Not as many of both: ValueError. Source: Doimo et al.
+    distance is the last neighbor is arbitrary. Not as many of both: ValueError. Source: Doimo et al.
     2020.
     """
     if a.index_PC.shape != b.index_PC.shape:
@@ -167,7 +167,7 @@ def neighbourhood_overlap(a: Nearest, b: Nearest) -> Float[Array, ""]:
 
 
 def layers_overlap(nearest_N: Nearest, other_N: Nearest | None = None) -> Float[Array, "N N"]:
-    """`neighbourhood_overlap` of every pair of N clouds, whose nearest have a leading axis N:
+    """`neighbor_overlap` of every pair of N clouds, whose nearest have a leading axis N:
     symmetric.
 
     With the nearest of other clouds beside them, of the pairs of `layers_cka`.
@@ -175,16 +175,14 @@ def layers_overlap(nearest_N: Nearest, other_N: Nearest | None = None) -> Float[
     other_N = nearest_N if other_N is None else other_N
 
     def compare_pair(n: Array, m: Array) -> Array:
-        return neighbourhood_overlap(select_layer(nearest_N, n), select_layer(other_N, m))
+        return neighbor_overlap(select_layer(nearest_N, n), select_layer(other_N, m))
 
     return map_pairs(compare_pair, len(nearest_N.usable_P))
 
 
 def across_overlap(a_N: Nearest, b_M: Nearest) -> Float[Array, "N M"]:
-    """`neighbourhood_overlap` of every layer of one model beside every layer of another."""
-    return jax.lax.map(
-        lambda one: jax.lax.map(lambda two: neighbourhood_overlap(one, two), b_M), a_N
-    )
+    """`neighbor_overlap` of every layer of one model beside every layer of another."""
+    return jax.lax.map(lambda one: jax.lax.map(lambda two: neighbor_overlap(one, two), b_M), a_N)
 
 
 def select_layer(tree_N: Any, n: Array) -> Any:
@@ -192,7 +190,7 @@ def select_layer(tree_N: Any, n: Array) -> Any:
 
 
 def prepare_cloud(x_PD: Float[AnyArray, "P D"], folds: int) -> PreparedCloud:
-    x_PD = centred(x_PD)
+    x_PD = centered(x_PD)
     x_PD = x_PD / jnp.abs(x_PD).max()  # float32 holds its fourth power; all points equal: NaN
     biased_R, unbiased_R = energy(x_PD, x_PD, folds)
     known_R = unbiased_R > RESIDUE * biased_R
@@ -209,10 +207,10 @@ def _compare(x: PreparedCloud, y: PreparedCloud, folds: int) -> Float[Array, "2 
 
 
 def energy(x_PD: Float[Array, "P D"], y_PE: Float[Array, "P E"], folds: int) -> Float[Array, "2 R"]:
-    """|X^T Y|_F^2 of the folds that are kept, centred by their own mean, and n (n - 3) HSIC_1 of
+    """|X^T Y|_F^2 of the folds that are kept, centered by their own mean, and n (n - 3) HSIC_1 of
     them.
 
-    x and y are centred as a whole before. X^T Y = sum_j M_j - n a b^T, M_j the product of one fold,
+    x and y are centered as a whole before. X^T Y = sum_j M_j - n a b^T, M_j the product of one fold,
     a and b the means of the n points that are kept. All that depends on the choice is read off the
     J x J scalar products <M_j, M_k>: a pass over M for each choice costs more.
     """

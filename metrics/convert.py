@@ -53,7 +53,7 @@ def as_arrays(vectors: Any) -> Any:
         )
     if isinstance(vectors, jax.core.Tracer):
         raise ValueError(
-            "vectors are traced; call measure outside of jax.jit, or pass the function to measure_function"
+            "vectors are traced; call measure outside of jax.jit, or pass the function to make_measure"
         )
     if (
         isinstance(vectors, xr.DataArray)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt
 from anisoscope.metrics.cloud import AnyArray
 
 AT_ONCE = 128  # points: on a CPU a sum over the whole cloud first writes the squares of it all
-# of |x|: nearer is rounding. A dozen layers leave up to 1e-6; true neighbours are 1e-3 apart
+# of |x|: nearer is rounding. A dozen layers leave up to 1e-6; true neighbors are 1e-3 apart
 ROUNDING = 2e-6
 SUMS = 4  # over all coordinates, with random signs: one orders the points, others tell pairs apart
 

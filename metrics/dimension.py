@@ -1,7 +1,7 @@
-"""Intrinsic dimension from the two nearest neighbours of every point.
+"""Intrinsic dimension from the two nearest neighbors of every point.
 
-Copies count once, by the rule of `metrics.neighbours`. LLM-Microscope's rule keeps them, and is
-computed from the same neighbours and the numbers of copies.
+Copies count once, by the rule of `metrics.neighbors`. LLM-Microscope's rule keeps them, and is
+computed from the same neighbors and the numbers of copies.
 """
 
 from fractions import Fraction
@@ -11,14 +11,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from anisoscope.metrics.copies import ROUNDING
-from anisoscope.metrics.neighbours import Neighbours
+from anisoscope.metrics.neighbors import Neighbors
 
 # distinct points with a ratio: the error of a dimension from n ratios is d / sqrt(n), here an
 # eighth
 LEAST = 64
 
 
-def enough(neighbours: Neighbours) -> Bool[Array, ""]:
+def enough(neighbors: Neighbors) -> Bool[Array, ""]:
     """Whether a cloud has the points for a dimension to be reported: LEAST, or half of its own where
     that is fewer.
 
@@ -26,11 +26,11 @@ def enough(neighbours: Neighbours) -> Bool[Array, ""]:
     leaves a network as many distinct points as a window has places, and from 32 among 4096 came
     dimensions of 13 to 15, of no meaning.
     """
-    usable_P = neighbours.usable()
+    usable_P = neighbors.usable()
     return usable_P.sum() >= min(LEAST, usable_P.size / 2)
 
 
-def twonn(neighbours: Neighbours, fraction: float = 0.9) -> Float[Array, ""]:
+def twonn(neighbors: Neighbors, fraction: float = 0.9) -> Float[Array, ""]:
     """TwoNN dimension by a line through the origin: sum(x y) / sum(x^2), x_i = ln mu_(i), y_i = -ln(1 -
     i/n).
 
@@ -40,20 +40,20 @@ def twonn(neighbours: Neighbours, fraction: float = 0.9) -> Float[Array, ""]:
     on a lattice: inf. Source: Facco et al. 2017; as DADApy's "base" form and scikit-dimension 0.5,
     whose earlier releases numbered the ratios from 0, F = (i - 1)/n.
     """
-    x_P, count = _sorted_log_ratios(neighbours)
+    x_P, count = _sorted_log_ratios(neighbors)
     # in integers: float32 would round 0.9 n to either side
     share = Fraction(fraction).limit_denominator(1000)
     kept = jnp.clip(count * share.numerator // share.denominator, 1, jnp.maximum(count - 1, 1))
     return _slope_through_origin(x_P, jnp.arange(1, x_P.size + 1) / count, kept, count)
 
 
-def twonn_mle(neighbours: Neighbours) -> Float[Array, ""]:
+def twonn_mle(neighbors: Neighbors) -> Float[Array, ""]:
     """TwoNN dimension by maximum likelihood, unbiased for Pareto ratios: (n - 1) / sum_i ln(r2_i/r1_i).
 
     Range: > 0, with the bias of `twonn`. Fewer than 3 distinct points: NaN. All ratios 1: inf. Source:
     DADApy's "ml" form of Facco et al. 2017.
     """
-    x_P, count = _sorted_log_ratios(neighbours)
+    x_P, count = _sorted_log_ratios(neighbors)
     total = jnp.where(jnp.arange(x_P.size) < count, x_P, 0.0).sum()
     return jnp.where(count > 2, (count - 1) / total, jnp.nan)
 
@@ -63,16 +63,16 @@ class Posterior(NamedTuple):
     std: Float[Array, ""]
 
 
-def twonn_bayes(neighbours: Neighbours) -> Posterior:
+def twonn_bayes(neighbors: Neighbors) -> Posterior:
     """The posterior of the TwoNN dimension under a Gamma(2, 5) prior: Gamma(2 + n, 5 + sum_i
     ln(r2_i/r1_i)).
 
     Shape and rate, over all n distinct points: the mean (2 + n)/(5 + sum) and the deviation sqrt(2 +
-    n)/(5 + sum). Range: > 0 and finite, with the bias of `twonn`; all ratios 1: (2 + n)/5. Neighbours
+    n)/(5 + sum). Range: > 0 and finite, with the bias of `twonn`; all ratios 1: (2 + n)/5. Neighbors
     share points, so that the deviation is too small below about 10 dimensions. Fewer than 3 distinct
     points: NaN. Source: the likelihood of Facco et al. 2017 with the prior of DADApy.
     """
-    x_P, count = _sorted_log_ratios(neighbours)
+    x_P, count = _sorted_log_ratios(neighbors)
     rate = 5.0 + jnp.where(jnp.arange(x_P.size) < count, x_P, 0.0).sum()
     mean, std = (2.0 + count) / rate, jnp.sqrt(2.0 + count) / rate
     return Posterior(*(jnp.where(count > 2, value, jnp.nan) for value in (mean, std)))
@@ -80,31 +80,31 @@ def twonn_bayes(neighbours: Neighbours) -> Posterior:
 
 class Microscope(NamedTuple):
     dimension: Float[Array, ""]
-    # points whose nearest neighbour is a copy: r1 < 1e-8 of the mean centred norm
+    # points whose nearest neighbor is a copy: r1 < 1e-8 of the mean centered norm
     useless: Int[Array, ""]
     # points left out of the fit, though not of F: mu <= 1 + 1e-8, or useless
     dropped: Int[Array, ""]
 
 
-def twonn_microscope(neighbours: Neighbours) -> Microscope:
+def twonn_microscope(neighbors: Neighbors) -> Microscope:
     """The dimension as LLM-Microscope computes it, flaw included: the slope of `twonn` over other points.
 
-    Copies are neighbours like others; where two differ by rounding, a ratio is 1/ROUNDING or 1 +
+    Copies are neighbors like others; where two differ by rounding, a ratio is 1/ROUNDING or 1 +
     ROUNDING. u points are useless or have mu <= 1 + 1e-8 and are dropped, yet still counted in F_j = (u
     + j)/(n + u), j = 1..n over the n others, sorted; the smallest min(n // 5, n - 1) of these enter. So
     copies push the result up: 1000 Gaussian points in 8 dimensions give 7.2, with 50 copied rows 15.9,
     with 200, 48.5. Fewer than 5 ratios: NaN. Source: the published code of Razzhigaev et al. 2024,
     which works in float64; here float32, where mu <= 1 + 1e-8 means mu = 1.
     """
-    alone_P = neighbours.equals_P == 1
+    alone_P = neighbors.equals_P == 1
     # with copies back in, a point with an equal has r1 = 0, and one whose nearest has a copy has r2
     # = r1, or but for rounding, which is a ratio all the same
-    copied_P = jnp.where(alone_P[neighbours.index_PC[:, 0]], ROUNDING, 0.0)
+    copied_P = jnp.where(alone_P[neighbors.index_PC[:, 0]], ROUNDING, 0.0)
     x_P = jnp.where(
-        neighbours.copies_P[neighbours.index_PC[:, 0]] == 1, _log_ratios(neighbours), copied_P
+        neighbors.copies_P[neighbors.index_PC[:, 0]] == 1, _log_ratios(neighbors), copied_P
     )
-    x_P = jnp.where(alone_P & (neighbours.copies_P > 1), -jnp.log(ROUNDING), x_P)
-    useless_P = ~alone_P | ~(neighbours.r1_P >= 1e-8 * neighbours.mean_norm)
+    x_P = jnp.where(alone_P & (neighbors.copies_P > 1), -jnp.log(ROUNDING), x_P)
+    useless_P = ~alone_P | ~(neighbors.r1_P >= 1e-8 * neighbors.mean_norm)
     enters_P = ~useless_P & (x_P > 1e-8) & (x_P < jnp.inf)
     count = enters_P.sum()
     dropped = enters_P.size - count
@@ -128,13 +128,13 @@ def _slope_through_origin(
     return jnp.where((count > 2) & (kept > 0), slope, jnp.nan)
 
 
-def _log_ratios(neighbours: Neighbours) -> Float[Array, " P"]:
+def _log_ratios(neighbors: Neighbors) -> Float[Array, " P"]:
     """ln(r2/r1), by log1p of the difference: a ratio near 1 keeps its digits."""
-    r1_P, r2_P = neighbours.r1_P, neighbours.r2_P
+    r1_P, r2_P = neighbors.r1_P, neighbors.r2_P
     return jnp.log1p((r2_P - r1_P) / r1_P)
 
 
-def _sorted_log_ratios(neighbours: Neighbours) -> tuple[Float[Array, " P"], Int[Array, ""]]:
+def _sorted_log_ratios(neighbors: Neighbors) -> tuple[Float[Array, " P"], Int[Array, ""]]:
     """ln(r2/r1) of the usable points in ascending order, inf behind them; and how many they are."""
-    usable_P = neighbours.usable()
-    return jnp.sort(jnp.where(usable_P, _log_ratios(neighbours), jnp.inf)), usable_P.sum()
+    usable_P = neighbors.usable()
+    return jnp.sort(jnp.where(usable_P, _log_ratios(neighbors), jnp.inf)), usable_P.sum()

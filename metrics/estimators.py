@@ -9,36 +9,36 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from anisoscope.metrics.cloud import AnyArray, centred, product, scale_to_unit
+from anisoscope.metrics.cloud import AnyArray, centered, product, scale_to_unit
 from anisoscope.metrics.copies import ROUNDING, copies
 from anisoscope.metrics.eigen import RESOLUTION
-from anisoscope.metrics.neighbours import Neighbours, rounding
+from anisoscope.metrics.neighbors import Neighbors, rounding
 
-# neighbours whose median distances are the two radii of the correlation integral
+# neighbors whose median distances are the two radii of the correlation integral
 NEAR, FAR = 10, 20
 SIZES = (8, 4, 2, 1)  # shares 1/f of the points whose trees are grown
 AT_ONCE = 64  # points whose distances to all others exist at once
 
 
 def correlation_dimension(
-    cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbours
+    cloud_PD: Float[AnyArray, "P D"], neighbors: Neighbors
 ) -> Float[Array, ""]:
     """Growth of the correlation integral: ln(C(r2)/C(r1)) / ln(r2/r1), C(r) the share of pairs nearer than r.
 
     r1 and r2 are the medians over distinct points of the distances to the 10th and to the 20th
-    neighbour (searched to 20 at least, or ValueError). Pairs are of distinct points; one as far as r,
+    neighbor (searched to 20 at least, or ValueError). Pairs are of distinct points; one as far as r,
     or nearer by less than ROUNDING of r, is not nearer. Range: >= 0. Biased low in many dimensions.
     Fewer than 21 distinct points, equal radii, no pair nearer than r1, or a coordinate that is not
     finite: NaN. Distances are those of the Gram matrix; where its rounding could move a pair across a
     radius, those of the point are computed by subtraction. Source: Grassberger and Procaccia 1983, with
     the two radii of scikit-dimension's CorrInt; the rule for ties is ours.
     """
-    neighbours.check_searched(FAR)
-    first_P = neighbours.first_P
-    distance_P2 = neighbours.distance_PC[:, jnp.array([NEAR - 1, FAR - 1])]
+    neighbors.check_searched(FAR)
+    first_P = neighbors.first_P
+    distance_P2 = neighbors.distance_PC[:, jnp.array([NEAR - 1, FAR - 1])]
     radius_2 = jnp.nanmedian(jnp.where(first_P[:, None], distance_P2, jnp.nan), axis=0)
     nearer_2 = jnp.square(radius_2 * (1 - ROUNDING))
-    cloud_PD, x_PD = jnp.asarray(cloud_PD, jnp.float32), centred(cloud_PD)
+    cloud_PD, x_PD = jnp.asarray(cloud_PD, jnp.float32), centered(cloud_PD)
     square_P = jnp.square(x_PD).sum(axis=1)
     points, width = x_PD.shape
 
@@ -76,7 +76,7 @@ def correlation_dimension(
     return jnp.where(known, dimension, jnp.nan)
 
 
-def tree_dimension(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
+def ph_dimension(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
     """Dimension from the growth of the minimum spanning tree: 1 / (1 - s), s the slope of ln L on
     ln n, n = P/8 to P.
 
@@ -166,7 +166,7 @@ def _distances(
     cloud_PD: Float[AnyArray, "P D"], original_P: Int[Array, " P"]
 ) -> Float[Array, "P P"]:
     """All of them, by the Gram matrix; 0 between copies; NaN where a coordinate is not finite."""
-    x_PD = scale_to_unit(centred(cloud_PD))
+    x_PD = scale_to_unit(centered(cloud_PD))
     square_P = jnp.square(x_PD).sum(axis=1)
     square_PP = square_P[:, None] + square_P[None] - 2 * product(x_PD, x_PD.T)
     copies_PP = original_P[:, None] == original_P[None]

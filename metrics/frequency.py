@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int
 
-from anisoscope.metrics.cloud import AnyArray, centred, leave_out
+from anisoscope.metrics.cloud import AnyArray, centered, leave_out
 
 LEAST = 20  # points of a type
 FEWEST = 3  # types between which a correlation says something: of two it is 1 or -1
@@ -79,7 +79,7 @@ def type_statistics(
         is left out, or of no frequent type. A type of which a resample keeps fewer than 2 points is
         left out of it. No frequent type: NaN in all.
     """
-    x_PD, number_P = centred(cloud_PD), jnp.asarray(number_P)
+    x_PD, number_P = centered(cloud_PD), jnp.asarray(number_P)
     points, most = len(x_PD), len(x_PD) // least
     keep_RJ = leave_out(folds)
     if most == 0:

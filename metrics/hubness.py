@@ -1,4 +1,4 @@
-"""Points that are near to many: how unevenly points occur among the nearest neighbours of
+"""Points that are near to many: how unevenly points occur among the nearest neighbors of
 others.
 """
 
@@ -7,9 +7,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from anisoscope.metrics.neighbours import Neighbours
+from anisoscope.metrics.neighbors import Neighbors
 
-COUNT = 10  # nearest neighbours
+COUNT = 10  # nearest neighbors
 
 
 class Hubs(NamedTuple):
@@ -18,28 +18,28 @@ class Hubs(NamedTuple):
     most: Float[Array, ""]
 
 
-def occurrences(neighbours: Neighbours, count: int = COUNT) -> Float[Array, " P"]:
+def occurrences(neighbors: Neighbors, count: int = COUNT) -> Float[Array, " P"]:
     """N_k of every point: of how many distinct points it is one of the k nearest; 0 for copies of
     an earlier one.
     """
-    neighbours.check_searched(count)
-    near_PC = jnp.isfinite(neighbours.distance_PC[:, :count]) & neighbours.first_P[:, None]
+    neighbors.check_searched(count)
+    near_PC = jnp.isfinite(neighbors.distance_PC[:, :count]) & neighbors.first_P[:, None]
     return (
-        jnp.zeros(len(near_PC)).at[neighbours.index_PC[:, :count]].add(near_PC.astype(jnp.float32))
+        jnp.zeros(len(near_PC)).at[neighbors.index_PC[:, :count]].add(near_PC.astype(jnp.float32))
     )
 
 
-def hubs(neighbours: Neighbours, count: int = COUNT) -> Hubs:
+def hubs(neighbors: Neighbors, count: int = COUNT) -> Hubs:
     """How the N_k of the n distinct points are spread, whose mean is k.
 
     skewness: E (N_k - k)^3 / (E (N_k - k)^2)^(3/2); about 0 in few dimensions, large where some points
     are hubs; NaN where all N_k are equal. never: share of the points with N_k = 0; [0, 1]. most:
-    largest N_k over k; [0, (n - 1)/k]. Neighbours searched to `count` at least, or ValueError. Hubs
+    largest N_k over k; [0, (n - 1)/k]. Neighbors searched to `count` at least, or ValueError. Hubs
     come with the dimension and with points near the mean, of independent normal points too: the
     Gaussian null model tells by how much. Source: Radovanovic, Nanopoulos and Ivanovic 2010, Hubs in
     Space; in language models arXiv 2606.29655, whose formulas are not read.
     """
-    count_P, first_P = occurrences(neighbours, count), neighbours.first_P
+    count_P, first_P = occurrences(neighbors, count), neighbors.first_P
     points = first_P.sum()
     deviation_P = jnp.where(first_P, count_P - count_P.sum() / points, 0.0)
     variance, third = jnp.square(deviation_P).sum() / points, (deviation_P**3).sum() / points

@@ -1,10 +1,10 @@
-"""How well nearness in one representation tells nearness in another: ranks of neighbours."""
+"""How well nearness in one representation tells nearness in another: ranks of neighbors."""
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt
 
-from anisoscope.metrics.cloud import AnyArray, centred, product, scale_to_unit
+from anisoscope.metrics.cloud import AnyArray, centered, product, scale_to_unit
 from anisoscope.metrics.comparison import Nearest
 from anisoscope.metrics.copies import copies
 
@@ -28,7 +28,7 @@ def information_imbalance(
     Glielmo et al. 2022, Ranking the information content of distance measures; between layers: Acevedo
     et al. 2024, arXiv 2405.15471. The duplicates rule is ours.
     """
-    cloud_PD = scale_to_unit(centred(cloud_PD))
+    cloud_PD = scale_to_unit(centered(cloud_PD))
     points = len(cloud_PD)
     original_P = copies(cloud_PD).original_P
     first_P = original_P == jnp.arange(points)

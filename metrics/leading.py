@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from anisoscope.metrics.cloud import AnyArray, centred, largest, product
+from anisoscope.metrics.cloud import AnyArray, centered, largest, product
 from anisoscope.metrics.eigen import top_direction
 
 
@@ -24,7 +24,7 @@ def share_between(
     `anisotropy` of the same points from below. No member kept, or no other: 0. All points equal:
     NaN. Source: the between-class scatter of Fisher 1936; this use is ours.
     """
-    x_PD = centred(cloud_PD)
+    x_PD = centered(cloud_PD)
     keep_P = jnp.ones(len(x_PD)) if keep_P is None else jnp.asarray(keep_P, jnp.float32)
     member_P = jnp.asarray(member_P)
     weight_2P = keep_P[None] * jnp.stack([~member_P, member_P])
@@ -132,7 +132,7 @@ def first_direction(
     share; between is epsilon squared of Kelley 1935; it and the kurtosis of this direction are ours.
     """
     left_P, keep_RP = jnp.asarray(left_P), jnp.asarray(keep_RP, jnp.float32)
-    x_PD, weight_P = centred(cloud_PD), left_P.astype(jnp.float32)
+    x_PD, weight_P = centered(cloud_PD), left_P.astype(jnp.float32)
     mean_D = product(weight_P, x_PD) / weight_P.sum()
     x_PD = jnp.where(left_P[:, None], x_PD - mean_D[None], 0.0)
     _, direction_D = top_direction(product(x_PD.T, x_PD))

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from anisoscope.metrics.cloud import AnyArray, centred, largest, product, scale_to_unit
+from anisoscope.metrics.cloud import AnyArray, centered, largest, product, scale_to_unit
 from anisoscope.metrics.eigen import eigh
 
 # of the largest singular value, once the coordinates have one size: below it there is rounding
@@ -30,7 +30,7 @@ def linearity(
 ) -> Linear:
     """Share of the variance of y that the best linear map of x explains: 1 - min_A |X~ A - Y~|_F^2.
 
-    X~ and Y~ are centred and divided by their Frobenius norms: the score is R^2 = |U'Y|^2 / |Y|^2, U an
+    X~ and Y~ are centered and divided by their Frobenius norms: the score is R^2 = |U'Y|^2 / |Y|^2, U an
     orthonormal basis of the columns of X. Of x of rank r, points that know nothing of one another score
     r / (P - 1) on average: `adjusted` is 1 - (1 - R^2) (P - 1) / (P - 1 - r), 0 for these. Shapes: P
     points of widths D and E, weights 1 or 0 of R choices of the points (None: all) -> R values each,
@@ -44,8 +44,8 @@ def linearity(
 
 
 def basis(x_PD: Float[AnyArray, "P D"]) -> Basis:
-    """An orthonormal basis of the columns of the centred cloud."""
-    x_PD = scale_to_unit(centred(x_PD))
+    """An orthonormal basis of the columns of the centered cloud."""
+    x_PD = scale_to_unit(centered(x_PD))
     size_D = jnp.linalg.norm(x_PD, axis=0)
     x_PD = x_PD / jnp.where(size_D == 0, 1.0, size_D)[None]
     # the small ones of the first are not orthogonal: the squares of X'X have lost their digits
@@ -61,7 +61,7 @@ def explained(
     of: Basis, y_PE: Float[AnyArray, "P E"], keep_RP: Float[AnyArray, "R P"] | None = None
 ) -> Linear:
     """`linearity` of the cloud of this basis: several y share it."""
-    y_PE = scale_to_unit(centred(y_PE))
+    y_PE = scale_to_unit(centered(y_PE))
     keep_RP = jnp.ones((1, len(y_PE))) if keep_RP is None else keep_RP
     fit_PE = product(of.basis_PD, product(of.basis_PD.T, y_PE))
     count_R = keep_RP.sum(axis=1)

@@ -12,29 +12,29 @@ from jaxtyping import Array, Float, Int
 
 from anisoscope.metrics.cloud import (
     AnyArray,
-    centred,
+    centered,
     product,
     scale_to_unit,
 )
 from anisoscope.metrics.eigen import eigh
 
-KINDS = {"layer": (1.0, 1.0), "rms": (0.0, 1.0), "none": (0.0, 0.0)}  # of norms: centres, divides
+KINDS = {"layer": (1.0, 1.0), "rms": (0.0, 1.0), "none": (0.0, 0.0)}  # of norms: centers, divides
 AT_ONCE = 2**24  # logits that exist at once, at least those of a point
 DIRECTIONS = 10  # that span the principal subspaces of a layer and of the unembedding
 
 
-class Readout(NamedTuple):
+class Unembedding(NamedTuple):
     """How logits are read off a vector: a norm, then a matrix. Arrays all: models of one shape are
     one program.
 
     logits = W'(scale z + shift) + bias, z = y / sqrt(mean(y^2) + epsilon) where it divides, y = x -
-    mean(x) where it centres; with a cap c they are c tanh(logits / c).
+    mean(x) where it centers; with a cap c they are c tanh(logits / c).
     """
 
     unembedding_DV: Float[Array, "D V"]
     scale_D: Float[Array, " D"]
     shift_D: Float[Array, " D"]
-    centres: Float[Array, ""]
+    centers: Float[Array, ""]
     divides: Float[Array, ""]
     epsilon: Float[Array, ""]
     bias_V: Float[Array, " V"] | None = None
@@ -51,7 +51,7 @@ class Lens(NamedTuple):
     settled_NP: Float[Array, "N P"]
 
 
-def build_readout(
+def build_unembedding(
     unembedding_DV: Float[AnyArray, "D V"],
     kind: str = "none",
     scale: Float[AnyArray, " D"] | float = 1.0,
@@ -59,8 +59,8 @@ def build_readout(
     epsilon: float = 1e-5,
     bias: Float[AnyArray, " V"] | None = None,
     cap: float | None = None,
-) -> Readout:
-    """A readout whose norm is of a kind: "layer" (LayerNorm), "rms" (RMSNorm) or "none"."""
+) -> Unembedding:
+    """An unembedding whose norm is of a kind: "layer" (LayerNorm), "rms" (RMSNorm) or "none"."""
     width = len(unembedding_DV)
     scale_D, shift_D = (
         jnp.broadcast_to(jnp.asarray(value, jnp.float32), (width,)) for value in (scale, shift)
@@ -69,25 +69,29 @@ def build_readout(
     bias_V, cap = (
         None if value is None else jnp.asarray(value, jnp.float32) for value in (bias, cap)
     )
-    return Readout(
+    return Unembedding(
         jnp.asarray(unembedding_DV, jnp.float32), scale_D, shift_D, *numbers, bias_V, cap
     )
 
 
-def logits(x_PD: Float[AnyArray, "P D"], readout: Readout) -> Float[Array, "P V"]:
-    """Logits that the readout gives of vectors: (P, D) -> (P, V)."""
+def logits(x_PD: Float[AnyArray, "P D"], unembedding: Unembedding) -> Float[Array, "P V"]:
+    """Logits that the unembedding gives of vectors: (P, D) -> (P, V)."""
     x_PD = jnp.asarray(x_PD, jnp.float32)
-    x_PD = x_PD - readout.centres * x_PD.mean(axis=1, keepdims=True)
-    size_P1 = jnp.sqrt(jnp.square(x_PD).mean(axis=1, keepdims=True) + readout.epsilon)
-    x_PD = x_PD / (readout.divides * size_P1 + 1.0 - readout.divides)
-    x_PD = x_PD * readout.scale_D[None] + readout.shift_D[None]
-    logits_PV = product(x_PD, readout.unembedding_DV)
-    logits_PV = logits_PV if readout.bias_V is None else logits_PV + readout.bias_V[None]
-    return logits_PV if readout.cap is None else readout.cap * jnp.tanh(logits_PV / readout.cap)
+    x_PD = x_PD - unembedding.centers * x_PD.mean(axis=1, keepdims=True)
+    size_P1 = jnp.sqrt(jnp.square(x_PD).mean(axis=1, keepdims=True) + unembedding.epsilon)
+    x_PD = x_PD / (unembedding.divides * size_P1 + 1.0 - unembedding.divides)
+    x_PD = x_PD * unembedding.scale_D[None] + unembedding.shift_D[None]
+    logits_PV = product(x_PD, unembedding.unembedding_DV)
+    logits_PV = logits_PV if unembedding.bias_V is None else logits_PV + unembedding.bias_V[None]
+    return (
+        logits_PV
+        if unembedding.cap is None
+        else unembedding.cap * jnp.tanh(logits_PV / unembedding.cap)
+    )
 
 
 def lens(
-    clouds_NPD: Float[AnyArray, "N P D"], readout: Readout, target_P: Int[AnyArray, " P"]
+    clouds_NPD: Float[AnyArray, "N P D"], unembedding: Unembedding, target_P: Int[AnyArray, " P"]
 ) -> Lens:
     """The logit lens: p_l = softmax of the logits of layer l; the output is p of the last layer.
 
@@ -99,12 +103,12 @@ def lens(
     Source: nostalgebraist 2020, interpreting GPT: the logit lens; the divergence as in Belrose et al.
     2023, Eliciting Latent Predictions with the Tuned Lens; settled: this project.
     """
-    layers, vocabulary = len(clouds_NPD), readout.unembedding_DV.shape[1]
+    layers, vocabulary = len(clouds_NPD), unembedding.unembedding_DV.shape[1]
     clouds_PND = jnp.moveaxis(jnp.asarray(clouds_NPD, jnp.float32), 0, 1)
 
     def read_point(point: tuple[Array, Array]) -> tuple[Array, ...]:
         x_ND, target = point
-        logits_NV = logits(x_ND, readout)
+        logits_NV = logits(x_ND, unembedding)
         log_p_NV = jax.nn.log_softmax(logits_NV, axis=1)
         output_V, p_NV = log_p_NV[-1], jnp.exp(log_p_NV)
         divergence_N = (p_NV[-1][None] * (output_V[None] - log_p_NV)).sum(axis=1)
@@ -126,14 +130,14 @@ def lens(
     return Lens(*(value_PN.T for value_PN in values_PN))
 
 
-def token_directions(readout: Readout) -> Float[Array, "D C"]:
+def token_directions(unembedding: Unembedding) -> Float[Array, "D C"]:
     """The k leading principal directions of the unembedding times the norm's scale, k the least of
     10, D, V - 1.
 
     The tokens' mean is left out: a softmax does not see it. Of V tokens that leaves V - 1
     directions.
     """
-    scaled_DV = readout.unembedding_DV * readout.scale_D[:, None]
+    scaled_DV = unembedding.unembedding_DV * unembedding.scale_D[:, None]
     count = min(DIRECTIONS, max(scaled_DV.shape[1] - 1, 1))
     return _leading(scaled_DV - scaled_DV.mean(axis=1, keepdims=True), count)
 
@@ -174,7 +178,7 @@ def collapse(
     is not finite: NaN. Source: NC1 of Papyan, Han and Donoho 2020 with next tokens as classes; by
     traces, and free of the number of points: ours.
     """
-    x_PD = scale_to_unit(centred(cloud_PD))
+    x_PD = scale_to_unit(centered(cloud_PD))
     weight_P = keep_P * (target_P >= 0)
     class_P = jnp.maximum(jnp.asarray(target_P), 0)
     # no more classes than points: sums of all tokens could be larger than the model

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from anisoscope.metrics.cloud import AnyArray, centred, largest, product
+from anisoscope.metrics.cloud import AnyArray, centered, largest, product
 from anisoscope.metrics.eigen import top_direction
 from anisoscope.metrics.leading import scatter
 
@@ -14,7 +14,7 @@ TOPS = (1, 3, 10)  # how many of the largest coordinates
 AT_ONCE = 128  # points whose medians are sought together
 
 
-def coordinate_share(
+def top_coordinate_variance_share(
     cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
 ) -> Float[Array, " 3"]:
     """Share of the total variance in the top 1, 3 and 10 coordinates: sum of the largest v_j / sum_j v_j.
@@ -24,7 +24,7 @@ def coordinate_share(
     Source: the outlier dimensions of Kovaleva et al. 2021 and Timkey and van Schijndel 2021; this
     measure is ours.
     """
-    descending_D = -jnp.sort(-_moments(centred(cloud_PD), keep_P, 2)[1])
+    descending_D = -jnp.sort(-_moments(centered(cloud_PD), keep_P, 2)[1])
     share_D = jnp.cumsum(descending_D) / descending_D.sum()
     return jnp.stack(
         [share_D[top - 1] if top <= share_D.size else jnp.full((), jnp.nan) for top in TOPS]
@@ -42,7 +42,7 @@ def coordinate_kurtosis(
     kurtosis of neuron norms; they take v_j = mean of x_j^2, about zero, where here a coordinate's
     constant part does not count.
     """
-    variance_D = _moments(centred(cloud_PD), keep_P, 2)[1]
+    variance_D = _moments(centered(cloud_PD), keep_P, 2)[1]
     share_D = variance_D / variance_D.sum()
     return share_D.size * jnp.square(share_D).sum()
 
@@ -57,7 +57,7 @@ def activation_kurtosis(
     1)]. Coordinates that do not vary have none and are left out; none left: NaN. Source: Pearson's
     kurtosis; high means that a few points carry a coordinate, as massive activations do.
     """
-    x_PD = centred(cloud_PD)
+    x_PD = centered(cloud_PD)
     scale_D = jnp.sqrt(jnp.square(x_PD).mean(axis=0))
     x_PD = x_PD / jnp.where(scale_D > 0, scale_D, 1.0)[None]  # x^4 would leave the range of float32
     _, second_D, fourth_D = _moments(x_PD, keep_P, 4)
@@ -68,7 +68,7 @@ def activation_kurtosis(
 
 
 def coordinate_peaks(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, " P"]:
-    """How far each point's largest coordinate stands out: max_j |x_ij| / median_j |x_ij|. Not centred.
+    """How far each point's largest coordinate stands out: max_j |x_ij| / median_j |x_ij|. Not centered.
 
     Range: >= 1; a Gaussian point of 512 coordinates has about 4.8. The median is the lower of the two
     middle ones where D is even. More than half of a point's coordinates 0: inf; all of them, or one
@@ -80,7 +80,7 @@ def coordinate_peaks(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, " P"]:
     return largest(size_PD) / _order_statistic(size_PD, (size_PD.shape[1] - 1) // 2)
 
 
-def anisotropy_left_out(
+def anisotropy_without_top_coordinates(
     cloud_PD: Float[AnyArray, "P D"], keep_RP: Float[AnyArray, "R P"]
 ) -> Float[Array, "3 R"]:
     """`metrics.spectrum.anisotropy` of the cloud without its top 1, 3 and 10 coordinates of largest
@@ -89,9 +89,9 @@ def anisotropy_left_out(
     Shapes: P points of width D, weights 1 or 0 for R resamples, the first of which keeps all -> (3,
     R). The direction is that of all points in every resample: right to first order, as in
     `metrics.spectrum`. Units: none. Range: [1/(D - top), 1]. Nothing that varies is left: NaN.
-    Source: as `coordinate_share`; this measure is ours.
+    Source: as `top_coordinate_variance_share`; this measure is ours.
     """
-    x_PD = centred(cloud_PD)
+    x_PD = centered(cloud_PD)
     points, width = x_PD.shape
     across = points < width
     weight_RP = keep_RP / keep_RP.sum(axis=1, keepdims=True)

@@ -2,12 +2,12 @@
 
 Every function takes a matrix of NumPy, JAX, PyTorch, pandas or xarray, computes in float32 (also
 with `jax_enable_x64`), and returns a JAX scalar. Under `jax.jit`, `jax.vmap` and `jax.grad` they
-behave as JAX functions do. What several of them share (one spectrum, one search for neighbours) is
+behave as JAX functions do. What several of them share (one spectrum, one search for neighbors) is
 shared by `anisoscope.measure`, which also adds intervals and null models.
 
 All raise ValueError, in one line, for what `anisoscope.measure` refuses (masked or missing numbers,
 types that are no real numbers, what float32 would lose) and for fewer than two points; of two
-matrices, where they have different numbers or labels of points; of k neighbours, where there are
+matrices, where they have different numbers or labels of points; of k neighbors, where there are
 not so many others. Frames are paired by their labels. What is refused cannot be raised of a traced
 array: the value is NaN.
 
@@ -24,10 +24,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from anisoscope.metrics import comparison, dimension, lapack, scale, similarity, spectrum
-from anisoscope.metrics.cloud import centred, product, scale_to_unit
+from anisoscope.metrics.cloud import centered, product, scale_to_unit
 from anisoscope.metrics.convert import ArrayLike, matrix, matrix_pair
 from anisoscope.metrics.eigen import top_share
-from anisoscope.metrics.neighbours import Neighbours, nearest_neighbours
+from anisoscope.metrics.neighbors import Neighbors, nearest_neighbors
 
 Scalar = Float[Array, ""]
 
@@ -55,8 +55,8 @@ def anisotropy(x: ArrayLike) -> Scalar:
     return _anisotropy(matrix(x))
 
 
-def anisotropy_uncentred(x: ArrayLike) -> Scalar:
-    """Share of the top direction of (1/P) X^T X, without centring: near 1 where the mean is all.
+def anisotropy_uncentered(x: ArrayLike) -> Scalar:
+    """Share of the top direction of (1/P) X^T X, without centering: near 1 where the mean is all.
 
     Source: as `anisotropy`, of the cloud as it is.
 
@@ -72,10 +72,10 @@ def anisotropy_uncentred(x: ArrayLike) -> Scalar:
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
-    >>> print(f"{anisotropy_uncentred(x + [0, 0, 0, 100]):.2f}")
+    >>> print(f"{anisotropy_uncentered(x + [0, 0, 0, 100]):.2f}")
     1.00
     """
-    return _anisotropy_uncentred(matrix(x, about_mean=False))
+    return _anisotropy_uncentered(matrix(x, about_mean=False))
 
 
 def participation_ratio(x: ArrayLike) -> Scalar:
@@ -159,7 +159,7 @@ def rankme(x: ArrayLike) -> Scalar:
         A number of directions in [1, min(points, width)], up to 1e-5; NaN where all points are 0.
 
     Raises:
-        ValueError: as `anisotropy_uncentred`.
+        ValueError: as `anisotropy_uncentered`.
 
     >>> import numpy as np
     >>> print(f"{rankme(np.eye(6)):.2f}, centered {rankme_centered(np.eye(6)):.2f}")
@@ -284,7 +284,7 @@ def twonn_mle(x: ArrayLike) -> Scalar:
 def twonn_microscope(x: ArrayLike) -> Scalar:
     """TwoNN as the code of The Shape of Learning computes it: the smallest 20 % of the ratios.
 
-    Copies are neighbours like others, which pushes the dimension up. Source: the published code of
+    Copies are neighbors like others, which pushes the dimension up. Source: the published code of
     Razzhigaev et al. 2024.
 
     Args:
@@ -304,13 +304,13 @@ def twonn_microscope(x: ArrayLike) -> Scalar:
 
 
 def levina_bickel(x: ArrayLike, k: int = 20) -> Scalar:
-    """Intrinsic dimension from k neighbours: n / sum 1/d_i, d_i the likeliest of each point.
+    """Intrinsic dimension from k neighbors: n / sum 1/d_i, d_i the likeliest of each point.
 
     Source: Levina and Bickel 2004; inverses are averaged, after MacKay and Ghahramani 2005.
 
     Args:
         x: (points, width), any unit.
-        k: neighbours of a point, at least 3.
+        k: neighbors of a point, at least 3.
 
     Returns:
         A dimension above 0; NaN for fewer than 3 distinct points, inf for a lattice.
@@ -323,12 +323,12 @@ def levina_bickel(x: ArrayLike, k: int = 20) -> Scalar:
     2.9
     """
     x_PD = matrix(x)
-    _check_neighbours(k, 3, x_PD.shape[0])
+    _check_neighbors(k, 3, x_PD.shape[0])
     return _levina_bickel(x_PD, k=k)
 
 
 def mean_cosine(x: ArrayLike) -> Scalar:
-    """Mean cosine over all pairs of different points, not centred.
+    """Mean cosine over all pairs of different points, not centered.
 
     Source: the anisotropy of Ethayarajh 2019 and Godey et al. 2024, who sample pairs; exact here.
 
@@ -339,7 +339,7 @@ def mean_cosine(x: ArrayLike) -> Scalar:
         A cosine in [-1/(points - 1), 1]; zero vectors are left out; NaN for fewer than two others.
 
     Raises:
-        ValueError: as `anisotropy_uncentred`.
+        ValueError: as `anisotropy_uncentered`.
 
     >>> import numpy as np
     >>> print(f"{mean_cosine(np.random.default_rng(0).standard_normal((500, 8)) + 2):.2f}")
@@ -358,7 +358,7 @@ def drift(x: ArrayLike) -> Scalar:
         A number in the units of x, in [0, `mean_norm`].
 
     Raises:
-        ValueError: as `anisotropy_uncentred`; or the largest coordinate is so small or large that
+        ValueError: as `anisotropy_uncentered`; or the largest coordinate is so small or large that
             float32 cannot hold its square.
 
     >>> import numpy as np
@@ -391,7 +391,7 @@ def mean_norm(x: ArrayLike) -> Scalar:
 def cka(x: ArrayLike, y: ArrayLike) -> Scalar:
     """Linear CKA: how alike two representations of the same points are.
 
-    |X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), X and Y centred. Source: Kornblith et al. 2019.
+    |X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), X and Y centered. Source: Kornblith et al. 2019.
 
     Args:
         x: (points, width), any unit.
@@ -435,7 +435,7 @@ def cka_unbiased(x: ArrayLike, y: ArrayLike) -> Scalar:
     return _cka_unbiased(*matrix_pair(x, y))
 
 
-def neighbourhood_overlap(x: ArrayLike, y: ArrayLike, k: int = 10) -> Scalar:
+def neighbor_overlap(x: ArrayLike, y: ArrayLike, k: int = 10) -> Scalar:
     """Share of a point's k nearest in x that are among its k nearest in y, on average.
 
     Source: Doimo et al. 2020; copies of a point count once, a rule of this project.
@@ -443,29 +443,29 @@ def neighbourhood_overlap(x: ArrayLike, y: ArrayLike, k: int = 10) -> Scalar:
     Args:
         x: (points, width), any unit.
         y: (points, other width), the same points in the same order.
-        k: neighbours of a point.
+        k: neighbors of a point.
 
     Returns:
         A share in [0, 1]; about k / points for independent clouds. NaN where no point has k
-        neighbours in both.
+        neighbors in both.
 
     Raises:
         ValueError: as `cka`; or there are not more than k points.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
-    >>> print(f"{neighbourhood_overlap(x, 3 * x):.2f}")
+    >>> print(f"{neighbor_overlap(x, 3 * x):.2f}")
     1.00
     """
     x_PD, y_PE = matrix_pair(x, y)
-    _check_neighbours(k, 1, x_PD.shape[0])
-    return _neighbourhood_overlap(x_PD, y_PE, k=k)
+    _check_neighbors(k, 1, x_PD.shape[0])
+    return _neighbor_overlap(x_PD, y_PE, k=k)
 
 
-def _check_neighbours(k: int, least: int, points: int) -> None:
+def _check_neighbors(k: int, least: int, points: int) -> None:
     if not least <= k < points:
         raise ValueError(
-            f"k is {k}; from {least} to {points - 1} neighbours can be read of {points} points"
+            f"k is {k}; from {least} to {points - 1} neighbors can be read of {points} points"
         )
 
 
@@ -491,7 +491,7 @@ def _compile(read: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def _top_share(x_PD: Array) -> Array:
-    """`spectrum.anisotropy_uncentred` has a bisection, which has no gradient."""
+    """`spectrum.anisotropy_uncentered` has a bisection, which has no gradient."""
     x_PD = scale_to_unit(x_PD)
     return top_share(
         product(x_PD.T, x_PD) if x_PD.shape[0] >= x_PD.shape[1] else product(x_PD, x_PD.T)
@@ -504,28 +504,28 @@ def _of_spectrum(read: Callable[[spectrum.Spectrum], Array]) -> Callable[..., Ar
     )
 
 
-def _of_two_neighbours(read: Callable[[Neighbours], Array]) -> Callable[..., Array]:
+def _of_two_neighbors(read: Callable[[Neighbors], Array]) -> Callable[..., Array]:
     return _compile(lambda x_PD: read(_search(x_PD, 2)))
 
 
-def _search(x_PD: Array, count: int) -> Neighbours:
-    """Find neighbours; which they are has no gradient, their distances that of the subtraction."""
-    neighbours = jax.lax.stop_gradient(nearest_neighbours(jax.lax.stop_gradient(x_PD), count))
-    square_PC = jnp.square(x_PD[:, None] - x_PD[neighbours.index_PC]).sum(axis=-1)
+def _search(x_PD: Array, count: int) -> Neighbors:
+    """Find neighbors; which they are has no gradient, their distances that of the subtraction."""
+    neighbors = jax.lax.stop_gradient(nearest_neighbors(jax.lax.stop_gradient(x_PD), count))
+    square_PC = jnp.square(x_PD[:, None] - x_PD[neighbors.index_PC]).sum(axis=-1)
     distinct_PC = square_PC > 0
     again_PC = jnp.where(distinct_PC, jnp.sqrt(jnp.where(distinct_PC, square_PC, 1.0)), 0.0)
-    return neighbours._replace(
-        distance_PC=neighbours.distance_PC + (again_PC - jax.lax.stop_gradient(again_PC))
+    return neighbors._replace(
+        distance_PC=neighbors.distance_PC + (again_PC - jax.lax.stop_gradient(again_PC))
     )
 
 
 def _overlap(x_PD: Array, y_PE: Array, k: int) -> Array:
-    found = (nearest_neighbours(cloud_PD, max(k, 2)) for cloud_PD in (x_PD, y_PE))
-    return comparison.neighbourhood_overlap(*(comparison.nearest(one, k) for one in found))
+    found = (nearest_neighbors(cloud_PD, max(k, 2)) for cloud_PD in (x_PD, y_PE))
+    return comparison.neighbor_overlap(*(comparison.nearest(one, k) for one in found))
 
 
-_anisotropy = _compile(lambda x_PD: _top_share(centred(x_PD)))
-_anisotropy_uncentred = _compile(_top_share)
+_anisotropy = _compile(lambda x_PD: _top_share(centered(x_PD)))
+_anisotropy_uncentered = _compile(_top_share)
 _participation_ratio = _compile(spectrum.participation_ratio_of_points)
 _participation_ratio_corrected = _of_spectrum(spectrum.participation_ratio_corrected)
 _effective_rank = _of_spectrum(spectrum.effective_rank)
@@ -533,10 +533,10 @@ _rankme = _compile(spectrum.rankme_of_points)
 _rankme_centered = _of_spectrum(spectrum.rankme_centered)
 _isoscore = _compile(spectrum.isoscore_of_points)
 _alpha_req = _of_spectrum(lambda of_cloud: spectrum.alpha_req(of_cloud).exponent)
-_twonn = _of_two_neighbours(dimension.twonn)
-_twonn_mle = _of_two_neighbours(dimension.twonn_mle)
-_twonn_microscope = _of_two_neighbours(
-    lambda neighbours: dimension.twonn_microscope(neighbours).dimension
+_twonn = _of_two_neighbors(dimension.twonn)
+_twonn_mle = _of_two_neighbors(dimension.twonn_mle)
+_twonn_microscope = _of_two_neighbors(
+    lambda neighbors: dimension.twonn_microscope(neighbors).dimension
 )
 _mean_cosine = _compile(similarity.mean_cosine)
 _drift = _compile(similarity.drift)
@@ -544,4 +544,4 @@ _mean_norm = _compile(similarity.mean_norm)
 _cka = _compile(lambda x_PD, y_PE: comparison.linear_cka(x_PD, y_PE)[0])
 _cka_unbiased = _compile(lambda x_PD, y_PE: comparison.linear_cka_unbiased(x_PD, y_PE)[0])
 _levina_bickel = _compile(lambda x_PD, k: scale.levina_bickel(_search(x_PD, k), k))
-_neighbourhood_overlap = _compile(_overlap)
+_neighbor_overlap = _compile(_overlap)

@@ -1,11 +1,11 @@
-"""Intrinsic dimension against scale: generalised ratios, decimation, local dimensions.
+"""Intrinsic dimension against scale: generalized ratios, decimation, local dimensions.
 
 A dimension without a scale means little: noise fills space below its size, curvature and the end of
-the cloud bend the count of neighbours above theirs. All estimators read neighbours among the
+the cloud bend the count of neighbors above theirs. All estimators read neighbors among the
 *distinct* points, each counted once. Ties have the ratio 1, whose logarithm 0 enters the sums like
 any other: they push dimensions up, to inf where all are ties.
 
-Y are scales: ranks of neighbours, or factors of decimation.
+Y are scales: ranks of neighbors, or factors of decimation.
 """
 
 import jax
@@ -14,8 +14,8 @@ from jaxtyping import Array, Float, Int
 
 from anisoscope.metrics.cloud import AnyArray
 from anisoscope.metrics.dimension import twonn
-from anisoscope.metrics.neighbours import Neighbours
-from anisoscope.metrics.subclouds import neighbours_in_subsets
+from anisoscope.metrics.neighbors import Neighbors
+from anisoscope.metrics.subclouds import neighbors_in_subsets
 
 SCALES = (1, 2, 4, 8, 16, 32, 64)  # ranks n1 of `gride_curve`, each compared with 2 n1
 FACTORS = (1, 4, 16)  # shares 1/f of the points in `decimation`
@@ -24,7 +24,7 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 NEWTON_ROUNDS = 4
 
 
-def gride(neighbours: Neighbours, first: int) -> Float[Array, ""]:
+def gride(neighbors: Neighbors, first: int) -> Float[Array, ""]:
     """GRIDE dimension at ranks n1 = first and n2 = 2 first: the likeliest d of mu_i = r_i,n2 / r_i,n1,
 
         f(mu | d) = d (mu^d - 1)^(n2 - n1 - 1) / (mu^((n2 - 1) d + 1) B(n2 - n1, n1))   over n distinct points.
@@ -34,29 +34,29 @@ def gride(neighbours: Neighbours, first: int) -> Float[Array, ""]:
     step is known: 2 n1 / ((3 n1 - 1) m), m = mean ln mu. At n1 = 1 the root is 1/m: n/(n - 1) times
     `twonn_mle`, which corrects the mean over samples.
 
-    Neighbours searched to 2 first at least, or ValueError. Range: between that first step and 1/m.
+    Neighbors searched to 2 first at least, or ValueError. Range: between that first step and 1/m.
     Fewer than 2 first + 1 distinct points (so at least 3): NaN; all ties: inf. Biased low in many
     dimensions, the more the larger the ranks: of Gaussians of 10, 20 and 50 dimensions 4096 points give
     9.9, 17.6 and 34 at rank 1, and 8.3, 13.4 and 24 at rank 64. Source: Denti, Doimo, Laio & Mira 2022.
     DADApy takes n2 = 2 n1 too, but puts n - 1 for n in the score.
     """
-    neighbours.check_searched(2 * first)
-    return _gride(neighbours, jnp.array(first))
+    neighbors.check_searched(2 * first)
+    return _gride(neighbors, jnp.array(first))
 
 
-def gride_curve(neighbours: Neighbours) -> Float[Array, " Y"]:
+def gride_curve(neighbors: Neighbors) -> Float[Array, " Y"]:
     """`gride` at the ranks of SCALES; NaN at those for which the cloud, or the search for
-    neighbours, is too small.
+    neighbors, is too small.
     """
-    return jax.vmap(_gride, in_axes=(None, 0))(neighbours, jnp.array(SCALES))
+    return jax.vmap(_gride, in_axes=(None, 0))(neighbors, jnp.array(SCALES))
 
 
-def _gride(neighbours: Neighbours, first: Int[Array, ""]) -> Float[Array, ""]:
+def _gride(neighbors: Neighbors, first: Int[Array, ""]) -> Float[Array, ""]:
     near_P, far_P = (
-        jnp.take(neighbours.distance_PC, rank - 1, axis=1, mode="fill", fill_value=jnp.inf)
+        jnp.take(neighbors.distance_PC, rank - 1, axis=1, mode="fill", fill_value=jnp.inf)
         for rank in (first, 2 * first)
     )
-    enters_P = neighbours.usable() & (far_P < jnp.inf)
+    enters_P = neighbors.usable() & (far_P < jnp.inf)
     count = enters_P.sum()
     # keeps the digits of a ratio near 1
     x_P = jnp.where(enters_P, jnp.log1p((far_P - near_P) / near_P), 0.0)
@@ -75,24 +75,24 @@ def _gride(neighbours: Neighbours, first: Int[Array, ""]) -> Float[Array, ""]:
     return jnp.where(count > 0, jnp.where(mean > 0, d, jnp.inf), jnp.nan)
 
 
-def levina_bickel(neighbours: Neighbours, count: int = 20) -> Float[Array, ""]:
-    """Maximum likelihood dimension of k neighbours: n / sum_i 1/d_i, 1/d_i = sum_{j<k} ln(T_ik /
+def levina_bickel(neighbors: Neighbors, count: int = 20) -> Float[Array, ""]:
+    """Maximum likelihood dimension of k neighbors: n / sum_i 1/d_i, 1/d_i = sum_{j<k} ln(T_ik /
     T_ij) / (k - 1).
 
-    T_ij is the distance from point i to its j-th neighbour, n the number of distinct points, k = count,
+    T_ij is the distance from point i to its j-th neighbor, n the number of distinct points, k = count,
     or as many as there are. Inverses are averaged, after MacKay & Ghahramani 2005: they are what is
-    free of bias. Levina & Bickel 2004 average the d_i, too large by (k - 1)/(k - 2). Neighbours
+    free of bias. Levina & Bickel 2004 average the d_i, too large by (k - 1)/(k - 2). Neighbors
     searched to `count` at least, or ValueError. Range: > 0, with the bias of `gride` at ranks between 1
     and k. Fewer than 3 distinct points: NaN. All ties: inf.
     """
-    sum_P, terms_P = _log_ratio_sums(neighbours, count)
-    usable_P = neighbours.usable()
+    sum_P, terms_P = _log_ratio_sums(neighbors, count)
+    usable_P = neighbors.usable()
     return (
         usable_P.sum() / jnp.where(usable_P, sum_P / jnp.where(usable_P, terms_P, 1.0), 0.0).sum()
     )
 
 
-def local_dimensions(neighbours: Neighbours, count: int = 20) -> Float[Array, " P"]:
+def local_dimensions(neighbors: Neighbors, count: int = 20) -> Float[Array, " P"]:
     """Dimension around each point: (k - 2) / sum_{j<k} ln(T_ik / T_ij), as in `levina_bickel`.
 
     The sum is a gamma variable of k - 1 terms of mean 1/d, whose inverse has the mean d/(k - 2): each
@@ -100,27 +100,27 @@ def local_dimensions(neighbours: Neighbours, count: int = 20) -> Float[Array, " 
     copies having the same. Range: > 0. Fewer than 4 distinct points: NaN. All ties: inf. Source: Levina
     & Bickel 2004, with the k - 2 they name as an unbiased alternative to k - 1.
     """
-    sum_P, terms_P = _log_ratio_sums(neighbours, count)
+    sum_P, terms_P = _log_ratio_sums(neighbors, count)
     return jnp.where(terms_P > 1, (terms_P - 1) / sum_P, jnp.nan)
 
 
-def local_quantiles(neighbours: Neighbours, count: int = 20) -> Float[Array, " 5"]:
+def local_quantiles(neighbors: Neighbors, count: int = 20) -> Float[Array, " 5"]:
     """The QUANTILES of `local_dimensions` over the distinct points; NaN where these are.
 
     Between two points the inverse 1/d is interpolated, which is finite where d is not: a share of
     points with ties makes the upper quantiles inf, not NaN.
     """
-    local_P = local_dimensions(neighbours, count)
-    inverse_P = jnp.where(neighbours.usable(), 1 / local_P, jnp.nan)
+    local_P = local_dimensions(neighbors, count)
+    inverse_P = jnp.where(neighbors.usable(), 1 / local_P, jnp.nan)
     return 1 / jnp.nanquantile(inverse_P, 1 - jnp.array(QUANTILES))
 
 
-def decimation(cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbours) -> Float[Array, " Y"]:
+def decimation(cloud_PD: Float[AnyArray, "P D"], neighbors: Neighbors) -> Float[Array, " Y"]:
     """`twonn` of every f-th point, for f of FACTORS: the mean over the disjoint subsets cloud[i::f].
 
     All points are used at every scale, but for the P mod f last. Fewer points lie farther apart: a
     dimension that is one of the cloud and not of its noise does not move with f. A copy is left out
-    where its original is in the same subset. Shapes: P points of width D, and their neighbours, of
+    where its original is in the same subset. Shapes: P points of width D, and their neighbors, of
     which 8 f leave little to be searched -> a value per factor, with the range of `twonn`. A subset
     with fewer than 3 distinct points: NaN at that f. Source: Facco et al. 2017, who draw the subsets at
     random; a mean over such draws differs by 2 to 5 % where points that follow one another are alike.
@@ -130,24 +130,24 @@ def decimation(cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbours) -> Floa
     for factor in FACTORS:
         points = cloud_PD.shape[0] // factor
         if factor == 1:
-            curve.append(twonn(neighbours))
+            curve.append(twonn(neighbors))
         elif points < 3:
             curve.append(jnp.array(jnp.nan))
         else:
             curve.append(
-                jax.lax.map(twonn, neighbours_in_subsets(cloud_PD, neighbours, factor)).mean()
+                jax.lax.map(twonn, neighbors_in_subsets(cloud_PD, neighbors, factor)).mean()
             )
     return jnp.stack(curve)
 
 
 def _log_ratio_sums(
-    neighbours: Neighbours, count: int
+    neighbors: Neighbors, count: int
 ) -> tuple[Float[Array, " P"], Float[Array, " P"]]:
     """sum_{j<k} ln(T_k / T_j) of every point and its number of terms k - 1, over those of `count`
     that there are.
     """
-    neighbours.check_searched(count)
-    distance_PC = neighbours.distance_PC[:, :count]
+    neighbors.check_searched(count)
+    distance_PC = neighbors.distance_PC[:, :count]
     finite_PC = distance_PC < jnp.inf
     farthest_P1 = jnp.where(finite_PC, distance_PC, 0.0).max(axis=1, keepdims=True)
     distance_PC = jnp.where(finite_PC, distance_PC, 1.0)  # inf would make a derivative of NaN

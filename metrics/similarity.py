@@ -1,5 +1,5 @@
 """Cosines between vectors, the drift of a cloud from the origin, and how evenly it spreads around
-it. Not centred.
+it. Not centered.
 
 `keep_P` weighs the points, 1 or 0; None keeps them all. It enters by contractions alone, so that
 `jax.vmap` over many choices of points is one matrix product. A coordinate that is not finite is
@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from anisoscope.metrics.cloud import (
     AnyArray,
-    centred,
+    centered,
     largest,
     leave_out,
     norms,
@@ -231,7 +231,7 @@ def fluctuation(
         NaN.
     """
     # about the mean of all: the digits beyond a drift
-    weight_P, x_PD = _weights(cloud_PD, keep_P), centred(cloud_PD)
+    weight_P, x_PD = _weights(cloud_PD, keep_P), centered(cloud_PD)
     shift = jnp.square(_mean(weight_P, x_PD)).sum()
     return root(jnp.maximum(_mean(weight_P, jnp.square(x_PD).sum(axis=1)) - shift, 0.0))
 
@@ -250,7 +250,7 @@ def mean_norm(
 def log_partition_isotropy(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> Float[Array, " R"]:
     """ln I, I = min_c Z(c) / max_c Z(c), Z(c) = sum_i exp <c, x_i>, c over the unit eigenvectors of X^T X.
 
-    X is not centred. An eigenvector's sign is arbitrary, so both signs of each enter: our choice. The
+    X is not centered. An eigenvector's sign is arbitrary, so both signs of each enter: our choice. The
     logarithm, because I underflows at the norms of a residual stream. Shapes: P points of width D -> R
     = 1 + folds values, or one without folds: of the whole cloud, then without the j-th of `folds` equal
     runs of points, along the directions of the whole. Z is an exponential: the value depends on the

@@ -1,7 +1,7 @@
 """The spectrum of a cloud's covariance: one eigendecomposition, and what is read off it.
 
 Q are the points of a fold. Readings keep the leading axes R of a spectrum: the full cloud and its
-resamples. All points equal is NaN in all of them but `anisotropy_uncentred`.
+resamples. All points equal is NaN in all of them but `anisotropy_uncentered`.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from anisoscope.metrics.cloud import (
     AnyArray,
-    centred,
+    centered,
     entropy,
     largest,
     leave_out,
@@ -46,7 +46,7 @@ def spectrum(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> Spectrum:
     """Decompose C = (1/P) sum_i (x_i - mean)(x_i - mean)^T, and its jackknife over folds of points.
 
     With fewer points than dimensions the P x P Gram matrix has the eigenvalues that can differ from
-    zero. Source: the squared singular values of LLM-Microscope's centred matrix, over P; the
+    zero. Source: the squared singular values of LLM-Microscope's centered matrix, over P; the
     first-order jackknife is ours.
 
     Args:
@@ -61,7 +61,7 @@ def spectrum(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> Spectrum:
         3e-7 of the largest; below a third of GRADED of the largest, 2e-10 of it.
     """
     points, width = cloud_PD.shape
-    x_PD = centred(cloud_PD)
+    x_PD = centered(cloud_PD)
     mean_D = jnp.asarray(cloud_PD, jnp.float32).mean(axis=0)
     across = points < width
     value_E, vector_EE, coordinate_PE = eigen(
@@ -105,14 +105,14 @@ def capped(spectrum: Spectrum) -> Spectrum:
 def anisotropy(spectrum: Spectrum) -> Float[Array, "*R"]:
     """Share of the variance along the top principal direction: max(lambda) / sum(lambda).
 
-    Range: [1/E, 1]. Source: Razzhigaev et al. 2024, s_1^2 / sum s_i^2 of the centred cloud, as in
+    Range: [1/E, 1]. Source: Razzhigaev et al. 2024, s_1^2 / sum s_i^2 of the centered cloud, as in
     their published code.
     """
     return largest(_shares(spectrum))
 
 
-def anisotropy_uncentred(spectrum: Spectrum) -> Float[Array, "*R"]:
-    """The same without centring: top eigenvalue share of (1/P) sum_i x_i x_i^T = C + m m^T.
+def anisotropy_uncentered(spectrum: Spectrum) -> Float[Array, "*R"]:
+    """The same without centering: top eigenvalue share of (1/P) sum_i x_i x_i^T = C + m m^T.
 
     Range: [1/(E + 1), 1]; 1 for equal points other than 0; all points 0: NaN. The top eigenvalue t
     is the root above lambda_1 of the secular equation sum_e m_e^2/(t - lambda_e) +
@@ -150,7 +150,7 @@ def participation_ratio(spectrum: Spectrum) -> Float[Array, "*R"]:
 
 def participation_ratio_of_points(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
     """`participation_ratio` of a cloud, without its eigenvalues: (tr C)^2 / |C|_F^2."""
-    x_PD = scale_to_unit(centred(cloud_PD))
+    x_PD = scale_to_unit(centered(cloud_PD))
     scatter = product(x_PD.T, x_PD) if x_PD.shape[0] >= x_PD.shape[1] else product(x_PD, x_PD.T)
     return 1.0 / jnp.square(scatter / jnp.trace(scatter)).sum()
 
@@ -212,7 +212,7 @@ def perplexity_of_singular_values(value_E: Float[Array, "*R E"]) -> Float[Array,
 
 
 def stable_rank(spectrum: Spectrum) -> Float[Array, "*R"]:
-    """tr C / lambda_1 = |X|_F^2 / |X|_2^2 of the centred cloud X. Range: [1, E].
+    """tr C / lambda_1 = |X|_F^2 / |X|_2^2 of the centered cloud X. Range: [1, E].
 
     Source: Rudelson and Vershynin 2007 ("numerical rank").
     """
@@ -223,7 +223,7 @@ def isoscore(spectrum: Spectrum) -> Float[Array, "*R"]:
     """Share of the dimensions that are used evenly: (PR - 1) / (D - 1), PR the participation ratio.
 
     Range: [0, 1], to 1e-8. D = 1: NaN. Source: Rudman et al. 2022; their algorithm (covariance of
-    the principal components, normalised, its distance to the identity, rescaled) comes to this.
+    the principal components, normalized, its distance to the identity, rescaled) comes to this.
     """
     return (participation_ratio(spectrum) - 1.0) / (spectrum.width - 1.0)
 

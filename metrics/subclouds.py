@@ -1,4 +1,4 @@
-"""Find the neighbours in parts of a cloud: in sections, among some points, in every f-th point.
+"""Find the neighbors in parts of a cloud: in sections, among some points, in every f-th point.
 
 S are the parts.
 """
@@ -8,69 +8,69 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from anisoscope.metrics.cloud import AnyArray
-from anisoscope.metrics.neighbours import (
-    Neighbours,
+from anisoscope.metrics.neighbors import (
+    Neighbors,
     compare_with_all,
-    nearest_neighbours,
+    nearest_neighbors,
     sort_nearest,
 )
 
-SPARE = 3  # neighbours from which the two nearest are read when some points are left out
+SPARE = 3  # neighbors from which the two nearest are read when some points are left out
 
 
-def neighbours_in_subsamples(
+def neighbors_in_subsamples(
     cloud_PD: Float[AnyArray, "P D"], count: int, subsamples: int
-) -> tuple[Neighbours, Neighbours]:
-    """Find `nearest_neighbours` of the cloud, and of each run of P / subsamples points alone: (S, …)."""
+) -> tuple[Neighbors, Neighbors]:
+    """Find `nearest_neighbors` of the cloud, and of each run of P / subsamples points alone: (S, …)."""
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     parts_SPD = cloud_PD.reshape(subsamples, -1, cloud_PD.shape[1])
-    return nearest_neighbours(cloud_PD, count), jax.lax.map(
-        lambda part_PD: nearest_neighbours(part_PD, count), parts_SPD
+    return nearest_neighbors(cloud_PD, count), jax.lax.map(
+        lambda part_PD: nearest_neighbors(part_PD, count), parts_SPD
     )
 
 
-def neighbours_among(
-    cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbours, left_P: Bool[AnyArray, " P"]
-) -> Neighbours:
+def neighbors_among(
+    cloud_PD: Float[AnyArray, "P D"], neighbors: Neighbors, left_P: Bool[AnyArray, " P"]
+) -> Neighbors:
     """Find the two nearest of every point among the points that are left, as if only they existed.
 
     Args:
         cloud_PD: P points of width D.
-        neighbours: theirs, SPARE or more.
+        neighbors: theirs, SPARE or more.
         left_P: which points are left.
 
     Returns:
-        Neighbours of the points left, of which `first_P` stand for their copies; numbers of copies
+        Neighbors of the points left, of which `first_P` stand for their copies; numbers of copies
         and the mean norm stay those of the whole cloud. A point of whose SPARE nearest fewer than
         two are left is compared with all: a small part of a search where few points are left out,
         many times a search where most are.
     """
-    neighbours.check_searched(SPARE)
-    original_P = neighbours.original_P
+    neighbors.check_searched(SPARE)
+    original_P = neighbors.original_P
     # of copies, if one is
-    left_P = jnp.zeros_like(neighbours.first_P).at[original_P].max(jnp.asarray(left_P))
-    distance_PC, index_PC = neighbours.distance_PC[:, :SPARE], neighbours.index_PC[:, :SPARE]
+    left_P = jnp.zeros_like(neighbors.first_P).at[original_P].max(jnp.asarray(left_P))
+    distance_PC, index_PC = neighbors.distance_PC[:, :SPARE], neighbors.index_PC[:, :SPARE]
     distance_PC = jnp.where(left_P[index_PC], distance_PC, jnp.inf)
     unsure_P = (
         left_P
         & ((distance_PC < jnp.inf).sum(axis=1) < 2)
-        & (neighbours.distance_PC[:, SPARE - 1] < jnp.inf)
+        & (neighbors.distance_PC[:, SPARE - 1] < jnp.inf)
     )
     distance_PC, index_PC = sort_nearest(distance_PC, index_PC, 2)
     cloud_PD, group_P = jnp.asarray(cloud_PD, jnp.float32), jnp.where(left_P, 0, -1)
     distance_PC, index_PC = compare_with_all(cloud_PD, group_P, unsure_P, distance_PC, index_PC)
     distance_PC, index_PC = distance_PC[original_P], index_PC[original_P]
-    return neighbours._replace(distance_PC=distance_PC, index_PC=index_PC, first_P=left_P)
+    return neighbors._replace(distance_PC=distance_PC, index_PC=index_PC, first_P=left_P)
 
 
-def neighbours_in_subsets(
-    cloud_PD: Float[AnyArray, "P D"], neighbours: Neighbours, factor: int
-) -> Neighbours:
+def neighbors_in_subsets(
+    cloud_PD: Float[AnyArray, "P D"], neighbors: Neighbors, factor: int
+) -> Neighbors:
     """Find the two nearest of every point in its own of the disjoint subsets cloud[i::factor].
 
     Args:
         cloud_PD: P points of width D.
-        neighbours: theirs, 2 or more. With 8 for each subset one point in 400 has fewer than two in
+        neighbors: theirs, 2 or more. With 8 for each subset one point in 400 has fewer than two in
             its own, and is compared with all of that; with as many as there are subsets, most.
         factor: number of subsets.
 
@@ -81,29 +81,29 @@ def neighbours_in_subsets(
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     points, kept = len(cloud_PD), len(cloud_PD) // factor * factor
-    original_P, index_P = neighbours.original_P, jnp.arange(points)
+    original_P, index_P = neighbors.original_P, jnp.arange(points)
     subset_P = index_P % factor
     # of the copies of each point, the first in every subset; P where there is none
     inside_P = jnp.where(index_P < kept, index_P, points)
     first_PS = jnp.full((points, factor), points).at[original_P, subset_P].min(inside_P)
     own_first_P = first_PS[original_P, subset_P]
     first_P = own_first_P == index_P
-    index_PC = first_PS[neighbours.index_PC, subset_P[:, None]]
-    inside_PC = (index_PC < points) & (neighbours.distance_PC < jnp.inf)
+    index_PC = first_PS[neighbors.index_PC, subset_P[:, None]]
+    inside_PC = (index_PC < points) & (neighbors.distance_PC < jnp.inf)
     distance_PC, index_PC = sort_nearest(
-        jnp.where(inside_PC, neighbours.distance_PC, jnp.inf), index_PC, 2
+        jnp.where(inside_PC, neighbors.distance_PC, jnp.inf), index_PC, 2
     )
-    unsure_P = first_P & (distance_PC[:, 1] == jnp.inf) & (neighbours.distance_PC[:, -1] < jnp.inf)
+    unsure_P = first_P & (distance_PC[:, 1] == jnp.inf) & (neighbors.distance_PC[:, -1] < jnp.inf)
     group_P = jnp.where(first_P, subset_P, -1)
     distance_PC, index_PC = compare_with_all(cloud_PD, group_P, unsure_P, distance_PC, index_PC)
 
     def cut(x_P: Array) -> Array:
         return jnp.moveaxis(x_P[:kept].reshape(kept // factor, factor, *x_P.shape[1:]), 1, 0)
 
-    own = neighbours._replace(
+    own = neighbors._replace(
         distance_PC=distance_PC[own_first_P],
         index_PC=index_PC[own_first_P],
         first_P=first_P,
         mean_norm=None,
     )
-    return jax.tree.map(cut, own)._replace(mean_norm=jnp.full(factor, neighbours.mean_norm))
+    return jax.tree.map(cut, own)._replace(mean_norm=jnp.full(factor, neighbors.mean_norm))

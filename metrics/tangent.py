@@ -11,14 +11,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from anisoscope.metrics.cloud import AnyArray, centred, product
+from anisoscope.metrics.cloud import AnyArray, centered, product
 from anisoscope.metrics.copies import copies
 from anisoscope.metrics.eigen import eigh
 
 EPSILON = 1e-9  # added to a denominator of semi-NMF; rows are scaled to a mean square of 1 before
 SINGULAR = 1e-6  # eigenvalues of Z^T Z below this share of the largest are 0 in its pseudo-inverse
 RESIDUE = 1e-5  # of a covariance: float32 leaves up to 1e-7 of it where nothing should be left
-# a variance below this share of the largest is rounding: neighbours do not vary in that direction
+# a variance below this share of the largest is rounding: neighbors do not vary in that direction
 FLAT = 1e-5
 
 
@@ -38,7 +38,7 @@ def semi_nmf(
     Each of `rounds` S: C <- pinv(Z^T Z) Z^T A, then Z <- Z sqrt(((A C^T)+ + Z (C C^T)-) / ((A C^T)- + Z
     (C C^T)+)), with + and - the positive and negative parts; last, C once more. Neither step raises |A
     - Z C|. C has the units of A. Residuals: [0, 1], NaN where all points are 0. Source: Ding, Li and
-    Jordan 2010, Convex and Semi-Nonnegative Matrix Factorizations; the points are not centred.
+    Jordan 2010, Convex and Semi-Nonnegative Matrix Factorizations; the points are not centered.
     """
     raw_PD = jnp.asarray(points_PD, jnp.float32)
     scale = jnp.sqrt(jnp.square(raw_PD).mean())
@@ -95,7 +95,7 @@ def orthonormal(concept_ED: Float[AnyArray, "E D"]) -> Float[Array, "D E"]:
     """Orthonormal columns that span the rows: Q of the QR decomposition of C^T, to 1e-5.
 
     Shapes: (E, D), E <= D -> (D, E). Rows that depend on each other: columns beyond their span are filled up. Source:
-    reconstruction after Bernas et al. 2026, whose semi-NMF concepts are orthonormalised so.
+    reconstruction after Bernas et al. 2026, whose semi-NMF concepts are orthonormalized so.
     """
     return jnp.linalg.qr(jnp.asarray(concept_ED, jnp.float32).T)[0]
 
@@ -108,7 +108,7 @@ def principal(points_PD: Float[AnyArray, "P D"], rank: int) -> Float[Array, "D E
     these points. A coordinate that is not finite: NaN. Source: principal components; as a tangent
     proxy, reconstruction after Bernas et al. 2026.
     """
-    x_PD = centred(points_PD)
+    x_PD = centered(points_PD)
     return eigh(product(x_PD.T, x_PD))[1][:, ::-1][:, :rank]
 
 
@@ -118,7 +118,7 @@ def energy(
     keep_P: Float[AnyArray, " P"] | None = None,
 ) -> Float[Array, ""]:
     """Share of the squared norm of the rows that lies in the span of the frame: e(Q) = |G Q|^2 /
-    |G|^2, uncentred.
+    |G|^2, uncentered.
 
     Shapes: orthonormal columns, P rows of width D, weights 1 or 0 (None: all) -> scalar. Units:
     none. Range: [0, 1]; E/D for isotropic rows, 1 where they lie in the span. All rows 0: NaN.
@@ -142,7 +142,7 @@ def variance_share(
     kept points equal, or so near to each other beside the mean of all that rounding may be what is
     left: NaN. Units: none. Source: this project.
     """
-    x_PD = centred(points_PD)
+    x_PD = centered(points_PD)
     keep_P = jnp.ones(len(x_PD)) if keep_P is None else keep_P
     score_PE, count = product(x_PD, frame_DE), keep_P.sum()
     inside = product(keep_P, jnp.square(score_PE).sum(axis=1)) / count
@@ -197,7 +197,7 @@ def covariance(
     """Covariance of the kept points about their own mean. Units: those of the points, squared. None
     kept: NaN.
     """
-    x_PD = centred(points_PD)
+    x_PD = centered(points_PD)
     keep_P = jnp.ones(len(x_PD)) if keep_P is None else keep_P
     mean_D = product(keep_P, x_PD) / keep_P.sum()
     return product((keep_P[:, None] * x_PD).T, x_PD) / keep_P.sum() - mean_D[:, None] * mean_D[None]
@@ -262,7 +262,7 @@ def equal_energy_frames(
 
 
 class Local(NamedTuple):
-    """Of every point, in the frame of its own neighbourhood, E = 1 … rank."""
+    """Of every point, in the frame of its own neighborhood, E = 1 … rank."""
 
     inside_PE: Float[Array, "P E"]  # |Q_i^T g_i|^2
     share_PE: Float[Array, "P E"]  # tr(Q_i^T C Q_i) / tr C
@@ -272,29 +272,29 @@ def local_tangent(
     points_PD: Float[AnyArray, "P D"],
     gradient_PD: Float[AnyArray, "P D"],
     among_OD: Float[AnyArray, "O D"],
-    neighbours: int,
+    neighbors: int,
     rank: int,
 ) -> Local:
     """A gradient in the local tangent of its own point: principal directions of its nearest others.
 
-    Shapes: P points, their gradients, O others among which `neighbours` are found, more than `rank` ->
-    (P, rank) each, for frames Q_i of the first 1 … rank directions of the neighbours about their mean;
+    Shapes: P points, their gradients, O others among which `neighbors` are found, more than `rank` ->
+    (P, rank) each, for frames Q_i of the first 1 … rank directions of the neighbors about their mean;
     C is the covariance of the P points. e is then the mean of |Q_i^T g_i|^2 over that of |g_i|^2, and
     what a gradient that follows C would have is the mean of share_P with weights |g_i|^2. Directions in
-    which the neighbours do not vary are left out of the frame. Source: reconstruction after Bernas et
+    which the neighbors do not vary are left out of the frame. Source: reconstruction after Bernas et
     al. 2026: a chart of first order.
     """
     origin_1D = jnp.asarray(points_PD, jnp.float32).mean(axis=0, keepdims=True)
     points_PD, among_OD = points_PD - origin_1D, jnp.asarray(among_OD, jnp.float32) - origin_1D
     distance_PO = jnp.square(among_OD).sum(axis=1)[None] - 2.0 * product(points_PD, among_OD.T)
-    nearest_PC = jax.lax.top_k(-distance_PO, neighbours)[1]
+    nearest_PC = jax.lax.top_k(-distance_PO, neighbors)[1]
     covariance_DD = covariance(points_PD)
 
     def read_point(point: tuple[Array, Array]) -> tuple[Array, Array]:
         nearest_C, gradient_D = point
         near_CD = among_OD[nearest_C]
-        near_CD = centred(near_CD)
-        # fewer neighbours than dimensions: the smaller matrix
+        near_CD = centered(near_CD)
+        # fewer neighbors than dimensions: the smaller matrix
         value_C, vector_CC = eigh(product(near_CD, near_CD.T))
         first_EC, value_E = vector_CC[:, ::-1][:, :rank].T, value_C[::-1][:rank]
         length_E = jnp.where(value_E > FLAT * value_E[0], jnp.sqrt(jnp.abs(value_E)), jnp.inf)

@@ -21,14 +21,14 @@ class Turns(NamedTuple):
     angle_P: Float[Array, " P"]  # between the step to the point and the step from it
     # between a step that is drawn from all those to a point, and the step from this one
     walk_P: Float[Array, " P"]
-    # both neighbouring tokens are in the cloud too, and both steps have a length
+    # both neighboring tokens are in the cloud too, and both steps have a length
     valid_P: Bool[Array, " P"]
 
 
 def turns(
     cloud_PD: Float[AnyArray, "P D"], window_P: Int[AnyArray, " P"], time_P: Int[AnyArray, " P"]
 ) -> Turns:
-    """Turning angle at x_t: arccos <v, w> / (|v| |w|) of the steps v = x_t - x_{t-1}, w = x_{t+1} - x_t.
+    """Curvature at x_t: arccos <v, w> / (|v| |w|) of the steps v = x_t - x_{t-1}, w = x_{t+1} - x_t.
 
     Shapes: P points of width D, each one's window and place there, in any order -> P values, radian.
     Range: [0, pi]. A straight path has 0, independent steps of mean 0 have pi/2 on average, independent

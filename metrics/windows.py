@@ -12,12 +12,12 @@ from anisoscope.metrics.cloud import AnyArray, entropy
 ROWS = 256  # of a window that are decomposed at once; a longer one is folded into a triangle before
 
 
-def window_entropy(
+def prompt_entropy(
     cloud_PD: Float[AnyArray, "P D"], window_P: Int[AnyArray, " P"]
 ) -> tuple[Float[Array, " P"], Bool[Array, " P"]]:
     """Matrix entropy of every window: -sum_j p_j ln p_j, p_j = s_j^2 / sum s_j^2, s its singular values.
 
-    Not centred. Shapes: P points of width D, the number of each one's window -> the entropy of each
+    Not centered. Shapes: P points of width D, the number of each one's window -> the entropy of each
     one's window, nat, and which points are the first of theirs. Range: [0, ln min(n, D)] for n vectors:
     0 where all are parallel, or one is far longer than the rest. A window of zeros, or a coordinate
     that is not finite: NaN. Source: Skean et al. 2025, Layer by Layer (matrix entropy of order 1), by

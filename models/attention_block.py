@@ -68,7 +68,7 @@ def _with_sink(mixed_BHTK: Array, scores_BHTT: Array, sink: Sink, dtype: jnp.dty
     return (mixed_BHTK + lost_BHT[..., None] * (value_BHTK - mixed_BHTK)).astype(dtype)
 
 
-def centre(
+def center(
     q_BTHK: Float[Array, "B T H K"], visible_TT: Bool[Array, "T T"]
 ) -> Float[Array, "B T H K"]:
     """Queries less their mean over the positions that each one sees, so that nothing hidden enters;

@@ -15,11 +15,13 @@ def description(model: ModelConfig) -> str:
         f"{model.layers} layer{'s' * (model.layers > 1)}",
     ]
     words += [f"D={model.width}", f"H={model.heads}", f"T={model.context}"]
-    words += [f"F={model.expansion}D"] * (model.expansion != 4) + [POSITIONS[model.positions].label]
+    words += [f"F={model.expansion}D"] * (model.expansion != 4) + [
+        POSITIONS[model.position_encoding].label
+    ]
     words += [model.activation] * (model.activation != ModelConfig().activation)
     words += ["untied"] * (not model.tied) + ["no biases"] * (not model.bias)
     words += [ATTENTIONS[model.attention].label] + ["query-key norm"] * model.qk_norm
-    words += ["queries centred"] * model.centre_queries + ["sink"] * model.sink
+    words += ["queries centered"] * model.center_queries + ["sink"] * model.sink
     words += ["first token always [MASK]"] * model.same_first
     return ", ".join(word for word in words if word)
 
@@ -44,7 +46,7 @@ def described_fields() -> tuple[str, ...]:
         "bias",
         "attention",
         "qk_norm",
-        "centre_queries",
+        "center_queries",
         "sink",
         "same_first",
     )

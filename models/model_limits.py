@@ -21,7 +21,7 @@ def check_model(model: ModelConfig) -> None:
         choose(f"model.{name}", getattr(model, name), entries)
     if model.width % model.heads:
         raise UserError(f"model.heads is {model.heads}; it must divide model.width ({model.width})")
-    POSITIONS[model.positions].check(model)
+    POSITIONS[model.position_encoding].check(model)
     if model.sink and not ATTENTIONS[model.attention].sink:
         raise UserError(
             f"model.sink is one more key of a softmax; it does not go with attention={model.attention}"

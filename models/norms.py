@@ -19,13 +19,13 @@ class Norm(NamedTuple):
 
 
 def pre(x_BTD: Array, norm: Callable, sublayer: Callable) -> tuple[Any, ...]:
-    """GPT-2: the sublayer reads what is normalised, the residual stream is not."""
+    """GPT-2: the sublayer reads what is normalized, the residual stream is not."""
     out_BTD, *rest = sublayer(norm(x_BTD))
     return x_BTD + out_BTD, *rest
 
 
 def post(x_BTD: Array, norm: Callable, sublayer: Callable) -> tuple[Any, ...]:
-    """BERT: the residual sum is normalised."""
+    """BERT: the residual sum is normalized."""
     out_BTD, *rest = sublayer(x_BTD)
     return norm(x_BTD + out_BTD), *rest
 

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from anisoscope.config.model_config import ModelConfig
-from anisoscope.metrics.logit_lens import Readout, build_readout
+from anisoscope.metrics.logit_lens import Unembedding, build_unembedding
 from anisoscope.models import norms
-from anisoscope.models.attention_block import ATTENTIONS, Sink, attend, centre
+from anisoscope.models.attention_block import ATTENTIONS, Sink, attend, center
 from anisoscope.models.fused_attention import fused_attend, is_supported
 from anisoscope.models.linear import ACTIVATIONS, embed, product
 from anisoscope.models.masks import MASKS, visible_keys
@@ -37,7 +37,7 @@ class Activations(NamedTuple):
     # N+1 entries: the embedding sum, then the residual stream after every block, before a final
     # norm
     resid_LBTD: Array
-    # N entries, as they enter the dot product: normalised, centred, rotated; not yet over sqrt(K)
+    # N entries, as they enter the dot product: normalized, centered, rotated; not yet over sqrt(K)
     q_NBTHK: Array
     k_NBTHK: Array
     # Of every block, as far as the model was built to tell: attention_out and mlp_out, the outputs
@@ -102,8 +102,8 @@ class Block(nn.Module):
         q_BTHK, k_BTHK, v_BTHK = (part.reshape(split) for part in jnp.split(qkv_BTD, 3, axis=-1))
         if config.qk_norm:
             q_BTHK, k_BTHK = head_norm(q_BTHK, "norm_query"), head_norm(k_BTHK, "norm_key")
-        if config.centre_queries:
-            q_BTHK = centre(q_BTHK, visible_TT if given else visible_keys(config, time))
+        if config.center_queries:
+            q_BTHK = center(q_BTHK, visible_TT if given else visible_keys(config, time))
         sink = self.learned_sink(q_BTHK) if config.sink else None
         if turned := POSITIONS[config.positions].turned:
             q_BTHK, k_BTHK = turned(q_BTHK), turned(k_BTHK)
@@ -216,7 +216,7 @@ class Transformer(nn.Module):
 
 
 def head_norm(x_BTHK: Float[Array, "B T H K"], name: str) -> Float[Array, "B T H K"]:
-    """ViT-22B's query-key normalisation (Dehghani et al. 2023): LayerNorm over K; one scale for all
+    """ViT-22B's query-key normalization (Dehghani et al. 2023): LayerNorm over K; one scale for all
     heads, no bias.
     """
     return norms.make_norm(name, bias=False)(x_BTHK).astype(x_BTHK.dtype)
@@ -269,13 +269,13 @@ def build(
     return Model(init, apply)
 
 
-def readout(config: ModelConfig, params: Params) -> Readout:
+def unembedding(config: ModelConfig, params: Params) -> Unembedding:
     """How the model makes logits of its last residual stream."""
     head_DV = params["tokens"].T if config.tied else params["head"]
     if not NORMS[config.norm].final:
-        return build_readout(head_DV)
+        return build_unembedding(head_DV)
     norm = params["norm_final"]
-    return build_readout(head_DV, "layer", norm["scale"], norm.get("bias", 0.0), norms.EPSILON)
+    return build_unembedding(head_DV, "layer", norm["scale"], norm.get("bias", 0.0), norms.EPSILON)
 
 
 def count_parameters(params: Params) -> int:

@@ -21,8 +21,8 @@ from anisoscope.utils.settings import replace, settings
 ROOT = pathlib.Path(__file__).parent.parent
 SETTINGS = """
     data.source=pydoc model.layers=2 model.width=16 model.heads=2 model.context=16
-    model.positions=learned train.steps=24 train.batch_size=16 train.optimizer=adamw
-    train.learning_rate=2e-3 train.dispatch=4 evaluate.stride=16 evaluate.every=10
+    model.position_encoding=learned train.steps=24 train.batch_size=16 train.optimizer=adamw
+    train.learning_rate=2e-3 train.steps_per_call=4 evaluate.stride=16 evaluate.every=10
     evaluate.windows=64 checkpoint.every=20 measure.points=64 measure.batches=2
     measure.families=spectrum,similarity measure.nulls=untrained
 """

@@ -1,4 +1,4 @@
-"""Plain NumPy float64 twins of the comparisons of clouds: every distance, sets of neighbours, least
+"""Plain NumPy float64 twins of the comparisons of clouds: every distance, sets of neighbors, least
 squares.
 """
 
@@ -12,7 +12,7 @@ from tests.reference import float64, originals
 def linear_cka(x, y):
     """By the P x P Gram matrices, where the metric has D x E products."""
     gram_x, gram_y = (
-        centred @ centred.T for centred in (float64(z) - float64(z).mean(0) for z in (x, y))
+        centered @ centered.T for centered in (float64(z) - float64(z).mean(0) for z in (x, y))
     )
     return (gram_x * gram_y).sum() / np.sqrt((gram_x**2).sum() * (gram_y**2).sum())
 
@@ -30,13 +30,13 @@ def hsic_unbiased(gram_x, gram_y):
 def linear_cka_unbiased(x, y):
     """HSIC_1 does not see where the origin lies; far from the cloud, float64 would lose digits."""
     gram_x, gram_y = (
-        centred @ centred.T for centred in (float64(z) - float64(z)[0] for z in (x, y))
+        centered @ centered.T for centered in (float64(z) - float64(z)[0] for z in (x, y))
     )
     own = hsic_unbiased(gram_x, gram_x) * hsic_unbiased(gram_y, gram_y)
     return hsic_unbiased(gram_x, gram_y) / np.sqrt(own)
 
 
-def neighbourhoods(cloud, count):
+def neighborhoods(cloud, count):
     """The first of each point's copies, and the set of its nearest others, by the first of their
     copies.
     """
@@ -51,8 +51,8 @@ def neighbourhoods(cloud, count):
     return first, sets
 
 
-def neighbourhood_overlap(a, b, count):
-    (first_a, sets_a), (first_b, sets_b) = neighbourhoods(a, count), neighbourhoods(b, count)
+def neighbor_overlap(a, b, count):
+    (first_a, sets_a), (first_b, sets_b) = neighborhoods(a, count), neighborhoods(b, count)
     chosen = [i for i in range(len(a)) if first_a[i] == i and first_b[i] == i]
     return np.mean([len(sets_a[i] & sets_b[i]) / count for i in chosen])
 
@@ -70,7 +70,7 @@ def procrustes(x, y):
 
 
 def information_imbalance(a, b):
-    """From a to b; neighbours in a and ranks in b among distinct points."""
+    """From a to b; neighbors in a and ranks in b among distinct points."""
     (from_a, first_a), (from_b, first_b) = (_distances(x) for x in (a, b))
     distinct_a, distinct_b = np.unique(first_a), np.unique(first_b)
     ranks = []

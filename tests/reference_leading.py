@@ -47,7 +47,7 @@ def norm_ratio(cloud):
 
 
 def entropy(cloud):
-    """Of the spectrum of one window's vectors, not centred."""
+    """Of the spectrum of one window's vectors, not centered."""
     share = np.square(np.linalg.svd(float64(cloud), compute_uv=False))
     share = share[share > 0] / share.sum()
     return -(share * np.log(share)).sum()

@@ -1,4 +1,4 @@
-"""Plain NumPy float64 twins of metrics/scale.py and metrics/estimators.py: likelihoods maximised,
+"""Plain NumPy float64 twins of metrics/scale.py and metrics/estimators.py: likelihoods maximized,
 every distance.
 """
 
@@ -18,7 +18,7 @@ def distances(cloud):
 
 
 def gride(near, first):
-    """By the likelihood itself, maximised over ln d; mu^d - 1 as mu^d (1 - mu^-d), lest it
+    """By the likelihood itself, maximized over ln d; mu^d - 1 as mu^d (1 - mu^-d), lest it
     overflow.
     """
     n1, n2 = first, 2 * first
@@ -67,7 +67,7 @@ def correlation_dimension(cloud):
     return np.log(counts[1] / counts[0]) / np.log(far / near)
 
 
-def tree_dimension(cloud):
+def ph_dimension(cloud):
     clouds = [_distinct(np.asarray(cloud)[::factor]) for factor in (8, 4, 2, 1)]
     lengths = [minimum_spanning_tree(cdist(x, x)).sum() for x in clouds]
     return 1 / (1 - np.polyfit(np.log([len(x) for x in clouds]), np.log(lengths), 1)[0])

@@ -25,7 +25,7 @@ def anisotropy(cloud):
     return eigenvalues(cloud)[0] / eigenvalues(cloud).sum()
 
 
-def anisotropy_uncentred(cloud):
+def anisotropy_uncentered(cloud):
     squares = np.linalg.svd(float64(cloud), compute_uv=False) ** 2
     return squares[0] / squares.sum()
 
@@ -36,7 +36,7 @@ def participation_ratio(cloud):
 
 
 def participation_ratio_corrected(cloud):
-    """Means over quadruples of different points, from the moments of the Gram matrix of the centred
+    """Means over quadruples of different points, from the moments of the Gram matrix of the centered
     cloud.
     """
     x = float64(cloud)
@@ -121,7 +121,7 @@ def alpha_req(cloud, first=4, last=100):
     return -slope, 1 - residual / (weight @ np.square(y - np.average(y, weights=weight)))
 
 
-def coordinate_share(cloud, top):
+def top_coordinate_variance_share(cloud, top):
     variances = np.sort(float64(cloud).var(0))[::-1]
     return variances[:top].sum() / variances.sum() if top <= len(variances) else np.nan
 

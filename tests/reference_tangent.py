@@ -57,12 +57,12 @@ def isoscore_outside(frame, points):
     return (values.sum() ** 2 / (values**2).sum() - 1) / (basis.shape[1] - 1)
 
 
-def local_tangent(points, gradient, among, neighbours, rank):
+def local_tangent(points, gradient, among, neighbors, rank):
     x, g, others = float64(points), float64(gradient), float64(among)
     covariance = np.cov(x.T)
     inside, share = [], []
     for point, own in zip(x, g, strict=True):
-        near = others[np.argsort(((others - point) ** 2).sum(1))[:neighbours]]
+        near = others[np.argsort(((others - point) ** 2).sum(1))[:neighbors]]
         frame = principal(near, rank)
         inside.append(((frame.T @ own) ** 2).sum())
         share.append(np.trace(frame.T @ covariance @ frame) / np.trace(covariance))

@@ -10,7 +10,7 @@ def angle(v, w):
 
 
 def turning_angles(cloud, window, time):
-    """{point: angle} of those that have both neighbours, apart from them."""
+    """{point: angle} of those that have both neighbors, apart from them."""
     x = float64(cloud)
     at = {(w, t): p for p, (w, t) in enumerate(zip(window, time, strict=True))}
     found = {}

@@ -33,12 +33,12 @@ def test_the_covariance_has_the_eigenvalues(name):
     "name",
     ["sphere 2 in 64", "swiss roll in 512", "gaussian 8 in 64", "sphere 9 in 64", "20 % on atoms"],
 )
-def test_the_dimension_is_that_of_the_neighbours(name):
+def test_the_dimension_is_that_of_the_neighbors(name):
     assert twonn_mle(drawn(name, 2000)) == pytest.approx(ZOO[name].dimension, rel=0.1)
 
 
 def test_the_curved_manifold_has_its_dimension_at_a_small_scale():
-    """Angles within a small box: neighbours as near as those of a huge sample."""
+    """Angles within a small box: neighbors as near as those of a huge sample."""
 
     class Near:
         def uniform(self, low, high, shape):

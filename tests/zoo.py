@@ -14,7 +14,7 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 
-WINDOW = 16  # neighbouring points that depend on one another, in the member of windows
+WINDOW = 16  # neighboring points that depend on one another, in the member of windows
 COPIED = 0.2  # share of points that are copies, or lie on atoms, in the members of duplicates
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]

@@ -38,8 +38,8 @@ from anisoscope.measurement.intervals import LEVEL
 from anisoscope.models import masks
 
 # settings under whose change a number cannot be compared
-TASK = {"test_bits": ("objective", CORPUS), "test_context_gain": (CORPUS,)}
-RATES = ("train.learning_rate", "train.rest_learning_rate")
+TASK = {"test_bits": ("objective", CORPUS), "test_gain_over_unigram": (CORPUS,)}
+RATES = ("train.learning_rate", "train.other_learning_rate")
 TELLING = 4  # seeds of either kind: from so many on two conditions tell their own scatter
 COLUMNS = ("setting", "before", "after", "held", "quantity", "positions")
 

@@ -23,7 +23,7 @@ from anisoscope.results.holm import holm
 
 SHARPNESS = (
     *("attention_entropy", "attention_max", "attention_min"),
-    *("score_std_within", "attention_first", "attention_most"),
+    *("score_std_within", "attention_first_token", "attention_most_attended"),
 )
 PAIRS = (("drift", "mean_cosine"), *(("query_key_alignment", name) for name in SHARPNESS))
 LETTERS = {"pearson": "r", "spearman": "ρ"}
@@ -174,7 +174,7 @@ def _p(value: float) -> str:
 
 
 ALL = "all"
-POSITIONS = ("all", "without_first", "without_special")
+POSITIONS = ("all", "without_first_token", "without_special")
 POOLED, WITHIN, MODELS = "layers, models", "within", "models"  # beside the layers of each model
 
 

@@ -9,7 +9,10 @@ import xarray as xr
 from anisoscope.results.excess import excess_of, nulls_in
 from anisoscope.training.objective import OBJECTIVES
 
-POSITIONS = {"all": "all positions", "without_first": "without token 0 of each window"}
+POSITIONS = {
+    "all": "all positions",
+    "without_first_token": "without the first token of each window",
+}
 WORDS = {
     "anisotropy": "anisotropy at its highest over depth",
     "twonn": "dimension at the last layer (TwoNN)",
@@ -29,7 +32,10 @@ def sentences(results: dict[str, xr.Dataset], bits: dict[str, dict[str, float]])
         for score, words in (
             ("test_bits", f"bits per character on the test split, predicting {objective.label}"),
             ("test_mask_bits", "bits per character under [MASK]"),
-            ("test_context_gain", "context gain (bits below the best answer without context)"),
+            (
+                "test_gain_over_unigram",
+                "gain over unigram (bits below the best answer without context)",
+            ),
         ):
             if values := _finite({run: bits[run].get(score, math.nan) for run in members}):
                 each = ", ".join(f"{run} {value:.2f}" for run, value in values.items())

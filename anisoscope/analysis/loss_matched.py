@@ -1,11 +1,11 @@
 """Loss-matched contrasts: two conditions are read where all their runs have learned equally much,
 not equally long.
 
-The level of a contrast is the best context gain (bits below the best answer without context, on the
+The level of a contrast is the best gain over unigram (bits below the best answer without context, on the
 validation windows) that all its runs reach in the constant part of their schedule: in the decay at
 its end the rate is another. Where a schedule has no constant part, all steps after the warm-up are
 taken. A run is read at the step at which it first reaches the level. One that never gains anything
-has no value. Context gain is itself a result of what is varied: a loss-matched difference is not
+has no value. Gain over unigram is itself a result of what is varied: a loss-matched difference is not
 caused by what is varied alone.
 
 Nor need its sign be the same at another level: contrasts at SHARES of that gain, a curve over
@@ -23,11 +23,11 @@ from anisoscope.analysis.contrasts import COLUMNS, Change, contrasts, pairs
 from anisoscope.analysis.shapes import shapes
 from anisoscope.training.replay import Bracket
 
-FURTHER = ("level", "without")  # columns beside those of contrasts.csv: bits; runs left out
-STEPS = "steps_to_context_gain"
+OPTIONAL = ("level", "without")  # columns beside those of contrasts.csv: bits; runs left out
+STEPS = "steps_to_gain_over_unigram"
 SHARES = (0.25, 0.5, 0.75, 1.0)  # of the smaller of the gains: levels of contrasts_by_level.csv
 SHARE = "share"  # its column
-GAIN = "context_gain_there"  # bits: of the first step with the level, which may lie above it
+GAIN = "gain_over_unigram_there"  # bits: of the first step with the level, which may lie above it
 Lines = list[dict[str, Any]]  # of a training's log
 
 
@@ -47,7 +47,7 @@ def plan(runs: xr.Dataset, best: dict[str, float | None], share: float = 1.0) ->
 
     Args:
         runs: All runs joined.
-        best: The largest context gain of each run, in bits.
+        best: The largest gain over unigram of each run, in bits.
         share: Of the smallest of these.
     """
     planned = []
@@ -60,7 +60,7 @@ def plan(runs: xr.Dataset, best: dict[str, float | None], share: float = 1.0) ->
             for label in pair.labels
             for name in runs.run.values[runs["condition"].values == label]
         ]
-        without = {name: "its log has no context gain" for name in names if best[name] is None}
+        without = {name: "its log has no gain over unigram" for name in names if best[name] is None}
         without |= {
             name: "it never gains anything"
             for name in names
@@ -73,7 +73,7 @@ def plan(runs: xr.Dataset, best: dict[str, float | None], share: float = 1.0) ->
 
 
 def best_gain(lines: Lines, first: int, last: int) -> float | None:
-    """Return the best context gain at the validations of these steps; None where none tells it."""
+    """Return the best gain over unigram at the validations of these steps; None where none tells it."""
     gains = [gain for step, gain in _gains(lines) if first <= step <= last]
     return max(gains, default=None)
 
@@ -86,8 +86,8 @@ def bracket(lines: Lines, level: float) -> Bracket:
 
 
 def _gains(lines: Lines) -> list[tuple[int, float]]:
-    valid = (line for line in lines if line["kind"] == "valid" and "context_gain" in line)
-    return sorted({line["step"]: line["context_gain"] for line in valid}.items())
+    valid = (line for line in lines if line["kind"] == "valid" and "gain_over_unigram" in line)
+    return sorted({line["step"]: line["gain_over_unigram"] for line in valid}.items())
 
 
 def contrast(matched: Matched, tables: dict[str, xr.Dataset]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -108,11 +108,11 @@ def contrast(matched: Matched, tables: dict[str, xr.Dataset]) -> tuple[pd.DataFr
     if tables:
         joined = run_summaries.join(tables, {name: {} for name in tables})
         steps = [int(table.step[-1]) for table in tables.values()]
-        words = {"long_name": "training steps to the context gain", "units": "step"}
+        words = {"long_name": "training steps to the gain over unigram", "units": "step"}
         frame = contrasts(joined.assign({STEPS: ("run", steps, words)}), together=True)
     if frame.empty:  # one of the two has no run left: the table says so
         nothing = dict.fromkeys(Change._fields, np.nan) | {"freedom": 0, "pairs": 0}
         frame = pd.DataFrame([{"quantity": STEPS, "positions": "all"} | nothing])
     without = ", ".join(matched.without)
     frame = frame.assign(**matched.about, level=matched.level, without=without)
-    return frame[[*COLUMNS, *Change._fields, *FURTHER]], pd.DataFrame(rows)
+    return frame[[*COLUMNS, *Change._fields, *OPTIONAL]], pd.DataFrame(rows)

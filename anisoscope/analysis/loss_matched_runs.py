@@ -1,4 +1,4 @@
-"""The stage `matched`: replay runs up to the context gain of each of their contrasts, measure them
+"""The stage `matched`: replay runs up to the gain over unigram of each of their contrasts, measure them
 there, and contrast them.
 """
 
@@ -71,7 +71,9 @@ def contrast(
             if processes.is_first():
                 for level, end in crossings.items():
                     table = join.up_to(folders[name], replay.LOSS_MATCHED, end.step, config.measure)
-                    cut[name, level] = table.assign_attrs({loss_matched.GAIN: end.context_gain})
+                    cut[name, level] = table.assign_attrs(
+                        {loss_matched.GAIN: end.gain_over_unigram}
+                    )
         return cut
 
     for part in (first, planned) if 0 < len(first) < len(planned) else (planned,):
@@ -117,7 +119,7 @@ def check(configs: list[Config]) -> None:
 def best_gains(
     configs: dict[str, Config], lines: dict[str, loss_matched.Lines]
 ) -> dict[str, float | None]:
-    """Return each run's largest context gain in the constant part of its schedule.
+    """Return each run's largest gain over unigram in the constant part of its schedule.
 
     A line names the runs without such a part; of these all steps after the warm-up are taken.
     """
@@ -141,7 +143,7 @@ def measured(
     name: str,
     stop: Stop,
 ) -> dict[float, replay.Crossing]:
-    """Find where the run has each context gain, and measure every such step without a table."""
+    """Find where the run has each gain over unigram, and measure every such step without a table."""
     reached = replay.crossings(config, text, run, brackets, name, stop)
     on_schedule = checkpoint_steps(config)
     steps = sorted({crossing.step for crossing in reached.values()}.difference(on_schedule))

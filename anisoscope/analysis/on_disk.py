@@ -143,13 +143,13 @@ def write_by_level(
 
 def read_by_level(folder: pathlib.Path, folders: Folders) -> pd.DataFrame:
     """Read contrasts_by_level.csv; without rows where it is absent or of other tables."""
-    frame = _read_contrasts(folder / BY_LEVEL, (*loss_matched.FURTHER, loss_matched.SHARE))
+    frame = _read_contrasts(folder / BY_LEVEL, (*loss_matched.OPTIONAL, loss_matched.SHARE))
     return frame if _are_current(folder, folders) else frame.iloc[:0]
 
 
 def read_loss_matched(folder: pathlib.Path, folders: Folders) -> pd.DataFrame:
     """Read contrasts_loss_matched.csv; without rows where it is absent or of other tables."""
-    frame = _read_contrasts(folder / "contrasts_loss_matched.csv", loss_matched.FURTHER)
+    frame = _read_contrasts(folder / "contrasts_loss_matched.csv", loss_matched.OPTIONAL)
     if frame.empty or _are_current(folder, folders):
         return frame
     print("loss-matched contrasts are of other tables than now: --stages=matched reads them again")

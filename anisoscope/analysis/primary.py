@@ -30,8 +30,8 @@ from anisoscope.utils.settings import choose
 
 MOST = 16
 AT = ("last", "matched")  # the last checkpoint, or loss-matched
-POSITIONS = ("all", "without_first")
-AT_LAST = ("test_bits", "test_context_gain")  # beside the shapes
+POSITIONS = ("all", "without_first_token")
+AT_LAST = ("test_bits", "test_gain_over_unigram")  # beside the shapes
 ROLE, ROLES = "role", ("primary", "exploratory")  # a column of contrasts
 DIFFERS, WITHIN, BOTH = "differs", "equivalent", "differs, by less than the margin"
 OPEN, UNTESTED, NOTHING = "inconclusive", "no p", "no value"

@@ -29,18 +29,25 @@ WITHOUT_EFFECT = (
 )
 CORPUS = "data.corpus"
 MODEL = ("objective", "model.mask")  # columns of runs.csv whether they differ or not
-OVER_LAYERS = ("anisotropy", "mean_cosine", "drift", "twonn", "norm_ratio", "leading_by_position")
+OVER_LAYERS = (
+    "anisotropy",
+    "mean_cosine",
+    "drift",
+    "twonn",
+    "norm_ratio",
+    "first_pc_variance_by_position",
+)
 SUMMARY = (
     *("anisotropy", "mean_cosine", "drift", "twonn"),
-    *("attention_entropy", "attention_max", "attention_first"),
+    *("attention_entropy", "attention_max", "attention_first_token"),
 )
 THRESHOLDS = (0.1, 0.2, 0.4, 0.5)  # of a sink head, beside the one that is stated
 BITS = {
     "test_bits": "bits per predicted character, test split",
     "valid_bits": "bits per predicted character, validation windows",
     "test_mask_bits": "bits per character under [MASK], test split",
-    "test_context_gain": "context gain: bits of the best answer without context less bits of the model, test split",
-    "valid_context_gain": "context gain, validation windows",
+    "test_gain_over_unigram": "gain over unigram: bits of the best answer without context less bits of the model, test split",
+    "valid_gain_over_unigram": "gain over unigram, validation windows",
     "valid_error_masks": "standard error of valid_bits, were the masked characters of these windows drawn anew",
 }
 
@@ -180,7 +187,7 @@ def _plain(column: list[Any]) -> np.ndarray:
 
 def numbers(runs: xr.Dataset) -> list[tuple[str, str, np.ndarray]]:
     """Return what runs are compared by: quantity, positions, and a value per run."""
-    learned = ("test_bits", "test_context_gain", "steps_to_context_gain")
+    learned = ("test_bits", "test_gain_over_unigram", "steps_to_gain_over_unigram")
     return [(name, "all", runs[name].values) for name in learned if name in runs] + [
         (name, str(positions), runs[name].sel(positions=positions).values)
         for name in SHAPES
@@ -193,9 +200,9 @@ def rows(tables: Tables, runs: xr.Dataset) -> pd.DataFrame:
     """Return one row per run: condition, seeds, settings, bits, shapes, and means over blocks.
 
     Means over blocks are those of the last checkpoint, and columns that end in `_std` their
-    deviation over batches. Columns that end in `_without_first` leave position 0 out, the others
+    deviation over batches. Columns that end in `_without_first_token` leave the first token out, the others
     hold all positions. `sink_head_share_0.1` is the share of all heads with a mean attention on
-    token 0 above 0.1, and so on; `sink_head_share` goes by the threshold of the definition.
+    the first token above 0.1, and so on; `sink_head_share` goes by the threshold of the definition.
     """
     about = ["condition", *(name for name in SEEDS if name in runs.coords), *varied(runs)]
     scored = [name for name in BITS if name in runs]
@@ -208,8 +215,8 @@ def rows(tables: Tables, runs: xr.Dataset) -> pd.DataFrame:
         for positions in table.positions.values:
             suffix = "" if positions == "all" else f"_{positions}"
             # attention is read at all positions alone
-            if "attention_first" in table and not suffix:
-                first = table["attention_first"].sel(positions=positions, statistic="mean")
+            if "attention_first_token" in table and not suffix:
+                first = table["attention_first_token"].sel(positions=positions, statistic="mean")
                 for above in THRESHOLDS:
                     values[f"sink_head_share_{above}"] = sink_head_share(first, above).item()
             for quantity in (quantity for quantity in SUMMARY if quantity in table):

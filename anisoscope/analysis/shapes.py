@@ -23,7 +23,7 @@ from anisoscope.measurement.quantity import HERE, INHERENT, SHAPE_OF_LEARNING
 
 LINEAR = "Razzhigaev et al. 2024, Your Transformer is Secretly Linear"
 STRAIGHTEN, LAYERS = "Hosseini and Fedorenko 2023", "Skean et al. 2025"
-PHASE = 0.2  # doublings from which the findings speak of an expansion or a contraction
+PHASE = 0.2  # log2 units from which the findings speak of an expansion or a contraction
 Values = xr.DataArray  # (step, positions, layer) or (step, positions, block, head)
 
 
@@ -82,7 +82,7 @@ def _inner_less_ends(values: Values, first: int = 1, reduction: str = "max") -> 
 
 
 def sink_head_share(values: Values, above: float = SINK_FROM) -> xr.DataArray:
-    """Return the share of all heads whose mean attention on token 0 exceeds a threshold at last."""
+    """Return the share of all heads whose mean attention on the first token exceeds a threshold at last."""
     last = _at_last(values)
     share = (last > above).mean(("block", "head"))
     return share.where(last.notnull().all(("block", "head")))
@@ -92,7 +92,7 @@ def _sink_token(values: Values) -> xr.DataArray:
     return _at_last(values).mean("head", skipna=False).max("block", skipna=False)
 
 
-def _unevenness(values: Values) -> xr.DataArray:
+def _std_over_layers(values: Values) -> xr.DataArray:
     return _at_last(_blocks(values)).std("layer", skipna=False)
 
 
@@ -112,7 +112,7 @@ def _fall(values: Values) -> xr.DataArray:
 
 @np.errstate(invalid="ignore", divide="ignore")
 def _log2(values: xr.DataArray) -> xr.DataArray:
-    """Take the logarithm, in doublings; NaN where it is of 0, infinity or nothing."""
+    """Take the logarithm, in log2 units; NaN where it is of 0, infinity or nothing."""
     logarithm = np.log2(values)
     return logarithm.where(np.isfinite(logarithm))
 
@@ -124,7 +124,7 @@ def _log_ratio(above: xr.DataArray, below: xr.DataArray) -> xr.DataArray:
 
 def _expansion(quantity: str, suffix: str = "", rule: str = "") -> dict[str, Shape]:
     """Return the two phases of a dimension, by an estimator's rule."""
-    shape = partial(Shape, quantity, units="doublings", source=PAPER)
+    shape = partial(Shape, quantity, units="log2 units", source=PAPER)
     return {
         f"expansion{suffix}": shape(
             lambda v: _log_ratio(_largest(v), _first(v)),
@@ -141,15 +141,15 @@ def _expansion(quantity: str, suffix: str = "", rule: str = "") -> dict[str, Sha
 
 PAPER, GODEY = f"{HERE}, reading {SHAPE_OF_LEARNING}", f"{HERE}, reading {INHERENT}"
 _anisotropy = partial(Shape, "anisotropy", source=PAPER)
-_attention_first = partial(Shape, "attention_first")
+_attention_first_token = partial(Shape, "attention_first_token")
 _over_blocks = partial(Shape, read=_last, formula="last, over blocks")
 _largest_block = partial(Shape, read=_largest_of_last, formula="last: largest over blocks")
-_straight = partial(Shape, "turning_angle", units="rad", source=f"{HERE}, reading {STRAIGHTEN}")
+_straight = partial(Shape, "curvature", units="rad", source=f"{HERE}, reading {STRAIGHTEN}")
 _level = partial(  # of what has a scale of its own: a change of the logarithm is a ratio
     Shape,
     read=lambda v: _log2(_last(v)),
     formula="log2 of the mean over blocks (and heads, or matrices), last",
-    units="doublings",
+    units="log2 units",
 )
 
 SHAPES = {
@@ -158,27 +158,27 @@ SHAPES = {
         "bell of anisotropy",
         "last: largest of blocks 2 .. N-1 less the larger of blocks 1 and N; a slope or a valley gives < 0",
     ),
-    "bell_whole": _anisotropy(
+    "bell_with_embedding": _anisotropy(
         partial(_inner_less_ends, first=0),
         "bell of anisotropy, with the embedding",
         "last: largest of blocks 1 .. N-1 less the larger of the embedding and block N; a slope or a valley gives < 0",
     ),
-    "middle_less_ends": _anisotropy(
+    "middle_minus_ends": _anisotropy(
         partial(_inner_less_ends, reduction="mean"),
         "middle of anisotropy less its ends",
         "last: mean over blocks 2 .. N-1 less mean of blocks 1 and N; a straight slope gives 0, a valley < 0, and so "
         "does a peak in block 1",
     ),
-    "unevenness": _anisotropy(
-        _unevenness,
-        "unevenness of anisotropy",
+    "std_over_layers": _anisotropy(
+        _std_over_layers,
+        "std_over_layers of anisotropy",
         "last: standard deviation over blocks 1 .. N (ddof 0); 0 is flat",
     ),
     "growth": _anisotropy(_growth, "growth of anisotropy", "last less first, over blocks"),
-    "fall": _anisotropy(
+    "drop_from_peak": _anisotropy(
         _fall,
         "fall of anisotropy from its peak",
-        "largest over checkpoints less last, over blocks; 0 where it grows and stabilises, and never below",
+        "largest over checkpoints less last, over blocks; 0 where it grows and stabilizes, and never below",
     ),
     **_expansion("twonn"),
     **_expansion("twonn_microscope", "_microscope", " (microscope)"),
@@ -194,10 +194,10 @@ SHAPES = {
         lambda v: _log_ratio(_last(v), _first(v)),
         "growth of the drift",
         "log2(last / first), over blocks",
-        "doublings",
+        "log2 units",
         GODEY,
     ),
-    "sharpening": Shape(
+    "entropy_decrease": Shape(
         "attention_entropy",
         lambda v: -_growth(v),
         "sharpening of attention",
@@ -212,23 +212,23 @@ SHAPES = {
         "last less first, over blocks and heads, of |cos(E q, E k)|: the sign of a head's scores does not count",
         source=GODEY,
     ),
-    "sink": _attention_first(
-        _last, "attention on position 0", "last, over blocks and heads", source=GODEY
+    "sink": _attention_first_token(
+        _last, "attention on the first token", "last, over blocks and heads", source=GODEY
     ),
-    "sink_head_share": _attention_first(
+    "sink_head_share": _attention_first_token(
         sink_head_share,
         "share of the heads with an attention sink",
-        f"last: share of all heads of all blocks with a mean attention on token 0 above {SINK_FROM}",
+        f"last: share of all heads of all blocks with a mean attention on the first token above {SINK_FROM}",
         source=f"{HERE}, after Gu et al. 2025",
     ),
-    "sink_token": _attention_first(
+    "sink_token": _attention_first_token(
         _sink_token,
-        "attention of a block on token 0",
-        "last: largest over blocks of the mean over heads of the attention on token 0",
+        "attention of a block on the first token",
+        "last: largest over blocks of the mean over heads of the attention on the first token",
     ),
-    "largest_attention_first": _attention_first(
+    "largest_attention_first_token": _attention_first_token(
         _largest_of_last,
-        "attention on token 0 of the head with most",
+        "attention on the first token of the head with most",
         "last: largest over blocks and heads",
     ),
     "largest_norm_ratio": _largest_block("norm_ratio", long_name="largest norm over the median"),
@@ -242,12 +242,12 @@ SHAPES = {
     "straightening_blocks": _straight(
         partial(_straightening, first=1),
         "straightening of trajectories from block to block",
-        "last: turning angle of block 1 less that of block N",
+        "last: curvature of block 1 less that of block N",
     ),
-    "straightening_whole": _straight(
+    "straightening_from_embedding": _straight(
         partial(_straightening, first=0),
         "straightening of trajectories from the embedding",
-        "last: turning angle of the embedding less that of block N",
+        "last: curvature of the embedding less that of block N",
     ),
     "last_linearity": _over_blocks(
         "linearity",
@@ -260,7 +260,7 @@ SHAPES = {
         source=f"{HERE}, reading {LINEAR}",
     ),
     "entropy_valley": Shape(
-        "window_entropy",
+        "prompt_entropy",
         partial(_inner_less_ends, reduction="min"),
         "inner entropy of windows less that of the ends",
         "last: least of blocks 2 .. N-1 less the lesser of blocks 1 and N; a valley gives < 0",

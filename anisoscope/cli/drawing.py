@@ -102,7 +102,7 @@ def check_axis(runs: dict[str, Run], over: str) -> None:
     variable = "step" if over == "step" else GAIN
     if lacking := [label for label, run in runs.items() if variable not in run.results]:
         advice = "leave --over out, or draw runs that have it"
-        what = f"{', '.join(lacking)} have no context gain at their checkpoints"
+        what = f"{', '.join(lacking)} have no gain over unigram at their checkpoints"
         raise UserError(f"--over={over}: {what}; {advice}")
 
 

@@ -29,8 +29,8 @@ from anisoscope.utils.settings import (
 )
 
 STAGES = ("train", "measure", "tangents", "figures")  # done if --stages is left out
-FURTHER = ("matched", "verdicts", "export", "replay", "verify")
-AXES = ("step", "context_gain")
+OPTIONAL = ("matched", "verdicts", "export", "replay", "verify")
+AXES = ("step", "gain_over_unigram")
 KINDS = (Config, UntrainedConfig, CurvedConfig, VectorsConfig, PretrainedConfig, ModelsConfig)
 EXPERIMENTS = pathlib.Path(anisoscope.__file__).parent / "experiments"
 LONGEST = 200  # letters of a message
@@ -163,7 +163,7 @@ def check_flags(given: flags.FlagValues) -> None:
         raise UserError("no experiment is named; pass --config=quickstart, say, or see --list")
     choose("--over", given.over, AXES)
     for stage in given.stages:
-        choose("--stages", stage, (*STAGES, *FURTHER))
+        choose("--stages", stage, (*STAGES, *OPTIONAL))
     if "verify" in given.stages and (len(given.stages) > 1 or given.distributed):
         raise UserError("--stages=verify is done alone, by one process; leave the rest out")
     if bool(given.step) != ("replay" in given.stages):

@@ -19,7 +19,7 @@ FAMILIES = {  # by what each is measured of; measurement/families/registry.py ha
     "comparison": "layers",
     "attention": "heads",
     "projection": "vectors",
-    "readout": "readout",
+    "logit_lens": "logit_lens",
     "trajectory": "cloud",
     "sinks": "heads",
     "massive": "cloud",
@@ -30,8 +30,8 @@ FAMILIES = {  # by what each is measured of; measurement/families/registry.py ha
     "hubness": "cloud",
 }
 # Measured where they are named, or by "all" of what vectors have.
-FURTHER = (
-    "readout",
+OPTIONAL = (
+    "logit_lens",
     "trajectory",
     "sinks",
     "massive",
@@ -41,7 +41,7 @@ FURTHER = (
     "estimators",
     "hubness",
 )
-DEFAULT = tuple(name for name in FAMILIES if name not in FURTHER)
+DEFAULT = tuple(name for name in FAMILIES if name not in OPTIONAL)
 OF_TEXT = ("frequency",)  # that read which token a point is of
 CLOUD_NULLS = ("gaussian", "isotropic", "capped", "flipped")  # null models made from a cloud alone
 NULLS = (*CLOUD_NULLS, "shuffled", "untrained", "permuted")

@@ -23,7 +23,7 @@ class ModelConfig:
         "softmax", "softmax; softmax_one adds 1 to the denominator; or sigmoid of each key"
     )
     qk_norm: bool = setting(False, "LayerNorm of queries and keys over the head width")
-    centre_queries: bool = setting(False, "take from a query the mean query of what it sees")
+    center_queries: bool = setting(False, "take from a query the mean query of what it sees")
     sink: bool = setting(False, "a learned key and value per head, of no position")
     same_first: bool = setting(False, "[MASK] in place of each window's first character")
     norm: str = setting("pre", "LayerNorm pre (GPT-2) or post (BERT) each sublayer")

@@ -30,7 +30,7 @@ class WeightsConfig:
     device_map: str | None = setting(None, 'as accelerate has it: "auto" spreads weights')
     batch_size: int = setting(8, "windows in one pass of the model", low=1)
     clamp: float | None = setting(None, "largest |coordinate| that a block may put out")
-    most_bits: float | None = setting(
+    max_bits_per_byte: float | None = setting(
         None, "per byte, above which a model is refused; None: bits of token frequencies"
     )
 
@@ -74,7 +74,7 @@ def check_pretrained(config: PretrainedConfig) -> None:
     if config.tangents.enabled:
         check_settings(config.tangents)
     for reads, name in (
-        ("readout" in measure.families, "measure.families: readout"),
+        ("logit_lens" in measure.families, "measure.families: logit_lens"),
         (config.tangents.enabled, "tangents.enabled"),
     ):
         if reads and config.hidden_states != "blocks":

@@ -8,17 +8,17 @@ from anisoscope.utils.settings import replace
 
 # The rate stays, and decays at the end alone: checkpoints of all steps are in the same phase.
 SCHEDULE = {"train.schedule": "constant"}
-ROTARY = {"model.positions": "rotary"} | SCHEDULE
+ROTARY = {"model.position_encoding": "rotary"} | SCHEDULE
 RECIPES: dict[str, dict[str, Any]] = {
     # what the models of the papers had
-    "gpt2": {"train.optimizer": "adamw", "model.positions": "learned"} | SCHEDULE,
+    "gpt2": {"train.optimizer": "adamw", "model.position_encoding": "learned"} | SCHEDULE,
     "rotary": {"train.optimizer": "adamw"} | ROTARY,
     "muon": {"train.optimizer": "muon", "train.learning_rate": 0.02} | ROTARY,
     # the rest at the rate that it has beside Muon
     "sgd": {
         "train.optimizer": "sgd",
         "train.learning_rate": 0.03,
-        "train.rest_learning_rate": 0.002,
+        "train.other_learning_rate": 0.002,
     }
     | ROTARY,
 }

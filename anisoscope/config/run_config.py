@@ -21,7 +21,7 @@ class TrainConfig:
     learning_rate: float = setting(
         1e-3, "at the end of the warm-up; of muon and sgd the blocks' matrices'", low=0, high=1e30
     )
-    rest_learning_rate: float | None = setting(
+    other_learning_rate: float | None = setting(
         None, "of the rest; left out: with adamw the same, else a tenth", low=0, high=1e30
     )
     schedule: str = setting("cosine", "cosine decay, or constant with a decay at the end")

@@ -25,7 +25,7 @@ class TangentsConfig:
     restarts: int = setting(3, "of semi-NMF; the best is kept", low=1)
     rounds: int = setting(100, "of its updates", low=1)
     controls: int = setting(20, "random subspaces; p is at least 1 / (controls + 1)", low=1)
-    neighbours: int = setting(32, "of a point, whose principal directions are its local tangent")
+    neighbors: int = setting(32, "of a point, whose principal directions are its local tangent")
     local_points: int = setting(512, "of the points, those that have one", low=1)
     families: tuple[str, ...] = setting(
         ("spectrum", "leading", "similarity"), "of gradients as clouds", choices=CLOUD_FAMILIES
@@ -51,9 +51,9 @@ def check_settings(tangents: TangentsConfig, width: int | None = None, words: st
         why = "random subspaces of equal energy need three times the rank"
         most = f"{words} leaves {width // 3} at most"
         raise UserError(f"tangents.ranks has {ranks[-1]}; {most} ({why})")
-    if not ranks[-1] < tangents.neighbours <= points:
+    if not ranks[-1] < tangents.neighbors <= points:
         limits = f"above the largest of tangents.ranks ({ranks[-1]}) and up to tangents.points ({points})"
-        raise UserError(f"tangents.neighbours is {tangents.neighbours}; {limits}")
+        raise UserError(f"tangents.neighbors is {tangents.neighbors}; {limits}")
     if ranks[-1] > points // tangents.folds:
         limit = f"{ranks[-1]} × tangents.folds at least, for that rank"
         raise UserError(f"tangents.points is {points}; {limit}")

@@ -75,7 +75,9 @@ def read_text(path: Path, most: int | None = None, longest: int | None = None) -
         raise UserError(f"{too_long}; take a part")
     if len(text) > most:
         what = f"unpacks to more than {most:,} bytes"
-        raise UserError(f"data.path {path} {what}; allow more with --config.data.unpack=")
+        raise UserError(
+            f"data.path {path} {what}; allow more with --config.data.max_unpacked_bytes="
+        )
     return text
 
 

@@ -6,14 +6,14 @@ on all windows of the batch, then one value for each resample. How to resample d
 statistic:
 
 - jackknife: replicate j leaves out fold j of the batch's J folds of windows. For smooth statistics.
-- sections: replicate j is the statistic on section j alone, neighbours searched within it. For what
-  is read off nearest neighbours, where leaving groups out and searching again overstates the error
-  (1.2 to 1.8 times for Gaussians of 2 and 5 dimensions), and holding the neighbours fixed
+- sections: replicate j is the statistic on section j alone, neighbors searched within it. For what
+  is read off nearest neighbors, where leaving groups out and searching again overstates the error
+  (1.2 to 1.8 times for Gaussians of 2 and 5 dimensions), and holding the neighbors fixed
   understates it (0.7 to 1.0 times). A section is a thinner cloud and sees another scale, where the
   dimension may be another: its relative error is what carries over.
 - share_sections: the same for a share between 0 and 1. What carries over is the error over sqrt(p
   (1 - p)), that of a share of independent draws: a relative error would make the overlap of
-  neighbourhoods, which is larger in a thinner cloud, seem too sure (intervals at 95 % covered 72 to
+  neighborhoods, which is larger in a thinner cloud, seem too sure (intervals at 95 % covered 72 to
   90 %; benchmarks/coverage.py).
 - without replicates (counts, or one fold): the batches are the sample.
 
@@ -83,7 +83,7 @@ def degrees_of_freedom(size_J: np.ndarray, square_J: np.ndarray, kind: str) -> f
     ones.
 
     A fold's part in the variance goes as the squared sizes of its clusters where points of a
-    cluster are alike, as the jackknife takes them. Of neighbour statistics, which are read within
+    cluster are alike, as the jackknife takes them. Of neighbor statistics, which are read within
     clusters mostly, it goes as the size of the fold.
     """
     part_J = np.float64(square_J if kind == "jackknife" else size_J)
@@ -112,8 +112,8 @@ def weight_replicates(
     freedoms = degrees_of_freedom(size_J, square_J, kind), folds - 1
     there, equal = stdtrit(np.array(freedoms, float), 0.5 + LEVEL / 2)
     scale = np.sqrt(folds / (folds - 1) if jackknife else folds * (folds - 1)) * there / equal
-    centre, sign = (whole, -1) if jackknife else (mean, 1)
-    return np.concatenate([whole, centre + sign * scale * error], axis=-1)
+    center, sign = (whole, -1) if jackknife else (mean, 1)
+    return np.concatenate([whole, center + sign * scale * error], axis=-1)
 
 
 def _comparable(values: np.ndarray, kind: str) -> np.ndarray:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.lax import Precision
 
-from anisoscope.metrics.cloud import centred
+from anisoscope.metrics.cloud import centered
 from anisoscope.metrics.copies import copies
 
 ISOTROPIC, CAPPED, FLIPPED = "isotropic", "capped", "flipped"
@@ -49,7 +49,7 @@ def spread(cloud_PD: Array, key: Array) -> Spread:
         projected_ED = jnp.matmul(basis_PE.T, x_PD, precision=Precision.HIGHEST)
         return jnp.where(spanned_E[:, None], projected_ED, 0.0)
 
-    x_PD = _about_mean(centred(cloud_PD), original_P)
+    x_PD = _about_mean(centered(cloud_PD), original_P)
     triangular = functools.partial(jnp.linalg.qr, mode="r")
     return Spread(jax.lax.cond(distinct > columns, triangular, project, x_PD), original_P)
 

@@ -27,7 +27,7 @@ from anisoscope.measurement.resampling import (
     search,
     stacked,
 )
-from anisoscope.metrics.logit_lens import Readout
+from anisoscope.metrics.logit_lens import Unembedding
 
 # (work, stacked) -> what work gives of each entry of the first axis, stacked
 Over = Callable[[Callable, Any], Any]
@@ -43,7 +43,7 @@ class Sample(NamedTuple):
     heads: Heads | None = None
     places: Places | None = None
     types: Types | None = None
-    readout: Readout | None = None
+    unembedding: Unembedding | None = None
     target_P: Array | None = None  # the token that each point is to predict; below 0: none
 
 
@@ -99,9 +99,9 @@ def panel(
         {sample: {quantity: (*dims, R)}}, with the null models of `settings` that need no source.
     """
     families = [FAMILIES[name] for name in settings.families]
-    of_clouds, of_layers, of_heads, of_readout = (
+    of_clouds, of_layers, of_heads, of_logit_lens = (
         [family for family in families if family.of == kind]
-        for kind in ("cloud", "layers", "heads", "readout")
+        for kind in ("cloud", "layers", "heads", "logit_lens")
     )
     measured, names, folds = samples[MEASURED], list(samples), settings.folds
     clouds_ZNPD = jnp.stack([sample.clouds_NPD for sample in samples.values()])
@@ -118,7 +118,7 @@ def panel(
 
     # families that share clouds and neighbors with their null model
     with_null = [family for family in of_clouds if "gaussian" in family.nulls]
-    compared = max((family.neighbours for family in of_layers), default=0) if not nearest else 0
+    compared = max((family.neighbors for family in of_layers), default=0) if not nearest else 0
     own_N = nearest[MEASURED] if nearest else None
     if with_null or compared:
         if not with_null:
@@ -148,8 +148,8 @@ def panel(
         heads_Z = stacked([sample.heads for sample in samples.values()])
         compute = functools.partial(family.compute, folds=folds, over=over)
         _add(values, samples, jax.lax.map(compute, heads_Z))
-    for family in of_readout:
-        read = measured.readout, measured.target_P
+    for family in of_logit_lens:
+        read = measured.unembedding, measured.target_P
         values[MEASURED] |= family.compute(measured.clouds_NPD, *read, folds, over)
     return values
 
@@ -174,7 +174,7 @@ def _over_clouds(
     that no more of them exist than clouds are measured at once. Neighbors are searched once for all
     families, and the few nearest returned where `compared` are asked for.
     """
-    count = max([compared, *(family.neighbours for family in families)], default=0)
+    count = max([compared, *(family.neighbors for family in families)], default=0)
     samples, layers = clouds_ZNPD.shape[:2]
 
     def cloud_at(z: Array, n: Array) -> Array:

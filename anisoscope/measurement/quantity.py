@@ -68,7 +68,7 @@ class Family:
 
     `of` says what `compute` takes: "cloud" (a Cloud: one layer), "layers" (all layers, and others
     to compare with), "heads" (queries and keys of all blocks), "vectors" (the same, for vectors
-    that are kept as they are), or "readout" (all layers, and how a model reads its output off the
+    that are kept as they are), or "logit_lens" (all layers, and how a model reads its output off the
     last).
     """
 
@@ -76,7 +76,7 @@ class Family:
     compute: Callable[..., Any]
     quantities: dict[str, Quantity]
     nulls: tuple[str, ...] = ("shuffled", "untrained")  # the null models that all quantities have
-    neighbours: int = 0  # how many nearest of each point it reads
+    neighbors: int = 0  # how many nearest of each point it reads
     # arrays of points x points that its program holds at once; others make blocks of rows
     distances: int = 0
     # whether it reads the types of points, which sources of a text alone know

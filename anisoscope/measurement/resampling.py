@@ -1,4 +1,4 @@
-"""A cloud, its neighbours, and its resamples: what the families measure.
+"""A cloud, its neighbors, and its resamples: what the families measure.
 
 R replicates come last in every array: the whole cloud, then each of the resamples (see
 intervals.py). A cloud is fold-major: P/J points of each of J folds of windows, one fold after
@@ -15,8 +15,8 @@ from jax import Array
 from anisoscope.measurement.quantity import Values
 from anisoscope.metrics import cloud
 from anisoscope.metrics.comparison import Nearest
-from anisoscope.metrics.neighbours import Neighbours, nearest_neighbours
-from anisoscope.metrics.subclouds import neighbours_in_subsamples
+from anisoscope.metrics.neighbors import Neighbors, nearest_neighbors
+from anisoscope.metrics.subclouds import neighbors_in_subsamples
 
 
 class Searched(NamedTuple):
@@ -24,8 +24,8 @@ class Searched(NamedTuple):
     section among its own points.
     """
 
-    whole: Neighbours | Nearest  # or the few that comparisons keep of them
-    parts: Neighbours | Nearest | None  # arrays (section, …)
+    whole: Neighbors | Nearest  # or the few that comparisons keep of them
+    parts: Neighbors | Nearest | None  # arrays (section, …)
 
 
 class Places(NamedTuple):
@@ -49,7 +49,7 @@ class Types(NamedTuple):
 class Cloud(NamedTuple):
     points_PD: Array
     folds: int
-    searched: Searched | None  # None where no family asks for neighbours
+    searched: Searched | None  # None where no family asks for neighbors
     places: Places | None = None  # None where the points have none
     types: Types | None = None  # None where they are not known
 
@@ -59,12 +59,12 @@ class Clouds(NamedTuple):
 
     points_NPD: Array
     folds: int
-    nearest_N: Searched | None  # of each layer; None where no family asks for neighbours
+    nearest_N: Searched | None  # of each layer; None where no family asks for neighbors
     others: dict[str, Array]  # clouds of the same points, to compare with: (layers, points, width)
     over: Callable[[Callable, Any], Any] = jax.lax.map  # layers, or layers on devices
     # the number of a permutation -> its clouds (N, P, D)
     permuted: Callable[[Array], Array] | None = None
-    known: dict[str, Searched] | None = None  # neighbours in `others`; None: not searched yet
+    known: dict[str, Searched] | None = None  # neighbors in `others`; None: not searched yet
 
 
 def search(cloud_PD: Array, count: int, folds: int, parts: int | None = None) -> Searched | None:
@@ -75,8 +75,8 @@ def search(cloud_PD: Array, count: int, folds: int, parts: int | None = None) ->
     if count == 0:
         return None
     if folds == 1:
-        return Searched(nearest_neighbours(cloud_PD, count), None)
-    return Searched(*neighbours_in_subsamples(cloud_PD, count, parts or section_count(folds)))
+        return Searched(nearest_neighbors(cloud_PD, count), None)
+    return Searched(*neighbors_in_subsamples(cloud_PD, count, parts or section_count(folds)))
 
 
 def leave_out(folds: int, points: int) -> Array:
@@ -100,7 +100,7 @@ def over_sections(read: Callable[..., Values], *searched: Searched) -> Values:
     if searched[0].parts is None:
         return {name: value[..., None] for name, value in whole.items()}
     parts = tuple(found.parts for found in searched)
-    parts = jax.lax.map(lambda neighbours: read(*neighbours), parts)
+    parts = jax.lax.map(lambda neighbors: read(*neighbors), parts)
     return {
         name: jnp.concatenate([value[..., None], jnp.moveaxis(parts[name], 0, -1)], -1)
         for name, value in whole.items()

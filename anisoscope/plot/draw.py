@@ -133,7 +133,7 @@ def draw_runs(runs: Runs, folder: pathlib.Path, over: str = "step") -> list[path
     Args:
         runs: by label.
         folder: of the figures.
-        over: step or context_gain, for curves over training.
+        over: step or gain_over_unigram, for curves over training.
 
     Returns:
         The paths written.

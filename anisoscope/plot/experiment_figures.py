@@ -23,18 +23,21 @@ from anisoscope.training.objective import OBJECTIVES
 from anisoscope.training.optimizer import SCHEDULES
 
 COMPARED = (
-    *("test_bits", "test_context_gain", "anisotropy", "mean_cosine", "drift"),
+    *("test_bits", "test_gain_over_unigram", "anisotropy", "mean_cosine", "drift"),
     *("attention_entropy", "twonn"),
 )
-BITS = {"test_bits": "bits per character (test)", "test_context_gain": "context gain (test, bits)"}
+BITS = {
+    "test_bits": "bits per character (test)",
+    "test_gain_over_unigram": "gain over unigram (test, bits)",
+}
 SCORES = {  # what is contrasted and is no shape: name and units
     "test_bits": ("test score", "bits"),
-    "test_context_gain": ("context gain (test)", "bits"),
-    STEPS: ("steps to the context gain", "steps"),
+    "test_gain_over_unigram": ("gain over unigram (test)", "bits"),
+    STEPS: ("steps to the gain over unigram", "steps"),
 }
 CONTRASTED = (
     *("bell_blocks", "growth", "cosine_growth", "drift_growth"),
-    *("expansion", "compression", "sharpening", "sink"),
+    *("expansion", "compression", "entropy_decrease", "sink"),
 )
 CONSTANT = {name for name, schedule in SCHEDULES.items() if schedule.constant}
 ACROSS = 4  # panels beside each other
@@ -62,7 +65,7 @@ def runs_compared(compared: Compared) -> Figure | None:
     """Draw bits and geometry of each condition: a dot for each seed, a stroke for their mean."""
     runs, rows = compared.runs, compared.rows
     names = [name for name in COMPARED if name in rows and rows[name].notna().any()]
-    if "test_context_gain" in names:  # which compares objectives too
+    if "test_gain_over_unigram" in names:  # which compares objectives too
         names = [name for name in names if name != "test_bits"]
     if not names:
         return None
@@ -145,7 +148,7 @@ def contrasts_loss_matched(compared: Compared) -> Figure | None:
     constant = {config["train"]["schedule"] for config in configs} <= CONSTANT
     part = "in the constant part of the schedule" if constant else "after the warm-up"
     further = (
-        f"Each contrast at the best context gain that all its runs reach {part}: {' to '.join(ends)} bits."
+        f"Each contrast at the best gain over unigram that all its runs reach {part}: {' to '.join(ends)} bits."
         + f" Without value: {', '.join(without)}." * bool(without)
     )
     noise = "variance of its own runs"
@@ -229,7 +232,7 @@ def _format_sample(changes: pd.DataFrame, noise: str) -> str:
 
 
 def contrasts_by_level(compared: Compared) -> Figure | None:
-    """Draw the changes over the context gain, with the caption of their experiment."""
+    """Draw the changes over the gain over unigram, with the caption of their experiment."""
     if compared.by_level is None:
         return None
     primary = () if compared.primary is None else compared.primary["quantity"]
@@ -259,7 +262,7 @@ def _by_level(table: pd.DataFrame, quantities: set[str]) -> pd.DataFrame:
 
 
 def curves_by_level(table: pd.DataFrame, quantities: set[str]) -> Figure | None:
-    """Draw a panel per quantity, a curve per contrast over the context gain where it is read."""
+    """Draw a panel per quantity, a curve per contrast over the gain over unigram where it is read."""
     table = _by_level(table, quantities)
     if table.empty:
         return None
@@ -278,11 +281,11 @@ def curves_by_level(table: pd.DataFrame, quantities: set[str]) -> Figure | None:
         ax.axhline(0, color="0.5", linewidth=0.8, zorder=1)
         _shape_title(ax, name)
     for ax in axes.flat[: len(names)][-columns:]:  # the lowest of each column
-        ax.set_xlabel("context gain (bits)", fontsize=style.SMALL)
+        ax.set_xlabel("gain over unigram (bits)", fontsize=style.SMALL)
     for ax in axes[:, 0]:
         ax.set_ylabel("change", fontsize=style.SMALL)
     for ax in axes.flat[len(names) :]:
         ax.set_axis_off()
     strip.legend(*style.legend_entries(axes.flat), loc="center", ncols=min(len(pairs), 2))
-    style.title(figure, "Change when one setting changes, by context gain, all positions")
+    style.title(figure, "Change when one setting changes, by gain over unigram, all positions")
     return figure

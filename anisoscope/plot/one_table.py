@@ -83,7 +83,7 @@ def by_step(
         ax: axes to draw on; None for new ones.
 
     Returns:
-        The axes; of more than one layer their figure has a colour bar too.
+        The axes; of more than one layer their figure has a color bar too.
 
     Raises:
         ValueError: the table has no such quantity, null model or positions, or no steps.
@@ -158,7 +158,7 @@ def dimension_by_scale(
         ax: axes to draw on; None for new ones.
 
     Returns:
-        The axes; of more than one layer their figure has a colour bar too.
+        The axes; of more than one layer their figure has a color bar too.
 
     Raises:
         ValueError: the table has no dimensions by scale, positions, or step.
@@ -170,7 +170,7 @@ def dimension_by_scale(
     chosen(table, "gride", None, place)
     ax = _draw(SPECS["dimension_by_scale"], table, {QUANTITY: "gride"} | place, None, ax)
     panel_axes.fit_logarithmic([ax])
-    panel_axes.rank_axis(ax, table.neighbours.values)
+    panel_axes.rank_axis(ax, table.neighbors.values)
     ax.set_ylabel("intrinsic dimension (GRIDE)")
     handles, labels = style.legend_entries([ax])
     if handles:

@@ -37,7 +37,7 @@ from anisoscope.plot.spec_curves import (
 from anisoscope.plot.specs import HOOK_POINT, KIND, NULL, QUANTITY, RUN, Spec
 
 ROW = 0.16  # inches of a name in a legend
-GAIN_WORDS = "Context gain: bits less than the best answer without context needs."
+GAIN_WORDS = "Gain over unigram: bits less than the best answer without context needs."
 
 
 def render(spec: Spec, runs: dict[str, Run], over: str = "step") -> Figure | None:
@@ -46,7 +46,7 @@ def render(spec: Spec, runs: dict[str, Run], over: str = "step") -> Figure | Non
     Args:
         spec: what is shown.
         runs: by label, which gives a run its color also where others are left out.
-        over: step or context_gain, for curves over training.
+        over: step or gain_over_unigram, for curves over training.
     """
     styles, runs = style.run_styles(runs), runs_that_have(spec, runs)
     if not runs:
@@ -115,9 +115,9 @@ def _set_limits(spec: Spec, grid: np.ndarray) -> None:
 
 
 def _x_axis(ax: Axes, spec: Spec, runs: dict[str, Run], over: str, across: int) -> None:
-    if spec.x == "step" and over == "context_gain":
+    if spec.x == "step" and over == "gain_over_unigram":
         ax.axvline(0, color="0.6", linewidth=0.7, zorder=1)  # as good as frequencies of characters
-        ax.set_xlabel("context gain (bits)")
+        ax.set_xlabel("gain over unigram (bits)")
     elif spec.x == "step":
         panel_axes.step_axis(ax, last_step(runs))
     elif spec.x == "depth":
@@ -227,7 +227,7 @@ def _add_words(
         f"{where[2:].capitalize()}." * bool(where and not fits),
         describe_bands(shown, *drawn, what=spec.bands_of),
         spec.note,
-        GAIN_WORDS * (over == "context_gain" and spec.x == "step"),
+        GAIN_WORDS * (over == "gain_over_unigram" and spec.x == "step"),
     ]
     same = note_same(runs, sides) if "positions" in (spec.rows, spec.columns) else []
     bands = " ".join(word for word in words if word)

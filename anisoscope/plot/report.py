@@ -33,7 +33,7 @@ legend hides it. Shaded: intervals, as the line above each figure says.</p>
 """
 DEPTHS = ("layer", "block")
 HIDDEN = {"visible": False, "autorange": False, "range": [-9e9, -8e9]}  # axes of other positions
-FURTHER = "further quantities"  # the heading of those that are of no family
+OPTIONAL = "further quantities"  # the heading of those that are of no family
 DEFAULTS = {"config": "{}", "points": 0, "batches": 1, "folds": 1}  # of tables of arrays
 
 
@@ -112,7 +112,7 @@ def families(runs: dict[str, Run]) -> dict[str, list[Line]]:
     for name in sorted(names, key=lambda name: order.get(name, len(order))):
         for label, run in runs.items():
             for words, values in _values(run, name):
-                family = found.setdefault(values.attrs.get("family", FURTHER), [])
+                family = found.setdefault(values.attrs.get("family", OPTIONAL), [])
                 family.extend(lines_of(label, words, values))
     return found
 

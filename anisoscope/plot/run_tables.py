@@ -15,7 +15,7 @@ from anisoscope.results.excess import excess_of
 
 POSITIONS = {
     "all": "all positions",
-    "without_first": "without position 0",
+    "without_first_token": "without the first token",
     "without_special": "without special tokens",
 }
 NULLS = {
@@ -29,9 +29,7 @@ NULLS = {
 }
 ENDS = ("mean", "low", "high")
 VISIBLE = 0.02  # of the height of a panel
-SAME = (
-    "Without position 0 the figure looks the same: no value moves by more than 2 % of their range."
-)
+SAME = "Without the first token the figure looks the same: no value moves by more than 2 % of their range."
 Curve = tuple[np.ndarray, np.ndarray, np.ndarray]  # mean, low, high
 
 

@@ -30,7 +30,7 @@ from anisoscope.plot.run_tables import (
     variable_label,
 )
 
-SHARPNESS = ("attention_entropy", "attention_max", "score_std_within", "attention_first")
+SHARPNESS = ("attention_entropy", "attention_max", "score_std_within", "attention_first_token")
 KINDRED = "of this kind in correlations.csv"
 CAUTION = (
     "Correlations, with 95 % intervals, and p corrected after Holm for {}. They take the points for "

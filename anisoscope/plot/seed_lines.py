@@ -16,7 +16,7 @@ from anisoscope.results.scores import OF_LINE
 from anisoscope.training.watch import BLOCKS, LAYERS
 
 AVERAGED = (  # of a line of the log
-    *("bits_per_character", "context_free_bits", "context_gain", "mask_bits"),
+    *("bits_per_character", "context_free_bits", "gain_over_unigram", "mask_bits"),
     *(*LAYERS, *BLOCKS),
 )
 CONCAT = {"dim": "seed", "join": "inner"}

@@ -55,7 +55,7 @@ def _format_permuted(label: str, last: xr.Dataset, measures: dict[str, str]) -> 
 def model_similarity(table: xr.Dataset) -> Figure:
     """Draw two models against each other, and with windows of the first in another order.
 
-    A row for each measure; without position 0 once more, where that changes what is seen: one
+    A row for each measure; without the first token once more, where that changes what is seen: one
     massive vector can hide all others from CKA.
     """
     attrs = table.attrs
@@ -64,8 +64,8 @@ def model_similarity(table: xr.Dataset) -> Figure:
     for name in MEASURES:
         mean, low, high = (table[name].sel(statistic=end) for end in ("mean", "low", "high"))
         null = mean - excess_of(table, name, PERMUTED).sel(statistic="mean")
-        change = abs(mean.sel(positions="without_first") - mean.sel(positions="all")).max()
-        for side in ["all", "without_first"][: 1 + bool(change > VISIBLE)]:
+        change = abs(mean.sel(positions="without_first_token") - mean.sel(positions="all")).max()
+        for side in ["all", "without_first_token"][: 1 + bool(change > VISIBLE)]:
             rows.append((MEASURES[name], POSITIONS[side]))
             maps += [mean.sel(positions=side), null.sel(positions=side)]
             widths[name].append((high - low).sel(positions=side).max().item() / 2)

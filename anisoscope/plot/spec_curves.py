@@ -15,7 +15,7 @@ from anisoscope.results.averages import over_blocks, over_heads
 from anisoscope.results.excess import nulls_in
 
 ORDERED = ("step", "layer", "block")  # hues in order of depth or time: a color bar, no legend
-GAIN = "validation_context_gain"
+GAIN = "validation_gain_over_unigram"
 DENSE = 60  # points of a curve without marks
 STREAM = "residual_stream"
 AVERAGES = {"blocks": over_blocks, "heads": over_heads}
@@ -153,7 +153,7 @@ def draw_line(
         mean = np.full_like(mean, np.nan) if excess is None else mean - excess[1][0]
     if not np.isfinite(mean).any():
         return
-    x = table[GAIN if spec.x == "step" and over == "context_gain" else spec.x].values
+    x = table[GAIN if spec.x == "step" and over == "gain_over_unigram" else spec.x].values
     x = x if x.dtype.kind in "iuf" else np.arange(len(x))
     marks = {"marker": "o", "markersize": 1.8} if len(x) < DENSE else {}
     thin = {"linewidth": 1.1} | marks if spec.hue in ORDERED else {}

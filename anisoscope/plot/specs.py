@@ -136,38 +136,47 @@ SPECS: dict[str, Spec] = {
         "Coordinates of largest variance",
         "Above, how much of the variance lies in the coordinates that have most of it; below, the "
         "anisotropy without them (dotted: with them).",
-        ("coordinate_share", "anisotropy_left_out"),
+        ("top_coordinate_variance_share", "anisotropy_without_top_coordinates"),
         rows=QUANTITY,
         columns="top",
         scale="row",
         zero=True,
-        lines=(Line("with them", "anisotropy", panels=("anisotropy_left_out",), **DOTTED),),
+        lines=(
+            Line(
+                "with them", "anisotropy", panels=("anisotropy_without_top_coordinates",), **DOTTED
+            ),
+        ),
         names={
-            "coordinate_share": "share of the variance in them",
-            "anisotropy_left_out": "anisotropy without them",
+            "top_coordinate_variance_share": "share of the variance in them",
+            "anisotropy_without_top_coordinates": "anisotropy without them",
         },
     ),
     # Which curves over depth does a handful of vectors make?
     "anisotropy_decomposition": Spec(
         "Effect of removing the longest vectors",
-        "Values of all vectors, without token 0 of each window, without the longest vector of each "
+        "Values of all vectors, without the first token of each window, without the longest vector of each "
         "window, and without the longest 1 %. What is removed is long, so that this lowers the "
         "anisotropy of a Gaussian cloud too (dashed). Dotted: the share of the scatter between "
-        "token 0 of each window and the rest, a lower bound of the anisotropy of all vectors.",
+        "the first token of each window and the rest, a lower bound of the anisotropy of all vectors.",
         ("anisotropy", "mean_cosine", "drift", "twonn"),
         hue=LINE,
-        needs=("anisotropy", "first_share", "anisotropy_without"),
+        needs=("anisotropy", "first_token_variance_share", "anisotropy_without_longest"),
         bands_of="band, of all vectors",
         wrap=2,
         **IN_LAYERS,
         lines=(
             Line("all vectors"),
-            Line("without token 0", at={"positions": "without_first"}, band=False),
+            Line("without the first token", at={"positions": "without_first_token"}, band=False),
             *(
                 Line(f"without the {which}", "{}_without", {"without": which}, band=False)
                 for which in WITHOUT
             ),
-            Line("token 0 alone\n(lower bound)", "first_share", panels=("anisotropy",), **BOUND),
+            Line(
+                "the first token alone\n(lower bound)",
+                "first_token_variance_share",
+                panels=("anisotropy",),
+                **BOUND,
+            ),
             Line(
                 f"Gaussian cloud,\nwithout the {WITHOUT[-1]}",
                 "{}_without",
@@ -216,7 +225,7 @@ SPECS: dict[str, Spec] = {
         "Dimension by scale",
         "Dimension by GRIDE from the neighbors k and 2k of each point: a line for each layer.",
         ("gride",),
-        x="neighbours",
+        x="neighbors",
         hue="layer",
         columns=RUN,
         wrap=2,
@@ -244,7 +253,11 @@ SPECS: dict[str, Spec] = {
     ),
     # When does each layer take its final shape, and how much does it change between checkpoints?
     "change_over_training": by_depth(
-        "Change of layers while training", "layer", "cka_last", "overlap_last", "cka_previous"
+        "Change of layers while training",
+        "layer",
+        "cka_last",
+        "neighbor_overlap_last",
+        "cka_previous",
     ),
     # Do queries and keys drift apart from 0, together? (Anisotropy Is Inherent to Self-Attention)
     "query_key_drift": by_depth(
@@ -262,7 +275,7 @@ SPECS: dict[str, Spec] = {
     "attention_sharpness": by_depth(
         "Sharpness of attention",
         "block",
-        *("score_std_within", "attention_entropy", "attention_max", "attention_first"),
+        *("score_std_within", "attention_entropy", "attention_max", "attention_first_token"),
     ),
 }
 OVER_TRAINING = {
@@ -275,7 +288,7 @@ WATCHED = {
         "Geometry", "anisotropy", "participation_ratio", "mean_cosine", "drift"
     ),
     "watched_attention": watched(
-        "Norms and attention", "mean_norm", "attention_first", "gradient_norm"
+        "Norms and attention", "mean_norm", "attention_first_token", "gradient_norm"
     ),
 }
 # Of lists of models: do decoders have a bell where encoders are flat?
@@ -293,10 +306,10 @@ PROFILE_BY_KIND = Spec(
 SINKS = Spec(
     "Signs of an attention sink while training",
     "Largest over layers, blocks or heads at each checkpoint; a head has a sink where its mean weight "
-    f"on token 0 exceeds {SINK_FROM:g}. The embedding is no block.",
+    f"on the first token exceeds {SINK_FROM:g}. The embedding is no block.",
     (
-        *("norm_ratio", "attention_first", "sink_heads"),
-        *("anisotropy", "anisotropy_without_first", "validation_bits"),
+        *("norm_ratio", "attention_first_token", "sink_heads"),
+        *("anisotropy", "anisotropy_without_first_token", "validation_bits"),
     ),
     x="step",
     columns=QUANTITY,
@@ -304,5 +317,7 @@ SINKS = Spec(
     zero=True,
     any_of=True,
     wrap=3,
-    lines=(Line("a sink: above this", "sink_from", panels=("attention_first",), **GRAY_DASHED),),
+    lines=(
+        Line("a sink: above this", "sink_from", panels=("attention_first_token",), **GRAY_DASHED),
+    ),
 )

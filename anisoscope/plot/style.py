@@ -144,7 +144,7 @@ def legend_entries(axes: Iterable[Axes]) -> tuple[list[Any], list[str]]:
 def wrap(text: str, width: float, size: float) -> str:
     """Break text into lines no wider than so many inches at this type size in points.
 
-    A letter is about 0.58 of its height wide. A last word of one character, as in "position 0",
+    A letter is about 0.58 of its height wide. A last word of one character, as in "first token",
     stays with the word before it.
     """
     whole = re.sub(r" (?=.$)", "\N{NO-BREAK SPACE}", text)

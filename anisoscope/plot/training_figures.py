@@ -18,11 +18,23 @@ from anisoscope.training.watch import BLOCKS
 
 SINK_SIGNS = {  # variable -> long name, quantity, dimension from which place on, positions
     "norm_ratio": ("largest norm over the median", "norm_ratio", "layer", 1, "all"),
-    "attention_first": ("weight on token 0, largest head", "attention_first", "block", 0, "all"),
+    "attention_first_token": (
+        "weight on the first token, largest head",
+        "attention_first_token",
+        "block",
+        0,
+        "all",
+    ),
     "sink_heads": ("share of sink heads, largest block", "sink_heads", "block", 0, "all"),
     "anisotropy": ("anisotropy, largest block", "anisotropy", "layer", 1, "all"),
-    "anisotropy_without_first": (
-        *("anisotropy without token 0, largest block", "anisotropy", "layer", 1, "without_first"),
+    "anisotropy_without_first_token": (
+        *(
+            "anisotropy without the first token, largest block",
+            "anisotropy",
+            "layer",
+            1,
+            "without_first_token",
+        ),
     ),
 }
 
@@ -112,7 +124,7 @@ def attention_sinks(runs: dict[str, Run]) -> Figure | None:
     if all(table.sizes.get("step", 1) == 1 for table in tables.values()):
         return None
     several = any("seeds" in table.attrs for table in tables.values())
-    note = "Of several seeds: the mean, of weights on token 0 the largest." * several
+    note = "Of several seeds: the mean, of weights on the first token the largest." * several
     spec = dataclasses.replace(SINKS, note=note)
     return render(spec, {label: Run(table, []) for label, table in tables.items()})
 

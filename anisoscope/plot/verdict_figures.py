@@ -126,7 +126,7 @@ def _format_quantity(name: str) -> str:
 
 def _format_pair(pair: tuple[str, ...], with_checkpoint: bool) -> str:
     before, after, at, positions = pair
-    further = [AT[at]] * with_checkpoint + ["without token 0"] * (positions != "all")
+    further = [AT[at]] * with_checkpoint + ["without the first token"] * (positions != "all")
     return f"{before} → {after}".replace("_", " ") + f" ({', '.join(further)})" * bool(further)
 
 

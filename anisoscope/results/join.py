@@ -134,7 +134,7 @@ def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
     """Make one row per number: run, corpus, step, positions, metric, layer (or block), head, further
     dimension, statistics.
 
-    `axis` and `at` name a further dimension and the place on it: neighbours 8, top 3, other_layer 2. Statistics:
+    `axis` and `at` name a further dimension and the place on it: neighbors 8, top 3, other_layer 2. Statistics:
     mean, std, low, high over batches, and excess_<null>, excess_<null>_low, excess_<null>_high. An average over blocks
     is a metric of its own (`twonn_over_blocks`), without a layer. `noise_floor`, of models that others trained: how far
     any value of the metric moves with batch size and kernels.

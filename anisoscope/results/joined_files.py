@@ -24,9 +24,9 @@ DIGEST = re.compile(rb"table_sha256.{8}(.{64})", re.DOTALL)  # NetCDF: name, typ
 def write(dataset: xr.Dataset, path: pathlib.Path) -> None:
     """Write NetCDF with its digest and schema as first attributes, all or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    labelled = dataset.copy()
-    labelled.attrs = {"table_sha256": UNKNOWN.decode(), "schema": SCHEMA} | dataset.attrs
-    content = bytes(labelled.to_netcdf(engine="scipy", format="NETCDF3_64BIT"))
+    labeled = dataset.copy()
+    labeled.attrs = {"table_sha256": UNKNOWN.decode(), "schema": SCHEMA} | dataset.attrs
+    content = bytes(labeled.to_netcdf(engine="scipy", format="NETCDF3_64BIT"))
     files.write(path, content.replace(UNKNOWN, hashlib.sha256(content).hexdigest().encode(), 1))
 
 

@@ -2,7 +2,7 @@
 checkpoints.
 
 Godey et al. 2024 show so that both drift together. What their SVD is taken over and whether it is
-centred could not be read; all that is said here is a reconstruction.
+centered could not be read; all that is said here is a reconstruction.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from anisoscope.measurement.families.projection_family import CHOICE, VECTORS, c
 
 SOURCE = "reconstruction after Godey et al. 2024, Anisotropy Is Inherent to Self-Attention in Transformers"
 FORMULA = (
-    "coordinates on the first two axes of the SVD of all queries and keys of the head, not centred"
+    "coordinates on the first two axes of the SVD of all queries and keys of the head, not centered"
 )
 SHARE = {"units": "1"}
 
@@ -25,7 +25,7 @@ class CommonAxes(NamedTuple):
     kept: np.ndarray  # (step,): of the sum of squares of that step, on both axes together
 
 
-def labelled(
+def labeled(
     vectors: dict[str, np.ndarray], picks_P: np.ndarray, context: int, head: int
 ) -> dict[str, xr.DataArray]:
     """Make variables of the table of one checkpoint, which say where each vector was found."""
@@ -50,7 +50,7 @@ def labelled(
 def common_axes(vectors: np.ndarray) -> CommonAxes:
     """Decompose X = U S V^T, all finite vectors as rows; coordinates on the first two columns of V.
 
-    Shape (step, kind, vector, K), queries first. Not centred: the origin stays where it is, so that
+    Shape (step, kind, vector, K), queries first. Not centered: the origin stays where it is, so that
     a drift from it is seen, and coordinates are scalar products with the axes. Vectors count by
     their squared length, so that late checkpoints, where they have grown, weigh most. An axis has
     no sign: it points where the mean of all finite queries has a coordinate >= 0, a rule that a

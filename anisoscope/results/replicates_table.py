@@ -27,7 +27,7 @@ Arrays = dict[str, np.ndarray]  # of one cloud, by quantity
 
 UNTRAINED = "untrained"  # a null model that is no cloud: the table of step 0
 BEFORE = "previous_step"  # the checkpoint that the family comparison compares with
-FURTHER = {"projection": VECTORS}  # variables of families that are no quantities
+OPTIONAL = {"projection": VECTORS}  # variables of families that are no quantities
 CLOUDS = (
     MEASURED,
     *CLOUD_NULLS,
@@ -102,7 +102,7 @@ def missing_families(
         }
 
     for family in families:
-        names = {*FAMILIES[family].quantities, *FURTHER.get(family, ())} - {*optional}
+        names = {*FAMILIES[family].quantities, *OPTIONAL.get(family, ())} - {*optional}
         if any(map(lacks, names)):
             missing.append(family)
     return tuple(missing)
@@ -113,7 +113,7 @@ def merged(old: xr.Dataset | None, new: xr.Dataset, families: tuple[str, ...]) -
     if old is None:
         return _arranged(new)
     replaced = {name for family in families for name in FAMILIES[family].quantities}
-    replaced |= {name for family in families for name in FURTHER.get(family, ())}
+    replaced |= {name for family in families for name in OPTIONAL.get(family, ())}
     replaced |= {BEFORE} if "comparison" in families else set()
     kept = [name for name in old.data_vars if name not in replaced]
     arrays = [old[name] for name in kept]

@@ -15,9 +15,9 @@ OF_LINE = {  # name in a line of train.jsonl: name in a table, in words
         "validation_context_free_bits",
         "bits of the objective's best answer without context, on the same characters",
     ),
-    "context_gain": (
-        "validation_context_gain",
-        "context gain: bits of the best answer without context less bits of the model, validation",
+    "gain_over_unigram": (
+        "validation_gain_over_unigram",
+        "gain over unigram: bits of the best answer without context less bits of the model, validation",
     ),
     "mask_bits": ("validation_mask_bits", "bits per character under [MASK], validation windows"),
     "error_windows": (

@@ -21,7 +21,7 @@ from anisoscope.measurement.null_models import PERMUTED
 from anisoscope.measurement.panel import MEASURED, Over, Sample, panel, search_clouds
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resampling import Places, Searched, Types
-from anisoscope.metrics.logit_lens import Readout
+from anisoscope.metrics.logit_lens import Unembedding
 from anisoscope.sources.evaluation_windows import Probe
 
 INPUTS = (MEASURED, "shuffled")  # the probe's windows, and their characters in random order
@@ -38,7 +38,7 @@ class Read(NamedTuple):
     resid_ZLBTD: Array
     q_ZNBTHK: Array | None
     k_ZNBTHK: Array | None
-    readout: Readout | None = None  # how its output is read off every layer
+    unembedding: Unembedding | None = None  # how its output is read off every layer
     target_ZBT: Array | None = None  # the token that each position is to predict; below 0: none
     bias_NHTT: Array | None = None  # added to its scores, in every window alike
 
@@ -157,11 +157,11 @@ def _over_batches(
 def make_activate(
     apply: Callable[[Any, Array], tuple[Array, Any]],
     settings: MeasureConfig,
-    readout: Callable[[Any], Readout] | None = None,
+    unembedding: Callable[[Any], Unembedding] | None = None,
 ) -> Callable[[Any, dict[str, Any], tuple[Array, ...]], tuple[Read, dict[str, Array]]]:
     """Make `Spec.activate` of a network, apply(params, tokens_BT) -> (logits, Activations).
 
-    Where its output is read off every layer, `readout(params)` says how; the token to be told is
+    Where its output is read off every layer, `unembedding(params)` says how; the token to be told is
     the next one, unless the windows come with others.
     """
     inputs = len(input_names(settings))
@@ -172,9 +172,9 @@ def make_activate(
         tokens_ZWT = jnp.stack(windows[:inputs])
         activations_Z = jax.lax.map(lambda tokens_WT: apply(params, tokens_WT)[1], tokens_ZWT)
         read_Z = Read(*activations_Z[:3])
-        if "readout" in settings.families:
+        if "logit_lens" in settings.families:
             target_ZWT = windows[2][:inputs] if len(windows) > 2 else next_tokens(tokens_ZWT)
-            read_Z = read_Z._replace(readout=readout(params), target_ZBT=target_ZWT)
+            read_Z = read_Z._replace(unembedding=unembedding(params), target_ZBT=target_ZWT)
         return read_Z, {
             name: apply(other, windows[0])[1].resid_LBTD for name, other in references.items()
         }
@@ -189,7 +189,7 @@ def next_tokens(tokens_ZBT: Array) -> Array:
 
 
 def probe_batches(probe: Probe, keys_G: Array, visible_TT: Array) -> Batches:
-    """Make batches of all positions, and without position 0.
+    """Make batches of all positions, and without the first token.
 
     Without it the clouds leave out the first vector of each window, and attention leaves it out as
     query and as key: the softmax over the other keys tells what sharpness there is apart from a
@@ -224,7 +224,7 @@ def _sample(
         heads,
         Places(*jnp.divmod(picks_P, resid_LBTD.shape[2])),
         jax.tree.map(lambda x_Z: x_Z[z][..., picks_P], types_Z),
-        read_Z.readout,
+        read_Z.unembedding,
         None if target_ZBT is None else target_ZBT[z].ravel()[picks_P],
     )
 

@@ -25,7 +25,7 @@ from anisoscope.metrics.convert import (
 from anisoscope.utils.settings import LARGEST_SEED
 
 OF_VECTORS, OF_HEADS = ("cloud", "layers"), ("heads",)  # what families are of
-LENS = "readout"  # the family that reads layers as the output is read
+LENS = "logit_lens"  # the family that reads layers as the output is read
 FEWEST = 8  # points
 NORM_FIELDS = ("kind", "scale", "shift", "epsilon")
 
@@ -46,7 +46,7 @@ class Vectors(NamedTuple):
 class Lens(NamedTuple):
     """How logits are read off a vector, and the token that each point is to predict."""
 
-    readout: logit_lens.Readout
+    unembedding: logit_lens.Unembedding
     target_P: np.ndarray  # -1: none
 
 
@@ -96,14 +96,14 @@ def choose_families(
 
 
 def choose_vector_families(
-    families: str | Sequence[str], readout: Any, single: bool
+    families: str | Sequence[str], unembedding: Any, single: bool
 ) -> tuple[str, ...]:
-    """The families of vectors, and the logit lens where a readout is passed."""
+    """The families of vectors, and the logit lens where an unembedding is passed."""
     names = (families,) if isinstance(families, str) else tuple(families)
-    if readout is None:
+    if unembedding is None:
         if LENS in names:
             raise ValueError(
-                f"families: {LENS!r} needs readout=(norm, W), how logits are made of the last layer"
+                f"families: {LENS!r} needs unembedding=(norm, W), how logits are made of the last layer"
             )
         return choose_families(names, OF_VECTORS, single)
     names = names if LENS in names or names == ("all",) else (*names, LENS)
@@ -202,17 +202,19 @@ def _check_positions(time_P: np.ndarray) -> np.ndarray:
     return time_P.astype(np.int32)
 
 
-def read_lens(readout: Any, targets: np.ndarray | None, points: int, width: int) -> Lens | None:
-    """Check the pair (norm, W) and the tokens to predict; None where no readout is passed."""
-    if readout is None:
+def read_lens(unembedding: Any, targets: np.ndarray | None, points: int, width: int) -> Lens | None:
+    """Check the pair (norm, W) and the tokens to predict; None where no unembedding is passed."""
+    if unembedding is None:
         if targets is not None:
-            raise ValueError("targets are read by the family readout: pass readout=(norm, W) too")
+            raise ValueError(
+                "targets are read by the family logit_lens: pass unembedding=(norm, W) too"
+            )
         return None
-    norm, unembedding = readout
-    unembedding_VD = as_float32(unembedding, "readout's W")
+    norm, unembedding = unembedding
+    unembedding_VD = as_float32(unembedding, "unembedding's W")
     if unembedding_VD.ndim != 2 or unembedding_VD.shape[1] != width:
         raise ValueError(
-            f"readout's W has shape {unembedding_VD.shape}; (vocabulary, {width}) is needed"
+            f"unembedding's W has shape {unembedding_VD.shape}; (vocabulary, {width}) is needed"
         )
     target_P = np.full(points, -1, np.int32) if targets is None else targets
     if target_P.shape != (points,) or target_P.dtype.kind not in "iu":
@@ -222,11 +224,11 @@ def read_lens(readout: Any, targets: np.ndarray | None, points: int, width: int)
         )
     if target_P.max() >= len(unembedding_VD):
         raise ValueError(
-            f"targets reach {target_P.max()}; readout's W has {len(unembedding_VD)} tokens, "
+            f"targets reach {target_P.max()}; unembedding's W has {len(unembedding_VD)} tokens, "
             "numbered from 0"
         )
     target_P = np.maximum(target_P.astype(np.int64), -1).astype(np.int32)
-    return Lens(logit_lens.build_readout(unembedding_VD.T, **_read_norm(norm, width)), target_P)
+    return Lens(logit_lens.build_unembedding(unembedding_VD.T, **_read_norm(norm, width)), target_P)
 
 
 def _read_norm(norm: Mapping[str, Any] | None, width: int) -> dict[str, Any]:
@@ -234,12 +236,12 @@ def _read_norm(norm: Mapping[str, Any] | None, width: int) -> dict[str, Any]:
         return {}
     if not {"kind"} <= {*norm} <= {*NORM_FIELDS} or norm["kind"] not in logit_lens.KINDS:
         raise ValueError(
-            f"readout's norm has {', '.join(norm)}; pass None, or a dict of "
+            f"unembedding's norm has {', '.join(norm)}; pass None, or a dict of "
             f"{', '.join(NORM_FIELDS)}, whose kind is one of {', '.join(logit_lens.KINDS)}"
         )
     fields = {name: value for name, value in norm.items() if value is not None}
     for name in {"scale", "shift"} & {*fields}:
-        fields[name] = np.broadcast_to(as_float32(fields[name], f"readout's {name}"), (width,))
+        fields[name] = np.broadcast_to(as_float32(fields[name], f"unembedding's {name}"), (width,))
     return fields
 
 

@@ -126,7 +126,7 @@ def measure_chunks(
     Returns:
         {cloud: {quantity: (chunk, layer, …, R)}}, and the attribute that counts degenerate vectors.
     """
-    together = any(FAMILIES[name].of in ("layers", "readout") for name in settings.families)
+    together = any(FAMILIES[name].of in ("layers", "logit_lens") for name in settings.families)
     numbers = list(range(len(layers)))
     unequal = any(chunk.folds.unequal for chunk in chunks)
     parts, counts = [], [DegenerateCounts() for _ in layers]
@@ -146,7 +146,7 @@ def measure_chunks(
             sample = Sample(clouds_NPD, places=chunk.places)
             if lens is not None:
                 target_P = lens.target_P[chunk.rows_P]
-                sample = sample._replace(readout=lens.readout, target_P=target_P)
+                sample = sample._replace(unembedding=lens.unembedding, target_P=target_P)
             key_N = _cloud_keys(clouds_NPD, settings.seed)
             index_JM = chunk.folds.index_JM
             values = run_panel(sample, index_JM, settings, key_N, words, len(chunks), unequal)
@@ -251,7 +251,7 @@ def _take(sample: Sample, index_P: Array) -> Sample:
             k_NBTHK=heads.k_NBTHK[:, window_B],
             picks_P=jnp.arange(index_P.size),
         )
-    return Sample(clouds_NPD, heads, places, None, sample.readout, target_P)
+    return Sample(clouds_NPD, heads, places, None, sample.unembedding, target_P)
 
 
 def _weight_folds(values: dict[str, Values], folds: Folds) -> dict[str, Values]:

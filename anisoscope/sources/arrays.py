@@ -37,7 +37,7 @@ def measure_vectors(
     *,
     clusters: Any = None,
     positions: Any = None,
-    readout: Any = None,
+    unembedding: Any = None,
     targets: Any = None,
     names: Sequence[str] | None = None,
     folds: int = 8,
@@ -55,8 +55,8 @@ def measure_vectors(
     vectors = array_checks.read_vectors(x, clusters, positions)
     array_checks.check_names(names, len(vectors.layers))
     targets = array_checks.align(targets, x, "targets")
-    lens = array_checks.read_lens(readout, targets, *vectors.shape)
-    chosen = array_checks.choose_vector_families(families, readout, vectors.single)
+    lens = array_checks.read_lens(unembedding, targets, *vectors.shape)
+    chosen = array_checks.choose_vector_families(families, unembedding, vectors.single)
     settings = array_checks.make_settings(chosen, nulls, folds, seed)
     chunks = array_chunks.cut_chunks(vectors, pieces, folds, seed)
 
@@ -108,7 +108,7 @@ def make_measure(
     folds: int,
     seed: int,
 ) -> Callable[[Any], xr.Dataset]:
-    """Make the function of parameters that `anisoscope.measure_function` gives."""
+    """Make the function of parameters that `anisoscope.make_measure` gives."""
     chosen = array_checks.choose_families(families, array_checks.OF_VECTORS)
     settings = array_checks.make_settings(chosen, nulls, folds, seed)
 

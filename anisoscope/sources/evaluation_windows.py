@@ -11,7 +11,10 @@ from anisoscope.data import unigrams
 from anisoscope.measurement.resampling import Types
 from anisoscope.utils.errors import UserError
 
-POSITION_SETS = ("all", "without_first")  # each number is read twice: with and without position 0
+POSITION_SETS = (
+    "all",
+    "without_first_token",
+)  # each number is read twice: with and without the first token
 OFFERED = {"none": 1, "types": 4}  # windows to draw positions from, for each that would hold them
 
 
@@ -45,9 +48,9 @@ def make_probe(
 ) -> Probe:
     """Draw aligned windows without replacement, and positions of each fold without replacement.
 
-    A fold has the least number of windows w with w (T - 1) >= P/J, so that position 0 can be left
+    A fold has the least number of windows w with w (T - 1) >= P/J, so that the first token can be left
     out. Both position sets take the first P/J positions that they allow from one shuffle: they
-    differ in position 0, and in little else. With weighting "types" a fold has 4 times the windows,
+    differ in the first token, and in little else. With weighting "types" a fold has 4 times the windows,
     and its positions are chosen so that characters weigh alike (`evenly`). The shuffled text keeps
     its characters at the positions of each set, in another order: they weigh the same there.
     """

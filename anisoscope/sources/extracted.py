@@ -16,7 +16,7 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.measurement.panel import bytes_of_cloud
 from anisoscope.metrics import lapack
-from anisoscope.metrics.logit_lens import Readout
+from anisoscope.metrics.logit_lens import Unembedding
 from anisoscope.sources.activations import (
     Batches,
     Measured,
@@ -34,10 +34,10 @@ Arrays = tuple[np.ndarray, np.ndarray | None, np.ndarray | None]
 
 
 class Beside(NamedTuple):
-    """A model's bias, readout and targets, in the words of `activations.Read`."""
+    """A model's bias, unembedding and targets, in the words of `activations.Read`."""
 
     bias_NHTT: np.ndarray | None = None
-    readout: Readout | None = None
+    unembedding: Unembedding | None = None
     target_ZWT: np.ndarray | None = None
 
 
@@ -90,9 +90,9 @@ def _check(inputs: Arrays, picks_SP: np.ndarray, settings: MeasureConfig, beside
         raise ValueError(
             f"{', '.join(text)} cannot be measured of arrays: it reads characters of a text"
         )
-    if "readout" in families and (beside.readout is None or beside.target_ZWT is None):
+    if "logit_lens" in families and (beside.unembedding is None or beside.target_ZWT is None):
         raise ValueError(
-            "readout cannot be measured without how a model makes its output, and what it is to predict"
+            "unembedding cannot be measured without how a model makes its output, and what it is to predict"
         )
     if heads and inputs[1] is None:
         raise ValueError(f"{', '.join(heads)} cannot be measured without queries and keys")
@@ -117,7 +117,7 @@ def _computation(settings: MeasureConfig, bytes_of_one: int) -> Callable[..., Me
     """Jit the measurement of one batch and one set of positions."""
 
     def activate(beside: Beside, others: Any, activations_Z: Any) -> tuple:
-        return Read(*activations_Z, beside.readout, beside.target_ZWT, beside.bias_NHTT), others
+        return Read(*activations_Z, beside.unembedding, beside.target_ZWT, beside.bias_NHTT), others
 
     spec = Spec(activate, settings, over_clouds=mesh.over_clouds(MeshConfig(), bytes_of_one))
 

@@ -10,7 +10,9 @@ from anisoscope.sources.run_program import OTHERS, Reference, RunProgram
 from anisoscope.training.checkpoint import Checkpoints
 from anisoscope.utils.errors import UserError
 
-WORDS = "step of the checkpoint that cka_previous and overlap_previous compare with; -1: none"
+WORDS = (
+    "step of the checkpoint that cka_previous and neighbor_overlap_previous compare with; -1: none"
+)
 
 
 class References:

@@ -245,7 +245,7 @@ def _jitted(
 
     def spec(settings: MeasureConfig) -> Spec:
         activate = make_activate(
-            apply_shared, settings, lambda given: transformer.readout(model, given[0])
+            apply_shared, settings, lambda given: transformer.unembedding(model, given[0])
         )
         return Spec(activate, settings, **over)
 

@@ -149,7 +149,7 @@ class Checkpoints(Source):
             head, context = config.measure.projected_head, config.model.context
             return replicates_table.table(values, step, POSITION_SETS, about | digests).assign(
                 **references.variables(step),
-                **kept_vectors.labelled(vectors, probe.picks_SGP[0, 0], context, head),
+                **kept_vectors.labeled(vectors, probe.picks_SGP[0, 0], context, head),
             )
 
         return table

@@ -256,7 +256,7 @@ def local_energy(read: Gradients, cloud_NPD: Array, tangents: TangentsConfig) ->
     def test_layer(layer: tuple[Array, Array, Array]) -> dict[str, Array]:
         points_PD, gradient_PD, among_PD = first_points(layer[0]), first_points(layer[1]), layer[2]
         local_tangents = tangent.local_tangent(
-            points_PD, gradient_PD, among_PD, tangents.neighbours, tangents.ranks[-1]
+            points_PD, gradient_PD, among_PD, tangents.neighbors, tangents.ranks[-1]
         )
         inside_PA, share_PA = local_tangents.inside_PE[:, at], local_tangents.share_PE[:, at]
         square_P = jnp.square(gradient_PD).sum(axis=1)

@@ -41,7 +41,7 @@ _layer = partial(_resampled, dims=("layer",))
 MEASURED = {
     "energy": _frame(
         "gradient energy in the subspace, e",
-        "|G Q|^2 / |G|^2, G uncentred",
+        "|G Q|^2 / |G|^2, G uncentered",
         resampling="jackknife",
     ),
     "variance": _resampled(
@@ -60,7 +60,7 @@ MEASURED = {
     "control_p": _frame("p beside random subspaces", "(1 + #{e(Q_N) >= e(Q)}) / (1 + #)"),
     "isoscore_gain": _frame(
         "gain of IsoScore* without the subspace",
-        "IsoScore* of G in the D - k dimensions of the complement, less that of G; centred once, no shrinkage",
+        "IsoScore* of G in the D - k dimensions of the complement, less that of G; centered once, no shrinkage",
         range=SIGNED,
         resampling="jackknife",
     ),
@@ -103,13 +103,13 @@ MEASURED = {
         dims=("bin",),
     ),
     "first_position_share": _layer(
-        "share of the squared gradient at token 0",
-        "mean |g|^2 at token 0 over the sum of those of all places of the window, scored or not",
+        "share of the squared gradient at the first token",
+        "mean |g|^2 at the first token over the sum of those of all places of the window, scored or not",
         source=SINKS,
     ),
     "first_position_norm": _layer(
-        "gradient norm at token 0 over that of the median place",
-        "mean |g| at token 0 / median over places of mean |g|",
+        "gradient norm at the first token over that of the median place",
+        "mean |g| at the first token / median over places of mean |g|",
         source=SINKS,
         range=NOT_NEGATIVE,
     ),

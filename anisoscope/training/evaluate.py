@@ -1,7 +1,7 @@
 """Bits per character on fixed windows of the validation split and over the whole test split.
 
 With them stands what the best answer without context costs on the very same characters. It knows
-the frequencies of the split that is scored, so a context gain cannot come from frequencies.
+the frequencies of the split that is scored, so a gain over unigram cannot come from frequencies.
 
 Letters: M windows that are scored.
 """
@@ -34,7 +34,7 @@ class Score:
     bits_per_character: float
     # of the objective's best answer without context, on these very characters
     context_free_bits: float
-    context_gain: float  # context_free_bits - bits_per_character
+    gain_over_unigram: float  # context_free_bits - bits_per_character
     mask_bits: float | None  # masked characters: on [MASK] alone, where nothing tells the answer
     # standard error of bits_per_character, were the windows drawn anew from such a text
     error_windows: float | None
@@ -196,7 +196,7 @@ def _score(model_2M: np.ndarray, counts_3M: np.ndarray, draws: int) -> Score:
         loss=float(loss),
         bits_per_character=float(bits),
         context_free_bits=float(free),
-        context_gain=float(free - bits),
+        gain_over_unigram=float(free - bits),
         mask_bits=float(masked_nats_M.sum() / masked) / math.log(2) if masked else None,
         error_windows=error_windows,
         error_masks=error_masks,

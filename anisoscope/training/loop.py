@@ -102,7 +102,7 @@ def train_steps(
             if now == last or stopping:
                 break
             boundary = min((now // every + 1) * every, *(step for step in validated if step > now))
-            most = max(1, min(config.train.dispatch, int(DISPATCH_SECONDS / seconds)))
+            most = max(1, min(config.train.steps_per_call, int(DISPATCH_SECONDS / seconds)))
             count = min(most, boundary - now)
             began = time.perf_counter()
             state, metrics = program.steps(
@@ -213,7 +213,7 @@ def format_progress(runs: list[SeedRun], speed: float) -> str:
 def format_score(score: evaluate.Score) -> str:
     """Say what a model scores, and what context adds to frequencies."""
     masked = "" if score.mask_bits is None else f", {score.mask_bits:.4f} under [MASK]"
-    gain = f"context gain {score.context_gain:.4f} over {score.context_free_bits:.4f}"
+    gain = f"gain over unigram {score.gain_over_unigram:.4f} over {score.context_free_bits:.4f}"
     return f"{score.bits_per_character:.4f} bits per character{masked}, {gain} without context"
 
 

@@ -14,7 +14,7 @@ import optax
 
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import RunConfig
-from anisoscope.metrics.cloud import centred
+from anisoscope.metrics.cloud import centered
 from anisoscope.metrics.spectrum import isoscore_star
 from anisoscope.models import masks
 from anisoscope.utils.errors import UserError
@@ -239,7 +239,7 @@ def anisotropy(resid_LBTD: jax.Array, layers: tuple[int, ...]) -> jax.Array:
     chosen_NBTD = resid_LBTD[jnp.asarray(layers)] if layers else resid_LBTD[1:]
 
     def score(x_BTD: jax.Array) -> jax.Array:
-        x_PD = centred(x_BTD.reshape(-1, x_BTD.shape[-1]))
+        x_PD = centered(x_BTD.reshape(-1, x_BTD.shape[-1]))
         covariance_DD = (
             jnp.matmul(x_PD.T, x_PD, precision=jax.lax.Precision.HIGHEST) / x_PD.shape[0]
         )

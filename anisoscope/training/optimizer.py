@@ -150,8 +150,8 @@ def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
     kind = OPTIMIZERS[config.optimizer]
     share = (
         kind.rest
-        if config.rest_learning_rate is None
-        else config.rest_learning_rate / config.learning_rate
+        if config.other_learning_rate is None
+        else config.other_learning_rate / config.learning_rate
     )
     if config.optimizer == "adamw" and share == 1.0:
         return optax.chain(clip, adamw(config))

@@ -1,4 +1,4 @@
-"""Train a run again from one of its checkpoints: to a step, or to where it reaches a context gain.
+"""Train a run again from one of its checkpoints: to a step, or to where it reaches a gain over unigram.
 
 On a CPU that is bitwise the run itself. What is made lies apart from the run's own checkpoints.
 """
@@ -27,11 +27,11 @@ from anisoscope.utils.progress import bar
 from anisoscope.utils.stop import Stop
 
 REPLAYED = "replayed"  # the folder in a run's of steps that it never saved
-LOSS_MATCHED = "loss_matched"  # of steps where it reaches a context gain
+LOSS_MATCHED = "loss_matched"  # of steps where it reaches a gain over unigram
 
 
 class Bracket(NamedTuple):
-    """Two validations in a row: the last below a context gain, and the first that reaches it."""
+    """Two validations in a row: the last below a gain over unigram, and the first that reaches it."""
 
     below: int
     reached: int
@@ -39,7 +39,7 @@ class Bracket(NamedTuple):
 
 class Crossing(NamedTuple):
     step: int  # the first, between those of the bracket, where bisection finds the gain reached
-    context_gain: float
+    gain_over_unigram: float
     # {step: digest} of the run's checkpoint before it, if there is one
     after: dict[str, str | None] | None = None
 
@@ -52,7 +52,7 @@ def crossings(
     name: str,
     stop: Stop,
 ) -> dict[float, Crossing]:
-    """Find where a finished run reaches each context gain, and make a checkpoint there.
+    """Find where a finished run reaches each gain over unigram, and make a checkpoint there.
 
     Checkpoints that are on no schedule, and a record of each gain, lie in `loss_matched/`.
     """
@@ -204,27 +204,27 @@ class _Replay:
     """The steps of a run once more, from a state at hand."""
 
     def __init__(self, config: RunConfig, corpus: Corpus, program: Program, name: str, stop: Stop):
-        self.most, self.tokens_N = config.train.dispatch, corpus.valid
+        self.most, self.tokens_N = config.train.steps_per_call, corpus.valid
         self.windows = evaluate.valid_windows(config, corpus.valid.size)
         self.program, self.name, self.stop = program, name, stop
 
     def bisect(
         self, state: step.State, at: int, gain: float, bracket: Bracket
     ) -> tuple[int, step.State, float]:
-        """Halve the bracket until one step is left: step, state and context gain there."""
+        """Halve the bracket until one step is left: step, state and gain over unigram there."""
         below, reached = bracket
         state, found = self.advance(state, below - at), None
         while reached - below > 1:
             middle = (below + reached) // 2
             later = self.advance(jax.tree.map(jnp.copy, state), middle - below)
-            gained = self.context_gain(later)
+            gained = self.gain_over_unigram(later)
             if gained >= gain:
                 reached, found = middle, (later, gained)
             else:
                 below, state = middle, later
         if found is None:
             state = self.advance(state, reached - below)
-            found = state, self.context_gain(state)
+            found = state, self.gain_over_unigram(state)
         state, gained = found
         if gained < gain:
             why = "training is not exact on this device, or evaluate.draws has changed since"
@@ -243,12 +243,12 @@ class _Replay:
             count -= now
         return state
 
-    def context_gain(self, state: step.State) -> float:
+    def gain_over_unigram(self, state: step.State) -> float:
         args = state.params, self.tokens_N, self.windows, "", self.check_stop
-        return self.program.score(*args)[0].context_gain
+        return self.program.score(*args)[0].gain_over_unigram
 
     def check_stop(self) -> None:
-        self.stop.check(f"{self.name}: stopped on the way to a context gain")
+        self.stop.check(f"{self.name}: stopped on the way to a gain over unigram")
 
 
 class NextStep:

@@ -31,8 +31,8 @@ def check_run(config: RunConfig) -> None:
         what = f"train.steps={train.steps} and checkpoint.every={config.checkpoint.every}"
         limit = f"would keep {count:,} checkpoints, {MOST_CHECKPOINTS:,} at most"
         raise UserError(f"{what} {limit}; lower the first or raise the second")
-    if train.rest_learning_rate is not None and not train.learning_rate:
-        why = "is 0, and train.rest_learning_rate is given; set the first above 0"
+    if train.other_learning_rate is not None and not train.learning_rate:
+        why = "is 0, and train.other_learning_rate is given; set the first above 0"
         raise UserError(f"train.learning_rate {why}")
     if train.batch_size % train.accumulate:
         limit = f"it must divide train.batch_size ({train.batch_size})"

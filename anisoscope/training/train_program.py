@@ -92,7 +92,7 @@ def make_program(config: RunConfig, corpus: Corpus) -> Program:
     alone = mesh.parameter_sharding(devices, shapes)
     create = jax.jit(init, out_shardings=alone)
     one_step = step.make_step(model.apply, update, config, corpus.mask_token, share_out)
-    run = step.make_steps(one_step, config.train.dispatch)
+    run = step.make_steps(one_step, config.train.steps_per_call)
 
     # All seeds: their states on a new first axis, each lying as it would alone.
     weights, data = zip(*seeds(config.train), strict=True)

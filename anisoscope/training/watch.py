@@ -14,7 +14,7 @@ import numpy as np
 
 from anisoscope.config.run_config import RunConfig
 from anisoscope.metrics import similarity
-from anisoscope.metrics.cloud import centred
+from anisoscope.metrics.cloud import centered
 from anisoscope.models.masks import visible_keys
 
 # In words and units, of every layer (0: the embedding) or of every block; those of the panel's name
@@ -27,10 +27,10 @@ LAYERS = {
     "mean_norm": ("mean norm", "activation"),
 }
 BLOCKS = {
-    "attention_first": ("attention on position 0", "1"),
+    "attention_first_token": ("attention on the first token", "1"),
     "gradient_norm": ("norm of the gradient", "1"),
 }
-ITERATIONS = 32  # of the power method: 1 % of an eigenvalue whose neighbour is 0.95 of it
+ITERATIONS = 32  # of the power method: 1 % of an eigenvalue whose neighbor is 0.95 of it
 WINDOWS = 2  # of a batch, whose attention is looked at
 
 
@@ -73,7 +73,7 @@ def look(
             name: jax.vmap(getattr(similarity, name))(cloud_NPD)
             for name in ("mean_cosine", "drift", "mean_norm")
         },
-        "attention_first": attention_first(config, seen_N.q_BTHK, seen_N.k_BTHK),
+        "attention_first_token": attention_first_token(config, seen_N.q_BTHK, seen_N.k_BTHK),
         "gradient_norm": jnp.sqrt(sum(squares)),
     }
 
@@ -82,10 +82,10 @@ def spectrum(cloud_PD: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Anisotropy and participation ratio, without a decomposition: of the smaller of the two Gram
     matrices.
 
-    With G = x x' or x' x of the centred cloud, trace(G)^2 / |G|^2 is the participation ratio. The
+    With G = x x' or x' x of the centered cloud, trace(G)^2 / |G|^2 is the participation ratio. The
     largest eigenvalue comes from the power method, so that anisotropy is never too large.
     """
-    x_PD = centred(cloud_PD)
+    x_PD = centered(cloud_PD)
     x_PD = x_PD if x_PD.shape[0] <= x_PD.shape[1] else x_PD.T
     gram_EE = jnp.matmul(x_PD, x_PD.T, precision=jax.lax.Precision.HIGHEST)
     start_E = jax.random.normal(jax.random.key(0), gram_EE.shape[:1])
@@ -99,7 +99,7 @@ def spectrum(cloud_PD: jax.Array) -> tuple[jax.Array, jax.Array]:
     return v_E @ (gram_EE @ v_E) / trace, jnp.square(trace) / jnp.square(gram_EE).sum()
 
 
-def attention_first(config: RunConfig, q_NBTHK: jax.Array, k_NBTHK: jax.Array) -> jax.Array:
+def attention_first_token(config: RunConfig, q_NBTHK: jax.Array, k_NBTHK: jax.Array) -> jax.Array:
     """Mean over heads of the softmax weight on key 0, over the rows that see it and another one:
     (N,).
     """

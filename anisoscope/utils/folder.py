@@ -25,7 +25,7 @@ ANYWHERE = (
     "tangents",
     "evaluate.draws",
     "data.path",
-    "data.unpack",
+    "data.max_unpacked_bytes",
     "data.cache",
 )
 VARIABLES = ("JAX_", "XLA_")  # of the environment, of which numbers may depend on some

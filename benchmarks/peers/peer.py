@@ -20,7 +20,7 @@ PEERS = {  # name -> the Python of its environment, and its script
     "DADApy": (".venv-dadapy/bin/python", "benchmarks.peers.of_dadapy"),
     "PyTorch": (sys.executable, "benchmarks.peers.of_torch"),
 }
-SCALES = (1, 2, 4, 8, 16, 32, 64)  # the ranks of the nearer neighbour of GRIDE
+SCALES = (1, 2, 4, 8, 16, 32, 64)  # the ranks of the nearer neighbor of GRIDE
 
 
 def ranks(points: int) -> list[int]:

@@ -12,10 +12,10 @@ import anisoscope
 
 rng = np.random.default_rng(0)
 sentence = np.repeat(np.arange(64), 16)  # which sentence each vector comes from
-centre = rng.normal(size=(64, 1))
+center = rng.normal(size=(64, 1))
 noise = rng.normal(size=(1024, 32))
 direction = rng.normal(size=32) / np.sqrt(32)
-layers = [noise + strength * centre[sentence] * direction for strength in (0, 1, 2, 4, 6)]
+layers = [noise + strength * center[sentence] * direction for strength in (0, 1, 2, 4, 6)]
 
 table = anisoscope.measure(layers, clusters=sentence, families="spectrum", nulls=())
 ax = anisoscope.plot.by_layer(table, "anisotropy")

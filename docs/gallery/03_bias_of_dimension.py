@@ -13,7 +13,7 @@ from anisoscope import metrics
 
 rng = np.random.default_rng(0)
 dimensions = np.array([2, 5, 10, 20, 40])
-estimators = {"TwoNN": metrics.twonn, "Levina–Bickel, 20 neighbours": metrics.levina_bickel}
+estimators = {"TwoNN": metrics.twonn, "Levina–Bickel, 20 neighbors": metrics.levina_bickel}
 
 ax = plt.subplots()[1]
 ax.plot(dimensions, dimensions, color="0.5", linestyle="--", label="the truth")

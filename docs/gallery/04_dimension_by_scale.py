@@ -2,8 +2,8 @@
 A dimension has a scale
 =======================
 
-A noisy circle in 16 dimensions, by GRIDE between neighbours k and 2k. Near
-neighbours see the noise, far ones the circle.
+A noisy circle in 16 dimensions, by GRIDE between neighbors k and 2k. Near
+neighbors see the noise, far ones the circle.
 """
 
 import matplotlib.pyplot as plt
@@ -26,11 +26,11 @@ for layer, (size, color, marker) in enumerate(
 ):
     gride = table.gride.isel(layer=layer)
     mean, low, high = (gride.sel(statistic=end) for end in ("mean", "low", "high"))
-    ax.fill_between(gride.neighbours, low, high, color=color, alpha=0.2, linewidth=0)
-    ax.plot(gride.neighbours, mean, color=color, marker=marker, label=f"noise {size}")
+    ax.fill_between(gride.neighbors, low, high, color=color, alpha=0.2, linewidth=0)
+    ax.plot(gride.neighbors, mean, color=color, marker=marker, label=f"noise {size}")
 ax.set_xscale("log", base=2)
 ax.set(
-    xlabel="neighbour k (compared with 2k)",
+    xlabel="neighbor k (compared with 2k)",
     ylabel="dimension (GRIDE)",
     ylim=(0, None),
     title="Noise is seen up close",

@@ -3,7 +3,7 @@ Mean cosine follows drift, anisotropy need not
 ==============================================
 
 An isotropic cloud that is moved away from the origin. Mean cosine rises; anisotropy, which is
-centred, does not.
+centered, does not.
 """
 
 import matplotlib.pyplot as plt
@@ -19,7 +19,7 @@ shifts = np.linspace(0, 24, 9)
 ax = plt.subplots()[1]
 for name, metric, color, marker in (
     ("mean cosine", metrics.mean_cosine, "#0072B2", "o"),
-    ("anisotropy about the origin", metrics.anisotropy_uncentred, "#D55E00", "x"),
+    ("anisotropy about the origin", metrics.anisotropy_uncentered, "#D55E00", "x"),
     ("anisotropy", metrics.anisotropy, "#009E73", "^"),
 ):
     values = [float(metric(cloud + shift * direction)) for shift in shifts]

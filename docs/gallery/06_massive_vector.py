@@ -3,7 +3,7 @@ One long vector makes a bell
 ============================
 
 64 windows of 16 isotropic vectors. Token 0 of each is made longer, and anisotropy follows it.
-Without token 0 nothing has happened: never quote one of these without the other.
+Without the first token nothing has happened: never quote one of these without the other.
 """
 
 import matplotlib.pyplot as plt
@@ -19,7 +19,7 @@ lengths = np.array([0, 2, 5, 10, 20, 50, 100])
 ax = plt.subplots()[1]
 for name, first, color, marker in (
     ("all positions", 0, "#0072B2", "o"),
-    ("without token 0", 1, "#D55E00", "s"),
+    ("without the first token", 1, "#D55E00", "s"),
 ):
     values = []
     for length in lengths:
@@ -28,7 +28,9 @@ for name, first, color, marker in (
         values.append(float(metrics.anisotropy(cloud[:, first:].reshape(-1, 32))))
     ax.plot(lengths, values, color=color, marker=marker, label=name)
 ax.set(
-    xlabel="length added to token 0, in norms of the others", ylabel="anisotropy", ylim=(0, 1.04)
+    xlabel="length added to the first token, in norms of the others",
+    ylabel="anisotropy",
+    ylim=(0, 1.04),
 )
 ax.set_title("One vector of sixteen decides")
 ax.legend(loc="center right")

@@ -2,7 +2,7 @@
 Where heads look
 ================
 
-Made-up queries and keys of 4 layers of 4 heads; in the later layers the key of token 0 is drawn
+Made-up queries and keys of 4 layers of 4 heads; in the later layers the key of the first token is drawn
 towards the mean query.
 """
 
@@ -18,7 +18,7 @@ pull = np.array([0, 0.5, 1.5, 3.0])[:, None] * np.array([0.2, 0.6, 1.0, 1.4])
 keys[:, :, :, 0] += pull[:, :, None, None]
 
 table = anisoscope.measure_attention(queries, keys, mask="causal")
-first = table.attention_first.sel(statistic="mean")
+first = table.attention_first_token.sel(statistic="mean")
 figure, ax = plt.subplots(figsize=(4.4, 3.6))
 image = ax.imshow(first, cmap="cividis", vmin=0, vmax=1, origin="lower")
 for block in range(4):
@@ -33,7 +33,7 @@ for block in range(4):
             color="black" if value > 0.5 else "white",
             fontsize=7.5,
         )
-figure.colorbar(image, label="attention on position 0")
+figure.colorbar(image, label="attention on the first token")
 ax.set(
     xlabel="head",
     ylabel="block",

@@ -2,13 +2,13 @@
 The dimension of each point
 ===========================
 
-A line that runs into a ball. Each point has the dimension of its 20 nearest neighbours.
+A line that runs into a ball. Each point has the dimension of its 20 nearest neighbors.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from anisoscope.metrics.neighbours import nearest_neighbours
+from anisoscope.metrics.neighbors import nearest_neighbors
 from anisoscope.metrics.scale import local_dimensions
 
 rng = np.random.default_rng(0)
@@ -19,7 +19,7 @@ line = (
 )
 cloud = np.concatenate([ball, line]).astype(np.float32)
 
-local = local_dimensions(nearest_neighbours(cloud, 20), 20)
+local = local_dimensions(nearest_neighbors(cloud, 20), 20)
 figure, ax = plt.subplots(figsize=(6, 2.8))
 image = ax.scatter(cloud[:, 0], cloud[:, 1], c=np.clip(local, 1, 3), s=8, cmap="cividis")
 figure.colorbar(image, label="local dimension (1 to 3)", shrink=0.75)
@@ -27,5 +27,5 @@ ax.set(
     xlabel="first coordinate",
     ylabel="second coordinate",
     aspect="equal",
-    title="Seen by 20 neighbours",
+    title="Seen by 20 neighbors",
 )

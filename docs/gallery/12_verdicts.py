@@ -19,8 +19,8 @@ table = table[table.quantity.isin(["last_anisotropy", "last_dimension", "last_dr
 looks = {"differs": ("#D55E00", "o"), "equivalent": ("#0072B2", "s"), "inconclusive": ("0.4", "^")}
 words = {
     "last_anisotropy": "anisotropy",
-    "last_dimension": "dimension (doublings)",
-    "last_drift": "drift (doublings)",
+    "last_dimension": "dimension (log2 units)",
+    "last_drift": "drift (log2 units)",
 }
 
 figure, axes = plt.subplots(1, 3, figsize=(6.9, 2.4), sharey=True)
@@ -46,4 +46,4 @@ handles = {
     label: one for ax in axes for one, label in zip(*ax.get_legend_handles_labels(), strict=True)
 }
 figure.legend(handles.values(), handles, loc="outside upper center", ncols=3)
-figure.supxlabel("change against AdamW; grey: the prespecified margin", fontsize=7.5)
+figure.supxlabel("change against AdamW; gray: the prespecified margin", fontsize=7.5)

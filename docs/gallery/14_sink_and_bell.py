@@ -2,7 +2,7 @@
 A bell without a sink
 =====================
 
-Anisotropy over depth of two runs of the sink search, with token 0 of each window and without it.
+Anisotropy over depth of two runs of the sink search, with the first token of each window and without it.
 One seed each.
 """
 
@@ -22,16 +22,16 @@ runs = {
 
 ax = plt.subplots()[1]
 for run, (words, color, marker) in runs.items():
-    sink = table.loc[run, "largest_attention_first"]
-    for prefix, style in (("anisotropy_", "-"), ("anisotropy_without_first_", "--")):
+    sink = table.loc[run, "largest_attention_first_token"]
+    for prefix, style in (("anisotropy_", "-"), ("anisotropy_without_first_token_", "--")):
         values = [
             table.loc[run, f"{prefix}{layer}"] for layer in range(13) if f"{prefix}{layer}" in table
         ]
         values = pd.Series(values).dropna()
         label = (
-            f"{words}; most weight on token 0: {sink:.2f}"
+            f"{words}; most weight on the first token: {sink:.2f}"
             if style == "-"
-            else "  the same without token 0"
+            else "  the same without the first token"
         )
         ax.plot(
             values.index / values.index[-1], values, style, color=color, marker=marker, label=label

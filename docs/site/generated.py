@@ -24,7 +24,7 @@ CLOUD_OF = {
     "layers": "all layers together",
     "heads": "queries and keys of each head",
     "vectors": "queries and keys of one head of each block, kept as they are",
-    "readout": "all layers together, and how the model makes its output of the last",
+    "logit_lens": "all layers together, and how the model makes its output of the last",
 }
 INTERVAL = {
     "": "the batches are the sample",
@@ -83,7 +83,7 @@ def entry(name: str, quantity: Quantity) -> Iterator[str]:
 
 
 def labels(quantity: Quantity) -> str:
-    """What the further dimensions of a quantity are labelled with."""
+    """What the further dimensions of a quantity are labeled with."""
     known = coordinates()
     said = [
         f"`{dim}` is {', '.join(map(str, known[dim]))}" for dim in quantity.dims if dim in known

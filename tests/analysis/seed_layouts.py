@@ -33,11 +33,11 @@ def experiment(
     }
     both = np.stack([values, 2 * values], axis=1)
     variables = {
-        "middle_less_ends": (("run", "positions"), both),
+        "middle_minus_ends": (("run", "positions"), both),
         "test_bits": ("run", values + 1),
-        "test_context_gain": ("run", -values),
+        "test_gain_over_unigram": ("run", -values),
     }
-    return xr.Dataset(variables, coords | {"positions": ["all", "without_first"]})
+    return xr.Dataset(variables, coords | {"positions": ["all", "without_first_token"]})
 
 
 def grid_of_leaks(gains: list[float]) -> xr.Dataset:
@@ -46,4 +46,4 @@ def grid_of_leaks(gains: list[float]) -> xr.Dataset:
     coords = {"run": np.arange(8), "condition": ("run", np.array(["p", "q"])[condition])}
     coords |= dict.fromkeys(("train.seed", "train.data_seed"), ("run", weights))
     coords |= {"model.leak_seed": ("run", leaks), "model.sink": ("run", condition == 1)}
-    return xr.Dataset({"test_context_gain": ("run", gains)}, coords)
+    return xr.Dataset({"test_gain_over_unigram": ("run", gains)}, coords)

@@ -13,7 +13,7 @@ from tests.plot.tables import make_run, shapes_at
 
 KEPT = {
     *("anisotropy", "mean_cosine", "drift", "twonn", "gride", "cka_layers", "norm_ratio"),
-    *("attention_entropy", "attention_first", "query_key_alignment"),
+    *("attention_entropy", "attention_first_token", "query_key_alignment"),
 }
 OTHERS = tuple({*shapes_at(0, 2, True), "projection"} - KEPT)
 BITS = {"test_bits": 2.0, "valid_bits": 2.5}

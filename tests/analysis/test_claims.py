@@ -98,7 +98,7 @@ def test_seeds_without_scatter_are_not_tested_unless_by_their_signs(tmp_path):
 @pytest.mark.parametrize("effect", [0.0, 0.9, 1.6, 3.0])
 def test_a_bounded_number_has_the_median_and_range_of_its_seeds(tmp_path, effect):
     values = effect + SEEDS
-    claim = CLAIMS["stabilisation"]._replace(smallest=1.5, sign=1)
+    claim = CLAIMS["stabilization"]._replace(smallest=1.5, sign=1)
     found = estimated(pd.DataFrame({"value": values, "n": np.nan}), claim)
     assert (found["effect"], found["low"], found["high"]) == (effect, effect - 1, effect + 1)
     above = int((values > 1.5).sum())
@@ -136,7 +136,7 @@ def experiment(folder):
         for kind, mask in masks.items()
         for seed in (0, 1, 2)
     }
-    score = {"bits_per_character": 2.0, "context_gain": 2.5, "step": 6}
+    score = {"bits_per_character": 2.0, "gain_over_unigram": 2.5, "step": 6}
     for name, table in tables.items():
         joined_files.write(table, folder / name / "results.nc")
         (folder / name / "test.json").write_text(json.dumps(score))
@@ -190,7 +190,7 @@ def test_interventions_decide_nothing_nor_does_what_lies_outside_of_the_regime(t
         assert (found["growth"] == "").all()
     for growth, fall, outside in ((0.03, 0.01, True), (-0.1, 0.2, False)):  # its peak counts
         rows.assign(growth=growth, fall=fall).to_csv(path, index=False)
-        found = evidence.read(tmp_path).set_index("claim").outside["stabilisation"]
+        found = evidence.read(tmp_path).set_index("claim").outside["stabilization"]
         assert (found != "").eq(outside).all()
     rows.assign(**{"model.attention": "sigmoid"}).to_csv(path, index=False)
     assert "decoder_bell" not in set(evidence.read(tmp_path).claim)
@@ -205,7 +205,7 @@ def decoders(conditions, **columns):
     """runs.csv of decoders with two seeds each."""
     runs = [(f"c{i}", f"c{i}_{seed}", seed) for i in range(conditions) for seed in (0, 1)]
     rows = pd.DataFrame(runs, columns=["condition", "run", "train.seed"])
-    more = {"objective": "next", "model.mask": "causal", "test_context_gain": 2.0}
+    more = {"objective": "next", "model.mask": "causal", "test_gain_over_unigram": 2.0}
     return rows.assign(**more, **columns)
 
 
@@ -232,7 +232,7 @@ def test_over_models_n_counts_the_conditions_that_have_both_numbers(tmp_path):
     means = rows.groupby("condition")[["mean_cosine", "drift"]].mean().dropna()
     # of one of two seeds
     for gain, learned in ((LEARNED - 0.1, False), (np.nan, False), (LEARNED + 0.1, True)):
-        rows.loc[0, "test_context_gain"] = gain
+        rows.loc[0, "test_gain_over_unigram"] = gain
         rows.to_csv(tmp_path / "runs.csv", index=False)
         found = anisoscope.verdicts([tmp_path]).set_index("claim").loc[claim]
         assert found.reason.startswith("has not learned") != learned
@@ -244,8 +244,8 @@ def test_over_models_n_counts_the_conditions_that_have_both_numbers(tmp_path):
 
 def matched(folder, *held):
     """Loss-matched contrasts of growth, as many as there are words for what is held."""
-    about = {"before": "no centre_queries", "after": "centre_queries", "quantity": "growth"}
-    about |= {"setting": "model.centre_queries", "positions": "all", "error": 0.01}
+    about = {"before": "no center_queries", "after": "center_queries", "quantity": "growth"}
+    about |= {"setting": "model.center_queries", "positions": "all", "error": 0.01}
     about |= {"freedom": 4, "pairs": 5, "level": 1.5}
     frame = pd.DataFrame([about] * len(held))
     frame = frame.assign(held=held, change=[-0.1 * (i + 1) for i in range(len(held))])
@@ -254,7 +254,7 @@ def matched(folder, *held):
 
 def test_contrasts_of_one_claim_that_hold_other_things_are_two(tmp_path):
     matched(tmp_path, "causal")
-    assert evidence.read(tmp_path).model.tolist() == ["no centre_queries → centre_queries"]
+    assert evidence.read(tmp_path).model.tolist() == ["no center_queries → center_queries"]
     matched(tmp_path, "causal", "window 16")
     found = anisoscope.verdicts([tmp_path])
     assert found.effect.tolist() == pytest.approx([0.1, 0.2])  # it grows less, as claimed

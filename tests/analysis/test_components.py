@@ -18,7 +18,7 @@ def crossed(values_WS: np.ndarray) -> xr.Dataset:
     coords |= {"condition": ("run", ["one"] * len(values)), "positions": ["all"]}
     variables = {
         "test_bits": ("run", values),
-        "middle_less_ends": (("run", "positions"), 2 * values[:, None]),
+        "middle_minus_ends": (("run", "positions"), 2 * values[:, None]),
         "anisotropy": (
             ("statistic", "step", "run", "positions", "layer"),
             anisotropy[:, :, :, None],
@@ -74,7 +74,7 @@ def test_components_of_each_condition_quantity_and_layer():
     grid, expected = crossed(values_WS), two_way(values_WS)
     frame = components(grid)
     places = zip(frame["quantity"], frame["layer"].fillna(-1), strict=True)
-    factors = {("test_bits", -1): 1, ("middle_less_ends", -1): 2}
+    factors = {("test_bits", -1): 1, ("middle_minus_ends", -1): 2}
     factors |= {("anisotropy", 0): 1, ("anisotropy", 1): 3}
     rows = dict(zip(places, frame.itertuples(), strict=True))
     assert rows.keys() == factors.keys()
@@ -83,7 +83,7 @@ def test_components_of_each_condition_quantity_and_layer():
         assert rows[place].data == pytest.approx(factor**2 * expected.data)
         assert rows[place].weights_share == pytest.approx(expected.weights_share)
     lacking = components(grid.assign(anisotropy=np.nan * grid["anisotropy"]))
-    assert {*lacking["quantity"]} == {"test_bits", "middle_less_ends"}
+    assert {*lacking["quantity"]} == {"test_bits", "middle_minus_ends"}
 
 
 def test_seeds_that_are_not_crossed_have_no_components():

@@ -28,8 +28,8 @@ def test_pairs_differ_in_one_setting_and_a_mask_with_its_own_is_one():
 
     frame = contrasts(experiment(MASKS, 2, effect))
     bell, twice = (
-        frame[(frame.quantity == "middle_less_ends") & (frame.positions == positions)]
-        for positions in ("all", "without_first")
+        frame[(frame.quantity == "middle_minus_ends") & (frame.positions == positions)]
+        for positions in ("all", "without_first_token")
     )
     three = ("causal", "window 16", "window 64")
     four = (*three, "bidirectional")
@@ -46,8 +46,8 @@ def test_pairs_differ_in_one_setting_and_a_mask_with_its_own_is_one():
     assert {*zip(frame.pairs, frame.freedom, strict=True)} == {(2, 6)}
     # bits of two objectives are not compared, but gains are
     compared = frame.groupby("setting").quantity.unique().map(set)
-    assert compared["objective"] == {"middle_less_ends", "test_context_gain"}
-    assert compared["model.mask"] == {"middle_less_ends", "test_context_gain", "test_bits"}
+    assert compared["objective"] == {"middle_minus_ends", "test_gain_over_unigram"}
+    assert compared["model.mask"] == {"middle_minus_ends", "test_gain_over_unigram", "test_bits"}
 
 
 def test_the_seed_of_a_leak_pairs_runs_only_where_they_differ_in_it_alone():
@@ -61,7 +61,7 @@ def test_the_seed_of_a_leak_pairs_runs_only_where_they_differ_in_it_alone():
     )
     leaking = np.where(runs["model.mask"] == "leak", runs["train.seed"], 0)
     frame = contrasts(runs.assign_coords({"model.leak_seed": ("run", leaking)}))
-    row = frame[frame.quantity == "middle_less_ends"].iloc[0]
+    row = frame[frame.quantity == "middle_minus_ends"].iloc[0]
     assert row.pairs == 5
     assert row.change == pytest.approx((noise[1] - noise[0]).mean())
     assert np.isfinite(row.low)
@@ -72,12 +72,12 @@ def test_the_seed_of_a_leak_pairs_runs_only_where_they_differ_in_it_alone():
 def test_an_optimizer_and_its_rates_are_one_setting():
     rates = [("adamw", 0.004), ("muon", 0.02)]
     own = [
-        {"train.optimizer": name, "train.learning_rate": rate, "model.positions": kind}
+        {"train.optimizer": name, "train.learning_rate": rate, "model.position_encoding": kind}
         for name, rate in rates
         for kind in ("learned", "rotary")
     ]
     pairs = {("train.optimizer", "adamw", "muon", held) for held in ("learned", "rotary")}
-    pairs |= {("model.positions", "learned", "rotary", held) for held in ("adamw", "muon")}
+    pairs |= {("model.position_encoding", "learned", "rotary", held) for held in ("adamw", "muon")}
     assert places(contrasts(experiment(own, 2))) == pairs
     several = [
         {"train.optimizer": name, "train.learning_rate": rate}

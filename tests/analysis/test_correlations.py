@@ -98,7 +98,7 @@ def test_what_cannot_be_correlated_is_nan_and_a_line_is_one():
 def test_a_row_for_each_pair_run_and_set_of_points(frame):
     assert len(frame) == len(PAIRS) * 2 * (2 * (len(SHORT) + 1) + 2)
     assert not frame.duplicated(["run", "positions", "x", "y", "over", "step"]).any()
-    found = frame[(frame.x == "drift") & (frame.positions == "without_first")]
+    found = frame[(frame.x == "drift") & (frame.positions == "without_first_token")]
     assert {(row.run, row.over): row.n for row in found.itertuples()} == {
         ("decoder", "layers"): 4,
         ("decoder", "layers, steps"): 12,
@@ -107,7 +107,7 @@ def test_a_row_for_each_pair_run_and_set_of_points(frame):
         ("all", "layers, runs"): 7,
         ("all", "layers, steps, runs"): 21,
     }
-    found = frame[(frame.y == "attention_first") & (frame.run != "encoder")]
+    found = frame[(frame.y == "attention_first_token") & (frame.run != "encoder")]
     assert dict(zip(found.over, found.n, strict=True)) == {
         "heads": 12,
         "heads, steps": 36,
@@ -125,8 +125,8 @@ def test_rows_are_of_the_numbers_in_the_tables(frame, tables):
     x, y = (np.concatenate([table[name] for table in last]) for name in ("drift", "mean_cosine"))
     found = rows.loc[("all", "all", "mean_cosine", "layers, runs")].pearson.item()
     assert found == pytest.approx(stats.pearsonr(x, y)[0])
-    own = means["decoder"].sel(positions="without_first")
-    place = ("decoder", "without_first", "attention_entropy")
+    own = means["decoder"].sel(positions="without_first_token")
+    place = ("decoder", "without_first_token", "attention_entropy")
     x, y = own.query_key_alignment.values, own.attention_entropy.values
     found = rows.loc[(*place, "heads, steps")].spearman.item()
     assert found == pytest.approx(stats.spearmanr(x.ravel(), y.ravel())[0])
@@ -146,7 +146,10 @@ def test_what_was_not_measured_has_no_row(frame, tables, tmp_path):
 
 def test_each_set_of_positions_is_of_the_runs_that_have_it(frame, tables):
     some = correlations(tables | {"encoder": tables["encoder"].sel(positions=["all"])})
-    for positions, runs in (("without_first", ["decoder"]), ("all", ["decoder", "encoder", "all"])):
+    for positions, runs in (
+        ("without_first_token", ["decoder"]),
+        ("all", ["decoder", "encoder", "all"]),
+    ):
         rows = some[some.positions == positions]
         assert set(rows.run) == {*runs}
         whole = frame[(frame.positions == positions) & frame.run.isin(runs)]
@@ -168,7 +171,7 @@ def model(drift, cosine):
     """As results.nc has it; the values of an earlier revision say nothing."""
     values = np.stack([np.full((2, len(drift)), 7.0), np.stack([drift, cosine])], axis=1)
     dims = ("step", "statistic", "positions", "layer")
-    coords = {"step": [0, 10], "statistic": ["mean"], "positions": ["all", "without_first"]}
+    coords = {"step": [0, 10], "statistic": ["mean"], "positions": ["all", "without_first_token"]}
     drift, cosine = (np.broadcast_to(x[:, None, None], (2, 1, 2, x.shape[1])) for x in values)
     return xr.Dataset({"drift": (dims, drift), "mean_cosine": (dims, cosine)}, coords)
 
@@ -193,7 +196,7 @@ def test_layers_and_models_are_told_apart():
         row = rows.loc[("vision", "all", over, "")]
         assert row.pearson_low < 0 < row.pearson_high
     x, y = (models["vision1"][name].values[-1, 0, 0] for name in ("drift", "mean_cosine"))
-    row = rows.loc[("vision", "without_first", "layers", "vision1")]
+    row = rows.loc[("vision", "without_first_token", "layers", "vision1")]
     assert row.pearson == pytest.approx(stats.pearsonr(x, y).statistic)
 
 

@@ -20,7 +20,7 @@ def test_sentences_have_the_numbers_of_the_tables(decoder):
     lines = list(sentences({"decoder": table}, {"decoder": {"test_bits": 2.5}}))
     assert len(lines) == 5
     assert "decoder 2.50" in lines[0]
-    for line, positions in zip(lines[1:3], ("all", "without_first"), strict=True):
+    for line, positions in zip(lines[1:3], ("all", "without_first_token"), strict=True):
         last = table.anisotropy.isel(step=-1).sel(positions=positions)
         mean, low, high = (last.sel(statistic=end).values for end in ("mean", "low", "high"))
         top = mean.argmax()

@@ -1,4 +1,4 @@
-"""At which context gain a contrast is read, by which runs, and what the table says where there is
+"""At which gain over unigram a contrast is read, by which runs, and what the table says where there is
 nothing to read.
 """
 
@@ -10,13 +10,13 @@ from anisoscope.analysis import loss_matched, on_disk, run_summaries
 from anisoscope.analysis.shapes import shapes
 from tests.analysis.synthetic_runs import made, sinks
 
-STEPS = "steps_to_context_gain"
+STEPS = "steps_to_gain_over_unigram"
 
 
 def test_the_best_gain_is_that_of_the_constant_part():
     gains = (-3.0, 0.5, 1.5, 1.25, 2.5)
-    log = [{"step": 10 * i, "kind": "valid", "context_gain": x} for i, x in enumerate(gains)]
-    log.append({"step": 20, "kind": "train", "context_gain": 9.0})
+    log = [{"step": 10 * i, "kind": "valid", "gain_over_unigram": x} for i, x in enumerate(gains)]
+    log.append({"step": 20, "kind": "train", "gain_over_unigram": 9.0})
     assert loss_matched.best_gain(log, 10, 30) == 1.5
     assert loss_matched.best_gain(log, 1, 9) is None
     assert loss_matched.best_gain([{"step": 10, "kind": "valid"}], 0, 30) is None
@@ -52,7 +52,7 @@ def test_the_level_is_what_all_runs_reach_that_learn_anything(tables):
     assert one.level == 1.5
     assert one.about == {"setting": "model.sink", "before": "no sink", "after": "sink", "held": ""}
     assert "never gains" in one.without["sink_1"]
-    assert "no context gain" in one.without["sink_2"]
+    assert "no gain over unigram" in one.without["sink_2"]
     assert one.runs == ["plain_0", "plain_1", "plain_2", "sink_0"]
 
 
@@ -82,13 +82,13 @@ def test_each_run_is_read_where_it_crosses_and_a_run_without_value_has_an_empty_
     assert set(found.level) == {2.0}
     assert set(found.without) == {"plain_2"}
     found = found[found.positions == "all"].set_index("quantity")
-    each = {name: shapes(table).middle_less_ends[0].item() for (name, _), table in cut.items()}
+    each = {name: shapes(table).middle_minus_ends[0].item() for (name, _), table in cut.items()}
     pairs = [each[f"sink_{seed}"] - each[f"plain_{seed}"] for seed in (0, 1)]
-    assert found.change["middle_less_ends"] == pytest.approx(np.mean(pairs))
+    assert found.change["middle_minus_ends"] == pytest.approx(np.mean(pairs))
     assert found.change[STEPS] == pytest.approx(-9)
     rows = pd.read_csv(tmp_path / "loss_matched.csv").set_index("run")
     assert "never gains" in rows.loc["plain_2", "why_not"]
-    assert np.isnan(rows.loc["plain_2", "middle_less_ends"])
+    assert np.isnan(rows.loc["plain_2", "middle_minus_ends"])
     assert rows.loc["sink_1", STEPS] == 1
 
 

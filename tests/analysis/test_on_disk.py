@@ -25,10 +25,10 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
     rows, found = on_disk.read_runs(tmp_path)
     last = tables["sink_0"].isel(step=-1).sel(statistic="mean")
     row = rows.set_index("run").loc["sink_0"]
-    peak = last.anisotropy.sel(positions="without_first")[1:].max()
-    assert row.largest_anisotropy_without_first == pytest.approx(float(peak))
-    first = last.attention_first.sel(positions="all").max()
-    assert row.largest_attention_first == pytest.approx(float(first))
+    peak = last.anisotropy.sel(positions="without_first_token")[1:].max()
+    assert row.largest_anisotropy_without_first_token == pytest.approx(float(peak))
+    first = last.attention_first_token.sel(positions="all").max()
+    assert row.largest_attention_first_token == pytest.approx(float(first))
     np.testing.assert_array_equal(rows.test_bits, [2, 3, 4, np.nan])
     assert list(rows.valid_bits) == [3] * 4
     assert set(found.before + " -> " + found.after) == {"no sink -> sink"}
@@ -65,7 +65,7 @@ def test_words_that_stand_for_nothing_elsewhere_are_words_here(tmp_path):
     stride = found[found.setting == "evaluate.stride"]
     assert set(stride.before + " -> " + stride.after) == {"None -> 8"}
     assert not found[["setting", "before", "after", "held"]].isna().any(axis=None)
-    assert np.isfinite(stride[stride.quantity == "middle_less_ends"].change).all()
+    assert np.isfinite(stride[stride.quantity == "middle_minus_ends"].change).all()
 
 
 def test_crossed_seeds_have_components_and_no_contrasts(tmp_path):
@@ -75,7 +75,7 @@ def test_crossed_seeds_have_components_and_no_contrasts(tmp_path):
     rows, found = on_disk.read_runs(tmp_path)
     assert (len(rows), len(found)) == (4, 0)
     frame = pd.read_csv(tmp_path / "components.csv")
-    assert {"test_bits", "middle_less_ends", "anisotropy"} <= set(frame.quantity)
+    assert {"test_bits", "middle_minus_ends", "anisotropy"} <= set(frame.quantity)
     bits = frame[frame.quantity == "test_bits"].iloc[0]
     # 2, 3; 4, 5: two apart between weight seeds, one between data seeds
     assert (bits["mean"], bits.weights_freedom) == (3.5, 1)
@@ -98,7 +98,7 @@ def test_contrasts_loss_matched_of_older_tables_are_not_taken(tmp_path, capsys):
     tables, at = sinks((0, 1)), {"before": "plain", "after": "sink", "at": "matched"}
     where = folders(tables, tmp_path)
     joined = run_summaries.join(tables, {name: {} for name in tables})
-    named = {"it": {"quantity": "middle_less_ends"} | at}
+    named = {"it": {"quantity": "middle_minus_ends"} | at}
     planned = loss_matched.plan(joined, dict.fromkeys(tables, 1.0))
     cut = {(name, 1.0): table for name, table in tables.items()}
     on_disk.write_loss_matched(planned, cut, where, tmp_path, joined, named)

@@ -17,7 +17,7 @@ from tests.analysis.seed_layouts import experiment, grid_of_leaks
 
 CONDITIONS = [{"model.mask": mask} for mask in ("causal", "window", "prefix")]
 EMPTY = pd.DataFrame(columns=[*COLUMNS, *Change._fields, "level", "without", "role"])
-ONE = {"quantity": "middle_less_ends", "before": "condition 0", "after": "condition 1"}
+ONE = {"quantity": "middle_minus_ends", "before": "condition 0", "after": "condition 1"}
 
 
 def runs(effect: float, scatter: float) -> xr.Dataset:
@@ -55,7 +55,7 @@ def test_the_p_are_those_of_scipy_for_two_conditions():
     table = runs(0.3, 1.0)
     two = table.isel(run=np.isin(table["condition"], ["condition 0", "condition 1"]))
     (row,) = primary.table({"it": ONE | {"margin": 0.5}}, two, EMPTY).itertuples()
-    values = two.middle_less_ends.sel(positions="all").values
+    values = two.middle_minus_ends.sel(positions="all").values
     before, after = (values[two["condition"] == f"condition {n}"] for n in (0, 1))
     assert row.p == pytest.approx(stats.ttest_rel(after, before).pvalue)
     above = stats.ttest_rel(after + 0.5, before, alternative="greater").pvalue
@@ -93,7 +93,7 @@ def test_one_of_six_conclusions_is_wrong_at_most_as_often_as_it_says(truth):
 
 def test_at_equal_gain_the_row_of_the_table_is_read_and_turned_round_where_it_must_be():
     row = {"setting": "model.mask", "before": "causal", "after": "window", "held": ""}
-    row |= {"quantity": "middle_less_ends", "positions": "all", "level": 1.0, "without": ""}
+    row |= {"quantity": "middle_minus_ends", "positions": "all", "level": 1.0, "without": ""}
     matched = pd.DataFrame([row | Change(0.4, 0.3, 0.5, 0.05, 4, 5)._asdict()])
     named = {
         "one": ONE | {"at": "matched"},
@@ -114,7 +114,7 @@ def test_crossed_seeds_have_an_interval_and_no_p():
     leaks = grid_of_leaks(np.random.default_rng(3).normal(size=8))
     data = leaks.drop_vars("model.leak_seed")
     data = data.assign_coords({"train.data_seed": leaks["model.leak_seed"]})
-    named = {"it": {"quantity": "test_context_gain", "before": "p", "after": "q"}}
+    named = {"it": {"quantity": "test_gain_over_unigram", "before": "p", "after": "q"}}
     for crossed in (data, leaks):
         (row,) = primary.table(named, crossed, EMPTY).itertuples()
         assert np.isfinite([row.low, row.high]).all()
@@ -124,10 +124,10 @@ def test_crossed_seeds_have_an_interval_and_no_p():
 
 def test_bits_of_two_objectives_have_no_value():
     conditions = [{"model.mask": "causal", "objective": kind} for kind in ("next", "masked")]
-    named = {name: ONE | {"quantity": name} for name in ("test_bits", "test_context_gain")}
+    named = {name: ONE | {"quantity": name} for name in ("test_bits", "test_gain_over_unigram")}
     found = primary.table(named, experiment(conditions, 5), EMPTY).set_index("name")
     assert found.loc["test_bits", "verdict"] == primary.NOTHING
-    assert found.loc["test_context_gain", "change"] == 0
+    assert found.loc["test_gain_over_unigram", "change"] == 0
 
 
 def test_every_other_contrast_is_exploratory_in_the_table():
@@ -135,7 +135,7 @@ def test_every_other_contrast_is_exploratory_in_the_table():
     frame = primary.with_roles(contrasts(table), {"it": ONE}, table, "last")
     (row,) = frame[frame.role == "primary"].itertuples()
     place = row.before, row.after, row.quantity, row.positions
-    assert place == ("causal", "window", "middle_less_ends", "all")
+    assert place == ("causal", "window", "middle_minus_ends", "all")
     assert {*frame[frame.role != "primary"].role} == {"exploratory"}
     matched = primary.with_roles(frame, {"it": ONE | {"at": "matched"}}, table, "last")
     assert {*matched.role} == {"exploratory"}
@@ -162,12 +162,15 @@ def test_what_was_written_is_read_and_a_name_of_digits_stays_a_name(tmp_path):
     ("change", "words"),
     [
         ({"quantity": "bel"}, r"primary\.x\.quantity"),
-        ({"quantity": "test_context_gain", "at": "matched"}, r"primary\.x\.quantity"),
+        ({"quantity": "test_gain_over_unigram", "at": "matched"}, r"primary\.x\.quantity"),
         ({"at": "first"}, r"primary\.x\.at"),
         ({"margin": 0}, r"primary\.x\.margin"),
         ({"margins": 1.0}, "'margins'"),
         ({"positions": "some"}, r"primary\.x\.positions"),
-        ({"quantity": "test_bits", "positions": "without_first"}, "test_bits has no positions"),
+        (
+            {"quantity": "test_bits", "positions": "without_first_token"},
+            "test_bits has no positions",
+        ),
         ({"after": "condition 0"}, "before and after are both"),
         ({"after": "condition 4"}, "names 'condition 4'"),
     ],

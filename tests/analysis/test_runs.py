@@ -137,13 +137,13 @@ def test_a_row_per_run_with_the_last_checkpoint_over_blocks(tables, runs):
     assert list(frame.step) == [10, 10, 5, 5]
     for name, table in tables.items():
         row, last = frame.loc[name], table.isel(step=-1)
-        for suffix, positions in (("", "all"), ("_without_first", "without_first")):
+        for suffix, positions in (("", "all"), ("_without_first_token", "without_first_token")):
             own = last.sel(positions=positions)
             mean = over_depth(own.anisotropy.sel(statistic="mean")).item()
             assert row[f"anisotropy{suffix}"] == pytest.approx(mean)
             deviation = own.anisotropy_over_blocks.sel(statistic="std").item()
             assert row[f"anisotropy_std{suffix}"] == deviation
-            middle = shapes(table).middle_less_ends.sel(positions=positions).item()
-            assert row[f"middle_less_ends{suffix}"] == pytest.approx(middle, nan_ok=True)
+            middle = shapes(table).middle_minus_ends.sel(positions=positions).item()
+            assert row[f"middle_minus_ends{suffix}"] == pytest.approx(middle, nan_ok=True)
     assert list(frame["model.sink"]) == [False, False, True, True]
     assert list(frame.test_bits) == [2.0] * 4

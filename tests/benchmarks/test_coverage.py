@@ -79,10 +79,10 @@ def test_a_run_gives_a_row_for_each_metric():
     values = {row.metric: row for row in rows}
     assert values["twonn"].mean == pytest.approx(2, rel=0.2)
     assert values["participation_ratio_corrected"].mean == pytest.approx(3, rel=0.05)
-    assert values["gride 64"].verdict == "no value"  # a section of 64 points has no 128th neighbour
+    assert values["gride 64"].verdict == "no value"  # a section of 64 points has no 128th neighbor
     assert len(coverage.table(rows).splitlines()) == 1 + len(rows)
     assert "twonn" in coverage.overview(rows)
-    assert 0.5 < values["overlap_last"].mean < values["cka_last"].mean < 1
+    assert 0.5 < values["neighbor_overlap_last"].mean < values["cka_last"].mean < 1
     # of the sphere's spectrum: 3 dimensions
     assert values["twonn excess"].mean == pytest.approx(-0.9, abs=0.4)
 
@@ -128,12 +128,12 @@ def test_a_second_layer_is_there_for_what_compares_two():
     rows = coverage.run(
         "gaussian 8 in 64",
         ZOO["gaussian 8 in 64"],
-        ("linearity", "rsa_layers", "readout_divergence", "drift"),
+        ("linearity", "rsa_layers", "logit_lens_divergence", "drift"),
         256,
         2,
     )
     values = {row.metric: row.mean for row in rows}
     assert 0.5 < values["linearity"] < 1
     assert 0.5 < values["rsa_layers"] < 0.999
-    assert 0.01 < values["readout_divergence"] < 10
+    assert 0.01 < values["logit_lens_divergence"] < 10
     assert values["drift"] < 0.5

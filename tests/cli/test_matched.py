@@ -24,7 +24,7 @@ KINDS = {"plain": {}, "sink": {"model__sink": True}, "norm": {"model__qk_norm": 
 def root(tmp_path):
     """Three conditions of a seed, trained and measured as far as the stage reads it."""
     scores = [
-        {"step": step, "kind": "valid", "bits_per_character": 9.0, "context_gain": float(step)}
+        {"step": step, "kind": "valid", "bits_per_character": 9.0, "gain_over_unigram": float(step)}
         for step in (0, 1, 10)
     ]
     gains = "".join(json.dumps(line) + "\n" for line in scores)
@@ -42,7 +42,7 @@ def of(root):
 def test_what_is_primary_is_contrasted_and_written_before_the_rest(root, monkeypatch, capsys):
     named = {
         "bells": {
-            "quantity": "middle_less_ends",
+            "quantity": "middle_minus_ends",
             "before": "sink",
             "after": "plain",
             "at": "matched",
@@ -98,7 +98,7 @@ def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys):
     conditions = {"plain": {"model.sink": False}, "sink": {"model.sink": True}}
     named = {
         "bells": {
-            "quantity": "middle_less_ends",
+            "quantity": "middle_minus_ends",
             "before": "plain",
             "after": "sink",
             "at": "matched",
@@ -117,8 +117,10 @@ def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys):
         training_stages.work(experiment, configs, root, "sinks", ["train", "measure", "matched"])
     assert capsys.readouterr().out.count("trained already") == 2
     found = on_disk.read_loss_matched(root, {name: root / name for name in configs})
-    assert {"middle_less_ends", "drift_growth", "steps_to_context_gain"} <= set(found.quantity)
-    assert np.isfinite(found[found.quantity == "middle_less_ends"].change).all()
+    assert {"middle_minus_ends", "drift_growth", "steps_to_gain_over_unigram"} <= set(
+        found.quantity
+    )
+    assert np.isfinite(found[found.quantity == "middle_minus_ends"].change).all()
     first = found[found.role == "primary"].iloc[0]
     told = on_disk.read_primary(root).iloc[0]
     assert (told.change, told.verdict) == (first.change, "no p")  # of a single seed
@@ -126,7 +128,7 @@ def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys):
     best, made = {}, 0
     for name in configs:
         gains = {
-            line["step"]: line["context_gain"]
+            line["step"]: line["gain_over_unigram"]
             for line in log.read_log(root / name)
             if line["kind"] == "valid"
         }
@@ -135,9 +137,13 @@ def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys):
         crossings = json.loads((root / name / "loss_matched" / "crossings.json").read_text())
         assert len(crossings) == 4  # shares of the gain
         level, crossing = max(crossings.items(), key=lambda item: float(item[0]))
-        assert crossing["step"] == rows.loc[name, "steps_to_context_gain"] <= 160
-        assert rows.loc[name, "context_gain_there"] == pytest.approx(crossing["context_gain"])
-        assert crossing["context_gain"] >= float(level) == pytest.approx(rows.loc[name, "level"])
+        assert crossing["step"] == rows.loc[name, "steps_to_gain_over_unigram"] <= 160
+        assert rows.loc[name, "gain_over_unigram_there"] == pytest.approx(
+            crossing["gain_over_unigram"]
+        )
+        assert (
+            crossing["gain_over_unigram"] >= float(level) == pytest.approx(rows.loc[name, "level"])
+        )
         if not (root / name / "measurements" / f"{crossing['step']}.nc").exists():
             made += (
                 root / name / "loss_matched" / "measurements" / f"{crossing['step']}.nc"
@@ -145,7 +151,7 @@ def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys):
     assert float(level) == min(best.values()) > 0
     assert made
     drawing.draw_figures(
-        {name: root / name for name in configs}, root / "figures", root, "context_gain"
+        {name: root / name for name in configs}, root / "figures", root, "gain_over_unigram"
     )
     assert (root / "figures" / "contrasts_loss_matched.png").exists()
     assert "in the constant part" in (root / "figures" / "contrasts_loss_matched.txt").read_text()

@@ -84,13 +84,13 @@ def test_figures_come_with_findings_and_a_page_which_lies_with_the_run(
         drawing.figures_folder(str(tmp_path / "new"), tmp_path / "new")
 
 
-def test_curves_over_context_gain_need_runs_that_have_it(folder):
+def test_curves_over_gain_over_unigram_need_runs_that_have_it(folder):
     joined_files.write(
-        joined_files.read_table(folder / "results.nc").drop_vars("validation_context_gain"),
+        joined_files.read_table(folder / "results.nc").drop_vars("validation_gain_over_unigram"),
         folder / "results.nc",
     )
-    with pytest.raises(UserError, match="no context gain"):
-        drawing.draw_figures({"run": folder}, folder, folder, "context_gain")
+    with pytest.raises(UserError, match="no gain over unigram"):
+        drawing.draw_figures({"run": folder}, folder, folder, "gain_over_unigram")
 
 
 def test_auto_becomes_the_type_the_run_began_with_or_that_of_this_machine(tmp_path):

@@ -56,7 +56,7 @@ def test_a_finished_experiment_misses_nothing(root):
 def test_of_several_runs_the_tables_that_compare_them_are_wanted_too(tmp_path):
     root, both = tmp_path / "pair", {"one": {}, "two": {"model.sink": True}}
     named = {
-        "it": {"quantity": "middle_less_ends", "before": "one", "after": "two", "at": "matched"}
+        "it": {"quantity": "middle_minus_ends", "before": "one", "after": "two", "at": "matched"}
     }
     claim(root, replace(tiny.config(), {"variants": both, "primary": named}), new=True)
     for name in ("one", "two"):

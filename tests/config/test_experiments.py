@@ -87,9 +87,9 @@ def test_a_recipe_is_the_optimizer_and_positions_and_nothing_else(name, size):
         )
         named = [
             f"train.{name}"
-            for name in ("optimizer", "learning_rate", "rest_learning_rate", "schedule")
+            for name in ("optimizer", "learning_rate", "other_learning_rate", "schedule")
         ]
-        values = {path: flat(to_dict(config))[path] for path in (*named, "model.positions")}
+        values = {path: flat(to_dict(config))[path] for path in (*named, "model.position_encoding")}
         assert values.items() >= settings.items()
         assert replace(default, values) == config
 
@@ -134,7 +134,7 @@ def test_optimizers_differ_on_the_matrices_of_blocks_alone(size):
     assert len(runs) == 30
     for name, run in runs.items():
         optimizer, model, seed = name.split("_")
-        assert (run.train.optimizer, run.train.rest_learning_rate, run.train.seed) == (
+        assert (run.train.optimizer, run.train.other_learning_rate, run.train.seed) == (
             optimizer,
             0.002,
             int(seed),
@@ -145,9 +145,9 @@ def test_optimizers_differ_on_the_matrices_of_blocks_alone(size):
     runs = variants.expand(of("position_ablations").get_config(size))
     assert len(runs) == 20
     for name, run in runs.items():
-        assert name.startswith(run.model.positions)
-        other = runs[name.replace(run.model.positions, "learned")]
-        assert replace(run, {"model.positions": "learned"}) == other
+        assert name.startswith(run.model.position_encoding)
+        other = runs[name.replace(run.model.position_encoding, "learned")]
+        assert replace(run, {"model.position_encoding": "learned"}) == other
 
 
 def test_rates_of_each_optimizer_are_tried_on_both_sides_of_the_chosen_one():

@@ -68,7 +68,10 @@ MASKED = {"objective": "masked"}
             {"model.mask": "prefix", "model.prefix": 500, "evaluate.stride": 14},
             r"evaluate\.stride is 14.* 13 targets",
         ),
-        ({"model.width": 6, "model.heads": 2, "model.positions": "rotary"}, "even head width"),
+        (
+            {"model.width": 6, "model.heads": 2, "model.position_encoding": "rotary"},
+            "even head width",
+        ),
         ({"model.sink": True, "model.attention": "sigmoid"}, "sink .* attention=sigmoid"),
         ({"model.sink": True, "model.attention": "softmax_one"}, "sink .* attention=softmax_one"),
         ({"train.penalty": 0.1, "train.accumulate": 2}, r"penalty .* train\.accumulate=2"),

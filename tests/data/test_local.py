@@ -102,7 +102,9 @@ def test_what_unpacks_to_far_more_is_not_unpacked_unless_asked_for(
     monkeypatch.setattr(local, "LEAST", 1_000_000)
     most = max(1_000_000, 50 * len(packed))
     tracemalloc.start()
-    with refused(str(path), f"unpacks to more than {most:,} bytes", "--config.data.unpack="):
+    with refused(
+        str(path), f"unpacks to more than {most:,} bytes", "--config.data.max_unpacked_bytes="
+    ):
         local.read_text(path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

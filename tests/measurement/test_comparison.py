@@ -20,7 +20,7 @@ KEY = jax.random.key(3)
 TWINS = {
     "cka": reference.linear_cka,
     "cka_unbiased": reference.linear_cka_unbiased,
-    "overlap": lambda x, y: reference.neighbourhood_overlap(x, y, comparison_family.NEIGHBOURS),
+    "overlap": lambda x, y: reference.neighbor_overlap(x, y, comparison_family.NEIGHBORS),
 }
 
 

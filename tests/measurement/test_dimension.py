@@ -20,7 +20,7 @@ DIMENSIONS = (
 
 @functools.partial(jax.jit, static_argnums=1)
 def measured(cloud_PD, folds):
-    cloud = Cloud(cloud_PD, folds, search(cloud_PD, scale_family.FAMILY.neighbours, folds))
+    cloud = Cloud(cloud_PD, folds, search(cloud_PD, scale_family.FAMILY.neighbors, folds))
     return dimension_family.compute(cloud) | scale_family.compute(cloud)
 
 

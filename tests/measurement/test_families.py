@@ -19,7 +19,7 @@ from anisoscope.measurement.families.registry import (
 from anisoscope.measurement.intervals import KINDS
 from anisoscope.measurement.panel import MEASURED, Sample, panel
 from anisoscope.measurement.resampling import Places, Types
-from anisoscope.metrics.logit_lens import build_readout
+from anisoscope.metrics.logit_lens import build_unembedding
 
 # written by `python -m tests.measurement.test_families`
 PINNED = pathlib.Path(__file__).with_name("pinned.json")
@@ -53,7 +53,7 @@ def values_on_fixed_clouds() -> dict[str, dict]:
         np.float32([-letters, -letters // 2, -picks]),
         letters % 4,
     )
-    read = build_readout(np.float32(generator.normal(size=(WIDTH, 6))), "layer"), letters
+    read = build_unembedding(np.float32(generator.normal(size=(WIDTH, 6))), "layer"), letters
     sample = Sample(points, heads, Places(picks // TIME, picks % TIME), types, *read)
     others = {"previous": points + np.float32(0.1), "last": points[::-1]}
     key = jax.random.key(settings.seed)

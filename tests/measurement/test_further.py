@@ -4,13 +4,13 @@ import jax
 import numpy as np
 import pytest
 
-from anisoscope.config.measure_config import FURTHER
+from anisoscope.config.measure_config import OPTIONAL
 from anisoscope.measurement.families import attention_family, massive_family, sinks_family
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.measurement.panel import bytes_of_cloud
 from anisoscope.measurement.resampling import Cloud, Places, search
-from anisoscope.metrics.estimators import tree_dimension
+from anisoscope.metrics.estimators import ph_dimension
 
 FOLDS, WINDOWS, TIME, WIDTH = 4, 8, 20, 10
 GENERATOR = np.random.default_rng(0)
@@ -19,12 +19,12 @@ CLOUD = GENERATOR.normal(size=(WINDOWS * TIME, WIDTH)).astype(np.float32) * np.f
 ) ** np.arange(WIDTH)
 # Another draw; the median of the whole; the eigenvalues to first order.
 APPROXIMATE = (
-    "turning_angle_of_walk",
+    "curvature_random_walk",
     "long_points",
     "marchenko_pastur_rank",
     "gavish_donoho_rank",
 )
-OF_CLOUD = [name for name in FURTHER if FAMILIES[name].of == "cloud"]
+OF_CLOUD = [name for name in OPTIONAL if FAMILIES[name].of == "cloud"]
 
 
 def measured(name, kept=slice(None), folds=1):
@@ -33,9 +33,7 @@ def measured(name, kept=slice(None), folds=1):
 
     def measure(points):
         places = Places(place // TIME, place % TIME)
-        return family.compute(
-            Cloud(points, folds, search(points, family.neighbours, folds), places)
-        )
+        return family.compute(Cloud(points, folds, search(points, family.neighbors, folds), places))
 
     return jax.tree.map(np.asarray, jax.jit(measure)(cloud))
 
@@ -43,7 +41,7 @@ def measured(name, kept=slice(None), folds=1):
 def test_what_a_cloud_takes_counts_the_distances_that_are_held_at_once():
     points, width = 4096, 16
     cloud = jax.ShapeDtypeStruct((points, width), "float32")
-    takes = jax.jit(tree_dimension).lower(cloud).compile().memory_analysis().temp_size_in_bytes
+    takes = jax.jit(ph_dimension).lower(cloud).compile().memory_analysis().temp_size_in_bytes
     assert (
         bytes_of_cloud(points, width, ["spectrum"])
         < takes

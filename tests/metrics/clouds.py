@@ -9,16 +9,16 @@ import jax
 import numpy as np
 import pytest
 
-from anisoscope.metrics.neighbours import nearest_neighbours
+from anisoscope.metrics.neighbors import nearest_neighbors
 from tests import reference, zoo
 
-# of the zoo's width; more points than the search for neighbours has in a chunk
+# of the zoo's width; more points than the search for neighbors has in a chunk
 SHAPE = POINTS, WIDTH = 601, 64
-# neighbours: found by pairs of blocks, by whole rows, and as many as the scales need
+# neighbors: found by pairs of blocks, by whole rows, and as many as the scales need
 FEW, MANY, ALL = 2, 12, 128
 
 # compiled once for them all
-find = jax.jit(nearest_neighbours, static_argnums=1)
+find = jax.jit(nearest_neighbors, static_argnums=1)
 
 
 def gaussian(points=POINTS, width=WIDTH, seed=0):
@@ -52,7 +52,7 @@ def crowded(cloud, crowd, apart):
 
 
 def curve():
-    """A line bent into a helix: one dimension, so that neighbours are far closer than the cloud is
+    """A line bent into a helix: one dimension, so that neighbors are far closer than the cloud is
     wide.
     """
     t = np.random.default_rng(3).uniform(0, 3, POINTS)
@@ -75,17 +75,17 @@ def with_one(value):
     return cloud
 
 
-def assert_neighbours(neighbours, cloud, rtol):
+def assert_neighbors(neighbors, cloud, rtol):
     """The distances are the float64 twin's, and the indices name distinct points at these
     distances.
     """
-    distance_PC, index_PC = np.asarray(neighbours.distance_PC), np.asarray(neighbours.index_PC)
+    distance_PC, index_PC = np.asarray(neighbors.distance_PC), np.asarray(neighbors.index_PC)
     count = distance_PC.shape[1]
     np.testing.assert_allclose(distance_PC, reference.distinct_distances(cloud, count), rtol=rtol)
     x, there = reference.float64(cloud), np.isfinite(distance_PC)
-    named = np.linalg.norm(x[index_PC] - x[np.asarray(neighbours.original_P)][:, None], axis=2)
+    named = np.linalg.norm(x[index_PC] - x[np.asarray(neighbors.original_P)][:, None], axis=2)
     np.testing.assert_allclose(named[there], distance_PC[there], rtol=1e-5)
-    assert np.asarray(neighbours.first_P)[index_PC[there]].all()
+    assert np.asarray(neighbors.first_P)[index_PC[there]].all()
     assert (np.diff(np.sort(np.where(there, index_PC, -1 - np.arange(count)), axis=1)) > 0).all()
 
 

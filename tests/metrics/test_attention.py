@@ -12,7 +12,7 @@ WINDOWS, TIME, WIDTH = 4, 17, 5
 FULL = np.ones((TIME, TIME), bool)
 CAUSAL = np.tril(FULL)
 WITHOUT_FIRST = CAUSAL & (np.arange(TIME) > 0) & (np.arange(TIME)[:, None] > 0)
-MASKS = {"bidirectional": FULL, "causal": CAUSAL, "causal without position 0": WITHOUT_FIRST}
+MASKS = {"bidirectional": FULL, "causal": CAUSAL, "causal without the first token": WITHOUT_FIRST}
 
 
 def of_head(q, k, visible, keep=None):

@@ -9,7 +9,7 @@ from anisoscope.metrics import comparison as metric
 from anisoscope.metrics.comparison import (
     layers_overlap,
     nearest,
-    neighbourhood_overlap,
+    neighbor_overlap,
     prepare_clouds,
 )
 from tests import reference_comparison as reference
@@ -29,7 +29,7 @@ TWINS = (reference.linear_cka, reference.linear_cka_unbiased)
 
 @functools.partial(jax.jit, static_argnums=2)
 def share(a, b, count):
-    return neighbourhood_overlap(nearest(a, count), nearest(b, count))
+    return neighbor_overlap(nearest(a, count), nearest(b, count))
 
 
 def other(cloud, width=7, noise=0.5):
@@ -64,7 +64,7 @@ def test_cka_agrees_with_the_float64_twin(name):
     "name", ["gaussian", "mean 1000 x spread", "rogue coordinate", "zoo: mean 1000 spreads"]
 )
 def test_cka_without_a_fold_is_that_of_the_others(name):
-    """The points of each fold have a mean of their own, which the centre must follow."""
+    """The points of each fold have a mean of their own, which the center must follow."""
     folds = 4
     cloud = EVERY[name][:GROUPED].copy()
     size = len(cloud) // folds
@@ -194,12 +194,12 @@ def test_layers_beside_others_and_models_beside_models():
 
 @pytest.mark.parametrize("name", EVERY)
 def test_overlap_agrees_with_sets(name):
-    """A neighbour more or less, where two are as far in float32, is 1/count of one point's
+    """A neighbor more or less, where two are as far in float32, is 1/count of one point's
     share.
     """
     cloud = EVERY[name]
     second = other(cloud, noise=0.1)
-    expected = reference.neighbourhood_overlap(cloud, second, COUNT)
+    expected = reference.neighbor_overlap(cloud, second, COUNT)
     assert 0.02 < expected < 0.98
     assert overlap(cloud, second) == pytest.approx(expected, rel=1e-4)
 
@@ -229,15 +229,15 @@ def test_copies_stand_for_one_another_within_a_cloud_and_not_across_two():
     assert overlap(a, a, 1) == 1
 
 
-def test_overlap_asks_for_as_many_neighbours_as_it_counts():
+def test_overlap_asks_for_as_many_neighbors_as_it_counts():
     few = find(gaussian(), 4)
-    with pytest.raises(ValueError, match="5 neighbours are needed, 4 were searched"):
+    with pytest.raises(ValueError, match="5 neighbors are needed, 4 were searched"):
         nearest(few, 5)
     with pytest.raises(ValueError, match="as many are needed of both"):
-        neighbourhood_overlap(nearest(few, 4), nearest(few, 3))
+        neighbor_overlap(nearest(few, 4), nearest(few, 3))
 
 
-def test_overlap_without_enough_neighbours_is_nan():
+def test_overlap_without_enough_neighbors_is_nan():
     few, many = np.repeat(gaussian(4, 2), 5, axis=0), gaussian(20, 2)
     assert overlap(few, few, 3) == 1
     assert np.isnan(overlap(few, many, 4))

@@ -21,11 +21,11 @@ from tests.metrics.clouds import (
 )
 
 
-def readings(neighbours):
+def readings(neighbors):
     """The dimensions by the two fits, what is counted, LLM-Microscope's, and the posterior."""
-    counts = jnp.array([neighbours.duplicates(), neighbours.dropped()])
-    dimensions = jnp.array([twonn(neighbours), twonn_mle(neighbours)])
-    return dimensions, counts, twonn_microscope(neighbours), twonn_bayes(neighbours)
+    counts = jnp.array([neighbors.duplicates(), neighbors.dropped()])
+    dimensions = jnp.array([twonn(neighbors), twonn_mle(neighbors)])
+    return dimensions, counts, twonn_microscope(neighbors), twonn_bayes(neighbors)
 
 
 read = jax.jit(readings)
@@ -101,14 +101,12 @@ def test_reproduces_scikit_dimensions_published_values():
     ball = np.zeros((30, 10))
     # uniform in the unit ball
     ball[:, :5] = normal * gammainc(5 / 2, square / 2) ** (1 / 5) / np.sqrt(square)
-    neighbours = find(filled(ball), FEW)
-    x = np.sort(
-        np.log(reference.float64(neighbours.r2_P) / reference.float64(neighbours.r1_P))[:30]
-    )
+    neighbors = find(filled(ball), FEW)
+    x = np.sort(np.log(reference.float64(neighbors.r2_P) / reference.float64(neighbors.r1_P))[:30])
     for kept, published in ((27, 4.05496), (28, 4.11323)):
         y = -np.log(1 - np.arange(kept) / 30)
         assert (x[:kept] @ y) / (x[:kept] @ x[:kept]) == pytest.approx(published, abs=2e-5)
-    assert read(neighbours)[0][0] == pytest.approx(reference.twonn(ball), rel=1e-5)
+    assert read(neighbors)[0][0] == pytest.approx(reference.twonn(ball), rel=1e-5)
 
 
 @pytest.mark.parametrize("cloud", [*TOO_FEW, with_one(np.nan), with_one(np.inf)])

@@ -7,8 +7,8 @@ from anisoscope.metrics.spectrum import spectrum
 from tests import reference_scale as reference
 from tests.metrics.clouds import CLOUDS, POINTS, filled, find, gaussian, rotation
 
-correlation, tree = jax.jit(estimators.correlation_dimension), jax.jit(estimators.tree_dimension)
-NEIGHBOURS = 128  # compiled for other tests too
+correlation, tree = jax.jit(estimators.correlation_dimension), jax.jit(estimators.ph_dimension)
+NEIGHBORS = 128  # compiled for other tests too
 
 
 SMALL = gaussian(160, 12)
@@ -38,18 +38,18 @@ def test_pairs_at_a_radius_are_counted_as_in_float64(name):
 def test_agree_with_every_distance_in_float64(name):
     cloud = CLOUDS[name]
     np.testing.assert_allclose(
-        correlation(cloud, find(cloud, NEIGHBOURS)),
+        correlation(cloud, find(cloud, NEIGHBORS)),
         reference.correlation_dimension(cloud),
         rtol=2e-3,
     )
-    np.testing.assert_allclose(tree(cloud), reference.tree_dimension(cloud), rtol=5e-3)
+    np.testing.assert_allclose(tree(cloud), reference.ph_dimension(cloud), rtol=5e-3)
 
 
 @pytest.mark.parametrize("dimension", [2, 5])
 def test_a_cube_has_its_dimension_wherever_it_lies(dimension):
     cube = np.random.default_rng(0).uniform(size=(POINTS, dimension))
     cloud = (7 * filled(cube) @ rotation(64) + 3).astype(np.float32)
-    np.testing.assert_allclose(correlation(cloud, find(cloud, NEIGHBOURS)), dimension, rtol=0.2)
+    np.testing.assert_allclose(correlation(cloud, find(cloud, NEIGHBORS)), dimension, rtol=0.2)
     np.testing.assert_allclose(tree(cloud), dimension, rtol=0.3)
 
 
@@ -101,7 +101,7 @@ def test_bad_input_is_told():
     cloud = gaussian()
     cloud[4, 4] = np.nan
     assert np.isnan(tree(cloud))
-    assert np.isnan(correlation(cloud, find(cloud, NEIGHBOURS)))
-    assert np.isnan(estimators.tree_dimension(gaussian(40, 3)))
-    with pytest.raises(ValueError, match="20 neighbours are needed"):
+    assert np.isnan(correlation(cloud, find(cloud, NEIGHBORS)))
+    assert np.isnan(estimators.ph_dimension(gaussian(40, 3)))
+    with pytest.raises(ValueError, match="20 neighbors are needed"):
         estimators.correlation_dimension(gaussian(), find(gaussian(), 12))

@@ -66,20 +66,20 @@ def test_a_type_of_which_a_resample_keeps_one_point_is_left_out_of_it():
 
 
 def planted(generator, slope, points=POINTS, width=64, between=3.0):
-    """Types about centres of their own, at a distance that falls with log frequency by `slope`."""
+    """Types about centers of their own, at a distance that falls with log frequency by `slope`."""
     types = generator.choice(12, points, p=SHARES)
     log_frequency = np.log(SHARES[types])
-    centre = generator.normal(size=(12, width)) * between
+    center = generator.normal(size=(12, width)) * between
     scale = np.exp(slope * (log_frequency + 3))
     return (
-        centre[types] + scale[:, None] * generator.normal(size=(points, width)),
+        center[types] + scale[:, None] * generator.normal(size=(points, width)),
         types,
         log_frequency,
     )
 
 
 @pytest.mark.parametrize(("slope", "sign"), [(-0.2, -1), (0.2, 1)])
-def test_a_planted_dependence_on_frequency_is_found_wherever_the_centres_are(slope, sign):
+def test_a_planted_dependence_on_frequency_is_found_wherever_the_centers_are(slope, sign):
     generator = np.random.default_rng(0)
     cloud, types, log_frequency = planted(generator, slope, between=30.0)
     distance, correlation, of_means, share = values_of(
@@ -93,7 +93,7 @@ def test_a_planted_dependence_on_frequency_is_found_wherever_the_centres_are(slo
     assert distance[0] == pytest.approx((SHARES * scale).sum() * 8, rel=0.05)
 
 
-def test_of_copies_of_a_centre_nothing_is_left_but_what_lies_between():
+def test_of_copies_of_a_center_nothing_is_left_but_what_lies_between():
     """As in layer 0 of a model without learned positions."""
     cloud = gaussian(12, 64)[TYPE // 7 + 1] + np.float32(100)
     distance, correlation, of_means, share = values_of(cloud)

@@ -28,7 +28,7 @@ from anisoscope.metrics import (
     trajectory,
     windows,
 )
-from anisoscope.metrics.neighbours import nearest_neighbours
+from anisoscope.metrics.neighbors import nearest_neighbors
 from tests.metrics.clouds import gaussian, rotation
 
 POINTS, WIDTH, TIME = 120, 12, 10
@@ -39,8 +39,8 @@ ALL, NO_ORIGIN = "rotation scale translation order", "rotation scale order"
 KEEP = np.float32(np.random.default_rng(1).random(POINTS) > 0.2)
 
 
-def of_neighbours(cloud, place):
-    found = nearest_neighbours(cloud, 20)
+def of_neighbors(cloud, place):
+    found = nearest_neighbors(cloud, 20)
     dimensions = [
         read(found) for read in (dimension.twonn, dimension.twonn_mle, scale.levina_bickel)
     ]
@@ -61,7 +61,7 @@ def of_pair(read):
 
 
 def nearest(cloud):
-    return comparison.nearest(nearest_neighbours(cloud, 10))
+    return comparison.nearest(nearest_neighbors(cloud, 10))
 
 
 def imbalances(cloud, other):
@@ -89,7 +89,10 @@ def first_direction(cloud, place):
 
 def of_coordinates(cloud, place):
     keep, kurtosis = jnp.asarray(KEEP)[place], outliers.coordinate_kurtosis
-    shares = outliers.coordinate_share(cloud, keep), outliers.anisotropy_left_out(cloud, keep[None])
+    shares = (
+        outliers.top_coordinate_variance_share(cloud, keep),
+        outliers.anisotropy_without_top_coordinates(cloud, keep[None]),
+    )
     return kurtosis(cloud, keep), outliers.activation_kurtosis(cloud, keep), *shares
 
 
@@ -121,30 +124,30 @@ def norm_ratio(cloud, place):
 
 METRICS = {  # the metric, and what it does not see
     "spectrum": (of_spectrum, ALL),
-    "uncentred": (lambda x, _: spectrum.anisotropy_uncentred(spectrum.spectrum(x)), NO_ORIGIN),
+    "uncentered": (lambda x, _: spectrum.anisotropy_uncentered(spectrum.spectrum(x)), NO_ORIGIN),
     "cosines": (of_cosines, NO_ORIGIN),
     "norms": (of_norms, "rotation order"),
     "partition": (lambda x, _: similarity.log_partition_isotropy(x), "rotation order"),
-    "neighbours": (of_neighbours, ALL),
+    "neighbors": (of_neighbors, ALL),
     "decimation": (
-        lambda x, _: scale.decimation(x, nearest_neighbours(x, 20))[:2],
+        lambda x, _: scale.decimation(x, nearest_neighbors(x, 20))[:2],
         "rotation scale",
     ),
-    "tree": (lambda x, _: estimators.tree_dimension(x), "rotation scale translation"),
+    "tree": (lambda x, _: estimators.ph_dimension(x), "rotation scale translation"),
     "coordinates": (of_coordinates, "scale translation order"),
     "first direction": (first_direction, ALL),
     "norm ratio": (norm_ratio, NO_ORIGIN),
     "types": (types, ALL),
     "turns": (turns, ALL),
     "windows": (
-        lambda x, place: windows.window_entropy(x, place // TIME)[0][jnp.argsort(place)],
+        lambda x, place: windows.prompt_entropy(x, place // TIME)[0][jnp.argsort(place)],
         NO_ORIGIN,
     ),
     "cka": (of_pair(comparison.ckas), ALL),
     "alignment": (of_pair(alignment.alignments), ALL),
     "linearity": (of_pair(linearity.linearity), ALL),
     "overlap": (
-        of_pair(lambda x, y: comparison.neighbourhood_overlap(nearest(x), nearest(y))),
+        of_pair(lambda x, y: comparison.neighbor_overlap(nearest(x), nearest(y))),
         ALL,
     ),
     "imbalance": (of_pair(imbalances), ALL),
@@ -154,7 +157,7 @@ METRICS = {  # the metric, and what it does not see
         "scale translation order",
     ),
 }
-ON_VMAP = ("attention", "overlap", "neighbours", "spectrum")  # of every way to compute
+ON_VMAP = ("attention", "overlap", "neighbors", "spectrum")  # of every way to compute
 
 
 @pytest.fixture(scope="module", params=METRICS)
@@ -210,7 +213,7 @@ def test_is_under_vmap_as_one_after_another(metric):
 
 def test_a_cloud_in_bfloat16_is_read_in_float32():
     rough = jnp.asarray(CLOUD, jnp.bfloat16)
-    for name in ("neighbours", "cka"):
+    for name in ("neighbors", "cka"):
         read = jax.jit(METRICS[name][0])
         found, expected = read(rough, PLACE), read(rough.astype(jnp.float32), PLACE)
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), found, expected)

@@ -9,7 +9,7 @@ from anisoscope.metrics.isotropic_spectrum import isotropic_spectra
 from tests import reference_spectrum as reference
 
 SHAPES = [(60, 16), (16, 60), (9, 3), (24, 24), (8, 1)]
-NAMES = ("anisotropy", "anisotropy_uncentred", "participation_ratio", "effective_rank", "isoscore")
+NAMES = ("anisotropy", "anisotropy_uncentered", "participation_ratio", "effective_rank", "isoscore")
 
 
 def readings(points, width, name):

@@ -14,12 +14,12 @@ def readings(cloud_PD, keep_P=None):
     kurtoses = jnp.stack(
         [metric.coordinate_kurtosis(cloud_PD, keep_P), metric.activation_kurtosis(cloud_PD, keep_P)]
     )
-    return jnp.concatenate([metric.coordinate_share(cloud_PD, keep_P), kurtoses])
+    return jnp.concatenate([metric.top_coordinate_variance_share(cloud_PD, keep_P), kurtoses])
 
 
 read = jax.jit(readings)
 peaks_of = jax.jit(metric.coordinate_peaks)
-left_out = jax.jit(metric.anisotropy_left_out)
+left_out = jax.jit(metric.anisotropy_without_top_coordinates)
 
 
 def measured(cloud):
@@ -27,7 +27,7 @@ def measured(cloud):
 
 
 def expected(cloud):
-    shares = [reference.coordinate_share(cloud, top) for top in TOPS]
+    shares = [reference.top_coordinate_variance_share(cloud, top) for top in TOPS]
     return [*shares, reference.coordinate_kurtosis(cloud), reference.activation_kurtosis(cloud)]
 
 

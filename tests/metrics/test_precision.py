@@ -10,8 +10,8 @@ from anisoscope.metrics import similarity
 from anisoscope.metrics.attention import attention_statistics, attention_sums
 from anisoscope.metrics.comparison import layers_cka, linear_cka, prepare_clouds
 from anisoscope.metrics.frequency import mean_by_bin, type_statistics
-from anisoscope.metrics.neighbours import nearest_neighbours
-from anisoscope.metrics.outliers import activation_kurtosis, coordinate_share
+from anisoscope.metrics.neighbors import nearest_neighbors
+from anisoscope.metrics.outliers import activation_kurtosis, top_coordinate_variance_share
 from anisoscope.metrics.spectrum import spectrum
 from tests.metrics.clouds import FEW, MANY
 
@@ -19,12 +19,12 @@ TALL, WIDE = jnp.ones((12, 4)), jnp.ones((4, 12))
 TYPES = jnp.arange(12) % 3
 OF_ONE = (similarity.mean_cosine, similarity.mean_cosine_parts, similarity.mean_vector)
 WITH_PRODUCTS = {
-    "neighbours by pairs of blocks": lambda: nearest_neighbours(TALL, FEW),
-    "neighbours by rows": lambda: nearest_neighbours(TALL, MANY),
+    "neighbors by pairs of blocks": lambda: nearest_neighbors(TALL, FEW),
+    "neighbors by rows": lambda: nearest_neighbors(TALL, MANY),
     "spectrum": lambda: spectrum(TALL),
     "spectrum in folds": lambda: spectrum(TALL, 3),
     "spectrum of few points": lambda: spectrum(WIDE, 2),
-    "outliers": lambda: (coordinate_share(TALL), activation_kurtosis(TALL)),
+    "outliers": lambda: (top_coordinate_variance_share(TALL), activation_kurtosis(TALL)),
     "frequency": lambda: (
         type_statistics(TALL, TYPES, TALL[:, 0], 2, 4),
         mean_by_bin(TALL[:, 0], TYPES, 3),

@@ -15,7 +15,7 @@ Y = np.random.default_rng(1).standard_normal((96, 4)) + X[:, :4]
 TWINS = {  # the published formulas in float64, written apart from the metrics
     "alpha_req": lambda x: reference_spectrum.alpha_req(x)[0],
     "anisotropy": reference_spectrum.anisotropy,
-    "anisotropy_uncentred": reference_spectrum.anisotropy_uncentred,
+    "anisotropy_uncentered": reference_spectrum.anisotropy_uncentered,
     "cka": reference_comparison.linear_cka,
     "cka_unbiased": reference_comparison.linear_cka_unbiased,
     "drift": reference.drift,
@@ -24,7 +24,7 @@ TWINS = {  # the published formulas in float64, written apart from the metrics
     "levina_bickel": lambda x: reference_scale.levina_bickel(reference_scale.distances(x), 8),
     "mean_cosine": reference.mean_cosine,
     "mean_norm": reference.mean_norm,
-    "neighbourhood_overlap": lambda x, y: reference_comparison.neighbourhood_overlap(x, y, 5),
+    "neighbor_overlap": lambda x, y: reference_comparison.neighbor_overlap(x, y, 5),
     "participation_ratio": reference_spectrum.participation_ratio,
     "participation_ratio_corrected": reference_spectrum.participation_ratio_corrected,
     "rankme": reference_spectrum.rankme,
@@ -33,9 +33,9 @@ TWINS = {  # the published formulas in float64, written apart from the metrics
     "twonn_microscope": lambda x: reference.twonn_microscope(x)[0],
     "twonn_mle": reference.twonn_mle,
 }
-PAIRS = ("cka", "cka_unbiased", "neighbourhood_overlap")
-SETTINGS = {"levina_bickel": {"k": 8}, "neighbourhood_overlap": {"k": 5}}
-OF_ORIGIN = ("anisotropy_uncentred", "rankme", "mean_cosine", "drift", "mean_norm")
+PAIRS = ("cka", "cka_unbiased", "neighbor_overlap")
+SETTINGS = {"levina_bickel": {"k": 8}, "neighbor_overlap": {"k": 5}}
+OF_ORIGIN = ("anisotropy_uncentered", "rankme", "mean_cosine", "drift", "mean_norm")
 OF_SIZE = ("drift", "mean_norm")
 
 
@@ -89,9 +89,7 @@ def degenerate():
     )
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in metrics.__all__ if name != "neighbourhood_overlap"]
-)
+@pytest.mark.parametrize("name", [name for name in metrics.__all__ if name != "neighbor_overlap"])
 def test_the_derivative_is_finite_wherever_the_value_is(name):
     others = {"y": jnp.asarray(Y[:24], jnp.float32)} if name in PAIRS else {}
     of_one = jax.value_and_grad(
@@ -114,11 +112,11 @@ def test_it_is_a_function_of_jax(name):
     x = jnp.asarray(X, jnp.float32)
     both = jax.vmap(lambda one: call(name, one))(jnp.stack([x, x[::-1] ** 2]))
     np.testing.assert_allclose(both, [call(name, x), call(name, x[::-1] ** 2)], rtol=1e-4)
-    if name == "neighbourhood_overlap":  # a share of points: flat between jumps
+    if name == "neighbor_overlap":  # a share of points: flat between jumps
         return
     along = jnp.asarray(np.random.default_rng(2).standard_normal(X.shape), jnp.float32)
     slope = (jax.jit(jax.grad(lambda one: call(name, one)))(x) * along).sum()
-    step = 3e-4  # longer ones change which points are neighbours
+    step = 3e-4  # longer ones change which points are neighbors
     ends = [float(call(name, x + sign * step * along)) for sign in (1, -1)]
     np.testing.assert_allclose(
         slope, (ends[0] - ends[1]) / (2 * step), rtol=0.05, atol=5e-3 * abs(ends[0])
@@ -189,7 +187,7 @@ def test_what_cannot_be_told_of_a_traced_array_is_nan():
         (lambda: jax.jit(metrics.drift)(jnp.asarray(X) * 1j), "x: numbers of type complex64"),
         (lambda: metrics.cka(X, Y[1:]), "x has 96 points, y 95"),
         (lambda: metrics.levina_bickel(X, k=2), "k is 2; from 3 to 95"),
-        (lambda: metrics.neighbourhood_overlap(X, Y, k=96), "k is 96; from 1 to 95"),
+        (lambda: metrics.neighbor_overlap(X, Y, k=96), "k is 96; from 1 to 95"),
     ],
 )
 def test_what_is_no_matrix_is_one_line(called, words):

@@ -5,7 +5,7 @@ from scipy.optimize import brentq
 
 from anisoscope.metrics import scale
 from anisoscope.metrics.dimension import twonn, twonn_mle
-from anisoscope.metrics.neighbours import Neighbours
+from anisoscope.metrics.neighbors import Neighbors
 from tests import reference_scale as reference
 from tests.metrics.clouds import (
     ALL,
@@ -22,14 +22,14 @@ from tests.metrics.clouds import (
     with_one,
 )
 
-FEWER = (31, 5)  # than the neighbours that are searched
+FEWER = (31, 5)  # than the neighbors that are searched
 LARGE = (4096, WIDTH)  # of those whose dimension is to be found
 
 
-def readings(neighbours):
+def readings(neighbors):
     """All that does not depend on the order of the points, and the local dimensions, which do."""
     everywhere = scale.gride_curve, scale.levina_bickel, scale.local_quantiles
-    return tuple(read(neighbours) for read in everywhere), scale.local_dimensions(neighbours)
+    return tuple(read(neighbors) for read in everywhere), scale.local_dimensions(neighbors)
 
 
 read = jax.jit(readings)
@@ -46,14 +46,14 @@ def local(cloud):
 
 
 def at_distances(distance_PC):
-    """Distinct points with neighbours at these distances."""
+    """Distinct points with neighbors at these distances."""
     points = len(distance_PC)
     one_P, index_P, index_PC = (
         np.ones(points, np.int32),
         np.arange(points),
         np.zeros(distance_PC.shape, np.int32),
     )
-    return Neighbours(
+    return Neighbors(
         distance_PC.astype(np.float32), index_PC, index_P, one_P > 0, one_P, one_P, np.float32(1)
     )
 
@@ -88,7 +88,7 @@ def test_agrees_with_the_float64_twin(name):
 @pytest.mark.parametrize("dimension", [1.0, 3.0, 40.0])
 def test_finds_the_dimension_of_its_own_model(dimension):
     """Within 4 standard errors: those of n n1 ratios for the curve, of n (k - 1) and n (k - 3) for
-    20 neighbours.
+    20 neighbors.
     """
     (curve, levina_bickel, _), local = read(poisson(dimension))
     points = len(local)
@@ -120,13 +120,13 @@ def test_local_quantiles_tell_a_line_from_a_ball():
 
 
 def test_rank_one_is_the_likelihood_of_twonn():
-    neighbours = find(gaussian(), FEW)
+    neighbors = find(gaussian(), FEW)
     dimensions = [
-        gride(neighbours, 1),
-        jax.jit(scale.levina_bickel, static_argnums=1)(neighbours, 2),
+        gride(neighbors, 1),
+        jax.jit(scale.levina_bickel, static_argnums=1)(neighbors, 2),
     ]
     np.testing.assert_allclose(
-        dimensions, jax.jit(twonn_mle)(neighbours) * POINTS / (POINTS - 1), rtol=1e-6
+        dimensions, jax.jit(twonn_mle)(neighbors) * POINTS / (POINTS - 1), rtol=1e-6
     )
 
 
@@ -206,13 +206,13 @@ def test_small_clouds_have_what_can_be_said_of_them():
         )
 
 
-def test_asks_for_the_neighbours_it_needs():
-    neighbours = find(gaussian(), MANY)
-    assert np.isfinite(jax.jit(scale.gride_curve)(neighbours)).tolist() == [True] * 3 + [False] * 4
-    with pytest.raises(ValueError, match="16 neighbours are needed, 12 were searched"):
-        scale.gride(neighbours, 8)
-    with pytest.raises(ValueError, match="20 neighbours are needed, 12 were searched"):
-        scale.levina_bickel(neighbours)
+def test_asks_for_the_neighbors_it_needs():
+    neighbors = find(gaussian(), MANY)
+    assert np.isfinite(jax.jit(scale.gride_curve)(neighbors)).tolist() == [True] * 3 + [False] * 4
+    with pytest.raises(ValueError, match="16 neighbors are needed, 12 were searched"):
+        scale.gride(neighbors, 8)
+    with pytest.raises(ValueError, match="20 neighbors are needed, 12 were searched"):
+        scale.levina_bickel(neighbors)
 
 
 decimation = jax.jit(scale.decimation)
@@ -230,7 +230,7 @@ def test_decimation_agrees_with_the_float64_twin(name):
 
 
 def test_decimation_stays_at_the_dimension_and_leaves_noise_behind():
-    """A sheet of noise at half the distance of neighbours, in 64 dimensions; without it, 2 at every
+    """A sheet of noise at half the distance of neighbors, in 64 dimensions; without it, 2 at every
     factor.
     """
     random = np.random.default_rng(0)

@@ -214,8 +214,8 @@ def test_what_has_no_direction_is_nan():
 def test_what_is_not_finite_does_not_vanish_from_a_mean(value):
     cloud = gaussian(*SMALL)
     cloud[4, 1] = value
-    without_first = (np.arange(len(cloud)) > 0).astype(np.float32)
-    for measures in (measured(cloud), measured(cloud, without_first)):
+    without_first_token = (np.arange(len(cloud)) > 0).astype(np.float32)
+    for measures in (measured(cloud), measured(cloud, without_first_token)):
         assert not any(np.isfinite(of).all() for of in measures.values())
     assert np.isnan(partition(cloud[:30], 3)).all()
 

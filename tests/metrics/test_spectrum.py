@@ -9,7 +9,7 @@ from tests.metrics.clouds import EVERY, POINTS, SHAPE, WIDE, WIDTH, ZOO, gaussia
 
 NAMES = (
     "anisotropy",
-    "anisotropy_uncentred",
+    "anisotropy_uncentered",
     "participation_ratio",
     "participation_ratio_corrected",
     "effective_rank",
@@ -128,7 +128,7 @@ def test_the_jackknife_knows_the_spread_between_draws():
 def test_reads_a_known_spectrum():
     scale = np.array([4.0, 2.0, 1.0, 1.0, 0.0])
     orthonormal = np.linalg.qr(np.random.default_rng(0).normal(size=(100, 6)))[0]
-    # centred, orthonormal
+    # centered, orthonormal
     columns = np.linalg.qr(np.c_[np.ones(100), orthonormal[:, :5]])[0][:, 1:]
     cloud = (10 * columns * scale).astype(np.float32)
     np.testing.assert_allclose(spectrum(cloud).eigenvalues_E[0], scale**2, atol=1e-4)
@@ -136,7 +136,7 @@ def test_reads_a_known_spectrum():
     shares = np.array([16, 4, 1, 1]) / 22
     roots = np.array([4, 2, 1, 1]) / 8
     assert values["anisotropy"][0] == pytest.approx(16 / 22, rel=1e-5)
-    assert values["anisotropy_uncentred"][0] == pytest.approx(16 / 22, rel=1e-5)
+    assert values["anisotropy_uncentered"][0] == pytest.approx(16 / 22, rel=1e-5)
     assert values["participation_ratio"][0] == pytest.approx(22**2 / 274, rel=1e-5)
     assert values["effective_rank"][0] == pytest.approx(np.exp(-shares @ np.log(shares)), rel=1e-5)
     assert values["rankme_centered"][0] == pytest.approx(np.exp(-roots @ np.log(roots)), rel=1e-5)
@@ -146,11 +146,11 @@ def test_reads_a_known_spectrum():
 
 @pytest.mark.parametrize("ratio", [0.0, 1e-6, 1e-3, 1.0, 1000.0])
 @pytest.mark.parametrize("shape", [SHAPE, WIDE.shape])
-def test_uncentred_anisotropy_sees_the_mean_at_every_scale(ratio, shape):
+def test_uncentered_anisotropy_sees_the_mean_at_every_scale(ratio, shape):
     cloud = gaussian(*shape) * np.linspace(1, 2, shape[1], dtype=np.float32)
     cloud = (cloud - cloud.mean(0) + ratio * np.linspace(-1, 1, shape[1])).astype(np.float32)
-    assert measured(cloud)["anisotropy_uncentred"][0] == pytest.approx(
-        reference.anisotropy_uncentred(cloud), rel=2e-6
+    assert measured(cloud)["anisotropy_uncentered"][0] == pytest.approx(
+        reference.anisotropy_uncentered(cloud), rel=2e-6
     )
 
 
@@ -245,9 +245,9 @@ def test_equal_points_have_no_spectrum(value, shape):
     spectra = spectrum(cloud, 8) if shape == GROUPED else spectrum(cloud)
     assert (np.asarray(spectra.eigenvalues_E) == 0).all()
     values = dict(read(spectra))
-    uncentred = values.pop("anisotropy_uncentred")
+    uncentered = values.pop("anisotropy_uncentered")
     assert all(np.isnan(reading).all() for reading in values.values())
-    assert np.isnan(uncentred).all() if value == 0 else uncentred == pytest.approx(1.0)
+    assert np.isnan(uncentered).all() if value == 0 else uncentered == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("points", [96])

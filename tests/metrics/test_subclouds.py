@@ -1,4 +1,4 @@
-"""Neighbours in parts of a cloud: those that each part has by itself."""
+"""Neighbors in parts of a cloud: those that each part has by itself."""
 
 import jax
 import numpy as np
@@ -6,12 +6,12 @@ import pytest
 
 from anisoscope.metrics.copies import ROUNDING
 from anisoscope.metrics.dimension import twonn
-from anisoscope.metrics.neighbours import nearest_neighbours
+from anisoscope.metrics.neighbors import nearest_neighbors
 from anisoscope.metrics.subclouds import (
     SPARE,
-    neighbours_among,
-    neighbours_in_subsamples,
-    neighbours_in_subsets,
+    neighbors_among,
+    neighbors_in_subsamples,
+    neighbors_in_subsets,
 )
 from tests import reference
 from tests.metrics import clouds
@@ -19,7 +19,7 @@ from tests.metrics.clouds import (
     FEW,
     MANY,
     POINTS,
-    assert_neighbours,
+    assert_neighbors,
     crowded,
     find,
     gaussian,
@@ -29,10 +29,10 @@ from tests.metrics.clouds import (
 
 @jax.jit
 def among(cloud, left):
-    return neighbours_among(cloud, nearest_neighbours(cloud, SPARE), left)
+    return neighbors_among(cloud, nearest_neighbors(cloud, SPARE), left)
 
 
-in_subsets = jax.jit(neighbours_in_subsets, static_argnums=2)
+in_subsets = jax.jit(neighbors_in_subsets, static_argnums=2)
 KINDS = {
     **{"gaussian": gaussian(), "copies": with_copies(gaussian()), "curve": clouds.curve()},
     "near copies": crowded(gaussian(1 + POINTS // 5), 5, apart=1e-4)[:POINTS],
@@ -40,53 +40,53 @@ KINDS = {
 
 
 @pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
-def test_a_cloud_and_its_subsamples_have_the_neighbours_that_each_has_alone(count):
+def test_a_cloud_and_its_subsamples_have_the_neighbors_that_each_has_alone(count):
     """Copies in several subsamples are one point of the cloud, and one of each subsample that they
     are in.
     """
     cloud = with_copies(gaussian())[: POINTS // 4 * 4]
-    whole, parts = jax.jit(lambda cloud_PD: neighbours_in_subsamples(cloud_PD, count, 4))(cloud)
-    assert_neighbours(whole, cloud, rtol=1e-5)
+    whole, parts = jax.jit(lambda cloud_PD: neighbors_in_subsamples(cloud_PD, count, 4))(cloud)
+    assert_neighbors(whole, cloud, rtol=1e-5)
     for number, subsample in enumerate(np.split(cloud, 4)):
         part = jax.tree.map(lambda leaf: leaf[number], parts)  # noqa: B023
-        assert_neighbours(part, subsample, rtol=1e-5)
+        assert_neighbors(part, subsample, rtol=1e-5)
         assert part.duplicates() == len(subsample) - len(np.unique(subsample, axis=0))
         spread = np.linalg.norm(subsample - subsample.mean(axis=0), axis=1).mean()
         np.testing.assert_allclose(part.mean_norm, spread, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_neighbours_among_those_left_are_as_if_the_others_had_never_been_there(name):
+def test_neighbors_among_those_left_are_as_if_the_others_had_never_been_there(name):
     """Also where nearly all nearest ones are gone, of which nothing is said in the few that were
     searched.
     """
     cloud = KINDS[name]
     for share in (0.01, 0.9):
         left = np.random.default_rng(0).random(POINTS) >= share
-        neighbours = among(cloud, left)
+        neighbors = among(cloud, left)
         inside = np.flatnonzero(left)
-        distances = np.asarray(neighbours.distance_PC)[inside]
+        distances = np.asarray(neighbors.distance_PC)[inside]
         # a first of copies stands for them, gone or not
         rounding = ROUNDING * np.linalg.norm(cloud, axis=1).max()
         np.testing.assert_allclose(
             distances, reference.distinct_distances(cloud[inside], 2), rtol=1e-4, atol=rounding
         )
-        index, first = np.asarray(neighbours.index_PC), np.asarray(neighbours.first_P)
+        index, first = np.asarray(neighbors.index_PC), np.asarray(neighbors.first_P)
         assert first[index[inside]].all()
         assert first.sum() == len(reference.distinct_points(cloud[inside]))
-        np.testing.assert_allclose(twonn(neighbours), reference.twonn(cloud[inside]), rtol=1e-3)
+        np.testing.assert_allclose(twonn(neighbors), reference.twonn(cloud[inside]), rtol=1e-3)
 
 
 @pytest.mark.parametrize("factor", [3, 16])
 @pytest.mark.parametrize("name", ["gaussian", "copies", "near copies"])
-def test_neighbours_in_subsets_are_those_of_each_subset_alone(name, factor):
+def test_neighbors_in_subsets_are_those_of_each_subset_alone(name, factor):
     """Also where few or none of those searched are of the subset, as here of 16."""
     cloud = KINDS[name]
-    neighbours = in_subsets(cloud, find(cloud, MANY), factor)
+    neighbors = in_subsets(cloud, find(cloud, MANY), factor)
     kept = POINTS // factor * factor
     for number in range(factor):
         part = cloud[number:kept:factor]
-        of = (neighbours.distance_PC, neighbours.index_PC, neighbours.first_P)
+        of = (neighbors.distance_PC, neighbors.index_PC, neighbors.first_P)
         distances, index, first = (np.asarray(x)[number] for x in of)
         np.testing.assert_allclose(distances, reference.distinct_distances(part, 2), rtol=1e-4)
         there = np.isfinite(distances)
@@ -99,7 +99,7 @@ def test_neighbours_in_subsets_are_those_of_each_subset_alone(name, factor):
         assert first.sum() == len(np.unique(part, axis=0))
 
 
-def test_among_nobody_there_are_no_neighbours_and_two_are_too_few_to_tell():
+def test_among_nobody_there_are_no_neighbors_and_two_are_too_few_to_tell():
     assert not among(gaussian(), np.zeros(POINTS, bool)).usable().any()
-    with pytest.raises(ValueError, match="3 neighbours are needed, 2 were searched"):
-        neighbours_among(gaussian(), find(gaussian(), 2), np.ones(POINTS, bool))
+    with pytest.raises(ValueError, match="3 neighbors are needed, 2 were searched"):
+        neighbors_among(gaussian(), find(gaussian(), 2), np.ones(POINTS, bool))

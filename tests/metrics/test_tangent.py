@@ -228,10 +228,10 @@ def test_the_local_tangent_is_that_of_float64_and_finds_a_gradient_along_a_circl
     np.testing.assert_allclose(along.share_PE.mean(), 0.5, atol=0.1)
     copies = np.repeat(stretched(points=5), 20, axis=0)
     for of_none in local_tangent(copies, gradient[:1].repeat(100, 0), copies, 12, RANK):
-        np.testing.assert_array_equal(of_none, 0)  # all neighbours are copies
+        np.testing.assert_array_equal(of_none, 0)  # all neighbors are copies
 
 
-def test_a_direction_in_which_neighbours_do_not_vary_is_not_of_the_local_frame():
+def test_a_direction_in_which_neighbors_do_not_vary_is_not_of_the_local_frame():
     generator = np.random.default_rng(0)
     plane = rotation(WIDTH, 2)[:2]
     points, among = (

@@ -7,7 +7,7 @@ from tests import reference_leading
 from tests.metrics.clouds import EVERY, POINTS
 
 WINDOW = np.random.default_rng(0).permutation(np.repeat([3, 7, 8, 40], [1, POINTS - 101, 80, 20]))
-entropy = jax.jit(windows.window_entropy)
+entropy = jax.jit(windows.prompt_entropy)
 
 
 def twin(cloud, window):

@@ -26,7 +26,7 @@ SHAPES = {
     "odd": {"width": 21, "heads": 3, "expansion": 3},
 }
 FLAGS = {
-    **{name: {name: True} for name in ("sink", "qk_norm", "centre_queries")},
+    **{name: {name: True} for name in ("sink", "qk_norm", "center_queries")},
     **{"untied": {"tied": False}, "no_bias": {"bias": False}},
 }
 
@@ -40,21 +40,21 @@ def configuration(line: str) -> ModelConfig:
 
 
 LINES = """
-causal softmax rotary post one_layer sink centre_queries no_bias
+causal softmax rotary post one_layer sink center_queries no_bias
 causal softmax_one rotary pre small untied no_bias
-causal sigmoid learned post one_layer qk_norm centre_queries untied no_bias
-bidirectional softmax rotary pre one_head sink centre_queries no_bias
-bidirectional softmax_one rotary post small qk_norm centre_queries untied no_bias
+causal sigmoid learned post one_layer qk_norm center_queries untied no_bias
+bidirectional softmax rotary pre one_head sink center_queries no_bias
+bidirectional softmax_one rotary post small qk_norm center_queries untied no_bias
 bidirectional sigmoid learned post odd qk_norm
-prefix softmax learned pre odd sink qk_norm centre_queries untied
+prefix softmax learned pre odd sink qk_norm center_queries untied
 prefix softmax_one rotary pre one_head no_bias
-prefix sigmoid learned post odd centre_queries untied
+prefix sigmoid learned post odd center_queries untied
 window softmax rotary post one_layer sink qk_norm
 window softmax_one learned pre odd no_bias
-window sigmoid rotary pre one_head centre_queries untied no_bias
+window sigmoid rotary pre one_head center_queries untied no_bias
 leak softmax rotary post one_head sink no_bias
 leak softmax_one learned pre one_layer untied
-leak sigmoid learned pre small qk_norm centre_queries untied no_bias
+leak sigmoid learned pre small qk_norm center_queries untied no_bias
 """
 CONFIGS = {
     "gpt2": SMALL,
@@ -80,8 +80,8 @@ def parameters(model: transformer.Model) -> transformer.Params:
     rng = np.random.default_rng(0)
 
     def draw(path: tuple, leaf: jax.ShapeDtypeStruct) -> jax.Array:
-        centre = 1.0 if path[-1].key == "scale" else 0.0
-        return jnp.asarray(centre + 0.2 * rng.normal(size=leaf.shape), leaf.dtype)
+        center = 1.0 if path[-1].key == "scale" else 0.0
+        return jnp.asarray(center + 0.2 * rng.normal(size=leaf.shape), leaf.dtype)
 
     return jax.tree_util.tree_map_with_path(draw, jax.eval_shape(model.init, jax.random.key(0)))
 

@@ -15,8 +15,8 @@ erf = np.vectorize(math.erf)
 
 
 def layer_norm(x_TD, params, epsilon=1e-5):
-    centred_TD = x_TD - x_TD.mean(-1, keepdims=True)
-    normal_TD = centred_TD / np.sqrt((centred_TD**2).mean(-1, keepdims=True) + epsilon)
+    centered_TD = x_TD - x_TD.mean(-1, keepdims=True)
+    normal_TD = centered_TD / np.sqrt((centered_TD**2).mean(-1, keepdims=True) + epsilon)
     return normal_TD * params["scale"] + params.get("bias", 0.0)
 
 
@@ -69,7 +69,7 @@ def attention(x_TD, block, config):
         q_TK, k_TK, v_TK = query_TD[:, part], key_TD[:, part], value_TD[:, part]
         if config.qk_norm:
             q_TK, k_TK = layer_norm(q_TK, block["norm_query"]), layer_norm(k_TK, block["norm_key"])
-        if config.centre_queries:
+        if config.center_queries:
             q_TK = np.stack(
                 [
                     q_TK[i] - np.mean([q_TK[j] for j in seen(i, time, config)], axis=0)

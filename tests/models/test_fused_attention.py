@@ -31,7 +31,7 @@ def recent_gpu(monkeypatch):
     [
         (CONFIG, "bfloat16", "gpu", True),
         (changed(mask="bidirectional", qk_norm=True), "bfloat16", "gpu", True),
-        (changed(mask="window", window=3, centre_queries=True), "bfloat16", "gpu", True),
+        (changed(mask="window", window=3, center_queries=True), "bfloat16", "gpu", True),
         (changed(attention="softmax_one"), "bfloat16", "gpu", True),
         (changed(attention="softmax_one", mask="window", window=3), "bfloat16", "gpu", False),
         (changed(attention="sigmoid"), "bfloat16", "gpu", False),

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.models.attention_block import ATTENTIONS, attend, centre
+from anisoscope.models.attention_block import ATTENTIONS, attend, center
 
 CONTEXT = 7
 QKV = jax.random.normal(jax.random.key(0), (3, 2, 5, 3, 4))
@@ -30,7 +30,7 @@ def test_large_scores_stay_finite(attention):
 
 
 def test_taking_the_mean_from_a_rows_keys_changes_no_weight():
-    """Why only queries are centred: it is the mean query, not the mean key, that sharpens a
+    """Why only queries are centered: it is the mean query, not the mean key, that sharpens a
     softmax.
     """
     q_BTHK, k_BTHK, v_BTHK = QKV
@@ -44,13 +44,13 @@ def test_taking_the_mean_from_a_rows_keys_changes_no_weight():
     )
 
 
-def test_a_drift_shared_by_all_queries_has_no_effect_once_they_are_centred():
+def test_a_drift_shared_by_all_queries_has_no_effect_once_they_are_centered():
     q_BTHK, k_BTHK, v_BTHK = QKV
-    centred = jax.jit(
+    centered = jax.jit(
         lambda q: ours(
-            centre(q, CAUSAL_TT), k_BTHK, v_BTHK, visible_TT=CAUSAL_TT, attention="softmax"
+            center(q, CAUSAL_TT), k_BTHK, v_BTHK, visible_TT=CAUSAL_TT, attention="softmax"
         )
     )
     np.testing.assert_allclose(
-        *(centred(q) for q in (q_BTHK, q_BTHK + 7.0 * k_BTHK[:1, :1])), atol=1e-4
+        *(centered(q) for q in (q_BTHK, q_BTHK + 7.0 * k_BTHK[:1, :1])), atol=1e-4
     )

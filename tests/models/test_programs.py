@@ -30,7 +30,7 @@ def assert_trees_close(left, right, atol):
 )
 def test_variants_start_from_the_same_parameters_and_an_intervention_only_adds_some(name):
     """Whatever the mask, the attention variant and what is done to queries and keys."""
-    kinds = ("mask", "prefix", "window", "leak", "attention", "qk_norm", "centre_queries", "sink")
+    kinds = ("mask", "prefix", "window", "leak", "attention", "qk_norm", "center_queries", "sink")
     config = dataclasses.replace(SMALL, **{kind: getattr(CONFIGS[name], kind) for kind in kinds})
     plain, other, another = (
         initial(model, seed) for model, seed in ((SMALL, 7), (config, 7), (SMALL, 8))
@@ -58,11 +58,11 @@ def test_a_mask_that_is_given_takes_the_place_of_the_configurations(name):
 
 
 def initial(config, seed):
-    return initialiser(config)(jax.random.key(seed))
+    return initializer(config)(jax.random.key(seed))
 
 
 @functools.cache
-def initialiser(config):
+def initializer(config):
     return jax.jit(transformer.build(config, VOCAB, "float32").init)
 
 

@@ -28,7 +28,7 @@ def test_the_cases_cover_every_pair_of_choices():
     as well.
     """
     kinds = {"mask": MASKS, "attention": ATTENTIONS, "positions": POSITIONS, "norm": NORMS}
-    kinds |= dict.fromkeys(("sink", "qk_norm", "centre_queries", "tied", "bias"), (False, True))
+    kinds |= dict.fromkeys(("sink", "qk_norm", "center_queries", "tied", "bias"), (False, True))
     found = [{(kind, getattr(config, kind)) for kind in kinds} for config in CONFIGS.values()]
     for (one, firsts), (other, seconds) in itertools.combinations(kinds.items(), 2):
         for pair in itertools.product(firsts, seconds):

@@ -36,7 +36,7 @@ from anisoscope.training.watch import BLOCKS, LAYERS
 STEPS = (0, 1, 4, 32, 128, 1000)
 POINTS = 40  # queries and keys that are projected
 NULLS = ("gaussian", "shuffled", "untrained", "permuted")
-FIRST_HAS_NONE = ("cka_previous", "overlap_previous")  # no checkpoint before it
+FIRST_HAS_NONE = ("cka_previous", "neighbor_overlap_previous")  # no checkpoint before it
 
 
 def make_run(
@@ -95,12 +95,12 @@ def make_run(
         if "projection" not in without:
             vectors = drifting([seed, causal, step], np.log1p(step) / np.log1p(1000), layers)
             raw[step] = raw[step].assign(
-                kept_vectors.labelled(vectors, np.arange(POINTS), 512, head=0)
+                kept_vectors.labeled(vectors, np.arange(POINTS), 512, head=0)
             )
     results, _ = joined(raw, DEFAULT, nulls)
     results.attrs = attributes
     gains = [4.5 - 5.0 * (1 + step / 10) ** -0.6 for step in steps]
-    results["validation_context_gain"] = "step", gains, {"units": "bit"}
+    results["validation_gain_over_unigram"] = "step", gains, {"units": "bit"}
     blocks = results.isel(layer=slice(1, None))  # as of hook points, which have no embedding
     hook_points = (
         {"attention_out": blocks, "values": blocks * 0.5} if "hook_points" not in without else {}
@@ -171,7 +171,7 @@ def shapes_at(grown: float, layers: int, causal: bool) -> dict[str, np.ndarray]:
     bell = 0.1 + grown * (0.75 * np.sin(np.pi * depth) ** 2 if causal else 0.08 + 0 * depth)
     dimension = 12 + 10 * np.sin(np.pi * grown * 0.85) * (1 - 0.3 * depth) + 3 * (not causal)
     rise = grown * np.arange(1, layers + 1)
-    ranks, tops = (np.array(coordinates()[name]) for name in ("neighbours", "top"))
+    ranks, tops = (np.array(coordinates()[name]) for name in ("neighbors", "top"))
     fall = ranks ** -np.where(depth > 0.5, 0.02, 0.25)[:, None]  # deep layers have a plateau
     apart = np.abs(depth[:, None] - depth)
     return {
@@ -179,13 +179,13 @@ def shapes_at(grown: float, layers: int, causal: bool) -> dict[str, np.ndarray]:
         "effective_rank": 200 * (1 - bell),
         "participation_ratio": 40 * (1 - bell),
         "alpha_req": 0.4 + bell,
-        "coordinate_share": bell[:, None] * (1 - 0.5 ** (tops / 2)),
-        "anisotropy_left_out": bell[:, None] * 0.5 ** (tops / 4),
-        "first_share": 0.8 * bell,
-        "anisotropy_without": bell[:, None] * [0.5, 0.25],
-        "mean_cosine_without": 0.02 + bell[:, None] * [0.5, 0.4],
-        "drift_without": 1 + bell[:, None] * [7, 6],
-        "twonn_without": dimension[:, None] * [1.1, 1.2],
+        "top_coordinate_variance_share": bell[:, None] * (1 - 0.5 ** (tops / 2)),
+        "anisotropy_without_top_coordinates": bell[:, None] * 0.5 ** (tops / 4),
+        "first_token_variance_share": 0.8 * bell,
+        "anisotropy_without_longest": bell[:, None] * [0.5, 0.25],
+        "mean_cosine_without_longest": 0.02 + bell[:, None] * [0.5, 0.4],
+        "drift_without_longest": 1 + bell[:, None] * [7, 6],
+        "twonn_without_longest": dimension[:, None] * [1.1, 1.2],
         "twonn": dimension,
         "twonn_mle": 0.98 * dimension,
         "twonn_microscope": 0.9 * dimension,
@@ -197,11 +197,11 @@ def shapes_at(grown: float, layers: int, causal: bool) -> dict[str, np.ndarray]:
         "centroid_distance_by_frequency": np.multiply.outer(1 + depth, [1.2, 1.1, 0.9, 0.8]),
         "cka_layers": np.exp(-grown * apart),
         "cka_unbiased_layers": np.exp(-grown * apart) - 0.05 * apart,
-        "overlap_layers": np.exp(-5 * grown * apart),
+        "neighbor_overlap_layers": np.exp(-5 * grown * apart),
         "cka_previous": 1 - 0.3 * np.sin(np.pi * grown) * (1 - depth / 2),
         "cka_last": 1 - (1 - grown) * (1 - depth / 2),
-        "overlap_previous": 1 - 0.6 * np.sin(np.pi * grown) * (1 - depth / 2),
-        "overlap_last": 1 - (1 - grown) * (1 - depth / 4),
+        "neighbor_overlap_previous": 1 - 0.6 * np.sin(np.pi * grown) * (1 - depth / 2),
+        "neighbor_overlap_last": 1 - (1 - grown) * (1 - depth / 4),
         "query_drift": 0.3 + rise,
         "key_drift": 0.3 + 0.8 * rise,
         "query_key_alignment": -np.tanh(rise / 3) if causal else np.tanh(rise / 5),
@@ -210,8 +210,8 @@ def shapes_at(grown: float, layers: int, causal: bool) -> dict[str, np.ndarray]:
         "attention_entropy": 5.2 - 0.3 * np.tanh(rise),
         "attention_max": 0.01 + np.tanh(rise / 10),
         "attention_min": 0.001 * np.exp(-rise),
-        "attention_first": 0.002 + 0.8 * np.tanh(rise / 12),
-        "attention_most": 0.01 + 0.8 * np.tanh(rise / 12),
+        "attention_first_token": 0.002 + 0.8 * np.tanh(rise / 12),
+        "attention_most_attended": 0.01 + 0.8 * np.tanh(rise / 12),
         "query_fluctuation": 1 + 0.4 * rise,
         "key_fluctuation": 1 + 0.5 * rise,
         "score_share_of_means": np.tanh(rise / 8) ** 2,
@@ -270,7 +270,7 @@ def make_log(
             lines.append(
                 line
                 | (
-                    {"context_gain": 5.0 - bits, "context_free_bits": 5.0}
+                    {"gain_over_unigram": 5.0 - bits, "context_free_bits": 5.0}
                     if kind == "valid"
                     else {}
                 )

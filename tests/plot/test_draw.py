@@ -20,7 +20,7 @@ FAMILIES = {  # quantities of a family, and the figures that are lost without it
         *("anisotropy_profile", "anisotropy_by_checkpoint", "anisotropy_decomposition"),
         "spectrum_over_training",
     ),
-    ("cka_layers", "cka_unbiased_layers", "overlap_layers", "cka_previous", "cka_last"): (
+    ("cka_layers", "cka_unbiased_layers", "neighbor_overlap_layers", "cka_previous", "cka_last"): (
         *("layer_similarity", "change_over_training"),
     ),
     ("query_drift", "query_key_alignment", "query_fluctuation", "attention_entropy"): (

@@ -77,7 +77,7 @@ def test_seeds_are_averaged_and_the_band_is_their_range(runs, together):
         np.testing.assert_allclose(
             line[name], np.add(own[line["step"], line["kind"]][name], shift), rtol=1e-6
         )
-    gain = "validation_context_gain"
+    gain = "validation_gain_over_unigram"
     np.testing.assert_allclose(mean[gain], 1.05 * one[gain])
     lost = changed(
         runs["plain_1"], lambda table: table.assign({gain: table[gain].where(table.step != 1)})
@@ -154,7 +154,7 @@ def test_signs_of_a_sink_are_those_of_the_layer_block_or_head_where_they_are_lar
     build = draw.EXPERIMENT["attention_sinks"]
     assert build(Compared(runs, None, None)) is None  # not measured
     further = {"norm_ratio": lambda table: 9 * table.anisotropy}
-    further["sink_heads"] = lambda table: table.attention_first[..., 0]
+    further["sink_heads"] = lambda table: table.attention_first_token[..., 0]
     runs = {name: changed(run, lambda table: table.assign(further)) for name, run in runs.items()}
 
     def drawn(runs, label):
@@ -164,15 +164,15 @@ def test_signs_of_a_sink_are_those_of_the_layer_block_or_head_where_they_are_lar
 
     figure, values = drawn(runs, "sink 0")
     inside(figure, "attention_sinks")
-    everywhere, without_first = (
+    everywhere, without_first_token = (
         runs["sink_0"].results.sel(statistic="mean", positions=side)
-        for side in ("all", "without_first")
+        for side in ("all", "without_first_token")
     )
     expected = [
         everywhere.norm_ratio[:, 1:].max("layer"),
-        everywhere.attention_first.max(("block", "head")),
+        everywhere.attention_first_token.max(("block", "head")),
         everywhere.sink_heads.max("block"),
-        *(table.anisotropy[:, 1:].max("layer") for table in (everywhere, without_first)),
+        *(table.anisotropy[:, 1:].max("layer") for table in (everywhere, without_first_token)),
     ]
     np.testing.assert_allclose(values[:5], expected)
     lost = changed(
@@ -187,13 +187,22 @@ def test_signs_of_a_sink_are_those_of_the_layer_block_or_head_where_they_are_lar
     assert colors["sink 0"] == style.run_styles(runs)["sink_0"]["color"]
     figure, values = drawn(over_seeds(runs), "sink")
     assert "Of several seeds" in caption_of(figure)
-    heads = over_seeds(runs)["sink"].results.attention_first.sel(statistic="mean", positions="all")
+    heads = over_seeds(runs)["sink"].results.attention_first_token.sel(
+        statistic="mean", positions="all"
+    )
     np.testing.assert_allclose(values[1], heads.max(("block", "head", "seed")))
 
 
 def test_prespecified_contrasts_are_a_forest_in_units_of_their_margins(runs):
     verdicts = (primary.DIFFERS, primary.BOTH, primary.WITHIN, primary.OPEN, primary.UNTESTED)
-    names = ("middle_less_ends", "growth", "unevenness", "expansion", "drift_growth", "last_drift")
+    names = (
+        "middle_minus_ends",
+        "growth",
+        "std_over_layers",
+        "expansion",
+        "drift_growth",
+        "last_drift",
+    )
     table = pd.DataFrame({"quantity": names, "verdict": [*verdicts, primary.NOTHING]})
     table = table.assign(name=names, at="matched", before="learned_decoder", after="rotary_decoder")
     table = table.assign(change=np.arange(1.0, 7), low=np.arange(6.0), high=8.0, positions="all")

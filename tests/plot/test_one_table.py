@@ -95,7 +95,7 @@ def test_spectrum_and_scales_are_what_the_table_says(run, of):
     gride = last.gride.sel(positions="all", statistic="mean")
     first = gride.isel(layer=0) if "layer" in gride.dims else gride
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), first)
-    np.testing.assert_array_equal(axes.lines[0].get_xdata(), run.neighbours)
+    np.testing.assert_array_equal(axes.lines[0].get_xdata(), run.neighbors)
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_a_line_has_the_values_of_its_step_and_positions_and_a_band_its_interval
     figure = report.figure(families["spectrum"], [*runs])
     menu, positions = figure["layout"]["updatemenus"]
     (button,) = [one for one in menu["buttons"] if one["label"] == "effective rank"]
-    for side, other in zip(("all", "without_first"), positions["buttons"], strict=True):
+    for side, other in zip(("all", "without_first_token"), positions["buttons"], strict=True):
         axes, visible = other["args"][0], button["args"][0]["visible"]
         places = [n for n, seen in enumerate(visible) if seen and axes["xaxis"][n] == "x"]
         assert len(places) == 4  # a band and a line for each run
@@ -75,7 +75,9 @@ def test_further_dimensions_are_pieces_of_a_line_and_what_has_no_depth_lies_over
     runs, families
 ):
     line = report.figure(families["outliers"], [*runs])["data"][1]
-    values = runs["decoder"].results.coordinate_share.sel(step=8, positions="all", statistic="mean")
+    values = runs["decoder"].results.top_coordinate_variance_share.sel(
+        step=8, positions="all", statistic="mean"
+    )
     pieces = numbers(line["y"]).reshape(3, -1)
     expected = values.transpose("top", "layer").values.astype("f4")
     np.testing.assert_array_equal(pieces[:, :-1], expected)

@@ -20,7 +20,7 @@ from tests.plot.tables import make_run, make_tangents
 
 def test_layer_similarity_shows_every_pair_on_one_scale(runs):
     figure = RUNS["layer_similarity"](runs)
-    names = ("cka_unbiased_layers", "overlap_layers")
+    names = ("cka_unbiased_layers", "neighbor_overlap_layers")
     for ax, (run, name) in zip(figure.axes, itertools.product(runs.values(), names), strict=False):
         means = run.results[name].sel(step=1000, positions="all", statistic="mean")
         np.testing.assert_array_equal(ax.images[0].get_array(), means)
@@ -63,7 +63,7 @@ def test_sharpness_against_alignment_has_a_point_per_head_with_its_intervals(run
 
 
 def test_correlations_in_the_caption_are_scipys_corrected_for_their_number(runs):
-    text = RUNS["cosine_against_drift"](runs).get_label().split("Without position 0.")[0]
+    text = RUNS["cosine_against_drift"](runs).get_label().split("Without the first token.")[0]
     expected, told = {}, {}
     for label, run in runs.items():
         last = run.results.sel(step=1000, positions="all", statistic="mean")

@@ -19,7 +19,7 @@ from anisoscope.results.excess import excess_of
 from tests.plot.reading import caption_of, curve_is, footer_of
 from tests.plot.tables import STEPS, changed, lacking, with_nulls
 
-SIDES = ("all", "without_first")
+SIDES = ("all", "without_first_token")
 
 
 def test_a_profile_is_the_last_checkpoint_with_its_interval(runs):
@@ -56,16 +56,16 @@ def test_what_is_left_without_the_longest_vectors(runs):
         expected = [
             *(last[name].sel(positions=side) for side in SIDES),
             *(last[without].sel(positions="all", without=which) for which in WITHOUT),
-            *[last.first_share.sel(positions="all")] * (name == "anisotropy"),
+            *[last.first_token_variance_share.sel(positions="all")] * (name == "anisotropy"),
         ]
         for line, values in zip(ax.lines, expected, strict=False):
             curve_is(line, values)
         if name in ("anisotropy", "twonn"):  # a Gaussian cloud lies about the origin
             excess = last[f"{without}_excess"].sel(null="gaussian", positions="all")
             curve_is(ax.lines[len(expected)], expected[3] - excess.sel(without=WITHOUT[1]))
-    fewer = {"decoder": lacking(runs["decoder"], "twonn", "drift_without")}
+    fewer = {"decoder": lacking(runs["decoder"], "twonn", "drift_without_longest")}
     assert len(RUNS["anisotropy_decomposition"](fewer).axes) == 2
-    lost = {"decoder": lacking(runs["decoder"], "first_share")}
+    lost = {"decoder": lacking(runs["decoder"], "first_token_variance_share")}
     assert RUNS["anisotropy_decomposition"](lost) is None
 
 
@@ -74,8 +74,16 @@ def test_outlier_coordinates_with_the_anisotropy_that_is_left(runs):
     for share, left, top in zip(figure.axes[:3], figure.axes[3:], (1, 3, 10), strict=True):
         for i, run in enumerate(runs.values()):
             last = run.results.sel(step=1000, positions="all")
-            curve_is(share.lines[i], last.coordinate_share.sel(top=top), share.collections[i])
-            curve_is(left.lines[2 * i], last.anisotropy_left_out.sel(top=top), left.collections[i])
+            curve_is(
+                share.lines[i],
+                last.top_coordinate_variance_share.sel(top=top),
+                share.collections[i],
+            )
+            curve_is(
+                left.lines[2 * i],
+                last.anisotropy_without_top_coordinates.sel(top=top),
+                left.collections[i],
+            )
             curve_is(left.lines[2 * i + 1], last.anisotropy)
 
 
@@ -157,13 +165,13 @@ def test_watched_curves_are_those_of_the_log_by_layer(runs):
 
 
 @pytest.mark.parametrize("name", ["spectrum_over_training", "attention_sharpness"])
-def test_context_gain_takes_the_place_of_steps(runs, name):
-    figure, over_steps = render(SPECS[name], runs, "context_gain"), RUNS[name](runs)
-    gains = runs["decoder"].results.validation_context_gain
+def test_gain_over_unigram_takes_the_place_of_steps(runs, name):
+    figure, over_steps = render(SPECS[name], runs, "gain_over_unigram"), RUNS[name](runs)
+    gains = runs["decoder"].results.validation_gain_over_unigram
     for ax, other in zip(figure.axes[:3], over_steps.axes[:3], strict=True):
         np.testing.assert_array_equal(ax.lines[0].get_xdata(), gains)
         np.testing.assert_array_equal(ax.lines[0].get_ydata(), other.lines[0].get_ydata())
-    assert "Context gain: bits less" in footer_of(figure)
+    assert "Gain over unigram: bits less" in footer_of(figure)
 
 
 def test_models_stand_in_columns_by_kind(runs):
@@ -182,7 +190,9 @@ def test_models_stand_in_columns_by_kind(runs):
 def test_position_0_has_no_panel_of_its_own_where_leaving_it_out_makes_no_difference(runs):
     def scaled(table: xr.Dataset, by: float) -> xr.Dataset:
         for name in ("anisotropy", "mean_cosine", "drift"):
-            table[name].loc[{"positions": "without_first"}] = by * table[name].sel(positions="all")
+            table[name].loc[{"positions": "without_first_token"}] = by * table[name].sel(
+                positions="all"
+            )
         return table
 
     same, other = (

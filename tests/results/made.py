@@ -12,14 +12,14 @@ from anisoscope.measurement.families.registry import FAMILIES, coordinates, fami
 from anisoscope.results import replicates_table
 
 S, G, J, LAYERS, BLOCKS, HEADS = 2, 3, 4, 4, 3, 2
-POSITIONS = ("all", "without_first")
+POSITIONS = ("all", "without_first_token")
 NULLS = ("gaussian", "shuffled", "untrained")
 NAMES = (
     "anisotropy",
     "twonn",
     "duplicate_points",
     "query_drift",
-    "coordinate_share",
+    "top_coordinate_variance_share",
     "gride",
     "cka_layers",
 )
@@ -31,7 +31,7 @@ CLOUDS = {  # of each cloud, what is in it: as null models have it
         "twonn",
         "duplicate_points",
         "query_drift",
-        "coordinate_share",
+        "top_coordinate_variance_share",
         "gride",
     ),
 }

@@ -164,7 +164,7 @@ def test_tidy_has_one_row_a_number(whole):
     assert set(frame.run) == {"decoder"}
     assert set(frame.corpus) == {"letters"}
     further = 3 * LAYERS + 7 * LAYERS + LAYERS**2
-    averages = 3 + 3 + 7 + (BLOCKS + 1)  # of one number a layer, of top, of neighbours, of heads
+    averages = 3 + 3 + 7 + (BLOCKS + 1)  # of one number a layer, of top, of neighbors, of heads
     assert len(frame) == 2 * S * (3 * LAYERS + BLOCKS * HEADS + further + averages)
     averaged = map(over_blocks, {*NAMES} - {"cka_layers"})
     assert set(frame.metric) == {*NAMES, "query_drift_over_heads", *averaged}
@@ -194,9 +194,11 @@ def test_tidy_has_one_row_a_number(whole):
     )
     assert (row.low, row.excess_gaussian) == (one[2], excess.sel(null="gaussian")[0])
     assert frame[frame.metric == "twonn_over_blocks"].layer.isna().all()
-    one = results.coordinate_share.sel(step=7, positions="all", layer=2, top=3)
+    one = results.top_coordinate_variance_share.sel(step=7, positions="all", layer=2, top=3)
     (row,) = frame[
-        (frame.metric == "coordinate_share") & (frame["layer"] == 2) & (frame["at"] == 3)
+        (frame.metric == "top_coordinate_variance_share")
+        & (frame["layer"] == 2)
+        & (frame["at"] == 3)
     ].itertuples()
     assert (row.axis, row.high) == ("top", one.sel(statistic="high").item())
     assert set(frame[frame.metric == "query_drift"].units) == {quantities()["query_drift"].units}
@@ -204,13 +206,13 @@ def test_tidy_has_one_row_a_number(whole):
 
 def test_scores_are_those_of_the_step_and_missing_where_there_are_none():
     lines = [
-        {"step": 0, "kind": "valid", "bits_per_character": 8.0, "context_gain": -3.0},
-        {"step": 2, "kind": "train", "bits_per_character": 1.0, "context_gain": 9.0},
-        {"step": 4, "kind": "valid", "bits_per_character": 5.0, "context_gain": 0.5},
+        {"step": 0, "kind": "valid", "bits_per_character": 8.0, "gain_over_unigram": -3.0},
+        {"step": 2, "kind": "train", "bits_per_character": 1.0, "gain_over_unigram": 9.0},
+        {"step": 4, "kind": "valid", "bits_per_character": 5.0, "gain_over_unigram": 0.5},
     ]
     found = scores(lines, [0, 2, 4])
-    np.testing.assert_array_equal(found.validation_context_gain, [-3.0, np.nan, 0.5])
+    np.testing.assert_array_equal(found.validation_gain_over_unigram, [-3.0, np.nan, 0.5])
     np.testing.assert_array_equal(found.validation_bits, [8.0, np.nan, 5.0])
     # as in a decoder, or a log of old
-    assert set(found) == {"validation_context_gain", "validation_bits"}
+    assert set(found) == {"validation_gain_over_unigram", "validation_bits"}
     assert not set(scores([], [0, 2]))

@@ -37,17 +37,24 @@ def test_a_table_labels_every_value_of_every_cloud(old):
     assert old.anisotropy.dims == ("cloud", "positions", "batch", "layer", "jackknife")
     assert old.twonn.dims == ("cloud", "positions", "batch", "layer", "sections")
     assert old.duplicate_points.dims == ("cloud", "positions", "batch", "layer")
-    assert old.coordinate_share.dims == ("cloud", "positions", "batch", "layer", "top", "jackknife")
+    assert old.top_coordinate_variance_share.dims == (
+        "cloud",
+        "positions",
+        "batch",
+        "layer",
+        "top",
+        "jackknife",
+    )
     assert old.step == 7
     assert list(old["cloud"].values) == ["measured", "gaussian", "shuffled"]
-    assert list(old.positions.values) == ["all", "without_first"]
+    assert list(old.positions.values) == ["all", "without_first_token"]
     assert list(old.block.values) == [1, 2, 3]
     assert list(old.top.values) == [1, 3, 10]
     np.testing.assert_allclose(old.depth, [0, 1 / 3, 2 / 3, 1])
     for cloud, names in CLOUDS.items():
         for name in quantities():
             if name in old:
-                one = old[name].sel(cloud=cloud, positions="without_first", batch=2)
+                one = old[name].sel(cloud=cloud, positions="without_first_token", batch=2)
                 expected = values()[cloud][name][2, 1] if name in names else np.nan
                 np.testing.assert_array_equal(
                     one, np.broadcast_to(expected, one.shape), err_msg=name

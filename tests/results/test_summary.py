@@ -23,12 +23,18 @@ def test_results_hold_moments_and_intervals_and_batches_one_value_per_cloud(raw)
     assert results.query_drift.attrs["symbol"] == "|E q|"
     assert results.anisotropy.dims == ("step", "statistic", "positions", "layer")
     assert results.query_drift.dims == ("step", "statistic", "positions", "block", "head")
-    assert results.coordinate_share.dims == ("step", "statistic", "positions", "layer", "top")
+    assert results.top_coordinate_variance_share.dims == (
+        "step",
+        "statistic",
+        "positions",
+        "layer",
+        "top",
+    )
     assert batches.anisotropy.dims == ("step", "positions", "batch", "layer")
     assert not {*results.dims, *batches.dims} & {"jackknife", "sections", "cloud"}
     assert "batch" not in results.dims
     measured = values()["measured"]["anisotropy"][:, 1, 2]
-    place = {"step": 7, "positions": "without_first", "layer": 2}
+    place = {"step": 7, "positions": "without_first_token", "layer": 2}
     np.testing.assert_array_equal(batches.anisotropy.sel(place), measured[:, 0])
     one = results.anisotropy.sel(place)
     found = clip(estimate(measured, "jackknife"), 0, 1)
@@ -104,7 +110,7 @@ def by_hand(own, null, kind, axes):
     ("name", "average", "place", "pick", "axes"),
     [
         ("twonn", "twonn_over_blocks", {}, np.s_[:, 0, 1:], 2),
-        ("gride", "gride_over_blocks", {"neighbours": 4}, np.s_[:, 0, 1:, 2], 2),
+        ("gride", "gride_over_blocks", {"neighbors": 4}, np.s_[:, 0, 1:, 2], 2),
         ("query_drift", "query_drift_over_blocks", {}, np.s_[:, 0], (2, 3)),
         ("query_drift", "query_drift_over_heads", {"block": 2}, np.s_[:, 0, 1], 2),
     ],
@@ -160,7 +166,7 @@ def test_a_layer_without_a_number_leaves_no_average_and_the_embedding_counts_for
     mean = results.twonn_over_blocks.sel(step=7, statistic="mean")
     assert np.isnan(mean.sel(positions="all"))
     np.testing.assert_allclose(
-        mean.sel(positions="without_first"), measured[:, 1, 1:, 0].mean(), rtol=1e-6
+        mean.sel(positions="without_first_token"), measured[:, 1, 1:, 0].mean(), rtol=1e-6
     )
 
 

@@ -12,7 +12,7 @@ from anisoscope.config.model_config import ModelConfig
 from anisoscope.measurement.families import registry as families
 from anisoscope.measurement.intervals import KINDS
 from anisoscope.models.masks import visible_keys
-from anisoscope.models.transformer import build, readout
+from anisoscope.models.transformer import build, unembedding
 from anisoscope.sources import activations
 from anisoscope.sources.evaluation_windows import POSITION_SETS, make_probe, with_types
 
@@ -66,7 +66,7 @@ def program(mask, families=FAMILIES, nulls=NULLS, folds=FOLDS, over_clouds=jax.l
 
 def made(apply, settings, over_clouds=jax.lax.map):
     """measure(params, others, probe, visible_TT)."""
-    read = functools.partial(readout, ModelConfig())
+    read = functools.partial(unembedding, ModelConfig())
     spec = activations.Spec(
         activations.make_activate(apply, settings, read), settings, over_clouds=over_clouds
     )

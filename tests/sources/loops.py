@@ -19,7 +19,7 @@ from tests.sources.activated import CONTEXT, COORDINATES, FOLDS, KINDS_OF_TOKENS
 
 SPECTRAL = {
     "anisotropy": reference_spectrum.anisotropy,
-    "anisotropy_uncentred": reference_spectrum.anisotropy_uncentred,
+    "anisotropy_uncentered": reference_spectrum.anisotropy_uncentered,
     "participation_ratio": reference_spectrum.participation_ratio,
     "participation_ratio_corrected": reference_spectrum.participation_ratio_corrected,
     "effective_rank": reference_spectrum.effective_rank,
@@ -39,7 +39,7 @@ STATISTICS = (
         "attention_max",
         "attention_min",
     ),
-    *("attention_first", "attention_most"),
+    *("attention_first_token", "attention_most_attended"),
 )
 
 
@@ -65,8 +65,9 @@ def stacked(rows):
 def of_kept(part, cloud):
     drift, residual = reference_similarity.mean_cosine_parts(part)
     return {
-        "coordinate_share": [
-            reference_spectrum.coordinate_share(part, top) for top in COORDINATES["top"]
+        "top_coordinate_variance_share": [
+            reference_spectrum.top_coordinate_variance_share(part, top)
+            for top in COORDINATES["top"]
         ],
         "coordinate_kurtosis": reference_spectrum.coordinate_kurtosis(part),
         "activation_kurtosis": reference_spectrum.activation_kurtosis(part),
@@ -84,12 +85,12 @@ def of_section(part):
     x, distances = reference.log_ratios(part), reference_scale.distances(part)
     nearest = min(20, distances.shape[1])
     inverse = 1 / reference_scale.local_dimensions(distances, nearest)
-    fits = [(first, 2 * first <= distances.shape[1]) for first in COORDINATES["neighbours"]]
+    fits = [(first, 2 * first <= distances.shape[1]) for first in COORDINATES["neighbors"]]
     return {
         "twonn": reference.twonn(part),
         "twonn_mle": reference.twonn_mle(part),
         "twonn_bayes": (2 + len(x)) / (5 + x.sum()),
-        "twonn_bayes_deviation": np.sqrt(2 + len(x)) / (5 + x.sum()),
+        "twonn_bayes_std": np.sqrt(2 + len(x)) / (5 + x.sum()),
         "gride": [
             reference_scale.gride(distances, first) if fit else np.nan for first, fit in fits
         ],
@@ -127,7 +128,9 @@ def slow_spectra(cloud):
     without = [np.delete(cloud, order[:top], axis=1) for top in COORDINATES["top"]]
     values = {name: read(cloud) for name, read in SPECTRAL.items()}
     return values | {
-        "anisotropy_left_out": [reference_spectrum.anisotropy(part) for part in without]
+        "anisotropy_without_top_coordinates": [
+            reference_spectrum.anisotropy(part) for part in without
+        ]
     }
 
 
@@ -142,11 +145,13 @@ def slow_leading(cloud, picks):
     )
     kept = [np.isin(points, part) for part in jackknife(points)]
     values = {
-        "first_share": [reference_leading.share_between(cloud[keep], first[keep]) for keep in kept],
-        "first_share_by_norm": [
+        "first_token_variance_share": [
+            reference_leading.share_between(cloud[keep], first[keep]) for keep in kept
+        ],
+        "first_token_variance_share_by_norm": [
             reference_leading.share_by_norm(cloud[keep], first[keep]) for keep in kept
         ],
-        "longest_share": [
+        "longest_vectors_variance_share": [
             reference_leading.share_between(cloud[keep], long[keep]) for keep in kept
         ],
     }
@@ -156,22 +161,25 @@ def slow_leading(cloud, picks):
         cloud, np.ones_like(first), kept, picks % CONTEXT
     )
     more = {
-        "anisotropy_without": without,
-        "leading_kurtosis": kurtosis,
-        "leading_by_position": between,
+        "anisotropy_without_longest": without,
+        "first_pc_kurtosis": kurtosis,
+        "first_pc_variance_by_position": between,
     }
     for name, read in (("mean_cosine", reference.mean_cosine), ("drift", reference.drift)):
         more[f"{name}_without"] = [[read(cloud[keep & one]) for keep in kept] for one in left]
     sections = [np.isin(points, part) for part in cut(points)]
     twonn = [[reference.twonn(cloud[part & one]) for part in sections] for one in left]
     enough = [[len(reference.log_ratios(cloud[one])) >= min(64, len(cloud) / 2)] for one in left]
-    more["twonn_without"] = np.where(enough, twonn, np.nan)
+    more["twonn_without_longest"] = np.where(enough, twonn, np.nan)
     entropy = np.array(
         [reference_leading.entropy(cloud[window == number]) for number in range(max(window) + 1)]
     )
-    more["window_entropy"] = [entropy[np.unique(window[keep])].mean() for keep in kept]
+    more["prompt_entropy"] = [entropy[np.unique(window[keep])].mean() for keep in kept]
     if not first.any():
-        values |= dict.fromkeys(("first_share", "first_share_by_norm"), np.full(len(kept), np.nan))
+        values |= dict.fromkeys(
+            ("first_token_variance_share", "first_token_variance_share_by_norm"),
+            np.full(len(kept), np.nan),
+        )
     return {name: np.array(value) for name, value in (values | more).items()} | {
         "norm_ratio": reference_leading.norm_ratio(cloud)
     }

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.config.measure_config import FURTHER, NULLS, MeasureConfig
+from anisoscope.config.measure_config import NULLS, OPTIONAL, MeasureConfig
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.measurement.families import registry as families
 from anisoscope.measurement.families.projection_family import VECTORS
@@ -89,19 +89,21 @@ def test_agrees_with_slow_loops_in_float64_on_every_resample(cloud, record_prope
                 near(name, found[name][batch, positions, layer, ..., 0], value)
             for name, value in slow_leading(picked, picks).items():
                 got = found[name][batch, positions, layer]
-                if name == "twonn_without":
+                if name == "twonn_without_longest":
                     got, value = 1 / got, 1 / value
                 near(name, got, value, rtol=1e-3)
             for name, value in slow_frequency(picked, tokens_GWT[batch], picks).items():
                 near(name, found[name][batch, positions, layer], value, rtol=1e-3, atol=1e-4)
         visible = np.asarray(visible_keys(ModelConfig(), CONTEXT)).copy()
-        if POSITION_SETS[positions] == "without_first":
+        if POSITION_SETS[positions] == "without_first_token":
             visible[0] = visible[:, 0] = False
         for block, head in np.ndindex(2, 2):
             q, k = (x[block, :, :, head] for x in (activations.q_NBTHK, activations.k_NBTHK))
             for name, value in slow_head(q, k, picks, visible).items():
                 near(name, found[name][batch, positions, block, head], value)
-        weight = found["attention_first"][batch, positions, ..., 0]  # NaN without position 0
+        weight = found["attention_first_token"][
+            batch, positions, ..., 0
+        ]  # NaN without the first token
         sinks = np.where(np.isnan(weight).any(axis=-1), np.nan, (weight > 0.3).mean(axis=-1))
         near("sink_heads", found["sink_heads"][batch, positions], sinks)
     assert near.checked == {name for name in MEASURED if families.family_of(name) != "comparison"}
@@ -145,7 +147,7 @@ def test_compares_layers_and_checkpoints(record_property):
             cka = [getattr(reference_comparison, f"linear_{kind}")(*parts) for parts in resampled]
             near(f"{kind}_{name}", found[f"{kind}_{name}"][(1, 0, *place)], cka)
         resampled = zip(*(cut(cloud) for cloud in pair), strict=True)
-        overlap = [reference_comparison.neighbourhood_overlap(*parts, 10) for parts in resampled]
+        overlap = [reference_comparison.neighbor_overlap(*parts, 10) for parts in resampled]
         near(f"overlap_{name}", found[f"overlap_{name}"][(1, 0, *place)], overlap, rtol=1e-6)
     near.tell()
 
@@ -175,7 +177,7 @@ def test_the_permuted_null_model_reads_other_windows_of_the_same_batch():
 
 @pytest.mark.slow
 def test_values_do_not_depend_on_the_other_families():
-    """In particular, how many neighbours are searched for."""
+    """In particular, how many neighbors are searched for."""
     for name, value in of("causal", "measured", ("similarity", "comparison"), ()).items():
         np.testing.assert_allclose(value, of("causal")[name], rtol=2e-5, atol=1e-6, err_msg=name)
 
@@ -218,12 +220,12 @@ def test_shapes_are_the_declared_dimensions():
     ],
 )
 def test_a_family_alone_gives_its_quantities_and_no_others(family):
-    measure, *params = program("causal", (family,), NULLS if family in FURTHER else ())
+    measure, *params = program("causal", (family,), NULLS if family in OPTIONAL else ())
     shapes = jax.eval_shape(measure, *params, PROBE, visible("causal"))
     own = {*families.FAMILIES[family].quantities}
     assert {cloud for cloud, found in shapes.values.items() if found.keys() == own} - {
         "measured"
-    } == ({*families.FAMILIES[family].nulls} - {"untrained"} if family in FURTHER else set())
+    } == ({*families.FAMILIES[family].nulls} - {"untrained"} if family in OPTIONAL else set())
     assert shapes.values["measured"].keys() == own
     for name in own:
         assert shapes.values["measured"][name].shape == tuple(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from anisoscope import measure, measure_attention, measure_function
+from anisoscope import make_measure, measure, measure_attention
 from anisoscope.measurement.intervals import clip, estimate, weight_replicates
 from anisoscope.sources import array_chunks, folds
 from tests import (
@@ -45,7 +45,7 @@ def test_the_value_is_of_all_points_whatever_their_clusters_and_order():
         measured(CLOUDS[:, shuffle], families=families),
     ]
     assert tables[0].attrs["resampled_points"] < POINTS
-    for name in ("mean_cosine", "overlap_layers", "cka_layers"):
+    for name in ("mean_cosine", "neighbor_overlap_layers", "cka_layers"):
         np.testing.assert_allclose(value(tables[1], name), value(tables[0], name), rtol=1e-5)
         np.testing.assert_allclose(value(tables[2], name), value(tables[0], name), rtol=1e-5)
 
@@ -69,12 +69,12 @@ def test_an_interval_of_unequal_clusters_is_that_of_their_folds():
 
 
 @pytest.mark.slow
-def test_imbalance_needs_one_neighbour():
-    """Ten points or fewer have no ten neighbours."""
+def test_imbalance_needs_one_neighbor():
+    """Ten points or fewer have no ten neighbors."""
     a, b = CLOUDS[:, :9]
-    value_LL = measure([a, b], families="imbalance", nulls=(), folds=1).imbalance_layers.sel(
-        statistic="mean"
-    )
+    value_LL = measure(
+        [a, b], families="imbalance", nulls=(), folds=1
+    ).information_imbalance_layers.sel(statistic="mean")
     expected = reference_comparison.information_imbalance(a, b)
     np.testing.assert_allclose(value_LL.values[0, 1], expected, rtol=1e-6)
 
@@ -98,25 +98,27 @@ def test_positions_tell_how_much_hangs_on_the_first_tokens():
     )
     long = reference_leading.longest_of_each(cloud, UNEQUAL_P)
     np.testing.assert_allclose(
-        value(table, "first_share"), reference_leading.share_between(cloud, place_P == 0), 1e-4
+        value(table, "first_token_variance_share"),
+        reference_leading.share_between(cloud, place_P == 0),
+        1e-4,
     )
-    without = value(table, "anisotropy_without", without="longest of each window")
+    without = value(table, "anisotropy_without_longest", without="longest of each window")
     np.testing.assert_allclose(without, reference_spectrum.anisotropy(cloud[~long]), rtol=1e-4)
-    assert np.isfinite(table.first_share.sel(statistic="low"))
+    assert np.isfinite(table.first_token_variance_share.sel(statistic="low"))
 
 
 @pytest.mark.slow
 def test_positions_of_a_function_are_those_of_its_windows():
     first = np.arange(POINTS) % 8 == 0
     cloud = CLOUDS[0] + 50 * first[:, None]
-    found = measure_function(
+    found = make_measure(
         lambda params, windows: windows[None] * params,
         cloud.reshape(12, 8, WIDTH),
         families="leading",
         folds=4,
     )(1.0)
     share = reference_leading.share_between(cloud, first)
-    np.testing.assert_allclose(value(found, "first_share"), share, rtol=1e-4)
+    np.testing.assert_allclose(value(found, "first_token_variance_share"), share, rtol=1e-4)
 
 
 def test_queries_and_keys_get_the_attention_family_with_mask_and_bias():
@@ -160,7 +162,7 @@ def test_a_function_and_the_panel_are_one_program_for_all_parameters():
         x = params["table"][tokens]
         return jnp.stack([x, jnp.tanh(x)])
 
-    table_of = measure_function(function, tokens, families="similarity", folds=4)
+    table_of = make_measure(function, tokens, families="similarity", folds=4)
     for seed in range(2):
         params = {"table": jax.random.normal(jax.random.key(seed), (9, WIDTH))}
         found = table_of(params)
@@ -270,7 +272,7 @@ def test_a_readout_beside_arrays_reads_every_layer_as_the_last():
     targets = generator.integers(-1, 11, POINTS)
     norm = {"kind": "rms", "scale": scale, "epsilon": 1e-6}
     given = {
-        "readout": (norm, unembedding),
+        "logit_lens": (norm, unembedding),
         "targets": targets,
         "families": "similarity",
         "folds": 4,
@@ -278,9 +280,9 @@ def test_a_readout_beside_arrays_reads_every_layer_as_the_last():
     table = measure(CLOUDS, UNEQUAL_P, **given)
     expected = reference_readout.lens(CLOUDS, targets, unembedding.T, "rms", scale, 0.0, 1e-6)
     named = {
-        "readout_entropy": expected[0],
-        "readout_divergence": expected[1],
-        "readout_rank": expected[3],
+        "logit_lens_entropy": expected[0],
+        "logit_lens_divergence": expected[1],
+        "logit_lens_rank": expected[3],
     }
     for name, value_NP in named.items():
         np.testing.assert_allclose(

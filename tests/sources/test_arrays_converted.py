@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 from scipy import sparse
 
-from anisoscope import measure, measure_attention, measure_function
+from anisoscope import make_measure, measure, measure_attention
 from anisoscope.metrics import convert
 from anisoscope.sources import array_checks
 from tests.sources.clouds import CLOUDS, HEADS, UNEQUAL_P, measured
@@ -62,7 +62,7 @@ def test_values_do_not_depend_on_the_types_that_jax_has():
 
     def tables():
         layers = CLOUDS.reshape(2, 8, 12, 6)
-        of_function = measure_function(function, np.zeros((8, 12)), families="similarity", folds=4)(
+        of_function = make_measure(function, np.zeros((8, 12)), families="similarity", folds=4)(
             layers
         )
         heads = measure_attention(HEADS, HEADS[..., ::-1], mask="causal", folds=1)
@@ -78,7 +78,7 @@ def test_values_do_not_depend_on_the_types_that_jax_has():
         jax.enable_x64(True),
         pytest.raises(ValueError, match="layer 0: float32 would lose their spread"),
     ):
-        measure_function(function, np.zeros((8, 12)), families="similarity")(
+        make_measure(function, np.zeros((8, 12)), families="similarity")(
             CLOUDS.reshape(2, 8, 12, 6) + 1e9
         )
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from anisoscope import measure, measure_attention, measure_function
+from anisoscope import make_measure, measure, measure_attention
 from anisoscope.utils import memory
 from tests.sources.clouds import CLOUDS, HEADS, POINTS, WIDTH, measured
 
@@ -59,10 +59,10 @@ LENS = (None, np.ones((4, WIDTH)))
         (CLOUDS, {"nulls": ("shuffled",)}, "'shuffled' cannot be made"),
         (CLOUDS, {"pieces": 13}, "pieces is 13; it must be a whole number from 1 to 12"),
         (CLOUDS, {"names": ("a",)}, "a list of 2 different names"),
-        (CLOUDS, {"families": "readout"}, r"needs readout=\(norm, W\)"),
-        (CLOUDS, {"readout": (None, np.ones((4, WIDTH + 1)))}, r"W has shape \(4, 7\)"),
-        (CLOUDS, {"readout": LENS, "targets": np.full(POINTS, 4)}, "targets reach 4"),
-        (CLOUDS, {"readout": LENS, "targets": np.ones(POINTS)}, "dtype float64"),
+        (CLOUDS, {"families": "logit_lens"}, r"needs unembedding=\(norm, W\)"),
+        (CLOUDS, {"logit_lens": (None, np.ones((4, WIDTH + 1)))}, r"W has shape \(4, 7\)"),
+        (CLOUDS, {"logit_lens": LENS, "targets": np.full(POINTS, 4)}, "targets reach 4"),
+        (CLOUDS, {"logit_lens": LENS, "targets": np.ones(POINTS)}, "dtype float64"),
     ],
 )
 def test_arrays_that_cannot_be_measured_are_refused(vectors, options, words):
@@ -96,7 +96,7 @@ def test_queries_and_keys_that_cannot_be_measured_are_refused(keys, options, wor
 )
 def test_functions_of_what_cannot_be_measured_are_refused(function, words):
     x = jnp.asarray(CLOUDS.reshape(2, 8, 12, WIDTH), jnp.float32)
-    measure_x = measure_function(
+    measure_x = make_measure(
         lambda params, tokens: function(params), np.zeros((8, 12)), families="similarity"
     )
     with pytest.raises(ValueError, match=words):

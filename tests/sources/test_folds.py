@@ -54,7 +54,7 @@ def test_equal_clusters_are_runs_in_random_order():
 @pytest.mark.parametrize("farther", [0, 1])
 @pytest.mark.parametrize("clusters", [8, 18])
 def test_intervals_of_unequal_clusters_hold_what_is_estimated(farther, clusters):
-    """|E x| of points around the centres of their clusters, which may lie farther out the larger
+    """|E x| of points around the centers of their clusters, which may lie farther out the larger
     the cluster is.
     """
     draws, estimates, ends = 300, [], []
@@ -62,9 +62,9 @@ def test_intervals_of_unequal_clusters_hold_what_is_estimated(farther, clusters)
     label_P = np.repeat(np.arange(clusters), size_L)
     for draw in range(draws):
         generator = np.random.default_rng(draw)
-        centre_LD = generator.normal(size=(clusters, 3)) + np.array([6.0, 0, 0])
-        centre_LD[:, 0] += farther * np.log(size_L)
-        x_PD = centre_LD[label_P] + generator.normal(size=(label_P.size, 3))
+        center_LD = generator.normal(size=(clusters, 3)) + np.array([6.0, 0, 0])
+        center_LD[:, 0] += farther * np.log(size_L)
+        x_PD = center_LD[label_P] + generator.normal(size=(label_P.size, 3))
         index_JM, *sizes = folds.cut(label_P.size, label_P, 8, draw)
         assert len(index_JM) == 8
         left = [np.linalg.norm(np.delete(x_PD[index_JM], j, 0).mean(axis=(0, 1))) for j in range(8)]

@@ -58,7 +58,7 @@ def test_the_tables_of_a_hook_point_are_those_of_its_cloud(run):
         assert table.layer.values.tolist() == [1, 2]
         assert table.depth.values.tolist() == [0.5, 1]
         assert "query_drift" not in table  # no cloud
-        for s, positions in enumerate(("all", "without_first")):
+        for s, positions in enumerate(("all", "without_first_token")):
             for layer in (1, 2):
                 cloud = np.asarray(found[hook_point][layer - 1]).reshape(-1, 16)[
                     probe.picks_SGP[s, 0]

@@ -71,11 +71,11 @@ def test_windows_are_aligned_whole_and_drawn_once():
     np.testing.assert_array_equal(probe().tokens_GWT, TOKENS[windows])
 
 
-def test_without_first_leaves_out_position_0_and_little_else():
-    everything, without_first = probe().picks_SGP
+def test_without_first_token_leaves_out_position_0_and_little_else():
+    everything, without_first_token = probe().picks_SGP
     assert (everything % CONTEXT == 0).any()
-    assert (without_first % CONTEXT != 0).all()
-    for kept, all_positions in zip(without_first, everything, strict=True):
+    assert (without_first_token % CONTEXT != 0).all()
+    for kept, all_positions in zip(without_first_token, everything, strict=True):
         assert set(all_positions[all_positions % CONTEXT != 0]) <= set(kept)
 
 

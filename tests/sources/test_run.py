@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import anisoscope
-from anisoscope import measure_function
+from anisoscope import make_measure
 from anisoscope.config.data_config import DataConfig
 from anisoscope.sources import finished_run
 from anisoscope.sources.finished_run import open_run
@@ -37,7 +37,7 @@ def test_a_run_gives_its_checkpoints_as_parameters_of_one_function(trained):
     tokens_WT = opened.windows(4)
     assert len(np.unique(tokens_WT, axis=0)) > 1
     assert tokens_WT.shape == (4, 8)
-    table_of = measure_function(opened.vectors, tokens_WT, families=("similarity",), nulls=())
+    table_of = make_measure(opened.vectors, tokens_WT, families=("similarity",), nulls=())
     first, last = (table_of(opened.params(step)) for step in (0, 6))
     assert first.sizes["layer"] == 3
     assert not np.allclose(first.drift, last.drift, equal_nan=True)

@@ -72,7 +72,7 @@ def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_
 def test_values_are_those_of_the_float64_twins_on_the_probe(compare):
     runs = planted(0), planted(1)  # layer 1 of the first is layer 0 of the second
     found, probe = compare(*runs), probe_of(CONFIG, runs[0].corpus)
-    for s, positions in enumerate(("all", "without_first")):
+    for s, positions in enumerate(("all", "without_first_token")):
         values = []
         for tokens_WT, picks in zip(probe.tokens_GWT, probe.picks_SGP[s], strict=True):
             first, second = (
@@ -114,7 +114,11 @@ def test_the_figure_shows_what_position_0_hides():
     about = dict.fromkeys(("corpus", "first", "second", "first_model", "second_model"), "a")
     about |= {"measure.points": 64, "measure.batches": 2, "points_are": "where tokens of both end"}
     labels = {"statistic": ["mean", "std", "low", "high"]}
-    labels |= {"positions": ["all", "without_first"], "layer": range(3), "other_layer": range(5)}
+    labels |= {
+        "positions": ["all", "without_first_token"],
+        "layer": range(3),
+        "other_layer": range(5),
+    }
     dims = tuple(labels)
     found = xr.Dataset(
         {name: (dims, values.copy()) for name in ("cka_unbiased", "overlap")}, labels, about
@@ -128,5 +132,5 @@ def test_the_figure_shows_what_position_0_hides():
     shown = [ax.images[0].get_array() for ax in hidden.axes if ax.images]
     assert len(shown) == 6
     assert shown[0][0, 4] == 0.02 < shown[2][0, 4] == 0.6
-    assert "without position 0" in hidden.axes[2].get_ylabel()
+    assert "without the first token" in hidden.axes[2].get_ylabel()
     assert "where tokens of both end" in hidden.get_label()

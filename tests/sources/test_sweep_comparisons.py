@@ -34,7 +34,7 @@ def test_checkpoints_are_compared_with_the_one_before_and_the_last(run):
         assert np.isnan(previous.sel(step=0)).all()
         assert np.isfinite(previous.sel(step=[1, 2, 4, 5, 6])).all()
         assert (last.sel(step=0) < 0.999).any()
-    assert (table.overlap_last.sel(VALUE).sel(step=6) == 1).all()
+    assert (table.neighbor_overlap_last.sel(VALUE).sel(step=6) == 1).all()
     assert table.previous_step.values.tolist() == [-1, 0, 1, 2, 4, 5]
     shutil.rmtree(folder / "checkpoints" / "6")
     shutil.rmtree(folder / "measurements")

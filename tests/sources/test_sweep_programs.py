@@ -143,7 +143,7 @@ def test_every_product_of_a_measurement_has_full_float32_precision():
     params, probe = model.init(jax.random.key(0)), run_program.probe_of(config, corpus)
     visible_TT = visible_keys(config.model, config.model.context)
     settings = dataclasses.replace(config.measure, families=tuple(FAMILIES), nulls=NULLS)
-    read = functools.partial(transformer.readout, config.model)
+    read = functools.partial(transformer.unembedding, config.model)
     spec = activations.Spec(activations.make_activate(model.apply, settings, read), settings)
     compute = functools.partial(activations.measure_batches, spec)
     batches = activations.probe_batches(
@@ -163,15 +163,16 @@ def test_every_product_of_a_measurement_has_full_float32_precision():
 def test_a_run_has_the_readout_where_it_is_named_beside_the_untrained_model(run):
     folder, config = run
     measured(
-        replace(config, {"measure.families": ("readout",), "measure.nulls": ("untrained",)}), folder
+        replace(config, {"measure.families": ("logit_lens",), "measure.nulls": ("untrained",)}),
+        folder,
     )
     results = joined_files.read_table(folder / "results.nc").sel(step=6, positions="all")
-    loss = results.readout_loss.sel(statistic="mean")
+    loss = results.logit_lens_loss.sel(statistic="mean")
     assert (loss > 0).all()
-    assert float(results.readout_divergence.sel(statistic="mean")[-1]) < 1e-5
-    assert float(results.readout_settled.sel(statistic="mean")[-1]) == 1
-    assert np.isfinite(results.readout_loss_excess.sel(null="untrained", statistic="low")).all()
-    assert results.readout_settled_over_blocks.attrs["long_name"].endswith(
+    assert float(results.logit_lens_divergence.sel(statistic="mean")[-1]) < 1e-5
+    assert float(results.logit_lens_settled.sel(statistic="mean")[-1]) == 1
+    assert np.isfinite(results.logit_lens_loss_excess.sel(null="untrained", statistic="low")).all()
+    assert results.logit_lens_settled_over_blocks.attrs["long_name"].endswith(
         "mean over blocks 1 to N"
     )
 
@@ -181,14 +182,14 @@ def test_of_an_encoder_the_readout_tells_what_was_masked_or_where_nothing_is_all
     changes = {"objective": "masked", "model.mask": "bidirectional", "measure.masked": masked}
     few = {"measure.points": 56, "measure.batches": 1, "measure.folds": 2, "measure.nulls": ()}
     config, corpus = (
-        replace(tiny.config(), changes | few | {"measure.families": ("readout",)}),
+        replace(tiny.config(), changes | few | {"measure.families": ("logit_lens",)}),
         tiny.corpus(),
     )
     network = transformer.build(config.model, corpus.vocab_size, "float32")
     params, probe = network.init(jax.random.key(0)), run_program.probe_of(config, corpus)
     checkpoint = run_program.Reference(params, None)
     values = run_program.make_program(config, corpus).measure(checkpoint, {}).values["measured"]
-    loss = values["readout_loss"][0, 0, -1, 0]
+    loss = values["logit_lens_loss"][0, 0, -1, 0]
     text_WT = run_program.probe_of(replace(config, {"measure.masked": False}), corpus).tokens_GWT[0]
     logits_WTV = np.asarray(network.apply(params, jnp.asarray(probe.tokens_GWT[0]))[0], np.float64)
     log_p_WTV = logits_WTV - np.log(np.exp(logits_WTV).sum(-1, keepdims=True))
@@ -201,7 +202,7 @@ def test_of_an_encoder_the_readout_tells_what_was_masked_or_where_nothing_is_all
 
 
 def spread(cloud):
-    """Mean squared distance from the centre, on all folds and without each."""
+    """Mean squared distance from the center, on all folds and without each."""
 
     def read(keep_P):
         mean_D = keep_P @ cloud.points_PD / keep_P.sum()

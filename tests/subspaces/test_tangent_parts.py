@@ -23,7 +23,7 @@ from tests.subspaces.tiny_tangents import SETTINGS, config, corpus
         ({"tangents.early_fraction": 0.3}, "1 checkpoints lie in steps 1 to 1; 2 are needed"),
         ({"tangents.early_fraction": 1.0}, "and a later one"),
         ({"tangents.folds": 3}, "must divide tangents.windows"),
-        ({"tangents.neighbours": 2}, "above the largest of tangents.ranks"),
+        ({"tangents.neighbors": 2}, "above the largest of tangents.ranks"),
     ],
 )
 def test_impossible_settings_are_refused_unless_switched_off(changes, words):

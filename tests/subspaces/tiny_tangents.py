@@ -15,7 +15,7 @@ SETTINGS = TangentsConfig(
     rounds=5,
     restarts=2,
     controls=4,
-    neighbours=4,
+    neighbors=4,
     local_points=8,
     families=("similarity",),
 )

@@ -21,7 +21,7 @@ ADDED = {
         "model.mask": "blocks",
         "model.window": 4,
         "model.attention": "relu",
-        "model.positions": "none",
+        "model.position_encoding": "none",
     },
     **{
         "model.norm": "free",

@@ -124,7 +124,9 @@ def test_a_gain_is_taken_from_the_frequencies_of_the_split_that_is_scored_in_flo
         assert result.characters == len(free)
         np.testing.assert_allclose(result.context_free_bits, np.mean(free), rtol=1e-12)
         np.testing.assert_allclose(result.bits_per_character, np.mean(model), rtol=1e-5)
-        np.testing.assert_allclose(result.context_gain, np.mean(free) - np.mean(model), atol=1e-4)
+        np.testing.assert_allclose(
+            result.gain_over_unigram, np.mean(free) - np.mean(model), atol=1e-4
+        )
         if config.objective == "masked":
             np.testing.assert_allclose(result.mask_bits, np.mean(masked), rtol=1e-5)
             assert {"mask_bits", "error_masks"} <= result.numbers().keys()

@@ -70,7 +70,7 @@ def test_unselected_positions_cannot_move_the_loss():
 
 LEAK = {"mask": "leak", "leak": 0.05}
 QUICK = [(2, {"mask": "causal"}), (2, LEAK | {"leak_seed": 3})]
-QUICK += [(2, LEAK | {"centre_queries": True, "qk_norm": True, "sink": True})]
+QUICK += [(2, LEAK | {"center_queries": True, "qk_norm": True, "sink": True})]
 SLOW = [
     (3, {"mask": "window", "window": 3}),
     (3, {"mask": "prefix", "prefix": 4}),

@@ -90,7 +90,7 @@ def test_each_optimizer_moves_the_matrices_of_blocks_and_adamw_all_else_at_its_o
     )
     settings = {
         "learning_rate": 0.25,
-        "rest_learning_rate": 0.01,
+        "other_learning_rate": 0.01,
         "weight_decay": 0.0,
         "warmup_fraction": 0.0,
     }

@@ -1,4 +1,4 @@
-"""A run replayed up to a context gain is the run itself, stopped there."""
+"""A run replayed up to a gain over unigram is the run itself, stopped there."""
 
 import json
 import shutil
@@ -45,7 +45,7 @@ def every_step(tmp_path_factory):
         train(CONFIG, folder)
         found = everything(folder, CONFIG)
     gains = {
-        line["step"]: line["context_gain"]
+        line["step"]: line["gain_over_unigram"]
         for line in log.read_log(folder)
         if line["kind"] == "valid"
     }
@@ -82,7 +82,9 @@ def test_it_ends_at_the_first_step_with_that_gain_and_is_the_run_there_bitwise(
     levels = {(gains[5] + gains[6]) / 2, gains[8], gains[12]}
     found = retrain(folder, dict.fromkeys(levels, replay.Bracket(1, 12)))
     for level, crossing in found.items():
-        assert gains[crossing.step] == crossing.context_gain >= level > gains[crossing.step - 1]
+        assert (
+            gains[crossing.step] == crossing.gain_over_unigram >= level > gains[crossing.step - 1]
+        )
     store = checkpoint.Checkpoints(folder / "loss_matched" / "checkpoints", None)
     made = {
         step: store._orbax.checkpointables_metadata(step).custom_metadata["sha256"]
@@ -141,7 +143,7 @@ def test_bisection_ends_at_the_first_step_with_that_gain():
         return State(state.params + count, (), state.step + count), None
 
     def score(params, *_):
-        return [types.SimpleNamespace(context_gain=int(params) / 10)]
+        return [types.SimpleNamespace(gain_over_unigram=int(params) / 10)]
 
     counting = types.SimpleNamespace(steps=steps, score=score, tokens_N=None, data_R=None)
     begin = State(jnp.int32(1), (), jnp.int32(1))

@@ -64,7 +64,7 @@ def test_values_are_those_of_the_panel_on_the_same_activations(points):
         for row in range(1, 8):  # row 0 has nothing to choose
             weights_BHT = np.exp(scores_BHTT[:, :, row, : row + 1])
             first.append((weights_BHT[..., 0] / weights_BHT.sum(-1)).mean())
-        np.testing.assert_allclose(found["attention_first"][n], np.mean(first), rtol=1e-5)
+        np.testing.assert_allclose(found["attention_first_token"][n], np.mean(first), rtol=1e-5)
         norm = np.sqrt(
             (grads["blocks"]["a"]["kernel"][n] ** 2).sum() + (grads["blocks"]["bias"][n] ** 2).sum()
         )

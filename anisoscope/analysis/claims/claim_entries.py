@@ -24,11 +24,11 @@ MODELS = {DECODER: "decoder", ENCODER: "encoder"}  # all others: "other"
 PLAIN = {  # a model with another value is none of the papers'
     "model.attention": "softmax",
     "model.qk_norm": False,
-    "model.centre_queries": False,
+    "model.center_queries": False,
     "model.sink": False,
     "train.penalty": 0.0,
 }
-LEARNED = 1.0  # bits of context gain, below which a model has not learned
+LEARNED = 1.0  # bits of gain over unigram, below which a model has not learned
 LAST, OVER = "last checkpoint", "over checkpoints"
 PEARSON = "Pearson's r over conditions, each the mean of its seeds"
 SEEDS = "twice the seeds' standard deviation"
@@ -37,7 +37,7 @@ QUARTER = "a correlation that explains a quarter of the variance"
 VARIANCE = "any subspace with more variance than the average one passes"
 LARGE_DIMENSION = "its dimension exceeds 10, above which no estimator is to be trusted"
 BELOW_LINE = "its dimension starts below 1, which no cloud has"
-NOT_EXPANDED = f"it has not expanded by {PHASE:g} doublings before"
+NOT_EXPANDED = f"it has not expanded by {PHASE:g} log2 units before"
 CENSORED = "its dimension is largest at the last checkpoint: a compression may still come"
 BOTH = ("decoder", "encoder")
 
@@ -87,13 +87,13 @@ CLAIMS = {
     ),
     "decoder_bell_with_embedding": _shape(
         wording="Decoders have a bell, embedding as an end",
-        quantity="bell_whole",
+        quantity="bell_with_embedding",
         smallest=0.05,  # 0.035
         reason=ROUND,
     ),
     "flat_encoder": _shape(
         wording="Encoders are flat over depth",
-        quantity="unevenness",
+        quantity="std_over_layers",
         smallest=0.02,  # 0.027; a bell of 0.05 in one of four blocks has 0.022
         absence=True,
         bounded=True,
@@ -102,7 +102,7 @@ CLAIMS = {
     ),
     "encoder_flatter_than_decoder": _shape(
         wording="Encoders are flatter than matched decoders",
-        quantity="unevenness",
+        quantity="std_over_layers",
         smallest=0.05,  # 0.040
         statistic="decoder minus encoder of the same seed, last checkpoint",
         table="pairs",
@@ -112,9 +112,9 @@ CLAIMS = {
         quantity="growth",
         smallest=0.05,  # 0.049
     ),
-    "stabilisation": _shape(
+    "stabilization": _shape(
         wording="Having grown, it does not fall again",
-        quantity="fall",
+        quantity="drop_from_peak",
         smallest=0.05,  # 0.070
         statistic=OVER,
         absence=True,
@@ -233,7 +233,7 @@ CLAIMS = {
         quantity="score_std",
         smallest=1.0,
         reason="a doubling",
-        statistic="doublings from no bias to the largest",
+        statistic="log2 units from no bias to the largest",
         low_bar="scores are products of two biased vectors",
     ),
     "bias_sharpens_untrained_attention": _block(
@@ -252,14 +252,14 @@ CLAIMS = {
     ),
     "attention_sharpens": _inherent(
         wording="Attention sharpens",
-        quantity="sharpening",
+        quantity="entropy_decrease",
         smallest=0.2,  # 0.25 nat
         low_bar="untrained attention is uniform",
         models=BOTH,
     ),
     "sharpening_follows_drift": _inherent(
         wording="Sharpening follows drift over models",
-        quantity="sharpening,drift_growth",
+        quantity="entropy_decrease,drift_growth",
         smallest=0.5,
         reason=QUARTER,
         mark=RECONSTRUCTED,
@@ -271,8 +271,8 @@ CLAIMS = {
         paper=INHERENT,
         wording="Drift of queries makes anisotropy",
         smallest=0.05,  # 0.049, of growth
-        statistic="plain to centred queries, decoder, loss-matched",
-        contrast=("model.centre_queries", "no centre_queries", "centre_queries", None),
+        statistic="plain to centered queries, decoder, loss-matched",
+        contrast=("model.center_queries", "no center_queries", "center_queries", None),
     ),
     "gradient_in_activation_subspace": _tangent(
         wording="Gradients lie in the activations' subspace",
@@ -349,7 +349,7 @@ CLAIMS = {
         quantity="biased",
         smallest=1.0,
         reason="a halving of the normal share",
-        statistic="doublings of the normal share, no bias minus the largest, mean over manifolds",
+        statistic="log2 units of the normal share, no bias minus the largest, mean over manifolds",
     ),
     "trajectories_straighten": Claim(
         paper=STRAIGHTEN,
@@ -360,7 +360,7 @@ CLAIMS = {
     "trajectories_straighten_from_embedding": Claim(
         paper=STRAIGHTEN,
         wording="Trajectories straighten from the embedding",
-        quantity="straightening_whole",
+        quantity="straightening_from_embedding",
         smallest=0.01,  # 0.011 rad
         mark=RECONSTRUCTED,
     ),

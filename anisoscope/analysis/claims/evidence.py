@@ -1,7 +1,7 @@
 """What the tables in an experiment's folder say to each claim: a number for each model and seed.
 
 A row has a claim, a model (a condition of the experiment), its unit (a seed), the value, and the
-context gain in bits. Where a table has one number with an error in place of one per seed, as a
+gain over unigram in bits. Where a table has one number with an error in place of one per seed, as a
 contrast or a correlation, `error`, `freedom` and `n` say so.
 """
 
@@ -54,7 +54,7 @@ def read(folder: pathlib.Path) -> pd.DataFrame:
 
 
 def read_runs(folder: pathlib.Path) -> pd.DataFrame:
-    """Read runs.csv with the kind and context gain of each model; without rows where it is absent."""
+    """Read runs.csv with the kind and gain over unigram of each model; without rows where it is absent."""
     runs = pd.DataFrame(columns=["kind"])
     if (folder / "runs.csv").exists():
         runs, _ = on_disk.read_runs(folder)
@@ -66,7 +66,7 @@ def read_runs(folder: pathlib.Path) -> pd.DataFrame:
         kinds[(runs[setting] != PLAIN[setting]).to_numpy()] = "other"
     # runs.csv has only the settings that differ between runs
     kinds[[not _is_plain(folder / run / "config.json") for run in runs["run"]]] = "other"
-    return runs.assign(kind=kinds, gain=runs.get("test_context_gain", np.nan))
+    return runs.assign(kind=kinds, gain=runs.get("test_gain_over_unigram", np.nan))
 
 
 def _is_plain(path: pathlib.Path) -> bool:

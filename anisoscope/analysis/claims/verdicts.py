@@ -146,7 +146,7 @@ def why_untested(group: pd.DataFrame, claim: Claim, estimate: dict[str, float | 
         return f"too few {units} ({n} of {claim.seeds})"
     least = group["gain"].min(skipna=False)
     if claim.learned and not least >= LEARNED:
-        return f"has not learned in every seed (context gain {least:.2f} bits at least, {LEARNED:g} asked)"
+        return f"has not learned in every seed (gain over unigram {least:.2f} bits at least, {LEARNED:g} asked)"
     if outside := [reason for reason in group["outside"].dropna() if reason]:
         return f"outside the claim's regime: {outside[0]}"
     return "" if np.isfinite(estimate["p"]) else CONSTANT

@@ -30,7 +30,7 @@ QUANTITIES = {
         dims=LAYERS,
         range=SHARE,
         long_name="orthogonal Procrustes similarity of two layers",
-        formula="max over rotations Q of <X Q, Y> / (|X|_F |Y|_F) = |X^T Y|_* / (|X|_F |Y|_F), centred",
+        formula="max over rotations Q of <X Q, Y> / (|X|_F |Y|_F) = |X^T Y|_* / (|X|_F |Y|_F), centered",
         source="Schoenemann 1966; Williams et al. 2021, Generalized shape metrics",
     ),
 }

@@ -38,7 +38,7 @@ from anisoscope.metrics.similarity import (
 )
 
 SINK = "Gu et al. 2025, When Attention Sink Emerges, rows of one key left out"
-SINK_FROM = 0.3  # mean weight on position 0
+SINK_FROM = 0.3  # mean weight on the first token
 OVER = "E over the cloud's points"  # scores and weights are over all positions of the windows
 
 
@@ -121,10 +121,13 @@ QUANTITIES = {
     "attention_min": _attention(
         "smallest attention", "mean_i min_j p_ij, visible j", INHERENT, range=SHARE
     ),
-    "attention_first": _attention(
-        "attention on position 0", "mean of p_i0 over the rows i that see it", SINK, range=SHARE
+    "attention_first_token": _attention(
+        "attention on the first token",
+        "mean of p_i0 over the rows i that see it",
+        SINK,
+        range=SHARE,
     ),
-    "attention_most": _attention(
+    "attention_most_attended": _attention(
         "attention on the most attended position",
         "max_j of the mean of p_ij over the rows i that see j",
         HERE,
@@ -133,7 +136,7 @@ QUANTITIES = {
     "sink_heads": Quantity(
         dims=("block",),
         long_name="share of the heads with an attention sink",
-        formula=f"share of the heads of a block whose attention_first exceeds {SINK_FROM}",
+        formula=f"share of the heads of a block whose attention_first_token exceeds {SINK_FROM}",
         source="Gu et al. 2025, When Attention Sink Emerges",
         range=SHARE,
     ),
@@ -163,8 +166,8 @@ def measure_head(
         "attention_entropy": statistics.entropy,
         "attention_max": statistics.maximum,
         "attention_min": statistics.minimum,
-        "attention_first": statistics.first,
-        "attention_most": statistics.most,
+        "attention_first_token": statistics.first,
+        "attention_most_attended": statistics.most,
     }
 
 
@@ -196,7 +199,7 @@ def compute(heads: Heads, folds: int, over: Callable[[Callable, Any], Any] = jax
     )
     blocks_N = (heads.q_NBTHK, heads.k_NBTHK), visible_NTT, heads.bias_NHTT
     values = jax.lax.map(measure_block, blocks_N)
-    first_NH = values["attention_first"][..., 0]
+    first_NH = values["attention_first_token"][..., 0]
     known_N = jnp.isfinite(first_NH).all(axis=1)
     return values | {"sink_heads": jnp.where(known_N, (first_NH > SINK_FROM).mean(axis=1), jnp.nan)}
 

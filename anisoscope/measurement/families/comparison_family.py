@@ -39,11 +39,11 @@ from anisoscope.metrics.comparison import (
     layers_cka,
     layers_overlap,
     nearest,
-    neighbourhood_overlap,
+    neighbor_overlap,
     prepare_clouds,
 )
 
-NEIGHBOURS = 10
+NEIGHBORS = 10
 WITH = {  # what a layer is compared with: dimensions, and words
     "layers": (LAYERS, "of two layers"),
     "previous": (LAYER, "with the checkpoint before"),
@@ -54,7 +54,7 @@ WITH = {  # what a layer is compared with: dimensions, and words
 KINDS = {
     "cka": jackknifed(
         "linear CKA",
-        "|X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), centred",
+        "|X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), centered",
         "Kornblith et al. 2019",
         range=SHARE,
     ),
@@ -66,10 +66,10 @@ KINDS = {
         range=COSINE,
     ),
     "overlap": Quantity(
-        "neighbourhood overlap",
-        f"share of common points among the {NEIGHBOURS} nearest distinct points of each point that is the "
+        "neighborhood overlap",
+        f"share of common points among the {NEIGHBORS} nearest distinct points of each point that is the "
         "first of its copies in both clouds",
-        "Doimo et al. 2020, where copies are neighbours too, and theirs is then higher",
+        "Doimo et al. 2020, where copies are neighbors too, and theirs is then higher",
         range=SHARE,
         resampling="share_sections",
     ),
@@ -88,16 +88,14 @@ OF_PREVIOUS = {f"{kind}_previous" for kind in KINDS}
 
 
 def few(searched: Searched) -> Searched:
-    """Keep the NEIGHBOURS nearest, which the overlap needs, of those found for other purposes."""
+    """Keep the NEIGHBORS nearest, which the overlap needs, of those found for other purposes."""
     whole, parts = searched
-    return Searched(
-        nearest(whole, NEIGHBOURS), None if parts is None else nearest(parts, NEIGHBOURS)
-    )
+    return Searched(nearest(whole, NEIGHBORS), None if parts is None else nearest(parts, NEIGHBORS))
 
 
 def search_few(cloud_PD: Array, folds: int) -> Searched:
-    """Search the NEIGHBOURS nearest of every point, in the cloud and in its sections."""
-    return few(search(cloud_PD, NEIGHBOURS, folds))
+    """Search the NEIGHBORS nearest of every point, in the cloud and in its sections."""
+    return few(search(cloud_PD, NEIGHBORS, folds))
 
 
 class Layers(NamedTuple):
@@ -145,10 +143,10 @@ def across(
     As `compute`, but for the clouds that `permuted(number)` gives: those of the first model.
     """
 
-    def find_neighbours(z_NPD: Array) -> Searched:
+    def find_neighbors(z_NPD: Array) -> Searched:
         return _sections_first(over(lambda cloud_PD: search_few(cloud_PD, folds), z_NPD))
 
-    b_neighbours = find_neighbours(b_MPE)
+    b_neighbors = find_neighbors(b_MPE)
 
     def beside(z_NPD: Array) -> Values:
         values = {
@@ -156,7 +154,7 @@ def across(
             for kind, value in _named(across_cka(z_NPD, b_MPE, folds)).items()
         }
         return values | over_sections(
-            lambda a, b: {"overlap": across_overlap(a, b)}, find_neighbours(z_NPD), b_neighbours
+            lambda a, b: {"overlap": across_overlap(a, b)}, find_neighbors(z_NPD), b_neighbors
         )
 
     null_K = jax.lax.map(lambda number: beside(permuted(number)), jnp.arange(PERMUTATIONS))
@@ -178,14 +176,16 @@ def _beside(
     cka = layers_cka(layers.ready_N, folds, None if layers is own else own.ready_N)
     values = {f"{kind}_layers": jnp.moveaxis(value, 0, -1) for kind, value in _named(cka).items()}
     sections_first = [_sections_first(one.nearest_N) for one in (layers, own)]
-    values |= over_sections(lambda a, b: {"overlap_layers": layers_overlap(a, b)}, *sections_first)
+    values |= over_sections(
+        lambda a, b: {"neighbor_overlap_layers": layers_overlap(a, b)}, *sections_first
+    )
     if others_O is None:
         return values
 
     def of_layer(pair: tuple[Layers, Layers]) -> Values:
         layer, other = pair
         both = layer.nearest_N, other.nearest_N
-        overlap = over_sections(lambda a, b: {"overlap": neighbourhood_overlap(a, b)}, *both)
+        overlap = over_sections(lambda a, b: {"overlap": neighbor_overlap(a, b)}, *both)
         return overlap | _named(compare_prepared(layer.ready_N, other.ready_N, folds))
 
     values_O = jax.lax.map(lambda other: over(of_layer, (layers, other)), others_O)
@@ -205,5 +205,5 @@ def _sections_first(nearest_N: Searched) -> Searched:
 
 
 FAMILY = Family(
-    of="layers", compute=compute, quantities=QUANTITIES, nulls=(PERMUTED,), neighbours=NEIGHBOURS
+    of="layers", compute=compute, quantities=QUANTITIES, nulls=(PERMUTED,), neighbors=NEIGHBORS
 )

@@ -1,4 +1,4 @@
-"""Family dimension: the intrinsic dimension that the two nearest neighbours of every point tell."""
+"""Family dimension: the intrinsic dimension that the two nearest neighbors of every point tell."""
 
 import functools
 
@@ -17,8 +17,8 @@ from anisoscope.measurement.quantity import (
 )
 from anisoscope.measurement.resampling import Cloud, Searched, over_sections, sections
 from anisoscope.metrics import dimension
-from anisoscope.metrics.neighbours import Neighbours
-from anisoscope.metrics.subclouds import SPARE, neighbours_among
+from anisoscope.metrics.neighbors import Neighbors
+from anisoscope.metrics.subclouds import SPARE, neighbors_among
 
 FACCO = "Facco et al. 2017"
 NULLS = ("gaussian", "shuffled", "untrained")
@@ -27,10 +27,10 @@ FEW = f"; NaN below {dimension.LEAST} distinct points, or half of a cloud of few
 PUBLISHED = "twonn_microscope"  # as its authors have it, of however few points
 
 
-def of_enough(values: Values, neighbours: Neighbours) -> Values:
+def of_enough(values: Values, neighbors: Neighbors) -> Values:
     """Replace by NaN, of resamples too, where too few points of the whole cloud are distinct."""
     return {
-        name: jnp.where(dimension.enough(neighbours), value, jnp.nan)
+        name: jnp.where(dimension.enough(neighbors), value, jnp.nan)
         for name, value in values.items()
     }
 
@@ -55,44 +55,44 @@ QUANTITIES = {
         "intrinsic dimension (TwoNN, posterior mean)",
         f"(2 + n) / (5 + sum ln(r2/r1)), prior Gamma(2, 5){FEW}",
         f"{FACCO}, with DADApy's prior",
-        lambda neighbours: dimension.twonn_bayes(neighbours).mean,
+        lambda neighbors: dimension.twonn_bayes(neighbors).mean,
     ),
-    "twonn_bayes_deviation": _dimension(
+    "twonn_bayes_std": _dimension(
         "intrinsic dimension (TwoNN, posterior deviation)",
         f"sqrt(2 + n) / (5 + sum ln(r2/r1)); takes the ratios for independent, which they are not{FEW}",
         f"{FACCO}, with DADApy's prior",
-        lambda neighbours: dimension.twonn_bayes(neighbours).std,
+        lambda neighbors: dimension.twonn_bayes(neighbors).std,
     ),
     PUBLISHED: _dimension(
         "intrinsic dimension (LLM-Microscope's 20 % rule)",
         "slope through the origin of -ln(1 - (u+j)/(n+u)) on ln(r2/r1), smallest 20 %, u dropped points counted in F",
         SHAPE_OF_LEARNING,
-        lambda neighbours: dimension.twonn_microscope(neighbours).dimension,
+        lambda neighbors: dimension.twonn_microscope(neighbors).dimension,
     ),
     "duplicate_points": _count(
         "copies of an earlier point",
         "points equal to an earlier one, or but for rounding (chains of distances below 2e-6 |x|); left out of every "
         "dimension but LLM-Microscope's",
         HERE,
-        Neighbours.duplicates,
+        Neighbors.duplicates,
     ),
     "twonn_dropped": _count(
         "distinct points without a ratio",
-        "distinct points without two finite neighbours; left out of all but LLM-Microscope's",
+        "distinct points without two finite neighbors; left out of all but LLM-Microscope's",
         HERE,
-        Neighbours.dropped,
+        Neighbors.dropped,
     ),
     "microscope_useless": _count(
         "useless points (LLM-Microscope)",
-        "r1 < 1e-8 mean|x - E x|, copies being neighbours",
+        "r1 < 1e-8 mean|x - E x|, copies being neighbors",
         SHAPE_OF_LEARNING,
-        lambda neighbours: dimension.twonn_microscope(neighbours).useless,
+        lambda neighbors: dimension.twonn_microscope(neighbors).useless,
     ),
     "microscope_dropped": _count(
         "dropped points (LLM-Microscope)",
         "useless points and those with r2/r1 <= 1 + 1e-8; still counted in F",
         SHAPE_OF_LEARNING,
-        lambda neighbours: dimension.twonn_microscope(neighbours).dropped,
+        lambda neighbors: dimension.twonn_microscope(neighbors).dropped,
     ),
 }
 RESAMPLED = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.resampling}
@@ -113,14 +113,14 @@ def compute(cloud: Cloud) -> Values:
 
 
 def of_left(cloud: Cloud, left_P: Array) -> Values:
-    """Among the points that are left, from the neighbours that were searched among all."""
+    """Among the points that are left, from the neighbors that were searched among all."""
     whole, parts = cloud.searched
-    whole = neighbours_among(cloud.points_PD, whole, left_P)
+    whole = neighbors_among(cloud.points_PD, whole, left_P)
     if parts is not None:
         given = sections(cloud.points_PD, parts), parts, sections(left_P[:, None], parts)[..., 0]
-        parts = jax.lax.map(lambda part: neighbours_among(*part), given)
+        parts = jax.lax.map(lambda part: neighbors_among(*part), given)
     values = over_sections(lambda one: {WITHOUT: OF_LEFT.read(one)}, Searched(whole, parts))
     return of_enough(values, whole)
 
 
-FAMILY = Family(of="cloud", compute=compute, quantities=QUANTITIES, nulls=NULLS, neighbours=SPARE)
+FAMILY = Family(of="cloud", compute=compute, quantities=QUANTITIES, nulls=NULLS, neighbors=SPARE)

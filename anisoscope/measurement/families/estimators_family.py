@@ -1,4 +1,4 @@
-"""Family estimators: dimensions by other means than the nearest neighbours: pairs, trees, and ranks
+"""Family estimators: dimensions by other means than the nearest neighbors: pairs, trees, and ranks
 above noise.
 """
 
@@ -10,7 +10,7 @@ from anisoscope.measurement.families.dimension_family import FEW, NULLS, of_enou
 from anisoscope.measurement.quantity import NOT_NEGATIVE, Family, Quantity, Values, jackknifed
 from anisoscope.measurement.resampling import Cloud, sections
 from anisoscope.metrics import estimators
-from anisoscope.metrics.neighbours import Neighbours
+from anisoscope.metrics.neighbors import Neighbors
 from anisoscope.metrics.spectrum import spectrum
 
 NOISE = "s^2 the noise whose Marchenko-Pastur median the median eigenvalue is; NaN of fewer points than dimensions"
@@ -20,12 +20,12 @@ QUANTITIES = {
     "correlation_dimension": Quantity(
         "correlation dimension",
         f"ln(C(r2)/C(r1)) / ln(r2/r1), C(r) the share of pairs nearer than r, r1 and r2 the medians of the distances "
-        f"to the {estimators.NEAR}th and {estimators.FAR}th neighbour{FEW}",
+        f"to the {estimators.NEAR}th and {estimators.FAR}th neighbor{FEW}",
         "Grassberger and Procaccia 1983, radii as scikit-dimension's CorrInt",
         range=NOT_NEGATIVE,
         resampling="sections",
     ),
-    "tree_dimension": Quantity(
+    "ph_dimension": Quantity(
         "dimension of the minimum spanning tree",
         f"1/(1 - s), s the slope of ln of the tree's length on ln n, n = P/8, P/4, P/2, P distinct points{FEW}",
         "Steele 1988; Schweinhart 2020; sizes and fit: this project",
@@ -52,10 +52,10 @@ def compute(cloud: Cloud) -> Values:
     order.
     """
 
-    def read(cloud_PD: Array, neighbours: Neighbours) -> Values:
+    def read(cloud_PD: Array, neighbors: Neighbors) -> Values:
         return {
-            "correlation_dimension": estimators.correlation_dimension(cloud_PD, neighbours),
-            "tree_dimension": estimators.tree_dimension(cloud_PD),
+            "correlation_dimension": estimators.correlation_dimension(cloud_PD, neighbors),
+            "ph_dimension": estimators.ph_dimension(cloud_PD),
         }
 
     values = {
@@ -85,6 +85,6 @@ FAMILY = Family(
     compute=compute,
     quantities=QUANTITIES,
     nulls=NULLS,
-    neighbours=estimators.FAR,
+    neighbors=estimators.FAR,
     distances=3,
 )

@@ -47,7 +47,7 @@ QUANTITIES = {
         f"Pearson's r of ln f and d {FREQUENT}; {DISTANCE}, f the frequency in the training split; {CHANCE}",
         range=COSINE,
     ),
-    "frequency_correlation_of_types": _by_length(
+    "frequency_correlation_over_types": _by_length(
         "correlation of log frequency and distance to the own centroid, over types",
         f"Pearson's r of ln f and each type's mean of d {FREQUENT}; {DISTANCE}; {CHANCE}",
         range=COSINE,
@@ -59,7 +59,7 @@ QUANTITIES = {
         symbol="E |x − c|",
         range=NOT_NEGATIVE,
     ),
-    "share_between_types": _by_length(
+    "variance_variance_share_between_types": _by_length(
         "share of the variance between types",
         f"sum_k n_k |m_k - m|^2 / sum_i |x_i - m|^2 {FREQUENT}, m_k the mean of type k; by chance (K - 1)/(n - 1) of K "
         "types of n points",
@@ -89,8 +89,8 @@ QUANTITIES = {
 OF_TYPES = (  # in the order of metrics.frequency.TypeStatistics
     "centroid_distance",
     "frequency_correlation",
-    "frequency_correlation_of_types",
-    "share_between_types",
+    "frequency_correlation_over_types",
+    "variance_variance_share_between_types",
 )
 OF_BINS = ("norm_by_frequency", "centroid_distance_by_frequency")
 

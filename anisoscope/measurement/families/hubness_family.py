@@ -1,4 +1,4 @@
-"""Family hubness: how unevenly points occur among the nearest neighbours of others."""
+"""Family hubness: how unevenly points occur among the nearest neighbors of others."""
 
 from anisoscope.measurement.families.dimension_family import NULLS, of_enough
 from anisoscope.measurement.quantity import NOT_NEGATIVE, SHARE, Family, Quantity, Values
@@ -11,20 +11,20 @@ OF = f"N of how many distinct points a point is one of the {hubness.COUNT} neare
 
 QUANTITIES = {
     "hub_skewness": Quantity(
-        "skewness of the occurrences as a neighbour",
+        "skewness of the occurrences as a neighbor",
         f"E (N - E N)^3 / sd(N)^3, {OF}",
         HUBS,
         resampling="sections",
     ),
-    "hub_never": Quantity(
-        "share of points that are nobody's neighbour",
+    "antihub_share": Quantity(
+        "share of points that are nobody's neighbor",
         f"share with N = 0, {OF}",
         HUBS,
         range=SHARE,
         resampling="share_sections",
     ),
     # no replicates: the largest of a section says nothing of how far that of the whole varies
-    "hub_most": Quantity(
+    "largest_hub": Quantity(
         "occurrences of the largest hub",
         f"max N / {hubness.COUNT}, {OF}",
         HUBS,
@@ -39,9 +39,9 @@ def compute(cloud: Cloud) -> Values:
         lambda one: dict(zip(QUANTITIES, hubness.hubs(one), strict=True)), cloud.searched
     )
     values = of_enough(values, cloud.searched.whole)
-    return values | {"hub_most": values["hub_most"][0]}
+    return values | {"largest_hub": values["largest_hub"][0]}
 
 
 FAMILY = Family(
-    of="cloud", compute=compute, quantities=QUANTITIES, nulls=NULLS, neighbours=hubness.COUNT
+    of="cloud", compute=compute, quantities=QUANTITIES, nulls=NULLS, neighbors=hubness.COUNT
 )

@@ -3,21 +3,21 @@
 import jax
 import jax.numpy as jnp
 
-from anisoscope.measurement.families.comparison_family import NEIGHBOURS, search_few
+from anisoscope.measurement.families.comparison_family import NEIGHBORS, search_few
 from anisoscope.measurement.null_models import PERMUTED
 from anisoscope.measurement.quantity import LAYERS, MEASURED, Family, Quantity, Values
 from anisoscope.measurement.resampling import Clouds, Searched, sections
 from anisoscope.metrics.imbalance import layers_imbalance
 
 QUANTITIES = {
-    "imbalance_layers": Quantity(
+    "information_imbalance_layers": Quantity(
         dims=LAYERS,
         range=(0.0, 2.0),
         resampling="sections",
         long_name="information imbalance from a layer to another",
         formula="2/n times the mean rank in `other_layer` of the nearest in `layer`, among the n distinct points; "
         "1 where they know nothing of one another, near 0 where nearness in `layer` tells that in `other_layer`",
-        source="Glielmo et al. 2022, where copies are neighbours too: of layers with copies theirs is lower; between "
+        source="Glielmo et al. 2022, where copies are neighbors too: of layers with copies theirs is lower; between "
         "layers: arXiv 2405.15471",
     )
 }
@@ -49,5 +49,5 @@ def compute(clouds: Clouds) -> dict[str, Values]:
 
 
 FAMILY = Family(
-    of="layers", compute=compute, quantities=QUANTITIES, nulls=(PERMUTED,), neighbours=NEIGHBOURS
+    of="layers", compute=compute, quantities=QUANTITIES, nulls=(PERMUTED,), neighbors=NEIGHBORS
 )

@@ -1,4 +1,4 @@
-"""Family leading: how few vectors carry the anisotropy of a cloud, token 0 of each window or the
+"""Family leading: how few vectors carry the anisotropy of a cloud, the first token of each window or the
 longest ones.
 """
 
@@ -44,29 +44,29 @@ def without_longest(name: str, whole: Quantity) -> tuple[str, Quantity]:
 
 
 QUANTITIES = {
-    "first_share": _share(
-        "share of the scatter between token 0 of each window and the rest",
-        "f (1 - f) |E x_first - E x_other|^2 / tr C, f the share of tokens 0; a lower bound of the anisotropy",
+    "first_token_variance_share": _share(
+        "share of the scatter between the first token of each window and the rest",
+        "f (1 - f) |E x_first - E x_other|^2 / tr C, f the share of first tokens; a lower bound of the anisotropy",
         read=leading.share_between,
     ),
-    "first_share_by_norm": _share(
+    "first_token_variance_share_by_norm": _share(
         "that share, expected from the norms alone",
         "f (1 - f) r^2 / (1 + f (1 - f) r^2), r^2 = E |x_first|^2 / E |x_other|^2",
         read=leading.share_by_norm,
     ),
-    "longest_share": _share(
+    "longest_vectors_variance_share": _share(
         "share of the scatter between the longest 1 % of the vectors and the rest",
         "f (1 - f) |E x_long - E x_other|^2 / tr C, f = 1 %; a lower bound of the anisotropy",
         read=leading.share_between,
     ),
-    "leading_kurtosis": Quantity(
+    "first_pc_kurtosis": Quantity(
         long_name="kurtosis of the scores on the first principal direction",
         formula="E (s - E s)^4 / (E (s - E s)^2)^2, s = <x, v_1>; about 1/f where a share f of the points makes v_1",
         source=HERE,
         resampling="jackknife",
         range=ONE_OR_MORE,
     ),
-    "leading_by_position": Quantity(
+    "first_pc_variance_by_position": Quantity(
         long_name="share of the variance along the first principal direction between positions of the window",
         formula="1 - (1 - eta^2) (n - 1) / (n - g), eta^2 = sum_t f_t (E_t s - E s)^2 / E (s - E s)^2, s = <x, v_1>, "
         "over the g positions t of n points, f_t the share of the points at t; about 0 where positions do not tell s",
@@ -80,7 +80,7 @@ QUANTITIES = {
         source="after Sun et al. 2024, Massive Activations in Large Language Models",
         range=ONE_OR_MORE,
     ),
-    "anisotropy_without": Quantity(
+    "anisotropy_without_longest": Quantity(
         dims=BY_WITHOUT,
         long_name="anisotropy without the longest vectors",
         formula=f"max(lambda) / sum(lambda) {REMOVED}; what "
@@ -90,7 +90,10 @@ QUANTITIES = {
         range=SHARE,
     ),
 }
-OF_FIRST, OF_LONGEST = ("first_share", "first_share_by_norm"), ("longest_share",)
+OF_FIRST, OF_LONGEST = (
+    ("first_token_variance_share", "first_token_variance_share_by_norm"),
+    ("longest_vectors_variance_share",),
+)
 
 
 def remaining(cloud: Cloud) -> Array:
@@ -105,7 +108,7 @@ def remaining(cloud: Cloud) -> Array:
 
 
 def compute(cloud: Cloud) -> Values:
-    """Measure a cloud; NaN where it has no token 0, or where the positions are not known."""
+    """Measure a cloud; NaN where it has no first token, or where the positions are not known."""
     cloud_PD, folds, places = cloud.points_PD, cloud.folds, cloud.places
     points = len(cloud_PD)
     left_2P = remaining(cloud)
@@ -127,10 +130,10 @@ def compute(cloud: Cloud) -> Values:
         lambda left_P: leading.first_direction(cloud_PD, left_P, keep_RP, time_P), left_3P
     )
     return values | {
-        "leading_kurtosis": direction_3.kurtosis[0],
-        "leading_by_position": direction_3.between[0],
+        "first_pc_kurtosis": direction_3.kurtosis[0],
+        "first_pc_variance_by_position": direction_3.between[0],
         "norm_ratio": leading.norm_ratio(cloud_PD),
-        "anisotropy_without": direction_3.share[1:],
+        "anisotropy_without_longest": direction_3.share[1:],
     }
 
 

@@ -20,7 +20,7 @@ ADJUSTED = "1 - (1 - {}) (P - 1) / (P - 1 - r), r the rank of the layer before: 
 UP_TO_ONE = (-math.inf, 1.0)
 
 
-FIT = "1 - min_A |X A - Y|_F^2, X the layer before and Y {}, both centred and of norm 1; none of layer 0"
+FIT = "1 - min_A |X A - Y|_F^2, X the layer before and Y {}, both centered and of norm 1; none of layer 0"
 QUANTITIES = {
     "linearity": jackknifed(
         "linearity of a layer in the one before", FIT.format("the layer"), LINEAR, range=SHARE

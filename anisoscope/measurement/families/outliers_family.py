@@ -24,11 +24,11 @@ BY_TOP = ("layer", "top")
 
 
 QUANTITIES = {  # each reads the cloud, and weights 1 or 0 of its points
-    "coordinate_share": jackknifed(
+    "top_coordinate_variance_share": jackknifed(
         "variance in the top coordinates",
         "share of the total variance in the `top` coordinates of largest variance",
         HERE,
-        outliers.coordinate_share,
+        outliers.top_coordinate_variance_share,
         SHARE,
         dims=BY_TOP,
     ),
@@ -58,7 +58,7 @@ QUANTITIES = {  # each reads the cloud, and weights 1 or 0 of its points
         MASSIVE,
         range=ONE_OR_MORE,
     ),
-    "anisotropy_left_out": jackknifed(
+    "anisotropy_without_top_coordinates": jackknifed(
         "anisotropy, top coordinates left out",
         "max(lambda) / sum(lambda), of the cloud without its `top` coordinates of largest variance",
         HERE,
@@ -81,10 +81,12 @@ def compute(cloud: Cloud) -> Values:
         return values | {"coordinate_peak": (keep_P * peak_P).sum() / (keep_P * nonzero_P).sum()}
 
     values = over_folds(of_kept, folds, points)
-    values["coordinate_share"] = values["coordinate_share"].T
+    values["top_coordinate_variance_share"] = values["top_coordinate_variance_share"].T
     values["massive_activation"] = jnp.where(nonzero_P.any(), largest(peak_P), jnp.nan)
     return values | {
-        "anisotropy_left_out": outliers.anisotropy_left_out(cloud_PD, leave_out(folds, points))
+        "anisotropy_without_top_coordinates": outliers.anisotropy_without_top_coordinates(
+            cloud_PD, leave_out(folds, points)
+        )
     }
 
 

@@ -27,7 +27,7 @@ def family_of(name: str) -> str:
 
 
 def coordinates() -> dict[str, tuple]:
-    """Label the further dimensions: top, neighbours, …"""
+    """Label the further dimensions: top, neighbors, …"""
     return {
         dim: labels for family in FAMILIES.values() for dim, labels in family.coordinates.items()
     }

@@ -8,10 +8,10 @@ from anisoscope.metrics import scale
 QUANTITIES = {
     "gride": Quantity(
         read=scale.gride_curve,
-        dims=("layer", "neighbours"),
+        dims=("layer", "neighbors"),
         resampling="sections",
         long_name="intrinsic dimension (GRIDE)",
-        formula=f"maximum likelihood from r_2k/r_k, k = `neighbours`{FEW}",
+        formula=f"maximum likelihood from r_2k/r_k, k = `neighbors`{FEW}",
         source="Denti et al. 2022, The generalized ratios intrinsic dimension estimator",
         range=NOT_NEGATIVE,
     ),
@@ -19,13 +19,13 @@ QUANTITIES = {
         dims=("layer", "factor"),
         long_name="intrinsic dimension of a thinned cloud",
         formula=f"twonn of every f-th point, mean over the f disjoint subsets, f = `factor`{FEW}",
-        source=f"{FACCO}, where subsets are drawn at random; by order neighbours of one cluster are thinned evenly",
+        source=f"{FACCO}, where subsets are drawn at random; by order neighbors of one cluster are thinned evenly",
         range=NOT_NEGATIVE,
     ),
     "levina_bickel": Quantity(
         read=scale.levina_bickel,
         resampling="sections",
-        long_name="intrinsic dimension (Levina-Bickel, 20 neighbours)",
+        long_name="intrinsic dimension (Levina-Bickel, 20 neighbors)",
         formula=f"inverse of the mean over points of the mean over j < 20 of ln(r_20/r_j){FEW}",
         source="Levina and Bickel 2004, averaged as MacKay and Ghahramani 2005",
         range=NOT_NEGATIVE,
@@ -34,7 +34,7 @@ QUANTITIES = {
         read=scale.local_quantiles,
         dims=("layer", "quantile"),
         resampling="sections",
-        long_name="local dimension (20 neighbours), quantile over points",
+        long_name="local dimension (20 neighbors), quantile over points",
         formula="quantile over distinct points of (20 - 2) / sum_{j < 20} ln(r_20/r_j), interpolated in 1/d"
         + FEW,
         source="Levina and Bickel 2004",
@@ -57,6 +57,6 @@ FAMILY = Family(
     compute=compute,
     quantities=QUANTITIES,
     nulls=NULLS,
-    neighbours=2 * scale.SCALES[-1],
-    coordinates={"neighbours": scale.SCALES, "factor": scale.FACTORS, "quantile": scale.QUANTILES},
+    neighbors=2 * scale.SCALES[-1],
+    coordinates={"neighbors": scale.SCALES, "factor": scale.FACTORS, "quantile": scale.QUANTILES},
 )

@@ -1,5 +1,5 @@
 """Family similarity: cosines between vectors, their mean and norms, and the partition function. Not
-centred.
+centered.
 """
 
 import dataclasses

@@ -24,11 +24,11 @@ def _rate(of: str, long_name: str, source: str) -> Quantity:
     )
 
 
-OF = {"sink_rate": "attention_first", "sink_rate_anywhere": "attention_most"}
+OF = {"sink_rate": "attention_first_token", "sink_rate_anywhere": "attention_most_attended"}
 QUANTITIES = {
     "sink_rate": _rate(
         OF["sink_rate"],
-        "share of heads with a sink on position 0",
+        "share of heads with a sink on the first token",
         f"{SINK}; at one threshold there",
     ),
     "sink_rate_anywhere": _rate(

@@ -1,4 +1,4 @@
-"""Family spectrum: all of it read off one eigendecomposition of the centred cloud.
+"""Family spectrum: all of it read off one eigendecomposition of the centered cloud.
 
 In the formulas, lambda are the eigenvalues of the covariance C, largest first, D is the width and P
 the points. S are draws of the isotropic null model.
@@ -47,11 +47,11 @@ QUANTITIES = {
     "anisotropy": _headline(
         "anisotropy", "max(lambda) / sum(lambda)", SHAPE_OF_LEARNING, spectrum.anisotropy, SHARE
     ),
-    "anisotropy_uncentred": jackknifed(
+    "anisotropy_uncentered": jackknifed(
         "anisotropy about the origin",
-        "top eigenvalue's share of (1/P) sum_i x_i x_i^T, not centred",
+        "top eigenvalue's share of (1/P) sum_i x_i x_i^T, not centered",
         HERE,
-        spectrum.anisotropy_uncentred,
+        spectrum.anisotropy_uncentered,
         SHARE,
         nulls=(ISOTROPIC,),
         null_words=f"{SAMPLING}; random signs of the vectors leave it as it is",

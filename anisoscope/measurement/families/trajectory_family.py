@@ -11,35 +11,35 @@ from anisoscope.measurement.resampling import Cloud, leave_out, over_folds
 from anisoscope.metrics import trajectory
 
 STRAIGHTEN = "Hosseini and Fedorenko 2023, Large language models implicitly learn to straighten neural trajectories"
-AT = "v = x_t - x_(t-1), w = x_(t+1) - x_t, at the points of the cloud whose neighbours in the window are in it too"
+AT = "v = x_t - x_(t-1), w = x_(t+1) - x_t, at the points of the cloud whose neighbors in the window are in it too"
 ANGLES = (0.0, math.pi)
 
 QUANTITIES = {
-    "turning_angle": jackknifed(
-        long_name="turning angle from token to token (contextual curvature)",
+    "curvature": jackknifed(
+        long_name="curvature from token to token (contextual curvature)",
         units="rad",
         formula=f"mean of arccos <v, w> / (|v| |w|), {AT}; 0 of a straight path, pi/2 of independent steps, 2 pi/3 of "
         "independent points",
         source=f"{STRAIGHTEN}; by layer as in arXiv 2604.23985, whose formula is reconstructed",
         range=ANGLES,
     ),
-    "turning_angle_of_walk": jackknifed(
-        long_name="turning angle of a random walk of the same steps",
+    "curvature_random_walk": jackknifed(
+        long_name="curvature of a random walk of the same steps",
         units="rad",
-        formula="turning_angle with each v that of another point, in random order over all windows",
+        formula="curvature with each v that of another point, in random order over all windows",
         source=HERE,
         range=ANGLES,
     ),
-    "turning_angle_by_position": jackknifed(
+    "curvature_by_position": jackknifed(
         dims=("layer", "from_position"),
-        long_name="turning angle by the place in the window",
+        long_name="curvature by the place in the window",
         units="rad",
-        formula="turning_angle at the points from this position of their window up to the next one listed",
+        formula="curvature at the points from this position of their window up to the next one listed",
         source=HERE,
         range=ANGLES,
     ),
-    "turning_points": Quantity(
-        long_name="points whose turning angle is known",
+    "curvature_points": Quantity(
+        long_name="points whose curvature is known",
         units="points",
         formula="points whose tokens before and behind are in the cloud, at other places in space",
         source=HERE,
@@ -65,16 +65,14 @@ def compute(cloud: Cloud) -> Values:
 
     def stretches(keep_P: Array) -> Values:
         return {
-            "turning_angle_by_position": trajectory.by_stretch(
-                angle_P, keep_P * turns.valid_P, time_P
-            )
+            "curvature_by_position": trajectory.by_stretch(angle_P, keep_P * turns.valid_P, time_P)
         }
 
     by_position = over_folds(stretches, cloud.folds, points)
     return {
-        "turning_angle": mean(angle_P),
-        "turning_angle_of_walk": mean(walk_P),
-        "turning_points": turns.valid_P.sum(dtype=jnp.int32),
+        "curvature": mean(angle_P),
+        "curvature_random_walk": mean(walk_P),
+        "curvature_points": turns.valid_P.sum(dtype=jnp.int32),
     } | {name: value.T for name, value in by_position.items()}
 
 

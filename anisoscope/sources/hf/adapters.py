@@ -32,7 +32,7 @@ class Adapter(NamedTuple):
     maps: bool = False  # blocks give maps, whose size and width change from stage to stage
     own: float | None = None  # of a class that computes attention itself, from <q, k> K^-own
     rate: str | None = None  # the setting that says how many tokens share a position
-    before: str | None = None  # the setting; as many positions and one come before token 0
+    before: str | None = None  # the setting; as many positions and one come before the first token
     model: str | None = None  # the class that reads the weights, if not that of the settings
     adds: Adds | None = None  # None: unknown, and `measure.hook_points` is refused
     kernels: Kernels | None = None  # None: unknown or shared; `tangents` leaves matrices out

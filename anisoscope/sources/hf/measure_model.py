@@ -157,7 +157,7 @@ def make_config(
         "special_tokens": options.special_tokens,
         "pretrained.dtype": str(options.dtype).removeprefix("torch."),
         "pretrained.batch_size": options.batch_size,
-        "pretrained.most_bits": math.inf,  # a warning in place of the command's refusal
+        "pretrained.max_bits_per_byte": math.inf,  # a warning in place of the command's refusal
         "measure.points": options.points,
         "measure.batches": batches,
         "measure.seed": seed,

@@ -37,7 +37,7 @@ class Plan(NamedTuple):
         return any(family in self.config.measure.families for family in OF_HEADS)
 
     @property
-    def readout(self) -> bool:
+    def unembedding(self) -> bool:
         return logits.FAMILY in self.config.measure.families
 
     @property

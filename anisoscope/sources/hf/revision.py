@@ -30,7 +30,9 @@ from anisoscope.sources.hf.residuals import Residuals, compared_with, previous_s
 from anisoscope.sources.hook_points import of_blocks
 from anisoscope.utils.errors import UserError
 
-PREVIOUS = "step of the revision that cka_previous and overlap_previous compare with; -1: none"
+PREVIOUS = (
+    "step of the revision that cka_previous and neighbor_overlap_previous compare with; -1: none"
+)
 Attributes = dict[str, Any]
 
 
@@ -56,7 +58,7 @@ def check_model(plan: Plan, loaded: PretrainedModel) -> PretrainedModel:
         guards.check_vocabulary(loaded, plan.windows)
     if plan.heads or loaded.reads_text:
         guards.check_window(loaded, plan.config.window, measure.projected_head)
-    if plan.readout and (reason := logits.missing_head(loaded.adapter, name)):
+    if plan.unembedding and (reason := logits.missing_head(loaded.adapter, name)):
         raise UserError(f"measure.families: {reason}; leave {logits.FAMILY} out")
     inside_names.check_hook_points(loaded.adapter, name, measure.hook_points)
     if plan.reported and loaded.adapter.maps:
@@ -85,14 +87,14 @@ def measure_stream(
 ) -> xr.Dataset:
     """Measure the residual stream, queries and keys of a revision."""
     windows, measure = plan.windows, plan.config.measure
-    pattern, readout, about = check_numbers(plan, loaded, last)
+    pattern, unembedding, about = check_numbers(plan, loaded, last)
     if last and plan.name:
         print_summary(plan, loaded, about)
     if loaded.adapter.maps:
         measured, noise = feature_maps.measure_maps(plan, loaded, step, last, residuals)
     else:
         visible = visible_sets(pattern.visible_NTT, windows)
-        extras = extracted.Beside(pattern.bias_NHTT, readout)
+        extras = extracted.Beside(pattern.bias_NHTT, unembedding)
         measured, noise = measure_batches(
             plan,
             last,
@@ -107,7 +109,7 @@ def measure_stream(
     )
     picks_P, context = windows.probe.picks_SGP[0, 0], windows.places_GWT.shape[2]
     table = table.assign(
-        kept_vectors.labelled(measured.vectors, picks_P, context, measure.projected_head)
+        kept_vectors.labeled(measured.vectors, picks_P, context, measure.projected_head)
     )
     if residuals.compare:
         table.attrs["compared_with"] = compared_with(residuals.steps, step)
@@ -118,7 +120,7 @@ def measure_stream(
 
 def check_numbers(
     plan: Plan, loaded: PretrainedModel, last: bool
-) -> tuple[guards.AttentionPattern, logits.Readout | None, Attributes]:
+) -> tuple[guards.AttentionPattern, logits.Unembedding | None, Attributes]:
     """Check the caught activations against the model's own hidden states, attention and logits.
 
     Returns:
@@ -126,7 +128,7 @@ def check_numbers(
     """
     windows, weights = plan.windows, plan.config.pretrained
     tokens_T, context = windows.probe.tokens_GWT[0, 0], windows.places_GWT.shape[2]
-    pattern, readout = guards.AttentionPattern(np.ones((1, context, context), bool), None), None
+    pattern, unembedding = guards.AttentionPattern(np.ones((1, context, context), bool), None), None
     check = feature_maps.check_maps if loaded.adapter.maps else guards.check_final_norm
     about = loaded.about | {"residual_stream": check(loaded, tokens_T)}
     if plan.reported:
@@ -135,15 +137,17 @@ def check_numbers(
         pattern, about["attention"] = guards.check_attention(
             loaded, windows.probe.tokens_GWT[0, :2]
         )
-    if plan.readout:
-        readout = logits.make_readout(loaded)
-        about["readout"] = logits.check_logits(loaded, readout, tokens_T)
+    if plan.unembedding:
+        unembedding = logits.make_unembedding(loaded)
+        about["logit_lens"] = logits.check_logits(loaded, unembedding, tokens_T)
     if not loaded.reads_text:
-        return pattern, readout, about | NO_LOSS
-    most = weights.most_bits if last else np.inf  # early revisions of a training know nothing yet
+        return pattern, unembedding, about | NO_LOSS
+    most = (
+        weights.max_bits_per_byte if last else np.inf
+    )  # early revisions of a training know nothing yet
     return (
         pattern,
-        readout,
+        unembedding,
         about | guards.check_bits_per_byte(loaded, windows, weights.batch_size, most),
     )
 
@@ -172,7 +176,7 @@ def _measure_windows(
     read = read_activations(loaded, inputs_ZWT, size, plan.heads, again, plan.reported)
     if not again:
         residuals.keep(step, g, read.resid_ZNWTD[0])
-    if extras.readout is not None:
+    if extras.unembedding is not None:
         target_ZWT = logits.next_tokens(inputs_ZWT, plan.windows.fixed_T)
         extras = extras._replace(target_ZWT=target_ZWT)
     picks_SP, settings = plan.windows.probe.picks_SGP[sets, g], plan.settings(again)
@@ -222,10 +226,10 @@ def visible_sets(visible_NTT: np.ndarray, windows: Windows) -> np.ndarray:
     """
     visible = visible_NTT if (visible_NTT != visible_NTT[0]).any() else visible_NTT[0]
     fixed_T = tokens_at_positions(windows.fixed_T, windows.rate).any(-1)
-    without_first, without_special = visible.copy(), visible.copy()
-    without_first[..., 0, :] = without_first[..., 0] = False
+    without_first_token, without_special = visible.copy(), visible.copy()
+    without_first_token[..., 0, :] = without_first_token[..., 0] = False
     without_special[..., fixed_T, :] = without_special[..., fixed_T] = False
-    return np.stack([visible, without_first, without_special][: len(windows.positions)])
+    return np.stack([visible, without_first_token, without_special][: len(windows.positions)])
 
 
 def describe(loaded: PretrainedModel, config: PretrainedConfig, windows: Windows) -> str:
@@ -254,7 +258,7 @@ def print_summary(plan: Plan, loaded: PretrainedModel, about: Attributes) -> Non
         *([f"clamped: {about['clamped']}"] if "clamped" in about else []),
         f"residual stream: {about['residual_stream']}",
         f"attention: {about.get('attention', 'not asked for')}",
-        *([f"readout: {about['readout']}"] if "readout" in about else []),
+        *([f"unembedding: {about['logit_lens']}"] if "logit_lens" in about else []),
         f"{'bits per byte of the text' if loaded.reads_text else 'loss'}: {loss}",
     ):
         print(f"{plan.name}: {line}")

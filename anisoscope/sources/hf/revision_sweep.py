@@ -49,9 +49,9 @@ Tokens = Callable[[np.ndarray], list[str]]  # what tokens of these numbers are c
 RESIDUALS = "measurements/residuals"  # of revisions that others are compared with, for a while
 # Settings that may change at any time: revisions may be added, and read in other portions.
 FREE = {"pretrained.revisions": (), "pretrained.batch_size": 1, "pretrained.device_map": None}
-FREE |= {"pretrained.most_bits": None}
+FREE |= {"pretrained.max_bits_per_byte": None}
 # attributes of each revision that the table of all has too
-FOUND_OF_STREAM = ("residual_stream", "attention", "readout", "noise_floor")
+FOUND_OF_STREAM = ("residual_stream", "attention", "logit_lens", "noise_floor")
 FOUND_OF_STREAM += ("bits_per_byte", "bits_bound", "bits_of")
 FOUND = ("revision", "weights_sha256", "weights_file", "weights_type", "computed_in", "not_read")
 FOUND += (*FOUND_OF_STREAM, "clamped", "torch", "transformers")

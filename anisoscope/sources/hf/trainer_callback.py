@@ -76,7 +76,7 @@ class Tables(transformers.TrainerCallback):
         if self.recorder is None:
             return
         try:
-            measure_step.write_table(self.recorder, step, self.folder, None, None, **self.options)
+            measure_step.measure_step(self.recorder, step, self.folder, None, None, **self.options)
         except Exception as error:
             why = (str(error).splitlines() or [repr(error)])[0]
             warnings.warn(f"step {step} was not measured: {why}", stacklevel=2)

@@ -23,13 +23,13 @@ from anisoscope.sources.recording.recorder import Recorder
 from anisoscope.utils.errors import RunError
 from anisoscope.utils.settings import LARGEST_SEED
 
-MADE_BY = "anisoscope.write_table"
+MADE_BY = "anisoscope.measure_step"
 TABLES = "measurements"
 FOLDS = 8
 WRITING = threading.Lock()  # of threads; processes wait for each other by the folder itself
 
 
-def write_table(
+def measure_step(
     x: Any,
     step: int,
     folder: Any,
@@ -39,7 +39,7 @@ def write_table(
     nulls: str | Sequence[str],
     seed: int,
 ) -> xr.Dataset:
-    """Measure and write as `anisoscope.write_table` says."""
+    """Measure and write as `anisoscope.measure_step` says."""
     root, positions, recorder = pathlib.Path(folder), None, x if isinstance(x, Recorder) else None
     whole = isinstance(step, int | np.integer) and not isinstance(step, bool | np.bool_)
     if not whole or not 0 <= step <= LARGEST_SEED:

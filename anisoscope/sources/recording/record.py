@@ -71,7 +71,7 @@ def record(
         return recorder.Recorder(model, hook_points, to, points, seed)
 
 
-def write_table(
+def measure_step(
     x: Recorder | Vectors,
     step: int,
     folder: str | os.PathLike[str],
@@ -106,7 +106,7 @@ def write_table(
     from anisoscope.sources.recording import measure_step
 
     with as_value_error():
-        return measure_step.write_table(x, step, folder, clusters, names, families, nulls, seed)
+        return measure_step.measure_step(x, step, folder, clusters, names, families, nulls, seed)
 
 
 def trainer_callback(
@@ -120,13 +120,13 @@ def trainer_callback(
     nulls: str | Sequence[str] = CLOUD_NULLS,
     seed: int = 0,
 ) -> transformers.TrainerCallback:
-    """Make a callback for the Trainer of transformers that calls `write_table`.
+    """Make a callback for the Trainer of transformers that calls `measure_step`.
 
     What cannot be measured is a warning, and the training goes on.
 
     Args:
         hook_points: names of modules, as for `record`.
-        folder: as for `write_table`.
+        folder: as for `measure_step`.
         every: training steps from one table to the next. A table of step s holds the passes by
             which step s + 1 is made: the model after s updates, while it trains, with its dropout.
         on: "step"; or "evaluate": a table of all passes of each evaluation, without dropout, on the

@@ -139,7 +139,7 @@ def combine(config: UntrainedConfig, tables: list[xr.Dataset]) -> xr.Dataset:
     whole["relative_norm"].attrs = {
         "long_name": "norm of the bias, relative",
         "units": "1",
-        "formula": "N over the root mean square norm, expected at initialisation, of what the bias is added to",
+        "formula": "N over the root mean square norm, expected at initialization, of what the bias is added to",
     }
     cut = ", truncated at 2 sigma" * config.truncated
     words = (

@@ -108,10 +108,10 @@ def measure_weighting(
 
     gradient_YD = jax.vmap(jax.grad(loss), (None, 0))(jnp.zeros(len(turn_DD)), y_YV)
     inside_YD = gradient_YD @ basis_DE @ basis_DE.T
-    centred_VD = x_VD - (weight_V @ x_VD)[None]
-    within_VD = centred_VD @ basis_DE @ basis_DE.T
+    centered_VD = x_VD - (weight_V @ x_VD)[None]
+    within_VD = centered_VD @ basis_DE @ basis_DE.T
     in_tangent, in_normal = (
-        weight_V @ jnp.square(part).sum(axis=1) for part in (within_VD, centred_VD - within_VD)
+        weight_V @ jnp.square(part).sum(axis=1) for part in (within_VD, centered_VD - within_VD)
     )
     return {
         "tangent_norm": jnp.linalg.norm(inside_YD, axis=1),

@@ -110,7 +110,7 @@ def gradients(
         loss_JQ.ravel(),
         (norm_JNT / count).astype(np.float32),
         (square_JNT / count).astype(np.float32),
-        *_shares(points_NPD, slope_NPD, folds, centred=dimensions < width),
+        *_shares(points_NPD, slope_NPD, folds, centered=dimensions < width),
         matrix_rows(matrices, slopes.__getitem__, width),
     )
 
@@ -208,13 +208,13 @@ class _Kept:
 
 
 def _shares(
-    points_NPD: np.ndarray, slope_NPD: np.ndarray, folds: int, centred: bool
+    points_NPD: np.ndarray, slope_NPD: np.ndarray, folds: int, centered: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sum |g|^2 along the vector of ones, along the state, and in all, over a fold's rows, (J, N)."""
     sums = []
     # a layer at a time: as large as one is enough
     for x_PD, slope_PD in zip(points_NPD, slope_NPD, strict=True):
-        x_PD = x_PD - x_PD.mean(axis=1, keepdims=True) if centred else x_PD
+        x_PD = x_PD - x_PD.mean(axis=1, keepdims=True) if centered else x_PD
         norm_P1 = np.linalg.norm(x_PD, axis=1, keepdims=True)
         # a token of padding may have a state of 0
         unit_PD = x_PD / np.where(norm_P1 > 0, norm_P1, 1.0)

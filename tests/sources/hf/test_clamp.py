@@ -40,7 +40,7 @@ def test_massive_vectors_are_counted_by_place():
         loaded.base.get_input_embeddings().weight[0, 5] = 500.0
     words = clamp_coordinates(loaded, 50.0, tokens, 3)
     assert (
-        f"at most 4 of {tokens.size} vectors, 4 of them token 0; the largest was 502, after block 1"
+        f"at most 4 of {tokens.size} vectors, 4 of them the first token; the largest was 502, after block 1"
         in words
     )
 

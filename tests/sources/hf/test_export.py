@@ -46,12 +46,12 @@ def test_an_exported_run_is_measured_as_it_was(tmp_path, positions):
     text, run, again = (tmp_path / name for name in ("text.txt", "run", "again"))
     text.write_text(tiny.text(20_000))
     shared = (*MEASURED, f"--config.data.path={text}")
-    flags = *TRAINED, *shared, f"--config.model.positions={positions}", f"--workdir={run}"
+    flags = *TRAINED, *shared, f"--config.model.position_encoding={positions}", f"--workdir={run}"
     assert str(run / "export") in tiny.done(*flags, "--stages=train,measure,export").stdout
     assert "exported already" in here(*flags, "--stages=export").stdout
 
     pretrained = f"--config=experiments/pretrained.py:{run / 'export'}", "--config.window=16"
-    own = "--config.pretrained.most_bits=99", f"--workdir={again}", "--stages=measure"
+    own = "--config.pretrained.max_bits_per_byte=99", f"--workdir={again}", "--stages=measure"
     tiny.done(*pretrained, *shared, *own)
     ours, theirs = (
         joined_files.read_table(folder / "results.nc").isel(step=-1) for folder in (run, again)

@@ -101,7 +101,7 @@ def test_a_decoder_that_sees_its_answer_has_no_loss():
     assert found["bits_per_byte"] == guards.SHOWN
     assert not guards.sees_later(tiny.loaded("llama"), TOKENS[0])
     with pytest.raises(UserError, match="sees the tokens that it is to predict"):
-        logits.check_logits(full, logits.make_readout(full), TOKENS[0])
+        logits.check_logits(full, logits.make_unembedding(full), TOKENS[0])
 
 
 def test_masked_models_say_their_bits_and_others_that_they_were_not_checked():

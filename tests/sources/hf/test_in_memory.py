@@ -69,7 +69,7 @@ def test_numbers_are_those_of_the_command(training, valid, commanded, how, capsy
     assert missing == {x for x in commanded.data_vars if "_last" in x or "_previous" in x} | {
         f"{kind}_layers_excess" for kind in ("cka", "cka_unbiased", "overlap")
     }  # over `permuted`, not asked for here
-    assert {"anisotropy", "cka_layers", "attention_first"} <= set(found.data_vars)
+    assert {"anisotropy", "cka_layers", "attention_first_token"} <= set(found.data_vars)
     for name, values in found.data_vars.items():
         own = commanded[name].sel({"null": found["null"]} if "null" in values.dims else {})
         np.testing.assert_array_equal(values.transpose(*own.dims), own, err_msg=name)
@@ -159,7 +159,7 @@ def test_an_encoder_in_half_precision_with_special_tokens(valid):
     model = tiny.model("bert", return_dict=False, output_hidden_states=True).to(torch.bfloat16)
     given = QUICK | {"families": ["spectrum"], "special_tokens": True}
     found = anisoscope.measure_model((model, tiny.tokenizer(framed=True)), [valid], **given)
-    assert found.positions.values.tolist() == ["all", "without_first", "without_special"]
+    assert found.positions.values.tolist() == ["all", "without_first_token", "without_special"]
     assert (found.attrs["computed_in"], found.attrs["weights_type"]) == ("bfloat16", "bfloat16")
     assert model.dtype == torch.bfloat16
     assert found.anisotropy.sel(statistic="mean").notnull().all()

@@ -27,7 +27,7 @@ DECODERS = [
     if row.model and guards.head_task(row.model) == guards.NEXT_TOKEN
 ]
 CAPPED = Row("Gemma2ForCausalLM", ROWS["Gemma 2"].settings | {"final_logit_softcapping": 0.5})
-SMALL = {"window": 16, "points": 64, "batches": 1, "families": "readout", "nulls": ()}
+SMALL = {"window": 16, "points": 64, "batches": 1, "families": "logit_lens", "nulls": ()}
 
 
 def scattered(row):
@@ -45,13 +45,13 @@ def scattered(row):
 @pytest.mark.parametrize("name", DECODERS)
 def test_of_every_decoder_the_last_layer_is_read_as_the_model_s_own_logits(name):
     loaded = scattered(CAPPED if name == "Gemma 2" else ROWS[name])
-    readout, tokens_T = logits.make_readout(loaded), tiny.tokens()[0]
-    assert float(logits.check_logits(loaded, readout, tokens_T).split()[-1]) < 1e-5
-    wrong = [readout._replace(unembedding_DV=readout.unembedding_DV * 1.01)]
+    unembedding, tokens_T = logits.make_unembedding(loaded), tiny.tokens()[0]
+    assert float(logits.check_logits(loaded, unembedding, tokens_T).split()[-1]) < 1e-5
+    wrong = [unembedding._replace(unembedding_DV=unembedding.unembedding_DV * 1.01)]
     if loaded.adapter.final_norm != "decoder.final_layer_norm" or name == "OPT":
-        wrong.append(readout._replace(divides=0 * readout.divides))
-    wrong += [readout._replace(cap=None)] if name == "Gemma 2" else []
-    wrong += [readout._replace(bias_V=None)] if name in ("GPT-J", "Phi-1, 2") else []
+        wrong.append(unembedding._replace(divides=0 * unembedding.divides))
+    wrong += [unembedding._replace(cap=None)] if name == "Gemma 2" else []
+    wrong += [unembedding._replace(bias_V=None)] if name in ("GPT-J", "Phi-1, 2") else []
     for one in wrong:
         with pytest.raises(UserError, match=r"do not give its logits"):
             logits.check_logits(loaded, one, tokens_T)
@@ -88,43 +88,43 @@ def test_every_layer_is_read_so_and_told_the_next_token(monkeypatch):
         )
     assert (beside.target_ZWT[0][:, -2:] == -1).all()
     assert (beside.target_ZWT[0][:, :-2] >= 0).all()
-    assert "own logits" in table.attrs["readout"]
-    assert own.readout_divergence.isel(layer=-1) == 0
+    assert "own logits" in table.attrs["logit_lens"]
+    assert own.logit_lens_divergence.isel(layer=-1) == 0
 
 
 def test_what_has_no_such_head_is_left_out_of_all_and_refused_by_name(capsys):
     bert = tiny.model("bert")
     with pytest.raises(
-        ValueError, match=r"BertModel has no head of norm and matrix .*; leave readout out$"
+        ValueError, match=r"BertModel has no head of norm and matrix .*; leave unembedding out$"
     ):
         anisoscope.measure_model(bert, [tiny.text()], tokenizer=tiny.tokenizer(), **SMALL)
-    assert measure_model.measurable_families(tiny.loaded("bert"), ("spectrum", "readout")) == (
+    assert measure_model.measurable_families(tiny.loaded("bert"), ("spectrum", "logit_lens")) == (
         "spectrum",
     )
-    assert measure_model.measurable_families(tiny.loaded("llama"), ("spectrum", "readout")) == (
+    assert measure_model.measurable_families(tiny.loaded("llama"), ("spectrum", "logit_lens")) == (
         "spectrum",
-        "readout",
+        "logit_lens",
     )
-    config = replace(PretrainedConfig(), {"measure.families": ("spectrum", "readout")})
+    config = replace(PretrainedConfig(), {"measure.families": ("spectrum", "logit_lens")})
     for kind, name, left in (
         ("bert", "BertForMaskedLM", ("spectrum",)),
         ("helium", "HeliumForCausalLM", ("spectrum",)),
-        ("llama", "LlamaForCausalLM", ("spectrum", "readout")),
+        ("llama", "LlamaForCausalLM", ("spectrum", "logit_lens")),
     ):
         found = drop_unmeasurable(config, find_adapter(kind), kind, name, "here")
         assert found.measure.families == left
-    assert "family readout is left out" in capsys.readouterr().out
+    assert "family logit_lens is left out" in capsys.readouterr().out
 
 
 def test_half_precision_is_read_in_float32():
     loaded = tiny.as_loaded(tiny.model("llama").to(torch.bfloat16), ADAPTERS["llama"], "bfloat16")
-    readout = logits.make_readout(loaded)
-    assert readout.unembedding_DV.dtype == np.float32
-    logits.check_logits(loaded, readout, tiny.tokens()[0])
+    unembedding = logits.make_unembedding(loaded)
+    assert unembedding.unembedding_DV.dtype == np.float32
+    logits.check_logits(loaded, unembedding, tiny.tokens()[0])
 
 
 def test_offloaded_weights_are_refused():
     with torch.device("meta"):
         model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**tiny.SIZES))
     with pytest.raises(UserError, match=r"leave pretrained\.device_map out"):
-        logits.make_readout(tiny.as_loaded(model, ADAPTERS["llama"]))
+        logits.make_unembedding(tiny.as_loaded(model, ADAPTERS["llama"]))

@@ -91,9 +91,9 @@ def test_windows_are_the_pictures_that_they_are_called(world):
         np.testing.assert_array_equal(tokens_GWCHW[place], given)
     assert len(names) == 8  # 2 batches of 2 folds of 2 pictures, none of them twice
     for one, mixed in zip(tokens_GWCHW, shuffled_GWCHW, strict=True):
-        colours, others = (np.moveaxis(x_WCHW, 1, 3).reshape(-1, 3) for x_WCHW in (one, mixed))
-        assert sorted(colours.tolist()) == sorted(others.tolist())
-        assert (np.diff(colours[:, 0]) == 0).mean() > 10 * (np.diff(others[:, 0]) == 0).mean()
+        colors, others = (np.moveaxis(x_WCHW, 1, 3).reshape(-1, 3) for x_WCHW in (one, mixed))
+        assert sorted(colors.tolist()) == sorted(others.tolist())
+        assert (np.diff(colors[:, 0]) == 0).mean() > 10 * (np.diff(others[:, 0]) == 0).mean()
 
 
 def test_register_tokens_are_no_patches(world):
@@ -114,15 +114,15 @@ def test_pictures_through_a_vision_transformer(world, tmp_path):
     families = "--config.measure.families=('similarity', 'leading', 'attention')"
     results, said = measured(world, tmp_path / "run", "DeiT", "pictures", families)
     assert results.mean_cosine.sizes["layer"] == 4
-    assert results["positions"].values.tolist() == ["all", "without_first", "without_special"]
+    assert results["positions"].values.tolist() == ["all", "without_first_token", "without_special"]
     assert results.mean_cosine.sel(statistic="mean").notnull().all()
     assert results.mean_cosine_excess.sel(statistic="mean", null="shuffled").notnull().all()
     assert "18 positions each, in front a class token and a distillation token" in said
     assert results.attrs["bits_per_byte"] == "not asked: the loss is guarded for texts alone"
     assert "softmax of q and k is the model's own" in results.attrs["attention"]
-    first = results.attention_first.sel(statistic="mean")
+    first = results.attention_first_token.sel(statistic="mean")
     assert first.sel(positions="all").notnull().all()
-    assert first.sel(positions="without_first").isnull().all()
+    assert first.sel(positions="without_first_token").isnull().all()
     assert results.attrs["windows"] in said
 
 
@@ -131,7 +131,7 @@ def test_speech_in_pieces_of_equal_length(world, tmp_path):
     results, said = measured(
         world, tmp_path / "run", "wav2vec 2.0", "sounds", "--config.window=20", inside
     )
-    assert results["positions"].values.tolist() == ["all", "without_first"]
+    assert results["positions"].values.tolist() == ["all", "without_first_token"]
     assert results.mean_cosine_excess.sel(null="shuffled", statistic="mean").notnull().all()
     assert "20 positions each, in front the first of them" in said
     assert "4 recordings of 8.0 s in all" in results.attrs["joined"]

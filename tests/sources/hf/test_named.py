@@ -94,7 +94,7 @@ def test_any_module_is_measured_and_stays_what_it_was():
     modes, states = [x.training for x in model.modules()], model.state_dict()
     given = QUICK | {"tokenizer": spelled, "hook_points": names}
     found = anisoscope.measure_model(model, [tiny.text()], **given)
-    assert found.positions.values.tolist() == ["all", "without_first"]
+    assert found.positions.values.tolist() == ["all", "without_first_token"]
     assert found.layer.values.tolist() == names
     assert [x.training for x in model.modules()] == modes
     assert model.seen == []
@@ -130,7 +130,7 @@ def test_padded_batches_give_what_texts_alone_give(kind, side):
             for ids in tokens.ids
         ]
     clouds = kept.clouds(picks, 120)
-    assert set(picks) == {"all", "without_first", "without_special"}
+    assert set(picks) == {"all", "without_first_token", "without_special"}
     for n in range(3):  # the last is after a final norm
         flat = torch.cat([states[n][0] for states in own]).numpy()
         for name, row_M in picks.items():
@@ -140,7 +140,7 @@ def test_padded_batches_give_what_texts_alone_give(kind, side):
     for pool, of in pools.items():
         expected = torch.stack([of(x) for x in one_layer]).numpy()
         np.testing.assert_allclose(clouds[pool][0][1], expected, atol=2e-5)
-    assert (tokens.places[1][picks["without_first"]] > 0).all()
+    assert (tokens.places[1][picks["without_first_token"]] > 0).all()
     assert not tokens.special_N[picks["without_special"]].any()
 
 
@@ -152,7 +152,7 @@ def test_separate_texts_and_pooled_vectors_in_one_table(tmp_path):
     path.write_text("\n".join(text.replace("\n", " ") for text in texts()) + "\n\n")
     lines = [line for line in path.read_text().splitlines() if line.strip()]
     table = anisoscope.measure_model(model, path, **given)
-    sets = ["all", "without_first", "without_special", "mean", "cls"]
+    sets = ["all", "without_first_token", "without_special", "mean", "cls"]
     assert table.positions.values.tolist() == sets
     pooled = []
     with torch.no_grad():

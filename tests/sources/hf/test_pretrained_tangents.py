@@ -40,7 +40,7 @@ PLAIN = {
     "tangents.rounds": "3",
     "tangents.restarts": "1",
     "tangents.controls": "3",
-    "tangents.neighbours": "4",
+    "tangents.neighbors": "4",
     "tangents.local_points": "8",
     "tangents.families": "()",
 }
@@ -215,7 +215,7 @@ def test_an_encoder_is_read_with_masked_tokens(learned, tmp_path):
     are asked for.
     """
     folder = made(tmp_path / "bert", "bert", "BertForMaskedLM")
-    more = ("--config.pretrained.most_bits=99", "--config.tangents.windows=48")
+    more = ("--config.pretrained.max_bits_per_byte=99", "--config.tangents.windows=48")
     process = start(learned, tmp_path / "run", name=folder, stages="measure,tangents", more=more)
     assert process.returncode == 0, process.stderr
     table = joined_files.read_table(tmp_path / "run" / "tangents.nc").sel(statistic="mean", step=1)

@@ -179,7 +179,7 @@ def test_of_a_class_without_an_entry_hidden_states_are_taken(tmp_path):
         f"--config.data.path={tmp_path / 'text.txt'}",
         *("--config.window=16", "--config.measure.points=64", "--config.measure.folds=2"),
         *("--config.measure.batches=1", "--config.measure.families=spectrum,attention"),
-        *("--config.measure.nulls=()", "--config.pretrained.most_bits=100"),
+        *("--config.measure.nulls=()", "--config.pretrained.max_bits_per_byte=100"),
         *(f"--workdir={tmp_path / 'run'}", "--stages=measure"),
     )
     assert "family attention is left out" in process.stdout
@@ -190,7 +190,7 @@ def test_of_a_class_without_an_entry_hidden_states_are_taken(tmp_path):
 
 
 def test_characters_that_share_a_position():
-    """CANINE: position 0 is character 0, and each further one four characters; the last four have
+    """CANINE: the first token is character 0, and each further one four characters; the last four have
     none.
     """
     loaded = made(HERE["CANINE"])

@@ -38,7 +38,7 @@ def flags(training, file, models, run):
         f"--config.data.path={training / 'text.txt'}",
         *SMALL,
         "--config.measure.families=spectrum,similarity",
-        "--config.pretrained.most_bits=100",
+        "--config.pretrained.max_bits_per_byte=100",
         f"--workdir={run}",
     )
 

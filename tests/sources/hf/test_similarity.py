@@ -250,7 +250,7 @@ def test_where_tokens_end_and_what_stands_beside():
     assert (piece_M[found] != piece_M).all()
     for m, other in enumerate(found):
         there = piece_M == piece_M[other]
-        # position 0 has its like, where there is one
+        # the first token has its like, where there is one
         like = there & ((place_M == 0) == (place_M[m] == 0))
         there = like if like.any() else there
         assert abs(place_M[other] - place_M[m]) == np.abs(place_M[there] - place_M[m]).min()

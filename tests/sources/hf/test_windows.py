@@ -17,7 +17,7 @@ MEASURE = MeasureConfig(points=64, batches=2, folds=2)
 
 def test_windows_are_packed_and_hold_no_special_token():
     found = make_windows(tiny.text(6000), tiny.tokenizer(framed=True), 16, False, MEASURE)
-    assert found.positions == ("all", "without_first")
+    assert found.positions == ("all", "without_first_token")
     assert found.probe.tokens_GWT.shape == (2, 6, 16)
     assert found.probe.tokens_GWT.min() >= len(tiny.SPECIAL)
     assert found.about["special_tokens"].startswith("none in any window")

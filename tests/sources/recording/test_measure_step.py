@@ -27,7 +27,7 @@ def test_a_table_a_step_is_read_by_the_figures_over_training(tmp_path):
             x = rng.standard_normal((4, 8, 4))
             recorder.add({"a": x, "b": x @ np.diag([1 + step, 1, 1, 1])})
         own = recorder.measure(**options)
-        table = anisoscope.write_table(recorder, step, tmp_path, **options)
+        table = anisoscope.measure_step(recorder, step, tmp_path, **options)
         assert table.step.values.tolist() == list(range(0, step + 1, 10))
         found = table.anisotropy.sel(step=step, positions="all")
         np.testing.assert_array_equal(found, own.anisotropy)
@@ -42,8 +42,8 @@ def test_a_table_a_step_is_read_by_the_figures_over_training(tmp_path):
 
 def test_layers_are_joined_by_name_and_csv_has_the_names(tmp_path):
     a, b = layers()
-    anisoscope.write_table([a, b], 0, tmp_path, names=["a", "b"], **QUICK)
-    table = anisoscope.write_table([b, a], 1, tmp_path, names=["b", "a"], **QUICK)
+    anisoscope.measure_step([a, b], 0, tmp_path, names=["a", "b"], **QUICK)
+    table = anisoscope.measure_step([b, a], 1, tmp_path, names=["b", "a"], **QUICK)
     assert table.layer_name.values.tolist() == ["a", "b"]
     cosines = table.mean_cosine.sel(MEAN)
     np.testing.assert_array_equal(cosines.sel(step=1), cosines.sel(step=0))
@@ -61,7 +61,7 @@ def test_what_is_refused_leaves_the_folder_as_it_was(tmp_path):
     def contents():
         return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
-    anisoscope.write_table(x, 0, folder, names=names, **QUICK)
+    anisoscope.measure_step(x, 0, folder, names=names, **QUICK)
     before = contents()
     for vectors, step, labels, words in (
         (x[:1], 1, ["a"], "a table of step 0 with layers 2, and this step has 1"),
@@ -75,21 +75,21 @@ def test_what_is_refused_leaves_the_folder_as_it_was(tmp_path):
         (x, 0, names, "has a table of step 0, and nothing is overwritten"),
     ):
         with pytest.raises(ValueError, match=words):
-            anisoscope.write_table(vectors, step, folder, names=labels, **QUICK)
+            anisoscope.measure_step(vectors, step, folder, names=labels, **QUICK)
         assert contents() == before
     with pytest.raises(ValueError, match="at least 8 are needed"):
-        anisoscope.write_table(np.ones((2, 3)), 0, tmp_path / "new", **QUICK)
+        anisoscope.measure_step(np.ones((2, 3)), 0, tmp_path / "new", **QUICK)
     assert not (tmp_path / "new").exists()
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(ValueError, match="and nothing is overwritten"):
-        anisoscope.write_table(x, 0, tmp_path, **QUICK)
-    table = anisoscope.write_table(x, np.int64(2), folder, names=names, **QUICK)
+        anisoscope.measure_step(x, 0, tmp_path, **QUICK)
+    table = anisoscope.measure_step(x, np.int64(2), folder, names=names, **QUICK)
     assert table.step.values.tolist() == [0, 2]
 
 
 def test_what_earlier_steps_have_stays_in_the_joined_table(tmp_path):
-    first = anisoscope.write_table(layers(), 0, tmp_path, families="spectrum", nulls=())
-    both = anisoscope.write_table(layers(), 1, tmp_path, **QUICK)
+    first = anisoscope.measure_step(layers(), 0, tmp_path, families="spectrum", nulls=())
+    both = anisoscope.measure_step(layers(), 1, tmp_path, **QUICK)
     np.testing.assert_array_equal(both.anisotropy.sel(step=0), first.anisotropy.sel(step=0))
     assert both.anisotropy.sel(step=1).isnull().all()
     assert both.mean_cosine.sel(step=1, statistic="mean").notnull().all()
@@ -102,7 +102,7 @@ def test_threads_write_a_step_once_and_lose_none(tmp_path):
     def write(step):
         start.wait()
         try:
-            anisoscope.write_table(layers(), step, tmp_path, **QUICK)
+            anisoscope.measure_step(layers(), step, tmp_path, **QUICK)
             outcomes.append("written")
         except ValueError as error:
             outcomes.append(str(error))

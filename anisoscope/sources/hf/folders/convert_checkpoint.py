@@ -37,7 +37,7 @@ def find_class(model: ModelConfig) -> HfClass:
             f"no class of transformers has the block of this model ({listed}): "
             "it cannot be exported"
         )
-    return next(hf for hf in CLASSES.values() if hf.positions == model.positions)
+    return next(hf for hf in CLASSES.values() if hf.positions == model.position_encoding)
 
 
 def write(

@@ -9,7 +9,7 @@ from anisoscope.models.norms import EPSILON
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new"}  # ours -> theirs
 SUPPORTED = {"mask": "causal", "attention": "softmax", "norm": "pre"} | dict.fromkeys(
-    ("qk_norm", "centre_queries", "sink", "same_first"), False
+    ("qk_norm", "center_queries", "sink", "same_first"), False
 )  # what a model of ours must have
 
 

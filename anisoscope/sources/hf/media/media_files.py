@@ -67,7 +67,7 @@ class Pictures:
         self.name, self.count = f"pictures of {path.resolve().name}", len(self.files)
         self.about = {
             "preparation": f"{type(processor).__name__} of the model",
-            "shuffled": "pixels of all pictures of a batch in random order, each with its colours",
+            "shuffled": "pixels of all pictures of a batch in random order, each with its colors",
         }
 
     def prepare(self, numbers: Sequence[int]) -> np.ndarray:
@@ -82,7 +82,7 @@ class Pictures:
         if len(sizes) > 1:
             raise UserError(
                 f"data.path {self.path}: the model's processor leaves pictures of {len(sizes)} "
-                f"sizes, as {min(sizes)} and {max(sizes)} (colours, height, width); "
+                f"sizes, as {min(sizes)} and {max(sizes)} (colors, height, width); "
                 "take pictures of one size"
             )
         return np.stack(inputs).astype(np.float32)
@@ -117,7 +117,7 @@ def read_picture(file: pathlib.Path, mode: str) -> Image.Image:
             f"data.path: {file} is no picture that can be read ({_first_line(error)}); move it away"
         ) from error
     raise UserError(
-        f"data.path: {file} has pixels of mode {own_mode}, more than 8 bits a colour; "
+        f"data.path: {file} has pixels of mode {own_mode}, more than 8 bits a color; "
         "save it with 8 bits"
     )
 

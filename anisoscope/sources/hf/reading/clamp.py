@@ -67,6 +67,6 @@ def clamp_coordinates(
     return (
         f"coordinates beyond {most:g}, after {len(numbers)} of {blocks} blocks, from block "
         f"{numbers[0]} on; at most {changed_N[n]:.0f} of {clamp.vectors_N[n]:.0f} vectors, "
-        f"{clamp.first_N[n]:.0f} of them token 0; the largest was {largest_N.max():.0f}, "
+        f"{clamp.first_N[n]:.0f} of them the first token; the largest was {largest_N.max():.0f}, "
         f"after block {largest_N.argmax() + 1}"
     )

@@ -191,11 +191,15 @@ def check_bits_per_byte(
     mean = np.concatenate([*losses(loaded, windows, batch_size)]).mean()
     bits = float(mean) * windows.tokens_per_byte
     if not bits < bound:
-        words = "the frequencies of the text's tokens" if most is None else "pretrained.most_bits"
+        words = (
+            "the frequencies of the text's tokens"
+            if most is None
+            else "pretrained.max_bits_per_byte"
+        )
         raise UserError(
             f"the model needs {bits:.2f} bits a byte of this text, and {words} {bound:.2f}: wrong "
             "tokenizer, wrong weights, or an unknown text; "
-            f"pretrained.most_bits={np.ceil(bits):.0f} measures it"
+            f"pretrained.max_bits_per_byte={np.ceil(bits):.0f} measures it"
         )
     return {"bits_per_byte": bits, "bits_bound": bound, "bits_of": BITS_OF[task]}
 
@@ -276,7 +280,7 @@ def max_positions(loaded: PretrainedModel) -> int | None:
 
 
 def position_table(base: Any) -> Any:
-    """Return the table of positions if that of token 0 follows that of padding, as in RoBERTa."""
+    """Return the table of positions if that of the first token follows that of padding, as in RoBERTa."""
     table = getattr(getattr(base, "embeddings", None), "position_embeddings", None)
     return table if getattr(table, "padding_idx", None) is not None else None
 

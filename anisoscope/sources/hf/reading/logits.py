@@ -1,4 +1,4 @@
-"""Find how a decoder makes logits, in arrays, for the logit lens (the family readout).
+"""Find how a decoder makes logits, in arrays, for the logit lens (the family logit_lens).
 
 Z are batches of windows.
 """
@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from anisoscope.metrics.logit_lens import Readout, build_readout, logits
+from anisoscope.metrics.logit_lens import Unembedding, build_unembedding, logits
 from anisoscope.sources.hf.adapters import UNKNOWN, Adapter
 from anisoscope.sources.hf.load_model import PretrainedModel, find_module
 from anisoscope.sources.hf.reading.extract import residual_stream
 from anisoscope.sources.hf.reading.guards import CLOSE, NEXT_TOKEN, head_task, sees_later
 from anisoscope.utils.errors import UserError
 
-FAMILY = "readout"
+FAMILY = "logit_lens"
 # root mean squares beside which a norm's epsilon is nothing, and of about its root
 LARGE, SMALL = 1e4, 1e-3
 
@@ -28,7 +28,7 @@ def missing_head(adapter: Adapter, name: str) -> str | None:
     return f"the final norm of {name} is not known" if adapter == UNKNOWN else None
 
 
-def make_readout(loaded: PretrainedModel) -> Readout:
+def make_unembedding(loaded: PretrainedModel) -> Unembedding:
     """Take the final norm, what follows it and the head, in float32."""
     head, after = (
         loaded.model.get_output_embeddings(),
@@ -49,10 +49,10 @@ def make_readout(loaded: PretrainedModel) -> Readout:
     factor = (getattr(settings, "logit_scale", None) or 1.0) / divisor
     bias_V = None if bias_V is None else bias_V * factor
     cap = getattr(settings, "final_logit_softcapping", None)
-    return build_readout(unembedding_VD.T * np.float32(factor), **norm, bias=bias_V, cap=cap)
+    return build_unembedding(unembedding_VD.T * np.float32(factor), **norm, bias=bias_V, cap=cap)
 
 
-def check_logits(loaded: PretrainedModel, readout: Readout, tokens_T: np.ndarray) -> str:
+def check_logits(loaded: PretrainedModel, unembedding: Unembedding, tokens_T: np.ndarray) -> str:
     """Check that the last caught stream is read as the model's own logits; say how closely."""
     name = type(loaded.model).__name__
     if sees_later(loaded, tokens_T):
@@ -61,7 +61,7 @@ def check_logits(loaded: PretrainedModel, readout: Readout, tokens_T: np.ndarray
         )
     streams, output = residual_stream(loaded, tokens_T[None], loaded.model)
     own_TV = _array(output.logits[0])
-    read_TV = np.asarray(logits(_array(streams[-1][0]), readout))
+    read_TV = np.asarray(logits(_array(streams[-1][0]), unembedding))
     far = np.abs(read_TV - own_TV).max() / np.abs(own_TV).max()
     if not far <= CLOSE[loaded.about["computed_in"]]:
         raise UserError(

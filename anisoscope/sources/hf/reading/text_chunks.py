@@ -49,7 +49,7 @@ def common_points(
 ) -> CommonPoints:
     """Collect points in folds of equal size, of whole chunks, as many as they need.
 
-    `without_first` leaves out where either model stands at its position 0.
+    `without_first_token` leaves out where either model stands at its first token.
 
     Raises UserError: the text is too short.
     """
@@ -112,7 +112,7 @@ def points_elsewhere(
 ) -> np.ndarray:
     """Return for every point that of another chunk nearest to its position in the first model.
 
-    Position 0 stands for position 0 alone: its vector may be a massive one. The chunks stand in a
+    Position 0 stands for the first token alone: its vector may be a massive one. The chunks stand in a
     circle in random order, and each is replaced by that `number` + 1 places on, as in null_models.
     """
     count = int(chunk_M.max()) + 1

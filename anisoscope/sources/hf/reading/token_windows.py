@@ -152,7 +152,7 @@ def _tokenize(text: str, tokenizer: Any, unknown: int | None) -> tuple[np.ndarra
 def tokens_at_positions(tokens_T: np.ndarray, rate: int) -> np.ndarray:
     """Return the tokens at each position, (…, T) -> (…, position, token), as CANINE joins them.
 
-    Position 0 is token 0 alone, and each further one `rate` tokens, from token 0 on. The last
+    Position 0 is the first token alone, and each further one `rate` tokens, from the first token on. The last
     `rate` tokens have none.
     """
     if rate == 1:

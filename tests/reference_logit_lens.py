@@ -18,11 +18,11 @@ def logits(x, unembedding, kind, scale, shift, epsilon, bias=0.0, cap=None):
     return found if cap is None else cap * np.tanh(found / cap)
 
 
-def lens(clouds, target, *readout):
+def lens(clouds, target, *unembedding):
     """entropy, divergence, log probability, rank, settled: (N, P) each."""
     found = np.full((5, *clouds.shape[:2]), np.nan)
     for p, token in enumerate(target):
-        every = [logits(cloud[p], *readout) for cloud in clouds]
+        every = [logits(cloud[p], *unembedding) for cloud in clouds]
         output = np.exp(log_softmax(every[-1]))
         answers = [int(one.argmax()) for one in every]
         for n, one in enumerate(every):

@@ -1,4 +1,4 @@
-"""Draws docs/explanation/neighbours.png: `python -m docs.explanation.neighbours` from the root of
+"""Draws docs/explanation/neighbors.png: `python -m docs.explanation.neighbors` from the root of
 the repository.
 """
 
@@ -13,7 +13,7 @@ BLUE, ORANGE, GREEN = style.OKABE_ITO[:3]
 
 
 def candidates(ax: Axes) -> None:
-    """Squared distances of one point to the others: neighbours, spare candidates, the bound of the
+    """Squared distances of one point to the others: neighbors, spare candidates, the bound of the
     rest.
     """
     near = np.array([1.0, 1.5, 2.3, 3.4, 3.9, 4.5, 5.6, 6.1, 6.7, 7.3, 7.8, 8.4, 9.0])
@@ -33,7 +33,7 @@ def candidates(ax: Axes) -> None:
         )
         ax.vlines(near[2], y - 0.35, y + 0.45, color=BLUE, linewidth=1.0, linestyle=":")
         ax.text(9.6, y, word, va="center")
-    ax.text(near[1], 2.85, "neighbours", ha="center", color=BLUE)
+    ax.text(near[1], 2.85, "neighbors", ha="center", color=BLUE)
     ax.text(near[4] - 0.1, 1.45, "spare\ncandidates", ha="center", va="center", color=GREEN)
     ax.text(near[kept], 2.85, "bound less its rounding", ha="center", color=ORANGE)
     ax.text(7.9, 1.45, "never measured", ha="center", va="center", color="0.4")

@@ -27,7 +27,7 @@ BIAS = GENERATOR.normal(size=VOCABULARY).astype(np.float32)
     ("kind", "more"), [*((kind, ()) for kind in logit_lens.KINDS), ("rms", (BIAS, 20.0))]
 )
 def test_agrees_with_float64_whatever_the_norm(kind, more):
-    how = logit_lens.build_readout(UNEMBEDDING, kind, SCALE, SHIFT, 1e-3, *more)
+    how = logit_lens.build_unembedding(UNEMBEDDING, kind, SCALE, SHIFT, 1e-3, *more)
     expected = reference.lens(CLOUDS, TARGET, UNEMBEDDING, kind, SCALE, SHIFT, 1e-3, *more)
     for name, one, other in zip(
         logit_lens.Lens._fields, lens(CLOUDS, how, TARGET), expected, strict=True
@@ -41,7 +41,7 @@ def test_agrees_with_float64_whatever_the_norm(kind, more):
 
 
 def test_in_parts_it_is_the_same_as_at_once(monkeypatch):
-    how = logit_lens.build_readout(UNEMBEDDING, "layer")
+    how = logit_lens.build_unembedding(UNEMBEDDING, "layer")
     whole = lens(CLOUDS, how, TARGET)
     # 50 points are no multiple of 7
     monkeypatch.setattr(logit_lens, "AT_ONCE", 7 * LAYERS * VOCABULARY)
@@ -50,19 +50,19 @@ def test_in_parts_it_is_the_same_as_at_once(monkeypatch):
 
 
 def test_of_a_model_that_says_every_token_alike_and_of_one_that_is_sure():
-    flat = lens(CLOUDS, logit_lens.build_readout(np.zeros_like(UNEMBEDDING)), TARGET)
+    flat = lens(CLOUDS, logit_lens.build_unembedding(np.zeros_like(UNEMBEDDING)), TARGET)
     np.testing.assert_allclose(flat.entropy_NP, np.log(VOCABULARY), rtol=1e-6)
     np.testing.assert_array_equal(flat.divergence_NP, 0)
     np.testing.assert_array_equal(flat.settled_NP, 1)
     np.testing.assert_array_equal(np.asarray(flat.rank_NP)[:, TARGET >= 0], 1)
     axes = 1e3 * np.eye(WIDTH, dtype=np.float32)
-    sure = lens(axes[None], logit_lens.build_readout(np.eye(WIDTH)), np.arange(WIDTH))
+    sure = lens(axes[None], logit_lens.build_unembedding(np.eye(WIDTH)), np.arange(WIDTH))
     np.testing.assert_allclose(sure.entropy_NP, 0, atol=1e-6)
     np.testing.assert_allclose(sure.log_probability_NP, 0, atol=1e-6)
 
 
 def test_the_last_layer_is_the_output_and_settled_never_falls():
-    found = lens(CLOUDS, logit_lens.build_readout(UNEMBEDDING, "rms"), TARGET)
+    found = lens(CLOUDS, logit_lens.build_unembedding(UNEMBEDDING, "rms"), TARGET)
     np.testing.assert_allclose(found.divergence_NP[-1], 0, atol=1e-6)
     assert (np.diff(found.settled_NP, axis=0) >= 0).all()
     assert (np.asarray(found.settled_NP)[-1] == 1).all()
@@ -70,21 +70,21 @@ def test_the_last_layer_is_the_output_and_settled_never_falls():
 
 def test_a_turn_of_both_and_a_logit_common_to_all_tokens_change_nothing():
     turn, common = rotation(WIDTH, 2), GENERATOR.normal(size=(WIDTH, 1))
-    before = lens(CLOUDS, logit_lens.build_readout(UNEMBEDDING), TARGET)
-    moved = logit_lens.build_readout((turn.T @ (UNEMBEDDING + common)).astype(np.float32))
+    before = lens(CLOUDS, logit_lens.build_unembedding(UNEMBEDDING), TARGET)
+    moved = logit_lens.build_unembedding((turn.T @ (UNEMBEDDING + common)).astype(np.float32))
     for one, other in zip(
         lens((CLOUDS @ turn).astype(np.float32), moved, TARGET), before, strict=True
     ):
         np.testing.assert_allclose(one, other, rtol=2e-3, atol=2e-3)
     np.testing.assert_allclose(
         alignment(CLOUDS[0] @ turn, moved),
-        alignment(CLOUDS[0], logit_lens.build_readout(UNEMBEDDING)),
+        alignment(CLOUDS[0], logit_lens.build_unembedding(UNEMBEDDING)),
         1e-3,
     )
 
 
 def test_points_weighed_0_do_not_count_and_nan_is_told():
-    how, keep = logit_lens.build_readout(UNEMBEDDING), np.float32(np.arange(POINTS) < 30)
+    how, keep = logit_lens.build_unembedding(UNEMBEDDING), np.float32(np.arange(POINTS) < 30)
     np.testing.assert_allclose(
         alignment(CLOUDS[0], how, keep), alignment(CLOUDS[0, :30], how), rtol=1e-4
     )

@@ -1,17 +1,17 @@
-"""The nearest neighbours of every point of a cloud, found once for all that is read from them.
+"""The nearest neighbors of every point of a cloud, found once for all that is read from them.
 
 The duplicates rule. Copies of a point say nothing about the dimension, but r1 = 0 breaks every
 formula. Leaving out the points with r1 = 0 would keep only what occurs once: of a character model's
-embeddings, the rarest characters. So neighbours are sought among the *distinct* points, each
+embeddings, the rarest characters. So neighbors are sought among the *distinct* points, each
 counted once; duplicates are counted and reported. Points that a network would make equal but for
 the rounding of float32 are copies too: metrics/copies.py says which.
 
-The search. The Gram matrix of the centred cloud ranks the points, and proposes candidates. Its
+The search. The Gram matrix of the centered cloud ranks the points, and proposes candidates. Its
 float32 differences are too rough to be distances: those of the candidates are computed again by
 subtraction, on the points as given. Where a point that was not proposed could be nearer than the
-last neighbour, by the rounding of its Gram distance, the point is compared with all others by
-subtraction. So neighbours do not depend on how many are asked for, and near-duplicates cannot crowd
-one another out. docs/explanation/neighbours.md has more. A are points compared with all together.
+last neighbor, by the rounding of its Gram distance, the point is compared with all others by
+subtraction. So neighbors do not depend on how many are asked for, and near-duplicates cannot crowd
+one another out. docs/explanation/neighbors.md has more. A are points compared with all together.
 """
 
 from typing import NamedTuple
@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from anisoscope.metrics.candidates import propose
-from anisoscope.metrics.cloud import AnyArray, centred, product
+from anisoscope.metrics.cloud import AnyArray, centered, product
 from anisoscope.metrics.copies import AT_ONCE, copies
 
 # coordinates of candidates that exist at once: a core's cache holds them; an accelerator takes more
@@ -30,11 +30,11 @@ GATHERED, GATHERED_ON_ACCELERATORS = 2**17, 2**27
 TOGETHER = 8  # points that are compared with all others at once
 
 
-class Neighbours(NamedTuple):
-    """The neighbours of every point among the distinct points; copies have the same ones."""
+class Neighbors(NamedTuple):
+    """The neighbors of every point among the distinct points; copies have the same ones."""
 
     distance_PC: Float[Array, "P C"]  # ascending; inf where there is none
-    # the neighbour, the first of its copies; without meaning where there is none
+    # the neighbor, the first of its copies; without meaning where there is none
     index_PC: Int[Array, "P C"]
     original_P: Int[Array, " P"]  # the first of the copies of each
     first_P: Bool[Array, " P"]  # the first of its copies: stands for them all
@@ -57,12 +57,12 @@ class Neighbours(NamedTuple):
         searched = self.distance_PC.shape[-1]
         if searched < count:
             raise ValueError(
-                f"{count} neighbours are needed, {searched} were searched: "
-                "ask nearest_neighbours for more"
+                f"{count} neighbors are needed, {searched} were searched: "
+                "ask nearest_neighbors for more"
             )
 
     def usable(self) -> Bool[Array, " P"]:
-        """Distinct points with two neighbours at finite distances: those with a ratio r2/r1."""
+        """Distinct points with two neighbors at finite distances: those with a ratio r2/r1."""
         return self.first_P & (self.r1_P > 0) & (self.r2_P < jnp.inf)
 
     def duplicates(self) -> Int[Array, ""]:
@@ -74,12 +74,12 @@ class Neighbours(NamedTuple):
         return (self.first_P & ~self.usable()).sum()
 
 
-def nearest_neighbours(cloud_PD: Float[AnyArray, "P D"], count: int = 2) -> Neighbours:
+def nearest_neighbors(cloud_PD: Float[AnyArray, "P D"], count: int = 2) -> Neighbors:
     """Find the `count` nearest of every point among the distinct points, by Euclidean distance.
 
     Args:
         cloud_PD: P points of width D.
-        count: neighbours of each, at least 2.
+        count: neighbors of each, at least 2.
 
     Returns:
         P x count distances, in the units of x, and indices, with what is known of copies. inf where
@@ -87,14 +87,14 @@ def nearest_neighbours(cloud_PD: Float[AnyArray, "P D"], count: int = 2) -> Neig
         not finite or a square beyond float32. Which of equally far points comes first is arbitrary.
 
     Raises:
-        ValueError: fewer than 2 neighbours.
+        ValueError: fewer than 2 neighbors.
     """
     if count < 2:
-        raise ValueError(f"{count} neighbours are asked for; two or more have a ratio")
+        raise ValueError(f"{count} neighbors are asked for; two or more have a ratio")
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     original_P, copies_P, equal_P = copies(cloud_PD)
     first_P = original_P == jnp.arange(len(original_P))
-    x_PD = centred(cloud_PD)
+    x_PD = centered(cloud_PD)
     square_P = _squares(x_PD)
     candidate_PC, beyond_P = propose(x_PD, square_P, original_P, count)
     distance_PC, index_PC = _measure(cloud_PD, candidate_PC, count)
@@ -105,7 +105,7 @@ def nearest_neighbours(cloud_PD: Float[AnyArray, "P D"], count: int = 2) -> Neig
     group_P = jnp.where(first_P & (square_P < jnp.inf), 0, -1)
     distance_PC, index_PC = compare_with_all(cloud_PD, group_P, unsure_P, distance_PC, index_PC)
     equals_P = jnp.zeros_like(equal_P).at[equal_P].add(1)[equal_P]
-    return Neighbours(
+    return Neighbors(
         distance_PC[original_P],
         index_PC[original_P],
         original_P,
@@ -148,9 +148,9 @@ def compare_with_all(
     distance_PC: Float[Array, "P C"],
     index_PC: Int[Array, "P C"],
 ) -> tuple[Float[Array, "P C"], Int[Array, "P C"]]:
-    """Replace the neighbours of unsure points by those found in their whole group, by subtraction.
+    """Replace the neighbors of unsure points by those found in their whole group, by subtraction.
 
-    A group below 0 has no neighbours and is nobody's.
+    A group below 0 has no neighbors and is nobody's.
     """
     points, count = distance_PC.shape
     together, kept = min(TOGETHER, points), min(count, points)

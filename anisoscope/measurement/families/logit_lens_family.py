@@ -1,4 +1,4 @@
-"""Family readout: what a model would say if each layer were its last (the logit lens), and how its
+"""Family logit_lens: what a model would say if each layer were its last (the logit lens), and how its
 answer settles.
 """
 
@@ -22,52 +22,52 @@ from anisoscope.measurement.quantity import (
 )
 from anisoscope.measurement.resampling import leave_out
 from anisoscope.metrics import logit_lens
-from anisoscope.metrics.logit_lens import Readout
+from anisoscope.metrics.logit_lens import Unembedding
 
 LENS = "nostalgebraist 2020, interpreting GPT: the logit lens"
 TRUE = "y the token that the point is to predict: the next, or of masked characters its own; points without left out"
 
 
 QUANTITIES = {
-    "readout_entropy": jackknifed(
-        "entropy of the readout",
+    "logit_lens_entropy": jackknifed(
+        "entropy of the logit lens",
         "mean over points of -sum p_l ln p_l, p_l = softmax(W' norm(x_l)): final norm and unembedding at layer l",
         LENS,
         lambda lens: lens.entropy_NP,
         NOT_NEGATIVE,
         units="nat",
     ),
-    "readout_divergence": jackknifed(
-        "divergence of the readout from the output",
+    "logit_lens_divergence": jackknifed(
+        "divergence of the logit lens from the output",
         "mean over points of sum p ln(p / p_l), p that of the last layer",
         f"{LENS}; Belrose et al. 2023, Eliciting Latent Predictions with the Tuned Lens",
         lambda lens: lens.divergence_NP,
         NOT_NEGATIVE,
         units="nat",
     ),
-    "readout_loss": jackknifed(
-        "loss of the readout",
+    "logit_lens_loss": jackknifed(
+        "loss of the logit lens",
         f"mean over points of -log2 p_l(y), {TRUE}",
         LENS,
         lambda lens: -lens.log_probability_NP / math.log(2),
         NOT_NEGATIVE,
         units="bit",
     ),
-    "readout_probability": jackknifed(
+    "logit_lens_probability": jackknifed(
         "probability of the true token",
         f"mean over points of p_l(y), {TRUE}",
         LENS,
         lambda lens: jnp.exp(lens.log_probability_NP),
         SHARE,
     ),
-    "readout_rank": jackknifed(
+    "logit_lens_rank": jackknifed(
         "rank of the true token",
         f"mean over points of 1 + the number of tokens with larger logits than y, {TRUE}",
         LENS,
         lambda lens: lens.rank_NP,
         ONE_OR_MORE,
     ),
-    "readout_settled": jackknifed(
+    "logit_lens_settled": jackknifed(
         "share of answers that are settled",
         "share of points whose largest logit, at this layer and all behind it, is where the output has it; 1 less its "
         "mean over blocks is the mean share of the blocks before the answer settles",
@@ -75,14 +75,14 @@ QUANTITIES = {
         lambda lens: lens.settled_NP,
         SHARE,
     ),
-    "readout_alignment": jackknifed(
+    "unembedding_alignment": jackknifed(
         "alignment with the unembedding",
         f"|U'W|_F^2 / k, U the k = {logit_lens.DIRECTIONS} leading principal directions of the layer, W those of the "
         "tokens' unembeddings about their mean, times the norm's scale, k at most the tokens less one; k/D by chance",
         "reconstruction: squared cosines of principal subspaces, this project",
         range=SHARE,
     ),
-    "readout_collapse": jackknifed(
+    "target_token_collapse": jackknifed(
         "collapse of the points of one true token",
         "1 - (S_W / (n - K)) / (S_T / (n - 1)), S_W and S_T the squared distances from the means of the K true tokens "
         f"and of all n points, {TRUE}; 0 where tokens say nothing of the points",
@@ -95,7 +95,7 @@ OF_POINTS = {name: quantity.read for name, quantity in QUANTITIES.items() if qua
 
 def compute(
     clouds_NPD: Array,
-    how: Readout,
+    how: Unembedding,
     target_P: Array | None,
     folds: int,
     over: Callable[[Callable, Any], Any] = jax.lax.map,
@@ -118,14 +118,14 @@ def compute(
         def read(keep_P: Array) -> Values:
             collapse = logit_lens.collapse(cloud_PD, target_P, how.unembedding_DV.shape[1], keep_P)
             return {
-                "readout_alignment": logit_lens.alignment(cloud_PD, tokens_DC, keep_P),
-                "readout_collapse": collapse,
+                "unembedding_alignment": logit_lens.alignment(cloud_PD, tokens_DC, keep_P),
+                "target_token_collapse": collapse,
             }
 
         return jax.lax.map(read, keep_RP)
 
     every_P, known_P = jnp.ones(points, bool), target_P >= 0
-    of_target = ("readout_loss", "readout_probability", "readout_rank")
+    of_target = ("logit_lens_loss", "logit_lens_probability", "logit_lens_rank")
     values = {
         name: mean(read(lens), known_P if name in of_target else every_P)
         for name, read in OF_POINTS.items()
@@ -133,4 +133,4 @@ def compute(
     return values | over(of_cloud, clouds_NPD)
 
 
-FAMILY = Family(of="readout", compute=compute, quantities=QUANTITIES, nulls=("untrained",))
+FAMILY = Family(of="logit_lens", compute=compute, quantities=QUANTITIES, nulls=("untrained",))

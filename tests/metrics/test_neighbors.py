@@ -1,4 +1,4 @@
-"""The search for neighbours beside a float64 twin of the definition."""
+"""The search for neighbors beside a float64 twin of the definition."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anisoscope.metrics.neighbours import nearest_neighbours
+from anisoscope.metrics.neighbors import nearest_neighbors
 from tests.metrics import clouds
 from tests.metrics.clouds import (
     CLOUDS,
@@ -15,7 +15,7 @@ from tests.metrics.clouds import (
     MANY,
     POINTS,
     WIDTH,
-    assert_neighbours,
+    assert_neighbors,
     crowded,
     filled,
     find,
@@ -60,46 +60,46 @@ RTOL = {"crowds of 4": 1e-4, "crowds of 40": 1e-4, "lines": 3e-3}
 @pytest.mark.parametrize("name", [*CLOUDS, *AWKWARD])
 def test_agrees_with_the_float64_twin(name, count):
     cloud = (CLOUDS | AWKWARD)[name]
-    assert_neighbours(find(cloud, count), cloud, rtol=RTOL.get(name, 1e-5))
+    assert_neighbors(find(cloud, count), cloud, rtol=RTOL.get(name, 1e-5))
 
 
 def test_finds_the_same_on_an_accelerators_path(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     for name in ("copies", "ties"):
         cloud = (CLOUDS | AWKWARD)[name]
-        found = jax.jit(lambda cloud_PD: nearest_neighbours(cloud_PD, MANY))(cloud)
-        assert_neighbours(found, cloud, rtol=1e-5)
+        found = jax.jit(lambda cloud_PD: nearest_neighbors(cloud_PD, MANY))(cloud)
+        assert_neighbors(found, cloud, rtol=1e-5)
 
 
 @pytest.mark.parametrize("count", [FEW, MANY])
 def test_has_as_many_as_asked_for(count):
-    neighbours = find(filled([[0.0], [1.0], [3.0], [7.0], [15.0], [31.0]]), count)
-    assert neighbours.index_PC[:6, :2].tolist() == [[1, 2], [0, 2], [1, 0], [2, 1], [3, 2], [4, 3]]
+    neighbors = find(filled([[0.0], [1.0], [3.0], [7.0], [15.0], [31.0]]), count)
+    assert neighbors.index_PC[:6, :2].tolist() == [[1, 2], [0, 2], [1, 0], [2, 1], [3, 2], [4, 3]]
     nearest = [[1, 3], [1, 2], [2, 3], [4, 6], [8, 12], [16, 24]]
-    assert neighbours.distance_PC[:6, :2].tolist() == nearest
-    assert (neighbours.distance_PC[:, 5:] == jnp.inf).all()
+    assert neighbors.distance_PC[:6, :2].tolist() == nearest
+    assert (neighbors.distance_PC[:, 5:] == jnp.inf).all()
     with pytest.raises(ValueError, match="two or more"):
-        nearest_neighbours(gaussian(), 1)
+        nearest_neighbors(gaussian(), 1)
 
 
-def test_copies_have_the_neighbours_of_their_first():
+def test_copies_have_the_neighbors_of_their_first():
     cloud = with_copies(gaussian())
-    neighbours = find(cloud, FEW)
+    neighbors = find(cloud, FEW)
     _, first_P, original_P, copies_P = np.unique(
         cloud, axis=0, return_index=True, return_inverse=True, return_counts=True
     )
-    np.testing.assert_array_equal(neighbours.copies_P, copies_P[original_P])
-    np.testing.assert_array_equal(np.flatnonzero(neighbours.first_P), np.sort(first_P))
-    index_PC = np.asarray(neighbours.index_PC)
+    np.testing.assert_array_equal(neighbors.copies_P, copies_P[original_P])
+    np.testing.assert_array_equal(np.flatnonzero(neighbors.first_P), np.sort(first_P))
+    index_PC = np.asarray(neighbors.index_PC)
     np.testing.assert_array_equal(index_PC, index_PC[first_P[original_P]])
-    assert neighbours.duplicates() == len(cloud) - len(first_P)
+    assert neighbors.duplicates() == len(cloud) - len(first_P)
     signed = find(filled([[0.0, 1.0], [-0.0, 1.0], [2.0, 0.0], [5.0, 0.0]]), FEW)
     assert signed.copies_P[:4].tolist() == [2, 2, 1, 1 + POINTS - 4]
 
 
 @pytest.mark.parametrize("count", [FEW, MANY])
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e20])
-def test_a_point_that_is_not_finite_or_huge_has_no_neighbours(value, count):
+def test_a_point_that_is_not_finite_or_huge_has_no_neighbors(value, count):
     """Its own square is beyond float32; a huge one leaves those of the others in it."""
     distance_PC = np.asarray(find(clouds.with_one(value), count).distance_PC)
     assert np.isposinf(distance_PC[7]).all()
@@ -124,7 +124,7 @@ def test_distances_do_not_see_rotation_order_or_translation_and_follow_the_scale
 @pytest.mark.parametrize("count", [FEW, 128])
 @pytest.mark.slow
 def test_memory_of_a_large_cloud_is_small(count):
-    """64 MiB beside a cloud of 32 MiB, one copy of which is centred; distances take a GiB."""
+    """64 MiB beside a cloud of 32 MiB, one copy of which is centered; distances take a GiB."""
     cloud = jax.ShapeDtypeStruct((16384, 512), jnp.float32)
     compiled = find.lower(cloud, count).compile()
     assert compiled.memory_analysis().temp_size_in_bytes <= 64 * 2**20
