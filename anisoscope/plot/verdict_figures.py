@@ -178,7 +178,7 @@ def effects(frame: pd.DataFrame) -> Figure:
 
 
 def _draw_effects(ax: Axes, rows: pd.DataFrame, place: float) -> None:
-    """Draw intervals one above the other within a row; filled where they stand the correction."""
+    """Draw intervals one above the other within a row; filled where they survive the correction."""
     heights = place + np.linspace(-0.36, 0.36, len(rows) + 2)[1:-1]
     for y, row in zip(heights, rows.itertuples(), strict=True):
         color, face = COLORS[row.verdict], "white" if row.p_project >= 1 - LEVEL else None

@@ -110,7 +110,7 @@ def test_verdicts_are_those_of_the_tables_beside_them():
     certain = claims[claims["p_project"] < 0.05]["verdict"].value_counts()
     words = (
         f"{certain['reproduced']}, {certain['contradicted']} and {certain['equivalent to none']} "
-        "of the first three stand the correction over all."
+        "of the first three survive the correction over all."
     )
     assert words in read("docs/findings/index.md")
     low = np.array([bool(CLAIMS[name].low_bar) for name in claims["claim"]])
