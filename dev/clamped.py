@@ -56,7 +56,7 @@ def found(loaded: load_model.PretrainedModel, windows: Windows) -> pd.DataFrame:
     bias_N = np.zeros(loaded.blocks) if seen.bias_NHTT is None else seen.bias_NHTT
     blocks = zip(read.q_ZNWTHK[0], read.k_ZNWTHK[0], seen.visible_NTT, bias_N, strict=True)
     weight_NH = [weight_on_first(*block) for block in blocks]
-    bits = guards.check_bits_per_byte(loaded, windows, len(tokens_WT), np.inf)
+    bits = guards.check_bits_per_byte(loaded, windows, 2, np.inf)
     clouds = [x_WTD.reshape(-1, x_WTD.shape[-1]) for x_WTD in read.resid_ZNWTD[0]]
     columns = {
         "layer": range(loaded.blocks + 1),
