@@ -33,14 +33,14 @@ def measure(
     x: Vectors | str | os.PathLike[str],
     clusters: ArrayLike | Sequence[object] | None = None,
     *,
-    positions: ArrayLike | Sequence[int] | None = None,
+    token_positions: ArrayLike | Sequence[int] | None = None,
     unembedding: tuple[Mapping[str, object] | None, ArrayLike] | None = None,
     targets: ArrayLike | Sequence[int] | None = None,
     families: str | Sequence[str] = FIRST_LOOK,
     nulls: str | Sequence[str] = CLOUD_NULLS,
-    names: Sequence[str] | None = None,
+    layer_names: Sequence[str] | None = None,
     folds: int = 8,
-    pieces: int = 1,
+    num_chunks: int = 1,
     seed: int = 0,
 ) -> xr.Dataset:
     """Measure clouds of vectors: values, 95 % intervals, and the excess over null models.
@@ -58,7 +58,7 @@ def measure(
         clusters: (points,), a label of the sentence, image or window of each point. Points of one
             cluster are dependent, so whole clusters are resampled. Without labels the points must
             be independent, or dependent along their order: folds are runs of consecutive points.
-        positions: (points,), the place of each point in its cluster, 0 for its first token: the
+        token_positions: (points,), the place of each point in its cluster, 0 for its first token: the
             family `leading` measures how much of a cloud depends on these.
         unembedding: (norm, W), how the model makes logits of its last layer, for the logit lens (family
             `unembedding`). W is (vocabulary, width); norm is None or a dict of `kind` ("layer" or
@@ -71,12 +71,12 @@ def measure(
             same spectrum, for what is read off neighbors. Of the spectrum "isotropic": as many
             normal points without a direction, and "capped": the first direction shrunk to the
             variance of the second. "flipped": random signs of clusters, for cosines and drift.
-        names: of the layers; else they are numbered from 0.
+        layer_names: of the layers; else they are numbered from 0.
         folds: how many parts of whole clusters are resampled, at most; 1 for values without
             intervals.
-        pieces: for more points than fit into memory: pieces of whole clusters are measured by
+        num_chunks: for more points than fit into memory: chunks of whole clusters are measured by
             themselves, and values are means over them. What depends on the number of points is then
-            that of a piece.
+            that of a chunk.
         seed: of the folds and of the null model.
 
     Returns:
@@ -102,12 +102,12 @@ def measure(
         families,
         nulls,
         clusters=clusters,
-        positions=positions,
+        token_positions=token_positions,
         unembedding=unembedding,
         targets=targets,
-        names=names,
+        names=layer_names,
         folds=folds,
-        pieces=pieces,
+        num_chunks=num_chunks,
         seed=seed,
     )
 
@@ -118,9 +118,9 @@ def measure_attention(
     *,
     mask: str | ArrayLike,
     bias: ArrayLike | None = None,
-    names: Sequence[str] | None = None,
+    layer_names: Sequence[str] | None = None,
     folds: int = 8,
-    pieces: int = 1,
+    num_chunks: int = 1,
     seed: int = 0,
 ) -> xr.Dataset:
     """Measure queries and keys, and how sharp the attention is that they make.
@@ -132,11 +132,11 @@ def measure_attention(
             T) or (layers, T, T).
         bias: added to the scores <q, k> / sqrt(K), as (layers, heads, T, T) or what broadcasts to
             that.
-        names: of the layers; else they are numbered from 1.
+        layer_names: of the layers; else they are numbered from 1.
         folds: how many parts of whole windows are resampled, at most; 1 for values without
             intervals.
-        pieces: in which windows are measured that do not fit into memory at once; values are means
-            over pieces.
+        num_chunks: in which windows are measured that do not fit into memory at once; values are means
+            over chunks.
         seed: kept with the table.
 
     Returns:
@@ -147,7 +147,7 @@ def measure_attention(
     """
     from anisoscope.sources import arrays
 
-    return arrays.measure_heads(queries, keys, mask, bias, names, folds, pieces, seed)
+    return arrays.measure_heads(queries, keys, mask, bias, layer_names, folds, num_chunks, seed)
 
 
 def make_measure(
@@ -156,7 +156,7 @@ def make_measure(
     *,
     families: str | Sequence[str] = FIRST_LOOK,
     nulls: str | Sequence[str] = CLOUD_NULLS,
-    names: Sequence[str] | None = None,
+    layer_names: Sequence[str] | None = None,
     folds: int = 8,
     seed: int = 0,
 ) -> Callable[[Params], xr.Dataset]:
@@ -168,7 +168,7 @@ def make_measure(
         tokens: (windows, …) of any kind; whole windows are resampled.
         families: as for `measure`.
         nulls: as for `measure`.
-        names: of the layers; else they are numbered from 0.
+        layer_names: of the layers; else they are numbered from 0.
         folds: how many parts of whole windows are resampled, at most.
         seed: of the null model.
 
@@ -180,7 +180,7 @@ def make_measure(
     """
     from anisoscope.sources import arrays
 
-    return arrays.make_measure(function, tokens, families, nulls, names, folds, seed)
+    return arrays.make_measure(function, tokens, families, nulls, layer_names, folds, seed)
 
 
 def measure_model(

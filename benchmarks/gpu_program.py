@@ -186,7 +186,7 @@ def main() -> None:
     parser.add_argument("--mask", default="causal")
     parser.add_argument("--search", action="store_true", help="the search for neighbors instead")
     flags = parser.parse_args()
-    model = ModelConfig(dtype="bfloat16", mask=flags.mask, positions=flags.positions)
+    model = ModelConfig(dtype="bfloat16", mask=flags.mask, position_encoding=flags.positions)
     train = dataclasses.replace(TrainConfig(), batch_size=64, optimizer=flags.optimizer)
     config = RunConfig(model=model, train=train)
     text = compile_search() if flags.search else compile_step(config, flags.backend)

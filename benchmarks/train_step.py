@@ -50,7 +50,7 @@ def jax_side(shape: dict[str, int], steps: int, watch: int = 0):
     from anisoscope.training.train_program import make_program
 
     model = ModelConfig(**{name: shape[name] for name in ("layers", "width", "heads", "context")})
-    train = TrainConfig(batch_size=shape["batch"], dispatch=steps)
+    train = TrainConfig(batch_size=shape["batch"], steps_per_call=steps)
     config = Config(model=model, train=train, watch=WatchConfig(every=watch))
     program = make_program(config, random_corpus())
     state = program.create()

@@ -60,10 +60,10 @@ def measured(loaded: load_model.PretrainedModel, tokens_WT: np.ndarray) -> list[
     table = measure(
         [read.resid_ZNWTD[0][layer].reshape(windows * length, -1) for layer in LAYERS],
         window_P,
-        positions=position_P,
+        token_positions=position_P,
         families=("spectrum", "leading", "windows"),
         nulls=(),
-        names=[str(layer) for layer in LAYERS],
+        layer_names=[str(layer) for layer in LAYERS],
     )
     rows = []
     for layer in LAYERS:

@@ -21,7 +21,7 @@ NORMS = ("pre", "post")
 # unless another is named: Muon is known to suppress the vectors that a bell hangs on
 RECIPE = "rotary"
 TINY = Config(
-    model=ModelConfig(layers=4, width=128, heads=4, context=128, positions="rotary"),
+    model=ModelConfig(layers=4, width=128, heads=4, context=128, position_encoding="rotary"),
     train=TrainConfig(steps=1000, batch_size=16, learning_rate=1e-3, warmup_fraction=0.1),
     evaluate=EvaluateConfig(every=250, windows=64),
     checkpoint=CheckpointConfig(every=500),

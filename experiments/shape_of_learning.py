@@ -50,10 +50,10 @@ LISTED = (
     }
 )
 
-# As the published notebook has it (literal): cleaned enwik8, pieces of 512 characters with the
+# As the published notebook has it (literal): cleaned enwik8, chunks of 512 characters with the
 # tokenizer's special tokens around them, `output_hidden_states`, of which layers 1 to N - 1 are
 # shown, the dimension of 4,096 vectors. Its anisotropy is that of all 14,000; the paper says
-# batches of at least 4,096, their mean and deviation, as here. Reconstruction: pieces are equally
+# batches of at least 4,096, their mean and deviation, as here. Reconstruction: chunks are equally
 # long in tokens, 512 characters in the mean.
 PAPER: dict[str, Any] = {
     "data.clean": True,

@@ -37,7 +37,7 @@ def described_fields() -> tuple[str, ...]:
         "heads",
         "context",
         "expansion",
-        "positions",
+        "position_encoding",
     )
     return (
         *own,

@@ -16,7 +16,7 @@ from anisoscope.utils.settings import check_fields, choose
 def check_model(model: ModelConfig) -> None:
     """Raise UserError, one line, where a model cannot be built."""
     check_fields(model, "model.")
-    kinds = {"mask": MASKS, "attention": ATTENTIONS, "norm": NORMS, "positions": POSITIONS}
+    kinds = {"mask": MASKS, "attention": ATTENTIONS, "norm": NORMS, "position_encoding": POSITIONS}
     for name, entries in (kinds | {"activation": ACTIVATIONS}).items():
         choose(f"model.{name}", getattr(model, name), entries)
     if model.width % model.heads:

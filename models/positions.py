@@ -45,7 +45,7 @@ def even_head_width(config: ModelConfig) -> None:
     width = config.width // config.heads
     if width % 2:
         raise UserError(
-            f"model.position_encoding={config.positions} needs an even head width; width/heads is {width}"
+            f"model.position_encoding={config.position_encoding} needs an even head width; width/heads is {width}"
         )
 
 

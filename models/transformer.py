@@ -105,7 +105,7 @@ class Block(nn.Module):
         if config.center_queries:
             q_BTHK = center(q_BTHK, visible_TT if given else visible_keys(config, time))
         sink = self.learned_sink(q_BTHK) if config.sink else None
-        if turned := POSITIONS[config.positions].turned:
+        if turned := POSITIONS[config.position_encoding].turned:
             q_BTHK, k_BTHK = turned(q_BTHK), turned(k_BTHK)
         if self.fused and not given:
             mixed_BTHK = fused_attend(q_BTHK, k_BTHK, v_BTHK, config)
@@ -173,7 +173,7 @@ class Transformer(nn.Module):
             tokens_BT = tokens_BT.at[:, 0].set(self.vocab_size - 1)
         accelerated = self.backend != "cpu"
         x_BTD = embed(table_VD, tokens_BT) if accelerated else table_VD[tokens_BT]
-        if added := POSITIONS[config.positions].added:
+        if added := POSITIONS[config.position_encoding].added:
             x_BTD = x_BTD + added(self.param, config)[None, : tokens_BT.shape[1]]
         block_taps_NBTD = None
         if taps_LBTD is not None:

@@ -16,8 +16,8 @@ from anisoscope.utils.errors import UserError
 LETTERS = bytes(range(97, 109))
 SMALL = {"layers": 2, "width": 12, "heads": 3, "context": 8, "expansion": 2}
 MODELS = [
-    {"positions": "learned"},
-    {"positions": "rotary", "tied": False, "activation": "gelu_tanh"},
+    {"position_encoding": "learned"},
+    {"position_encoding": "rotary", "tied": False, "activation": "gelu_tanh"},
     {"bias": False},
 ]
 
@@ -81,7 +81,7 @@ def test_what_no_class_has_is_refused(changes, words):
     ids=str,
 )
 def test_a_block_that_is_not_ours_is_refused(tmp_path, settings, words):
-    model, params = made(positions="rotary")
+    model, params = made(position_encoding="rotary")
     folders.write(tmp_path, model, params, LETTERS, {})
     path = tmp_path / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | settings))

@@ -27,7 +27,7 @@ BIAS, INHERENT = "--config=untrained_bias", "--config=inherent"
         ([DEMO, "--figures=docs"], "holds no figures drawn here"),
         ([DEMO, "--figures=README.md"], "is no folder"),
         ([DEMO, "--stages=trian"], "'trian'; choose one of train, measure, tangents, figures"),
-        ([DEMO, "--over=contxt_gain"], "did you mean 'gain_over_unigram'"),
+        ([DEMO, "--over=gain_over_unigrm"], "did you mean 'gain_over_unigram'"),
         ([DEMO, "--config.data.cache="], "data.cache is empty"),
         ([*DECODER, "--stages=train,figures"], "which the stage measure writes"),
         ([DEMO, "--config.model.width=10000000000000"], "model.width is 10000000000000"),

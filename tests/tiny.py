@@ -17,7 +17,9 @@ def config(**train) -> Config:
     return Config(
         data=DataConfig(source="pydoc"),
         model=ModelConfig(layers=2, width=16, heads=2, context=8, dtype="float32"),
-        train=TrainConfig(**{"steps": 6, "batch_size": 8, "dispatch": 4, "log_every": 1} | train),
+        train=TrainConfig(
+            **{"steps": 6, "batch_size": 8, "steps_per_call": 4, "log_every": 1} | train
+        ),
         evaluate=EvaluateConfig(every=3, windows=8),
         checkpoint=CheckpointConfig(every=5),
         measure=MeasureConfig(

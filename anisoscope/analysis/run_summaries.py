@@ -46,7 +46,7 @@ BITS = {
     "test_bits": "bits per predicted character, test split",
     "valid_bits": "bits per predicted character, validation windows",
     "test_mask_bits": "bits per character under [MASK], test split",
-    "test_gain_over_unigram": "gain over unigram: bits of the best answer without context less bits of the model, test split",
+    "test_gain_over_unigram": "gain over unigram: unigram bits minus the bits of the model, test split",
     "valid_gain_over_unigram": "gain over unigram, validation windows",
     "valid_error_masks": "standard error of valid_bits, were the masked characters of these windows drawn anew",
 }

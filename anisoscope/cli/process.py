@@ -124,7 +124,7 @@ def explain(error: BaseException) -> tuple[str, int, bool]:
 
 
 def fail(error: str, code: int) -> int:
-    """Print an error as one line, in one piece: JAX's own threads write there too."""
+    """Print an error as one line, in one chunk: JAX's own threads write there too."""
     line = " ".join(error.split()) or "failed"
     print(f"error: {line}\n", end="", file=sys.stderr)
     return code

@@ -15,7 +15,7 @@ class DataConfig:
         "enwik8", "pydoc is the language reference inside CPython", choices=SOURCES
     )
     path: str | None = setting(None, "an enwik8, or any text: plain, .zip, .gz, .bz2, .xz")
-    unpack: int | None = setting(
+    max_unpacked_bytes: int | None = setting(
         None, "most bytes of such an archive; left out: 50 × its own, or 100 MB", low=1
     )
     clean: bool = setting(False, "strip markup, code and media, as The Shape of Learning does")

@@ -27,7 +27,7 @@ class ModelConfig:
     sink: bool = setting(False, "a learned key and value per head, of no position")
     same_first: bool = setting(False, "[MASK] in place of each window's first character")
     norm: str = setting("pre", "LayerNorm pre (GPT-2) or post (BERT) each sublayer")
-    positions: str = setting("learned", "learned embeddings, or rotary")
+    position_encoding: str = setting("learned", "learned embeddings, or rotary")
     activation: str = setting("gelu", "of the feed-forward layer: gelu, or GPT-2's gelu_tanh")
     tied: bool = setting(True, "the output head is the embedding table")
     bias: bool = setting(True, "biases in linear layers and LayerNorm")

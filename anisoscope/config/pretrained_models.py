@@ -21,8 +21,8 @@ class ModelsConfig(PretrainedConfig):
 
     models: tuple[str, ...] = setting((), "names as pretrained.name; NAME=FOLDER sets a label")
     paper: str = setting("shape_of_learning", "whose figures are drawn", choices=PAPERS)
-    sounds: str | None = setting(None, "folder of audio files that models of speech read")
-    pictures: str | None = setting(None, "folder of pictures that models of vision read")
+    audio: str | None = setting(None, "folder of audio files that models of speech read")
+    images: str | None = setting(None, "folder of pictures that models of vision read")
     listed: dict[str, dict[str, Any]] = field(
         default_factory=dict, metadata={"help": "by model: modality, kind and revisions"}
     )

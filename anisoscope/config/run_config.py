@@ -44,7 +44,7 @@ class TrainConfig:
     skip_nonfinite: int = setting(
         0, "updates in a row that may be left out as not finite", low=0, high=LARGEST_SEED
     )
-    dispatch: int = setting(32, "most steps per call to the device", low=1, high=100_000)
+    steps_per_call: int = setting(32, "most steps per call to the device", low=1, high=100_000)
     log_every: int = setting(10, "steps between lines of the log", low=1)
     seed: int = setting(0, "initial parameters", low=0, high=LARGEST_SEED)
     data_seed: int | None = setting(

@@ -16,8 +16,10 @@ class FileConfig:
         (), "names of arrays (points, width); (): `vectors`, or the only one"
     )
     clusters: str = setting("", "array of the points' labels; empty: `clusters`, if any")
-    positions: str = setting("", "array of places in the cluster; empty: `positions`, if any")
-    pieces: int = setting(1, "measured one by one; values are means over them", low=1)
+    token_positions: str = setting(
+        "", "array of places in the cluster; empty: `token_positions`, if any"
+    )
+    num_chunks: int = setting(1, "measured one by one; values are means over them", low=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,7 +81,7 @@ def clean(text: bytes) -> bytes:
 
 
 def stream(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The cleaned text, piece by piece; memory stays at the size of a page."""
+    """The cleaned text, chunk by chunk; memory stays at the size of a page."""
     separator = b""
     for unit in _units(chunks):
         if cleaned := _strip(_readable(unit)):

@@ -99,9 +99,9 @@ class Line(NamedTuple):
     attrs: dict[str, Any]
     along: str  # the dimension below the curve
     steps: list[int]  # that the slider chooses from; none: it has no effect
-    ends: np.ndarray  # mean, low and high: (3, step, piece, place)
+    ends: np.ndarray  # mean, low and high: (3, step, chunk, place)
     x: np.ndarray  # (place,)
-    pieces: list[str]  # names of places of further dimensions, as of heads
+    chunks: list[str]  # names of places of further dimensions, as of heads
 
 
 def families(runs: dict[str, Run]) -> dict[str, list[Line]]:
@@ -150,17 +150,17 @@ def lines_of(label: str, words: str, values: xr.DataArray) -> list[Line]:
         values = values.expand_dims(positions=[""])
     values = values.reindex(statistic=list(ENDS))  # without an interval the ends are NaN
     places = itertools.product(*(values[dim].values.tolist() for dim in further))
-    pieces = [", ".join(map("{} {}".format, further, place)) for place in places]
+    chunks = [", ".join(map("{} {}".format, further, place)) for place in places]
     labels = values[along].values if along else np.zeros(1)
     x = labels if labels.dtype.kind in "iuf" else np.arange(len(labels))
     steps = values["step"].values.tolist() if slides else []
     order = ["positions", "statistic", *["step"] * slides, *further, *[along] * bool(along)]
     sides = values["positions"].values.tolist()
-    shape = (len(sides), len(ENDS), max(len(steps), 1), len(pieces), len(x))
+    shape = (len(sides), len(ENDS), max(len(steps), 1), len(chunks), len(x))
     ends = values.transpose(*order).values.astype("f4").reshape(shape)
     attrs = values.attrs
     return [
-        Line(label, words, side, attrs, along, steps, own, x.astype(float), pieces)
+        Line(label, words, side, attrs, along, steps, own, x.astype(float), chunks)
         for side, own in zip(sides, ends, strict=True)
     ]
 
@@ -198,7 +198,7 @@ def figure(lines: list[Line], runs: list[str]) -> dict[str, Any]:
 
 
 def _traces(line: Line, color: str, step: int | None) -> list[dict[str, Any]]:
-    """Make band and curve at a step, with gaps between the pieces; nothing at a step not measured."""
+    """Make band and curve at a step, with gaps between the chunks; nothing at a step not measured."""
     at = line.steps.index(step) if step in line.steps else 0
     mean, low, high = line.ends[:, at] * (np.nan if line.steps and step not in line.steps else 1)
     gap = np.full((len(mean), 1), np.nan)
@@ -214,8 +214,8 @@ def _traces(line: Line, color: str, step: int | None) -> list[dict[str, Any]]:
     band = {"x": _encode(band_x), "y": _encode(band_y), "hoverinfo": "skip"} | fill
     curve = {"x": _encode(x), "y": _encode(np.hstack([mean, gap])), "mode": "lines+markers"}
     curve |= {"line": {"color": color}}
-    if len(line.pieces) > 1:
-        curve["text"] = [piece for piece in line.pieces for _ in range(len(line.x) + 1)]
+    if len(line.chunks) > 1:
+        curve["text"] = [chunk for chunk in line.chunks for _ in range(len(line.x) + 1)]
     return [common | band, common | curve]
 
 

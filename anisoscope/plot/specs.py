@@ -168,7 +168,7 @@ SPECS: dict[str, Spec] = {
             Line("all vectors"),
             Line("without the first token", at={"positions": "without_first_token"}, band=False),
             *(
-                Line(f"without the {which}", "{}_without", {"without": which}, band=False)
+                Line(f"without the {which}", "{}_without_longest", {"without": which}, band=False)
                 for which in WITHOUT
             ),
             Line(
@@ -179,7 +179,7 @@ SPECS: dict[str, Spec] = {
             ),
             Line(
                 f"Gaussian cloud,\nwithout the {WITHOUT[-1]}",
-                "{}_without",
+                "{}_without_longest",
                 {"without": WITHOUT[-1]},
                 **GAUSSIAN | GRAY_DASHED,
             ),

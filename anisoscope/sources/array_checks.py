@@ -110,15 +110,16 @@ def choose_vector_families(
     return choose_families(names, (*OF_VECTORS, LENS), single)
 
 
-def read_vectors(x: Any, clusters: Any = None, positions: Any = None) -> Vectors:
+def read_vectors(x: Any, clusters: Any = None, token_positions: Any = None) -> Vectors:
     """Check the shape of vectors, and number the cluster of each point.
 
     Args:
         x: (points, width), (layers, points, width) or a list of layers, of any library.
         clusters: (points,), labels of any kind; by the index of both where both have one.
-        positions: (points,), the place of each point in its cluster.
+        token_positions: (points,), the place of each point in its cluster.
     """
-    clusters, positions = align(clusters, x, "clusters"), align(positions, x, "positions")
+    clusters = align(clusters, x, "clusters")
+    token_positions = align(token_positions, x, "token_positions")
     x = as_arrays(x)
     if isinstance(x, list | tuple):
         shapes = {np.shape(layer) for layer in x}
@@ -134,14 +135,14 @@ def read_vectors(x: Any, clusters: Any = None, positions: Any = None) -> Vectors
     points = shape[-2]
     if points < FEWEST:
         raise ValueError(f"vectors have {points} points; at least {FEWEST} are needed")
-    if positions is not None and (clusters is None or positions.shape != (points,)):
+    if token_positions is not None and (clusters is None or token_positions.shape != (points,)):
         raise ValueError(
-            f"positions have shape {positions.shape}; one for each of {points} points is needed, "
+            f"token_positions have shape {token_positions.shape}; one for each of {points} points is needed, "
             "and clusters"
         )
     layers = [x] if len(shape) == 2 else [x[number] for number in range(shape[0])]
     cluster_P = None if clusters is None else number_clusters(points, clusters)
-    time_P = None if positions is None else _check_positions(positions)
+    time_P = None if token_positions is None else _check_positions(token_positions)
     return Vectors(layers, cluster_P, time_P, len(shape) == 2)
 
 
@@ -196,7 +197,7 @@ def _check_positions(time_P: np.ndarray) -> np.ndarray:
         or not ((time_P >= 0) & (time_P < 2.0**31) & (time_P == np.floor(time_P))).all()
     ):
         raise ValueError(
-            "positions must be whole numbers below 2^31, counted from 0, the first token of each "
+            "token_positions must be whole numbers below 2^31, counted from 0, the first token of each "
             "cluster"
         )
     return time_P.astype(np.int32)

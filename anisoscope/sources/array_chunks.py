@@ -93,7 +93,7 @@ def describe(vectors: Vectors, chunks: list[Chunk]) -> dict[str, Any]:
         if clusters is None
         else f"whole clusters, of {clusters.max() + 1}"
     )
-    each = f" in each of {count} pieces of {chunks[0].size} points" if count > 1 else ""
+    each = f" in each of {count} chunks of {chunks[0].size} points" if count > 1 else ""
     about = {
         "points": sum(chunk.size for chunk in chunks),
         "width": vectors.shape[1],
@@ -271,7 +271,7 @@ def check_memory(takes: int, words: str, chunks: int) -> None:
         raise ValueError(
             f"{words} take {memory.format_bytes(takes)} to measure, and "
             f"{memory.format_bytes(available)} are available: name fewer families, or pass "
-            f"pieces={more}, whose values are averaged"
+            f"num_chunks={more}, whose values are averaged"
         )
 
 

@@ -36,29 +36,29 @@ def measure_vectors(
     nulls: str | Sequence[str],
     *,
     clusters: Any = None,
-    positions: Any = None,
+    token_positions: Any = None,
     unembedding: Any = None,
     targets: Any = None,
     names: Sequence[str] | None = None,
     folds: int = 8,
-    pieces: int = 1,
+    num_chunks: int = 1,
     seed: int = 0,
 ) -> xr.Dataset:
     """Measure as `anisoscope.measure` says."""
     if isinstance(x, str | os.PathLike):
         from anisoscope.sources import vector_files  # its libraries are not the core's
 
-        file = vector_files.load(pathlib.Path(x), pieces=pieces)
+        file = vector_files.load(pathlib.Path(x), num_chunks=num_chunks)
         x = file.vectors
         clusters = file.cluster_P if clusters is None else clusters
-        positions = file.position_P if positions is None else positions
-    vectors = array_checks.read_vectors(x, clusters, positions)
+        token_positions = file.position_P if token_positions is None else token_positions
+    vectors = array_checks.read_vectors(x, clusters, token_positions)
     array_checks.check_names(names, len(vectors.layers))
     targets = array_checks.align(targets, x, "targets")
     lens = array_checks.read_lens(unembedding, targets, *vectors.shape)
     chosen = array_checks.choose_vector_families(families, unembedding, vectors.single)
     settings = array_checks.make_settings(chosen, nulls, folds, seed)
-    chunks = array_chunks.cut_chunks(vectors, pieces, folds, seed)
+    chunks = array_chunks.cut_chunks(vectors, num_chunks, folds, seed)
 
     label = f"measure {', '.join(chosen)}" if families == "all" else ""  # all take a while
     values, degenerate = array_chunks.measure_chunks(
@@ -76,7 +76,7 @@ def measure_heads(
     bias: Any,
     names: Sequence[str] | None,
     folds: int,
-    pieces: int,
+    num_chunks: int,
     seed: int,
 ) -> xr.Dataset:
     """Measure as `anisoscope.measure_attention` says."""
@@ -84,17 +84,17 @@ def measure_heads(
     settings = array_checks.make_settings(chosen, (), folds, seed)
     heads = array_checks.read_heads(queries, keys, mask, bias)
     windows, context = heads.q_NBTHK.shape[1:3]
-    if not isinstance(pieces, numbers.Integral) or not 1 <= pieces <= windows:
+    if not isinstance(num_chunks, numbers.Integral) or not 1 <= num_chunks <= windows:
         raise ValueError(
-            f"pieces is {pieces}; of {windows} windows it must be a whole number from 1 to {windows}"
+            f"num_chunks is {num_chunks}; of {windows} windows it must be a whole number from 1 to {windows}"
         )
-    index_JM = cut_windows(windows // pieces, context, folds)
-    values = array_chunks.measure_head_chunks(heads, index_JM, pieces, settings)
+    index_JM = cut_windows(windows // num_chunks, context, folds)
+    values = array_chunks.measure_head_chunks(heads, index_JM, num_chunks, settings)
     about = {
         "seed": seed,
-        "batches": pieces,
-        "windows": windows // pieces * pieces,
-        "resampled_windows": pieces * index_JM.size // context,
+        "batches": num_chunks,
+        "windows": windows // num_chunks * num_chunks,
+        "resampled_windows": num_chunks * index_JM.size // context,
     }
     return make_table(values, settings, about, names)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from anisoscope.sources.array_checks import FEWEST
 
-KEPT = 0.75  # of the points, which thinning must leave to pieces, and should to windows
+KEPT = 0.75  # of the points, which thinning must leave to chunks, and should to windows
 # of them, which folds resample at least: one that is too small for that repeats its points
 LEAST = 0.5
 MOST = 0.75  # of them, in one cluster; beyond, the others say too little of how clusters differ
@@ -65,24 +65,24 @@ def cut(points: int, cluster_P: np.ndarray | None, folds: int, seed: int) -> Fol
 
 
 def cut_pieces(points: int, cluster_P: np.ndarray | None, count: int, seed: int) -> np.ndarray:
-    """Indices (count, M) of the points of each piece: disjoint, of whole clusters, thinned to the
+    """Indices (count, M) of the points of each chunk: disjoint, of whole clusters, thinned to the
     size of the smallest.
 
     Without labels, runs of consecutive points. ValueError where the clusters do not make as many
-    pieces.
+    chunks.
     """
     most = points // FEWEST
     if not isinstance(count, numbers.Integral) or not 1 <= count <= most:
         raise ValueError(
-            f"pieces is {count}; it must be a whole number from 1 to {most}, {FEWEST} points each"
+            f"num_chunks is {count}; it must be a whole number from 1 to {most}, {FEWEST} points each"
         )
     if count == 1:
         return np.arange(points)[None]
     index_JM = cut(points, cluster_P, count, seed).index_JM
     if len(index_JM) < count or index_JM.size < KEPT * points:
         raise ValueError(
-            f"pieces is {count}, and whole clusters do not make as many of about one size; "
-            "pass fewer pieces"
+            f"num_chunks is {count}, and whole clusters do not make as many of about one size; "
+            "pass fewer chunks"
         )
     return index_JM
 

@@ -86,8 +86,8 @@ def load(
     path: pathlib.Path,
     layers: tuple[str, ...] = (),
     clusters: str = "",
-    positions: str = "",
-    pieces: int = 1,
+    token_positions: str = "",
+    num_chunks: int = 1,
 ) -> FileVectors:
     """Open vectors, which are read layer by layer where the format can, and read their labels.
 
@@ -95,8 +95,8 @@ def load(
         path: of a file of one of `READERS`.
         layers: names of arrays; else `vectors`, or the only array of two or three dimensions.
         clusters: the name of the labels; else `clusters` or `groups`, if there are any.
-        positions: likewise; else `positions`.
-        pieces: in how many the vectors are measured, for the estimate of memory.
+        token_positions: likewise; else `token_positions`.
+        num_chunks: in how many the vectors are measured, for the estimate of memory.
 
     Raises:
         ValueError: what cannot be read, or does not fit into memory; in one line.
@@ -117,7 +117,10 @@ def load(
         )
     labels = [
         label or next((name for name in found if name in arrays), "")
-        for label, found in ((clusters, ("clusters", "groups")), (positions, ("positions",)))
+        for label, found in (
+            (clusters, ("clusters", "groups")),
+            (token_positions, ("token_positions",)),
+        )
     ]
     for name in (*names, *labels):
         if name and name not in arrays:
@@ -125,16 +128,16 @@ def load(
     takes = sum(arrays[name].bytes for name in labels if name)
     for name in names:
         array = arrays[name]
-        # of layers that are read a piece at a time the largest is enough, in float32 at least
-        piece = math.prod(array.shape[-2:]) * max(4, array.itemsize) // max(1, pieces)
+        # of layers that are read a chunk at a time the largest is enough, in float32 at least
+        chunk = math.prod(array.shape[-2:]) * max(4, array.itemsize) // max(1, num_chunks)
         whole = array.least == array.bytes
-        takes = takes + array.bytes if whole else max(takes, piece, array.least)
+        takes = takes + array.bytes if whole else max(takes, chunk, array.least)
     available = memory.of_machine()
     if available is not None and takes > available:
         raise ValueError(
             f"{path} takes {memory.format_bytes(takes)} to read, and "
             f"{memory.format_bytes(available)} are available: save it as .npy, or as .zarr in "
-            "small chunks, which are read layer by layer, and take pieces=2 or more"
+            "small chunks, which are read layer by layer, and take num_chunks=2 or more"
         )
     with explain_failure(path):
         vectors = [decode_vectors(arrays[name].open()) for name in names]

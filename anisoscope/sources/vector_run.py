@@ -31,13 +31,17 @@ def open_file(config: VectorsConfig) -> OpenFile:
     names, measure = config.vectors, config.measure
     try:
         file = vector_files.load(
-            pathlib.Path(names.path), names.layers, names.clusters, names.positions, names.pieces
+            pathlib.Path(names.path),
+            names.layers,
+            names.clusters,
+            names.token_positions,
+            names.num_chunks,
         )
     except ValueError as error:
         raise UserError(f"vectors.path {error}") from error
     try:
         vectors = array_checks.read_vectors(*file)
-        chunks = array_chunks.cut_chunks(vectors, names.pieces, measure.folds, measure.seed)
+        chunks = array_chunks.cut_chunks(vectors, names.num_chunks, measure.folds, measure.seed)
     except ValueError as error:
         raise UserError(f"vectors.path {names.path}: {error}") from error
     return OpenFile(vectors, chunks)
@@ -87,7 +91,7 @@ def _measure(
             file.vectors.layers, file.chunks, settings, progress
         )
     except ValueError as error:
-        words = str(error).replace("pass pieces=", "pass --config.vectors.pieces=")
+        words = str(error).replace("pass num_chunks=", "pass --config.vectors.num_chunks=")
         raise UserError(f"vectors.path {config.vectors.path}: {words}") from error
     table = arrays.raw_table(values, about | degenerate)
     names = config.vectors.layers
@@ -106,5 +110,6 @@ def _made_by(config: VectorsConfig) -> dict[str, Any]:
     made_by = {"sha256": digest.hexdigest()}
     made_by |= {"folds": config.measure.folds, "seed": config.measure.seed}
     return made_by | {
-        name: getattr(names, name) for name in ("layers", "clusters", "positions", "pieces")
+        name: getattr(names, name)
+        for name in ("layers", "clusters", "token_positions", "num_chunks")
     }

@@ -27,7 +27,7 @@ embed = np.linalg.qr(rng.normal(size=(16, 6)))[0]
 noise = rng.normal(size=(1024, 16))
 layers = [(embed @ sheet).T + size * noise for size in (0.02, 0.1, 0.2, 0.4)]
 
-table = anisoscope.measure(layers, families="dimension", names=["0.02", "0.1", "0.2", "0.4"])
+table = anisoscope.measure(layers, families="dimension", layer_names=["0.02", "0.1", "0.2", "0.4"])
 figure, (left, right) = plt.subplots(1, 2, figsize=(6.9, 3))
 anisoscope.plot.by_layer(table, "twonn", ax=left).set(
     title="TwoNN", ylabel="intrinsic dimension", xlabel="noise"

@@ -35,7 +35,9 @@ def step(params):
 
 
 names = ("input", "hidden", "output")
-table_of = anisoscope.make_measure(layers, windows, families="spectrum", nulls=(), names=names)
+table_of = anisoscope.make_measure(
+    layers, windows, families="spectrum", nulls=(), layer_names=names
+)
 kept, tables = [0, 4, 16, 64, 256], []
 for now in range(kept[-1] + 1):
     if now in kept:

@@ -106,7 +106,7 @@ def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys):
         }
     }
     experiment = tiny.config(
-        steps=200, schedule="constant", learning_rate=1e-2, dispatch=20, log_every=50
+        steps=200, schedule="constant", learning_rate=1e-2, steps_per_call=20, log_every=50
     )
     experiment = replace(
         experiment, changes | {"model.layers": 4, "evaluate.every": 40, "variants": conditions}

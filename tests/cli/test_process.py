@@ -20,10 +20,10 @@ def test_what_jax_reads_of_the_environment_changes_no_number():
 
 def test_the_line_of_an_error_is_written_in_one_piece(monkeypatch):
     """Threads of JAX write to the same stream."""
-    pieces = []
-    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=pieces.append, flush=lambda: None))
+    chunks = []
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=chunks.append, flush=lambda: None))
     assert process.fail("two\nlines", 2) == 2
-    assert [piece for piece in pieces if piece] == ["error: two lines\n"]
+    assert [chunk for chunk in chunks if chunk] == ["error: two lines\n"]
 
 
 INTERRUPTED_WHILE_COLLECTING = """

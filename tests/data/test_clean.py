@@ -223,10 +223,10 @@ def test_independent_of_the_chunks_it_arrives_in(text, cuts, unit):
 def test_text_without_pages_is_cut_at_blank_lines(chunk):
     text = b"aaaa\n\nbbbb\n\ncccc\n\n" + b"d" * 15 + b"\n\n" + b"e" * 40 + b"\n\nf</page>g"
     with mock.patch.object(clean, "UNIT", 16):
-        pieces = list(
+        chunks = list(
             clean.stream(text[start : start + chunk] for start in range(0, len(text), chunk))
         )
-    assert [piece.strip() for piece in pieces] == [
+    assert [chunk.strip() for chunk in chunks] == [
         b"aaaa\n\nbbbb",
         b"cccc",
         b"d" * 15,

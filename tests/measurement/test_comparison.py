@@ -20,7 +20,7 @@ KEY = jax.random.key(3)
 TWINS = {
     "cka": reference.linear_cka,
     "cka_unbiased": reference.linear_cka_unbiased,
-    "overlap": lambda x, y: reference.neighbor_overlap(x, y, comparison_family.NEIGHBORS),
+    "neighbor_overlap": lambda x, y: reference.neighbor_overlap(x, y, comparison_family.NEIGHBORS),
 }
 
 
@@ -116,7 +116,7 @@ def test_independent_clouds_are_at_the_level_of_the_null_model_and_rotated_copie
     turn = np.linalg.qr(normal(5, WIDTH, WIDTH))[0]
     for name, (least, most) in {
         "cka_unbiased": (-0.03, 0.03),
-        "overlap": (0, 2.5 * 10 / POINTS),
+        "neighbor_overlap": (0, 2.5 * 10 / POINTS),
     }.items():
         apart, same = (found(normal(0), other) for other in (normal(1), normal(0) @ turn))
         for kind in (MEASURED, "permuted"):

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from anisoscope.metrics import logit_lens
-from tests import reference_readout as reference
+from tests import reference_logit_lens as reference
 from tests.metrics.clouds import rotation
 
 LAYERS, POINTS, WIDTH, VOCABULARY = 4, 50, 16, 23

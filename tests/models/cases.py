@@ -33,7 +33,7 @@ FLAGS = {
 
 def configuration(line: str) -> ModelConfig:
     mask, attention, positions, norm, shape, *flags = line.split()
-    changes = {"mask": mask, "attention": attention, "positions": positions, "norm": norm}
+    changes = {"mask": mask, "attention": attention, "position_encoding": positions, "norm": norm}
     for more in (OWN.get(mask, {}), SHAPES[shape], *(FLAGS[flag] for flag in flags)):
         changes |= more
     return dataclasses.replace(SMALL, **changes)

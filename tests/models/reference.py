@@ -80,7 +80,7 @@ def attention(x_TD, block, config):
         if config.sink:
             score_T = q_TK @ block["sink"]["key"][head] / math.sqrt(width)
             sinks = [{"score": score, "value": block["sink"]["value"][head]} for score in score_T]
-        if config.positions == "rotary":
+        if config.position_encoding == "rotary":
             q_TK, k_TK = rotate(q_TK), rotate(k_TK)
         rows = (seen(i, time, config) for i in range(time))
         mixed.append(
@@ -113,7 +113,7 @@ def block_of(x_TD, block, config, epsilon=1e-5):
 def forward(params, tokens_T, config, taps_NTD=None):
     """Logits (T, V), residual stream (N+1, T, D), queries and keys (N, T, H, K)."""
     x_TD = params["tokens"][tokens_T]
-    if config.positions == "learned":
+    if config.position_encoding == "learned":
         x_TD = x_TD + params["positions"][: len(tokens_T)]
     if taps_NTD is not None:
         x_TD = x_TD + taps_NTD[0]

@@ -27,7 +27,7 @@ def test_the_cases_cover_every_pair_of_choices():
     """But those that are refused: a sink without softmax. A kind that is added goes into the cases
     as well.
     """
-    kinds = {"mask": MASKS, "attention": ATTENTIONS, "positions": POSITIONS, "norm": NORMS}
+    kinds = {"mask": MASKS, "attention": ATTENTIONS, "position_encoding": POSITIONS, "norm": NORMS}
     kinds |= dict.fromkeys(("sink", "qk_norm", "center_queries", "tied", "bias"), (False, True))
     found = [{(kind, getattr(config, kind)) for kind in kinds} for config in CONFIGS.values()]
     for (one, firsts), (other, seconds) in itertools.combinations(kinds.items(), 2):
@@ -157,7 +157,7 @@ def analytic_count(config: ModelConfig, vocab: int) -> int:
     if config.sink:
         block += 2 * width
     total = config.layers * block + vocab * width
-    if config.positions == "learned":
+    if config.position_encoding == "learned":
         total += config.context * width
     if config.norm == "pre":
         total += width + width * config.bias

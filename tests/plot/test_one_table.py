@@ -18,7 +18,7 @@ X = np.random.default_rng(0).standard_normal((3, 64, 4))
 @pytest.fixture(scope="module")
 def table():
     return anisoscope.measure(
-        X, families="similarity", names=("first", "second", "third"), nulls=()
+        X, families="similarity", layer_names=("first", "second", "third"), nulls=()
     )
 
 

@@ -78,10 +78,10 @@ def test_further_dimensions_are_pieces_of_a_line_and_what_has_no_depth_lies_over
     values = runs["decoder"].results.top_coordinate_variance_share.sel(
         step=8, positions="all", statistic="mean"
     )
-    pieces = numbers(line["y"]).reshape(3, -1)
+    chunks = numbers(line["y"]).reshape(3, -1)
     expected = values.transpose("top", "layer").values.astype("f4")
-    np.testing.assert_array_equal(pieces[:, :-1], expected)
-    assert np.isnan(pieces[:, -1]).all()
+    np.testing.assert_array_equal(chunks[:, :-1], expected)
+    assert np.isnan(chunks[:, -1]).all()
     assert line["text"][::4] == [f"top {top}" for top in values.top.values]
     over = report.lines_of("", "", runs["decoder"].results.anisotropy_over_blocks)[0]
     assert (over.side, over.along, over.steps, over.x.tolist()) == ("all", "step", [], [0, 1, 8])
@@ -98,7 +98,7 @@ def test_the_page_holds_its_library_tangents_and_origin_and_names_do_no_harm(run
 
 def test_a_table_of_ones_own_and_several_are_written_and_no_other_file_is_replaced(tmp_path):
     x = np.random.default_rng(0).standard_normal((2, 64, 4)).astype(np.float32)
-    table = anisoscope.measure(x, families="similarity", nulls=(), names=["first", "second"])
+    table = anisoscope.measure(x, families="similarity", nulls=(), layer_names=["first", "second"])
     path = anisoscope.report(table, tmp_path / "page.html")
     assert "layer 0: first" in path.read_text()
     anisoscope.report({"a": table, "b": table}, path)

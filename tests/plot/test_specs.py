@@ -52,7 +52,7 @@ def test_what_is_left_without_the_longest_vectors(runs):
     figure = RUNS["anisotropy_decomposition"](runs)
     names = SPECS["anisotropy_decomposition"].quantities
     for ax, (run, name) in zip(figure.axes, itertools.product(runs.values(), names), strict=True):
-        last, without = run.results.sel(step=1000), f"{name}_without"
+        last, without = run.results.sel(step=1000), f"{name}_without_longest"
         expected = [
             *(last[name].sel(positions=side) for side in SIDES),
             *(last[without].sel(positions="all", without=which) for which in WITHOUT),

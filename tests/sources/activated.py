@@ -38,7 +38,7 @@ SIZES |= {name: len(values) for name, values in COORDINATES.items()} | dict.from
 def tiny(mask):
     """Rotary, so that layer 0 is full of copies."""
     config = ModelConfig(
-        layers=2, width=16, heads=2, context=CONTEXT, mask=mask, positions="rotary"
+        layers=2, width=16, heads=2, context=CONTEXT, mask=mask, position_encoding="rotary"
     )
     model = build(config, VOCAB, "float32")
     params = model.init(jax.random.key(0))

@@ -166,7 +166,9 @@ def slow_leading(cloud, picks):
         "first_pc_variance_by_position": between,
     }
     for name, read in (("mean_cosine", reference.mean_cosine), ("drift", reference.drift)):
-        more[f"{name}_without"] = [[read(cloud[keep & one]) for keep in kept] for one in left]
+        more[f"{name}_without_longest"] = [
+            [read(cloud[keep & one]) for keep in kept] for one in left
+        ]
     sections = [np.isin(points, part) for part in cut(points)]
     twonn = [[reference.twonn(cloud[part & one]) for part in sections] for one in left]
     enough = [[len(reference.log_ratios(cloud[one])) >= min(64, len(cloud) / 2)] for one in left]

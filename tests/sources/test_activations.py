@@ -148,7 +148,12 @@ def test_compares_layers_and_checkpoints(record_property):
             near(f"{kind}_{name}", found[f"{kind}_{name}"][(1, 0, *place)], cka)
         resampled = zip(*(cut(cloud) for cloud in pair), strict=True)
         overlap = [reference_comparison.neighbor_overlap(*parts, 10) for parts in resampled]
-        near(f"overlap_{name}", found[f"overlap_{name}"][(1, 0, *place)], overlap, rtol=1e-6)
+        near(
+            f"neighbor_overlap_{name}",
+            found[f"neighbor_overlap_{name}"][(1, 0, *place)],
+            overlap,
+            rtol=1e-6,
+        )
     near.tell()
 
 

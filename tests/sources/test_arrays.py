@@ -1,5 +1,5 @@
 """Arrays through the panel: values are those of all their points, intervals those of their folds,
-in pieces too.
+in chunks too.
 """
 
 import jax
@@ -15,14 +15,14 @@ from tests import (
     reference,
     reference_comparison,
     reference_leading,
-    reference_readout,
+    reference_logit_lens,
     reference_spectrum,
 )
 from tests.sources.clouds import CLOUDS, HEADS, POINTS, UNEQUAL_P, WIDTH, measured, value
 
 
 def test_arrays_go_through_the_panel_without_a_model():
-    table = measured(CLOUDS, names=("first", "second"))
+    table = measured(CLOUDS, layer_names=("first", "second"))
     for label, cloud in zip(("first", "second"), CLOUDS, strict=True):
         anisotropy, twonn = reference_spectrum.anisotropy(cloud), reference.twonn(cloud)
         np.testing.assert_allclose(value(table, "anisotropy", layer=label), anisotropy, rtol=1e-5)
@@ -94,7 +94,11 @@ def test_positions_tell_how_much_hangs_on_the_first_tokens():
     cloud = CLOUDS[0] + 50 * (place_P == 0)[:, None]
     shuffle = np.random.default_rng(1).permutation(POINTS)
     table = measure(
-        cloud[shuffle], UNEQUAL_P[shuffle], positions=place_P[shuffle], families="leading", folds=4
+        cloud[shuffle],
+        UNEQUAL_P[shuffle],
+        token_positions=place_P[shuffle],
+        families="leading",
+        folds=4,
     )
     long = reference_leading.longest_of_each(cloud, UNEQUAL_P)
     np.testing.assert_allclose(
@@ -181,7 +185,7 @@ def test_a_function_and_the_panel_are_one_program_for_all_parameters():
 def test_pieces_are_measured_by_themselves_and_averaged():
     """Of whole clusters; the interval is that of as many batches."""
     labels = np.arange(96) % 24  # no run of points is of whole clusters
-    found = measure(CLOUDS, labels, families="similarity", folds=3, pieces=2)
+    found = measure(CLOUDS, labels, families="similarity", folds=3, num_chunks=2)
     rows = folds.cut_pieces(96, labels, 2, 0)
     assert np.unique(rows).size == 96
     assert not set(labels[rows[0]]) & set(labels[rows[1]])
@@ -229,7 +233,7 @@ def test_clouds_have_independent_null_draws_in_one_program_for_all_seeds(monkeyp
 @pytest.mark.slow
 def test_heads_are_measured_in_pieces_of_windows():
     heads = {"queries": HEADS, "keys": HEADS[..., ::-1], "mask": "causal", "folds": 1}
-    found = measure_attention(**heads, pieces=2)
+    found = measure_attention(**heads, num_chunks=2)
     each = [
         measure_attention(**heads | {k: heads[k][:, :, [w]] for k in ("queries", "keys")})
         for w in (0, 1)
@@ -272,13 +276,13 @@ def test_a_readout_beside_arrays_reads_every_layer_as_the_last():
     targets = generator.integers(-1, 11, POINTS)
     norm = {"kind": "rms", "scale": scale, "epsilon": 1e-6}
     given = {
-        "logit_lens": (norm, unembedding),
+        "unembedding": (norm, unembedding),
         "targets": targets,
         "families": "similarity",
         "folds": 4,
     }
     table = measure(CLOUDS, UNEQUAL_P, **given)
-    expected = reference_readout.lens(CLOUDS, targets, unembedding.T, "rms", scale, 0.0, 1e-6)
+    expected = reference_logit_lens.lens(CLOUDS, targets, unembedding.T, "rms", scale, 0.0, 1e-6)
     named = {
         "logit_lens_entropy": expected[0],
         "logit_lens_divergence": expected[1],

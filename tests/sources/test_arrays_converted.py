@@ -21,12 +21,12 @@ FAR = CLOUDS[0] + 1e6  # from the origin: float32 loses 5e-3 of what they differ
 
 def test_lists_and_tables_give_what_arrays_give_in_pieces_too():
     x = CLOUDS[0].astype(np.float32)
-    expected = measured(x, families="spectrum", pieces=2)
+    expected = measured(x, families="spectrum", num_chunks=2)
     for given in (x.tolist(), list(x), pd.DataFrame(x)):
-        xr.testing.assert_identical(measured(given, families="spectrum", pieces=2), expected)
-    expected = measured(CLOUDS, families="spectrum", pieces=2)
+        xr.testing.assert_identical(measured(given, families="spectrum", num_chunks=2), expected)
+    expected = measured(CLOUDS, families="spectrum", num_chunks=2)
     for given in (CLOUDS.tolist(), [pd.DataFrame(layer) for layer in CLOUDS]):
-        xr.testing.assert_identical(measured(given, families="spectrum", pieces=2), expected)
+        xr.testing.assert_identical(measured(given, families="spectrum", num_chunks=2), expected)
 
 
 class Tensor(np.ndarray):

@@ -19,7 +19,7 @@ def test_what_would_not_fit_is_refused_with_what_it_takes(monkeypatch):
     """
     expected = measured(CLOUDS[0], families="similarity")
     monkeypatch.setattr(memory, "available", lambda: 12_000)
-    with pytest.raises(ValueError, match=r"96 points of width 6 take \d+ kB to .*pieces=\d+"):
+    with pytest.raises(ValueError, match=r"96 points of width 6 take \d+ kB to .*num_chunks=\d+"):
         measured(CLOUDS[0], families="similarity")
     monkeypatch.setattr(memory, "available", lambda: 2_000)
     with pytest.raises(ValueError, match=r"of 2 heads at 12 positions, take \d+ kB"):
@@ -51,18 +51,26 @@ LENS = (None, np.ones((4, WIDTH)))
             {"clusters": pd.Series(EACH, index=EACH + 1)},
             "clusters is a Series whose index is not that of the vectors",
         ),
-        (CLOUDS, {"positions": EACH}, "and clusters"),
-        (CLOUDS, {"clusters": EACH // 8, "positions": EACH % 8 - 8}, "positions must be whole"),
-        (CLOUDS, {"clusters": EACH, "positions": np.full(96, "a")}, "positions must be whole"),
-        (CLOUDS, {"clusters": EACH, "positions": EACH / 2}, "positions must be whole"),
+        (CLOUDS, {"token_positions": EACH}, "and clusters"),
+        (
+            CLOUDS,
+            {"clusters": EACH // 8, "token_positions": EACH % 8 - 8},
+            "token_positions must be whole",
+        ),
+        (
+            CLOUDS,
+            {"clusters": EACH, "token_positions": np.full(96, "a")},
+            "token_positions must be whole",
+        ),
+        (CLOUDS, {"clusters": EACH, "token_positions": EACH / 2}, "token_positions must be whole"),
         (CLOUDS, {"families": ("frequency",)}, "'frequency' cannot be measured"),
         (CLOUDS, {"nulls": ("shuffled",)}, "'shuffled' cannot be made"),
-        (CLOUDS, {"pieces": 13}, "pieces is 13; it must be a whole number from 1 to 12"),
-        (CLOUDS, {"names": ("a",)}, "a list of 2 different names"),
+        (CLOUDS, {"num_chunks": 13}, "num_chunks is 13; it must be a whole number from 1 to 12"),
+        (CLOUDS, {"layer_names": ("a",)}, "a list of 2 different names"),
         (CLOUDS, {"families": "logit_lens"}, r"needs unembedding=\(norm, W\)"),
-        (CLOUDS, {"logit_lens": (None, np.ones((4, WIDTH + 1)))}, r"W has shape \(4, 7\)"),
-        (CLOUDS, {"logit_lens": LENS, "targets": np.full(POINTS, 4)}, "targets reach 4"),
-        (CLOUDS, {"logit_lens": LENS, "targets": np.ones(POINTS)}, "dtype float64"),
+        (CLOUDS, {"unembedding": (None, np.ones((4, WIDTH + 1)))}, r"W has shape \(4, 7\)"),
+        (CLOUDS, {"unembedding": LENS, "targets": np.full(POINTS, 4)}, "targets reach 4"),
+        (CLOUDS, {"unembedding": LENS, "targets": np.ones(POINTS)}, "dtype float64"),
     ],
 )
 def test_arrays_that_cannot_be_measured_are_refused(vectors, options, words):
@@ -74,7 +82,7 @@ def test_arrays_that_cannot_be_measured_are_refused(vectors, options, words):
 @pytest.mark.parametrize(
     ("keys", "options", "words"),
     [
-        (HEADS, {"pieces": 4}, "a whole number from 1 to 3"),
+        (HEADS, {"num_chunks": 4}, "a whole number from 1 to 3"),
         (HEADS, {"mask": "forward"}, "mask is forward; pass causal"),
         (HEADS[:, :1], {}, "repeat keys that several heads share"),
         (HEADS + 1e9, {}, "keys of layer 0, head 0: float32 would lose"),

@@ -57,7 +57,7 @@ def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_
         compare(planted(0), other).sel(positions="all")
         for other in (planted(0, turned=True), planted(100))
     )
-    for name, level in {"cka_unbiased": 0.0, "overlap": 10 / (POINTS - 1)}.items():
+    for name, level in {"cka_unbiased": 0.0, "neighbor_overlap": 10 / (POINTS - 1)}.items():
         value, excess = copies[name].sel(statistic="mean"), apart[f"{name}_excess"]
         np.testing.assert_allclose(np.diag(value), 1, atol=2e-3)
         independent = [value.values[0, 1], *apart[name].sel(statistic="mean").values.flat]
@@ -121,7 +121,9 @@ def test_the_figure_shows_what_position_0_hides():
     }
     dims = tuple(labels)
     found = xr.Dataset(
-        {name: (dims, values.copy()) for name in ("cka_unbiased", "overlap")}, labels, about
+        {name: (dims, values.copy()) for name in ("cka_unbiased", "neighbor_overlap")},
+        labels,
+        about,
     )
     found = with_excess(found, "permuted")
     plain = draw.SIMILARITY["similarity_of_models"](found)

@@ -26,7 +26,7 @@ def test_checkpoints_are_compared_with_the_one_before_and_the_last(run):
     folder, config = run
     measured(comparing(config), folder)
     table = joined_files.read_table(folder / "results.nc")
-    for name in ("cka", "overlap"):
+    for name in ("cka", "neighbor_overlap"):
         last, previous = (table[f"{name}_{which}"].sel(VALUE) for which in ("last", "previous"))
         np.testing.assert_allclose(last.sel(step=6), 1.0, rtol=1e-5)
         # symmetric but for rounding

@@ -50,7 +50,7 @@ def read(path, **names):
 
 def test_labels_keep_all_their_bits_and_bfloat16_is_read(tmp_path):
     path, label_P, place_P = tmp_path / "a.safetensors", LABELS << 32, (np.arange(96) % 8) + 2**32
-    save_file({"groups": label_P, "positions": place_P, "vectors": VECTORS}, path)
+    save_file({"groups": label_P, "token_positions": place_P, "vectors": VECTORS}, path)
     file = vector_files.load(path)
     np.testing.assert_array_equal(file.cluster_P, label_P)
     np.testing.assert_array_equal(file.position_P, place_P)

@@ -63,7 +63,7 @@ def test_what_is_measured_stays_and_the_folder_is_verified(tmp_path):
         *(*QUICK, f"--config.vectors.path={path}", f"--workdir={run}"),
         "--config.vectors.layers=second,first",
         "--config.vectors.clusters=sentence",
-        "--config.vectors.pieces=2",
+        "--config.vectors.num_chunks=2",
     ]
     verify = [CONFIG, *flags[-5:], "--stages=verify"]
     refuse(run, "holds no run (no config.json)", CONFIG, flags[4], "--stages=verify")
@@ -72,7 +72,7 @@ def test_what_is_measured_stays_and_the_folder_is_verified(tmp_path):
     written, content = table.stat().st_mtime_ns, results.read_bytes()
     found = joined_files.read_table(results)
     assert list(found.layer_name.values) == ["second", "first"]
-    expected = measure(VECTORS[::-1], LABELS, families="similarity", folds=4, pieces=2)
+    expected = measure(VECTORS[::-1], LABELS, families="similarity", folds=4, num_chunks=2)
     np.testing.assert_array_equal(found.drift.isel(step=0, positions=0), expected.drift)
 
     assert here(*verify).returncode == 0
@@ -87,7 +87,7 @@ def test_what_is_measured_stays_and_the_folder_is_verified(tmp_path):
 
     whole = here(*flags[:-1])
     assert whole.returncode == 2
-    assert "vectors.pieces=2" in whole.stderr
+    assert "vectors.num_chunks=2" in whole.stderr
     np.savez(path, first=VECTORS[0] + 1, second=VECTORS[1], sentence=LABELS)
     other = here(*flags)
     assert other.returncode == 2

@@ -65,7 +65,7 @@ KINDS = {
         "Nguyen et al. 2021; HSIC_1: Song et al. 2012",
         range=COSINE,
     ),
-    "overlap": Quantity(
+    "neighbor_overlap": Quantity(
         "neighborhood overlap",
         f"share of common points among the {NEIGHBORS} nearest distinct points of each point that is the "
         "first of its copies in both clouds",
@@ -154,7 +154,9 @@ def across(
             for kind, value in _named(across_cka(z_NPD, b_MPE, folds)).items()
         }
         return values | over_sections(
-            lambda a, b: {"overlap": across_overlap(a, b)}, find_neighbors(z_NPD), b_neighbors
+            lambda a, b: {"neighbor_overlap": across_overlap(a, b)},
+            find_neighbors(z_NPD),
+            b_neighbors,
         )
 
     null_K = jax.lax.map(lambda number: beside(permuted(number)), jnp.arange(PERMUTATIONS))
@@ -185,7 +187,7 @@ def _beside(
     def of_layer(pair: tuple[Layers, Layers]) -> Values:
         layer, other = pair
         both = layer.nearest_N, other.nearest_N
-        overlap = over_sections(lambda a, b: {"overlap": neighbor_overlap(a, b)}, *both)
+        overlap = over_sections(lambda a, b: {"neighbor_overlap": neighbor_overlap(a, b)}, *both)
         return overlap | _named(compare_prepared(layer.ready_N, other.ready_N, folds))
 
     values_O = jax.lax.map(lambda other: over(of_layer, (layers, other)), others_O)

@@ -59,7 +59,7 @@ QUANTITIES = {
         symbol="E |x − c|",
         range=NOT_NEGATIVE,
     ),
-    "variance_variance_share_between_types": _by_length(
+    "variance_share_between_types": _by_length(
         "share of the variance between types",
         f"sum_k n_k |m_k - m|^2 / sum_i |x_i - m|^2 {FREQUENT}, m_k the mean of type k; by chance (K - 1)/(n - 1) of K "
         "types of n points",
@@ -90,7 +90,7 @@ OF_TYPES = (  # in the order of metrics.frequency.TypeStatistics
     "centroid_distance",
     "frequency_correlation",
     "frequency_correlation_over_types",
-    "variance_variance_share_between_types",
+    "variance_share_between_types",
 )
 OF_BINS = ("norm_by_frequency", "centroid_distance_by_frequency")
 

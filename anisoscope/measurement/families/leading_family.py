@@ -34,7 +34,7 @@ _share = functools.partial(Quantity, source=HERE, resampling="jackknife", range=
 
 def without_longest(name: str, whole: Quantity) -> tuple[str, Quantity]:
     """Derive the quantity of the cloud without its longest vectors: its name and entry."""
-    return f"{name}_without", dataclasses.replace(
+    return f"{name}_without_longest", dataclasses.replace(
         whole,
         dims=BY_WITHOUT,
         long_name=f"{whole.long_name}, without the longest vectors",

@@ -27,7 +27,7 @@ CONVOLUTIONAL = ("convnext", "convnextv2", "cvt", "efficientnet", "resnet", "van
 # by a model's main input
 MODALITIES = {"pixel_values": "vision", "input_values": "speech", "input_features": "speech"}
 # At any time models may be added, and each keeps a record of its own.
-FREE = revision_sweep.FREE | {"models": (), "listed": {}, "sounds": None, "pictures": None}
+FREE = revision_sweep.FREE | {"models": (), "listed": {}, "audio": None, "images": None}
 
 
 def measure_models(
@@ -92,7 +92,7 @@ def own_config(config: ModelsConfig, label: str, modality: str) -> PretrainedCon
     own = model_config(config, label)
     if modality in OF_TEXT:
         return own
-    setting = "sounds" if modality == "speech" else "pictures"
+    setting = "audio" if modality == "speech" else "images"
     if (path := getattr(config, setting)) is None:
         raise UserError(
             f"it reads {setting}, and no folder of them is named: --config.{setting}=FOLDER"

@@ -266,7 +266,7 @@ def measure_kept(
             positions=None if row_M is None else place_N[row_M],
             names=names,
             folds=measure.folds,
-            pieces=measure.batches,
+            num_chunks=measure.batches,
             seed=measure.seed,
         )
     table = xr.concat(

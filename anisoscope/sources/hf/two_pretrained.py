@@ -99,10 +99,10 @@ def _read_sides(sides: tuple[Side, Side], about: dict[str, Any]) -> Iterator[lis
     )
     for batch in range(measure.batches):
         points = common_points(chunks, (sides[0].ends, sides[1].ends), measure, batch)
-        count += len(points.pieces)
-        about["pieces"] = count
+        count += len(points.chunks)
+        about["chunks"] = count
         about["points_are"] = (
-            f"where tokens of both end, in the same {count} pieces of {length} bytes"
+            f"where tokens of both end, in the same {count} chunks of {length} bytes"
         )
         first_NMD, second_MME = (
             read_points(side, points, number) for number, side in enumerate(sides)
@@ -120,7 +120,7 @@ def _read_sides(sides: tuple[Side, Side], about: dict[str, Any]) -> Iterator[lis
 def read_points(side: Side, points: CommonPoints, number: int) -> np.ndarray:
     """The vectors (N, M, D) of all points of a batch; `number` is 0 for the first model, else 1."""
     place_M, vectors = points.places_2M[number], []
-    for index, chunk in enumerate(points.pieces):
+    for index, chunk in enumerate(points.chunks):
         vectors.append(side.vectors(chunk)[:, place_M[points.piece_M == index]])
     return np.concatenate(vectors, axis=1)
 

@@ -77,7 +77,7 @@ def measure_step(
     folder: str | os.PathLike[str],
     *,
     clusters: ArrayLike | Sequence[object] | None = None,
-    names: Sequence[str] | None = None,
+    layer_names: Sequence[str] | None = None,
     families: str | Sequence[str] = FIRST_LOOK,
     nulls: str | Sequence[str] = CLOUD_NULLS,
     seed: int = 0,
@@ -86,12 +86,12 @@ def measure_step(
 
     Args:
         x: a Recorder, whose next sample begins then; or vectors as of `measure`, with `clusters`
-            and `names` as there.
+            and `layer_names` as there.
         step: of the training, a whole number from 0 to 2^31 - 1.
         folder: new, or one that this function has written to. It holds measurements/<step>.nc, and
             results.nc and results.csv of all steps. Nothing is overwritten but these two.
         clusters: as for `measure`.
-        names: of the layers, by which steps are joined; of a Recorder, its hook points.
+        layer_names: of the layers, by which steps are joined; of a Recorder, its hook points.
         families: as for `measure`.
         nulls: as for `measure`.
         seed: of the folds and of the null model.
@@ -106,7 +106,9 @@ def measure_step(
     from anisoscope.sources.recording import measure_step
 
     with as_value_error():
-        return measure_step.measure_step(x, step, folder, clusters, names, families, nulls, seed)
+        return measure_step.measure_step(
+            x, step, folder, clusters, layer_names, families, nulls, seed
+        )
 
 
 def trainer_callback(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 OUTPUT = "output"  # the name of what a function gives, where that is one array
-RESERVED = re.compile(r"(vectors|clusters|positions)(_\d+)?")  # arrays of a sample itself
+RESERVED = re.compile(r"(vectors|clusters|token_positions)(_\d+)?")  # arrays of a sample itself
 FEWEST = 8  # points, of which something can be measured
 
 
@@ -143,7 +143,8 @@ class Recorder:
         return max((group.seen for group in self.groups.values()), default=0)
 
     def sample(self) -> dict[str, np.ndarray]:
-        """The float32 arrays `vectors` (hook points, points, width), `clusters` and `positions`
+        """The float32 arrays `vectors` (hook points, points, width), `clusters` and
+        `token_positions`
         (points,).
 
         Where hook points differ in width or positions, an array (points, width) each under its
@@ -158,7 +159,7 @@ class Recorder:
         for number, group in enumerate(groups):
             order, end = group.order_S, f"_{number}" if number else ""
             arrays[f"clusters{end}"] = group.cluster_S[order]
-            arrays[f"positions{end}"] = group.position_S[order]
+            arrays[f"token_positions{end}"] = group.position_S[order]
             arrays |= {name: x_SD[order] for name, x_SD in group.x_SD.items()}
         if len(groups) == 1 and len({x_SD.shape for x_SD in groups[0].x_SD.values()}) == 1:
             arrays = {"vectors": np.stack([arrays.pop(name) for name in groups[0].x_SD])} | arrays
@@ -172,12 +173,16 @@ class Recorder:
                 "hook points differ in width or positions; record those of one kind together, or "
                 "measure the arrays of sample() one by one"
             )
-        return sample["vectors"], sample["clusters"], sample["positions"]
+        return sample["vectors"], sample["clusters"], sample["token_positions"]
 
     def measure(self, **options: Any) -> xr.Dataset:
         """`anisoscope.measure` of the sample, which must be of one width."""
         vectors, clusters, positions = self.sample_of_one_width()
-        own = {"clusters": clusters, "positions": positions, "names": [*self.groups]}
+        own = {
+            "clusters": clusters,
+            "token_positions": positions,
+            "layer_names": [*self.groups],
+        }
         return anisoscope.measure(vectors, **own | options)
 
     def write(self, to: str | os.PathLike[str] | None = None) -> None:

@@ -19,7 +19,7 @@ VOCABULARY = bytes(sorted(set(TEXT.encode())))
     "changes",
     [
         {},
-        {"positions": "rotary", "tied": False},
+        {"position_encoding": "rotary", "tied": False},
         {"activation": "gelu_tanh", "bias": False, "expansion": 3},
     ],
     ids=str,

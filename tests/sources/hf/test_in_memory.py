@@ -67,7 +67,7 @@ def test_numbers_are_those_of_the_command(training, valid, commanded, how, capsy
     assert "step" not in found.dims
     missing = {name for name in commanded.data_vars if name not in found.data_vars}
     assert missing == {x for x in commanded.data_vars if "_last" in x or "_previous" in x} | {
-        f"{kind}_layers_excess" for kind in ("cka", "cka_unbiased", "overlap")
+        f"{kind}_layers_excess" for kind in ("cka", "cka_unbiased", "neighbor_overlap")
     }  # over `permuted`, not asked for here
     assert {"anisotropy", "cka_layers", "attention_first_token"} <= set(found.data_vars)
     for name, values in found.data_vars.items():

@@ -16,7 +16,7 @@ from anisoscope.sources.hf.reading import guards, logits
 from anisoscope.sources.hf.revision_sweep import drop_unmeasurable
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
-from tests import reference_readout as reference
+from tests import reference_logit_lens as reference
 from tests.sources.hf import tiny
 from tests.sources.hf.rows.__main__ import ROWS
 from tests.sources.hf.rows.row import Row, made
@@ -84,7 +84,7 @@ def test_every_layer_is_read_so_and_told_the_next_token(monkeypatch):
     ):
         value_NP = -value_NP / np.log(2) if name == "loss" else value_NP
         np.testing.assert_allclose(
-            own[f"readout_{name}"], np.nanmean(value_NP, axis=1), rtol=1e-4, atol=1e-5
+            own[f"logit_lens_{name}"], np.nanmean(value_NP, axis=1), rtol=1e-4, atol=1e-5
         )
     assert (beside.target_ZWT[0][:, -2:] == -1).all()
     assert (beside.target_ZWT[0][:, :-2] >= 0).all()

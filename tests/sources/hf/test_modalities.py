@@ -1,4 +1,4 @@
-"""Models that read pictures or sound: their blocks and maps, and the pieces of sound that they
+"""Models that read pictures or sound: their blocks and maps, and the chunks of sound that they
 read.
 """
 
@@ -166,16 +166,16 @@ def test_recordings_are_resampled_joined_and_cut(tmp_path):
     assert of.count == 64_000 // length
     assert "2 recordings of 4.0 s in all; 1 of" in of.about["joined"]
     assert "resampled from 44100" in of.about["preparation"]
-    pieces = of.prepare(range(of.count))
-    peaks = np.abs(np.fft.rfft(pieces)).argmax(axis=1) * 16_000 / length
+    chunks = of.prepare(range(of.count))
+    peaks = np.abs(np.fft.rfft(chunks)).argmax(axis=1) * 16_000 / length
     np.testing.assert_allclose(peaks, 1000, atol=10)
-    mixed = of.shuffle(range(of.count), pieces, np.random.default_rng(0))
-    assert mixed.shape == pieces.shape
-    np.testing.assert_array_equal(np.sort(mixed, axis=None), np.sort(pieces, axis=None))
+    mixed = of.shuffle(range(of.count), chunks, np.random.default_rng(0))
+    assert mixed.shape == chunks.shape
+    np.testing.assert_array_equal(np.sort(mixed, axis=None), np.sort(chunks, axis=None))
     assert (
         np.abs(np.corrcoef(mixed[0, :-1], mixed[0, 1:])[0, 1])
         < 0.2
-        < np.corrcoef(pieces[0, :-1], pieces[0, 1:])[0, 1]
+        < np.corrcoef(chunks[0, :-1], chunks[0, 1:])[0, 1]
     )
 
 

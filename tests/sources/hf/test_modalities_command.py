@@ -196,7 +196,7 @@ def test_pictures_that_cannot_be_used_are_one_line(world, tmp_path, change, sett
     ("content", "words"),
     [
         (np.full(9, np.nan, np.float32), "holds numbers that are not finite"),
-        (np.zeros(900, np.int16), "holds no pieces of 0.133 s"),
+        (np.zeros(900, np.int16), "holds no chunks of 0.133 s"),
     ],
 )
 def test_recordings_that_cannot_be_used_are_one_line(world, tmp_path, content, words):
@@ -230,7 +230,7 @@ def test_a_list_of_models_of_pictures_is_read_as_the_papers_read(world, tmp_path
     process = tiny.done(
         "--config=experiments/inherent.py:paper",
         f"--config.models={world / 'ViT'},{world / 'ResNet'}",
-        f"--config.pictures={world / 'pictures'}",
+        f"--config.images={world / 'pictures'}",
         *(SMALL[0], SMALL[2], SMALL[3], f"--workdir={run}"),
     )
     assert "left out" not in process.stdout

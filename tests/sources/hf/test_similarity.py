@@ -74,7 +74,7 @@ def test_a_model_beside_itself_is_the_same(world, tmp_path):
     )
     found = joined_files.read_table(tmp_path / "out" / "similarity.nc")
     value = found.sel(statistic="mean")
-    for name in ("cka", "cka_unbiased", "overlap"):
+    for name in ("cka", "cka_unbiased", "neighbor_overlap"):
         assert value[name].dims == ("positions", "layer", "other_layer")
         np.testing.assert_allclose(np.diagonal(value[name], axis1=1, axis2=2), 1, atol=1e-3)
     assert (tmp_path / "out" / "figures" / "similarity_of_models.png").exists()
@@ -94,18 +94,18 @@ def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
     )
     clouds = [two_pretrained.read_points(side, points, number) for number, side in enumerate(sides)]
     words = [
-        [match.group() for match in re.finditer(PAIRS, piece.decode())] for piece in points.pieces
+        [match.group() for match in re.finditer(PAIRS, chunk.decode())] for chunk in points.chunks
     ]
     several, first = 0, set()
-    for m, (piece, a, b) in enumerate(zip(points.piece_M, *points.places_2M, strict=True)):
-        read = points.pieces[piece].decode()[: a + 1]  # a letter is a token
-        assert read == "".join(words[piece][: b + 1])
+    for m, (chunk, a, b) in enumerate(zip(points.piece_M, *points.places_2M, strict=True)):
+        read = points.chunks[chunk].decode()[: a + 1]  # a letter is a token
+        assert read == "".join(words[chunk][: b + 1])
         several += len(read.encode()) > len(read)
         first |= {m} if 0 in (a, b) else set()
     own = transformers.BertModel.from_pretrained(world / "pairs").eval()
     with torch.no_grad():
         ids = transformers.AutoTokenizer.from_pretrained(world / "pairs")(
-            points.pieces[0].decode()
+            points.chunks[0].decode()
         )["input_ids"]
         states = own(torch.tensor([ids]), output_hidden_states=True).hidden_states
     there = points.places_2M[1][points.piece_M == 0]
@@ -116,7 +116,7 @@ def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
     assert first & set(points.picks_SP[0])
     assert not first & set(points.picks_SP[1])
     fold = points.piece_M[points.picks_SP].reshape(2, 2, -1)
-    assert not set(fold[:, 0].ravel()) & set(fold[:, 1].ravel())  # folds are of whole pieces
+    assert not set(fold[:, 0].ravel()) & set(fold[:, 1].ravel())  # folds are of whole chunks
     assert (points.piece_M[points.others_KM[0]] != points.piece_M).all()
     found = two_models.measure_pair(two_pretrained.pair_sides(paths, sides))
     assert found.attrs["piece_bytes"] == length
@@ -149,7 +149,7 @@ def test_ours_beside_itself_as_others_read_it(tmp_path, monkeypatch):
     monkeypatch.setattr(two_pretrained, "open_run", lambda path: run)
     found = two_models.measure_pair(two_pretrained.open_pair(str(tmp_path / "ours"), theirs))
     value = found.sel(statistic="mean")
-    for name in ("cka_unbiased", "overlap"):
+    for name in ("cka_unbiased", "neighbor_overlap"):
         np.testing.assert_allclose(np.diagonal(value[name], axis1=1, axis2=2), 1, atol=2e-3)
     assert found.attrs["first_model"].endswith("step 6")
     other = dataclasses.replace(text, valid=np.random.default_rng(0).permutation(text.valid))
@@ -167,14 +167,14 @@ def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_
     text = texts.Corpus("letters", b"abcd", valid[:0], valid, valid[:0], "digest", "")
 
     def planted(seed, turned=False):
-        def vectors(piece):
-            drawn = np.random.default_rng([seed, *hashlib.sha256(piece).digest()]).normal(
-                size=(4, len(piece), 32)
+        def vectors(chunk):
+            drawn = np.random.default_rng([seed, *hashlib.sha256(chunk).digest()]).normal(
+                size=(4, len(chunk), 32)
             )
             return (3 * drawn @ turn + 1 if turned else drawn).astype(np.float32)
 
         return two_pretrained.Side(
-            1, measure, text, 20, np.inf, "", lambda piece: np.arange(1, len(piece) + 1), vectors
+            1, measure, text, 20, np.inf, "", lambda chunk: np.arange(1, len(chunk) + 1), vectors
         )
 
     pairs = (
@@ -182,7 +182,7 @@ def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_
         for other in (planted(0, True), planted(9))
     )
     copies, apart = map(two_models.measure_pair, pairs)
-    for name, level in {"cka_unbiased": 0.0, "overlap": 10 / 63}.items():
+    for name, level in {"cka_unbiased": 0.0, "neighbor_overlap": 10 / 63}.items():
         value, excess = (
             copies[variable].sel(statistic="mean", positions="all")
             for variable in (name, f"{name}_excess")
@@ -204,7 +204,7 @@ def test_what_cannot_be_compared_is_refused(world, training, tmp_path):
         two_pretrained.open_pair(letters, other)
     with pytest.raises(UserError, match="no checkpoint of step '3'"):
         two_pretrained.open_pair(f"{letters}@3", letters)
-    ends = (lambda piece: np.arange(1, len(piece) + 1),) * 2
+    ends = (lambda chunk: np.arange(1, len(chunk) + 1),) * 2
     with pytest.raises(UserError, match="too few places"):
         text_chunks.common_points(text_chunks.draw_chunks(b"abc" * 20, 10, 0), ends, MEASURE, 0)
     assert two_models.is_pretrained(letters)
@@ -257,7 +257,7 @@ def test_where_tokens_end_and_what_stands_beside():
     valid = "añb".encode() * 50
     read = list(text_chunks.draw_chunks(valid, 7, 0))
     assert 0 < len(read) < len(valid) // 7
-    assert all(piece.decode() in "añb" * 4 for piece in read)
+    assert all(chunk.decode() in "añb" * 4 for chunk in read)
 
 
 def test_characters_of_a_window_are_no_bytes(tmp_path):
@@ -276,12 +276,12 @@ def test_a_run_s_special_tokens_and_clamp_are_those_of_the_comparison(world, tmp
     cut = begin(tmp_path, "cut", tmp_path / "model", clamp=0.5, **texts_of)
     framed, bare, cut = (two_pretrained.open_side(name) for name in (framed, bare, cut))
     assert framed.bytes < bare.bytes
-    piece = "abé d".encode()
-    np.testing.assert_array_equal(framed.ends(piece), [0, 1, 2, 4, 5, 6, 0])
+    chunk = "abé d".encode()
+    np.testing.assert_array_equal(framed.ends(chunk), [0, 1, 2, 4, 5, 6, 0])
     np.testing.assert_array_equal(
-        text_chunks.shared_ends(framed.ends(piece), bare.ends(piece)),
+        text_chunks.shared_ends(framed.ends(chunk), bare.ends(chunk)),
         [[n + 1, n] for n in range(5)],
     )
-    assert framed.vectors(piece).shape == (4, 7, 32)
-    assert np.abs(cut.vectors(piece)[1:]).max() == 0.5 < np.abs(bare.vectors(piece)[1:]).max()
+    assert framed.vectors(chunk).shape == (4, 7, 32)
+    assert np.abs(cut.vectors(chunk)[1:]).max() == 0.5 < np.abs(bare.vectors(chunk)[1:]).max()
     assert "; clamped: coordinates beyond 0.5" in cut.description

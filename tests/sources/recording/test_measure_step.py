@@ -42,8 +42,8 @@ def test_a_table_a_step_is_read_by_the_figures_over_training(tmp_path):
 
 def test_layers_are_joined_by_name_and_csv_has_the_names(tmp_path):
     a, b = layers()
-    anisoscope.measure_step([a, b], 0, tmp_path, names=["a", "b"], **QUICK)
-    table = anisoscope.measure_step([b, a], 1, tmp_path, names=["b", "a"], **QUICK)
+    anisoscope.measure_step([a, b], 0, tmp_path, layer_names=["a", "b"], **QUICK)
+    table = anisoscope.measure_step([b, a], 1, tmp_path, layer_names=["b", "a"], **QUICK)
     assert table.layer_name.values.tolist() == ["a", "b"]
     cosines = table.mean_cosine.sel(MEAN)
     np.testing.assert_array_equal(cosines.sel(step=1), cosines.sel(step=0))
@@ -61,7 +61,7 @@ def test_what_is_refused_leaves_the_folder_as_it_was(tmp_path):
     def contents():
         return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
-    anisoscope.measure_step(x, 0, folder, names=names, **QUICK)
+    anisoscope.measure_step(x, 0, folder, layer_names=names, **QUICK)
     before = contents()
     for vectors, step, labels, words in (
         (x[:1], 1, ["a"], "a table of step 0 with layers 2, and this step has 1"),
@@ -75,7 +75,7 @@ def test_what_is_refused_leaves_the_folder_as_it_was(tmp_path):
         (x, 0, names, "has a table of step 0, and nothing is overwritten"),
     ):
         with pytest.raises(ValueError, match=words):
-            anisoscope.measure_step(vectors, step, folder, names=labels, **QUICK)
+            anisoscope.measure_step(vectors, step, folder, layer_names=labels, **QUICK)
         assert contents() == before
     with pytest.raises(ValueError, match="at least 8 are needed"):
         anisoscope.measure_step(np.ones((2, 3)), 0, tmp_path / "new", **QUICK)
@@ -83,7 +83,7 @@ def test_what_is_refused_leaves_the_folder_as_it_was(tmp_path):
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(ValueError, match="and nothing is overwritten"):
         anisoscope.measure_step(x, 0, tmp_path, **QUICK)
-    table = anisoscope.measure_step(x, np.int64(2), folder, names=names, **QUICK)
+    table = anisoscope.measure_step(x, np.int64(2), folder, layer_names=names, **QUICK)
     assert table.step.values.tolist() == [0, 2]
 
 

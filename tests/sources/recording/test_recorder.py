@@ -76,7 +76,7 @@ def test_padding_is_never_kept_and_positions_do_not_count_it():
     assert recorder.seen == 9 * 9
     place = sample["vectors"][0, :, 0].astype(int) % 15
     assert mask.ravel()[place].all()
-    np.testing.assert_array_equal(sample["positions"], (mask.cumsum(1) - 1).ravel()[place])
+    np.testing.assert_array_equal(sample["token_positions"], (mask.cumsum(1) - 1).ravel()[place])
 
 
 def test_a_jax_function_gives_the_same_outputs_inside_of_jit():
@@ -123,8 +123,8 @@ def test_hook_points_of_other_shapes_stand_by_themselves(tmp_path):
             recorder(x)
     sample = recorder.sample()
     assert {name: x.shape for name, x in sample.items()} == {
-        "a": (135, 4), "wide": (135, 8), "of text": (27, 4), "clusters": (135,), "positions": (135,),
-        "clusters_1": (27,), "positions_1": (27,),
+        "a": (135, 4), "wide": (135, 8), "of text": (27, 4), "clusters": (135,), "token_positions": (135,),
+        "clusters_1": (27,), "token_positions_1": (27,),
     }  # fmt: skip
     (wide,) = vector_files.load(tmp_path / "b.zarr", ("wide",)).vectors
     np.testing.assert_array_equal(wide, sample["wide"])

@@ -143,7 +143,7 @@ def _read_config(hf: HfClass, settings: dict[str, Any], folder: pathlib.Path) ->
         **fields,
         activation=activations[values[hf.activation[0]]],
         expansion=expansion,
-        positions=hf.positions,
+        position_encoding=hf.positions,
     )
 
 

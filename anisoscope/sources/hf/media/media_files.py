@@ -151,20 +151,20 @@ class Recordings:
                 break
         joined = np.concatenate(sounds)
         self.ends, self.sha256 = ends, sha256
-        self.pieces = joined[: len(joined) // length * length].reshape(-1, length)
-        self.starts = np.arange(len(self.pieces)) * length
+        self.chunks = joined[: len(joined) // length * length].reshape(-1, length)
+        self.starts = np.arange(len(self.chunks)) * length
         self.file_of = np.searchsorted(ends, self.starts, side="right")
         last = np.searchsorted(ends, self.starts + length - 1, side="right")
-        self.name, self.count = f"recordings of {path.resolve().name}", len(self.pieces)
-        self.kind = f"pieces of {length / self.rate:.3g} s"
+        self.name, self.count = f"recordings of {path.resolve().name}", len(self.chunks)
+        self.kind = f"chunks of {length / self.rate:.3g} s"
         resampled = f" (resampled from {', '.join(map(str, sorted(rates)))})" if rates else ""
         self.about = {
             "preparation": f"{type(processor).__name__} of the model, without padding, "
             f"{self.rate} samples a second{resampled}",
             "joined": f"{len(sounds)} recordings of {ends[-1] / self.rate:.1f} s in all; "
-            f"{(last > self.file_of).sum()} of {self.count} pieces hold the end of one and the "
+            f"{(last > self.file_of).sum()} of {self.count} chunks hold the end of one and the "
             "beginning of another",
-            "shuffled": "samples of all pieces of a batch in random order",
+            "shuffled": "samples of all chunks of a batch in random order",
         }
 
     def _extract(self, pieces_WN: np.ndarray) -> np.ndarray:
@@ -173,13 +173,13 @@ class Recordings:
 
     def prepare(self, numbers: Sequence[int]) -> np.ndarray:
         """The model's inputs (W, …) of these windows."""
-        return self._extract(self.pieces[list(numbers)])
+        return self._extract(self.chunks[list(numbers)])
 
     def shuffle(
         self, numbers: Sequence[int], inputs: np.ndarray, rng: np.random.Generator
     ) -> np.ndarray:
         """The samples of all windows in random order."""
-        mixed = rng.permutation(self.pieces[list(numbers)].ravel())
+        mixed = rng.permutation(self.chunks[list(numbers)].ravel())
         return self._extract(mixed.reshape(len(numbers), -1))
 
     def label(self, number: int) -> str:

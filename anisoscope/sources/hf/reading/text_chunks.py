@@ -25,7 +25,7 @@ Ends = Callable[[bytes], np.ndarray]
 class CommonPoints(NamedTuple):
     """The points of one batch."""
 
-    pieces: list[bytes]
+    chunks: list[bytes]
     piece_M: np.ndarray
     places_2M: np.ndarray  # positions in the chunk, of the first model and of the second
     picks_SP: np.ndarray  # of M, by set of positions
