@@ -4,8 +4,8 @@ docs/results/real_models/ablated.csv.
     .venv-pretrained/bin/python -m dev.ablated_coordinates TEXT NAME=MODEL:COORDINATES …
 
 COORDINATES are those that docs/results/real_models/massive.csv names, as 507 or 163,400. They are
-set after every block to 0, or to their mean over the vectors behind token 0: of all vectors, or of
-token 0 alone. Controls are as many coordinates drawn at random. 8 windows of 256 tokens that begin
+set after every block to 0, or to their mean over the vectors behind the first token: of all vectors, or of
+the first token alone. Controls are as many coordinates drawn at random. 8 windows of 256 tokens that begin
 as the tokenizer begins a text: one sample, without intervals.
 """
 

@@ -18,12 +18,19 @@ from anisoscope.results import joined_files
 from dev.real_models import RESULTS
 
 SHOWN = [
-    *("test_bits", "test_context_gain", "growth", "bell_blocks", "bell_whole", "unevenness"),
+    *(
+        "test_bits",
+        "test_gain_over_unigram",
+        "growth",
+        "bell_blocks",
+        "bell_with_embedding",
+        "std_over_layers",
+    ),
     *("expansion", "compression", "expansion_microscope", "compression_microscope"),
-    *("drift_growth", "cosine_growth", "sharpening", "largest_norm_ratio"),
-    *("largest_attention_first", "sink_head_share"),
+    *("drift_growth", "cosine_growth", "entropy_decrease", "largest_norm_ratio"),
+    *("largest_attention_first_token", "sink_head_share"),
 ]
-WITHOUT = ["growth", "bell_blocks", "bell_whole", "unevenness", "largest_norm_ratio"]
+WITHOUT = ["growth", "bell_blocks", "bell_with_embedding", "std_over_layers", "largest_norm_ratio"]
 
 
 def main(root: pathlib.Path) -> None:
@@ -35,7 +42,7 @@ def main(root: pathlib.Path) -> None:
                 continue
             labels = {"size": size, "positions": positions, "layers": depth, "width": width}
             table = pd.read_csv(folder / "runs.csv")
-            columns = [*SHOWN, *(f"{name}_without_first" for name in WITHOUT)]
+            columns = [*SHOWN, *(f"{name}_without_first_token" for name in WITHOUT)]
             rows = table[["run", "condition", "train.seed", *columns]]
             last = pd.DataFrame([read_last(folder / run) for run in rows.run])
             runs.append(rows.join(last).assign(**labels))

@@ -76,7 +76,7 @@ def read_texts(path: str, tokenizer: Any) -> list[tuple[dict[str, Any], np.ndarr
 
 
 def describe_layer(x_WTD: np.ndarray, words_P: np.ndarray, cuts: tuple[int, ...]) -> dict[str, Any]:
-    """Compare the cloud with and without token 0, massive vectors, and the largest coordinate."""
+    """Compare the cloud with and without the first token, massive vectors, and the largest coordinate."""
     first_D, rest_PD = x_WTD[:, 0].mean(0), x_WTD[:, 1:].reshape(-1, x_WTD.shape[-1])
     cloud_PD = x_WTD.reshape(-1, x_WTD.shape[-1])
     norm_P, rest = np.linalg.norm(rest_PD, axis=1), np.cov(rest_PD.T)
@@ -88,10 +88,16 @@ def describe_layer(x_WTD: np.ndarray, words_P: np.ndarray, cuts: tuple[int, ...]
         "anisotropy": share(np.cov(cloud_PD.T)),
         "without_coordinate": share(np.cov(cloud_PD.T), first),
         **{"squared_ratio": ratio, "low": low, "high": high, "coordinate": first},
-        **{"coordinate_share": square_D[first] / square_D.sum(), "massive": long_P.sum()},
+        **{
+            "top_coordinate_variance_share": square_D[first] / square_D.sum(),
+            "massive": long_P.sum(),
+        },
         "massive_tokens": " ".join(dict.fromkeys(words_P[long_P])),
-        **{"without_first": share(rest), "without_first_and_coordinate": share(rest, own)},
-        "without_first_and_massive": share(np.cov(rest_PD[~long_P].T)),
+        **{
+            "without_first_token": share(rest),
+            "without_first_token_and_coordinate": share(rest, own),
+        },
+        "without_first_token_and_massive": share(np.cov(rest_PD[~long_P].T)),
         **{"coordinate_of_rest": own, "coordinate_of_rest_share": variance_D[own] / rest.trace()},
     } | {f"cut_{most}": share(np.cov(cloud_PD.clip(-most, most).T)) for most in cuts}
 

@@ -16,9 +16,9 @@ LAYERS, DEEP = (12, 20, 28), 16  # of SmolLM2: in the table of windows, and of t
 MODEL = "SmolLM2-135M-Instruct"
 LINES = {
     "anisotropy": ("all vectors", "-"),
-    "low": ("forced by token 0 alone (closed form)", ":"),
-    "without_first": ("without token 0", "--"),
-    "without_first_and_massive": ("without token 0 and other massive vectors", "-."),
+    "low": ("forced by the first token alone (closed form)", ":"),
+    "without_first_token": ("without the first token", "--"),
+    "without_first_token_and_massive": ("without the first token and other massive vectors", "-."),
 }
 
 
@@ -34,7 +34,7 @@ def draw_prediction(massive: pd.DataFrame) -> Figure:
     left, right = figure.subplots(1, 2, sharey=True)
     length = np.geomspace(32, 1024, 60)
     for layer, color in zip(LAYERS, style.COLORS, strict=False):
-        low, high = bounds(own.squared_ratio[layer], own.without_first[layer], length)
+        low, high = bounds(own.squared_ratio[layer], own.without_first_token[layer], length)
         left.fill_between(length, low, high, color=color, alpha=0.35, linewidth=0)
         left.plot(length, low, color=color, linewidth=0.8)
         rows = windows[windows.layer == layer]
@@ -46,7 +46,7 @@ def draw_prediction(massive: pd.DataFrame) -> Figure:
     left.set_xscale("log", base=2)
     left.set_xlabel("tokens of a window")
     left.set_ylabel("anisotropy")
-    left.set_title("bands: predicted from token 0 at 256 tokens")
+    left.set_title("bands: predicted from the first token at 256 tokens")
     dose = clamped[(clamped.layer == DEEP) & np.isfinite(clamped.clamp)]
     cut = [own[f"cut_{most}"][DEEP] for most in CUTS]
     right.plot(CUTS, cut, "s--", color=style.COLORS[1], label="cut after the run")
@@ -54,10 +54,14 @@ def draw_prediction(massive: pd.DataFrame) -> Figure:
         dose.clamp, dose.anisotropy, "o-", color=style.COLORS[0], label="clamped while it runs"
     )
     right.axhline(own.anisotropy[DEEP], color="0.4", linewidth=0.8)
-    right.axhline(own.without_first[DEEP], color="0.4", linewidth=0.8, linestyle=":")
+    right.axhline(own.without_first_token[DEEP], color="0.4", linewidth=0.8, linestyle=":")
     right.text(200, own.anisotropy[DEEP] - 0.05, "as it is", color="0.3", fontsize=style.SMALL)
     right.text(
-        200, own.without_first[DEEP] + 0.02, "without token 0", color="0.3", fontsize=style.SMALL
+        200,
+        own.without_first_token[DEEP] + 0.02,
+        "without the first token",
+        color="0.3",
+        fontsize=style.SMALL,
     )
     right.set_xscale("log")
     right.set_xlabel("largest coordinate that is left")

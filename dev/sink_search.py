@@ -22,7 +22,7 @@ NAMES = {
     "deep": "12 blocks",
     "deep_rotary": "12 blocks, rotary",
 }
-ENDS = {"bell_blocks": "first end: block 1", "bell_whole": "first end: the embedding"}
+ENDS = {"bell_blocks": "first end: block 1", "bell_with_embedding": "first end: the embedding"}
 
 
 def draw(rows: pd.DataFrame) -> Figure:
@@ -31,18 +31,20 @@ def draw(rows: pd.DataFrame) -> Figure:
     axes, looks = figure.subplots(1, 3), style.run_styles(NAMES)
     for ax, (column, words) in zip(axes, ENDS.items(), strict=False):
         others = rows.drop(list(NAMES))
-        ax.plot(others["largest_attention_first"], others[column], "o", color="0.7", markersize=3)
+        ax.plot(
+            others["largest_attention_first_token"], others[column], "o", color="0.7", markersize=3
+        )
         ax.axvline(SINK_FROM, color="0.4", linewidth=0.9, linestyle="--")
         ax.axhline(bell, color="0.4", linewidth=0.9, linestyle="--")
         for run, name in NAMES.items():
             look = looks[run] | {"label": name, "linestyle": "none", "markersize": 5}
-            ax.plot(rows.loc[run, "largest_attention_first"], rows.loc[run, column], **look)
-        sink = rows["largest_attention_first"] > SINK_FROM
+            ax.plot(rows.loc[run, "largest_attention_first_token"], rows.loc[run, column], **look)
+        sink = rows["largest_attention_first_token"] > SINK_FROM
         both = int((sink & (rows[column] > bell)).sum())
         ax.set_title(
             f"{words}\n{both} of {sink.sum()} with a sink have a bell", fontsize=style.SMALL
         )
-        ax.set(xlim=(-0.02, 0.52), ylim=(-0.36, 0.5), xlabel="attention on token 0")
+        ax.set(xlim=(-0.02, 0.52), ylim=(-0.36, 0.5), xlabel="attention on the first token")
     axes[0].set_ylabel("bell of anisotropy")
     for run in NAMES:
         names = [name for name in (f"anisotropy_{layer}" for layer in range(13)) if name in rows]

@@ -20,7 +20,7 @@ COLUMNS = {  # of runs.csv, a difference or ratio where the claim is of more tha
     "decoder_bell_with_embedding": lambda r: r.bell_with_embedding,
     "flat_encoder": lambda r: r.std_over_layers,
     "growth": lambda r: r.growth,
-    "stabilization": lambda r: r.fall,
+    "stabilization": lambda r: r.drop_from_peak,
     "expansion_own_rule": lambda r: r.expansion_microscope,
     "compression_own_rule": lambda r: r.compression_microscope,
     "expansion_twonn": lambda r: r.expansion,
@@ -32,7 +32,7 @@ COLUMNS = {  # of runs.csv, a difference or ratio where the claim is of more tha
         np.sqrt(r.mean_cosine / (r.mean_cosine - r.cosine_growth))
     ),
     "queries_and_keys_drift_in_parallel": lambda r: r.alignment_growth,
-    "attention_sharpens": lambda r: r.sharpening,
+    "attention_sharpens": lambda r: r.entropy_decrease,
     "trajectories_straighten": lambda r: r.straightening_blocks,
     "trajectories_straighten_from_embedding": lambda r: r.straightening_from_embedding,
     "layers_are_nearly_linear": lambda r: 1 - r.last_linearity,
