@@ -53,9 +53,10 @@ def draw(rows: pd.DataFrame) -> Figure:
     axes[2].set(xlabel="relative depth (0 = embedding)", ylabel="anisotropy", ylim=(0, None))
     axes[2].set_title("anisotropy over depth", fontsize=style.SMALL)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=5)
-    lines = "Decoders on characters, one seed each (12 blocks, rotary: two), last checkpoint, "
-    lines += f"{len(rows)} runs; 4 blocks and learned positions unless named otherwise. Attention: mean weight of the head with most. Dashed: "
-    lines += f"{SINK_FROM} of attention, and a bell of {bell}. Gray: the other runs."
+    about = "one seed each (12 blocks, rotary: two), last checkpoint; 4 blocks and learned positions"
+    lines = f"Decoders on characters, {len(rows)} runs, {about} unless named otherwise. Attention: "
+    lines += f"mean weight of the head with most. Dashed: {SINK_FROM} of attention, and a bell of "
+    lines += f"{bell}. Gray: the other runs."
     style.add_footer(figure, [lines])
     return figure
 
