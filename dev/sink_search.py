@@ -53,7 +53,9 @@ def draw(rows: pd.DataFrame) -> Figure:
     axes[2].set(xlabel="relative depth (0 = embedding)", ylabel="anisotropy", ylim=(0, None))
     axes[2].set_title("anisotropy over depth", fontsize=style.SMALL)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=5)
-    about = "one seed each (12 blocks, rotary: two), last checkpoint; 4 blocks and learned positions"
+    about = (
+        "one seed each (12 blocks, rotary: two), last checkpoint; 4 blocks and learned positions"
+    )
     lines = f"Decoders on characters, {len(rows)} runs, {about} unless named otherwise. Attention: "
     lines += f"mean weight of the head with most. Dashed: {SINK_FROM} of attention, and a bell of "
     lines += f"{bell}. Gray: the other runs."
