@@ -33,7 +33,7 @@ from anisoscope.results import joined_files
 DOCS = pathlib.Path("docs")
 RESULTS = DOCS / "results"
 ABOUT = tomllib.loads((RESULTS / "experiments.toml").read_text())
-WINDOWS = 16  # of a pretrained model: 2 batches of 2,048 tokens in windows of 256
+WINDOWS = 32  # of a pretrained model: 2 batches of 8 folds of 2 windows (2,048 points, 256 tokens)
 
 
 def profiles() -> Iterator[dict[str, Any]]:
