@@ -18,17 +18,10 @@ from anisoscope.results import joined_files
 from dev.real_models import RESULTS
 
 SHOWN = [
-    *(
-        "test_bits",
-        "test_gain_over_unigram",
-        "growth",
-        "bell_blocks",
-        "bell_with_embedding",
-        "std_over_layers",
-    ),
-    *("expansion", "compression", "expansion_microscope", "compression_microscope"),
-    *("drift_growth", "cosine_growth", "entropy_decrease", "largest_norm_ratio"),
-    *("largest_attention_first_token", "sink_head_share"),
+    *("test_bits", "test_gain_over_unigram", "growth", "bell_blocks", "bell_with_embedding"),
+    *("std_over_layers", "expansion", "compression", "expansion_microscope"),
+    *("compression_microscope", "drift_growth", "cosine_growth", "entropy_decrease"),
+    *("largest_norm_ratio", "largest_attention_first_token", "sink_head_share"),
 ]
 WITHOUT = ["growth", "bell_blocks", "bell_with_embedding", "std_over_layers", "largest_norm_ratio"]
 
@@ -36,11 +29,11 @@ WITHOUT = ["growth", "bell_blocks", "bell_with_embedding", "std_over_layers", "l
 def main(root: pathlib.Path) -> None:
     runs, layers = [], []
     for size, (depth, width) in SHAPES.items():
-        for positions, suffix in {"learned": "", "rotary": "_rotary"}.items():
+        for encoding, suffix in {"learned": "", "rotary": "_rotary"}.items():
             folder = root / f"{size}{suffix}"
             if not (folder / "runs.csv").exists():
                 continue
-            labels = {"size": size, "positions": positions, "layers": depth, "width": width}
+            labels = {"size": size, "position_encoding": encoding, "layers": depth, "width": width}
             table = pd.read_csv(folder / "runs.csv")
             columns = [*SHOWN, *(f"{name}_without_first_token" for name in WITHOUT)]
             rows = table[["run", "condition", "train.seed", *columns]]

@@ -3,10 +3,9 @@ coordinates carry it: docs/results/real_models/massive.csv.
 
     .venv-pretrained/bin/python -m dev.massive_coordinates TEXT NAME=MODEL …
 
-Closed form: let a share f of the points be one vector, at the distance r from the mean of the rest,
-in units of the rest's root mean square distance from it. Anisotropy then lies between
-f r² / (1 + f r²) and (a + f r²) / (1 + f r²), where a is that of the rest. All vectors of 8 windows
-of 256 tokens, in float64: one sample, without intervals. Rows of models named here are replaced.
+All vectors of 8 windows of 256 tokens, in float64: one sample, without intervals. Texts: the
+validation splits of TEXT, of its shuffled tokens, and of the language reference of Python. Rows of
+models named here are replaced. `bounds` of dev/one_vector.py is the closed form.
 """
 
 import sys
@@ -24,11 +23,9 @@ from anisoscope.sources.hf import load_model
 from anisoscope.sources.hf.reading.extract import read_activations
 from anisoscope.sources.hf.reading.token_windows import make_windows, validation_text
 from dev.clamped import LENGTH, WINDOWS
-from dev.real_models import RESULTS
+from dev.one_vector import CUTS, TABLE, bounds
 
-TABLE = RESULTS / "real_models" / "massive.csv"
 LONG = 5  # times the median norm: a massive vector
-CUTS = (12000, 6000, 2500, 1200, 600, 200)  # the largest coordinate that is left, after the run
 
 
 def main(path: str, *models: str) -> None:
@@ -107,12 +104,6 @@ def share(covariance_DD: np.ndarray, without: int | None = None) -> float:
     if without is not None:
         covariance_DD = np.delete(np.delete(covariance_DD, without, 0), without, 1)
     return np.linalg.eigvalsh(covariance_DD)[-1] / covariance_DD.trace()
-
-
-def bounds(squared_ratio: float, rest: float, length: Any) -> tuple[Any, Any]:
-    """Bound the anisotropy of windows with one vector of this squared ratio among `length`."""
-    scatter = squared_ratio / length
-    return scatter / (1 + scatter), (rest + scatter) / (1 + scatter)
 
 
 if __name__ == "__main__":

@@ -4,14 +4,17 @@ measurement, over the window and over the clamp) and massive_by_layer.png (every
     .venv/bin/python -m dev.one_vector
 """
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from anisoscope.plot import style
-from dev.massive_coordinates import CUTS, TABLE, bounds
-from dev.real_models import FIGURES
+from dev.real_models import FIGURES, RESULTS
 
+TABLE = RESULTS / "real_models" / "massive.csv"
+CUTS = (12000, 6000, 2500, 1200, 600, 200)  # the largest coordinate that is left, after the run
 LAYERS, DEEP = (12, 20, 28), 16  # of SmolLM2: in the table of windows, and of the doses
 MODEL = "SmolLM2-135M-Instruct"
 LINES = {
@@ -20,6 +23,19 @@ LINES = {
     "without_first_token": ("without the first token", "--"),
     "without_first_token_and_massive": ("without the first token and other massive vectors", "-."),
 }
+
+
+def bounds(squared_ratio: float, rest: float, length: Any) -> tuple[Any, Any]:
+    """Bound the anisotropy of a cloud in which one vector of `length` is massive.
+
+    Let a share f of the points be one vector, at the distance r from the mean of the rest, in units
+    of the rest's root mean square distance from it. The covariance is (1 - f) C + f (1 - f) d d^T,
+    C that of the rest and d from its mean to the vector. So anisotropy lies between
+    f r² / (1 + f r²) and (a + f r²) / (1 + f r²), where a is that of the rest. The lower bound is
+    reached where the rest has no scatter along d, the upper one where d is its first direction.
+    """
+    scatter = squared_ratio / length
+    return scatter / (1 + scatter), (rest + scatter) / (1 + scatter)
 
 
 def draw_prediction(massive: pd.DataFrame) -> Figure:

@@ -10,14 +10,14 @@ Questions written down before any of these runs was read. Each is about the last
 parameters, apart for learned and rotary positions:
 
 1. Does anisotropy grow more over training in larger decoders (`growth`)?
-2. Does the bell rise with size, by either definition (`bell_blocks`, `bell_with_embedding`)? From which size
-   on is it above 0.05? Do a massive vector (`largest_norm_ratio` above 5) and a sink
+2. Does the bell rise with size, by either definition (`bell_blocks`, `bell_with_embedding`)? From
+   which size on is it above 0.05? Do a massive vector (`largest_norm_ratio` above 5) and a sink
    (`largest_attention_first_token` above 0.3) form before it?
-3. Do the growth of drift and of sharpness rise with size (`drift_growth`, `sharpening`)?
+3. Do the growth of drift and of sharpness rise with size (`drift_growth`, `entropy_decrease`)?
 4. Does the dimension (`expansion`, `compression`) move away from that of a Gaussian cloud of equal
    covariance?
-5. Is a decoder's profile more uneven than that of the encoder of its size (`std_over_layers`), and does
-   the difference rise with size? It counts where the encoder has learned a gain over unigram of 1 bit.
+5. Is a decoder's profile more uneven than that of the encoder of its size (`std_over_layers`), and
+   does the difference rise with size? It counts where the encoder has gained 1 bit over unigrams.
 
 Five sizes in order rise or fall by chance in 2 of 120 cases: only then is it a trend. Anything
 else is described and not judged.
