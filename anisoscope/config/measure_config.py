@@ -27,6 +27,7 @@ FAMILIES = {  # by what each is measured of; measurement/families/registry.py ha
     "imbalance": "layers",
     "alignment": "layers",
     "estimators": "cloud",
+    "local": "cloud",
     "hubness": "cloud",
 }
 # Measured where they are named, or by "all" of what vectors have.
@@ -39,6 +40,7 @@ OPTIONAL = (
     "imbalance",
     "alignment",
     "estimators",
+    "local",
     "hubness",
 )
 DEFAULT = tuple(name for name in FAMILIES if name not in OPTIONAL)

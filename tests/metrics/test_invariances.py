@@ -20,6 +20,7 @@ from anisoscope.metrics import (
     imbalance,
     leading,
     linearity,
+    local_spectrum,
     outliers,
     scale,
     similarity,
@@ -46,7 +47,8 @@ def of_neighbors(cloud, place):
     ]
     dimensions += [scale.gride(found, 4), dimension.twonn_microscope(found).dimension]
     pairs = estimators.correlation_dimension(cloud, found)
-    return dimensions, pairs, scale.local_quantiles(found), hubness.hubs(found).skewness
+    local = scale.local_quantiles(found), local_spectrum.local_isotropy(cloud, found)
+    return dimensions, pairs, local, hubness.hubs(found).skewness
 
 
 def of_spectrum(cloud, place):

@@ -1,0 +1,48 @@
+"""Family local: whether a cloud is isotropic up close, in neighborhoods about their own means."""
+
+from anisoscope.measurement.families.dimension_family import FEW, NULLS, of_enough
+from anisoscope.measurement.quantity import ONE_OR_MORE, SHARE, Family, Quantity, Values
+from anisoscope.measurement.resampling import Cloud, Searched, over_sections, sections
+from anisoscope.metrics import local_spectrum
+from anisoscope.metrics.local_spectrum import COUNT
+
+CAI = "after Cai et al. 2021, Isotropy in the Contextual Embedding Space; spectrum in place of cosines: this project"
+OF = f"lambda_i of the covariance of point i and its {COUNT} nearest, about their mean{FEW}"
+WORDS = (
+    "gaussian says what the spectrum of the whole cloud makes of neighborhoods: a cloud that is "
+    "stretched and not bent has none of its own"
+)
+
+QUANTITIES = {
+    "local_anisotropy": Quantity(
+        f"anisotropy of neighborhoods ({COUNT} neighbors)",
+        f"mean over distinct points i of max(lambda_i) / sum(lambda_i), {OF}",
+        CAI,
+        range=SHARE,
+        resampling="sections",
+        null_words=WORDS,
+    ),
+    "local_participation_ratio": Quantity(
+        f"participation ratio of neighborhoods ({COUNT} neighbors)",
+        f"mean over distinct points i of (sum lambda_i)^2 / sum(lambda_i^2), {OF}",
+        CAI,
+        range=ONE_OR_MORE,
+        resampling="sections",
+        null_words=WORDS,
+    ),
+}
+
+
+def compute(cloud: Cloud) -> Values:
+    """Measure a cloud, (R,), and each of its sections, in which neighborhoods are wider."""
+    points_PD, parts = cloud.points_PD, cloud.searched.parts
+    points = Searched(points_PD, None if parts is None else sections(points_PD, parts))
+    values = over_sections(
+        lambda *of: dict(zip(QUANTITIES, local_spectrum.local_isotropy(*of), strict=True)),
+        points,
+        cloud.searched,
+    )
+    return of_enough(values, cloud.searched.whole)
+
+
+FAMILY = Family(of="cloud", compute=compute, quantities=QUANTITIES, nulls=NULLS, neighbors=COUNT)
