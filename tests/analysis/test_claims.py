@@ -170,28 +170,36 @@ def test_a_planted_decoder_has_its_bell_and_a_planted_encoder_is_flat(tmp_path):
     np.testing.assert_allclose(alone.effect, judged.effect)
 
 
-def test_interventions_decide_nothing_nor_does_what_lies_outside_of_the_regime(tmp_path):
+@pytest.mark.parametrize(
+    ("claim", "columns", "outside"),
+    [
+        ("expansion_twonn", (4.0, 0.5, 0.1), "exceeds 10"),
+        ("expansion_twonn", (3.0, 0.5, 0.5), "exceeds 10"),
+        ("expansion_twonn", (3.0, 0.5, 0.2), ""),
+        ("expansion_twonn", (2.0, 0.5, np.nan), "exceeds 10"),
+        ("expansion_twonn", (0.1, 0.5, 0.2), "starts below 1"),
+        ("compression_twonn", (2.0, 0.5, 0.2), ""),
+        ("compression_twonn", (2.0, 0.1, 0.2), "has not expanded"),
+        ("compression_twonn", (2.0, 0.5, 0.0), "largest at the last"),
+    ],
+)
+def test_phases_outside_of_their_regime_decide_nothing(claim, columns, outside):
+    names = ("last_dimension", "expansion", "compression")
+    rows = decoders(1, kind="decoder", gain=2.0, **dict(zip(names, columns, strict=True)))
+    for row in evidence.from_runs(None, rows, CLAIMS[claim]):
+        assert outside in row["outside"] if outside else row["outside"] == ""
+
+
+@pytest.mark.parametrize(("growth", "fall", "outside"), [(0.03, 0.01, True), (-0.1, 0.2, False)])
+def test_what_never_grew_cannot_stabilize_and_a_peak_on_the_way_counts(growth, fall, outside):
+    rows = decoders(1, kind="decoder", gain=2.0, growth=growth, drop_from_peak=fall)
+    found = evidence.from_runs(None, rows, CLAIMS["stabilization"])
+    assert [bool(row["outside"]) for row in found] == [outside] * 2
+
+
+def test_interventions_decide_nothing(tmp_path):
     names = experiment(tmp_path)
     rows, path = pd.read_csv(tmp_path / "runs.csv"), tmp_path / "runs.csv"
-    for last, expanded, fallen, outside in (
-        (4.0, 0.5, 0.1, {"expansion"}),  # its largest exceeds 10
-        (3.0, 0.5, 0.5, {"expansion"}),
-        (3.0, 0.5, 0.2, set()),
-        (2.0, 0.5, np.nan, {"expansion", "compression"}),
-        (0.1, 0.5, 0.2, {"expansion"}),  # it starts below 1
-        (2.0, 0.1, 0.2, {"compression"}),  # it has not expanded
-        (2.0, 0.5, 0.0, {"compression"}),  # the largest is the last
-    ):
-        columns = {"last_dimension": last, "expansion": expanded, "compression": fallen}
-        rows.assign(**columns).to_csv(path, index=False)
-        found = evidence.read(tmp_path).set_index("claim").outside
-        for phase in ("expansion", "compression"):
-            assert (found[f"{phase}_twonn"] != "").eq(phase in outside).all(), (phase, columns)
-        assert (found["growth"] == "").all()
-    for growth, fall, outside in ((0.03, 0.01, True), (-0.1, 0.2, False)):  # its peak counts
-        rows.assign(growth=growth, fall=fall).to_csv(path, index=False)
-        found = evidence.read(tmp_path).set_index("claim").outside["stabilization"]
-        assert (found != "").eq(outside).all()
     rows.assign(**{"model.attention": "sigmoid"}).to_csv(path, index=False)
     assert "decoder_bell" not in set(evidence.read(tmp_path).claim)
     rows.to_csv(path, index=False)  # which has only the settings that differ between runs
@@ -343,7 +351,8 @@ def test_every_entry_names_what_there_is():
         assert claim.table in evidence.READERS, name
         assert claim.smallest > 0, name
         assert claim.reason, name
-        columns = {*re.findall("[a-z_]+", claim.quantity)} - {"log"}
-        if claim.table in ("runs", "pairs", "matched"):
-            assert columns <= {*SHAPES, "mean_cosine"}, name
+        expressions = [*dict(claim.regime)]
+        expressions += [claim.quantity] * (claim.table in ("runs", "pairs", "matched"))
+        columns = {*re.findall("[a-z_]+", " ".join(expressions))} - {"log"}
+        assert columns <= {*SHAPES, "mean_cosine"}, name
         assert (claim.table == "matched") == (claim.contrast is not None), name

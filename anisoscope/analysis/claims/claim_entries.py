@@ -120,7 +120,7 @@ CLAIMS = {
         absence=True,
         bounded=True,
         seeds=5,
-        regime=(("growth + fall >= 0.05", "its anisotropy has never grown by 0.05"),),
+        regime=(("growth + drop_from_peak >= 0.05", "its anisotropy has never grown by 0.05"),),
     ),
     "expansion_own_rule": _dimension(
         wording="Dimension expands (paper's estimator)",
