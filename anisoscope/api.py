@@ -66,7 +66,7 @@ def measure(
             should be what the final norm reads.
         targets: (points,), the token that each point is to predict, below 0 for none.
         families: names of families of quantities, or "all" that vectors have
-            (docs/reference/files.md), which is several times the work.
+            (docs/reference/metric_families.md), which is several times the work.
         nulls: what values are compared with, () for nothing. "gaussian": a featureless cloud of the
             same spectrum, for what is read off neighbors. Of the spectrum "isotropic": as many
             normal points without a direction, and "capped": the first direction shrunk to the

@@ -58,7 +58,7 @@ class MeasureConfig:
     batches: int = setting(4, "clouds per checkpoint, over disjoint windows", low=1)
     folds: int = setting(8, "folds of whole windows, resampled for the intervals; 1: none", low=1)
     families: tuple[str, ...] = setting(
-        DEFAULT, "quantities: docs/reference/files.md", choices=FAMILIES, nonempty=True
+        DEFAULT, "quantities: docs/reference/metric_families.md", choices=FAMILIES, nonempty=True
     )
     nulls: tuple[str, ...] = setting(NULLS, "what every value is compared with", choices=NULLS)
     weighting: str = setting(

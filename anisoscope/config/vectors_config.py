@@ -26,7 +26,7 @@ class FileConfig:
 class FoldsConfig:
     families: tuple[str, ...] = setting(
         tuple(name for name in OF_ARRAYS if name in DEFAULT),
-        "docs/reference/files.md",
+        "docs/reference/metric_families.md",
         choices=OF_ARRAYS,
         nonempty=True,
     )

@@ -72,7 +72,7 @@ def compare(first: str, second: str) -> xr.Dataset:
         second: likewise.
 
     Returns:
-        cka, cka_unbiased and overlap of (layer, other_layer), with intervals and the excess over
+        cka, cka_unbiased and neighbor_overlap of (layer, other_layer), with intervals and the excess over
         the permuted null model.
     """
     return measure_pair(open_pair(first, second))
