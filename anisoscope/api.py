@@ -187,6 +187,7 @@ def measure_model(
     model: str | os.PathLike[str] | torch.nn.Module | tuple[torch.nn.Module, Tokenizer],
     texts: str | os.PathLike[str] | Iterable[str],
     *,
+    revision: str | Sequence[str] | None = None,
     tokenizer: Tokenizer | None = None,
     hook_points: Sequence[str] | Mapping[str, torch.nn.Module] | None = None,
     families: str | Sequence[str] = FIRST_LOOK,
@@ -211,6 +212,9 @@ def measure_model(
             safetensors and GGUF files only, and no code of a model's is run.
         texts: texts, a column of a Dataset or a Dataset with the column "text", or the path of a
             text file in UTF-8. They are joined by blank lines, and windows are drawn at random.
+        revision: of a model of the hub, a branch, tag or commit; of a local folder, a folder in it.
+            Several, as ("step1000", "step143000"), are read at the same windows into one table
+            with the dimension `step`: the number in each name.
         tokenizer: of a model in memory; those of a name or folder come with it. For any module also
             a function from a text to token ids.
         hook_points: names of modules, as `model.named_modules()` has them, or {name: module}; else
@@ -260,7 +264,7 @@ def measure_model(
     )
     with jax.enable_x64(False):
         return measure_model.measure_model(
-            model, texts, tokenizer, hook_points, families, nulls, seed, options
+            model, texts, revision, tokenizer, hook_points, families, nulls, seed, options
         )
 
 

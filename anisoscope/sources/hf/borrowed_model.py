@@ -30,7 +30,7 @@ EVALUATION = {
 
 
 def open_model(
-    model: Any, tokenizer: Any, config: PretrainedConfig, any_module: bool
+    model: Any, revision: str | None, tokenizer: Any, config: PretrainedConfig, any_module: bool
 ) -> tuple[PretrainedModel, Any]:
     """Return the model and its tokenizer, fetched where a name or a path is passed.
 
@@ -44,9 +44,11 @@ def open_model(
     name = os.fspath(model) if by_name else MEMORY
     pretrained_config.check_pretrained(replace(config, {"pretrained.name": name}))
     if by_name:
-        place = load_model.find_weights(name, None)
+        place = load_model.find_weights(name, revision)
         loaded = load_model.load_model(place, config.pretrained)
         tokenizer = load_model.read_tokenizer(place) if tokenizer is None else tokenizer
+    elif revision is not None:
+        raise UserError("revision is of a hub name or a local folder, and the model is in memory")
     else:
         loaded = model_in_memory(model, tokenizer, any_module)
         name = f"{getattr(model, 'name_or_path', None) or type(model).__name__}, {MEMORY}"

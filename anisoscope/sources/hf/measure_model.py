@@ -3,13 +3,15 @@
 Letters: Z inputs of a batch: its windows, and shuffled ones.
 """
 
+import contextlib
 import dataclasses
 import json
 import math
+import os
 import pathlib
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,12 @@ import xarray as xr
 
 from anisoscope import __version__
 from anisoscope.config.measure_config import CLOUD_NULLS, MeasureConfig
-from anisoscope.config.pretrained_config import ALONE, PretrainedConfig
+from anisoscope.config.pretrained_config import (
+    ALONE,
+    PretrainedConfig,
+    WeightsConfig,
+    revision_steps,
+)
 from anisoscope.measurement.families.comparison_family import KINDS
 from anisoscope.results import join
 from anisoscope.sources import array_checks
@@ -72,6 +79,7 @@ class Options:
 def measure_model(
     model: Any,
     texts: Any,
+    revision: str | Sequence[str] | None,
     tokenizer: Any,
     hook_points: Any,
     families: str | Sequence[str],
@@ -79,34 +87,69 @@ def measure_model(
     seed: int,
     options: Options,
 ) -> xr.Dataset:
-    """`api.measure_model`."""
+    """Measure a model, or each of several revisions, as `anisoscope.measure_model` says."""
+    arguments = tokenizer, hook_points, families, nulls, seed, options
+    with as_arguments():
+        if revision is None or isinstance(revision, str):
+            return measure_revision(model, texts, revision, *arguments)
+        if not (names := tuple(revision)):
+            raise UserError("revision is empty; pass one name or several, or leave it out")
+        revisions = revision_steps(WeightsConfig(revisions=names))
+        if not isinstance(texts, str | os.PathLike):
+            texts = [*texts]  # an iterator is read once
+        tables = [measure_revision(model, texts, name, *arguments) for name in revisions.values()]
+    read = ("windows", "first_tokens", "tokens_per_byte")
+    if len({tuple(str(table.attrs.get(name)) for name in read) for table in tables}) > 1:
+        raise ValueError("revision: tokenizers differ, so the windows do; measure them one by one")
+    steps = xr.DataArray(list(revisions), dims="step", name="step")
+    table = xr.concat(tables, steps, join="exact", combine_attrs="drop_conflicts")
+    return table.assign_coords(revision=("step", list(revisions.values())))
+
+
+@contextlib.contextmanager
+def as_arguments() -> Iterator[None]:
+    """Raise a UserError, which names settings of the command, as a ValueError about arguments."""
     try:
-        config = make_config(options, families, nulls, seed, hook_points is not None)
-        with load_model.quiet():
-            loaded, tokenizer = open_model(model, tokenizer, config, hook_points is not None)
-            modules = None if hook_points is None else find_modules(loaded.model, hook_points)
-            text, parts = read_texts(texts)
-            if options.special_tokens:
-                check_frames(tokenizer, parts)
-            with evaluation_mode(loaded):
-                if options.separate:
-                    return separate_texts.measure_texts(
-                        loaded, tokenizer, text, parts, modules, config, options
-                    )
-                config = replace(config, {"pretrained.name": loaded.about["pretrained"]})
-                if modules is not None:
-                    return measure_modules(
-                        loaded, make_plan(loaded, tokenizer, text, config), text, modules
-                    )
-                if "all" in (families, *families):
-                    measurable = measurable_families(loaded, config.measure.families)
-                    config = replace(config, {"measure.families": measurable})
-                plan = make_plan(loaded, tokenizer, text, config)
-                table = measure_alone(loaded, plan, text)
+        yield
     except UserError as error:
-        # a message of the command, whose settings are arguments here
         words = re.sub(r"(--config\.)?\b(measure|pretrained)\.(?!py\b)", "", str(error))
         raise ValueError(words) from error
+
+
+def measure_revision(
+    model: Any,
+    texts: Any,
+    revision: str | None,
+    tokenizer: Any,
+    hook_points: Any,
+    families: str | Sequence[str],
+    nulls: str | Sequence[str],
+    seed: int,
+    options: Options,
+) -> xr.Dataset:
+    """Measure one model."""
+    config = make_config(options, families, nulls, seed, hook_points is not None)
+    with load_model.quiet():
+        loaded, tokenizer = open_model(model, revision, tokenizer, config, hook_points is not None)
+        modules = None if hook_points is None else find_modules(loaded.model, hook_points)
+        text, parts = read_texts(texts)
+        if options.special_tokens:
+            check_frames(tokenizer, parts)
+        with evaluation_mode(loaded):
+            if options.separate:
+                return separate_texts.measure_texts(
+                    loaded, tokenizer, text, parts, modules, config, options
+                )
+            config = replace(config, {"pretrained.name": loaded.about["pretrained"]})
+            if modules is not None:
+                return measure_modules(
+                    loaded, make_plan(loaded, tokenizer, text, config), text, modules
+                )
+            if "all" in (families, *families):
+                measurable = measurable_families(loaded, config.measure.families)
+                config = replace(config, {"measure.families": measurable})
+            plan = make_plan(loaded, tokenizer, text, config)
+            table = measure_alone(loaded, plan, text)
     bits, bound = table.attrs["bits_per_byte"], table.attrs["bits_bound"]
     if not isinstance(bits, str) and not bits < bound:
         warnings.warn(
@@ -115,7 +158,7 @@ def measure_model(
             f"tokens need {bound:.2f}: it is not trained, or has another tokenizer or other "
             "weights, "
             "or does not know such a text",
-            stacklevel=3,
+            stacklevel=4,
         )
     return table
 

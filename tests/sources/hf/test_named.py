@@ -215,3 +215,28 @@ def test_roberta_counts_positions_by_itself():
         padded = stream(tiny.as_loaded(model, find_adapter("roberta")), ids, mask)
         alone = model(torch.as_tensor(ids[:1, 2:]), output_hidden_states=True).hidden_states
     np.testing.assert_allclose(padded[-1][0, 2:], alone[-1][0], atol=1e-5)
+
+
+def test_revisions_are_one_table_over_steps(tmp_path):
+    """Each step is what that revision gives alone, and each is its own model."""
+    model = tiny.model("gpt2")
+    for name in ("step0", "step20"):
+        model.transformer.wte.weight.data.mul_(2)
+        model.save_pretrained(tmp_path / name)
+        tiny.tokenizer().save_pretrained(tmp_path / name)
+    given = QUICK | {"families": "similarity"}
+    with pytest.warns(UserWarning, match="bits a byte"):
+        table = anisoscope.measure_model(
+            tmp_path, iter([tiny.text()]), revision=["step20", "step0"], **given
+        )
+        alone = anisoscope.measure_model(tmp_path, [tiny.text()], revision="step20", **given)
+    assert table.step.values.tolist() == [0, 20]
+    assert table.revision.values.tolist() == ["step0", "step20"]
+    np.testing.assert_array_equal(table.drift.sel(step=20), alone.drift)
+    assert (table.drift.sel(step=0, statistic="mean") != alone.drift.sel(statistic="mean")).any()
+    with pytest.raises(ValueError, match="in memory"):
+        anisoscope.measure_model(
+            model, [tiny.text()], tokenizer=tiny.tokenizer(), revision="step0", **given
+        )
+    with pytest.raises(ValueError, match="both are of step 0"):
+        anisoscope.measure_model(tmp_path, [tiny.text()], revision=["step0", "step-0"], **given)
