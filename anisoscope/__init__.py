@@ -3,6 +3,7 @@ null models.
 
 anisoscope.metrics.twonn(x)                        a number from a matrix
 anisoscope.measure(x, clusters=sentence_of_each)   a table with intervals and null models
+anisoscope.compare(x, y, clusters)                  every layer of a model with every layer of another
 anisoscope.measure_attention(q, k, mask="causal")  the same of queries and keys
 anisoscope.measure_model("gpt2", texts)            the same of a pretrained model
 anisoscope.record(model, ["blocks.0"], to="a.zarr")   a sample of activations while your own loop runs
@@ -30,10 +31,12 @@ if TYPE_CHECKING:
     )
     from anisoscope.plot.report import report
     from anisoscope.results.frame import to_frame, to_latex
+    from anisoscope.sources.compare_arrays import compare
     from anisoscope.sources.recording.record import measure_step, record, trainer_callback
 
 __version__ = "0.6.0"
 __all__ = [
+    "compare",
     "make_measure",
     "measure",
     "measure_attention",
@@ -50,9 +53,10 @@ __all__ = [
     "trainer_callback",
     "verdicts",
 ]
-COMPILES = ("measure", "measure_attention", "make_measure", "measure_model")
+COMPILES = ("compare", "measure", "measure_attention", "make_measure", "measure_model")
 ROOMS = ("metrics", "models", "plot")
 ELSEWHERE = {  # all others stand in api.py
+    "compare": "sources.compare_arrays",
     "record": "sources.recording.record",
     "report": "plot.report",
     "to_frame": "results.frame",

@@ -153,7 +153,14 @@ def test_every_public_name_is_there_and_typed_without_any():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["metrics.scalars", "api", "sources.recording.record", "results.frame"]
+    "name",
+    [
+        "metrics.scalars",
+        "api",
+        "sources.recording.record",
+        "results.frame",
+        "sources.compare_arrays",
+    ],
 )
 def test_the_examples_of_the_docstrings_give_what_they_say(name):
     result = doctest.testmod(importlib.import_module(f"anisoscope.{name}"))

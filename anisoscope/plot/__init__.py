@@ -2,6 +2,12 @@
 draws.
 """
 
-from anisoscope.plot.one_table import by_layer, by_step, dimension_by_scale, effective_ranks
+from anisoscope.plot.one_table import (
+    by_layer,
+    by_step,
+    dimension_by_scale,
+    effective_ranks,
+    layer_map,
+)
 
-__all__ = ["by_layer", "by_step", "dimension_by_scale", "effective_ranks"]
+__all__ = ["by_layer", "by_step", "dimension_by_scale", "effective_ranks", "layer_map"]

@@ -143,6 +143,54 @@ def effective_ranks(
     return ax
 
 
+def layer_map(
+    table: xr.Dataset,
+    quantity: str = "cka_unbiased",
+    *,
+    null: str | None = None,
+    positions: str = "all",
+    step: int | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw every layer against every other as a heat map of their similarity.
+
+    Args:
+        table: of `compare`, or with a family that compares layers ("cka_unbiased_layers").
+        quantity: a variable of the table with the dimensions layer and other_layer.
+        null: a null model, to draw the excess over it; None for the value itself.
+        positions: the set of token positions, where the table has several.
+        step: the training step, where the table has several; None for the last.
+        ax: axes to draw on; None for new ones.
+
+    Returns:
+        The axes; their figure has a color bar too.
+
+    Raises:
+        ValueError: the table has no such quantity, null model, positions, step, or pairs of layers.
+    """
+    values = chosen(table, quantity, null, {"positions": positions, "step": step})
+    if {*values.dims} != {"statistic", "layer", "other_layer"}:
+        raise ValueError(
+            f"{quantity} has the dimensions {', '.join(map(str, values.dims))}; statistic, layer "
+            "and other_layer can be drawn"
+        )
+    mean = values.sel(statistic="mean").transpose("layer", "other_layer")
+    with style.context(mathematics=True):
+        ax = plt.subplots(layout="constrained")[1] if ax is None else ax
+        image = ax.imshow(mean, origin="lower", aspect="auto", vmin=0, vmax=1, cmap="viridis")
+        ax.grid(False)
+        for axis, dim, side in ((ax.yaxis, "layer", "first"), (ax.xaxis, "other_layer", "second")):
+            labels = mean[dim].values
+            if labels.dtype.kind in "iu":
+                axis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
+            else:
+                axis.set_ticks(range(labels.size), [style.escape(label) for label in labels])
+            axis.set_label_text(f"layer of {style.escape(table.attrs.get(side, 'the model'))}")
+        excess = f", excess over {NULLS.get(null, null)}".replace("\n", " ") if null else ""
+        ax.figure.colorbar(image, ax=ax, label=style.variable_label(table[quantity]) + excess)
+    return ax
+
+
 def dimension_by_scale(
     table: xr.Dataset, *, positions: str = "all", step: int | None = None, ax: Axes | None = None
 ) -> Axes:

@@ -1,0 +1,58 @@
+"""Compare layers of two models of other widths, on points that share clusters."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import anisoscope
+from tests import reference_comparison as reference
+
+LABEL_P = np.repeat(np.arange(16), 8)
+RNG = np.random.default_rng(3)
+A = RNG.standard_normal((3, 128, 6)) + RNG.standard_normal((1, 16, 6)).repeat(8, axis=1)
+B = np.stack(
+    [A[1] @ np.linalg.qr(RNG.standard_normal((6, 6)))[0] * 5, RNG.standard_normal((128, 6))]
+)
+B = np.concatenate([B, np.zeros((2, 128, 3))], axis=2)
+
+
+@pytest.fixture(scope="module")
+def table():
+    return anisoscope.compare(A, B, LABEL_P, labels=("first", "second"))
+
+
+def test_each_pair_of_layers_has_the_value_of_float64(table):
+    mean = table.sel(statistic="mean")
+    assert mean.cka.dims == ("layer", "other_layer")
+    assert mean.cka.shape == (3, 2)
+    for n, m in np.ndindex(3, 2):
+        place = {"layer": n, "other_layer": m}
+        assert mean.cka.sel(place) == pytest.approx(reference.linear_cka(A[n], B[m]), rel=1e-5)
+        overlap = reference.neighbor_overlap(A[n], B[m], 10)
+        assert mean.neighbor_overlap.sel(place) == pytest.approx(overlap, rel=1e-5)
+    assert mean.cka.sel(layer=1, other_layer=0) == pytest.approx(1, abs=1e-5)  # rotated, scaled
+
+
+def test_an_interval_holds_the_value_and_points_that_do_not_correspond_are_the_null_model(table):
+    low, mean, high = (table.cka_unbiased.sel(statistic=end) for end in ("low", "mean", "high"))
+    assert bool(((low <= mean) & (mean <= high)).all())
+    excess = table.cka_unbiased_excess.sel(statistic="mean", null="permuted")
+    assert excess.sel(layer=1, other_layer=0) > 0.8
+    assert abs(excess.sel(layer=1, other_layer=1)) < 0.15  # independent layers
+    assert table.attrs["first"] == "first"
+
+
+def test_points_that_differ_are_refused():
+    with pytest.raises(ValueError, match="a has 128 points and b 120"):
+        anisoscope.compare(A, B[:, :120])
+    frame = pd.DataFrame(A[0])
+    with pytest.raises(ValueError, match="indexes of a and b differ"):
+        anisoscope.compare(frame, frame[::-1])
+
+
+def test_the_heat_map_shows_each_pair_of_layers(table):
+    ax = anisoscope.plot.layer_map(table, "cka")
+    np.testing.assert_array_equal(ax.images[0].get_array(), table.cka.sel(statistic="mean"))
+    assert (ax.get_ylabel(), ax.get_xlabel()) == ("layer of first", "layer of second")
+    with pytest.raises(ValueError, match="can be drawn"):
+        anisoscope.plot.layer_map(table.isel(other_layer=0), "cka")
