@@ -134,9 +134,9 @@ def test_every_public_name_is_there_and_typed_without_any():
         for name, value in vars(module).items()
         if inspect.isfunction(value) and name in anisoscope.__all__
     ]
-    functions += [anisoscope.report, anisoscope.to_frame, anisoscope.to_latex]
+    functions += [anisoscope.compare, anisoscope.report, anisoscope.to_frame, anisoscope.to_latex]
     functions += [*(getattr(anisoscope.plot, name) for name in anisoscope.plot.__all__)]
-    assert len(functions) == len(metrics.__all__) + 10 + 5
+    assert len(functions) == len(metrics.__all__) + 10 + 7
     for function in functions:
         for parameter in inspect.signature(function).parameters.values():
             assert parameter.annotation not in (inspect.Parameter.empty, typing.Any, "Any"), (

@@ -4,7 +4,6 @@ Letters: M layers of the second model, K permutations.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -12,6 +11,7 @@ import pandas as pd
 import xarray as xr
 from jax.typing import ArrayLike
 
+from anisoscope.api import Vectors
 from anisoscope.measurement.families import comparison_family
 from anisoscope.measurement.null_models import PERMUTATIONS, PERMUTED
 from anisoscope.metrics import convert
@@ -22,8 +22,8 @@ LABELS = ("a", "b")
 
 
 def compare(
-    a: Any,
-    b: Any,
+    a: Vectors,
+    b: Vectors,
     clusters: ArrayLike | Sequence[object] | None = None,
     *,
     folds: int = 8,
