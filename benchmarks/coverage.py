@@ -52,7 +52,9 @@ SPECTRAL = {  # with what reads it off the spectrum of a population, which needs
 }
 DIMENSIONS = ("twonn", "twonn_mle", "gride 1", "gride 8", "gride 64", "levina_bickel")
 EXCESS = ("twonn excess", "gride 8 excess")  # over a Gaussian cloud of the same spectrum
-FAMILIES = tuple(name for name, family in families.FAMILIES.items() if family.of != "vectors")
+FAMILIES = tuple(
+    name for name, family in families.FAMILIES.items() if family.input_kind != "vectors"
+)
 SETTINGS = MeasureConfig(folds=FOLDS, families=FAMILIES, nulls=("gaussian",))
 SHOWN = {
     "neighbors": (1, 8, 64),

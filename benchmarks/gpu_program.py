@@ -62,14 +62,14 @@ def compile_step(config: RunConfig, backend: str) -> str:
     fused_attention._has_fused_attention = lambda: True
     model = transformer.build(config.model, 206, backend=backend)
     update = optimizer.make_optimizer(config.train)
-    one_step = step.make_step(model.apply, update, config, 205)
+    update_step = step.make_step(model.apply, update, config, 205)
     state = jax.eval_shape(lambda: step.init_state(model.init(jax.random.key(0)), update))
     arguments = (
         state,
         jax.ShapeDtypeStruct((), jnp.uint32),
         jax.ShapeDtypeStruct((2_000_000,), jnp.uint8),
     )
-    return compile_for_h100(one_step, arguments, donate_argnums=0)
+    return compile_for_h100(update_step, arguments, donate_argnums=0)
 
 
 def compile_search(points: int = 4096, width: int = 512) -> str:

@@ -182,7 +182,7 @@ def layers_overlap(nearest_N: Nearest, other_N: Nearest | None = None) -> Float[
 
 def across_overlap(a_N: Nearest, b_M: Nearest) -> Float[Array, "N M"]:
     """`neighbor_overlap` of every layer of one model beside every layer of another."""
-    return jax.lax.map(lambda one: jax.lax.map(lambda two: neighbor_overlap(one, two), b_M), a_N)
+    return jax.lax.map(lambda a: jax.lax.map(lambda b: neighbor_overlap(a, b), b_M), a_N)
 
 
 def select_layer(tree_N: Any, n: Array) -> Any:

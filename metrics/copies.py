@@ -130,9 +130,9 @@ def _merge(
     def join(state: tuple[Array, Array]) -> tuple[Array, Array]:
         near_P, original_P = state
         place = jnp.argmax(near_P)
-        one, other = original_P[left_P[place]], original_P[right_P[place]]
-        joined_P = original_P == jnp.maximum(one, other)
-        original_P = jnp.where(joined_P, jnp.minimum(one, other), original_P)
+        left, right = original_P[left_P[place]], original_P[right_P[place]]
+        joined_P = original_P == jnp.maximum(left, right)
+        original_P = jnp.where(joined_P, jnp.minimum(left, right), original_P)
         return near_P & (original_P[left_P] != original_P[right_P]), original_P
 
     def some(state: tuple[Array, Array]) -> Array:

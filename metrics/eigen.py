@@ -19,7 +19,9 @@ from anisoscope.metrics.cloud import product
 RESOLUTION = 1e-9
 GRADED = 3e-4  # eigenvalues below this share of the largest are decomposed again, on their own
 POWERS, ROUNDS, BLOCK, FINE, ROUGH = 4, 64, 8, 1e-5, 1e-4  # of `top_direction`
-APART = 0.99  # of the largest eigenvalue: a bound of all others that shows it to be the largest
+SEPARATION = (
+    0.99  # of the largest eigenvalue: a bound of all others that shows it to be the largest
+)
 WIDE = 512  # narrower matrices are decomposed as fast as iterated
 
 
@@ -75,7 +77,7 @@ def eigen(x_QE: Float[Array, "Q E"], coordinates: bool = False) -> Axes:
     value_E, vector_EE = eigh(product(x_QE.T, x_QE))
     value_E, vector_EE = value_E[::-1], vector_EE[:, ::-1]
 
-    def again() -> tuple[Float[Array, " E"], Float[Array, "E E"]]:
+    def refine() -> tuple[Float[Array, " E"], Float[Array, "E E"]]:
         small_E = value_E < GRADED * value_E[0]
         coordinate_QE = product(x_QE, vector_EE)
         gram_EE = product(coordinate_QE.T, coordinate_QE)
@@ -86,12 +88,12 @@ def eigen(x_QE: Float[Array, "Q E"], coordinates: bool = False) -> Axes:
         small_value_E, turn_EE = eigh(small_EE)
         behind_large = (~small_E).sum()
         small_value_E = jnp.roll(small_value_E[::-1], behind_large)
-        turned_EE = jnp.roll(product(vector_EE, turn_EE[:, ::-1]), behind_large, axis=1)
-        value_again_E = jnp.where(small_E, small_value_E, square_E)
-        return jnp.maximum(value_again_E, 0.0), jnp.where(small_E[None], turned_EE, vector_EE)
+        rotated_EE = jnp.roll(product(vector_EE, turn_EE[:, ::-1]), behind_large, axis=1)
+        refined_E = jnp.where(small_E, small_value_E, square_E)
+        return jnp.maximum(refined_E, 0.0), jnp.where(small_E[None], rotated_EE, vector_EE)
 
     value_E, vector_EE = jax.lax.cond(
-        value_E[-1] < GRADED * value_E[0], again, lambda: (value_E, vector_EE)
+        value_E[-1] < GRADED * value_E[0], refine, lambda: (value_E, vector_EE)
     )
     return Axes(value_E, vector_EE, product(x_QE, vector_EE) if coordinates else x_QE[:, :0])
 
@@ -171,7 +173,9 @@ def _iterated_share(square_DD: Float[Array, "D D"]) -> Float[Array, ""]:
     # All else has at most this eigenvalue, since squares of eigenvalues add up to those of entries.
     scaled_DD = square_DD / jnp.trace(square_DD)
     rest = jnp.sqrt(jnp.maximum(jnp.square(scaled_DD).sum() - share**2, 0.0))
-    return jax.lax.cond(rest < APART * share, lambda: share, lambda: _decomposed_share(square_DD))
+    return jax.lax.cond(
+        rest < SEPARATION * share, lambda: share, lambda: _decomposed_share(square_DD)
+    )
 
 
 @top_share.defjvp

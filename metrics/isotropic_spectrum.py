@@ -11,7 +11,9 @@ from jaxtyping import Float
 
 from anisoscope.metrics.spectrum import Spectrum
 
-DRAWN = 4096  # eigenvalues over all draws: the error of the mean anisotropy is 0.1 to 0.4 % of it
+EIGENVALUES = (
+    4096  # eigenvalues over all draws: the error of the mean anisotropy is 0.1 to 0.4 % of it
+)
 FEWEST = 4  # draws
 
 
@@ -46,7 +48,7 @@ def _draw(
     from scipy.linalg import eigvalsh_tridiagonal  # takes a tenth of a second to import
 
     rank, most = sorted((points - 1, width))
-    draws = max(FEWEST, DRAWN // rank)
+    draws = max(FEWEST, EIGENVALUES // rank)
     generator, down_E = np.random.default_rng(0), np.arange(rank)
     diagonal_SE = generator.chisquare(most - down_E, (draws, rank))
     below_SE = generator.chisquare(rank - 1 - down_E[:-1], (draws, rank - 1))

@@ -58,19 +58,19 @@ def basis(x_PD: Float[AnyArray, "P D"]) -> Basis:
 
 
 def explained(
-    of: Basis, y_PE: Float[AnyArray, "P E"], keep_RP: Float[AnyArray, "R P"] | None = None
+    basis: Basis, y_PE: Float[AnyArray, "P E"], keep_RP: Float[AnyArray, "R P"] | None = None
 ) -> Linear:
     """`linearity` of the cloud of this basis: several y share it."""
     y_PE = scale_to_unit(centered(y_PE))
     keep_RP = jnp.ones((1, len(y_PE))) if keep_RP is None else keep_RP
-    fit_PE = product(of.basis_PD, product(of.basis_PD.T, y_PE))
+    fit_PE = product(basis.basis_PD, product(basis.basis_PD.T, y_PE))
     count_R = keep_RP.sum(axis=1)
     error_R = product(keep_RP, jnp.square(y_PE - fit_PE).sum(axis=1))
     shift_RE = product(keep_RP, y_PE)
     total_R = (
         product(keep_RP, jnp.square(y_PE).sum(axis=1)) - jnp.square(shift_RE).sum(axis=1) / count_R
     )
-    score_R = jnp.where(of.rank > 0, jnp.maximum(1.0 - error_R / total_R, 0.0), jnp.nan)
-    free_R = count_R - 1 - of.rank
+    score_R = jnp.where(basis.rank > 0, jnp.maximum(1.0 - error_R / total_R, 0.0), jnp.nan)
+    free_R = count_R - 1 - basis.rank
     adjusted_R = 1.0 - (1.0 - score_R) * (count_R - 1) / jnp.where(free_R > 0, free_R, jnp.nan)
     return Linear(score_R, adjusted_R)

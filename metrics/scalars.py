@@ -498,13 +498,13 @@ def _top_share(x_PD: Array) -> Array:
     )
 
 
-def _of_spectrum(read: Callable[[spectrum.Spectrum], Array]) -> Callable[..., Array]:
+def _make_spectrum_scalar(read: Callable[[spectrum.Spectrum], Array]) -> Callable[..., Array]:
     return _compile(
         lambda x_PD: read(jax.tree.map(lambda field_R: field_R[0], spectrum.spectrum(x_PD)))
     )
 
 
-def _of_two_neighbors(read: Callable[[Neighbors], Array]) -> Callable[..., Array]:
+def _make_twonn_scalar(read: Callable[[Neighbors], Array]) -> Callable[..., Array]:
     return _compile(lambda x_PD: read(_search(x_PD, 2)))
 
 
@@ -513,29 +513,29 @@ def _search(x_PD: Array, count: int) -> Neighbors:
     neighbors = jax.lax.stop_gradient(nearest_neighbors(jax.lax.stop_gradient(x_PD), count))
     square_PC = jnp.square(x_PD[:, None] - x_PD[neighbors.index_PC]).sum(axis=-1)
     distinct_PC = square_PC > 0
-    again_PC = jnp.where(distinct_PC, jnp.sqrt(jnp.where(distinct_PC, square_PC, 1.0)), 0.0)
+    recomputed_PC = jnp.where(distinct_PC, jnp.sqrt(jnp.where(distinct_PC, square_PC, 1.0)), 0.0)
     return neighbors._replace(
-        distance_PC=neighbors.distance_PC + (again_PC - jax.lax.stop_gradient(again_PC))
+        distance_PC=neighbors.distance_PC + (recomputed_PC - jax.lax.stop_gradient(recomputed_PC))
     )
 
 
 def _overlap(x_PD: Array, y_PE: Array, k: int) -> Array:
     found = (nearest_neighbors(cloud_PD, max(k, 2)) for cloud_PD in (x_PD, y_PE))
-    return comparison.neighbor_overlap(*(comparison.nearest(one, k) for one in found))
+    return comparison.neighbor_overlap(*(comparison.nearest(neighbors, k) for neighbors in found))
 
 
 _anisotropy = _compile(lambda x_PD: _top_share(centered(x_PD)))
 _anisotropy_uncentered = _compile(_top_share)
 _participation_ratio = _compile(spectrum.participation_ratio_of_points)
-_participation_ratio_corrected = _of_spectrum(spectrum.participation_ratio_corrected)
-_effective_rank = _of_spectrum(spectrum.effective_rank)
+_participation_ratio_corrected = _make_spectrum_scalar(spectrum.participation_ratio_corrected)
+_effective_rank = _make_spectrum_scalar(spectrum.effective_rank)
 _rankme = _compile(spectrum.rankme_of_points)
-_rankme_centered = _of_spectrum(spectrum.rankme_centered)
+_rankme_centered = _make_spectrum_scalar(spectrum.rankme_centered)
 _isoscore = _compile(spectrum.isoscore_of_points)
-_alpha_req = _of_spectrum(lambda of_cloud: spectrum.alpha_req(of_cloud).exponent)
-_twonn = _of_two_neighbors(dimension.twonn)
-_twonn_mle = _of_two_neighbors(dimension.twonn_mle)
-_twonn_microscope = _of_two_neighbors(
+_alpha_req = _make_spectrum_scalar(lambda spectra: spectrum.alpha_req(spectra).exponent)
+_twonn = _make_twonn_scalar(dimension.twonn)
+_twonn_mle = _make_twonn_scalar(dimension.twonn_mle)
+_twonn_microscope = _make_twonn_scalar(
     lambda neighbors: dimension.twonn_microscope(neighbors).dimension
 )
 _mean_cosine = _compile(similarity.mean_cosine)

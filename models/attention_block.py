@@ -33,7 +33,7 @@ def softmax(scores_BHTT: Array, v_BHTK: Array, sink: Sink | None, context: int) 
     return mixed_BHTK if sink is None else _with_sink(mixed_BHTK, scores_BHTT, sink, v_BHTK.dtype)
 
 
-def softmax_one(scores_BHTT: Array, v_BHTK: Array, sink: None, context: int) -> Array:
+def softmax1(scores_BHTT: Array, v_BHTK: Array, sink: None, context: int) -> Array:
     """exp(s_j) / (1 + sum_j exp(s_j)), so that a head may attend to nothing (Miller 2023)."""
     heads, width = v_BHTK.shape[1], v_BHTK.shape[3]
     nothing = Sink(jnp.zeros(scores_BHTT.shape[:3]), jnp.zeros((heads, width)))
@@ -50,7 +50,7 @@ def sigmoid(scores_BHTT: Array, v_BHTK: Array, sink: None, context: int) -> Arra
 
 ATTENTIONS = {
     "softmax": Attention(softmax, sink=True),
-    "softmax_one": Attention(softmax_one, label="softmax_one"),
+    "softmax_one": Attention(softmax1, label="softmax_one"),
     "sigmoid": Attention(sigmoid, label="sigmoid"),
 }
 

@@ -42,9 +42,9 @@ def _embed_forward(table_VD: Array, tokens_BT: Array) -> tuple[Array, tuple[Arra
 
 def _embed_backward(kept: tuple[Array, Array], gradient_BTD: Array) -> tuple[Array, None]:
     table_VD, tokens_BT = kept
-    one_hot_PV = jax.nn.one_hot(tokens_BT.reshape(-1), table_VD.shape[0], dtype=table_VD.dtype)
+    onehot_PV = jax.nn.one_hot(tokens_BT.reshape(-1), table_VD.shape[0], dtype=table_VD.dtype)
     rows_PD = gradient_BTD.reshape(-1, table_VD.shape[1])
-    return jnp.matmul(one_hot_PV.T, rows_PD, precision=Precision.HIGHEST), None
+    return jnp.matmul(onehot_PV.T, rows_PD, precision=Precision.HIGHEST), None
 
 
 embed.defvjp(_embed_forward, _embed_backward)

@@ -18,7 +18,7 @@ class Positions(NamedTuple):
     # param, config -> (context, width), added to the embedding; param is Linen's
     added: Callable | None = None
     # queries or keys (B, T, H, K) -> the same, as they enter the dot product
-    turned: Callable | None = None
+    rotate: Callable | None = None
     check: Callable[[ModelConfig], None] = lambda config: None  # raises UserError
     label: str = ""  # in the description of a model; what GPT-2 has goes without saying
 
@@ -27,7 +27,7 @@ def learned(param: Callable, config: ModelConfig) -> Float[Array, "T D"]:
     return param("positions", jax.nn.initializers.normal(0.02), (config.context, config.width))
 
 
-def rotate(x_BTHK: Float[Array, "B T H K"]) -> Float[Array, "B T H K"]:
+def rotary(x_BTHK: Float[Array, "B T H K"]) -> Float[Array, "B T H K"]:
     """Rotary positions: the pair (i, i + K/2) at time t turns by the angle t * 10000^(-2i/K), in
     float32.
     """
@@ -51,5 +51,5 @@ def even_head_width(config: ModelConfig) -> None:
 
 POSITIONS = {
     "learned": Positions(added=learned),
-    "rotary": Positions(turned=rotate, check=even_head_width, label="rotary"),
+    "rotary": Positions(rotate=rotary, check=even_head_width, label="rotary"),
 }

@@ -43,7 +43,7 @@ class Activations(NamedTuple):
     # Of every block, as far as the model was built to tell: attention_out and mlp_out, the outputs
     # of both sublayers before they are added, and values, of all heads side by side.
     hooked_NBTD: dict[str, Array] | None = None
-    seen_N: Any = None  # what `see` made of every block
+    snapshot_N: Any = None  # what `see` made of every block
 
 
 class Model(NamedTuple):
@@ -52,9 +52,9 @@ class Model(NamedTuple):
     """
 
     init: Callable[[Array], Params]  # key -> params; the mask plays no part in it
-    # params, tokens_BT, taps_LBTD=None, visible_TT=None, see=None -> logits_BTV, activations; the
+    # params, tokens_BT, taps_LBTD=None, visible_TT=None, capture=None -> logits_BTV, activations; the
     # N+1 taps are added to the entries of resid_LBTD, a mask that is given takes the place of the
-    # configuration's, and see(x_BTD, q_BTHK, k_BTHK) makes seen_N of every block: a training step
+    # configuration's, and see(x_BTD, q_BTHK, k_BTHK) makes snapshot_N of every block: a training step
     # that needs little of its activations writes no more
     apply: Callable[..., tuple[Array, Activations]]
 
@@ -69,7 +69,7 @@ class Block(nn.Module):
     fused: bool = False  # cuDNN's attention, where no mask is passed to the call
     unrolled: bool = False
     hook_points: tuple[str, ...] = ()
-    see: Callable[..., Any] | None = None
+    capture: Callable[..., Any] | None = None
 
     @nn.compact
     def __call__(self, x_BTD, tap_BTD, visible_TT=None):
@@ -85,32 +85,32 @@ class Block(nn.Module):
         if tap_BTD is not None:
             x_BTD = x_BTD + tap_BTD
         hooked_BTD = hooked_BTD | {"mlp_out": mlp_out_BTD}
-        seen = None if self.see is None else self.see(x_BTD, q_BTHK, k_BTHK)
+        snapshot = None if self.capture is None else self.capture(x_BTD, q_BTHK, k_BTHK)
         return x_BTD, (
             x_BTD,
             q_BTHK,
             k_BTHK,
             {name: hooked_BTD[name] for name in self.hook_points},
-            seen,
+            snapshot,
         )
 
     def attention(self, x_BTD, visible_TT):
         config, time = self.config, x_BTD.shape[1]
-        given = visible_TT is not None
+        masked = visible_TT is not None
         qkv_BTD = self.linear(3 * config.width, "qkv", self.kernel_init)(x_BTD)
         split = (*x_BTD.shape[:2], config.heads, config.width // config.heads)
         q_BTHK, k_BTHK, v_BTHK = (part.reshape(split) for part in jnp.split(qkv_BTD, 3, axis=-1))
         if config.qk_norm:
             q_BTHK, k_BTHK = head_norm(q_BTHK, "norm_query"), head_norm(k_BTHK, "norm_key")
         if config.center_queries:
-            q_BTHK = center(q_BTHK, visible_TT if given else visible_keys(config, time))
+            q_BTHK = center(q_BTHK, visible_TT if masked else visible_keys(config, time))
         sink = self.learned_sink(q_BTHK) if config.sink else None
-        if turned := POSITIONS[config.position_encoding].turned:
-            q_BTHK, k_BTHK = turned(q_BTHK), turned(k_BTHK)
-        if self.fused and not given:
+        if rotate := POSITIONS[config.position_encoding].rotate:
+            q_BTHK, k_BTHK = rotate(q_BTHK), rotate(k_BTHK)
+        if self.fused and not masked:
             mixed_BTHK = fused_attend(q_BTHK, k_BTHK, v_BTHK, config)
         else:
-            visible_TT = visible_TT if given else MASKS[config.mask].visible(config, time)
+            visible_TT = visible_TT if masked else MASKS[config.mask].visible(config, time)
             variant = ATTENTIONS[config.attention]
             mixed_BTHK = attend(
                 q_BTHK, k_BTHK, v_BTHK, visible_TT, variant, config.context, sink, self.unrolled
@@ -165,7 +165,7 @@ class Transformer(nn.Module):
     backend: str = "cpu"
 
     @nn.compact
-    def __call__(self, tokens_BT, taps_LBTD=None, visible_TT=None, see=None):
+    def __call__(self, tokens_BT, taps_LBTD=None, visible_TT=None, capture=None):
         config, inner = self.config, nn.initializers.normal(0.02)
         into_residual = nn.initializers.normal(0.02 / (2 * config.layers) ** 0.5)
         table_VD = self.param("tokens", inner, (self.vocab_size, config.width))
@@ -196,7 +196,7 @@ class Transformer(nn.Module):
             fused=is_supported(config, self.dtype, self.backend),
             unrolled=unrolled,
             hook_points=self.hook_points,
-            see=see,
+            capture=capture,
             name="blocks",
         )
         last_BTD, (resid_LBTD, *others) = blocks(x_BTD, block_taps_NBTD, visible_TT)
@@ -262,9 +262,9 @@ def build(
         tokens_BT: Int[Array, "B T"],
         taps_LBTD: Float[Array, "L B T D"] | None = None,
         visible_TT: Bool[Array, "T T"] | None = None,
-        see: Callable[..., Any] | None = None,
+        capture: Callable[..., Any] | None = None,
     ) -> tuple[Float[Array, "B T V"], Activations]:
-        return transformer.apply({"params": params}, tokens_BT, taps_LBTD, visible_TT, see)
+        return transformer.apply({"params": params}, tokens_BT, taps_LBTD, visible_TT, capture)
 
     return Model(init, apply)
 

@@ -61,10 +61,10 @@ def bins(log_frequency_C: np.ndarray, count: int = len(BINS)) -> np.ndarray:
     bins are equal only as far as frequent types allow, and may be empty. A type that does not occur
     is in bin 0.
     """
-    seen_C = np.isfinite(log_frequency_C)
-    level_L, level_S = np.unique(log_frequency_C[seen_C], return_inverse=True)
+    occurs_C = np.isfinite(log_frequency_C)
+    level_L, level_S = np.unique(log_frequency_C[occurs_C], return_inverse=True)
     share_L = np.bincount(level_S, minlength=level_L.size) * np.exp(np.float64(level_L))
     middle_L = np.cumsum(share_L) - share_L / 2
     bin_C = np.zeros(np.shape(log_frequency_C), np.int32)
-    bin_C[seen_C] = np.minimum(middle_L * count, count - 1).astype(np.int32)[level_S]
+    bin_C[occurs_C] = np.minimum(middle_L * count, count - 1).astype(np.int32)[level_S]
     return bin_C

@@ -110,8 +110,8 @@ def weight_replicates(
     mean = (share_J * part).sum(axis=-1, keepdims=True)
     error = share_J * (part - mean) / np.sqrt(1 - np.square(share_J).sum())
     freedoms = degrees_of_freedom(size_J, square_J, kind), folds - 1
-    there, equal = stdtrit(np.array(freedoms, float), 0.5 + LEVEL / 2)
-    scale = np.sqrt(folds / (folds - 1) if jackknife else folds * (folds - 1)) * there / equal
+    unequal, equal = stdtrit(np.array(freedoms, float), 0.5 + LEVEL / 2)
+    scale = np.sqrt(folds / (folds - 1) if jackknife else folds * (folds - 1)) * unequal / equal
     center, sign = (whole, -1) if jackknife else (mean, 1)
     return np.concatenate([whole, center + sign * scale * error], axis=-1)
 
@@ -122,10 +122,10 @@ def _comparable(values: np.ndarray, kind: str) -> np.ndarray:
     if kind == "jackknife" or values.shape[1] < 3:
         return values
     whole, mean = values[:, :1], values[:, 1:].mean(axis=1, keepdims=True)
-    unit, unit_there = (
+    unit, unit_sections = (
         np.sqrt(x * (1 - x)) if kind == "share_sections" else x for x in (whole, mean)
     )
-    scale = np.divide(unit, unit_there, out=np.ones_like(whole), where=unit_there != 0)
+    scale = np.divide(unit, unit_sections, out=np.ones_like(whole), where=unit_sections != 0)
     return np.concatenate([whole, whole + scale * (values[:, 1:] - mean)], axis=1)
 
 

@@ -54,7 +54,7 @@ class GaussianNull(NamedTuple):
     key_N: Array
 
 
-def bytes_of_cloud(points: int, width: int, families: Iterable[str]) -> int:
+def estimate_cloud_bytes(points: int, width: int, families: Iterable[str]) -> int:
     """Estimate what one more cloud at once takes: a fifth above what XLA says of 1,024 × 64 and
     4,096 × 256 on a CPU.
     """
@@ -99,8 +99,8 @@ def panel(
         {sample: {quantity: (*dims, R)}}, with the null models of `settings` that need no source.
     """
     families = [FAMILIES[name] for name in settings.families]
-    of_clouds, of_layers, of_heads, of_logit_lens = (
-        [family for family in families if family.of == kind]
+    cloud_families, layer_families, head_families, lens_families = (
+        [family for family in families if family.input_kind == kind]
         for kind in ("cloud", "layers", "heads", "logit_lens")
     )
     measured, names, folds = samples[MEASURED], list(samples), settings.folds
@@ -111,14 +111,14 @@ def panel(
         _over_clouds, nulls=settings.nulls, folds=folds, over=over, places=measured.places
     )
 
-    plain = [family for family in of_clouds if "gaussian" not in family.nulls]
+    plain = [family for family in cloud_families if "gaussian" not in family.nulls]
     values_ZN, exact, _ = measure(clouds_ZNPD, types_Z, plain)
     _add(values, names, values_ZN)
     values |= exact
 
     # families that share clouds and neighbors with their null model
-    with_null = [family for family in of_clouds if "gaussian" in family.nulls]
-    compared = max((family.neighbors for family in of_layers), default=0) if not nearest else 0
+    with_null = [family for family in cloud_families if "gaussian" in family.nulls]
+    compared = max((family.neighbors for family in layer_families), default=0) if not nearest else 0
     own_N = nearest[MEASURED] if nearest else None
     if with_null or compared:
         if not with_null:
@@ -141,14 +141,14 @@ def panel(
             own_N = jax.tree.map(lambda x_Z: x_Z[0], few_ZN)
 
     clouds = Clouds(measured.clouds_NPD, folds, own_N, others, over, permuted, nearest)
-    for family in of_layers:
+    for family in layer_families:
         for name, own in family.compute(clouds).items():
             values.setdefault(name, {}).update(own)
-    for family in of_heads:
+    for family in head_families:
         heads_Z = stacked([sample.heads for sample in samples.values()])
         compute = functools.partial(family.compute, folds=folds, over=over)
         _add(values, samples, jax.lax.map(compute, heads_Z))
-    for family in of_logit_lens:
+    for family in lens_families:
         read = measured.unembedding, measured.target_P
         values[MEASURED] |= family.compute(measured.clouds_NPD, *read, folds, over)
     return values

@@ -24,7 +24,7 @@ RECONSTRUCTED = f"reconstruction after {INHERENT}"
 HERE = "this project"
 
 # ranges
-SHARE, COSINE, NOT_NEGATIVE, ONE_OR_MORE = (0.0, 1.0), (-1.0, 1.0), (0.0, math.inf), (1.0, math.inf)
+SHARE, COSINE, NOT_NEGATIVE, AT_LEAST_1 = (0.0, 1.0), (-1.0, 1.0), (0.0, math.inf), (1.0, math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +66,13 @@ jackknifed = functools.partial(Quantity, resampling="jackknife")
 class Family:
     """Quantities that are measured together, and the function that measures them.
 
-    `of` says what `compute` takes: "cloud" (a Cloud: one layer), "layers" (all layers, and others
+    `input_kind` says what `compute` takes: "cloud" (a Cloud: one layer), "layers" (all layers, and others
     to compare with), "heads" (queries and keys of all blocks), "vectors" (the same, for vectors
     that are kept as they are), or "logit_lens" (all layers, and how a model reads its output off the
     last).
     """
 
-    of: str
+    input_kind: str
     compute: Callable[..., Any]
     quantities: dict[str, Quantity]
     nulls: tuple[str, ...] = ("shuffled", "untrained")  # the null models that all quantities have
@@ -80,7 +80,7 @@ class Family:
     # arrays of points x points that its program holds at once; others make blocks of rows
     distances: int = 0
     # whether it reads the types of points, which sources of a text alone know
-    of_text: bool = False
+    reads_types: bool = False
     coordinates: dict[str, tuple] = field(default_factory=dict)  # labels of its further dimensions
 
     @property

@@ -7,7 +7,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 
-from anisoscope.measurement.families.registry import nulls_of
+from anisoscope.measurement.families.registry import null_models_for
 from anisoscope.plot import panel_axes, style
 from anisoscope.plot.run_tables import NULLS, Curve, Run, interval, last_step, positions
 from anisoscope.plot.specs import HOOK_POINT, KIND, LINE, NULL, QUANTITY, RUN, Line, Place, Spec
@@ -81,7 +81,7 @@ def nulls_with(quantity: str, runs: dict[str, Run]) -> set[str]:
     """Find the null models that have this quantity and were measured in some run."""
     tables = [run.results for run in runs.values() if quantity in run.results]
     measured = {null for table in tables for null in nulls_in(table)}
-    return measured & {*nulls_of(quantity)} if measured else set()
+    return measured & {*null_models_for(quantity)} if measured else set()
 
 
 def hue_colors(spec: Spec, runs: dict[str, Run], labels: list[Any]) -> ScalarMappable | None:

@@ -11,7 +11,7 @@ import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.measurement.families.projection_family import VECTORS
-from anisoscope.measurement.families.registry import FAMILIES, family_of, quantities
+from anisoscope.measurement.families.registry import FAMILIES, find_family, quantities
 from anisoscope.results import joined_files, kept_vectors, step_files
 from anisoscope.results.averages import averages
 from anisoscope.results.excess import excess_name, excess_of, nulls_in, values_of
@@ -104,7 +104,7 @@ def mark_noise(results: xr.Dataset, noise: dict[str, float]) -> None:
 
 def _of_families(table: xr.Dataset, families: tuple[str, ...]) -> xr.Dataset:
     own = [name for name in table.data_vars if name in quantities()]
-    return table.drop_vars([name for name in own if family_of(name) not in families])
+    return table.drop_vars([name for name in own if find_family(name) not in families])
 
 
 def _alike(tables: dict[int, xr.Dataset]) -> dict[int, xr.Dataset]:

@@ -16,8 +16,8 @@ from anisoscope.measurement.families.projection_family import VECTORS
 from anisoscope.measurement.families.registry import (
     FAMILIES,
     coordinates,
-    family_of,
-    nulls_of,
+    find_family,
+    null_models_for,
     quantities,
 )
 from anisoscope.measurement.null_models import PERMUTED
@@ -74,7 +74,7 @@ def places(sizes: Mapping[Hashable, int]) -> dict:
 
 def about(name: str) -> dict[str, str]:
     """Describe a registered quantity by attributes."""
-    return quantities()[name].attributes | {"family": family_of(name)}
+    return quantities()[name].attributes | {"family": find_family(name)}
 
 
 def clouds_of(array: xr.DataArray) -> list[str]:
@@ -97,7 +97,7 @@ def missing_families(
     def lacks(name: str) -> bool:
         if table is None or name not in table or name in VECTORS:
             return table is None or name not in table
-        return not {MEASURED, *({*nulls} & {*nulls_of(name)} & {*CLOUDS})} <= {
+        return not {MEASURED, *({*nulls} & {*null_models_for(name)} & {*CLOUDS})} <= {
             *clouds_of(table[name])
         }
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import xarray as xr
 
-from anisoscope.measurement.families.registry import nulls_of, quantities
+from anisoscope.measurement.families.registry import null_models_for, quantities
 from anisoscope.measurement.intervals import LEVEL, clip, estimate
 from anisoscope.measurement.panel import MEASURED
 from anisoscope.measurement.quantity import Quantity
@@ -99,7 +99,7 @@ def summary(
             dims = ("statistic", "positions", *dims)
             value = summarize_values(quantity, own, None, take)
             moments[variable] = dims, value, attributes
-            if {*nulls} & {*nulls_of(name)}:
+            if {*nulls} & {*null_models_for(name)}:
                 excess = [
                     np.full_like(value, np.nan)
                     if model is None
@@ -122,7 +122,7 @@ def _null_model(
 ) -> xr.Variable | None:
     """Find the values of a null model; None where it has no such quantity."""
     if null == UNTRAINED:
-        known = untrained is not None and UNTRAINED in nulls_of(name)
+        known = untrained is not None and UNTRAINED in null_models_for(name)
         return _cloud(untrained, name, MEASURED) if known else None
     return _cloud(raw, name, null) if null in clouds_of(raw[name]) else None
 

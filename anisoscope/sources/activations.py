@@ -108,7 +108,7 @@ def measure_batches(
         values_S = jax.lax.map(measure_positions, (units_S, visible_STT))
         vectors = {}
         for family in (FAMILIES[name] for name in spec.settings.families):
-            if family.of == "vectors":
+            if family.input_kind == "vectors":
                 heads = _sample(read_Z, 0, all_P, visible_STT[0]).heads
                 vectors |= family.compute(heads, spec.settings.projected_head)
         return values_S, vectors

@@ -80,7 +80,9 @@ def choose_families(
     allowed = [
         name
         for name, family in FAMILIES.items()
-        if family.of in kinds and not family.of_text and not (single and family.of == "layers")
+        if family.input_kind in kinds
+        and not family.reads_types
+        and not (single and family.input_kind == "layers")
     ]
     names = (families,) if isinstance(families, str) else tuple(families)
     names = tuple(allowed) if names == ("all",) else names

@@ -126,7 +126,9 @@ def measure_chunks(
     Returns:
         {cloud: {quantity: (chunk, layer, …, R)}}, and the attribute that counts degenerate vectors.
     """
-    together = any(FAMILIES[name].of in ("layers", "logit_lens") for name in settings.families)
+    together = any(
+        FAMILIES[name].input_kind in ("layers", "logit_lens") for name in settings.families
+    )
     numbers = list(range(len(layers)))
     unequal = any(chunk.folds.unequal for chunk in chunks)
     parts, counts = [], [DegenerateCounts() for _ in layers]

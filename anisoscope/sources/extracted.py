@@ -14,7 +14,7 @@ import numpy as np
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.measurement.families.registry import FAMILIES
-from anisoscope.measurement.panel import bytes_of_cloud
+from anisoscope.measurement.panel import estimate_cloud_bytes
 from anisoscope.metrics import lapack
 from anisoscope.metrics.logit_lens import Unembedding
 from anisoscope.sources.activations import (
@@ -63,7 +63,9 @@ def measure_batch(
     width, sets = inputs[0].shape[-1], len(picks_SP)
     key_G = batch_keys(settings.seed, settings.batches)[batch : batch + 1]
     unseeded = dataclasses.replace(settings, seed=0)  # keys are arguments
-    program = _computation(unseeded, bytes_of_cloud(settings.points, width, settings.families))
+    program = _computation(
+        unseeded, estimate_cloud_bytes(settings.points, width, settings.families)
+    )
 
     def measure_set(s: int, arrays: tuple) -> Measured:
         return program(*arrays, picks_SP[s], visible_STT[s])
@@ -76,8 +78,8 @@ def measure_batch(
 def _check(inputs: Arrays, picks_SP: np.ndarray, settings: MeasureConfig, beside: Beside) -> None:
     """Raise ValueError where the arrays do not fit the settings, or lack what a family reads."""
     names, families = input_names(settings), settings.families
-    text = [name for name in families if FAMILIES[name].of_text]
-    heads = [name for name in families if FAMILIES[name].of in ("heads", "vectors")]
+    text = [name for name in families if FAMILIES[name].reads_types]
+    heads = [name for name in families if FAMILIES[name].input_kind in ("heads", "vectors")]
     if len(inputs[0]) != len(names):
         raise ValueError(
             f"activations of {len(inputs[0])} inputs; {' and '.join(names)} are measured: {len(names)}"

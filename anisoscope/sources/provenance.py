@@ -54,7 +54,7 @@ def run_attributes(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
 def attributes(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
     """Describe a run and its clouds."""
     settings = config.measure
-    masked = settings.masked and OBJECTIVES[config.objective].drawn
+    masked = settings.masked and OBJECTIVES[config.objective].random_targets
     read = "masked as in training" if masked else "unmasked"
     return (
         run_attributes(config, corpus, name)

@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 
 from anisoscope.config.experiment_config import Config
-from anisoscope.measurement.families.comparison_family import OF_PREVIOUS
+from anisoscope.measurement.families.comparison_family import NEEDS_PREVIOUS_CHECKPOINT
 from anisoscope.results.replicates_table import BEFORE, Arrays
 from anisoscope.sources.run_program import OTHERS, Reference, RunProgram
 from anisoscope.training.checkpoint import Checkpoints
@@ -73,6 +73,6 @@ class References:
     def without_itself(self, step: int, values: dict[str, Arrays]) -> dict[str, Arrays]:
         """Replace by NaN what would compare the first checkpoint with the one before."""
         for arrays in values.values() if self.before(step) is None else ():
-            for name in OF_PREVIOUS & arrays.keys():
+            for name in NEEDS_PREVIOUS_CHECKPOINT & arrays.keys():
                 arrays[name] = np.full_like(arrays[name], np.nan)
         return values

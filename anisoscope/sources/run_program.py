@@ -21,7 +21,7 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.families.registry import FAMILIES
-from anisoscope.measurement.panel import MEASURED, bytes_of_cloud
+from anisoscope.measurement.panel import MEASURED, estimate_cloud_bytes
 from anisoscope.measurement.resampling import Searched
 from anisoscope.models import transformer
 from anisoscope.models.masks import idle, visible_keys
@@ -49,7 +49,7 @@ def probe_of(config: Config, corpus: Corpus) -> Probe:
     measure = config.measure
     sizes = measure.points, measure.batches, measure.folds, measure.seed
     probe = make_probe(corpus.valid, config.model.context, *sizes, measure.weighting)
-    if OBJECTIVES[config.objective].drawn:
+    if OBJECTIVES[config.objective].random_targets:
         texts_GZWT = np.stack([probe.tokens_GWT, probe.shuffled_GWT], axis=1)
         target_GZWT = texts_GZWT.copy()  # of text that is all there, what stands at the position
         if measure.masked:
@@ -182,7 +182,7 @@ def make_program(
     """
     params, measure = shapes_of_params(config, corpus), config.measure
     probe = probe_of(config, corpus)
-    if any(FAMILIES[family].of_text for family in measure.families):
+    if any(FAMILIES[family].reads_types for family in measure.families):
         # what stands there, masked or not
         text = probe_of(replace(config, {"measure.masked": False}), corpus)
         probe = probe._replace(types=with_types(text, corpus.train, corpus.vocab_size).types)
@@ -239,7 +239,7 @@ def _jitted(
 
     spread = by_units and devices.size > 1
     apply_shared = mesh.over_windows(devices, apply) if spread else apply
-    size = bytes_of_cloud(settings.points, model.width, settings.families)
+    size = estimate_cloud_bytes(settings.points, model.width, settings.families)
     over = {"over_clouds": mesh.over_clouds(layout, size)}
     over |= {"over_units": mesh.over_units(devices)} if spread else {}
 

@@ -39,7 +39,9 @@ class Target(NamedTuple):
 
 def targets(measure: MeasureConfig, root: pathlib.Path) -> list[Target]:
     """List what to measure, the residual stream first; of hook points families of clouds alone."""
-    of_clouds = tuple(family for family in measure.families if FAMILIES[family].of == "cloud")
+    of_clouds = tuple(
+        family for family in measure.families if FAMILIES[family].input_kind == "cloud"
+    )
     inside = [
         Target(name, root / "hook_points" / name / "measurements", of_clouds)
         for name in measure.hook_points

@@ -11,7 +11,7 @@ import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.vectors_config import VectorsConfig
-from anisoscope.measurement.families.comparison_family import OF_OTHERS
+from anisoscope.measurement.families.comparison_family import NEEDS_OTHER_CLOUDS
 from anisoscope.results import join, joined_files, step_files
 from anisoscope.results.replicates_table import missing_families
 from anisoscope.sources import array_checks, array_chunks, arrays, vector_files
@@ -53,7 +53,7 @@ def run(config: VectorsConfig, file: OpenFile, root: pathlib.Path, name: str) ->
     """
     settings, made_by, path = config.measure, _made_by(config), root / f"measurements/{STEP}.nc"
     table = step_files.read_same_clouds(path, made_by)
-    missing = missing_families(table, settings.families, settings.nulls, OF_OTHERS)
+    missing = missing_families(table, settings.families, settings.nulls, NEEDS_OTHER_CLOUDS)
     about = array_chunks.describe(*file) | {
         "run": name,
         "corpus": pathlib.Path(config.vectors.path).name,

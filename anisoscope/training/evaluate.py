@@ -59,7 +59,7 @@ def valid_windows(config: RunConfig, characters: int) -> Windows:
     """Place `evaluate.windows` windows at even distances; fewer where they would coincide."""
     last = characters - config.model.context - 1
     starts_M = np.linspace(0, last, min(config.evaluate.windows, last + 1)).astype(np.int64)
-    draws = config.evaluate.draws if objective.OBJECTIVES[config.objective].drawn else 1
+    draws = config.evaluate.draws if objective.OBJECTIVES[config.objective].random_targets else 1
     starts_M = np.tile(starts_M, draws)
     return Windows(starts_M, np.full_like(starts_M, config.model.context), draws)
 
@@ -115,7 +115,7 @@ def make_scorer(
     mask_token: int,
     place: Callable,
     rows: int,
-    together: Callable,
+    over_seeds: Callable,
     everywhere: jax.sharding.Sharding | None = None,
 ) -> Callable:
     """Make score(params, tokens_N, windows, label='', check=…) -> [Score of each seed].
@@ -126,7 +126,7 @@ def make_scorer(
         mask_token: The id of [MASK].
         place: Puts a batch on the devices.
         rows: Windows that go at a time.
-        together: Makes a function of one seed's parameters one of all seeds' stacked ones.
+        over_seeds: Makes a function of one seed's parameters one of all seeds' stacked ones.
         everywhere: Where the result lies.
 
     A label shows a progress bar; `check` is called between two batches and may raise.
@@ -136,11 +136,11 @@ def make_scorer(
         """Sum each window of each seed: all its predictions, and those under [MASK]."""
         masked_BT = batch.tokens_BT == mask_token
 
-        def each(one: Any) -> jax.Array:
-            nats_BT = objective.weighted(apply(one, batch.tokens_BT)[0], batch)
+        def sum_windows(params: Any) -> jax.Array:
+            nats_BT = objective.weighted(apply(params, batch.tokens_BT)[0], batch)
             return jnp.stack([nats_BT.sum(1), jnp.where(masked_BT, nats_BT, 0.0).sum(1)])
 
-        return together(each)(params)
+        return over_seeds(sum_windows)(params)
 
     nats = jax.jit(nats, out_shardings=everywhere)
 

@@ -49,7 +49,7 @@ class Objective(NamedTuple):
     # asked for; NumPy, float64
     context_free: Callable[[np.ndarray, Batch, int], np.ndarray]
     # whether what is asked for is drawn at random: a validation draws evaluate.draws times
-    drawn: bool = False
+    random_targets: bool = False
 
 
 def next_positions(model: ModelConfig) -> np.ndarray:
@@ -145,7 +145,7 @@ def masked_context_free(frequencies_V: np.ndarray, batch: Batch, mask_token: int
         return -np.log(frequencies_V[targets_BT] * share_BT)
 
 
-def next_stride(model: ModelConfig, wanted: int | None) -> tuple[int, str]:
+def next_stride(model: ModelConfig, stride: int | None) -> tuple[int, str]:
     """Of all windows but the first only the last `stride` characters count.
 
     Each is predicted from at least context - stride characters. What the mask shows to all, the
@@ -154,12 +154,12 @@ def next_stride(model: ModelConfig, wanted: int | None) -> tuple[int, str]:
     hidden = masks.hidden_targets(model)
     # characters of a window that are never predicted, the first among them
     shown = model.context + 1 - hidden
-    stride = wanted or min(model.context // 2, hidden)
+    stride = stride or min(model.context // 2, hidden)
     protocol = f"whole test split, context {model.context}, stride {stride}"
     return stride, protocol + (f", but for its first {shown} characters" if shown > 1 else "")
 
 
-def masked_stride(model: ModelConfig, wanted: int | None) -> tuple[int, str]:
+def masked_stride(model: ModelConfig, stride: int | None) -> tuple[int, str]:
     """Windows side by side; masks are drawn once."""
     share = f"{100 * MASKED_SHARE:g} % masked characters of the whole test split"
     but = ", without the first of each" if model.same_first else ""
@@ -190,7 +190,7 @@ OBJECTIVES = {
         masked_stride,
         lambda model, stride: None,
         masked_context_free,
-        drawn=True,
+        random_targets=True,
     ),
 }
 
@@ -208,10 +208,10 @@ def make_batch(
     key: jax.Array,
     examples_B: jax.Array,
     mask_token: int,
-    **drawn: jax.Array,
+    **turns: jax.Array,
 ) -> Batch:
     return OBJECTIVES[config.objective].batch(
-        config.model, windows_BL, key, examples_B, mask_token, **drawn
+        config.model, windows_BL, key, examples_B, mask_token, **turns
     )
 
 

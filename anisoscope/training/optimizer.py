@@ -158,10 +158,11 @@ def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
     # their names in a checkpoint
     own, others = config.optimizer, "rest" if config.optimizer == "adamw" else "adamw"
 
-    def of(path: tuple[Any, ...], leaf: jax.Array) -> str:
+    def kind_name(path: tuple[Any, ...], leaf: jax.Array) -> str:
         return own if path[0].key == "blocks" and is_matrix(path, leaf) else others
 
     kinds = {own: kind.matrices(config, share), others: adamw(config, share)}
     return optax.chain(
-        clip, optax.partition(kinds, lambda params: jax.tree_util.tree_map_with_path(of, params))
+        clip,
+        optax.partition(kinds, lambda params: jax.tree_util.tree_map_with_path(kind_name, params)),
     )

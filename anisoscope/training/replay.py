@@ -88,12 +88,14 @@ def crossings(
             replay = _Replay(config, corpus, program, name, stop)
             at, state, reached = replay.bisect(state, start, gain, brackets[gain])
             if at not in {*kept, *others.steps()}:
-                others.save(at, *checkpoint_items(program.of_seed(state, 0)))
+                others.save(at, *checkpoint_items(program.select_seed(state, 0)))
             base = max((saved for saved in scheduled.steps() if saved <= at), default=None)
             after = None if base is None else {str(base): scheduled.digest(base)}
             found[gain] = Crossing(at, reached, after)
             if processes.is_first():
-                write_json(path, {json.dumps(key): one._asdict() for key, one in found.items()})
+                write_json(
+                    path, {json.dumps(gain): crossing._asdict() for gain, crossing in found.items()}
+                )
     return {gain: found[gain] for gain in brackets}
 
 
@@ -125,7 +127,7 @@ def replay_states(
                 now, state = 0, program.create()
             print(f"{name}: step {target:,} is trained again from step {now:,}")
             now, state = target, replay.advance(state, target - now)
-            yield target, checkpoint_items(program.of_seed(state, 0))
+            yield target, checkpoint_items(program.select_seed(state, 0))
 
 
 def make_checkpoints(
@@ -258,7 +260,7 @@ class NextStep:
         (weights, data), *_ = seeds(config.train)
         model = transformer.build(config.model, corpus.vocab_size)
         update = optimizer.make_optimizer(config.train)
-        one_step = step.make_step(model.apply, update, config, corpus.mask_token)
+        update_step = step.make_step(model.apply, update, config, corpus.mask_token)
         self.store, self.data = store, jnp.uint32(data)
         self.tokens_N = jnp.asarray(corpus.train)
         self.abstract = jax.eval_shape(
@@ -266,7 +268,7 @@ class NextStep:
         )
 
         def difference(state: step.State, seed: jax.Array, tokens_N: jax.Array) -> Any:
-            after = one_step(state, seed, tokens_N)[0].params
+            after = update_step(state, seed, tokens_N)[0].params
             return jax.tree.map(jnp.subtract, after, state.params)
 
         self.difference = jax.jit(difference)

@@ -124,7 +124,7 @@ def save(runs: list[SeedRun], now: int, states: State, program: Program) -> None
     for run in runs:
         run.log.flush()
     for index, run in enumerate(runs):
-        items = checkpoint_items(program.of_seed(states, index))
+        items = checkpoint_items(program.select_seed(states, index))
         if now in run.store.steps():
             if run.store.holds(now, *items):
                 continue

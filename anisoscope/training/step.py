@@ -31,7 +31,7 @@ class StepMetrics(NamedTuple):
     penalty: jax.Array  # what train.penalty adds to the loss
     # whether the batch predicts any character, or else its loss of 0 says nothing
     scored: jax.Array
-    # {quantity: by layer}, before the update, NaN at steps without a look; {}: no looks
+    # {quantity: by layer}, before the update, NaN at steps without a measure; {}: no looks
     watch: dict[str, jax.Array]
 
 
@@ -67,27 +67,31 @@ def make_step(
     """
 
     every = config.watch.every
-    see = watch.see(config) if every else None
+    capture = watch.make_capture(config) if every else None
 
     def loss(
         params: Params, batch: objective.Batch
     ) -> tuple[jax.Array, tuple[jax.Array, jax.Array, Any]]:
-        logits_BTV, activations = apply(params, batch.tokens_BT, see=see)
+        logits_BTV, activations = apply(params, batch.tokens_BT, capture=capture)
         nats, weight = objective.nats(logits_BTV, batch), config.train.penalty
-        seen = (watch.cloud(config, activations.resid_LBTD[0]), activations.seen_N) if every else ()
+        snapshot = (
+            (watch.select_cloud(config, activations.resid_LBTD[0]), activations.snapshot_N)
+            if every
+            else ()
+        )
         if not weight:
-            return nats, (nats, jnp.zeros(()), seen)
+            return nats, (nats, jnp.zeros(()), snapshot)
         penalty = weight * objective.anisotropy(activations.resid_LBTD, config.train.penalty_layers)
-        return nats + penalty, (nats, penalty, seen)
+        return nats + penalty, (nats, penalty, snapshot)
 
-    def looked(step: jax.Array, *about: Any) -> dict[str, jax.Array]:
-        def look(*about: Any) -> dict[str, jax.Array]:
-            return watch.look(config, *about)
+    def measure_when_due(step: jax.Array, *about: Any) -> dict[str, jax.Array]:
+        def measure(*about: Any) -> dict[str, jax.Array]:
+            return watch.measure(config, *about)
 
         nothing = jax.tree.map(
-            lambda one: jnp.full(one.shape, jnp.nan), jax.eval_shape(look, *about)
+            lambda shape: jnp.full(shape.shape, jnp.nan), jax.eval_shape(measure, *about)
         )
-        return jax.lax.cond(step % every == 0, look, lambda *_: nothing, *about)
+        return jax.lax.cond(step % every == 0, measure, lambda *_: nothing, *about)
 
     def step(state: State, seed: jax.Array, tokens_N: jax.Array) -> tuple[State, StepMetrics]:
         batch = train_batch(config, seed, tokens_N, state.step, mask_token)
@@ -100,14 +104,14 @@ def make_step(
             values, grads = _accumulated(loss, state.params, batch, config.train.accumulate, shard)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         new = optax.apply_updates(state.params, updates), opt_state
-        (nats, penalty, seen), norm = values, optax.tree.norm(grads)
+        (nats, penalty, snapshot), norm = values, optax.tree.norm(grads)
         # optax.apply_if_finite would change what a checkpoint holds
         if config.train.skip_nonfinite:
             finite = jnp.isfinite(nats) & jnp.isfinite(norm)
             new = jax.tree.map(
                 lambda after, before: jnp.where(finite, after, before), new, state[:2]
             )
-        geometry = looked(state.step, *seen, grads) if every else {}
+        geometry = measure_when_due(state.step, *snapshot, grads) if every else {}
         metrics = StepMetrics(nats, norm, penalty, batch.weights_BT.any(), geometry)
         return State(*new, state.step + 1), metrics
 
@@ -140,10 +144,10 @@ def make_steps(
         def body(i: jax.Array, carry: tuple[State, StepMetrics]) -> tuple[State, StepMetrics]:
             state, done = carry
             state, metrics = step(state, seed, tokens_N)
-            return state, jax.tree.map(lambda all_S, one: all_S.at[i].set(one), done, metrics)
+            return state, jax.tree.map(lambda all_S, value: all_S.at[i].set(value), done, metrics)
 
         shapes = jax.eval_shape(step, state, seed, tokens_N)[1]
-        empty = jax.tree.map(lambda one: jnp.full((most, *one.shape), jnp.nan), shapes)
+        empty = jax.tree.map(lambda shape: jnp.full((most, *shape.shape), jnp.nan), shapes)
         return jax.lax.fori_loop(0, count, body, (state, empty))
 
     return steps

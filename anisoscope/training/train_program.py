@@ -1,4 +1,4 @@
-"""All that is compiled once for a run, or for the seeds of one that are trained together, and where
+"""All that is compiled once for a run, or for the seeds of one that are trained over_seeds, and where
 it lies.
 """
 
@@ -30,7 +30,7 @@ class Program(NamedTuple):
     score: Callable  # params, tokens_N, windows -> a Score per seed
     create: Callable[[], step.State]
     stack: Callable[[list[step.State]], step.State]
-    of_seed: Callable[[step.State, int], step.State]  # one of those stacked
+    select_seed: Callable[[step.State, int], step.State]  # one of those stacked
     abstract: step.State  # shapes, types and shardings of one seed's state
     tokens_N: jax.Array  # the training split, on the devices
     # the data seed of every run: no constant, so that runs of other seeds share what is compiled
@@ -39,7 +39,7 @@ class Program(NamedTuple):
 
 
 def check_program(config: RunConfig, corpus: Corpus) -> tuple[jax.sharding.Mesh, int]:
-    """The devices and the windows of a micro-batch; UserError where these do not go together, or
+    """The devices and the windows of a micro-batch; UserError where these do not go over_seeds, or
     nothing is scored.
     """
     devices = mesh.make_mesh(config.mesh)
@@ -59,8 +59,8 @@ def step_memory(program: Program, state: step.State) -> tuple[int, int | None]:
 
     `state` may be abstract. A later step uses what is compiled here.
     """
-    given = state, program.tokens_N, program.data_R, jnp.int32(1)
-    sizes = program.steps.lower(*given).compile().memory_analysis()
+    arguments = state, program.tokens_N, program.data_R, jnp.int32(1)
+    sizes = program.steps.lower(*arguments).compile().memory_analysis()
     return sizes.argument_size_in_bytes + sizes.temp_size_in_bytes, available()
 
 
@@ -85,30 +85,32 @@ def make_program(config: RunConfig, corpus: Corpus) -> Program:
     def init(seed: jax.Array) -> step.State:
         return step.init_state(model.init(jax.random.key(seed)), update)
 
-    def share_out(batch: objective.Batch) -> objective.Batch:
+    def shard_batch(batch: objective.Batch) -> objective.Batch:
         return jax.lax.with_sharding_constraint(batch, by_batch)
 
     shapes = jax.eval_shape(init, jnp.uint32(0))
-    alone = mesh.parameter_sharding(devices, shapes)
-    create = jax.jit(init, out_shardings=alone)
-    one_step = step.make_step(model.apply, update, config, corpus.mask_token, share_out)
-    run = step.make_steps(one_step, config.train.steps_per_call)
+    seed_sharding = mesh.parameter_sharding(devices, shapes)
+    create = jax.jit(init, out_shardings=seed_sharding)
+    update_step = step.make_step(model.apply, update, config, corpus.mask_token, shard_batch)
+    run = step.make_steps(update_step, config.train.steps_per_call)
 
-    # All seeds: their states on a new first axis, each lying as it would alone.
+    # All seeds: their states on a new first axis, each placed as a single seed is.
     weights, data = zip(*seeds(config.train), strict=True)
-    stacked = jax.tree.map(lambda one: NamedSharding(one.mesh, P(None, *one.spec)), alone)
+    stacked = jax.tree.map(
+        lambda sharding: NamedSharding(sharding.mesh, P(None, *sharding.spec)), seed_sharding
+    )
     stack = jax.jit(
         lambda states: jax.tree.map(lambda *leaves: jnp.stack(leaves), *states),
         out_shardings=stacked,
     )
 
-    def together(work: Callable) -> Callable:
+    def over_seeds(work: Callable) -> Callable:
         return mesh.over_seeds(work, config.mesh, len(data))
 
     def steps(
         states: step.State, tokens_N: jax.Array, data_R: jax.Array, count: jax.Array
     ) -> tuple[step.State, step.StepMetrics]:
-        return together(lambda state, seed: run(state, seed, tokens_N, count))(states, data_R)
+        return over_seeds(lambda state, seed: run(state, seed, tokens_N, count))(states, data_R)
 
     def place(batch: objective.Batch) -> objective.Batch:
         return jax.device_put(batch, by_batch)
@@ -116,15 +118,16 @@ def make_program(config: RunConfig, corpus: Corpus) -> Program:
     return Program(
         steps=jax.jit(steps, donate_argnums=0, out_shardings=(stacked, everywhere)),
         score=evaluate.make_scorer(
-            model.apply, config, corpus.mask_token, place, rows, together, everywhere
+            model.apply, config, corpus.mask_token, place, rows, over_seeds, everywhere
         ),
         create=lambda: stack([create(jnp.uint32(seed)) for seed in weights]),
         stack=stack,
-        of_seed=jax.jit(
-            lambda states, i: jax.tree.map(lambda leaf: leaf[i], states), out_shardings=alone
+        select_seed=jax.jit(
+            lambda states, i: jax.tree.map(lambda leaf: leaf[i], states),
+            out_shardings=seed_sharding,
         ),
         abstract=jax.tree.map(
-            lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s), shapes, alone
+            lambda a, s: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s), shapes, seed_sharding
         ),
         tokens_N=jax.device_put(corpus.train, everywhere),
         data_R=jax.device_put(jnp.asarray(data, jnp.uint32), everywhere),

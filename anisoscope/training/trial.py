@@ -36,10 +36,10 @@ def describe_run(config: RunConfig, corpus: Corpus) -> Iterator[str]:
     if room is not None and needed > room:
         yield f"only {format_bytes(room)} are available: {MEMORY_ADVICE}"
         return
-    state, one = program.create(), jnp.int32(1)
+    state, step_count = program.create(), jnp.int32(1)
     for _ in range(2):  # the first may wait for the device
         began = time.perf_counter()
-        state, metrics = program.steps(state, program.tokens_N, program.data_R, one)
+        state, metrics = program.steps(state, program.tokens_N, program.data_R, step_count)
         jax.block_until_ready(metrics)
         seconds = time.perf_counter() - began
     total = format_duration(seconds * config.train.steps)

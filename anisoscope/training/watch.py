@@ -34,7 +34,7 @@ ITERATIONS = 32  # of the power method: 1 % of an eigenvalue whose neighbor is 0
 WINDOWS = 2  # of a batch, whose attention is looked at
 
 
-class Seen(NamedTuple):
+class Snapshot(NamedTuple):
     """Of the activations of a block, what is looked at."""
 
     cloud_PD: jax.Array
@@ -42,25 +42,25 @@ class Seen(NamedTuple):
     k_BTHK: jax.Array
 
 
-def cloud(config: RunConfig, x_BTD: jax.Array) -> jax.Array:
+def select_cloud(config: RunConfig, x_BTD: jax.Array) -> jax.Array:
     flat_PD = x_BTD.reshape(-1, x_BTD.shape[-1])
     picks_P = np.random.default_rng(0).permutation(flat_PD.shape[0])[: config.watch.points]
     return jax.lax.stop_gradient(flat_PD[picks_P])
 
 
-def see(config: RunConfig) -> Callable[[jax.Array, jax.Array, jax.Array], Seen]:
-    return lambda x_BTD, q_BTHK, k_BTHK: Seen(
-        cloud(config, x_BTD), q_BTHK[:WINDOWS], k_BTHK[:WINDOWS]
+def make_capture(config: RunConfig) -> Callable[[jax.Array, jax.Array, jax.Array], Snapshot]:
+    return lambda x_BTD, q_BTHK, k_BTHK: Snapshot(
+        select_cloud(config, x_BTD), q_BTHK[:WINDOWS], k_BTHK[:WINDOWS]
     )
 
 
-def look(
-    config: RunConfig, embedding_PD: jax.Array, seen_N: Seen, grads: dict[str, Any]
+def measure(
+    config: RunConfig, embedding_PD: jax.Array, snapshot_N: Snapshot, grads: dict[str, Any]
 ) -> dict[str, jax.Array]:
     """Every quantity by layer, (N + 1,), or by block, (N,); float32. Gradients are those before
     clipping.
     """
-    cloud_NPD = jnp.concatenate([embedding_PD[None], seen_N.cloud_PD]).astype(jnp.float32)
+    cloud_NPD = jnp.concatenate([embedding_PD[None], snapshot_N.cloud_PD]).astype(jnp.float32)
     anisotropy_N, ratio_N = jax.vmap(spectrum)(cloud_NPD)
     squares = [
         jnp.square(leaf).reshape(leaf.shape[0], -1).sum(1)
@@ -73,7 +73,9 @@ def look(
             name: jax.vmap(getattr(similarity, name))(cloud_NPD)
             for name in ("mean_cosine", "drift", "mean_norm")
         },
-        "attention_first_token": attention_first_token(config, seen_N.q_BTHK, seen_N.k_BTHK),
+        "attention_first_token": attention_first_token(
+            config, snapshot_N.q_BTHK, snapshot_N.k_BTHK
+        ),
         "gradient_norm": jnp.sqrt(sum(squares)),
     }
 
@@ -106,10 +108,10 @@ def attention_first_token(config: RunConfig, q_NBTHK: jax.Array, k_NBTHK: jax.Ar
     visible_TT = visible_keys(config.model, q_NBTHK.shape[2])
     counted_T = visible_TT[:, 0] & (visible_TT.sum(axis=1) > 1)
 
-    def of_block(both: tuple[jax.Array, jax.Array]) -> jax.Array:
+    def first_token_weight(both: tuple[jax.Array, jax.Array]) -> jax.Array:
         q_BTHK, k_BTHK = (x.astype(jnp.float32) for x in both)
         scores_BHTT = jnp.einsum("bthk,bshk->bhts", q_BTHK * q_BTHK.shape[-1] ** -0.5, k_BTHK)
         weights_BHTT = jax.nn.softmax(jnp.where(visible_TT, scores_BHTT, -jnp.inf))
         return jnp.where(counted_T, weights_BHTT[..., 0], 0.0).mean((0, 1)).sum() / counted_T.sum()
 
-    return jax.lax.map(of_block, (q_NBTHK, k_NBTHK))
+    return jax.lax.map(first_token_weight, (q_NBTHK, k_NBTHK))

@@ -49,7 +49,7 @@ def quantities() -> Iterator[str]:
         yield from (
             f"## {name}",
             "",
-            f"Measured of {CLOUD_OF[family.of]}. Null models: {nulls}.",
+            f"Measured of {CLOUD_OF[family.input_kind]}. Null models: {nulls}.",
             "",
         )
         if not family.quantities:

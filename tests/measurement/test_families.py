@@ -13,7 +13,7 @@ from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import (
     FAMILIES,
     coordinates,
-    nulls_of,
+    null_models_for,
     quantities,
 )
 from anisoscope.measurement.intervals import KINDS
@@ -42,7 +42,7 @@ def values_on_fixed_clouds() -> dict[str, dict]:
     points = cloud.reshape(2, -1, WIDTH)
     q, k = generator.normal(size=(2, 1, WINDOWS, TIME, 2, 4)) + 0.5
     visible = np.tril(np.ones((TIME, TIME), bool))
-    families = tuple(name for name, family in FAMILIES.items() if family.of != "vectors")
+    families = tuple(name for name, family in FAMILIES.items() if family.input_kind != "vectors")
     settings = MeasureConfig(points=WINDOWS * TIME, folds=4, families=families, nulls=())
     picks = np.arange(WINDOWS * TIME)
     heads = Heads(*jax.tree.map(np.float32, (q, k)), picks, visible)
@@ -108,8 +108,8 @@ def test_every_quantity_says_what_it_is():
         assert quantity.range[0] < quantity.range[1], name
         assert (quantity.units == "activation") == bool(quantity.symbol), name
         assert set(quantity.dims) <= {"layer", "other_layer", "block", "head", *coordinates()}, name
-        assert set(nulls_of(name)) <= set(NULLS)
-        assert len(set(nulls_of(name))) == len(nulls_of(name))
+        assert set(null_models_for(name)) <= set(NULLS)
+        assert len(set(null_models_for(name))) == len(null_models_for(name))
         assert not quantity.nulls or all(null in quantity.null_words for null in quantity.nulls)
     names = [name for family in FAMILIES.values() for name in family.quantities]
     assert len(names) == len(set(names))

@@ -8,7 +8,7 @@ from anisoscope.config.measure_config import OPTIONAL
 from anisoscope.measurement.families import attention_family, massive_family, sinks_family
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES
-from anisoscope.measurement.panel import bytes_of_cloud
+from anisoscope.measurement.panel import estimate_cloud_bytes
 from anisoscope.measurement.resampling import Cloud, Places, search
 from anisoscope.metrics.estimators import ph_dimension
 
@@ -24,7 +24,7 @@ APPROXIMATE = (
     "marchenko_pastur_rank",
     "gavish_donoho_rank",
 )
-OF_CLOUD = [name for name in OPTIONAL if FAMILIES[name].of == "cloud"]
+OF_CLOUD = [name for name in OPTIONAL if FAMILIES[name].input_kind == "cloud"]
 
 
 def measured(name, kept=slice(None), folds=1):
@@ -43,9 +43,9 @@ def test_what_a_cloud_takes_counts_the_distances_that_are_held_at_once():
     cloud = jax.ShapeDtypeStruct((points, width), "float32")
     takes = jax.jit(ph_dimension).lower(cloud).compile().memory_analysis().temp_size_in_bytes
     assert (
-        bytes_of_cloud(points, width, ["spectrum"])
+        estimate_cloud_bytes(points, width, ["spectrum"])
         < takes
-        < bytes_of_cloud(points, width, ["spectrum", "estimators"])
+        < estimate_cloud_bytes(points, width, ["spectrum", "estimators"])
     )
 
 

@@ -19,7 +19,7 @@ from anisoscope.config.run_config import TrainConfig
 from anisoscope.config.variants import expand
 from anisoscope.data.unigrams import BINS
 from anisoscope.measurement.families.projection_family import VECTORS
-from anisoscope.measurement.families.registry import coordinates, nulls_of, quantities
+from anisoscope.measurement.families.registry import coordinates, null_models_for, quantities
 from anisoscope.measurement.panel import MEASURED
 from anisoscope.models.description import description
 from anisoscope.plot.run_tables import Run
@@ -85,7 +85,7 @@ def make_run(
         }
         for name in (name for name in shapes if name not in without):
             for cloud, arrays in values.items():
-                if cloud in (MEASURED, *nulls_of(name)):
+                if cloud in (MEASURED, *null_models_for(name)):
                     arrays[name] = noisy(
                         rng, as_null(shapes[name], cloud), name, batches, heads, folds
                     )

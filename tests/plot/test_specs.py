@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 from anisoscope.measurement.families.leading_family import WITHOUT
-from anisoscope.measurement.families.registry import nulls_of
+from anisoscope.measurement.families.registry import null_models_for
 from anisoscope.plot import panel_axes, style
 from anisoscope.plot.draw import MODELS, RUNS
 from anisoscope.plot.render import render
@@ -97,7 +97,7 @@ def test_excess_is_drawn_of_the_runs_and_quantities_that_have_the_null_model(run
         shown = [
             run.results
             for run in partly.values()
-            if name in run.results and null in run.results["null"] and null in nulls_of(name)
+            if name in run.results and null in run.results["null"] and null in null_models_for(name)
         ]
         assert len(ax.lines) == (len(shown) + 1 if shown else 0)  # zero
         for line, band, table in zip(ax.lines, ax.collections, shown, strict=False):

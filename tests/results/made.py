@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from anisoscope.measurement.families.registry import FAMILIES, coordinates, family_of, quantities
+from anisoscope.measurement.families.registry import FAMILIES, coordinates, find_family, quantities
 from anisoscope.results import replicates_table
 
 S, G, J, LAYERS, BLOCKS, HEADS = 2, 3, 4, 4, 3, 2
@@ -73,7 +73,7 @@ def table(
 
 def change_quantity(monkeypatch: pytest.MonkeyPatch, name: str, **changes: Any) -> None:
     """As if the code of today said something else of a quantity."""
-    family = FAMILIES[family_of(name)]
+    family = FAMILIES[find_family(name)]
     quantity = dataclasses.replace(family.quantities[name], **changes)
     replaced = dataclasses.replace(family, quantities=family.quantities | {name: quantity})
-    monkeypatch.setitem(FAMILIES, family_of(name), replaced)
+    monkeypatch.setitem(FAMILIES, find_family(name), replaced)

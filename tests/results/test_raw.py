@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 from anisoscope.measurement.families.projection_family import VECTORS
-from anisoscope.measurement.families.registry import FAMILIES, nulls_of, quantities
+from anisoscope.measurement.families.registry import FAMILIES, null_models_for, quantities
 from anisoscope.results import joined_files, replicates_table, step_files
 from anisoscope.results.replicates_table import merged, missing_families
 from anisoscope.utils.errors import RunError, UserError
@@ -29,7 +29,7 @@ def complete(seed=0, families=FAMILY_OF_NAMES, nulls=("gaussian", "shuffled")):
 def clouds_of(families, nulls):
     names = [name for family in families for name in FAMILIES[family].quantities]
     return {"measured": tuple(names)} | {
-        null: tuple(name for name in names if null in nulls_of(name)) for null in nulls
+        null: tuple(name for name in names if null in null_models_for(name)) for null in nulls
     }
 
 

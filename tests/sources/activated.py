@@ -23,7 +23,7 @@ PROBE = make_probe(TOKENS, CONTEXT, POINTS, BATCHES, FOLDS, 0)
 OF_KINDS = PROBE._replace(tokens_GWT=PROBE.tokens_GWT // 8, shuffled_GWT=PROBE.shuffled_GWT // 8)
 PROBE = PROBE._replace(types=with_types(OF_KINDS, TOKENS // 8, KINDS_OF_TOKENS).types)
 FAMILIES, QUANTITIES, COORDINATES = DEFAULT, families.quantities(), families.coordinates()
-MEASURED = {name for name in QUANTITIES if families.family_of(name) in FAMILIES}
+MEASURED = {name for name in QUANTITIES if families.find_family(name) in FAMILIES}
 SIZES = {
     "layer": 3,
     "other_layer": 3,

@@ -6,7 +6,7 @@ import numpy as np
 
 from anisoscope.data import unigrams
 from anisoscope.measurement.families import registry as families
-from anisoscope.measurement.families.frequency_family import OF_TYPES
+from anisoscope.measurement.families.frequency_family import TYPE_QUANTITIES
 from tests import (
     reference,
     reference_frequency,
@@ -193,7 +193,7 @@ def slow_frequency(cloud, tokens, picks):
     """
     points = np.arange(len(cloud))
     kept = [np.isin(points, part) for part in jackknife(points)]
-    values = {name: [] for name in MEASURED if families.family_of(name) == "frequency"}
+    values = {name: [] for name in MEASURED if families.find_family(name) == "frequency"}
     bins = unigrams.bins(unigrams.log_frequency(TOKENS // 8, 1, KINDS_OF_TOKENS))[
         tokens.ravel()[picks] // 8
     ]
@@ -217,7 +217,7 @@ def slow_frequency(cloud, tokens, picks):
         )
         number, most = reference_frequency.frequent(types, 20), len(cloud) // 20
         found = [reference_frequency.of_types(cloud, number, logs, most, keep) for keep in kept]
-        for name, value in zip(OF_TYPES, np.transpose(found), strict=True):
+        for name, value in zip(TYPE_QUANTITIES, np.transpose(found), strict=True):
             values[name].append(value)
         values["frequent_points"].append((number < most).sum())
         values["frequent_types"].append(len(set(number) - {most}))

@@ -58,7 +58,7 @@ class Near:
         known = np.isfinite(value)
         if known.any():
             relative = np.abs(got - value)[known] / (np.abs(value[known]) + atol / rtol)
-            family = families.family_of(name)
+            family = families.find_family(name)
             self.apart[family] = max(self.apart.get(family, 0.0), float(relative.max()))
         self.checked.add(name)
 
@@ -81,7 +81,7 @@ def test_agrees_with_slow_loops_in_float64_on_every_resample(cloud, record_prope
             picked = resid.reshape(-1, resid.shape[-1])[picks]
             for name, value in slow_cloud(picked).items():
                 got = found[name][batch, positions, layer]
-                if families.family_of(name) == "dimension" and QUANTITIES[name].resampling:
+                if families.find_family(name) == "dimension" and QUANTITIES[name].resampling:
                     # a mean of ln(r2/r1), whose float32 error is 1e-7 where r2 = r1
                     got, value = 1 / got, 1 / value
                 near(name, got, value)
@@ -106,7 +106,7 @@ def test_agrees_with_slow_loops_in_float64_on_every_resample(cloud, record_prope
         ]  # NaN without the first token
         sinks = np.where(np.isnan(weight).any(axis=-1), np.nan, (weight > 0.3).mean(axis=-1))
         near("sink_heads", found["sink_heads"][batch, positions], sinks)
-    assert near.checked == {name for name in MEASURED if families.family_of(name) != "comparison"}
+    assert near.checked == {name for name in MEASURED if families.find_family(name) != "comparison"}
     assert (found["duplicate_points"][:, :, 0] > 0).all()
     near.tell()
 
@@ -206,7 +206,9 @@ def test_shapes_are_the_declared_dimensions():
     assert {shapes.vectors[name].shape for name in VECTORS} == {(2, POINTS, 8)}
     assert shapes.values["measured"].keys() == MEASURED
     for cloud, own in shapes.values.items():
-        wanted = {name for name in MEASURED if cloud in ("measured", *families.nulls_of(name))}
+        wanted = {
+            name for name in MEASURED if cloud in ("measured", *families.null_models_for(name))
+        }
         assert own.keys() == wanted
         for name, found in own.items():
             assert found.shape == tuple(

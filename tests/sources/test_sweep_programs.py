@@ -230,7 +230,9 @@ def test_a_family_from_outside_is_in_the_results_beside_what_was_measured_before
         "source": "a test",
     }
     quantity = Quantity(**words, resampling="jackknife")
-    family = Family(of="cloud", compute=spread, quantities={"spread": quantity}, nulls=of_cloud)
+    family = Family(
+        input_kind="cloud", compute=spread, quantities={"spread": quantity}, nulls=of_cloud
+    )
     monkeypatch.setitem(FAMILIES, "toy", family)
     measured(
         replace(config, {"measure.families": ("spectrum", "toy"), "measure.nulls": of_cloud}),

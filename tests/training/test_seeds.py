@@ -115,7 +115,7 @@ def test_eight_devices_equal_one(data, fsdp, at_once):
     for i, (weights, seed) in enumerate(variants.seeds(settings.train)):
         one, one_metrics = trained(config(seed=weights, data_seed=seed, num_seeds=1))
         np.testing.assert_allclose(metrics.loss[i, :3], [m.loss for m in one_metrics], rtol=1e-5)
-        run = many.of_seed(states, i)
+        run = many.select_seed(states, i)
         assert jax.tree.map(lambda leaf: leaf.sharding, run) == jax.tree.map(
             lambda a: a.sharding, many.abstract
         )

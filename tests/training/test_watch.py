@@ -35,8 +35,8 @@ def test_values_are_those_of_the_panel_on_the_same_activations(points):
     embedding_BTD, *blocks = (jnp.asarray(x_BTD, jnp.float32) for x_BTD in resid_LBTD)
 
     def look(embedding_BTD, resid_LBTD, q_NBTHK, k_NBTHK):
-        seen_N = jax.vmap(watch.see(config))(resid_LBTD, q_NBTHK, k_NBTHK)
-        return watch.look(config, watch.cloud(config, embedding_BTD), seen_N, grads)
+        snapshot_N = jax.vmap(watch.make_capture(config))(resid_LBTD, q_NBTHK, k_NBTHK)
+        return watch.measure(config, watch.select_cloud(config, embedding_BTD), snapshot_N, grads)
 
     found = jax.jit(look)(
         embedding_BTD, jnp.stack(blocks), *(jnp.asarray(x, jnp.float32) for x in (q_NBTHK, k_NBTHK))

@@ -53,4 +53,4 @@ def compute(clouds: Clouds) -> dict[str, Values]:
     return by_cloud
 
 
-FAMILY = Family(of="layers", compute=compute, quantities=QUANTITIES, nulls=(PERMUTED,))
+FAMILY = Family(input_kind="layers", compute=compute, quantities=QUANTITIES, nulls=(PERMUTED,))

@@ -204,4 +204,4 @@ def compute(heads: Heads, folds: int, over: Callable[[Callable, Any], Any] = jax
     return values | {"sink_heads": jnp.where(known_N, (first_NH > SINK_FROM).mean(axis=1), jnp.nan)}
 
 
-FAMILY = Family(of="heads", compute=compute, quantities=QUANTITIES)
+FAMILY = Family(input_kind="heads", compute=compute, quantities=QUANTITIES)

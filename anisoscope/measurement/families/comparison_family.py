@@ -76,15 +76,17 @@ KINDS = {
 }
 
 
-def _of(kind: str, dims: tuple[str, ...], words: str) -> Quantity:
+def _quantity(kind: str, dims: tuple[str, ...], words: str) -> Quantity:
     return dataclasses.replace(KINDS[kind], dims=dims, long_name=f"{KINDS[kind].long_name} {words}")
 
 
-ACROSS = {kind: _of(kind, LAYERS, "of layers of two models") for kind in KINDS}
-QUANTITIES = {f"{kind}_{name}": _of(kind, *about) for kind in KINDS for name, about in WITH.items()}
+ACROSS = {kind: _quantity(kind, LAYERS, "of layers of two models") for kind in KINDS}
+QUANTITIES = {
+    f"{kind}_{name}": _quantity(kind, *about) for kind in KINDS for name, about in WITH.items()
+}
 # need a second cloud
-OF_OTHERS = {name for name, quantity in QUANTITIES.items() if quantity.dims == LAYER}
-OF_PREVIOUS = {f"{kind}_previous" for kind in KINDS}
+NEEDS_OTHER_CLOUDS = {name for name, quantity in QUANTITIES.items() if quantity.dims == LAYER}
+NEEDS_PREVIOUS_CHECKPOINT = {f"{kind}_previous" for kind in KINDS}
 
 
 def few(searched: Searched) -> Searched:
@@ -119,14 +121,16 @@ def compute(clouds: Clouds) -> dict[str, Values]:
     own, others_O = layers(clouds.points_NPD, clouds.nearest_N), None
     if others:
         known_O = stacked([clouds.known[name] for name in others]) if clouds.known else None
-        others_O = jax.lax.map(lambda one: layers(*one), (stacked(list(others.values())), known_O))
-    by_cloud = {MEASURED: _beside(own, own, others_O, list(others), folds, over)}
+        others_O = jax.lax.map(
+            lambda other: layers(*other), (stacked(list(others.values())), known_O)
+        )
+    by_cloud = {MEASURED: _compare(own, own, others_O, list(others), folds, over)}
     if permuted is not None:
 
-        def of_permutation(number: Array) -> Values:
-            return _beside(layers(permuted(number)), own, others_O, list(others), folds, over)
+        def compare_permutation(number: Array) -> Values:
+            return _compare(layers(permuted(number)), own, others_O, list(others), folds, over)
 
-        values_K = jax.lax.map(of_permutation, jnp.arange(PERMUTATIONS))
+        values_K = jax.lax.map(compare_permutation, jnp.arange(PERMUTATIONS))
         by_cloud[PERMUTED] = {name: value_K.mean(axis=0) for name, value_K in values_K.items()}
     return by_cloud
 
@@ -148,7 +152,7 @@ def across(
 
     b_neighbors = find_neighbors(b_MPE)
 
-    def beside(z_NPD: Array) -> Values:
+    def compare(z_NPD: Array) -> Values:
         values = {
             kind: jnp.moveaxis(value, 0, -1)
             for kind, value in _named(across_cka(z_NPD, b_MPE, folds)).items()
@@ -159,14 +163,14 @@ def across(
             b_neighbors,
         )
 
-    null_K = jax.lax.map(lambda number: beside(permuted(number)), jnp.arange(PERMUTATIONS))
+    null_K = jax.lax.map(lambda number: compare(permuted(number)), jnp.arange(PERMUTATIONS))
     return {
-        MEASURED: beside(a_NPD),
+        MEASURED: compare(a_NPD),
         PERMUTED: {name: value_K.mean(axis=0) for name, value_K in null_K.items()},
     }
 
 
-def _beside(
+def _compare(
     layers: Layers,
     own: Layers,
     others_O: Layers | None,
@@ -177,20 +181,20 @@ def _beside(
     """Some clouds, the measured or permuted ones, beside the measured ones and beside others."""
     cka = layers_cka(layers.ready_N, folds, None if layers is own else own.ready_N)
     values = {f"{kind}_layers": jnp.moveaxis(value, 0, -1) for kind, value in _named(cka).items()}
-    sections_first = [_sections_first(one.nearest_N) for one in (layers, own)]
+    sections_first = [_sections_first(each.nearest_N) for each in (layers, own)]
     values |= over_sections(
         lambda a, b: {"neighbor_overlap_layers": layers_overlap(a, b)}, *sections_first
     )
     if others_O is None:
         return values
 
-    def of_layer(pair: tuple[Layers, Layers]) -> Values:
+    def compare_layer(pair: tuple[Layers, Layers]) -> Values:
         layer, other = pair
         both = layer.nearest_N, other.nearest_N
         overlap = over_sections(lambda a, b: {"neighbor_overlap": neighbor_overlap(a, b)}, *both)
         return overlap | _named(compare_prepared(layer.ready_N, other.ready_N, folds))
 
-    values_O = jax.lax.map(lambda other: over(of_layer, (layers, other)), others_O)
+    values_O = jax.lax.map(lambda other: over(compare_layer, (layers, other)), others_O)
     return values | {
         f"{kind}_{name}": value[i]
         for kind, value in values_O.items()
@@ -207,5 +211,9 @@ def _sections_first(nearest_N: Searched) -> Searched:
 
 
 FAMILY = Family(
-    of="layers", compute=compute, quantities=QUANTITIES, nulls=(PERMUTED,), neighbors=NEIGHBORS
+    input_kind="layers",
+    compute=compute,
+    quantities=QUANTITIES,
+    nulls=(PERMUTED,),
+    neighbors=NEIGHBORS,
 )

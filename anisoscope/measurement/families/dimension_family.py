@@ -27,7 +27,7 @@ FEW = f"; NaN below {dimension.LEAST} distinct points, or half of a cloud of few
 PUBLISHED = "twonn_microscope"  # as its authors have it, of however few points
 
 
-def of_enough(values: Values, neighbors: Neighbors) -> Values:
+def mask_few_points(values: Values, neighbors: Neighbors) -> Values:
     """Replace by NaN, of resamples too, where too few points of the whole cloud are distinct."""
     return {
         name: jnp.where(dimension.enough(neighbors), value, jnp.nan)
@@ -96,31 +96,36 @@ QUANTITIES = {
     ),
 }
 RESAMPLED = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.resampling}
-WITHOUT, OF_LEFT = leading_family.without_longest("twonn", QUANTITIES["twonn"])
+WITHOUT, WITHOUT_QUANTITY = leading_family.without_longest("twonn", QUANTITIES["twonn"])
 COUNTS = {name: quantity.read for name, quantity in QUANTITIES.items() if not quantity.resampling}
-QUANTITIES[WITHOUT] = OF_LEFT
+QUANTITIES[WITHOUT] = WITHOUT_QUANTITY
 
 
 def compute(cloud: Cloud) -> Values:
     values = over_sections(
-        lambda one: {name: read(one) for name, read in RESAMPLED.items()}, cloud.searched
+        lambda neighbors: {name: read(neighbors) for name, read in RESAMPLED.items()},
+        cloud.searched,
     )
-    values = of_enough(values, cloud.searched.whole) | {PUBLISHED: values[PUBLISHED]}
+    values = mask_few_points(values, cloud.searched.whole) | {PUBLISHED: values[PUBLISHED]}
     values |= {name: read(cloud.searched.whole) for name, read in COUNTS.items()}
     return values | jax.lax.map(
-        lambda left_P: of_left(cloud, left_P), leading_family.remaining(cloud)
+        lambda left_P: measure_remaining(cloud, left_P), leading_family.remaining(cloud)
     )
 
 
-def of_left(cloud: Cloud, left_P: Array) -> Values:
+def measure_remaining(cloud: Cloud, left_P: Array) -> Values:
     """Among the points that are left, from the neighbors that were searched among all."""
     whole, parts = cloud.searched
     whole = neighbors_among(cloud.points_PD, whole, left_P)
     if parts is not None:
-        given = sections(cloud.points_PD, parts), parts, sections(left_P[:, None], parts)[..., 0]
-        parts = jax.lax.map(lambda part: neighbors_among(*part), given)
-    values = over_sections(lambda one: {WITHOUT: OF_LEFT.read(one)}, Searched(whole, parts))
-    return of_enough(values, whole)
+        arrays = sections(cloud.points_PD, parts), parts, sections(left_P[:, None], parts)[..., 0]
+        parts = jax.lax.map(lambda part: neighbors_among(*part), arrays)
+    values = over_sections(
+        lambda neighbors: {WITHOUT: WITHOUT_QUANTITY.read(neighbors)}, Searched(whole, parts)
+    )
+    return mask_few_points(values, whole)
 
 
-FAMILY = Family(of="cloud", compute=compute, quantities=QUANTITIES, nulls=NULLS, neighbors=SPARE)
+FAMILY = Family(
+    input_kind="cloud", compute=compute, quantities=QUANTITIES, nulls=NULLS, neighbors=SPARE
+)

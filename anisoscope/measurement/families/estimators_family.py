@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from anisoscope.measurement.families.dimension_family import FEW, NULLS, of_enough
+from anisoscope.measurement.families.dimension_family import FEW, NULLS, mask_few_points
 from anisoscope.measurement.quantity import NOT_NEGATIVE, Family, Quantity, Values, jackknifed
 from anisoscope.measurement.resampling import Cloud, sections
 from anisoscope.metrics import estimators
@@ -62,10 +62,10 @@ def compute(cloud: Cloud) -> Values:
         name: value[None] for name, value in read(cloud.points_PD, cloud.searched.whole).items()
     }
     if cloud.searched.parts is not None:
-        given = sections(cloud.points_PD, cloud.searched.parts), cloud.searched.parts
-        parts = jax.lax.map(lambda part: read(*part), given)
+        arrays = sections(cloud.points_PD, cloud.searched.parts), cloud.searched.parts
+        parts = jax.lax.map(lambda part: read(*part), arrays)
         values = {name: jnp.concatenate([value, parts[name]]) for name, value in values.items()}
-    values = of_enough(values, cloud.searched.whole)
+    values = mask_few_points(values, cloud.searched.whole)
     points, width = cloud.points_PD.shape
     if points < width:
         return values | dict.fromkeys(RANKS, jnp.full(1 + cloud.folds * (cloud.folds > 1), jnp.nan))
@@ -81,7 +81,7 @@ RANKS = {
     "gavish_donoho_rank": estimators.gavish_donoho_rank,
 }
 FAMILY = Family(
-    of="cloud",
+    input_kind="cloud",
     compute=compute,
     quantities=QUANTITIES,
     nulls=NULLS,

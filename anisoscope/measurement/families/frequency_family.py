@@ -86,13 +86,13 @@ QUANTITIES = {
         "frequent types", f"number of different last n characters {FREQUENT}", units="types"
     ),
 }
-OF_TYPES = (  # in the order of metrics.frequency.TypeStatistics
+TYPE_QUANTITIES = (  # in the order of metrics.frequency.TypeStatistics
     "centroid_distance",
     "frequency_correlation",
     "frequency_correlation_over_types",
     "variance_share_between_types",
 )
-OF_BINS = ("norm_by_frequency", "centroid_distance_by_frequency")
+BIN_QUANTITIES = ("norm_by_frequency", "centroid_distance_by_frequency")
 
 
 def compute(cloud: Cloud) -> Values:
@@ -100,9 +100,12 @@ def compute(cloud: Cloud) -> Values:
     cloud_PD, folds, types = cloud.points_PD, cloud.folds, cloud.types
     if types is None:
         replicates = 1 + folds * (folds > 1)
-        lengths = {name: len(BINS) if name in OF_BINS else len(LENGTHS) for name in QUANTITIES}
+        lengths = {
+            name: len(BINS) if name in BIN_QUANTITIES else len(LENGTHS) for name in QUANTITIES
+        }
         unknown = {
-            name: jnp.full((lengths[name], replicates), jnp.nan) for name in (*OF_TYPES, *OF_BINS)
+            name: jnp.full((lengths[name], replicates), jnp.nan)
+            for name in (*TYPE_QUANTITIES, *BIN_QUANTITIES)
         }
         none = jnp.zeros(len(LENGTHS))
         return unknown | {"frequent_points": none.astype(jnp.int32), "frequent_types": none}
@@ -112,7 +115,7 @@ def compute(cloud: Cloud) -> Values:
         number_P = frequency.frequent(jnp.where(jnp.isfinite(log_frequency_P), type_P, -1))
         statistics = frequency.type_statistics(cloud_PD, number_P, log_frequency_P, folds)
         few = len(cloud_PD) // LEAST  # the number of every other point
-        return dict(zip(OF_TYPES, statistics[:4], strict=True)) | {
+        return dict(zip(TYPE_QUANTITIES, statistics[:4], strict=True)) | {
             "distances": statistics.distances,
             "frequent_points": (number_P < few).sum(dtype=jnp.int32),
             "frequent_types": jnp.where(number_P < few, number_P + 1, 0).max().astype(jnp.float32),
@@ -127,7 +130,7 @@ def compute(cloud: Cloud) -> Values:
         read = ((norm_P, keep_P), (distance_P, keep_P * ~jnp.isnan(distance_P)))
         return {
             name: frequency.mean_by_bin(value_P, types.bin_P, len(BINS), kept_P)
-            for name, (value_P, kept_P) in zip(OF_BINS, read, strict=True)
+            for name, (value_P, kept_P) in zip(BIN_QUANTITIES, read, strict=True)
         }
 
     binned = jax.vmap(by_bin)(leave_out(folds, len(cloud_PD)), distance_RP)
@@ -135,10 +138,10 @@ def compute(cloud: Cloud) -> Values:
 
 
 FAMILY = Family(
-    of="cloud",
+    input_kind="cloud",
     compute=compute,
     quantities=QUANTITIES,
     nulls=("gaussian", "shuffled", "untrained"),
-    of_text=True,
+    reads_types=True,
     coordinates={"ngram": LENGTHS, "frequency": BINS},
 )

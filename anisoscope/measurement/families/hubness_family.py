@@ -1,24 +1,24 @@
 """Family hubness: how unevenly points occur among the nearest neighbors of others."""
 
-from anisoscope.measurement.families.dimension_family import NULLS, of_enough
+from anisoscope.measurement.families.dimension_family import NULLS, mask_few_points
 from anisoscope.measurement.quantity import NOT_NEGATIVE, SHARE, Family, Quantity, Values
 from anisoscope.measurement.resampling import Cloud, over_sections
 from anisoscope.metrics import hubness
 
 HUBS = "Radovanovic, Nanopoulos and Ivanovic 2010, Hubs in Space"
-OF = f"N of how many distinct points a point is one of the {hubness.COUNT} nearest, over the distinct points"
+COUNTED = f"N of how many distinct points a point is one of the {hubness.COUNT} nearest, over the distinct points"
 
 
 QUANTITIES = {
     "hub_skewness": Quantity(
         "skewness of the occurrences as a neighbor",
-        f"E (N - E N)^3 / sd(N)^3, {OF}",
+        f"E (N - E N)^3 / sd(N)^3, {COUNTED}",
         HUBS,
         resampling="sections",
     ),
     "antihub_share": Quantity(
         "share of points that are nobody's neighbor",
-        f"share with N = 0, {OF}",
+        f"share with N = 0, {COUNTED}",
         HUBS,
         range=SHARE,
         resampling="share_sections",
@@ -26,7 +26,7 @@ QUANTITIES = {
     # no replicates: the largest of a section says nothing of how far that of the whole varies
     "largest_hub": Quantity(
         "occurrences of the largest hub",
-        f"max N / {hubness.COUNT}, {OF}",
+        f"max N / {hubness.COUNT}, {COUNTED}",
         HUBS,
         range=NOT_NEGATIVE,
     ),
@@ -36,12 +36,13 @@ QUANTITIES = {
 def compute(cloud: Cloud) -> Values:
     """Measure a cloud, (R,); of the largest hub a number."""
     values = over_sections(
-        lambda one: dict(zip(QUANTITIES, hubness.hubs(one), strict=True)), cloud.searched
+        lambda neighbors: dict(zip(QUANTITIES, hubness.hubs(neighbors), strict=True)),
+        cloud.searched,
     )
-    values = of_enough(values, cloud.searched.whole)
+    values = mask_few_points(values, cloud.searched.whole)
     return values | {"largest_hub": values["largest_hub"][0]}
 
 
 FAMILY = Family(
-    of="cloud", compute=compute, quantities=QUANTITIES, nulls=NULLS, neighbors=hubness.COUNT
+    input_kind="cloud", compute=compute, quantities=QUANTITIES, nulls=NULLS, neighbors=hubness.COUNT
 )

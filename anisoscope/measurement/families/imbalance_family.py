@@ -28,26 +28,31 @@ def compute(clouds: Clouds) -> dict[str, Values]:
     neighbors.
     """
 
-    def of(nearest_N: Searched) -> Values:
+    def measure(nearest_N: Searched) -> Values:
         values = layers_imbalance(nearest_N.whole, clouds.points_NPD)[..., None]
         if nearest_N.parts is not None:
             parts = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), nearest_N.parts)
-            of_sections = jax.vmap(lambda cloud_PD: sections(cloud_PD, parts))(clouds.points_NPD)
+            sections_NSPD = jax.vmap(lambda cloud_PD: sections(cloud_PD, parts))(clouds.points_NPD)
             resampled = jax.lax.map(
-                lambda one: layers_imbalance(*one), (parts, jnp.swapaxes(of_sections, 0, 1))
+                lambda section: layers_imbalance(*section),
+                (parts, jnp.swapaxes(sections_NSPD, 0, 1)),
             )
             values = jnp.concatenate([values, jnp.moveaxis(resampled, 0, -1)], axis=-1)
         return dict.fromkeys(QUANTITIES, values)
 
-    by_cloud = {MEASURED: of(clouds.nearest_N)}
+    by_cloud = {MEASURED: measure(clouds.nearest_N)}
     if clouds.permuted is not None:
         null_NPD = clouds.permuted(jnp.array(0))
-        by_cloud[PERMUTED] = of(
+        by_cloud[PERMUTED] = measure(
             clouds.over(lambda cloud_PD: search_few(cloud_PD, clouds.folds), null_NPD)
         )
     return by_cloud
 
 
 FAMILY = Family(
-    of="layers", compute=compute, quantities=QUANTITIES, nulls=(PERMUTED,), neighbors=NEIGHBORS
+    input_kind="layers",
+    compute=compute,
+    quantities=QUANTITIES,
+    nulls=(PERMUTED,),
+    neighbors=NEIGHBORS,
 )

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from anisoscope.measurement.quantity import (
+    AT_LEAST_1,
     HERE,
-    ONE_OR_MORE,
     SHAPE_OF_LEARNING,
     SHARE,
     Family,
@@ -64,7 +64,7 @@ QUANTITIES = {
         formula="E (s - E s)^4 / (E (s - E s)^2)^2, s = <x, v_1>; about 1/f where a share f of the points makes v_1",
         source=HERE,
         resampling="jackknife",
-        range=ONE_OR_MORE,
+        range=AT_LEAST_1,
     ),
     "first_pc_variance_by_position": Quantity(
         long_name="share of the variance along the first principal direction between positions of the window",
@@ -78,7 +78,7 @@ QUANTITIES = {
         long_name="largest norm over the median norm",
         formula="max |x| / median |x|, of two medians the lower",
         source="after Sun et al. 2024, Massive Activations in Large Language Models",
-        range=ONE_OR_MORE,
+        range=AT_LEAST_1,
     ),
     "anisotropy_without_longest": Quantity(
         dims=BY_WITHOUT,
@@ -90,7 +90,7 @@ QUANTITIES = {
         range=SHARE,
     ),
 }
-OF_FIRST, OF_LONGEST = (
+FIRST_TOKEN_SHARES, LONGEST_VECTOR_SHARES = (
     ("first_token_variance_share", "first_token_variance_share_by_norm"),
     ("longest_vectors_variance_share",),
 )
@@ -113,7 +113,9 @@ def compute(cloud: Cloud) -> Values:
     points = len(cloud_PD)
     left_2P = remaining(cloud)
     first_P = jnp.zeros(points, bool) if places is None else places.time_P == 0
-    members = dict.fromkeys(OF_FIRST, first_P) | dict.fromkeys(OF_LONGEST, ~left_2P[1])
+    members = dict.fromkeys(FIRST_TOKEN_SHARES, first_P) | dict.fromkeys(
+        LONGEST_VECTOR_SHARES, ~left_2P[1]
+    )
     values = over_folds(
         lambda keep_P: {
             name: QUANTITIES[name].read(cloud_PD, member_P, keep_P)
@@ -122,7 +124,7 @@ def compute(cloud: Cloud) -> Values:
         folds,
         points,
     )
-    values |= {name: jnp.where(first_P.any(), values[name], jnp.nan) for name in OF_FIRST}
+    values |= {name: jnp.where(first_P.any(), values[name], jnp.nan) for name in FIRST_TOKEN_SHARES}
     keep_RP = leave_out(folds, points)
     left_3P = jnp.concatenate([jnp.ones((1, points), bool), left_2P])
     time_P = None if places is None else places.time_P
@@ -138,7 +140,7 @@ def compute(cloud: Cloud) -> Values:
 
 
 FAMILY = Family(
-    of="cloud",
+    input_kind="cloud",
     compute=compute,
     quantities=QUANTITIES,
     nulls=("gaussian", "shuffled", "untrained"),

@@ -17,7 +17,7 @@ LINEAR = (
     f"directions of X below {linearity.SMALLEST:g} of its largest, columns of one size: this project"
 )
 ADJUSTED = "1 - (1 - {}) (P - 1) / (P - 1 - r), r the rank of the layer before: 0 on average of unrelated points"
-UP_TO_ONE = (-math.inf, 1.0)
+AT_MOST_1 = (-math.inf, 1.0)
 
 
 FIT = "1 - min_A |X A - Y|_F^2, X the layer before and Y {}, both centered and of norm 1; none of layer 0"
@@ -29,7 +29,7 @@ QUANTITIES = {
         "linearity of a layer, less what chance gives",
         ADJUSTED.format("linearity"),
         f"{LINEAR}; Ezekiel 1930",
-        range=UP_TO_ONE,
+        range=AT_MOST_1,
     ),
     "linearity_update": jackknifed(
         "linearity of what a block adds",
@@ -41,7 +41,7 @@ QUANTITIES = {
         "linearity of what a block adds, less what chance gives",
         ADJUSTED.format("linearity_update"),
         f"{LINEAR}; Ezekiel 1930",
-        range=UP_TO_ONE,
+        range=AT_MOST_1,
     ),
 }
 
@@ -51,7 +51,7 @@ def compute(clouds: Clouds) -> dict[str, Values]:
     clouds_NPD, permuted = clouds.points_NPD, clouds.permuted
     keep_RP = leave_out(clouds.folds, clouds_NPD.shape[1])
 
-    def of_layer(layer: tuple[Array, Array, Array]) -> Values:
+    def measure_layer(layer: tuple[Array, Array, Array]) -> Values:
         by_PD, before_PD, layer_PD = layer
         basis, values = linearity.basis(by_PD), {}
         for name, y_PD in (("linearity", layer_PD), ("linearity_update", layer_PD - before_PD)):
@@ -59,17 +59,19 @@ def compute(clouds: Clouds) -> dict[str, Values]:
             values |= {name: fit.score, f"{name}_adjusted": fit.adjusted}
         return values
 
-    def of_layers(by_NPD: Array) -> Values:
-        scores = clouds.over(of_layer, (by_NPD[:-1], clouds_NPD[:-1], clouds_NPD[1:]))
+    def measure_layers(by_NPD: Array) -> Values:
+        scores = clouds.over(measure_layer, (by_NPD[:-1], clouds_NPD[:-1], clouds_NPD[1:]))
         return {
             name: jnp.pad(value, ((1, 0), (0, 0)), constant_values=jnp.nan)
             for name, value in scores.items()
         }
 
-    by_cloud = {MEASURED: of_layers(clouds_NPD)}
+    by_cloud = {MEASURED: measure_layers(clouds_NPD)}
     return (
-        by_cloud if permuted is None else by_cloud | {PERMUTED: of_layers(permuted(jnp.array(0)))}
+        by_cloud
+        if permuted is None
+        else by_cloud | {PERMUTED: measure_layers(permuted(jnp.array(0)))}
     )
 
 
-FAMILY = Family(of="layers", compute=compute, quantities=QUANTITIES, nulls=(PERMUTED,))
+FAMILY = Family(input_kind="layers", compute=compute, quantities=QUANTITIES, nulls=(PERMUTED,))

@@ -12,9 +12,9 @@ from jax import Array
 from jax.lax import Precision
 
 from anisoscope.measurement.quantity import (
+    AT_LEAST_1,
     HERE,
     NOT_NEGATIVE,
-    ONE_OR_MORE,
     SHARE,
     Family,
     Values,
@@ -65,7 +65,7 @@ QUANTITIES = {
         f"mean over points of 1 + the number of tokens with larger logits than y, {TRUE}",
         LENS,
         lambda lens: lens.rank_NP,
-        ONE_OR_MORE,
+        AT_LEAST_1,
     ),
     "logit_lens_settled": jackknifed(
         "share of answers that are settled",
@@ -90,7 +90,7 @@ QUANTITIES = {
         range=(-math.inf, 1.0),
     ),
 }
-OF_POINTS = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}
+POINT_READERS = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}
 
 
 def compute(
@@ -114,7 +114,7 @@ def compute(
             / weight_RP.sum(axis=1)[None]
         )
 
-    def of_cloud(cloud_PD: Array) -> Values:
+    def measure_cloud(cloud_PD: Array) -> Values:
         def read(keep_P: Array) -> Values:
             collapse = logit_lens.collapse(cloud_PD, target_P, how.unembedding_DV.shape[1], keep_P)
             return {
@@ -125,12 +125,14 @@ def compute(
         return jax.lax.map(read, keep_RP)
 
     every_P, known_P = jnp.ones(points, bool), target_P >= 0
-    of_target = ("logit_lens_loss", "logit_lens_probability", "logit_lens_rank")
+    target_quantities = ("logit_lens_loss", "logit_lens_probability", "logit_lens_rank")
     values = {
-        name: mean(read(lens), known_P if name in of_target else every_P)
-        for name, read in OF_POINTS.items()
+        name: mean(read(lens), known_P if name in target_quantities else every_P)
+        for name, read in POINT_READERS.items()
     }
-    return values | over(of_cloud, clouds_NPD)
+    return values | over(measure_cloud, clouds_NPD)
 
 
-FAMILY = Family(of="logit_lens", compute=compute, quantities=QUANTITIES, nulls=("untrained",))
+FAMILY = Family(
+    input_kind="logit_lens", compute=compute, quantities=QUANTITIES, nulls=("untrained",)
+)

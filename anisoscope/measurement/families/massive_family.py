@@ -53,4 +53,6 @@ def compute(cloud: Cloud) -> Values:
     }
 
 
-FAMILY = Family(of="cloud", compute=compute, quantities=QUANTITIES, coordinates={"ratio": RATIOS})
+FAMILY = Family(
+    input_kind="cloud", compute=compute, quantities=QUANTITIES, coordinates={"ratio": RATIOS}
+)

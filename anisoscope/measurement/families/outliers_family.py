@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from anisoscope.measurement.quantity import (
+    AT_LEAST_1,
     HERE,
-    ONE_OR_MORE,
     SHARE,
     Family,
     Quantity,
@@ -37,26 +37,26 @@ QUANTITIES = {  # each reads the cloud, and weights 1 or 0 of its points
         "D sum_j v_j^2 / (sum_j v_j)^2, v_j the variance of coordinate j",
         "after He et al. 2024",
         outliers.coordinate_kurtosis,
-        ONE_OR_MORE,
+        AT_LEAST_1,
     ),
     "activation_kurtosis": jackknifed(
         "kurtosis of the activations",
         "mean over coordinates of the kurtosis over points",
         HERE,
         outliers.activation_kurtosis,
-        ONE_OR_MORE,
+        AT_LEAST_1,
     ),
     "coordinate_peak": jackknifed(
         "peak of a vector's coordinates",
         f"mean over points i of {PEAK}",
         MASSIVE,
-        range=ONE_OR_MORE,
+        range=AT_LEAST_1,
     ),
     "massive_activation": Quantity(
         "most massive activation",
         f"largest over points i of {PEAK}",
         MASSIVE,
-        range=ONE_OR_MORE,
+        range=AT_LEAST_1,
     ),
     "anisotropy_without_top_coordinates": jackknifed(
         "anisotropy, top coordinates left out",
@@ -66,7 +66,7 @@ QUANTITIES = {  # each reads the cloud, and weights 1 or 0 of its points
         dims=BY_TOP,
     ),
 }
-OF_COORDINATES = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}
+COORDINATE_READERS = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}
 
 
 def compute(cloud: Cloud) -> Values:
@@ -76,11 +76,11 @@ def compute(cloud: Cloud) -> Values:
     nonzero_P = jnp.asarray(cloud_PD).any(axis=1)
     peak_P = jnp.where(nonzero_P, outliers.coordinate_peaks(cloud_PD), 0.0)
 
-    def of_kept(keep_P: Array) -> Values:
-        values = {name: read(cloud_PD, keep_P) for name, read in OF_COORDINATES.items()}
+    def measure_kept(keep_P: Array) -> Values:
+        values = {name: read(cloud_PD, keep_P) for name, read in COORDINATE_READERS.items()}
         return values | {"coordinate_peak": (keep_P * peak_P).sum() / (keep_P * nonzero_P).sum()}
 
-    values = over_folds(of_kept, folds, points)
+    values = over_folds(measure_kept, folds, points)
     values["top_coordinate_variance_share"] = values["top_coordinate_variance_share"].T
     values["massive_activation"] = jnp.where(nonzero_P.any(), largest(peak_P), jnp.nan)
     return values | {
@@ -91,5 +91,5 @@ def compute(cloud: Cloud) -> Values:
 
 
 FAMILY = Family(
-    of="cloud", compute=compute, quantities=QUANTITIES, coordinates={"top": outliers.TOPS}
+    input_kind="cloud", compute=compute, quantities=QUANTITIES, coordinates={"top": outliers.TOPS}
 )

@@ -25,11 +25,13 @@ def head_vectors(heads: Heads, head: int) -> Values:
     K).
     """
     picked = chosen(heads.picks_P)
-    of_head = zip(VECTORS, (heads.q_NBTHK[..., head, :], heads.k_NBTHK[..., head, :]), strict=True)
+    head_arrays = zip(
+        VECTORS, (heads.q_NBTHK[..., head, :], heads.k_NBTHK[..., head, :]), strict=True
+    )
     return {
         name: x_NBTK.reshape(len(x_NBTK), -1, x_NBTK.shape[-1])[:, picked]
-        for name, x_NBTK in of_head
+        for name, x_NBTK in head_arrays
     }
 
 
-FAMILY = Family(of="vectors", compute=head_vectors, quantities={}, nulls=())
+FAMILY = Family(input_kind="vectors", compute=head_vectors, quantities={}, nulls=())

@@ -21,7 +21,7 @@ def quantities() -> dict[str, Quantity]:
     }
 
 
-def family_of(name: str) -> str:
+def find_family(name: str) -> str:
     """Find the family of a quantity."""
     return next(family for family, about in FAMILIES.items() if name in about.quantities)
 
@@ -33,7 +33,7 @@ def coordinates() -> dict[str, tuple]:
     }
 
 
-def nulls_of(name: str) -> tuple[str, ...]:
+def null_models_for(name: str) -> tuple[str, ...]:
     """Name the null models that a quantity has."""
-    family = FAMILIES[family_of(name)]
+    family = FAMILIES[find_family(name)]
     return *family.nulls, *family.quantities[name].nulls

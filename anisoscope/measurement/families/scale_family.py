@@ -1,6 +1,6 @@
 """Family scale: the intrinsic dimension as the distance grows at which a cloud is looked at."""
 
-from anisoscope.measurement.families.dimension_family import FACCO, FEW, NULLS, of_enough
+from anisoscope.measurement.families.dimension_family import FACCO, FEW, NULLS, mask_few_points
 from anisoscope.measurement.quantity import NOT_NEGATIVE, Family, Quantity, Values
 from anisoscope.measurement.resampling import Cloud, over_sections
 from anisoscope.metrics import scale
@@ -46,14 +46,15 @@ RESAMPLED = {name: quantity.read for name, quantity in QUANTITIES.items() if qua
 
 def compute(cloud: Cloud) -> Values:
     values = over_sections(
-        lambda one: {name: read(one) for name, read in RESAMPLED.items()}, cloud.searched
+        lambda neighbors: {name: read(neighbors) for name, read in RESAMPLED.items()},
+        cloud.searched,
     )
     values["decimation"] = scale.decimation(cloud.points_PD, cloud.searched.whole)
-    return of_enough(values, cloud.searched.whole)
+    return mask_few_points(values, cloud.searched.whole)
 
 
 FAMILY = Family(
-    of="cloud",
+    input_kind="cloud",
     compute=compute,
     quantities=QUANTITIES,
     nulls=NULLS,

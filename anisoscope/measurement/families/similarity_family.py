@@ -91,8 +91,8 @@ QUANTITIES = {  # each reads the cloud, and weights 1 or 0 of its points
         range=(-math.inf, 0.0),
     ),
 }
-OF_KEPT = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}
-OF_SIGNS = {  # the quantity -> its null model, of the cloud, the clusters of its points, and weights
+READERS = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}
+FLIPPED_READERS = {  # the quantity -> its null model, of the cloud, the clusters of its points, and weights
     "mean_cosine": similarity.mean_cosine_flipped,
     "drift": similarity.drift_flipped,
     "relative_drift": similarity.relative_drift_flipped,
@@ -111,8 +111,10 @@ def compute(cloud: Cloud) -> dict[str, Values]:
 
     def read_kept(keep_P: Array) -> dict[str, Values]:
         return {
-            MEASURED: {name: read(cloud_PD, keep_P) for name, read in OF_KEPT.items()},
-            FLIPPED: {name: read(cloud_PD, cluster_P, keep_P) for name, read in OF_SIGNS.items()},
+            MEASURED: {name: read(cloud_PD, keep_P) for name, read in READERS.items()},
+            FLIPPED: {
+                name: read(cloud_PD, cluster_P, keep_P) for name, read in FLIPPED_READERS.items()
+            },
         }
 
     def read_left(left_P: Array) -> dict[str, Values]:
@@ -120,9 +122,9 @@ def compute(cloud: Cloud) -> dict[str, Values]:
 
         def read(keep_P: Array) -> dict[str, Values]:
             weight_P = keep_P * left_P
-            own = {name: OF_KEPT[base](cloud_PD, weight_P) for base, (name, _) in WITHOUT.items()}
+            own = {name: READERS[base](cloud_PD, weight_P) for base, (name, _) in WITHOUT.items()}
             flipped = {
-                name: OF_SIGNS[base](left_PD, cluster_P, weight_P)
+                name: FLIPPED_READERS[base](left_PD, cluster_P, weight_P)
                 for base, (name, _) in WITHOUT.items()
             }
             return {MEASURED: own, FLIPPED: flipped}
@@ -136,4 +138,4 @@ def compute(cloud: Cloud) -> dict[str, Values]:
     return {sample: values[sample] | without[sample] for sample in values}
 
 
-FAMILY = Family(of="cloud", compute=compute, quantities=QUANTITIES)
+FAMILY = Family(input_kind="cloud", compute=compute, quantities=QUANTITIES)

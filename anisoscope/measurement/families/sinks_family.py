@@ -14,25 +14,25 @@ from anisoscope.measurement.quantity import HERE, SHARE, Family, Quantity, Value
 THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
-def _rate(of: str, long_name: str, source: str) -> Quantity:
+def _rate(weight: str, long_name: str, source: str) -> Quantity:
     return jackknifed(
         dims=("block", "threshold"),
         long_name=long_name,
-        formula=f"share of the heads of a block whose {of} exceeds `threshold`",
+        formula=f"share of the heads of a block whose {weight} exceeds `threshold`",
         source=source,
         range=SHARE,
     )
 
 
-OF = {"sink_rate": "attention_first_token", "sink_rate_anywhere": "attention_most_attended"}
+WEIGHTS = {"sink_rate": "attention_first_token", "sink_rate_anywhere": "attention_most_attended"}
 QUANTITIES = {
     "sink_rate": _rate(
-        OF["sink_rate"],
+        WEIGHTS["sink_rate"],
         "share of heads with a sink on the first token",
         f"{SINK}; at one threshold there",
     ),
     "sink_rate_anywhere": _rate(
-        OF["sink_rate_anywhere"], "share of heads with a sink on any position", HERE
+        WEIGHTS["sink_rate_anywhere"], "share of heads with a sink on any position", HERE
     ),
 }
 
@@ -46,9 +46,12 @@ def compute(heads: Heads, folds: int, over: Callable[[Callable, Any], Any] = jax
         above = weight_NHR[:, :, None] > jnp.array(THRESHOLDS)[None, None, :, None]
         return jnp.where(known_N1R, above.mean(axis=1), jnp.nan)
 
-    return {name: rate(values[of]) for name, of in OF.items()}
+    return {name: rate(values[weight]) for name, weight in WEIGHTS.items()}
 
 
 FAMILY = Family(
-    of="heads", compute=compute, quantities=QUANTITIES, coordinates={"threshold": THRESHOLDS}
+    input_kind="heads",
+    compute=compute,
+    quantities=QUANTITIES,
+    coordinates={"threshold": THRESHOLDS},
 )

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 
 from anisoscope.measurement.null_models import CAPPED, ISOTROPIC
 from anisoscope.measurement.quantity import (
+    AT_LEAST_1,
     HERE,
     MEASURED,
     NOT_NEGATIVE,
-    ONE_OR_MORE,
     SHAPE_OF_LEARNING,
     SHARE,
     Family,
@@ -61,7 +61,7 @@ QUANTITIES = {
         "(sum lambda)^2 / sum(lambda^2)",
         "Gao et al. 2017, after Litwin-Kumar et al. 2017",
         spectrum.participation_ratio,
-        ONE_OR_MORE,
+        AT_LEAST_1,
     ),
     "participation_ratio_corrected": _corrected(
         "participation ratio, corrected for the number of points",
@@ -75,21 +75,21 @@ QUANTITIES = {
         "exp(-sum p ln p), p = lambda / sum(lambda)",
         "after Roy and Vetterli 2007",
         spectrum.effective_rank,
-        ONE_OR_MORE,
+        AT_LEAST_1,
     ),
     "rankme_centered": _headline(
         "RankMe of the centered cloud",
         "exp(-sum p ln p), p = s / sum(s) + 1e-7, s = sqrt(lambda)",
         "Garrido et al. 2023, who do not center",
         spectrum.rankme_centered,
-        ONE_OR_MORE,
+        AT_LEAST_1,
     ),
     "stable_rank": _headline(
         "stable rank",
         "sum(lambda) / max(lambda)",
         "Rudelson and Vershynin 2007",
         spectrum.stable_rank,
-        ONE_OR_MORE,
+        AT_LEAST_1,
     ),
     "isoscore": _headline(
         "IsoScore",
@@ -109,14 +109,14 @@ QUANTITIES = {
         "power-law exponent of the spectrum",
         "-slope of ln lambda_i on ln i, weights 1/i, i = 4 ... 100 as far as lambda_i > 1e-9 lambda_1",
         "Agrawal et al. 2022",
-        lambda one: spectrum.alpha_req(one).exponent,
+        lambda spectra: spectrum.alpha_req(spectra).exponent,
         NOT_NEGATIVE,
     ),
     "alpha_req_r2": _sampled(
         "R^2 of the power law",
         "R^2 of that line",
         HERE,
-        lambda one: spectrum.alpha_req(one).r2,
+        lambda spectra: spectrum.alpha_req(spectra).r2,
         SHARE,
     ),
 }
@@ -150,4 +150,4 @@ def compute(cloud: Cloud) -> dict[str, Values]:
     }
 
 
-FAMILY = Family(of="cloud", compute=compute, quantities=QUANTITIES)
+FAMILY = Family(input_kind="cloud", compute=compute, quantities=QUANTITIES)

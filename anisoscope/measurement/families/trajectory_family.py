@@ -77,7 +77,7 @@ def compute(cloud: Cloud) -> Values:
 
 
 FAMILY = Family(
-    of="cloud",
+    input_kind="cloud",
     compute=compute,
     quantities=QUANTITIES,
     coordinates={"from_position": trajectory.STRETCHES},

@@ -32,4 +32,4 @@ def compute(cloud: Cloud) -> Values:
     return dict.fromkeys(QUANTITIES, mean_R)
 
 
-FAMILY = Family(of="cloud", compute=compute, quantities=QUANTITIES)
+FAMILY = Family(input_kind="cloud", compute=compute, quantities=QUANTITIES)

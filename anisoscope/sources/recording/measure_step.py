@@ -15,7 +15,7 @@ import xarray as xr
 
 import anisoscope
 from anisoscope.config.measure_config import CLOUD_NULLS
-from anisoscope.measurement.families.registry import FAMILIES, family_of, quantities
+from anisoscope.measurement.families.registry import FAMILIES, find_family, quantities
 from anisoscope.results import join, joined_files
 from anisoscope.results.averages import BLOCK
 from anisoscope.sources import array_checks, array_chunks, arrays
@@ -111,7 +111,7 @@ def _contents(tables: dict[int, xr.Dataset]) -> tuple[tuple[str, ...], tuple[str
     """Families and null models that at least one of the tables has."""
     measured = {name for table in tables.values() for name in table if name in quantities()}
     clouds = {cloud for table in tables.values() for cloud in table["cloud"].values}
-    present = {family_of(name) for name in measured}
+    present = {find_family(name) for name in measured}
     families = tuple(family for family in FAMILIES if family in present)
     return families, tuple(null for null in CLOUD_NULLS if null in clouds)
 

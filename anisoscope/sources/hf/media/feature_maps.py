@@ -21,7 +21,7 @@ import torch
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.measurement.null_models import layer_keys
-from anisoscope.measurement.panel import MEASURED, Sample, bytes_of_cloud, panel
+from anisoscope.measurement.panel import MEASURED, Sample, estimate_cloud_bytes, panel
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resampling import Places
 from anisoscope.sources.activations import Measured, batch_keys, input_names
@@ -203,7 +203,7 @@ def measure_clouds(
     cloud_settings, layer_settings = (
         dataclasses.replace(  # keys are arguments of the program
             settings,
-            families=tuple(name for name in settings.families if FAMILIES[name].of == kind),
+            families=tuple(name for name in settings.families if FAMILIES[name].input_kind == kind),
             seed=0,
         )
         for kind in KINDS
@@ -230,7 +230,7 @@ def measure_clouds(
 @functools.cache
 def _make_panel(names: tuple[str, ...], settings: MeasureConfig, width: int) -> Any:
     """Compile the panel of clouds (Z, N, P, width), of inputs with these names."""
-    size = bytes_of_cloud(settings.points, width, settings.families)
+    size = estimate_cloud_bytes(settings.points, width, settings.families)
     over = mesh.over_clouds(MeshConfig(), size)
 
     def measure(

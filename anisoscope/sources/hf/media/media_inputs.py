@@ -121,7 +121,9 @@ def drop_unmeasurable(config: PretrainedConfig, windows: Windows) -> PretrainedC
     families, nulls = config.measure.families, config.measure.nulls
     if windows.shapes:
         nulls = tuple(null for null in nulls if null != PERMUTED)
-        families = tuple(name for name in families if FAMILIES[name].of in feature_maps.KINDS)
+        families = tuple(
+            name for name in families if FAMILIES[name].input_kind in feature_maps.KINDS
+        )
         if not families:
             raise UserError(
                 f"measure.families: {', '.join(config.measure.families)} cannot be measured where "
