@@ -43,7 +43,7 @@ class Activations(NamedTuple):
     # Of every block, as far as the model was built to tell: attention_out and mlp_out, the outputs
     # of both sublayers before they are added, and values, of all heads side by side.
     hooked_NBTD: dict[str, Array] | None = None
-    snapshot_N: Any = None  # what `see` made of every block
+    snapshot_N: Any = None  # the results of `capture` for every block
 
 
 class Model(NamedTuple):

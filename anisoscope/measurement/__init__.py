@@ -1,3 +1,1 @@
-"""Clouds of vectors in, tables out: families of quantities, their intervals, null models, and
-sources of clouds.
-"""
+"""Measure clouds of vectors: families of quantities, intervals and null models."""

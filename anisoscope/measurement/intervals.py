@@ -1,40 +1,39 @@
-"""From replicates to a 95 % interval: whole windows are resampled, since the characters of one
-window are dependent.
+"""Compute 95 % intervals from replicates.
 
-Axis 0 of every array is the batch (G, over disjoint windows), axis 1 the replicate (R): 0 the value
-on all windows of the batch, then one value for each resample. How to resample depends on the
-statistic:
+Whole windows are resampled, because the characters of one window are dependent.
+
+Axis 0 of every array is the batch (G, over disjoint windows). Axis 1 is the replicate (R): entry 0
+is the value on all windows of the batch, the others are the values on its resamples. How to
+resample depends on the statistic:
 
 - jackknife: replicate j leaves out fold j of the batch's J folds of windows. For smooth statistics.
-- sections: replicate j is the statistic on section j alone, neighbors searched within it. For what
-  is read off nearest neighbors, where leaving groups out and searching again overstates the error
-  (1.2 to 1.8 times for Gaussians of 2 and 5 dimensions), and holding the neighbors fixed
-  understates it (0.7 to 1.0 times). A section is a thinner cloud and sees another scale, where the
-  dimension may be another: its relative error is what carries over.
-- share_sections: the same for a share between 0 and 1. What carries over is the error over sqrt(p
-  (1 - p)), that of a share of independent draws: a relative error would make the overlap of
-  neighborhoods, which is larger in a thinner cloud, seem too sure (intervals at 95 % covered 72 to
-  90 %; benchmarks/coverage.py).
-- without replicates (counts, or one fold): the batches are the sample.
+- sections: replicate j is the statistic on section j alone; neighbors are searched within the
+  section. For statistics of nearest neighbors: leaving folds out and searching again overstates
+  their error (1.2 to 1.8 times for Gaussians of 2 and 5 dimensions), and keeping the neighbors
+  fixed understates it (0.7 to 1.0 times). A section is a thinner cloud and has another scale, where
+  the dimension may differ. Therefore its relative error is carried over.
+- share_sections: the same for a share between 0 and 1. The error over sqrt(p (1 - p)), that of a
+  share of independent draws, is carried over. A relative error would make intervals of the
+  neighborhood overlap, which is larger in a thinner cloud, too narrow (intervals at 95 % covered 72
+  to 90 %; benchmarks/coverage.py).
+- no replicates (counts, or a single fold): the batches are the sample.
 
-An average over layers or heads is resampled as its terms are: each replicate is the average of
-theirs.
+An average over layers or heads is resampled as its terms are: each replicate is the average of the
+terms' replicates.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit  # of scipy.stats, which takes half a second to import
+from scipy.special import stdtrit  # scipy.stats takes half a second to import
 
 KINDS = ("jackknife", "sections", "share_sections")
 LEVEL = 0.95
 
 
 class Estimate(NamedTuple):
-    """A mean over batches and its interval, without the batch and replicate axes; NaN where
-    unknown.
-    """
+    """Mean over batches and its interval, without batch and replicate axes; NaN where unknown."""
 
     mean: np.ndarray
     std: np.ndarray  # between batches, ddof = 1
@@ -49,12 +48,20 @@ def estimate(
     null: np.ndarray | None = None,
     average: Callable[[np.ndarray], np.ndarray] = np.asarray,
 ) -> Estimate:
-    """Mean and deviation over batches, and Student's 95 % interval of the mean with G (J - 1)
-    degrees of freedom.
+    """Compute the mean and deviation over batches, and the 95 % interval of the mean.
 
-    With the values of a `null` model, of the difference, replicate by replicate; of what `average`
-    makes of each replicate, where it is given. An average is taken of comparable replicates, so
-    that it is as sure as its terms are.
+    The interval is Student's, with G (J - 1) degrees of freedom.
+
+    Args:
+        values: Values (batch, replicate, …).
+        kind: How the replicates were made, an entry of KINDS.
+        null: Values of a null model. The estimate is then that of the difference, replicate by
+            replicate.
+        average: Reduces each replicate, for example over layers. It is applied to comparable
+            replicates, so that the average is as certain as its terms are.
+
+    Returns:
+        The estimate, without the first two axes.
     """
     values = average(_comparable(values, kind) - (0.0 if null is None else _comparable(null, kind)))
     batches, replicates = values.shape[0], values.shape[1] - 1
@@ -71,20 +78,20 @@ def estimate(
 
 
 def clip(summary: Estimate, least: float, most: float) -> Estimate:
-    """Cut an interval at the ends of the range of values; rounding may leave the mean itself
-    outside.
+    """Cut an interval at the ends of a quantity's range.
+
+    The mean is never cut: rounding may put it outside the range.
     """
     low, high = np.maximum(summary.low, least), np.minimum(summary.high, most)
     return summary._replace(low=np.minimum(low, summary.mean), high=np.maximum(high, summary.mean))
 
 
 def degrees_of_freedom(size_J: np.ndarray, square_J: np.ndarray, kind: str) -> float:
-    """Compute Student's degrees of freedom of J unequal folds, after Satterthwaite; J - 1 of equal
-    ones.
+    """Compute Student's degrees of freedom of J unequal folds; J - 1 where all are equal.
 
-    A fold's part in the variance goes as the squared sizes of its clusters where points of a
-    cluster are alike, as the jackknife takes them. Of neighbor statistics, which are read within
-    clusters mostly, it goes as the size of the fold.
+    The formula is Satterthwaite's. For the jackknife, which takes the points of a cluster as alike,
+    a fold contributes to the variance as the sum of the squared sizes of its clusters. For neighbor
+    statistics, whose neighbors lie mostly within clusters, it contributes as its size.
     """
     part_J = np.float64(square_J if kind == "jackknife" else size_J)
     return max(part_J.sum() ** 2 / np.square(part_J).sum() - 1, 1.0)
@@ -94,14 +101,15 @@ def degrees_of_freedom(size_J: np.ndarray, square_J: np.ndarray, kind: str) -> f
 def weight_replicates(
     values: np.ndarray, kind: str, size_J: np.ndarray, square_J: np.ndarray
 ) -> np.ndarray:
-    """Replicates of J folds of unequal sizes, of shares w of the points, made those of equal folds.
+    """Convert replicates of J folds of unequal sizes to those of equal folds.
 
-    Shapes: values (…, 1 + J), resampled with equally many points of each fold -> the same. With
-    I_j what fold j adds, (J - 1)(mean x - x_j) for the jackknife and x_j for sections, the variance
-    of a mean over folds of unequal size is sum w_j^2 (I_j - sum_k w_k I_k)^2 / (1 - sum w^2): a
-    delete-a-group jackknife of linear terms, unbiased where the variance of I_j goes as 1 / w_j
-    (reconstruction after Busing, Meijer and van der Leeden 1999). `estimate` finds it in the
-    replicates returned, which are widened from J - 1 to the degrees of freedom that there are.
+    Shapes: values (…, 1 + J), resampled with equally many points of each fold -> the same. w are
+    the folds' shares of the points. With I_j what fold j adds, (J - 1)(mean x - x_j) for the
+    jackknife and x_j for sections, the variance of a mean over folds of unequal size is sum w_j^2
+    (I_j - sum_k w_k I_k)^2 / (1 - sum w^2): a delete-a-group jackknife of linear terms, unbiased
+    where the variance of I_j goes as 1 / w_j (reconstruction after Busing, Meijer and van der
+    Leeden 1999). `estimate` finds this variance in the returned replicates. They are widened from J
+    - 1 degrees of freedom to those of `degrees_of_freedom`.
     """
     values = np.asarray(values, np.float64)
     whole, x, folds, share_J = values[..., :1], values[..., 1:], len(size_J), size_J / size_J.sum()
@@ -117,7 +125,7 @@ def weight_replicates(
 
 
 def _comparable(values: np.ndarray, kind: str) -> np.ndarray:
-    """Move the sections of a batch to the value on the whole of it, and scale their deviations."""
+    """Move the sections of a batch to the value on the whole batch, and scale their deviations."""
     values = np.asarray(values, np.float64)
     if kind == "jackknife" or values.shape[1] < 3:
         return values
@@ -136,5 +144,5 @@ def variance(replicates: np.ndarray, kind: str) -> np.ndarray:
 
 
 def _share(count: int, kind: str) -> float:
-    """Factor from the sum of squared deviations of `count` replicates to the variance of the value."""
+    """Return the factor from the replicates' sum of squared deviations to the value's variance."""
     return (count - 1) / count if kind == "jackknife" else 1 / (count * (count - 1))

@@ -1,13 +1,14 @@
-"""Null models: what a value is compared with. The one that is drawn from a cloud is here; families
-have those that need no draw, and sources make the others.
+"""Null models of a cloud: a Gaussian cloud of its spectrum, and windows in another order.
 
-gaussian: a featureless cloud of the same spectrum. shuffled: the source's input in random order.
-untrained: the same network and input at step 0. permuted: of what compares two clouds, the windows
-of one of them in another order, each position beside the same position of another window.
+gaussian: a featureless cloud of the same spectrum, drawn here. permuted: for quantities that
+compare two clouds, one cloud with its windows in another order, so that each position is compared
+with the same position of another window. shuffled: the source's input in random order. untrained:
+the same network and input at step 0. Sources make the last two.
 
-isotropic: as many independent normal points, with one variance in all directions. capped: the same
-cloud, its first principal direction shrunk to the variance of the second. flipped: the same cloud,
-all vectors of a cluster multiplied by one random sign; the expected value, or its root mean square.
+Families compute three more without a draw. isotropic: as many independent normal points with one
+variance in all directions. capped: the same cloud, its first principal direction shrunk to the
+variance of the second. flipped: the same cloud, all vectors of a cluster multiplied by one random
+sign; the expected value, or its root mean square.
 """
 
 import functools
@@ -22,23 +23,23 @@ from anisoscope.metrics.cloud import centered
 from anisoscope.metrics.copies import copies
 
 ISOTROPIC, CAPPED, FLIPPED = "isotropic", "capped", "flipped"
-DRAWS = 4  # of the Gaussian null model of a layer, of whose values the mean is taken
+DRAWS = 4  # of a layer's Gaussian null model; their values are averaged
 PERMUTED = "permuted"
-PERMUTATIONS = 1  # of whose values the mean is taken, in each batch
+PERMUTATIONS = 1  # in each batch; their values are averaged
 
 
 class Spread(NamedTuple):
-    """The part that all Gaussian clouds of a cloud's spectrum and copies share."""
+    """Factor of a cloud's spectrum, shared by all Gaussian draws, and the copies of its points."""
 
     factor_ED: Array  # f with f^T f = x^T x, x the distinct points about their mean
     original_P: Array  # the first of the copies of each point
 
 
 def spread(cloud_PD: Array, key: Array) -> Spread:
-    """Factor the distinct points x about their mean, once for all draws: a triangular matrix.
+    """Factor the distinct points x about their mean, once for all draws.
 
-    Where the points span fewer directions than normal ones have columns, it is q^T x, q a basis of
-    these directions, drawn by the key.
+    The factor is triangular. Where the points span fewer directions than normal points have
+    columns, it is q^T x instead, with q a basis of these directions drawn from the key.
     """
     original_P = copies(cloud_PD).original_P
     distinct, columns = _distinct(original_P), min(cloud_PD.shape)
@@ -57,11 +58,11 @@ def spread(cloud_PD: Array, key: Array) -> Spread:
 def gaussian(factor: Spread, key: Array) -> Array:
     """Draw a featureless cloud (P, D) of the same spectrum: normal points, decorrelated, stretched.
 
-    Its distinct points have the covariance of the cloud's distinct points exactly, not on average:
-    a cloud drawn from a sample's spectrum would be sampled twice, and a normal cloud would seem to
-    exceed its own null model. It has copies where the cloud has: dimensions are read off distinct
-    points, and depend on how many there are. The mean of its distinct points is 0: distances do not
-    see it. The key must not be that of the `Spread`.
+    Its distinct points have the covariance of the cloud's distinct points exactly, not only on
+    average: a cloud drawn from a sample's spectrum would be sampled twice, and a normal cloud would
+    seem to exceed its own null model. It has copies where the cloud has copies, because dimensions
+    are computed from the distinct points and depend on their number. The mean of its distinct
+    points is 0, which no distance depends on. The key must not be that of the `Spread`.
     """
     original_P = factor.original_P
     normal_PE = _orthonormal(original_P, len(factor.factor_ED), key)
@@ -69,7 +70,7 @@ def gaussian(factor: Spread, key: Array) -> Array:
 
 
 def layer_keys(key: Array, numbers: Array) -> Array:
-    """Make a key for each layer: the null models of one draw would deviate together."""
+    """Make a key for each layer, so that the layers' null models deviate independently."""
     return jax.vmap(functools.partial(jax.random.fold_in, key))(numbers)
 
 
@@ -78,21 +79,22 @@ def _distinct(original_P: Array) -> Array:
 
 
 def _about_mean(x_PE: Array, original_P: Array) -> Array:
-    """Center the distinct points; 0 for copies."""
+    """Center the distinct points; copies become 0."""
     first_P1 = (original_P == jnp.arange(len(original_P)))[:, None]
     kept_PE = jnp.where(first_P1, x_PE, 0.0)
     return jnp.where(first_P1, x_PE - kept_PE.sum(axis=0, keepdims=True) / first_P1.sum(), 0.0)
 
 
 def _orthonormal(original_P: Array, columns: int, key: Array) -> Array:
-    """Normal points in place of the distinct ones, with mean 0 and orthonormal columns."""
+    """Draw normal points for the distinct points, with mean 0 and orthonormal columns."""
     normal_PE = jax.random.normal(key, (len(original_P), columns))
     return _decorrelated(_about_mean(normal_PE, original_P), _distinct(original_P))
 
 
 def _decorrelated(x_PE: Array, distinct: Array) -> Array:
-    """Orthonormal columns with the same span: by Cholesky's factor where that is safe, many times
-    as fast as QR.
+    """Compute orthonormal columns with the same span.
+
+    Cholesky's factor is used where it is safe: it is many times as fast as QR.
     """
 
     def by_cholesky(x_PE: Array) -> Array:
@@ -104,7 +106,7 @@ def _decorrelated(x_PE: Array, distinct: Array) -> Array:
 
 
 def permuted_clouds(resid_NWTD: Array, picks_P: Array, key: Array, number: Array) -> Array:
-    """Pick the same positions of other windows, (N, P, D); NaN where there is one window alone."""
+    """Select the same positions of other windows, (N, P, D); NaN where there is only one window."""
     layers, windows, context, width = resid_NWTD.shape
     clouds_NPD = resid_NWTD.reshape(layers, -1, width)[
         :, permuted(picks_P, windows, context, key, number)
@@ -115,10 +117,10 @@ def permuted_clouds(resid_NWTD: Array, picks_P: Array, key: Array, number: Array
 def permuted(picks_P: Array, windows: int, context: int, key: Array, number: Array) -> Array:
     """Index the same positions of other windows of the same batch.
 
-    Shapes: P indices into the windows x context positions -> as many. The windows stand in a circle
-    in random order, and each is replaced by the one 1, 2, … (`number` + 1) places on: none stays,
-    and no two numbers agree, as long as there are more windows than numbers; one alone stays.
-    Windows are whole, and a position stays the position it is.
+    Shapes: P indices into the windows x context positions -> P. The windows are put in a circle in
+    random order, and each is replaced by the window 1, 2, … (`number` + 1) places further. No
+    window stays in place, and no two numbers agree, as long as there are more windows than numbers;
+    a single window stays. Windows stay whole, and each point keeps its position.
     """
     order_W = jax.random.permutation(jax.random.fold_in(key, 1), windows)
     by_W = order_W[(jnp.arange(windows) + 1 + number % max(windows - 1, 1)) % windows]

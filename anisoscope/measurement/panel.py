@@ -1,7 +1,7 @@
-"""The panel: named clouds in, every quantity out. It knows neither models nor steps; sources bring
-the clouds.
+"""Measure every quantity of named clouds; sources supply the clouds.
 
-Arrays carry the letters of `models`, and Z named samples, R replicates (measurement/intervals.py).
+The panel knows neither models nor steps. Arrays carry the letters of `models`; Z are named samples,
+R replicates (measurement/intervals.py).
 """
 
 import functools
@@ -29,14 +29,15 @@ from anisoscope.measurement.resampling import (
 )
 from anisoscope.metrics.logit_lens import Unembedding
 
-# (work, stacked) -> what work gives of each entry of the first axis, stacked
+# (work, stacked) -> the results of work on each entry of the first axis, stacked
 Over = Callable[[Callable, Any], Any]
 
 
 class Sample(NamedTuple):
-    """Clouds of N layers, of the same P points, fold-major; and heads, if any.
+    """Clouds of N layers with the same P points, fold-major, and attention heads if any.
 
-    All samples of a measurement have the same places, and each has types of its own, or none has.
+    All samples of a measurement have the same places. Either every sample has types of its own, or
+    none has.
     """
 
     clouds_NPD: Array
@@ -44,7 +45,7 @@ class Sample(NamedTuple):
     places: Places | None = None
     types: Types | None = None
     unembedding: Unembedding | None = None
-    target_P: Array | None = None  # the token that each point is to predict; below 0: none
+    target_P: Array | None = None  # the token that each point predicts; below 0: none
 
 
 class GaussianNull(NamedTuple):
@@ -55,15 +56,16 @@ class GaussianNull(NamedTuple):
 
 
 def estimate_cloud_bytes(points: int, width: int, families: Iterable[str]) -> int:
-    """Estimate what one more cloud at once takes: a fifth above what XLA says of 1,024 × 64 and
-    4,096 × 256 on a CPU.
+    """Estimate the memory of one more cloud measured at the same time.
+
+    It is a fifth above XLA's figures for 1,024 × 64 and 4,096 × 256 on a CPU.
     """
     distances = max((FAMILIES[name].distances for name in families), default=0) * points
     return 4 * points * (8 * width + 2048 + distances)
 
 
 def search_clouds(clouds_NPD: Array, folds: int, over: Over = jax.lax.map) -> Searched:
-    """Find the few neighbors of every point that comparisons read, in each of N clouds."""
+    """Search the few nearest neighbors that comparisons need, in each of N clouds."""
     return over(lambda cloud_PD: comparison_family.search_few(cloud_PD, folds), clouds_NPD)
 
 
@@ -79,21 +81,22 @@ def panel(
     parts: int | None = None,
     nearest: dict[str, Searched] | None = None,
 ) -> dict[str, Values]:
-    """Measure every quantity of every sample; pure and un-jitted.
+    """Measure every quantity of every sample; pure and not jitted.
 
     Args:
         samples: "measured", and the null models that a source makes of its input, all of the same
-            shapes. The points come in `settings.folds` folds of equal size, one after another.
+            shapes. The points come in `settings.folds` folds of equal size, fold after fold.
         others: Clouds (N, P, D) of the same points to compare with.
         settings: Families, null models and folds.
-        key: For the Gaussian null model: one, from which each layer's is made by its number, or
-            one for each layer (N,).
-        over: Takes clouds and heads one after another, or several at once: the memory is that of
-            the samples and of as many clouds' work.
-        permuted: Gives the measured clouds with their windows in another order, by the number of
+        key: For the Gaussian null model: a single key, from which each layer's is made by its
+            number, or a key for each layer (N,).
+        over: Maps work over clouds and heads, one after another or several at once. Memory is that
+            of the samples and of the clouds in work.
+        permuted: Returns the measured clouds with their windows in another order, by the number of
             the permutation: the null model of comparisons.
-        parts: Sections that neighbors are resampled by; None for as many as the folds make.
-        nearest: What `search_clouds` found of "measured" and of each of `others`; None searches.
+        parts: Number of sections that neighbors are resampled by; None for the number that the
+            folds allow.
+        nearest: What `search_clouds` found for "measured" and for each of `others`; None searches.
 
     Returns:
         {sample: {quantity: (*dims, R)}}, with the null models of `settings` that need no source.
@@ -167,12 +170,12 @@ def _over_clouds(
     compared: int = 0,
     parts: int | None = None,
 ) -> tuple[Values, dict[str, Values], Searched | None]:
-    """Measure the families in every cloud, one after another in one loop over samples and layers;
-    of the first sample, its null models that need no draw too.
+    """Measure the families in every cloud, in one loop over samples and layers.
 
-    The draws of the Gaussian null model follow the samples; each is made when its turn comes, so
-    that no more of them exist than clouds are measured at once. Neighbors are searched once for all
-    families, and the few nearest returned where `compared` are asked for.
+    For the first sample the null models that need no draw are measured too. The draws of the
+    Gaussian null model follow the samples. Each is made when its turn comes, so that no more draws
+    exist than clouds are measured at once. Neighbors are searched once for all families; the few
+    nearest are returned where `compared` is above 0.
     """
     count = max([compared, *(family.neighbors for family in families)], default=0)
     samples, layers = clouds_ZNPD.shape[:2]
@@ -206,6 +209,6 @@ def _over_clouds(
 
 
 def _add(values: dict[str, Values], names: Sequence[str], values_Z: Values) -> None:
-    """Put the values of samples, stacked on the first axis, under their names."""
+    """Store the values of samples, stacked on the first axis, under the samples' names."""
     for z, name in enumerate(names):
         values[name] |= {quantity: value[z] for quantity, value in values_Z.items()}

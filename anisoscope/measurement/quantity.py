@@ -1,6 +1,4 @@
-"""What a quantity says of itself, and what a family of them is: the one schema of every number that
-is stored.
-"""
+"""The schema of every stored number: quantities and families of quantities."""
 
 import functools
 import math
@@ -11,7 +9,7 @@ from typing import Any
 from jax import Array
 
 MEASURED = "measured"  # the sample that is not a null model
-# of each quantity; replicates are the last axis (see measurement/intervals.py)
+# {quantity: array}; replicates are the last axis (see measurement/intervals.py)
 Values = dict[str, Array]
 
 LAYER = ("layer",)  # 0: the sum of the embeddings; l: the residual stream after block l
@@ -29,29 +27,31 @@ SHARE, COSINE, NOT_NEGATIVE, AT_LEAST_1 = (0.0, 1.0), (-1.0, 1.0), (0.0, math.in
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
+    """A stored quantity: its name, formula, source, range, dimensions and null models."""
+
     long_name: str
     formula: str
     source: str
-    # what the family applies to get it, where it is one function
+    # the function that the family applies, where a single function computes the quantity
     read: Callable[..., Any] | None = None
-    # that a value cannot leave: its interval ends there
+    # limits of the values; intervals are cut at them
     range: tuple[float, float] = (-math.inf, math.inf)
     _: KW_ONLY
     units: str = "1"
-    dims: tuple[str, ...] = LAYER  # of one value
-    resampling: str = ""  # how its interval is made, one of intervals.KINDS; "": the batches alone
-    symbol: str = ""  # on the axes of figures, where the units are those of the model alone: |E x|
-    nulls: tuple[str, ...] = ()  # its own null models, beside those of its family
-    null_words: str = ""  # which null models say something about it, and which do not
+    dims: tuple[str, ...] = LAYER  # of a value
+    resampling: str = ""  # how its interval is made, an entry of intervals.KINDS; "": from batches
+    symbol: str = ""  # on figure axes, where the units are those of the activations: |E x|
+    nulls: tuple[str, ...] = ()  # its own null models, in addition to those of its family
+    null_words: str = ""  # which null models are informative for it, and which are not
 
     @property
     def raw_dims(self) -> tuple[str, ...]:
-        """Dimensions of the array that is measured: replicates last."""
+        """Dimensions of the measured array; replicates come last."""
         return ("batch", "positions", *self.dims, *([self.resampling] if self.resampling else []))
 
     @property
     def attributes(self) -> dict[str, str]:
-        """Attributes of a variable in a table."""
+        """Attributes of the quantity's variable in a table."""
         words = {name: getattr(self, name) for name in ("long_name", "units", "formula", "source")}
         words["range"] = "{:g} to {:g}".format(*self.range)
         words["resampling"] = self.resampling or "batches"
@@ -66,26 +66,24 @@ jackknifed = functools.partial(Quantity, resampling="jackknife")
 class Family:
     """Quantities that are measured together, and the function that measures them.
 
-    `input_kind` says what `compute` takes: "cloud" (a Cloud: one layer), "layers" (all layers, and others
-    to compare with), "heads" (queries and keys of all blocks), "vectors" (the same, for vectors
-    that are kept as they are), or "logit_lens" (all layers, and how a model reads its output off the
-    last).
+    `input_kind` says what `compute` takes: "cloud" (a Cloud: a single layer), "layers" (all layers,
+    and other clouds to compare with), "heads" (queries and keys of all blocks), "vectors" (the
+    same, for vectors that are stored as they are), or "logit_lens" (all layers, and the unembedding
+    of the model).
     """
 
     input_kind: str
     compute: Callable[..., Any]
     quantities: dict[str, Quantity]
-    nulls: tuple[str, ...] = ("shuffled", "untrained")  # the null models that all quantities have
-    neighbors: int = 0  # how many nearest of each point it reads
-    # arrays of points x points that its program holds at once; others make blocks of rows
+    nulls: tuple[str, ...] = ("shuffled", "untrained")  # null models of all its quantities
+    neighbors: int = 0  # nearest neighbors of each point that it reads
+    # arrays of points x points that its program holds at once; 0 where it works in row blocks
     distances: int = 0
-    # whether it reads the types of points, which sources of a text alone know
+    # whether it reads the types of points, which only sources of texts know
     reads_types: bool = False
-    coordinates: dict[str, tuple] = field(default_factory=dict)  # labels of its further dimensions
+    coordinates: dict[str, tuple] = field(default_factory=dict)  # labels of further dimensions
 
     @property
     def exact_nulls(self) -> set[str]:
-        """Null models that need no draw: `compute` returns {sample: Values}, theirs beside the
-        cloud's.
-        """
+        """Null models that need no draw: `compute` returns {sample: Values}, theirs included."""
         return {null for quantity in self.quantities.values() for null in quantity.nulls}

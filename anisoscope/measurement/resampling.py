@@ -1,8 +1,7 @@
-"""A cloud, its neighbors, and its resamples: what the families measure.
+"""Clouds, their neighbors and their resamples: the input of the families.
 
-R replicates come last in every array: the whole cloud, then each of the resamples (see
-intervals.py). A cloud is fold-major: P/J points of each of J folds of windows, one fold after
-another.
+R replicates come last in every array: the whole cloud, then each resample (see intervals.py). A
+cloud is fold-major: P/J points of each of J folds of windows, fold after fold.
 """
 
 from collections.abc import Callable
@@ -20,38 +19,37 @@ from anisoscope.metrics.subclouds import neighbors_in_subsamples
 
 
 class Searched(NamedTuple):
-    """The neighbors of a cloud's points, found once for all that is read from them; those of each
-    section among its own points.
-    """
+    """Neighbors of a cloud's points, searched once for all quantities that need them."""
 
-    whole: Neighbors | Nearest  # or the few that comparisons keep of them
-    parts: Neighbors | Nearest | None  # arrays (section, …)
+    whole: Neighbors | Nearest  # Nearest: only what comparisons need
+    parts: Neighbors | Nearest | None  # in each section, among its own points: (section, …)
 
 
 class Places(NamedTuple):
     """The windows and positions of a cloud's points."""
 
-    window_P: Array  # the number of each one's window, below the number of points
-    time_P: Array  # its place there; 0 is the first token
+    window_P: Array  # the number of each point's window, below the number of points
+    time_P: Array  # its position in the window; 0 is the first token
 
 
 class Types(NamedTuple):
     """The last n characters at each point of a cloud, a row for each n of data.unigrams.LENGTHS."""
 
-    # a number, the same for the same characters; below 0 where a window has too few before the
-    # point
+    # a number, equal for equal characters; below 0 where the window has too few before the point
     type_LP: Array
-    # of that type in the training split; -inf where it does not occur there
+    # of the type in the training split; -inf where it does not occur
     log_frequency_LP: Array
-    bin_P: Array  # of the character, by its frequency; data.frequency.BINS
+    bin_P: Array  # of the character's frequency; an index into data.unigrams.BINS
 
 
 class Cloud(NamedTuple):
+    """The cloud of a single layer, with everything a family may read about its points."""
+
     points_PD: Array
     folds: int
-    searched: Searched | None  # None where no family asks for neighbors
-    places: Places | None = None  # None where the points have none
-    types: Types | None = None  # None where they are not known
+    searched: Searched | None  # None where no family reads neighbors
+    places: Places | None = None  # None where they are unknown
+    types: Types | None = None  # None where they are unknown
 
 
 class Clouds(NamedTuple):
@@ -59,7 +57,7 @@ class Clouds(NamedTuple):
 
     points_NPD: Array
     folds: int
-    nearest_N: Searched | None  # of each layer; None where no family asks for neighbors
+    nearest_N: Searched | None  # of each layer; None where no family reads neighbors
     others: dict[str, Array]  # clouds of the same points, to compare with: (layers, points, width)
     over: Callable[[Callable, Any], Any] = jax.lax.map  # layers, or layers on devices
     # the number of a permutation -> its clouds (N, P, D)
@@ -68,9 +66,10 @@ class Clouds(NamedTuple):
 
 
 def search(cloud_PD: Array, count: int, folds: int, parts: int | None = None) -> Searched | None:
-    """Search the `count` nearest of every point; None where none are asked for.
+    """Search the `count` nearest neighbors of every point; None where `count` is 0.
 
-    Of each section too: so many `parts`, or as many as `section_count` says.
+    Neighbors are searched in each section too; `parts` is the number of sections, None for
+    `section_count`.
     """
     if count == 0:
         return None
@@ -80,22 +79,22 @@ def search(cloud_PD: Array, count: int, folds: int, parts: int | None = None) ->
 
 
 def leave_out(folds: int, points: int) -> Array:
-    """Weights (R, points): all, then all but one fold after another."""
+    """Return weights (R, points): all points, then all but each fold in turn."""
     return jnp.repeat(cloud.leave_out(folds), points // folds, axis=1)
 
 
 def sections(cloud_PD: Array, parts: Any) -> Array:
-    """Cut a cloud into sections (S, P / S, D); `parts` is what was found of each, (S, …)."""
+    """Cut a cloud into sections (S, P / S, D); `parts` is any search result of the sections."""
     return cloud_PD.reshape(len(jax.tree.leaves(parts)[0]), -1, cloud_PD.shape[1])
 
 
 def over_folds(read: Callable[[Array], Values], folds: int, points: int) -> Values:
-    """Apply `read` to weights of the points: all of them, then all but one fold after another."""
+    """Apply `read` to weights of the points: all points, then all but each fold in turn."""
     return jax.vmap(read)(leave_out(folds, points))
 
 
 def over_sections(read: Callable[..., Values], *searched: Searched) -> Values:
-    """Apply `read` to the neighbors of one or several clouds: of the whole, then of each section."""
+    """Apply `read` to neighbors of one or several clouds: of the whole, then of each section."""
     whole = read(*(found.whole for found in searched))
     if searched[0].parts is None:
         return {name: value[..., None] for name, value in whole.items()}
@@ -112,9 +111,9 @@ def stacked(trees: list[Any]) -> Any:
 
 
 def section_count(folds: int) -> int:
-    """Sections of equal numbers of whole folds: 4, 3 or 2 where that divides them, else the fewest
-    that do.
+    """Choose the number of sections, each of equally many whole folds.
 
-    Small sections see other scales than the whole.
+    It is 4, 3 or 2 where that divides the folds, otherwise the smallest divisor: small sections
+    have other scales than the whole cloud.
     """
     return next(count for count in (4, 3, *range(2, folds + 1), 1) if folds % count == 0)

@@ -1,1 +1,1 @@
-"""One loop for every experiment: objectives, optimizer, step, checkpoints."""
+"""Train models: objectives, optimizers, the step, the loop, and checkpoints."""

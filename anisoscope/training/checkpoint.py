@@ -1,7 +1,8 @@
-"""Checkpoints: the only file that knows Orbax.
+"""Save and restore checkpoints; the only file that uses Orbax.
 
-A checkpoint holds the items `params` and `train` (optimizer state, step) and, in its metadata, a
-sha256 digest of every leaf, checked at each restore: Orbax restores flipped bits without a word.
+A checkpoint holds the items `params` and `train` (optimizer state, step). Its metadata has a sha256
+digest of every leaf, which is checked at each restore: Orbax restores flipped bits without an
+error.
 """
 
 import concurrent.futures
@@ -37,6 +38,7 @@ def leaf_digests(tree: Any) -> dict[str, str]:
         return multihost_utils.process_allgather(leaf, tiled=True) if split else leaf
 
     def digest(leaf: Any) -> str:
+        """Digest the parameters as they were saved, without restoring; None where there are none."""
         array = np.ascontiguousarray(leaf)
         hasher = hashlib.sha256(f"{array.dtype}{array.shape}".encode())
         hasher.update(array.view(np.uint8))
@@ -51,12 +53,12 @@ def leaf_digests(tree: Any) -> dict[str, str]:
 
 
 def saved_steps(folder: pathlib.Path) -> list[int]:
-    """List the steps in a folder of checkpoints; what is being written has another name."""
+    """List the steps in a folder of checkpoints; unfinished checkpoints have other names."""
     return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
 
 
 class _Reader:
-    """The reading half of Orbax's Checkpointer, which itself waits for all processes each time."""
+    """The reading half of Orbax's Checkpointer, which would wait for all processes at each read."""
 
     def __init__(self, folder: pathlib.Path):
         self._folder = folder
@@ -80,15 +82,15 @@ class _Reader:
 class Checkpoints:
     """The checkpoints of a run.
 
-    A step outside `kept` (None: all are kept) is deleted by the next save. With `reading`, no
-    process waits for another, and nothing can be saved.
+    A step that is not in `kept` (None: all are kept) is deleted by the next save. With `reading`,
+    no process waits for another, and nothing can be saved.
     """
 
     def __init__(self, folder: pathlib.Path, kept: list[int] | None, reading: bool = False):
         self._kept, self._reading = kept, reading
         self._folder = folder.absolute()
         self._failed = False
-        self._pending: tuple[int, Any] | None = None  # the step being written, Orbax's promise
+        self._pending: tuple[int, Any] | None = None  # the step being written, Orbax's response
         refuse_link(self._folder)
         self._open()
 
@@ -96,7 +98,7 @@ class Checkpoints:
         if self._reading:
             self._orbax = _Reader(self._folder)
             return
-        # among them what Orbax writes to, by names that can be foreseen
+        # Orbax writes to temporary folders here, whose names can be predicted
         for path in self._folder.glob("*[!0-9]*"):
             refuse_link(path)
         if self._kept is not None and processes.is_first():
@@ -111,19 +113,20 @@ class Checkpoints:
         )
 
     def steps(self) -> list[int]:
-        """List the steps that are saved, or being saved."""
+        """List the steps that are saved or being saved."""
         pending = {self._pending[0]} if self._pending else set()
         return sorted({checkpoint.step for checkpoint in self._orbax.checkpoints} | pending)
 
     def save(self, step: int, params: Any, train: Any) -> None:
-        """Write the checkpoint of a step, all of it or nothing."""
+        """Write the checkpoint of a step completely or not at all."""
         self.begin(step, params, train)
         self.wait()
 
     def begin(self, step: int, params: Any, train: Any) -> None:
-        """Save while training goes on: the items are copied and may change; `wait` raises errors.
+        """Save while training goes on; `wait` raises the errors.
 
-        Several processes wait at once: one lost while Orbax waits for it would hold up the others.
+        The items are copied and may change. With several processes it waits at once: a process lost
+        while Orbax waits for it would block the others.
         """
         self.wait()
         check_held(self._folder)
@@ -140,7 +143,7 @@ class Checkpoints:
             self.wait()
 
     def settle(self) -> None:
-        """Take in what is written by now, or raise what failed, without waiting for more."""
+        """Finish a save that is written by now, and raise if it failed; do not wait for others."""
         if self._pending and not self._orbax.is_saving_in_progress():
             self.wait()
 
@@ -168,7 +171,7 @@ class Checkpoints:
             ) from error
 
     def holds(self, step: int, params: Any, train: Any) -> bool:
-        """Whether the checkpoint of a step is whole, and holds these items bit for bit."""
+        """Return whether the checkpoint of a step is complete and holds these items bit for bit."""
         items = {"params": params, "train": train}
         self.wait()
         try:
@@ -177,12 +180,12 @@ class Checkpoints:
             return False
 
     def restore(self, step: int, params: Any, train: Any) -> tuple[Any, Any]:
-        """Restore the items in the structure, types and shardings of these abstract ones."""
+        """Restore the items in the structure, types and shardings of these abstract items."""
         items = self._restore(step, {"params": params, "train": train})
         return items["params"], items["train"]
 
     def restore_params(self, step: int) -> Any:
-        """Restore parameters alone, as NumPy arrays, with no model or optimizer at hand."""
+        """Restore the parameters alone, as NumPy arrays, without a model or an optimizer."""
         return self._restore(step, self._abstract(step, ["params"]))["params"]
 
     def check(self, step: int) -> None:
@@ -192,7 +195,7 @@ class Checkpoints:
             raise self._damaged(step, self._renamed(step))
 
     def _abstract(self, step: int, names: list[str]) -> dict[str, Any]:
-        """Read shapes and types of these items."""
+        """Read the shapes and types of these items."""
         self.wait()
         try:
             stored = self._orbax.checkpointables_metadata(step).metadata
@@ -204,7 +207,7 @@ class Checkpoints:
             raise self._damaged(step, error) from error
 
     def _restore(self, step: int, abstract: dict[str, Any], by_path: bool = True) -> dict[str, Any]:
-        """Restore items and compare the digests of their leaves, by path where that is known."""
+        """Restore items and compare the digests of their leaves, by path where paths are known."""
         self.wait()
         try:
             items = self._orbax.load_checkpointables(step, abstract)
@@ -225,7 +228,7 @@ class Checkpoints:
         return items
 
     def digest(self, step: int) -> str | None:
-        """Digest the parameters as they were saved, without restoring; None where there are none."""
+        """Digest the saved parameters without restoring them; None where they cannot be read."""
         try:
             record = from_json((self._folder / str(step) / METADATA).read_bytes())
             leaves = record["custom_metadata"]["sha256"].items()
@@ -236,13 +239,13 @@ class Checkpoints:
 
     @staticmethod
     def _renamed(step: int) -> str:
-        return f"it was saved at another step than {step}, and has been renamed since"
+        return f"it was saved at another step than {step} and renamed later"
 
     def _damaged(self, step: int, why: Any) -> Exception:
         if isinstance(why, Exception) and (gone := processes.lost(why)):
             return gone
         why = (str(getattr(why, "__cause__", None) or why).splitlines() or [repr(why)])[0]
-        # what is sound must not be moved aside for it
+        # not damage: an intact checkpoint must not be set aside for it
         if (exhausted := os.strerror(errno.EMFILE)) in why:
             return OSError(errno.EMFILE, exhausted, str(self._folder / str(step)))
         return RunError(f"checkpoint {self._folder / str(step)} is damaged: {why[:200]}")
@@ -269,14 +272,14 @@ class Checkpoints:
         return self.steps()
 
     def close(self) -> None:
-        """Wait for what is being written, and raise what failed unless an error is on its way."""
+        """Wait for unfinished saves; raise a failed save unless another error is being raised."""
         failing = sys.exc_info()[0] is not None
         try:
             with contextlib.suppress(RunError) if failing else contextlib.nullcontext():
                 self.wait()
         finally:
             with contextlib.suppress(Exception) if self._failed else contextlib.nullcontext():
-                self._orbax.close()  # raises the error of a failed save once more
+                self._orbax.close()  # raises the error of a failed save again
 
 
 class CombinedCheckpoints:
@@ -290,7 +293,7 @@ class CombinedCheckpoints:
         return self._scheduled.steps()
 
     def all_steps(self) -> list[int]:
-        """List the steps that can be restored, the others among them."""
+        """List the steps that can be restored, in either folder."""
         return sorted({*self._scheduled.steps(), *self._others.steps()})
 
     def restore_params(self, step: int) -> Any:

@@ -1,7 +1,8 @@
-"""Bits per character on fixed windows of the validation split and over the whole test split.
+"""Score models in bits per character: fixed validation windows, and the whole test split.
 
-With them stands what the best answer without context costs on the very same characters. It knows
-the frequencies of the split that is scored, so a gain over unigram cannot come from frequencies.
+Each score includes the cost of the best prediction without context on the same characters. That
+prediction knows the frequencies of the scored split, so a gain over unigram cannot come from
+frequencies.
 
 Letters: M windows that are scored.
 """
@@ -27,21 +28,21 @@ MASK_SEED = 0  # the masks of an evaluation are the same for every run
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Bits are per predicted character; None where there is nothing to tell."""
+    """Bits per predicted character of a model on a split; None where a value does not apply."""
 
-    characters: int  # predicted
+    characters: int  # number of predicted characters
     loss: float  # nats
     bits_per_character: float
-    # of the objective's best answer without context, on these very characters
+    # of the objective's best prediction without context, on the same characters
     context_free_bits: float
     gain_over_unigram: float  # context_free_bits - bits_per_character
-    mask_bits: float | None  # masked characters: on [MASK] alone, where nothing tells the answer
-    # standard error of bits_per_character, were the windows drawn anew from such a text
+    mask_bits: float | None  # masked objective: of the positions that hold [MASK]
+    # standard error of bits_per_character over the choice of windows
     error_windows: float | None
-    error_masks: float | None  # the same, were the masked characters of these windows drawn anew
+    error_masks: float | None  # the same, over the choice of masked characters in these windows
 
     def numbers(self) -> dict[str, float]:
-        """Collect what there is to tell, for the log and test.json."""
+        """Collect the values that apply, for the log and test.json."""
         values = dataclasses.asdict(self)
         return {name: value for name, value in values.items() if value is not None}
 
@@ -49,14 +50,14 @@ class Score:
 class Windows(NamedTuple):
     """M windows of context + 1 characters."""
 
-    starts_M: np.ndarray  # where each begins in its split
-    # how many predictions count, at the end of each: an earlier window has counted the others
+    starts_M: np.ndarray  # first character of each window in its split
+    # number of predictions that count, at the window's end: earlier windows count the others
     fresh_M: np.ndarray
-    draws: int = 1  # of masked characters: all windows come so often, one draw after another
+    draws: int = 1  # of masked characters: all windows are repeated, draw after draw
 
 
 def valid_windows(config: RunConfig, characters: int) -> Windows:
-    """Place `evaluate.windows` windows at even distances; fewer where they would coincide."""
+    """Place `evaluate.windows` windows at equal distances; fewer where they would coincide."""
     last = characters - config.model.context - 1
     starts_M = np.linspace(0, last, min(config.evaluate.windows, last + 1)).astype(np.int64)
     draws = config.evaluate.draws if objective.OBJECTIVES[config.objective].random_targets else 1
@@ -76,7 +77,7 @@ def test_windows(config: RunConfig, characters: int) -> tuple[Windows, str]:
 def batches(
     config: RunConfig, tokens_N: np.ndarray, windows: Windows, mask_token: int, rows: int
 ) -> Iterator[objective.Batch]:
-    """Cut the windows in batches of `rows`, the last one filled up with weight 0.
+    """Cut the windows into batches of `rows`, the last batch filled up with weight 0.
 
     Even and odd draws of masked characters are two halves.
     """
@@ -125,15 +126,18 @@ def make_scorer(
         config: Settings of the run.
         mask_token: The id of [MASK].
         place: Puts a batch on the devices.
-        rows: Windows that go at a time.
-        over_seeds: Makes a function of one seed's parameters one of all seeds' stacked ones.
-        everywhere: Where the result lies.
+        rows: Windows of a batch.
+        over_seeds: Turns a function of one seed's parameters into a function of all seeds' stacked
+            parameters.
+        everywhere: Sharding of the result.
 
-    A label shows a progress bar; `check` is called between two batches and may raise.
+    Returns:
+        The function. A label shows a progress bar; `check` is called between two batches and may
+        raise.
     """
 
     def nats(params: Any, batch: objective.Batch) -> jax.Array:
-        """Sum each window of each seed: all its predictions, and those under [MASK]."""
+        """Sum the nats of each window of each seed: all predictions, and those under [MASK]."""
         masked_BT = batch.tokens_BT == mask_token
 
         def sum_windows(params: Any) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Whether a run is finished, and with what score: test.json, which is written last."""
+"""Read and write test.json, the score of the test split, which marks a finished run."""
 
 import pathlib
 from typing import Any
@@ -10,7 +10,7 @@ NAME = "test.json"
 
 
 def is_finished(folder: pathlib.Path) -> bool:
-    """Whether the test split is scored; the checkpoints may be deleted then."""
+    """Return whether the test split is scored; the checkpoints may be deleted then."""
     return (folder / NAME).exists()
 
 

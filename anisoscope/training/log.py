@@ -1,4 +1,7 @@
-"""The training log: train.jsonl, one object a line, and the same numbers for TensorBoard."""
+"""Write and read the training log, train.jsonl, and write the same numbers for TensorBoard.
+
+The log has an object on each line.
+"""
 
 import contextlib
 import json
@@ -20,11 +23,11 @@ NAME = "train.jsonl"
 
 
 class Log:
-    """An append-only log; lines past `saved`, the newest checkpoint, are dropped at its opening.
+    """An append-only log; opening it drops the lines after `saved`, the newest checkpoint.
 
-    Lines up to it stand and are not written twice, where another seed of the group has lost its own
-    checkpoints and the steps are done again. Events are written at once: a thread that dies of a
-    full disk would leave the training waiting for it.
+    Earlier lines stay and are not written twice, where another seed of the group has lost its own
+    checkpoints and its steps are repeated. Events are written at once: a writer thread that dies
+    because the disk is full would make the training wait forever.
     """
 
     def __init__(self, folder: pathlib.Path, saved: int):
@@ -39,14 +42,14 @@ class Log:
         self._written = max((line["step"] for line in kept), default=-1)
         self._path = path
         self._file = os.fdopen(open_in_place(path, os.O_WRONLY | os.O_APPEND), "a")
-        # Names carry whole seconds only; with nanoseconds each is new, and no link can await it.
+        # Names have whole seconds only; with nanoseconds each is new, and no link can exist yet.
         self._events = EventsWriter(str(folder / "events"), f".{time.time_ns()}")
-        # TensorBoard forgets what it has read from this step on
+        # TensorBoard drops what it has read from this step on
         start = SessionLog(status=SessionLog.START)
         self._events.write_event(Event(wall_time=time.time(), step=saved + 1, session_log=start))
 
     def write(self, step: int, kind: str, **values: float | list[float]) -> None:
-        """Write a line; of a list, TensorBoard has a curve for each place."""
+        """Write a line; TensorBoard gets a curve for each entry of a list."""
         if not self._writes or step <= self._written:
             return
         with self._failing_once():
@@ -72,7 +75,7 @@ class Log:
 
     @contextlib.contextmanager
     def _failing_once(self) -> Iterator[None]:
-        """Close the files where a write fails: what is in their buffers would fail once more."""
+        """Close the files when a write fails: otherwise their buffers would fail again."""
         try:
             yield
         except OSError as error:
@@ -103,18 +106,18 @@ def _scalars(values: dict[str, float | list[float]]) -> Iterator[tuple[str, floa
 
 
 def validated(lines: list[dict[str, Any]]) -> set[int]:
-    """Find the steps that were validated."""
+    """Return the steps that were validated."""
     return {line["step"] for line in lines if line["kind"] == "valid"}
 
 
 def check_order(lines: list[dict[str, Any]], path: pathlib.Path) -> None:
-    """Raise RunError where a line stands twice, or after one of a later step."""
+    """Raise RunError where a line occurs twice, or after a line of a later step."""
     known, newest = set(), -1
     for number, line in enumerate(lines, 1):
         step, kind = line["step"], line["kind"]
         if (step, kind) in known or step < newest:
             what = "twice" if (step, kind) in known else f"after step {newest:,}"
-            raise RunError(f"{path}, line {number}: step {step:,} ({kind}) stands there {what}")
+            raise RunError(f"{path}, line {number}: step {step:,} ({kind}) occurs {what}")
         known.add((step, kind))
         newest = step
 

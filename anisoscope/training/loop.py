@@ -1,4 +1,4 @@
-"""The training loop, the same for every experiment. It resumes exactly where it stopped.
+"""Run the training loop, the same for every experiment; it resumes exactly where it stopped.
 
 Letters: S steps of a dispatch.
 """
@@ -25,7 +25,7 @@ from anisoscope.utils.errors import RunError
 from anisoscope.utils.progress import bar
 from anisoscope.utils.stop import Stop
 
-# Steps are run together up to about this long, so that the bar moves and a stop is heard.
+# Steps of about this duration are dispatched together, so that the bar moves and a stop is noticed.
 DISPATCH_SECONDS = 1.0
 
 
@@ -38,11 +38,11 @@ def train(
         config: Settings of the run, with one seed or several.
         corpus: The text.
         folders: {name: folder} of each seed's run, in the order of the seeds.
-        name: What to call them together.
-        stop: Asked between two dispatches.
+        name: Common name of the runs in messages.
+        stop: Checked between two dispatches.
 
     Raises:
-        Stopped: A stop was asked for; all is saved.
+        Stopped: A stop was requested; everything is saved.
         RunError: A loss or a gradient is not finite.
     """
     kept, last = checkpoint_steps(config), config.train.steps
@@ -85,13 +85,13 @@ def train_steps(
     name: str,
     stop: Stop,
 ) -> State:
-    """Train from a state to the last step, or until a stop is asked for; log, validate and save."""
+    """Train to the last step, or until a stop is requested; log, validate and save."""
     last, now, kept = config.train.steps, int(state.step[0]), checkpoint_steps(config)
     windows = evaluate.valid_windows(config, corpus.valid.size)
     every, constant = config.evaluate.every, optimizer.constant_part(config.train)
-    # what is gained at a constant rate is known where that ends
+    # the end of the constant learning rate is validated too
     validated = {*kept, last if constant is None else constant[1]}
-    seconds, stopping = math.inf, False  # of a step of all seeds
+    seconds, stopping = math.inf, False  # seconds: of a step of all seeds
     with bar(None, name, "step", total=last, initial=now) as shown:
         while True:
             if now not in seed_runs.common_steps(runs):
@@ -123,7 +123,7 @@ def train_steps(
 
 
 def validate(runs: list[SeedRun], now: int, scores: list[evaluate.Score]) -> None:
-    """Log the validation of each seed, or raise RunError where one is not finite."""
+    """Log the validation of each seed, or raise RunError where a loss is not finite."""
     for run, score in zip(runs, scores, strict=True):
         if not math.isfinite(score.loss):
             fail(runs, run, now, f"validation loss {score.loss}", now - 1)
@@ -140,7 +140,7 @@ def log_steps(
     metrics: StepMetrics,
     speed: float,
 ) -> None:
-    """Log the `count` steps after `first`, or raise at one that may not be left out."""
+    """Log the `count` steps after `first`, or raise where too many updates are not finite."""
     for at in range(count):
         now = first + at + 1
         for index, run in enumerate(runs):
@@ -154,7 +154,7 @@ def log_steps(
 
 
 def log_step(config: RunConfig, run: SeedRun, now: int, done: StepMetrics, speed: float) -> None:
-    """Log a step of one seed whose numbers are finite."""
+    """Log a step of a seed whose loss and gradient are finite."""
     if done.scored:
         run.loss = done.loss
         if spike := run.troubles.spike(now, done.loss):
@@ -165,7 +165,7 @@ def log_step(config: RunConfig, run: SeedRun, now: int, done: StepMetrics, speed
     if done.scored:  # a batch without a character to predict has no loss
         line = {"loss": done.loss, "bits_per_character": done.loss / math.log(2)}
         run.troubles.take(done.loss)
-    # the schedule counts the updates that were made
+    # the schedule counts updates that were not skipped
     rate = optimizer.schedule(config.train)(now - 1 - run.troubles.skipped)
     line |= {"learning_rate": float(rate), "gradient_norm": done.gradient_norm}
     if config.train.penalty:
@@ -177,11 +177,11 @@ def log_step(config: RunConfig, run: SeedRun, now: int, done: StepMetrics, speed
 def skip_step(
     config: RunConfig, runs: list[SeedRun], run: SeedRun, now: int, done: StepMetrics
 ) -> None:
-    """Log an update that was left out as not finite, or raise where there were too many."""
+    """Log an update that was skipped as not finite, or raise where too many were."""
     most = config.train.skip_nonfinite
     run.troubles.skip(now)
     if (count := run.troubles.in_a_row) > most:
-        # The loss of an update is that of the parameters before it; none of the row changed them.
+        # The loss of an update is that of the parameters before it; skipped ones leave them as is.
         good = now - count - (not math.isfinite(done.loss))
         row = f", {count} updates in a row" if most else ""
         what = f"loss {done.loss}, gradient norm {done.gradient_norm}{row}"
@@ -202,7 +202,7 @@ def fail(runs: list[SeedRun], run: SeedRun, now: int, what: str, good: int) -> N
 
 
 def format_progress(runs: list[SeedRun], speed: float) -> str:
-    """Say where training stands: means over the seeds, characters of them all."""
+    """Format the loss, averaged over the seeds, and the characters per second of all seeds."""
     loss = statistics.fmean(run.loss for run in runs)
     bits = statistics.fmean(run.valid_bits for run in runs)
     valid = "" if math.isnan(bits) else f"valid {bits:.3f}, "
@@ -211,7 +211,7 @@ def format_progress(runs: list[SeedRun], speed: float) -> str:
 
 
 def format_score(score: evaluate.Score) -> str:
-    """Say what a model scores, and what context adds to frequencies."""
+    """Format the score of a model, and its gain over the best prediction without context."""
     masked = "" if score.mask_bits is None else f", {score.mask_bits:.4f} under [MASK]"
     gain = f"gain over unigram {score.gain_over_unigram:.4f} over {score.context_free_bits:.4f}"
     return f"{score.bits_per_character:.4f} bits per character{masked}, {gain} without context"
@@ -219,7 +219,7 @@ def format_score(score: evaluate.Score) -> str:
 
 def _report_finished(runs: list[SeedRun], last: int, line: str) -> None:
     for run in runs:
-        finished.read_score(run.folder)  # refused where it is damaged
+        finished.read_score(run.folder)  # raises where it is damaged
     if last not in (steps := seed_runs.common_steps(runs)):
         where = f"the newest, step {steps[-1]}" if steps else "step 0, as none is left"
         advice = f"move test.json elsewhere to train from {where}"

@@ -1,7 +1,6 @@
-"""Objectives: how a window of characters becomes inputs, targets and weights. All read the same
-windows.
+"""Define objectives: how a window of characters becomes inputs, targets and weights.
 
-A new objective is a few functions and an entry of OBJECTIVES.
+All objectives read the same windows. A new objective is a few functions and an entry of OBJECTIVES.
 """
 
 from collections.abc import Callable
@@ -19,44 +18,42 @@ from anisoscope.metrics.spectrum import isoscore_star
 from anisoscope.models import masks
 from anisoscope.utils.errors import UserError
 
-# of the positions; of these 10 % stay, 10 % become a random character, and 80 % [MASK]
+# share of the positions; 10 % of them stay, 10 % become a random character, 80 % become [MASK]
 MASKED_SHARE = 0.15
 KEPT, REPLACED = 0.1, 0.1
 
 
 class Batch(NamedTuple):
-    tokens_BT: jax.Array  # what the model reads
-    targets_BT: jax.Array  # what it should say
+    """Inputs, targets and weights of a batch."""
+
+    tokens_BT: jax.Array  # input of the model
+    targets_BT: jax.Array  # tokens to predict
     weights_BT: jax.Array  # 1.0 where the loss counts, else 0.0
 
 
 class Objective(NamedTuple):
-    """A kind of task. Which positions can be asked for depends on what the mask lets the model
-    see.
-    """
+    """A training task; the mask decides which positions it can predict."""
 
-    label: str  # what is predicted, in the words of a figure
-    # model, windows_BL, key, examples_B, mask_token (and turns_B where it is drawn) -> Batch
+    label: str  # what is predicted, as figures write it
+    # model, windows_BL, key, examples_B, mask_token (and turns_B with random targets) -> Batch
     batch: Callable[..., Batch]
     scored: Callable[[ModelConfig], np.ndarray]  # see `scored_positions`
-    # the setting evaluate.stride -> characters from one test window to the next, and the protocol
-    # in words
+    # model, evaluate.stride -> characters between the starts of test windows, the protocol in words
     test_stride: Callable[[ModelConfig, int | None], tuple[int, str]]
-    # UserError where the mask, or the setting evaluate.stride, leaves no task
+    # raises UserError where the mask or evaluate.stride leaves nothing to predict
     check: Callable[[ModelConfig, int | None], None]
-    # frequencies_V, batch, mask_token -> nats_BT: what the best answer costs that knows the
-    # frequencies of characters, and of the window no more than what stands in the place that it is
-    # asked for; NumPy, float64
+    # frequencies_V, batch, mask_token -> nats_BT: cost of the best prediction that knows the
+    # frequencies of characters and only the input at the predicted position; NumPy, float64
     context_free: Callable[[np.ndarray, Batch, int], np.ndarray]
-    # whether what is asked for is drawn at random: a validation draws evaluate.draws times
+    # whether targets are drawn at random: a validation draws evaluate.draws times
     random_targets: bool = False
 
 
 def next_positions(model: ModelConfig) -> np.ndarray:
-    """Those whose target no path of the attention graph can reach: it is neither seen nor told by
-    another position.
+    """Mark the positions whose target no path of the attention graph can reach.
 
-    The target of the last one lies outside of the window.
+    Such a target is neither visible to the position nor passed on by another. The target of the
+    last position lies outside the window.
     """
     if masks.hidden_targets(model) == model.context:
         return np.ones(model.context, np.float32)
@@ -70,13 +67,16 @@ def next_batch(
     examples_B: jax.Array,
     mask_token: int,
 ) -> Batch:
-    """Every position t < L-1 predicts the character at t + 1; only the scored ones count."""
+    """Make a batch in which every position t < L-1 predicts the character at t + 1.
+
+    Only the scored positions have weight.
+    """
     weights_BT = jnp.broadcast_to(jnp.asarray(next_positions(model))[None], windows_BL[:, 1:].shape)
     return Batch(windows_BL[:, :-1], windows_BL[:, 1:], weights_BT)
 
 
 def next_context_free(frequencies_V: np.ndarray, batch: Batch, mask_token: int) -> np.ndarray:
-    """-ln p(y): the character before belongs to the context."""
+    """Compute -ln p(y): the previous character belongs to the context."""
     with np.errstate(divide="ignore"):  # a character that the text lacks
         return -np.log(frequencies_V)[np.asarray(batch.targets_BT)]
 
@@ -89,11 +89,11 @@ def masked_batch(
     mask_token: int,
     turns_B: jax.Array | None = None,
 ) -> Batch:
-    """BERT's rule on the first L - 1 characters: only selected positions are predicted, whatever
-    stands there.
+    """Mask the first L - 1 characters by BERT's rule; only selected positions are predicted.
 
-    An example's masks depend on (key, its global index, its turn) alone. Windows of one example and
-    of turns 0, 1, 2 … have positions selected that are not selected again before all were.
+    A selected position is predicted whether it holds [MASK], a random character or the original. An
+    example's masks depend on (key, its global index, its turn) alone. Copies of an example with
+    turns 0, 1, 2, … select every position once before they select any position again.
     """
     targets_BT = windows_BL[:, :-1]
     keys_B = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, examples_B)
@@ -121,8 +121,9 @@ def masked_batch(
 
 
 def masked_positions(model: ModelConfig) -> np.ndarray:
-    """All, since what is asked for is hidden in the input; but the first where the model never
-    reads a character.
+    """Mark all positions, because masking hides the target from the input.
+
+    The first position is left out where the model never reads a character there.
     """
     scored_T = np.ones(model.context, np.float32)
     scored_T[:1] = not model.same_first
@@ -130,11 +131,10 @@ def masked_positions(model: ModelConfig) -> np.ndarray:
 
 
 def masked_context_free(frequencies_V: np.ndarray, batch: Batch, mask_token: int) -> np.ndarray:
-    """-ln p(y) under [MASK]; where a character x stands, -ln p(y | x), since it was kept in half of
-    these places.
+    """Compute -ln p(y) under [MASK], and -ln p(y | x) where a character x stands.
 
-    By Bayes' rule p(y | x) = p(y) (KEPT [x = y] + REPLACED / V) / (KEPT p(x) + REPLACED / V), where
-    V are drawn from.
+    Half of the positions that hold a character were kept. By Bayes' rule p(y | x) = p(y) (KEPT [x =
+    y] + REPLACED / V) / (KEPT p(x) + REPLACED / V), where random characters are drawn from V.
     """
     tokens_BT, targets_BT = np.asarray(batch.tokens_BT), np.asarray(batch.targets_BT)
     chance = REPLACED / mask_token
@@ -146,10 +146,11 @@ def masked_context_free(frequencies_V: np.ndarray, batch: Batch, mask_token: int
 
 
 def next_stride(model: ModelConfig, stride: int | None) -> tuple[int, str]:
-    """Of all windows but the first only the last `stride` characters count.
+    """Choose the stride of the test windows: only the last `stride` characters of a window count.
 
-    Each is predicted from at least context - stride characters. What the mask shows to all, the
-    first characters of a window, is not scored, and the stride is at most what is left.
+    All characters of the first window count. Each character is predicted from at least context -
+    stride characters. The first characters of a window that the mask shows to all positions are not
+    scored, and the stride is at most the number of other characters.
     """
     hidden = masks.hidden_targets(model)
     # characters of a window that are never predicted, the first among them
@@ -160,14 +161,14 @@ def next_stride(model: ModelConfig, stride: int | None) -> tuple[int, str]:
 
 
 def masked_stride(model: ModelConfig, stride: int | None) -> tuple[int, str]:
-    """Windows side by side; masks are drawn once."""
+    """Place test windows side by side; masks are drawn once."""
     share = f"{100 * MASKED_SHARE:g} % masked characters of the whole test split"
     but = ", without the first of each" if model.same_first else ""
     return model.context, f"{share}, context {model.context}, windows side by side{but}"
 
 
 def check_next(model: ModelConfig, stride: int | None) -> None:
-    """A next character that is shown is no task."""
+    """Raise UserError where the mask shows the next character, or the stride is too long."""
     hidden = masks.hidden_targets(model)
     if hidden < 2:
         raise UserError(
@@ -196,8 +197,10 @@ OBJECTIVES = {
 
 
 def scored_positions(config: RunConfig) -> np.ndarray:
-    """Which positions the loss may count, (T,) float32, 1 or 0: in training, validation and test
-    alike.
+    """Mark the positions that the loss may count in training, validation and test.
+
+    Returns:
+        (T,) float32, 1 or 0.
     """
     return OBJECTIVES[config.objective].scored(config.model)
 
@@ -210,18 +213,19 @@ def make_batch(
     mask_token: int,
     **turns: jax.Array,
 ) -> Batch:
+    """Make a batch of windows for the objective of a run."""
     return OBJECTIVES[config.objective].batch(
         config.model, windows_BL, key, examples_B, mask_token, **turns
     )
 
 
 def nats(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
-    """Weighted sum of the cross-entropy, in nats: () float32."""
+    """Sum the weighted cross-entropy, in nats: () float32."""
     return jnp.sum(weighted(logits_BTV, batch))
 
 
 def weighted(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
-    """The weighted cross-entropy of every position, in nats: (B, T) float32."""
+    """Compute the weighted cross-entropy of every position, in nats: (B, T) float32."""
     loss_BT = optax.softmax_cross_entropy_with_integer_labels(
         logits_BTV.astype(jnp.float32), batch.targets_BT
     )
@@ -229,12 +233,11 @@ def weighted(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
 
 
 def anisotropy(resid_LBTD: jax.Array, layers: tuple[int, ...]) -> jax.Array:
-    """1 - IsoScore*, the mean over `layers` of the residual stream (all blocks where none are
-    named): () float32.
+    """Compute 1 - IsoScore*, the mean over `layers` of the residual stream: () float32.
 
-    The covariance is that of all vectors of the batch; these are so many more than dimensions that
-    none of another sample is mixed in, as I-STAR does (Rudman and Eickhoff 2024). In the loss a
-    positive weight pushes to isotropy.
+    An empty `layers` means all blocks. The covariance is that of all vectors of the batch. They are
+    many more than dimensions, so no covariance of another sample is mixed in, as I-STAR does
+    (Rudman and Eickhoff 2024). In the loss a positive weight favors isotropy.
     """
     chosen_NBTD = resid_LBTD[jnp.asarray(layers)] if layers else resid_LBTD[1:]
 

@@ -1,6 +1,4 @@
-"""Optimizers and schedules, each a function and an entry; gradients are clipped before all of
-them.
-"""
+"""Define optimizers and schedules, each a function and an entry; gradients are clipped first."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,19 +9,20 @@ from optax import contrib
 
 from anisoscope.config.run_config import TrainConfig
 
-# the learning rate of what is no matrix of a block, as a share of that of these, under Muon and SGD
+# learning rate of all other parameters over that of the blocks' matrices, under Muon and SGD
 REST = 0.1
 
 
 def cosine(config: TrainConfig, peak: float, warmup: int) -> optax.Schedule:
-    """Down from the end of the warm-up to the end of the run."""
+    """Decay by a cosine from the end of the warm-up to the end of the run."""
     begin, end = 0.0 if warmup else peak, peak * config.final_fraction
     return optax.warmup_cosine_decay_schedule(begin, peak, warmup, max(config.steps, 1), end)
 
 
 def constant(config: TrainConfig, peak: float, warmup: int) -> optax.Schedule:
-    """Constant after the warm-up, then linear decay over the last steps: checkpoints before it are
-    of one phase.
+    """Keep the rate constant after the warm-up, then decay linearly over the last steps.
+
+    Checkpoints before the decay belong to one phase.
     """
     decay = _decay_steps(config, warmup)
     parts = [
@@ -39,13 +38,15 @@ def _decay_steps(config: TrainConfig, warmup: int) -> int:
 
 
 def constant_steps(config: TrainConfig, warmup: int) -> tuple[int, int]:
-    """First and last step whose update was made at the peak."""
+    """Return the first and last step whose update was made at the peak."""
     return max(warmup, 1), max(config.steps - _decay_steps(config, warmup), warmup, 1)
 
 
 class Schedule(NamedTuple):
+    """A schedule of the learning rate, and the steps at which it is constant."""
+
     rate: Callable[[TrainConfig, float, int], optax.Schedule]  # config, peak, steps of warm-up
-    # its constant part; None: it has none
+    # first and last step at a constant rate; None: the schedule has none
     constant: Callable[[TrainConfig, int], tuple[int, int]] | None = None
 
 
@@ -53,8 +54,9 @@ SCHEDULES = {"cosine": Schedule(cosine), "constant": Schedule(constant, constant
 
 
 def schedule(config: TrainConfig, share: float = 1.0) -> optax.Schedule:
-    """Learning rate of update number `count` (from 0). The first update already moves: rate peak /
-    warm-up steps.
+    """Return the learning rate as a function of the update number `count`, from 0.
+
+    The first update already has a rate above 0: peak / warm-up steps.
     """
     rate = SCHEDULES[config.schedule].rate(
         config, share * config.learning_rate, warmup_steps(config)
@@ -63,26 +65,27 @@ def schedule(config: TrainConfig, share: float = 1.0) -> optax.Schedule:
 
 
 def warmup_steps(config: TrainConfig) -> int:
+    """Return the number of warm-up steps."""
     return min(round(config.warmup_fraction * config.steps), max(config.steps - 1, 0))
 
 
 def constant_part(config: TrainConfig) -> tuple[int, int] | None:
-    """First and last step of the part at a constant learning rate; None where the schedule has
-    none.
-    """
+    """Return the first and last step at a constant learning rate; None where there are none."""
     part = SCHEDULES[config.schedule].constant
     return None if part is None else part(config, warmup_steps(config))
 
 
 def is_matrix(path: tuple[Any, ...], leaf: jax.Array) -> bool:
-    """Whether a parameter is a matrix: tables and kernels are; what is stacked vectors is not:
-    biases, LayerNorm scales and the key and value of a learned sink, one of each head.
+    """Return whether a parameter is a matrix: tables and kernels are.
+
+    Stacked vectors are not: biases, LayerNorm scales, and the key and value of a learned sink,
+    which has one of each per head.
     """
     return {step.key for step in path}.isdisjoint({"bias", "scale", "sink"})
 
 
 def adamw(config: TrainConfig, share: float = 1.0) -> optax.GradientTransformation:
-    """As the whole field uses it: decay on matrices only. At a share of the learning rate."""
+    """Make AdamW with decay on matrices only, at a share of the learning rate."""
     return optax.adamw(
         schedule(config, share),
         b1=config.beta1,
@@ -93,10 +96,10 @@ def adamw(config: TrainConfig, share: float = 1.0) -> optax.GradientTransformati
 
 
 def muon(config: TrainConfig, share: float) -> optax.GradientTransformation:
-    """Muon on the matrices of the blocks, queries, keys and values as one; each layer's matrix for
-    itself.
+    """Make Muon for the matrices of the blocks, each layer's matrix for itself.
 
-    Momentum is 0.95, Nesterov's. Source: Jordan et al. 2024, in optax's form.
+    Queries, keys and values are one matrix. Momentum is 0.95, Nesterov's. Source: Jordan et al.
+    2024, in optax's form.
     """
     stacked = contrib.MuonDimensionNumbers(reduction_axis=-2, output_axis=-1)
     return contrib.muon(
@@ -107,8 +110,9 @@ def muon(config: TrainConfig, share: float) -> optax.GradientTransformation:
 
 
 def sgd(config: TrainConfig, share: float) -> optax.GradientTransformation:
-    """Gradient descent with Muon's momentum, 0.95 and Nesterov's: what Muon is without its
-    orthogonal updates.
+    """Make gradient descent with Muon's momentum, 0.95 and Nesterov's.
+
+    It is Muon without orthogonal updates.
     """
     return optax.chain(
         optax.trace(decay=0.95, nesterov=True),
@@ -118,23 +122,23 @@ def sgd(config: TrainConfig, share: float) -> optax.GradientTransformation:
 
 
 def adamw_on_matrices(config: TrainConfig, share: float) -> optax.GradientTransformation:
-    """Its decay too takes the same share of a matrix at every step as that of the rest."""
+    """Make AdamW for matrices; its decay takes the same share of a matrix per step as elsewhere."""
     return optax.adamw(
         schedule(config), b1=config.beta1, b2=config.beta2, weight_decay=share * config.weight_decay
     )
 
 
 class Optimizer(NamedTuple):
-    """Of clipped gradients. `matrices` are those of the blocks; all else has AdamW, at a learning
-    rate of its own.
+    """An optimizer of clipped gradients.
 
-    The second argument is the rest's learning rate over that of the matrices; decay is to take the
-    same share of a matrix at every step as of the rest.
+    `matrices` makes the optimizer of the blocks' matrices. All other parameters have AdamW, at a
+    learning rate of their own. The second argument of `matrices` is that learning rate over the
+    matrices' own; with it, decay takes the same share of every parameter per step.
     """
 
     matrices: Callable[[TrainConfig, float], optax.GradientTransformation]
-    label: str  # in the words of a figure
-    # the rest's learning rate, as a share of that of the matrices, unless one is set
+    label: str  # as figures write it
+    # default learning rate of all other parameters over that of the matrices
     rest: float = REST
 
 
@@ -146,6 +150,7 @@ OPTIMIZERS = {
 
 
 def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
+    """Make the optimizer of a run: clipping, then the optimizers of its parameters."""
     clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm > 0 else optax.identity()
     kind = OPTIMIZERS[config.optimizer]
     share = (

@@ -1,6 +1,6 @@
-"""Train a run again from one of its checkpoints: to a step, or to where it reaches a gain over unigram.
+"""Train a run again from a checkpoint: to a step, or until it reaches a gain over unigram.
 
-On a CPU that is bitwise the run itself. What is made lies apart from the run's own checkpoints.
+On a CPU the result is bitwise that of the run. Replayed checkpoints have folders of their own.
 """
 
 import contextlib
@@ -26,21 +26,23 @@ from anisoscope.utils.files import read_json, write_json
 from anisoscope.utils.progress import bar
 from anisoscope.utils.stop import Stop
 
-REPLAYED = "replayed"  # the folder in a run's of steps that it never saved
-LOSS_MATCHED = "loss_matched"  # of steps where it reaches a gain over unigram
+REPLAYED = "replayed"  # subfolder of a run: steps that the run did not save
+LOSS_MATCHED = "loss_matched"  # subfolder of a run: steps that reach a gain over unigram
 
 
 class Bracket(NamedTuple):
-    """Two validations in a row: the last below a gain over unigram, and the first that reaches it."""
+    """Two consecutive validations: the last below a gain over unigram, the first at or above it."""
 
     below: int
     reached: int
 
 
 class Crossing(NamedTuple):
-    step: int  # the first, between those of the bracket, where bisection finds the gain reached
+    """The step at which a run reaches a gain over unigram."""
+
+    step: int  # the first step of the bracket that bisection finds to reach the gain
     gain_over_unigram: float
-    # {step: digest} of the run's checkpoint before it, if there is one
+    # {step: digest} of the run's previous checkpoint, if any
     after: dict[str, str | None] | None = None
 
 
@@ -52,9 +54,10 @@ def crossings(
     name: str,
     stop: Stop,
 ) -> dict[float, Crossing]:
-    """Find where a finished run reaches each gain over unigram, and make a checkpoint there.
+    """Find where a finished run reaches each gain over unigram, and save a checkpoint there.
 
-    Checkpoints that are on no schedule, and a record of each gain, lie in `loss_matched/`.
+    These checkpoints are not on the schedule. They and a record of each gain are in
+    `loss_matched/`.
     """
     place, kept = run / LOSS_MATCHED, checkpoint_steps(config)
     path = place / "crossings.json"
@@ -65,7 +68,7 @@ def crossings(
         stack.enter_context(contextlib.closing(others))
         known = read_json(path, "move it elsewhere") if path.exists() else {}
         found = {float(gain): Crossing(**crossing) for gain, crossing in known.items()}
-        # what was made before this run was trained anew is no part of it
+        # crossings of an earlier training in this folder do not count
         found = {gain: crossing for gain, crossing in found.items() if _holds(scheduled, crossing)}
         for at in {*others.steps()} - {crossing.step for crossing in found.values()}:
             others.set_aside(at)
@@ -100,7 +103,7 @@ def crossings(
 
 
 def _holds(scheduled: Checkpoints, crossing: Crossing) -> bool:
-    """Whether the checkpoint before it is still the same, as far as that can be told."""
+    """Return whether the previous checkpoint is unchanged, as far as digests are known."""
     then = crossing.after or {}
     return all(scheduled.digest(int(at)) in (digest, None) for at, digest in then.items() if digest)
 
@@ -113,13 +116,13 @@ def replay_states(
     name: str,
     stop: Stop,
 ) -> Iterator[tuple[int, tuple[dict, dict]]]:
-    """Yield (step, items of its checkpoint), trained from the nearest sound checkpoint before."""
+    """Yield (step, items of its checkpoint), trained from the nearest readable checkpoint."""
     program = make_program(config, corpus)
     replay, now, state = _Replay(config, corpus, program, name, stop), -1, None
     with contextlib.closing(open_checkpoints(run)) as store:
         for target in sorted(steps):
             for start in [at for at in reversed(store.all_steps()) if now < at <= target]:
-                with contextlib.suppress(RunError):  # a damaged one is no start
+                with contextlib.suppress(RunError):  # skip damaged checkpoints
                     state = program.stack([restore_state(store, start, program.abstract)])
                     now = start
                     break
@@ -141,7 +144,7 @@ def make_checkpoints(
     """Save these steps in `replayed/` where the run has no checkpoint of them.
 
     Raises:
-        UserError: The run has not come to one of them.
+        UserError: The run has not reached a step.
     """
     with contextlib.closing(open_checkpoints(run)) as store:
         check_reached(config, run, store, steps)
@@ -159,16 +162,16 @@ def make_checkpoints(
 def check_reached(
     config: RunConfig, run: pathlib.Path, store: CombinedCheckpoints, steps: Iterable[int]
 ) -> None:
-    """Raise UserError where the run has not come to one of these steps."""
+    """Raise UserError where the run has not reached one of these steps."""
     newest = max(store.all_steps(), default=-1)
     newest = config.train.steps if finished.is_finished(run) else newest
     if beyond := [at for at in steps if not 0 <= at <= newest]:
         state = f"is trained to step {newest}" if newest >= 0 else "is not trained yet"
-        raise UserError(f"{run} {state}, and step {beyond[0]} is asked for; name an earlier step")
+        raise UserError(f"{run} {state}, so step {beyond[0]} does not exist; pass an earlier step")
 
 
 def read_params(config: RunConfig, corpus: Corpus, run: pathlib.Path, at: int) -> dict:
-    """Read the parameters of any step that the run has come to, as NumPy; or train them again."""
+    """Read the parameters of a step as NumPy arrays, or train to the step again."""
     with contextlib.closing(open_checkpoints(run)) as store:
         if at in store.all_steps():
             return store.restore_params(at)
@@ -180,9 +183,9 @@ def read_params(config: RunConfig, corpus: Corpus, run: pathlib.Path, at: int) -
 
 @contextlib.contextmanager
 def jax_as_in_training() -> Iterator[None]:
-    """Use JAX's own settings in this thread, whatever is set: numbers depend on them."""
+    """Use JAX's default settings in this thread, whatever is set: numbers depend on them."""
     if jax.config.jax_random_seed_offset:
-        why = "jax_random_seed_offset is set, and other numbers would come out"
+        why = "jax_random_seed_offset is set and would change random numbers"
         raise UserError(f"{why}; unset JAX_RANDOM_SEED_OFFSET")
     with (
         jax.enable_x64(False),
@@ -197,13 +200,13 @@ def jax_as_in_training() -> Iterator[None]:
 
 
 def open_checkpoints(run: pathlib.Path) -> CombinedCheckpoints:
-    """Open all checkpoints of a run for reading: on its schedule, and made by a replay."""
+    """Open all checkpoints of a run for reading: scheduled and replayed."""
     folders = (path / "checkpoints" for path in (run, run / REPLAYED))
     return CombinedCheckpoints(*(Checkpoints(path, None, reading=True) for path in folders))
 
 
 class _Replay:
-    """The steps of a run once more, from a state at hand."""
+    """Repeats steps of a run from a state."""
 
     def __init__(self, config: RunConfig, corpus: Corpus, program: Program, name: str, stop: Stop):
         self.most, self.tokens_N = config.train.steps_per_call, corpus.valid
@@ -213,7 +216,7 @@ class _Replay:
     def bisect(
         self, state: step.State, at: int, gain: float, bracket: Bracket
     ) -> tuple[int, step.State, float]:
-        """Halve the bracket until one step is left: step, state and gain over unigram there."""
+        """Halve the bracket until one step is left; return that step, its state and its gain."""
         below, reached = bracket
         state, found = self.advance(state, below - at), None
         while reached - below > 1:
@@ -250,11 +253,11 @@ class _Replay:
         return self.program.score(*args)[0].gain_over_unigram
 
     def check_stop(self) -> None:
-        self.stop.check(f"{self.name}: stopped on the way to a gain over unigram")
+        self.stop.check(f"{self.name}: stopped while replaying to a gain over unigram")
 
 
 class NextStep:
-    """The next update of any checkpoint, computed as the training did, in one program."""
+    """The next update of any checkpoint, computed as in training, in one program."""
 
     def __init__(self, config: RunConfig, corpus: Corpus, store: Checkpoints | CombinedCheckpoints):
         (weights, data), *_ = seeds(config.train)

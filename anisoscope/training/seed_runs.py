@@ -1,4 +1,4 @@
-"""The runs of the seeds that are trained together: their states are stacked, their folders apart."""
+"""Open, resume and save the runs of seeds that train together, each in a folder of its own."""
 
 import contextlib
 import math
@@ -23,9 +23,9 @@ class SeedRun:
     name: str
     folder: pathlib.Path
     store: Checkpoints
-    log: Log | None = None  # once it is opened, as are its troubles
+    log: Log | None = None  # set by `open_logs`, as are the troubles
     troubles: Troubles | None = None
-    loss: float = math.nan  # the last one that is finite, nats
+    loss: float = math.nan  # the last finite loss, nats
     valid_bits: float = math.nan
 
 
@@ -43,14 +43,14 @@ def open_runs(folders: Mapping[str, pathlib.Path], kept: list[int]) -> Iterator[
 
 
 def common_steps(runs: list[SeedRun]) -> list[int]:
-    """List the steps that all seeds have saved: a kill between two saves leaves some ahead."""
+    """List the steps that all seeds have saved: a kill between saves leaves some seeds ahead."""
     return sorted(set.intersection(*(set(run.store.steps()) for run in runs)))
 
 
 def resume(runs: list[SeedRun], program: Program) -> State:
-    """Restore the newest step of all seeds.
+    """Restore the newest step that all seeds have.
 
-    Where it is damaged and the one before can be read, the damaged checkpoints are set aside.
+    If it is damaged and the previous step can be read, the damaged checkpoints are set aside.
     """
     steps = common_steps(runs)
     saved = [run.store.steps() for run in runs]
@@ -66,7 +66,7 @@ def resume(runs: list[SeedRun], program: Program) -> State:
     if damaged:
         first = damaged[0][1]
         if len(steps) == 1:
-            raise RunError(f"{first}; move it elsewhere to begin anew") from first
+            raise RunError(f"{first}; move it elsewhere to start from step 0") from first
         states, older = _restore(runs, program, steps[-2])
         if older:
             why = f"{first}, and the one before cannot be read either; nothing was moved"
@@ -90,12 +90,12 @@ def _restore(
 
 
 def open_logs(runs: list[SeedRun], kept: list[int], train: TrainConfig, now: int) -> None:
-    """Open the log of each seed at its own newest checkpoint, and its troubles up to step `now`."""
+    """Open each seed's log at its newest checkpoint, and collect its troubles up to step `now`."""
     for run in runs:
         saved = max(run.store.steps(), default=-1)
         if saved < 0 and (moved := set_aside(run.folder)):
-            why = "no checkpoint is left, and all is trained anew"
-            print(f"{run.name}: {why}; the log of before is {moved}")
+            why = "no checkpoint is left, so training starts from step 0"
+            print(f"{run.name}: {why}; the old log is now {moved}")
         lines = read_log(run.folder) if (run.folder / NAME).exists() else None
         _report_lost_lines(run, lines, max((step for step in kept if step <= saved), default=None))
         run.log = Log(run.folder, saved)
@@ -103,23 +103,23 @@ def open_logs(runs: list[SeedRun], kept: list[int], train: TrainConfig, now: int
 
 
 def _report_lost_lines(run: SeedRun, lines: list[dict] | None, scored: int | None) -> None:
-    """Say what is missing: a log is on the disk before the checkpoint, so it was cut since."""
+    """Report lost lines of a log: it is written before the checkpoint, so it was cut since."""
     if scored is None:
         return
     path = run.folder / NAME
     if lines is None:
         lost = f"the scores up to step {scored}"
-        print(f"{run.name}: {path} is gone, and with it {lost}; a new one is begun")
+        print(f"{run.name}: {path} is missing, so {lost} are lost; a new log is started")
     elif scored not in (steps := validated(lines)):
         since = f"after step {max(steps)}" if steps else f"up to step {scored}"
         lost = f"scores {since} are lost; training resumes"
-        print(f"{run.name}: {path} lacks step {scored}, which is saved: {lost}")
+        print(f"{run.name}: {path} lacks step {scored}, which has a checkpoint: {lost}")
 
 
 def save(runs: list[SeedRun], now: int, states: State, program: Program) -> None:
     """Begin to write the checkpoints of step `now`, logs first.
 
-    A seed that was ahead has it already; where it differs, the old one is set aside.
+    A seed that was ahead has the checkpoint already; where it differs, the old one is set aside.
     """
     for run in runs:
         run.log.flush()
@@ -136,7 +136,7 @@ def save(runs: list[SeedRun], now: int, states: State, program: Program) -> None
 
 
 def checkpoint_items(state: State) -> tuple[dict, dict]:
-    """Split a state into what a checkpoint holds: parameters, and the rest."""
+    """Split a state into the two items of a checkpoint: parameters, and the rest."""
     return state.params, {"opt_state": state.opt_state, "step": state.step}
 
 

@@ -1,4 +1,4 @@
-"""The pure training step: (state, data seed, corpus) -> (state, loss and gradient norm).
+"""Define the pure training step: (state, data seed, corpus) -> (state, metrics).
 
 Letters: S steps of a dispatch.
 """
@@ -15,34 +15,39 @@ from anisoscope.data import batches
 from anisoscope.training import objective, watch
 
 Params = Any
-# folded into the key where a step would be: the root of the masks, apart from every step's windows
+# folded into the key in place of a step: the masks' key differs from every step's window key
 NO_STEP = 2**32 - 1
 
 
 class State(NamedTuple):
+    """Parameters, optimizer state and step of a run."""
+
     params: Params
     opt_state: optax.OptState
     step: jax.Array  # () int32, updates done
 
 
 class StepMetrics(NamedTuple):
+    """Metrics of a step."""
+
     loss: jax.Array  # nats per predicted character, before the update, without the penalty
     gradient_norm: jax.Array  # of loss + penalty, before clipping
     penalty: jax.Array  # what train.penalty adds to the loss
-    # whether the batch predicts any character, or else its loss of 0 says nothing
+    # whether the batch predicts any character; if not, its loss of 0 means nothing
     scored: jax.Array
-    # {quantity: by layer}, before the update, NaN at steps without a measure; {}: no looks
+    # {quantity: by layer}, before the update, x
     watch: dict[str, jax.Array]
 
 
 def init_state(params: Params, optimizer: optax.GradientTransformation) -> State:
+    """Make the state of step 0."""
     return State(params, optimizer.init(params), jnp.zeros((), jnp.int32))
 
 
 def train_batch(
     config: RunConfig, seed: int | jax.Array, tokens_N: jax.Array, step: jax.Array, mask_token: int
 ) -> objective.Batch:
-    """The batch of update `step`: a pure function of (data seed, step, example index)."""
+    """Make the batch of update `step`: a pure function of (data seed, step, example index)."""
     examples_B = jnp.arange(config.train.batch_size)
     length = config.model.context + 1
     starts_B = batches.starts(seed, step, examples_B, tokens_N.shape[0], length)
@@ -59,13 +64,12 @@ def make_step(
     mask_token: int,
     shard: Callable[[objective.Batch], objective.Batch] = lambda batch: batch,
 ) -> Callable[[State, jax.Array, jax.Array], tuple[State, StepMetrics]]:
-    """Build the step: state, data seed, corpus -> state, metrics.
+    """Make the step: state, data seed, corpus -> state, metrics.
 
     `shard` constrains how a (micro-)batch lies on the devices. Weights are divided by their sum
-    over the whole batch first, so that micro-batches add up to the same loss and gradient as one
-    batch, also where they predict different numbers of characters.
+    over the whole batch first. So micro-batches add up to the same loss and gradient as one batch,
+    even where they predict different numbers of characters.
     """
-
     every = config.watch.every
     capture = watch.make_capture(config) if every else None
 
@@ -134,8 +138,9 @@ def _accumulated(
 def make_steps(
     step: Callable[[State, jax.Array, jax.Array], tuple[State, StepMetrics]], most: int
 ) -> Callable[[State, jax.Array, jax.Array, jax.Array], tuple[State, StepMetrics]]:
-    """Run `count` <= `most` steps in one call, one program for all counts; so many of the metrics
-    are filled.
+    """Make a function that runs `count` <= `most` steps in one call.
+
+    One program serves all counts. The first `count` entries of the metrics are filled.
     """
 
     def steps(

@@ -1,6 +1,4 @@
-"""All that is compiled once for a run, or for the seeds of one that are trained over_seeds, and where
-it lies.
-"""
+"""Compile the programs of a run, or of seeds that train together, and place their arrays."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -22,25 +20,29 @@ MEMORY_ADVICE = "lower train.batch_size, model.context, layers or width, or rais
 
 
 class Program(NamedTuple):
-    """States, metrics and scores are those of all R seeds, stacked on a first axis; a plain run is
-    one seed.
+    """Compiled functions of a run with R seeds.
+
+    States, metrics and scores are those of all seeds, stacked on a first axis; a plain run has one
+    seed.
     """
 
     steps: Callable  # state, tokens_N, data_R, count -> state, metrics
     score: Callable  # params, tokens_N, windows -> a Score per seed
     create: Callable[[], step.State]
     stack: Callable[[list[step.State]], step.State]
-    select_seed: Callable[[step.State, int], step.State]  # one of those stacked
+    select_seed: Callable[[step.State, int], step.State]  # from stacked states
     abstract: step.State  # shapes, types and shardings of one seed's state
     tokens_N: jax.Array  # the training split, on the devices
-    # the data seed of every run: no constant, so that runs of other seeds share what is compiled
+    # data seeds of the runs: an argument, so that runs of other seeds share the compiled program
     data_R: jax.Array
     devices: int
 
 
 def check_program(config: RunConfig, corpus: Corpus) -> tuple[jax.sharding.Mesh, int]:
-    """The devices and the windows of a micro-batch; UserError where these do not go over_seeds, or
-    nothing is scored.
+    """Return the devices and the windows of a micro-batch.
+
+    Raises:
+        UserError: The micro-batch is no multiple of the devices, or no character would be scored.
     """
     devices = mesh.make_mesh(config.mesh)
     rows = config.train.batch_size // config.train.accumulate
@@ -54,10 +56,9 @@ def check_program(config: RunConfig, corpus: Corpus) -> tuple[jax.sharding.Mesh,
 
 
 def step_memory(program: Program, state: step.State) -> tuple[int, int | None]:
-    """Compile the program that trains: bytes of memory that a step takes on a device, and bytes
-    available.
+    """Compile the training program; return the bytes that a step takes on a device, and those free.
 
-    `state` may be abstract. A later step uses what is compiled here.
+    `state` may be abstract. A later step reuses what is compiled here.
     """
     arguments = state, program.tokens_N, program.data_R, jnp.int32(1)
     sizes = program.steps.lower(*arguments).compile().memory_analysis()
@@ -65,7 +66,7 @@ def step_memory(program: Program, state: step.State) -> tuple[int, int | None]:
 
 
 def check_memory(program: Program, state: step.State) -> None:
-    """Raise UserError, before the first step, where a step needs more memory than there is."""
+    """Raise UserError, before the first step, where a step needs more memory than is available."""
     needed, room = step_memory(program, state)
     if room is not None and needed > room:
         what = (
@@ -75,6 +76,7 @@ def check_memory(program: Program, state: step.State) -> None:
 
 
 def make_program(config: RunConfig, corpus: Corpus) -> Program:
+    """Make the program of a run: its model, optimizer, step and scorer on the devices."""
     devices, rows = check_program(config, corpus)
     by_batch, everywhere = NamedSharding(devices, P(mesh.AXES)), NamedSharding(devices, P())
 

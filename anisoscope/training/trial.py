@@ -1,4 +1,4 @@
-"""What a run takes on this machine: memory of its compiled step, and time of a first one."""
+"""Estimate what a run needs on this machine: memory of its compiled step, and time of a step."""
 
 import time
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def blank_corpus() -> Corpus:
 
 
 def describe_run(config: RunConfig, corpus: Corpus) -> Iterator[str]:
-    """Compile the program of a run and its seeds, take a step, and say what all of it takes."""
+    """Compile the program of a run and its seeds, take a step, and yield lines about its cost."""
     program, count = make_program(config, corpus), len(seeds(config.train))
     kept, parameters = checkpoint_steps(config), program.abstract.params
     yield f"{count} × {transformer.count_parameters(parameters):,} parameters, {config.train.steps:,} steps"

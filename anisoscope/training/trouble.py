@@ -1,4 +1,4 @@
-"""Updates left out as not finite, and spikes of the loss; both follow from the log alone."""
+"""Detect skipped updates and spikes of the loss; both follow from the log alone."""
 
 import statistics
 from collections.abc import Iterable
@@ -7,13 +7,13 @@ from typing import Any
 from anisoscope.config.run_config import TrainConfig
 
 SKIPPED, SPIKE = "skipped", "spike"  # kinds of lines
-LOSSES = 20  # logged ones, that a loss is compared with
-DEVIATIONS = 8.0  # above their median, of 1.4826 × the median distance from it
-LEAST = 0.01  # of the median: the smallest such deviation
+LOSSES = 20  # logged losses that a loss is compared with
+DEVIATIONS = 8.0  # threshold above their median; a deviation is 1.4826 × their median distance
+LEAST = 0.01  # smallest deviation, as a share of the median
 
 
 class Troubles:
-    """The troubles of one run, from the lines of its log, so that a restart has the same."""
+    """The troubles of one run, read from its log, so that a restart continues with the same."""
 
     def __init__(self, train: TrainConfig, lines: Iterable[dict[str, Any]]):
         self.every, self.losses = train.log_every, []
@@ -29,14 +29,16 @@ class Troubles:
                 self.spiked = line["step"]
 
     def skip(self, now: int) -> None:
+        """Record an update that was skipped as not finite."""
         self.in_a_row = self.in_a_row + 1 if self._last == now - 1 else 1
         self.skipped, self._last = self.skipped + 1, now
 
     def take(self, loss: float) -> None:
+        """Record a logged loss."""
         self.losses = [*self.losses, loss][-LOSSES:]
 
     def spike(self, now: int, loss: float) -> dict[str, float] | None:
-        """Describe the loss of a step that is a spike, the first between two lines of the log."""
+        """Describe the loss of a step if it is a spike, the first between two lines of the log."""
         if len(self.losses) < LOSSES or (self.spiked - 1) // self.every == (now - 1) // self.every:
             return None
         usual = statistics.median(self.losses)
@@ -50,7 +52,7 @@ class Troubles:
 
 
 def format_troubles(lines: Iterable[dict[str, Any]]) -> str:
-    """Say for a status what troubles there were; empty where there were none."""
+    """Describe the troubles for the status; empty where there were none."""
     lines, phrases = [*lines], []
     for kind, what in (
         (SKIPPED, "updates were left out as not finite"),

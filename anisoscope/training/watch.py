@@ -1,8 +1,8 @@
-"""Cheap geometry of a training batch, inside of the program of a step.
+"""Measure cheap geometry of a training batch inside the program of a step.
 
-What is looked at are the activations that the step has anyway: a fixed choice of positions of its
-batch, whose text (of an encoder masked) is another at every look. So a curve is dense in time and
-noisy, where the panel's is neither.
+The activations are those that the step computes anyway, at a fixed choice of positions of its
+batch. The text (and, for masked objectives, the mask) differs at every measurement. So a curve is
+dense in time and noisy, and the panel's is neither.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from anisoscope.metrics import similarity
 from anisoscope.metrics.cloud import centered
 from anisoscope.models.masks import visible_keys
 
-# In words and units, of every layer (0: the embedding) or of every block; those of the panel's name
-# are its quantities.
+# (label, units) of every layer (0: the embedding), then of every block. Names that the panel has
+# too are the same quantities.
 LAYERS = {
     "anisotropy": ("anisotropy", "1"),
     "participation_ratio": ("participation ratio", "dimensions"),
@@ -30,25 +30,27 @@ BLOCKS = {
     "attention_first_token": ("attention on the first token", "1"),
     "gradient_norm": ("norm of the gradient", "1"),
 }
-ITERATIONS = 32  # of the power method: 1 % of an eigenvalue whose neighbor is 0.95 of it
-WINDOWS = 2  # of a batch, whose attention is looked at
+ITERATIONS = 32  # of the power method: error 1 % where the second eigenvalue is 0.95 of the first
+WINDOWS = 2  # of a batch, whose attention is measured
 
 
 class Snapshot(NamedTuple):
-    """Of the activations of a block, what is looked at."""
+    """The part of a block's activations that is measured."""
 
     cloud_PD: jax.Array
-    q_BTHK: jax.Array  # of few windows
+    q_BTHK: jax.Array  # of WINDOWS windows
     k_BTHK: jax.Array
 
 
 def select_cloud(config: RunConfig, x_BTD: jax.Array) -> jax.Array:
+    """Select the vectors of the watched positions."""
     flat_PD = x_BTD.reshape(-1, x_BTD.shape[-1])
     picks_P = np.random.default_rng(0).permutation(flat_PD.shape[0])[: config.watch.points]
     return jax.lax.stop_gradient(flat_PD[picks_P])
 
 
 def make_capture(config: RunConfig) -> Callable[[jax.Array, jax.Array, jax.Array], Snapshot]:
+    """Make the function that takes a snapshot of a block's activations."""
     return lambda x_BTD, q_BTHK, k_BTHK: Snapshot(
         select_cloud(config, x_BTD), q_BTHK[:WINDOWS], k_BTHK[:WINDOWS]
     )
@@ -57,8 +59,9 @@ def make_capture(config: RunConfig) -> Callable[[jax.Array, jax.Array, jax.Array
 def measure(
     config: RunConfig, embedding_PD: jax.Array, snapshot_N: Snapshot, grads: dict[str, Any]
 ) -> dict[str, jax.Array]:
-    """Every quantity by layer, (N + 1,), or by block, (N,); float32. Gradients are those before
-    clipping.
+    """Measure every quantity by layer, (N + 1,), or by block, (N,); float32.
+
+    Gradients are those before clipping.
     """
     cloud_NPD = jnp.concatenate([embedding_PD[None], snapshot_N.cloud_PD]).astype(jnp.float32)
     anisotropy_N, ratio_N = jax.vmap(spectrum)(cloud_NPD)
@@ -81,11 +84,11 @@ def measure(
 
 
 def spectrum(cloud_PD: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Anisotropy and participation ratio, without a decomposition: of the smaller of the two Gram
-    matrices.
+    """Compute anisotropy and participation ratio from the smaller of the two Gram matrices.
 
     With G = x x' or x' x of the centered cloud, trace(G)^2 / |G|^2 is the participation ratio. The
-    largest eigenvalue comes from the power method, so that anisotropy is never too large.
+    largest eigenvalue comes from the power method, so anisotropy is never too large. No
+    decomposition is needed.
     """
     x_PD = centered(cloud_PD)
     x_PD = x_PD if x_PD.shape[0] <= x_PD.shape[1] else x_PD.T
@@ -102,8 +105,10 @@ def spectrum(cloud_PD: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def attention_first_token(config: RunConfig, q_NBTHK: jax.Array, k_NBTHK: jax.Array) -> jax.Array:
-    """Mean over heads of the softmax weight on key 0, over the rows that see it and another one:
-    (N,).
+    """Average the softmax weight on key 0 over heads and over rows that see it and another key.
+
+    Returns:
+        (N,).
     """
     visible_TT = visible_keys(config.model, q_NBTHK.shape[2])
     counted_T = visible_TT[:, 0] & (visible_TT.sum(axis=1) > 1)

@@ -135,7 +135,7 @@ def test_a_kill_after_the_log_was_written_repeats_the_lost_steps_exactly(
         (unscored / name).unlink()
     train(config, unscored)
     assert (
-        "train.jsonl is gone, and with it the scores up to step 6; a new one"
+        "train.jsonl is missing, so the scores up to step 6 are lost; a new log"
         in capsys.readouterr().out
     )
 
@@ -149,7 +149,7 @@ def test_a_log_that_was_cut_is_told_and_keeps_what_it_has(unscored, capsys, left
     kept = [line for line in lines if json.loads(line)["step"] <= left]
     (unscored / "train.jsonl").write_text("".join(kept))
     train(tiny.config(), unscored)
-    assert f"train.jsonl lacks step 6, which is saved: {said}" in capsys.readouterr().out
+    assert f"train.jsonl lacks step 6, which has a checkpoint: {said}" in capsys.readouterr().out
     assert (unscored / "train.jsonl").read_text() == "".join(kept)
 
 
@@ -202,7 +202,7 @@ def test_a_finished_run_is_left_alone_also_without_its_checkpoints(
             train(config, tmp_path)
     (tmp_path / "test.json").unlink()
     train(config, tmp_path)
-    assert f"the log of before is {tmp_path / 'train.0.jsonl'}" in capsys.readouterr().out
+    assert f"the old log is now {tmp_path / 'train.0.jsonl'}" in capsys.readouterr().out
     assert (tmp_path / "train.0.jsonl").read_bytes() == before[tmp_path / "train.jsonl"]
 
 

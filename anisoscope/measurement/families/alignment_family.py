@@ -1,6 +1,4 @@
-"""Family alignment: layers beside one another by their distances (RSA) and by the best rotation
-(Procrustes).
-"""
+"""Family alignment: layers compared by distances (RSA) and by the best rotation (Procrustes)."""
 
 import jax.numpy as jnp
 
@@ -37,7 +35,10 @@ QUANTITIES = {
 
 
 def compute(clouds: Clouds) -> dict[str, Values]:
-    """Measure pairs of layers, (layer, other layer, R); the null model has other windows' clouds."""
+    """Measure pairs of layers, (layer, other layer, R).
+
+    The null model has clouds of other windows.
+    """
     own = prepare_clouds(clouds.points_NPD, clouds.folds)
 
     def named(alignment: Alignment) -> Values:

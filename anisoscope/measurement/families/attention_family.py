@@ -1,4 +1,4 @@
-"""Family attention: how queries and keys of a head are spread, and how sharp its patterns are."""
+"""Family attention: how the queries and keys of a head spread, and how sharp its patterns are."""
 
 import functools
 from collections.abc import Callable
@@ -43,15 +43,13 @@ OVER = "E over the cloud's points"  # scores and weights are over all positions 
 
 
 class Heads(NamedTuple):
-    """Queries and keys of whole windows, as they enter the dot product, and which of their
-    positions are the cloud.
-    """
+    """Queries and keys of whole windows as they enter the dot product, and the cloud's points."""
 
     q_NBTHK: Array
     k_NBTHK: Array
     picks_P: Array  # indices into the B*T positions
     visible_TT: Array  # which key (column) each query (row) sees; (N, T, T) where blocks differ
-    bias_NHTT: Array | None = None  # added to the scores, as by ALiBi, of all windows alike
+    bias_NHTT: Array | None = None  # added to the scores of all windows, as by ALiBi
 
 
 _attention = functools.partial(jackknifed, dims=HEAD)
@@ -146,7 +144,7 @@ QUANTITIES = {
 def measure_head(
     q_PK: Array, k_PK: Array, keep_P: Array, statistics: AttentionStatistics
 ) -> Values:
-    """Measure one head on the points that are kept; `statistics` are those of the kept windows."""
+    """Measure one head on the kept points; `statistics` are those of the kept windows."""
     mean_q_K, mean_k_K = mean_vector(q_PK, keep_P), mean_vector(k_PK, keep_P)
     score = (mean_q_K * mean_k_K).sum() * mean_q_K.size**-0.5
     return {
@@ -172,8 +170,9 @@ def measure_head(
 
 
 def compute(heads: Heads, folds: int, over: Callable[[Callable, Any], Any] = jax.lax.map) -> Values:
-    """Measure every head, arrays (block, head, R), and every block. `over` takes the heads of a
-    block.
+    """Measure every head, arrays (block, head, R), and every block.
+
+    `over` maps work over the heads of a block.
     """
     keep_RP = leave_out(folds, heads.picks_P.size)
     keep_RB = leave_out(folds, heads.q_NBTHK.shape[1])

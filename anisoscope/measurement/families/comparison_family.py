@@ -1,6 +1,6 @@
-"""Family comparison: one layer beside another, and one cloud beside another of the same points.
+"""Family comparison: pairs of layers, and pairs of clouds of the same points.
 
-Letters: M layers of another model, O others to compare with.
+Letters: M layers of another model, O other clouds to compare with.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ from anisoscope.metrics.comparison import (
 )
 
 NEIGHBORS = 10
-WITH = {  # what a layer is compared with: dimensions, and words
+WITH = {  # what a layer is compared with: (dimensions, words for the long name)
     "layers": (LAYERS, "of two layers"),
     "previous": (LAYER, "with the checkpoint before"),
     "last": (LAYER, "with the last checkpoint"),
@@ -84,13 +84,13 @@ ACROSS = {kind: _quantity(kind, LAYERS, "of layers of two models") for kind in K
 QUANTITIES = {
     f"{kind}_{name}": _quantity(kind, *about) for kind in KINDS for name, about in WITH.items()
 }
-# need a second cloud
+# quantities that need a second cloud
 NEEDS_OTHER_CLOUDS = {name for name, quantity in QUANTITIES.items() if quantity.dims == LAYER}
 NEEDS_PREVIOUS_CHECKPOINT = {f"{kind}_previous" for kind in KINDS}
 
 
 def few(searched: Searched) -> Searched:
-    """Keep the NEIGHBORS nearest, which the overlap needs, of those found for other purposes."""
+    """Keep the NEIGHBORS nearest, which the overlap needs, of a search for several quantities."""
     whole, parts = searched
     return Searched(nearest(whole, NEIGHBORS), None if parts is None else nearest(parts, NEIGHBORS))
 
@@ -101,6 +101,8 @@ def search_few(cloud_PD: Array, folds: int) -> Searched:
 
 
 class Layers(NamedTuple):
+    """Layers prepared for comparison: the clouds that CKA reads, and the nearest neighbors."""
+
     ready_N: PreparedCloud
     nearest_N: Searched
 
@@ -108,8 +110,9 @@ class Layers(NamedTuple):
 def compute(clouds: Clouds) -> dict[str, Values]:
     """Compare every layer with every other, and with the same layer of each of the `others`.
 
-    Of the clouds themselves, "measured"; and where it is known how to permute their windows, the
-    mean over a few permutations of what the permuted clouds give beside the clouds as they are.
+    Returns:
+        {"measured": values of the clouds}; and where the windows can be permuted, "permuted": the
+        mean over a few permutations of the permuted clouds compared with the clouds themselves.
     """
     others, folds, over, permuted = clouds.others, clouds.folds, clouds.over, clouds.permuted
 
@@ -142,9 +145,9 @@ def across(
     permuted: Callable[[Array], Array],
     over: Callable = jax.lax.map,
 ) -> dict[str, Values]:
-    """Compare every layer of one model with every layer of another, of the same points.
+    """Compare every layer of one model with every layer of another, on the same points.
 
-    As `compute`, but for the clouds that `permuted(number)` gives: those of the first model.
+    Works as `compute`, except that `permuted(number)` returns clouds of the first model.
     """
 
     def find_neighbors(z_NPD: Array) -> Searched:
@@ -178,7 +181,7 @@ def _compare(
     folds: int,
     over: Callable,
 ) -> Values:
-    """Some clouds, the measured or permuted ones, beside the measured ones and beside others."""
+    """Compare clouds, measured or permuted, with the measured clouds and with others."""
     cka = layers_cka(layers.ready_N, folds, None if layers is own else own.ready_N)
     values = {f"{kind}_layers": jnp.moveaxis(value, 0, -1) for kind, value in _named(cka).items()}
     sections_first = [_sections_first(each.nearest_N) for each in (layers, own)]

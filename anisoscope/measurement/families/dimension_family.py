@@ -1,4 +1,4 @@
-"""Family dimension: the intrinsic dimension that the two nearest neighbors of every point tell."""
+"""Family dimension: the intrinsic dimension from the two nearest neighbors of every point."""
 
 import functools
 
@@ -24,11 +24,11 @@ FACCO = "Facco et al. 2017"
 NULLS = ("gaussian", "shuffled", "untrained")
 
 FEW = f"; NaN below {dimension.LEAST} distinct points, or half of a cloud of fewer than {2 * dimension.LEAST}"
-PUBLISHED = "twonn_microscope"  # as its authors have it, of however few points
+PUBLISHED = "twonn_microscope"  # as its authors compute it, of any number of points
 
 
 def mask_few_points(values: Values, neighbors: Neighbors) -> Values:
-    """Replace by NaN, of resamples too, where too few points of the whole cloud are distinct."""
+    """Replace values and resamples by NaN where too few points of the whole cloud are distinct."""
     return {
         name: jnp.where(dimension.enough(neighbors), value, jnp.nan)
         for name, value in values.items()
@@ -102,6 +102,7 @@ QUANTITIES[WITHOUT] = WITHOUT_QUANTITY
 
 
 def compute(cloud: Cloud) -> Values:
+    """Measure a cloud, (R,); counts are of the whole cloud."""
     values = over_sections(
         lambda neighbors: {name: read(neighbors) for name, read in RESAMPLED.items()},
         cloud.searched,
@@ -114,7 +115,7 @@ def compute(cloud: Cloud) -> Values:
 
 
 def measure_remaining(cloud: Cloud, left_P: Array) -> Values:
-    """Among the points that are left, from the neighbors that were searched among all."""
+    """Measure TwoNN on the points that remain, from the neighbors searched among all points."""
     whole, parts = cloud.searched
     whole = neighbors_among(cloud.points_PD, whole, left_P)
     if parts is not None:

@@ -1,6 +1,4 @@
-"""Family estimators: dimensions by other means than the nearest neighbors: pairs, trees, and ranks
-above noise.
-"""
+"""Family estimators: dimensions from pair counts, spanning trees and ranks above noise."""
 
 import jax
 import jax.numpy as jnp
@@ -48,8 +46,9 @@ QUANTITIES = {
 
 
 def compute(cloud: Cloud) -> Values:
-    """Measure a cloud, (R,). Ranks without a fold are of the eigenvalues without it, to first
-    order.
+    """Measure a cloud, (R,).
+
+    Ranks without a fold are those of the eigenvalues without it, to first order.
     """
 
     def read(cloud_PD: Array, neighbors: Neighbors) -> Values:

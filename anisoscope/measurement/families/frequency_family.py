@@ -1,6 +1,4 @@
-"""Family frequency: how a cloud depends on how frequent the characters are that its points stand
-at.
-"""
+"""Family frequency: how a cloud depends on the frequency of the characters at its points."""
 
 import functools
 
@@ -96,7 +94,7 @@ BIN_QUANTITIES = ("norm_by_frequency", "centroid_distance_by_frequency")
 
 
 def compute(cloud: Cloud) -> Values:
-    """Measure a cloud; NaN, and no points, where types of the points are not known."""
+    """Measure a cloud; NaN, and a count of 0 points, where the types of the points are unknown."""
     cloud_PD, folds, types = cloud.points_PD, cloud.folds, cloud.types
     if types is None:
         replicates = 1 + folds * (folds > 1)
@@ -114,7 +112,7 @@ def compute(cloud: Cloud) -> Values:
         type_P, log_frequency_P = arrays
         number_P = frequency.frequent(jnp.where(jnp.isfinite(log_frequency_P), type_P, -1))
         statistics = frequency.type_statistics(cloud_PD, number_P, log_frequency_P, folds)
-        few = len(cloud_PD) // LEAST  # the number of every other point
+        few = len(cloud_PD) // LEAST  # the type number of every point of a rare type
         return dict(zip(TYPE_QUANTITIES, statistics[:4], strict=True)) | {
             "distances": statistics.distances,
             "frequent_points": (number_P < few).sum(dtype=jnp.int32),
@@ -122,11 +120,11 @@ def compute(cloud: Cloud) -> Values:
         }
 
     values = jax.lax.map(measure_length, (types.type_LP, types.log_frequency_LP))
-    distance_RP = values.pop("distances")[0]  # of single characters, as bins are
+    distance_RP = values.pop("distances")[0]  # of single characters, like the bins
     norm_P = jnp.linalg.norm(cloud_PD, axis=1)
 
     def by_bin(keep_P: Array, distance_P: Array) -> Values:
-        # distances are those of some points
+        # only points of frequent types have a distance
         read = ((norm_P, keep_P), (distance_P, keep_P * ~jnp.isnan(distance_P)))
         return {
             name: frequency.mean_by_bin(value_P, types.bin_P, len(BINS), kept_P)

@@ -1,4 +1,4 @@
-"""Family hubness: how unevenly points occur among the nearest neighbors of others."""
+"""Family hubness: how unevenly points occur among the nearest neighbors of other points."""
 
 from anisoscope.measurement.families.dimension_family import NULLS, mask_few_points
 from anisoscope.measurement.quantity import NOT_NEGATIVE, SHARE, Family, Quantity, Values
@@ -23,7 +23,7 @@ QUANTITIES = {
         range=SHARE,
         resampling="share_sections",
     ),
-    # no replicates: the largest of a section says nothing of how far that of the whole varies
+    # no replicates: the largest hub of a section does not show how that of the whole varies
     "largest_hub": Quantity(
         "occurrences of the largest hub",
         f"max N / {hubness.COUNT}, {COUNTED}",
@@ -34,7 +34,7 @@ QUANTITIES = {
 
 
 def compute(cloud: Cloud) -> Values:
-    """Measure a cloud, (R,); of the largest hub a number."""
+    """Measure a cloud, (R,); the largest hub has no replicates."""
     values = over_sections(
         lambda neighbors: dict(zip(QUANTITIES, hubness.hubs(neighbors), strict=True)),
         cloud.searched,

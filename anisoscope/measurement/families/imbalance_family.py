@@ -1,4 +1,4 @@
-"""Family imbalance: how well nearness in one layer tells nearness in another."""
+"""Family imbalance: how well nearest neighbors in a layer predict those in another."""
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +24,9 @@ QUANTITIES = {
 
 
 def compute(clouds: Clouds) -> dict[str, Values]:
-    """Measure pairs of layers, (layer, other layer, R); the null model has other windows'
-    neighbors.
+    """Measure pairs of layers, (layer, other layer, R).
+
+    The null model has the neighbors of other windows.
     """
 
     def measure(nearest_N: Searched) -> Values:

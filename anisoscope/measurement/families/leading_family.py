@@ -1,6 +1,4 @@
-"""Family leading: how few vectors carry the anisotropy of a cloud, the first token of each window or the
-longest ones.
-"""
+"""Family leading: how few vectors carry a cloud's anisotropy, first tokens or longest vectors."""
 
 import dataclasses
 import functools
@@ -22,18 +20,18 @@ from anisoscope.measurement.quantity import (
 from anisoscope.measurement.resampling import Cloud, leave_out, over_folds
 from anisoscope.metrics import leading
 
-PERCENT = 0.01  # of the vectors
+PERCENT = 0.01  # share of the vectors that are removed
 WITHOUT = ("longest of each window", "longest 1 %")
 BY_WITHOUT = ("layer", "without")
 REMOVED = "without the longest vector of each window, or the longest 1 % of all"
 
 
-# `read` takes the cloud, which points are members, and weights 1 or 0 of its points.
+# `read` takes the cloud, membership of its points, and weights 1 or 0 of its points.
 _share = functools.partial(Quantity, source=HERE, resampling="jackknife", range=SHARE)
 
 
 def without_longest(name: str, whole: Quantity) -> tuple[str, Quantity]:
-    """Derive the quantity of the cloud without its longest vectors: its name and entry."""
+    """Return the name and entry of a quantity measured without the cloud's longest vectors."""
     return f"{name}_without_longest", dataclasses.replace(
         whole,
         dims=BY_WITHOUT,
@@ -97,8 +95,9 @@ FIRST_TOKEN_SHARES, LONGEST_VECTOR_SHARES = (
 
 
 def remaining(cloud: Cloud) -> Array:
-    """Mark the points that each removal of WITHOUT leaves, (2, P); none where it is not known which
-    window a point is of.
+    """Mark the points that remain after each removal of WITHOUT, (2, P).
+
+    No point remains of the first removal where the windows of the points are unknown.
     """
     points = len(cloud.points_PD)
     long_P = leading.longest(cloud.points_PD, max(1, int(PERCENT * points)))
@@ -108,7 +107,7 @@ def remaining(cloud: Cloud) -> Array:
 
 
 def compute(cloud: Cloud) -> Values:
-    """Measure a cloud; NaN where it has no first token, or where the positions are not known."""
+    """Measure a cloud; NaN where it has no first token, or where the positions are unknown."""
     cloud_PD, folds, places = cloud.points_PD, cloud.folds, cloud.places
     points = len(cloud_PD)
     left_2P = remaining(cloud)

@@ -1,5 +1,6 @@
-"""Family linearity: how much of a layer, and of what a block adds, is a linear function of the
-layer before.
+"""Family linearity: how much of a layer is a linear function of the previous layer.
+
+The same is measured of a block's update, the difference of both layers.
 """
 
 import math
@@ -47,7 +48,7 @@ QUANTITIES = {
 
 
 def compute(clouds: Clouds) -> dict[str, Values]:
-    """Measure each layer, (layer, R); the null model takes the layer before of other windows."""
+    """Measure each layer, (layer, R); the null model takes the previous layer of other windows."""
     clouds_NPD, permuted = clouds.points_NPD, clouds.permuted
     keep_RP = leave_out(clouds.folds, clouds_NPD.shape[1])
 

@@ -1,6 +1,4 @@
-"""Family logit_lens: what a model would say if each layer were its last (the logit lens), and how its
-answer settles.
-"""
+"""Family logit_lens: the prediction of each layer, read through the final norm and unembedding."""
 
 import math
 from collections.abc import Callable
@@ -100,7 +98,7 @@ def compute(
     folds: int,
     over: Callable[[Callable, Any], Any] = jax.lax.map,
 ) -> Values:
-    """Measure every layer, (layer, R); without targets what reads the true token is NaN."""
+    """Measure every layer, (layer, R); without targets, quantities of the true token are NaN."""
     points = clouds_NPD.shape[1]
     keep_RP = leave_out(folds, points)
     target_P = jnp.full(points, -1) if target_P is None else target_P

@@ -1,6 +1,4 @@
-"""Family massive: the share of points that stand out, as a function of what counts as standing
-out.
-"""
+"""Family massive: the share of massive points as a function of the threshold."""
 
 import jax.numpy as jnp
 from jax import Array
@@ -38,12 +36,15 @@ QUANTITIES = {
 
 
 def compute(cloud: Cloud) -> Values:
-    """Measure a cloud, (ratio, R), beside the median norm of the whole; NaN where it is not finite."""
+    """Measure a cloud, (ratio, R); NaN where it is not finite.
+
+    Norms are compared with the median norm of the whole cloud.
+    """
     keep_RP = leave_out(cloud.folds, len(cloud.points_PD))
     norm_P = jnp.linalg.norm(jnp.asarray(cloud.points_PD, jnp.float32), axis=1)
 
     def share(ratio_P: Array) -> Array:
-        # NaN is told
+        # the sum makes the share NaN where a norm is NaN
         above = (ratio_P[None] > jnp.array(RATIOS, jnp.float32)[:, None]) + 0.0 * norm_P.sum()
         return jnp.matmul(above, keep_RP.T, precision=Precision.HIGHEST) / keep_RP.sum(axis=1)[None]
 

@@ -1,6 +1,4 @@
-"""Family outliers: coordinates that carry far more than their share, and the anisotropy without
-them.
-"""
+"""Family outliers: coordinates that carry more than their share, and anisotropy without them."""
 
 import jax.numpy as jnp
 from jax import Array
@@ -70,7 +68,7 @@ COORDINATE_READERS = {name: quantity.read for name, quantity in QUANTITIES.items
 
 
 def compute(cloud: Cloud) -> Values:
-    """Measure a cloud; NaN where without the top coordinates none would be left."""
+    """Measure a cloud; NaN where no coordinate would remain without the top ones."""
     cloud_PD, folds = cloud.points_PD, cloud.folds
     points = len(cloud_PD)
     nonzero_P = jnp.asarray(cloud_PD).any(axis=1)

@@ -1,5 +1,6 @@
-"""Family projection: no quantities, but queries and keys of one head of every block, the same
-points at each step.
+"""Family projection: queries and keys of one head of every block, of the same points at each step.
+
+It has no quantities: the vectors are stored for projection to a plane.
 """
 
 import jax.numpy as jnp
@@ -10,19 +11,20 @@ from anisoscope.measurement.quantity import Family, Values
 
 COUNT = 256
 CHOICE = f"of the points of the first batch, all positions, up to {COUNT} evenly spaced: the same at every checkpoint"
-# name in the table of one checkpoint, and what it holds
+# {variable in a checkpoint's table: kind of vector}
 VECTORS = {"query_vectors": "query", "key_vectors": "key"}
 
 
 def chosen(picks_P: Array) -> Array:
-    """Picks come fold by fold of windows: evenly spaced ones are as many of each."""
+    """Select evenly spaced points; picks come fold by fold, so each fold has equally many."""
     count = min(COUNT, picks_P.size)
     return picks_P[jnp.arange(count) * picks_P.size // count]
 
 
 def head_vectors(heads: Heads, head: int) -> Values:
-    """Queries and keys of that head of every block as they enter the scores, each (block, vector,
-    K).
+    """Select queries and keys of a head of every block, as they enter the scores.
+
+    Shapes: (block, vector, K) each.
     """
     picked = chosen(heads.picks_P)
     head_arrays = zip(

@@ -1,4 +1,7 @@
-"""Every family of quantities. Whoever reads quantities asks here, at each use."""
+"""The registry of all families of quantities.
+
+Code that needs a quantity looks it up here at each use.
+"""
 
 import importlib
 
@@ -13,7 +16,7 @@ FAMILIES: dict[str, Family] = {
 
 
 def quantities() -> dict[str, Quantity]:
-    """List every quantity by name, family after family."""
+    """List every quantity by name, in the order of the families."""
     return {
         name: quantity
         for family in FAMILIES.values()
@@ -22,18 +25,18 @@ def quantities() -> dict[str, Quantity]:
 
 
 def find_family(name: str) -> str:
-    """Find the family of a quantity."""
+    """Return the name of the family that has a quantity."""
     return next(family for family, about in FAMILIES.items() if name in about.quantities)
 
 
 def coordinates() -> dict[str, tuple]:
-    """Label the further dimensions: top, neighbors, …"""
+    """Collect the labels of the families' further dimensions, such as top and neighbors."""
     return {
         dim: labels for family in FAMILIES.values() for dim, labels in family.coordinates.items()
     }
 
 
 def null_models_for(name: str) -> tuple[str, ...]:
-    """Name the null models that a quantity has."""
+    """List the null models of a quantity."""
     family = FAMILIES[find_family(name)]
     return *family.nulls, *family.quantities[name].nulls

@@ -1,4 +1,4 @@
-"""Family scale: the intrinsic dimension as the distance grows at which a cloud is looked at."""
+"""Family scale: the intrinsic dimension as a function of distance."""
 
 from anisoscope.measurement.families.dimension_family import FACCO, FEW, NULLS, mask_few_points
 from anisoscope.measurement.quantity import NOT_NEGATIVE, Family, Quantity, Values
@@ -45,6 +45,7 @@ RESAMPLED = {name: quantity.read for name, quantity in QUANTITIES.items() if qua
 
 
 def compute(cloud: Cloud) -> Values:
+    """Measure a cloud, (R,), with its scales before the replicates."""
     values = over_sections(
         lambda neighbors: {name: read(neighbors) for name, read in RESAMPLED.items()},
         cloud.searched,

@@ -1,6 +1,4 @@
-"""Family similarity: cosines between vectors, their mean and norms, and the partition function. Not
-centered.
-"""
+"""Family similarity: cosines, norms and the partition function of vectors that are not centered."""
 
 import dataclasses
 import math
@@ -92,12 +90,13 @@ QUANTITIES = {  # each reads the cloud, and weights 1 or 0 of its points
     ),
 }
 READERS = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}
-FLIPPED_READERS = {  # the quantity -> its null model, of the cloud, the clusters of its points, and weights
+# {quantity: its null model, a function of the cloud, the clusters of its points, and weights}
+FLIPPED_READERS = {
     "mean_cosine": similarity.mean_cosine_flipped,
     "drift": similarity.drift_flipped,
     "relative_drift": similarity.relative_drift_flipped,
 }
-WITHOUT = {  # the quantity -> the same without the longest vectors
+WITHOUT = {  # {quantity: (name, entry) of the quantity without the longest vectors}
     name: leading_family.without_longest(name, dataclasses.replace(QUANTITIES[name], read=None))
     for name in ("mean_cosine", "drift")
 }
@@ -105,7 +104,7 @@ QUANTITIES |= dict(WITHOUT.values())
 
 
 def compute(cloud: Cloud) -> dict[str, Values]:
-    """Measure a cloud, and what is expected of it with random signs."""
+    """Measure a cloud, and its expected values under random signs."""
     cloud_PD, folds, points = cloud.points_PD, cloud.folds, len(cloud.points_PD)
     cluster_P = None if cloud.places is None else cloud.places.window_P
 

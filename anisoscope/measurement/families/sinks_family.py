@@ -1,4 +1,4 @@
-"""Family sinks: the share of heads with an attention sink, as a function of what counts as one."""
+"""Family sinks: the share of heads with an attention sink as a function of the threshold."""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,7 +38,7 @@ QUANTITIES = {
 
 
 def compute(heads: Heads, folds: int, over: Callable[[Callable, Any], Any] = jax.lax.map) -> Values:
-    """Measure blocks, (block, threshold, R); NaN where a head has no such weight."""
+    """Measure blocks, (block, threshold, R); NaN where a head's weight is NaN."""
     values = attention_family.compute(heads, folds, over)
 
     def rate(weight_NHR: Array) -> Array:

@@ -1,7 +1,8 @@
-"""Family spectrum: all of it read off one eigendecomposition of the centered cloud.
+"""Family spectrum: quantities of the eigenvalues of the centered cloud.
 
-In the formulas, lambda are the eigenvalues of the covariance C, largest first, D is the width and P
-the points. S are draws of the isotropic null model.
+All are read from one eigendecomposition. In the formulas, lambda are the eigenvalues of the
+covariance C, largest first, D is the width and P the points. S are draws of the isotropic null
+model.
 """
 
 import functools
@@ -123,7 +124,7 @@ QUANTITIES = {
 
 
 def read(spectra: spectrum.Spectrum, null: str = "") -> Values:
-    """Read all quantities, or those that have this null model, off spectra along a first axis."""
+    """Compute all quantities, or those with this null model, of spectra along a first axis."""
     return jax.vmap(
         lambda single: {
             name: quantity.read(single)
@@ -134,8 +135,9 @@ def read(spectra: spectrum.Spectrum, null: str = "") -> Values:
 
 
 def compute(cloud: Cloud) -> dict[str, Values]:
-    """Measure a cloud and, to first order, the cloud without each of its folds; and null models of
-    the same decomposition, or of none.
+    """Measure a cloud and, to first order, the cloud without each of its folds.
+
+    The null models come from the same decomposition, or from no decomposition.
     """
     spectra = spectrum.spectrum(cloud.points_PD, cloud.folds)
     isotropic = read(isotropic_spectra(*cloud.points_PD.shape), ISOTROPIC)

@@ -49,7 +49,7 @@ QUANTITIES = {
 
 
 def compute(cloud: Cloud) -> Values:
-    """Average over points, (R,); NaN where their places are not known."""
+    """Average over points, (R,); NaN where the places of the points are unknown."""
     points = len(cloud.points_PD)
     if cloud.places is None:
         zero_P = jnp.zeros(points, int)

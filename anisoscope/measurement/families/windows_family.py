@@ -1,5 +1,6 @@
-"""Family windows: what is read of each window by itself. Several times the work of the family
-spectrum.
+"""Family windows: quantities of each window alone.
+
+It takes several times as long as the family spectrum.
 """
 
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ QUANTITIES = {
 
 
 def compute(cloud: Cloud) -> Values:
-    """Average over windows, (R,); NaN where it is not known which window a point is of."""
+    """Average over windows, (R,); NaN where the windows of the points are unknown."""
     keep_RP = leave_out(cloud.folds, len(cloud.points_PD))
     if cloud.places is None:
         return dict.fromkeys(QUANTITIES, jnp.full(len(keep_RP), jnp.nan))
