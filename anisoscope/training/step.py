@@ -35,7 +35,7 @@ class StepMetrics(NamedTuple):
     penalty: jax.Array  # what train.penalty adds to the loss
     # whether the batch predicts any character; if not, its loss of 0 means nothing
     scored: jax.Array
-    # {quantity: by layer}, before the update, x
+    # {quantity: by layer}, before the update; NaN at unwatched steps; {} where none is watched
     watch: dict[str, jax.Array]
 
 

@@ -39,7 +39,7 @@ def check_run(config: RunConfig) -> None:
         raise UserError(f"train.accumulate is {train.accumulate}; {limit}")
     for name, used in (("train.penalty", train.penalty), ("watch.every", config.watch.every)):
         if used and train.accumulate > 1:
-            why = f"train.accumulate is {train.accumulate}; set train.accumulate=1"
+            why = f"train.accumulate={train.accumulate} splits them; set it to 1"
             raise UserError(f"{name} needs whole batches, and {why}")
     if train.penalty and config.model.width < 2:
         raise UserError("train.penalty compares directions, and model.width is 1; set 2 or more")

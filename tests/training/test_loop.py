@@ -130,7 +130,7 @@ def test_a_kill_after_the_log_was_written_repeats_the_lost_steps_exactly(
     train(config, unscored)
     assert everything(unscored, config) == never_stopped[0]
     assert log_without_speed(unscored) == never_stopped[1]
-    assert "train.jsonl is gone" not in capsys.readouterr().out
+    assert "train.jsonl is missing" not in capsys.readouterr().out
     for name in ("test.json", "train.jsonl"):
         (unscored / name).unlink()
     train(config, unscored)

@@ -1,7 +1,7 @@
 """Family local: whether a cloud is isotropic up close, in neighborhoods about their own means."""
 
-from anisoscope.measurement.families.dimension_family import FEW, NULLS, of_enough
-from anisoscope.measurement.quantity import ONE_OR_MORE, SHARE, Family, Quantity, Values
+from anisoscope.measurement.families.dimension_family import FEW, NULLS, mask_few_points
+from anisoscope.measurement.quantity import AT_LEAST_1, SHARE, Family, Quantity, Values
 from anisoscope.measurement.resampling import Cloud, Searched, over_sections, sections
 from anisoscope.metrics import local_spectrum
 from anisoscope.metrics.local_spectrum import COUNT
@@ -26,7 +26,7 @@ QUANTITIES = {
         f"participation ratio of neighborhoods ({COUNT} neighbors)",
         f"mean over distinct points i of (sum lambda_i)^2 / sum(lambda_i^2), {OF}",
         CAI,
-        range=ONE_OR_MORE,
+        range=AT_LEAST_1,
         resampling="sections",
         null_words=WORDS,
     ),
@@ -42,7 +42,9 @@ def compute(cloud: Cloud) -> Values:
         points,
         cloud.searched,
     )
-    return of_enough(values, cloud.searched.whole)
+    return mask_few_points(values, cloud.searched.whole)
 
 
-FAMILY = Family(of="cloud", compute=compute, quantities=QUANTITIES, nulls=NULLS, neighbors=COUNT)
+FAMILY = Family(
+    input_kind="cloud", compute=compute, quantities=QUANTITIES, nulls=NULLS, neighbors=COUNT
+)
