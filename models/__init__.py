@@ -1,1 +1,1 @@
-"""Transformers. Shape letters of the whole project: docs/reference/letters.md."""
+"""Transformers; the shape letters of the whole project are in docs/reference/letters.md."""

@@ -1,4 +1,4 @@
-"""Attention and its variants, and the removal of the mean query.
+"""Attention, its variants, and the removal of the mean query.
 
 A new variant is a function and an entry of ATTENTIONS.
 """
@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 
 class Sink(NamedTuple):
-    """A key k' and a value of each head that belong to no position and are seen by all."""
+    """A key k' and a value of each head that belong to no position and are visible to all."""
 
     score_BHT: Array  # <q, k'> / sqrt(K), float32
     value_HK: Array
@@ -22,26 +22,28 @@ class Sink(NamedTuple):
 
 class Attention(NamedTuple):
     # scores_BHTT (float32; -inf where hidden), v_BHTK, sink, context -> mixed_BHTK
+    """An attention variant: how scores become weights of the values."""
+
     mix: Callable[..., Array]
-    sink: bool = False  # whether a learned sink goes with it; where not, `mix` is given none
-    label: str = ""  # in the description of a model; what GPT-2 has goes without saying
+    sink: bool = False  # whether it allows a learned sink; if not, `mix` gets None
+    label: str = ""  # in the description of a model; empty for GPT-2's
 
 
 def softmax(scores_BHTT: Array, v_BHTK: Array, sink: Sink | None, context: int) -> Array:
-    """exp(s_j) / sum_j exp(s_j). A sink (Sun et al. 2024): over the keys and one more."""
+    """Mix values by exp(s_j) / sum_j exp(s_j), over the keys and any sink (Sun et al. 2024)."""
     mixed_BHTK = _weighted(jax.nn.softmax(scores_BHTT), v_BHTK)
     return mixed_BHTK if sink is None else _with_sink(mixed_BHTK, scores_BHTT, sink, v_BHTK.dtype)
 
 
 def softmax1(scores_BHTT: Array, v_BHTK: Array, sink: None, context: int) -> Array:
-    """exp(s_j) / (1 + sum_j exp(s_j)), so that a head may attend to nothing (Miller 2023)."""
+    """Mix values by exp(s_j) / (1 + sum_j exp(s_j)): a head may attend to nothing (Miller 2023)."""
     heads, width = v_BHTK.shape[1], v_BHTK.shape[3]
     nothing = Sink(jnp.zeros(scores_BHTT.shape[:3]), jnp.zeros((heads, width)))
     return softmax(scores_BHTT, v_BHTK, nothing, context)
 
 
 def sigmoid(scores_BHTT: Array, v_BHTK: Array, sink: None, context: int) -> Array:
-    """1 / (1 + exp(-s_j + ln(context))), each key for itself (Ramapuram et al. 2024).
+    """Mix values by 1 / (1 + exp(-s_j + ln(context))), each key alone (Ramapuram et al. 2024).
 
     The constant makes the weights of a whole context sum to about 1 where scores are 0.
     """
@@ -60,8 +62,9 @@ def _weighted(weights_BHTT: Array, v_BHTK: Array) -> Array:
 
 
 def _with_sink(mixed_BHTK: Array, scores_BHTT: Array, sink: Sink, dtype: jnp.dtype) -> Array:
-    """A term exp(a) more in the denominator: the sink gets exp(a) / (exp(a) + Z), and the keys
-    share the rest.
+    """Add a term exp(a) to the denominator.
+
+    The sink gets exp(a) / (exp(a) + Z), and the keys share the rest.
     """
     lost_BHT = jax.nn.sigmoid(sink.score_BHT - jax.nn.logsumexp(scores_BHTT, axis=-1))
     value_BHTK = sink.value_HK[None, :, None].astype(jnp.float32)
@@ -71,14 +74,14 @@ def _with_sink(mixed_BHTK: Array, scores_BHTT: Array, sink: Sink, dtype: jnp.dty
 def center(
     q_BTHK: Float[Array, "B T H K"], visible_TT: Bool[Array, "T T"]
 ) -> Float[Array, "B T H K"]:
-    """Queries less their mean over the positions that each one sees, so that nothing hidden enters;
-    in float32.
+    """Subtract from each query the mean of the queries at its visible positions, in float32.
 
-    With means Q of the queries and k of the keys a row sees, a score is <q_i, k_j> = <q_i, k> + <Q,
-    k_j - k> + <q_i - Q, k_j - k>. The first term is the same for all j, and the softmax removes it:
-    a mean key never sharpens. The second is a pattern that all queries share, and drift makes it:
-    it is what this removes. The third, sharpness by fluctuation, stays. Keys are left alone, since
-    taking their mean from a row's keys would change no weight.
+    Nothing hidden enters. With means Q of the queries and k of the keys a row sees, a score is
+    <q_i, k_j> = <q_i, k> + <Q, k_j - k> + <q_i - Q, k_j - k>. The first term is the same for all j,
+    and the softmax removes it: a mean key never sharpens. The second term is a pattern that all
+    queries share, caused by drift, and this function removes it. The third term, sharpness by
+    fluctuation, stays. Keys are not centered, because subtracting their mean over a row's keys
+    would change no weight.
     """
     share_TT = visible_TT / visible_TT.sum(axis=1, keepdims=True)
     mean_BTHK = jnp.einsum(
@@ -97,12 +100,12 @@ def attend(
     sink: Sink | None = None,
     unrolled: bool = False,
 ) -> Float[Array, "B T H K"]:
-    """Values mixed by the weights of the visible keys (None: all); scores s = q k' / sqrt(K) and
-    weights in float32.
+    """Mix the values of the visible keys (None: all) by their attention weights.
 
-    Heads go before time once, so that every product of the backward pass is a plain batched one
-    too. The backward pass recomputes the T x T weights, which are the largest arrays of a block,
-    from q, k and v; `unrolled` says that no loop over blocks keeps XLA from storing them instead.
+    Scores s = q k' / sqrt(K) and weights are in float32. Heads are moved before time once, so that
+    every product of the backward pass is a plain batched product too. The backward pass recomputes
+    the T x T weights, the largest arrays of a block, from q, k and v. `unrolled` means that no loop
+    over blocks keeps XLA from storing them instead.
     """
 
     def mix(q_BHTK: Array, k_BHTK: Array, v_BHTK: Array, sink: Sink | None) -> Array:
@@ -111,7 +114,7 @@ def attend(
             "bhtk,bhsk->bhts", q_BHTK * width**-0.5, k_BHTK, preferred_element_type=jnp.float32
         )
         if visible_TT is not None:
-            # Adding -inf, unlike selecting, leaves the backward pass nothing to keep.
+            # Unlike a selection, adding -inf needs no array in the backward pass.
             scores_BHTT += jnp.where(visible_TT, 0.0, -jnp.inf)[None, None]
         return attention.mix(scores_BHTT, v_BHTK, sink, context)
 

@@ -1,4 +1,4 @@
-"""One Transformer block alone, on vectors instead of tokens, with BERT's initial values."""
+"""Build a single Transformer block, on vectors instead of tokens, with BERT's initial values."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,11 +11,11 @@ from anisoscope.config.model_config import ModelConfig
 from anisoscope.models.norms import make_norm
 from anisoscope.models.transformer import Block, Params
 
-EPSILON = 1e-12  # BERT's: beside embedding rows of variance 3e-4, GPT-2's 1e-5 would show
+EPSILON = 1e-12  # BERT's; GPT-2's 1e-5 would matter for embedding rows of variance 3e-4
 
 
 class SingleBlock(NamedTuple):
-    """Pure functions. Parameters are a nested dict of float32."""
+    """Pure functions of a block; parameters are a nested dict of float32."""
 
     init: Callable[[Array], Params]  # key -> params
     # params, x_BTD -> x_BTD, q_BTHK, k_BTHK
@@ -23,8 +23,9 @@ class SingleBlock(NamedTuple):
 
 
 def make_block(config: ModelConfig, kernel_init: nn.initializers.Initializer) -> SingleBlock:
-    """A block of this width, mask and norm order, in float32; biases start at 0, and all kernels
-    alike, as in BERT.
+    """Make a block of this width, mask and norm order, in float32.
+
+    Biases start at 0, and all kernels start alike, as in BERT.
     """
     block = Block(config, jnp.dtype("float32"), kernel_init, kernel_init, EPSILON)
 
@@ -42,13 +43,14 @@ def make_block(config: ModelConfig, kernel_init: nn.initializers.Initializer) ->
 def bias_queries_and_keys(
     params: Params, query_D: Float[Array, " D"], key_D: Float[Array, " D"]
 ) -> Params:
-    """The block's parameters with these vectors, all heads one after another, as biases of its
-    queries and keys.
+    """Return the block's parameters with these vectors as biases of its queries and keys.
+
+    The vectors hold all heads, head after head.
     """
     bias = jnp.concatenate([query_D, key_D, jnp.zeros_like(key_D)])
     return params | {"qkv": params["qkv"] | {"bias": bias}}
 
 
 def layer_norm(x_BTD: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-    """(x - mean(x)) / sqrt(var(x) + epsilon) of every vector."""
+    """Compute (x - mean(x)) / sqrt(var(x) + epsilon) of every vector."""
     return make_norm(epsilon=EPSILON, scale=False, bias=False).apply({}, x_BTD)

@@ -1,4 +1,4 @@
-"""A model in words."""
+"""Describe a model in words."""
 
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.models import masks
@@ -8,7 +8,7 @@ from anisoscope.models.positions import POSITIONS
 
 
 def description(model: ModelConfig) -> str:
-    """What is as in GPT-2 goes without saying."""
+    """Describe a model; features of GPT-2 are left out."""
     words = [
         masks.words(model),
         NORMS[model.norm].label,
@@ -27,7 +27,7 @@ def description(model: ModelConfig) -> str:
 
 
 def described_fields() -> tuple[str, ...]:
-    """The fields of ModelConfig that a description tells."""
+    """List the fields of ModelConfig that a description contains."""
     own = (
         "mask",
         *masks.settings(),

@@ -1,7 +1,7 @@
 """cuDNN's fused attention for training in bfloat16 on a GPU: no T x T scores are written.
 
-It computes what `attention_block.attend` does, and serves the masks that cuDNN knows by name. All
-else, float32, and whatever measures takes `attend`.
+It computes the same as `attention_block.attend`, for the masks that cuDNN has names for. Everything
+else, float32 and all measurements use `attend`.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ HEAD_MULTIPLE = 8
 
 
 def is_supported(config: ModelConfig, dtype: jnp.dtype, backend: str) -> bool:
-    """Whether a model of this compute type, on this JAX backend, trains with fused attention."""
+    """Return whether a model of this compute type trains with fused attention on this backend."""
     if backend != "gpu" or dtype != jnp.bfloat16 or config.sink:
         return False
     head_width = config.width // config.heads
@@ -34,7 +34,7 @@ def is_supported(config: ModelConfig, dtype: jnp.dtype, backend: str) -> bool:
 
 
 def _has_fused_attention() -> bool:
-    """Whether the first GPU is an NVIDIA card that cuDNN's fused attention runs on."""
+    """Return whether the first GPU is an NVIDIA card that cuDNN's fused attention runs on."""
     capability = getattr(jax.devices()[0], "compute_capability", "0.0")
     parts = str(capability).split(".")
     if not all(part.isdigit() for part in parts):  # AMD cards have names such as gfx90a
@@ -52,8 +52,10 @@ def fused_attend(
     """Mix values by the attention weights of the configured mask and of softmax or softmax_one.
 
     Args:
-        q_BTHK, k_BTHK, v_BTHK: queries, keys and values; bfloat16 where cuDNN computes.
-        config: a configuration for which `is_supported` holds.
+        q_BTHK: Queries; bfloat16 where cuDNN computes, as are keys and values.
+        k_BTHK: Keys.
+        v_BTHK: Values.
+        config: A configuration for which `is_supported` holds.
         implementation: "cudnn", or "xla" to run the same call without a GPU.
 
     Returns:

@@ -1,5 +1,4 @@
-"""Products of a linear layer and activations, written so that their backward passes are fast and
-small.
+"""Linear products and activations whose backward passes are fast and small.
 
 A new activation is a function and an entry of ACTIVATIONS.
 """
@@ -16,9 +15,9 @@ from jaxtyping import Array, Float, Int
 def product(
     x_BTD: Float[Array, "B T D"], kernel_DF: Float[Array, "D F"], dimensions: Any, **options: Any
 ) -> Float[Array, "B T F"]:
-    """x @ kernel as one 2-D product, for Linen's `dot_general`.
+    """Compute x @ kernel as a single 2-D product, for Linen's `dot_general`.
 
-    The gradient of the kernel is then a 2-D product as well. As a product over two axes, B and T,
+    The gradient of the kernel is then a 2-D product as well. For a product over two axes, B and T,
     XLA:CPU fuses element-wise work into strided, transposing copies of its operands.
     """
     rows_PD = x_BTD.reshape(-1, x_BTD.shape[-1])
@@ -51,18 +50,19 @@ embed.defvjp(_embed_forward, _embed_backward)
 
 
 def gelu(x_BTF: Float[Array, "B T F"], unrolled: bool = False) -> Float[Array, "B T F"]:
-    """x Φ(x), exact. The backward pass recomputes Φ and its density from x, and keeps nothing else.
+    """Compute x Φ(x) exactly; the backward pass recomputes Φ and its density from x.
 
-    `unrolled` says that no loop over blocks separates the passes, so that XLA must be kept from
-    storing what would be recomputed.
+    It stores nothing else. `unrolled` means that no loop over blocks separates the passes, so that
+    XLA must be kept from storing what would be recomputed.
     """
     exact = functools.partial(jax.nn.gelu, approximate=False)
     return jax.checkpoint(exact, prevent_cse=unrolled)(x_BTF)
 
 
 def gelu_tanh(x_BTF: Float[Array, "B T F"], unrolled: bool = False) -> Float[Array, "B T F"]:
-    """x (1 + tanh(sqrt(2/π) (x + 0.044715 x³))) / 2, at most 5e-4 from the exact form; recomputed
-    as that is.
+    """Compute x (1 + tanh(sqrt(2/π) (x + 0.044715 x³))) / 2, at most 5e-4 from the exact form.
+
+    The backward pass recomputes it as in `gelu`.
     """
     return jax.checkpoint(jax.nn.gelu, prevent_cse=unrolled)(x_BTF)
 

@@ -1,5 +1,4 @@
-"""Masks: which keys attention lets a query see, and what of the input can reach an output through
-several layers.
+"""Attention masks: the keys that a query sees, and the inputs that can reach an output.
 
 A new mask is a function and an entry of MASKS, and a field of ModelConfig where it has a setting of
 its own.
@@ -28,42 +27,44 @@ class Setting(NamedTuple):
 
 class Mask(NamedTuple):
     # config, time -> visible_TT, see `visible_keys`; None: all
+    """A mask: its visible keys, hidden targets, fused form and setting."""
+
     visible: Callable[[ModelConfig, int], Array | None]
-    # How many targets at the end of a window no path leads to, at least. Target t is the character
-    # at t + 1: that of the last position lies outside of the window, and is always hidden. Next
-    # characters are a task from 2 on.
+    # Least number of targets at the end of a window that no path leads to. Target t is the
+    # character at t + 1: the target of the last position lies outside the window, and is always
+    # hidden. Predicting next characters needs 2 hidden targets or more.
     hidden_targets: Callable[[ModelConfig], int]
-    # config -> the arguments of jax.nn.dot_product_attention that are this mask; None: there are none
+    # config -> arguments of jax.nn.dot_product_attention for this mask; None: not supported
     fused: Callable[[ModelConfig], dict] | None = None
     setting: Setting | None = None
-    seed: str = ""  # a field of ModelConfig that decides a draw; under other masks it does nothing
+    seed: str = ""  # a field of ModelConfig that seeds the mask; no effect under other masks
 
 
 def causal(config: ModelConfig, time: int) -> Bool[Array, "T T"]:
-    """Keys up to the query."""
+    """Show a query the keys up to its own position."""
     return jnp.tril(jnp.ones((time, time), bool))
 
 
 def bidirectional(config: ModelConfig, time: int) -> None:
-    """All keys."""
+    """Show a query all keys."""
 
 
 def prefix(config: ModelConfig, time: int) -> Bool[Array, "T T"]:
-    """Causal, and the first `prefix` keys are seen by all."""
+    """Show a query the keys up to its own position, and the first `prefix` keys."""
     return causal(config, time) | (jnp.arange(time) < config.prefix)[None]
 
 
 def window(config: ModelConfig, time: int) -> Bool[Array, "T T"]:
-    """The last `window` keys, the query's own among them."""
+    """Show a query the last `window` keys, its own included."""
     return causal(config, time) & jnp.triu(jnp.ones((time, time), bool), 1 - config.window)
 
 
 def leak(config: ModelConfig, time: int) -> Bool[Array, "T T"]:
-    """Causal, and the fraction `leak` of the pairs (query, later key) of the context.
+    """Show a query the keys up to its own position, and some later keys.
 
-    They are the same in every layer, head and window: the first ones of a shuffle that only seed
-    and context decide. A larger leak holds a smaller one of the same seed; 0 is causal and 1 is
-    bidirectional.
+    These are the fraction `leak` of the pairs (query, later key) of the context, the same in every
+    layer, head and window: the first pairs of a shuffle that depends only on seed and context. A
+    larger leak contains a smaller one of the same seed; 0 is causal and 1 is bidirectional.
     """
     queries_X, keys_X = np.triu_indices(config.context, 1)
     chosen = np.random.default_rng(config.leak_seed).permutation(queries_X.size)[
@@ -75,9 +76,9 @@ def leak(config: ModelConfig, time: int) -> Bool[Array, "T T"]:
 
 
 def hidden_by_leak(config: ModelConfig) -> int:
-    """A leak shows targets through other positions where not directly.
+    """Count the targets that stay hidden: a leak shows targets through other positions too.
 
-    One pair in a hundred leaves none hidden inside a window of 256 from 4 layers on.
+    One pair in a hundred leaves no target hidden inside a window of 256 from 4 layers on.
     """
     return config.context if config.leak == 0 else 1
 
@@ -101,47 +102,48 @@ MASKS = {
 
 
 def visible_keys(config: ModelConfig, time: int) -> Bool[Array, "T T"]:
-    """Which key (column) each query (row) sees, over the first `time` <= context positions; itself
-    always.
+    """Mark the keys (columns) that each query (row) sees, over the first `time` positions.
+
+    `time` is at most the context. A query always sees its own key.
     """
     visible_TT = MASKS[config.mask].visible(config, time)
     return jnp.ones((time, time), bool) if visible_TT is None else visible_TT
 
 
 def hidden_targets(config: ModelConfig) -> int:
-    """How many targets at the end of a window are hidden, of `context`; see `Mask`."""
+    """Count the hidden targets at the end of a window, of `context`; see `Mask`."""
     return MASKS[config.mask].hidden_targets(config)
 
 
 def settings() -> list[str]:
-    """The fields of ModelConfig that belong to masks, but for seeds."""
+    """List the fields of ModelConfig that belong to masks, without seeds."""
     return list(dict.fromkeys(mask.setting.name for mask in MASKS.values() if mask.setting))
 
 
 def seeds() -> list[str]:
-    """The fields of ModelConfig that decide what a mask draws."""
+    """List the fields of ModelConfig that seed the random choice of a mask."""
     return list(dict.fromkeys(mask.seed for mask in MASKS.values() if mask.seed))
 
 
 def idle(config: ModelConfig) -> list[str]:
-    """The fields, seeds among them, that belong to other masks than this one, and do nothing."""
+    """List the fields, seeds included, that belong only to other masks and have no effect."""
     mask = MASKS[config.mask]
     own = (mask.setting.name if mask.setting else "", mask.seed)
     return [name for name in (*settings(), *seeds()) if name not in own]
 
 
 def words(config: ModelConfig) -> str:
-    """ "causal", "window 16"."""
+    """Describe a mask: "causal", "window 16"."""
     setting = MASKS[config.mask].setting
     return f"{config.mask} {getattr(config, setting.name):g}" if setting else config.mask
 
 
 def dependence(config: ModelConfig) -> Bool[np.ndarray, "T T"]:
-    """Which input position (column) the output at each position (row) can depend on.
+    """Mark the input positions (columns) that the output at each position (row) can depend on.
 
-    In every block a query reads what its keys have gathered in the blocks before: there must be a
-    path of at most `layers` steps, each from a query to a key that it sees, a non-zero entry in
-    that power of the visibility matrix.
+    In every block a query reads what its keys have gathered in the previous blocks. So the output
+    depends on an input if there is a path of at most `layers` steps, each from a query to a visible
+    key: a non-zero entry in that power of the visibility matrix.
     """
     with jax.ensure_compile_time_eval():  # also while a training step is being traced
         visible_TT = np.asarray(visible_keys(config, config.context))

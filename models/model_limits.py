@@ -1,6 +1,4 @@
-"""What a model's settings may be. Of a mask, an attention variant, positions or norms, their entry
-is asked.
-"""
+"""Check the settings of a model; masks, attention variants, positions and norms add their own."""
 
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.models import masks
@@ -24,7 +22,7 @@ def check_model(model: ModelConfig) -> None:
     POSITIONS[model.position_encoding].check(model)
     if model.sink and not ATTENTIONS[model.attention].sink:
         raise UserError(
-            f"model.sink is one more key of a softmax; it does not go with attention={model.attention}"
+            f"model.sink adds a key to a softmax; model.attention={model.attention} has none; set one of the two"
         )
     _check_mask(model)
 
@@ -46,5 +44,5 @@ def _check_mask(model: ModelConfig) -> None:
                 if entry.setting and entry.setting.name == name
             )
             raise UserError(
-                f"model.{name} does nothing under model.mask={model.mask}; leave it 0 or set mask={owners}"
+                f"model.{name} has no effect under model.mask={model.mask}; leave it 0 or set mask={owners}"
             )

@@ -1,8 +1,8 @@
-"""The Transformer. Decoder and encoder are one class: what differs is the mask.
+"""The Transformer: decoder and encoder are one class and differ in the mask.
 
 The default is GPT-2's block (pre-LN, learned positions, exact GELU, tied head). Matrix products run
-in the compute type; parameters, the residual stream, LayerNorm, softmax and logits are float32
-always.
+in the compute type. Parameters, the residual stream, LayerNorm, softmax and logits are always
+float32.
 """
 
 from collections.abc import Callable
@@ -24,15 +24,11 @@ from anisoscope.models.norms import NORMS
 from anisoscope.models.positions import POSITIONS
 
 Params = dict[str, Any]
-MOST_UNROLLED = (
-    12  # blocks that an accelerator's program holds one after another instead of in a loop
-)
+MOST_UNROLLED = 12  # blocks that an accelerator's program unrolls instead of looping over them
 
 
 class Activations(NamedTuple):
-    """What the measurements see. Whatever a jitted caller does not return costs nothing: XLA
-    removes it.
-    """
+    """Activations that measurements read; XLA removes what a jitted caller does not return."""
 
     # N+1 entries: the embedding sum, then the residual stream after every block, before a final
     # norm
@@ -40,30 +36,30 @@ class Activations(NamedTuple):
     # N entries, as they enter the dot product: normalized, centered, rotated; not yet over sqrt(K)
     q_NBTHK: Array
     k_NBTHK: Array
-    # Of every block, as far as the model was built to tell: attention_out and mlp_out, the outputs
-    # of both sublayers before they are added, and values, of all heads side by side.
+    # {hook point: its output in every block}, for the hook points of the model: attention_out and
+    # mlp_out, the sublayers' outputs before they are added, and values, all heads side by side
     hooked_NBTD: dict[str, Array] | None = None
     snapshot_N: Any = None  # the results of `capture` for every block
 
 
 class Model(NamedTuple):
-    """Pure functions. Parameters are a nested dict of float32, those of the blocks stacked on axis
-    0.
-    """
+    """Pure functions of a model; parameters are a nested dict of float32, stacked over blocks."""
 
-    init: Callable[[Array], Params]  # key -> params; the mask plays no part in it
-    # params, tokens_BT, taps_LBTD=None, visible_TT=None, capture=None -> logits_BTV, activations; the
-    # N+1 taps are added to the entries of resid_LBTD, a mask that is given takes the place of the
-    # configuration's, and see(x_BTD, q_BTHK, k_BTHK) makes snapshot_N of every block: a training step
-    # that needs little of its activations writes no more
+    init: Callable[[Array], Params]  # key -> params; they do not depend on the mask
+    # params, tokens_BT, taps_LBTD=None, visible_TT=None, capture=None -> logits_BTV, activations.
+    # The N+1 taps are added to the entries of resid_LBTD. visible_TT replaces the configured mask.
+    # capture(x_BTD, q_BTHK, k_BTHK) makes snapshot_N of every block: a training step that needs
+    # few activations stores no more.
     apply: Callable[..., tuple[Array, Activations]]
 
 
 class Block(nn.Module):
+    """A Transformer block: attention and MLP around the residual stream."""
+
     config: ModelConfig
     dtype: jnp.dtype
     kernel_init: nn.initializers.Initializer
-    # of the two kernels whose outputs add up in the residual stream
+    # for the two kernels whose outputs are added to the residual stream
     residual_init: nn.initializers.Initializer
     epsilon: float = norms.EPSILON
     fused: bool = False  # cuDNN's attention, where no mask is passed to the call
@@ -124,9 +120,7 @@ class Block(nn.Module):
         return out_BTD, q_BTHK, k_BTHK, hooked_BTD
 
     def learned_sink(self, q_BTHK):
-        """The attention bias of Sun et al. 2024: a learned key and value per head, of no
-        position.
-        """
+        """Make a learned key and value per head, of no position (Sun et al. 2024)."""
 
         def initial(key):
             values_2HK = 0.02 * jax.random.normal(key, (2, *q_BTHK.shape[2:]))
@@ -154,8 +148,9 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Initial values are GPT-2's: N(0, 0.02²), over sqrt(2N) for the 2N projections that add up in
-    the residual.
+    """A Transformer with GPT-2's initial values.
+
+    They are N(0, 0.02²), over sqrt(2N) for the 2N projections that add up in the residual stream.
     """
 
     config: ModelConfig
@@ -216,14 +211,15 @@ class Transformer(nn.Module):
 
 
 def head_norm(x_BTHK: Float[Array, "B T H K"], name: str) -> Float[Array, "B T H K"]:
-    """ViT-22B's query-key normalization (Dehghani et al. 2023): LayerNorm over K; one scale for all
-    heads, no bias.
+    """Normalize queries or keys over K: LayerNorm with one scale for all heads and no bias.
+
+    Source: ViT-22B's query-key normalization, Dehghani et al. 2023.
     """
     return norms.make_norm(name, bias=False)(x_BTHK).astype(x_BTHK.dtype)
 
 
 def compute_type(dtype: str) -> str:
-    """What `model.dtype` means here: "auto" is float32 on a CPU and bfloat16 on an accelerator."""
+    """Resolve `model.dtype`: "auto" is float32 on a CPU and bfloat16 on an accelerator."""
     if dtype == "auto":
         return "float32" if jax.default_backend() == "cpu" else "bfloat16"
     return dtype
@@ -239,12 +235,12 @@ def build(
     """Build the model of a configuration.
 
     Args:
-        config: the settings.
-        vocab_size: tokens, [MASK] among them.
-        dtype: the compute type in place of the configuration's.
-        hook_points: hook points inside the blocks whose outputs are returned too.
-        backend: JAX's, for which the program is written: "cpu", "gpu" or "tpu"; None: the default.
-            Parameters are the same on all.
+        config: Settings of the model.
+        vocab_size: Number of tokens, [MASK] included.
+        dtype: Compute type in place of the configuration's.
+        hook_points: Hook points inside the blocks whose outputs are returned too.
+        backend: JAX backend that the program is written for: "cpu", "gpu" or "tpu"; None for the
+            default. Parameters are the same on all.
     """
     transformer = Transformer(
         config,
@@ -270,7 +266,7 @@ def build(
 
 
 def unembedding(config: ModelConfig, params: Params) -> Unembedding:
-    """How the model makes logits of its last residual stream."""
+    """Return the final norm and unembedding, which make logits of the last residual stream."""
     head_DV = params["tokens"].T if config.tied else params["head"]
     if not NORMS[config.norm].final:
         return build_unembedding(head_DV)
@@ -279,4 +275,5 @@ def unembedding(config: ModelConfig, params: Params) -> Unembedding:
 
 
 def count_parameters(params: Params) -> int:
+    """Count the parameters of a model."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))

@@ -1,1 +1,1 @@
-"""Corpora: where the text comes from, how it is cleaned, and how windows are cut from it."""
+"""Corpora: sources of text, cleaning, and windows."""

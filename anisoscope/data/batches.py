@@ -1,4 +1,4 @@
-"""Windows of the corpus, cut on the device: a pure function of (seed, step, example index)."""
+"""Cut windows of the corpus on the device: a pure function of (seed, step, example index)."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ def starts(
     num_characters: int,
     length: int,
 ) -> Int32[Array, " B"]:
-    """Draw where each window begins, uniformly; each global example index has its own key."""
+    """Draw the first character of each window, uniformly; each example index has its own key."""
     key = jax.random.fold_in(jax.random.key(seed), step)
 
     def start(example: Array) -> Array:

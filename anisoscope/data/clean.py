@@ -1,21 +1,23 @@
-"""Wikitext to plain text: what The Shape of Learning calls enwik8 without code, media and HTML
-tags.
+"""Clean wikitext to plain text: no code, media or HTML tags, as in The Shape of Learning.
 
-Of an XML dump only titles (a line above each article) and texts remain; redirects are dropped. Of the wikitext:
+Of an XML dump only titles (a line above each article) and texts remain; redirects are dropped.
+Wikitext is treated as follows:
 
-    dropped whole    comments, references, <math> <code> <pre> <nowiki> and their like, tables, templates, images and
-                     other media with their captions, categories, links to other languages
-    reduced to text  [[target|text]], [http://address text], ''quotes'', == headings ==, indents, HTML tags, entities
+    dropped          comments, references, <math> <code> <pre> <nowiki> and similar elements, tables,
+                     templates, images and other media with their captions, categories, links to
+                     other languages
+    reduced to text  [[target|text]], [http://address text], ''quotes'', == headings ==, indents,
+                     HTML tags, entities
 
-An entity may spell markup ("&lt;math&gt;" is how a dump stores a tag), and what is removed may
-leave new markup behind, so a text is passed over until nothing changes. Markers without a partner
-are deleted, what they would have enclosed stays. Text that is no dump is taken as wikitext: prose
-passes through but for line ends, blank lines and what reads as markup (an empty '' in program code,
-say).
+An entity may spell markup ("&lt;math&gt;" is how a dump stores a tag), and removals may create new
+markup. Therefore a text is processed until nothing changes. Markers without a partner are deleted,
+and the text after them stays. Text that is no dump is treated as wikitext. Prose stays as it is,
+except for line ends, blank lines and characters that read as markup (an empty '' in program code,
+for example).
 
 The stream is cut after every page, or in long texts at a blank line, by its content alone: the
-result does not depend on how it arrives. No marker survives and no pattern crosses a blank line
-unless its opening marker is one of those, so cleaning a cleaned text changes nothing.
+result does not depend on the chunks it arrives in. No marker survives, and a pattern that crosses a
+blank line begins with such a marker. So cleaning a cleaned text changes nothing.
 """
 
 import functools
@@ -53,7 +55,7 @@ _ELEMENT = re.compile(
 )
 _INDENT = re.compile(rb"\n(?:[ \t:;]*[:;][ \t]*|[ \t]+(?=\{\||\|\}))")
 _MARKER = re.compile(
-    # those of tables only begin a line
+    # table markers count only at the beginning of a line
     rb"(\[\[|\]\]|\n\n|\{\{|\}\}|\{\|(?<![^\n]\{\|)|\|\}(?<![^\n]\|\})(?!\})"
     rb"|<(?i:table)" + _ATTRIBUTES + rb">|</(?i:table)\s*>)"
 )
@@ -77,11 +79,12 @@ _OPENS = {b"]]": b"[[", b"}}": b"{{", b"|}": b"{|", b"</": b"<t"}
 
 
 def clean(text: bytes) -> bytes:
+    """Clean a text."""
     return b"".join(stream([text]))
 
 
 def stream(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The cleaned text, chunk by chunk; memory stays at the size of a page."""
+    """Yield the cleaned text chunk by chunk; memory is that of a page."""
     separator = b""
     for unit in _units(chunks):
         if cleaned := _strip(_readable(unit)):
@@ -90,7 +93,7 @@ def stream(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _units(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The stream cut after every page, or at the last blank line within UNIT characters."""
+    """Yield the stream cut after every page, or at the last blank line within UNIT characters."""
     buffer = b""
     for chunk in chunks:
         buffer += chunk.replace(b"\r", b"")
@@ -103,7 +106,7 @@ def _units(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _cut(buffer: bytes, start: int) -> int:
-    """Where the unit that begins at `start` ends, or 0 as long as that depends on what follows."""
+    """Find the end of the unit that begins at `start`; 0 where it depends on later chunks."""
     limit = start + UNIT
     if (page := buffer.find(_PAGE_END, start, limit)) >= 0:
         return page + len(_PAGE_END)
@@ -116,20 +119,18 @@ def _cut(buffer: bytes, start: int) -> int:
 
 
 def _readable(unit: bytes) -> bytes:
-    """The wikitext of a unit: title and text of a page of a dump; all of it where there is no such
-    page.
-    """
+    """Return the title and text of a page of a dump, or the whole unit if it has no such page."""
     if page := _PAGE_TEXT.search(unit):
         if not page[1] or _REDIRECT.match(page[1]):
             return b""
         title = _TITLE.search(unit, 0, page.start())
         return (title[1] + b"\n\n" if title else b"") + page[1]
-    head = _PAGE_START.search(unit)  # of a page that ends before its text
+    head = _PAGE_START.search(unit)  # the page ends before its text
     return unit[: head.start()] if head else unit
 
 
 def _strip(text: bytes) -> bytes:
-    """Wikitext to plain text, repeated until nothing is left to do."""
+    """Convert wikitext to plain text, repeated until nothing changes."""
     before = None
     while text != before:
         before = text
@@ -150,11 +151,12 @@ def _strip(text: bytes) -> bytes:
 
 
 def _resolve(text: bytes) -> bytes:
-    """Drop templates and tables, reduce links to what they show; a marker without a partner is
-    deleted alone.
+    """Drop templates and tables, and reduce links to their visible text.
+
+    A marker without a partner is deleted alone.
     """
     first, *rest = _MARKER.split(text)
-    kept, opened = [first], []  # opened: the kind of a marker, and how much was kept before it
+    kept, opened = [first], []  # opened: (kind of a marker, number of parts kept before it)
     for marker, after in zip(rest[::2], rest[1::2], strict=True):
         kind = marker[:2].lower()
         if kind == b"\n\n":
@@ -170,7 +172,7 @@ def _resolve(text: bytes) -> bytes:
 
 
 def _close(kind: bytes, kept: list[bytes], opened: list[tuple[bytes, int]]) -> None:
-    """Replace what was kept since the last marker of this kind by what a reader sees of it."""
+    """Replace the text since the last marker of this kind by what a reader sees of it."""
     for depth in range(len(opened) - 1, -1, -1):
         if opened[depth][0] == kind:
             start = opened[depth][1]
@@ -184,7 +186,7 @@ def _close(kind: bytes, kept: list[bytes], opened: list[tuple[bytes, int]]) -> N
 
 
 def _shown(link: bytes) -> bytes:
-    """The visible text of what stands between [[ and ]]."""
+    """Return the visible text of a link, given the text between [[ and ]]."""
     target, _, label = link.partition(b"|")
     if _HIDDEN_LINK.match(target):
         return b""
@@ -193,7 +195,7 @@ def _shown(link: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=4096)
 def _decode(entity: bytes) -> bytes | None:
-    """UTF-8 of an entity's name or number; None where there is no such entity."""
+    """Decode an entity's name or number to UTF-8; None where there is no such entity."""
     text = (
         html.unescape(f"&{entity.decode()};")
         if entity[:1] == b"#"

@@ -1,4 +1,4 @@
-"""The text a run is trained on, as one array of tokens per split."""
+"""Load the text of a run as one array of tokens per split."""
 
 import hashlib
 import platform
@@ -14,16 +14,18 @@ from anisoscope.data.enwik8 import enwik8_dataset_builder, prepare
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
 
-# The first million characters of enwik8 tell texts that begin with it from others.
+# A text with these first million characters begins as enwik8 does.
 HEAD = 1_000_000
 HEAD_SHA256 = "369b688978f649681136198fb96db14c1616756260c55fb4b65e9bc049552cad"
-LARGEST = 2**31 - 1  # places in a text are int32 on every device
+LARGEST = 2**31 - 1  # positions in a text are int32 on every device
 MASK = "[MASK]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Corpus:
-    name: str  # for figures: "enwik8", "pydoc (Python 3.11.7)", a file's name, and if it is cleaned
+    """A text as tokens, split for training, validation and test."""
+
+    name: str  # for figures: "enwik8", "pydoc (Python 3.11.7)", a file's name; "…, cleaned"
     vocabulary: bytes  # the byte values in use, ascending; token i is byte vocabulary[i]
     train: np.ndarray  # uint8 token ids
     valid: np.ndarray
@@ -33,16 +35,16 @@ class Corpus:
 
     @property
     def mask_token(self) -> int:
-        """The id of [MASK], after those of the bytes."""
+        """The id of [MASK], after the ids of the bytes."""
         return len(self.vocabulary)
 
     @property
     def vocab_size(self) -> int:
-        """Bytes in use and [MASK], in encoders and decoders, so that their shapes are the same."""
+        """Number of bytes in use and [MASK], for every mask, so that shapes agree."""
         return len(self.vocabulary) + 1
 
     def characters(self, token_C: np.ndarray) -> list[str]:
-        """Write tokens as Python writes bytes: a line break is \\n, and what is no ASCII \\xc3."""
+        r"""Format tokens as Python writes bytes: a line break is \n, a byte beyond ASCII \xc3."""
         return [
             MASK if token == self.mask_token else repr(bytes([self.vocabulary[token]]))[2:-1]
             for token in token_C
@@ -61,11 +63,14 @@ class Corpus:
 
 
 def load(config: DataConfig, context: int) -> Corpus:
-    """Read, verify, clean if asked, and split a text.
+    """Read, verify, clean if configured, and split a text.
 
     Args:
         config: Which text.
         context: Each split must hold a window of context + 1 characters.
+
+    Raises:
+        UserError: The text cannot be read, or is too short or too long.
     """
     text, name, origin = _read(config)
     if config.clean:
@@ -73,7 +78,7 @@ def load(config: DataConfig, context: int) -> Corpus:
     vocabulary = bytes(value for value in range(256) if value in text)
     token_of = bytes(max(vocabulary.find(value), 0) for value in range(256))
     tokens_N = np.frombuffer(text.translate(token_of), np.uint8)
-    # 90, 5 and 5 per cent: the customary 90M, 5M and 5M characters of the whole enwik8.
+    # 90, 5 and 5 per cent: the customary 90M, 5M and 5M characters of enwik8
     train, valid, test = np.split(tokens_N, [len(text) * 90 // 100, len(text) * 95 // 100])
     for split, split_N in (("train", train), ("valid", valid), ("test", test)):
         if len(split_N) < context + 1:
@@ -92,11 +97,11 @@ def _read(config: DataConfig) -> tuple[bytes | bytearray, str, str]:
     """Read the text, its name and its origin."""
     if config.source == "pydoc":
         if config.path is not None:
-            raise UserError("data.source=pydoc takes no data.path; leave one of the two out")
+            raise UserError("data.source=pydoc takes no data.path; leave out one of the two")
         try:
             from pydoc_data.topics import topics
         except ImportError as error:
-            advice = "name a text by data.path with data.source=enwik8, or install it with Python"
+            advice = "install it, or pass a text: data.source=enwik8 and data.path="
             raise UserError(f"data.source=pydoc: this Python lacks pydoc_data; {advice}") from error
         python = f"Python {platform.python_version()}"
         text = "\n\n".join(topics[topic] for topic in sorted(topics)).encode()
@@ -113,16 +118,16 @@ def _read(config: DataConfig) -> tuple[bytes | bytearray, str, str]:
 def _expand(path: str) -> Path:
     try:
         return Path(path).expanduser()
-    except RuntimeError as error:  # of a user without a home folder, or of nobody
-        raise UserError(f"{path}: ~ stands for no folder here; write the path out") from error
+    except RuntimeError as error:  # the user has no home folder, or does not exist
+        raise UserError(f"{path}: ~ is no folder here; pass the full path") from error
 
 
 def _identify(text: bytes, path: Path) -> str:
-    """Name a local text: enwik8 if it is, else its file, and whether it begins as enwik8 does."""
+    """Name a local text: "enwik8", or its file name and whether it begins as enwik8 does."""
     if len(text) == enwik8.SIZE:
         if hashlib.sha256(text).hexdigest() != enwik8.SHA256:
             what = f"has the size of enwik8 ({enwik8.SIZE:,} bytes) but not its sha256"
-            advice = "copy or download it again, or, if it is another text, add or cut a character"
+            advice = "copy or download it again; if it is another text, add or cut a character"
             raise UserError(f"data.path {path} {what}: {advice}")
         return "enwik8"
     if path.name in ("enwik8", "enwik8.zip", "enwik8.gz", "enwik8.bz2", "enwik8.xz"):

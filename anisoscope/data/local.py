@@ -1,4 +1,4 @@
-"""A local text: plain, .zip, .gz, .bz2 or .xz, told apart by content; or a folder of such texts."""
+"""Read a local text: plain, .zip, .gz, .bz2 or .xz by its content, or a folder of such texts."""
 
 import bz2
 import codecs
@@ -16,16 +16,16 @@ from anisoscope.utils import memory
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import check_regular
 
-_OPENERS = {  # by how compressed files begin
+_OPENERS = {  # {first bytes of a compressed file: function that opens it}
     rb"\x1f\x8b": gzip.open,
     rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)": bz2.open,
     rb"\xfd7zXZ\x00": lzma.open,
 }
 _ZIP = rb"PK(?:\x03\x04|\x05\x06)"
-_TEXTS = re.compile(r"^[^.].*\.txt(\.(zip|gz|bz2|xz))?$", re.IGNORECASE)  # of a folder
-_HEAD = 262  # bytes that tell
-COPIES = 3  # of a text, that are in memory at once while it is split
-# what an archive may unpack to: so many times its size, or so many bytes
+_TEXTS = re.compile(r"^[^.].*\.txt(\.(zip|gz|bz2|xz))?$", re.IGNORECASE)  # file names in a folder
+_HEAD = 262  # bytes by which the format is recognized
+COPIES = 3  # of a text that are in memory at once while it is split
+# default limit of an unpacked text: TIMES the size of the archive, and at least LEAST bytes
 TIMES, LEAST = 50, 100_000_000
 _DAMAGED = (
     EOFError,
@@ -68,7 +68,9 @@ def read_text(path: Path, most: int | None = None, longest: int | None = None) -
         advice = "check the path and its rights, or copy it again"
         raise UserError(f"data.path {path} cannot be read ({error}); {advice}") from error
     if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
-        raise UserError(f"data.path {path} changed while it was read; start again when it is whole")
+        raise UserError(
+            f"data.path {path} changed while it was read; start again when it is complete"
+        )
     if not text:
         raise UserError(f"data.path {path} is empty; name a text with --config.data.path=")
     if len(text) > longest:
@@ -82,10 +84,10 @@ def read_text(path: Path, most: int | None = None, longest: int | None = None) -
 
 
 def _read_folder(path: Path, most: int | None, longest: int) -> bytes:
-    """Join the texts of a folder, an empty line between two."""
+    """Join the texts of a folder, with an empty line between two."""
     files = sorted(file for file in path.iterdir() if _TEXTS.search(file.name) and file.is_file())
     if not files:
-        what = "is a folder without texts (*.txt, or packed as *.txt.gz, say)"
+        what = "is a folder without texts (*.txt, or packed, such as *.txt.gz)"
         raise UserError(f"data.path {path} {what}; name a text with --config.data.path=")
     texts = []
     for file in files:
@@ -94,7 +96,7 @@ def _read_folder(path: Path, most: int | None, longest: int) -> bytes:
 
 
 def _read_file(file: BinaryIO, path: Path, most: int) -> bytes:
-    """Read the text of a file, of one that unpacks to more than `most` bytes one further byte."""
+    """Read the text of a file; a file that unpacks to more than `most` bytes, up to `most` + 1."""
     head = file.read(_HEAD)
     file.seek(0)
     if re.match(_ZIP, head):
@@ -111,14 +113,14 @@ def _read_file(file: BinaryIO, path: Path, most: int) -> bytes:
 
 
 def _read_zip(file: BinaryIO, path: Path, most: int) -> bytes:
-    """Read the only text of an archive, or the one called enwik8 among several."""
+    """Read the only text of an archive, or the text called enwik8 among several."""
     with zipfile.ZipFile(file) as archive:
         files = [info for info in archive.infolist() if not info.is_dir()]
         members = [info for info in files if not info.filename.startswith("__MACOSX/")]
         named = [info for info in members if PurePosixPath(info.filename).name == "enwik8"]
         chosen = members if len(members) == 1 else named
         if len(chosen) != 1:
-            what = f"holds {len(members)} files and not one alone called enwik8"
+            what = f"holds {len(members)} files, and not exactly one is called enwik8"
             advice = "unpack it and name the text with --config.data.path="
             raise UserError(f"data.path {path} {what}; {advice}")
         with archive.open(chosen[0]) as unpacked:

@@ -1,10 +1,9 @@
-"""How frequent what stands at a position is: types of positions, their log frequency in a text, and
-bins of them.
+"""Types of positions (the last n characters), their log frequency in a text, and frequency bins.
 
 The type of a position is the character there with the n - 1 before it: a character, a pair, a
 triple.
 
-Letters: S types that are seen.
+Letters: C types, S types that occur, L levels of frequency.
 """
 
 import numpy as np
@@ -12,16 +11,15 @@ import numpy as np
 LENGTHS = (1, 2, 3)  # n
 BINS = ("least frequent quarter", "second quarter", "third quarter", "most frequent quarter")
 NONE = -1  # the type of a position with fewer than n - 1 characters before it
-_CHUNK = 1 << 22  # positions counted at a time
+_CHUNK = 1 << 22  # positions that are counted at once
 
 
 def types(tokens_WT: np.ndarray, length: int, vocab_size: int) -> np.ndarray:
-    """The last `length` token ids that end at each position, as one number below vocab_size^length;
-    int32.
+    """Encode the last `length` token ids that end at each position as a number; int32.
 
-    Shapes: (…, T) -> (…, T). What stands before a window is unknown, so that its first length - 1
-    positions have the type NONE. Of three characters the numbers fit into 31 bits where vocab_size
-    is at most 1,290.
+    Shapes: (…, T) -> (…, T), below vocab_size^length. The tokens before a window are unknown, so
+    that its first length - 1 positions have the type NONE. For three characters the numbers fit
+    into 31 bits where vocab_size is at most 1,290.
     """
     tokens_WT = np.asarray(tokens_WT, np.int32)
     context = tokens_WT.shape[-1]
@@ -35,11 +33,10 @@ def types(tokens_WT: np.ndarray, length: int, vocab_size: int) -> np.ndarray:
 
 
 def log_frequency(tokens_N: np.ndarray, length: int, vocab_size: int) -> np.ndarray:
-    """ln(occurrences of a type / occurrences of all types) in a text, usually the training split;
-    float32.
+    """Compute ln(occurrences of a type / occurrences of all types) in a text; float32.
 
-    Shapes: (N,) -> (vocab_size^length,), by the numbers of `types`. A type that does not occur has
-    -inf. Their exponentials add up to 1.
+    The text is usually the training split. Shapes: (N,) -> (vocab_size^length,), indexed by the
+    numbers of `types`. A type that does not occur has -inf. The exponentials add up to 1.
     """
     counts_C = np.zeros(vocab_size**length, np.int64)
     for start in range(0, len(tokens_N) - length + 1, _CHUNK):
@@ -52,14 +49,13 @@ def log_frequency(tokens_N: np.ndarray, length: int, vocab_size: int) -> np.ndar
 
 
 def bins(log_frequency_C: np.ndarray, count: int = len(BINS)) -> np.ndarray:
-    """The bin of every type, 0 the least frequent: each holds about as many positions of the text,
-    not types; int32.
+    """Assign every type to a frequency bin, 0 the least frequent; int32.
 
-    Shapes: (C,) -> (C,). Quarters of the positions have equal error bars, and the same labels for
-    every n and text; bins of equal width in log frequency would leave the rare ones nearly empty.
-    Types of one frequency lie in one bin, that in which the middle of their positions falls. So
-    bins are equal only as far as frequent types allow, and may be empty. A type that does not occur
-    is in bin 0.
+    Each bin holds about as many positions of the text, not types. Shapes: (C,) -> (C,). Quarters of
+    the positions have equal error bars, and the same labels for every n and text; with bins of
+    equal width in log frequency those of rare types would be nearly empty. Types of the same
+    frequency are in the same bin, where the middle of their positions falls. So bins are equal only
+    as far as frequent types allow, and may be empty. A type that does not occur is in bin 0.
     """
     occurs_C = np.isfinite(log_frequency_C)
     level_L, level_S = np.unique(log_frequency_C[occurs_C], return_inverse=True)

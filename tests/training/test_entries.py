@@ -86,7 +86,7 @@ def test_an_entry_is_all_that_limits_ask_for(added):
         check_run(replace(added, {"model.window": 9}))
     with pytest.raises(
         UserError,
-        match=r"model\.window does nothing under model\.mask=causal.* mask=window or blocks",
+        match=r"model\.window has no effect under model\.mask=causal.* mask=window or blocks",
     ):
         check_run(replace(added, {"model.mask": "causal"}))
     with pytest.raises(

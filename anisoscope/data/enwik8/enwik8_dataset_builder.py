@@ -1,6 +1,4 @@
-"""enwik8 as TFDS keeps it: records of 64 KiB in the order of the text, written and read without
-TensorFlow.
-"""
+"""Build enwik8 for TFDS: records of 64 KiB in the order of the text, without TensorFlow."""
 
 import zipfile
 from collections.abc import Iterator
@@ -13,7 +11,7 @@ RECORD = 65_536
 
 
 class Builder(tfds.core.GeneratorBasedBuilder):
-    """One split, "text": training, validation and test are cut from it by data/corpus.py."""
+    """The data set with a single split, "text"; data/corpus.py cuts it into the three splits."""
 
     VERSION = tfds.core.Version("1.0.0")
 

@@ -1,7 +1,7 @@
-"""enwik8 from the cache folder: prepared by TFDS on first use, checked at every use.
+"""Read enwik8 from the cache folder: prepared by TFDS on first use, verified at every use.
 
-The cache folder may hold anything else. TFDS works in a folder made for it; what it made is moved
-into place once it is verified, over nothing but files of the same names.
+The cache folder may hold other files. TFDS works in a temporary folder; its result is moved into
+place once it is verified, and replaces only files of the same names.
 """
 
 import contextlib
@@ -21,15 +21,15 @@ from anisoscope.data.enwik8 import enwik8_dataset_builder
 from anisoscope.utils import files
 from anisoscope.utils.errors import UserError
 
-PATIENCE = 10.0  # seconds until a network that does not answer counts as none
+PATIENCE = 10.0  # seconds after which a network that does not answer counts as missing
 FILE = "enwik8.zip"
-WORK = "anisoscope-enwik8.incomplete."  # and eight characters: the folder in which TFDS works
+WORK = "anisoscope-enwik8.incomplete."  # prefix of the folder that TFDS works in; + 8 characters
 # where TFDS looks for the prepared text
 KEPT = Path("enwik8", str(enwik8_dataset_builder.Builder.VERSION))
 
 
 def read_enwik8(cache: Path) -> bytearray:
-    """Read the 100,000,000 bytes; download them where `cache` has neither text nor enwik8.zip."""
+    """Read the 100,000,000 bytes; download them where `cache` lacks the text and enwik8.zip."""
     try:
         if text := _read_prepared(cache):
             return text
@@ -55,7 +55,7 @@ def _builder(cache: Path) -> enwik8_dataset_builder.Builder:
 
 
 def _read_prepared(cache: Path) -> bytearray | None:
-    """Read what an earlier run prepared; None where there is nothing, or not the true text."""
+    """Read the text that an earlier run prepared; None where it is missing or not the true text."""
     if not (cache / "enwik8").exists():
         return None
     text = bytearray()
@@ -64,7 +64,7 @@ def _read_prepared(cache: Path) -> bytearray | None:
         for start in range(0, len(records), 64):
             for record in records.__getitems__(range(start, min(start + 64, len(records)))):
                 text += record["text"].data
-    except Exception:  # a damaged cache fails in any way it likes; the text is prepared again
+    except Exception:  # a damaged cache raises many kinds of errors; the text is prepared again
         return None
     return text if hashlib.sha256(text).hexdigest() == enwik8.SHA256 else None
 
@@ -73,7 +73,7 @@ def _prepare(cache: Path) -> bytearray:
     """Download the text, or take enwik8.zip from the cache folder, and convert it."""
     if not (cache / FILE).exists():
         _expect_network(cache)
-    # of a run that was killed: the lock says that none is at work
+    # left by a killed run: the lock ensures that no other run is working
     for leftover in cache.glob(WORK + "?" * 8):
         shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=WORK, dir=cache, ignore_cleanup_errors=True) as work:
@@ -108,7 +108,7 @@ def _convert(cache: Path, work: Path) -> None:
 
 
 def _expect_network(cache: Path) -> None:
-    """Raise where the address does not answer at once: TFDS itself would try again for minutes."""
+    """Raise where the address does not answer at once: TFDS would retry for minutes."""
     url = enwik8_dataset_builder.URL
     try:
         urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=PATIENCE).close()
