@@ -22,7 +22,7 @@ def check_model(model: ModelConfig) -> None:
     POSITIONS[model.position_encoding].check(model)
     if model.sink and not ATTENTIONS[model.attention].sink:
         raise UserError(
-            f"model.sink adds a key to a softmax; model.attention={model.attention} has none; set one of the two"
+            f"model.sink adds a key to softmax, not to attention={model.attention}; set model.attention=softmax"
         )
     _check_mask(model)
 

@@ -142,7 +142,7 @@ def test_language_reference(refused, monkeypatch):
     assert b'The "assert" statement' in decoded(loaded)
     assert corpus.load(DataConfig(source="pydoc"), context=512).sha256 == loaded.sha256
     assert 300_000 < len(loaded.train) < 700_000
-    with refused("data.source=pydoc", "data.path", "leave one of the two out"):
+    with refused("data.source=pydoc", "data.path", "leave out one of the two"):
         corpus.load(DataConfig(source="pydoc", path="enwik8.zip"), context=16)
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
     with refused("this Python lacks pydoc_data", "data.path"):
