@@ -40,7 +40,7 @@ def parts(small: bool, peer: str) -> dict[str, list[str]]:
             *(SMALL_STEP if small else []),
         ],
         "metrics": ["benchmarks.metrics", *(["--points=512", "--width=64"] if small else [])],
-        "a checkpoint": ["benchmarks.panel", *([*SMALL_PANEL, "--panels=1"] if small else [])],
+        "a checkpoint": ["benchmarks.panel_time", *([*SMALL_PANEL, "--panels=1"] if small else [])],
     }
 
 

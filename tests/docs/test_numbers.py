@@ -14,7 +14,7 @@ import pytest
 import anisoscope
 from anisoscope.analysis.claims.claim_entries import CLAIMS
 from anisoscope.analysis.claims.verdicts import CONTRAST
-from dev.verdicts import ABOUT, RESULTS
+from dev.verdict_tables import ABOUT, RESULTS
 from tests.program import ROOT
 
 PHRASES = pd.read_csv(RESULTS / "numbers.csv")

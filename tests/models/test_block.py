@@ -7,8 +7,8 @@ import pytest
 
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.models.block import bias_queries_and_keys, layer_norm, make_block
-from tests.models.reference import block_of
-from tests.models.reference import layer_norm as normed
+from tests.models.reference_transformer import block_of
+from tests.models.reference_transformer import layer_norm as normed
 
 WIDTH, HEADS, TIME = 12, 3, 5
 

@@ -16,7 +16,7 @@ from anisoscope.models.attention_block import ATTENTIONS
 from anisoscope.models.masks import MASKS
 from anisoscope.models.norms import NORMS
 from anisoscope.models.positions import POSITIONS
-from tests.models import reference
+from tests.models import reference_transformer
 from tests.models.cases import CONFIGS, SMALL, VOCAB, loss_of, made, parameters
 
 SLOW = pytest.mark.slow
@@ -48,7 +48,7 @@ def test_agrees_with_the_numpy_twin(name):
     assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves((logits_BTV, activations)))
     params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
     for row in (0, 1):
-        logits_TV, resid_NTD, q_NTHK, k_NTHK = reference.forward(
+        logits_TV, resid_NTD, q_NTHK, k_NTHK = reference_transformer.forward(
             params, np.asarray(tokens_BT[row]), config
         )
         np.testing.assert_allclose(logits_BTV[row], logits_TV, atol=1e-4)
@@ -83,7 +83,9 @@ def test_taps_give_the_gradient_at_every_layer(name):
     weights_V = np.cos(np.arange(VOCAB))
 
     def loss(taps_NTD):
-        logits_TV = reference.forward(params, np.asarray(tokens_BT[0]), config, taps_NTD)[0]
+        logits_TV = reference_transformer.forward(
+            params, np.asarray(tokens_BT[0]), config, taps_NTD
+        )[0]
         log_sum_T = np.log(np.exp(logits_TV).sum(-1, keepdims=True))
         return ((logits_TV - log_sum_T) @ weights_V).mean() / len(tokens_BT)
 
@@ -100,7 +102,9 @@ def reached(config):
     """Which positions a path of at most `layers` steps leads to (column) from each (row), from key
     to key.
     """
-    seen = [reference.seen(query, config.context, config) for query in range(config.context)]
+    seen = [
+        reference_transformer.seen(query, config.context, config) for query in range(config.context)
+    ]
 
     def further(start, steps):
         return (

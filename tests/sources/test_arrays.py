@@ -18,7 +18,7 @@ from tests import (
     reference_logit_lens,
     reference_spectrum,
 )
-from tests.sources.clouds import CLOUDS, HEADS, POINTS, UNEQUAL_P, WIDTH, measured, value
+from tests.sources.array_clouds import CLOUDS, HEADS, POINTS, UNEQUAL_P, WIDTH, measured, value
 
 
 def test_arrays_go_through_the_panel_without_a_model():

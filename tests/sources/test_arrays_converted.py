@@ -13,7 +13,7 @@ from scipy import sparse
 from anisoscope import make_measure, measure, measure_attention
 from anisoscope.metrics import convert
 from anisoscope.sources import array_checks
-from tests.sources.clouds import CLOUDS, HEADS, UNEQUAL_P, measured
+from tests.sources.array_clouds import CLOUDS, HEADS, UNEQUAL_P, measured
 
 FRAME, TWELVE = pd.DataFrame(CLOUDS[0]), np.repeat(np.arange(12), 8)
 FAR = CLOUDS[0] + 1e6  # from the origin: float32 loses 5e-3 of what they differ in

@@ -10,7 +10,7 @@ import xarray as xr
 
 from anisoscope import make_measure, measure, measure_attention
 from anisoscope.utils import memory
-from tests.sources.clouds import CLOUDS, HEADS, POINTS, WIDTH, measured
+from tests.sources.array_clouds import CLOUDS, HEADS, POINTS, WIDTH, measured
 
 
 def test_what_would_not_fit_is_refused_with_what_it_takes(monkeypatch):

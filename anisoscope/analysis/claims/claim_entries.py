@@ -4,7 +4,7 @@ A claim says that an effect is positive. `smallest` is the smallest effect of in
 says where it comes from. `SEEDS` is one rule for numbers of trained models: twice their standard
 deviation between seeds, pooled over conditions, rounded to the nearest of 1, 2 and 5 times a power
 of ten on a logarithmic scale. A comment has the number before rounding, which `python -m
-dev.verdicts --spread` prints.
+dev.verdict_tables --spread` prints.
 """
 
 import math

@@ -23,8 +23,8 @@ def training(tmp_path_factory, one_thread):
     """A folder of three checkpoints of one tiny training, step0, step20 and step60, and its
     text.
     """
-    from tests.sources.hf import tiny
+    from tests.sources.hf import tiny_models
 
     folder = tmp_path_factory.mktemp("training")
-    tiny.train(folder)
+    tiny_models.train(folder)
     return folder

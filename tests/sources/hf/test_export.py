@@ -19,7 +19,7 @@ from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import temporary_path
 from tests.program import here, refuse
-from tests.sources.hf import tiny
+from tests.sources.hf import tiny_models
 
 TRAINED = [
     "--config=experiments/decoder_small.py",
@@ -44,15 +44,15 @@ MEASURED = [
 @pytest.mark.parametrize("positions", ["learned", "rotary"])
 def test_an_exported_run_is_measured_as_it_was(tmp_path, positions):
     text, run, again = (tmp_path / name for name in ("text.txt", "run", "again"))
-    text.write_text(tiny.text(20_000))
+    text.write_text(tiny_models.text(20_000))
     shared = (*MEASURED, f"--config.data.path={text}")
     flags = *TRAINED, *shared, f"--config.model.position_encoding={positions}", f"--workdir={run}"
-    assert str(run / "export") in tiny.done(*flags, "--stages=train,measure,export").stdout
+    assert str(run / "export") in tiny_models.done(*flags, "--stages=train,measure,export").stdout
     assert "exported already" in here(*flags, "--stages=export").stdout
 
     pretrained = f"--config=experiments/pretrained.py:{run / 'export'}", "--config.window=16"
     own = "--config.pretrained.max_bits_per_byte=99", f"--workdir={again}", "--stages=measure"
-    tiny.done(*pretrained, *shared, *own)
+    tiny_models.done(*pretrained, *shared, *own)
     ours, theirs = (
         joined_files.read_table(folder / "results.nc").isel(step=-1) for folder in (run, again)
     )
@@ -63,7 +63,7 @@ def test_an_exported_run_is_measured_as_it_was(tmp_path, positions):
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5, err_msg=name)
 
     shutil.rmtree(run / "checkpoints")
-    tiny.one_line(here(*flags, "--stages=export"), "no checkpoint of the last step, 24")
+    tiny_models.one_line(here(*flags, "--stages=export"), "no checkpoint of the last step, 24")
 
 
 def test_what_cannot_be_expressed_is_refused_before_it_is_trained(tmp_path):

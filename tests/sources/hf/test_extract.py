@@ -4,7 +4,7 @@ import torch
 
 from anisoscope.sources.hf.reading.extract import read_activations
 from anisoscope.utils.errors import UserError
-from tests.sources.hf import tiny
+from tests.sources.hf import tiny_models
 
 
 @pytest.mark.parametrize("kind", ["albert", "llama"])
@@ -12,7 +12,10 @@ def test_batches_and_inputs_are_put_together(kind):
     """And without a fused kernel the numbers are nearly the same, not quite: that is the noise
     floor.
     """
-    loaded, tokens_ZWT = tiny.loaded(kind), np.stack([tiny.tokens(5), tiny.tokens(5)[::-1]])
+    loaded, tokens_ZWT = (
+        tiny_models.loaded(kind),
+        np.stack([tiny_models.tokens(5), tiny_models.tokens(5)[::-1]]),
+    )
     whole, parts = (read_activations(loaded, tokens_ZWT, size, heads=True) for size in (5, 2))
     plain = read_activations(loaded, tokens_ZWT, 1, heads=True, plain=True)
     for one, other, another in zip(whole, parts, plain, strict=True):
@@ -23,10 +26,10 @@ def test_batches_and_inputs_are_put_together(kind):
 
 
 def test_numbers_that_are_not_finite_are_told_with_their_layer():
-    loaded = tiny.loaded("llama")
+    loaded = tiny_models.loaded("llama")
     with torch.no_grad():
         loaded.model.model.layers[1].mlp.down_proj.weight.fill_(3e38)
     with pytest.raises(
         UserError, match="residual stream of layer 2 holds numbers that are not finite"
     ):
-        read_activations(loaded, tiny.tokens()[None], 4, heads=False)
+        read_activations(loaded, tiny_models.tokens()[None], 4, heads=False)

@@ -10,9 +10,9 @@ import torch
 from anisoscope.config.pretrained_config import WeightsConfig
 from anisoscope.sources.hf import load_model
 from anisoscope.utils.errors import UserError
-from tests.sources.hf import tiny
+from tests.sources.hf import tiny_models
 
-TOKENS = [*tiny.SPECIAL, *tiny.LETTERS]
+TOKENS = [*tiny_models.SPECIAL, *tiny_models.LETTERS]
 FACTORS = np.array([1, 4, 8, 8], np.float32)
 
 
@@ -51,7 +51,7 @@ def write(path, model, keys, tensors):
 
 
 def loaded(path, keys, tensors=None):
-    write(path, tiny.model("llama"), keys, tensors or {})
+    write(path, tiny_models.model("llama"), keys, tensors or {})
     return load_model.load_model(
         load_model.find_weights(str(path), None), WeightsConfig(name="here")
     )
@@ -59,7 +59,9 @@ def loaded(path, keys, tensors=None):
 
 def logits(model):
     with torch.no_grad():
-        return model(input_ids=torch.as_tensor(tiny.tokens(2, 24), dtype=torch.long)).logits.numpy()
+        return model(
+            input_ids=torch.as_tensor(tiny_models.tokens(2, 24), dtype=torch.long)
+        ).logits.numpy()
 
 
 def scaled(kind, **more):
@@ -83,15 +85,15 @@ YARN = SCALE | {"rope.scaling.type": "yarn", "rope.scaling.original_context_leng
 def test_keys_that_transformers_drops_are_applied(tmp_path, keys, changes):
     found = loaded(tmp_path / "a.gguf", keys)
     np.testing.assert_allclose(
-        logits(found.model), logits(tiny.model("llama", **changes)), atol=1e-5
+        logits(found.model), logits(tiny_models.model("llama", **changes)), atol=1e-5
     )
     assert (found.about["weights_file"], found.about["weights_type"]) == ("GGUF", "F32")
     if changes:
-        assert np.abs(logits(found.model) - logits(tiny.model("llama"))).max() > 1
+        assert np.abs(logits(found.model) - logits(tiny_models.model("llama"))).max() > 1
 
 
 def test_rotary_frequencies_are_divided_by_the_factors_of_the_file(tmp_path):
-    own = tiny.model("llama")
+    own = tiny_models.model("llama")
     own.model.rotary_emb.inv_freq /= torch.as_tensor(FACTORS)
     found = loaded(tmp_path / "a.gguf", {}, {"rope_freqs.weight": FACTORS})
     np.testing.assert_allclose(logits(found.model), logits(own), atol=1e-5)

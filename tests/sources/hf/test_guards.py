@@ -11,12 +11,12 @@ from anisoscope.sources.hf import load_model
 from anisoscope.sources.hf.adapters import UNKNOWN, Adapter
 from anisoscope.sources.hf.reading import guards, logits
 from anisoscope.utils.errors import UserError
-from tests.sources.hf import tiny
+from tests.sources.hf import tiny_models
 from tests.sources.hf.rows import __main__ as rows
 from tests.sources.hf.rows.row import made
-from tests.sources.hf.tiny import windows
+from tests.sources.hf.tiny_models import windows
 
-TOKENS = tiny.tokens()[:2]
+TOKENS = tiny_models.tokens()[:2]
 PARTS = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2}
 PARTS |= {"num_attention_heads": 4}
 
@@ -31,23 +31,25 @@ def unknown(name, **settings):
     """A tiny model of a class without an entry."""
     torch.manual_seed(0)
     kind = getattr(transformers, name)
-    settings = PARTS | {"vocab_size": tiny.VOCABULARY} | settings
-    return tiny.as_loaded(kind(kind.config_class(**settings)).eval(), UNKNOWN)
+    settings = PARTS | {"vocab_size": tiny_models.VOCABULARY} | settings
+    return tiny_models.as_loaded(kind(kind.config_class(**settings)).eval(), UNKNOWN)
 
 
 def test_a_sink_beside_the_keys_is_refused():
     """As in gpt-oss: no mask tells of it."""
-    settings = tiny.SIZES | {"num_key_value_heads": 2, "head_dim": 8, "num_local_experts": 2}
+    settings = tiny_models.SIZES | {"num_key_value_heads": 2, "head_dim": 8, "num_local_experts": 2}
     settings |= {"num_experts_per_tok": 1, "layer_types": ["full_attention"] * 3}
     model = transformers.GptOssForCausalLM(transformers.GptOssConfig(**settings)).eval()
     with pytest.raises(UserError, match="enters"):
-        guards.check_attention(tiny.as_loaded(model, Adapter("GptOssDecoderLayer", "norm")), TOKENS)
+        guards.check_attention(
+            tiny_models.as_loaded(model, Adapter("GptOssDecoderLayer", "norm")), TOKENS
+        )
 
 
 def test_each_block_sees_keys_of_its_own():
     layers = ["full_attention", "sliding_attention", "full_attention"]
     changes = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}
-    loaded = tiny.loaded("qwen2", layer_types=layers, **changes)
+    loaded = tiny_models.loaded("qwen2", layer_types=layers, **changes)
     pattern, words = guards.check_attention(loaded, TOKENS)
     causal = np.tril(np.ones((12, 12), bool))
     local = causal & ~np.tril(causal, -4)
@@ -89,52 +91,54 @@ def test_a_model_that_knows_the_text_passes_and_a_wrong_tokenizer_is_refused(tra
     assert found["bits_per_byte"] == pytest.approx(own, rel=1e-4)  # a letter is a byte
     assert found["bits_per_byte"] < 0.8 * found["bits_bound"]
     assert found["bits_bound"] == pytest.approx(4.4, abs=0.4)  # 26 letters, and blanks for a tenth
-    other = tiny.tokenizer("".join(np.random.default_rng(0).permutation(list(tiny.LETTERS))))
+    other = tiny_models.tokenizer(
+        "".join(np.random.default_rng(0).permutation(list(tiny_models.LETTERS)))
+    )
     with pytest.raises(UserError, match="wrong tokenizer"):
         guards.check_bits_per_byte(loaded, windows(other), 8, None)
     assert guards.check_bits_per_byte(loaded, windows(other), 8, 100.0)["bits_per_byte"] > 4
 
 
 def test_a_decoder_that_sees_its_answer_has_no_loss():
-    full = tiny.loaded("llama", is_causal=False)
+    full = tiny_models.loaded("llama", is_causal=False)
     found = guards.check_bits_per_byte(full, windows(), 8, None)
     assert found["bits_per_byte"] == guards.SHOWN
-    assert not guards.sees_later(tiny.loaded("llama"), TOKENS[0])
+    assert not guards.sees_later(tiny_models.loaded("llama"), TOKENS[0])
     with pytest.raises(UserError, match="sees the tokens that it is to predict"):
         logits.check_logits(full, logits.make_unembedding(full), TOKENS[0])
 
 
 def test_masked_models_say_their_bits_and_others_that_they_were_not_checked():
-    found = guards.check_bits_per_byte(tiny.loaded("albert"), windows(), 8, 100.0)
+    found = guards.check_bits_per_byte(tiny_models.loaded("albert"), windows(), 8, 100.0)
     assert 3 < found["bits_per_byte"] < 12
     assert "masked" in found["bits_of"]
-    found = guards.check_bits_per_byte(tiny.loaded("bert"), windows(), 8, None)
+    found = guards.check_bits_per_byte(tiny_models.loaded("bert"), windows(), 8, None)
     assert "not checked" in found["bits_per_byte"]
 
 
 def test_tokens_without_embedding_are_refused():
-    wider = windows(tiny.tokenizer(tiny.LETTERS + "A"), tiny.text(6000) + "A")
+    wider = windows(tiny_models.tokenizer(tiny_models.LETTERS + "A"), tiny_models.text(6000) + "A")
     framed = windows()  # whose frame has a token that the model lacks
-    tokens_GWT = np.full_like(framed.probe.tokens_GWT, tiny.VOCABULARY)
+    tokens_GWT = np.full_like(framed.probe.tokens_GWT, tiny_models.VOCABULARY)
     framed = framed._replace(probe=framed.probe._replace(tokens_GWT=tokens_GWT))
     for found in (wider, framed):
-        with pytest.raises(UserError, match=f"gives token {tiny.VOCABULARY}, the model has"):
-            guards.check_vocabulary(tiny.loaded("llama"), found)
+        with pytest.raises(UserError, match=f"gives token {tiny_models.VOCABULARY}, the model has"):
+            guards.check_vocabulary(tiny_models.loaded("llama"), found)
 
 
 def test_windows_without_positions_and_heads_that_are_not_there_are_refused():
     """Positions of RoBERTa's family begin after padding, with an entry and without."""
-    roberta = rows.ROWS["RoBERTa"]._replace(settings=tiny.SIZES | {"pad_token_id": 1})
+    roberta = rows.ROWS["RoBERTa"]._replace(settings=tiny_models.SIZES | {"pad_token_id": 1})
     other = unknown("XLMRobertaModel", max_position_embeddings=18, pad_token_id=1)
     guards.check_final_norm(other, np.full(16, 7))
     bert = unknown("BertModel", max_position_embeddings=18)
-    models = (tiny.loaded("gpt2"), 64), (made(roberta), 62), (other, 16), (bert, 18)
+    models = (tiny_models.loaded("gpt2"), 64), (made(roberta), 62), (other, 16), (bert, 18)
     for loaded, longest in models:
         guards.check_window(loaded, longest, 0)
         with pytest.raises(UserError, match=f"this model has {longest} positions"):
             guards.check_window(loaded, longest + 1, 0)
     with pytest.raises(UserError, match="projected_head is 4; the model has 4 heads"):
-        guards.check_window(tiny.loaded("gpt2"), 64, 4)
+        guards.check_window(tiny_models.loaded("gpt2"), 64, 4)
 
 
 def test_the_noise_floor_is_the_largest_move_of_a_value():
@@ -158,7 +162,7 @@ def test_classes_that_cannot_be_read_without_an_entry_are_refused_in_a_line():
     parts["vision_config"] = PARTS | {"image_size": 8, "patch_size": 4}
     model = transformers.CLIPModel(transformers.CLIPConfig(**parts)).eval()
     with pytest.raises(UserError, match="does not say how many layers"):
-        _ = tiny.as_loaded(model, UNKNOWN).blocks
+        _ = tiny_models.as_loaded(model, UNKNOWN).blocks
     loaded = unknown("BertModel", hidden_dropout_prob=0.5)
     guards.check_final_norm(loaded, TOKENS[0])
     loaded.model.train()

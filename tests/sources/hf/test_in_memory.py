@@ -24,7 +24,7 @@ from anisoscope.sources.hf import (
 )
 from anisoscope.sources.hf.reading import guards, named_modules
 from anisoscope.utils.errors import UserError
-from tests.sources.hf import tiny
+from tests.sources.hf import tiny_models
 
 SMALL = {"window": 16, "points": 64, "batches": 2}
 QUICK = SMALL | {"batches": 1, "families": "similarity", "nulls": ()}
@@ -43,7 +43,7 @@ def valid(training):
 @pytest.fixture(scope="module")
 def commanded(training, tmp_path_factory):
     run = tmp_path_factory.mktemp("commanded") / "run"
-    tiny.done(
+    tiny_models.done(
         f"--config=experiments/pretrained.py:{training / 'step60'}",
         f"--config.data.path={training / 'text.txt'}",
         *("--config.window=16", "--config.measure.points=64", "--config.measure.batches=2"),
@@ -58,7 +58,7 @@ def test_numbers_are_those_of_the_command(training, valid, commanded, how, capsy
     model = folder = training / "step60"
     if how == "memory":
         kind = transformers.AutoModelForCausalLM
-        model = kind.from_pretrained(folder, dtype=torch.float32).train(), tiny.tokenizer()
+        model = kind.from_pretrained(folder, dtype=torch.float32).train(), tiny_models.tokenizer()
     capsys.readouterr()
     nulls = ("gaussian", "shuffled")
     found = anisoscope.measure_model(model, [valid], families=FAMILIES, nulls=nulls, **SMALL)
@@ -111,11 +111,13 @@ def levels():
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_model_stays_what_it_was(valid, monkeypatch, broken):
     """In the middle of its training, with dropout, a frozen part and a hook of its owner's."""
-    model = tiny.model("gpt2", resid_pdrop=0.5, embd_pdrop=0.5, attn_implementation="eager").train()
+    model = tiny_models.model(
+        "gpt2", resid_pdrop=0.5, embd_pdrop=0.5, attn_implementation="eager"
+    ).train()
     model.config.use_cache = True
     model.transformer.h[1].eval()
     model.transformer.wpe.weight.requires_grad_(False)
-    ids, modes = torch.as_tensor(tiny.tokens(), dtype=torch.long), []
+    ids, modes = torch.as_tensor(tiny_models.tokens(), dtype=torch.long), []
     model(input_ids=ids, labels=ids).loss.backward()
     first = model.transformer.h[0]
     handle = first.register_forward_hook(lambda *given: modes.append(given[0].training))
@@ -129,7 +131,7 @@ def test_a_model_stays_what_it_was(valid, monkeypatch, broken):
         guards.check_attention(loaded, plan.windows.probe.tokens_GWT[0, :2])
         raise UserError("measure.points is wrong")
 
-    given = QUICK | {"families": "attention", "tokenizer": tiny.tokenizer()}
+    given = QUICK | {"families": "attention", "tokenizer": tiny_models.tokenizer()}
     if broken:
         monkeypatch.setattr(measure_model, "measure_stream", table)
         with pytest.raises(ValueError, match=r"^points is wrong$"):
@@ -149,16 +151,18 @@ def test_a_tokenizer_may_be_any_function():
     for given in (ids, np.array(ids), torch.tensor([ids]), {"input_ids": [ids]}):
         read = named_modules.FunctionTokenizer(lambda text, given=given: given)
         assert read("a") == {"input_ids": ids}
-    encode = tiny.tokenizer().backend_tokenizer.encode
+    encode = tiny_models.tokenizer().backend_tokenizer.encode
     assert named_modules.FunctionTokenizer(encode)("ab")["input_ids"] == [4, 5]
     assert named_modules.FunctionTokenizer(lambda text: [])("a") == {"input_ids": []}
 
 
 def test_an_encoder_in_half_precision_with_special_tokens(valid):
     """With settings that give tuples, and every hidden state."""
-    model = tiny.model("bert", return_dict=False, output_hidden_states=True).to(torch.bfloat16)
+    model = tiny_models.model("bert", return_dict=False, output_hidden_states=True).to(
+        torch.bfloat16
+    )
     given = QUICK | {"families": ["spectrum"], "special_tokens": True}
-    found = anisoscope.measure_model((model, tiny.tokenizer(framed=True)), [valid], **given)
+    found = anisoscope.measure_model((model, tiny_models.tokenizer(framed=True)), [valid], **given)
     assert found.positions.values.tolist() == ["all", "without_first_token", "without_special"]
     assert (found.attrs["computed_in"], found.attrs["weights_type"]) == ("bfloat16", "bfloat16")
     assert model.dtype == torch.bfloat16
@@ -166,9 +170,9 @@ def test_an_encoder_in_half_precision_with_special_tokens(valid):
 
 
 def test_rounded_rotary_frequencies_are_told():
-    model = tiny.model("llama").to(torch.bfloat16)
+    model = tiny_models.model("llama").to(torch.bfloat16)
     with pytest.warns(UserWarning, match="frequencies are rounded to bfloat16"):
-        borrowed_model.model_in_memory(model, tiny.tokenizer(), any_module=False)
+        borrowed_model.model_in_memory(model, tiny_models.tokenizer(), any_module=False)
 
 
 class Rows:
@@ -199,7 +203,7 @@ def test_a_text_is_a_file_or_texts_or_a_column(tmp_path):
             texts.read_texts(given)
 
 
-FRAMED = {"tokenizer": tiny.tokenizer(framed=True), "special_tokens": True}
+FRAMED = {"tokenizer": tiny_models.tokenizer(framed=True), "special_tokens": True}
 
 
 @pytest.mark.parametrize(
@@ -213,7 +217,11 @@ FRAMED = {"tokenizer": tiny.tokenizer(framed=True), "special_tokens": True}
     ],
 )
 def test_what_cannot_be_measured_is_one_line(valid, changes, words):
-    given = QUICK | {"model": tiny.model("gpt2"), "texts": [valid], "tokenizer": tiny.tokenizer()}
+    given = QUICK | {
+        "model": tiny_models.model("gpt2"),
+        "texts": [valid],
+        "tokenizer": tiny_models.tokenizer(),
+    }
     with pytest.raises(ValueError, match=words) as error:
         anisoscope.measure_model(**given | changes)
     assert len(str(error.value).splitlines()) == 1
@@ -221,9 +229,9 @@ def test_what_cannot_be_measured_is_one_line(valid, changes, words):
 
 def test_other_models_in_memory_are_refused(valid):
     sizes = {"d_model": 32, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 4}
-    t5 = transformers.T5Config(**sizes | {"vocab_size": tiny.VOCABULARY})
-    vit = transformers.ViTConfig(**tiny.SIZES | {"image_size": 8, "patch_size": 4})
-    damaged = tiny.model("gpt2")
+    t5 = transformers.T5Config(**sizes | {"vocab_size": tiny_models.VOCABULARY})
+    vit = transformers.ViTConfig(**tiny_models.SIZES | {"image_size": 8, "patch_size": 4})
+    damaged = tiny_models.model("gpt2")
     damaged.transformer.wte.weight.data[3, 3] = torch.inf
     for model, words in (
         (transformers.T5ForConditionalGeneration(t5), "of its kind T5EncoderModel is measured"),
@@ -231,7 +239,7 @@ def test_other_models_in_memory_are_refused(valid):
         (damaged, r"weight transformer\.wte\.weight holds numbers that are not finite"),
     ):
         with pytest.raises(ValueError, match=words):
-            anisoscope.measure_model((model, tiny.tokenizer()), [valid], **QUICK)
+            anisoscope.measure_model((model, tiny_models.tokenizer()), [valid], **QUICK)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from anisoscope.sources.hf.revision_sweep import drop_unmeasurable
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from tests import reference_logit_lens as reference
-from tests.sources.hf import tiny
+from tests.sources.hf import tiny_models
 from tests.sources.hf.rows.__main__ import ROWS
 from tests.sources.hf.rows.row import Row, made
 
@@ -45,7 +45,7 @@ def scattered(row):
 @pytest.mark.parametrize("name", DECODERS)
 def test_of_every_decoder_the_last_layer_is_read_as_the_model_s_own_logits(name):
     loaded = scattered(CAPPED if name == "Gemma 2" else ROWS[name])
-    unembedding, tokens_T = logits.make_unembedding(loaded), tiny.tokens()[0]
+    unembedding, tokens_T = logits.make_unembedding(loaded), tiny_models.tokens()[0]
     assert float(logits.check_logits(loaded, unembedding, tokens_T).split()[-1]) < 1e-5
     wrong = [unembedding._replace(unembedding_DV=unembedding.unembedding_DV * 1.01)]
     if loaded.adapter.final_norm != "decoder.final_layer_norm" or name == "OPT":
@@ -67,7 +67,10 @@ def test_every_layer_is_read_so_and_told_the_next_token(monkeypatch):
     given = SMALL | {"special_tokens": True}
     with pytest.warns(UserWarning, match="bits a byte"):
         table = anisoscope.measure_model(
-            loaded.model, [tiny.text()], tokenizer=tiny.tokenizer(framed=True), **given
+            loaded.model,
+            [tiny_models.text()],
+            tokenizer=tiny_models.tokenizer(framed=True),
+            **given,
         )
     (_, inputs, _, picks_SP, _, _, beside), *_ = kept
     target_P = beside.target_ZWT[0].ravel()[picks_SP[0]]
@@ -93,15 +96,19 @@ def test_every_layer_is_read_so_and_told_the_next_token(monkeypatch):
 
 
 def test_what_has_no_such_head_is_left_out_of_all_and_refused_by_name(capsys):
-    bert = tiny.model("bert")
+    bert = tiny_models.model("bert")
     with pytest.raises(
         ValueError, match=r"BertModel has no head of norm and matrix .*; leave unembedding out$"
     ):
-        anisoscope.measure_model(bert, [tiny.text()], tokenizer=tiny.tokenizer(), **SMALL)
-    assert measure_model.measurable_families(tiny.loaded("bert"), ("spectrum", "logit_lens")) == (
-        "spectrum",
-    )
-    assert measure_model.measurable_families(tiny.loaded("llama"), ("spectrum", "logit_lens")) == (
+        anisoscope.measure_model(
+            bert, [tiny_models.text()], tokenizer=tiny_models.tokenizer(), **SMALL
+        )
+    assert measure_model.measurable_families(
+        tiny_models.loaded("bert"), ("spectrum", "logit_lens")
+    ) == ("spectrum",)
+    assert measure_model.measurable_families(
+        tiny_models.loaded("llama"), ("spectrum", "logit_lens")
+    ) == (
         "spectrum",
         "logit_lens",
     )
@@ -117,14 +124,16 @@ def test_what_has_no_such_head_is_left_out_of_all_and_refused_by_name(capsys):
 
 
 def test_half_precision_is_read_in_float32():
-    loaded = tiny.as_loaded(tiny.model("llama").to(torch.bfloat16), ADAPTERS["llama"], "bfloat16")
+    loaded = tiny_models.as_loaded(
+        tiny_models.model("llama").to(torch.bfloat16), ADAPTERS["llama"], "bfloat16"
+    )
     unembedding = logits.make_unembedding(loaded)
     assert unembedding.unembedding_DV.dtype == np.float32
-    logits.check_logits(loaded, unembedding, tiny.tokens()[0])
+    logits.check_logits(loaded, unembedding, tiny_models.tokens()[0])
 
 
 def test_offloaded_weights_are_refused():
     with torch.device("meta"):
-        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**tiny.SIZES))
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**tiny_models.SIZES))
     with pytest.raises(UserError, match=r"leave pretrained\.device_map out"):
-        logits.make_unembedding(tiny.as_loaded(model, ADAPTERS["llama"]))
+        logits.make_unembedding(tiny_models.as_loaded(model, ADAPTERS["llama"]))

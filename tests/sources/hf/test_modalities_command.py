@@ -17,7 +17,7 @@ from anisoscope.results import joined_files
 from anisoscope.sources.hf import load_model
 from anisoscope.sources.hf.media import media_inputs
 from tests.program import here, override, refuse
-from tests.sources.hf import tiny
+from tests.sources.hf import tiny_models
 from tests.sources.hf.recordings import wav
 from tests.sources.hf.rows import modalities as of_rows
 
@@ -60,7 +60,7 @@ def world(tmp_path_factory):
                 else transformers.ViTImageProcessorPil
             )
             processor(**sized).save_pretrained(folder)
-    tiny.save(tiny.model("llama"), root / "Llama")
+    tiny_models.save(tiny_models.model("llama"), root / "Llama")
     return root
 
 
@@ -70,7 +70,7 @@ def flags(world, model, data, *more):
 
 
 def measured(world, workdir, model, data, *more):
-    process = tiny.done(*flags(world, model, data, *more), f"--workdir={workdir}")
+    process = tiny_models.done(*flags(world, model, data, *more), f"--workdir={workdir}")
     return joined_files.read_table(workdir / "results.nc"), process.stdout
 
 
@@ -227,7 +227,7 @@ def test_what_media_do_not_have_is_one_line(world, tmp_path, model, setting, wor
 def test_a_list_of_models_of_pictures_is_read_as_the_papers_read(world, tmp_path):
     """What only texts have is not asked of them; and of maps not how transformers reports them."""
     run = tmp_path / "run"
-    process = tiny.done(
+    process = tiny_models.done(
         "--config=experiments/inherent.py:paper",
         f"--config.models={world / 'ViT'},{world / 'ResNet'}",
         f"--config.images={world / 'pictures'}",

@@ -13,7 +13,7 @@ from anisoscope.sources.hf import borrowed_model, hooked, separate_texts
 from anisoscope.sources.hf.adapters import UNKNOWN, find_adapter
 from anisoscope.sources.hf.reading import named_modules
 from anisoscope.sources.hf.reading.extract import residual_stream
-from tests.sources.hf import tiny
+from tests.sources.hf import tiny_models
 from tests.sources.hf.test_in_memory import QUICK, parts
 
 BLOCKS = [f"transformer.h.{n}" for n in range(3)]
@@ -25,7 +25,11 @@ class Own(torch.nn.Module):
     def __init__(self, causal=True):
         super().__init__()
         torch.manual_seed(0)
-        self.embed, self.causal, self.seen = torch.nn.Embedding(tiny.VOCABULARY, 16), causal, []
+        self.embed, self.causal, self.seen = (
+            torch.nn.Embedding(tiny_models.VOCABULARY, 16),
+            causal,
+            [],
+        )
         self.blocks = torch.nn.ModuleList(torch.nn.Linear(16, 16) for _ in range(2))
         self.pair, self.drop, self.wide = Pair(), torch.nn.Dropout(0.9), torch.nn.Linear(16, 8)
         self.first = First()
@@ -51,11 +55,11 @@ class First(torch.nn.Module):
 
 def spelled(text):
     """A function in place of a tokenizer."""
-    return tiny.tokenizer()(text)["input_ids"]
+    return tiny_models.tokenizer()(text)["input_ids"]
 
 
 def texts(count=40, longest=16):
-    rng, whole = np.random.default_rng(0), tiny.text(4000)
+    rng, whole = np.random.default_rng(0), tiny_models.text(4000)
     starts, sizes = rng.integers(0, 3000, count), rng.integers(3, longest, count)
     return [whole[start : start + size] for start, size in zip(starts, sizes, strict=True)]
 
@@ -70,9 +74,9 @@ def stream(loaded, ids_BT, mask_BT):
 
 def test_named_blocks_are_the_residual_stream():
     """The same windows and points, so the same numbers; and nothing of the model has changed."""
-    model, text = tiny.model("gpt2").train(), [tiny.text()]
+    model, text = tiny_models.model("gpt2").train(), [tiny_models.text()]
     before = parts(model)
-    given = QUICK | {"tokenizer": tiny.tokenizer(), "nulls": ("gaussian", "shuffled")}
+    given = QUICK | {"tokenizer": tiny_models.tokenizer(), "nulls": ("gaussian", "shuffled")}
     given |= {"families": ("spectrum", "similarity")}
     with pytest.warns(UserWarning, match="bits a byte"):
         whole = anisoscope.measure_model(model, text, **given)
@@ -93,14 +97,14 @@ def test_any_module_is_measured_and_stays_what_it_was():
     model.blocks[1].eval()
     modes, states = [x.training for x in model.modules()], model.state_dict()
     given = QUICK | {"tokenizer": spelled, "hook_points": names}
-    found = anisoscope.measure_model(model, [tiny.text()], **given)
+    found = anisoscope.measure_model(model, [tiny_models.text()], **given)
     assert found.positions.values.tolist() == ["all", "without_first_token"]
     assert found.layer.values.tolist() == names
     assert [x.training for x in model.modules()] == modes
     assert model.seen == []
     assert not any(x._forward_hooks for x in model.modules())
     assert all((x == states[name]).all() for name, x in model.state_dict().items())
-    ids, loaded = tiny.tokens(1, 16), tiny.as_loaded(model.eval(), UNKNOWN)
+    ids, loaded = tiny_models.tokens(1, 16), tiny_models.as_loaded(model.eval(), UNKNOWN)
     with torch.no_grad():
         read = named_modules.read_windows(loaded, ids[None], 1, hooked.find_modules(model, names))
         embedded = model.embed(torch.as_tensor(ids, dtype=torch.long))
@@ -114,7 +118,10 @@ def test_any_module_is_measured_and_stays_what_it_was():
 @pytest.mark.parametrize("kind", ["gpt2", "bert", "llama"])
 def test_padded_batches_give_what_texts_alone_give(kind, side):
     """Token by token the model's own hidden states of each text alone; padding is in no cloud."""
-    model, tokenizer = tiny.model(kind, attn_implementation="eager"), tiny.tokenizer(framed=True)
+    model, tokenizer = (
+        tiny_models.model(kind, attn_implementation="eager"),
+        tiny_models.tokenizer(framed=True),
+    )
     loaded = borrowed_model.model_in_memory(model, tokenizer, False)
     measure = MeasureConfig(points=120, batches=1, families=("similarity",), nulls=())
     tokens = separate_texts.draw_texts(texts(), tokenizer, 12, True, True, measure)
@@ -146,7 +153,11 @@ def test_padded_batches_give_what_texts_alone_give(kind, side):
 
 def test_separate_texts_and_pooled_vectors_in_one_table(tmp_path):
     """The numbers of `measure` on vectors that somebody pools, with the texts as clusters."""
-    model, tokenizer, path = tiny.model("bert"), tiny.tokenizer(framed=True), tmp_path / "lines.txt"
+    model, tokenizer, path = (
+        tiny_models.model("bert"),
+        tiny_models.tokenizer(framed=True),
+        tmp_path / "lines.txt",
+    )
     given = QUICK | {"points": 200, "pool": ("mean", "cls"), "special_tokens": True}
     given |= {"padding": "left", "tokenizer": tokenizer}
     path.write_text("\n".join(text.replace("\n", " ") for text in texts()) + "\n\n")
@@ -190,7 +201,7 @@ def test_a_vector_for_each_text_is_measured_by_itself():
     ],
 )
 def test_what_cannot_be_read_is_one_line(changes, words):
-    given = QUICK | {"model": Own(), "texts": [tiny.text()], "tokenizer": spelled}
+    given = QUICK | {"model": Own(), "texts": [tiny_models.text()], "tokenizer": spelled}
     given |= {"hook_points": ["pair"]}
     with pytest.raises(ValueError, match=words) as error:
         anisoscope.measure_model(**given | changes)
@@ -207,37 +218,43 @@ def test_a_model_that_reads_padding_is_refused():
 
 def test_roberta_counts_positions_by_itself():
     torch.manual_seed(0)
-    settings = tiny.SIZES | {"pad_token_id": 0, "initializer_range": 0.2}
+    settings = tiny_models.SIZES | {"pad_token_id": 0, "initializer_range": 0.2}
     model = transformers.RobertaModel(transformers.RobertaConfig(**settings)).eval()
     ids = np.array([[0, 0, 9, 8, 7], [5, 6, 7, 8, 9]])
     mask = np.array([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]], bool)
     with torch.no_grad():
-        padded = stream(tiny.as_loaded(model, find_adapter("roberta")), ids, mask)
+        padded = stream(tiny_models.as_loaded(model, find_adapter("roberta")), ids, mask)
         alone = model(torch.as_tensor(ids[:1, 2:]), output_hidden_states=True).hidden_states
     np.testing.assert_allclose(padded[-1][0, 2:], alone[-1][0], atol=1e-5)
 
 
 def test_revisions_are_one_table_over_steps(tmp_path):
     """Each step is what that revision gives alone, and each is its own model."""
-    model = tiny.model("gpt2")
+    model = tiny_models.model("gpt2")
     for name in ("step0", "step20"):
         model.transformer.wte.weight.data.mul_(2)
         model.save_pretrained(tmp_path / name)
-        tiny.tokenizer().save_pretrained(tmp_path / name)
+        tiny_models.tokenizer().save_pretrained(tmp_path / name)
     given = QUICK | {"families": "similarity"}
     with pytest.warns(UserWarning, match="bits a byte"):
         table = anisoscope.measure_model(
-            tmp_path, iter([tiny.text()]), revision=["step20", "step0"], **given
+            tmp_path, iter([tiny_models.text()]), revision=["step20", "step0"], **given
         )
     with pytest.warns(UserWarning, match="bits a byte"):
-        alone = anisoscope.measure_model(tmp_path, [tiny.text()], revision="step20", **given)
+        alone = anisoscope.measure_model(tmp_path, [tiny_models.text()], revision="step20", **given)
     assert table.step.values.tolist() == [0, 20]
     assert table.revision.values.tolist() == ["step0", "step20"]
     np.testing.assert_array_equal(table.drift.sel(step=20), alone.drift)
     assert (table.drift.sel(step=0, statistic="mean") != alone.drift.sel(statistic="mean")).any()
     with pytest.raises(ValueError, match="in memory"):
         anisoscope.measure_model(
-            model, [tiny.text()], tokenizer=tiny.tokenizer(), revision="step0", **given
+            model,
+            [tiny_models.text()],
+            tokenizer=tiny_models.tokenizer(),
+            revision="step0",
+            **given,
         )
     with pytest.raises(ValueError, match="both of step 0"):
-        anisoscope.measure_model(tmp_path, [tiny.text()], revision=["step0", "step-0"], **given)
+        anisoscope.measure_model(
+            tmp_path, [tiny_models.text()], revision=["step0", "step-0"], **given
+        )

@@ -19,7 +19,7 @@ from anisoscope.sources.hf.reading import guards
 from anisoscope.subspaces.hf import pretrained_tangents as tangents
 from anisoscope.utils.errors import UserError
 from tests.program import here, override, refuse
-from tests.sources.hf import tiny
+from tests.sources.hf import tiny_models
 
 NAMES = ("step0", "step4", "step8", "step20")
 STEPS = [0, 4, 8, 20]
@@ -50,7 +50,7 @@ SMALL = tuple(f"--config.{name}={value}" for name, value in PLAIN.items())
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory, one_thread):
     folder = tmp_path_factory.mktemp("learned")
-    tiny.train(folder, STEPS)
+    tiny_models.train(folder, STEPS)
     return folder
 
 
@@ -69,7 +69,7 @@ def start(learned, workdir, *revisions, stages="tangents", name=None, more=()):
 @pytest.fixture(scope="module")
 def swept(learned, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "swept"
-    return workdir, tiny.done(
+    return workdir, tiny_models.done(
         *flags(learned, *NAMES), f"--workdir={workdir}", "--stages=measure,tangents,figures"
     )
 
@@ -154,7 +154,7 @@ def test_weights_that_have_changed_are_read_again(run, learned, monkeypatch):
     ],
 )
 def test_what_does_not_fit_is_one_line(run, learned, change, words):
-    tiny.one_line(start(learned, run, *NAMES, more=(change,)), words)
+    tiny_models.one_line(start(learned, run, *NAMES, more=(change,)), words)
 
 
 def test_a_model_alone_has_proxies_of_its_own_other_windows(learned, tmp_path):
@@ -192,10 +192,10 @@ def test_a_model_alone_has_proxies_of_its_own_other_windows(learned, tmp_path):
 def test_what_has_no_gradients_is_refused_before_it_is_read(learned, tmp_path, name, words):
     """Of a folder with settings and a tokenizer, whose weights hold nothing."""
     kind = getattr(transformers, name)
-    kind.config_class(architectures=[name], vocab_size=tiny.VOCABULARY).save_pretrained(
+    kind.config_class(architectures=[name], vocab_size=tiny_models.VOCABULARY).save_pretrained(
         tmp_path / "model"
     )
-    spelled = tiny.tokenizer()
+    spelled = tiny_models.tokenizer()
     spelled.mask_token = None
     spelled.save_pretrained(tmp_path / "model")
     (tmp_path / "model" / "model.safetensors").touch()
@@ -204,10 +204,10 @@ def test_what_has_no_gradients_is_refused_before_it_is_read(learned, tmp_path, n
 
 def made(folder, kind, name, **changes):
     """A folder of a tiny model with random weights, which knows nothing of the text."""
-    settings = tiny.MODELS[kind][1] | changes
+    settings = tiny_models.MODELS[kind][1] | changes
     torch.manual_seed(0)
     model = getattr(transformers, name)
-    return tiny.save(model(model.config_class(**settings)), folder)
+    return tiny_models.save(model(model.config_class(**settings)), folder)
 
 
 def test_an_encoder_is_read_with_masked_tokens(learned, tmp_path):
@@ -221,7 +221,7 @@ def test_an_encoder_is_read_with_masked_tokens(learned, tmp_path):
     table = joined_files.read_table(tmp_path / "run" / "tangents.nc").sel(statistic="mean", step=1)
     assert "predicts masked tokens, 15%" in table.attrs["input"]
     assert np.isfinite(table.excess.sel(fit="here")).all()
-    assert float(table.loss_in_bin.mean()) == pytest.approx(np.log(tiny.VOCABULARY), rel=0.5)
+    assert float(table.loss_in_bin.mean()) == pytest.approx(np.log(tiny_models.VOCABULARY), rel=0.5)
     assert table.attrs["width"] == 32  # its norms come after
     assert table.ones_share.min() > 1e-4
 
@@ -262,7 +262,9 @@ def test_tangents_come_after_measuring(learned, tmp_path):
 
 
 def test_an_encoder_reads_masked_tokens():
-    windows = tiny.windows(tiny.tokenizer(framed=True), tiny.text(40_000), special=True)
+    windows = tiny_models.windows(
+        tiny_models.tokenizer(framed=True), tiny_models.text(40_000), special=True
+    )
     fit, test = tangents.make_windows(windows, SETTINGS, guards.MASKED_TOKEN)
     for part in (fit, test):
         asked = part.weights_JWT == 1
@@ -279,7 +281,9 @@ def test_an_encoder_reads_masked_tokens():
 
 
 def test_a_decoder_is_asked_for_what_comes_next_and_bins_are_of_what_stands_there():
-    windows = tiny.windows(tiny.tokenizer(framed=True), tiny.text(40_000), special=True)
+    windows = tiny_models.windows(
+        tiny_models.tokenizer(framed=True), tiny_models.text(40_000), special=True
+    )
     fit, test = tangents.make_windows(windows, SETTINGS, guards.NEXT_TOKEN)
     asked = test.weights_JWT == 1
     assert asked[..., :-2].all()

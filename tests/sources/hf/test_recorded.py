@@ -10,19 +10,19 @@ import transformers
 import anisoscope
 from anisoscope.results import joined_files
 from anisoscope.sources.hf.hooked import output_tensor
-from tests.sources.hf import tiny
+from tests.sources.hf import tiny_models
 
 BLOCKS = ["transformer.h.0", "transformer.h.2"]
 QUICK = {"families": "similarity", "nulls": ()}
 ROWS = [
     {"input_ids": torch.as_tensor(ids, dtype=torch.long)} | {"labels": torch.as_tensor(ids).long()}
-    for ids in tiny.tokens(64, 16)
+    for ids in tiny_models.tokens(64, 16)
 ]
 
 
 def passes(model, count=6):
     for number in range(count):
-        ids = torch.as_tensor(np.roll(tiny.tokens(4, 10), number, axis=1), dtype=torch.long)
+        ids = torch.as_tensor(np.roll(tiny_models.tokens(4, 10), number, axis=1), dtype=torch.long)
         mask = torch.ones_like(ids)
         mask[0, 7:] = 0
         yield model(input_ids=ids, attention_mask=mask, labels=ids)
@@ -38,7 +38,7 @@ def test_a_training_loop_is_what_it_was_and_the_rows_are_the_model_s_own(tmp_pat
     """
     ends = []
     for recorded in (False, True):
-        model = tiny.model("gpt2", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0).train()
+        model = tiny_models.model("gpt2", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0).train()
         optimizer, losses, own = torch.optim.SGD(model.parameters(), 0.1), [], []
         to = tmp_path / "acts.zarr" if recorded else None
         recorder = anisoscope.record(model, BLOCKS, to=to, points=40)
@@ -69,7 +69,7 @@ def test_a_training_loop_is_what_it_was_and_the_rows_are_the_model_s_own(tmp_pat
 
 
 def test_a_pass_that_raises_leaves_nothing_and_checkpointing_counts_once():
-    model = tiny.model("gpt2").train()
+    model = tiny_models.model("gpt2").train()
     model.activation_checkpointing_enable()
     with anisoscope.record(model, BLOCKS, points=2000) as recorder:
         for found in passes(model, 2):
@@ -94,7 +94,7 @@ def make_trainer(tmp_path, callback, model=None):
         output_dir=str(tmp_path / "theirs"), max_steps=6, per_device_train_batch_size=8, report_to=[], use_cpu=True,
         save_strategy="no", eval_strategy="steps", eval_steps=3, disable_tqdm=True, logging_steps=100,
     )  # fmt: skip
-    model = tiny.model("gpt2") if model is None else model
+    model = tiny_models.model("gpt2") if model is None else model
     torch.manual_seed(0)
     return transformers.Trainer(
         model, settings, train_dataset=ROWS, eval_dataset=ROWS[:16], callbacks=[callback]
@@ -174,7 +174,7 @@ def test_layers_that_are_dropped_or_shared_give_a_warning_and_the_training_goes_
     callback = anisoscope.trainer_callback(
         [name], tmp_path / "tables", every=2, points=128, **QUICK
     )
-    trainer = make_trainer(tmp_path, callback, tiny.model(kind, **changes))
+    trainer = make_trainer(tmp_path, callback, tiny_models.model(kind, **changes))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         trainer.train()

@@ -12,9 +12,9 @@ import transformers
 from torch import nn
 
 import anisoscope
-from tests.sources.hf import tiny
+from tests.sources.hf import tiny_models
 
-IDS = torch.as_tensor(tiny.tokens(3, 10), dtype=torch.long)
+IDS = torch.as_tensor(tiny_models.tokens(3, 10), dtype=torch.long)
 ONES = torch.ones_like(IDS)
 
 
@@ -39,7 +39,7 @@ def lengths(recorder):
 
 @pytest.fixture(scope="module")
 def gpt2():
-    return tiny.model("gpt2")
+    return tiny_models.model("gpt2")
 
 
 @pytest.mark.parametrize("by_name", [True, False])
@@ -92,14 +92,14 @@ def test_positions_that_begin_anew_make_clusters(gpt2):
     ids = (padded.cumsum(-1) - 1).masked_fill(padded == 0, 1)  # as generate makes them
     found = recorded(gpt2, ["transformer.h.0"], IDS, attention_mask=padded, position_ids=ids)
     assert lengths(found) == [10, 6, 10]
-    llama = tiny.model("llama")
+    llama = tiny_models.model("llama")
     left_out(
         "pass position_ids", llama, ["model.layers.0"], IDS, cu_seq_lens_q=torch.tensor([0, 30])
     )
 
 
 def test_models_that_pad_inside_are_refused_with_and_without_a_mask():
-    sizes = tiny.SIZES | {
+    sizes = tiny_models.SIZES | {
         "max_position_embeddings": 128,
         "attention_window": [4] * 3,
         "pad_token_id": 0,
@@ -114,7 +114,9 @@ def test_models_that_pad_inside_are_refused_with_and_without_a_mask():
 
 def test_encoder_and_decoder_are_each_recorded_with_their_own_mask():
     sizes = {"d_model": 32, "d_kv": 8, "num_layers": 2, "num_heads": 4, "d_ff": 48}
-    settings = transformers.T5Config(vocab_size=tiny.VOCABULARY, decoder_start_token_id=0, **sizes)
+    settings = transformers.T5Config(
+        vocab_size=tiny_models.VOCABULARY, decoder_start_token_id=0, **sizes
+    )
     model = transformers.T5ForConditionalGeneration(settings).eval()
     encoder, decoder = ONES.clone(), ONES.clone()
     encoder[0, 4:], decoder[1:, 2:] = 0, 0
@@ -159,7 +161,7 @@ def test_nested_tensors_are_recorded_and_the_unclear_is_refused():
 
 
 def test_a_compiled_model_is_recorded_as_the_model_itself():
-    model = tiny.model("gpt2", n_layer=1)
+    model = tiny_models.model("gpt2", n_layer=1)
     own = recorded(model, ["transformer.h.0"], input_ids=IDS, attention_mask=ONES)
     with torch.no_grad(), anisoscope.record(model, ["transformer.h.0"], points=200) as recorder:
         torch.compile(model, backend="eager")(input_ids=IDS, attention_mask=ONES)
@@ -169,7 +171,7 @@ def test_a_compiled_model_is_recorded_as_the_model_itself():
 def test_rows_of_experts_are_no_sequences():
     """A router gives (batch * tokens, experts), which would be 30 sequences of one token."""
     settings = transformers.MixtralConfig(
-        num_local_experts=2, num_key_value_heads=2, **tiny.SIZES | {"num_hidden_layers": 1}
+        num_local_experts=2, num_key_value_heads=2, **tiny_models.SIZES | {"num_hidden_layers": 1}
     )
     model = transformers.MixtralModel(settings).eval()
     gate = next(name for name, _ in model.named_modules() if name.endswith("gate"))

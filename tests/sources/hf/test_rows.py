@@ -21,7 +21,7 @@ from anisoscope.sources.hf.reading.token_windows import tokens_at_positions
 from anisoscope.sources.hf.revision import visible_sets
 from anisoscope.sources.hf.revision_sweep import drop_unmeasurable
 from anisoscope.utils.errors import UserError
-from tests.sources.hf import tiny
+from tests.sources.hf import tiny_models
 from tests.sources.hf.rows import __main__ as rows
 from tests.sources.hf.rows.row import Row, made, show
 
@@ -101,7 +101,7 @@ def test_scores_that_are_more_than_queries_and_keys_are_told(name, capsys, monke
     monkeypatch.setattr(measure_model, "measure_alone", measured)
     with pytest.raises(ValueError, match=r"spectrum, .*hubness$"):
         anisoscope.measure_model(
-            loaded.model, [tiny.text(6000)], tokenizer=tiny.tokenizer(), **SMALL
+            loaded.model, [tiny_models.text(6000)], tokenizer=tiny_models.tokenizer(), **SMALL
         )
     config, kind = PretrainedConfig(), loaded.model.config.model_type
     left = drop_unmeasurable(config, loaded.adapter, kind, "OfThisForCausalLM", "here")
@@ -121,7 +121,7 @@ def test_the_panel_reads_the_model_s_own_patterns(name):
     tokens_WT = np.random.default_rng(1).integers(4, 40, (4, 24)).astype(np.int32)
     seen, _ = guards.check_attention(loaded, tokens_WT[:2])
     assert (seen.bias_NHTT is None) == (name != "Bloom")
-    windows = tiny.windows_of(tokens_WT)
+    windows = tiny_models.windows_of(tokens_WT)
     settings = MeasureConfig(points=64, batches=1, folds=2, families=("attention",), nulls=())
     read, visible = (
         read_activations(loaded, tokens_WT[None], 2, heads=True),
@@ -151,11 +151,11 @@ def test_the_panel_reads_the_model_s_own_patterns(name):
 
 def test_of_a_class_without_an_entry_hidden_states_are_taken(tmp_path):
     """From the command line: a line says so, and queries and keys are left out."""
-    sizes = tiny.SIZES | {"num_key_value_heads": 2, "pad_token_id": 0, "head_dim": 8}
+    sizes = tiny_models.SIZES | {"num_key_value_heads": 2, "pad_token_id": 0, "head_dim": 8}
     row = Row("HeliumForCausalLM", sizes)
     loaded = made(row)
     assert loaded.adapter == UNKNOWN
-    tokens_WT = tiny.tokens()
+    tokens_WT = tiny_models.tokens()
     found = read_activations(loaded, tokens_WT[None], 2, heads=False).resid_ZNWTD[0]
     own = guards.model_outputs(loaded, tokens_WT, "hidden_states")
     np.testing.assert_allclose(found, torch.stack(own).detach().numpy(), atol=1e-5)
@@ -172,9 +172,9 @@ def test_of_a_class_without_an_entry_hidden_states_are_taken(tmp_path):
     loaded_funnel = made(Row("FunnelBaseModel", funnel | {"d_inner": 48}))
     with pytest.raises(UserError, match=r"shape \(6, 32\) where others have \(12, 32\)"):
         read_activations(loaded_funnel, tokens_WT[None], 4, heads=False)
-    tiny.save(loaded.model, tmp_path / "model")
-    (tmp_path / "text.txt").write_text(tiny.text())
-    process = tiny.done(
+    tiny_models.save(loaded.model, tmp_path / "model")
+    (tmp_path / "text.txt").write_text(tiny_models.text())
+    process = tiny_models.done(
         f"--config=experiments/pretrained.py:{tmp_path / 'model'}",
         f"--config.data.path={tmp_path / 'text.txt'}",
         *("--config.window=16", "--config.measure.points=64", "--config.measure.folds=2"),
@@ -194,7 +194,7 @@ def test_characters_that_share_a_position():
     none.
     """
     loaded = made(HERE["CANINE"])
-    windows = tiny.windows(rate=4)
+    windows = tiny_models.windows(rate=4)
     assert windows.probe.tokens_GWT.shape[-1] == 24
     np.testing.assert_array_equal(
         tokens_at_positions(np.arange(12), 4), [[0] * 4, [0, 1, 2, 3], [4, 5, 6, 7]]

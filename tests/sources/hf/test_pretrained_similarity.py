@@ -31,7 +31,7 @@ from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace, to_dict
 from tests import reference_comparison
-from tests.sources.hf import tiny
+from tests.sources.hf import tiny_models
 from tests.tiny import config as own_config
 
 MEASURE = MeasureConfig(points=64, batches=2, folds=2)
@@ -44,7 +44,7 @@ def world(training, tmp_path_factory):
     pairs of them.
     """
     root = tmp_path_factory.mktemp("world")
-    (root / "text.txt").write_text(tiny.text().replace("q", "é"))
+    (root / "text.txt").write_text(tiny_models.text().replace("q", "é"))
     letters = string.ascii_lowercase
     names = ["<unk>", " ", "\n", *letters, *(one + other for one in letters for other in letters)]
     made = tokenizers.Tokenizer(
@@ -52,7 +52,7 @@ def world(training, tmp_path_factory):
     )
     made.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(PAIRS), "isolated")
     spelled = transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>")
-    tiny.save(tiny.model("bert", vocab_size=len(names)), root / "pairs", spelled)
+    tiny_models.save(tiny_models.model("bert", vocab_size=len(names)), root / "pairs", spelled)
     begin(root, "letters", training / "step60")
     begin(root, "in_pairs", root / "pairs")
     return root
@@ -69,7 +69,7 @@ def begin(root, name, model, text=None, points=64, clamp=None, **changes):
 
 
 def test_a_model_beside_itself_is_the_same(world, tmp_path):
-    tiny.done(
+    tiny_models.done(
         f"--similarity={world / 'letters'},{world / 'letters'}", f"--workdir={tmp_path / 'out'}"
     )
     found = joined_files.read_table(tmp_path / "out" / "similarity.nc")
@@ -134,7 +134,7 @@ def test_ours_beside_itself_as_others_read_it(tmp_path, monkeypatch):
     """A model of ours and its export: one program and another, and two readers of the same
     bytes.
     """
-    (tmp_path / "text.txt").write_text(tiny.text().replace("q", "é"))
+    (tmp_path / "text.txt").write_text(tiny_models.text().replace("q", "é"))
     text = texts.load(DataConfig(path=str(tmp_path / "text.txt")), 24)
     config = replace(own_config(), {"measure.points": 64, "measure.folds": 2, "measure.batches": 2})
     model = ModelConfig(layers=3, width=32, heads=2, context=24)  # shapes as above: compiled once
@@ -262,14 +262,16 @@ def test_where_tokens_end_and_what_stands_beside():
 
 def test_characters_of_a_window_are_no_bytes(tmp_path):
     letters = "абвгдежзиклмнопрстуфхц"
-    tiny.save(tiny.model("llama"), tmp_path / "model", tiny.tokenizer(letters))
+    tiny_models.save(tiny_models.model("llama"), tmp_path / "model", tiny_models.tokenizer(letters))
     (tmp_path / "text.txt").write_text("".join(np.random.default_rng(0).choice([*letters], 9000)))
     name = begin(tmp_path, "run", tmp_path / "model", characters=20, text=tmp_path / "text.txt")
     assert two_pretrained.open_side(name).bytes == 40
 
 
 def test_a_run_s_special_tokens_and_clamp_are_those_of_the_comparison(world, tmp_path):
-    tiny.save(tiny.model("llama"), tmp_path / "model", tiny.tokenizer(framed=True))
+    tiny_models.save(
+        tiny_models.model("llama"), tmp_path / "model", tiny_models.tokenizer(framed=True)
+    )
     texts_of = {"text": world / "text.txt"}
     framed = begin(tmp_path, "framed", tmp_path / "model", special_tokens=True, **texts_of)
     bare = begin(tmp_path, "bare", tmp_path / "model", **texts_of)

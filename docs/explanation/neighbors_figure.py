@@ -1,4 +1,4 @@
-"""Draws docs/explanation/neighbors.png: `python -m docs.explanation.neighbors` from the root of
+"""Draws docs/explanation/neighbors.png: `python -m docs.explanation.neighbors_figure` from the root of
 the repository.
 """
 

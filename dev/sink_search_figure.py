@@ -1,6 +1,6 @@
 """Sinks and bells of the search for a sink, from the tables of docs/results/sink_search.
 
-.venv/bin/python -m dev.sink_search    # docs/figures/sink_search.png
+.venv/bin/python -m dev.sink_search_figure    # docs/figures/sink_search.png
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """Verdicts over all experiments of docs/results: verdicts.csv there, and the figures of docs/ that
 show verdicts.
 
-    .venv/bin/python -m dev.verdicts [FOLDER …]    # or --spread: twice the seeds' standard deviation
+    .venv/bin/python -m dev.verdict_tables [FOLDER …]    # or --spread: twice the seeds' standard deviation
 
 A folder of a run that keeps no CSV, as of untrained blocks and curved manifolds, is named: its
 evidence.csv is written to docs/results under the folder's name. Evidence of pretrained models and

@@ -17,11 +17,11 @@ from anisoscope.sources.hf.reading import guards, inside_names
 from anisoscope.sources.hf.reading.extract import read_activations
 from anisoscope.sources.hf.reading_plan import Plan
 from anisoscope.utils.errors import UserError
-from tests.sources.hf import tiny
+from tests.sources.hf import tiny_models
 from tests.sources.hf.rows import __main__ as rows
 from tests.sources.hf.rows import modalities
 from tests.sources.hf.rows.row import made
-from tests.sources.hf.test_sweep import flags
+from tests.sources.hf.test_revision_sweep import flags
 
 MAPS = ("MiT (SegFormer)", "ResNet-18, 34", "ResNet-50 and larger", "EfficientNet")
 MAPS += ("CvT", "ConvNeXt")
@@ -118,7 +118,7 @@ def test_classes_without_an_entry_are_refused(kind):
 
 
 def test_the_table_of_a_hook_point_is_of_its_cloud():
-    loaded, windows = tiny.loaded("llama"), tiny.windows()
+    loaded, windows = tiny_models.loaded("llama"), tiny_models.windows()
     measure = MeasureConfig(points=64, batches=1, folds=2, families=("similarity",), nulls=())
     config = PretrainedConfig(pretrained=WeightsConfig(name="a"), measure=measure, window=24)
     found = revision.measure_hook_point(
@@ -138,7 +138,7 @@ def test_from_the_command_line(training, tmp_path):
     root, option = tmp_path / "run", "--config.measure.hook_points="
     given = *flags(training, "step0", "step60"), "--config.measure.families=similarity"
     given = *given, "--config.measure.nulls=untrained", f"--workdir={root}"
-    process = tiny.done(*given, f"{option}mlp_out,values", "--stages=measure,figures")
+    process = tiny_models.done(*given, f"{option}mlp_out,values", "--stages=measure,figures")
     assert "stream + attention_out + mlp_out is the output of every block to " in process.stdout
     for hook_point in ("mlp_out", "values"):
         folder = root / "hook_points" / hook_point
@@ -157,14 +157,14 @@ def test_from_the_command_line(training, tmp_path):
     assert (root / "figures" / "hook_points.png").exists()
     written = {path: path.read_bytes() for path in root.glob("**/[0-9]*.nc")}
     assert len(written) == 2 + 2 * 2  # tables of revisions and of hook points
-    tiny.done(*given, f"{option}mlp_out,values,attention_out", "--stages=measure")
+    tiny_models.done(*given, f"{option}mlp_out,values,attention_out", "--stages=measure")
     assert {path: path.read_bytes() for path in written} == written
     assert (root / "hook_points" / "attention_out" / "results.csv").exists()
 
 
 def test_blocks_of_several_groups_are_known_in_the_order_of_their_calls():
     """ALBERT runs the first group for the first layers, and then the second."""
-    loaded = tiny.loaded("albert", num_hidden_layers=4, num_hidden_groups=2)
+    loaded = tiny_models.loaded("albert", num_hidden_layers=4, num_hidden_groups=2)
     # else their norms are the same
     torch.nn.init.constant_(loaded.block_modules[1].full_layer_layer_norm.weight, 2.0)
-    assert "is the output of every block" in inside_names.check_sum(loaded, tiny.tokens()[0])
+    assert "is the output of every block" in inside_names.check_sum(loaded, tiny_models.tokens()[0])

@@ -9,7 +9,7 @@ import transformers
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.models.transformer import build
 from anisoscope.sources.hf import folders
-from tests.sources.hf import tiny
+from tests.sources.hf import tiny_models
 
 TEXT = "Zwölf Boxkämpfer jagen\n\tViktor · [[Sylt|quer]] über <den> großen Deich."
 VOCABULARY = bytes(sorted(set(TEXT.encode())))
@@ -53,10 +53,10 @@ def test_what_is_written_has_the_same_logits_and_tokens(tmp_path, changes):
     ids=str,
 )
 def test_what_transformers_writes_is_read(tmp_path, kind, changes):
-    theirs = tiny.model(kind, **changes)
+    theirs = tiny_models.model(kind, **changes)
     theirs.save_pretrained(tmp_path / "theirs")
     model, params, _ = folders.read_folder(tmp_path / "theirs")
-    tokens = tiny.tokens()
+    tokens = tiny_models.tokens()
     with torch.no_grad():
         logits = theirs(torch.tensor(tokens).long()).logits.numpy()
     ours = jax.jit(build(model, logits.shape[-1], "float32").apply)(params, tokens)[0]

@@ -14,7 +14,7 @@ from anisoscope.sources.hf import revision
 from anisoscope.utils import checksums
 from anisoscope.utils.files import temporary_path
 from tests.program import ROOT, command, environment, here, refuse
-from tests.sources.hf import tiny
+from tests.sources.hf import tiny_models
 
 SMALL = ("--config.window=16", "--config.measure.points=64", "--config.measure.folds=2")
 SMALL += ("--config.measure.batches=2",)
@@ -177,4 +177,6 @@ def test_a_model_of_a_hub_is_read_by_name_and_revision(training, tmp_path):
     found = json.loads(joined_files.read_table(run / "results.nc").attrs["revisions"])
     assert (found["20"]["revision"], found["60"]["revision"]) == ("a" * 40, "b" * 40)
     assert "2 checkpoints measured (0 now)" in start("made/tiny").stdout
-    tiny.one_line(start("made/other"), "made/other (step60) cannot be had: the hub does not answer")
+    tiny_models.one_line(
+        start("made/other"), "made/other (step60) cannot be had: the hub does not answer"
+    )

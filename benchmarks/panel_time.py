@@ -1,7 +1,7 @@
 """Seconds and peak memory of measuring one checkpoint, by what is asked for: one compiled program,
 as in a sweep.
 
-python -m benchmarks.panel [--layers 12 --width 256 --heads 8 --context 256 --batches 8 --points
+python -m benchmarks.panel_time [--layers 12 --width 256 --heads 8 --context 256 --batches 8 --points
 4096]
 """
 
