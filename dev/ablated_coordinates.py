@@ -49,7 +49,7 @@ def main(path: str, *models: str) -> None:
             "nothing": ([], mean_ND, slice(None)),
             "to 0": (coordinates, 0 * mean_ND, slice(None)),
             "to the mean": (coordinates, mean_ND, slice(None)),
-            "of token 0 to the mean": (coordinates, mean_ND, slice(1)),
+            "of the first token to the mean": (coordinates, mean_ND, slice(1)),
         }
         for draw in range(CONTROLS):
             chosen = rng.choice(others, len(coordinates), replace=False).tolist()

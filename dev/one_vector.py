@@ -15,6 +15,7 @@ from dev.real_models import FIGURES, RESULTS
 
 TABLE = RESULTS / "real_models" / "massive.csv"
 CUTS = (12000, 6000, 2500, 1200, 600, 200)  # the largest coordinate that is left, after the run
+LONGEST = 100_000  # tokens that the prediction is drawn for
 LAYERS, DEEP = (12, 20, 28), 16  # of SmolLM2: in the table of windows, and of the doses
 MODEL = "SmolLM2-135M-Instruct"
 LINES = {
@@ -40,63 +41,50 @@ def bounds(squared_ratio: float, rest: float, length: Any) -> tuple[Any, Any]:
 
 def draw_prediction(massive: pd.DataFrame) -> Figure:
     """Draw anisotropy over window length and over the clamp, measured and predicted."""
-    own = massive[
-        (massive.model == MODEL) & (massive.text == "enwik8") & (massive["first"] == "text")
-    ]
-    own = own.set_index("layer")
+    own = massive[massive.model == MODEL].set_index("layer")
     windows = pd.read_csv(TABLE.with_name("bell_by_window.csv"))
     clamped = pd.read_csv(TABLE.with_name("clamped.csv"))
     figure = style.new_figure(style.PAGE, 2.9)
     left, right = figure.subplots(1, 2, sharey=True)
-    length = np.geomspace(32, 1024, 60)
+    length = np.geomspace(32, LONGEST, 100)
     for layer, color in zip(LAYERS, style.COLORS, strict=False):
         low, high = bounds(own.squared_ratio[layer], own.without_first_token[layer], length)
-        left.fill_between(length, low, high, color=color, alpha=0.35, linewidth=0)
-        left.plot(length, low, color=color, linewidth=0.8)
+        left.fill_between(length, low, high, color=color, alpha=0.35, linewidth=0.8)
         rows = windows[windows.layer == layer]
-        mean = rows["anisotropy, mean"]
-        error = [mean - rows["anisotropy, low"], rows["anisotropy, high"] - mean]
-        left.errorbar(
-            rows.window, mean, error, fmt="o", color=color, label=f"layer {layer}, measured"
-        )
-    left.set_xscale("log", base=2)
-    left.set_xlabel("tokens of a window")
-    left.set_ylabel("anisotropy")
-    left.set_title("bands: predicted from the first token at 256 tokens")
+        ends = [rows[f"anisotropy, {end}"] for end in ("low", "high")]
+        left.vlines(rows.window, *ends, color=color)
+        left.plot(rows.window, rows["anisotropy, mean"], "o", color=color, label=f"layer {layer}")
+    left.legend(loc="lower left")
     dose = clamped[(clamped.layer == DEEP) & np.isfinite(clamped.clamp)]
     cut = [own[f"cut_{most}"][DEEP] for most in CUTS]
     right.plot(CUTS, cut, "s--", color=style.COLORS[1], label="cut after the run")
-    right.plot(
-        dose.clamp, dose.anisotropy, "o-", color=style.COLORS[0], label="clamped while it runs"
-    )
-    right.axhline(own.anisotropy[DEEP], color="0.4", linewidth=0.8)
-    right.axhline(own.without_first_token[DEEP], color="0.4", linewidth=0.8, linestyle=":")
-    right.text(200, own.anisotropy[DEEP] - 0.05, "as it is", color="0.3", fontsize=style.SMALL)
-    right.text(
-        200,
-        own.without_first_token[DEEP] + 0.02,
-        "without the first token",
-        color="0.3",
-        fontsize=style.SMALL,
-    )
-    right.set_xscale("log")
-    right.set_xlabel("largest coordinate that is left")
-    right.set_title(f"layer {DEEP}, windows of 256 tokens")
-    left.set_ylim(0, 1.02)
-    left.legend(loc="lower left")
+    right.plot(dose.clamp, dose.anisotropy, "o-", color=style.COLORS[0], label="clamped in the run")
+    for name, words in {"anisotropy": "as it is", "without_first_token": "no first token"}.items():
+        right.axhline(own[name][DEEP], color="0.4", linewidth=0.8, linestyle=":")
+        right.text(100, own[name][DEEP] - 0.055, words, color="0.3", fontsize=style.SMALL)
     right.legend(loc="lower right", bbox_to_anchor=(1, 0.12))
+    panels = {left: ("tokens of a window", (32, 256, 2048, 16384, LONGEST))}
+    panels[right] = ("largest coordinate that is left", (100, 600, 2500, 12000))
+    for ax, (words, ticks) in panels.items():
+        ax.set_xscale("log")
+        ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+        ax.minorticks_off()
+        ax.set_xlabel(words)
+    left.set_ylim(0, 1.02)
+    left.set_ylabel("anisotropy")
+    left.set_title("points: measured; bands: predicted from 256")
+    right.set_title(f"layer {DEEP}, windows of 256")
     style.title(figure, f"One vector makes the anisotropy of {MODEL}")
     return figure
 
 
 def draw_layers(massive: pd.DataFrame) -> Figure:
     """Draw every decoder's anisotropy by layer, with and without its massive vectors."""
-    own = massive[(massive.text == "enwik8") & (massive["first"] == massive.trained_with)]
-    names = own.model.unique()
+    names = massive.model.unique()
     figure = style.new_figure(style.PAGE, 2.8)
-    panels = figure.subplots(1, len(names), sharey=True)
+    panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
     for ax, name in zip(panels, names, strict=True):
-        rows = own[own.model == name]
+        rows = massive[massive.model == name]
         for color, (column, (label, line)) in zip(style.COLORS, LINES.items(), strict=False):
             ax.plot(rows.layer, rows[column], line, color=color, label=label)
         ax.set_title(name)
@@ -109,7 +97,7 @@ def draw_layers(massive: pd.DataFrame) -> Figure:
 
 
 if __name__ == "__main__":
-    table = pd.read_csv(TABLE)
+    table = pd.read_csv(TABLE).query("text == 'enwik8' and as_trained")
     with style.context():
         draw_prediction(table).savefig(FIGURES / "one_vector.png", dpi=150)
         draw_layers(table).savefig(FIGURES / "massive_by_layer.png", dpi=150)
