@@ -79,8 +79,8 @@ def of_null(points: int, width: int, decay: float) -> None:
         np.random.default_rng(1).normal(size=(60, points, width))
         * np.arange(1, width + 1) ** -decay
     )
-    table = measure(clouds, families=("dimension", "hubness"))
-    for name in ("twonn", "antihub_share"):
+    table = measure(clouds, families=("dimension", "hubness", "local"), nulls="gaussian")
+    for name in ("twonn", "antihub_share", "local_participation_ratio"):
         excess = table[f"{name}_excess"].sel(null="gaussian")
         mean, low, high = (excess.sel(statistic=end).values for end in ("mean", "low", "high"))
         error, held = mean.std(ddof=1) / len(mean) ** 0.5, ((low <= 0) & (high >= 0)).mean()

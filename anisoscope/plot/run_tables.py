@@ -20,9 +20,6 @@ POSITIONS = {
 }
 NULLS = {
     "gaussian": "Gaussian cloud,\nsame spectrum",
-    "isotropic": "isotropic cloud",
-    "capped": "first direction\nas the second",
-    "flipped": "random signs\nof windows",
     "shuffled": "shuffled input",
     "untrained": "same network,\nuntrained",
     "permuted": "windows of one cloud\nin another order",
