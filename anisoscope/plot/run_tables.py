@@ -18,7 +18,7 @@ POSITIONS = {
     "without_first_token": "without the first token",
     "without_special": "without special tokens",
 }
-NULLS = {
+NULLS = {  # that figures have columns for; others stand in tables
     "gaussian": "Gaussian cloud,\nsame spectrum",
     "shuffled": "shuffled input",
     "untrained": "same network,\nuntrained",
