@@ -66,7 +66,8 @@ def test_a_sound_run_says_so_in_one_line_and_sha256sum_agrees(run):
     before = sorted(run.rglob("*"))
     process = command(f"--workdir={run}", VERIFY)
     assert (process.returncode, process.stderr) == (0, "")
-    assert process.stdout.startswith("decoder_small: whole: ")
+    assert process.stdout.startswith("decoder_small: ")
+    assert "all unchanged" in process.stdout
     assert len(process.stdout.splitlines()) == 1
     assert sorted(run.rglob("*")) == before
     assert "damaged: " not in here(f"--status={run}").stdout
@@ -208,7 +209,7 @@ def test_a_step_that_was_never_saved_is_that_of_a_run_that_saved_it(run, tmp_pat
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--stages=verify,measure"], "--stages=verify is done alone"),
+        (["--stages=verify,measure"], "--stages=verify runs alone"),
         (["--stages=replay", "--step=99"], "--step=99: decoder_small ends at step 24"),
         (["--config.measure.steps=99"], "measure.steps is 99; it must lie in [0, 24]"),
     ],

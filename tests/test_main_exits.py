@@ -18,14 +18,14 @@ BIAS, INHERENT = "--config=untrained_bias", "--config=inherent"
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ([], "no experiment is named"),
+        ([], "no experiment named"),
         ([f"{DECODER[0]}:huge"], "choose small or tiny"),
         (["--wrkdir=x"], "did you mean 'workdir'?"),
         (["--config=experiments/quikstart.py"], "did you mean 'experiments/quickstart.py'?"),
         (["--similarity=runs/a"], "--similarity compares two runs"),
         (["--similarity=runs/nothing,runs/none"], "runs/nothing/config.json"),
-        ([DEMO, "--figures=docs"], "holds no figures drawn here"),
-        ([DEMO, "--figures=README.md"], "is no folder"),
+        ([DEMO, "--figures=docs"], "files that are not figures of this command"),
+        ([DEMO, "--figures=README.md"], "is not a folder"),
         ([DEMO, "--stages=trian"], "'trian'; choose one of train, measure, tangents, figures"),
         ([DEMO, "--over=gain_over_unigrm"], "did you mean 'gain_over_unigram'"),
         ([DEMO, "--config.data.cache="], "data.cache is empty"),
@@ -71,7 +71,7 @@ def test_a_cluster_that_is_not_there_is_refused_by_the_process(tmp_path):
     [
         (UserError("two\nlines"), 2, "two lines"),
         (RunError("the loss is not finite"), 1, "the loss is not finite"),
-        (OSError(28, "No space left on device", "a/b"), 1, "a/b: No space left on device; make"),
+        (OSError(28, "No space left on device", "a/b"), 1, "a/b: No space left on device; free"),
         (OSError(30, "Read-only file system", "a/b"), 1, "a/b: Read-only file system; name"),
         (MemoryError("3 GiB\nfor an array"), 1, "out of memory (3 GiB): lower train.batch_size"),
         (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: full"), 1, "out of memory (RESOURCE_EXH"),

@@ -122,7 +122,7 @@ def test_two_processes_make_the_tables_of_one(trained, by_one):
             assert re.findall(rf"{name} (\d+)$", process.stderr, re.MULTILINE) == list(
                 map(str, steps)
             )
-    shared = f"checkpoints of each process: {half}, {half}\n"
+    shared = f"checkpoints per process: {half}, {half}\n"
     assert ended[0].stdout.count(shared) == 1  # one pass for all tables of a step
     assert len(by_one) == 2 * len(STEPS) + 4
     assert tables(workdir) == by_one

@@ -1,1 +1,1 @@
-"""The command: its flags and settings, help, lists and status, and what its stages do."""
+"""The command line: flags and settings, help, lists, status, and the stages."""

@@ -1,4 +1,4 @@
-"""The stage `verify`: whether every file of a run is as it was written. Nothing is changed."""
+"""The stage `verify`: check every file of a run against its record, and change nothing."""
 
 import contextlib
 import os
@@ -20,7 +20,11 @@ Damage = tuple[str, str]  # the path below the folder, and what is wrong
 
 
 def verify(title: str, folders: dict[str, pathlib.Path], configs: dict[str, Config]) -> None:
-    """Print a line for each damage in the folders {name: folder}; RunError where there is one."""
+    """Print a line for each damaged file in the folders {name: folder}.
+
+    Raises:
+        RunError: A file is damaged, missing or not recorded.
+    """
     count = 0
     for name, path in folders.items():
         with folder.locked(path, writes=False):
@@ -28,14 +32,14 @@ def verify(title: str, folders: dict[str, pathlib.Path], configs: dict[str, Conf
             for what, why in damages:
                 print(f"{name}: {path / what} {why}; {checksums.advice(what, why)}")
             if not damages:
-                print(f"{name}: whole: {len(checksums.read(path)):,} files, as they were written")
+                print(f"{name}: {len(checksums.read(path)):,} files, all unchanged")
         count += len(damages)
     if count:
-        raise RunError(f"{title}: {count} damaged, missing or not recorded, as said above")
+        raise RunError(f"{title}: {count} files damaged, missing or not recorded, listed above")
 
 
 def find_damages(run: pathlib.Path, config: Config | None) -> Iterator[Damage]:
-    """Find what is wrong in a folder, each file or checkpoint once; what is unknown comes last."""
+    """Find damaged files and checkpoints, each listed once; unrecorded files come last."""
     reported = set()
     damages = (*compare_checksums(run), *check_contents(run, config))
     for what, why in sorted(damages, key=lambda damage: damage[1] == checksums.UNKNOWN):
@@ -47,7 +51,7 @@ def find_damages(run: pathlib.Path, config: Config | None) -> Iterator[Damage]:
 
 
 def compare_checksums(run: pathlib.Path) -> Iterator[Damage]:
-    """Compare every file with its checksum; a file without one is not known to be whole."""
+    """Compare every file with its checksum, and report files without a checksum."""
     if damage := attempt(NAME, checksums.read, run):
         yield from damage
         return
@@ -63,7 +67,7 @@ def compare_checksums(run: pathlib.Path) -> Iterator[Damage]:
 
 
 def check_contents(run: pathlib.Path, config: Config | None) -> Iterator[Damage]:
-    """Check what each file says itself: leaves of checkpoints, steps of tables, order of the log."""
+    """Check what files contain: leaves of checkpoints, steps of tables, order of the log."""
     if config is not None:
         settings = to_dict(config)
         yield from attempt("config.json", folder.check_same, run / "config.json", settings)
@@ -84,7 +88,7 @@ def check_contents(run: pathlib.Path, config: Config | None) -> Iterator[Damage]
 
 
 def belongs(run: pathlib.Path, path: pathlib.Path) -> bool:
-    """Whether a path is of this run, and not of one inside it, drawn or moved aside."""
+    """Whether a path belongs to this run, not to a nested run, figures or damaged files."""
     first = path.relative_to(run).parts[0]
     inner = (parent for parent in path.parents if run in parent.parents)
     nested = any({".lock", NAME} & {*os.listdir(parent)} for parent in inner)
@@ -92,18 +96,18 @@ def belongs(run: pathlib.Path, path: pathlib.Path) -> bool:
 
 
 def attempt(what: str, check: Callable, *args: Any) -> list[Damage]:
-    """Turn the error of a check into a damage."""
+    """Run a check and return its error as a damage."""
     try:
         check(*args)
     except (RunError, UserError, OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno in EXHAUSTED:
             raise
-        return [(what, f"is damaged or not its own ({error})")]
+        return [(what, f"is damaged or belongs to another run ({error})")]
     return []
 
 
 def check_table(run: pathlib.Path, path: pathlib.Path, settings: dict | None) -> None:
-    """Read a table; one of a step must be of the step and the cloud that its path names."""
+    """Read a table; raise an error if its step or cloud differs from the path."""
     place = path.relative_to(run).parts[:-1]
     if place[-1:] not in (("measurements",), (TANGENTS,)) or not path.stem.isdecimal():
         joined_files.read_table(path)
@@ -113,7 +117,7 @@ def check_table(run: pathlib.Path, path: pathlib.Path, settings: dict | None) ->
 
 
 def check_score(run: pathlib.Path, config: Config | None) -> None:
-    """Raise RunError where the score is not of the last step."""
+    """Raise RunError if the score is not from the last step."""
     step = finished.read_score(run).get("step")
     if config and step != config.train.steps:
-        raise RunError(f"it is of step {step}, and the run ends at {config.train.steps}")
+        raise RunError(f"its step is {step}, but the run ends at step {config.train.steps}")

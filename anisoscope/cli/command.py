@@ -25,7 +25,7 @@ from anisoscope.config.measure_config import check_measure
 from anisoscope.utils.errors import UserError
 
 USAGE = "Train, measure and draw: anisoscope --config=decoder_small [--config.train.steps=100 …]\n"
-# Of experiments that train nothing: what they are about, and the check of their settings.
+# Config classes of experiments that train nothing: their subject and the check of their settings.
 UNTRAINED = {
     untrained_config.UntrainedConfig: ("untrained blocks", untrained_config.check_untrained),
     curved_config.CurvedConfig: ("curved manifolds", curved_config.check_curved),
@@ -36,67 +36,67 @@ UNTRAINED = {
 
 
 def run(argv: list[str]) -> None:
-    """Do what a command line asks for; what takes seconds to import is imported late."""
-    absl.logging.set_verbosity(absl.logging.FATAL)  # Orbax logs tracebacks of what is one line here
+    """Run the command line; slow imports happen only where they are needed."""
+    absl.logging.set_verbosity(absl.logging.FATAL)  # Orbax logs tracebacks; the user gets one line
     logging.getLogger().setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-    given, experiment, overridden = flags.parse(argv)
-    if given.version:
+    values, experiment, overridden = flags.parse(argv)
+    if values.version:
         print(f"anisoscope {anisoscope.__version__}")
-    elif given.help:
+    elif values.help:
         print(USAGE, *flags.format_help(experiment), sep="\n")
-    elif given.list:
+    elif values.list:
         for name, title in flags.list_experiments():
             print(f"--config={name}\n    {title}")
-    elif given.status is not None:
+    elif values.status is not None:
         from anisoscope.cli import status
 
-        print(*status.format_status(pathlib.Path(given.status)), sep="\n")
-    elif given.similarity:
-        if len(given.similarity) != 2:
+        print(*status.format_status(pathlib.Path(values.status)), sep="\n")
+    elif values.similarity:
+        if len(values.similarity) != 2:
             example = "--similarity=runs/a,runs/b@256"
             raise UserError(f"--similarity compares two runs; name two, as {example}")
         from anisoscope.cli import untrained_stages
 
         begin_writing()
-        untrained_stages.compare_runs(*given.similarity, given.workdir, given.figures)
+        untrained_stages.compare_runs(*values.similarity, values.workdir, values.figures)
     else:
-        flags.check_flags(given)
-        title = experiment_name(given.config)
-        root = pathlib.Path(given.workdir or f"runs/{title}")
-        run_experiment(experiment, Request(given, overridden, root, title))
+        flags.check_flags(values)
+        title = experiment_name(values.config)
+        root = pathlib.Path(values.workdir or f"runs/{title}")
+        run_experiment(experiment, Request(values, overridden, root, title))
 
 
 def run_experiment(experiment: Any, request: Request) -> None:
-    """Check the settings, which takes no time, and do the stages of an experiment."""
-    given = request.given
+    """Check the settings and run the stages of an experiment."""
+    values = request.flags
     if type(experiment) is Config:
         check_trained(experiment, request)
         from anisoscope.cli import training_stages as stages
     else:
-        check_untrained(experiment, given)
+        check_untrained(experiment, values)
         from anisoscope.cli import untrained_stages as stages
-    if given.dry_run:
+    if values.dry_run:
         stages.dry_run(experiment, request)
         return
     begin_writing()
-    if "verify" in given.stages:
+    if "verify" in values.stages:
         stages.verify(experiment, request)
     else:
         stages.run(experiment, request)
 
 
 def check_trained(experiment: Config, request: Request) -> None:
-    """Check every run of an experiment by itself, and seeds together."""
+    """Check the settings of every run of an experiment, and of its seeds jointly."""
     runs = variants.expand(experiment, request.overridden)
     for config in (*runs.values(), *variants.groups(experiment, request.overridden).values()):
         check_run(config)
     enabled = any(config.tangents.enabled for config in runs.values())
-    flags.check_tangents(request.given, enabled)
+    flags.check_tangents(request.flags, enabled)
 
 
 def check_run(config: Config) -> None:
-    """Raise UserError where a run cannot be trained, measured and read for tangents."""
+    """Raise UserError if a run cannot be trained, measured or analyzed by the stage tangents."""
     from anisoscope.subspaces import tangent_windows
     from anisoscope.training import step_limits
 
@@ -105,14 +105,14 @@ def check_run(config: Config) -> None:
     tangent_windows.check_tangents(config, config.tangents)
 
 
-def check_untrained(experiment: Any, given: flags.flags.FlagValues) -> None:
-    """Check an experiment that trains nothing, and that no flag asks for training."""
+def check_untrained(experiment: Any, values: flags.flags.FlagValues) -> None:
+    """Check an experiment that trains nothing; reject flags of training."""
     what, check = UNTRAINED[type(experiment)]
     check(experiment)
     single = type(experiment) is pretrained_config.PretrainedConfig
-    flags.refuse_training(given, what, ("measure", *["tangents"] * single, "figures"))
+    flags.refuse_training(values, what, ("measure", *["tangents"] * single, "figures"))
     if single:
-        flags.check_tangents(given, experiment.tangents.enabled)
+        flags.check_tangents(values, experiment.tangents.enabled)
 
 
 def experiment_name(config: str) -> str:

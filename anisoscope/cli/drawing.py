@@ -1,4 +1,4 @@
-"""The stage `figures`: what is drawn from the tables of runs on disk, and the findings in words."""
+"""The stage `figures`: draw the tables of runs on disk, and state the findings in words."""
 
 import pathlib
 
@@ -20,13 +20,16 @@ from anisoscope.utils.folder import missing_file
 def find_runs(
     configs: dict[str, Config], root: pathlib.Path, title: str, compare: list[str]
 ) -> dict[str, pathlib.Path]:
-    """Find the runs that are drawn together: {label: folder}. Those to compare with must exist."""
+    """Find the runs to draw in the same figures: {label: folder}.
+
+    The runs in `compare` must exist.
+    """
     folders = {name or title: root / name for name in configs}
     for path in map(pathlib.Path, compare):
         name = path.resolve().name
         label = name if name not in folders else str(path)  # a long path leaves a figure no room
         if label in folders or path.resolve() in {each.resolve() for each in folders.values()}:
-            why = "this run, or one of this name, is in the figures already"
+            why = "this run or its name is already in the figures; omit it"
             raise UserError(f"--compare={path}: {why}")
         folders[label] = path
         load_run(path)
@@ -34,21 +37,21 @@ def find_runs(
 
 
 def check_measured(configs: dict[str, Config], root: pathlib.Path) -> None:
-    """Raise UserError, before a long training, where its figures would have no tables."""
+    """Raise UserError before training starts if the figures would have no tables."""
     if not all((root / name / "results.nc").exists() for name in configs):
         why = "figures are drawn from tables, which the stage measure writes; add it"
         raise UserError(f"--stages=train,figures: {why}")
 
 
 def figures_folder(figures: str | None, root: pathlib.Path) -> pathlib.Path:
-    """Find the folder of figures; UserError where it holds what was not drawn here."""
+    """Return the folder for figures; raise UserError if it holds other files."""
     own = root / "figures"
     to = pathlib.Path(figures or own)
     if to.exists() and not to.is_dir():
-        raise UserError(f"--figures={to} is no folder; name one that is empty or new")
+        raise UserError(f"--figures={to} is not a folder; name an empty or new folder")
     foreign = to.is_dir() and any(to.iterdir()) and not (to / draw.MARK).exists()
     if foreign and to.resolve() != own.resolve():
-        why = "is not empty and holds no figures drawn here; name another folder"
+        why = "holds files that are not figures of this command; name another folder"
         raise UserError(f"--figures={to} {why}")
     draw.check_folder(to, root)
     return to
@@ -57,9 +60,9 @@ def figures_folder(figures: str | None, root: pathlib.Path) -> pathlib.Path:
 def draw_figures(
     folders: dict[str, pathlib.Path], to: pathlib.Path, root: pathlib.Path, over: str
 ) -> None:
-    """Draw the runs {label: folder} and the tables of the experiment in `root`, with a page.
+    """Draw the runs {label: folder} and the tables of the experiment in `root`, and write a page.
 
-    Seeds of the experiment's own runs are averaged. `over` is the x axis of curves over training.
+    Seeds of the experiment's own runs are averaged. `over` is the x axis of training curves.
     """
     if not processes.is_first():
         return
@@ -70,20 +73,20 @@ def draw_figures(
         label for label, path in folders.items() if path.resolve().is_relative_to(root.resolve())
     ]
     averaged = over_seeds({label: runs[label] for label in own})
-    # a run to compare with may be called as a condition is: then by its path
+    # a run to compare with whose name is also a condition's gets its path as label
     labels = {
         label: label if label in own or label not in averaged else str(path)
         for label, path in folders.items()
     }
-    drawn = averaged | {labels[label]: run for label, run in runs.items() if label not in own}
-    paths, contrasts = draw.draw_runs(drawn, to, over), on_disk.read_primary(root)
+    plotted = averaged | {labels[label]: run for label, run in runs.items() if label not in own}
+    paths, contrasts = draw.draw_runs(plotted, to, over), on_disk.read_primary(root)
     if (root / "runs.csv").exists():
         own_folders = {label: folders[label] for label in own}
         matched = on_disk.read_loss_matched(root, own_folders)
         by_level = on_disk.read_by_level(root, own_folders)
         compared = Compared(averaged, *on_disk.read_runs(root), matched, contrasts, by_level)
         paths += draw.draw(draw.EXPERIMENT, compared, to)
-    page = write_page(drawn, to, root)
+    page = write_page(plotted, to, root)
     tables = {labels[label]: run.results for label, run in runs.items()}
     bits = {labels[label]: on_disk.bits(path) for label, path in folders.items()}
     lines = [*findings.sentences(tables, bits), *primary.format_lines(contrasts)]
@@ -91,33 +94,33 @@ def draw_figures(
 
 
 def write_page(runs: dict[str, Run], to: pathlib.Path, root: pathlib.Path) -> pathlib.Path:
-    """Write the page beside the run, or with figures that lie elsewhere."""
+    """Write the page next to the run, or into the folder of figures if that is elsewhere."""
     place = root if to.resolve() == (root / "figures").resolve() else to
     write(place / report.NAME, report.page(runs, place.resolve().name))
     return place / report.NAME
 
 
 def check_axis(runs: dict[str, Run], over: str) -> None:
-    """Raise UserError where curves cannot be drawn over this variable."""
+    """Raise UserError if a run lacks the variable on the x axis."""
     variable = "step" if over == "step" else GAIN
     if lacking := [label for label, run in runs.items() if variable not in run.results]:
-        advice = "leave --over out, or draw runs that have it"
-        what = f"{', '.join(lacking)} have no gain over unigram at their checkpoints"
+        advice = "omit --over, or draw other runs"
+        what = f"{', '.join(lacking)} have no gain over the unigram baseline at checkpoints"
         raise UserError(f"--over={over}: {what}; {advice}")
 
 
 def format_figures(paths: list[pathlib.Path], to: pathlib.Path) -> str:
-    """Say how many figures were written, and where."""
+    """Format a line with the number of figures and their folder."""
     count = sum(path.suffix == ".png" for path in paths)
     return f"figures: {to} ({count}, each as .png and .pdf with its caption in .txt)"
 
 
 def load_run(path: pathlib.Path) -> Run:
-    """Read the tables and the log of a run; UserError where there is nothing to draw."""
+    """Read the tables and the log of a run; raise UserError if there is nothing to draw."""
     checksums.refuse_changed(path)
     if inner := sorted(child.parent.name for child in path.glob("*/environment.json")):
         what = f"{path} holds the runs {', '.join(inner)}"
-        raise UserError(f"{what}; name one of them: {path / inner[0]}")
+        raise UserError(f"{what}; name a single run, such as {path / inner[0]}")
     logged, done = (path / log.NAME).exists(), finished.is_finished(path)
     if not (path / "results.nc").exists():
         if logged or done or (path / "measurements").exists():
@@ -128,8 +131,8 @@ def load_run(path: pathlib.Path) -> Run:
         if not done:
             raise missing_file(path, log.NAME, "train")
         if processes.is_first():  # nothing would write its log again
-            why = "figures have no training curve of this run"
-            print(f"{path / log.NAME} does not exist: {why}")
+            why = "the figures have no training curve of this run"
+            print(f"{path / log.NAME} does not exist; {why}")
     tangents = path / "tangents.nc"
     return Run(
         results,

@@ -1,4 +1,4 @@
-"""The command line: absl's flags, one for each setting, and the file of the experiment."""
+"""Parse the command line: absl flags, a flag for each setting, and the experiment file."""
 
 import ast
 import importlib.util
@@ -28,40 +28,40 @@ from anisoscope.utils.settings import (
     to_dict,
 )
 
-STAGES = ("train", "measure", "tangents", "figures")  # done if --stages is left out
+STAGES = ("train", "measure", "tangents", "figures")  # the default of --stages
 OPTIONAL = ("matched", "verdicts", "export", "replay", "verify")
 AXES = ("step", "gain_over_unigram")
 KINDS = (Config, UntrainedConfig, CurvedConfig, VectorsConfig, PretrainedConfig, ModelsConfig)
 EXPERIMENTS = pathlib.Path(anisoscope.__file__).parent / "experiments"
-LONGEST = 200  # letters of a message
+LONGEST = 200  # characters of a message
 STRINGS = {
-    "config": "Experiment file, as experiments/decoder_small.py or …:tiny.",
-    "workdir": "Folder of the run; left out: runs/<experiment>.",
-    "figures": "Folder of the figures; left out: <workdir>/figures.",
-    "status": "Folder of a run: say what is done and what is missing.",
+    "config": "Experiment file, such as experiments/decoder_small.py or decoder_small:tiny.",
+    "workdir": "Folder of the run; default: runs/<experiment>.",
+    "figures": "Folder of the figures; default: <workdir>/figures.",
+    "status": "Report which parts of the run in this folder are done and which are missing.",
 }
 LISTS = {
-    "step": "With --stages=replay: steps to make a checkpoint of, as 300 or 300,301.",
+    "step": "With --stages=replay: training steps to recompute, such as 300 or 300,301.",
     "compare": "Folders of other runs to draw in the same figures.",
-    "similarity": "Two runs, as runs/a,runs/b@256: compare their layers at a step, or the last.",
+    "similarity": "Compare the layers of two runs at a step or the last: runs/a,runs/b@256.",
 }
 SWITCHES = {
     "distributed": "Join the other processes of the cluster (TPU pod, SLURM, MPI).",
-    "dry_run": "Say what would be done, and its memory and time; write nothing.",
-    "list": "Name the experiments.",
+    "dry_run": "Print what would run and its memory and time; write nothing.",
+    "list": "List the experiments.",
     "version": "Print the version.",
 }
 STAGES_HELP = (
-    f"Of {', '.join(STAGES)}; also matched: loss-matched contrasts; verdicts: on the papers' "
-    "claims; export: Hugging Face folders; replay: the checkpoint of any --step; verify: is every "
-    "file as it was written?"
+    f"Stages to run: {', '.join(STAGES)} (default). Also: matched (loss-matched contrasts), "
+    "verdicts (tests of the papers' claims), export (models as Hugging Face folders), replay "
+    "(recompute the checkpoint of any --step), verify (check every file against its checksum)."
 )
 
 
 class Request(NamedTuple):
-    """What the command line asks for, apart from the experiment."""
+    """Everything on the command line except the experiment."""
 
-    given: flags.FlagValues
+    flags: flags.FlagValues
     overridden: set[str]  # dotted names of the settings on the command line
     root: pathlib.Path  # the folder to work in
     title: str
@@ -84,7 +84,7 @@ def define_flags() -> flags.FlagValues:
 
 
 class SettingParser(flags.ArgumentParser):
-    """Read a setting by the type of its field."""
+    """Parser of a setting that follows the type of its field."""
 
     def __init__(self, kind: Any):
         self.kind = kind
@@ -94,7 +94,7 @@ class SettingParser(flags.ArgumentParser):
 
 
 def parse_value(kind: Any, text: str) -> Any:
-    """Read text as this type; ValueError says what is needed."""
+    """Convert text to this type; raise ValueError if it does not fit."""
     if type(None) in get_args(kind):  # as in `int | None`
         if text in ("None", "none", ""):
             return None
@@ -108,7 +108,7 @@ def parse_value(kind: Any, text: str) -> Any:
 
 
 def _items(text: str) -> list[str]:
-    """Split a Python literal, ("a", "b"), or words with commas between them."""
+    """Split a Python literal such as ("a", "b"), or words separated by commas."""
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -117,28 +117,28 @@ def _items(text: str) -> list[str]:
 
 
 def parse(argv: list[str]) -> tuple[flags.FlagValues, Any, set[str]]:
-    """Read the flags, the experiment with its settings, and the names of settings in argv.
+    """Parse the flags, the experiment with its settings, and the names of settings in argv.
 
     Without --config the settings are those of a training run.
 
     Raises:
-        UserError: The input is bad; the message is one line.
+        UserError: A flag or setting is invalid; the message is one line.
     """
     first = define_flags()
     first.set_gnu_getopt(True)
     _parse(first, argv, known_only=True)
     config = load(first.config) if first.config else Config()
-    given = define_flags()
+    values = define_flags()
     for name, kind, value, metadata in settings(config):
         flag, help_line = f"config.{name}", metadata["help"]
         if kind is bool:
-            flags.DEFINE_bool(flag, value, help_line, given)
+            flags.DEFINE_bool(flag, value, help_line, values)
         else:
-            flags.DEFINE(SettingParser(kind), flag, value, help_line, given)
-    if len(rest := _parse(given, argv)) > 1:
+            flags.DEFINE(SettingParser(kind), flag, value, help_line, values)
+    if len(rest := _parse(values, argv)) > 1:
         raise UserError(f"{rest[1][:LONGEST]!r} is not a flag; see --help")
-    names = {name for name, *_ in settings(config) if given[f"config.{name}"].present}
-    return given, replace(config, {name: given[f"config.{name}"].value for name in names}), names
+    names = {name for name, *_ in settings(config) if values[f"config.{name}"].present}
+    return values, replace(config, {name: values[f"config.{name}"].value for name in names}), names
 
 
 def _parse(values: flags.FlagValues, argv: list[str], known_only: bool = False) -> list[str]:
@@ -157,40 +157,40 @@ def _parse(values: flags.FlagValues, argv: list[str], known_only: bool = False) 
         raise UserError(f"{words}; see --help") from error
 
 
-def check_flags(given: flags.FlagValues) -> None:
-    """Raise UserError where the flags of an experiment do not go together."""
-    if given.config is None:
-        raise UserError("no experiment is named; pass --config=quickstart, say, or see --list")
-    choose("--over", given.over, AXES)
-    for stage in given.stages:
+def check_flags(values: flags.FlagValues) -> None:
+    """Raise UserError if the flags of an experiment contradict each other."""
+    if values.config is None:
+        raise UserError("no experiment named; pass --config=quickstart, or see --list")
+    choose("--over", values.over, AXES)
+    for stage in values.stages:
         choose("--stages", stage, (*STAGES, *OPTIONAL))
-    if "verify" in given.stages and (len(given.stages) > 1 or given.distributed):
-        raise UserError("--stages=verify is done alone, by one process; leave the rest out")
-    if bool(given.step) != ("replay" in given.stages):
-        raise UserError("--stages=replay and --step=S go together; name a step, or leave both out")
-    if wrong := [word for word in given.step if not (word.isascii() and word.isdecimal())]:
-        raise UserError(f"--step={wrong[0]}: a whole number is needed, as 300")
+    if "verify" in values.stages and (len(values.stages) > 1 or values.distributed):
+        raise UserError("--stages=verify runs alone in a single process; omit other stages")
+    if bool(values.step) != ("replay" in values.stages):
+        raise UserError("--stages=replay and --step=S need each other; pass both or neither")
+    if wrong := [word for word in values.step if not (word.isascii() and word.isdecimal())]:
+        raise UserError(f"--step={wrong[0]} is not a whole number; pass one such as 300")
 
 
-def refuse_training(given: flags.FlagValues, what: str, stages: tuple[str, ...]) -> None:
-    """Raise UserError for flags of training runs, where an experiment trains nothing."""
+def refuse_training(values: flags.FlagValues, what: str, stages: tuple[str, ...]) -> None:
+    """Raise UserError for flags of training if an experiment trains nothing."""
     for name in ("compare", "distributed", "over"):
-        if given[name].value != given[name].default:
-            raise UserError(f"--{name} is for training runs; leave it out with {what}")
+        if values[name].value != values[name].default:
+            raise UserError(f"--{name} is for training runs; omit it with {what}")
     allowed = (*stages, "verify")
-    if given["stages"].present and (wrong := [s for s in given.stages if s not in allowed]):
+    if values["stages"].present and (wrong := [s for s in values.stages if s not in allowed]):
         names = ", ".join(allowed)
         raise UserError(f"--stages={wrong[0]}: {what} are not trained here; choose from {names}")
 
 
-def check_tangents(given: flags.FlagValues, enabled: bool) -> None:
-    """Raise UserError where the stage is named and switched off."""
-    if given["stages"].present and "tangents" in given.stages and not enabled:
+def check_tangents(values: flags.FlagValues, enabled: bool) -> None:
+    """Raise UserError if the stage tangents is named but switched off."""
+    if values["stages"].present and "tangents" in values.stages and not enabled:
         raise UserError("--stages=tangents is switched off; pass --config.tangents.enabled=True")
 
 
 def format_help(config: Any) -> Iterator[str]:
-    """List all flags, and the settings of this experiment with their values, limits and meaning."""
+    """List all flags and this experiment's settings with their values, limits and meanings."""
     for name, meaning in flag_meanings():
         yield f"  --{name}: {meaning}"
     yield "\nSettings, with their values:"
@@ -205,7 +205,7 @@ def flag_meanings() -> Iterator[tuple[str, str]]:
 
 
 def format_settings(config: Any) -> Iterator[str]:
-    """Format each setting as a flag takes it, with its meaning and limits."""
+    """Format each setting as a flag with its value, meaning and limits."""
     for name, _, value, metadata in settings(config):
         limits = format_limits(metadata)
         left = f"  --config.{name}={format_value(value)}"
@@ -213,7 +213,7 @@ def format_settings(config: Any) -> Iterator[str]:
 
 
 def list_experiments(folder: pathlib.Path = EXPERIMENTS) -> Iterator[tuple[str, str]]:
-    """Name each file that defines get_config(), with the first line of its docstring; run none."""
+    """List each experiment file with the first line of its docstring, without running it."""
     for path in sorted(folder.glob("*.py")):
         tree = ast.parse(path.read_bytes())
         functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
@@ -222,7 +222,7 @@ def list_experiments(folder: pathlib.Path = EXPERIMENTS) -> Iterator[tuple[str, 
 
 
 def find_file(path: str) -> pathlib.Path:
-    """Resolve a path, or the name of an experiment of the package (with experiments/ or not)."""
+    """Resolve a path, or the name of an experiment of the package, with or without experiments/."""
     name = path.removeprefix("experiments/").removesuffix(".py")
     own = EXPERIMENTS / f"{name}.py"
     known = path in (name, f"experiments/{name}.py") and name.isidentifier() and own.is_file()
@@ -230,19 +230,19 @@ def find_file(path: str) -> pathlib.Path:
 
 
 def load(name: str) -> Any:
-    """Call get_config of FILE[:ARGUMENT]; UserError, one line, where there is no experiment."""
+    """Call get_config of FILE[:ARGUMENT]; raise UserError if there is no experiment."""
     where = f"--config={name[:LONGEST]}"
     name, colon, argument = name.partition(":")
     path = find_file(name)
     if colon and not argument:
-        raise UserError(f"{where}: nothing stands after ':'; leave it out too")
+        raise UserError(f"{where}: the size after ':' is empty; add it, or omit ':'")
     if not path.is_file():
         names = [*path.parent.glob("*.py"), *(file.stem for file in EXPERIMENTS.glob("*.py"))]
         hint = did_you_mean(name, map(str, names)) or "; --list names the experiments"
         raise UserError(f"{where}: there is no file {path}{hint}")
     spec = importlib.util.spec_from_file_location(f"experiment_{path.stem}", path)
     if spec is None or spec.loader is None:
-        raise UserError(f"{where}: {path} is no Python file; --list names the experiments")
+        raise UserError(f"{where}: {path} is not a Python file; --list names the experiments")
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -253,8 +253,9 @@ def load(name: str) -> Any:
         config = module.get_config(*filter(None, [argument]))
         if not isinstance(config, KINDS):
             kinds = " or ".join(kind.__name__ for kind in KINDS)
-            raise UserError(f"{where}: get_config() gives a {type(config).__name__}, no {kinds}")
-        return from_dict(to_dict(config), type(config))  # NumPy's and JAX's numbers are Python's
+            what = f"get_config() returns a {type(config).__name__}"
+            raise UserError(f"{where}: {what}; return a {kinds}")
+        return from_dict(to_dict(config), type(config))  # makes NumPy and JAX numbers Python's
     except UserError:
         raise
     except SyntaxError as error:

@@ -1,4 +1,4 @@
-"""The command as a process: its error lines, exit codes, and what a signal does to it."""
+"""The command as a process: error lines, exit codes and signals."""
 
 import contextlib
 import errno
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, NoReturn
 
-# LAPACK's, before anything loads it: what is decomposed is small, and each core has its own.
+# Set before LAPACK is loaded: its matrices are small, and each core decomposes its own.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from anisoscope.utils import memory
@@ -26,8 +26,8 @@ from anisoscope.utils.errors import (
     format_os_error,
 )
 
-os.environ["MPLBACKEND"] = "Agg"  # figures are files, whatever windows there are
-# JAX reads these at its import, and numbers depend on them: a run goes on as it began.
+os.environ["MPLBACKEND"] = "Agg"  # figures are only written to files
+# JAX reads these at import, and results depend on them; unset, a resumed run is consistent.
 FIXED = (
     "JAX_DEFAULT_DTYPE_BITS",
     "JAX_DEFAULT_MATMUL_PRECISION",
@@ -61,15 +61,15 @@ def main(argv: list[str]) -> int:
     """Run a command and return its exit code.
 
     Returns:
-        0: done, or stopped when asked to. 1: a run cannot go on. 2: bad input. 130: interrupted.
+        0: done, or stopped on request. 1: a run cannot continue. 2: bad input. 130: interrupted.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper):  # of any encoding; paths may be no text
+    if isinstance(sys.stdout, io.TextIOWrapper):  # paths may not fit the terminal's encoding
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         for name, value in unused.items():
-            print(f"{name}={value} is not used: numbers would depend on it")
+            print(f"{name}={value} is ignored: results would depend on it")
         with interruptible():
-            # late: this takes seconds, in which a signal is to be heard
+            # imported late: it takes seconds, and a signal must end the process meanwhile
             from anisoscope.cli import command
 
             command.run(argv)
@@ -92,9 +92,9 @@ def main(argv: list[str]) -> int:
 
 
 def explain(error: BaseException) -> tuple[str, int, bool]:
-    """Find the line and exit code of an error, and whether another process is lost.
+    """Return the line and exit code for an error, and whether another process is lost.
 
-    The line is empty for an error that nobody expected.
+    The line is empty for an unexpected error.
     """
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED, 130, False
@@ -105,10 +105,10 @@ def explain(error: BaseException) -> tuple[str, int, bool]:
     if isinstance(error, OSError):
         return format_os_error(error), 2 if error.errno == errno.ENAMETOOLONG else 1, False
     why = (str(error).splitlines() or [type(error).__name__])[0][:200]
-    advice = "to a device that is there, or unset it"
+    advice = "to an existing device, or unset it"
     platforms = os.environ.get("JAX_PLATFORMS")
-    if isinstance(error, AssertionError) and platforms:  # JAX's, without a word
-        return f"JAX_PLATFORMS={platforms}: there is no such device; set it {advice}", 2, False
+    if isinstance(error, AssertionError) and platforms:  # JAX raises it without a message
+        return f"JAX_PLATFORMS={platforms}: no such device; set it {advice}", 2, False
     if "Unable to initialize backend" in why:
         return f"{why}: set JAX_PLATFORMS {advice}", 2, False
     if "jax" in sys.modules:
@@ -124,14 +124,14 @@ def explain(error: BaseException) -> tuple[str, int, bool]:
 
 
 def fail(error: str, code: int) -> int:
-    """Print an error as one line, in one chunk: JAX's own threads write there too."""
+    """Print an error as one line in a single write, since JAX's threads write to stderr too."""
     line = " ".join(error.split()) or "failed"
     print(f"error: {line}\n", end="", file=sys.stderr)
     return code
 
 
 def end(code: int) -> NoReturn:
-    """Leave at once where Orbax's threads would print tracebacks or a thread cannot be stopped."""
+    """Exit, without Python's shutdown if Orbax would print tracebacks or a thread cannot stop."""
     if code in (1, 130) or any(thread.name == UNSTOPPABLE for thread in threading.enumerate()):
         with contextlib.suppress(BrokenPipeError):
             sys.stdout.flush()
@@ -141,7 +141,7 @@ def end(code: int) -> NoReturn:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Hear signals from the beginning; `begin_writing` and utils/stop.py change what they do."""
+    """Handle signals from the start; `begin_writing` and utils/stop.py change the handlers."""
     before = {signum: signal.signal(signum, leave) for signum in SIGNALS}
     hook = sys.unraisablehook
     try:
@@ -155,20 +155,20 @@ def interruptible() -> Iterator[None]:
 
 
 def leave(signum: int, frame: FrameType | None) -> None:
-    """End at once: a library interrupted while it is loaded crashes, or prints many words."""
+    """Exit at once: a library interrupted during its import crashes or prints tracebacks."""
     os.write(2, f"error: {INTERRUPTED}\n".encode())
     os._exit(130)
 
 
 def begin_writing() -> None:
-    """Make a signal an exception from here on, so that a half-written file is removed."""
+    """Turn signals into exceptions from now on, so that half-written files are removed."""
     for signum in SIGNALS:
         signal.signal(signum, signal.default_int_handler)
     sys.unraisablehook = functools.partial(interrupt_later, sys.unraisablehook)
 
 
 def interrupt_later(otherwise: Callable[[Any], Any], unraisable: Any) -> None:
-    """Repeat an interruption that came where nothing can be raised, as in garbage collection."""
+    """Repeat an interrupt that came where no exception can be raised (garbage collection)."""
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
         otherwise(unraisable)
         return

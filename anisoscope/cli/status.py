@@ -1,4 +1,4 @@
-"""What of an experiment is done and what is missing, read from the names in its folder alone."""
+"""The report on an experiment's done and missing parts, read from file names alone."""
 
 import contextlib
 import pathlib
@@ -19,24 +19,24 @@ from anisoscope.utils.folder import refuse_links
 from anisoscope.utils.progress import format_duration
 from anisoscope.utils.settings import from_dict
 
-Report = Iterator[tuple[str, str]]  # lines: what there is, and what is missing or ""
+Report = Iterator[tuple[str, str]]  # lines: what exists, and what is missing or ""
 
 
 def format_status(root: pathlib.Path) -> Iterator[str]:
-    """Format what is done and what is missing; nothing is written, so a run may go on meanwhile.
+    """Format which parts are done and which are missing; nothing is written.
 
     Raises:
-        UserError: There is no run, or a folder inside is a link.
+        UserError: The folder holds no run, or contains a link to another folder.
     """
     inner = sorted(path.parent.name for path in root.glob("*/config.json"))
     if not (root / "config.json").is_file():
-        hint = f"; it holds the runs {', '.join(inner)}: name one of them" if inner else ""
+        hint = f"; name one of its runs: {', '.join(inner)}" if inner else ""
         if not root.exists():
             hint = did_you_mean(root.name, (path.name for path in root.parent.glob("*/")))
-        raise UserError(f"--status={root}: there is no run (no config.json){hint}")
+        raise UserError(f"--status={root}: no run found (no config.json){hint}")
     refuse_links(root)
     values = read_json(root / "config.json", "name another folder with --status=")
-    listed = "listed" in values  # pretrained models; more than those begun may be added
+    listed = "listed" in values  # pretrained models; others may be added later
     runs = (dict.fromkeys(inner) or {"": None}) if listed else planned_runs(values)
     count = f"{len(runs)} runs" if len(runs) > 1 else "a run"
     yield f"{root}: {count}, last written {format_duration(age(root))} ago"
@@ -48,11 +48,11 @@ def format_status(root: pathlib.Path) -> Iterator[str]:
             missing += [prefix + lacking] if lacking else []
     if len(runs) > 1 and not listed and not missing:
         missing += missing_tables(root, values)
-    # those of a run inside an experiment are drawn with the others
+    # a run inside an experiment has its figures in the experiment's folder
     if not (root.parent / "config.json").is_file():
-        drawn = len(list((root / "figures").glob("*.png")))
-        yield f"figures: {drawn} in {root / 'figures'}" if drawn else "figures: none yet"
-        missing += [] if drawn else ["figures"]
+        figures = len(list((root / "figures").glob("*.png")))
+        yield f"figures: {figures} in {root / 'figures'}" if figures else "figures: none yet"
+        missing += [] if figures else ["figures"]
     for path in dict.fromkeys([root, *(root / name for name in runs)]):
         yield from (f"damaged: {path / what} {why}" for what, why in checksums.changed(path))
     yield f"missing: {'; '.join(missing) or 'nothing'}"
@@ -61,17 +61,17 @@ def format_status(root: pathlib.Path) -> Iterator[str]:
 
 
 def planned_runs(values: dict[str, Any]) -> dict[str, Config | None]:
-    """Expand the settings into the runs they ask for; None for a run that is not trained."""
+    """Expand the settings into their runs; None for a run that is not trained."""
     if "train" not in values:
         return {"": None}
     runs = variants.expand(from_dict(values, Config))
     for config in runs.values():
-        check_run(config)  # among others that its checkpoints can be counted
+        check_run(config)  # ensures that the checkpoints can be counted
     return runs
 
 
 def report_run(folder: pathlib.Path, config: Config | None) -> Report:
-    """Report on one run."""
+    """Report on a single run."""
     if (folder / "similarity.nc").exists():
         yield "two runs compared in similarity.nc", ""
     elif config is None:
@@ -88,7 +88,7 @@ def report_training(folder: pathlib.Path, config: Config) -> Report:
     saved, done = find_steps(folder / "checkpoints", "*"), finished.is_finished(folder)
     newest = last if done else max(saved, default=None)
     line = "not trained yet" if newest is None else f"trained to step {newest:,} of {last:,}"
-    line += f", {len(saved.intersection(kept))} of {len(kept)} checkpoints there"
+    line += f", {len(saved.intersection(kept))} of {len(kept)} checkpoints saved"
     lacking = "" if done else "score of the test split"
     if done:
         bits = finished.read_score(folder)["bits_per_character"]
@@ -122,7 +122,7 @@ def report_tables(folder: pathlib.Path, config: Config) -> Report:
 
 
 def missing_tables(root: pathlib.Path, values: dict[str, Any]) -> list[str]:
-    """List the tables that join or contrast an experiment's runs and are not there."""
+    """List the missing tables that join or contrast an experiment's runs."""
     stages = {"runs.csv": "measure"}
     if any(named.get("at") == "matched" for named in values.get("primary", {}).values()):
         stages["contrasts_loss_matched.csv"] = "matched"
@@ -132,7 +132,7 @@ def missing_tables(root: pathlib.Path, values: dict[str, Any]) -> list[str]:
 
 
 def find_steps(folder: pathlib.Path, pattern: str) -> set[int]:
-    """Find the steps that files or folders are named after."""
+    """Collect the steps in the names of files or folders."""
     return {
         int(path.stem)
         for path in folder.glob(pattern)
@@ -141,7 +141,7 @@ def find_steps(folder: pathlib.Path, pattern: str) -> set[int]:
 
 
 def age(root: pathlib.Path) -> float:
-    """Count the seconds for which nothing was written, as far as the folders tell."""
+    """Return the seconds since the last write in the folder."""
     times = [0.0]
     for path in (path for pattern in ("*", "*/*", "*/*/*") for path in root.glob(pattern)):
         with contextlib.suppress(OSError):  # renamed meanwhile, or a link that leads nowhere
@@ -150,7 +150,7 @@ def age(root: pathlib.Path) -> float:
 
 
 def last_command(root: pathlib.Path, runs: dict[str, Any]) -> str:
-    """Find the command of the last session, without the stages that it was kept to."""
+    """Return the command of the last session without its --stages."""
     for name in runs:
         try:
             words = read_json(root / name / "environment.json", "")["sessions"][-1]["command"]

@@ -1,4 +1,4 @@
-"""The stages of an experiment that trains: each is a function of the work that is asked for."""
+"""The stages of an experiment that trains: a function of a `Work` for each stage."""
 
 import contextlib
 import os
@@ -33,7 +33,7 @@ from anisoscope.utils.stop import Stop
 
 
 class Run(NamedTuple):
-    name: str  # its variant and seeds; the experiment's title where it has one run
+    name: str  # variant and seeds, or the experiment's title if this is its only run
     config: Config
     text: corpus.Corpus
     folder: pathlib.Path
@@ -41,32 +41,32 @@ class Run(NamedTuple):
 
 class Work(NamedTuple):
     experiment: Config
-    runs: dict[str, Run]  # by their folders inside the experiment's, '' where it has one run
+    runs: dict[str, Run]  # by subfolder; '' if the experiment has a single run
     root: pathlib.Path
     title: str
     stages: list[str]
     stop: Stop
-    replayed: Sequence[int] = ()  # steps that the stage `replay` makes checkpoints of
+    replayed: Sequence[int] = ()  # steps whose checkpoints the stage `replay` makes
 
 
 def run(experiment: Config, request: Request) -> None:
-    """Do all stages that are asked for, in order; what is done already is not done again."""
-    given, root, stages = request.given, request.root, request.given.stages
+    """Run the requested stages in order; finished work is skipped."""
+    values, root, stages = request.flags, request.root, request.flags.stages
     experiment, configs = prepare(experiment, request)
     keep_compiled(experiment.data.cache)
-    to = drawing.figures_folder(given.figures, root)
-    folders = drawing.find_runs(configs, root, request.title, given.compare)
+    to = drawing.figures_folder(values.figures, root)
+    folders = drawing.find_runs(configs, root, request.title, values.compare)
     if {"train", "figures"} <= {*stages} and "measure" not in stages:
         drawing.check_measured(configs, root)
     if {*stages} - {"figures"}:
-        work(experiment, configs, root, request.title, stages, [*map(int, given.step)])
+        work(experiment, configs, root, request.title, stages, [*map(int, values.step)])
     if "figures" in stages:
         check_folders(experiment, configs, root, False, folder.check_claim)
-        drawing.draw_figures(folders, to, root, given.over)
+        drawing.draw_figures(folders, to, root, values.over)
 
 
 def verify(experiment: Config, request: Request) -> None:
-    """Check that every file of the experiment is as it was written."""
+    """Check every file of the experiment against its checksum."""
     experiment, configs = prepare(experiment, request)
     check_folders(experiment, configs, request.root, False, folder.check_run_exists)
     folders = {name or request.title: request.root / name for name in ("", *configs)}
@@ -74,11 +74,11 @@ def verify(experiment: Config, request: Request) -> None:
 
 
 def dry_run(experiment: Config, request: Request) -> None:
-    """Print the folder, and what training each variant takes; read a text if that needs no network."""
+    """Print the folder and each variant's training, without downloading a text."""
     experiment, configs = prepare(experiment, request)
-    root, stages = request.root, with_tangents(configs.values(), request.given.stages)
+    root, stages = request.root, with_tangents(configs.values(), request.flags.stages)
     check_folders(experiment, configs, root, "train" in stages, folder.check_claim)
-    note = " (exists: what is done there is not done again)" if root.exists() else ""
+    note = " (exists: finished work is skipped)" if root.exists() else ""
     print(f"folder: {root}{note}")
     print(f"stages: {', '.join(stages)}")
     if "train" not in stages:
@@ -91,8 +91,8 @@ def dry_run(experiment: Config, request: Request) -> None:
 
 
 def prepare(experiment: Config, request: Request) -> tuple[Config, dict[str, Config]]:
-    """Take the devices, and settle what model.dtype=auto means in the experiment and its runs."""
-    if request.given.distributed:
+    """Configure the devices, and resolve model.dtype=auto in the experiment and its runs."""
+    if request.flags.distributed:
         join_cluster()
     else:
         mesh.take_cores_for_devices(experiment.measure.batches * len(POSITION_SETS))
@@ -102,7 +102,7 @@ def prepare(experiment: Config, request: Request) -> tuple[Config, dict[str, Con
 
 
 def settle_dtype(config: Config, root: pathlib.Path) -> Config:
-    """Replace model.dtype=auto by what the run began with, or what suits this machine."""
+    """Replace model.dtype=auto by the dtype that the run began with, or this machine's default."""
     if config.model.dtype != "auto":
         return config
     try:
@@ -120,7 +120,7 @@ def work(
     stages: list[str],
     replayed: Sequence[int] = (),
 ) -> None:
-    """Do all stages but figures; whatever can be refused is refused before a folder is made."""
+    """Run all stages except figures; all checks come before a folder is made."""
     stages = with_tangents(configs.values(), stages)
     primary.check_primary(experiment.primary, list(configs))
     texts = read_texts(configs.values())
@@ -146,14 +146,14 @@ def read_texts(configs: Iterable[Config]) -> dict[tuple[Any, int], corpus.Corpus
     texts = {}
     for data, context in {(config.data, config.model.context): None for config in configs}:
         text = texts[data, context] = corpus.load(data, context)
-        binary = " (0 is among them: no text has it)" if 0 in text.vocabulary else ""
+        binary = " (0 among them: is this a binary file?)" if 0 in text.vocabulary else ""
         size = f"{len(text.vocabulary)} distinct bytes{binary}"
         print(f"corpus: {text.name}, {size}, from {text.origin}")
     return texts
 
 
 def check_stages(todo: Work) -> None:
-    """Raise UserError where a stage that is asked for cannot be done."""
+    """Raise UserError if a requested stage cannot run."""
     stages, configs = todo.stages, [run.config for run in todo.runs.values()]
     for config, text, path in ((run.config, run.text, run.folder) for run in todo.runs.values()):
         if "train" in stages or "replay" in stages:
@@ -170,8 +170,8 @@ def check_stages(todo: Work) -> None:
     if "matched" in stages:
         loss_matched_runs.check(configs)
     if "verdicts" in stages and len(configs) == 1:
-        why = "judges over seeds, and this experiment has one run"
-        raise UserError(f"--stages=verdicts {why}; leave it out")
+        why = "compares seeds, but this experiment has a single run"
+        raise UserError(f"--stages=verdicts {why}; omit it")
     if "verdicts" in stages and "measure" not in stages and not (todo.root / "runs.csv").exists():
         raise folder.missing_file(todo.root, "runs.csv", "measure")
 
@@ -179,12 +179,12 @@ def check_stages(todo: Work) -> None:
 def claim(
     todo: Work, configs: dict[str, Config], folders: set[pathlib.Path], locks: contextlib.ExitStack
 ) -> None:
-    """Make the folders the experiment's own, and hold them until the locks are let go."""
+    """Claim the folders for this experiment, and lock them until `locks` closes."""
     new = "train" in todo.stages
     check_folders(todo.experiment, configs, todo.root, new, folder.claim)
     for path in folders:
         locks.enter_context(folder.locked(path))
-    # Another start may have been quicker.
+    # Another process may have claimed them first.
     check_folders(todo.experiment, configs, todo.root, False, folder.check_claim)
     for run in todo.runs.values():
         folder.record_environment(run.folder, run.text.record())
@@ -203,21 +203,21 @@ def check_folders(
 
 
 def join_cluster() -> None:
-    """Become one of several processes; only the first one speaks and writes."""
+    """Join the other processes of a cluster; only the first prints and writes."""
     try:
         jax.distributed.initialize()
     except (RuntimeError, ValueError, LookupError) as error:
         why = str(error).splitlines()[0]
         if not isinstance(error, RuntimeError):  # in Python's words
             why = f"its environment variables, as SLURM_JOB_ID, are damaged or incomplete: {why}"
-        advice = "leave it out on a single machine"
+        advice = "omit it on a single machine"
         raise UserError(f"--distributed finds no cluster ({why}); {advice}") from error
     if not processes.is_first():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (stays open until the process ends)
 
 
 def train(todo: Work) -> None:
-    """Train variant by variant, and runs that differ in seeds alone together."""
+    """Train each variant; its runs that differ only in seeds train in one program."""
     first = next(iter(todo.runs.values()))
     measuring = compiling(first, todo.stop) if "measure" in todo.stages else None
     with measuring or contextlib.nullcontext():
@@ -237,9 +237,9 @@ def train(todo: Work) -> None:
 
 @contextlib.contextmanager
 def compiling(run: Run, stop: Stop) -> Iterator[None]:
-    """Compile the program that measures while one process trains on a CPU, mostly on one core.
+    """Compile the measuring program while a single process trains on a CPU.
 
-    At the end the compiler is waited for, unless a stop is asked for.
+    At the end, wait for the compiler unless a stop is requested.
     """
     single = jax.process_count() == 1 and jax.default_backend() == "cpu"
     if finished.is_finished(run.folder) or not single:
@@ -247,20 +247,20 @@ def compiling(run: Run, stop: Stop) -> Iterator[None]:
         return
 
     def work() -> None:
-        with contextlib.suppress(Exception):  # it is raised again where the program is used
+        with contextlib.suppress(Exception):  # raised again when the program is used
             run_source.precompile(run.config, run.text)
 
     thread = threading.Thread(target=work, name=UNSTOPPABLE, daemon=True)
     thread.start()
-    yield  # where this raises, the process ends without the compiler: process.py
+    yield  # after an exception here, process.py exits without waiting for the compiler
     if thread.is_alive():
-        print("waiting for the program that measures: it is being compiled")
-    while thread.is_alive() and not stop.asked:
+        print("waiting: the measuring program is still being compiled")
+    while thread.is_alive() and not stop.requested:
         thread.join(0.1)
 
 
 def replay_steps(todo: Work) -> None:
-    """Make checkpoints of the steps asked for, in replayed/; those that are there stay."""
+    """Make the checkpoints of the requested steps in replayed/; existing checkpoints stay."""
     for run in todo.runs.values():
         replay.make_checkpoints(
             run.config, run.text, run.folder, todo.replayed, run.name, todo.stop
@@ -268,7 +268,7 @@ def replay_steps(todo: Work) -> None:
 
 
 def measure(todo: Work) -> None:
-    """Measure every checkpoint of every run, and join the tables of all of them."""
+    """Measure every checkpoint of every run, and join the tables of all runs."""
     for name, config, text, path in todo.runs.values():
         tables = path / "measurements"
         steps = [step for step in config.measure.steps if not (tables / f"{step}.nc").exists()]
@@ -286,7 +286,7 @@ def measure(todo: Work) -> None:
 
 
 def fit_tangents(todo: Work) -> None:
-    """Fit the early subspaces of all runs first, as some are controls of others; then sweep."""
+    """Fit the early subspaces of all runs before the sweep, which uses other seeds as controls."""
     for name, config, text, path in todo.runs.values():
         run_tangents.fit_early(config, text, path, name, todo.stop)
     configs = {name: run.config for name, run in todo.runs.items()}
@@ -301,27 +301,27 @@ def fit_tangents(todo: Work) -> None:
 
 
 def contrast(todo: Work) -> None:
-    """Contrast runs where they have gained equally much from context."""
+    """Contrast runs at checkpoints with equal gain over the unigram baseline."""
     configs = {name: run.config for name, run in todo.runs.items()}
     texts = {name: run.text for name, run in todo.runs.items()}
     loss_matched_runs.contrast(todo.experiment, configs, texts, todo.root, todo.stop)
 
 
 def write_verdicts(todo: Work) -> None:
-    """Write what this experiment says of the papers' claims, from its tables alone."""
+    """Write the verdicts on the papers' claims from the experiment's tables."""
     if processes.is_first():
         for path in verdicts.write(todo.root):
             print(path)
 
 
 def export(todo: Work) -> None:
-    """Write Hugging Face folders of the runs' models."""
+    """Write the runs' models as Hugging Face folders."""
     if processes.is_first():
         for run in todo.runs.values():
             export_folder.run(run.config, run.folder, run.name)
 
 
-# In this order; figures are drawn from what they leave on disk.
+# In the order in which they run; figures are drawn afterward from the files on disk.
 STAGES = {
     "train": train,
     "replay": replay_steps,
@@ -334,12 +334,12 @@ STAGES = {
 
 
 def with_tangents(configs: Iterable[Any], stages: list[str]) -> list[str]:
-    """Leave the stage `tangents` out where no run has it switched on."""
+    """Remove the stage `tangents` if no run has it switched on."""
     enabled = any(config.tangents.enabled for config in configs) if "tangents" in stages else False
     return [stage for stage in stages if stage != "tangents" or enabled]
 
 
 def keep_compiled(cache: str = CACHE) -> None:
-    """Keep what is compiled for the next start, or say why that cannot be."""
+    """Enable the compilation cache, or print why it is unavailable."""
     if (why := compiled.keep(cache)) and processes.is_first():
         print(why)

@@ -1,5 +1,7 @@
-"""The stages of experiments that train nothing: untrained blocks, curved manifolds, vectors of a
-file, pretrained models, and two runs compared.
+"""The stages of experiments without training.
+
+They measure untrained blocks, curved manifolds, files of vectors and pretrained models, or compare
+two runs.
 """
 
 import contextlib
@@ -31,9 +33,9 @@ from anisoscope.utils.stop import Stop
 
 
 def run(config: Any, request: Request) -> None:
-    """Measure and draw, as far as these stages are asked for."""
-    root, stages = request.root, request.given.stages
-    to = drawing.figures_folder(request.given.figures, root)
+    """Run the requested stages: measure and figures."""
+    root, stages = request.root, request.flags.stages
+    to = drawing.figures_folder(request.flags.figures, root)
     keep_compiled(config.data.cache if isinstance(config, PretrainedConfig) else CACHE)
     if isinstance(config, ModelsConfig):
         if "measure" in stages:
@@ -60,7 +62,7 @@ def run(config: Any, request: Request) -> None:
 
 
 def measure(config: Any, root: pathlib.Path, title: str) -> None:
-    """Measure what neither reads a text nor a pretrained model."""
+    """Measure untrained blocks, curved manifolds or a file of vectors."""
     vectors = vector_run.open_file(config) if isinstance(config, VectorsConfig) else None
     folder.claim(root, config, new=True)
     with folder.locked(root):
@@ -87,7 +89,7 @@ def measure_pretrained(
     if tangents:
         pretrained_tangents.task_of(config)
     source = revision_sweep.open_revisions(config, root, title)
-    # refused before the model is measured
+    # errors here come before the long measurement
     prepared = pretrained_tangents.prepared(source) if tangents else None
     with Stop() as stop:
         if "measure" in stages:
@@ -98,7 +100,7 @@ def measure_pretrained(
 
 
 def measure_models(config: ModelsConfig, root: pathlib.Path) -> None:
-    """Measure each pretrained model of a list, in a folder of its own."""
+    """Measure each pretrained model of a list in its own folder."""
     with torch_needed():
         from anisoscope.sources.hf import model_list
     with Stop() as stop:
@@ -106,13 +108,13 @@ def measure_models(config: ModelsConfig, root: pathlib.Path) -> None:
 
 
 def correlate(name: str, root: pathlib.Path) -> None:
-    """Write correlations.csv of a model, whose folder nobody holds any more."""
+    """Write correlations.csv of a model whose folder is no longer locked."""
     with folder.locked(root):
         on_disk.write_run(name, root)
 
 
 def draw_models(config: ModelsConfig, root: pathlib.Path, to: pathlib.Path) -> None:
-    """Draw the figures of a paper from all models of a list that are measured."""
+    """Draw a paper's figures from all measured models of a list."""
     path = root / pretrained_models.TABLE
     if not path.exists():
         raise folder.missing_file(root, pretrained_models.TABLE, "measure")
@@ -137,7 +139,7 @@ def draw_models(config: ModelsConfig, root: pathlib.Path, to: pathlib.Path) -> N
 
 
 def compare_runs(first: str, second: str, workdir: str | None, figures: str | None) -> None:
-    """Compare every layer of one run with every layer of another, and draw it, in a folder."""
+    """Compare every layer of a run with every layer of another, and draw the comparison."""
     keep_compiled()
     with torch_needed():
         pair = two_models.open_pair(first, second)
@@ -153,7 +155,7 @@ def compare_runs(first: str, second: str, workdir: str | None, figures: str | No
 
 
 def verify(config: Any, request: Request) -> None:
-    """Check that the folder is whole, and of a list of models each of theirs."""
+    """Check the folder and, for a list of models, each model's folder."""
     root, title = request.root, request.title
     folder.check_run_exists(root, config, False)
     inner = sorted(path.parent for path in root.glob("*/config.json"))
@@ -168,7 +170,7 @@ def dry_run(config: Any, request: Request) -> None:
 
 @contextlib.contextmanager
 def torch_needed() -> Iterator[None]:
-    """Say in one line what installs torch where it is missing."""
+    """Turn a failed import of torch into a UserError that says how to install it."""
     try:
         yield
     except ImportError as error:

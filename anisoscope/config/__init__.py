@@ -1,3 +1,4 @@
-"""Every setting with its default, as frozen dataclasses, and what each may be. Nothing here imports
-JAX.
+"""Settings of every kind of experiment, as frozen dataclasses with defaults and limits.
+
+Nothing here imports JAX.
 """

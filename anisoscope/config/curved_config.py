@@ -1,4 +1,4 @@
-"""The schema of experiments on curved manifolds: every setting, its default and its limits."""
+"""Settings of experiments on curved manifolds, with defaults and limits."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import LARGEST_SEED, check_fields, setting, within
 
 MANIFOLDS = ("paraboloid", "sphere", "torus")
-FLAT = 0.1  # largest spread times curvature where leading orders in the spread are fitted
+FLAT = 0.1  # leading orders are fitted where spread times curvature is at most this
 SPREADS = tuple(2.0**-power for power in range(9, 1, -1))  # 0.002 to 0.25
 BIASES = (0.0, 1.0, 3.0, 7.0, 15.0, 31.0, 63.0)  # each cuts the spread by the square root of 2
 
@@ -14,7 +14,7 @@ BIASES = (0.0, 1.0, 3.0, 7.0, 15.0, 31.0, 63.0)  # each cuts the spread by the s
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvedConfig:
     manifolds: tuple[str, ...] = setting(
-        MANIFOLDS, "shapes that are measured", choices=MANIFOLDS, nonempty=True
+        MANIFOLDS, "manifolds to measure", choices=MANIFOLDS, nonempty=True
     )
     curvatures: tuple[float, ...] = setting(
         (0.5, 2.0),
@@ -23,23 +23,27 @@ class CurvedConfig:
         high=1e3,
         nonempty=True,
     )
-    dimension: int = setting(2, "of the manifold", low=1)
-    width: int = setting(16, "of the space it is turned into")
-    types: int = setting(4096, "points of the manifold, in pairs u and -u about the base", low=16)
+    dimension: int = setting(2, "dimension of the manifold", low=1)
+    width: int = setting(16, "dimension of the space in which the manifold is embedded")
+    types: int = setting(
+        4096, "distinct points of the manifold, in pairs u and -u about the base point", low=16
+    )
     spreads: tuple[float, ...] = setting(
-        SPREADS, "t: the deviation of a tangent coordinate", low=1e-3, high=1e3, nonempty=True
+        SPREADS, "standard deviations of a tangent coordinate", low=1e-3, high=1e3, nonempty=True
     )
     biases: tuple[float, ...] = setting(
-        BIASES, "b: frequency in proportion to exp(-b |u|^2 / 2)", low=0, high=1e3, nonempty=True
+        BIASES, "frequency biases b: weight exp(-b |u|^2 / 2)", low=0, high=1e3, nonempty=True
     )
-    biased_spread: float = setting(0.05, "of all types, before frequencies", low=1e-3, high=1e3)
-    draws: int = setting(4096, "by frequency, with replacement", low=16)
-    seeds: int = setting(16, "draws of points, targets and rotation", low=1)
-    seed: int = setting(0, "the first of them")
+    biased_spread: float = setting(
+        0.05, "standard deviation of a tangent coordinate before weighting", low=1e-3, high=1e3
+    )
+    draws: int = setting(4096, "points sampled by weight, with replacement", low=16)
+    seeds: int = setting(16, "repetitions with new points, targets and rotation", low=1)
+    seed: int = setting(0, "first random seed")
 
 
 def check_curved(config: CurvedConfig) -> None:
-    """Raise UserError, one line, where the experiment cannot be run."""
+    """Raise UserError if the experiment cannot be run."""
     check_fields(config)
     if config.types % 2:
         raise UserError(f"types is {config.types}; it must be even, since they come in pairs")
@@ -51,5 +55,5 @@ def check_curved(config: CurvedConfig) -> None:
         raise UserError(f"manifolds: torus has dimension 2, not {config.dimension}; {advice}")
     for curvature in config.curvatures:
         if sum(spread * curvature <= FLAT for spread in config.spreads) < 3:
-            what = f"fewer than 3 spreads are at most {FLAT / curvature:g}, which a slope needs"
-            raise UserError(f"spreads: for the curvature {curvature:g} {what}; add smaller ones")
+            what = f"a slope needs 3 spreads of at most {FLAT / curvature:g}"
+            raise UserError(f"spreads: for curvature {curvature:g} {what}; add smaller spreads")

@@ -1,4 +1,4 @@
-"""Which text: every setting and its default."""
+"""Settings of the text that is read."""
 
 from dataclasses import dataclass
 
@@ -12,18 +12,24 @@ SOURCES = ("enwik8", "pydoc")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataConfig:
     source: str = setting(
-        "enwik8", "pydoc is the language reference inside CPython", choices=SOURCES
+        "enwik8", "text to read; pydoc: CPython's language reference", choices=SOURCES
     )
-    path: str | None = setting(None, "an enwik8, or any text: plain, .zip, .gz, .bz2, .xz")
+    path: str | None = setting(
+        None, "local file of text: plain, .zip, .gz, .bz2 or .xz; None: `data.source`"
+    )
     max_unpacked_bytes: int | None = setting(
-        None, "most bytes of such an archive; left out: 50 × its own, or 100 MB", low=1
+        None,
+        "limit on the unpacked size of `data.path` in bytes; None: 50 × the file, at least 100 MB",
+        low=1,
     )
-    clean: bool = setting(False, "strip markup, code and media, as The Shape of Learning does")
-    cache: str = setting(CACHE, "where a downloaded enwik8 and compiled programs are kept")
+    clean: bool = setting(
+        False, "remove wiki markup, code and media links, as The Shape of Learning does"
+    )
+    cache: str = setting(CACHE, "folder for downloaded text and compiled programs")
 
 
 def check_data(data: DataConfig) -> None:
-    """Raise UserError, one line, where a setting cannot be."""
+    """Raise UserError if a setting is outside its limits."""
     check_fields(data, "data.")
     if not data.cache:
-        raise UserError("data.cache is empty; name a folder, or leave it out")
+        raise UserError("data.cache is empty; name a folder, or omit the setting")

@@ -1,9 +1,9 @@
-"""An experiment: how a run is trained, what is measured of it, and which variants of it are run.
+"""The config of an experiment: training, measurement, and the variants to run.
 
-An experiment file defines `get_config()` and returns a `Config`. An experiment of several runs
-names them in `variants`: name -> {dotted field: value}, applied over the shared settings
-(`config/variants.py`). In `primary` it names the contrasts between its runs that are asked for
-before any number is seen (`analysis/primary.py`).
+An experiment file defines `get_config()` and returns a `Config`. `variants` maps each run's name
+to its changes, {dotted field: value}, on top of the shared settings (`config/variants.py`).
+`primary` declares, before any result is known, the contrasts between runs that the experiment
+tests (`analysis/primary.py`).
 """
 
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a model is: every setting and its default."""
+"""Settings of the model."""
 
 from dataclasses import dataclass
 
@@ -7,31 +7,46 @@ from anisoscope.utils.settings import LARGEST_SEED, setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    layers: int = setting(6, "blocks, one after another", low=1, high=LARGEST_SEED)
-    width: int = setting(512, "of the residual stream", low=1, high=LARGEST_SEED)
-    heads: int = setting(8, "must divide the width", low=1, high=LARGEST_SEED)
-    context: int = setting(512, "characters of a window", low=2, high=LARGEST_SEED)
-    expansion: int = setting(4, "feed-forward width / width", low=1, high=LARGEST_SEED)
+    layers: int = setting(6, "number of Transformer blocks", low=1, high=LARGEST_SEED)
+    width: int = setting(512, "width of the residual stream", low=1, high=LARGEST_SEED)
+    heads: int = setting(
+        8, "attention heads per block; a divisor of width", low=1, high=LARGEST_SEED
+    )
+    context: int = setting(512, "context length in characters", low=2, high=LARGEST_SEED)
+    expansion: int = setting(
+        4, "feed-forward width as a multiple of the model width", low=1, high=LARGEST_SEED
+    )
     mask: str = setting(
-        "causal", "causal (decoder), bidirectional (encoder), prefix, window or leak"
+        "causal", "attention mask: causal (decoder), bidirectional (encoder), prefix, window, leak"
     )
-    prefix: int = setting(0, "mask=prefix: causal, with this many first positions seen by all")
-    window: int = setting(0, "mask=window: positions that a query sees, its own and earlier")
-    leak: float = setting(0.0, "mask=leak: fraction of the later keys that a query sees")
-    leak_seed: int = setting(0, "mask=leak: which pairs", low=0, high=LARGEST_SEED)
+    prefix: int = setting(
+        0, "mask=prefix: number of first positions that every query attends to; causal otherwise"
+    )
+    window: int = setting(
+        0, "mask=window: positions that a query attends to, its own and the ones before"
+    )
+    leak: float = setting(0.0, "mask=leak: fraction of later positions that a query attends to")
+    leak_seed: int = setting(
+        0, "mask=leak: random seed of the query-key pairs", low=0, high=LARGEST_SEED
+    )
     attention: str = setting(
-        "softmax", "softmax; softmax_one adds 1 to the denominator; or sigmoid of each key"
+        "softmax",
+        "attention weights: softmax, softmax_one (1 added to the denominator) or sigmoid",
     )
-    qk_norm: bool = setting(False, "LayerNorm of queries and keys over the head width")
-    center_queries: bool = setting(False, "take from a query the mean query of what it sees")
-    sink: bool = setting(False, "a learned key and value per head, of no position")
-    same_first: bool = setting(False, "[MASK] in place of each window's first character")
-    norm: str = setting("pre", "LayerNorm pre (GPT-2) or post (BERT) each sublayer")
-    position_encoding: str = setting("learned", "learned embeddings, or rotary")
-    activation: str = setting("gelu", "of the feed-forward layer: gelu, or GPT-2's gelu_tanh")
-    tied: bool = setting(True, "the output head is the embedding table")
-    bias: bool = setting(True, "biases in linear layers and LayerNorm")
-    remat: bool = setting(False, "recompute activations in the backward pass")
+    qk_norm: bool = setting(False, "apply LayerNorm to queries and keys in each head")
+    center_queries: bool = setting(
+        False, "subtract from each query the mean query of the visible positions"
+    )
+    sink: bool = setting(False, "add a learned key and value per head that belong to no position")
+    same_first: bool = setting(False, "replace the first character of each window by [MASK]")
+    norm: str = setting("pre", "LayerNorm before (pre, GPT-2) or after (post, BERT) each sublayer")
+    position_encoding: str = setting("learned", "position encoding: learned or rotary")
+    activation: str = setting("gelu", "feed-forward activation: gelu, or GPT-2's gelu_tanh")
+    tied: bool = setting(True, "share the output head's weights with the embedding table")
+    bias: bool = setting(True, "use biases in linear layers and LayerNorm")
+    remat: bool = setting(False, "recompute activations in the backward pass to save memory")
     dtype: str = setting(
-        "auto", "auto: float32 on a CPU, else bfloat16", choices=("auto", "float32", "bfloat16")
+        "auto",
+        "computation dtype; auto: float32 on a CPU, bfloat16 on an accelerator",
+        choices=("auto", "float32", "bfloat16"),
     )

@@ -1,4 +1,4 @@
-"""A pretrained model and how it is measured: every setting and its default."""
+"""Settings of a pretrained model and its measurement."""
 
 import re
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from anisoscope.config.data_config import DataConfig, check_data
 from anisoscope.config.measure_config import (
     DEFAULT,
     FAMILIES,
-    OF_TEXT,
+    TEXT_FAMILIES,
     MeasureConfig,
     check_measure,
 )
@@ -17,21 +17,29 @@ from anisoscope.utils.settings import check_fields, setting
 
 DTYPES = ("float32", "bfloat16", "float16")
 HIDDEN_STATES = ("blocks", "reported")
-OF_MODELS = tuple(name for name in FAMILIES if name not in OF_TEXT)  # measured of any model
-DEFAULT_OF_MODELS = tuple(name for name in OF_MODELS if name in DEFAULT)
-ALONE = 1  # the step of a model whose name tells none; step 0 is the untrained null model
+MODEL_FAMILIES = tuple(
+    name for name in FAMILIES if name not in TEXT_FAMILIES
+)  # measured of any model
+DEFAULT_MODEL_FAMILIES = tuple(name for name in MODEL_FAMILIES if name in DEFAULT)
+ALONE = 1  # step of a model without revisions; step 0 is the untrained null model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsConfig:
-    name: str = setting("", "of a model hub, a local folder, or a local .gguf file")
-    revisions: tuple[str, ...] = setting((), "checkpoints: branches of the hub, or inner folders")
-    dtype: str = setting("float32", "what is computed in, whatever the file holds", choices=DTYPES)
-    device_map: str | None = setting(None, 'as accelerate has it: "auto" spreads weights')
-    batch_size: int = setting(8, "windows in one pass of the model", low=1)
-    clamp: float | None = setting(None, "largest |coordinate| that a block may put out")
+    name: str = setting("", "name on the Hugging Face Hub, local folder, or local .gguf file")
+    revisions: tuple[str, ...] = setting(
+        (), "checkpoints to measure: branches on the hub, or subfolders"
+    )
+    dtype: str = setting(
+        "float32", "computation dtype, whatever the dtype of the weights", choices=DTYPES
+    )
+    device_map: str | None = setting(
+        None, 'device map of accelerate; "auto": spread the weights over all devices'
+    )
+    batch_size: int = setting(8, "windows per forward pass", low=1)
+    clamp: float | None = setting(None, "clip each block's outputs to ±clamp; None: no clipping")
     max_bits_per_byte: float | None = setting(
-        None, "per byte, above which a model is refused; None: bits of token frequencies"
+        None, "reject a model whose loss is above this; None: the unigram entropy of its tokens"
     )
 
 
@@ -40,21 +48,25 @@ class PretrainedConfig:
     pretrained: WeightsConfig = field(default_factory=WeightsConfig)
     data: DataConfig = field(default_factory=DataConfig)
     measure: MeasureConfig = field(
-        default_factory=lambda: MeasureConfig(batches=2, families=DEFAULT_OF_MODELS)
+        default_factory=lambda: MeasureConfig(batches=2, families=DEFAULT_MODEL_FAMILIES)
     )
     tangents: TangentsConfig = field(default_factory=TangentsConfig)
-    window: int = setting(256, "tokens, or frames of speech", low=2)
+    window: int = setting(256, "window length in tokens, or in frames of speech", low=2)
     characters: int | None = setting(
-        None, "of a window's text, in the mean; sets the window", low=8
+        None, "mean characters per window, which sets its length in tokens; None: `window`", low=8
     )
     hidden_states: str = setting(
-        "blocks", "outputs of blocks; or the last after a final norm", choices=HIDDEN_STATES
+        "blocks",
+        "blocks: every block's output; reported: the last layer after the final norm",
+        choices=HIDDEN_STATES,
     )
-    special_tokens: bool = setting(False, "begin and end windows as the tokenizer does a text")
+    special_tokens: bool = setting(
+        False, "add the tokenizer's begin and end tokens to every window"
+    )
 
 
 def check_pretrained(config: PretrainedConfig) -> None:
-    """Raise UserError, one line, where this cannot be measured of any model."""
+    """Raise UserError if no model can be measured with these settings."""
     weights, measure = config.pretrained, config.measure
     if not weights.name:
         example = "--config=experiments/pretrained.py:EleutherAI/pythia-160m"
@@ -64,13 +76,13 @@ def check_pretrained(config: PretrainedConfig) -> None:
     if weights.clamp is not None and not weights.clamp > 0:
         raise UserError(f"pretrained.clamp is {weights.clamp}; it must be above 0")
     if measure.masked:
-        raise UserError("measure.masked is for models trained here; leave it out")
+        raise UserError("measure.masked is for models trained here; omit it")
     if measure.weighting != "none":
         what = f"measure.weighting={measure.weighting}"
-        raise UserError(f"{what} is for models trained here; leave it out")
-    if unknown := [name for name in measure.families if name in OF_TEXT]:
-        why = "counts the characters that a model was trained on, which of this one are not known"
-        raise UserError(f"measure.families: {unknown[0]} {why}; leave it out")
+        raise UserError(f"{what} is for models trained here; omit it")
+    if unknown := [name for name in measure.families if name in TEXT_FAMILIES]:
+        why = "counts characters in the training text, which is unknown for pretrained models"
+        raise UserError(f"measure.families: {unknown[0]} {why}; omit it")
     if config.tangents.enabled:
         check_settings(config.tangents)
     for reads, name in (
@@ -78,20 +90,20 @@ def check_pretrained(config: PretrainedConfig) -> None:
         (config.tangents.enabled, "tangents.enabled"),
     ):
         if reads and config.hidden_states != "blocks":
-            raise UserError(f"{name} reads outputs of blocks; leave hidden_states out")
-    # The heads are counted when it is loaded.
+            raise UserError(f"{name} reads block outputs; omit hidden_states")
+    # The number of heads is checked when the model is loaded.
     check_measure(measure, measure.projected_head + 1)
     revision_steps(weights)
 
 
 def revision_steps(weights: WeightsConfig) -> dict[int, str | None]:
-    """Map training steps to revisions, ascending; a model without revisions stands at step 1."""
+    """Map training steps to revisions, ascending; a model without revisions has step 1."""
     revisions: dict[int, str | None] = {}
     for revision in weights.revisions:
         step = revision_step(revision)
         if step in revisions:
             both = f"{revisions[step]} and {revision}"
-            raise UserError(f"pretrained.revisions: {both} are both of step {step}; leave one out")
+            raise UserError(f"pretrained.revisions: {both} both have step {step}; omit either")
         revisions[step] = revision
     return dict(sorted(revisions.items())) or {ALONE: None}
 
@@ -101,6 +113,6 @@ def revision_step(revision: str) -> int:
     numbers = re.findall(r"step[_-]?(\d+)", revision) or re.findall(r"\d+", revision)
     if len(numbers) != 1:
         what = f"has the numbers {', '.join(numbers)}" if numbers else "has no number"
-        advice = "one training step is needed, as in step1000"
+        advice = "name a training step, as in step1000"
         raise UserError(f"pretrained.revisions: {revision} {what}; {advice}")
     return int(numbers[0])

@@ -1,4 +1,4 @@
-"""Several pretrained models in one experiment: which they are, and what each is called."""
+"""Settings of experiments with several pretrained models, and their labels."""
 
 import pathlib
 import re
@@ -11,30 +11,32 @@ from anisoscope.utils.settings import replace, setting
 
 MODALITIES = ("text", "characters", "speech", "vision", "vision, convolutional")
 KINDS = ("encoder", "decoder")
-TABLE = "models.json"  # of an experiment: what is measured, by its label
+TABLE = "models.json"  # the experiment's models by label
 PAPERS = ("shape_of_learning", "inherent")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelsConfig(PretrainedConfig):
-    """Each model is measured as a `PretrainedConfig` says, in a folder of its own."""
+    """Several pretrained models, each measured as a `PretrainedConfig` in its own folder."""
 
-    models: tuple[str, ...] = setting((), "names as pretrained.name; NAME=FOLDER sets a label")
-    paper: str = setting("shape_of_learning", "whose figures are drawn", choices=PAPERS)
-    audio: str | None = setting(None, "folder of audio files that models of speech read")
-    images: str | None = setting(None, "folder of pictures that models of vision read")
+    models: tuple[str, ...] = setting(
+        (), "models to measure, named as in pretrained.name; LABEL=FOLDER sets a label"
+    )
+    paper: str = setting("shape_of_learning", "paper whose figures are drawn", choices=PAPERS)
+    audio: str | None = setting(None, "folder of audio files for speech models")
+    images: str | None = setting(None, "folder of images for vision models")
     listed: dict[str, dict[str, Any]] = field(
-        default_factory=dict, metadata={"help": "by model: modality, kind and revisions"}
+        default_factory=dict, metadata={"help": "modality, kind and revisions of each model"}
     )
 
 
 def check_models(config: ModelsConfig) -> None:
-    """Raise UserError, one line, where no model could be measured like this."""
+    """Raise UserError if a model cannot be measured with these settings."""
     if config.pretrained.name:
-        raise UserError("pretrained.name is of one model; name several with --config.models=")
+        raise UserError("pretrained.name is for a single model; name models in --config.models=")
     if config.tangents.enabled:
         advice = "pass --config=experiments/pretrained.py:NAME"
-        raise UserError(f"tangents.enabled is for one model; {advice}")
+        raise UserError(f"tangents.enabled is for a single model; {advice}")
     if not config.models:
         raise UserError("no model is named; pass --config.models=EleutherAI/pythia-160m,FOLDER")
     for label in model_labels(config.models):
@@ -42,27 +44,27 @@ def check_models(config: ModelsConfig) -> None:
 
 
 def model_labels(models: tuple[str, ...]) -> dict[str, str]:
-    """Label each model by the last part of its name, or by what stands before a "="."""
+    """Label each model by the last part of its name, or by the text before "="."""
     names: dict[str, str] = {}
     for entry in models:
         label, equals, name = entry.partition("=")
         if not equals:
             label, name = pathlib.PurePath(entry).name.removesuffix(".gguf"), entry
         if not re.fullmatch(r"[\w.][\w.+-]*", label) or not label.strip(".") or not name:
-            advice = "say what to call it, as in NAME=FOLDER"
+            advice = "pass a label, as in LABEL=FOLDER"
             raise UserError(f"models: {entry!r} cannot be the name of a folder; {advice}")
         if label == "figures":
-            why = "would be called figures, as is the folder of figures"
-            raise UserError(f"models: {entry} {why}; pass NAME=FOLDER")
+            why = "has the label figures, the name of the folder of figures"
+            raise UserError(f"models: {entry} {why}; pass LABEL=FOLDER")
         if label in names:
-            what = f"{names[label]} and {name} would both be called {label}"
-            raise UserError(f"models: {what}; say what to call one of them, as in other={name}")
+            what = f"{names[label]} and {name} have the same label {label}"
+            raise UserError(f"models: {what}; pass a label, as in other={name}")
         names[label] = name
     return names
 
 
 def model_config(config: ModelsConfig, label: str) -> PretrainedConfig:
-    """Make the config of one of the models."""
+    """Make the config of the model with this label."""
     name = model_labels(config.models)[label]
     shared = {known.name: getattr(config, known.name) for known in fields(PretrainedConfig)}
     listed = config.listed.get(name, {}).get("revisions")
@@ -72,7 +74,7 @@ def model_config(config: ModelsConfig, label: str) -> PretrainedConfig:
 
 
 def find_revisions(name: str) -> tuple[str, ...]:
-    """Find the models inside a local folder that is none itself, whose names hold a step."""
+    """Find checkpoints in a local folder: subfolders with a config.json and a step in the name."""
     folder = pathlib.Path(name).expanduser()
     if not folder.is_dir() or (folder / "config.json").exists():
         return ()
@@ -82,7 +84,7 @@ def find_revisions(name: str) -> tuple[str, ...]:
 
 
 def sized(argument: str, kinds: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Collect what the words after FILE: change, as in shape_of_learning.py:small,paper."""
+    """Collect the changes of the words after FILE:, as in shape_of_learning.py:small,paper."""
     changes: dict[str, Any] = {}
     for word in filter(None, argument.split(",")):
         if word not in kinds:

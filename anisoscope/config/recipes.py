@@ -1,4 +1,4 @@
-"""Recipes of training by name: `:tiny,gpt2` is the size tiny with the recipe gpt2."""
+"""Named training recipes: `:tiny,gpt2` is the size tiny with the recipe gpt2."""
 
 from typing import Any, TypeVar
 
@@ -6,15 +6,15 @@ from anisoscope.config.experiment_config import Config
 from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.settings import replace
 
-# The rate stays, and decays at the end alone: checkpoints of all steps are in the same phase.
+# The learning rate decays only at the end, so that all checkpoints before are in the same phase.
 SCHEDULE = {"train.schedule": "constant"}
 ROTARY = {"model.position_encoding": "rotary"} | SCHEDULE
 RECIPES: dict[str, dict[str, Any]] = {
-    # what the models of the papers had
+    # as the papers' models were trained
     "gpt2": {"train.optimizer": "adamw", "model.position_encoding": "learned"} | SCHEDULE,
     "rotary": {"train.optimizer": "adamw"} | ROTARY,
     "muon": {"train.optimizer": "muon", "train.learning_rate": 0.02} | ROTARY,
-    # the rest at the rate that it has beside Muon
+    # embedding, biases and norms have the learning rate that they have with Muon
     "sgd": {
         "train.optimizer": "sgd",
         "train.learning_rate": 0.03,
@@ -22,8 +22,8 @@ RECIPES: dict[str, dict[str, Any]] = {
     }
     | ROTARY,
 }
-Chosen = TypeVar("Chosen")  # the config of a kind of experiment
-# what learned most in 300 steps of a tiny decoder and encoder (docs/explanation/decisions.md)
+Chosen = TypeVar("Chosen")  # an experiment's config class
+# lowest loss after 300 steps of a tiny decoder and encoder (docs/explanation/decisions.md)
 DEFAULT = "muon"
 
 
@@ -38,9 +38,9 @@ def sized(argument: str, sizes: dict[str, Config], default: str = DEFAULT) -> Co
 
 
 def chosen(size: str, sizes: dict[str, Chosen]) -> Chosen:
-    """Find the config of a size without recipes, as where recipes are what varies."""
+    """Return the config of a size, without applying a recipe."""
     if size not in sizes:
-        names = " or ".join(filter(None, sizes)) + (", or leave it out" if "" in sizes else "")
+        names = " or ".join(filter(None, sizes)) + (", or omit it" if "" in sizes else "")
         hint = did_you_mean(size, sizes)
         raise UserError(f"experiment size {size!r} is unknown; choose {names}{hint}")
     return sizes[size]

@@ -1,7 +1,7 @@
-"""The schema of untrained-block experiments: every setting, its default and its limits.
+"""Settings of experiments on untrained blocks, with defaults and limits.
 
-An experiment file defines `get_config()` and returns an `UntrainedConfig`; its kinds are the
-products of `norm_orders`, `masks`, `embeddings` and `targets`.
+An experiment file defines `get_config()` and returns an `UntrainedConfig`. Every combination of
+`norm_orders`, `masks`, `embeddings` and `targets` is measured.
 """
 
 from dataclasses import dataclass
@@ -18,45 +18,57 @@ CHOICES = {
 NORMS = (
     0.0,
     *(10 ** (power / 2) for power in range(-4, 7)),
-)  # 0, and 0.01 to 1,000 by half decades
-LARGEST = 100_000  # beside a larger bias float32 holds less than two digits of a row
+)  # 0, and 0.01 to 1,000 in half decades
+LARGEST = 100_000  # with a larger bias, float32 keeps less than two digits of the input
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UntrainedConfig:
-    width: int = setting(768, "of the rows", low=1)
-    heads: int = setting(12, "must divide the width", low=1)
-    expansion: int = setting(4, "feed-forward width / width", low=1)
-    blocks: int = setting(1, "stacked, each with its own initial values", low=1)
-    vocabulary: int = setting(30_522, "rows of the embedding table: BERT's", low=2)
-    sequences: int = setting(16, "that are measured together", low=1)
-    context: int = setting(512, "positions of a sequence", low=2)
-    sigma: float = setting(0.02, "of table and kernels, before truncation")
-    truncated: bool = setting(True, "at 2 sigma, not rescaled, as in BERT; or normal")
+    width: int = setting(768, "width of the residual stream", low=1)
+    heads: int = setting(12, "attention heads per block; a divisor of width", low=1)
+    expansion: int = setting(4, "feed-forward width as a multiple of the model width", low=1)
+    blocks: int = setting(1, "number of blocks, each with its own random weights", low=1)
+    vocabulary: int = setting(30_522, "rows of the embedding table (BERT's by default)", low=2)
+    sequences: int = setting(16, "sequences per measurement", low=1)
+    context: int = setting(512, "tokens per sequence", low=2)
+    sigma: float = setting(0.02, "standard deviation of the initial weights before truncation")
+    truncated: bool = setting(
+        True, "truncate the initial weights at 2 sigma without rescaling, as BERT does"
+    )
     norms: tuple[float, ...] = setting(
-        NORMS, "of the bias, over its input's rms norm", low=0, high=LARGEST, nonempty=True
+        NORMS,
+        "norms of the bias, relative to the root mean square norm of its input",
+        low=0,
+        high=LARGEST,
+        nonempty=True,
     )
     norm_orders: tuple[str, ...] = setting(
-        ("pre", "post"), "LayerNorm before or after", choices=CHOICES["norm_orders"], nonempty=True
+        ("pre", "post"),
+        "LayerNorm before (pre) or after (post) each sublayer",
+        choices=CHOICES["norm_orders"],
+        nonempty=True,
     )
     masks: tuple[str, ...] = setting(
-        ("bidirectional",), "of attention", choices=CHOICES["masks"], nonempty=True
+        ("bidirectional",), "attention masks", choices=CHOICES["masks"], nonempty=True
     )
     embeddings: tuple[str, ...] = setting(
-        ("raw",), "rows raw, or with LayerNorm", choices=CHOICES["embeddings"], nonempty=True
+        ("raw",),
+        "input embeddings: raw, or after LayerNorm (normed)",
+        choices=CHOICES["embeddings"],
+        nonempty=True,
     )
     targets: tuple[str, ...] = setting(
         ("input",),
-        "what is biased; queries and keys in every block",
+        "vectors to which the bias is added; queries and keys: in every block",
         choices=CHOICES["targets"],
         nonempty=True,
     )
-    seeds: int = setting(4, "draws of table, tokens, block and direction of the bias", low=1)
-    seed: int = setting(0, "the first of them")
+    seeds: int = setting(4, "repetitions with new weights, tokens and bias direction", low=1)
+    seed: int = setting(0, "first random seed")
 
 
 def check_untrained(config: UntrainedConfig) -> None:
-    """Raise UserError, one line, where the experiment cannot be run."""
+    """Raise UserError if the experiment cannot be run."""
     check_fields(config)
     if config.width % config.heads:
         raise UserError(f"heads is {config.heads}; it must divide width ({config.width})")

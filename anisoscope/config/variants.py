@@ -1,4 +1,4 @@
-"""The runs of an experiment: its variants, and of each every weight seed with every data seed."""
+"""Expand an experiment into its runs: every variant with every weight seed and data seed."""
 
 from collections.abc import Iterable
 
@@ -11,11 +11,11 @@ SEEDS = {"train.seed", "train.data_seed"}
 
 
 def expand(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
-    """Expand an experiment into its runs, variants × seeds: {name: config of a single run}.
+    """Expand an experiment into its runs: {name: config of a single run}.
 
     Args:
-        config: The experiment. One without variants and with one seed is the only run, named ''.
-        overridden: Settings on the command line; one that variants set would have no effect.
+        config: The experiment. Without variants and with a single seed, its only run is named ''.
+        overridden: Settings on the command line. A setting that variants change is rejected.
     """
     runs = {}
     for variant, varied in groups(config, overridden).items():
@@ -28,14 +28,14 @@ def expand(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
 
 
 def run_names(variant: str, configs: dict[str, Config]) -> dict[str, Config]:
-    """Name the runs of a variant's seeds as their folders are named."""
+    """Name the runs of a variant as their folders are named."""
     return {"_".join(filter(None, (variant, seed))): config for seed, config in configs.items()}
 
 
 def single_runs(config: Config) -> dict[str, Config]:
     """Make a config for each weight seed with each data seed: {"weights_0_data_0": config, …}.
 
-    They differ in seeds alone and are trained together. A single seed is named ''.
+    The configs differ only in their seeds and are trained together. A single seed is named ''.
     """
     pairs = seeds(config.train)
     if len(pairs) == 1:
@@ -55,10 +55,10 @@ def seed_name(weights: int, data: int) -> str:
 
 
 def groups(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
-    """Expand an experiment into its variants, each of one seed or several; a plain config is ''.
+    """Expand an experiment into its variants with all their seeds; without variants the name is ''.
 
-    Seeds are counted by the variants or from those that they set, not both: with seeds 0 and 1 set,
-    two of each would be 0, 1 and 1, 2, and a run of seed 1 would exist twice.
+    Either the variants set seeds or a number of seeds is set, not both: variants with seeds 0 and 1
+    and two seeds each would run seed 1 twice.
     """
     if not config.variants:
         return {"": replace(config, {"primary": {}})}
@@ -66,12 +66,12 @@ def groups(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
     for name, changes in config.variants.items():
         what = f"variant {name!r}"
         if not name.isidentifier() or name == "figures":
-            advice = "use letters, digits and _, not figures"
-            raise UserError(f"{what}: a run's name becomes a folder; {advice}")
+            advice = "use letters, digits and _, and not the word figures"
+            raise UserError(f"{what} cannot be the name of a folder; {advice}")
         if not isinstance(changes, dict):
-            raise UserError(f"{what} is {changes!r}; it must be settings by their dotted names")
+            raise UserError(f"{what} is {changes!r}; pass {{dotted name: value}}")
         if varied := changes.keys() & {*overridden}:
-            why = "differs between the runs of this experiment and cannot be overridden"
+            why = "differs between the runs of this experiment; omit it"
             raise UserError(f"--config.{min(varied)} {why}")
         try:
             configs[name] = replace(config, {"variants": {}, "primary": {}} | changes)
@@ -80,6 +80,6 @@ def groups(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
         for count in ("num_seeds", "num_data_seeds"):
             value = getattr(configs[name].train, count) or 1
             if SEEDS & changes.keys() and f"train.{count}" not in changes and value > 1:
-                why = f"but {what} sets its own seed; leave one of them out"
+                why = f"but {what} sets its own seed; omit either"
                 raise UserError(f"train.{count} is {value}, {why}")
     return configs

@@ -1,40 +1,46 @@
-"""A file of vectors and how it is measured: every setting and its default. It imports little:
-refusals come at once.
-"""
+"""Settings of a file of vectors and its measurement."""
 
 from dataclasses import dataclass, field
 
-from anisoscope.config.measure_config import CLOUD_NULLS, DEFAULT, OF_ARRAYS
+from anisoscope.config.measure_config import ARRAY_FAMILIES, CLOUD_NULLS, DEFAULT
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import LARGEST_SEED, check_fields, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileConfig:
-    path: str = setting("", ".npy, .npz, .safetensors, .zarr or NetCDF")
+    path: str = setting("", "file of vectors: .npy, .npz, .safetensors, .zarr or NetCDF")
     layers: tuple[str, ...] = setting(
-        (), "names of arrays (points, width); (): `vectors`, or the only one"
+        (), "names of the arrays (points, width); (): `vectors`, or the only array"
     )
-    clusters: str = setting("", "array of the points' labels; empty: `clusters`, if any")
+    clusters: str = setting(
+        "", "array with each point's cluster, such as its document; empty: `clusters`, if any"
+    )
     token_positions: str = setting(
-        "", "array of places in the cluster; empty: `token_positions`, if any"
+        "", "array with each point's position in its cluster; empty: `token_positions`, if any"
     )
-    num_chunks: int = setting(1, "measured one by one; values are means over them", low=1)
+    num_chunks: int = setting(
+        1, "split the points into this many chunks; values are means over chunks", low=1
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldsConfig:
     families: tuple[str, ...] = setting(
-        tuple(name for name in OF_ARRAYS if name in DEFAULT),
-        "docs/reference/metric_families.md",
-        choices=OF_ARRAYS,
+        tuple(name for name in ARRAY_FAMILIES if name in DEFAULT),
+        "groups of metrics to compute (docs/reference/metric_families.md)",
+        choices=ARRAY_FAMILIES,
         nonempty=True,
     )
     nulls: tuple[str, ...] = setting(
-        CLOUD_NULLS, "what values are compared with", choices=CLOUD_NULLS
+        CLOUD_NULLS, "null models with which every value is compared", choices=CLOUD_NULLS
     )
-    folds: int = setting(8, "of whole clusters, for the intervals; 1: none", low=1)
-    seed: int = setting(0, "of the folds and of the null model", low=0, high=LARGEST_SEED)
+    folds: int = setting(
+        8, "folds of whole clusters, resampled for confidence intervals; 1: no intervals", low=1
+    )
+    seed: int = setting(
+        0, "random seed of the folds and of the null models", low=0, high=LARGEST_SEED
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +50,9 @@ class VectorsConfig:
 
 
 def check_vectors(config: VectorsConfig) -> None:
-    """Raise UserError, one line, where nothing can be measured."""
+    """Raise UserError if nothing can be measured with these settings."""
     if not config.vectors.path:
         raise UserError(
-            "no vectors given; pass --config.vectors.path=FILE, .npy, .npz, .safetensors, .zarr or .nc"
+            "no vectors named; pass --config.vectors.path=FILE (.npy, .npz, .safetensors, .zarr, .nc)"
         )
     check_fields(config)

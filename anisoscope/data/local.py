@@ -49,7 +49,7 @@ def read_text(path: Path, most: int | None = None, longest: int | None = None) -
     Raises:
         UserError: There is no text, or it is damaged or too long.
     """
-    room = memory.of_machine()
+    room = memory.machine_memory()
     limits = (longest, None if room is None else room // COPIES)
     longest = min((limit for limit in limits if limit is not None), default=sys.maxsize - 1)
     too_long = f"data.path {path} is too long: {longest:,} bytes at most can be read here"

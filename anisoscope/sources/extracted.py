@@ -71,7 +71,7 @@ def measure_batch(
         return program(*arrays, picks_SP[s], visible_STT[s])
 
     with lapack.threads_for(0 if sets > 1 else min(settings.points, width)):
-        parts = mesh.share_out(measure_set, (beside, others, windows, key_G), sets)
+        parts = mesh.map_over_devices(measure_set, (beside, others, windows, key_G), sets)
     return _side_by_side(parts, axis=1)
 
 

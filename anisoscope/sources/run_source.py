@@ -85,7 +85,7 @@ class Checkpoints(Source):
 
     @property
     def apart(self) -> bool:
-        return mesh.measures_apart(self.config.mesh)
+        return mesh.measures_independently(self.config.mesh)
 
     @functools.cached_property
     def made_by(self) -> dict[str, Any]:

@@ -66,7 +66,9 @@ def measure_missing(source: Source, stop: Stop) -> dict[str, set[int]]:
             for step, targets in missing.items()
         }
         words = source.name, ("measure", "measuring")
-        shares.each(written, lambda: measure, lambda step, done: None, *words, stop, source.apart)
+        shares.map_steps(
+            written, lambda: measure, lambda step, done: None, *words, stop, source.apart
+        )
     return {
         target.name: {step for step, targets in missing.items() if target in targets}
         for target in source.targets

@@ -132,7 +132,7 @@ def load(
         chunk = math.prod(array.shape[-2:]) * max(4, array.itemsize) // max(1, num_chunks)
         whole = array.least == array.bytes
         takes = takes + array.bytes if whole else max(takes, chunk, array.least)
-    available = memory.of_machine()
+    available = memory.machine_memory()
     if available is not None and takes > available:
         raise ValueError(
             f"{path} takes {memory.format_bytes(takes)} to read, and "

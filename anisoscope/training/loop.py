@@ -109,7 +109,9 @@ def train_steps(
                 state, program.tokens_N, program.data_R, jnp.int32(count)
             )
             metrics = jax.tree.map(np.asarray, metrics)
-            seconds, stopping = processes.largest((time.perf_counter() - began) / count, stop.asked)
+            seconds, stopping = processes.largest(
+                (time.perf_counter() - began) / count, stop.requested
+            )
             speed = config.train.batch_size * config.model.context / seconds  # of each seed
             log_steps(config, runs, now, count, metrics, speed)
             now += count

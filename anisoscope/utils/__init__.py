@@ -1,1 +1,1 @@
-"""What every folder needs: files, folders, settings, stopping, processes, errors."""
+"""Files, folders, settings, signals, processes and errors, for all other packages."""

@@ -1,7 +1,7 @@
-"""checksums.sha256: a line for each file of a folder, as `sha256sum -c checksums.sha256` reads it.
+"""The file checksums.sha256, a line for each file of a folder, readable by `sha256sum -c`.
 
-It is written anew when a stage ends. Before a stage, the lines of what the stage may write again
-are checked and dropped. So whenever a kill comes, a file has a line that holds, or none.
+It is rewritten when a stage ends. Before a stage, the lines of files that the stage may rewrite
+are checked and dropped. After a kill at any time, every line is therefore correct.
 """
 
 import contextlib
@@ -18,16 +18,20 @@ NAME = "checksums.sha256"
 LARGEST = 2**28  # bytes
 LINE = re.compile(r"([0-9a-f]{64})  (?!/)([^\\\r]+)")
 CHECKPOINTS = "checkpoints"
-# Files outside CHECKPOINTS and export that are recorded; others are the user's.
+# Endings of recorded files outside CHECKPOINTS and export; other files are the user's.
 KINDS = (".nc", ".csv", ".json", ".jsonl")
-LOGGED = ("train.jsonl", "test.json", "events")  # how names begin that training alone writes
+LOGGED = ("train.jsonl", "test.json", "events")  # prefixes of files that only training writes
 FINISHED = "test.json"
 DELETE = "delete it, and the same command makes it again"
 UNKNOWN = f"is not recorded in {NAME}"
 
 
 def read(folder: pathlib.Path) -> dict[str, str]:
-    """Read {path below the folder: sha256}; empty without a record, RunError where it is damaged."""
+    """Read {path relative to the folder: sha256}; empty if there is no record.
+
+    Raises:
+        RunError: The record is damaged.
+    """
     path, lines = folder / NAME, {}
     try:
         text = files.read_small(path, LARGEST).decode()
@@ -46,7 +50,7 @@ def read(folder: pathlib.Path) -> dict[str, str]:
 
 
 def listed(folder: pathlib.Path) -> Iterator[str]:
-    """List the files that a record holds, without those of a run inside or of linked folders."""
+    """List the files that a record covers, without nested runs or linked folders."""
     for parent, folders, names in os.walk(folder):
         here = pathlib.Path(parent)
         if here != folder and {".lock", NAME} & {*names}:  # another run
@@ -61,7 +65,7 @@ def listed(folder: pathlib.Path) -> Iterator[str]:
 
 
 def _is_passing(name: str, top: bool) -> bool:
-    """Whether a file or folder is being written, was moved aside, or is drawn again."""
+    """Whether a file or folder is temporary, moved aside, or redrawn at any time."""
     if files.is_temporary(name) or name.endswith(".orbax-checkpoint-tmp") or name == "residuals":
         return True
     return top and (name == "figures" or name.startswith("damaged"))
@@ -74,7 +78,7 @@ def digest(path: pathlib.Path) -> str:
 
 
 def problem(path: pathlib.Path, expected: str) -> str:
-    """Say what is wrong with a file; empty where nothing is."""
+    """Describe what is wrong with a file; empty if nothing is."""
     if path.is_symlink():
         return "is a link"
     try:
@@ -89,28 +93,28 @@ def problem(path: pathlib.Path, expected: str) -> str:
 
 
 def unit(name: str) -> str:
-    """Find what is whole or not at all: all of a checkpoint, or the file."""
+    """Return the smallest unit that is restored at once: a whole checkpoint, or the file."""
     parts = name.split("/")
     return "/".join(parts[: parts.index(CHECKPOINTS) + 2]) if CHECKPOINTS in parts[:-2] else name
 
 
 def advice(name: str, why: str) -> str:
-    """Say how a file comes back that is damaged, missing or not recorded."""
+    """Say how to restore a file that is damaged, missing or not recorded."""
     if why == UNKNOWN:
-        return "the same command records it; move away what somebody else put there"
+        return "the same command records it; move it elsewhere if it is not part of the run"
     parts, delete = unit(name).split("/"), "" if why == "is missing" else "delete it: "
     if name == "config.json":
-        return "put it back as it was, or name another --workdir: nothing makes it again"
+        return "restore it from a copy, or name another --workdir: no command makes it again"
     if parts[0].startswith(("events", "train")):
-        return "put it back, or delete it: training goes on without what it said"
+        return "restore it from a copy, or delete it: training continues without this log"
     if parts[0] == CHECKPOINTS:
         replay = f"--stages=replay --step={parts[-1]} makes it again"
-        return f"{delete}training goes on from the one before, and {replay}"
+        return f"{delete}training resumes from the checkpoint before, and {replay}"
     return f"{delete}the same command makes it again"
 
 
 def changed(folder: pathlib.Path) -> Iterator[tuple[str, str]]:
-    """Find the files outside of checkpoints that are not as they were written."""
+    """Find the files outside checkpoints that have changed since they were written."""
     for name, expected in read(folder).items():
         if unit(name) == name:
             what = problem(folder / name, expected)
@@ -119,18 +123,18 @@ def changed(folder: pathlib.Path) -> Iterator[tuple[str, str]]:
 
 
 def refuse_changed(folder: pathlib.Path) -> None:
-    """Raise RunError where a file outside of checkpoints has changed since it was written."""
+    """Raise RunError if a file outside checkpoints has changed since it was written."""
     for name, what in changed(folder):
-        raise RunError(f"{folder / name} {what}; {advice(name, what)} (--stages=verify names all)")
+        raise RunError(f"{folder / name} {what}; {advice(name, what)} (--stages=verify lists all)")
 
 
 def begin(folder: pathlib.Path) -> None:
-    """Drop the lines of what a stage may write again; RunError where something has changed."""
+    """Drop the lines of files that a stage may rewrite; raise RunError if a file has changed."""
     refuse_changed(folder)
     lines, trained = read(folder), (folder / FINISHED).exists()
 
     def is_settled(name: str) -> bool:
-        """Whether no stage writes it again while it exists."""
+        """Whether no stage rewrites the file while it exists."""
         kept = name == "config.json" or name.startswith(f"{CHECKPOINTS}/")
         return (folder / name).exists() and (kept or (trained and name.startswith(LOGGED)))
 
@@ -138,14 +142,14 @@ def begin(folder: pathlib.Path) -> None:
 
 
 def write(folder: pathlib.Path) -> None:
-    """Record every file that has no line, and drop the lines of those that are gone."""
+    """Record every new file, and drop the lines of deleted files."""
     lines = read(folder)
     now = {name: lines.get(name) or digest(folder / name) for name in listed(folder)}
     _save(folder, now, lines)
 
 
 def forget(path: pathlib.Path) -> None:
-    """Drop the lines of a file or folder before it goes or is written anew."""
+    """Drop the lines of a file or folder before it is deleted or rewritten."""
     for folder in path.parents:
         if (folder / NAME).exists():
             prefix, lines = f"{path.relative_to(folder).as_posix()}/", read(folder)
@@ -161,11 +165,11 @@ def _save(folder: pathlib.Path, lines: dict[str, str], before: dict[str, str]) -
 
 @contextlib.contextmanager
 def kept(folder: pathlib.Path) -> Iterator[None]:
-    """Keep the record of a locked folder while its files are written."""
+    """Keep the record of a locked folder up to date while its files are written."""
     begin(folder)
     try:
         yield
-    except Exception:  # a stop, or what a user can put right: what is written is whole
+    except Exception:  # a stop or a user error: the written files are complete
         with contextlib.suppress(OSError, RunError):
             write(folder)
         raise

@@ -1,9 +1,8 @@
-"""Programs compiled once: JAX's compilation cache, kept between starts in a folder that is the
-user's alone.
+"""JAX's compilation cache, kept between processes in a private folder of the user.
 
-What lies there is machine code, run without a question. So the folder is shared neither with other
-users nor between kinds of machines. JAX could bound its size only with `filelock`; here that is
-done at each start.
+The cache holds machine code that runs unchecked. The folder is therefore shared neither with other
+users nor between kinds of machines. Its size is bounded here at each start; JAX would need
+`filelock` for that.
 """
 
 import contextlib
@@ -16,10 +15,10 @@ import sys
 import warnings
 
 CACHE = "~/.cache/anisoscope"
-SWITCH = "ANISOSCOPE_COMPILED"  # an environment variable; off: library calls keep nothing
-DIGITS = 16  # of the names of folders
-LIMIT = 4 * 2**30  # bytes of all entries, at a start
-# of a processor, in /proc/cpuinfo
+SWITCH = "ANISOSCOPE_COMPILED"  # an environment variable; off: no cache for library calls
+DIGITS = 16  # hexadecimal digits in the name of a folder
+LIMIT = 4 * 2**30  # bytes of all entries at a start
+# lines of /proc/cpuinfo that identify a processor
 TRAITS = {"vendor_id", "cpu family", "model", "model name", "stepping", "flags"}
 TRAITS |= {
     "CPU implementer",
@@ -32,10 +31,10 @@ TRAITS |= {
 
 
 def keep(cache: str) -> str:
-    """Have JAX keep what it compiles, unless JAX_COMPILATION_CACHE_DIR is set.
+    """Enable JAX's compilation cache, unless JAX_COMPILATION_CACHE_DIR is set.
 
     Returns:
-        Why that cannot be, or an empty string.
+        Why the cache is unavailable, or an empty string.
     """
     warnings.filterwarnings(
         "ignore", "Error (reading|writing) persistent compilation cache", UserWarning
@@ -46,22 +45,23 @@ def keep(cache: str) -> str:
         import jax  # late: settings are checked without waiting for JAX
         import jaxlib
 
-        folder = _own(
-            _own(pathlib.Path(cache).expanduser() / "compiled") / _machine(jaxlib.__version__)
+        folder = _make_private(
+            _make_private(pathlib.Path(cache).expanduser() / "compiled")
+            / _machine(jaxlib.__version__)
         )
         _trim(folder.parent, LIMIT)
-    except (OSError, RuntimeError) as error:  # RuntimeError: ~ of a user without a home
+    except (OSError, RuntimeError) as error:  # RuntimeError: ~ for a user without a home
         return f"compiled programs are not kept: {error}"
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    # of small programs there are hundreds
+    # there are hundreds of small programs
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    # on a CPU they keep nothing more
+    # XLA's own caches add nothing on a CPU
     jax.config.update("jax_persistent_cache_enable_xla_caches", "none")
     return ""
 
 
 def keep_for_library() -> None:
-    """Keep compiled programs for library calls, unless the user chose a cache or switched it off.
+    """Enable the compilation cache for library calls, unless the user chose a cache or none.
 
     The first time, a line on stderr names the folder and the switch.
     """
@@ -79,37 +79,37 @@ def keep_for_library() -> None:
         print(f"anisoscope: {why or kept}; {SWITCH}=off switches this off", file=sys.stderr)
 
 
-def _own(folder: pathlib.Path) -> pathlib.Path:
-    """Make a folder; OSError unless it is the user's, and nobody else may write there."""
+def _make_private(folder: pathlib.Path) -> pathlib.Path:
+    """Make a folder; raise OSError unless only the user owns it and may write to it."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
         if not folder.is_dir():
-            raise NotADirectoryError(0, "a file stands there")
+            raise NotADirectoryError(0, "a file has this name")
     except OSError as error:
         raise OSError(f"{folder} cannot be made ({error.strerror})") from error
-    for status in (folder.lstat(), folder.stat()):  # of a link, and of what it leads to
+    for status in (folder.lstat(), folder.stat()):  # a link, and its target
         if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
             raise OSError(f"{folder} belongs to another user")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise OSError(f"others may write to {folder}; chmod go-w changes that")
+        raise OSError(f"other users may write to {folder}; run chmod go-w on it")
     return folder
 
 
 def _machine(jaxlib: str) -> str:
-    """Digest what compiled programs depend on; JAX compresses by what Python's version has."""
+    """Digest everything that compiled programs depend on, Python's version included."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
         processor = sorted({line for line in lines if line.partition(":")[0].strip() in TRAITS})
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         processor = [platform.processor(), platform.node()]
     words = [jaxlib, *sys.version_info[:2], platform.system(), platform.machine(), *processor]
     return hashlib.sha256(repr(words).encode()).hexdigest()[:DIGITS]
 
 
 def _trim(folder: pathlib.Path, limit: int) -> None:
-    """Delete what was not used for longest, until `limit` bytes are left."""
+    """Delete the least recently used programs until `limit` bytes are left."""
     programs = []
     for path in folder.glob(f"{'[0-9a-f]' * DIGITS}/*"):
         with contextlib.suppress(OSError):  # deleted by another process

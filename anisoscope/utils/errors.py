@@ -1,4 +1,4 @@
-"""The errors that speak to the user. The message is one line: what, where, what to do."""
+"""Errors for the user, each with a one-line message: what is wrong, where, what to do."""
 
 import contextlib
 import difflib
@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterable, Iterator
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-# files open at once: says nothing of the file that is read
+# too many open files, which says nothing about the file being read
 EXHAUSTED = {errno.EMFILE, errno.ENFILE}
 FORBIDDEN = {errno.EACCES, errno.EPERM}
 RESUMES = "and the same command resumes there"
@@ -15,21 +15,21 @@ UNSTOPPABLE = "unstoppable"
 
 
 class UserError(Exception):
-    """Bad input, something the user can put right before anything has run: exit code 2."""
+    """Bad input that the user can correct before anything runs; exit code 2."""
 
 
 class Stopped(Exception):
-    """The user asked to stop, and what was at hand is saved; exit code 0."""
+    """A stop that the user requested, after the current work was saved; exit code 0."""
 
 
 class RunError(Exception):
-    """A run that cannot go on: exit code 1."""
+    """A run that cannot continue; exit code 1."""
 
 
 class Lost(Exception):
-    """Another process has ended: exit code 1, at once, as JAX would wait for it.
+    """The end of another process; exit code 1 at once, since JAX would wait for it.
 
-    No RunError, by which a checkpoint is known to be damaged.
+    It is not a RunError, which marks a damaged checkpoint.
     """
 
 
@@ -43,22 +43,22 @@ def as_value_error() -> Iterator[None]:
 
 
 def format_os_error(error: OSError) -> str:
-    """Say what the system says, of which file, and what helps."""
+    """Format the system's message with the file's name and advice."""
     what = error.strerror or str(error)
     if error.filename and error.strerror:
         what = f"{error.filename}: {what}"
     if error.errno in EXHAUSTED:
-        return f"{what}; allow more with ulimit -n 1024, {RESUMES}"
+        return f"{what}; raise the limit with ulimit -n 1024, {RESUMES}"
     if error.errno in FULL:
-        return f"{what}; make room on the disk, {RESUMES}"
+        return f"{what}; free space on the disk, {RESUMES}"
     if error.errno in FORBIDDEN:
-        return f"{what}; change the rights of the file or of its folder, {RESUMES}"
+        return f"{what}; change the permissions of the file or of its folder, {RESUMES}"
     if error.errno == errno.EROFS:
         return f"{what}; name a folder on another disk with --workdir= or --figures="
     return what
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """Ask whether a close name was meant; empty where none is."""
+    """Suggest the closest name; empty if no name is close."""
     near = difflib.get_close_matches(word, [*names], 1)
     return f"; did you mean {near[0]!r}?" if near else ""

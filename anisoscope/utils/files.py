@@ -1,6 +1,6 @@
-"""Files that appear whole or not at all, and are written where they stand: no link is followed.
+"""Write files completely or not at all, and never through a link.
 
-A folder may come from anywhere, and hold links that somebody has laid.
+A folder may come from anywhere and contain links.
 """
 
 import contextlib
@@ -18,15 +18,15 @@ from anisoscope.utils.errors import RunError, UserError
 
 NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
-LARGEST_JSON = 2**26  # bytes: beyond them a file is no settings of ours
-# Orbax clears up after itself, and drawing holds no lock.
+LARGEST_JSON = 2**26  # bytes; a larger file is not one of this package's settings
+# Orbax removes its own temporary files, and drawing holds no lock.
 FOREIGN = {"checkpoints", "figures"}
-_locks: dict[pathlib.Path, tuple[int, int]] = {}  # of this process, and which file each of them is
+_locks: dict[pathlib.Path, tuple[int, int]] = {}  # this process's locks, with device and inode
 
 
 @contextlib.contextmanager
 def replacing(path: pathlib.Path, synced: bool = True) -> Iterator[BinaryIO]:
-    """Open a new file that replaces `path` when all is written, and if `synced` is on the disk."""
+    """Open a new file that replaces `path` when complete; `synced` flushes it to the disk first."""
     check_held(path)
     temporary = temporary_path(path)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK
@@ -43,7 +43,7 @@ def replacing(path: pathlib.Path, synced: bool = True) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
     if synced:
-        with contextlib.suppress(OSError):  # of systems that can sync the file's name too
+        with contextlib.suppress(OSError):  # not every system can sync the folder
             folder = os.open(path.parent, os.O_RDONLY)
             try:
                 os.fsync(folder)
@@ -52,7 +52,7 @@ def replacing(path: pathlib.Path, synced: bool = True) -> Iterator[BinaryIO]:
 
 
 def write(path: pathlib.Path, content: bytes | str, synced: bool = True) -> None:
-    """Write a file, all or nothing."""
+    """Write a file completely or not at all."""
     with replacing(path, synced) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
@@ -69,30 +69,30 @@ def write_json(path: pathlib.Path, values: Any) -> None:
 
 
 def check_regular(path: pathlib.Path) -> int:
-    """Return the size of a file; ValueError where it is a pipe or a device, which may not end."""
+    """Return the size of a file; raise ValueError for a pipe or device, which may never end."""
     state = path.stat()
     if not stat.S_ISREG(state.st_mode):
-        raise ValueError("it is no regular file")
+        raise ValueError("it is not a regular file")
     return state.st_size
 
 
 def read_small(path: pathlib.Path, most: int) -> bytes:
-    """Read a regular file; ValueError where it holds more than `most` bytes."""
+    """Read a regular file; raise ValueError if it holds more than `most` bytes."""
     if check_regular(path) > most:
         raise ValueError(f"it holds more than {most:,} bytes")
     return path.read_bytes()
 
 
 def from_json(text: bytes | str) -> Any:
-    """Parse JSON; ValueError where it is none, or nested too deep."""
+    """Parse JSON; raise ValueError if it is invalid or nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError as error:
-        raise ValueError("it is nested too deep") from error
+        raise ValueError("it is nested too deeply") from error
 
 
 def read_json(path: pathlib.Path, advice: str) -> dict[str, Any]:
-    """Read the object in a JSON file; UserError, which ends with the advice, where there is none."""
+    """Read the object in a JSON file; raise UserError ending in `advice` if that fails."""
     try:
         content = from_json(read_small(path, LARGEST_JSON))
         if not isinstance(content, dict):
@@ -103,22 +103,22 @@ def read_json(path: pathlib.Path, advice: str) -> dict[str, Any]:
 
 
 def refuse_link(path: pathlib.Path) -> None:
-    """Raise UserError where a file that is changed in its place is a link to another."""
+    """Raise UserError if a file to change in place is a link."""
     if path.is_symlink():
-        why = "is a link, and what it leads to would be written to"
+        why = "is a link, so that another file would be changed"
         raise UserError(f"{path} {why}; move it elsewhere")
 
 
 def open_in_place(path: pathlib.Path, flags: int) -> int:
-    """Open a descriptor of a file that is changed where it stands; make the file if needed."""
+    """Open a descriptor of a file to change in place; create the file if needed."""
     refuse_link(path)
     return os.open(path, flags | os.O_CREAT | NO_LINK, 0o666)
 
 
 @contextlib.contextmanager
 def locked(path: pathlib.Path, wait: bool = False) -> Iterator[None]:
-    """Hold a lock for this process alone; BlockingIOError where another has it, or `wait` for it."""
-    import fcntl  # of systems that have it
+    """Hold an exclusive lock; raise BlockingIOError if it is taken, unless `wait`."""
+    import fcntl  # not on every system
 
     file = open_in_place(path, os.O_RDWR)
     try:
@@ -132,7 +132,7 @@ def locked(path: pathlib.Path, wait: bool = False) -> Iterator[None]:
 
 
 def check_held(path: pathlib.Path) -> None:
-    """Raise RunError where a folder that this process has locked was moved or unlocked."""
+    """Raise RunError if a folder that this process locked was moved or unlocked."""
     path = path.absolute()
     for lock, identity in _locks.items():
         if path.is_relative_to(lock.parent):
@@ -143,21 +143,21 @@ def check_held(path: pathlib.Path) -> None:
                 same = False
             if not same:
                 what = f"{lock.parent} was moved, or its {lock.name} deleted, while it was written"
-                raise RunError(f"{what}; the same command goes on where it lies now")
+                raise RunError(f"{what}; the same command resumes in its new place")
 
 
 def temporary_path(path: pathlib.Path) -> pathlib.Path:
-    """Name a file or folder while it is being written: a sibling that nobody can foresee."""
+    """Make an unpredictable sibling name for a file or folder that is being written."""
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a name is one of `temporary_path`."""
+    """Whether a name was made by `temporary_path`."""
     return TEMPORARY.fullmatch(name) is not None
 
 
 def remove_temporary(folder: pathlib.Path) -> None:
-    """Remove what a kill left half written in a locked folder, but not where others may work."""
+    """Remove temporary files in a locked folder, except where others may be working."""
     for parent, folders, names in os.walk(folder):
         for name in filter(is_temporary, (*names, *folders)):
             path = pathlib.Path(parent, name)

@@ -1,4 +1,4 @@
-"""A run's folder: whose it is, who works in it, and under what each session ran."""
+"""A run's folder: its config, lock, corpus and the environment of each session."""
 
 import contextlib
 import os
@@ -17,8 +17,8 @@ from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.files import read_json, write_json
 from anisoscope.utils.settings import flat, format_differences, to_dict
 
-# A run may go on with another layout or a moved corpus (its digest is checked), and with other
-# draws of a validation, whose line tells its error; measurements keep their own record.
+# Settings that may change when a run resumes. A moved corpus is checked by its digest, a
+# validation logs its standard error, and measurements keep their own record.
 ANYWHERE = (
     "mesh",
     "measure",
@@ -28,8 +28,8 @@ ANYWHERE = (
     "data.max_unpacked_bytes",
     "data.cache",
 )
-VARIABLES = ("JAX_", "XLA_")  # of the environment, of which numbers may depend on some
-SETTINGS_GONE = "put it back as it was, or name another --workdir"
+VARIABLES = ("JAX_", "XLA_")  # prefixes of environment variables that may change results
+SETTINGS_GONE = "restore it from a copy, or name another --workdir"
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "xarray")
 
 
@@ -37,11 +37,10 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "xarr
 def locked(folder: pathlib.Path, writes: bool = True) -> Iterator[None]:
     """Hold a folder for this process alone.
 
-    Where it `writes`, the checksums are kept, and what a kill left half written is removed.
+    With `writes`, checksums are kept and temporary files of a killed process are removed.
 
     Raises:
-        UserError: Another process holds the folder, it cannot be written, or a folder inside is a
-            link.
+        UserError: Another process holds the folder, it cannot be written, or it contains a link.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -50,7 +49,7 @@ def locked(folder: pathlib.Path, writes: bool = True) -> Iterator[None]:
             what = f"another process works in {folder}"
             raise UserError(f"{what}; wait for it, or name another --workdir") from error
         except OSError as error:
-            what, advice = "cannot be locked", "name one on another disk"
+            what, advice = "cannot be locked", "name a folder on another disk"
             if error.filename is not None:  # it could not be opened
                 what = "cannot be written"
                 advice = "--stages=figures --figures=DIR draws a finished run elsewhere"
@@ -63,16 +62,16 @@ def locked(folder: pathlib.Path, writes: bool = True) -> Iterator[None]:
 
 
 def refuse_links(folder: pathlib.Path) -> None:
-    """Raise UserError where a folder inside is a link: what it leads to is no part of the run."""
+    """Raise UserError if a subfolder is a link, since its target is no part of the run."""
     for parent, folders, _ in os.walk(folder):
         for path in (pathlib.Path(parent, name) for name in folders):
             if path.is_symlink() and not files.is_temporary(path.name):
-                advice = f"put the folder itself there, or link {folder} as a whole"
+                advice = f"replace it by the folder itself, or link all of {folder}"
                 raise UserError(f"{path} is a link; {advice}")
 
 
 def claim(folder: pathlib.Path, config: Any, new: bool) -> None:
-    """Make the folder this config's own; where `new` is allowed, begin a run."""
+    """Write the config into the folder; `new` allows a new run."""
     try:
         check_claim(folder, config, new)
         if not (folder / "config.json").exists():
@@ -84,7 +83,7 @@ def claim(folder: pathlib.Path, config: Any, new: bool) -> None:
 
 
 def check_claim(folder: pathlib.Path, config: Any, new: bool) -> None:
-    """Raise UserError where the folder cannot become this config's."""
+    """Raise UserError if the folder holds another config or other files."""
     path = folder / "config.json"
     if path.exists():
         check_same(path, to_dict(config))
@@ -97,13 +96,13 @@ def check_claim(folder: pathlib.Path, config: Any, new: bool) -> None:
 
 
 def check_run_exists(folder: pathlib.Path, config: Any, new: bool) -> None:
-    """Raise UserError where there is no run, whatever it holds."""
+    """Raise UserError if the folder holds no run."""
     if not os.path.lexists(folder / "config.json") and not (folder / checksums.NAME).exists():
         raise UserError(f"{folder} holds no run (no config.json); name another --workdir")
 
 
 def check_same(path: pathlib.Path, now: dict) -> None:
-    """Raise UserError, naming the fields, where the settings at `path` differ from `now`."""
+    """Raise UserError if the settings at `path` differ from `now`, naming the fields."""
     before, now = flat(read_json(path, SETTINGS_GONE)), flat(now)
     names = [name for name in before.keys() | now.keys() if not name.startswith(ANYWHERE)]
     if different := format_differences(before, now, names):
@@ -112,19 +111,19 @@ def check_same(path: pathlib.Path, now: dict) -> None:
 
 
 def check_corpus(folder: pathlib.Path, corpus: dict | None) -> dict[str, Any]:
-    """Read environment.json; UserError where it is damaged, or of another text than this."""
-    path, advice = folder / "environment.json", "move it elsewhere, and another is begun"
+    """Read environment.json; raise UserError if it is damaged or names another corpus."""
+    path, advice = folder / "environment.json", "move it elsewhere; the command writes a new file"
     record = read_json(path, advice)
     try:
         before, sessions = record["corpus"], record["sessions"]
         if not isinstance(sessions, list):
-            raise TypeError(f"sessions is {sessions!r}, no list")
+            raise TypeError(f"sessions is {sessions!r}, not a list")
         if corpus and "sha256" in corpus and before["sha256"] != corpus["sha256"]:
             then, now = (
                 f"{text['name']}, sha256 {text['sha256'][:12]}…" for text in (before, corpus)
             )
             what = f"{folder} was trained on another corpus ({then}; now {now})"
-            raise UserError(f"{what}; put that text back, or name another folder")
+            raise UserError(f"{what}; pass the first corpus, or name another folder")
     except (KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged ({error!r}); {advice}") from error
     return record
@@ -136,8 +135,8 @@ def record_environment(folder: pathlib.Path, corpus: dict | None) -> None:
     if path.exists():
         record = check_corpus(folder, corpus)
     elif any(child.name.isdecimal() for child in (folder / "checkpoints").glob("*")):
-        what = f"{path} is gone, and with it which text {folder} was trained on"
-        print(f"{what}; this one is taken to be the same")
+        what = f"{path} is missing, which names the corpus that {folder} was trained on"
+        print(f"{what}; the current corpus is assumed to be the same")
     versions = {name: metadata.version(name) for name in PACKAGES}
     session = {
         "command": sys.argv,
@@ -152,13 +151,13 @@ def record_environment(folder: pathlib.Path, corpus: dict | None) -> None:
         },
         "commit": _commit(),
     }
-    # the last is what goes on
+    # the current session comes last
     record["sessions"] = [known for known in record["sessions"] if known != session] + [session]
     write_json(path, record)
 
 
 def _commit() -> str | None:
-    """Read the commit of the code, with '+' where the tree has changes; None outside a checkout."""
+    """Return the commit of the code, with '+' if the tree has changes; None outside a checkout."""
     root = pathlib.Path(__file__).parent.parent
     try:
         run = subprocess.run(

@@ -1,4 +1,4 @@
-"""How work is laid out on devices: every setting and its default."""
+"""Settings of the device mesh."""
 
 from dataclasses import dataclass
 
@@ -8,16 +8,20 @@ from anisoscope.utils.settings import check_fields, setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshConfig:
-    data: int = setting(-1, "devices that split the batch; -1: all that fsdp leaves", low=-1)
-    fsdp: int = setting(1, "devices that split parameters and batch", low=1)
-    seeds: int | None = setting(None, "seeds at a time; left out: 1 on a CPU, else all", low=1)
+    data: int = setting(
+        -1, "data parallelism: devices that split the batch; -1: all devices / fsdp", low=-1
+    )
+    fsdp: int = setting(1, "fully sharded: devices that split parameters and batch", low=1)
+    seeds: int | None = setting(
+        None, "seeds trained at a time; None: 1 on a CPU, all on an accelerator", low=1
+    )
     clouds: int | None = setting(
-        None, "clouds at a time; left out: 1 on a CPU, else what fits", low=1
+        None, "clouds measured at a time; None: 1 on a CPU, else as many as fit in memory", low=1
     )
 
 
 def check_mesh(mesh: MeshConfig) -> None:
-    """Raise UserError, one line, where a setting cannot be, whatever the devices."""
+    """Raise UserError if a setting is invalid on any number of devices."""
     check_fields(mesh, "mesh.")
     if not mesh.data:
         raise UserError(f"mesh.data is {mesh.data}; it must be at least 1, or -1 for all devices")

@@ -1,20 +1,20 @@
-"""How much memory there is."""
+"""Measure the available memory, and recognize errors from lack of memory."""
 
 import os
 import pathlib
 
 
 def available() -> int | None:
-    """Count the bytes for a program on the first device, or on this machine; None if unknown."""
-    import jax  # late: what is refused by its size alone is refused at once
+    """Return the bytes available on the first device, else on this machine; None if unknown."""
+    import jax  # late: checks that need only the machine's memory are immediate
 
     if stats := jax.local_devices()[0].memory_stats():
         return stats.get("bytes_limit")
-    return of_machine()
+    return machine_memory()
 
 
-def of_machine() -> int | None:
-    """Count the bytes for a program on this machine, beside any accelerator."""
+def machine_memory() -> int | None:
+    """Return the bytes of main memory available to a program; None if unknown."""
     try:
         lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
         sizes = [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
@@ -35,6 +35,6 @@ def format_bytes(count: float) -> str:
 
 
 def is_out(error: Exception) -> bool:
-    """Whether memory is full: Python's error, or XLA's, which has no class of its own."""
+    """Whether an error means that memory is full, in Python or in XLA (which has no class)."""
     words = ("RESOURCE_EXHAUSTED", "Out of memory")
     return isinstance(error, MemoryError) or any(word in str(error) for word in words)

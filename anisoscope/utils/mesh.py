@@ -1,8 +1,8 @@
-"""How batch, parameters and seeds lie on the devices, and how measuring is shared out to them.
+"""Lay out batch, parameters and seeds on devices, and share measuring among them.
 
-A CPU is one device, whose cores XLA keeps busy in products and element-wise work; in sorting and
-selecting, of which measuring consists, it uses one of them. So measuring takes every core for a
-device of its own, and training does not.
+In training a CPU is one device, since XLA uses all its cores for products and element-wise work.
+Measuring consists of sorting and selection, for which XLA uses a single core; it therefore treats
+every core as a device.
 """
 
 import concurrent.futures
@@ -20,10 +20,10 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.layout import MeshConfig
 
 AXES = ("data", "fsdp")
-UNITS = ("batches", "positions")  # of measuring
-# else XLA aborts where a core is a minute late
+UNITS = ("batches", "positions")  # mesh axes of measuring
+# without it XLA aborts when a core is a minute late
 PATIENT = "--xla_cpu_collective_call_terminate_timeout_seconds=86400"
-_cores = False  # whether the devices are the cores of one CPU
+_cores = False  # whether the devices are the cores of a CPU
 
 
 def take_cores_for_devices(most: int) -> None:
@@ -35,36 +35,36 @@ def take_cores_for_devices(most: int) -> None:
     flags = os.environ.get("XLA_FLAGS", "")
     if _cores or "xla_force_host_platform_device_count" in flags:
         return
-    os.environ["XLA_FLAGS"] = f"{PATIENT} {flags}"  # of the same flag twice XLA takes the last
+    os.environ["XLA_FLAGS"] = f"{PATIENT} {flags}"  # the user's flags come last and win
     jax.config.update("jax_num_cpu_devices", min(cores(), most))
     _cores = jax.default_backend() == "cpu"
 
 
 def devices() -> list[jax.Device]:
-    """List the devices of training: of the cores of a CPU the first, which uses the others."""
+    """List the devices for training; on a CPU only the first, which uses all cores."""
     return jax.devices()[: 1 if _cores else None]
 
 
-def own(devices: list[jax.Device]) -> list[jax.Device]:
-    """Select the devices of this process."""
+def process_devices(devices: list[jax.Device]) -> list[jax.Device]:
+    """Select the devices that belong to this process."""
     return [device for device in devices if device.process_index == jax.process_index()]
 
 
-def measures_apart(config: MeshConfig) -> bool:
-    """Whether every process can measure for itself, as its own devices hold all parameters."""
+def measures_independently(config: MeshConfig) -> bool:
+    """Whether every process can measure on its own, since its devices hold all parameters."""
     return jax.process_count() > 1 and not any(
         processes.largest(jax.local_device_count() % config.fsdp)
     )
 
 
-def make_mesh(config: MeshConfig, apart: bool = False) -> jax.sharding.Mesh:
-    """Make the mesh of all devices, or of its own where a process works `apart`."""
+def make_mesh(config: MeshConfig, independent: bool = False) -> jax.sharding.Mesh:
+    """Make the mesh of all devices, or of this process's devices if `independent`."""
     if (config.clouds or 1) > 1 and jax.default_backend() == "cpu":
         raise UserError(
-            f"mesh.clouds is {config.clouds}; on a CPU clouds are measured one after another: leave it out"
+            f"mesh.clouds is {config.clouds}; a CPU measures clouds one by one: omit the setting"
         )
-    mesh_devices = own(devices()) if apart else devices()
-    data = len(mesh_devices) // config.fsdp if config.data == -1 or apart else config.data
+    mesh_devices = process_devices(devices()) if independent else devices()
+    data = len(mesh_devices) // config.fsdp if config.data == -1 or independent else config.data
     if data * config.fsdp != len(mesh_devices):
         words = f"does not use all of {len(mesh_devices)} devices"
         raise UserError(f"mesh.data={config.data} × mesh.fsdp={config.fsdp} {words}")
@@ -73,13 +73,13 @@ def make_mesh(config: MeshConfig, apart: bool = False) -> jax.sharding.Mesh:
     )
 
 
-def measuring_mesh(batches: int, sets: int, apart: bool = False) -> jax.sharding.Mesh | None:
+def measuring_mesh(batches: int, sets: int, independent: bool = False) -> jax.sharding.Mesh | None:
     """Make a mesh over which batches and sets of positions divide evenly.
 
-    As many cores of a CPU as can take part; of other devices all, or None.
+    On a CPU it uses as many cores as divide evenly; on an accelerator all devices, else it is None.
     """
     candidates = jax.devices() if _cores else devices()
-    candidates = own(candidates) if apart else candidates
+    candidates = process_devices(candidates) if independent else candidates
     shapes = [
         (b, s)
         for b in range(1, batches + 1)
@@ -98,7 +98,7 @@ def measuring_mesh(batches: int, sets: int, apart: bool = False) -> jax.sharding
 
 
 def parameter_sharding(mesh: jax.sharding.Mesh, tree: Any) -> Any:
-    """Split every matrix over fsdp along its largest divisible dimension; replicate the rest."""
+    """Split every matrix over fsdp along its largest divisible axis; replicate other leaves."""
     parts = mesh.shape["fsdp"]
 
     def place(leaf: jax.ShapeDtypeStruct) -> NamedSharding:
@@ -113,15 +113,15 @@ def parameter_sharding(mesh: jax.sharding.Mesh, tree: Any) -> Any:
     return jax.tree.map(place, tree)
 
 
-def share_out(work: Callable[[int, Any], Any], given: Any, count: int) -> list[Any]:
-    """Compute work(number, given) for every number below `count`, in NumPy.
+def map_over_devices(work: Callable[[int, Any], Any], inputs: Any, count: int) -> list[Any]:
+    """Compute work(number, inputs) for every number below `count`, as NumPy arrays.
 
-    As many go at once as there are devices, each with a copy of `given`, or cores of a CPU.
+    As many calls run in parallel as there are devices, each with a copy of `inputs`, or CPU cores.
     """
-    places = own(devices())[:count]
+    places = process_devices(devices())[:count]
     if jax.default_backend() == "cpu":
         places = places[:1] * min(cores(), count)
-    copies = {place: jax.device_put(given, place) for place in places}
+    copies = {place: jax.device_put(inputs, place) for place in places}
     with concurrent.futures.ThreadPoolExecutor(len(places)) as threads:
         return list(
             threads.map(
@@ -131,16 +131,16 @@ def share_out(work: Callable[[int, Any], Any], given: Any, count: int) -> list[A
 
 
 def cores() -> int:
-    """Count the cores that this process may use."""
+    """Count the CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def over_units(mesh: jax.sharding.Mesh) -> Callable[[Callable], Callable]:
-    """work(params, references, batches, units, visible) -> (values, vectors), shared out to the
-    devices.
+    """Make a function that shards work over the mesh's batches and sets of positions.
 
-    The first axis of all but params and references is the batch, the next one of units and values
-    the set of positions; the first of `visible` is that set.
+    The work is work(params, references, batches, units, visible) -> (values, vectors). The batch is
+    the first axis of all but params and references. The set of positions is the second axis of units
+    and values, and the first of `visible`.
     """
     batch, unit, positions = P(UNITS[0]), P(*UNITS), P(UNITS[1])
     specs = {"in_specs": (P(), P(), batch, unit, positions), "out_specs": (unit, batch)}
@@ -150,23 +150,22 @@ def over_units(mesh: jax.sharding.Mesh) -> Callable[[Callable], Callable]:
 def over_windows(
     mesh: jax.sharding.Mesh, apply: Callable[[Any, Any], tuple]
 ) -> Callable[[Any, Any], tuple]:
-    """apply(given, tokens_BT) -> (logits, activations) inside of `over_units`, as (None,
-    activations).
+    """Make apply(inputs, tokens_BT) -> (None, activations) for use inside `over_units`.
 
-    Devices that share out the sets of positions read the same windows: each applies the model to
-    its part of them, and all get all. The windows are the second axis of every array of
-    activations. Where they do not divide, each does all.
+    Devices that share the sets of positions read the same windows. Each applies the model to its
+    part of the windows, and all gather all activations, whose second axis is the window. If the
+    windows do not divide evenly, each device applies the model to all.
     """
     parts, axis = mesh.shape[UNITS[1]], UNITS[1]
 
-    def shared(given: Any, tokens_BT: Any) -> tuple:
+    def shared(inputs: Any, tokens_BT: Any) -> tuple:
         if parts == 1 or len(tokens_BT) % parts:
-            return None, apply(given, tokens_BT)[1]
-        own = len(tokens_BT) // parts
-        first = jax.lax.axis_index(axis) * own
-        _, activations = apply(given, jax.lax.dynamic_slice_in_dim(tokens_BT, first, own))
-        if any(x.shape[1] != own for x in jax.tree.leaves(activations)):
-            raise ValueError("the second axis of some activations is not that of windows")
+            return None, apply(inputs, tokens_BT)[1]
+        size = len(tokens_BT) // parts
+        first = jax.lax.axis_index(axis) * size
+        _, activations = apply(inputs, jax.lax.dynamic_slice_in_dim(tokens_BT, first, size))
+        if any(x.shape[1] != size for x in jax.tree.leaves(activations)):
+            raise ValueError("activations must have windows as their second axis")
         return None, jax.tree.map(
             lambda x: jax.lax.all_gather(x, axis, axis=1, tiled=True), activations
         )
@@ -174,16 +173,16 @@ def over_windows(
     return shared
 
 
-def over_clouds(config: MeshConfig, bytes_of_one: int) -> Callable[[Callable, Any], Any]:
-    """Make over(work, stacked), which maps `mesh.clouds` at a time.
+def over_clouds(config: MeshConfig, cloud_bytes: int) -> Callable[[Callable, Any], Any]:
+    """Make over(work, stacked), which maps `mesh.clouds` clouds at a time.
 
-    Left out, that is 1 on a CPU (more were seen to hang), else what fits.
+    None means 1 on a CPU, where larger values have hung, else as many as fit in memory.
     """
     if (most := config.clouds) is None:
         stats = (
             {} if jax.default_backend() == "cpu" else jax.local_devices()[0].memory_stats() or {}
         )
-        most = (stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0)) // (4 * bytes_of_one)
+        most = (stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0)) // (4 * cloud_bytes)
 
     def over(work: Callable, stacked: Any) -> Any:
         count = len(jax.tree.leaves(stacked)[0])
@@ -198,12 +197,13 @@ def over_clouds(config: MeshConfig, bytes_of_one: int) -> Callable[[Callable, An
 def over_seeds(work: Callable, config: MeshConfig, count: int) -> Callable:
     """Map `work` over arguments stacked on a first axis, `mesh.seeds` at a time, in one program.
 
-    On a CPU, a seed that goes alone has bitwise the numbers of a program of its own. Vmapped ones
-    do not: products come out the same, but the sums in LayerNorm, softmax and bias gradients are
-    taken in another order (1e-7 relative, from the first block on). Nor do they gain there, and
-    need the memory of all at once, since one seed keeps the cores busy; an accelerator is left idle
-    by a small one.
+    On a CPU, a seed mapped alone has bitwise the results of its own program. With vmap the sums in
+    LayerNorm, softmax and bias gradients are taken in another order (1e-7 relative from the first
+    block on). On a CPU vmap saves no time, since a single seed keeps the cores busy, and needs the
+    memory of all seeds at once. A single small seed leaves an accelerator idle.
     """
     at_once = config.seeds or (1 if jax.default_backend() == "cpu" else count)
     batch_size = None if at_once == 1 or count == 1 else min(at_once, count)
-    return lambda *stacked: jax.lax.map(lambda one: work(*one), stacked, batch_size=batch_size)
+    return lambda *stacked: jax.lax.map(
+        lambda arguments: work(*arguments), stacked, batch_size=batch_size
+    )

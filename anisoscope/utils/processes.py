@@ -1,4 +1,4 @@
-"""Several processes, one run: what each does for itself, what the first does, how they agree."""
+"""Coordinate the processes of a run: which process writes, and how all agree."""
 
 import re
 import zlib
@@ -12,7 +12,7 @@ from jax.experimental import multihost_utils
 from anisoscope.utils.errors import Lost, RunError, UserError
 
 T = TypeVar("T")
-WHOLE = 2**24  # float32, in which processes exchange numbers, holds all whole ones below
+WHOLE = 2**24  # float32, which processes exchange, is exact for integers below
 BROKEN = re.compile(
     r"gloo|nccl|coordination service|barrier|heartbeat|connection|socket closed", re.IGNORECASE
 )
@@ -20,22 +20,22 @@ SHARED = "--workdir must lie on a file system that all hosts see"
 
 
 def is_first() -> bool:
-    """Whether this process speaks and writes for all."""
+    """Whether this process prints and writes for all."""
     return jax.process_index() == 0
 
 
 def largest(*values: float) -> list[float]:
-    """Take the largest of each value over all processes."""
+    """Return the maximum of each value over all processes."""
     if jax.process_count() == 1:
         return list(values)
     try:
         return multihost_utils.process_allgather(np.asarray(values, np.float32)).max(0).tolist()
-    except (jax.errors.JaxRuntimeError, ValueError) as error:  # of a connection that broke
+    except (jax.errors.JaxRuntimeError, ValueError) as error:  # a broken connection
         raise _lost(error) from error
 
 
 def lost(error: BaseException) -> Lost | None:
-    """Tell whether an error in the middle of common work means that another process has ended."""
+    """Return a `Lost` if an error in collective work means that another process has ended."""
     if isinstance(error, Lost):
         return error
     return _lost(error) if BROKEN.search(str(error)) and jax.process_count() > 1 else None
@@ -48,11 +48,11 @@ def _lost(error: BaseException) -> Lost:
 
 
 def on_each(work: Callable[[], T]) -> T:
-    """Do `work` on every process; where it fails on one, it fails on all of them."""
+    """Run `work` on every process; if it fails on any, raise an error on all."""
     result, failure = None, None
     try:
         result = work()
-    except Exception as error:  # whatever it is: the others would wait for this process for ever
+    except Exception as error:  # of any kind: the others would wait for this process forever
         failure = error
     kind = 0 if failure is None else 2 if isinstance(failure, UserError) else 1
     worst, number = largest(kind, jax.process_index() if kind else -1)
@@ -63,12 +63,12 @@ def on_each(work: Callable[[], T]) -> T:
 
 
 def on_first(work: Callable[[], None]) -> None:
-    """Do `work` on the first process, while the others wait; where it fails, all of them do."""
+    """Run `work` on the first process while the others wait; if it fails, raise an error on all."""
     on_each(lambda: work() if is_first() else None)
 
 
 def agree(content: Any, what: str) -> None:
-    """Raise UserError unless all processes have found the same on their disks."""
+    """Raise UserError unless all processes find the same content on their disks."""
     found = fingerprint(repr(content).encode())
     most, least = largest(found, -found)
     if most != -least:
@@ -76,5 +76,5 @@ def agree(content: Any, what: str) -> None:
 
 
 def fingerprint(content: bytes) -> int:
-    """Compute a number that other content hardly has, for `largest`."""
+    """Compute a checksum that `largest` can exchange."""
     return zlib.crc32(content) % WHOLE

@@ -1,6 +1,4 @@
-"""The one progress bar: it moves on a terminal, and speaks every ten seconds in a log; the first
-process has it.
-"""
+"""The progress bar of the first process: live on a terminal, every ten seconds in a log."""
 
 import contextlib
 import sys
@@ -14,8 +12,13 @@ from anisoscope.utils import processes
 
 
 def bar(work: Iterable | None, label: str, unit: str, **options: Any) -> tqdm:
-    """`work`, or with None a bar to be moved by `update`, with tqdm's options; an empty label shows
-    nothing.
+    """Wrap `work` in a progress bar; with None, return a bar to move by `update`.
+
+    Args:
+        work: The iterable, or None.
+        label: Text before the bar; empty: show nothing.
+        unit: What is counted.
+        **options: Options of tqdm.
     """
     quiet = not label or not processes.is_first()
     interval = 0.1 if sys.stderr.isatty() else 10.0
@@ -24,7 +27,7 @@ def bar(work: Iterable | None, label: str, unit: str, **options: Any) -> tqdm:
 
 @contextlib.contextmanager
 def notice(line: str, seconds: float = 2.0) -> Iterator[None]:
-    """Write the line to stderr if the block takes longer than this."""
+    """Print the line to stderr if the block takes longer than `seconds`."""
     timer = threading.Timer(seconds, lambda: print(line, file=sys.stderr, flush=True))
     timer.daemon = True
     timer.start()
@@ -35,7 +38,7 @@ def notice(line: str, seconds: float = 2.0) -> Iterator[None]:
 
 
 def format_duration(seconds: float) -> str:
-    """Write a time as exactly as a rough number may be: 100 seconds, 2 minutes, 3 days."""
+    """Format a rough duration: 100 seconds, 2 minutes, 3 days."""
     for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"

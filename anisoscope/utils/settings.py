@@ -1,4 +1,4 @@
-"""Settings as nested frozen dataclasses: help and limits, JSON, changes by dotted name."""
+"""Settings as nested frozen dataclasses, with help, limits, JSON and changes by dotted name."""
 
 import dataclasses
 import json
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from anisoscope.utils.errors import UserError, did_you_mean
 
-LARGEST_SEED = 2**31 - 1  # a table has no larger number: NetCDF-3
+LARGEST_SEED = 2**31 - 1  # the largest integer in a NetCDF-3 table
 
 
 def setting(
@@ -19,16 +19,16 @@ def setting(
     choices: Collection[str] = (),
     nonempty: bool = False,
 ) -> Any:
-    """Make a dataclass field with its meaning, its range (both ends included) and its choices.
+    """Make a dataclass field with its help, range (both ends included) and choices.
 
-    Of a tuple, range and choices hold for each element, and no element may occur twice.
+    In a tuple, range and choices hold for each element, and no element may be repeated.
     """
     limits = {"low": low, "high": high, "choices": tuple(choices), "nonempty": nonempty}
     return dataclasses.field(default=default, metadata={"help": help, **limits})
 
 
 class Setting(NamedTuple):
-    """One leaf of a config; `metadata` holds the arguments of `setting`."""
+    """A leaf of a config; `metadata` holds the arguments of `setting`."""
 
     name: str  # dotted
     kind: Any  # its type
@@ -37,7 +37,7 @@ class Setting(NamedTuple):
 
 
 def settings(config: Any, prefix: str = "") -> Iterator[Setting]:
-    """List all settings, single ones before groups; an experiment's dicts of runs are none."""
+    """List all settings, direct fields before groups; dicts are skipped."""
     hints, groups = get_type_hints(type(config)), []
     for field in dataclasses.fields(config):
         name, value = f"{prefix}{field.name}", getattr(config, field.name)
@@ -49,13 +49,13 @@ def settings(config: Any, prefix: str = "") -> Iterator[Setting]:
 
 
 def check_fields(config: Any, prefix: str = "") -> None:
-    """Raise UserError, one line, where a setting is outside the limits of its field."""
+    """Raise UserError if a setting is outside the limits of its field."""
     for name, _, value, limits in settings(config, prefix):
         choices = limits["choices"]
         if isinstance(value, tuple):
             once(name, value)
             if limits["nonempty"] and not value:
-                allowed = f"choose from {', '.join(choices)}" if choices else "name some"
+                allowed = f"choose from {', '.join(choices)}" if choices else "pass a value"
                 raise UserError(f"{name} is empty; {allowed}")
         for item in value if isinstance(value, tuple) else (value,):
             if choices:
@@ -64,7 +64,7 @@ def check_fields(config: Any, prefix: str = "") -> None:
 
 
 def format_limits(limits: Any) -> str:
-    """Say what the metadata of a field allow; empty where it may be anything."""
+    """Format the limits in a field's metadata; empty if every value is allowed."""
     low, high = limits["low"], limits["high"]
     if limits["choices"]:
         return ", ".join(limits["choices"])
@@ -74,27 +74,25 @@ def format_limits(limits: Any) -> str:
 
 
 def format_value(value: Any) -> str:
-    """Write a value as a flag takes it."""
+    """Format a value as a flag takes it."""
     if isinstance(value, tuple):
         return ",".join(map(format_value, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """Make a nested plain dict, as JSON holds it: tuples are lists, NumPy's and JAX's numbers
-    Python's.
-    """
+    """Convert to a nested dict as JSON holds it: tuples become lists, array scalars numbers."""
     return json.loads(json.dumps(dataclasses.asdict(config), default=_to_python))
 
 
 def _to_python(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
-    raise UserError(f"{value!r} is no value of a setting; use numbers, words, and tuples of them")
+    raise UserError(f"{value!r} cannot be a setting; use numbers, strings or tuples of them")
 
 
 def replace(config: Any, changes: dict[str, Any]) -> Any:
-    """Copy a config with changes {dotted name: value}; UserError for an unknown or ill-typed one."""
+    """Copy a config with changes {dotted name: value}; raise UserError for a bad name or type."""
     values = to_dict(config)
     for path, value in changes.items():
         *groups, leaf = path.split(".")
@@ -102,13 +100,13 @@ def replace(config: Any, changes: dict[str, Any]) -> Any:
         for group in groups:
             target = target.get(group) if isinstance(target, dict) else None
         if not isinstance(target, dict) or leaf not in target:
-            raise UserError(f"there is no config field {path}")
+            raise UserError(f"config field {path} does not exist; see --help for all settings")
         target[leaf] = value
     return from_dict(values, type(config))
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten nested settings to dotted names; an empty group is a value itself."""
+    """Flatten nested settings to dotted names; an empty group counts as a value."""
     settings = {}
     for name, value in values.items():
         settings |= (
@@ -125,9 +123,9 @@ def format_differences(
     names: Iterable[str] | None = None,
     whose: tuple[str, str] = ("there", "now"),
 ) -> str:
-    """Name the first three settings that differ, "seed=0 there, 1 now; …"; empty where none does.
+    """Format the first three settings that differ, "seed=0 there, 1 now; …"; empty if none does.
 
-    `names` are the settings to compare; None for all that one of the two has.
+    `names` are the settings to compare; None compares all settings of both.
     """
     names = before.keys() | now.keys() if names is None else names
     different = [name for name in sorted(names) if before.get(name) != now.get(name)]
@@ -140,7 +138,7 @@ def format_differences(
 
 
 def from_dict(values: dict[str, Any], kind: type, where: str = "") -> Any:
-    """Rebuild a config dataclass; an unknown, missing or ill-typed field is a UserError."""
+    """Rebuild a config dataclass; raise UserError for an unknown, missing or ill-typed field."""
     hints = get_type_hints(kind)
     for name in (*values.keys() - hints.keys(), *hints.keys() - values.keys()):
         raise UserError(
@@ -176,7 +174,7 @@ def _has_type(value: Any, hint: Any) -> bool:
 
 
 def choose(name: str, value: str, allowed: Iterable[str]) -> None:
-    """Raise UserError unless the value of this setting is among those allowed."""
+    """Raise UserError unless the value of this setting is allowed."""
     if value not in allowed:
         raise UserError(
             f"{name} is {value!r}; choose one of {', '.join(allowed)}{did_you_mean(value, allowed)}"
@@ -184,7 +182,7 @@ def choose(name: str, value: str, allowed: Iterable[str]) -> None:
 
 
 def once(name: str, values: Sequence) -> None:
-    """Raise UserError where this setting names one thing twice."""
+    """Raise UserError if a setting repeats a value."""
     for value in values:
         if values.count(value) > 1:
             raise UserError(f"{name} names {value} twice; name each once")
@@ -196,7 +194,7 @@ def at_least(name: str, value: int | None, least: int) -> None:
 
 
 def within(name: str, value: float | None, low: float | None, high: float | None) -> None:
-    """Raise UserError where a number is outside [low, high], or is NaN; None is no limit."""
+    """Raise UserError if a number is outside [low, high] or NaN; None means no limit."""
     if value is None or low is None or (value >= low and (high is None or value <= high)):
         return
     limits = f"be at least {low}" if high is None else f"lie in [{low}, {high}]"

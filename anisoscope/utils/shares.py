@@ -1,4 +1,4 @@
-"""How processes share a sweep: each takes checkpoints of its own, or all work on every one."""
+"""Share a sweep among processes: each takes some checkpoints, or all work on every one."""
 
 import functools
 import pathlib
@@ -15,49 +15,49 @@ from anisoscope.utils.progress import bar
 from anisoscope.utils.stop import Stop
 
 T = TypeVar("T")
-# seconds until a file must be seen elsewhere: network file systems remember that it was missing
+# seconds until a new file must be visible elsewhere: network file systems cache its absence
 PATIENCE = 60.0
 
 
 def parts(steps: Sequence[int], count: int) -> list[list[int]]:
-    """Split steps into contiguous parts, as a checkpoint is compared with the one before it."""
+    """Split steps into contiguous parts, since a checkpoint is compared with its predecessor."""
     return [part.tolist() for part in np.array_split(np.asarray(steps, int), count)]
 
 
-def each(
+def map_steps(
     written: dict[int, list[pathlib.Path]],
     begin: Callable[[], Callable[[int], T]],
     keep: Callable[[int, T], None],
     name: str,
     what: tuple[str, str],
     stop: Stop,
-    apart: bool,
+    independent: bool,
 ) -> None:
-    """Do keep(step, begin()(step)) for every step; processes meet between any two.
+    """Call keep(step, begin()(step)) for every step; processes synchronize after each step.
 
-    There all stop if one is asked to, and all fail if one has failed.
+    If a stop is requested in any process, or an error occurs there, all processes stop.
 
     Args:
         written: The files that each step writes.
-        begin: Makes the function of a step, once, where there is something to do.
+        begin: Makes the function of a step; called once, unless no step is left.
         keep: Writes the result of a step.
-        name: The run.
-        what: The work, in a bar and at a stop.
-        stop: Asked between two steps.
-        apart: Whether each process does and writes its own part; else the first writes.
+        name: Name of the run.
+        what: Names of the work, for the progress bar and for a stop.
+        stop: Checked before each step.
+        independent: Whether each process writes its own steps; else the first writes all.
     """
     listing = [(step, [path.name for path in paths]) for step, paths in written.items()]
     processes.agree(listing, f"checkpoints or tables of {name}")
     if not written:
         return
-    share = parts(list(written), jax.process_count() if apart else 1)
-    mine = share[jax.process_index() if apart else 0]
-    writes, work = apart or processes.is_first(), functools.cache(begin)
+    share = parts(list(written), jax.process_count() if independent else 1)
+    mine = share[jax.process_index() if independent else 0]
+    writes, work = independent or processes.is_first(), functools.cache(begin)
     if len(share) > 1:
         counts = ", ".join(str(len(part)) for part in share)
-        print(f"{name}: {what[0]}: checkpoints of each process: {counts}")
+        print(f"{name}: {what[0]}: checkpoints per process: {counts}")
 
-    def turn(number: int) -> None:
+    def run_step(number: int) -> None:
         if number < len(mine):
             result = work()(mine[number])
             if writes:
@@ -67,13 +67,13 @@ def each(
         steps = [str(part[number]) for part in share if number < len(part)]
         plural = "s" * (len(steps) > 1)
         stop.check(f"{name}: stopped before {what[1]} step{plural} {', '.join(steps)}")
-        processes.on_each(functools.partial(turn, number))
+        processes.on_each(functools.partial(run_step, number))
     if jax.process_count() > 1:
         _meet(written, mine if writes else [])
 
 
 def _meet(written: dict[int, list[pathlib.Path]], mine: list[int]) -> None:
-    """Wait until every process sees the files as they were written, or raise UserError."""
+    """Wait until every process sees the files that were written, or raise UserError."""
     files = [(path, step in mine) for step, paths in written.items() for path in paths]
     contents = processes.largest(*[_fingerprint(path) if own else -1 for path, own in files])
 
@@ -82,7 +82,7 @@ def _meet(written: dict[int, list[pathlib.Path]], mine: list[int]) -> None:
         for (path, _), content in zip(files, contents, strict=True):
             while _fingerprint(path) != content:
                 if time.monotonic() > until:
-                    why = "was written by another process and is not seen here"
+                    why = "was written by another process and is not visible here"
                     raise UserError(f"{path} {why}; {processes.SHARED}")
                 time.sleep(0.1)
 

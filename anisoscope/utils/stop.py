@@ -1,4 +1,4 @@
-"""Stopping politely: the first SIGINT or SIGTERM asks, the second one interrupts at once."""
+"""Stop on request: the first SIGINT or SIGTERM requests a stop, the second interrupts."""
 
 import os
 import signal
@@ -9,20 +9,20 @@ from anisoscope.utils.errors import Stopped
 
 
 class Stop:
-    """A context in which SIGINT and SIGTERM only set `asked`, which long work looks at."""
+    """A context in which SIGINT and SIGTERM set `requested`, which long work checks."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
 
     def __enter__(self) -> "Stop":
-        self._before = {s: signal.signal(s, self._ask) for s in (signal.SIGINT, signal.SIGTERM)}
+        self._before = {s: signal.signal(s, self._request) for s in (signal.SIGINT, signal.SIGTERM)}
         return self
 
-    def _ask(self, signum: int, frame: FrameType | None) -> None:
-        self.asked = True
+    def _request(self, signum: int, frame: FrameType | None) -> None:
+        self.requested = True
         self._restore()
         # print is not safe in a handler
-        os.write(2, b"\nstopping after the work at hand; once more to interrupt\n")
+        os.write(2, b"\nstopping after the current step; press again to interrupt\n")
 
     def _restore(self) -> None:
         for signum, handler in self._before.items():
@@ -32,6 +32,6 @@ class Stop:
         self._restore()
 
     def check(self, where: str) -> None:
-        """Raise Stopped on every process if any of them was asked to stop."""
-        if any(processes.largest(self.asked)):
+        """Raise Stopped on every process if a stop was requested in any."""
+        if any(processes.largest(self.requested)):
             raise Stopped(where)

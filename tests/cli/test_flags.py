@@ -60,7 +60,7 @@ def test_a_list_of_numbers_takes_whole_ones():
         ("--config.train.steps", "Missing value for flag --config.train.steps"),
         ("--config.train.penalty_layers=(1, 'a')", "a whole number is needed"),
         ("--config=decoder_smal", "did you mean 'decoder_small'"),
-        ("--config=decoder_small:", "nothing stands after ':'"),
+        ("--config=decoder_small:", "the size after ':' is empty"),
     ],
 )
 def test_bad_input_is_one_short_line(word, line):
@@ -73,10 +73,10 @@ def test_bad_input_is_one_short_line(word, line):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ([], "no experiment is named"),
+        ([], "no experiment named"),
         (["--stages=trian"], "did you mean 'train'"),
-        (["--stages=verify,train"], "verify is done alone"),
-        (["--step=3"], "go together"),
+        (["--stages=verify,train"], "verify runs alone"),
+        (["--step=3"], "need each other"),
         (["--stages=replay", "--step=a"], "a whole number"),
     ],
 )
@@ -96,7 +96,7 @@ def test_tangents_switched_off_are_refused_where_they_are_named():
 
 def test_help_says_the_value_limits_and_meaning_of_each_setting():
     text = "\n".join(flags.format_help(flags.load("decoder_small:tiny")))
-    assert re.search(r"--config.train.steps=2000 +updates.*\(0 to 2\.14", text)
+    assert re.search(r"--config.train.steps=2000 +training steps.*\(0 to 2\.14", text)
     assert re.search(r"--config.model.dtype=auto .*\(auto, float32, bfloat16\)", text)
     assert re.search("--workdir: Folder of the run", text)
 
@@ -109,7 +109,7 @@ def test_an_experiment_is_found_by_path_or_name_and_files_come_first(tmp_path, m
     assert isinstance(flags.load("untrained_bias:tiny"), UntrainedConfig)
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments" / "quickstart.py").write_text("def get_config(): return 3")
-    with pytest.raises(UserError, match="gives a int, no Config or UntrainedConfig"):
+    with pytest.raises(UserError, match="returns a int; return a Config or UntrainedConfig"):
         flags.load("experiments/quickstart.py")
     assert list(flags.list_experiments(tmp_path / "experiments")) == [("quickstart", "")]
 
@@ -142,7 +142,7 @@ def test_numbers_of_numpy_and_jax_are_taken_as_pythons(tmp_path):
         ("def get_config():\n    raise ValueError('two\\nlines')", "", "ValueError: two lines"),
         (OWN, ":tiny", "this experiment takes no size after ':'"),
         (OWN.replace("np.int64(40)", "'40'"), "", "train.steps is '40', not int"),
-        (OWN.replace("np.int64(40)", "object()"), "", "is no value of a setting"),
+        (OWN.replace("np.int64(40)", "object()"), "", "cannot be a setting"),
     ],
 )
 def test_a_file_that_is_no_experiment_is_one_line(tmp_path, text, size, words):

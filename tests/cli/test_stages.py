@@ -89,7 +89,7 @@ def test_curves_over_gain_over_unigram_need_runs_that_have_it(folder):
         joined_files.read_table(folder / "results.nc").drop_vars("validation_gain_over_unigram"),
         folder / "results.nc",
     )
-    with pytest.raises(UserError, match="no gain over unigram"):
+    with pytest.raises(UserError, match="no gain over the unigram baseline"):
         drawing.draw_figures({"run": folder}, folder, folder, "gain_over_unigram")
 
 
@@ -142,7 +142,7 @@ def test_who_asks_to_stop_between_two_variants_is_heard(tmp_path, monkeypatch):
 
     def train(config, text, folders, name, stop):
         begun.append(name)
-        stop.asked = True
+        stop.requested = True
 
     monkeypatch.setattr(loop, "train", train)
     monkeypatch.setattr(run_source, "precompile", lambda *_: None)
@@ -185,7 +185,8 @@ def test_of_a_cluster_the_first_process_speaks(monkeypatch, capsys, first):
 
 
 @pytest.mark.parametrize(
-    ("first", "words"), [(True, "compiled programs are not kept: others may write"), (False, "")]
+    ("first", "words"),
+    [(True, "compiled programs are not kept: other users may write"), (False, "")],
 )
 def test_a_cache_that_is_not_the_users_alone_is_one_line(
     tmp_path, monkeypatch, capsys, first, words
@@ -235,7 +236,7 @@ def test_what_compiles_is_waited_for_at_the_end(compiler, tmp_path, capsys):
         threading.Timer(0.3, done.set).start()
     assert len(begun) == 1
     assert not running()
-    assert "waiting for the program that measures" in capsys.readouterr().out
+    assert "waiting: the measuring program" in capsys.readouterr().out
 
 
 def test_an_error_and_a_stop_do_not_wait_for_what_compiles(compiler, tmp_path):
@@ -244,7 +245,7 @@ def test_an_error_and_a_stop_do_not_wait_for_what_compiles(compiler, tmp_path):
     assert running()
     stop = Stop()
     with compiling(tmp_path, stop):
-        stop.asked = True
+        stop.requested = True
     assert running()
 
 
@@ -265,7 +266,7 @@ def test_a_process_ends_without_a_compiler_that_is_at_work(compiler, tmp_path, m
             process.end(code)  # `os._exit` does not return where it is not replaced
     stop = Stop()
     with compiling(tmp_path, stop):
-        stop.asked = True
+        stop.requested = True
     with pytest.raises(SystemExit):
         process.end(0)
     assert codes == [1, 130, 0]

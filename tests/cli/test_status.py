@@ -44,9 +44,9 @@ def test_a_finished_experiment_misses_nothing(root):
     lines = list(status.format_status(root))
     assert lines[0].startswith(f"{root}: 2 runs, last written ")
     assert lines[1:] == [
-        "one: trained to step 6 of 6, 6 of 6 checkpoints there, 2.5000 bits per character on the test split",
+        "one: trained to step 6 of 6, 6 of 6 checkpoints saved, 2.5000 bits per character on the test split",
         "one: 6 of 6 checkpoints measured",
-        "two: trained to step 6 of 6, 0 of 6 checkpoints there, 2.5000 bits per character on the test split",
+        "two: trained to step 6 of 6, 0 of 6 checkpoints saved, 2.5000 bits per character on the test split",
         "two: 6 of 6 checkpoints measured",
         f"figures: 1 in {root / 'figures'}",
         "missing: nothing",
@@ -77,9 +77,9 @@ def test_what_is_missing_is_named_while_the_run_goes_on(root):
     before = sorted(root.rglob("*"))
     lines = list(status.format_status(root))
     assert lines[1:] == [
-        "one: trained to step 5 of 6, 5 of 6 checkpoints there",
+        "one: trained to step 5 of 6, 5 of 6 checkpoints saved",
         "one: 2 of 6 checkpoints measured",
-        "two: not trained yet, 0 of 6 checkpoints there",
+        "two: not trained yet, 0 of 6 checkpoints saved",
         "two: 0 of 6 checkpoints measured",
         "figures: none yet",
         "missing: one: 1 step of training and the score of the test split; one: tables of steps 2, 4, 5, 6; "
@@ -163,8 +163,8 @@ def test_two_runs_compared_are_done(tmp_path):
 
 def test_no_run_is_one_line(root):
     for folder, words in (
-        ("piar", "there is no run .*; did you mean 'pair'"),
-        ("", "it holds the runs pair: name one"),
+        ("piar", "no run found .*; did you mean 'pair'"),
+        ("", "name one of its runs: pair"),
     ):
         with pytest.raises(UserError, match=words):
             list(status.format_status(root.parent / folder))

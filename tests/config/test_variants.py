@@ -73,7 +73,7 @@ def test_seeds_are_set_or_counted_and_not_both(field, count):
     assert len(variants.expand(config)) == 2
     with pytest.raises(
         UserError,
-        match=rf"{count} is 2, but variant 'plain_0' sets its own seed; leave one of them",
+        match=rf"{count} is 2, but variant 'plain_0' sets its own seed; omit either",
     ):
         variants.expand(replace(config, {count: 2}))
     config = Config(variants={"low": {field: 0, count: 2}, "high": {field: 7, count: 2}})
@@ -88,11 +88,11 @@ def test_two_runs_of_one_name_are_refused():
 
 def test_an_experiment_with_an_unknown_or_ill_typed_variant_is_refused():
     for name, changes, words in (
-        ("a", {"train.stps": 1}, "no config field train.stps"),
+        ("a", {"train.stps": 1}, "config field train.stps does not exist"),
         ("a", {"train.steps": "1"}, "train.steps is '1'"),
-        ("a", {"modle.mask": "causal"}, "no config field modle.mask"),
-        ("a", {"objective.x": 1}, "no config field objective.x"),
-        ("../a", {}, "becomes a folder"),
+        ("a", {"modle.mask": "causal"}, "config field modle.mask does not exist"),
+        ("a", {"objective.x": 1}, "config field objective.x does not exist"),
+        ("../a", {}, "cannot be the name of a folder"),
         ("figures", {}, "variant 'figures'"),
     ):
         with pytest.raises(UserError, match=words):

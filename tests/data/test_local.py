@@ -170,7 +170,7 @@ def test_what_is_longer_than_can_be_read_is_refused_before_it_is(path, refused, 
     assert local.read_text(path, longest=len(TEXT)) == TEXT
     with refused(str(path), f"{len(TEXT) - 1:,} bytes at most can be read here"):
         local.read_text(path, longest=len(TEXT) - 1)
-    monkeypatch.setattr(memory, "of_machine", lambda: 3 * len(TEXT) - 1)
+    monkeypatch.setattr(memory, "machine_memory", lambda: 3 * len(TEXT) - 1)
     with refused(str(path), f"{len(TEXT) - 1:,} bytes at most can be read here"):
         local.read_text(path)
     os.truncate(path, 10**13)  # a file with holes

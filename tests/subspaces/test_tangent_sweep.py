@@ -163,7 +163,7 @@ def test_stopped_anywhere_and_gone_on_is_never_stopped(run, trained, tmp_path):
     for step in (2, 4, 5, 6):
         (again / "tangents" / f"{step}.nc").unlink()
     stop = Stop()
-    stop.asked = True
+    stop.requested = True
     with pytest.raises(Stopped, match="before the tangents of step 2"):
         run_tangents.sweep(config(), corpus(), again, "run", stop, again)
     swept(again)

@@ -97,7 +97,8 @@ def test_a_full_disk_is_one_line_that_names_the_log_and_comes_once(tmp_path, lin
     resource.setrlimit(resource.RLIMIT_FSIZE, (50, limits[1]))
     try:
         with pytest.raises(
-            RunError, match=r"train\.jsonl: .*; make room on the disk, and the same command resumes"
+            RunError,
+            match=r"train\.jsonl: .*; free space on the disk, and the same command resumes",
         ):
             write()
         log.close()

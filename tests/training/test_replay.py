@@ -26,7 +26,7 @@ KEPT = [0, 1, 12]
 
 def retrain(folder, brackets, config=CONFIG, stopped=False):
     with Stop() as stop:
-        stop.asked = stopped
+        stop.requested = stopped
         return replay.crossings(config, tiny.corpus(), folder, brackets, "run", stop)
 
 

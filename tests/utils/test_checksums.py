@@ -47,7 +47,9 @@ def test_each_file_has_a_line_and_those_of_others_have_none(run):
 @pytest.mark.parametrize("name", ["config.json", "train.jsonl", "test.json", "results.nc"])
 def test_a_start_refuses_what_has_changed_and_takes_what_is_gone(run, name):
     (run / name).write_text("otherwise")
-    with pytest.raises(RunError, match=f"{name} has changed since it was written; (delete|put) it"):
+    with pytest.raises(
+        RunError, match=f"{name} has changed since it was written; (delete|restore) it"
+    ):
         session(run, lambda: None)
     assert (run / name).read_text() == "otherwise"
     (run / name).unlink()
@@ -111,6 +113,6 @@ def test_a_linked_folder_inside_is_refused_and_what_it_leads_to_stays(run, tmp_p
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (half := files.temporary_path(elsewhere / "8.nc")).touch()
     (run / "measurements").symlink_to(elsewhere)
-    with pytest.raises(UserError, match="measurements is a link; put the folder itself there"):
+    with pytest.raises(UserError, match="measurements is a link; replace it by the folder itself"):
         session(run, lambda: None)
     assert half.exists()

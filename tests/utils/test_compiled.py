@@ -64,7 +64,7 @@ def test_a_folder_that_others_may_write_to_or_own_is_not_used(
     line = compiled.keep(str(tmp_path))
     assert (
         line
-        == f"compiled programs are not kept: others may write to {folder}; chmod go-w changes that"
+        == f"compiled programs are not kept: other users may write to {folder}; run chmod go-w on it"
     )
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert compiled.keep(str(tmp_path)).endswith(f"{tmp_path / 'compiled'} belongs to another user")

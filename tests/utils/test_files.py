@@ -64,7 +64,7 @@ def test_no_link_is_followed(tmp_path, monkeypatch):
         (b"{", "Expecting"),
         (b"[]", "it holds a list, not an object"),
         (b"\xff", "decode"),
-        (None, "it is no regular file"),  # a pipe, which is not waited for
+        (None, "it is not a regular file"),  # a pipe, which is not waited for
     ],
 )
 def test_what_is_no_object_in_json_is_one_line_with_its_advice(tmp_path, content, why):

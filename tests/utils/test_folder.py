@@ -85,7 +85,7 @@ def test_a_damaged_environment_is_one_line_and_can_be_moved_away(tmp_path, capsy
     path.unlink()
     (tmp_path / "checkpoints" / "6").mkdir()
     folder.record_environment(tmp_path, tiny.corpus().record())
-    assert "environment.json is gone, and with it which text" in capsys.readouterr().out
+    assert "environment.json is missing, which names the corpus" in capsys.readouterr().out
 
 
 def test_a_folder_is_held_by_one_process(tmp_path):

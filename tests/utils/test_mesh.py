@@ -42,10 +42,10 @@ def test_work_is_shared_out_to_threads_in_order_and_its_error_is_raised():
         together.wait()
         return given["x"] + number
 
-    done = mesh.share_out(work, {"x": np.arange(3)}, 2)
+    done = mesh.map_over_devices(work, {"x": np.arange(3)}, 2)
     assert [type(one) for one in done] == [np.ndarray] * 2
     np.testing.assert_array_equal(done, [[0, 1, 2], [1, 2, 3]])
     with pytest.raises(KeyError, match="of 1"):
-        mesh.share_out(
+        mesh.map_over_devices(
             lambda number, given: given["x"] if number == 0 else given[f"of {number}"], {"x": 0}, 2
         )

@@ -37,7 +37,7 @@ def each(to, steps=range(5), apart=True, fails=None, stop=Stop()):
     def keep(step, words):
         (to / str(step)).write_text(words)
     files = {step: [to / str(step)] for step in steps}
-    return told(lambda: shares.each(files, begin, keep, "run", ("measure", "measuring"), stop, apart))
+    return told(lambda: shares.map_steps(files, begin, keep, "run", ("measure", "measuring"), stop, apart))
 
 shares.PATIENCE = 0.3
 
@@ -47,7 +47,7 @@ log.write(0, "train", loss=1.5 + rank)
 log.close()
 stop = Stop()
 before = told(lambda: stop.check("after step 3"))
-stop.asked = rank == 1
+stop.requested = rank == 1
 print(json.dumps({
     "first": processes.is_first(),
     "largest": processes.largest(rank, -rank, 2.5),
@@ -87,7 +87,7 @@ def test_two_processes_act_as_one(tmp_path):
     ] == [1.5]
     assert len(list(pathlib.Path(tmp_path).glob("events*"))) == 1
     check_shares(tmp_path, first["shared"], second["shared"])
-    assert "run: measure: checkpoints of each process: 3, 2\n" in ended[0].stdout
+    assert "run: measure: checkpoints per process: 3, 2\n" in ended[0].stdout
 
 
 def check_shares(folder, first, second):
@@ -105,7 +105,7 @@ def check_shares(folder, first, second):
     assert first[3] == second[3] == "Stopped: run: stopped before measuring steps 0, 3"
     assert written("stopped") == {}
     shared = "--workdir must lie on a file system that all hosts see"
-    unseen = "was written by another process and is not seen here"
+    unseen = "was written by another process and is not visible here"
     assert first[4] == f"UserError: {folder}/own_disk_0/3 {unseen}; {shared}"
     assert second[4] == f"UserError: {folder}/own_disk_1/0 {unseen}; {shared}"
     assert (
@@ -123,5 +123,5 @@ def test_parts_are_contiguous_and_the_first_the_longest():
 
 
 def test_where_nothing_is_to_do_no_bar_is_drawn_and_nothing_begun(capsys):
-    shares.each({}, None, None, "run", ("measure", "measuring"), Stop(), apart=False)
+    shares.map_steps({}, None, None, "run", ("measure", "measuring"), Stop(), independent=False)
     assert capsys.readouterr() == ("", "")

@@ -17,8 +17,8 @@ def test_the_first_signal_asks_and_the_second_is_as_before(signum, capfd):
     with Stop() as stop:
         stop.check("not yet")
         os.kill(os.getpid(), signum)
-        assert stop.asked
+        assert stop.requested
         assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before
         with pytest.raises(Stopped, match="at step 3"):
             stop.check("at step 3")
-    assert "once more to interrupt" in capfd.readouterr().err
+    assert "press again to interrupt" in capfd.readouterr().err

@@ -137,7 +137,7 @@ def _skeleton(settings: Any) -> Any:
 
 def _check_memory(name: str, skeleton: Any, dtype: str) -> None:
     size = load_model.weight_bytes(skeleton.to(getattr(torch, dtype)))
-    available = memory.of_machine()
+    available = memory.machine_memory()
     if available is not None and size > available:
         raise UserError(
             f"{name} has {memory.format_bytes(size)} of weights, and "

@@ -65,7 +65,7 @@ def test_models_of_folders_are_measured_and_drawn_together(training, saved, tmp_
 
 
 def test_a_model_larger_than_memory_is_left_out(training, saved, tmp_path, monkeypatch):
-    monkeypatch.setattr("anisoscope.utils.memory.of_machine", lambda: 50_000)
+    monkeypatch.setattr("anisoscope.utils.memory.machine_memory", lambda: 50_000)
     process = here(*flags(training, "inherent.py", [saved / "bert"], tmp_path / "run"))
     assert process.returncode == 2
     assert f"{saved / 'bert'} has" in process.stderr

@@ -160,7 +160,7 @@ def test_stopped_and_resumed_is_never_stopped(tmp_path, monkeypatch):
 
     def stopping(dataset, path):
         real(dataset, path)
-        stop.asked = len(files()) == 2
+        stop.requested = len(files()) == 2
 
     with monkeypatch.context() as patched:
         patched.setattr(joined_files, "write", stopping)
