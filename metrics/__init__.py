@@ -1,8 +1,7 @@
-"""Pure functions of arrays. Called as `anisoscope.metrics.anisotropy(x)`, a metric gives one number
-of one matrix.
+"""Pure functions of arrays: formulas, and metrics that return one number of one matrix.
 
-The modules hold the formulas, un-jitted: one cloud in, a number or a small struct out. No model, no
-step, no file.
+A metric is called as `anisoscope.metrics.anisotropy(x)`. The modules hold the formulas, un-jitted:
+one cloud in, a number or a small struct out. No model, no step, no file.
 """
 
 from anisoscope.metrics.scalars import (

@@ -1,6 +1,4 @@
-"""Two representations of the same points beside one another, by their distances and by the best
-rotation.
-"""
+"""Alignment of two representations of the same points, by distances and by the best rotation."""
 
 from typing import NamedTuple
 
@@ -27,20 +25,20 @@ def alignments(
 ) -> Alignment:
     """Representational similarity (rsa) and orthogonal Procrustes similarity of two clouds.
 
-    rsa: Pearson's correlation, over all pairs of points, of |x_i - x_j|^2 and |y_i - y_j|^2, without a
-    P x P matrix: with n_i = |x_i|^2 and m_i = |y_i|^2 about the means, S and T their sums, the products
-    of both distances add up to 2 P sum n_i m_i + 2 S T + 4 |X'Y|_F^2 over all ordered pairs.
-    procrustes: |X'Y|_* / (|X|_F |Y|_F) = max over rotations Q of <X Q, Y> / (|X|_F |Y|_F), X and Y
-    centered: 1 - d^2/2 of the distance d between clouds of norm 1.
+    rsa: Pearson's correlation, over all pairs of points, of |x_i - x_j|^2 and |y_i - y_j|^2,
+    without a P x P matrix: with n_i = |x_i|^2 and m_i = |y_i|^2 about the means, S and T their
+    sums, the products of both distances add up to 2 P sum n_i m_i + 2 S T + 4 |X'Y|_F^2 over all
+    ordered pairs. procrustes: |X'Y|_* / (|X|_F |Y|_F) = max over rotations Q of <X Q, Y> / (|X|_F
+    |Y|_F), X and Y centered: 1 - d^2/2 of the distance d between clouds of norm 1.
 
-    Shapes: P points of widths D and E -> R = 1 + folds values, or one where folds is 1: of the whole,
-    then without the j-th of `folds` equal runs of points; of procrustes to first order, with the
-    rotation of the whole. Range: rsa [-1, 1], procrustes [0, 1]; both 1 for clouds that differ by a
-    rotation, a scale and a shift. Independent clouds have an rsa of about 0, and a procrustes far above
-    0 unless P is far above D and E. All points of a cloud equal, or a coordinate that is not finite:
-    NaN; all distances equal: NaN for rsa. Source: Kriegeskorte et al. 2008, with rsatoolbox's squared
-    Euclidean distances and "corr"; Schoenemann 1966, as Williams et al. 2021, Generalized shape
-    metrics. The closed form is ours.
+    Shapes: P points of widths D and E -> R = 1 + folds values, or one where folds is 1: of the
+    whole, then without the j-th of `folds` equal runs of points; of procrustes to first order, with
+    the rotation of the whole. Range: rsa [-1, 1], procrustes [0, 1]; both 1 for clouds that differ
+    by a rotation, a scale and a shift. Independent clouds have an rsa of about 0, and a procrustes
+    far above 0 unless P is far above D and E. All points of a cloud equal, or a coordinate that is
+    not finite: NaN; all distances equal: NaN for rsa. Source: Kriegeskorte et al. 2008, with
+    rsatoolbox's squared Euclidean distances and "corr"; Schoenemann 1966, as Williams et al. 2021,
+    Generalized shape metrics. The closed form is ours.
     """
     return Alignment(*_compare(prepare_cloud(x_PD, folds), prepare_cloud(y_PE, folds), folds))
 
@@ -48,11 +46,10 @@ def alignments(
 def layers_alignment(
     x_N: PreparedCloud, folds: int = 1, other_N: PreparedCloud | None = None
 ) -> Alignment:
-    """`alignments` of every pair of N clouds, `comparison.prepare_clouds` with as many folds: symmetric, (R,
-    N, N) each.
+    """`alignments` of every pair of N clouds: symmetric, (R, N, N) each.
 
-    With other clouds beside them, of layer n of `x_N` and layer m >= n of `other_N`, as
-    `comparison.layers_cka`.
+    The clouds are prepared by `comparison.prepare_clouds` with as many folds. With `other_N`: of
+    layer n of `x_N` and layer m >= n of `other_N`, as in `comparison.layers_cka`.
     """
     y_N = x_N if other_N is None else other_N
     values_NN2R = map_pairs(
@@ -70,8 +67,9 @@ def _compare(x: PreparedCloud, y: PreparedCloud, folds: int) -> Float[Array, "2 
     sum_x_R, sum_y_R = square_x_RP.sum(axis=1), square_y_RP.sum(axis=1)
 
     def covariance(n_RP: Array, m_RP: Array, product_R: Array) -> Array:
-        """Of the two distances, over ordered pairs of different points, times the number of
-        these.
+        """Compute the covariance of two distances over ordered pairs of different points.
+
+        The result is multiplied by the number of pairs.
         """
         own_R, other_R = n_RP.sum(axis=1), m_RP.sum(axis=1)
         mean_R = 4 * count_R * own_R * other_R / (count_R - 1)  # of both, times the number of pairs
@@ -97,9 +95,7 @@ def _compare(x: PreparedCloud, y: PreparedCloud, folds: int) -> Float[Array, "2 
 
 
 def _about_mean(x_PD: Float[Array, "P D"], keep_RP: Float[Array, "R P"]) -> tuple[Array, Array]:
-    """The mean of the points that are kept, and their squared distances from it; 0 for the
-    others.
-    """
+    """Compute the mean of the kept points and their squared distances from it; 0 for the others."""
     mean_RD = product(keep_RP, x_PD) / keep_RP.sum(axis=1)[:, None]
     square_P, square_R = jnp.square(x_PD).sum(axis=1), jnp.square(mean_RD).sum(axis=1)
     return mean_RD, keep_RP * (square_P[None] - 2 * product(mean_RD, x_PD.T) + square_R[:, None])

@@ -1,4 +1,4 @@
-"""How the scalar products of one attention head are spread, and how sharp its patterns are."""
+"""Statistics of one attention head: how its scores are spread, and how sharp its patterns are."""
 
 from typing import NamedTuple
 
@@ -14,9 +14,7 @@ AT_ONCE = 2**16
 
 
 class AttentionSums(NamedTuple):
-    """What the statistics need of each window, as means over its visible pairs or its rows that
-    choose.
-    """
+    """Means of each window over its visible pairs, or over its rows that choose."""
 
     offset: Float[Array, ""]  # common to all scores
     level_B: Float[Array, " B"]  # mean score, less the offset
@@ -47,9 +45,9 @@ def attention_statistics(
     """Statistics of the scores s_ij = <q_i, k_j>/sqrt(K) and of p_ij = softmax_j s_ij of a head.
 
     Over visible pairs. A row with fewer than two visible keys has nothing to choose: it enters
-    score_mean and score_std only. Source: Godey et al. 2024 for score, entropy, maximum and minimum;
-    the split of the deviation into within and between rows is ours; Gu et al. 2025, When Attention Sink
-    Emerges, for first, where the row of key 0 itself counts too.
+    score_mean and score_std only. Source: Godey et al. 2024 for score, entropy, maximum and
+    minimum; the split of the deviation into within and between rows is ours; Gu et al. 2025, When
+    Attention Sink Emerges, for first, where the row of key 0 itself counts too.
 
     Args:
         sums: of B windows.
@@ -85,10 +83,10 @@ def share_of_means(
 ) -> Float[Array, ""]:
     """Share of the scores that the mean query and key alone explain: c^2 / (c^2 + E (s - c)^2).
 
-    c = <E q, E k>/sqrt(K), and E (s - c)^2 = var s + (E s - c)^2 is about it, not about the mean score,
-    which differs from c under a causal mask; c^2 / E s^2 may exceed 1, this cannot. Range: [0, 1]; 0
-    for orthogonal or absent drifts, 1 when all scores equal c. The softmax removes c: a share near 1 is
-    a score without information. All scores 0: NaN. Source: ours.
+    c = <E q, E k>/sqrt(K), and E (s - c)^2 = var s + (E s - c)^2 is about it, not about the mean
+    score, which differs from c under a causal mask; c^2 / E s^2 may exceed 1, this cannot. Range:
+    [0, 1]; 0 for orthogonal or absent drifts, 1 when all scores equal c. The softmax removes c: a
+    share near 1 is a score without information. All scores 0: NaN. Source: ours.
     """
     square = jnp.square(score_of_means)
     about = jnp.square(statistics.score_std) + jnp.square(statistics.score_mean - score_of_means)
@@ -103,16 +101,17 @@ def attention_sums(
 ) -> AttentionSums:
     """Sum up the scores of one head, from which the statistics of any of its windows follow.
 
-    Scores are never formed with their offset: with a common bias they are large and nearly equal (mean
-    1e3, deviation within a row 0.07), and float32 would leave two digits. Instead s_ij = c + a_i +
-    e_ij, where e_ij uses centered keys, a_i centered queries against the mean key, and c is the product
-    of the means: those of all windows serve every choice of windows. Sums run over a row first, then
-    over rows, since adding millions of float32 numbers in one run loses digits.
+    Scores are never formed with their offset: with a common bias they are large and nearly equal
+    (mean 1e3, deviation within a row 0.07), and float32 would leave two digits. Instead s_ij = c +
+    a_i + e_ij, where e_ij uses centered keys, a_i centered queries against the mean key, and c is
+    the product of the means: those of all windows serve every choice of windows. Sums run over a
+    row first, then over rows, since adding millions of float32 numbers in one run loses digits.
 
     Args:
-        q_BTK, k_BTK: queries and keys of B windows.
-        visible_TT: which key j (column) the query i (row) sees, the same in all windows.
-        bias_TT: added to the scores, as of ALiBi; finite where the key is visible.
+        q_BTK: Queries of B windows.
+        k_BTK: Keys of the same windows.
+        visible_TT: Which key j (column) the query i (row) sees, the same in all windows.
+        bias_TT: Added to the scores, as of ALiBi; finite where the key is visible.
     """
     q_BTK, k_BTK = (jnp.asarray(x_BTK, jnp.float32) for x_BTK in (q_BTK, k_BTK))
     q_BTK = q_BTK * q_BTK.shape[-1] ** -0.5
@@ -165,10 +164,10 @@ def attention_sums(
 def _row_sharpness(
     e_TT: Float[Array, "T T"], visible_TT: Bool[Array, "T T"], chooses_T: Bool[Array, " T"]
 ) -> tuple[Float[Array, " T"], ...]:
-    """Entropy, largest and smallest weight of each row's softmax, and what each key is given by the
-    rows that choose.
+    """Compute each row's softmax entropy, largest and smallest weight, and the weights on each key.
 
-    The first three mean nothing where a row does not choose.
+    The weights on a key are summed over the rows that choose. The first three mean nothing where a
+    row does not choose.
     """
     # masked before the exponential: three times faster on a CPU
     score_TT = jnp.where(visible_TT, e_TT, -jnp.inf)
@@ -187,8 +186,6 @@ def _row_sharpness(
 
 
 def _mean_over(x_BTK: Float[Array, "B T K"], mask_T: Bool[Array, " T"]) -> Float[Array, " K"]:
-    """Mean over the windows and the chosen positions: what is masked may be huge, as at an
-    attention sink.
-    """
+    """Average over the windows and the chosen positions: masked values may be huge, as at sinks."""
     masked_BTK = jnp.where(mask_T[None, :, None], x_BTK, 0.0)
     return masked_BTK.mean(axis=0).sum(axis=0) / mask_T.sum()

@@ -1,5 +1,4 @@
-"""A similarity compare what it is of points that have nothing to do with one another: its score, and
-how rare it is.
+"""A similarity calibrated by permutations of unrelated points: its score, and its p-value.
 
 Here K are permutations.
 """
@@ -27,13 +26,13 @@ class Calibrated(NamedTuple):
 def calibrated(
     value: Float[AnyArray, ""], null_K: Float[AnyArray, " K"], level: float = LEVEL
 ) -> Calibrated:
-    """A similarity of at most 1, and what K permutations give of it.
+    """Similarity of at most 1, calibrated by its values under K permutations.
 
-    score: max(0, (s - t) / (1 - t)), t the ceil((1 - level) (K + 1))-th smallest of the value s and the K together:
-    0 for all but a share `level` of unrelated clouds, 1 where s is 1. p: (1 + number of the K that reach s) / (K + 1).
-    Units: none. Range: score [0, 1], p [1/(K + 1), 1]. A value that is not finite: NaN. Source:
-    Gröger, Wen and Brbić 2026, Revisiting the Platonic Representation Hypothesis (arXiv
-    2602.14486), as their package calibrated_similarity.
+    score: max(0, (s - t) / (1 - t)), t the ceil((1 - level) (K + 1))-th smallest of the value s and
+    the K together: 0 for all but a share `level` of unrelated clouds, 1 where s is 1. p: (1 +
+    number of the K that reach s) / (K + 1). Units: none. Range: score [0, 1], p [1/(K + 1), 1]. A
+    value that is not finite: NaN. Source: Gröger, Wen and Brbić 2026, Revisiting the Platonic
+    Representation Hypothesis (arXiv 2602.14486), as their package calibrated_similarity.
     """
     null_K = jnp.asarray(null_K)
     rank = math.ceil((1 - level) * (len(null_K) + 1) - 1e-9)
@@ -53,15 +52,14 @@ def calibrated_cka(
     together: int = 1,
     permutations: int = PERMUTATIONS,
 ) -> Cka:
-    """Linear CKA of two clouds, biased and unbiased, each `calibrated`: points of y stand compare
-    others of x.
+    """Linear CKA of two clouds, biased and unbiased, each `calibrated` by permuted points of y.
 
-    `together` consecutive points, as those of a window, change places as one: points of a window
-    are dependent, and permuted one by one they would make any two networks that read one text seem
-    alike. Shapes: (P, D), (P, E), P a multiple of `together` -> a struct of scalars each. Memory: a
-    product of D x E. All points of a cloud equal, or a coordinate that is not finite: NaN. Source:
-    the estimators as in metrics/comparison.py; Murphy, Zylberberg and Fyshe 2024 (arXiv 2405.01012)
-    for what the biased one is of unrelated clouds; whole windows: this project.
+    `together` consecutive points, as those of a window, are permuted together: points of a window
+    are dependent, and permuted separately they would make any two networks that read the same text
+    seem similar. Shapes: (P, D), (P, E), P a multiple of `together` -> a struct of scalars each.
+    Memory: a product of D x E. All points of a cloud equal, or a coordinate that is not finite:
+    NaN. Source: the estimators as in metrics/comparison.py; Murphy, Zylberberg and Fyshe 2024
+    (arXiv 2405.01012) for what the biased one is of unrelated clouds; whole windows: this project.
     """
     if len(x_PD) % together:
         raise ValueError(f"{len(x_PD)} points are no whole number of runs of {together}")

@@ -1,5 +1,4 @@
-"""What cloud metrics share: the origin at the mean in float32, operations that keep NaN on every
-device, resamples.
+"""Operations that cloud metrics share: centering in float32, reductions that keep NaN, resamples.
 
 Here X and Y are any axes.
 """
@@ -14,13 +13,13 @@ AnyArray = Array | np.ndarray  # what a metric takes; NumPy arrays are read in f
 
 
 def centered(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, "P D"]:
-    """x_i - mean(x), in float32. A column that does not vary comes out as exact zeros, one that is
-    not finite as NaN.
+    """Center a cloud: x_i - mean(x), in float32.
 
-    The second subtraction removes the rounding of the first mean, which matters when |mean| >>
-    spread; a constant column needs its own rule because the float32 mean of equal numbers need not
-    be that number. The first mean is cut to 16 bits, as a compiler may compute it twice, rounded
-    here and inside of a multiply-add there: half a unit of its last place would be left of it.
+    A constant column comes out as exact zeros, a column that is not finite as NaN. The second
+    subtraction removes the rounding of the first mean, which matters when |mean| >> spread; a
+    constant column needs its own rule because the float32 mean of equal numbers need not be that
+    number. The first mean is cut to 16 bits, as a compiler may compute it twice, rounded here and
+    inside of a multiply-add there: half a unit of its last place would be left of it.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     constant_D = (cloud_PD == cloud_PD[:1]).all(axis=0) & jnp.isfinite(cloud_PD[0])
@@ -31,11 +30,10 @@ def centered(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, "P D"]:
 
 
 def scale_to_unit(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, "P D"]:
-    """The cloud times the power of two that brings its largest coordinate between 1/2 and 1: all
-    digits stay.
+    """Scale a cloud by the power of two that brings its largest coordinate between 1/2 and 1.
 
-    For what does not depend on the scale, and squares coordinates or divides by them. All zero, or
-    one that is not finite: the cloud as it is.
+    All digits stay. For metrics that do not depend on the scale, and square coordinates or divide
+    by them. All zero, or a coordinate that is not finite: the cloud as it is.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     return jnp.ldexp(cloud_PD, -jnp.frexp(jnp.abs(cloud_PD).max())[1])
@@ -47,14 +45,15 @@ def product(a: Float[AnyArray, "..."], b: Float[AnyArray, "..."]) -> Float[Array
 
 
 def largest(x: Float[Array, "*X Y"]) -> Float[Array, "*X"]:
-    """The largest along the last axis, NaN where there is a NaN: on a CPU a compiled max of many
-    may pass over it.
+    """Find the largest along the last axis, NaN where there is a NaN.
+
+    On a CPU a compiled max of many may pass over a NaN.
     """
     return jnp.where(jnp.isnan(x).any(axis=-1), jnp.nan, x.max(axis=-1))
 
 
 def root(square: Float[Array, "*X"]) -> Float[Array, "*X"]:
-    """The square root, whose derivative at 0 is 0, not infinite."""
+    """Compute the square root, with derivative 0 at 0 instead of an infinite one."""
     return jnp.where(square == 0, 0.0, jnp.sqrt(jnp.where(square == 0, 1.0, square)))
 
 
@@ -70,8 +69,9 @@ def entropy(share_E: Float[Array, "*X E"]) -> Float[Array, "*X"]:
 
 
 def leave_out(folds: int) -> Float[Array, "R J"]:
-    """Which folds are kept, 1 or 0: all of them, then all but the j-th. One fold is only kept: R =
-    1.
+    """Mark the kept folds, 1 or 0: all folds, then all but each fold in turn.
+
+    One fold is only kept: R = 1.
     """
     everything_1J = jnp.ones((1, folds))
     return everything_1J if folds == 1 else jnp.concatenate([everything_1J, 1.0 - jnp.eye(folds)])

@@ -1,5 +1,4 @@
-"""How alike two representations of the same points are: two layers of a network, or one layer at
-two checkpoints.
+"""Similarity of two representations of the same points: two layers, or a layer at two checkpoints.
 
 Point i of one cloud and point i of the other are the same position of the same window.
 
@@ -21,16 +20,14 @@ RESIDUE = 1e-4  # of |X^T X|_F^2: float32 rounds n (n - 3) HSIC_1(K, K) by up to
 
 
 class Cka(NamedTuple):
-    """Both estimators, from the same products."""
+    """Both estimators of CKA, from the same products."""
 
     biased: Float[Array, "..."]
     unbiased: Float[Array, "..."]
 
 
 class PreparedCloud(NamedTuple):
-    """A cloud, or N of them, as CKA reads it beside any other: what is of one cloud alone is
-    computed once.
-    """
+    """A cloud, or N of them, prepared for CKA: results that depend on one cloud alone."""
 
     x_PD: Float[Array, "*N P D"]  # centered and scaled
     # |X^T X|_F^2 and n (n - 3) HSIC_1(K, K); the second NaN below RESIDUE of the first
@@ -38,9 +35,7 @@ class PreparedCloud(NamedTuple):
 
 
 class Nearest(NamedTuple):
-    """Which points are the few nearest of each: what an overlap is read from, and small enough to
-    be kept.
-    """
+    """The few nearest of each point: enough for an overlap, and small enough to store."""
 
     # the neighbors, each the first of its copies, in the smallest integers that do
     index_PC: UInt[Array, "*N P C"]
@@ -53,12 +48,12 @@ def linear_cka(
 ) -> Float[Array, " R"]:
     """Linear CKA of two clouds: |X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), X and Y centered.
 
-    Shapes: P points of widths D and E -> R = 1 + folds values, or one where folds is 1: of the whole
-    clouds, then without the j-th of `folds` equal runs of points, centered without them. Range: [0, 1],
-    1 for clouds that differ by a rotation, a scale and a shift. Independent isotropic normal clouds
-    have about sqrt(D E / ((P + D) (P + E))), 0.11 at P = 4096 and D = E = 512; `linear_cka_unbiased`
-    has 0. All points of a cloud equal, or a coordinate that is not finite: NaN. Source: Kornblith et
-    al. 2019.
+    Shapes: P points of widths D and E -> R = 1 + folds values, or one where folds is 1: of the
+    whole clouds, then without the j-th of `folds` equal runs of points, centered without them.
+    Range: [0, 1], 1 for clouds that differ by a rotation, a scale and a shift. Independent
+    isotropic normal clouds have about sqrt(D E / ((P + D) (P + E))), 0.11 at P = 4096 and D = E =
+    512; `linear_cka_unbiased` has 0. All points of a cloud equal, or a coordinate that is not
+    finite: NaN. Source: Kornblith et al. 2019.
     """
     return ckas(x_PD, y_PE, folds).biased
 
@@ -66,18 +61,19 @@ def linear_cka(
 def linear_cka_unbiased(
     x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int = 1
 ) -> Float[Array, " R"]:
-    """Linear CKA with the unbiased HSIC: HSIC_1(K, L) / sqrt(HSIC_1(K, K) HSIC_1(L, L)), K = X X^T, L =
-    Y Y^T.
+    """Linear CKA with the unbiased HSIC: HSIC_1(K, L) / sqrt(HSIC_1(K, K) HSIC_1(L, L)).
+
+    K = X X^T, L = Y Y^T.
 
         HSIC_1(K, L) = (tr K~ L~ + (1'K~1)(1'L~1) / ((P - 1)(P - 2)) - 2/(P - 2) 1'K~L~1) / (P (P - 3)),
 
-    K~ and L~ without their diagonals, read off X^T Y, norms and sums. Shapes as of `linear_cka`. Range:
-    [-1, 1]; independent clouds of independent points come out at 0 on average. HSIC_1 is unbiased, the
-    ratio nearly so. Dependent points, as those of one window, lift independent clouds above 0 again:
-    the null model `permuted` tells by how much. Fewer than 4 points, all points of a cloud equal, or a
-    coordinate that is not finite: NaN; so too where one point holds nearly all of the scatter, as one
-    of some 500 times the norm of 2,000 others: all that HSIC_1 keeps of it is rounding. Source: Song et
-    al. 2012 (HSIC_1), Nguyen et al. 2021 (in CKA).
+    K~ and L~ without their diagonals, read off X^T Y, norms and sums. Shapes as of `linear_cka`.
+    Range: [-1, 1]; independent clouds of independent points come out at 0 on average. HSIC_1 is
+    unbiased, the ratio nearly so. Dependent points, as those of one window, lift independent clouds
+    above 0 again: the null model `permuted` tells by how much. Fewer than 4 points, all points of a
+    cloud equal, or a coordinate that is not finite: NaN; so too where one point holds nearly all of
+    the scatter, as one of some 500 times the norm of 2,000 others: all that HSIC_1 keeps of it is
+    rounding. Source: Song et al. 2012 (HSIC_1), Nguyen et al. 2021 (in CKA).
     """
     return ckas(x_PD, y_PE, folds).unbiased
 
@@ -88,23 +84,23 @@ def ckas(x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int 
 
 
 def prepare_clouds(x_NPD: Float[AnyArray, "N P D"], folds: int = 1) -> PreparedCloud:
-    """What `compare_prepared` and `layers_cka` read of N clouds of P points: a copy of them, and one product
-    of each.
+    """Prepare N clouds of P points for `compare_prepared` and `layers_cka`.
+
+    Each has a copy, and one product.
     """
     return jax.lax.map(lambda x_PD: prepare_cloud(x_PD, folds), jnp.asarray(x_NPD))
 
 
 def compare_prepared(x: PreparedCloud, y: PreparedCloud, folds: int = 1) -> Cka:
-    """`ckas` of two clouds that are prepare_clouds with as many folds."""
+    """`ckas` of two prepared clouds with as many folds."""
     return Cka(*_compare(x, y, folds))
 
 
 def layers_cka(x_N: PreparedCloud, folds: int = 1, other_N: PreparedCloud | None = None) -> Cka:
-    """`ckas` of every pair of N clouds, each pair computed once: symmetric, ones on the diagonal,
-    or NaN.
+    """`ckas` of every pair of N clouds, each pair computed once: symmetric, diagonal 1 or NaN.
 
-    With other clouds beside them, of layer n of `x_N` and layer m >= n of `other_N`, and symmetric
-    all the same. Shapes: N clouds, `prepare_clouds` with as many folds -> (R, N, N) each. Memory: `folds`
+    With `other_N`: of layer n of `x_N` and layer m >= n of `other_N`, copied to be symmetric.
+    Shapes: N clouds, `prepare_clouds` with as many folds -> (R, N, N) each. Memory: `folds`
     products of D x D, those of one pair at a time.
     """
     y_N = x_N if other_N is None else other_N
@@ -118,8 +114,9 @@ def layers_cka(x_N: PreparedCloud, folds: int = 1, other_N: PreparedCloud | None
 def across_cka(
     x_NPD: Float[AnyArray, "N P D"], y_MPE: Float[AnyArray, "M P E"], folds: int = 1
 ) -> Cka:
-    """`ckas` of every layer of one model beside every layer of another: (R, N, M) each; M clouds
-    may have width E.
+    """`ckas` of every layer of one model with every layer of another: (R, N, M) each.
+
+    The M clouds may have width E.
     """
     y_M = prepare_clouds(y_MPE, folds)
 
@@ -131,7 +128,7 @@ def across_cka(
 
 
 def nearest(neighbors: Neighbors, count: int = 10) -> Nearest:
-    """The `count` nearest of every point, of one cloud or of several: leading axes stay.
+    """Nearest `count` points of every point, of one cloud or of several: leading axes stay.
 
     Shapes: at least `count` neighbors of each of P points -> P x count indices. Fewer searched:
         ValueError.
@@ -149,12 +146,12 @@ def nearest(neighbors: Neighbors, count: int = 10) -> Nearest:
 def neighbor_overlap(a: Nearest, b: Nearest) -> Float[Array, ""]:
     """Share of a point's C nearest in one cloud that are among its C nearest in the other, on average.
 
-    Range: [0, 1]; about C/(P - 1) for independent clouds. Neighbors are distinct points, each known by
-    the first of its copies. The mean is over the points that are the first of their copies in both
-    clouds and have C neighbors in both; none: NaN. So where one cloud has copies that the other tells
-    apart, as a layer of bare embeddings does, the overlap is low. Which of several points at the same
-    distance is the last neighbor is arbitrary. Not as many of both: ValueError. Source: Doimo et al.
-    2020.
+    Range: [0, 1]; about C/(P - 1) for independent clouds. Neighbors are distinct points, each known
+    by the first of its copies. The mean is over the points that are the first of their copies in
+    both clouds and have C neighbors in both; none: NaN. So where one cloud has copies that the
+    other tells apart, as a layer of bare embeddings does, the overlap is low. Which of several
+    points at the same distance is the last neighbor is arbitrary. Not as many of both: ValueError.
+    Source: Doimo et al. 2020.
     """
     if a.index_PC.shape != b.index_PC.shape:
         raise ValueError(
@@ -167,10 +164,9 @@ def neighbor_overlap(a: Nearest, b: Nearest) -> Float[Array, ""]:
 
 
 def layers_overlap(nearest_N: Nearest, other_N: Nearest | None = None) -> Float[Array, "N N"]:
-    """`neighbor_overlap` of every pair of N clouds, whose nearest have a leading axis N:
-    symmetric.
+    """`neighbor_overlap` of every pair of N clouds, whose nearest have a leading axis N: symmetric.
 
-    With the nearest of other clouds beside them, of the pairs of `layers_cka`.
+    With the nearest of other clouds: of the pairs of `layers_cka`.
     """
     other_N = nearest_N if other_N is None else other_N
 
@@ -181,7 +177,7 @@ def layers_overlap(nearest_N: Nearest, other_N: Nearest | None = None) -> Float[
 
 
 def across_overlap(a_N: Nearest, b_M: Nearest) -> Float[Array, "N M"]:
-    """`neighbor_overlap` of every layer of one model beside every layer of another."""
+    """`neighbor_overlap` of every layer of one model with every layer of another."""
     return jax.lax.map(lambda a: jax.lax.map(lambda b: neighbor_overlap(a, b), b_M), a_N)
 
 
@@ -198,7 +194,7 @@ def prepare_cloud(x_PD: Float[AnyArray, "P D"], folds: int) -> PreparedCloud:
 
 
 def _compare(x: PreparedCloud, y: PreparedCloud, folds: int) -> Float[Array, "2 R"]:
-    """Both estimators of two clouds."""
+    """Compute both estimators of two clouds."""
     shared_2R, own_2R = energy(x.x_PD, y.x_PD, folds), x.own_2R * y.own_2R
     known_2R = own_2R > 0  # also inside the root: NaN there would be one of all derivatives
     # rounding can leave 1 + 1e-7
@@ -207,12 +203,11 @@ def _compare(x: PreparedCloud, y: PreparedCloud, folds: int) -> Float[Array, "2 
 
 
 def energy(x_PD: Float[Array, "P D"], y_PE: Float[Array, "P E"], folds: int) -> Float[Array, "2 R"]:
-    """|X^T Y|_F^2 of the folds that are kept, centered by their own mean, and n (n - 3) HSIC_1 of
-    them.
+    """Compute |X^T Y|_F^2 of the kept folds about their own mean, and their n (n - 3) HSIC_1.
 
-    x and y are centered as a whole before. X^T Y = sum_j M_j - n a b^T, M_j the product of one fold,
-    a and b the means of the n points that are kept. All that depends on the choice is read off the
-    J x J scalar products <M_j, M_k>: a pass over M for each choice costs more.
+    x and y are centered as a whole before. X^T Y = sum_j M_j - n a b^T, M_j the product of one
+    fold, a and b the means of the n points that are kept. All that depends on the choice is read
+    off the J x J scalar products <M_j, M_k>: a pass over M for each choice costs more.
     """
     x_JPD, y_JPE = (z_PD.reshape(folds, -1, z_PD.shape[1]) for z_PD in (x_PD, y_PE))
     # the diagonals
@@ -260,7 +255,7 @@ def _estimators(cka_NM2R: Float[Array, "N M 2 R"]) -> Cka:
 def map_pairs(
     compare_pair: Callable[[Array, Array], Array], layers: int
 ) -> Float[Array, "N N ..."]:
-    """compare_pair(n, m) for n <= m, one pair after another; for n > m what (m, n) gave."""
+    """Map compare_pair(n, m) over n <= m, pair after pair; n > m gets the value of (m, n)."""
     row, column = np.triu_indices(layers)
     value_X = jax.lax.map(lambda pair: compare_pair(*pair), (jnp.asarray(row), jnp.asarray(column)))
     place_NN = np.zeros((layers, layers), np.int32)

@@ -1,5 +1,4 @@
-"""The one guard of all doors: arrays of any library as float32; ValueError, one line, where numbers
-would change.
+"""Convert arrays of any library to float32; ValueError, one line, where numbers would change.
 
 `metrics.*`, `measure`, `measure_attention` and files all read vectors through it.
 """
@@ -35,8 +34,9 @@ class ArrayLike(Protocol):
 
 
 def as_arrays(vectors: Any) -> Any:
-    """Lists of numbers, pandas' tables and sparse arrays as arrays of all numbers; all else as it
-    is, not yet read.
+    """Convert lists of numbers, pandas' tables and sparse arrays to arrays of all numbers.
+
+    All else is returned as it is, not yet read.
     """
     if type(vectors) is np.ndarray or (
         isinstance(vectors, jax.Array) and not isinstance(vectors, jax.core.Tracer)
@@ -88,7 +88,7 @@ def as_arrays(vectors: Any) -> Any:
 
 
 def _frame_numbers(frame: Any) -> np.ndarray:
-    """Its numbers, where all columns hold numbers; what is missing is NaN."""
+    """Return a table's numbers, where all columns hold numbers; missing values become NaN."""
     from pandas.api.types import is_numeric_dtype
 
     for name, kind in frame.dtypes.items():
@@ -110,16 +110,14 @@ def _frame_numbers(frame: Any) -> np.ndarray:
 
 
 def _dense_tensor(tensor: Any) -> Any:
-    """A PyTorch tensor of which parts can be taken: dequantized, not sparse."""
+    """Convert a PyTorch tensor to one that can be sliced: dequantized, not sparse."""
     tensor = tensor.dequantize() if getattr(tensor, "is_quantized", False) else tensor
     dense = "strided" in str(getattr(tensor, "layout", "strided"))
     return tensor if dense else tensor.to_dense()
 
 
 def real_numbers(array: Any, what: str) -> np.ndarray:
-    """A NumPy array of real numbers of whatever library; ValueError for other types and masked
-    numbers.
-    """
+    """Convert to a NumPy array of real numbers; ValueError for other types and masked numbers."""
     # PyTorch's: also of a device, with a gradient, and of types that NumPy lacks
     if hasattr(array, "detach"):
         array = array.detach()
@@ -143,7 +141,7 @@ def real_numbers(array: Any, what: str) -> np.ndarray:
 
 
 def as_float32(array: Any, what: str) -> np.ndarray:
-    """In float32, of whatever library; ValueError where it holds what is not finite."""
+    """Convert to float32; ValueError where a value is not finite."""
     array = real_numbers(array, what)
     check_held(array, what)
     with np.errstate(over="ignore"):
@@ -157,17 +155,17 @@ def as_float32(array: Any, what: str) -> np.ndarray:
 
 
 def as_vectors(array: Any, what: str) -> np.ndarray:
-    """`as_float32` of vectors, whose squares float32 must hold too."""
+    """Convert vectors by `as_float32`, and check that float32 holds their squares too."""
     vectors = as_float32(array, what)
     check_size(float(np.abs(vectors).max(initial=0)), what)
     return vectors
 
 
 def matrix(x: ArrayLike, about_mean: bool = True, any_size: bool = True, what: str = "x") -> Array:
-    """Read a matrix in float32, checked as `measure` checks vectors; of a traced array NaN stands
-    for what would be refused.
+    """Read a matrix in float32, checked as `measure` checks vectors.
 
-    `about_mean` and `any_size` are of metrics that do not see the origin, or the size, of a cloud.
+    For a traced array NaN replaces what would be refused. `about_mean` and `any_size` mark metrics
+    that do not depend on the origin, or the size, of a cloud.
     """
     if not isinstance(x, jax.core.Tracer):
         return jnp.asarray(as_matrix(x, what, about_mean, any_size))
@@ -186,8 +184,9 @@ def matrix(x: ArrayLike, about_mean: bool = True, any_size: bool = True, what: s
 
 
 def matrix_pair(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
-    """Read two matrices of the same points; of frames, or of arrays with coordinates, by the labels of
-    their rows.
+    """Read two matrices of the same points, matched by the labels of their rows.
+
+    Frames and arrays with coordinates have labels.
     """
     x_PD, y_PE = matrix(x), matrix(in_order(y, x, "y"), what="y")
     if x_PD.shape[0] != y_PE.shape[0]:
@@ -198,11 +197,10 @@ def matrix_pair(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
 
 
 def as_matrix(x: Any, what: str, about_mean: bool, any_size: bool) -> np.ndarray:
-    """`as_vectors` of one matrix with two rows, for metrics that do not see the origin, or the
-    size.
+    """Convert by `as_vectors` one matrix with two rows or more, about its mean or rescaled.
 
-    These read the matrix about its mean, or times a power of two, where float32 would lose digits
-    of it as it is.
+    Metrics that do not depend on the origin (`about_mean`) or the size (`any_size`) read the matrix
+    about its mean, or times a power of two, where float32 would lose digits of it as it is.
     """
     x = real_numbers(as_arrays(x), what)
     check_matrix(x.shape, what)
@@ -223,7 +221,7 @@ def check_matrix(shape: tuple[int, ...], what: str) -> None:
 
 
 def in_order(labeled: Any, x: Any, what: str) -> Any:
-    """Rows in the order of those of x, by the index of both where both have one."""
+    """Order rows as those of x, by the index of both where both have one."""
     own, index = _index(labeled, 0), _index(x, -2)
     if own is None or index is None or own.equals(index):
         return labeled
@@ -237,8 +235,9 @@ def in_order(labeled: Any, x: Any, what: str) -> Any:
 
 
 def _index(x: Any, place: int) -> Any:
-    """The labels of points, of a pandas object or of a DataArray with a coordinate along its
-    dimension `place`.
+    """Return the labels of points, of a pandas object or of a DataArray with a coordinate.
+
+    The coordinate is along its dimension `place`.
     """
     if hasattr(x, "iloc"):
         return x.index
@@ -246,14 +245,16 @@ def _index(x: Any, place: int) -> Any:
 
 
 def _wide(array: np.ndarray) -> np.ndarray:
-    """In a type that holds all digits."""
+    """Convert to a type that holds all digits."""
     large = array.dtype.kind in "iu" and max(int(array.max()), -int(array.min())) >= EXACT
     return array.astype(np.longdouble if large or array.itemsize > 8 else np.float64, copy=False)
 
 
 def check_held(array: np.ndarray, what: str) -> None:
-    """ValueError where float32 would round away what vectors of more digits, far from the origin,
-    differ in.
+    """Raise ValueError where float32 would round away the differences of vectors.
+
+    These are vectors of more digits than float32, far from the origin.
+
     """
     if (
         np.can_cast(array.dtype, np.float32)
@@ -276,8 +277,10 @@ def check_held(array: np.ndarray, what: str) -> None:
 
 
 def keeps_spread(wide: jax.Array, single: jax.Array) -> jax.Array:
-    """Of traced vectors (…, points, width), whether float32 keeps what they differ in; what
-    `check_held` refuses.
+    """Return whether float32 keeps the differences of traced vectors (…, points, width).
+
+    If not, `check_held` would refuse them.
+
     """
     lost = (wide - single.astype(wide.dtype)).astype(np.float32)
     spread = single - single.mean(axis=-2, keepdims=True)
@@ -285,7 +288,7 @@ def keeps_spread(wide: jax.Array, single: jax.Array) -> jax.Array:
 
 
 def check_size(largest: float, what: str) -> None:
-    """ValueError where float32 could not hold the squares of coordinates whose largest this is."""
+    """Raise ValueError where float32 could not hold the squares of coordinates as large as this."""
     if largest and not SMALLEST <= largest <= LARGEST:
         raise ValueError(
             f"{what}: the largest coordinate is {largest:.1g}, and values hold between {SMALLEST:g} and {LARGEST:g}; "

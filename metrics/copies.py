@@ -60,8 +60,9 @@ def copies(cloud_PD: Float[AnyArray, "P D"]) -> Copies:
 
 
 def _equal(hash_P2: UInt[Array, "P 2"]) -> Int[Array, " P"]:
-    """Find the first point equal to each, by 64-bit hashes: of a million rows two share one with a
-    chance below 1e-7.
+    """Find the first point equal to each, by 64-bit hashes.
+
+    Of a million rows two share a hash with a chance below 1e-7.
     """
     points = len(hash_P2)
     order_P = jnp.lexsort(hash_P2.T)  # stable, so the first of equals has the smallest index
@@ -77,7 +78,7 @@ def _join(
     sum_PG: Float[Array, "P G"],
     first_P: Bool[Array, " P"],
 ) -> Int[Array, " P"]:
-    """Find the first of the copies of each point among points that are nobody's equal.
+    """Find the first copy of each point among points without an exact equal.
 
     A sum of coordinates with signs differs by at most sqrt(D) times the distance, and the rounding
     of the sum itself. So the points are ordered by one such sum, and each is compared with the
@@ -115,7 +116,7 @@ def _merge(
     open_P: Bool[Array, " P"],
     original_P: Int[Array, " P"],
 ) -> Int[Array, " P"]:
-    """Join those of the open pairs that are near by subtraction, AT_ONCE subtracted together."""
+    """Join the open pairs that are near by subtraction, AT_ONCE subtracted together."""
     points = len(left_P)
     many = min(AT_ONCE, points)
 

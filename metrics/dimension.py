@@ -19,26 +19,26 @@ LEAST = 64
 
 
 def enough(neighbors: Neighbors) -> Bool[Array, ""]:
-    """Whether a cloud has the points for a dimension to be reported: LEAST, or half of its own where
-    that is fewer.
+    """Return whether a cloud has enough points for a dimension to be reported.
 
-    Distinct points with a ratio count. The formulas below need 3; but a text of one character repeated
-    leaves a network as many distinct points as a window has places, and from 32 among 4096 came
-    dimensions of 13 to 15, of no meaning.
+    That is LEAST, or half of its own points where that is fewer. Distinct points with a ratio
+    count. The formulas below need 3; but a text of one character repeated leaves a network as many
+    distinct points as a window has places, and from 32 among 4096 came dimensions of 13 to 15, of
+    no meaning.
     """
     usable_P = neighbors.usable()
     return usable_P.sum() >= min(LEAST, usable_P.size / 2)
 
 
 def twonn(neighbors: Neighbors, fraction: float = 0.9) -> Float[Array, ""]:
-    """TwoNN dimension by a line through the origin: sum(x y) / sum(x^2), x_i = ln mu_(i), y_i = -ln(1 -
-    i/n).
+    """TwoNN dimension by a line through the origin: sum(x y) / sum(x^2).
 
-    mu = r2/r1 of the n distinct points, sorted; only the smallest int(fraction n) enter (at least one,
-    at most n - 1). Range: > 0; biased low above about 15 dimensions (17.4 for a Gaussian of 20, 33 for
-    one of 50, at 4096 points). Fewer than 3 distinct points: NaN. All ratios that enter equal to 1, as
-    on a lattice: inf. Source: Facco et al. 2017; as DADApy's "base" form and scikit-dimension 0.5,
-    whose earlier releases numbered the ratios from 0, F = (i - 1)/n.
+    x_i = ln mu_(i), y_i = -ln(1 - i/n). mu = r2/r1 of the n distinct points, sorted; only the
+    smallest int(fraction n) enter (at least one, at most n - 1). Range: > 0; biased low above about
+    15 dimensions (17.4 for a Gaussian of 20, 33 for one of 50, at 4096 points). Fewer than 3
+    distinct points: NaN. All ratios that enter equal to 1, as on a lattice: inf. Source: Facco et
+    al. 2017; as DADApy's "base" form and scikit-dimension 0.5, whose earlier releases numbered the
+    ratios from 0, F = (i - 1)/n.
     """
     x_P, count = _sorted_log_ratios(neighbors)
     # in integers: float32 would round 0.9 n to either side
@@ -50,8 +50,8 @@ def twonn(neighbors: Neighbors, fraction: float = 0.9) -> Float[Array, ""]:
 def twonn_mle(neighbors: Neighbors) -> Float[Array, ""]:
     """TwoNN dimension by maximum likelihood, unbiased for Pareto ratios: (n - 1) / sum_i ln(r2_i/r1_i).
 
-    Range: > 0, with the bias of `twonn`. Fewer than 3 distinct points: NaN. All ratios 1: inf. Source:
-    DADApy's "ml" form of Facco et al. 2017.
+    Range: > 0, with the bias of `twonn`. Fewer than 3 distinct points: NaN. All ratios 1: inf.
+    Source: DADApy's "ml" form of Facco et al. 2017.
     """
     x_P, count = _sorted_log_ratios(neighbors)
     total = jnp.where(jnp.arange(x_P.size) < count, x_P, 0.0).sum()
@@ -64,13 +64,13 @@ class Posterior(NamedTuple):
 
 
 def twonn_bayes(neighbors: Neighbors) -> Posterior:
-    """The posterior of the TwoNN dimension under a Gamma(2, 5) prior: Gamma(2 + n, 5 + sum_i
-    ln(r2_i/r1_i)).
+    """Posterior of the TwoNN dimension under a Gamma(2, 5) prior.
 
-    Shape and rate, over all n distinct points: the mean (2 + n)/(5 + sum) and the deviation sqrt(2 +
-    n)/(5 + sum). Range: > 0 and finite, with the bias of `twonn`; all ratios 1: (2 + n)/5. Neighbors
-    share points, so that the deviation is too small below about 10 dimensions. Fewer than 3 distinct
-    points: NaN. Source: the likelihood of Facco et al. 2017 with the prior of DADApy.
+    It is Gamma(2 + n, 5 + sum_i ln(r2_i/r1_i)). Shape and rate, over all n distinct points: the
+    mean (2 + n)/(5 + sum) and the deviation sqrt(2 + n)/(5 + sum). Range: > 0 and finite, with the
+    bias of `twonn`; all ratios 1: (2 + n)/5. Neighbors share points, so that the deviation is too
+    small below about 10 dimensions. Fewer than 3 distinct points: NaN. Source: the likelihood of
+    Facco et al. 2017 with the prior of DADApy.
     """
     x_P, count = _sorted_log_ratios(neighbors)
     rate = 5.0 + jnp.where(jnp.arange(x_P.size) < count, x_P, 0.0).sum()
@@ -87,14 +87,14 @@ class Microscope(NamedTuple):
 
 
 def twonn_microscope(neighbors: Neighbors) -> Microscope:
-    """The dimension as LLM-Microscope computes it, flaw included: the slope of `twonn` over other points.
+    """LLM-Microscope's dimension, flaw included: the slope of `twonn` over other points.
 
     Copies are neighbors like others; where two differ by rounding, a ratio is 1/ROUNDING or 1 +
-    ROUNDING. u points are useless or have mu <= 1 + 1e-8 and are dropped, yet still counted in F_j = (u
-    + j)/(n + u), j = 1..n over the n others, sorted; the smallest min(n // 5, n - 1) of these enter. So
-    copies push the result up: 1000 Gaussian points in 8 dimensions give 7.2, with 50 copied rows 15.9,
-    with 200, 48.5. Fewer than 5 ratios: NaN. Source: the published code of Razzhigaev et al. 2024,
-    which works in float64; here float32, where mu <= 1 + 1e-8 means mu = 1.
+    ROUNDING. u points are useless or have mu <= 1 + 1e-8 and are dropped, yet still counted in F_j
+    = (u + j)/(n + u), j = 1..n over the n others, sorted; the smallest min(n // 5, n - 1) of these
+    enter. So copies push the result up: 1000 Gaussian points in 8 dimensions give 7.2, with 50
+    copied rows 15.9, with 200, 48.5. Fewer than 5 ratios: NaN. Source: the published code of
+    Razzhigaev et al. 2024, which works in float64; here float32, where mu <= 1 + 1e-8 means mu = 1.
     """
     alone_P = neighbors.equals_P == 1
     # with copies back in, a point with an equal has r1 = 0, and one whose nearest has a copy has r2
@@ -117,8 +117,9 @@ def twonn_microscope(neighbors: Neighbors) -> Microscope:
 def _slope_through_origin(
     x_P: Float[Array, " P"], share_P: Float[Array, " P"], kept: Array, count: Array
 ) -> Array:
-    """sum(x y) / sum(x^2) over the first `kept`, y = -ln(1 - share); NaN below 3 points or with
-    none kept.
+    """Compute sum(x y) / sum(x^2) over the first `kept`, y = -ln(1 - share).
+
+    NaN below 3 points or with none kept.
     """
     enters_P = jnp.arange(x_P.size) < kept
     x_P = jnp.where(enters_P, x_P, 0.0)
@@ -129,12 +130,12 @@ def _slope_through_origin(
 
 
 def _log_ratios(neighbors: Neighbors) -> Float[Array, " P"]:
-    """ln(r2/r1), by log1p of the difference: a ratio near 1 keeps its digits."""
+    """Compute ln(r2/r1), by log1p of the difference: a ratio near 1 keeps its digits."""
     r1_P, r2_P = neighbors.r1_P, neighbors.r2_P
     return jnp.log1p((r2_P - r1_P) / r1_P)
 
 
 def _sorted_log_ratios(neighbors: Neighbors) -> tuple[Float[Array, " P"], Int[Array, ""]]:
-    """ln(r2/r1) of the usable points in ascending order, inf behind them; and how many they are."""
+    """Sort ln(r2/r1) of the usable points, inf behind them; return them and their number."""
     usable_P = neighbors.usable()
     return jnp.sort(jnp.where(usable_P, _log_ratios(neighbors), jnp.inf)), usable_P.sum()

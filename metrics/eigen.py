@@ -1,5 +1,4 @@
-"""The eigendecomposition of a cloud's scatter in float32, small eigenvalues included, and the top
-direction alone.
+"""Eigendecomposition of a cloud's scatter in float32, small eigenvalues included; top direction.
 
 Q are the rows that are decomposed: points, or coordinates of few points. X are the BLOCK directions
 that are iterated together.
@@ -35,8 +34,10 @@ class Axes(NamedTuple):
 
 @jax.custom_jvp
 def eigh(symmetric_DD: Float[Array, "D D"]) -> tuple[Float[Array, " D"], Float[Array, "D D"]]:
-    """Find ascending eigenvalues, and eigenvectors; of a matrix that is not finite NaN (on a TPU,
-    eigh would not end). The derivative is finite where eigenvalues are equal.
+    """Find ascending eigenvalues and eigenvectors; NaN for a matrix that is not finite.
+
+    On a TPU, eigh of such a matrix would not end. The derivative is finite where eigenvalues are
+    equal.
     """
     finite = jnp.isfinite(symmetric_DD).all()
     value_D, vector_DD = jnp.linalg.eigh(
@@ -57,8 +58,9 @@ def _eigh_jvp(primals: tuple, tangents: tuple) -> tuple[tuple, tuple]:
 def _changes(
     value_D: Float[Array, " D"], vector_ED: Float[Array, "E D"], change_DD: Float[Array, "D D"]
 ) -> tuple[Float[Array, " D"], Float[Array, "E D"]]:
-    """d lambda_e = S_ee and dV = V F, F_ef = S_ef/(lambda_f - lambda_e), S = V^T dC V; F = 0 where
-    equal.
+    """Compute d lambda_e = S_ee and dV = V F, F_ef = S_ef/(lambda_f - lambda_e), S = V^T dC V.
+
+    F = 0 where eigenvalues are equal.
     """
     gap_DD = value_D[None] - value_D[:, None]
     turn_DD = jnp.where(gap_DD == 0, 0.0, change_DD / jnp.where(gap_DD == 0, 1.0, gap_DD))
@@ -67,7 +69,7 @@ def _changes(
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def eigen(x_QE: Float[Array, "Q E"], coordinates: bool = False) -> Axes:
-    """Decompose x^T x, with the `coordinates` x v where they are asked for.
+    """Decompose x^T x, with the `coordinates` x v where they are requested.
 
     One decomposition leaves an error of 3e-7 of the largest eigenvalue: rounding of the product,
     and of eigh. Where smaller ones are at stake, the coordinates x v of the data along their
@@ -115,12 +117,12 @@ def resolved(value_E: Float[Array, " E"]) -> Float[Array, " E"]:
 
 
 def top_direction(square_DD: Float[Array, "D D"]) -> tuple[Float[Array, ""], Float[Array, " D"]]:
-    """Find the largest eigenvalue, as a share of the trace, and its eigenvector, by block power
-    iteration: a third of the time of all eigenvectors, or less.
+    """Find the largest eigenvalue, as a share of the trace, and its eigenvector.
 
-    Until the residual |G q - theta q| is below FINE of theta; the eigenvalue is then good to the
-    square of that over the gap. What lies beyond BLOCK eigenvalues shrinks by
-    (lambda_9 / lambda_1)^POWERS a round. Where ROUNDS leave more than ROUGH, all are computed.
+    Block power iteration takes a third of the time of all eigenvectors, or less. Until the residual
+    |G q - theta q| is below FINE of theta; the eigenvalue is then good to the square of that over
+    the gap. What lies beyond BLOCK eigenvalues shrinks by (lambda_9 / lambda_1)^POWERS a round.
+    Where ROUNDS leave more than ROUGH, all are computed.
     """
     scaled_DD = square_DD / jnp.trace(square_DD)
 
@@ -151,7 +153,7 @@ def top_direction(square_DD: Float[Array, "D D"]) -> tuple[Float[Array, ""], Flo
 
 @jax.custom_jvp
 def top_share(square_DD: Float[Array, "D D"]) -> Float[Array, ""]:
-    """The largest eigenvalue of a symmetric matrix without negative ones, as a share of the trace.
+    """Largest eigenvalue of a symmetric matrix without negative eigenvalues, over the trace.
 
     Wide matrices are iterated where a bound says that no other eigenvalue is as large, and
     decomposed otherwise, as of flat spectra.

@@ -1,5 +1,4 @@
-"""Dimensions of a cloud beside those of metrics/dimension.py and metrics/scale.py: pairs, trees and
-eigenvalues.
+"""Dimensions of a cloud from pair counts, spanning trees and eigenvalues.
 
 Here X are the points of a subcloud, Y sizes of subclouds, E eigenvalues.
 """
@@ -26,12 +25,12 @@ def correlation_dimension(
     """Growth of the correlation integral: ln(C(r2)/C(r1)) / ln(r2/r1), C(r) the share of pairs nearer than r.
 
     r1 and r2 are the medians over distinct points of the distances to the 10th and to the 20th
-    neighbor (searched to 20 at least, or ValueError). Pairs are of distinct points; one as far as r,
-    or nearer by less than ROUNDING of r, is not nearer. Range: >= 0. Biased low in many dimensions.
-    Fewer than 21 distinct points, equal radii, no pair nearer than r1, or a coordinate that is not
-    finite: NaN. Distances are those of the Gram matrix; where its rounding could move a pair across a
-    radius, those of the point are computed by subtraction. Source: Grassberger and Procaccia 1983, with
-    the two radii of scikit-dimension's CorrInt; the rule for ties is ours.
+    neighbor (searched to 20 at least, or ValueError). Pairs are of distinct points; one as far as
+    r, or nearer by less than ROUNDING of r, is not nearer. Range: >= 0. Biased low in many
+    dimensions. Fewer than 21 distinct points, equal radii, no pair nearer than r1, or a coordinate
+    that is not finite: NaN. Distances are those of the Gram matrix; where its rounding could move a
+    pair across a radius, those of the point are computed by subtraction. Source: Grassberger and
+    Procaccia 1983, with the two radii of scikit-dimension's CorrInt; the rule for ties is ours.
     """
     neighbors.check_searched(FAR)
     first_P = neighbors.first_P
@@ -77,16 +76,15 @@ def correlation_dimension(
 
 
 def ph_dimension(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
-    """Dimension from the growth of the minimum spanning tree: 1 / (1 - s), s the slope of ln L on
-    ln n, n = P/8 to P.
+    """Dimension from the growth of the minimum spanning tree: 1 / (1 - s).
 
-    The length L of the tree of n points that fill d dimensions grows as n^(1 - 1/d). It is the
-    persistent homology of degree 0: its edges are the deaths of components. n counts distinct
-    points. Shapes: P points of width D -> scalar, by the P x P distances. Units: none. Range: above
-    0; noisy, and biased low in many dimensions. A slope of 1 or above: inf. Fewer than 64 points,
-    or a coordinate that is not finite: NaN. Source: Steele 1988 (growth); Birdal et al. 2021 and
-    Schweinhart 2020 (dimension); least squares over our four sizes, one thinning of each:
-    reconstruction.
+    s is the slope of ln L on ln n, n = P/8 to P. The length L of the tree of n points that fill d
+    dimensions grows as n^(1 - 1/d). It is the persistent homology of degree 0: its edges are the
+    deaths of components. n counts distinct points. Shapes: P points of width D -> scalar, by the P
+    x P distances. Units: none. Range: above 0; noisy, and biased low in many dimensions. A slope of
+    1 or above: inf. Fewer than 64 points, or a coordinate that is not finite: NaN. Source: Steele
+    1988 (growth); Birdal et al. 2021 and Schweinhart 2020 (dimension); least squares over our four
+    sizes, one thinning of each: reconstruction.
     """
     if len(cloud_PD) < 8 * SIZES[0]:
         return jnp.full((), jnp.nan)
@@ -104,11 +102,12 @@ def ph_dimension(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
 def marchenko_pastur_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> Float[Array, ""]:
     """Eigenvalues of the covariance above the edge of noise, s^2 (1 + sqrt(g))^2, g = D/P.
 
-    s^2 is the variance of noise for which the median of the D eigenvalues, in any order, is that of the
-    Marchenko-Pastur law. Range: [0, D]. For noise alike in all directions: where variances fall
+    s^2 is the variance of noise for which the median of the D eigenvalues, in any order, is that of
+    the Marchenko-Pastur law. Range: [0, D]. For noise alike in all directions: where variances fall
     smoothly, as in a network, it counts those that stand out of the lower half. A median below
-    RESOLUTION of the largest eigenvalue counts as that much: of a cloud of low rank, all directions it
-    has. Fewer points than dimensions, or all eigenvalues 0: NaN. Source: Marchenko and Pastur 1967.
+    RESOLUTION of the largest eigenvalue counts as that much: of a cloud of low rank, all directions
+    it has. Fewer points than dimensions, or all eigenvalues 0: NaN. Source: Marchenko and Pastur
+    1967.
     """
     width = eigenvalues_E.shape[-1]
     if points < width:
@@ -123,10 +122,10 @@ def marchenko_pastur_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> 
 def gavish_donoho_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> Float[Array, ""]:
     """Singular values above Gavish and Donoho's optimal hard threshold, the noise unknown.
 
-    The threshold is t(g) / sqrt(m) times the median singular value, t(g) = sqrt(2 (g + 1) + 8 g / (g +
-    1 + sqrt(g^2 + 14 g + 1))), m the median of the Marchenko-Pastur law of ratio g = D/P. Shapes, range
-    and bad input as of `marchenko_pastur_rank`. Source: Gavish and Donoho 2014, The optimal hard
-    threshold for singular values is 4/sqrt(3).
+    The threshold is t(g) / sqrt(m) times the median singular value, t(g) = sqrt(2 (g + 1) + 8 g /
+    (g + 1 + sqrt(g^2 + 14 g + 1))), m the median of the Marchenko-Pastur law of ratio g = D/P.
+    Shapes, range and bad input as of `marchenko_pastur_rank`. Source: Gavish and Donoho 2014, The
+    optimal hard threshold for singular values is 4/sqrt(3).
     """
     width = eigenvalues_E.shape[-1]
     if points < width:
@@ -141,8 +140,9 @@ def gavish_donoho_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> Flo
 
 
 def marchenko_pastur_median(ratio: float) -> float:
-    """Median of the eigenvalues of a covariance of unit noise, D/P = ratio in (0, 1], of many
-    points: to 1e-6.
+    """Median of the eigenvalues of a covariance of unit noise, of many points, to 1e-6.
+
+    D/P = ratio in (0, 1].
     """
     low, high = (1 - ratio**0.5) ** 2, (1 + ratio**0.5) ** 2
     # x = middle - half cos(angle): a smooth integrand
@@ -157,7 +157,7 @@ def _median(eigenvalues_E: Float[AnyArray, " E"]) -> Float[Array, ""]:
 
 
 def _distinct(original_X: Int[Array, " X"]) -> Float[Array, ""]:
-    """How many different numbers there are."""
+    """Count the different numbers."""
     sorted_X = jnp.sort(original_X)
     return 1.0 + (sorted_X[1:] != sorted_X[:-1]).sum()
 
@@ -165,7 +165,7 @@ def _distinct(original_X: Int[Array, " X"]) -> Float[Array, ""]:
 def _distances(
     cloud_PD: Float[AnyArray, "P D"], original_P: Int[Array, " P"]
 ) -> Float[Array, "P P"]:
-    """All of them, by the Gram matrix; 0 between copies; NaN where a coordinate is not finite."""
+    """Compute all distances by the Gram matrix; 0 between copies; NaN where not finite."""
     x_PD = scale_to_unit(centered(cloud_PD))
     square_P = jnp.square(x_PD).sum(axis=1)
     square_PP = square_P[:, None] + square_P[None] - 2 * product(x_PD, x_PD.T)
@@ -174,8 +174,9 @@ def _distances(
 
 
 def _tree_length(distance_XX: Float[Array, "X X"]) -> Float[Array, ""]:
-    """Of the minimum spanning tree, by Prim's algorithm: from the first point on, always the
-    nearest that is left.
+    """Compute the length of the minimum spanning tree by Prim's algorithm.
+
+    From the first point on, the nearest remaining point is always added.
     """
 
     def join(

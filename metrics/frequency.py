@@ -1,4 +1,4 @@
-"""How a cloud whose points are of types depends on how frequent these are.
+"""How a cloud depends on the frequency of the types of its points.
 
 A type is what stands at a point's position, a character say. Types are numbers; below 0: none. Only
 types of LEAST points of the whole cloud have a centroid: `frequent` numbers them 0 to V - 1, and
@@ -23,8 +23,9 @@ SOURCE = "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Lang
 
 
 def frequent(type_P: Int[AnyArray, " P"], least: int = LEAST) -> Int[Array, " P"]:
-    """Number each point's type below V = P // least, ascending; V where it has fewer points, or is
-    below 0.
+    """Assign each point's type a number below V = P // least, ascending; V for rare types.
+
+    V also stands for types below 0.
     """
     type_P = jnp.asarray(type_P)
     points, most = type_P.size, type_P.size // least
@@ -38,7 +39,7 @@ def frequent(type_P: Int[AnyArray, " P"], least: int = LEAST) -> Int[Array, " P"
 
 
 class TypeStatistics(NamedTuple):
-    """What is read off the centroids of types, of the whole cloud, then of each resample."""
+    """Statistics of the centroids of types, of the whole cloud, then of each resample."""
 
     distance: Float[Array, " R"]
     correlation: Float[Array, " R"]
@@ -54,14 +55,15 @@ def type_statistics(
     folds: int = 1,
     least: int = LEAST,
 ) -> TypeStatistics:
-    """Distances of points to the centroid of their type, and how they go with its log frequency.
+    """Distances of points to the centroid of their type, and their correlation with log frequency.
 
-    Of the points of a frequent type, d_i = |x_i - c_i| with c_i the mean of the *other* points of its
-    type. Even without any dependence d falls with frequency: the centroid of n points has an error of
-    its own, and E d_i^2 is n/(n - 1) of the variance. So a Gaussian cloud of the same types belongs
-    beside the correlations. A distance below 1e-5 of the cloud's spread is rounding and counts as 0.
-    Source: reconstruction after Bernas et al. 2026, whose text was not at hand; the least number of
-    points is ours. The share is that of a one-way analysis of variance, Fisher 1925.
+    Of the points of a frequent type, d_i = |x_i - c_i| with c_i the mean of the *other* points of
+    its type. Even without any dependence d falls with frequency: the centroid of n points has an
+    error of its own, and E d_i^2 is n/(n - 1) of the variance. So a Gaussian cloud of the same
+    types belongs beside the correlations. A distance below 1e-5 of the cloud's spread is rounding
+    and counts as 0. Source: reconstruction after Bernas et al. 2026, whose text was not at hand;
+    the least number of points is ours. The share is that of a one-way analysis of variance, Fisher
+    1925.
 
     Args:
         cloud_PD: P points of width D, in `folds` consecutive folds of equal size.
@@ -124,7 +126,7 @@ def type_statistics(
 
 
 class _Types(NamedTuple):
-    """Sums over the points of each type that a resample keeps; known: of which it keeps two or more."""
+    """Sums over the points of each type that a resample keeps; known: two or more are kept."""
 
     known_V: Bool[Array, " V"]
     count_V: Float[Array, " V"]  # 0 where it is not known
@@ -136,7 +138,7 @@ class _Types(NamedTuple):
 def _sums_by_type(
     member_PV: Float[Array, "P V"], value_PX: Float[Array, "P X"], folds: int
 ) -> Array:
-    """Over the points of each group and type, (J, V, X)."""
+    """Sum over the points of each group and type, (J, V, X)."""
     parts_JPV, parts_JPX = (x.reshape(folds, -1, x.shape[1]) for x in (member_PV, value_PX))
     return jnp.einsum("jpv,jpx->jvx", parts_JPV, parts_JPX, precision=Precision.HIGHEST)
 
@@ -159,8 +161,9 @@ def _distances(
     types: _Types,
     rounding: Float[Array, ""],
 ) -> tuple[Float[Array, " P"], Bool[Array, " P"]]:
-    """Of each point to the mean of the others of its type, 0 where it is not read; and which points
-    are read.
+    """Compute the distance of each point to the mean of the others of its type, 0 where unknown.
+
+    Also return which points have one.
     """
     most = len(types.known_V)
     safe_P = jnp.minimum(number_P, most - 1)
@@ -173,7 +176,7 @@ def _distances(
 
 
 def _share_between(types: _Types, rounding: Float[Array, ""]) -> Float[Array, ""]:
-    """Of the scatter of the points of all known types, that of the means of the types."""
+    """Compute the share of the scatter of points of known types that lies between types."""
     count = types.count_V.sum()
     mean_VD = types.sum_VD / jnp.maximum(types.count_V, 1.0)[:, None]
     mean_D = (
@@ -194,8 +197,9 @@ def correlation(
     y_P: Float[AnyArray, " P"],
     weight_P: Float[AnyArray, " P"] | None = None,
 ) -> Float[Array, ""]:
-    """Pearson's r with weights >= 0 (None: all 1): (P,), (P,) -> scalar in [-1, 1]; NaN where one is
-    constant, or without weight.
+    """Pearson's r with weights >= 0 (None: all 1): (P,), (P,) -> scalar in [-1, 1].
+
+    NaN where an argument is constant, or without weight.
     """
     x_P, y_P = (jnp.asarray(x, jnp.float32) for x in (x_P, y_P))
     weight_P = jnp.ones_like(x_P) if weight_P is None else jnp.asarray(weight_P, jnp.float32)
@@ -216,7 +220,7 @@ def mean_by_bin(
     bins: int,
     keep_P: Float[AnyArray, " P"] | None = None,
 ) -> Float[Array, " {bins}"]:
-    """The mean of the values of each bin, weights 1 or 0 (None: all): (P,) -> (bins,), in their units.
+    """Mean of the values of each bin, weights 1 or 0 (None: all): (P,) -> (bins,), in their units.
 
     An empty bin, or one with a value that is kept and not finite: NaN.
     """

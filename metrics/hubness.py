@@ -1,6 +1,4 @@
-"""Points that are near to many: how unevenly points occur among the nearest neighbors of
-others.
-"""
+"""Hubness: how unevenly points occur among the nearest neighbors of other points."""
 
 from typing import NamedTuple
 
@@ -19,8 +17,9 @@ class Hubs(NamedTuple):
 
 
 def occurrences(neighbors: Neighbors, count: int = COUNT) -> Float[Array, " P"]:
-    """N_k of every point: of how many distinct points it is one of the k nearest; 0 for copies of
-    an earlier one.
+    """N_k of every point: the number of distinct points that have it among their k nearest.
+
+    0 for copies of an earlier point.
     """
     neighbors.check_searched(count)
     near_PC = jnp.isfinite(neighbors.distance_PC[:, :count]) & neighbors.first_P[:, None]
@@ -30,14 +29,14 @@ def occurrences(neighbors: Neighbors, count: int = COUNT) -> Float[Array, " P"]:
 
 
 def hubs(neighbors: Neighbors, count: int = COUNT) -> Hubs:
-    """How the N_k of the n distinct points are spread, whose mean is k.
+    """Spread of the N_k of the n distinct points, whose mean is k.
 
-    skewness: E (N_k - k)^3 / (E (N_k - k)^2)^(3/2); about 0 in few dimensions, large where some points
-    are hubs; NaN where all N_k are equal. never: share of the points with N_k = 0; [0, 1]. most:
-    largest N_k over k; [0, (n - 1)/k]. Neighbors searched to `count` at least, or ValueError. Hubs
-    come with the dimension and with points near the mean, of independent normal points too: the
-    Gaussian null model tells by how much. Source: Radovanovic, Nanopoulos and Ivanovic 2010, Hubs in
-    Space; in language models arXiv 2606.29655, whose formulas are not read.
+    skewness: E (N_k - k)^3 / (E (N_k - k)^2)^(3/2); about 0 in few dimensions, large where some
+    points are hubs; NaN where all N_k are equal. never: share of the points with N_k = 0; [0, 1].
+    most: largest N_k over k; [0, (n - 1)/k]. Neighbors searched to `count` at least, or ValueError.
+    Hubs come with the dimension and with points near the mean, of independent normal points too:
+    the Gaussian null model tells by how much. Source: Radovanovic, Nanopoulos and Ivanovic 2010,
+    Hubs in Space; in language models arXiv 2606.29655, whose formulas are not read.
     """
     count_P, first_P = occurrences(neighbors, count), neighbors.first_P
     points = first_P.sum()

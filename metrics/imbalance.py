@@ -1,4 +1,4 @@
-"""How well nearness in one representation tells nearness in another: ranks of neighbors."""
+"""Information imbalance: how well neighbors in one representation predict those in another."""
 
 import jax
 import jax.numpy as jnp
@@ -20,13 +20,13 @@ def information_imbalance(
 
     Shapes: of N clouds A the nearest of each point, and which points count; the cloud B of the same
     points -> N values. Range: 2/n to 2 (n - 1)/n; 1 on average for clouds that know nothing of one
-    another, near 0 where nearness in A tells nearness in B. Not symmetric: a cloud with less of what
-    the other has is told by it, and does not tell it. Ranks are among the n distinct points of B; a
-    point equal to i in B has rank 1. The mean is over the points that count in A and are the first of
-    their copies in B; none: NaN. Distances are those of the Gram matrix, whose rounding moves ranks of
-    points equally far to 1e-6 of the largest |x|^2. A coordinate that is not finite: NaN. Source:
-    Glielmo et al. 2022, Ranking the information content of distance measures; between layers: Acevedo
-    et al. 2024, arXiv 2405.15471. The duplicates rule is ours.
+    another, near 0 where nearness in A tells nearness in B. Not symmetric: a cloud with less of
+    what the other has is told by it, and does not tell it. Ranks are among the n distinct points of
+    B; a point equal to i in B has rank 1. The mean is over the points that count in A and are the
+    first of their copies in B; none: NaN. Distances are those of the Gram matrix, whose rounding
+    moves ranks of points equally far to 1e-6 of the largest |x|^2. A coordinate that is not finite:
+    NaN. Source: Glielmo et al. 2022, Ranking the information content of distance measures; between
+    layers: Acevedo et al. 2024, arXiv 2405.15471. The duplicates rule is ours.
     """
     cloud_PD = scale_to_unit(centered(cloud_PD))
     points = len(cloud_PD)

@@ -1,7 +1,6 @@
-"""What finite sampling alone makes of a spectrum: eigenvalues of an isotropic Gaussian cloud, drawn
-without the cloud.
+"""Spectra of isotropic Gaussian clouds: the effect of finite sampling alone.
 
-S are draws.
+Eigenvalues are drawn without the cloud. S are draws.
 """
 
 import functools
@@ -44,7 +43,7 @@ def isotropic_spectra(points: int, width: int) -> Spectrum:
 def _draw(
     points: int, width: int
 ) -> tuple[Float[np.ndarray, "S E"], Float[np.ndarray, "S E"], Float[np.ndarray, " S"]]:
-    """Eigenvalues largest first, the mean along their directions, and its norm beside them."""
+    """Draw eigenvalues, largest first, the mean along their directions, and its remaining norm."""
     from scipy.linalg import eigvalsh_tridiagonal  # takes a tenth of a second to import
 
     rank, most = sorted((points - 1, width))

@@ -1,9 +1,8 @@
-"""The threads of LAPACK while JAX decomposes on a CPU: of SciPy's OpenBLAS, from which JAX takes
-it.
+"""The threads of LAPACK while JAX decomposes on a CPU.
 
-OpenBLAS's threads wait busily for one another, and go on for milliseconds after a decomposition.
-Beside XLA's own threads, other decompositions or other programs they take up to twenty times as
-long as one thread would.
+JAX takes LAPACK from SciPy's OpenBLAS. OpenBLAS's threads wait busily for one another, and go on
+for milliseconds after a decomposition. Beside XLA's own threads, other decompositions or other
+programs they take up to twenty times as long as one thread would.
 """
 
 import contextlib
@@ -23,11 +22,12 @@ _before = 0  # what it was before the first of them
 
 @contextlib.contextmanager
 def threads_for(rows: int = 0) -> Iterator[None]:
-    """One thread for matrices of fewer than LARGE rows, else one for each idle core; at the end as
-    it was before.
+    """Use one thread for matrices of fewer than LARGE rows, otherwise one for each idle core.
 
-    The number is one of the process: of contexts that are open at once in several threads the least
-        counts.
+    The earlier number is restored at the end.
+
+    The number belongs to the process: of contexts that are open at once in several threads the
+    least counts.
     """
     global _before
     number = _number()
@@ -50,7 +50,7 @@ def threads_for(rows: int = 0) -> Iterator[None]:
 
 
 def idle_cores() -> int:
-    """Cores that nobody but the caller runs on now; 1 where the system does not say."""
+    """Count the cores that only the caller runs on now; 1 where the system does not report it."""
     try:
         running = pathlib.Path("/proc/loadavg").read_text().split()[3].partition("/")[0]
         return max((os.cpu_count() or 1) + 1 - max(int(running), 1), 1)
@@ -60,7 +60,7 @@ def idle_cores() -> int:
 
 @functools.cache
 def _number() -> tuple[Callable[[], int], Callable[[int], None]] | None:
-    """How to read and set it; None where SciPy has another LAPACK."""
+    """Return functions that read and set the number; None where SciPy has another LAPACK."""
     # late: JAX loads it too, once something is decomposed
     import scipy.linalg.cython_lapack as lapack
 

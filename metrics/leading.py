@@ -1,4 +1,4 @@
-"""How few vectors carry the scatter of a cloud: attention sinks, and whatever else is long."""
+"""How few vectors carry the scatter of a cloud: attention sinks and other long vectors."""
 
 from typing import NamedTuple
 
@@ -15,8 +15,7 @@ def share_between(
     member_P: Bool[AnyArray, " P"],
     keep_P: Float[AnyArray, " P"] | None = None,
 ) -> Float[Array, ""]:
-    """Share of the scatter that lies between the members and the rest: f (1 - f) |m_1 - m_0|^2 / tr
-    C.
+    """Share of the scatter between the members and the rest: f (1 - f) |m_1 - m_0|^2 / tr C.
 
     f is the share of the points that are members, m_1 and m_0 the means of members and rest, C the
     covariance of all. Shapes: P points of width D, who is a member, weights 1 or 0 (None: all) ->
@@ -43,13 +42,12 @@ def share_by_norm(
     member_P: Bool[AnyArray, " P"],
     keep_P: Float[AnyArray, " P"] | None = None,
 ) -> Float[Array, ""]:
-    """What `share_between` is where the members are equal and the rest is scattered about 0: g r^2
-    / (1 + g r^2).
+    """`share_between` expected from norms alone: g r^2 / (1 + g r^2).
 
-    g = f (1 - f), f the share of the points that are members, r^2 = E |x|^2 of the members over
-    that of the rest. So the share depends on the length of the window: of one sink in T tokens f is
-    1/T. Shapes and range as there; no member kept: 0; no other kept, or all points 0: NaN. Units:
-    none. Source: ours.
+    The members are taken as equal and the rest as scattered about 0. g = f (1 - f), f the share of
+    the points that are members, r^2 = E |x|^2 of the members over that of the rest. So the share
+    depends on the length of the window: of one sink in T tokens f is 1/T. Shapes and range as
+    there; no member kept: 0; no other kept, or all points 0: NaN. Units: none. Source: ours.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     keep_P = jnp.ones(len(cloud_PD)) if keep_P is None else jnp.asarray(keep_P, jnp.float32)
@@ -68,7 +66,7 @@ def share_by_norm(
 
 
 def longest(cloud_PD: Float[AnyArray, "P D"], count: int) -> Bool[Array, " P"]:
-    """The `count` points of largest norm; of equal ones the first."""
+    """Mark the `count` points of largest norm; of equal ones the first."""
     norm_P = jnp.linalg.norm(jnp.asarray(cloud_PD, jnp.float32), axis=1)
     return jnp.zeros(norm_P.size, bool).at[jax.lax.top_k(norm_P, count)[1]].set(True)
 
@@ -76,8 +74,9 @@ def longest(cloud_PD: Float[AnyArray, "P D"], count: int) -> Bool[Array, " P"]:
 def longest_of_each(
     cloud_PD: Float[AnyArray, "P D"], window_P: Int[AnyArray, " P"]
 ) -> Bool[Array, " P"]:
-    """The point of largest norm of every window, whatever numbers windows have; of equal ones the
-    first.
+    """Mark the point of largest norm of every window, whatever numbers windows have.
+
+    Of equal ones the first is marked.
     """
     norm_P = jnp.linalg.norm(jnp.asarray(cloud_PD, jnp.float32), axis=1)
     window_P, points = jnp.asarray(window_P), norm_P.size
@@ -90,24 +89,23 @@ def longest_of_each(
 
 
 def norm_ratio(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
-    """Largest norm over the median norm, of two medians the lower. Shapes: (P, D) -> scalar. Units:
-    none. Range: >= 1.
+    """Largest norm over the median norm, of two medians the lower.
 
-    More than half of the points 0: inf, or NaN where all are. A coordinate that is not finite: not
-    finite. Source: the norms of attention sinks in Sun et al. 2024, Massive Activations in Large
-    Language Models.
+    Shapes: (P, D) -> scalar. Units: none. Range: >= 1. More than half of the points 0: inf, or NaN
+    where all are. A coordinate that is not finite: not finite. Source: the norms of attention sinks
+    in Sun et al. 2024, Massive Activations in Large Language Models.
     """
     norm_P = jnp.linalg.norm(jnp.asarray(cloud_PD, jnp.float32), axis=1)
     return largest(norm_P) / lower_median(norm_P)
 
 
 def lower_median(x_P: Float[Array, " P"]) -> Float[Array, ""]:
-    """The median, of two the lower, as PyTorch's: a value that occurs."""
+    """Lower median, as PyTorch's: a value that occurs."""
     return jnp.sort(x_P)[(x_P.size - 1) // 2]
 
 
 class Direction(NamedTuple):
-    """The first principal direction of the points that are left, R resamples."""
+    """Statistics of the first principal direction of the remaining points, R resamples."""
 
     share: Float[Array, " R"]
     kurtosis: Float[Array, " R"]
@@ -120,16 +118,17 @@ def first_direction(
     keep_RP: Float[AnyArray, "R P"],
     label_P: Int[AnyArray, " P"] | None = None,
 ) -> Direction:
-    """`anisotropy` of the points that are left, and how their scores s on the first direction spread.
+    """`anisotropy` of the remaining points, and how their scores s on the first direction spread.
 
-    Shapes: P points of width D, which are left, weights 1 or 0 of R resamples, the first of which keeps
-    all, a label of each point -> three arrays (R,), along the direction of all points left, right to
-    first order. share: lambda_1 / tr C, [1/D, 1]. kurtosis: E (s - E s)^4 / (E (s - E s)^2)^2, [1, P];
-    3 for a Gaussian, about 1/f where a share f of the points makes the direction. between: how much of
-    the variance of s lies between labels, eta^2 less what chance gives, 1 - (1 - eta^2) (n - 1) / (n -
-    g) of n points with g labels; at most 1, 0 on average where labels say nothing of s, NaN without
-    labels or where n = g. All points equal, or none left: NaN. Source: Razzhigaev et al. 2024 for the
-    share; between is epsilon squared of Kelley 1935; it and the kurtosis of this direction are ours.
+    Shapes: P points of width D, which are left, weights 1 or 0 of R resamples, the first of which
+    keeps all, a label of each point -> three arrays (R,), along the direction of all points left,
+    right to first order. share: lambda_1 / tr C, [1/D, 1]. kurtosis: E (s - E s)^4 / (E (s - E
+    s)^2)^2, [1, P]; 3 for a Gaussian, about 1/f where a share f of the points makes the direction.
+    between: how much of the variance of s lies between labels, eta^2 less what chance gives, 1 - (1
+    - eta^2) (n - 1) / (n - g) of n points with g labels; at most 1, 0 on average where labels say
+    nothing of s, NaN without labels or where n = g. All points equal, or none left: NaN. Source:
+    Razzhigaev et al. 2024 for the share; between is epsilon squared of Kelley 1935; it and the
+    kurtosis of this direction are ours.
     """
     left_P, keep_RP = jnp.asarray(left_P), jnp.asarray(keep_RP, jnp.float32)
     x_PD, weight_P = centered(cloud_PD), left_P.astype(jnp.float32)
@@ -150,7 +149,7 @@ def first_direction(
 
 
 def scatter(x_PD: Float[Array, "P D"], weight_RP: Float[Array, "R P"]) -> Float[Array, " R"]:
-    """tr C of the points under each set of weights, which add up to 1: E |x|^2 - |E x|^2."""
+    """Total variance, tr C, under each set of weights, which add up to 1: E |x|^2 - |E x|^2."""
     mean_RD = product(weight_RP, x_PD)
     square_R = product(weight_RP, jnp.square(x_PD).sum(axis=1))
     return square_R - jnp.square(mean_RD).sum(axis=1)
@@ -159,8 +158,9 @@ def scatter(x_PD: Float[Array, "P D"], weight_RP: Float[Array, "R P"]) -> Float[
 def _between(
     scaled_RP: Float[Array, "R P"], weight_RP: Float[Array, "R P"], label_P: Int[Array, " P"]
 ) -> Array:
-    """Epsilon squared of scores of mean 0 and variance 1 under weights that add up to 1; of one
-    label NaN.
+    """Compute epsilon squared of scores of mean 0 and variance 1; NaN with one label.
+
+    The weights add up to 1.
     """
     points = label_P.size
     number_P = jnp.searchsorted(jnp.sort(label_P), label_P)  # below P

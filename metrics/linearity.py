@@ -1,4 +1,4 @@
-"""How much of one representation is a linear function of another of the same points."""
+"""Linearity: how much of a representation is a linear function of another of the same points."""
 
 from typing import NamedTuple
 
@@ -30,21 +30,21 @@ def linearity(
 ) -> Linear:
     """Share of the variance of y that the best linear map of x explains: 1 - min_A |X~ A - Y~|_F^2.
 
-    X~ and Y~ are centered and divided by their Frobenius norms: the score is R^2 = |U'Y|^2 / |Y|^2, U an
-    orthonormal basis of the columns of X. Of x of rank r, points that know nothing of one another score
-    r / (P - 1) on average: `adjusted` is 1 - (1 - R^2) (P - 1) / (P - 1 - r), 0 for these. Shapes: P
-    points of widths D and E, weights 1 or 0 of R choices of the points (None: all) -> R values each,
-    with the map of all points, right to first order. Range: score [0, 1]; adjusted up to 1. r + 1
-    points or fewer: adjusted NaN. All points equal, or a coordinate that is not finite: NaN. Source:
-    Razzhigaev et al. 2024, Your Transformer is Secretly Linear; the adjustment is Ezekiel's of 1930.
-    The published code keeps directions below SMALLEST of the largest, which are rounding, and scores
-    what chance gives so many.
+    X~ and Y~ are centered and divided by their Frobenius norms: the score is R^2 = |U'Y|^2 / |Y|^2,
+    U an orthonormal basis of the columns of X. Of x of rank r, points that know nothing of one
+    another score r / (P - 1) on average: `adjusted` is 1 - (1 - R^2) (P - 1) / (P - 1 - r), 0 for
+    these. Shapes: P points of widths D and E, weights 1 or 0 of R choices of the points (None: all)
+    -> R values each, with the map of all points, right to first order. Range: score [0, 1];
+    adjusted up to 1. r + 1 points or fewer: adjusted NaN. All points equal, or a coordinate that is
+    not finite: NaN. Source: Razzhigaev et al. 2024, Your Transformer is Secretly Linear; the
+    adjustment is Ezekiel's of 1930. The published code keeps directions below SMALLEST of the
+    largest, which are rounding, and scores what chance gives so many.
     """
     return explained(basis(x_PD), y_PE, keep_RP)
 
 
 def basis(x_PD: Float[AnyArray, "P D"]) -> Basis:
-    """An orthonormal basis of the columns of the centered cloud."""
+    """Orthonormal basis of the columns of the centered cloud."""
     x_PD = scale_to_unit(centered(x_PD))
     size_D = jnp.linalg.norm(x_PD, axis=0)
     x_PD = x_PD / jnp.where(size_D == 0, 1.0, size_D)[None]
@@ -60,7 +60,7 @@ def basis(x_PD: Float[AnyArray, "P D"]) -> Basis:
 def explained(
     basis: Basis, y_PE: Float[AnyArray, "P E"], keep_RP: Float[AnyArray, "R P"] | None = None
 ) -> Linear:
-    """`linearity` of the cloud of this basis: several y share it."""
+    """`linearity` of a y in the cloud of this basis, which several y share."""
     y_PE = scale_to_unit(centered(y_PE))
     keep_RP = jnp.ones((1, len(y_PE))) if keep_RP is None else keep_RP
     fit_PE = product(basis.basis_PD, product(basis.basis_PD.T, y_PE))

@@ -25,20 +25,21 @@ class LocalIsotropy(NamedTuple):
 def local_isotropy(
     cloud_PD: Float[AnyArray, "P D"], neighbors: Neighbors, count: int = COUNT
 ) -> LocalIsotropy:
-    """Anisotropy and participation ratio of neighborhoods, each about its own mean: the means over
-    the distinct points i of
+    """Anisotropy and participation ratio of neighborhoods, each about its own mean.
+
+    They are the means over the distinct points i of
 
         max(lambda_i) / sum(lambda_i)     and     (sum lambda_i)^2 / sum(lambda_i^2),
 
     lambda_i the eigenvalues of the covariance of i and its `count` nearest distinct points. Ranges:
     [1/count, 1] and [1, count]; no units. They do not change where the cloud is rotated, moved or
     scaled. Cai et al. 2021, Isotropy in the Contextual Embedding Space, find clouds that are
-    anisotropic as a whole and isotropic up close; they center clusters and take the mean cosine. That
-    is about -1/count of any cloud: centered vectors add up to 0. So this project reads the spectrum.
-    So few points look less isotropic than they are: of n = count + 1 independent points of an isotropic
-    Gaussian 1/participation ratio is on average (count + D + 1) / (count D + 2). And all that
-    stretches a cloud without bending it can leave neighborhoods round: the Gaussian null model, a
-    cloud of the same spectrum, tells what its spectrum alone makes of them.
+    anisotropic as a whole and isotropic up close; they center clusters and take the mean cosine.
+    That is about -1/count of any cloud: centered vectors add up to 0. So this project reads the
+    spectrum. So few points look less isotropic than they are: of n = count + 1 independent points
+    of an isotropic Gaussian 1/participation ratio is on average (count + D + 1) / (count D + 2).
+    And all that stretches a cloud without bending it can leave neighborhoods round: the Gaussian
+    null model, a cloud of the same spectrum, tells what its spectrum alone makes of them.
 
     Args:
         cloud_PD: P points of width D.

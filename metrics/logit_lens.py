@@ -1,5 +1,4 @@
-"""What a model would say if a layer were its last: its final norm and unembedding applied to every
-layer.
+"""The logit lens: the final norm and unembedding of a model applied to every layer.
 
 All values are of single points; a family averages them. Here X are points or tokens.
 """
@@ -24,11 +23,11 @@ DIRECTIONS = 10  # that span the principal subspaces of a layer and of the unemb
 
 
 class Unembedding(NamedTuple):
-    """How logits are read off a vector: a norm, then a matrix. Arrays all: models of one shape are
-    one program.
+    """How logits are computed from a vector: a norm, then a matrix.
 
-    logits = W'(scale z + shift) + bias, z = y / sqrt(mean(y^2) + epsilon) where it divides, y = x -
-    mean(x) where it centers; with a cap c they are c tanh(logits / c).
+    All fields are arrays, so that models of one shape are one program. logits = W'(scale z + shift)
+    + bias, z = y / sqrt(mean(y^2) + epsilon) where it divides, y = x - mean(x) where it centers;
+    with a cap c they are c tanh(logits / c).
     """
 
     unembedding_DV: Float[Array, "D V"]
@@ -42,7 +41,7 @@ class Unembedding(NamedTuple):
 
 
 class Lens(NamedTuple):
-    """Of every layer and point."""
+    """Values of the logit lens, of every layer and point."""
 
     entropy_NP: Float[Array, "N P"]
     divergence_NP: Float[Array, "N P"]
@@ -60,7 +59,7 @@ def build_unembedding(
     bias: Float[AnyArray, " V"] | None = None,
     cap: float | None = None,
 ) -> Unembedding:
-    """An unembedding whose norm is of a kind: "layer" (LayerNorm), "rms" (RMSNorm) or "none"."""
+    """Build an unembedding with a norm: "layer" (LayerNorm), "rms" (RMSNorm) or "none"."""
     width = len(unembedding_DV)
     scale_D, shift_D = (
         jnp.broadcast_to(jnp.asarray(value, jnp.float32), (width,)) for value in (scale, shift)
@@ -75,7 +74,7 @@ def build_unembedding(
 
 
 def logits(x_PD: Float[AnyArray, "P D"], unembedding: Unembedding) -> Float[Array, "P V"]:
-    """Logits that the unembedding gives of vectors: (P, D) -> (P, V)."""
+    """Compute the logits of vectors: (P, D) -> (P, V)."""
     x_PD = jnp.asarray(x_PD, jnp.float32)
     x_PD = x_PD - unembedding.centers * x_PD.mean(axis=1, keepdims=True)
     size_P1 = jnp.sqrt(jnp.square(x_PD).mean(axis=1, keepdims=True) + unembedding.epsilon)
@@ -93,15 +92,16 @@ def logits(x_PD: Float[AnyArray, "P D"], unembedding: Unembedding) -> Float[Arra
 def lens(
     clouds_NPD: Float[AnyArray, "N P D"], unembedding: Unembedding, target_P: Int[AnyArray, " P"]
 ) -> Lens:
-    """The logit lens: p_l = softmax of the logits of layer l; the output is p of the last layer.
+    """Logit lens: p_l = softmax of the logits of layer l; the output is p of the last layer.
 
-    Shapes: N layers of P points, and the token that each point is to predict, below 0 for none -> (N,
-    P) each. entropy: -sum_v p_l ln p_l, nat; [0, ln V]. divergence: sum_v p ln(p / p_l), nat; >= 0, 0
-    of the last layer. log_probability: ln p_l of the token; (-inf, 0]. rank: 1 and the number of tokens
-    with larger logits; [1, V]; both NaN without a token. settled: 1 where layer l and all behind it
-    have the largest logit where the output has it, else 0. A coordinate that is not finite: NaN.
-    Source: nostalgebraist 2020, interpreting GPT: the logit lens; the divergence as in Belrose et al.
-    2023, Eliciting Latent Predictions with the Tuned Lens; settled: this project.
+    Shapes: N layers of P points, and the token that each point is to predict, below 0 for none ->
+    (N, P) each. entropy: -sum_v p_l ln p_l, nat; [0, ln V]. divergence: sum_v p ln(p / p_l), nat;
+    >= 0, 0 of the last layer. log_probability: ln p_l of the token; (-inf, 0]. rank: 1 and the
+    number of tokens with larger logits; [1, V]; both NaN without a token. settled: 1 where layer l
+    and all behind it have the largest logit where the output has it, else 0. A coordinate that is
+    not finite: NaN. Source: nostalgebraist 2020, interpreting GPT: the logit lens; the divergence
+    as in Belrose et al. 2023, Eliciting Latent Predictions with the Tuned Lens; settled: this
+    project.
     """
     layers, vocabulary = len(clouds_NPD), unembedding.unembedding_DV.shape[1]
     clouds_PND = jnp.moveaxis(jnp.asarray(clouds_NPD, jnp.float32), 0, 1)
@@ -131,11 +131,10 @@ def lens(
 
 
 def token_directions(unembedding: Unembedding) -> Float[Array, "D C"]:
-    """The k leading principal directions of the unembedding times the norm's scale, k the least of
-    10, D, V - 1.
+    """Leading principal directions of the unembedding times the norm's scale, k of them.
 
-    The tokens' mean is left out: a softmax does not see it. Of V tokens that leaves V - 1
-    directions.
+    k is the least of 10, D, V - 1. The tokens' mean is left out: a
+    softmax does not see it. Of V tokens that leaves V - 1 directions.
     """
     scaled_DV = unembedding.unembedding_DV * unembedding.scale_D[:, None]
     count = min(DIRECTIONS, max(scaled_DV.shape[1] - 1, 1))
@@ -147,8 +146,7 @@ def alignment(
     token_DC: Float[AnyArray, "D C"],
     keep_P: Float[AnyArray, " P"] | None = None,
 ) -> Float[Array, ""]:
-    """Share of the k leading principal directions of a cloud in those of the unembedding: |U'W|_F^2
-    / k.
+    """Share of a cloud's k leading principal directions in those of the unembedding: |U'W|_F^2 / k.
 
     U are the leading eigenvectors of the cloud's covariance, W the `token_directions`. Shapes: (P,
     D), (D, k), and weights 1 or 0 of the points -> scalar. Units: none. Range: [0, 1]; k/D for
@@ -169,14 +167,14 @@ def collapse(
     vocabulary: int,
     keep_P: Float[AnyArray, " P"],
 ) -> Float[Array, ""]:
-    """How far points of one target have collapsed to their mean: 1 - (S_W / (n - K)) / (S_T / (n - 1)).
+    """Collapse of the points of one target to their mean: 1 - (S_W / (n - K)) / (S_T / (n - 1)).
 
-    S_W and S_T are the sums of squared distances from the means of the K targets and of all n points
-    that have one. Shapes: (P, D), the token below `vocabulary` that each point is to predict, below 0
-    for none, and weights 1 or 0 -> scalar. Range: up to 1, where all points of a target are one; 0 on
-    average for targets that say nothing of the points. As many targets as points, or a coordinate that
-    is not finite: NaN. Source: NC1 of Papyan, Han and Donoho 2020 with next tokens as classes; by
-    traces, and free of the number of points: ours.
+    S_W and S_T are the sums of squared distances from the means of the K targets and of all n
+    points that have one. Shapes: (P, D), the token below `vocabulary` that each point is to
+    predict, below 0 for none, and weights 1 or 0 -> scalar. Range: up to 1, where all points of a
+    target are one; 0 on average for targets that say nothing of the points. As many targets as
+    points, or a coordinate that is not finite: NaN. Source: NC1 of Papyan, Han and Donoho 2020 with
+    next tokens as classes; by traces, and free of the number of points: ours.
     """
     x_PD = scale_to_unit(centered(cloud_PD))
     weight_P = keep_P * (target_P >= 0)
@@ -195,6 +193,6 @@ def collapse(
 
 
 def _leading(x_DX: Float[Array, "D X"], count: int) -> Float[Array, "D C"]:
-    """So many leading left singular vectors, as far as there are."""
+    """Compute at most `count` leading left singular vectors."""
     x_DX = x_DX / jnp.abs(x_DX).max()  # squares stay in float32
     return eigh(product(x_DX, x_DX.T))[1][:, -count:]

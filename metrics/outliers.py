@@ -1,6 +1,4 @@
-"""Coordinates that carry far more than their share of the variance, as the basis of a transformer's
-stream has them.
-"""
+"""Coordinates that carry far more than their share of the variance, as in transformers."""
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +18,9 @@ def top_coordinate_variance_share(
     """Share of the total variance in the top 1, 3 and 10 coordinates: sum of the largest v_j / sum_j v_j.
 
     Shapes: P points of width D, weights 1 or 0 (None: all) -> one share for each of TOPS. Range:
-    [top/D, 1]. Not invariant under rotation: that is its point. All points equal: NaN; D < top: NaN.
-    Source: the outlier dimensions of Kovaleva et al. 2021 and Timkey and van Schijndel 2021; this
-    measure is ours.
+    [top/D, 1]. Not invariant under rotation: that is its point. All points equal: NaN; D < top:
+    NaN. Source: the outlier dimensions of Kovaleva et al. 2021 and Timkey and van Schijndel 2021;
+    this measure is ours.
     """
     descending_D = -jnp.sort(-_moments(centered(cloud_PD), keep_P, 2)[1])
     share_D = jnp.cumsum(descending_D) / descending_D.sum()
@@ -34,13 +32,12 @@ def top_coordinate_variance_share(
 def coordinate_kurtosis(
     cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
 ) -> Float[Array, ""]:
-    """How unevenly the coordinates share the variance: D sum_j v_j^2 / (sum_j v_j)^2, v_j the
-    variance of coordinate j.
+    """Inequality of the coordinates' variances: D sum_j v_j^2 / (sum_j v_j)^2.
 
-    Shapes: P points of width D, weights 1 or 0 -> scalar. Units: none. Range: [1, D]: 1 when all
-    are alike, D when one has everything. All points equal: NaN. Source: He et al. 2024, the
-    kurtosis of neuron norms; they take v_j = mean of x_j^2, about zero, where here a coordinate's
-    constant part does not count.
+    v_j is the variance of coordinate j. Shapes: P points of width D, weights 1 or 0 -> scalar.
+    Units: none. Range: [1, D]: 1 when all are alike, D when one has everything. All points equal:
+    NaN. Source: He et al. 2024, the kurtosis of neuron norms; they take v_j = mean of x_j^2, about
+    zero, where here a coordinate's constant part does not count.
     """
     variance_D = _moments(centered(cloud_PD), keep_P, 2)[1]
     share_D = variance_D / variance_D.sum()
@@ -50,12 +47,12 @@ def coordinate_kurtosis(
 def activation_kurtosis(
     cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
 ) -> Float[Array, ""]:
-    """Mean over the coordinates of E (x_j - E x_j)^4 / (E (x_j - E x_j)^2)^2, not in excess: a
-    Gaussian has 3.
+    """Mean over the coordinates of E (x_j - E x_j)^4 / (E (x_j - E x_j)^2)^2.
 
-    Shapes: P points of width D, weights 1 or 0 -> scalar. Units: none. Range: [1, P - 2 + 1/(P -
-    1)]. Coordinates that do not vary have none and are left out; none left: NaN. Source: Pearson's
-    kurtosis; high means that a few points carry a coordinate, as massive activations do.
+    It is not in excess: a Gaussian has 3. Shapes: P points of width D, weights 1 or 0 -> scalar.
+    Units: none. Range: [1, P - 2 + 1/(P - 1)]. Coordinates that do not vary have none and are left
+    out; none left: NaN. Source: Pearson's kurtosis; high means that a few points carry a
+    coordinate, as massive activations do.
     """
     x_PD = centered(cloud_PD)
     scale_D = jnp.sqrt(jnp.square(x_PD).mean(axis=0))
@@ -68,13 +65,13 @@ def activation_kurtosis(
 
 
 def coordinate_peaks(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, " P"]:
-    """How far each point's largest coordinate stands out: max_j |x_ij| / median_j |x_ij|. Not centered.
+    """Prominence of each point's largest coordinate: max_j |x_ij| / median_j |x_ij|, not centered.
 
-    Range: >= 1; a Gaussian point of 512 coordinates has about 4.8. The median is the lower of the two
-    middle ones where D is even. More than half of a point's coordinates 0: inf; all of them, or one
-    NaN: NaN. Source: the massive activations of Sun et al. 2024, which are above 100 and about 1,000
-    medians or more; theirs is the median over all positions of a sequence, here each has its own, since
-    the layer norm that reads it sees one position at a time.
+    Range: >= 1; a Gaussian point of 512 coordinates has about 4.8. The median is the lower of the
+    two middle ones where D is even. More than half of a point's coordinates 0: inf; all of them, or
+    one NaN: NaN. Source: the massive activations of Sun et al. 2024, which are above 100 and about
+    1,000 medians or more; theirs is the median over all positions of a sequence, here each has its
+    own, since the layer norm that reads it sees one position at a time.
     """
     size_PD = jnp.abs(jnp.asarray(cloud_PD, jnp.float32))
     return largest(size_PD) / _order_statistic(size_PD, (size_PD.shape[1] - 1) // 2)
@@ -83,13 +80,13 @@ def coordinate_peaks(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, " P"]:
 def anisotropy_without_top_coordinates(
     cloud_PD: Float[AnyArray, "P D"], keep_RP: Float[AnyArray, "R P"]
 ) -> Float[Array, "3 R"]:
-    """`metrics.spectrum.anisotropy` of the cloud without its top 1, 3 and 10 coordinates of largest
-    variance.
+    """Anisotropy of the cloud without its top 1, 3 and 10 coordinates of largest variance.
 
-    Shapes: P points of width D, weights 1 or 0 for R resamples, the first of which keeps all -> (3,
-    R). The direction is that of all points in every resample: right to first order, as in
-    `metrics.spectrum`. Units: none. Range: [1/(D - top), 1]. Nothing that varies is left: NaN.
-    Source: as `top_coordinate_variance_share`; this measure is ours.
+    It is `metrics.spectrum.anisotropy`. Shapes: P points of width D, weights 1 or 0 for R
+    resamples, the first of which keeps all -> (3, R). The direction is that of all points in every
+    resample: right to first order, as in `metrics.spectrum`. Units: none. Range: [1/(D - top), 1].
+    Nothing that varies is left: NaN. Source: as `top_coordinate_variance_share`; this measure is
+    ours.
     """
     x_PD = centered(cloud_PD)
     points, width = x_PD.shape
@@ -118,10 +115,10 @@ def anisotropy_without_top_coordinates(
 def _moments(
     x_PD: Float[Array, "P D"], keep_P: Float[Array, " P"] | None, order: int
 ) -> tuple[Float[Array, " D"], ...]:
-    """Mean, variance and, for order 4, fourth central moment of the kept points; x about the mean
-    of all.
+    """Compute mean, variance and, for order 4, fourth central moment of the kept points.
 
-    Written as products with the weights, so that many sets of weights become one matrix product.
+    x is about the mean of all. Written as products with the weights, so that many sets of weights
+    become one matrix product.
     """
     keep_P = jnp.ones(x_PD.shape[0]) if keep_P is None else keep_P
     weight_P = keep_P / keep_P.sum()
@@ -136,11 +133,10 @@ def _moments(
 
 
 def _order_statistic(size_PD: Float[Array, "P D"], rank: int) -> Float[Array, " P"]:
-    """Each row's value of this rank, 0 the smallest, of numbers >= 0: bit by bit, ten times faster
-    than a sort.
+    """Find each row's value of this rank, 0 the smallest, of numbers >= 0.
 
-    The bits of such floats, read as integers, have their order. So many rows at once stay in a
-    core's cache.
+    The search goes bit by bit, ten times faster than a sort. The bits of such floats, read as
+    integers, have their order. So many rows at once stay in a core's cache.
     """
 
     def select(bits_D: Int[Array, " D"]) -> Int[Array, ""]:

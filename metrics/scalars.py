@@ -1,4 +1,4 @@
-"""One number from one matrix of vectors: the metrics as a user calls them.
+"""The metrics as users call them: one number from one matrix of vectors.
 
 Every function takes a matrix of NumPy, JAX, PyTorch, pandas or xarray, computes in float32 (also
 with `jax_enable_x64`), and returns a JAX scalar. Under `jax.jit`, `jax.vmap` and `jax.grad` they
@@ -79,7 +79,7 @@ def anisotropy_uncentered(x: ArrayLike) -> Scalar:
 
 
 def participation_ratio(x: ArrayLike) -> Scalar:
-    """How many principal directions share the variance: (sum lambda)^2 / sum lambda^2.
+    """Effective number of principal directions: (sum lambda)^2 / sum lambda^2.
 
     Source: the inverse participation ratio of physics; Gao et al. 2017 for neurons.
 
@@ -102,7 +102,7 @@ def participation_ratio(x: ArrayLike) -> Scalar:
 
 
 def participation_ratio_corrected(x: ArrayLike) -> Scalar:
-    """The participation ratio of the population, without the bias of few points.
+    """Participation ratio of the population, without the bias of few points.
 
     Source: Chun et al. 2025; the closed form in moments is derived here.
 
@@ -125,7 +125,7 @@ def participation_ratio_corrected(x: ArrayLike) -> Scalar:
 
 
 def effective_rank(x: ArrayLike) -> Scalar:
-    """exp of the entropy of the eigenvalue shares p of the covariance: exp(-sum p ln p).
+    """Effective rank, exp(-sum p ln p), of the eigenvalue shares p of the covariance.
 
     Source: Roy and Vetterli 2007, of the covariance of the cloud.
 
@@ -349,7 +349,9 @@ def mean_cosine(x: ArrayLike) -> Scalar:
 
 
 def drift(x: ArrayLike) -> Scalar:
-    """|E x|, the norm of the mean vector. Source: Godey et al. 2024.
+    """Norm of the mean vector, |E x|.
+
+    Source: Godey et al. 2024.
 
     Args:
         x: (points, width).
@@ -370,7 +372,7 @@ def drift(x: ArrayLike) -> Scalar:
 
 
 def mean_norm(x: ArrayLike) -> Scalar:
-    """E |x|, the mean norm: what a drift is compared with.
+    """Mean norm, E |x|: the scale that a drift is compared with.
 
     Args:
         x: (points, width).
@@ -389,7 +391,7 @@ def mean_norm(x: ArrayLike) -> Scalar:
 
 
 def cka(x: ArrayLike, y: ArrayLike) -> Scalar:
-    """Linear CKA: how alike two representations of the same points are.
+    """Linear CKA: the similarity of two representations of the same points.
 
     |X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), X and Y centered. Source: Kornblith et al. 2019.
 
@@ -470,8 +472,9 @@ def _check_neighbors(k: int, least: int, points: int) -> None:
 
 
 def _compile(read: Callable[..., Array]) -> Callable[..., Array]:
-    """Compile once for each shape and k, in float32 whatever `jax_enable_x64` is; products keep all
-    their digits.
+    """Compile once for each shape and k, in float32 whatever `jax_enable_x64` is.
+
+    Products keep all their digits.
     """
 
     @functools.partial(jax.jit, static_argnames=("k",))
@@ -491,7 +494,10 @@ def _compile(read: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def _top_share(x_PD: Array) -> Array:
-    """`spectrum.anisotropy_uncentered` has a bisection, which has no gradient."""
+    """Compute the top eigenvalue's share of the trace, with a gradient.
+
+    `spectrum.anisotropy_uncentered` has a bisection, which has no gradient.
+    """
     x_PD = scale_to_unit(x_PD)
     return top_share(
         product(x_PD.T, x_PD) if x_PD.shape[0] >= x_PD.shape[1] else product(x_PD, x_PD.T)
@@ -509,7 +515,7 @@ def _make_twonn_scalar(read: Callable[[Neighbors], Array]) -> Callable[..., Arra
 
 
 def _search(x_PD: Array, count: int) -> Neighbors:
-    """Find neighbors; which they are has no gradient, their distances that of the subtraction."""
+    """Find neighbors; indices have no gradient, distances have that of the subtraction."""
     neighbors = jax.lax.stop_gradient(nearest_neighbors(jax.lax.stop_gradient(x_PD), count))
     square_PC = jnp.square(x_PD[:, None] - x_PD[neighbors.index_PC]).sum(axis=-1)
     distinct_PC = square_PC > 0

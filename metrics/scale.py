@@ -1,4 +1,4 @@
-"""Intrinsic dimension against scale: generalized ratios, decimation, local dimensions.
+"""Intrinsic dimension as a function of scale: generalized ratios, decimation, local dimensions.
 
 A dimension without a scale means little: noise fills space below its size, curvature and the end of
 the cloud bend the count of neighbors above theirs. All estimators read neighbors among the
@@ -25,29 +25,29 @@ NEWTON_ROUNDS = 4
 
 
 def gride(neighbors: Neighbors, first: int) -> Float[Array, ""]:
-    """GRIDE dimension at ranks n1 = first and n2 = 2 first: the likeliest d of mu_i = r_i,n2 / r_i,n1,
+    """GRIDE dimension at ranks n1 = first and n2 = 2 first.
+
+    It is the likeliest d of mu_i = r_i,n2 / r_i,n1, where
 
         f(mu | d) = d (mu^d - 1)^(n2 - n1 - 1) / (mu^((n2 - 1) d + 1) B(n2 - n1, n1))   over n distinct points.
 
-    With u_i = d ln mu_i the score vanishes where sum_i 1 + (n1 - 1) u_i/(exp(u_i) - 1) - n1 u_i = 0.
-    The left side falls and is convex in d, so that Newton from d = 0 climbs to the one root. Its first
-    step is known: 2 n1 / ((3 n1 - 1) m), m = mean ln mu. At n1 = 1 the root is 1/m: n/(n - 1) times
-    `twonn_mle`, which corrects the mean over samples.
+    With u_i = d ln mu_i the score vanishes where sum_i 1 + (n1 - 1) u_i/(exp(u_i) - 1) - n1 u_i =
+    0. The left side falls and is convex in d, so that Newton from d = 0 climbs to the one root. Its
+    first step is known: 2 n1 / ((3 n1 - 1) m), m = mean ln mu. At n1 = 1 the root is 1/m: n/(n - 1)
+    times `twonn_mle`, which corrects the mean over samples.
 
     Neighbors searched to 2 first at least, or ValueError. Range: between that first step and 1/m.
     Fewer than 2 first + 1 distinct points (so at least 3): NaN; all ties: inf. Biased low in many
-    dimensions, the more the larger the ranks: of Gaussians of 10, 20 and 50 dimensions 4096 points give
-    9.9, 17.6 and 34 at rank 1, and 8.3, 13.4 and 24 at rank 64. Source: Denti, Doimo, Laio & Mira 2022.
-    DADApy takes n2 = 2 n1 too, but puts n - 1 for n in the score.
+    dimensions, the more the larger the ranks: of Gaussians of 10, 20 and 50 dimensions 4096 points
+    give 9.9, 17.6 and 34 at rank 1, and 8.3, 13.4 and 24 at rank 64. Source: Denti, Doimo, Laio &
+    Mira 2022. DADApy takes n2 = 2 n1 too, but puts n - 1 for n in the score.
     """
     neighbors.check_searched(2 * first)
     return _gride(neighbors, jnp.array(first))
 
 
 def gride_curve(neighbors: Neighbors) -> Float[Array, " Y"]:
-    """`gride` at the ranks of SCALES; NaN at those for which the cloud, or the search for
-    neighbors, is too small.
-    """
+    """`gride` at the ranks of SCALES; NaN where the cloud, or the neighbor search, is too small."""
     return jax.vmap(_gride, in_axes=(None, 0))(neighbors, jnp.array(SCALES))
 
 
@@ -76,14 +76,14 @@ def _gride(neighbors: Neighbors, first: Int[Array, ""]) -> Float[Array, ""]:
 
 
 def levina_bickel(neighbors: Neighbors, count: int = 20) -> Float[Array, ""]:
-    """Maximum likelihood dimension of k neighbors: n / sum_i 1/d_i, 1/d_i = sum_{j<k} ln(T_ik /
-    T_ij) / (k - 1).
+    """Maximum likelihood dimension of k neighbors: n / sum_i 1/d_i.
 
-    T_ij is the distance from point i to its j-th neighbor, n the number of distinct points, k = count,
-    or as many as there are. Inverses are averaged, after MacKay & Ghahramani 2005: they are what is
-    free of bias. Levina & Bickel 2004 average the d_i, too large by (k - 1)/(k - 2). Neighbors
-    searched to `count` at least, or ValueError. Range: > 0, with the bias of `gride` at ranks between 1
-    and k. Fewer than 3 distinct points: NaN. All ties: inf.
+    1/d_i = sum_{j<k} ln(T_ik / T_ij) / (k - 1). T_ij is the distance from point i to its j-th
+    neighbor, n the number of distinct points, k = count, or as many as there are. Inverses are
+    averaged, after MacKay & Ghahramani 2005: they are what is free of bias. Levina & Bickel 2004
+    average the d_i, too large by (k - 1)/(k - 2). Neighbors searched to `count` at least, or
+    ValueError. Range: > 0, with the bias of `gride` at ranks between 1 and k. Fewer than 3 distinct
+    points: NaN. All ties: inf.
     """
     sum_P, terms_P = _log_ratio_sums(neighbors, count)
     usable_P = neighbors.usable()
@@ -95,17 +95,17 @@ def levina_bickel(neighbors: Neighbors, count: int = 20) -> Float[Array, ""]:
 def local_dimensions(neighbors: Neighbors, count: int = 20) -> Float[Array, " P"]:
     """Dimension around each point: (k - 2) / sum_{j<k} ln(T_ik / T_ij), as in `levina_bickel`.
 
-    The sum is a gamma variable of k - 1 terms of mean 1/d, whose inverse has the mean d/(k - 2): each
-    value is free of bias where the density is even, with a deviation of d / sqrt(k - 3). P values,
-    copies having the same. Range: > 0. Fewer than 4 distinct points: NaN. All ties: inf. Source: Levina
-    & Bickel 2004, with the k - 2 they name as an unbiased alternative to k - 1.
+    The sum is a gamma variable of k - 1 terms of mean 1/d, whose inverse has the mean d/(k - 2):
+    each value is free of bias where the density is even, with a deviation of d / sqrt(k - 3). P
+    values, copies having the same. Range: > 0. Fewer than 4 distinct points: NaN. All ties: inf.
+    Source: Levina & Bickel 2004, with the k - 2 they name as an unbiased alternative to k - 1.
     """
     sum_P, terms_P = _log_ratio_sums(neighbors, count)
     return jnp.where(terms_P > 1, (terms_P - 1) / sum_P, jnp.nan)
 
 
 def local_quantiles(neighbors: Neighbors, count: int = 20) -> Float[Array, " 5"]:
-    """The QUANTILES of `local_dimensions` over the distinct points; NaN where these are.
+    """Quantiles (QUANTILES) of `local_dimensions` over distinct points; NaN where one is NaN.
 
     Between two points the inverse 1/d is interpolated, which is finite where d is not: a share of
     points with ties makes the upper quantiles inf, not NaN.
@@ -122,10 +122,10 @@ def decimation(cloud_PD: Float[AnyArray, "P D"], neighbors: Neighbors) -> Float[
     dimension that is one of the cloud and not of its noise does not move with f. A copy is left out
     where its original is in the same subset. Shapes: P points of width D, and their neighbors, of
     which 8 f leave little to be searched -> a value per factor, with the range of `twonn`. A subset
-    with fewer than 3 distinct points: NaN at that f. Source: Facco et al. 2017, who draw the subsets at
-    random; a mean over such draws differs by 2 to 5 % where points that follow one another are alike.
+    with fewer than 3 distinct points: NaN at that f. Source: Facco et al. 2017, who draw the
+    subsets at random; a mean over such draws differs by 2 to 5 % where points that follow one
+    another are alike.
     """
-
     curve = []
     for factor in FACTORS:
         points = cloud_PD.shape[0] // factor
@@ -143,8 +143,9 @@ def decimation(cloud_PD: Float[AnyArray, "P D"], neighbors: Neighbors) -> Float[
 def _log_ratio_sums(
     neighbors: Neighbors, count: int
 ) -> tuple[Float[Array, " P"], Float[Array, " P"]]:
-    """sum_{j<k} ln(T_k / T_j) of every point and its number of terms k - 1, over those of `count`
-    that there are.
+    """Compute sum_{j<k} ln(T_k / T_j) of every point and its number of terms k - 1.
+
+    k is `count`, or the number of neighbors where that is less.
     """
     neighbors.check_searched(count)
     distance_PC = neighbors.distance_PC[:, :count]

@@ -1,5 +1,4 @@
-"""Cosines between vectors, the drift of a cloud from the origin, and how evenly it spreads around
-it. Not centered.
+"""Cosines between vectors, the drift of a cloud, and its isotropy about the origin; not centered.
 
 `keep_P` weighs the points, 1 or 0; None keeps them all. It enters by contractions alone, so that
 `jax.vmap` over many choices of points is one matrix product. A coordinate that is not finite is
@@ -35,12 +34,12 @@ AT_ONCE = 4096
 def mean_cosine(
     cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
 ) -> Float[Array, ""]:
-    """Mean cosine over all pairs of different points: (|sum_i u_i|^2 - sum_i |u_i|^2) / (P (P -
-    1)), u_i = x_i/|x_i|.
+    """Mean cosine over all pairs of different points.
 
-    Shapes: P points of width D -> scalar. Units: none. Range: [-1/(P - 1), 1]. Zero vectors have no
-    direction and are left out (P counts the others); fewer than two others: NaN. Exact, where Godey
-    et al. 2024 sample pairs; the closed form is ours.
+    It is (|sum_i u_i|^2 - sum_i |u_i|^2) / (P (P - 1)), u_i = x_i/|x_i|. Shapes: P
+    points of width D -> scalar. Units: none. Range: [-1/(P - 1), 1]. Zero vectors have no direction
+    and are left out (P counts the others); fewer than two others: NaN. Exact, where Godey et al.
+    2024 sample pairs; the closed form is ours.
     """
     unit_PD, counted_P = _directions(cloud_PD)
     weight_P = _weights(cloud_PD, keep_P) * counted_P
@@ -58,7 +57,7 @@ class MeanCosine(NamedTuple):
 def mean_cosine_parts(
     cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
 ) -> MeanCosine:
-    """The mean cosine as a sum of two: what the common mean vector makes of it, and the rest.
+    """Mean cosine as the sum of a part of the common mean vector and a residual.
 
     With m = E x, d_i = x_i - m and a_i = 1/|x_i|, the cosine of a pair is a_i a_j <m + d_i, m + d_j>.
     Of its average over all pairs of different points
@@ -120,7 +119,7 @@ def mean_cosine_flipped(
     cluster_P: Int[AnyArray, " P"] | None,
     keep_P: Float[AnyArray, " P"] | None = None,
 ) -> Float[Array, ""]:
-    """Expected `mean_cosine` where each cluster's vectors are multiplied by one random sign.
+    """Mean cosine expected where each cluster's vectors are multiplied by one random sign.
 
     The cloud then has no mean, and cosines within a cluster stay: (sum over pairs of one cluster of
     their cosine) / (P (P - 1)), exactly. Range: [-1/(P - 1), 1]; 0 where each point is a cluster.
@@ -138,12 +137,11 @@ def drift_flipped(
     cluster_P: Int[AnyArray, " P"] | None,
     keep_P: Float[AnyArray, " P"] | None = None,
 ) -> Float[Array, ""]:
-    """Root mean square `drift` where each cluster's vectors are multiplied by one random sign:
-    sqrt(sum_c |sum_{i in c} x_i|^2) / P, exactly.
+    """Root mean square `drift` where each cluster's vectors are multiplied by one random sign.
 
-    Range: [0, root mean square norm], which is reached where all are one cluster; sqrt(E |x|^2 / P)
-    where each point is one. Units: those of x. `keep_P` keeps whole clusters; none: NaN. This
-    project.
+    It is sqrt(sum_c |sum_{i in c} x_i|^2) / P, exactly. Range: [0, root mean square norm], which is
+    reached where all are one cluster; sqrt(E |x|^2 / P) where each point is one. Units: those of x.
+    `keep_P` keeps whole clusters; none: NaN. This project.
     """
     weight_P = _weights(cloud_PD, keep_P)
     square = jnp.maximum(_sum(weight_P, along_cluster(cloud_PD, cluster_P)), 0.0)  # of rounding
@@ -155,8 +153,9 @@ def relative_drift_flipped(
     cluster_P: Int[AnyArray, " P"] | None,
     keep_P: Float[AnyArray, " P"] | None = None,
 ) -> Float[Array, ""]:
-    """`drift_flipped` over the root mean square norm, which signs leave as it is. Range: [0, 1];
-    1/sqrt(P) where each point is a cluster.
+    """`drift_flipped` over the root mean square norm, which signs leave as it is.
+
+    Range: [0, 1]; 1/sqrt(P) where each point is a cluster.
     """
     weight_P, x_PD = _weights(cloud_PD, keep_P), scale_to_unit(cloud_PD)
     square = _mean(weight_P, jnp.square(x_PD).sum(axis=1))
@@ -169,12 +168,11 @@ def cross_cosine(
     keep_P: Float[AnyArray, " P"] | None = None,
     keep_Q: Float[AnyArray, " Q"] | None = None,
 ) -> Float[Array, ""]:
-    """Mean cosine over all P x Q pairs of one point of each cloud: <mean_i a_i/|a_i|, mean_j
-    b_j/|b_j|>.
+    """Mean cosine over all P x Q pairs of one point of each cloud.
 
-    Shapes: two clouds of one width D -> scalar. Units: none. Range: [-1, 1]. Zero vectors are left
-    out; a cloud with no other: NaN. Source: reconstruction of the query-key similarity that Godey
-    et al. 2024 speak of.
+    It is <mean_i a_i/|a_i|, mean_j b_j/|b_j|>. Shapes: two clouds of one width D -> scalar. Units:
+    none. Range: [-1, 1]. Zero vectors are left out; a cloud with no other: NaN. Source:
+    reconstruction of the query-key similarity that Godey et al. 2024 speak of.
     """
     unit_a_PD, counted_P = _directions(a_PD)
     unit_b_QD, counted_Q = _directions(b_QD)
@@ -183,8 +181,9 @@ def cross_cosine(
 
 
 def cosine(u_D: Float[AnyArray, " D"], v_D: Float[AnyArray, " D"]) -> Float[Array, ""]:
-    """<u, v> / (|u| |v|): two vectors -> scalar in [-1, 1], no units. A zero vector has no
-    direction: NaN.
+    """Cosine <u, v> / (|u| |v|): two vectors -> scalar in [-1, 1], no units.
+
+    A zero vector has no direction: NaN.
     """
     u_D, v_D = jnp.asarray(u_D, jnp.float32), jnp.asarray(v_D, jnp.float32)
     return (u_D / jnp.linalg.norm(u_D) * (v_D / jnp.linalg.norm(v_D))).sum()
@@ -193,17 +192,20 @@ def cosine(u_D: Float[AnyArray, " D"], v_D: Float[AnyArray, " D"]) -> Float[Arra
 def mean_vector(
     cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
 ) -> Float[Array, " D"]:
-    """E x = (1/P) sum_i x_i, in float32. No point kept: NaN."""
+    """Mean vector E x = (1/P) sum_i x_i, in float32.
+
+    No point kept: NaN.
+    """
     return _mean(_weights(cloud_PD, keep_P), jnp.asarray(cloud_PD, jnp.float32))
 
 
 def drift(
     cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
 ) -> Float[Array, ""]:
-    """|E x|, the norm of the mean vector. Shapes: (P, D) -> scalar. Units: those of x. Range: [0,
-    mean norm].
+    """Norm of the mean vector, |E x|.
 
-    No point kept: NaN. Source: Godey et al. 2024.
+    Shapes: (P, D) -> scalar. Units: those of x. Range: [0, mean norm]. No point kept: NaN. Source:
+    Godey et al. 2024.
     """
     return norms(mean_vector(cloud_PD, keep_P))
 
@@ -211,11 +213,12 @@ def drift(
 def relative_drift(
     cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
 ) -> Float[Array, ""]:
-    """|E x| / sqrt(E |x|^2), the drift as a share of the root mean square norm. Shapes: (P, D) -> scalar.
+    """|E x| / sqrt(E |x|^2), the drift as a share of the root mean square norm.
 
-    Units: none. Range: [0, 1], 1 for points all equal; of P independent points without a common mean
-    about 1/sqrt(P). Its square is the share of E |x|^2 that the mean holds, and `fluctuation` has the
-    rest. All points 0, or none kept: NaN. Source: this project, to compare drifts of layers and models.
+    Shapes: (P, D) -> scalar. Units: none. Range: [0, 1], 1 for points all equal; of P independent
+    points without a common mean about 1/sqrt(P). Its square is the share of E |x|^2 that the mean
+    holds, and `fluctuation` has the rest. All points 0, or none kept: NaN. Source: this project, to
+    compare drifts of layers and models.
     """
     weight_P, x_PD = _weights(cloud_PD, keep_P), scale_to_unit(cloud_PD)
     return norms(_mean(weight_P, x_PD)) / root(_mean(weight_P, jnp.square(x_PD).sum(axis=1)))
@@ -224,11 +227,10 @@ def relative_drift(
 def fluctuation(
     cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
 ) -> Float[Array, ""]:
-    """sqrt(E |x - E x|^2), how far points are from their mean. Shapes: (P, D) -> scalar. Units:
-    those of x.
+    """Root mean square distance from the mean, sqrt(E |x - E x|^2).
 
-    Range: >= 0, 0 for points all equal. The other part of E |x|^2 beside drift^2. No point kept:
-        NaN.
+    Shapes: (P, D) -> scalar. Units: those of x. Range: >= 0, 0 for points all equal. With drift^2
+    its square adds up to E |x|^2. No point kept: NaN.
     """
     # about the mean of all: the digits beyond a drift
     weight_P, x_PD = _weights(cloud_PD, keep_P), centered(cloud_PD)
@@ -239,27 +241,28 @@ def fluctuation(
 def mean_norm(
     cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
 ) -> Float[Array, ""]:
-    """E |x|. Shapes: (P, D) -> scalar. Units: those of x. Range: >= 0. Beside it a drift has a
-    scale.
+    """Mean norm, E |x|.
 
-    No point kept: NaN.
+    Shapes: (P, D) -> scalar. Units: those of x. Range: >= 0. A drift is compared with it. No point
+    kept: NaN.
     """
     return _mean(_weights(cloud_PD, keep_P), norms(jnp.asarray(cloud_PD, jnp.float32)))
 
 
 def log_partition_isotropy(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> Float[Array, " R"]:
-    """ln I, I = min_c Z(c) / max_c Z(c), Z(c) = sum_i exp <c, x_i>, c over the unit eigenvectors of X^T X.
+    """Logarithm of the partition function's isotropy, ln I, I = min_c Z(c) / max_c Z(c).
 
-    X is not centered. An eigenvector's sign is arbitrary, so both signs of each enter: our choice. The
-    logarithm, because I underflows at the norms of a residual stream. Shapes: P points of width D -> R
-    = 1 + folds values, or one without folds: of the whole cloud, then without the j-th of `folds` equal
-    runs of points, along the directions of the whole. Z is an exponential: the value depends on the
-    scale of x, and compares clouds of one scale, or a cloud with its null model. Range: (-inf, 0], 0
-    for Z the same in all directions. With fewer points than dimensions there are directions without any
+    Z(c) = sum_i exp <c, x_i>, c over the unit eigenvectors of X^T X. X is not centered. An
+    eigenvector's sign is arbitrary, so both signs of each enter: our choice. The logarithm, because
+    I underflows at the norms of a residual stream. Shapes: P points of width D -> R = 1 + folds
+    values, or one without folds: of the whole cloud, then without the j-th of `folds` equal runs of
+    points, along the directions of the whole. Z is an exponential: the value depends on the scale
+    of x, and compares clouds of one scale, or a cloud with its null model. Range: (-inf, 0], 0 for
+    Z the same in all directions. With fewer points than dimensions there are directions without any
     point, and Z = P there. Equal eigenvalues, in float32 those below 1e-6 of the largest, have no
-    directions of their own, and the value depends on those that come out. Where |x| is large it is that
-    of the one point farthest out, and resamples say little. A coordinate that is not finite: NaN.
-    Source: Mu and Viswanath 2018, All-but-the-Top.
+    directions of their own, and the value depends on those that come out. Where |x| is large it is
+    that of the one point farthest out, and resamples say little. A coordinate that is not finite:
+    NaN. Source: Mu and Viswanath 2018, All-but-the-Top.
     """
     points, width = cloud_PD.shape
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
@@ -276,7 +279,7 @@ def log_partition_isotropy(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> 
 
 
 def _directions(cloud_PD: Float[Array, "P D"]) -> tuple[Float[Array, "P D"], Bool[Array, " P"]]:
-    """x_i/|x_i| with zeros for zero vectors, and which points have a direction."""
+    """Compute x_i/|x_i|, zeros for zero vectors, and which points have a direction."""
     cloud_PD = scale_to_unit(cloud_PD)
     norm_P = norms(cloud_PD)
     nonzero_P = norm_P != 0  # true of NaN, which must not vanish from the mean

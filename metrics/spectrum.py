@@ -1,4 +1,4 @@
-"""The spectrum of a cloud's covariance: one eigendecomposition, and what is read off it.
+"""The spectrum of a cloud's covariance: one eigendecomposition, and the metrics of it.
 
 Q are the points of a fold. Readings keep the leading axes R of a spectrum: the full cloud and its
 resamples. All points equal is NaN in all of them but `anisotropy_uncentered`.
@@ -26,7 +26,7 @@ EPSILON = 1e-7  # RankMe's, added to each share of the singular values
 
 
 class Spectrum(NamedTuple):
-    """What the readings need of a cloud."""
+    """A cloud's eigenvalues and all else that the metrics of its spectrum need."""
 
     # of the covariance about the mean, largest first; those below RESOLUTION: 0
     eigenvalues_E: Float[Array, "*R E"]
@@ -91,11 +91,10 @@ def spectrum(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> Spectrum:
 
 
 def capped(spectrum: Spectrum) -> Spectrum:
-    """The spectrum of the same cloud, its coordinates along the first direction shrunk until their
-    variance is that of the second: max(lambda) replaced by the second largest.
+    """Spectrum of the same cloud with its first direction shrunk to the variance of the second.
 
-    In replicates too it is the full cloud's first direction that has the second one's variance. One
-    direction alone stays as it is.
+    max(lambda) is replaced by the second largest. In replicates too it is the full cloud's first
+    direction that has the second one's variance. One direction alone stays as it is.
     """
     value_E = spectrum.eigenvalues_E
     first_E = value_E[..., 1:2] if value_E.shape[-1] > 1 else value_E
@@ -112,7 +111,7 @@ def anisotropy(spectrum: Spectrum) -> Float[Array, "*R"]:
 
 
 def anisotropy_uncentered(spectrum: Spectrum) -> Float[Array, "*R"]:
-    """The same without centering: top eigenvalue share of (1/P) sum_i x_i x_i^T = C + m m^T.
+    """Anisotropy without centering: top eigenvalue share of (1/P) sum_i x_i x_i^T = C + m m^T.
 
     Range: [1/(E + 1), 1]; 1 for equal points other than 0; all points 0: NaN. The top eigenvalue t
     is the root above lambda_1 of the secular equation sum_e m_e^2/(t - lambda_e) +
@@ -139,7 +138,7 @@ def anisotropy_uncentered(spectrum: Spectrum) -> Float[Array, "*R"]:
 
 
 def participation_ratio(spectrum: Spectrum) -> Float[Array, "*R"]:
-    """How many directions share the variance: (tr C)^2 / tr C^2 = (sum lambda)^2 / sum lambda^2.
+    """Effective number of directions: (tr C)^2 / tr C^2 = (sum lambda)^2 / sum lambda^2.
 
     Range: [1, E]. Biased low for few points: 1/PR grows by about 1/P, see
     `participation_ratio_corrected`. Source: the inverse participation ratio of physics; Gao et al.
@@ -182,7 +181,7 @@ def participation_ratio_corrected(spectrum: Spectrum) -> Float[Array, "*R"]:
 
 
 def effective_rank(spectrum: Spectrum) -> Float[Array, "*R"]:
-    """exp of the entropy of the eigenvalue shares p_e = lambda_e / sum lambda: exp(-sum p ln p).
+    """Effective rank, exp(-sum p ln p), of the eigenvalue shares p_e = lambda_e / sum lambda.
 
     Range: [1, E]. Source: Roy and Vetterli 2007, of the covariance matrix, whose singular values
     are its eigenvalues. Of the data matrix, whose are their roots, it is `rankme_centered`.
@@ -191,18 +190,18 @@ def effective_rank(spectrum: Spectrum) -> Float[Array, "*R"]:
 
 
 def rankme_centered(spectrum: Spectrum) -> Float[Array, "*R"]:
-    """exp of the entropy of p_e = sigma_e / sum sigma + 1e-7, sigma_e = sqrt(lambda_e).
+    """RankMe of the centered cloud: exp(-sum p ln p), p_e = sigma_e / sum sigma + 1e-7.
 
-    Range: [1, E], up to the 1e-7. Source: Garrido et al. 2023, who do not center: the mean is then
-    one more direction (`metrics.rankme`). Eigenvalues below RESOLUTION are left out: 3e-4 too small
-    where a quarter of them are, falling evenly to 1e-12, and 1 to 5 % too small where one direction
-    has 3e8 times the variance of each other, or more: then leave it out.
+    sigma_e = sqrt(lambda_e). Range: [1, E], up to the 1e-7. Source: Garrido et al. 2023, who do not
+    center: the mean is then one more direction (`metrics.rankme`). Eigenvalues below RESOLUTION are
+    left out: 3e-4 too small where a quarter of them are, falling evenly to 1e-12, and 1 to 5 % too
+    small where one direction has 3e8 times the variance of each other, or more: then leave it out.
     """
     return perplexity_of_singular_values(root(spectrum.eigenvalues_E))
 
 
 def rankme_of_points(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
-    """RankMe as published, of the singular values of the cloud as it is. All points 0: NaN."""
+    """RankMe as published, of the singular values of the uncentered cloud. All points 0: NaN."""
     return perplexity_of_singular_values(jnp.linalg.svd(cloud_PD, compute_uv=False))
 
 
@@ -212,9 +211,9 @@ def perplexity_of_singular_values(value_E: Float[Array, "*R E"]) -> Float[Array,
 
 
 def stable_rank(spectrum: Spectrum) -> Float[Array, "*R"]:
-    """tr C / lambda_1 = |X|_F^2 / |X|_2^2 of the centered cloud X. Range: [1, E].
+    """Stable rank, tr C / lambda_1 = |X|_F^2 / |X|_2^2 of the centered cloud X.
 
-    Source: Rudelson and Vershynin 2007 ("numerical rank").
+    Range: [1, E]. Source: Rudelson and Vershynin 2007 ("numerical rank").
     """
     return 1.0 / largest(_shares(spectrum))
 
@@ -293,8 +292,9 @@ def alpha_req(spectrum: Spectrum, first: int = 4, last: int = 100) -> PowerLaw:
 def _without_each_group(
     coordinate_PE: Float[Array, "P E"], square_P: Float[Array, " P"], folds: int
 ) -> tuple[Float[Array, "R E"], Float[Array, "R E"], Float[Array, " R"]]:
-    """Variances along the principal directions, shift of the mean and kurtosis: of the full cloud,
-    and without each.
+    """Compute variances along the principal directions, shift of the mean, and kurtosis.
+
+    Each is of the full cloud, and without each group.
     """
     points = square_P.size
     coordinate_JQE = coordinate_PE.reshape(folds, points // folds, -1)

@@ -35,10 +35,11 @@ def semi_nmf(
 ) -> Factors:
     """Semi-nonnegative factors of points, A ~ Z C with Z >= 0, from Z = `start_PE` > 0.
 
-    Each of `rounds` S: C <- pinv(Z^T Z) Z^T A, then Z <- Z sqrt(((A C^T)+ + Z (C C^T)-) / ((A C^T)- + Z
-    (C C^T)+)), with + and - the positive and negative parts; last, C once more. Neither step raises |A
-    - Z C|. C has the units of A. Residuals: [0, 1], NaN where all points are 0. Source: Ding, Li and
-    Jordan 2010, Convex and Semi-Nonnegative Matrix Factorizations; the points are not centered.
+    Each of `rounds` S: C <- pinv(Z^T Z) Z^T A, then Z <- Z sqrt(((A C^T)+ + Z (C C^T)-) / ((A C^T)-
+    + Z (C C^T)+)), with + and - the positive and negative parts; last, C once more. Neither step
+    raises |A - Z C|. C has the units of A. Residuals: [0, 1], NaN where all points are 0. Source:
+    Ding, Li and Jordan 2010, Convex and Semi-Nonnegative Matrix Factorizations; the points are not
+    centered.
     """
     raw_PD = jnp.asarray(points_PD, jnp.float32)
     scale = jnp.sqrt(jnp.square(raw_PD).mean())
@@ -46,7 +47,7 @@ def semi_nmf(
     total = jnp.square(x_PD).sum()
 
     def concepts(weight_PE: Array) -> tuple[Array, Array]:
-        """The best for these weights, and what they leave of the points."""
+        """Compute the best concepts for these weights, and the residual of the points."""
         product_ED = product(weight_PE.T, x_PD)
         value_E, vector_EE = eigh(product(weight_PE.T, weight_PE))
         inverse_E = jnp.where(value_E > SINGULAR * value_E[-1], 1.0 / value_E, 0.0)
@@ -70,8 +71,7 @@ def semi_nmf(
 
 
 def start(points_PD: Float[AnyArray, "P D"], key: Key[Array, ""], rank: int) -> Float[Array, "P E"]:
-    """Weights for semi-NMF to begin with: 1 for the nearest of `rank` points drawn at random, and
-    0.2 added to all.
+    """Weights for semi-NMF to begin with: 1 for the nearest of `rank` random points, plus 0.2.
 
     Shapes: (P, D) -> (P, E). Copies are drawn after all points that differ: columns that begin as
     the same stay the same. Ties go to the first drawn. Range: 0.2 or 1.2. More ranks than points:
@@ -94,15 +94,15 @@ def start(points_PD: Float[AnyArray, "P D"], key: Key[Array, ""], rank: int) -> 
 def orthonormal(concept_ED: Float[AnyArray, "E D"]) -> Float[Array, "D E"]:
     """Orthonormal columns that span the rows: Q of the QR decomposition of C^T, to 1e-5.
 
-    Shapes: (E, D), E <= D -> (D, E). Rows that depend on each other: columns beyond their span are filled up. Source:
-    reconstruction after Bernas et al. 2026, whose semi-NMF concepts are orthonormalized so.
+    Shapes: (E, D), E <= D -> (D, E). Rows that depend on each other: columns beyond their span are
+    filled up. Source: reconstruction after Bernas et al. 2026, whose semi-NMF concepts are
+    orthonormalized so.
     """
     return jnp.linalg.qr(jnp.asarray(concept_ED, jnp.float32).T)[0]
 
 
 def principal(points_PD: Float[AnyArray, "P D"], rank: int) -> Float[Array, "D E"]:
-    """The first principal directions of the points about their mean, as orthonormal columns, the
-    first one first.
+    """First principal directions of the points about their mean, as orthonormal columns in order.
 
     Shapes: (P, D), rank <= D -> (D, E). No frame of this rank has a larger `variance_share` of
     these points. A coordinate that is not finite: NaN. Source: principal components; as a tangent
@@ -117,8 +117,7 @@ def energy(
     gradient_PD: Float[AnyArray, "P D"],
     keep_P: Float[AnyArray, " P"] | None = None,
 ) -> Float[Array, ""]:
-    """Share of the squared norm of the rows that lies in the span of the frame: e(Q) = |G Q|^2 /
-    |G|^2, uncentered.
+    """Share of the rows' squared norm in the span of the frame: e(Q) = |G Q|^2 / |G|^2, uncentered.
 
     Shapes: orthonormal columns, P rows of width D, weights 1 or 0 (None: all) -> scalar. Units:
     none. Range: [0, 1]; E/D for isotropic rows, 1 where they lie in the span. All rows 0: NaN.
@@ -171,20 +170,20 @@ def random_frames(
 
 
 def ratio(own: Float[AnyArray, ""] | float, control_U: Float[AnyArray, " U"]) -> Float[Array, ""]:
-    """e(Q) over the mean of e(Q_N). Units: none. Range: >= 0. Source: Bernas et al. 2026
-    (reconstruction).
+    """Ratio of e(Q) to the mean of e(Q_N).
+
+    Units: none. Range: >= 0. Source: Bernas et al. 2026 (reconstruction).
     """
     return jnp.asarray(own) / jnp.asarray(control_U).mean()
 
 
 def p_value(own: Float[AnyArray, ""] | float, control_U: Float[AnyArray, " U"]) -> Float[Array, ""]:
-    """(1 + how many controls have at least the energy of the proxy) / (1 + their number). Range:
-    [1/(1 + U), 1].
+    """Share of controls with at least the energy of the proxy: (1 + their number) / (1 + U).
 
-    A NaN among them: NaN. Controls in the complement and the proxy are not exchangeable, so that
-    this is not uniform even where G is isotropic: of rank D/4 it is 1/21 in 0.10 of the cases. Nor
-    does it know what the activations explain by themselves. Units: none. Source: Bernas et al. 2026
-    (reconstruction).
+    Range: [1/(1 + U), 1]. A NaN among them: NaN. Controls in the complement and the proxy are not
+    exchangeable, so that this is not uniform even where G is isotropic: of rank D/4 it is 1/21 in
+    0.10 of the cases. Nor does it know what the activations explain by themselves. Units: none.
+    Source: Bernas et al. 2026 (reconstruction).
     """
     own, control_U = jnp.asarray(own), jnp.asarray(control_U)
     p = (1.0 + (control_U >= own).sum()) / (1.0 + control_U.size)
@@ -194,8 +193,9 @@ def p_value(own: Float[AnyArray, ""] | float, control_U: Float[AnyArray, " U"]) 
 def covariance(
     points_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
 ) -> Float[Array, "D D"]:
-    """Covariance of the kept points about their own mean. Units: those of the points, squared. None
-    kept: NaN.
+    """Covariance of the kept points about their own mean.
+
+    Units: those of the points, squared. None kept: NaN.
     """
     x_PD = centered(points_PD)
     keep_P = jnp.ones(len(x_PD)) if keep_P is None else keep_P
@@ -206,8 +206,7 @@ def covariance(
 def isoscore_outside(
     frame_DE: Float[AnyArray, "D E"], covariance_DD: Float[AnyArray, "D D"]
 ) -> Float[Array, ""]:
-    """IsoScore* of what is left when the frame is removed, in the D - E dimensions of its
-    complement, no shrinkage.
+    """IsoScore* of the complement of the frame, in its D - E dimensions, without shrinkage.
 
     (tr(C')^2/|C'|_F^2 - 1)/(D - E - 1), C' = B^T C B for any orthonormal basis B of the complement.
     Range: [0, 1]; E = 0: that of all D dimensions. D - E = 1, or tr C' below RESIDUE of tr C, which
@@ -228,8 +227,7 @@ def equal_energy_frames(
     key: Key[Array, ""],
     count: int,
 ) -> Float[Array, "U D E"]:
-    """Random frames of the rank and the energy of another: what removing so much energy does,
-    wherever it lies.
+    """Random frames with the rank and the energy of another: the effect of removing that energy.
 
     Shapes: (D, E), the second moments M of the rows (any unit), 3 E <= D or ValueError -> (U, D,
     E). Each is cos t V R + sin t N: V the E eigenvectors of M with most energy (least, where the
@@ -262,7 +260,7 @@ def equal_energy_frames(
 
 
 class Local(NamedTuple):
-    """Of every point, in the frame of its own neighborhood, E = 1 … rank."""
+    """Results for every point in the frame of its own neighborhood, E = 1 … rank."""
 
     inside_PE: Float[Array, "P E"]  # |Q_i^T g_i|^2
     share_PE: Float[Array, "P E"]  # tr(Q_i^T C Q_i) / tr C
@@ -275,14 +273,14 @@ def local_tangent(
     neighbors: int,
     rank: int,
 ) -> Local:
-    """A gradient in the local tangent of its own point: principal directions of its nearest others.
+    """Gradients in the local tangent of their own points: principal directions of nearest others.
 
-    Shapes: P points, their gradients, O others among which `neighbors` are found, more than `rank` ->
-    (P, rank) each, for frames Q_i of the first 1 … rank directions of the neighbors about their mean;
-    C is the covariance of the P points. e is then the mean of |Q_i^T g_i|^2 over that of |g_i|^2, and
-    what a gradient that follows C would have is the mean of share_P with weights |g_i|^2. Directions in
-    which the neighbors do not vary are left out of the frame. Source: reconstruction after Bernas et
-    al. 2026: a chart of first order.
+    Shapes: P points, their gradients, O others among which `neighbors` are found, more than `rank`
+    -> (P, rank) each, for frames Q_i of the first 1 … rank directions of the neighbors about their
+    mean; C is the covariance of the P points. e is then the mean of |Q_i^T g_i|^2 over that of
+    |g_i|^2, and what a gradient that follows C would have is the mean of share_P with weights
+    |g_i|^2. Directions in which the neighbors do not vary are left out of the frame. Source:
+    reconstruction after Bernas et al. 2026: a chart of first order.
     """
     origin_1D = jnp.asarray(points_PD, jnp.float32).mean(axis=0, keepdims=True)
     points_PD, among_OD = points_PD - origin_1D, jnp.asarray(among_OD, jnp.float32) - origin_1D
@@ -316,7 +314,7 @@ def _check_room(frame_DE: Array, frames: int) -> None:
 
 
 def _outside(frame_DE: Array, x_DX: Array) -> Array:
-    """The columns without what lies in the frame; twice, since float32 leaves some of it."""
+    """Subtract from the columns their part in the frame; twice, since float32 leaves some of it."""
     for _ in range(2):
         x_DX = x_DX - product(frame_DE, product(frame_DE.T, x_DX))
     return x_DX

@@ -1,4 +1,4 @@
-"""How the path of a window's vectors, token by token, turns.
+"""Curvature of the path of a window's vectors from token to token.
 
 Here Q are the points in the order of the text, X stretches of positions.
 """
@@ -16,7 +16,7 @@ STRETCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Turns(NamedTuple):
-    """At every point; without meaning where it is not there."""
+    """Turning angles at every point; without meaning where `valid_P` is false."""
 
     angle_P: Float[Array, " P"]  # between the step to the point and the step from it
     # between a step that is drawn from all those to a point, and the step from this one
@@ -30,13 +30,13 @@ def turns(
 ) -> Turns:
     """Curvature at x_t: arccos <v, w> / (|v| |w|) of the steps v = x_t - x_{t-1}, w = x_{t+1} - x_t.
 
-    Shapes: P points of width D, each one's window and place there, in any order -> P values, radian.
-    Range: [0, pi]. A straight path has 0, independent steps of mean 0 have pi/2 on average, independent
-    points of one distribution 2 pi/3 in many dimensions, a path to and fro pi. `walk_P` is the null
-    model of a random walk: the same steps, those to a point drawn in random order over all windows;
-    common directions of all steps stay. A coordinate that is not finite: NaN at every point. Source:
-    Hosseini and Fedorenko 2023, Large language models implicitly learn to straighten neural sentence
-    trajectories; the random walk of the same steps is ours.
+    Shapes: P points of width D, each one's window and place there, in any order -> P values,
+    radian. Range: [0, pi]. A straight path has 0, independent steps of mean 0 have pi/2 on average,
+    independent points of one distribution 2 pi/3 in many dimensions, a path to and fro pi. `walk_P`
+    is the null model of a random walk: the same steps, those to a point drawn in random order over
+    all windows; common directions of all steps stay. A coordinate that is not finite: NaN at every
+    point. Source: Hosseini and Fedorenko 2023, Large language models implicitly learn to straighten
+    neural sentence trajectories; the random walk of the same steps is ours.
     """
     cloud_PD, time_P = scale_to_unit(cloud_PD), jnp.asarray(time_P)
     order_Q = jnp.lexsort((time_P, jnp.asarray(window_P)))
@@ -66,9 +66,7 @@ def turns(
 def by_stretch(
     value_P: Float[AnyArray, " P"], weight_P: Float[AnyArray, " P"], time_P: Int[AnyArray, " P"]
 ) -> Float[Array, " X"]:
-    """Mean over the points of each of STRETCHES, by their place in the window; NaN where there are
-    none.
-    """
+    """Mean over the points of each of STRETCHES, by position in the window; NaN where empty."""
     first_X, time_P = jnp.array(STRETCHES), jnp.asarray(time_P)
     end_X = jnp.append(first_X[1:], jnp.iinfo(jnp.int32).max)
     weight_XP = ((time_P[None] >= first_X[:, None]) & (time_P[None] < end_X[:, None])) * weight_P[
@@ -78,7 +76,7 @@ def by_stretch(
 
 
 def _shuffled(valid_Q: Bool[Array, " Q"]) -> Int[Array, " Q"]:
-    """For each of those that are there another of them, all in random order."""
+    """Replace each valid entry by another, in random order."""
     points = len(valid_Q)
     random_Q = jax.random.permutation(jax.random.key(0), points)
     place_Q = jnp.nonzero(valid_Q, size=points, fill_value=0)[0]  # of the n-th that is there
@@ -91,7 +89,7 @@ def _shuffled(valid_Q: Bool[Array, " Q"]) -> Int[Array, " Q"]:
 
 
 def _angles(v_QD: Float[Array, "Q D"], w_QD: Float[Array, "Q D"]) -> Float[Array, " Q"]:
-    """Between unit vectors; arccos would lose the digits of small angles."""
+    """Compute angles between unit vectors; arccos would lose the digits of small angles."""
     return 2 * jnp.arctan2(
         jnp.linalg.norm(v_QD - w_QD, axis=1), jnp.linalg.norm(v_QD + w_QD, axis=1)
     )

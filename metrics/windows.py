@@ -1,4 +1,4 @@
-"""What is read of each window by itself: the spectrum of its own vectors.
+"""Quantities of each window alone: the spectrum of its vectors.
 
 Here Q are the points, sorted by window, and padding.
 """
@@ -15,13 +15,14 @@ ROWS = 256  # of a window that are decomposed at once; a longer one is folded in
 def prompt_entropy(
     cloud_PD: Float[AnyArray, "P D"], window_P: Int[AnyArray, " P"]
 ) -> tuple[Float[Array, " P"], Bool[Array, " P"]]:
-    """Matrix entropy of every window: -sum_j p_j ln p_j, p_j = s_j^2 / sum s_j^2, s its singular values.
+    """Matrix entropy of every window: -sum_j p_j ln p_j, p_j = s_j^2 / sum s_j^2.
 
-    Not centered. Shapes: P points of width D, the number of each one's window -> the entropy of each
-    one's window, nat, and which points are the first of theirs. Range: [0, ln min(n, D)] for n vectors:
-    0 where all are parallel, or one is far longer than the rest. A window of zeros, or a coordinate
-    that is not finite: NaN. Source: Skean et al. 2025, Layer by Layer (matrix entropy of order 1), by
-    sequence as in Queipo-de-Llano et al. 2025, Attention Sinks and Compression Valleys.
+    s are the singular values of the window's vectors. Not centered. Shapes: P points of width D,
+    the number of each one's window -> the entropy of each one's window, nat, and which points are
+    the first of theirs. Range: [0, ln min(n, D)] for n vectors: 0 where all are parallel, or one is
+    far longer than the rest. A window of zeros, or a coordinate that is not finite: NaN. Source:
+    Skean et al. 2025, Layer by Layer (matrix entropy of order 1), by sequence as in Queipo-de-Llano
+    et al. 2025, Attention Sinks and Compression Valleys.
     """
     points, width = cloud_PD.shape
     cloud_PD, window_P = jnp.asarray(cloud_PD, jnp.float32), jnp.asarray(window_P)
@@ -36,12 +37,12 @@ def prompt_entropy(
     start_P = jnp.cumsum(size_P) - size_P
 
     def block(start: Array, size: Array) -> Array:
-        """`size` rows from `start` on, zeros below them."""
+        """Return `size` rows from `start` on, followed by zeros."""
         rows_TD = jax.lax.dynamic_slice_in_dim(x_QD, start, rows)
         return jnp.where(jnp.arange(rows)[:, None] < size, rows_TD, 0.0)
 
     def folded(start: Array, size: Array) -> Array:
-        """Singular values of a window of more rows: those of R in QR, row block by row block."""
+        """Compute singular values of a longer window: those of R in QR, row block by row block."""
 
         def add(number: Array, r_DD: Array) -> Array:
             further_TD = block(start + number * rows, size - number * rows)
