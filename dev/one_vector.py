@@ -22,7 +22,8 @@ LINES = {
     "anisotropy": ("all vectors", "-"),
     "low": ("forced by the first token alone (closed form)", ":"),
     "without_first_token": ("without the first token", "--"),
-    "without_first_token_and_massive": ("without the first token and other massive vectors", "-."),
+    "without_first_token_and_coordinate": ("without it and the largest coordinate", "-"),
+    "without_first_token_and_massive": ("without it and other massive vectors", "-."),
 }
 
 
@@ -88,6 +89,7 @@ def draw_layers(massive: pd.DataFrame) -> Figure:
         for color, (column, (label, line)) in zip(style.COLORS, LINES.items(), strict=False):
             ax.plot(rows.layer, rows[column], line, color=color, label=label)
         ax.set_title(name)
+        ax.xaxis.get_major_locator().set_params(integer=True)
         ax.set_xlabel("layer (0 = embedding)")
     panels[0].set_ylim(0, 1.02)
     panels[0].set_ylabel("anisotropy")
