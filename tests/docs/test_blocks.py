@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from anisoscope.measurement.families.registry import FAMILIES
 from tests import notebooks
 from tests.docs.blocks import DOCUMENTS
 from tests.program import ROOT, main
@@ -132,3 +133,10 @@ def test_links_lead_to_files_and_commands_to_modules(path):
         for name in re.findall(r"python -m ([\w.]+)", text)
         if not importlib.util.find_spec(name)
     ] == []
+
+
+def test_the_page_on_families_names_every_quantity():
+    page = (ROOT / "docs" / "reference" / "metric_families.md").read_text()
+    for name, family in FAMILIES.items():
+        assert f"| `{name}` |" in page
+        assert [quantity for quantity in family.quantities if f"`{quantity}`" not in page] == []
