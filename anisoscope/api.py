@@ -1,6 +1,6 @@
-"""Measure arrays, queries and keys, functions, pretrained models and trained runs: what users call.
+"""The public functions: measure arrays, attention, functions, pretrained models and runs.
 
-Each function imports what it needs when it is called, so that `import anisoscope` is quick.
+Each function imports its dependencies when called, so that `import anisoscope` is quick.
 """
 
 from __future__ import annotations
@@ -160,8 +160,9 @@ def make_measure(
     folds: int = 8,
     seed: int = 0,
 ) -> Callable[[Params], xr.Dataset]:
-    """Make a function that measures a JAX function for any parameters, as one compiled program for
-    all checkpoints.
+    """Make a function that measures a JAX function for any parameters.
+
+    It is a single compiled program for all checkpoints.
 
     Args:
         function: (params, tokens) -> activations (layers, windows, T, width).

@@ -35,10 +35,10 @@ BIAS, INHERENT = "--config=untrained_bias", "--config=inherent"
         ([*DECODER, "--config.mesh.fsdp=3"], "mesh.fsdp=3 does not use all of 1 devices"),
         ([*DECODER, "--stages=figures"], "--stages=train first"),
         ([DEMO, "--config.train.steps=20000", "--config.checkpoint.every=1"], "20,000 checkpoints"),
-        ([*DECODER, "--stages=train,matched"], "this experiment has one"),
+        ([*DECODER, "--stages=train,matched"], "this experiment has a single run"),
         (
             [*DECODER, "--stages=train,matched", "--config.train.num_seeds=2"],
-            "differ in their seeds alone",
+            "differ only in seeds",
         ),
         (
             [DECODER[0], "--config.data.path=/nowhere/enwik8"],

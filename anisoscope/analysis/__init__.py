@@ -1,1 +1,1 @@
-"""What is read from several tables: shapes, contrasts, components, correlations."""
+"""Analyses of several tables: shapes, contrasts, variance components, correlations."""

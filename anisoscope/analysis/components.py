@@ -1,7 +1,6 @@
-"""How much of the scatter between runs comes from the initial parameters, how much from the order
-of the data?
+"""Variance components: scatter between runs due to initial parameters and to data order.
 
-Letters: S data seeds.
+Letters: W weight seeds, S data seeds.
 """
 
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from anisoscope.analysis.run_summaries import SEEDS, numbers
 
 
 class Components(NamedTuple):
-    """Variances; shares of their sum, an estimate below 0 counted as 0; degrees of freedom."""
+    """Variances, their shares (negative estimates count as 0) and degrees of freedom."""
 
     mean: float
     weights: float
@@ -31,11 +30,11 @@ class Components(NamedTuple):
 def two_way(values_WS: np.ndarray) -> Components:
     """Estimate y_ws = mean + a_w + b_s + e_ws with random effects of W weight and S data seeds.
 
-    Balanced analysis of variance, estimates by the method of moments: residual = MS_e, weights =
-    (MS_w - MS_e) / S, data = (MS_s - MS_e) / W. They are unbiased, so one near 0 may be estimated
-    below 0, and is reported so. With one run per pair of seeds the residual holds their interaction
-    and whatever else differs between runs. NaN where a run has no number; no shares where no run
-    differs from another.
+    Balanced analysis of variance by the method of moments: residual = MS_e, weights = (MS_w -
+    MS_e) / S, data = (MS_s - MS_e) / W. The estimates are unbiased, so a small variance may have a
+    negative estimate, which is reported as such. With a single run for each pair of seeds, the
+    residual holds their interaction and all other differences between runs. NaN if a run has no
+    number; shares are NaN if all runs are equal.
     """
     W, S = values_WS.shape
     mean_weights, mean_data, residual = mean_squares(values_WS)
@@ -46,7 +45,7 @@ def two_way(values_WS: np.ndarray) -> Components:
 
 
 def mean_squares(values_WS: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return MS_w, MS_s and MS_e of one table, or of each along the last two axes."""
+    """Return MS_w, MS_s and MS_e of a table, or of each table along the last two axes."""
     W, S = values_WS.shape[-2:]
     mean = values_WS.mean(axis=(-2, -1), keepdims=True)
     weights, data = (values_WS.mean(axis=axis, keepdims=True) - mean for axis in (-1, -2))
@@ -60,10 +59,10 @@ def mean_squares(values_WS: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def components(runs: xr.Dataset) -> pd.DataFrame:
-    """Estimate the components of each condition with a full grid of two seeds or more of each kind.
+    """Estimate the components of each condition with a full grid of at least 2 × 2 seeds.
 
     Args:
-        runs: What runs.nc holds.
+        runs: The contents of runs.nc.
 
     Returns:
         A row for every shape, bits per character (test split), and anisotropy per layer at the

@@ -1,26 +1,25 @@
-"""What changes when one setting changes: contrasts between the conditions of an experiment, paired
-by seed.
+"""Contrasts between the conditions of an experiment, paired by seed.
 
-A condition is what runs share that differ in seeds only. A value is taken as y = condition + seed +
-noise. What a seed does to all conditions drops out of a contrast; noise is what it does in one
-alone. Each interval is for its own contrast: of many, one in twenty misses.
+A condition is a set of runs that differ only in seeds. The model is y = condition + seed + noise.
+An effect of a seed on all conditions cancels in a contrast; noise is its effect on a single
+condition. Intervals are not corrected for the number of contrasts.
 
-*Whose noise*: of few seeds it is pooled over all conditions, as if it had one variance in all of
-them. Two conditions that share TELLING seeds of each kind have the interval of a paired t-test.
+*Pooling*: with few seeds, noise is pooled over all conditions, as if its variance were equal.
+Conditions that share at least TELLING seeds of each kind have the interval of a paired t-test.
 
-*Seeds of their own*: each run of a condition has its own weight seed and its own data seed, or one
-of the two is the same in all runs. Least squares over all runs, with (conditions - 1)(seeds - 1)
-degrees of freedom where none is missing.
+*Paired seeds*: each run of a condition has its own weight seed and its own data seed, or either
+seed is the same in all runs. Least squares over all runs, with (conditions - 1)(seeds - 1) degrees
+of freedom if none is missing.
 
-*Crossed*: W weight seeds × S data seeds. Noise is a_condition,w + b_condition,s + e. The variance
-of a contrast of two means over the grid is 2 (MS_w + MS_s - MS_e) / (W S), and never less than 2
+*Crossed seeds*: W weight seeds × S data seeds. Noise is a_condition,w + b_condition,s + e. The
+variance of a contrast of two means over the grid is 2 (MS_w + MS_s - MS_e) / (W S), and at least 2
 MS_e / (W S), from the mean squares of condition × weights, × data and × both. In the interval each
-mean square is multiplied by the square of its own Student's quantile: Banerjee 1960 does so in sums
-of variances, and the same in a difference is this project's. (With Satterthwaite's degrees of
-freedom 4 × 2 seeds of two conditions cover 0.91.) Simulated coverage of the 95 %, over mixes of the
-three variances: 0.94 to 0.99 with nine conditions; with two 0.95 to more than 0.99.
+mean square is multiplied by the square of its own Student quantile. Banerjee 1960 does this for
+sums of variances; its use for a difference is this project's. (With Satterthwaite's degrees of
+freedom, 4 × 2 seeds of two conditions cover 0.91.) Simulated coverage of the 95 % interval, over
+mixtures of the three variances: 0.94 to 0.99 with nine conditions, 0.95 to more than 0.99 with two.
 
-*Otherwise*, where seeds are shared and make no full grid, a contrast has no interval.
+*Otherwise*, if seeds are shared without a full grid, a contrast has no interval.
 """
 
 from collections.abc import Iterator
@@ -37,44 +36,44 @@ from anisoscope.analysis.run_summaries import CORPUS, numbers, pairing, varied
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.models import masks
 
-# settings under whose change a number cannot be compared
+# settings whose change makes a number incomparable
 TASK = {"test_bits": ("objective", CORPUS), "test_gain_over_unigram": (CORPUS,)}
 RATES = ("train.learning_rate", "train.other_learning_rate")
-TELLING = 4  # seeds of either kind: from so many on two conditions tell their own scatter
+TELLING = 4  # seeds of each kind from which noise is estimated from two conditions alone
 COLUMNS = ("setting", "before", "after", "held", "quantity", "positions")
 
 
 class Change(NamedTuple):
-    change: float  # after less before; where no run is missing, the mean of the paired differences
-    low: float  # Student's 95 % interval; NaN where there is none
+    change: float  # after minus before; the mean paired difference if no run is missing
+    low: float  # Student's 95 % interval; NaN if undefined
     high: float
     error: float  # standard error
-    freedom: int  # where seeds are crossed, of the scarcer kind
-    pairs: int  # runs of either condition that have their seeds in common with one of the other
+    freedom: int  # degrees of freedom; with crossed seeds, those of the rarer kind
+    pairs: int  # pairs of runs with equal seeds
 
 
 class Pair(NamedTuple):
-    labels: tuple[str, str]  # of two conditions
-    changed: frozenset[str]  # the setting in which they differ
-    about: dict[str, str]  # that setting, before, after, and what both have of the others: in words
+    labels: tuple[str, str]  # the two conditions
+    changed: frozenset[str]  # the settings in which they differ
+    about: dict[str, str]  # names of that setting, before, after, and the settings held equal
 
 
-def contrasts(runs: xr.Dataset, together: bool = False) -> pd.DataFrame:
-    """Contrast every pair of conditions that differ in one setting, in every shape and score.
+def contrasts(runs: xr.Dataset, jointly: bool = False) -> pd.DataFrame:
+    """Contrast every pair of conditions that differ in a single setting, in every shape and score.
 
     Args:
-        runs: What runs.nc holds.
-        together: Whether two conditions alone may differ in several settings.
+        runs: The contents of runs.nc.
+        jointly: Whether an experiment's only two conditions may differ in several settings.
 
     Returns:
         A row for each pair, quantity and set of positions: COLUMNS and `Change`. A mask and its own
-        setting are one. `before` is the condition that comes first in the experiment, `held` what
-        both have of the other settings that differ between runs.
+        setting count as a single setting. `before` is the condition that comes first in the
+        experiment, `held` the values of the settings that vary between runs but not in the pair.
     """
     labels = list(_settings_of(runs))
     condition = np.array([labels.index(label) for label in runs["condition"].values])
     seeds, rows = pairing(runs), []
-    for pair in pairs(runs, together):
+    for pair in pairs(runs, jointly):
         for quantity, positions, values in numbers(runs):
             if not pair.changed.intersection(TASK.get(quantity, ())):
                 change = change_between(values, condition, seeds, *map(labels.index, pair.labels))
@@ -83,12 +82,12 @@ def contrasts(runs: xr.Dataset, together: bool = False) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*COLUMNS, *Change._fields])
 
 
-def pairs(runs: xr.Dataset, together: bool = False) -> Iterator[Pair]:
-    """Yield every pair of conditions that differ in one setting (or see `contrasts`)."""
+def pairs(runs: xr.Dataset, jointly: bool = False) -> Iterator[Pair]:
+    """Yield every pair of conditions that differ in a single setting (but see `contrasts`)."""
     conditions = _settings_of(runs)
     for (first, before), (second, after) in combinations(conditions.items(), 2):
         changed = [setting for setting in before if before[setting] != after[setting]]
-        if len(changed) == 1 or (changed and together and len(conditions) == 2):
+        if len(changed) == 1 or (changed and jointly and len(conditions) == 2):
             about = {
                 "setting": ", ".join(changed),
                 "before": ", ".join(before[setting] for setting in changed),
@@ -101,24 +100,24 @@ def pairs(runs: xr.Dataset, together: bool = False) -> Iterator[Pair]:
 def change_between(
     values: np.ndarray, condition: np.ndarray, seeds: np.ndarray, before: int, after: int
 ) -> Change:
-    """Estimate the change of one number per run from condition `before` to `after`.
+    """Estimate the change of a number per run from condition `before` to `after`.
 
     Args:
-        values: A number per run; a run without a number is left out.
-        condition: The number of each run's condition.
+        values: A number per run; runs without a number are skipped.
+        condition: The index of each run's condition.
         seeds: (run, kind of seed).
-        before: The number of a condition.
-        after: The number of another.
+        before: The index of a condition.
+        after: The index of another condition.
 
     Returns:
-        NaN where the two conditions share no seed, directly or through others.
+        NaN if the conditions share no seed, directly or through other conditions.
 
     Raises:
-        ValueError: two runs of one condition have all seeds in common.
+        ValueError: Two runs of a condition have all seeds in common.
     """
     blocks, block = np.unique(seeds, axis=0, return_inverse=True)
     if len(set(zip(condition, block.ravel(), strict=True))) < len(condition):
-        raise ValueError("two runs of one condition have all seeds in common")
+        raise ValueError("two runs of a condition have all seeds in common; give each its own")
     table_CB = np.full((max(before, after, *condition) + 1, len(blocks)), np.nan)
     table_CB[condition, block.ravel()] = np.where(np.isfinite(values), values, np.nan)
     shared = blocks[np.isfinite(table_CB[[before, after]]).all(axis=0)]
@@ -131,9 +130,9 @@ def change_between(
 
 
 def factors(seeds: np.ndarray) -> list[np.ndarray]:
-    """Number each kind of seed that varies between these (run, kind) from 0.
+    """Encode each kind of seed in `seeds` (run, kind) that varies as integers from 0.
 
-    Kinds that vary together are one.
+    Kinds that vary in parallel count once.
     """
     numbered = dict.fromkeys(tuple(pd.factorize(kind)[0].tolist()) for kind in seeds.T)
     return [np.array(kind) for kind in numbered if any(kind)]
@@ -194,12 +193,12 @@ def _change(
 def _settings_of(runs: xr.Dataset) -> dict[str, dict[str, str]]:
     """Return the settings of each condition, in order, that differ between runs, in words."""
     settings = varied(runs)
-    groups = {  # settings that make up one, by the name that it has
+    groups = {  # settings that count as a single setting, by its name
         "model.mask": ("model.mask", *(f"model.{name}" for name in masks.settings())),
         "train.penalty": ("train.penalty", "train.penalty_layers"),
         "train.optimizer": ("train.optimizer",),
     }
-    # each optimizer has rates of its own, which go without saying where they are one
+    # an optimizer's learning rates are not named if it always has the same
     if "train.optimizer" in settings:
         own = ["train.optimizer", *(name for name in RATES if name in settings)]
         rates = pd.DataFrame({name: runs[name].values for name in own}).drop_duplicates()
@@ -227,7 +226,7 @@ def _settings_of(runs: xr.Dataset) -> dict[str, dict[str, str]]:
 
 
 def words(values: dict[str, Any]) -> str:
-    """Word one setting, or several that make up one: "window 16", "no qk_norm", "penalty -1"."""
+    """Format a setting, or several that count as one: "window 16", "no qk_norm", "penalty -1"."""
     parts = []
     for name, value in values.items():
         leaf = name.rpartition(".")[2]

@@ -1,12 +1,11 @@
-"""Do two quantities go together over layers, heads, checkpoints and runs? Pearson and Spearman,
-with p and intervals.
+"""Pearson and Spearman correlations of quantities over layers, heads, checkpoints and runs.
 
-Every p and interval takes its n points for independent draws. They are not: the layers of a stack
-hand on one residual stream, the heads of a block read the same input, a checkpoint grows out of the
-one before, and models share a text. So n overstates what is known, most of all where steps are
-pooled, and p and interval are a scale to read r by, not a test. A pool over runs also mixes what
-differs between them with what happens within each. Many correlations are looked at side by side:
-beside each p stands the one corrected after Holm for all those of the same points.
+Every p-value and interval assumes n independent points. They are not independent: layers share a
+residual stream, the heads of a block read the same input, a checkpoint continues the one before,
+and models share a text. So n overstates the evidence, most of all in pools over steps; p-values
+and intervals are a scale for reading r, not a test. A pool over runs also mixes differences
+between runs with variation within each. p-values are also given after Holm's correction for all
+correlations over the same points.
 """
 
 import pathlib
@@ -27,7 +26,7 @@ SHARPNESS = (
 )
 PAIRS = (("drift", "mean_cosine"), *(("query_key_alignment", name) for name in SHARPNESS))
 LETTERS = {"pearson": "r", "spearman": "ρ"}
-# up to so many points Spearman's p is counted: the t approximation says p = 0 for three in order
+# Spearman's p is exact up to this many points: the t approximation gives p = 0 for three in order
 PERMUTED = 30
 PERMUTATIONS = 9_999  # every ordering of up to 7 points; a random sample of that many beyond
 
@@ -83,19 +82,18 @@ def write(tables: dict[str, xr.Dataset], path: pathlib.Path) -> None:
 
 
 def correlations(tables: dict[str, xr.Dataset]) -> pd.DataFrame:
-    """Correlate each pair of quantities, one row for each run and set of points.
+    """Correlate each pair of quantities: a row for each run and set of points.
 
     Args:
-        tables: What results.nc holds, by the name of the run. A run may be several that differ in
-            seeds only (dimension `seed`): layers are then means over them, but heads are those of
-            each, as no head of one seed is the counterpart of one of another.
+        tables: The contents of results.nc, by run. A table may hold several runs that differ only
+            in seeds (dimension `seed`). Layers are then means over seeds; heads are not averaged,
+            since heads of different seeds do not correspond.
 
     Returns:
-        `over` names the points: the layers (or heads) of one step, or of all steps; of several
-        runs, with `run` all, those of the last step of each, or of all steps of each. `step` is
-        empty where there is more than one. `networks` says how many runs there are. The p with
-        `holm` in their names are corrected for the `tests` correlations that have positions, `over`
-        and step in common.
+        `over` names the points: the layers (or heads) of a step, or of all steps; with run "all",
+        those of each run's last step, or of all steps. `step` is empty for several steps.
+        `networks` is the number of runs. The p-values with `holm` in their names are corrected for
+        the `tests` correlations that share positions, `over` and step.
     """
     rows = []
     for pair in PAIRS:
@@ -136,16 +134,16 @@ def _values(tables: list[xr.Dataset], name: str) -> np.ndarray:
 
 
 def corrected(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
-    """Add p corrected after Holm for all correlations that have these columns in common."""
-    together = frame.groupby([*columns], dropna=False)
-    frame["tests"] = together["pearson_p"].transform("count")
+    """Add p-values corrected after Holm for all correlations that share these columns."""
+    groups = frame.groupby([*columns], dropna=False)
+    frame["tests"] = groups["pearson_p"].transform("count")
     for kind in LETTERS:
-        frame[f"{kind}_p_holm"] = together[f"{kind}_p"].transform(holm)
+        frame[f"{kind}_p_holm"] = groups[f"{kind}_p"].transform(holm)
     return frame
 
 
 def words(row: pd.Series) -> str:
-    """Both correlations of a row, with their intervals and corrected p."""
+    """Format both correlations of a row, with intervals and corrected p-values."""
     if row.n < 3:
         return f"n = {row.n:.0f}: too few points to correlate"
     if np.isnan(row.pearson):
@@ -158,7 +156,7 @@ def both(row: pd.Series) -> str:
 
 
 def value(row: pd.Series, kind: str) -> str:
-    """One correlation of a row with its interval, if any; `kind` is pearson or spearman."""
+    """Format a correlation of a row with its interval, if any; `kind` is pearson or spearman."""
     r, low, high = row[kind], row[f"{kind}_low"], row[f"{kind}_high"]
     return f"{LETTERS[kind]} = {_signed(r)}" + (
         f" [{_signed(low)}, {_signed(high)}]" if low < high else ""
@@ -175,24 +173,24 @@ def _p(value: float) -> str:
 
 ALL = "all"
 POSITIONS = ("all", "without_first_token", "without_special")
-POOLED, WITHIN, MODELS = "layers, models", "within", "models"  # beside the layers of each model
+POOLED, WITHIN, MODELS = "layers, models", "within", "models"  # in addition to each model's layers
 
 
 def by_modality(tables: dict[str, xr.Dataset], modality: dict[str, str]) -> pd.DataFrame:
-    """Correlate drift and mean cosine within models and across them, modality by modality.
+    """Correlate drift and mean cosine within models and across models, for each modality.
 
-    After Godey et al. 2024, second-hand: which layers and models were pooled is not stated where we
-    could read, so every way of pooling is a reconstruction and has rows of its own.
+    After Godey et al. 2024, second-hand. The text that we could read does not state which layers
+    and models were pooled, so every way of pooling is a reconstruction and has its own rows.
 
     Args:
-        tables: What results.nc holds, by model; the last revision counts.
-        modality: Of each model.
+        tables: The contents of results.nc, by model; the last revision counts.
+        modality: The modality of each model.
 
     Returns:
-        `over` is "layers" (of the one `model`), "layers, models" (all of a modality together),
-        "models" (a point for each: its means over layers), or "within": see `within_models`. Where
-        there are several, modality "all" has every model. The p with `holm` in their names are
-        corrected for the `tests` correlations that have `over` and `positions` in common.
+        `over` is "layers" (of the one `model`), "layers, models" (all models of a modality),
+        "models" (a point for each model, its mean over layers), or "within" (see `within_models`).
+        With several modalities, "all" pools every model. The p-values with `holm` in their names
+        are corrected for the `tests` correlations that share `over` and `positions`.
     """
     last = {
         model: table.isel(step=-1).sel(statistic="mean")
@@ -228,10 +226,10 @@ def by_modality(tables: dict[str, xr.Dataset], modality: dict[str, str]) -> pd.D
 
 
 def within_models(correlations: list[Correlation]) -> Correlation:
-    """Average the correlations within models; interval, cut at -1 and 1, and p of Student's t.
+    """Average the correlations within models, with Student's t interval in [-1, 1] and p.
 
-    `n` is how many models have one; NaN where none has, and without interval or p where one or all
-    are the same.
+    `n` is the number of models with a correlation. NaN if there is none; no interval or p if there
+    is a single model or all are equal.
     """
     parts = []
     for name in ("pearson", "spearman"):

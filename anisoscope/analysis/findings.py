@@ -1,4 +1,4 @@
-"""What the tables of the runs that are shown say, in a handful of sentences."""
+"""State the findings of the drawn runs in a few sentences."""
 
 import math
 from collections.abc import Iterator
@@ -17,17 +17,17 @@ WORDS = {
     "anisotropy": "anisotropy at its highest over depth",
     "twonn": "dimension at the last layer (TwoNN)",
 }
-FEW = 2  # runs that have sentences of their own; of more, the lowest and the highest are named
+FEW = 2  # number of runs up to which each has a sentence; beyond it only the extremes are named
 
 
 def sentences(results: dict[str, xr.Dataset], bits: dict[str, dict[str, float]]) -> Iterator[str]:
-    """Yield lines on bits per character, the peak of anisotropy, and the dimension, at last.
+    """Yield lines on bits per character, peak anisotropy and dimension at the last checkpoint.
 
     Args:
-        results: What results.nc holds, by run.
+        results: The contents of results.nc, by run.
         bits: The scores of each run (analysis/on_disk.py).
     """
-    for kind, objective in OBJECTIVES.items():  # bits of two objectives are two things
+    for kind, objective in OBJECTIVES.items():  # their bits are not comparable
         members = [run for run in results if results[run].attrs.get("objective") == kind]
         for score, words in (
             ("test_bits", f"bits per character on the test split, predicting {objective.label}"),
@@ -61,7 +61,7 @@ def _last(table: xr.Dataset, name: str, positions: str) -> np.ndarray:
 
 
 def _layer(name: str, mean: np.ndarray) -> int:
-    """Return the layer to speak of; argmax finds the first layer without a value, if any."""
+    """Return the layer to report; argmax finds the first layer without a value, if any."""
     return int(np.argmax(mean)) if name == "anisotropy" else -1
 
 

@@ -1,15 +1,14 @@
-"""Loss-matched contrasts: two conditions are read where all their runs have learned equally much,
-not equally long.
+"""Loss-matched contrasts: compare two conditions at equal gain over unigram, not at equal steps.
 
-The level of a contrast is the best gain over unigram (bits below the best answer without context, on the
-validation windows) that all its runs reach in the constant part of their schedule: in the decay at
-its end the rate is another. Where a schedule has no constant part, all steps after the warm-up are
-taken. A run is read at the step at which it first reaches the level. One that never gains anything
-has no value. Gain over unigram is itself a result of what is varied: a loss-matched difference is not
-caused by what is varied alone.
+The level of a contrast is the best gain over unigram (bits below the best answer without context,
+on the validation windows) that all its runs reach in the constant part of their schedule, before
+the final decay. If a schedule has no constant part, all steps after the warm-up count. A run is
+read at the step at which it first reaches the level. A run that never gains anything has no value.
+Gain over unigram is itself an outcome of the varied setting, so a loss-matched difference is not
+caused by that setting alone.
 
-Nor need its sign be the same at another level: contrasts at SHARES of that gain, a curve over
-levels, tell. A quarter of it may be reached in the warm-up.
+The sign of a contrast may differ at another level. Contrasts at SHARES of that gain give a curve
+over levels. A quarter of the gain may be reached in the warm-up.
 """
 
 from typing import Any, NamedTuple
@@ -23,38 +22,38 @@ from anisoscope.analysis.contrasts import COLUMNS, Change, contrasts, pairs
 from anisoscope.analysis.shapes import shapes
 from anisoscope.training.replay import Bracket
 
-OPTIONAL = ("level", "without")  # columns beside those of contrasts.csv: bits; runs left out
+OPTIONAL = ("level", "without")  # columns besides those of contrasts.csv: bits; skipped runs
 STEPS = "steps_to_gain_over_unigram"
-SHARES = (0.25, 0.5, 0.75, 1.0)  # of the smaller of the gains: levels of contrasts_by_level.csv
+SHARES = (0.25, 0.5, 0.75, 1.0)  # levels of contrasts_by_level.csv, as shares of the smallest gain
 SHARE = "share"  # its column
 GAIN = "gain_over_unigram_there"  # bits: of the first step with the level, which may lie above it
 Lines = list[dict[str, Any]]  # of a training's log
 
 
 class Matched(NamedTuple):
-    labels: tuple[str, str]  # of the two conditions
-    about: dict[str, str]  # the columns that name a contrast, but for quantity and positions
+    labels: tuple[str, str]  # the two conditions
+    about: dict[str, str]  # the columns that name a contrast, without quantity and positions
     level: float  # bits
     runs: list[str]
-    without: dict[str, str]  # runs that have no value, and why
-    share: float = 1.0  # of what all of them reach
+    without: dict[str, str]  # runs without a value, and why
+    share: float = 1.0  # share of the gain that all runs reach
 
 
 def plan(runs: xr.Dataset, best: dict[str, float | None], share: float = 1.0) -> list[Matched]:
-    """Set the level of every contrast of settings but the text: a share of what all runs reach.
+    """Set the level of every contrast, except those of the text, as a share of the common gain.
 
-    An experiment of two conditions has one contrast, whatever differs between them.
+    An experiment of two conditions has a single contrast, whatever differs between them.
 
     Args:
         runs: All runs joined.
         best: The largest gain over unigram of each run, in bits.
-        share: Of the smallest of these.
+        share: Share of the smallest of these gains.
     """
     planned = []
-    for pair in pairs(runs, together=True):
+    for pair in pairs(runs, jointly=True):
         if run_summaries.CORPUS in pair.changed:
             continue
-        # those before first: whoever is left, joined anew they are contrasted in this order
+        # runs of `before` first: joined again, the conditions are contrasted in this order
         names = [
             str(name)
             for label in pair.labels
@@ -73,13 +72,13 @@ def plan(runs: xr.Dataset, best: dict[str, float | None], share: float = 1.0) ->
 
 
 def best_gain(lines: Lines, first: int, last: int) -> float | None:
-    """Return the best gain over unigram at the validations of these steps; None where none tells it."""
+    """Return the best gain over unigram at validations of these steps; None if none is logged."""
     gains = [gain for step, gain in _gains(lines) if first <= step <= last]
     return max(gains, default=None)
 
 
 def bracket(lines: Lines, level: float) -> Bracket:
-    """Return the first validation at which the level is reached, and the one before it."""
+    """Return the first validation that reaches the level, and the validation before it."""
     gains = _gains(lines)
     place = next(place for place, (_, gain) in enumerate(gains) if gain >= level)
     return Bracket(gains[max(place - 1, 0)][0], gains[place][0])
@@ -93,24 +92,24 @@ def _gains(lines: Lines) -> list[tuple[int, float]]:
 def contrast(matched: Matched, tables: dict[str, xr.Dataset]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the contrast, as in contrasts.csv, and a row for each run.
 
-    The noise is that of these runs alone: other contrasts have another level. The steps that it
-    took to the level are a quantity too. `tables` end at the step of each run's crossing.
+    The noise is estimated from these runs alone, since other contrasts have another level. The
+    steps to the level are a quantity too. `tables` end at each run's crossing of the level.
     """
     rows = []
     for name in (*matched.runs, *matched.without):
         row = {"level": matched.level, "run": name, "why_not": matched.without.get(name, "")}
         if name in tables:
-            of_all = shapes(tables[name]).sel(positions="all")
+            values = shapes(tables[name]).sel(positions="all")
             row |= {STEPS: int(tables[name].step[-1]), GAIN: tables[name].attrs.get(GAIN, np.nan)}
-            row |= {key: value.item() for key, value in of_all.items()}
+            row |= {key: value.item() for key, value in values.items()}
         rows.append(matched.about | row)
     frame = pd.DataFrame(columns=[*COLUMNS, *Change._fields])
     if tables:
         joined = run_summaries.join(tables, {name: {} for name in tables})
         steps = [int(table.step[-1]) for table in tables.values()]
         words = {"long_name": "training steps to the gain over unigram", "units": "step"}
-        frame = contrasts(joined.assign({STEPS: ("run", steps, words)}), together=True)
-    if frame.empty:  # one of the two has no run left: the table says so
+        frame = contrasts(joined.assign({STEPS: ("run", steps, words)}), jointly=True)
+    if frame.empty:  # a condition has no run left, which the table records
         nothing = dict.fromkeys(Change._fields, np.nan) | {"freedom": 0, "pairs": 0}
         frame = pd.DataFrame([{"quantity": STEPS, "positions": "all"} | nothing])
     without = ", ".join(matched.without)

@@ -1,6 +1,4 @@
-"""The stage `matched`: replay runs up to the gain over unigram of each of their contrasts, measure them
-there, and contrast them.
-"""
+"""The stage `matched`: replay runs to equal gain over unigram, measure and contrast them."""
 
 import pathlib
 
@@ -27,17 +25,17 @@ def contrast(
     root: pathlib.Path,
     stop: Stop,
 ) -> None:
-    """Contrast finished runs at equal loss: first what is primary, then all, then several levels.
+    """Contrast finished runs at equal loss: primary contrasts first, then all, then several levels.
 
-    At several levels are those that are primary, or all where none is. What is done already is not
-    done again.
+    Contrasts at several levels are the primary ones, or all if none is primary. Finished work is
+    skipped.
 
     Args:
-        experiment: Whose `primary` names contrasts.
-        configs: Of the runs, by name.
-        texts: Of the runs, by name.
+        experiment: Its `primary` names contrasts.
+        configs: The runs' configs, by name.
+        texts: The runs' texts, by name.
         root: The experiment's folder.
-        stop: Asks to stop.
+        stop: Requests a stop.
     """
     folders = {name: root / name for name in configs}
     for folder in folders.values():
@@ -53,13 +51,13 @@ def contrast(
     best = best_gains(configs, lines)
     if not (planned := loss_matched.plan(joined, best)):
         raise UserError(
-            "--stages=matched: no two settings of this experiment differ in one thing; leave it out"
+            "--stages=matched: no two conditions differ in a single setting; omit this stage"
         )
     pairs = primary.loss_matched(experiment.primary)
     first = [matched for matched in planned if frozenset(matched.labels) in pairs]
 
     def cut_at(part: list[loss_matched.Matched]) -> dict[tuple[str, float], xr.Dataset]:
-        """Return the table of each run up to where it has the level of each of these contrasts."""
+        """Return each run's table up to its crossing of the level of each of these contrasts."""
         cut = {}
         for name, config in configs.items():
             brackets = {
@@ -82,7 +80,7 @@ def contrast(
         if processes.is_first():
             paths = on_disk.write_loss_matched(part, cut, folders, root, joined, experiment.primary)
             print(*paths, sep="\n")
-            on_disk.write(folders, root, experiment.primary)  # some is read there
+            on_disk.write(folders, root, experiment.primary)  # reads the loss-matched contrasts
     labels = {matched.labels for matched in first or planned}
     levels = [
         matched
@@ -97,10 +95,10 @@ def contrast(
 
 
 def check(configs: list[Config]) -> None:
-    """Raise UserError, before any work is done, where runs differ in nothing but their seeds."""
+    """Raise UserError, before any work is done, if runs differ only in their seeds."""
     if len(configs) == 1:
         raise UserError(
-            "--stages=matched contrasts runs, and this experiment has one; leave it out"
+            "--stages=matched contrasts runs, but this experiment has a single run; omit this stage"
         )
     settings = [
         {
@@ -112,7 +110,7 @@ def check(configs: list[Config]) -> None:
     ]
     if all(values == settings[0] for values in settings):
         raise UserError(
-            "--stages=matched contrasts settings, and these runs differ in their seeds alone; leave it out"
+            "--stages=matched contrasts settings, but these runs differ only in seeds; omit this stage"
         )
 
 
@@ -121,7 +119,7 @@ def best_gains(
 ) -> dict[str, float | None]:
     """Return each run's largest gain over unigram in the constant part of its schedule.
 
-    A line names the runs without such a part; of these all steps after the warm-up are taken.
+    For runs without such a part, which a printed line names, all steps after the warm-up count.
     """
     parts = {name: optimizer.constant_part(config.train) for name, config in configs.items()}
     if without := [name for name, part in parts.items() if part is None]:

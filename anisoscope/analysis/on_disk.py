@@ -1,4 +1,4 @@
-"""What is read from tables, written beside them: correlations of a run; runs joined and contrasted."""
+"""Write analyses next to their tables: correlations of a run; runs joined and contrasted."""
 
 import hashlib
 import pathlib
@@ -33,23 +33,23 @@ ENRICHMENT = tuple(f"enrichment_{i}" for i in range(1, 5))  # from the rarest qu
 
 
 def write_run(name: str, folder: pathlib.Path) -> None:
-    """Write correlations.csv of one run."""
+    """Write correlations.csv of a run."""
     table = joined_files.read_table(folder / "results.nc")
     correlations.write({name: table}, folder / "correlations.csv")
 
 
 def write(folders: Folders, to: pathlib.Path, named: Named) -> list[pathlib.Path]:
-    """Write the tables over all runs that have something to say; return their paths.
+    """Write the tables over all runs that are not empty; return their paths.
 
-    These are runs.nc, runs.csv and layers.csv; contrasts.csv where settings differ; components.csv
-    where seeds are crossed; primary.csv where contrasts are prespecified.
+    These are runs.nc, runs.csv and layers.csv; contrasts.csv if settings differ; components.csv if
+    seeds are crossed; primary.csv if contrasts are prespecified.
     """
     tables = {run: joined_files.read_table(path / "results.nc") for run, path in folders.items()}
     joined = run_summaries.join(tables, {run: bits(path) for run, path in folders.items()})
     if unfinished := run_summaries.unfinished(tables):
         joined = run_summaries.without_shapes(joined, unfinished)
         names = ", ".join(unfinished)
-        print(f"left out of contrasts, as they are not measured to their last step: {names}")
+        print(f"not in contrasts, since they are not measured to their last step: {names}")
     frames = {
         "runs": run_summaries.rows(tables, joined),
         "layers": run_summaries.layers(tables, joined),
@@ -62,7 +62,7 @@ def write(folders: Folders, to: pathlib.Path, named: Named) -> list[pathlib.Path
     for name, frame in frames.items():
         path = to / f"{name}.csv"
         if frame.empty:
-            remove(path)  # of an experiment that had other runs
+            remove(path)  # from an earlier version of the experiment
         else:
             joined_files.write_csv(frame, path)
             paths.append(path)
@@ -70,7 +70,7 @@ def write(folders: Folders, to: pathlib.Path, named: Named) -> list[pathlib.Path
 
 
 def write_tangents(folders: Folders, to: pathlib.Path) -> pathlib.Path:
-    """Write tangents.csv: the early semi-NMF subspace of the largest rank, by run, step, layer."""
+    """Write tangents.csv: the early semi-NMF subspace of the largest rank by run, step, layer."""
     frames = []
     for name, folder in folders.items():
         table = joined_files.read_table(folder / "tangents.nc").isel(rank=-1)
@@ -109,18 +109,18 @@ def write_loss_matched(
 
     Args:
         planned: The contrasts.
-        tables: The table of each run up to where it has a level, by run and level.
-        folders: Of the runs that were read.
+        tables: Each run's table up to its crossing of a level, by run and level.
+        folders: The folders of the runs.
         to: The experiment's folder.
         runs: All runs joined.
-        named: The contrasts that are primary.
+        named: The primary contrasts.
     """
-    changes, of_runs = zip(*(_contrast(matched, tables) for matched in planned), strict=True)
-    remove(to / DIGESTS)  # it vouches for what is written before it
+    changes, rows = zip(*(_contrast(matched, tables) for matched in planned), strict=True)
+    remove(to / DIGESTS)  # it certifies the files that are written before it
     paths = [to / "contrasts_loss_matched.csv", to / "loss_matched.csv"]
     changes = pd.concat(changes, ignore_index=True)
     joined_files.write_csv(primary.with_roles(changes, named, runs, "matched"), paths[0])
-    joined_files.write_csv(pd.concat(of_runs, ignore_index=True), paths[1])
+    joined_files.write_csv(pd.concat(rows, ignore_index=True), paths[1])
     write_json(to / DIGESTS, digests(folders))
     return paths
 
@@ -142,29 +142,29 @@ def write_by_level(
 
 
 def read_by_level(folder: pathlib.Path, folders: Folders) -> pd.DataFrame:
-    """Read contrasts_by_level.csv; without rows where it is absent or of other tables."""
+    """Read contrasts_by_level.csv; no rows if it is absent or outdated."""
     frame = _read_contrasts(folder / BY_LEVEL, (*loss_matched.OPTIONAL, loss_matched.SHARE))
     return frame if _are_current(folder, folders) else frame.iloc[:0]
 
 
 def read_loss_matched(folder: pathlib.Path, folders: Folders) -> pd.DataFrame:
-    """Read contrasts_loss_matched.csv; without rows where it is absent or of other tables."""
+    """Read contrasts_loss_matched.csv; no rows if it is absent or outdated."""
     frame = _read_contrasts(folder / "contrasts_loss_matched.csv", loss_matched.OPTIONAL)
     if frame.empty or _are_current(folder, folders):
         return frame
-    print("loss-matched contrasts are of other tables than now: --stages=matched reads them again")
+    print("loss-matched contrasts are outdated, since tables changed; run --stages=matched again")
     return frame.iloc[:0]
 
 
 def _are_current(folder: pathlib.Path, folders: Folders) -> bool:
-    """Tell whether loss-matched contrasts were read from the tables of these folders, if any."""
+    """Whether loss-matched contrasts were computed from the current tables in these folders."""
     path = folder / DIGESTS
     read = read_json(path, "run --stages=matched again") if path.exists() else {}
     return not folders or digests(folders) == read
 
 
 def read_runs(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Read runs.csv and contrasts.csv; the second without rows where it is absent.
+    """Read runs.csv and contrasts.csv; the latter without rows if absent.
 
     Only an empty field is a missing number: "None" is a setting, and a variant may be named "nan".
     """
@@ -186,7 +186,7 @@ def _read_contrasts(path: pathlib.Path, further: tuple[str, ...] = ()) -> pd.Dat
 
 
 def read_primary(folder: pathlib.Path) -> pd.DataFrame:
-    """Read primary.csv; without rows where nothing was prespecified."""
+    """Read primary.csv; no rows if nothing was prespecified."""
     path = folder / "primary.csv"
     if not path.exists():
         return pd.DataFrame(columns=list(primary.READ))
@@ -197,7 +197,7 @@ def read_primary(folder: pathlib.Path) -> pd.DataFrame:
 def bits(folder: pathlib.Path) -> dict[str, float]:
     """Return a finished run's scores on the test split and at its last validation, by `BITS`.
 
-    Bits per character are NaN where there is no score.
+    Bits per character are NaN without a score.
     """
     lines = log.read_log(folder) if (folder / "train.jsonl").exists() else []
     validations = [line for line in lines if line["kind"] == "valid"]

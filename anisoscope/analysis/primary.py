@@ -1,15 +1,15 @@
-"""Prespecified contrasts, named before any number was seen: a change, or equivalence within a
-prespecified margin?
+"""Prespecified contrasts: tests of a change, or of equivalence within a prespecified margin.
 
-An experiment names them in `primary`, {name: {field: value}}; all else is exploratory. They are kept
-in the experiment's config.json, and a run that has begun refuses others.
+An experiment names them in `primary`, {name: {field: value}}, before any result is known; all
+other contrasts are exploratory. They are kept in the experiment's config.json, and a started run
+rejects other ones.
 
-There is a test of no change, Student's and two-sided; and where a margin is stated two one-sided
-tests of a change as large as the margin (Schuirmann 1987), whose p is the larger of the two. Both
-go by the contrast's own error and degrees of freedom. Holm's correction is over all tests of all
-primary contrasts, with or without a value. Of the two hypotheses of one contrast, change = 0 and
-|change| >= margin, one is true at most, so that no p is multiplied by more than there are contrasts
-(Shaffer 1986). The intervals beside them are not corrected.
+The test of no change is Student's, two-sided. With a margin, two one-sided tests of a change as
+large as the margin (Schuirmann 1987) are added, whose p is the larger of the two. Both use the
+contrast's own error and degrees of freedom. Holm's correction covers all tests of all primary
+contrasts, with or without a value. Of a contrast's two hypotheses, change = 0 and |change| >=
+margin, at most one is true, so that no p is multiplied by more than the number of contrasts
+(Shaffer 1986). The intervals are not corrected.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ from anisoscope.utils.settings import choose
 MOST = 16
 AT = ("last", "matched")  # the last checkpoint, or loss-matched
 POSITIONS = ("all", "without_first_token")
-AT_LAST = ("test_bits", "test_gain_over_unigram")  # beside the shapes
+AT_LAST = ("test_bits", "test_gain_over_unigram")  # in addition to the shapes
 ROLE, ROLES = "role", ("primary", "exploratory")  # a column of contrasts
 DIFFERS, WITHIN, BOTH = "differs", "equivalent", "differs, by less than the margin"
 OPEN, UNTESTED, NOTHING = "inconclusive", "no p", "no value"
@@ -47,15 +47,15 @@ UNKNOWN = Change(*[np.nan] * 4, freedom=0, pairs=0)
 
 
 def check_primary(primary: Named, runs: list[str]) -> None:
-    """Raise UserError, one line, where contrasts between these runs cannot be named so."""
+    """Raise UserError if a primary contrast is invalid for these runs."""
     if len(primary) > MOST:
         raise UserError(
-            f"primary names {len(primary)} contrasts, {MOST} at most: the others are exploratory"
+            f"primary has {len(primary)} contrasts; keep {MOST} at most, others are exploratory"
         )
     for name, contrast in primary.items():
         where, needed = f"primary.{name}", ("quantity", "before", "after")
         if missing := [field for field in needed if field not in contrast]:
-            raise UserError(f"{where} lacks {', '.join(missing)}")
+            raise UserError(f"{where} lacks {', '.join(missing)}; add each field")
         for field in contrast:
             choose(f"a field of {where}", field, (*needed, *DEFAULTS))
         whole = DEFAULTS | contrast
@@ -65,20 +65,20 @@ def check_primary(primary: Named, runs: list[str]) -> None:
         choose(f"{where}.quantity", quantity, (*SHAPES, *others))
         choose(f"{where}.positions", whole["positions"], POSITIONS)
         if margin is not None and not (isinstance(margin, int | float) and 0 < margin < np.inf):
-            raise UserError(f"{where}.margin is {margin!r}; a change above 0 of {quantity}")
+            raise UserError(f"{where}.margin is {margin!r}; pass a positive change of {quantity}")
         if whole["positions"] != "all" and quantity not in SHAPES:
             raise UserError(
-                f"{where}.positions is {whole['positions']!r}; {quantity} has no positions"
+                f"{where}.positions is {whole['positions']!r}; omit it, {quantity} has no positions"
             )
         if whole["before"] == whole["after"]:
-            raise UserError(f"{where}: before and after are both {whole['before']!r}")
+            raise UserError(f"{where}: before and after are both {whole['before']!r}; name two")
         for end in (whole["before"], whole["after"]):
             if not any(run == end or run.startswith(f"{end}_") for run in runs):
-                raise UserError(f"{where} names {end!r}; no run of this experiment is named so")
+                raise UserError(f"{where} names {end!r}, but this experiment has no such run")
 
 
 def loss_matched(primary: Named) -> set[frozenset[str]]:
-    """Return the pairs of conditions of which something loss-matched is asked."""
+    """Return the pairs of conditions with a loss-matched primary contrast."""
     contrasts = (DEFAULTS | contrast for contrast in primary.values())
     return {
         frozenset((contrast["before"], contrast["after"]))
@@ -92,12 +92,12 @@ def table(primary: Named, runs: xr.Dataset, matched: pd.DataFrame) -> pd.DataFra
 
     Args:
         primary: The contrasts by name.
-        runs: What runs.nc holds.
-        matched: What contrasts_loss_matched.csv holds.
+        runs: The contents of runs.nc.
+        matched: The contents of contrasts_loss_matched.csv.
 
     Returns:
-        A row for each, with the columns READ. NaN where there is no value, as of a loss-matched one
-        before it was read, and no p where seeds are crossed: an interval of such seeds is not
+        A row for each contrast, with the columns READ. NaN without a value, such as a loss-matched
+        contrast that was not computed yet. No p-value for crossed seeds, whose interval is not
         Student's.
     """
     rows, crossed = [], len(factors(np.unique(pairing(runs), axis=0))) > 1
@@ -155,13 +155,13 @@ def _at_last(runs: xr.Dataset, about: dict[str, Any]) -> Change:
 def _matched(runs: xr.Dataset, matched: pd.DataFrame, about: dict[str, Any]) -> Change:
     """Take the row of the table; turn it round where the experiment has the other order."""
     ends = about["before"], about["after"]
-    for pair in pairs(runs, together=True):
+    for pair in pairs(runs, jointly=True):
         if set(pair.labels) != set(ends):
             continue
         place = pair.about | {"quantity": about["quantity"], "positions": about["positions"]}
-        alike = (matched[list(COLUMNS)] == pd.Series(place)[list(COLUMNS)]).all(axis=1)
-        if alike.any():
-            change = Change(*matched.loc[alike, list(Change._fields)].iloc[0])
+        equal = (matched[list(COLUMNS)] == pd.Series(place)[list(COLUMNS)]).all(axis=1)
+        if equal.any():
+            change = Change(*matched.loc[equal, list(Change._fields)].iloc[0])
             change = change._replace(freedom=int(change.freedom), pairs=int(change.pairs))
             if pair.labels == ends:
                 return change
@@ -170,15 +170,15 @@ def _matched(runs: xr.Dataset, matched: pd.DataFrame, about: dict[str, Any]) -> 
 
 
 def with_roles(frame: pd.DataFrame, primary: Named, runs: xr.Dataset, at: str) -> pd.DataFrame:
-    """Add to a table of contrasts what each row is: primary or exploratory."""
+    """Add a column to a table of contrasts: primary or exploratory."""
     contrasts = [DEFAULTS | contrast for contrast in primary.values()]
     named = {
-        (frozenset((one["before"], one["after"])), one["quantity"], one["positions"])
-        for one in contrasts
-        if one["at"] == at
+        (frozenset((named["before"], named["after"])), named["quantity"], named["positions"])
+        for named in contrasts
+        if named["at"] == at
     }
     labels = {
-        tuple(pair.about.values()): frozenset(pair.labels) for pair in pairs(runs, together=True)
+        tuple(pair.about.values()): frozenset(pair.labels) for pair in pairs(runs, jointly=True)
     }
     places = frame[list(COLUMNS)].itertuples(index=False, name=None)
     roles = [ROLES[(labels.get(place[:4]), *place[4:]) not in named] for place in places]
@@ -186,7 +186,7 @@ def with_roles(frame: pd.DataFrame, primary: Named, runs: xr.Dataset, at: str) -
 
 
 def format_lines(frame: pd.DataFrame) -> list[str]:
-    """Format a line for each primary contrast that has a value, and one for the others."""
+    """Format a line for each primary contrast with a value, and a line that names the others."""
     known, unknown = (frame[(frame["verdict"] == NOTHING) == missing] for missing in (False, True))
     lines = [
         f"primary, {row.name}: {row.quantity} {row.before} → {row.after} {WHERE[row.at]}: "
@@ -197,13 +197,13 @@ def format_lines(frame: pd.DataFrame) -> list[str]:
 
 
 def with_interval(row: Any) -> str:
-    """Format a change with its interval; a single seed has none."""
+    """Format a change with its interval, if it has one."""
     interval = f" [{number(row.low)}, {number(row.high)}]" if np.isfinite(row.low) else ""
     return number(row.change) + interval
 
 
 def words(row: Any) -> str:
-    """Format the verdict with the margin and the p that it goes by, corrected."""
+    """Format the verdict with its margin and the corrected p-values."""
     if row.verdict == UNTESTED:
         return row.verdict
     margin = {WITHIN: f" within ± {row.margin:g}", BOTH: f" ({row.margin:g})"}.get(row.verdict, "")

@@ -1,14 +1,13 @@
-"""The words bell, growth and phases as numbers: what a run's results are asked when runs are
-compared.
+"""Shapes: the bell, growth and phases of the papers as numbers, to compare runs.
 
-The papers show these as curves and give no formula: every definition here is this project's. Each
-reads means over batches, per set of positions; "over blocks" is the mean over block outputs (layers
-1 .. N, the embedding left out), for attention over blocks and heads. "First" is step 0 and "last"
-the last checkpoint at hand. NaN where the number is not defined: a table without step 0, fewer than
-3 blocks for a bell, a layer without a dimension.
+The papers show them as curves without a formula, so every definition here is this project's. Each
+reads means over batches for each set of positions. "Over blocks" is the mean over block outputs
+(layers 1 .. N, without the embedding), for attention over blocks and heads. "First" is step 0,
+"last" the last measured checkpoint. A shape is NaN if undefined: a table without step 0, fewer
+than 3 blocks for a bell, a layer without a dimension.
 
-Two nearest neighbors see one scale: while a layer has no plateau of dimension (`plateau`), as early
-in training, an expansion may be a change of scale.
+Two nearest neighbors see a single scale. While a layer has no plateau of dimension (`plateau`), as
+early in training, an expansion may be a change of scale.
 """
 
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from anisoscope.measurement.quantity import HERE, INHERENT, SHAPE_OF_LEARNING
 
 LINEAR = "Razzhigaev et al. 2024, Your Transformer is Secretly Linear"
 STRAIGHTEN, LAYERS = "Hosseini and Fedorenko 2023", "Skean et al. 2025"
-PHASE = 0.2  # log2 units from which the findings speak of an expansion or a contraction
+PHASE = 0.2  # log2 units; the findings call a larger change an expansion or a contraction
 Values = xr.DataArray  # (step, positions, layer) or (step, positions, block, head)
 
 
@@ -37,7 +36,7 @@ class Shape(NamedTuple):
 
 
 def over_depth(values: Values) -> xr.DataArray:
-    """Average over block outputs, or over blocks and heads; NaN where any of them is."""
+    """Average over block outputs, or over blocks and heads; NaN if any value is."""
     return _blocks(values).mean(_depth(values), skipna=False)
 
 
@@ -70,8 +69,8 @@ def _largest_of_last(values: Values) -> xr.DataArray:
     return _at_last(_blocks(values)).max(_depth(values), skipna=False)
 
 
-def _inner_less_ends(values: Values, first: int = 1, reduction: str = "max") -> xr.DataArray:
-    """Subtract the ends (layer `first` and the last) from the layers between, each reduced."""
+def _inner_minus_ends(values: Values, first: int = 1, reduction: str = "max") -> xr.DataArray:
+    """Subtract the reduced ends (layer `first` and the last) from the reduced layers between."""
     last = _at_last(values)
     if last.sizes["layer"] < first + 3:
         return xr.full_like(last.isel(layer=0, drop=True), np.nan)
@@ -82,7 +81,7 @@ def _inner_less_ends(values: Values, first: int = 1, reduction: str = "max") -> 
 
 
 def sink_head_share(values: Values, above: float = SINK_FROM) -> xr.DataArray:
-    """Return the share of all heads whose mean attention on the first token exceeds a threshold at last."""
+    """Return the share of heads whose mean attention on the first token is above a threshold."""
     last = _at_last(values)
     share = (last > above).mean(("block", "head"))
     return share.where(last.notnull().all(("block", "head")))
@@ -112,7 +111,7 @@ def _fall(values: Values) -> xr.DataArray:
 
 @np.errstate(invalid="ignore", divide="ignore")
 def _log2(values: xr.DataArray) -> xr.DataArray:
-    """Take the logarithm, in log2 units; NaN where it is of 0, infinity or nothing."""
+    """Take the base-2 logarithm; NaN for 0, infinity or NaN."""
     logarithm = np.log2(values)
     return logarithm.where(np.isfinite(logarithm))
 
@@ -145,7 +144,7 @@ _attention_first_token = partial(Shape, "attention_first_token")
 _over_blocks = partial(Shape, read=_last, formula="last, over blocks")
 _largest_block = partial(Shape, read=_largest_of_last, formula="last: largest over blocks")
 _straight = partial(Shape, "curvature", units="rad", source=f"{HERE}, reading {STRAIGHTEN}")
-_level = partial(  # of what has a scale of its own: a change of the logarithm is a ratio
+_level = partial(  # for quantities on a ratio scale: a change of the logarithm is a ratio
     Shape,
     read=lambda v: _log2(_last(v)),
     formula="log2 of the mean over blocks (and heads, or matrices), last",
@@ -154,31 +153,31 @@ _level = partial(  # of what has a scale of its own: a change of the logarithm i
 
 SHAPES = {
     "bell_blocks": _anisotropy(
-        _inner_less_ends,
+        _inner_minus_ends,
         "bell of anisotropy",
-        "last: largest of blocks 2 .. N-1 less the larger of blocks 1 and N; a slope or a valley gives < 0",
+        "last: largest of blocks 2 .. N-1 minus the larger of blocks 1 and N; a slope or a valley gives < 0",
     ),
     "bell_with_embedding": _anisotropy(
-        partial(_inner_less_ends, first=0),
+        partial(_inner_minus_ends, first=0),
         "bell of anisotropy, with the embedding",
-        "last: largest of blocks 1 .. N-1 less the larger of the embedding and block N; a slope or a valley gives < 0",
+        "last: largest of blocks 1 .. N-1 minus the larger of the embedding and block N; a slope or a valley gives < 0",
     ),
     "middle_minus_ends": _anisotropy(
-        partial(_inner_less_ends, reduction="mean"),
-        "middle of anisotropy less its ends",
-        "last: mean over blocks 2 .. N-1 less mean of blocks 1 and N; a straight slope gives 0, a valley < 0, and so "
+        partial(_inner_minus_ends, reduction="mean"),
+        "middle of anisotropy minus its ends",
+        "last: mean over blocks 2 .. N-1 minus mean of blocks 1 and N; a straight slope gives 0, a valley < 0, and so "
         "does a peak in block 1",
     ),
     "std_over_layers": _anisotropy(
         _std_over_layers,
-        "std_over_layers of anisotropy",
+        "standard deviation of anisotropy over layers",
         "last: standard deviation over blocks 1 .. N (ddof 0); 0 is flat",
     ),
-    "growth": _anisotropy(_growth, "growth of anisotropy", "last less first, over blocks"),
+    "growth": _anisotropy(_growth, "growth of anisotropy", "last minus first, over blocks"),
     "drop_from_peak": _anisotropy(
         _fall,
         "fall of anisotropy from its peak",
-        "largest over checkpoints less last, over blocks; 0 where it grows and stabilizes, and never below",
+        "largest over checkpoints minus last, over blocks; 0 if it grows and stabilizes, never negative",
     ),
     **_expansion("twonn"),
     **_expansion("twonn_microscope", "_microscope", " (microscope)"),
@@ -186,7 +185,7 @@ SHAPES = {
         "mean_cosine",
         _growth,
         "growth of the mean cosine",
-        "last less first, over blocks",
+        "last minus first, over blocks",
         source=GODEY,
     ),
     "drift_growth": Shape(
@@ -201,7 +200,7 @@ SHAPES = {
         "attention_entropy",
         lambda v: -_growth(v),
         "sharpening of attention",
-        "entropy at first less at last, over blocks and heads: what a mask allows at most is taken off",
+        "entropy at first minus at last, over blocks and heads; a mask's largest entropy cancels",
         "nat",
         GODEY,
     ),
@@ -209,7 +208,7 @@ SHAPES = {
         "query_key_alignment",
         lambda v: _growth(abs(v)),
         "growth of the alignment of query and key drift",
-        "last less first, over blocks and heads, of |cos(E q, E k)|: the sign of a head's scores does not count",
+        "last minus first, over blocks and heads, of |cos(E q, E k)|: the sign of a head's scores does not count",
         source=GODEY,
     ),
     "sink": _attention_first_token(
@@ -228,7 +227,7 @@ SHAPES = {
     ),
     "largest_attention_first_token": _attention_first_token(
         _largest_of_last,
-        "attention on the first token of the head with most",
+        "largest attention of a head on the first token",
         "last: largest over blocks and heads",
     ),
     "largest_norm_ratio": _largest_block("norm_ratio", long_name="largest norm over the median"),
@@ -242,12 +241,12 @@ SHAPES = {
     "straightening_blocks": _straight(
         partial(_straightening, first=1),
         "straightening of trajectories from block to block",
-        "last: curvature of block 1 less that of block N",
+        "last: curvature of block 1 minus that of block N",
     ),
     "straightening_from_embedding": _straight(
         partial(_straightening, first=0),
         "straightening of trajectories from the embedding",
-        "last: curvature of the embedding less that of block N",
+        "last: curvature of the embedding minus that of block N",
     ),
     "last_linearity": _over_blocks(
         "linearity",
@@ -256,14 +255,14 @@ SHAPES = {
     ),
     "last_linearity_update": _over_blocks(
         "linearity_update",
-        long_name="linearity of what a block adds",
+        long_name="linearity of a block's update",
         source=f"{HERE}, reading {LINEAR}",
     ),
     "entropy_valley": Shape(
         "prompt_entropy",
-        partial(_inner_less_ends, reduction="min"),
-        "inner entropy of windows less that of the ends",
-        "last: least of blocks 2 .. N-1 less the lesser of blocks 1 and N; a valley gives < 0",
+        partial(_inner_minus_ends, reduction="min"),
+        "inner entropy of windows minus that of the ends",
+        "last: smallest of blocks 2 .. N-1 minus the smaller of blocks 1 and N; a valley gives < 0",
         "nat",
         f"{HERE}, reading {LAYERS}",
     ),
@@ -271,10 +270,10 @@ SHAPES = {
 
 
 def shapes(results: xr.Dataset) -> xr.Dataset:
-    """Read every shape whose quantity was measured off one run, as variables (positions).
+    """Compute every shape whose quantity was measured in a run, as variables (positions).
 
-    `largest` is taken over the checkpoints that have a number, so expansion, compression and fall
-    are never negative and noise makes them larger: compare them between runs, not with 0.
+    `largest` is taken over checkpoints with a number, so expansion, compression and fall are never
+    negative and noise makes them larger: compare them between runs, not with 0.
     """
     variables = {}
     for name, shape in SHAPES.items():
@@ -283,7 +282,7 @@ def shapes(results: xr.Dataset) -> xr.Dataset:
         values = results[shape.quantity]
         if "positions" in values.dims:
             values = values.sel(statistic="mean", drop=True)
-        else:  # of parameters, not of a cloud
+        else:  # a quantity of parameters, not of a cloud
             values = values.expand_dims(positions=results["positions"].values)
         value = shape.read(values)
         value = value.drop_vars(

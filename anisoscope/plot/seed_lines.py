@@ -12,7 +12,7 @@ from anisoscope.plot.footer import format_seeds
 from anisoscope.plot.run_tables import ENDS, Run
 from anisoscope.results.averages import averages
 from anisoscope.results.excess import excess_name
-from anisoscope.results.scores import OF_LINE
+from anisoscope.results.scores import LOGGED
 from anisoscope.training.watch import BLOCKS, LAYERS
 
 AVERAGED = (  # of a line of the log
@@ -52,7 +52,7 @@ def _average(members: list[Run]) -> Run:
     per_head = [name for name in names if "head" in joined[name].dims]
     table = _range(joined.drop_vars(per_head).sel(statistic="mean", drop=True))
     table = table.assign(joined[per_head])
-    learned = [name for name, _ in OF_LINE.values() if name in shared]
+    learned = [name for name, _ in LOGGED.values() if name in shared]
     scores = xr.concat([run.results[learned] for run in members], **CONCAT)
     table = table.assign(scores.mean("seed", skipna=False, keep_attrs=True))
     pairs = [run_summaries.seeds(run.results) for run in members]

@@ -1,1 +1,1 @@
-"""Values with names: the tables of checkpoints and runs."""
+"""Named values: the tables of checkpoints and runs."""

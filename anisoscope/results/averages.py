@@ -1,6 +1,4 @@
-"""Averages over blocks and heads: of which quantities there are some, what they are called, and
-what is averaged.
-"""
+"""Averages of quantities over blocks and heads: their names and how to compute them."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,13 +8,14 @@ import numpy as np
 from anisoscope.measurement.families.registry import quantities
 from anisoscope.measurement.quantity import HEAD, LAYERS
 
-EMBEDDING = "embedding"  # what the first layer is, unless a table says otherwise
-BLOCK = "block 1"  # what it is of the hook points of blocks
+EMBEDDING = "embedding"  # meaning of layer 0, unless a table says otherwise
+BLOCK = "block 1"  # meaning of layer 0 at hook points of blocks
 
 
 class Average(NamedTuple):
-    """`take` averages arrays (batch, replicate, positions, *dims of the quantity), from which it
-    leaves `dims`.
+    """An average over blocks or heads.
+
+    `take` averages arrays (batch, replicate, positions, *dims of the quantity); `dims` remain.
     """
 
     words: str
@@ -25,20 +24,21 @@ class Average(NamedTuple):
 
 
 def over_blocks(name: str) -> str:
-    """Name the variable of a quantity's average over blocks, or over blocks and heads."""
+    """Name the variable with a quantity's average over blocks, or over blocks and heads."""
     return f"{name}_over_blocks"
 
 
 def over_heads(name: str) -> str:
-    """Name the variable of a quantity's average over the heads of each block."""
+    """Name the variable with a quantity's average over the heads of each block."""
     return f"{name}_over_heads"
 
 
 def averages(name: str, layer_0: str = EMBEDDING) -> dict[str, Average]:
-    """List the averages of a quantity by variable. The embedding is no block's output.
+    """List the averages of a quantity by variable, without the embedding.
 
-    Layers of which the first is no embedding have no average: which of them are blocks is not known
-    here. NaN where a layer or head has no finite number: where it has one, the average would jump.
+    If layer 0 is neither the embedding nor a block, it is unknown which layers are blocks, and
+    there are no averages. An average is NaN if any layer or head is not finite, since it would jump
+    when that layer becomes finite.
     """
     dims = quantities()[name].dims
     if dims == HEAD:

@@ -1,6 +1,4 @@
-"""What a quantity exceeds null models by: a variable of its own beside the value, with a dimension
-`null`.
-"""
+"""The excess of a quantity over null models, a separate variable with a dimension `null`."""
 
 from typing import Any
 
@@ -10,21 +8,19 @@ import xarray as xr
 from anisoscope.measurement.null_models import DRAWS
 
 NULL = "null"  # the dimension over null models
-NULL_WORDS = (  # what it is
-    "null model, whose value is taken off batch by batch and replicate by replicate; of the gaussian "
-    f"one the mean over {DRAWS} draws"
+NULL_WORDS = (  # its long name
+    "null model, whose value is subtracted for each batch and replicate; for gaussian the mean over "
+    f"{DRAWS} draws"
 )
 
 
 def excess_name(name: str) -> str:
-    """Name the variable of what a quantity, or an average of it, exceeds null models by."""
+    """Name the variable with the excess of a quantity, or of its average, over null models."""
     return f"{name}_excess"
 
 
 def about_excess(name: str, about: dict[str, Any]) -> dict[str, Any]:
-    """Derive the attributes of an excess from those of the value. An excess has no range of its
-    own.
-    """
+    """Derive the attributes of an excess from those of the value; an excess has no range."""
     words = {
         "long_name": f"{about.get('long_name', name)}, excess over a null model",
         "units": about.get("units", "1"),
@@ -39,7 +35,7 @@ def is_excess(variable: xr.DataArray) -> bool:
 
 
 def values_of(table: xr.Dataset) -> list[str]:
-    """List the quantities of a table and their averages: what has an interval and is no excess."""
+    """List the quantities of a table and their averages, without excesses."""
     return [
         str(name)
         for name, array in table.data_vars.items()
@@ -53,7 +49,7 @@ def nulls_in(table: xr.Dataset) -> list[str]:
 
 
 def excess_of(table: xr.Dataset, name: str, null: str) -> xr.DataArray:
-    """Subtract that null model from the value; NaN where there is no such excess."""
+    """Return the excess over this null model; NaN if the table has none."""
     if null in nulls_in(table) and excess_name(name) in table:
         return table[excess_name(name)].sel({NULL: null}, drop=True)
     return xr.full_like(table[name], np.nan)

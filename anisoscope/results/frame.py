@@ -1,4 +1,4 @@
-"""A table as others read it: a pandas DataFrame with one row for each number, or rows of LaTeX."""
+"""A table in other formats: a pandas DataFrame with a row for each number, or LaTeX."""
 
 import itertools
 import math
@@ -17,19 +17,20 @@ SPECIAL |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textas
 
 
 def whole(table: xr.Dataset) -> tuple[xr.Dataset, dict[str, list[Any]]]:
-    """Give a table the dimensions and attributes of a run's, layers by number; and list the names
-    that these had.
+    """Give a table the dimensions and attributes of a run's table.
+
+    Layers are numbered; their names are returned by dimension.
     """
     check_table(table)
     lacking = {dim: at for dim, at in ALONE.items() if dim not in table.dims}
-    if "block" in table.dims:  # which is a layer in a frame
+    if "block" in table.dims:  # a DataFrame calls it layer
         lacking.pop("layer", None)
     dataset = table.drop_vars([dim for dim in lacking if dim in table.coords]).expand_dims(
         {dim: [at] for dim, at in lacking.items()}
     )
     names = {}
     for dim in ("layer", "other_layer", "block"):
-        if dim in table.dims and table[dim].dtype.kind not in "iu":  # names that a user gave
+        if dim in table.dims and table[dim].dtype.kind not in "iu":  # names from the user
             names[dim] = table[dim].values.tolist()
             dataset = dataset.assign_coords({dim: range(len(names[dim]))})
     dataset.attrs = {"run": "", "corpus": ""} | dataset.attrs
@@ -37,7 +38,7 @@ def whole(table: xr.Dataset) -> tuple[xr.Dataset, dict[str, list[Any]]]:
 
 
 def check_table(table: Any) -> None:
-    """Raise ValueError where this is no table of values."""
+    """Raise ValueError if this is not a table of values."""
     if not isinstance(table, xr.Dataset) or "statistic" not in table.dims:
         raise ValueError(
             f"table is {type(table).__name__}; pass the whole Dataset that measure gives, "
@@ -133,7 +134,7 @@ def to_latex(
 
 
 def _cell(value: xr.DataArray) -> str:
-    """Format a value and its interval to two digits of its half width; without one to three."""
+    """Format a value and its interval to two digits of the half width; three digits without one."""
     mean, low, high = (value.sel(statistic=end).item() for end in ("mean", "low", "high"))
     if not math.isfinite(mean):
         return "--" if math.isnan(mean) else rf"${'-' * (mean < 0)}\infty$"

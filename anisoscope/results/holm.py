@@ -1,11 +1,11 @@
-"""Holm's correction of p for several tests that are read together."""
+"""Holm's correction of p-values for several tests."""
 
 import numpy as np
 import pandas as pd
 
 
 def holm(p: pd.Series) -> pd.Series:
-    """Correct p for as many tests as there are numbers: the least times all of them, and so on."""
+    """Correct p-values for as many tests as there are numbers, after Holm."""
     known = p.dropna()
     return pd.Series(holm_of(known.to_numpy(float), len(known)), known.index, dtype=float).reindex(
         p.index
@@ -13,8 +13,9 @@ def holm(p: pd.Series) -> pd.Series:
 
 
 def holm_of(p: np.ndarray, at_once: int) -> np.ndarray:
-    """Correct p where at most so many hypotheses are true at once (Shaffer 1986); NaN counts as a
-    test.
+    """Correct p-values if at most `at_once` hypotheses can be true at once (Shaffer 1986).
+
+    A NaN counts as a test.
     """
     order = np.argsort(np.where(np.isnan(p), 1.0, p), kind="stable")
     times = np.minimum(np.arange(len(p), 0, -1), at_once)

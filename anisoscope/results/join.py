@@ -1,4 +1,4 @@
-"""The tables of a run over all its checkpoints: results.nc, batches.nc and a tidy results.csv."""
+"""The tables of a run over all checkpoints: results.nc, batches.nc and a tidy results.csv."""
 
 import json
 import math
@@ -19,8 +19,8 @@ from anisoscope.results.replicates_table import BEFORE, CLOUDS
 from anisoscope.results.summary import STATISTICS, summary
 from anisoscope.utils.errors import UserError
 
-ENDS = {"": "mean", "_low": "low", "_high": "high"}  # what a column of an excess ends with
-NOISE = "noise_floor"  # of a run by quantity, in JSON, and of each quantity
+ENDS = {"": "mean", "_low": "low", "_high": "high"}  # endings of an excess's columns
+NOISE = "noise_floor"  # attribute of a run (JSON, by quantity) and of each quantity
 
 
 def write(
@@ -31,7 +31,7 @@ def write(
     about: dict,
     scores: xr.Dataset | None = None,
 ) -> None:
-    """Join the raw tables, by step, and what else is known of each; `about` are the attributes."""
+    """Join the raw tables and the scores, and write them; `about` are the attributes."""
     results, batches = joined(raw, families, nulls)
     results = results if scores is None else results.merge(scores, join="left")
     results.attrs = batches.attrs = about
@@ -44,18 +44,17 @@ def write(
 def joined(
     raw: dict[int, xr.Dataset], families: tuple[str, ...], nulls: tuple[str, ...]
 ) -> tuple[xr.Dataset, xr.Dataset]:
-    """Make what results.nc and batches.nc hold: the families asked for; NaN at steps without one.
+    """Make the contents of results.nc and batches.nc; NaN at steps without a family.
 
-    What a table has of other families is left out; so is a null model that none of the families
-    has.
+    Families that are not named are dropped, and null models that none of the families has.
     """
     entries = [FAMILIES[family] for family in families]
     known = {null for entry in entries for null in (*entry.nulls, *entry.exact_nulls)}
     nulls = tuple(null for null in nulls if null in known)
-    raw = _alike({step: _of_families(table, families) for step, table in raw.items()})
+    raw = _align({step: _select_families(table, families) for step, table in raw.items()})
     if not any(name in table for table in raw.values() for name in quantities()):
         raise UserError(
-            f"no checkpoint is there to measure {', '.join(families)} of, and no table that has it"
+            f"no checkpoint or table has {', '.join(families)}; run --stages=train first"
         )
     summaries = [summary(table, raw.get(0), nulls) for table in raw.values()]
     results, batches = (
@@ -73,9 +72,7 @@ def joined(
 
 
 def up_to(run: pathlib.Path, folder: str, step: int, measure: MeasureConfig) -> xr.Dataset:
-    """Make results.nc as if the run had ended at this step, whose checkpoint and table lie in the
-    folder.
-    """
+    """Make results.nc as if the run had ended at this step, whose table lies in `folder`."""
     results = joined_files.read_table(run / "results.nc")
     if step in results.step:
         return results.sel(step=slice(None, step))
@@ -83,9 +80,9 @@ def up_to(run: pathlib.Path, folder: str, step: int, measure: MeasureConfig) -> 
     both = ({0: step_files.read_step(first)} if first.exists() else {}) | {
         step: step_files.read_step(path)
     }
-    alone, _ = joined(both, measure.families, measure.nulls)
-    shared = [name for name in alone if name in results]
-    parts = [results[shared].sel(step=slice(None, step)), alone[shared].sel(step=[step])]
+    last, _ = joined(both, measure.families, measure.nulls)
+    shared = [name for name in last if name in results]
+    parts = [results[shared].sel(step=slice(None, step)), last[shared].sel(step=[step])]
     whole = xr.concat(
         parts, "step", join="outer", data_vars="minimal", coords="minimal", compat="override"
     )
@@ -93,8 +90,9 @@ def up_to(run: pathlib.Path, folder: str, step: int, measure: MeasureConfig) -> 
 
 
 def mark_noise(results: xr.Dataset, noise: dict[str, float]) -> None:
-    """Note in the attributes of a quantity how far it moves with batch size and kernels; of its
-    averages too, which move no further.
+    """Note in a quantity's attributes its noise floor over batch sizes and kernels.
+
+    Averages of the quantity get the same attribute, since they vary no more.
     """
     for name, floor in noise.items():
         if name in results and math.isfinite(floor):
@@ -102,13 +100,13 @@ def mark_noise(results: xr.Dataset, noise: dict[str, float]) -> None:
                 results[variable].attrs[NOISE] = floor
 
 
-def _of_families(table: xr.Dataset, families: tuple[str, ...]) -> xr.Dataset:
+def _select_families(table: xr.Dataset, families: tuple[str, ...]) -> xr.Dataset:
     own = [name for name in table.data_vars if name in quantities()]
     return table.drop_vars([name for name in own if find_family(name) not in families])
 
 
-def _alike(tables: dict[int, xr.Dataset]) -> dict[int, xr.Dataset]:
-    """Give each table every quantity and cloud that one of them has; NaN where it has not."""
+def _align(tables: dict[int, xr.Dataset]) -> dict[int, xr.Dataset]:
+    """Give every table all quantities and clouds of any table, filled with NaN."""
     with_clouds = [table for table in tables.values() if "cloud" in table.dims]
     found = {cloud for table in with_clouds for cloud in table["cloud"].values}
     clouds = [cloud for cloud in CLOUDS if cloud in found]
@@ -131,13 +129,13 @@ def _alike(tables: dict[int, xr.Dataset]) -> dict[int, xr.Dataset]:
 
 
 def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
-    """Make one row per number: run, corpus, step, positions, metric, layer (or block), head, further
-    dimension, statistics.
+    """Make a row for each number: run, corpus, step, positions, metric, layer, head, statistics.
 
-    `axis` and `at` name a further dimension and the place on it: neighbors 8, top 3, other_layer 2. Statistics:
-    mean, std, low, high over batches, and excess_<null>, excess_<null>_low, excess_<null>_high. An average over blocks
-    is a metric of its own (`twonn_over_blocks`), without a layer. `noise_floor`, of models that others trained: how far
-    any value of the metric moves with batch size and kernels.
+    `axis` and `at` name any other dimension and the place on it, such as neighbors 8 or top 3. The
+    statistics are mean, std, low and high over batches, and excess_<null>, excess_<null>_low and
+    excess_<null>_high. `layer` may be a block. An average over blocks is a metric of its own
+    (`twonn_over_blocks`) without a layer. `noise_floor`, for pretrained models, says how much a
+    value of the metric varies with batch size and kernels.
     """
     names, nulls = values_of(results), nulls_in(results)
     if not any(
@@ -169,14 +167,14 @@ def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
     )
     frame.insert(0, "run", results.attrs["run"])
     frame.insert(1, "corpus", results.attrs["corpus"])
-    if "layer_name" in results.coords:  # which a user gave
+    if "layer_name" in results.coords:  # names from the user
         words = dict(zip(results["layer"].values, results["layer_name"].values, strict=True))
         frame.insert(frame.columns.get_loc("layer") + 1, "layer_name", frame["layer"].map(words))
     return frame
 
 
 def _columns(values: xr.DataArray, dims: list[Hashable]) -> dict[str, np.ndarray]:
-    """Flatten each statistic over the rows, which `dims` make up."""
+    """Flatten each statistic over the rows, which the product of `dims` makes up."""
     rows = values.variable.transpose("statistic", *dims).values.reshape(
         values.sizes["statistic"], -1
     )

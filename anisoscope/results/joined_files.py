@@ -1,7 +1,7 @@
-"""Tables on the disk: NetCDF with a digest, and CSV, each written whole or not at all.
+"""Tables on disk: NetCDF with a digest, and CSV, each written completely or not at all.
 
-A NetCDF file holds the sha256 of all its bytes, checked at each read, as most flipped bits would be
-read as other numbers; and the version of what tables hold, as no other is read.
+A NetCDF file holds the sha256 of its bytes, which every read checks, since most flipped bits would
+be read as other numbers. It also holds the schema version, and other versions are rejected.
 """
 
 import hashlib
@@ -16,13 +16,13 @@ import xarray as xr
 from anisoscope.utils import files
 from anisoscope.utils.errors import RunError
 
-SCHEMA = 4  # raised when a name, a dimension or the values of a quantity change in substance
-UNKNOWN = b"0" * 64  # in the digest's place while it is taken
+SCHEMA = 4  # incremented when a name, a dimension or a quantity's definition changes
+UNKNOWN = b"0" * 64  # placeholder while the digest is computed
 DIGEST = re.compile(rb"table_sha256.{8}(.{64})", re.DOTALL)  # NetCDF: name, type, length, text
 
 
 def write(dataset: xr.Dataset, path: pathlib.Path) -> None:
-    """Write NetCDF with its digest and schema as first attributes, all or nothing."""
+    """Write NetCDF with its digest and schema as first attributes, completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     labeled = dataset.copy()
     labeled.attrs = {"table_sha256": UNKNOWN.decode(), "schema": SCHEMA} | dataset.attrs
@@ -31,12 +31,12 @@ def write(dataset: xr.Dataset, path: pathlib.Path) -> None:
 
 
 def write_csv(frame: pd.DataFrame, path: pathlib.Path) -> None:
-    """Write CSV, all or nothing."""
+    """Write CSV completely or not at all."""
     files.write(path, frame.to_csv(index=False))
 
 
 def read_table(path: pathlib.Path) -> xr.Dataset:
-    """Read a Dataset that was written; RunError where it is damaged or of another schema."""
+    """Read a table; raise RunError if it is damaged or has another schema."""
     content = path.read_bytes()
     match = DIGEST.search(content)
     if match is None:

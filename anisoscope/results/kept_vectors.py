@@ -1,8 +1,7 @@
-"""Queries and keys of one head along training, on the first two axes of an SVD common to all
-checkpoints.
+"""Queries and keys of a head over training, on the first two axes of a common SVD.
 
-Godey et al. 2024 show so that both drift together. What their SVD is taken over and whether it is
-centered could not be read; all that is said here is a reconstruction.
+Godey et al. 2024 show in this way that both drift in a common direction. We could not read what
+their SVD is taken over and whether it is centered; everything here is a reconstruction.
 """
 
 from typing import NamedTuple
@@ -28,7 +27,7 @@ class CommonAxes(NamedTuple):
 def labeled(
     vectors: dict[str, np.ndarray], picks_P: np.ndarray, context: int, head: int
 ) -> dict[str, xr.DataArray]:
-    """Make variables of the table of one checkpoint, which say where each vector was found."""
+    """Make the variables of a checkpoint's table that hold vectors, with window and position."""
     places = np.asarray(chosen(picks_P))
     coords = {
         "window": ("vector", places // context, {"long_name": "window of the first batch"}),
@@ -48,14 +47,14 @@ def labeled(
 
 
 def common_axes(vectors: np.ndarray) -> CommonAxes:
-    """Decompose X = U S V^T, all finite vectors as rows; coordinates on the first two columns of V.
+    """Decompose X = U S V^T, finite vectors as rows, and project on the first two columns of V.
 
-    Shape (step, kind, vector, K), queries first. Not centered: the origin stays where it is, so that
-    a drift from it is seen, and coordinates are scalar products with the axes. Vectors count by
-    their squared length, so that late checkpoints, where they have grown, weigh most. An axis has
-    no sign: it points where the mean of all finite queries has a coordinate >= 0, a rule that a
-    rotation of the head space leaves alone. K = 1: 0 on the second axis. No finite vector, or all
-    0: NaN shares.
+    The shape is (step, kind, vector, K), queries first. The data are not centered, so that a drift
+    from the origin is visible and coordinates are scalar products with the axes. Vectors count by
+    their squared norm, so that late checkpoints, with longer vectors, weigh most. The sign of an
+    axis makes the mean coordinate of all finite queries >= 0, a rule that rotations of the head
+    space do not change. With K = 1 the second coordinate is 0. Shares are NaN if no vector is
+    finite or all are 0.
     """
     rows = vectors.reshape(-1, vectors.shape[-1]).astype(np.float64)
     finite = np.isfinite(rows).all(axis=1)
@@ -78,7 +77,7 @@ def common_axes(vectors: np.ndarray) -> CommonAxes:
 
 
 def over_training(tables: dict[int, xr.Dataset]) -> dict[str, xr.DataArray]:
-    """Project the vectors of all tables on their common axes, and say what the axes keep."""
+    """Project the vectors of all tables on their common axes, with the share that the axes keep."""
     vectors = np.stack([[table[name].values for name in VECTORS] for table in tables.values()])
     like = next(iter(tables.values()))[next(iter(VECTORS))]
     by_block = [common_axes(vectors[:, :, block]) for block in range(like.sizes["block"])]

@@ -1,8 +1,8 @@
-"""The table of one checkpoint: every value of every cloud, with all its replicates.
+"""The table of a checkpoint: every value of every cloud, with all its replicates.
 
 A variable has its quantity's name and the dimensions (cloud, positions, batch, …, replicate). The
-clouds are "measured", that of the text, and those of null models; NaN where one has no such
-quantity. The attribute `clouds` lists those that were measured.
+clouds are "measured" (the text's) and those of null models; NaN if a cloud lacks the quantity. The
+attribute `clouds` lists the measured clouds.
 """
 
 import json
@@ -40,7 +40,7 @@ BY_KEY = ("checkpoints", "made_by", "noise_floor")  # JSON attributes that measu
 def table(
     values: dict[str, Arrays], step: int, positions: tuple[str, ...], attributes: dict
 ) -> xr.Dataset:
-    """Lay out what was measured, {cloud: {quantity: array (batch, positions, …, replicate)}}."""
+    """Make a table of measured {cloud: {quantity: array (batch, positions, …, replicate)}}."""
     clouds = _ordered(values)
     variables = {}
     for name, quantity in quantities().items():
@@ -61,7 +61,7 @@ def table(
 
 
 def places(sizes: Mapping[Hashable, int]) -> dict:
-    """Label the dimensions of values: layers and their depth, blocks, heads, those of quantities."""
+    """Label the dimensions of values: layers with depth, blocks, heads, and those of quantities."""
     coords = {name: np.arange(sizes[name]) for name in ("batch", "head") if name in sizes}
     coords |= {name: list(labels) for name, labels in coordinates().items()}
     if "layer" in sizes:
@@ -73,12 +73,12 @@ def places(sizes: Mapping[Hashable, int]) -> dict:
 
 
 def about(name: str) -> dict[str, str]:
-    """Describe a registered quantity by attributes."""
+    """Return the attributes of a registered quantity."""
     return quantities()[name].attributes | {"family": find_family(name)}
 
 
 def clouds_of(array: xr.DataArray) -> list[str]:
-    """List the clouds that were measured of a quantity."""
+    """List the clouds in which a quantity was measured."""
     return array.attrs["clouds"].split(",")
 
 
@@ -88,7 +88,7 @@ def missing_families(
     nulls: tuple[str, ...],
     optional: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """List the families of which a table (None: there is none) lacks a quantity or a null model.
+    """List the families for which a table (or None) lacks a quantity or a null model.
 
     `optional` are quantities that it may lack.
     """
@@ -109,7 +109,7 @@ def missing_families(
 
 
 def merged(old: xr.Dataset | None, new: xr.Dataset, families: tuple[str, ...]) -> xr.Dataset:
-    """Replace the variables of these families in the old table by those of the new one."""
+    """Replace these families' variables in the old table by those of the new table."""
     if old is None:
         return _arranged(new)
     replaced = {name for family in families for name in FAMILIES[family].quantities}
@@ -123,7 +123,7 @@ def merged(old: xr.Dataset | None, new: xr.Dataset, families: tuple[str, ...]) -
     )
     arrays = [x.reindex(cloud=clouds) if "cloud" in x.dims else x for x in arrays]
     whole = xr.merge(arrays, join="exact", compat="equals")
-    # what only the old table says is of what is kept of it
+    # attributes only in the old table describe its kept variables
     whole.attrs = old.attrs | new.attrs
     for name in (name for name in BY_KEY if name in new.attrs):
         both = json.loads(old.attrs.get(name, "{}")) | json.loads(new.attrs[name])
@@ -132,7 +132,7 @@ def merged(old: xr.Dataset | None, new: xr.Dataset, families: tuple[str, ...]) -
 
 
 def _arranged(dataset: xr.Dataset) -> xr.Dataset:
-    """Order variables and coordinates, so that equal tables are equal files."""
+    """Sort variables and coordinates, so that equal tables give equal files."""
     names = [name for name in quantities() if name in dataset]
     names += sorted(dataset.data_vars.keys() - names)
     bare = xr.Dataset({name: dataset[name].variable for name in names}, attrs=dataset.attrs)
@@ -142,6 +142,6 @@ def _arranged(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def _ordered(clouds: Iterable[str]) -> list[str]:
-    """List clouds once, those of `CLOUDS` first and in that order."""
+    """List clouds without repetition, in the order of `CLOUDS`."""
     names = dict.fromkeys(map(str, clouds))
     return [cloud for cloud in dict.fromkeys((*CLOUDS, *names)) if cloud in names]

@@ -1,6 +1,4 @@
-"""What a run had learned at each of its checkpoints, from the lines of its log: variables over
-`step`.
-"""
+"""Scores of a run at each checkpoint, read from its log as variables over `step`."""
 
 from typing import Any
 
@@ -9,7 +7,7 @@ import xarray as xr
 
 from anisoscope.training import trouble
 
-OF_LINE = {  # name in a line of train.jsonl: name in a table, in words
+LOGGED = {  # name in a line of train.jsonl: name in a table, in words
     "bits_per_character": ("validation_bits", "bits per predicted character, validation windows"),
     "context_free_bits": (
         "validation_context_free_bits",
@@ -17,7 +15,7 @@ OF_LINE = {  # name in a line of train.jsonl: name in a table, in words
     ),
     "gain_over_unigram": (
         "validation_gain_over_unigram",
-        "gain over unigram: bits of the best answer without context less bits of the model, validation",
+        "gain over unigram: bits of the best answer without context minus bits of the model, validation",
     ),
     "mask_bits": ("validation_mask_bits", "bits per character under [MASK], validation windows"),
     "error_windows": (
@@ -32,15 +30,15 @@ OF_LINE = {  # name in a line of train.jsonl: name in a table, in words
 
 
 def scores(lines: list[dict[str, Any]], steps: list[int]) -> xr.Dataset:
-    """Make variables over these steps; NaN where none was validated."""
+    """Make variables over these steps; NaN at steps without a validation."""
     valid = {line["step"]: line for line in lines if line["kind"] == "valid"}
     variables = {}
-    for key, (name, words) in OF_LINE.items():
+    for key, (name, words) in LOGGED.items():
         values = [float(valid.get(step, {}).get(key, np.nan)) for step in steps]
         if np.isfinite(values).any():
             variables[name] = ("step", values, {"long_name": words, "units": "bit"})
     if skipped := [line["step"] for line in lines if line["kind"] == trouble.SKIPPED]:
-        counts = [sum(one <= step for one in skipped) for step in steps]
-        words = "updates up to this step that were left out, as loss or gradient was not finite"
+        counts = [sum(skip <= step for skip in skipped) for step in steps]
+        words = "updates skipped up to this step, since loss or gradient was not finite"
         variables["skipped_updates"] = ("step", counts, {"long_name": words, "units": "1"})
     return xr.Dataset(variables, {"step": list(steps)})

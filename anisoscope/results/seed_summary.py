@@ -1,4 +1,4 @@
-"""Tables of studies repeated over seeds: the mean over seeds, its interval, and the closed form."""
+"""Tables of experiments repeated over seeds: mean, interval, and closed form."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +14,7 @@ STATISTICS = ("mean", "low", "high", "predicted")
 
 
 def attributes(quantity: Quantity) -> dict[str, str]:
-    """Describe a quantity whose sample is the seeds."""
+    """Return the attributes of a quantity whose sample is the seeds."""
     return quantity.attributes | {"resampling": "seeds"}
 
 
@@ -24,10 +24,9 @@ def summarize_seeds(
     """Reduce the dimension `seed` of every quantity to a dimension `statistic`.
 
     Args:
-        quantities: The registered quantities, by name; `seeds` has a variable of each.
+        quantities: The registered quantities, by name; `seeds` has a variable for each.
         seeds: The values of every seed.
-        predicted: Closed forms, with the dimensions of a value without `seed`; NaN where one is
-            absent.
+        predicted: Closed forms, with the dimensions of a value without `seed`; NaN if unknown.
 
     Returns:
         Variables (statistic, …): mean over seeds, ends of Student's 95 % interval, closed form.
@@ -51,9 +50,9 @@ def summarize_seeds(
 def tidy(
     whole: xr.Dataset, quantities: Mapping[str, Quantity], order: Sequence[str]
 ) -> pd.DataFrame:
-    """Flatten a seed table to one row per number, with the columns of `order` first.
+    """Flatten a seed table to a row for each number, with the columns of `order` first.
 
-    The columns after them are metric, mean, low, high, predicted, seeds and units.
+    Further columns are metric, mean, low, high, predicted, seeds and units.
     """
     parts = []
     for name in quantities:

@@ -12,21 +12,21 @@ from anisoscope.results.replicates_table import merged
 from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.settings import flat, format_differences
 
-STREAM, TANGENTS = "the residual stream", "tangents"  # what tables are of, beside hook points
+STREAM, TANGENTS = "the residual stream", "tangents"  # sources of a table, besides hook points
 
 
 def read_step(
-    path: pathlib.Path, of: str = STREAM, run: dict[str, Any] | None = None
+    path: pathlib.Path, cloud: str = STREAM, run: dict[str, Any] | None = None
 ) -> xr.Dataset:
-    """Read the table of one step.
+    """Read the table of a single step.
 
     Args:
         path: <step>.nc.
-        of: A hook point or one of the constants above.
-        run: Settings that a table of another run has otherwise.
+        cloud: A hook point or one of the constants above.
+        run: Settings that would differ in a table of another run.
 
     Raises:
-        RunError: It is damaged, or says that it is of another step, run or place in the model.
+        RunError: The table is damaged, or belongs to another step, run or cloud.
     """
     table = joined_files.read_table(path)
     steps = np.ravel(table.coords["step"].values if "step" in table.coords else [])
@@ -39,8 +39,8 @@ def read_step(
         for name, value in (run or {}).items()
         if config.get(name, value) != value
     ]
-    if what != of:
-        wrong = f"of {what}, not of {of}"
+    if what != cloud:
+        wrong = f"of {what}, not of {cloud}"
     elif steps != [path.stem]:
         wrong = f"of step {', '.join(steps[:3]) or '?'}, not of step {path.stem}"
     elif others:
@@ -55,23 +55,26 @@ def read_step(
 def read_same_clouds(
     path: pathlib.Path,
     made_by: dict[str, Any],
-    of: str = STREAM,
+    cloud: str = STREAM,
     run: dict[str, Any] | None = None,
 ) -> xr.Dataset | None:
-    """Read the table of one step, None where there is none; UserError where its clouds are others.
+    """Read the table of a single step; None if there is none.
 
-    `made_by` are the settings that decide which vectors make up a cloud. A table records them
-    (attribute `made_by`); one of other clouds must not be joined with what is measured now.
+    `made_by` are the settings that decide which vectors make up a cloud. A table records them in
+    the attribute `made_by`, and tables of other clouds must not be joined.
+
+    Raises:
+        UserError: The table was measured on other clouds.
     """
     if not path.exists():
         return None
-    table = read_step(path, of, run)
+    table = read_step(path, cloud, run)
     _refuse_other_clouds(path, table, made_by)
     return table
 
 
 def check_folder(folder: pathlib.Path, made_by: dict[str, Any]) -> None:
-    """Raise UserError where the tables in a folder are of other clouds: one is read, as all agree."""
+    """Raise UserError if the first table in a folder has other clouds; all tables agree."""
     if path := min(folder.glob("*.nc"), default=None):
         _refuse_other_clouds(path, joined_files.read_table(path), made_by)
 
@@ -86,5 +89,5 @@ def _refuse_other_clouds(path: pathlib.Path, table: xr.Dataset, made_by: dict[st
 def write_step(
     path: pathlib.Path, old: xr.Dataset | None, new: xr.Dataset, families: tuple[str, ...]
 ) -> None:
-    """Write <step>.nc: the old table, if any, with the variables of these families as in the new."""
+    """Write <step>.nc: the old table, if any, with these families replaced from the new table."""
     joined_files.write(merged(old, new, families), path)

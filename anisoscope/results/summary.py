@@ -1,4 +1,4 @@
-"""Reduce samples to what a reader wants: means, intervals, averages, excess over null models."""
+"""Reduce samples to means, intervals, averages and excesses over null models."""
 
 from collections.abc import Callable, Mapping
 
@@ -26,15 +26,15 @@ def summarize(
     """Reduce batches and their resamples to a dimension `statistic`: mean, std, low, high.
 
     Args:
-        schema: The quantities by name; those that `samples` lacks are left out.
-        samples: Variables over `batch`, the further dimensions, and the replicates of the
-            quantity (dimension `jackknife` and so on): first the value on the whole batch, then
-            one for each resample. Without `batch` there is one batch.
-        null: A null model's values in the same form. The summary is then of the excess over it.
+        schema: The quantities by name; quantities missing from `samples` are skipped.
+        samples: Variables over `batch`, other dimensions, and the replicates of the quantity
+            (dimension `jackknife` and so on): first the value on the whole batch, then a value
+            for each resample. Without `batch` there is a single batch.
+        null: A null model's values in the same form; the summary is then of the excess over it.
 
     Returns:
-        Variables (statistic, …) with the attributes of `samples`. Intervals of values end where
-        the range of the quantity does.
+        Variables (statistic, …) with the attributes of `samples`. Intervals of values are clipped
+        to the range of the quantity.
     """
     variables = {}
     for name in (name for name in schema if name in samples):
@@ -52,9 +52,9 @@ def summarize_values(
     null: xr.Variable | None = None,
     average: Callable[[np.ndarray], np.ndarray] = np.asarray,
 ) -> np.ndarray:
-    """Reduce one variable to an array (statistic, …); arguments as for `summarize`.
+    """Reduce a single variable to an array (statistic, …); arguments as for `summarize`.
 
-    `average` is applied to the array (batch, replicate, …) before it is reduced.
+    `average` is applied to the array (batch, replicate, …) before the reduction.
     """
     own, model = (None if x is None else _batches_first(quantity, x) for x in (samples, null))
     moments = estimate(own, quantity.resampling, model, average)
@@ -74,17 +74,17 @@ def _coordinates(samples: xr.Dataset, whole: xr.Dataset) -> dict[str, xr.DataArr
 def summary(
     raw: xr.Dataset, untrained: xr.Dataset | None, nulls: tuple[str, ...]
 ) -> tuple[xr.Dataset, xr.Dataset]:
-    """Make what results.nc and batches.nc hold of one checkpoint.
+    """Make the contents of results.nc and batches.nc for a single checkpoint.
 
     Args:
         raw: Replicates of every cloud (results/replicates_table.py).
-        untrained: The same of step 0; None where there is no such table.
+        untrained: The same for step 0; None if there is no such table.
         nulls: Null models in the order of the dimension `null`.
 
     Returns:
-        A Dataset with a quantity as (step, statistic, positions, …) and its excess as (step, null,
-        statistic, positions, …), with averages over blocks and heads; NaN of a null model that the
-        quantity does not have. And one of the values of batches, (step, positions, batch, …).
+        A Dataset of quantities (step, statistic, positions, …) and excesses (step, null, statistic,
+        positions, …), with averages over blocks and heads; NaN for null models that a quantity does
+        not have. And a Dataset of the values by batch, (step, positions, batch, …).
     """
     moments, batches, layer_0 = {}, {}, raw.attrs.get("layer_0", EMBEDDING)
     for name in (name for name in quantities() if name in raw):
@@ -93,8 +93,8 @@ def summary(
         models = [_null_model(raw, untrained, name, null) for null in nulls]
         variables = {name: (quantity.dims, words, np.asarray)}
         for variable, average in averages(name, layer_0).items():
-            of_average = {key: f"{words[key]}, {average.words}" for key in ("long_name", "formula")}
-            variables[variable] = average.dims, words | of_average, average.take
+            averaged = {key: f"{words[key]}, {average.words}" for key in ("long_name", "formula")}
+            variables[variable] = average.dims, words | averaged, average.take
         for variable, (dims, attributes, take) in variables.items():
             dims = ("statistic", "positions", *dims)
             value = summarize_values(quantity, own, None, take)
@@ -120,7 +120,7 @@ def summary(
 def _null_model(
     raw: xr.Dataset, untrained: xr.Dataset | None, name: str, null: str
 ) -> xr.Variable | None:
-    """Find the values of a null model; None where it has no such quantity."""
+    """Return the values of a null model; None if it lacks the quantity."""
     if null == UNTRAINED:
         known = untrained is not None and UNTRAINED in null_models_for(name)
         return _cloud(untrained, name, MEASURED) if known else None
@@ -128,7 +128,7 @@ def _null_model(
 
 
 def _cloud(raw: xr.Dataset, name: str, cloud: str) -> xr.Variable:
-    """Select a cloud by position: labels cost most of the time."""
+    """Select a cloud by index, since selection by label is slow."""
     return raw.variables[name].isel(cloud=raw.indexes["cloud"].get_loc(cloud))
 
 

@@ -276,7 +276,7 @@ def test_loss_matched_contrasts_of_other_tables_than_now_are_no_evidence(tmp_pat
     for change, current in (({}, True), ({"decoder_0": "of before"}, False)):
         (tmp_path / on_disk.DIGESTS).write_text(json.dumps(digests | change))
         assert (claim in set(evidence.read(tmp_path).claim)) == current
-    assert "--stages=matched reads them again" in capsys.readouterr().out
+    assert "run --stages=matched again" in capsys.readouterr().out
 
 
 def tangents() -> xr.Dataset:

@@ -108,4 +108,4 @@ def test_contrasts_loss_matched_of_older_tables_are_not_taken(tmp_path, capsys):
     joined_files.write(changed, where["plain_0"] / "results.nc")
     on_disk.write(where, tmp_path, named)
     assert on_disk.read_primary(tmp_path).change.isna().all()
-    assert "--stages=matched reads them again" in capsys.readouterr().out
+    assert "run --stages=matched again" in capsys.readouterr().out

@@ -156,6 +156,6 @@ def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys):
     assert (root / "figures" / "contrasts_loss_matched.png").exists()
     assert "in the constant part" in (root / "figures" / "contrasts_loss_matched.txt").read_text()
     with pytest.raises(
-        UserError, match=r"--stages=matched contrasts runs, and this experiment has one"
+        UserError, match=r"--stages=matched contrasts runs, but this experiment has a single run"
     ):
         matched.check([configs["plain"]])

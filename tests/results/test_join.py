@@ -154,7 +154,7 @@ def test_vectors_and_what_a_step_is_compared_with_come_with_their_families(table
 
 
 def test_tables_with_nothing_that_was_asked_for_are_not_joined(tables):
-    with pytest.raises(UserError, match="no checkpoint is there to measure similarity of"):
+    with pytest.raises(UserError, match="no checkpoint or table has similarity"):
         joined(tables, ("similarity",), NULLS)
 
 
