@@ -123,7 +123,7 @@ def to_latex(
         body.append(
             [
                 *(_escaped(str(place)) for place in at),
-                *(_cell(one.sel(where)) for one in columns.values()),
+                *(_cell(column.sel(where)) for column in columns.values()),
             ]
         )
     head, *rows = (" & ".join(line) + r" \\" for line in body)
