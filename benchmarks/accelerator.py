@@ -1,11 +1,10 @@
-"""What an accelerator does with all of this: tests on it, a training step, metrics and a
-checkpoint's panel.
+"""Run tests, a training step, metrics and a checkpoint's measurement on an accelerator.
 
     make gpu                                   # .venv-gpu with jax[cuda13]; `make gpu JAX=tpu` on a TPU
-    make gpu JAX=cpu SIZE=--small              # tries the script itself, where there is none
+    make gpu JAX=cpu SIZE=--small              # tries the script without an accelerator
 
-Each part is a command; what it prints goes to runs/accelerator.txt. A part that fails is named, and
-the others go on.
+Each part is a command, whose output goes to runs/accelerator.txt. A part that fails is named, and
+the others continue.
 """
 
 import argparse

@@ -1,12 +1,11 @@
-"""How often the product's 95 % intervals hold the truth, and how far its estimates lie from it:
-`make coverage`.
+"""Measure the coverage of the 95 % intervals and the bias of the estimates: `make coverage`.
 
     python -m benchmarks.coverage [--draws 200] [--points 1024] [--clouds TEXT] [--families NAME …]
 
-Each draw is a data set as a checkpoint gives it: G batches of P points in J folds, measured and
-summarized by the product's own functions. Two coverages: of the truth, which a biased estimator
-misses, and of the estimator's own expectation (its mean over all draws), which an honest interval
-holds whatever the bias.
+Each draw is a data set like a checkpoint's: G batches of P points in J folds, measured and
+summarized by the package's own functions. There are two coverages: of the truth, which a biased
+estimator misses, and of the estimator's expectation (its mean over all draws), which a correct
+interval covers whatever the bias.
 """
 
 import argparse
@@ -79,9 +78,7 @@ SAME = {f"{kind}_{beside}" for kind in comparison_family.KINDS for beside in ("l
 
 
 def parts_of(quantity: str) -> dict[str, tuple[int, ...]]:
-    """Where its values are, {"twonn": ()}; one for each coordinate shown, {"gride 1": (0,), "gride
-    8": (3,) …}.
-    """
+    """Return the places of values: {"twonn": ()}, or {"gride 1": (0,), …} by coordinate."""
     for dim in SHOWN.keys() & set(quantities()[quantity].dims):
         return {f"{quantity} {shown}": (coordinates()[dim].index(shown),) for shown in SHOWN[dim]}
     return {quantity: ()}
@@ -103,8 +100,7 @@ HEAD = 16  # coordinates of a query, the first ones; of a key, the next; in wind
 
 @functools.partial(jax.jit, static_argnames="metrics")
 def measure(cloud_GPD: jax.Array, key: jax.Array, metrics: tuple[str, ...]) -> dict[str, jax.Array]:
-    """The quantities of every batch, (G, R): what is not asked for here is not computed. Of gride
-    all scales too.
+    """Measure the requested quantities of every batch, (G, R), and GRIDE at all scales.
 
     The cloud is one layer, compared with itself under noise, as one checkpoint with another; its
     first coordinates are queries, the next ones keys, in windows of consecutive points under a
@@ -142,7 +138,7 @@ def measure(cloud_GPD: jax.Array, key: jax.Array, metrics: tuple[str, ...]) -> d
 
 
 def types_of(points: int) -> Types:
-    """The same for every draw, of whatever length."""
+    """Return the types of the points, the same for every draw of any length."""
     letter_P = np.random.default_rng(0).choice(LETTERS.size, points, p=LETTERS)
     rows = [
         np.tile(x_P, (len(LENGTHS), 1)) for x_P in (letter_P, np.float32(np.log(LETTERS))[letter_P])
@@ -151,8 +147,9 @@ def types_of(points: int) -> Types:
 
 
 def flat(quantity: str, value: jax.Array) -> jax.Array:
-    """Without its layer, or block and head, of which there is one. OF_TWO: at the second layer,
-    from the first on.
+    """Drop the single layer, or block and head.
+
+    For OF_TWO take the second layer, compared with the first.
     """
     sides = {"layer", "other_layer", "block", "head"} & set(quantities()[quantity].dims)
     if quantity in OF_TWO:
@@ -161,7 +158,7 @@ def flat(quantity: str, value: jax.Array) -> jax.Array:
 
 
 def apart(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """Each number by its name, of what the panel found."""
+    """Split the measured quantities into named numbers."""
     return {
         name: flat(quantity, value)[at]
         for quantity, value in values.items()
@@ -170,8 +167,9 @@ def apart(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
 
 
 def truths(member: Member) -> dict[str, float]:
-    """Of the population: its spectrum as the product reads it, and its dimension. A similarity's is
-    not known.
+    """Return the population's spectrum, as the package reads it, and its dimension.
+
+    The truth of a similarity is unknown.
     """
     eigenvalues_D = jnp.asarray(member.eigenvalues, jnp.float32)
     width, unused = jnp.float32(eigenvalues_D.size), jnp.float32(0)
@@ -191,15 +189,16 @@ def score(
     points: int,
     null_GRN: np.ndarray | None = None,
 ) -> Row:
-    """Coverage over N draws of G batches with R replicates; with a null model's values, of the
-    excess.
+    """Compute the coverage over N draws of G batches with R replicates.
+
+    With a null model's values, it is the coverage of the excess.
     """
     summary = estimate(values_GRN, quantities()[metric.split()[0]].resampling, null_GRN)
     return row_of(metric, cloud, truth, summary, points)
 
 
 def run(name: str, member: Member, metrics: tuple[str, ...], points: int, draws: int) -> list[Row]:
-    """Rows of one cloud; draw n is a function of n alone."""
+    """Make the rows of a cloud; draw n is a function of n alone."""
 
     def of_draw(draw: int) -> dict[str, np.ndarray]:
         generator = np.random.default_rng(draw)

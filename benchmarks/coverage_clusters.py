@@ -1,5 +1,4 @@
-"""Coverage of `anisoscope.measure` where clusters are unequal, and of the excess of Gaussian clouds
-over their null.
+"""Coverage of `anisoscope.measure` with unequal clusters, and of Gaussian clouds' excess.
 
     python -m benchmarks.coverage_clusters [--draws 200] [--part clusters|null]
 

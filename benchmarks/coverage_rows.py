@@ -1,4 +1,4 @@
-"""What `benchmarks.coverage` tells: a row of each metric on each cloud, and two tables of them."""
+"""Format the results of `benchmarks.coverage`: a row for each metric on each cloud, two tables."""
 
 import dataclasses
 
@@ -24,7 +24,7 @@ class Row:
 
     @property
     def bias(self) -> float:
-        """Relative to the truth; NaN where that is unknown or zero but for rounding."""
+        """Compute the bias relative to the truth; NaN if that is unknown or zero up to rounding."""
         return self.mean / self.truth - 1 if abs(self.truth) > 1e-6 else np.nan
 
     @property
@@ -80,9 +80,7 @@ def table(rows: list[Row]) -> str:
 
 
 def overview(rows: list[Row]) -> str:
-    """Return the least and largest coverage of each metric's expectation over the clouds, and its
-    biases.
-    """
+    """Return the range of each metric's coverage of its expectation over clouds, and its biases."""
     each = pd.DataFrame([dataclasses.asdict(row) | {"bias": row.bias} for row in rows])
     columns = each.groupby("metric", sort=False)[["of_expectation", "bias"]]
     return columns.agg(["min", "max"]).to_string(na_rep="", float_format="%.3g")

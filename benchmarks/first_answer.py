@@ -1,9 +1,9 @@
-"""Seconds until a user's first answer: fresh processes, nothing compiled, 4,096 vectors of width
-768.
+"""Measure the seconds until a user's first result, in fresh processes without a compilation cache.
 
     .venv-bench/bin/python -m benchmarks.first_answer [--rounds 3]
 
-Each row is a process of its own with an empty home folder. The import is timed apart; "again" is
+Each row is a separate process with an empty home folder, for 4,096 vectors of width 768. The import
+is timed separately; "again" is
 the second call with the same array, "other shape" a call with 3,000 vectors of width 512. Beside
 them scikit-dimension (.venv-bench) and DADApy (.venv-dadapy), if they are installed: TwoNN alone,
 the import apart too. Medians over rounds, which take turns.

@@ -52,7 +52,7 @@ Instruction = collections.namedtuple("Instruction", "name shape operation operan
 
 
 def compile_step(config: RunConfig, backend: str) -> str:
-    """Compile the training step for an H100; the optimized HLO."""
+    """Compile the training step for an H100; return the optimized HLO."""
     from jax._src.cudnn import fused_attention_stablehlo as cudnn
 
     # JAX asks the GPU at hand, and there is none.
@@ -73,14 +73,14 @@ def compile_step(config: RunConfig, backend: str) -> str:
 
 
 def compile_search(points: int = 4096, width: int = 512) -> str:
-    """Compile the search for two nearest neighbors, as TwoNN reads them; the optimized HLO."""
+    """Compile TwoNN's search for two nearest neighbors; return the optimized HLO."""
     jax.default_backend = lambda: "gpu"  # what the search asks when it is traced
     cloud_PD = jax.ShapeDtypeStruct((points, width), jnp.float32)
     return compile_for_h100(nearest_neighbors, (cloud_PD,))
 
 
 def compile_for_h100(function: Callable, arguments: Any, **options: Any) -> str:
-    """Compile for one H100 that is not there; the optimized HLO."""
+    """Compile for an H100 without having a GPU; return the optimized HLO."""
     jax.local_devices()  # registers the plugin
     topology = topologies.get_topology_desc(
         platform="cuda", topology_name="1x1x1", target_config=H100, topology="1x1x1"
@@ -95,7 +95,7 @@ def compile_for_h100(function: Callable, arguments: Any, **options: Any) -> str:
 
 
 def count_bytes(shape: str) -> int:
-    """Bytes of an HLO shape, or of all arrays of a tuple."""
+    """Count the bytes of an HLO shape, or of all arrays in a tuple."""
     arrays = re.findall(r"(\w+)\[([\d,]*)\]", shape)
     return sum(
         SIZES[kind] * int(np.prod([int(size) for size in sizes.split(",") if size]))
@@ -105,7 +105,7 @@ def count_bytes(shape: str) -> int:
 
 
 def parse(text: str) -> dict[str, list[Instruction]]:
-    """The instructions of every computation; those of the program under ENTRY."""
+    """Parse the instructions of every computation; the program's are under ENTRY."""
     computations, current = {}, None
     for line in text.splitlines():
         if head := re.match(r"^(ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{$", line):
@@ -121,7 +121,7 @@ def parse(text: str) -> dict[str, list[Instruction]]:
 
 
 def fusion_traffic(instructions: list[Instruction]) -> int:
-    """Bytes that a fusion reads and writes: of a slice of a parameter, the slice alone."""
+    """Count the bytes that a fusion reads and writes; of a sliced parameter only the slice."""
     by_name = {x.name: x for x in instructions}
 
     def read(name: str, whole: int, depth: int = 0) -> int:
@@ -152,7 +152,7 @@ def fusion_traffic(instructions: list[Instruction]) -> int:
 
 
 def traffic(text: str) -> tuple[int, int]:
-    """Kernels and bytes of a program; those of a loop as often as it runs."""
+    """Count kernels and bytes of a program, multiplied by the iterations of loops."""
     computations = parse(text)
 
     def walk(name: str) -> tuple[int, int]:

@@ -1,5 +1,4 @@
-"""Time and memory of the metrics beside other libraries: the search for neighbors with TwoNN, and
-the spectrum.
+"""Compare time and memory of the neighbor search, TwoNN and the spectrum with other libraries.
 
     python -m benchmarks.metrics [--points 4096 --width 512] [--rounds 7]
 
@@ -34,7 +33,7 @@ def search(cloud_PD: jax.Array) -> jax.Array:
 
 
 def spectrum(cloud_PD: jax.Array) -> dict[str, jax.Array]:
-    """The whole family of one cloud, as the product computes it without resamples."""
+    """Compute the family spectrum of a cloud as the package does, without resamples."""
     return panel_spectrum.readings(cloud_PD, 1)
 
 

@@ -1,5 +1,6 @@
-"""Seconds and peak memory of measuring one checkpoint, by what is asked for: one compiled program,
-as in a sweep.
+"""Time the measurement of a checkpoint and its peak memory, by family.
+
+It is a single compiled program, as in a sweep.
 
 python -m benchmarks.panel_time [--layers 12 --width 256 --heads 8 --context 256 --batches 8 --points
 4096]

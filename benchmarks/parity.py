@@ -1,5 +1,6 @@
-"""Our values beside those of other libraries, on the same clouds: `make parity`. Fails on an
-unexplained difference.
+"""Compare our values with those of other libraries on the same clouds: `make parity`.
+
+It fails on an unexplained difference.
 
     python -m benchmarks.parity [--points 1024]
 
@@ -54,7 +55,7 @@ class Row(NamedTuple):
 
 
 def difference(ours: float, theirs: float) -> float:
-    """Relative to theirs; nothing where both are NaN, infinite where one is."""
+    """Return the difference relative to theirs: 0 if both are NaN, infinite if only one is."""
     if math.isnan(ours) or math.isnan(theirs):
         return 0.0 if math.isnan(ours) and math.isnan(theirs) else math.inf
     return abs(ours - theirs) / abs(theirs)
@@ -68,7 +69,7 @@ class Cause(NamedTuple):
 
 
 def distances(cloud_PD: np.ndarray, count: int) -> np.ndarray:
-    """Of every distinct point to its `count` nearest, ascending."""
+    """Compute every distinct point's distances to its `count` nearest points, ascending."""
     cloud_PD = np.unique(cloud_PD, axis=0).astype(np.float64)
     distance_PP = cdist(cloud_PD, cloud_PD)
     np.fill_diagonal(distance_PP, np.inf)
@@ -76,7 +77,7 @@ def distances(cloud_PD: np.ndarray, count: int) -> np.ndarray:
 
 
 def twonn_from_zero(cloud_PD: np.ndarray, fraction: float) -> float:
-    """The line of TwoNN through ratios numbered from 0: F = (i - 1)/n, i = 1..n."""
+    """Fit the line of TwoNN with ratios numbered from 0: F = (i - 1)/n, i = 1..n."""
     r1_P, r2_P = distances(cloud_PD, 2).T
     x_P = np.sort(np.log(r2_P / r1_P))[: int(fraction * len(r1_P))]
     y_P = -np.log1p(-np.arange(len(x_P)) / len(r1_P))
@@ -84,8 +85,9 @@ def twonn_from_zero(cloud_PD: np.ndarray, fraction: float) -> float:
 
 
 def gride_of_the_peers(cloud_PD: np.ndarray, first: int) -> float:
-    """The root of GRIDE's score with (n - 1)/d in place of n/d, ratios cut at q50 + 20 (q95 -
-    q50).
+    """Solve GRIDE's score equation with (n - 1)/d in place of n/d, as other libraries do.
+
+    Ratios are cut at q50 + 20 (q95 - q50).
     """
     distance_PC = distances(cloud_PD, 2 * first)
     ratio_P = distance_PC[:, -1] / distance_PC[:, first - 1]
@@ -141,8 +143,9 @@ CAUSES = (
 
 
 def explain(row: Row, cloud_PD: np.ndarray, theirs: dict[str, Values]) -> str | None:
-    """The first cause that concerns the row and shows itself, and what it leaves; '' for a row that
-    needs none.
+    """Return the first cause that explains the row, and the remaining difference.
+
+    The cause is '' for a row that needs none.
     """
     if row.difference <= LIMIT:
         return ""
@@ -156,8 +159,9 @@ def explain(row: Row, cloud_PD: np.ndarray, theirs: dict[str, Values]) -> str | 
 
 
 def draw_clouds(points: int) -> dict[str, np.ndarray]:
-    """Float32 clouds; scikit-dimension's own, a ball of 5 dimensions in 30, is what its generator
-    makes of seed 0.
+    """Draw float32 clouds.
+
+    Among them is scikit-dimension's ball of 5 dimensions in 30, made by its generator with seed 0.
     """
     clouds = {
         name: member.draw(np.random.default_rng(0), points).astype(np.float32)
@@ -197,7 +201,7 @@ def measure(cloud_PD: jax.Array) -> dict[str, jax.Array]:
 
 
 def ask_peers(clouds: dict[str, np.ndarray]) -> tuple[list[str], dict[str, Values]]:
-    """The peers' versions, and what each says of the clouds, given in float64."""
+    """Return the other libraries' versions and their values for the clouds, passed in float64."""
     versions, theirs = [], {"published": PUBLISHED}
     with tempfile.TemporaryDirectory() as folder:
         for name, cloud_PD in clouds.items():

@@ -1,6 +1,7 @@
-"""Seconds by rounds that alternate between processes, each asleep while another one works, so that
-their thread pools never compete. A process may belong to an environment of its own: nothing is
-imported here but the standard library.
+"""Time tasks in rounds that alternate between processes.
+
+Each process sleeps while another works, so that their thread pools never compete. A process may
+belong to another environment: only the standard library is imported here.
 """
 
 import contextlib
@@ -17,9 +18,7 @@ from typing import Any
 
 
 def serve(facts: dict[str, Any], tasks: dict[str, Callable[[], Any]]) -> None:
-    """In a worker: warm every task up, tell what there is, then run one task, timed, for every line
-    that names it.
-    """
+    """Run in a worker: warm up every task, print facts, then time a task for every line read."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what a library prints must not be read as an answer
     for run in tasks.values():
@@ -35,8 +34,9 @@ def serve(facts: dict[str, Any], tasks: dict[str, Callable[[], Any]]) -> None:
 def alternate(
     commands: dict[str, list[str]], rounds: int
 ) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, list[float]]]]:
-    """Facts of each worker, and seconds of each round by worker and task. The commands start
-    programs that `serve`.
+    """Return facts of each worker, and seconds of each round by worker and task.
+
+    The commands start programs that call `serve`.
     """
     workers, facts, seconds = {}, {}, {}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
@@ -61,7 +61,7 @@ def _answer(worker: subprocess.Popen, name: str) -> str:
 
 
 def ratio(these: list[float], those: list[float], digits: int = 2) -> str:
-    """these / those as median (least-most) of the rounds."""
+    """Format these / those as median (least-most) of the rounds."""
     ratios = [this / that for this, that in zip(these, those, strict=True)]
     middle, low, high = (
         f"{one:.{digits}f}" for one in (statistics.median(ratios), min(ratios), max(ratios))
@@ -70,7 +70,7 @@ def ratio(these: list[float], those: list[float], digits: int = 2) -> str:
 
 
 def spread(times: list[float]) -> str:
-    """Milliseconds as median (least-most) of the rounds."""
+    """Format milliseconds as median (least-most) of the rounds."""
     low, middle, high = (
         1000 * time_ for time_ in (min(times), statistics.median(times), max(times))
     )
@@ -78,7 +78,7 @@ def spread(times: list[float]) -> str:
 
 
 def processor() -> str:
-    """The name of the CPU, as Linux gives it, or what Python knows elsewhere."""
+    """Return the name of the CPU, from Linux or else from Python."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

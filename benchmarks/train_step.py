@@ -43,7 +43,10 @@ def random_corpus():
 
 
 def jax_side(shape: dict[str, int], steps: int, watch: int = 0):
-    """(function that runs `steps` training steps, facts about this side); `watch` is watch.every"""
+    """Return a function that runs `steps` training steps, and facts about JAX.
+
+    `watch` is the setting watch.every.
+    """
     import jax
 
     from anisoscope.models import transformer
@@ -99,8 +102,9 @@ SIDES = {"JAX": jax_side, "PyTorch": torch_side}
 
 
 def measure(shape: dict[str, int], rounds: int, steps: int, peer: str = sys.executable):
-    """Facts and seconds per step of every round, for each side. `peer` is the Python of the one
-    with PyTorch.
+    """Return facts, and seconds per step of every round, for each side.
+
+    `peer` is the Python interpreter with PyTorch.
     """
     numbers = [f"--{name}={value}" for name, value in shape.items()]
     command = ["-m", "benchmarks.train_step", *numbers, f"--steps={steps}"]
@@ -114,8 +118,9 @@ def measure(shape: dict[str, int], rounds: int, steps: int, peer: str = sys.exec
 
 
 def model_flops(shape: dict[str, int]) -> int:
-    """Per step: 6 per token and weight of a matrix product, and 12 N T D per token for the full T x
-    T attention.
+    """Count floating-point operations per step.
+
+    They are 6 per token and weight of a matrix product, and 12 N T D per token for attention.
     """
     layers, width, time_ = shape["layers"], shape["width"], shape["context"]
     weights = layers * 12 * width**2 + VOCAB * width
@@ -123,7 +128,7 @@ def model_flops(shape: dict[str, int]) -> int:
 
 
 def peak(device: str) -> int | None:
-    """TFLOP/s in bfloat16 of a board of this name, where it is known."""
+    """Return the peak TFLOP/s in bfloat16 of a board with this name, if known."""
     return next(
         (PEAK_TFLOPS[word] for word in re.split(r"\W", device) if word in PEAK_TFLOPS), None
     )

@@ -1,5 +1,6 @@
-"""Loss, sinks and bell of a pretrained decoder without its massive coordinates:
-docs/results/real_models/ablated.csv.
+"""Measure loss, sinks and bell of a pretrained decoder without its massive coordinates.
+
+It writes docs/results/real_models/ablated.csv.
 
     .venv-pretrained/bin/python -m dev.ablated_coordinates TEXT NAME=MODEL:COORDINATES …
 

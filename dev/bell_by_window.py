@@ -1,5 +1,4 @@
-"""How the height of a decoder's bell depends on the length of the window, beside what norms and
-lengths tell.
+"""Measure how the height of a decoder's bell depends on the window length and on norms.
 
     .venv-pretrained/bin/python -m dev.bell_by_window MODEL TEXT
 

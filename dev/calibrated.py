@@ -1,5 +1,6 @@
-"""CKA of two untrained networks that read one text, calibrated by permutations:
-results/families/calibrated.csv.
+"""Compare two untrained networks on the same text by CKA, calibrated by permutations.
+
+It writes docs/results/families/calibrated.csv.
 
     .venv/bin/python -m dev.calibrated
 

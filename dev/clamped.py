@@ -1,5 +1,4 @@
-"""A pretrained decoder as it is, and with its massive coordinates clamped while it runs: bell,
-sinks and loss.
+"""Measure bell, sinks and loss of a pretrained decoder with and without clamped coordinates.
 
     .venv-pretrained/bin/python -m dev.clamped MODEL TEXT 1200 600 200
 

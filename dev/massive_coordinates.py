@@ -1,5 +1,6 @@
-"""What one long vector does to a pretrained decoder's anisotropy, layer by layer, and which
-coordinates carry it: docs/results/real_models/massive.csv.
+"""Measure how a single long vector changes a pretrained decoder's anisotropy in each layer.
+
+It also finds the coordinates of that vector, and writes docs/results/real_models/massive.csv.
 
     .venv-pretrained/bin/python -m dev.massive_coordinates TEXT NAME=MODEL …
 

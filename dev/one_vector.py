@@ -1,5 +1,7 @@
-"""Draw what one vector does to a decoder: docs/figures/one_vector.png (prediction beside
-measurement, over the window and over the clamp) and massive_by_layer.png (every decoder).
+"""Draw the effect of a single vector on a decoder.
+
+It draws docs/figures/one_vector.png (prediction and measurement, over the window and over the
+clamp) and massive_by_layer.png (every decoder).
 
     .venv/bin/python -m dev.one_vector
 """

@@ -1,5 +1,6 @@
-"""The positive control, pretrained models beside ours: layers.csv and bells.csv in
-results/real_models, and figures/real_models.png.
+"""Compare pretrained models, the positive control, with the models trained here.
+
+It writes layers.csv and bells.csv in docs/results/real_models, and docs/figures/real_models.png.
 
     .venv/bin/python -m dev.real_models [RUN]
 
@@ -57,7 +58,7 @@ def ours() -> pd.DataFrame:
 
 
 def bells(frame: pd.DataFrame) -> pd.DataFrame:
-    """The two definitions of a bell, by the functions that judge the project's own models."""
+    """Compute both definitions of a bell, with the functions used for the project's own models."""
     rows = []
     for (model, kind, side), own in frame[frame.positions.isin(SIDES)].groupby(
         ["model", "kind", "positions"], sort=False

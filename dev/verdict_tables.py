@@ -1,5 +1,6 @@
-"""Verdicts over all experiments of docs/results: verdicts.csv there, and the figures of docs/ that
-show verdicts.
+"""Compute verdicts over all experiments of docs/results.
+
+It writes docs/results/verdicts.csv and draws the figures of docs/ that show verdicts.
 
     .venv/bin/python -m dev.verdict_tables [FOLDER …]    # or --spread: twice the seeds' standard deviation
 

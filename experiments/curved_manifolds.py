@@ -1,5 +1,6 @@
-"""A linear probe's gradient on known curved manifolds, beside what theory says of it; no corpus, no
-training.
+"""A linear probe's gradient on known curved manifolds, compared with theory.
+
+It needs neither a corpus nor training.
 """
 
 from anisoscope.config.curved_config import CurvedConfig

@@ -1,7 +1,7 @@
-"""Decoder: causal mask, next character. 6 layers, D = 512, T = 512, sized for one GPU; `:tiny` runs
-on a CPU.
+"""Decoder: causal mask, next character; `:tiny` runs on a CPU.
 
-A recipe may follow the size: `:tiny,gpt2` (config/recipes.py).
+It has 6 layers, width 512 and context 512, sized for a single GPU. A recipe may follow the size:
+`:tiny,gpt2` (config/recipes.py).
 """
 
 from anisoscope.config import recipes

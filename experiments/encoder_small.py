@@ -1,5 +1,6 @@
-"""Encoder, matched with the decoder. Only mask and objective differ: same initial parameters,
-windows and budget.
+"""Encoder matched with the decoder: only mask and objective differ.
+
+Initial parameters, windows and budget are the same.
 """
 
 from anisoscope.config.experiment_config import Config

@@ -1,5 +1,6 @@
-"""Mean cosine against drift by modality, as in Anisotropy Is Inherent to Self-Attention; `:paper`
-reads as it does.
+"""Mean cosine against drift by modality, as in Anisotropy Is Inherent to Self-Attention.
+
+`:paper` prepares texts and layers as the paper does.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
-"""One intervention a run, beside a plain decoder, at equal budget and with five seeds. `:tiny` is
-for two CPU cores.
+"""Interventions on a decoder, each compared with the plain decoder; `:tiny` is for two CPU cores.
 
-Runs of one seed share the windows, and the initial parameters but for those that an intervention
-adds. Loss-matched contrasts need --stages=train,measure,matched,figures.
+All runs have the same budget, with five seeds. Runs of a seed share the windows and the initial
+parameters, except those that an intervention adds. Loss-matched contrasts need
+--stages=train,measure,matched,figures.
 """
 
 from anisoscope.config.experiment_config import Config

@@ -1,9 +1,9 @@
-"""Mask × objective × seeds: which shapes follow the causal mask, and which the objective? `:tiny`
-is for two CPU cores.
+"""Mask × objective × seeds: which shapes follow the mask, and which the objective?
 
-Runs of one seed differ in mask and objective only: same initial parameters, windows and budget. A
-next character is asked for where the mask hides it; bidirectional and leaking masks show it, and
-have masked characters alone. Loss-matched contrasts need --stages=train,measure,matched,figures.
+`:tiny` is for two CPU cores. Runs of a seed differ only in mask and objective: initial parameters,
+windows and budget are the same. The next character is predicted only under masks that hide it;
+bidirectional and leaking masks show it and have only masked characters as objective. Loss-matched
+contrasts need --stages=train,measure,matched,figures.
 """
 
 from typing import Any
@@ -33,14 +33,14 @@ TINY = Config(
 # grows in a decoder of this size, a middle as far above the ends as its noise, a fifth of a
 # doubling of the dimension, half a doubling of the drift.
 MARGINS = {"growth": 0.05, "middle_minus_ends": 0.05, "expansion": 0.2, "drift_growth": 0.5}
-ASKED = {
+PAIRS = {
     "objective": {"before": "causal_next", "after": "causal_masked"},
     "mask": {"before": "causal_masked", "after": "bidirectional_masked"},
 }
 PRIMARY = {
     f"{quantity}_by_{what}": pair | {"quantity": quantity, "at": "matched", "margin": margin}
     for quantity, margin in MARGINS.items()
-    for what, pair in ASKED.items()
+    for what, pair in PAIRS.items()
 }
 HIDING = ("causal", "window", "prefix")  # masks under which the next character is a task
 
@@ -56,8 +56,9 @@ def sized(size: str) -> Config:
 
 
 def masks(context: int) -> dict[str, dict[str, Any]]:
-    """Between causal and bidirectional: a window of an eighth of the context, a prefix of a
-    quarter, two leaks.
+    """List masks between causal and bidirectional.
+
+    They are a window of an eighth of the context, a prefix of a quarter, and two leaks.
     """
     return {
         "causal": {"model.mask": "causal"},
@@ -69,8 +70,10 @@ def masks(context: int) -> dict[str, dict[str, Any]]:
 
 
 def variants(context: int) -> dict[str, dict[str, Any]]:
-    """A seed decides the initial parameters, the order of the windows, the masked characters and
-    the leaking pairs.
+    """Make the variants for every seed.
+
+    A seed decides the initial parameters, the order of the windows, the masked characters and the
+    leaking pairs.
     """
     return {
         f"{mask}_{objective}_{seed}": settings

@@ -1,5 +1,6 @@
-"""Matched encoder–decoder pair: decoder_small and encoder_small, compared in each figure; `:tiny`
-runs on a CPU.
+"""A matched encoder–decoder pair, compared in each figure; `:tiny` runs on a CPU.
+
+It consists of decoder_small and encoder_small.
 """
 
 from anisoscope.config.experiment_config import Config

@@ -1,9 +1,8 @@
-"""Decoder or place of LayerNorm? Mask × norm × seeds, the blocks being what differs. `:tiny` is for
-two CPU cores.
+"""Mask × place of LayerNorm × seeds: which shapes follow which? `:tiny` is for two CPU cores.
 
-A causal mask goes with the next character, a bidirectional one with masked characters. Runs of one
-mask and seed differ in `model.norm` alone: same initial parameters, windows, budget and learning
-rate, at which all four learn.
+A causal mask goes with the next character, a bidirectional mask with masked characters. Runs of a
+mask and seed differ only in `model.norm`: initial parameters, windows, budget and learning rate
+are the same, and all four learn at this rate.
 """
 
 from typing import Any

@@ -1,10 +1,10 @@
-"""Does the optimizer make the geometry? AdamW, Muon or SGD on the blocks' matrices alone; `:tiny`
-is for two CPU cores.
+"""Does the optimizer shape the geometry? AdamW, Muon or SGD; `:tiny` is for two CPU cores.
 
-All else has AdamW at one rate in all three. Runs of one model and seed differ in the optimizer of
-the matrices and its rate alone: same initial parameters, windows and budget. Loss-matched contrasts
-need --stages=train,measure,matched,figures. `:rates` tries several rates of each, on a seed of its
-own: of an optimizer, that with the least sum of both models' last valid_bits belongs in RATES.
+The optimizers differ only for the blocks' matrices; all else has AdamW at the same learning rate.
+Runs of a model and seed have the same initial parameters, windows and budget. Loss-matched
+contrasts need --stages=train,measure,matched,figures. `:rates` tries several learning rates for
+each optimizer on a separate seed. The rate with the smallest sum of both models' last valid_bits
+belongs in RATES.
 """
 
 from typing import Any
@@ -76,7 +76,7 @@ def variants() -> dict[str, dict[str, Any]]:
 
 
 def trials() -> dict[str, dict[str, Any]]:
-    """A rate stands in the name by its place, from 1 on."""
+    """Make the trial runs of each learning rate, numbered from 1 in their names."""
     return {
         f"{name}_{place}_{model}": settings(name, model, rate, 0)
         for name, rates in TRIED.items()

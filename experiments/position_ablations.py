@@ -1,9 +1,9 @@
-"""Do positions make the geometry? Learned or rotary, decoder and encoder, five seeds; `:tiny` is
-for two CPU cores.
+"""Do position encodings shape the geometry? Learned or rotary; `:tiny` is for two CPU cores.
 
-Runs of one model and seed differ in positions alone, and in the parameters that learned ones add
-(under model.tied=False in the head's initial values too): same windows and budget, Muon at one
-rate. Loss-matched contrasts need --stages=train,measure,matched,figures.
+It has a decoder and an encoder, with five seeds. Runs of a model and seed differ only in positions
+and in the parameters that learned positions add (with model.tied=False also in the head's initial
+values). Windows and budget are the same, with Muon at the same rate. Loss-matched contrasts need
+--stages=train,measure,matched,figures.
 """
 
 from anisoscope.config.experiment_config import Config
@@ -14,9 +14,10 @@ from anisoscope.experiments.optimizer_ablations import MARGINS, RATES, SEEDS, SH
 from anisoscope.utils.settings import replace
 
 POSITIONS = ("learned", "rotary")
-ASKED = {"middle_minus_ends": 0.05} | MARGINS
+MARGIN_OF_SHAPE = {"middle_minus_ends": 0.05} | MARGINS
 PRIMARY = primary(
-    {model: tuple(f"{kind}_{model}" for kind in POSITIONS) for model in MATCHED_PAIR}, ASKED
+    {model: tuple(f"{kind}_{model}" for kind in POSITIONS) for model in MATCHED_PAIR},
+    MARGIN_OF_SHAPE,
 )
 
 

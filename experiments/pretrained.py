@@ -1,5 +1,6 @@
-"""A pretrained model, measured as our own: `:EleutherAI/pythia-160m`, a local folder, or a .gguf
-file.
+"""A pretrained model: `:EleutherAI/pythia-160m`, a local folder, or a .gguf file.
+
+It is measured in the same way as the models trained here.
 """
 
 from anisoscope.config.pretrained_config import PretrainedConfig, WeightsConfig

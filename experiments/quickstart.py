@@ -1,6 +1,4 @@
-"""A matched encoder–decoder pair on the language reference inside every CPython: minutes, and no
-network.
-"""
+"""A matched encoder–decoder pair on Python's language reference: minutes, without network."""
 
 from anisoscope.config.data_config import DataConfig
 from anisoscope.config.experiment_config import Config

@@ -1,5 +1,6 @@
-"""What changes with size? One recipe from 0.05M to 20M parameters, decoder and encoder: `:50k`,
-`:220k`, `:700k`, `:2m`, `:7m`, `:20m`.
+"""What changes with size? Decoder and encoder from 0.05M to 20M parameters with the same recipe.
+
+The sizes are `:50k`, `:220k`, `:700k`, `:2m`, `:7m` and `:20m`.
 
 AdamW, pre-LN and learned positions (`:50k,rotary` has rotary ones). All sizes read equally many
 characters at one learning rate: 3,000 steps of 2,048 characters are 1.64 passes over the training

@@ -1,5 +1,6 @@
-"""Figures 1 to 4 of The Shape of Learning, from its pretrained models; `:paper` prepares text and
-layers as it does.
+"""Figures 1 to 4 of The Shape of Learning, from its pretrained models.
+
+`:paper` prepares texts and layers as the paper does.
 """
 
 from typing import Any

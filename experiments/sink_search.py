@@ -1,5 +1,6 @@
-"""At which size, length and recipe does a decoder of characters form an attention sink? `:tiny`,
-`:together`, `:found`.
+"""At which size, length and recipe does a character decoder form an attention sink?
+
+The sizes are `:tiny`, `:together` and `:found`.
 
 Each run changes one thing of the first, in the order of how much it favors a sink in Gu et al.
 (arXiv 2410.10781; its tables read second-hand; share of the heads with a sink, of models of 60M

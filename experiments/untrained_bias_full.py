@@ -1,5 +1,6 @@
-"""All kinds of untrained blocks under bias, stacked 1 to 12: sized for a GPU. `:tiny` is a small
-one for a CPU.
+"""Untrained blocks of all kinds with a common bias, 1 to 12 blocks deep, sized for a GPU.
+
+`:tiny` runs on a CPU.
 """
 
 from anisoscope.config.untrained_config import CHOICES, UntrainedConfig

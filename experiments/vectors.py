@@ -1,8 +1,7 @@
-"""Your own activations, from a file: --config.vectors.path=FILE (.npy, .npz, .safetensors, .zarr or
-NetCDF).
+"""Your own activations from a file: --config.vectors.path=FILE.
 
-The array `vectors` is (points, width) or (layers, points, width); `groups` labels the window or
-sentence of each point.
+The file is .npy, .npz, .safetensors, .zarr or NetCDF. The array `vectors` is (points, width) or
+(layers, points, width); `groups` labels the window or sentence of each point.
 """
 
 from anisoscope.config.vectors_config import VectorsConfig

@@ -1,5 +1,6 @@
-"""PyTorch: LLM-Microscope's measures written from their description, IsoScore, and bare products,
-SVD and searches.
+"""PyTorch: LLM-Microscope's measures, IsoScore, and plain products, SVD and searches.
+
+LLM-Microscope's measures are written from their description.
 """
 
 import importlib.metadata
@@ -15,8 +16,9 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def microscope(cloud_PD: torch.Tensor) -> torch.Tensor:
-    """Razzhigaev et al.'s dimension: the smallest fifth of the ratios above 1, those dropped
-    counted in F.
+    """Compute Razzhigaev et al.'s dimension from the smallest fifth of the ratios above 1.
+
+    Dropped ratios count in F.
     """
     x_PD = cloud_PD.double() - cloud_PD.double().mean(0)
     x_PD = x_PD / x_PD.norm(dim=1).mean()
@@ -48,8 +50,9 @@ def values(cloud_PD):
 
 
 def twonn(cloud_PD: torch.Tensor) -> torch.Tensor:
-    """The plain way in float32: all distances, the three smallest of each row (itself among them),
-    a line.
+    """Compute TwoNN in the plain way in float32.
+
+    It takes all distances, the three smallest of each row (with the point itself), and fits a line.
     """
     nearest_P3 = torch.cdist(cloud_PD, cloud_PD).topk(3, largest=False).values
     log_P = (nearest_P3[:, 2] / nearest_P3[:, 1]).log().sort().values

@@ -1,5 +1,6 @@
-"""The default model (pre-LN GPT-2 block, learned positions, exact GELU, tied head) and its training
-step in PyTorch.
+"""The default model and its training step in PyTorch.
+
+It has pre-LN GPT-2 blocks, learned positions, exact GELU and a tied head.
 """
 
 import itertools
@@ -54,10 +55,9 @@ def make_step(
     bfloat16: bool,
     rate: Callable[[int], float] = lambda at: 1e-3,
 ):
-    """A function that trains `model` in place on `batch` random windows of the corpus and returns
-    the loss.
+    """Make a function that trains `model` in place on random windows and returns the loss.
 
-    `rate` gives the learning rate of each update, counted from 0.
+    `batch` is the number of windows. `rate` gives the learning rate of each update, counted from 0.
     """
     matrices = [parameter for parameter in model.parameters() if parameter.ndim > 1]
     vectors = [parameter for parameter in model.parameters() if parameter.ndim == 1]
