@@ -14,10 +14,13 @@ from jaxtyping import Array, Bool, Float, Int, UInt
 EXTRA = 6  # candidates beyond the neighbors that are asked for: their distances make the bound
 TOGETHER = 64  # columns of the distance matrix that exist at once on a CPU
 ELEMENTS = 2**27  # of the distance matrix that exist at once on an accelerator
-FEW = 16  # up to so many, a CPU's `top_k` takes 0.8 of the time of a threshold
+FEW = 16  # up to so many, a CPU multiplies half of the matrix, and `top_k` beats a threshold
 SPARE = 8  # an eighth more than are kept, and this many at least: the threshold takes fewer passes
 WORD = 32  # bits
 INFINITY = np.uint32(0x7F800000)  # the bits of float32 inf: those of finite distances are smaller
+
+# indices, P in place of a candidate that does not exist; and a bound of all other points
+Proposed = tuple[Int[Array, "P _"], Float[Array, " P"]]
 
 
 def propose(
@@ -25,7 +28,7 @@ def propose(
     square_P: Float[Array, " P"],
     original_P: Int[Array, " P"],
     count: int,
-) -> tuple[Int[Array, "P C"], Float[Array, " P"]]:
+) -> Proposed:
     """Propose C > count candidates of every point, and bound the squared Gram distance of the rest.
 
     Args:

@@ -21,13 +21,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from anisoscope.metrics.candidates import propose
+from anisoscope.metrics import half_gram
+from anisoscope.metrics.candidates import Proposed, propose
 from anisoscope.metrics.cloud import AnyArray, centered, product
-from anisoscope.metrics.copies import AT_ONCE, copies
+from anisoscope.metrics.copies import AT_ONCE, Copies, copies
 
 # coordinates of candidates that exist at once: a core's cache holds them; an accelerator takes more
 GATHERED, GATHERED_ON_ACCELERATORS = 2**17, 2**27
 TOGETHER = 8  # points that are compared with all others at once
+Nearest = tuple[Float[Array, "P C"], Int[Array, "P C"]]  # distances, ascending, and indices
 
 
 class Neighbors(NamedTuple):
@@ -92,28 +94,46 @@ def nearest_neighbors(cloud_PD: Float[AnyArray, "P D"], count: int = 2) -> Neigh
     if count < 2:
         raise ValueError(f"{count} neighbors are asked for; two or more have a ratio")
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
-    original_P, copies_P, equal_P = copies(cloud_PD)
+    found, x_PD = copies(cloud_PD), centered(cloud_PD)
+    square_P = squares(x_PD)
+    original_P = found.original_P
+    if half_gram.serves(count):
+        half = half_gram.propose_by_half(x_PD, square_P, original_P, original_P, count, 1)
+        proposed = half[0]
+    else:
+        proposed = propose(x_PD, square_P, original_P, count)
+    group_P = jnp.zeros_like(original_P)
+    nearest = measure_proposed(cloud_PD, square_P, original_P, group_P, proposed, count)
+    return describe(found, square_P, nearest)
+
+
+def measure_proposed(
+    cloud_PD: Float[Array, "P D"],
+    square_P: Float[Array, " P"],
+    original_P: Int[Array, " P"],
+    group_P: Int[Array, " P"],
+    proposed: Proposed,
+    count: int,
+) -> Nearest:
+    """Find the nearest by subtraction: the proposed, or all of a group where these may not do."""
+    candidate_PC, beyond_P = proposed
     first_P = original_P == jnp.arange(len(original_P))
-    x_PD = centered(cloud_PD)
-    square_P = _squares(x_PD)
-    candidate_PC, beyond_P = propose(x_PD, square_P, original_P, count)
     distance_PC, index_PC = _measure(cloud_PD, candidate_PC, count)
     last_P = distance_PC[:, -1]
     unsure_P = first_P & (
         beyond_P - rounding(square_P, last_P, cloud_PD.shape[1]) <= jnp.square(last_P)
     )
-    group_P = jnp.where(first_P & (square_P < jnp.inf), 0, -1)
+    group_P = jnp.where(first_P & (square_P < jnp.inf), group_P, -1)
     distance_PC, index_PC = compare_with_all(cloud_PD, group_P, unsure_P, distance_PC, index_PC)
+    return distance_PC[original_P], index_PC[original_P]
+
+
+def describe(found: Copies, square_P: Float[Array, " P"], nearest: Nearest) -> Neighbors:
+    """Join what a search found with what is known of copies."""
+    original_P, copies_P, equal_P = found
+    first_P = original_P == jnp.arange(len(original_P))
     equals_P = jnp.zeros_like(equal_P).at[equal_P].add(1)[equal_P]
-    return Neighbors(
-        distance_PC[original_P],
-        index_PC[original_P],
-        original_P,
-        first_P,
-        copies_P,
-        equals_P,
-        jnp.sqrt(square_P).mean(),
-    )
+    return Neighbors(*nearest, original_P, first_P, copies_P, equals_P, jnp.sqrt(square_P).mean())
 
 
 def rounding(
@@ -195,7 +215,8 @@ def _measure(
     return sort_nearest(distance_PC, jnp.where(candidate_PC < points, candidate_PC, 0), count)
 
 
-def _squares(x_PD: Float[Array, "P D"]) -> Float[Array, " P"]:
+def squares(x_PD: Float[Array, "P D"]) -> Float[Array, " P"]:
+    """Square the norm of every point."""
     if jax.default_backend() != "cpu":
         return jnp.square(x_PD).sum(axis=1)
     points = len(x_PD)  # by index: a map over the points themselves would copy them

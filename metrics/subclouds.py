@@ -7,12 +7,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from anisoscope.metrics.cloud import AnyArray
+from anisoscope.metrics import half_gram
+from anisoscope.metrics.cloud import AnyArray, centered
+from anisoscope.metrics.copies import copies
 from anisoscope.metrics.neighbors import (
     Neighbors,
     compare_with_all,
+    describe,
+    measure_proposed,
     nearest_neighbors,
     sort_nearest,
+    squares,
 )
 
 SPARE = 3  # neighbors from which the two nearest are read when some points are left out
@@ -21,11 +26,42 @@ SPARE = 3  # neighbors from which the two nearest are read when some points are 
 def neighbors_in_subsamples(
     cloud_PD: Float[AnyArray, "P D"], count: int, subsamples: int
 ) -> tuple[Neighbors, Neighbors]:
-    """Find `nearest_neighbors` of the cloud, and of each run of P / subsamples points alone: (S, …)."""
+    """Find `nearest_neighbors` of the cloud, and of each run of P / subsamples points alone: (S, …).
+
+    Where the cloud has a coordinate that is not finite, no subsample has neighbors: up to FEW are read
+    off one matrix on a CPU.
+    """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     parts_SPD = cloud_PD.reshape(subsamples, -1, cloud_PD.shape[1])
-    return nearest_neighbors(cloud_PD, count), jax.lax.map(
-        lambda part_PD: nearest_neighbors(part_PD, count), parts_SPD
+    if not half_gram.serves(count):
+        return nearest_neighbors(cloud_PD, count), jax.lax.map(
+            lambda part_PD: nearest_neighbors(part_PD, count), parts_SPD
+        )
+    size, index_P = parts_SPD.shape[1], jnp.arange(len(cloud_PD))
+    section_P, start_P = index_P // size, index_P // size * size
+    found, x_PD = copies(cloud_PD), centered(cloud_PD)
+    square_P = squares(x_PD)
+    found_S, square_SP = jax.lax.map(
+        lambda part_PD: (copies(part_PD), squares(centered(part_PD))), parts_SPD
+    )
+    own_P = found_S.original_P.reshape(-1) + start_P
+    whole, own = half_gram.propose_by_half(
+        x_PD, square_P, found.original_P, own_P, count, subsamples
+    )
+    missing = ((0, 0), (0, whole[0].shape[1] - own[0].shape[1]))
+    own = jnp.pad(own[0], missing, constant_values=len(cloud_PD)), own[1]
+    tasks = (found.original_P, jnp.zeros_like(section_P), whole), (own_P, section_P, own)
+    distance_2PC, index_2PC = jax.lax.map(  # a loop, whose body is compiled once
+        lambda task: measure_proposed(cloud_PD, square_P, *task, count),
+        jax.tree.map(lambda *of_both: jnp.stack(of_both), *tasks),
+    )
+    index_PC = jnp.maximum(index_2PC[1] - start_P[:, None], 0)  # 0 where there is none
+    nearest_S = jax.tree.map(
+        lambda of_PC: of_PC.reshape(subsamples, size, count), (distance_2PC[1], index_PC)
+    )
+    return (
+        describe(found, square_P, (distance_2PC[0], index_2PC[0])),
+        jax.vmap(describe)(found_S, square_SP, nearest_S),
     )
 
 
