@@ -1,4 +1,4 @@
-"""Family imbalance: how well nearest neighbors in a layer predict those in another."""
+"""Family imbalance: how well nearest neighbors in a layer predict those in another. S are sections."""
 
 import jax
 import jax.numpy as jnp
