@@ -15,6 +15,7 @@ from anisoscope.utils.errors import as_value_error
 
 if TYPE_CHECKING:
     import jax
+    import numpy as np
     import torch
     import xarray as xr
     from transformers import PreTrainedTokenizerBase
@@ -42,6 +43,7 @@ def measure(
     folds: int = 8,
     num_chunks: int = 1,
     seed: int = 0,
+    metrics: Mapping[str, Callable[[np.ndarray], float]] | None = None,
 ) -> xr.Dataset:
     """Measure clouds of vectors: values, 95 % intervals, and the excess over null models.
 
@@ -78,6 +80,8 @@ def measure(
             themselves, and values are means over them. What depends on the number of points is then
             that of a chunk.
         seed: of the folds and of the null model.
+        metrics: your own functions of a cloud (points, width) in float32, by name. Each returns a
+            number and becomes a variable with an interval and the excess over "gaussian".
 
     Returns:
         A Dataset with a variable for each quantity and the dimensions (statistic, layer, …),
@@ -109,6 +113,7 @@ def measure(
         folds=folds,
         num_chunks=num_chunks,
         seed=seed,
+        metrics=metrics,
     )
 
 

@@ -149,7 +149,7 @@ def measure_chunks(
             if lens is not None:
                 target_P = lens.target_P[chunk.rows_P]
                 sample = sample._replace(unembedding=lens.unembedding, target_P=target_P)
-            key_N = _cloud_keys(clouds_NPD, settings.seed)
+            key_N = cloud_keys(clouds_NPD, settings.seed)
             index_JM = chunk.folds.index_JM
             values = run_panel(sample, index_JM, settings, key_N, words, len(chunks), unequal)
             panels.append(_weight_folds(values, chunk.folds) if unequal else values)
@@ -179,7 +179,7 @@ def measure_head_chunks(
     return jax.tree.map(lambda *values: np.stack(values), *panels)
 
 
-def _cloud_keys(clouds_NPD: np.ndarray, seed: int) -> Array:
+def cloud_keys(clouds_NPD: np.ndarray, seed: int) -> Array:
     """Keys of the Gaussian null models, made from the vectors themselves: draws of different clouds
     are independent, and a cloud has the same values wherever it stands.
     """

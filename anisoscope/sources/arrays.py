@@ -7,7 +7,7 @@ carry the letters of `models`, and J folds of M points.
 import numbers
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -24,7 +24,7 @@ from anisoscope.measurement.resampling import Places
 from anisoscope.metrics import lapack
 from anisoscope.metrics.convert import check_size, keeps_spread
 from anisoscope.results import join, replicates_table
-from anisoscope.sources import array_checks, array_chunks
+from anisoscope.sources import array_checks, array_chunks, user_metrics
 from anisoscope.sources.folds import cut_windows
 from anisoscope.utils.progress import bar
 
@@ -43,6 +43,7 @@ def measure_vectors(
     folds: int = 8,
     num_chunks: int = 1,
     seed: int = 0,
+    metrics: Mapping[str, Callable[[np.ndarray], Any]] | None = None,
 ) -> xr.Dataset:
     """Measure as `anisoscope.measure` says."""
     if isinstance(x, str | os.PathLike):
@@ -58,6 +59,7 @@ def measure_vectors(
     lens = array_checks.read_lens(unembedding, targets, *vectors.shape)
     chosen = array_checks.choose_vector_families(families, unembedding, vectors.single)
     settings = array_checks.make_settings(chosen, nulls, folds, seed)
+    user_metrics.check_metrics(metrics or {})
     chunks = array_chunks.cut_chunks(vectors, num_chunks, folds, seed)
 
     label = f"measure {', '.join(chosen)}" if families == "all" else ""  # all take a while
@@ -66,6 +68,8 @@ def measure_vectors(
     )
     about = {"seed": seed} | array_chunks.describe(vectors, chunks) | degenerate
     table = make_table(values, settings, about, names)
+    if metrics:
+        table = user_metrics.add_metrics(table, metrics, vectors.layers, chunks, seed)
     return table.isel(layer=0).drop_vars(["layer", "depth"]) if vectors.single else table
 
 

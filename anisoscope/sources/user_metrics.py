@@ -1,0 +1,107 @@
+"""Measure a user's own functions of a cloud, with the intervals and the null model of the others."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import xarray as xr
+
+from anisoscope.measurement.families.registry import quantities
+from anisoscope.measurement.intervals import weight_replicates
+from anisoscope.measurement.null_models import DRAWS, gaussian, spread
+from anisoscope.measurement.quantity import Quantity, jackknifed
+from anisoscope.metrics.convert import as_vectors
+from anisoscope.results.excess import NULL, about_excess, excess_name
+from anisoscope.results.summary import summarize
+from anisoscope.sources.array_chunks import Chunk, cloud_keys
+
+Metric = Callable[[np.ndarray], Any]
+GAUSSIAN = "gaussian"
+
+
+def check_metrics(metrics: Mapping[str, Metric]) -> None:
+    """Raise ValueError, one line, where a name cannot be that of a new variable."""
+    for name, metric in metrics.items():
+        if not str(name).isidentifier() or str(name).endswith("_excess"):
+            raise ValueError(f"metrics: {name!r} is no name of a variable; write it as my_metric")
+        if name in quantities():
+            raise ValueError(f"metrics: {name!r} is measured already; take another name")
+        if not callable(metric):
+            raise ValueError(f"metrics: {name!r} is a {type(metric).__name__}, not a function")
+
+
+def add_metrics(
+    table: xr.Dataset,
+    metrics: Mapping[str, Metric],
+    layers: list[Any],
+    chunks: list[Chunk],
+    seed: int,
+) -> xr.Dataset:
+    """Add variables to a table of `measure`: mean, std, 95 % interval, and excess.
+
+    Args:
+        table: with the dimensions (statistic, layer), and `null` where there are null models.
+        metrics: functions of a cloud (points, width) in float32 that return a number.
+        layers: vectors (points, width) of each layer.
+        chunks: points that are measured together, with their folds.
+        seed: of the Gaussian null model.
+    """
+    null_models = table[NULL].values.tolist() if NULL in table.dims else []
+    folds = len(chunks[0].folds.index_JM)
+    shape = len(chunks), len(layers), 1 + folds * (folds > 1)
+    values = {name: np.empty(shape) for name in metrics}
+    null_values = {name: np.empty(shape) for name in metrics}
+    for b, chunk in enumerate(chunks):
+        for n, layer in enumerate(layers):
+            cloud_PD = as_vectors(layer[chunk.rows_P], f"vectors of layer {n}")
+            draws = _draw_null(cloud_PD, seed) if GAUSSIAN in null_models else []
+            for name, metric in metrics.items():
+                values[name][b, n] = _replicates(name, metric, cloud_PD, chunk)
+                if draws:
+                    drawn = [_replicates(name, metric, draw_PD, chunk) for draw_PD in draws]
+                    null_values[name][b, n] = np.mean(drawn, axis=0)
+    schema = {name: _describe(name, metric) for name, metric in metrics.items()}
+    own, null = (_samples(schema, found) for found in (values, null_values))
+    added = dict(summarize(schema, own).data_vars)
+    if GAUSSIAN in null_models:
+        excess = summarize(schema, own, null).expand_dims({NULL: [GAUSSIAN]})
+        for name, value in excess.reindex({NULL: null_models}).data_vars.items():
+            added[excess_name(name)] = value.assign_attrs(about_excess(name, added[name].attrs))
+    return table.assign({name: value.variable for name, value in added.items()})
+
+
+def _replicates(name: str, metric: Metric, cloud_PD: np.ndarray, chunk: Chunk) -> np.ndarray:
+    """Return the value of all points, then of the resampled points without each fold."""
+    folds = chunk.folds
+    clouds = [cloud_PD]
+    if len(folds.index_JM) > 1:
+        clouds += [
+            cloud_PD[np.delete(folds.index_JM, fold, axis=0).ravel()]
+            for fold in range(len(folds.index_JM))
+        ]
+    found = [np.asarray(metric(cloud)) for cloud in clouds]
+    if shapes := {value.shape for value in found} - {()}:
+        raise ValueError(f"metrics: {name!r} returned shape {shapes.pop()}; return one number")
+    value_R = np.array(found, np.float64)
+    return weight_replicates(value_R, "jackknife", *folds[1:]) if folds.unequal else value_R
+
+
+@jax.enable_x64(False)
+def _draw_null(cloud_PD: np.ndarray, seed: int) -> list[np.ndarray]:
+    """Draw Gaussian clouds of the same spectrum."""
+    key, *keys = jax.random.split(cloud_keys(cloud_PD[None], seed)[0], 1 + DRAWS)
+    factor = jax.jit(spread)(cloud_PD, key)
+    return [np.asarray(jax.jit(gaussian)(factor, draw)) for draw in keys]
+
+
+def _describe(name: str, metric: Metric) -> Quantity:
+    text = (getattr(metric, "__doc__", None) or name).strip().splitlines()[0]
+    return jackknifed(name, text, "a function of the user's")
+
+
+def _samples(schema: Mapping[str, Quantity], values: Mapping[str, np.ndarray]) -> xr.Dataset:
+    dims = ("batch", "layer", "jackknife")
+    return xr.Dataset(
+        {name: (dims, values[name], quantity.attributes) for name, quantity in schema.items()}
+    )

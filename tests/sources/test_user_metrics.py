@@ -1,0 +1,70 @@
+"""A function of the user's is measured as a quantity of the project is: value, interval, excess."""
+
+import numpy as np
+import pytest
+
+import anisoscope
+from tests.sources.array_clouds import CLOUDS, UNEQUAL_P
+
+FAMILIES = {"families": ("spectrum", "dimension"), "nulls": ("gaussian", "isotropic"), "seed": 5}
+
+
+def share(cloud):
+    """Share of the largest eigenvalue."""
+    values = np.linalg.svd(cloud - cloud.mean(axis=0), compute_uv=False) ** 2
+    return values.max() / values.sum()
+
+
+def mean_norm(cloud):
+    """Mean norm."""
+    return np.linalg.norm(cloud, axis=1).mean()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"clusters": UNEQUAL_P, "folds": 4},
+        {"folds": 1},
+        {"clusters": UNEQUAL_P, "num_chunks": 2},
+    ],
+    ids=["rows", "unequal", "one_fold", "chunks"],
+)
+def test_a_known_quantity_has_the_interval_that_its_family_gives(options):
+    table = anisoscope.measure(
+        CLOUDS, metrics={"own": mean_norm}, families="similarity", nulls=(), seed=5, **options
+    )
+    np.testing.assert_allclose(table.own, table.mean_norm, rtol=2e-4, atol=1e-6)
+    assert table.own.dims == table.mean_norm.dims
+    assert table.own.attrs["formula"] == "Mean norm."
+
+
+def test_the_excess_is_over_gaussian_clouds_of_the_same_spectrum():
+    metrics = {"own": share, "twonn_again": anisoscope.metrics.twonn}
+    table = anisoscope.measure(CLOUDS, metrics=metrics, **FAMILIES)
+    excess = table.own_excess.sel(null="gaussian", statistic="mean")
+    np.testing.assert_allclose(excess, 0, atol=1e-4)  # which the spectrum alone decides
+    assert table.own_excess.sel(null="isotropic").isnull().all()
+    both = (table[f"{name}_excess"].sel(null="gaussian") for name in ("twonn", "twonn_again"))
+    (low, high), (own_low, own_high) = (
+        x.sel(statistic=["low", "high"]).transpose("statistic", ...) for x in both
+    )
+    assert ((own_low < high) & (low < own_high)).all()
+    one = anisoscope.measure(CLOUDS[0], metrics={"own": share}, **FAMILIES)
+    np.testing.assert_allclose(one.own, table.own.isel(layer=0), rtol=1e-6)
+    frame = anisoscope.to_frame(table)
+    assert (frame.metric == "own").sum() == len(CLOUDS)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "words"),
+    [
+        ({"twonn": share}, "measured already"),
+        ({"a b": share}, "no name of a variable"),
+        ({"own": 3}, "not a function"),
+        ({"own": lambda cloud: cloud.mean(axis=0)}, "return one number"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line(metrics, words):
+    with pytest.raises(ValueError, match=words):
+        anisoscope.measure(CLOUDS, metrics=metrics, **FAMILIES)
