@@ -8,8 +8,7 @@ from jaxtyping import Array, Bool, Float
 
 from anisoscope.metrics.cloud import AnyArray, largest, product
 
-# scores that exist at once on a CPU, at least a window's: a core's cache holds the arrays of so
-# many
+# scores that exist at once on a CPU, at least a window's: a core's cache holds their arrays
 AT_ONCE = 2**16
 
 
@@ -24,7 +23,7 @@ class AttentionSums(NamedTuple):
     maximum_B: Float[Array, " B"]
     minimum_B: Float[Array, " B"]
     first_B: Float[Array, " B"]  # weight of key 0
-    # weight of each key, over the rows that see it; 0 for one that none sees
+    # weight of each key, over the rows that see it; 0 for a key that no row sees
     received_BT: Float[Array, "B T"]
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from anisoscope.metrics.cloud import AnyArray
 from anisoscope.metrics.comparison import Cka, energy, prepare_cloud
 
-PERMUTATIONS, LEVEL = 200, 0.05  # those of Gröger, Wen and Brbić
+PERMUTATIONS, LEVEL = 200, 0.05  # of Gröger, Wen and Brbić
 
 
 class Calibrated(NamedTuple):
@@ -37,7 +37,7 @@ def calibrated(
     null_K = jnp.asarray(null_K)
     rank = math.ceil((1 - level) * (len(null_K) + 1) - 1e-9)
     threshold = jnp.sort(jnp.append(null_K, value))[rank - 1]
-    known = value * 0 + null_K.sum() * 0  # NaN where there is one; comparisons would hide it
+    known = value * 0 + null_K.sum() * 0  # keeps NaN, which comparisons would hide
     score = jnp.clip((value - threshold) / (1 - threshold), 0.0, 1.0)
     reached = (null_K >= value).sum()
     return Calibrated(
@@ -62,7 +62,7 @@ def calibrated_cka(
     (arXiv 2405.01012) for what the biased one is of unrelated clouds; whole windows: this project.
     """
     if len(x_PD) % together:
-        raise ValueError(f"{len(x_PD)} points are no whole number of runs of {together}")
+        raise ValueError(f"x has {len(x_PD)} points; pass a multiple of together={together}")
     x, y = (prepare_cloud(jnp.asarray(cloud), 1) for cloud in (x_PD, y_PE))
     places_WT = jnp.arange(len(x_PD)).reshape(-1, together)
 

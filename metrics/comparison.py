@@ -37,7 +37,7 @@ class PreparedCloud(NamedTuple):
 class Nearest(NamedTuple):
     """The few nearest of each point: enough for an overlap, and small enough to store."""
 
-    # the neighbors, each the first of its copies, in the smallest integers that do
+    # the neighbors, each the first of its copies, in the smallest sufficient integer type
     index_PC: UInt[Array, "*N P C"]
     usable_P: Bool[Array, "*N P"]  # the first of its copies, with so many neighbors
     first_P: Bool[Array, "*N P"]  # the first of its copies, with a neighbor
@@ -155,7 +155,7 @@ def neighbor_overlap(a: Nearest, b: Nearest) -> Float[Array, ""]:
     """
     if a.index_PC.shape != b.index_PC.shape:
         raise ValueError(
-            f"the nearest have shapes {a.index_PC.shape} and {b.index_PC.shape}; as many are needed of both"
+            f"nearest have shapes {a.index_PC.shape} and {b.index_PC.shape}; pass the same number of both"
         )
     usable_P = a.usable_P & b.usable_P
     same_PCC = a.index_PC[:, :, None] == b.index_PC[:, None, :]
@@ -196,7 +196,7 @@ def prepare_cloud(x_PD: Float[AnyArray, "P D"], folds: int) -> PreparedCloud:
 def _compare(x: PreparedCloud, y: PreparedCloud, folds: int) -> Float[Array, "2 R"]:
     """Compute both estimators of two clouds."""
     shared_2R, own_2R = energy(x.x_PD, y.x_PD, folds), x.own_2R * y.own_2R
-    known_2R = own_2R > 0  # also inside the root: NaN there would be one of all derivatives
+    known_2R = own_2R > 0  # also inside the root, where a NaN would make all derivatives NaN
     # rounding can leave 1 + 1e-7
     cka_2R = jnp.clip(shared_2R / jnp.sqrt(jnp.where(known_2R, own_2R, 1.0)), -1.0, 1.0)
     return jnp.where(known_2R, cka_2R, jnp.nan)

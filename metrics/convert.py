@@ -13,8 +13,8 @@ from jaxtyping import Array
 
 from anisoscope.metrics.cloud import scale_to_unit
 
-LOST = 1e-4  # of the spread, that rounding to float32 may lose
-EXACT = 2**53  # beyond it float64 has no odd numbers
+LOST = 1e-4  # share of the spread that rounding to float32 may lose
+EXACT = 2**53  # beyond it float64 has only even numbers
 NOT_POINTS = re.compile(  # names of dimensions
     "features?|width|hidden(_size)?|embedding(_dim)?|d_model|neuron|(layer|block)s?|depth"
 )
@@ -23,7 +23,10 @@ HINTS = {
     "c": "; pass their real part",
     "O": "; pass them as .astype('float32')",
 }
-SMALLEST, LARGEST = 1e-16, 1e16  # of a cloud's largest coordinate: beyond it squares leave float32
+SMALLEST, LARGEST = (
+    1e-16,
+    1e16,
+)  # of a cloud's largest coordinate: outside this range squares leave float32
 
 
 @runtime_checkable
@@ -42,7 +45,7 @@ def as_arrays(vectors: Any) -> Any:
         isinstance(vectors, jax.Array) and not isinstance(vectors, jax.core.Tracer)
     ):
         return vectors
-    import pandas as pd  # late: only what is no array needs them
+    import pandas as pd  # late: only inputs that are not arrays need it
     import xarray as xr
 
     if isinstance(vectors, pd.DataFrame):
@@ -64,7 +67,7 @@ def as_arrays(vectors: Any) -> Any:
         raise ValueError(
             f"vectors have the dimensions {names}; transpose them: layers first, width last"
         )
-    if hasattr(vectors, "toarray"):  # SciPy's sparse ones
+    if hasattr(vectors, "toarray"):  # SciPy's sparse arrays
         return vectors.toarray()
     if hasattr(vectors, "detach"):
         return _dense_tensor(vectors)
@@ -77,12 +80,12 @@ def as_arrays(vectors: Any) -> Any:
             return np.asarray(vectors)
         except ValueError as error:
             raise ValueError(
-                f"vectors: lists of numbers must be of one length ({error})"
+                f"vectors: lists differ in length ({error}); pass lists of the same length"
             ) from error
     frames = [layer for layer in vectors if isinstance(layer, pd.DataFrame)]
     if any(not frame.index.equals(frames[0].index) for frame in frames):
         raise ValueError(
-            "layers are DataFrames whose rows have different labels; bring them into one order"
+            "layers are DataFrames whose rows have different labels; bring the rows into the same order"
         )
     return [as_arrays(layer) for layer in vectors]
 
@@ -95,7 +98,7 @@ def _frame_numbers(frame: Any) -> np.ndarray:
         if not is_numeric_dtype(kind):
             hint = "; of vectors, pass list(column)" if kind == object else ""  # noqa: E721, a pandas dtype
             raise ValueError(
-                f"vectors: column {name!r} is of type {kind}, no numbers; convert it, or leave it out{hint}"
+                f"vectors: column {name!r} has type {kind}, which is not numeric; convert it, or leave it out{hint}"
             )
         if frame.shape[1] > 1 and np.array_equal(frame[name], np.arange(len(frame))):
             raise ValueError(
@@ -104,7 +107,7 @@ def _frame_numbers(frame: Any) -> np.ndarray:
     array = frame.to_numpy()
     if array.dtype.kind != "O":
         return array
-    # pandas' own types, of which a number may be missing
+    # pandas' own types, in which a number may be missing
     kind = np.result_type(*(getattr(kind, "numpy_dtype", kind) for kind in frame.dtypes))
     return frame.to_numpy(kind if kind.kind == "f" else float, na_value=np.nan)
 
@@ -118,7 +121,7 @@ def _dense_tensor(tensor: Any) -> Any:
 
 def real_numbers(array: Any, what: str) -> np.ndarray:
     """Convert to a NumPy array of real numbers; ValueError for other types and masked numbers."""
-    # PyTorch's: also of a device, with a gradient, and of types that NumPy lacks
+    # PyTorch's: also on a device, with a gradient, and of types that NumPy lacks
     if hasattr(array, "detach"):
         array = array.detach()
         array = (
@@ -136,7 +139,7 @@ def real_numbers(array: Any, what: str) -> np.ndarray:
     array = np.asarray(array)
     if array.dtype.kind in "cOSUMm" or array.dtype.type is np.void:
         hint = HINTS.get(array.dtype.kind, "")
-        raise ValueError(f"{what}: numbers of type {array.dtype} are no real ones{hint}")
+        raise ValueError(f"{what}: values of type {array.dtype} are not real numbers{hint}")
     return array
 
 
@@ -170,11 +173,11 @@ def matrix(x: ArrayLike, about_mean: bool = True, any_size: bool = True, what: s
     if not isinstance(x, jax.core.Tracer):
         return jnp.asarray(as_matrix(x, what, about_mean, any_size))
     if x.dtype.kind not in "biufV":  # V: bfloat16
-        raise ValueError(f"{what}: numbers of type {x.dtype} are no real ones")
+        raise ValueError(f"{what}: values of type {x.dtype} are not real numbers")
     check_matrix(x.shape, what)
     x = x - x.mean(axis=0, keepdims=True) if about_mean and x.dtype == jnp.float64 else x
     x_PD = x.astype(jnp.float32)
-    # a CPU takes a float below 1e-38 for 0
+    # a CPU treats a float below 1e-38 as 0
     bits = (jax.lax.bitcast_convert_type(x_PD, jnp.uint32) & 0x7FFFFFFF).max()
     least, most = np.float32((1e-30, 1e38) if any_size else (SMALLEST, LARGEST)).view(np.uint32)
     sized = (bits == 0) | (least <= bits) & (bits <= most)
@@ -191,7 +194,7 @@ def matrix_pair(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
     x_PD, y_PE = matrix(x), matrix(in_order(y, x, "y"), what="y")
     if x_PD.shape[0] != y_PE.shape[0]:
         raise ValueError(
-            f"x has {x_PD.shape[0]} points, y {y_PE.shape[0]}; the same points are needed"
+            f"x has {x_PD.shape[0]} points and y has {y_PE.shape[0]}; pass the same points in both"
         )
     return x_PD, y_PE
 
@@ -215,9 +218,7 @@ def as_matrix(x: Any, what: str, about_mean: bool, any_size: bool) -> np.ndarray
 
 def check_matrix(shape: tuple[int, ...], what: str) -> None:
     if len(shape) != 2 or shape[0] < 2 or shape[1] < 1:
-        raise ValueError(
-            f"{what} has shape {shape}; (points, width) with at least two points is needed"
-        )
+        raise ValueError(f"{what} has shape {shape}; pass (points, width) with two points or more")
 
 
 def in_order(labeled: Any, x: Any, what: str) -> Any:
@@ -227,7 +228,7 @@ def in_order(labeled: Any, x: Any, what: str) -> Any:
         return labeled
     if not (index.is_unique and own.is_unique and index.isin(own).all()):
         kind, hint = type(labeled).__name__, f"pass {what}.to_numpy()"
-        raise ValueError(f"{what} is a {kind} whose index is not that of the vectors; {hint}")
+        raise ValueError(f"{what} is a {kind} whose index differs from that of the vectors; {hint}")
     order = own.get_indexer(index)
     return (
         labeled.isel({labeled.dims[0]: order}) if hasattr(labeled, "isel") else labeled.iloc[order]
@@ -291,6 +292,6 @@ def check_size(largest: float, what: str) -> None:
     """Raise ValueError where float32 could not hold the squares of coordinates as large as this."""
     if largest and not SMALLEST <= largest <= LARGEST:
         raise ValueError(
-            f"{what}: the largest coordinate is {largest:.1g}, and values hold between {SMALLEST:g} and {LARGEST:g}; "
-            "multiply the vectors by a number"
+            f"{what}: the largest coordinate is {largest:.1g}, and the range is {SMALLEST:g} to {LARGEST:g}; "
+            "rescale the vectors"
         )

@@ -19,14 +19,16 @@ from anisoscope.metrics.cloud import AnyArray
 AT_ONCE = 128  # points: on a CPU a sum over the whole cloud first writes the squares of it all
 # of |x|: nearer is rounding. A dozen layers leave up to 1e-6; true neighbors are 1e-3 apart
 ROUNDING = 2e-6
-SUMS = 4  # over all coordinates, with random signs: one orders the points, others tell pairs apart
+SUMS = (
+    4  # over all coordinates, with random signs: the first orders the points, others separate pairs
+)
 
 
 class Copies(NamedTuple):
     """Copies of each point, itself included."""
 
-    original_P: Int[Array, " P"]  # the first of them
-    copies_P: Int[Array, " P"]  # how many there are
+    original_P: Int[Array, " P"]  # the first copy
+    copies_P: Int[Array, " P"]  # number of copies
     equal_P: Int[Array, " P"]  # the first point equal to this one in every coordinate
 
 
@@ -90,7 +92,7 @@ def _join(
     root = width**0.5
     reach_P = np.float32(root * (ROUNDING + max(root, 4.0) * 2.0**-23)) * norm_P
     order_P = jnp.argsort(jnp.where(first_P, sum_PG[:, 0], jnp.inf)).astype(jnp.int32)
-    # ends with points that are near to none, so that every pair has a second
+    # padded with points near to no other, so that every pair has a second point
     sum_GP = jnp.where(first_P[order_P], sum_PG[order_P].T, jnp.nan)
     sum_GP = jnp.pad(sum_GP, ((0, 0), (0, points)), constant_values=jnp.nan)
     reach_P = reach_P[order_P]

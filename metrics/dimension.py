@@ -97,8 +97,8 @@ def twonn_microscope(neighbors: Neighbors) -> Microscope:
     Razzhigaev et al. 2024, which works in float64; here float32, where mu <= 1 + 1e-8 means mu = 1.
     """
     alone_P = neighbors.equals_P == 1
-    # with copies back in, a point with an equal has r1 = 0, and one whose nearest has a copy has r2
-    # = r1, or but for rounding, which is a ratio all the same
+    # with copies included, a point with an equal has r1 = 0, and a point whose nearest has a copy
+    # has r2 = r1, up to rounding, which is a ratio too
     copied_P = jnp.where(alone_P[neighbors.index_PC[:, 0]], ROUNDING, 0.0)
     x_P = jnp.where(
         neighbors.copies_P[neighbors.index_PC[:, 0]] == 1, _log_ratios(neighbors), copied_P

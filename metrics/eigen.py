@@ -29,7 +29,7 @@ class Axes(NamedTuple):
 
     value_E: Float[Array, " E"]
     vector_EE: Float[Array, "E E"]
-    coordinate_QE: Float[Array, "Q E"]  # x v; without columns where it was not asked for
+    coordinate_QE: Float[Array, "Q E"]  # x v; without columns where not requested
 
 
 @jax.custom_jvp
@@ -84,7 +84,7 @@ def eigen(x_QE: Float[Array, "Q E"], coordinates: bool = False) -> Axes:
         coordinate_QE = product(x_QE, vector_EE)
         gram_EE = product(coordinate_QE.T, coordinate_QE)
         square_E = jnp.diagonal(gram_EE)
-        # keeps the large ones out of the turn
+        # keeps the large eigenvalues out of the rotation
         last_E = jnp.where(small_E, 0.0, -jnp.where(small_E, square_E, 0.0).max())
         small_EE = jnp.where(small_E[:, None] & small_E[None], gram_EE, 0.0) + jnp.diag(last_E)
         small_value_E, turn_EE = eigh(small_EE)
@@ -172,7 +172,7 @@ def _decomposed_share(square_DD: Float[Array, "D D"]) -> Float[Array, ""]:
 @jax.custom_batching.sequential_vmap
 def _iterated_share(square_DD: Float[Array, "D D"]) -> Float[Array, ""]:
     share, _ = top_direction(square_DD)
-    # All else has at most this eigenvalue, since squares of eigenvalues add up to those of entries.
+    # All others are at most this, since squares of eigenvalues add up to squares of entries.
     scaled_DD = square_DD / jnp.trace(square_DD)
     rest = jnp.sqrt(jnp.maximum(jnp.square(scaled_DD).sum() - share**2, 0.0))
     return jax.lax.cond(

@@ -17,8 +17,8 @@ from jaxtyping import Array, Bool, Float, Int
 from anisoscope.metrics.cloud import AnyArray, centered, leave_out
 
 LEAST = 20  # points of a type
-FEWEST = 3  # types between which a correlation says something: of two it is 1 or -1
-ROUNDING = 1e-5  # of the spread of a cloud: equal points lie so far from their mean in float32
+FEWEST = 3  # least number of types for a correlation: with two it is 1 or -1
+ROUNDING = 1e-5  # of the spread of a cloud: in float32 equal points can be this far from their mean
 SOURCE = "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Language Transformers"
 
 
@@ -45,7 +45,7 @@ class TypeStatistics(NamedTuple):
     correlation: Float[Array, " R"]
     correlation_of_types: Float[Array, " R"]
     share_between: Float[Array, " R"]
-    distances: Float[Array, "R P"]  # of each point; NaN of those that are not read
+    distances: Float[Array, "R P"]  # of each point; NaN for points without a frequent type
 
 
 def type_statistics(
@@ -129,7 +129,7 @@ class _Types(NamedTuple):
     """Sums over the points of each type that a resample keeps; known: two or more are kept."""
 
     known_V: Bool[Array, " V"]
-    count_V: Float[Array, " V"]  # 0 where it is not known
+    count_V: Float[Array, " V"]  # 0 where unknown
     sum_VD: Float[Array, "V D"]
     square_V: Float[Array, " V"]  # of |x|^2
     log_frequency_V: Float[Array, " V"]

@@ -36,7 +36,7 @@ def information_imbalance(
     nearest_PN = jnp.asarray(nearest_NP).T.astype(jnp.int32)
 
     def rank_of_point(i: Int[Array, ""]) -> Float[Array, " N"]:
-        # of all distances of one point |x_i|^2 is common, and left out
+        # |x_i|^2 is common to all distances of a point, and left out
         distance_P = square_P - 2.0 * product(cloud_PD, cloud_PD[i])
         near_N = original_P[nearest_PN[i]]
         other_P = first_P & (jnp.arange(points) != original_P[i])

@@ -13,11 +13,11 @@ import pathlib
 import threading
 from collections.abc import Callable, Iterator
 
-LARGE = 2048  # rows from which a matrix that is decomposed alone gains by several threads
+LARGE = 2048  # rows from which the decomposition of a single matrix is faster with several threads
 
 _lock = threading.Lock()
-_open: list[int] = []  # how many threads each context now open wants
-_before = 0  # what it was before the first of them
+_open: list[int] = []  # threads that each open context requests
+_before = 0  # number of threads before the first context
 
 
 @contextlib.contextmanager
@@ -61,10 +61,10 @@ def idle_cores() -> int:
 @functools.cache
 def _number() -> tuple[Callable[[], int], Callable[[int], None]] | None:
     """Return functions that read and set the number; None where SciPy has another LAPACK."""
-    # late: JAX loads it too, once something is decomposed
+    # late: JAX loads it too, at the first decomposition
     import scipy.linalg.cython_lapack as lapack
 
-    # finds what it is linked with, under the name of wheels or of distributions
+    # finds the linked library under its name in wheels or in distributions
     library = ctypes.CDLL(lapack.__file__)
     for prefix in ("scipy_openblas", "openblas"):
         if hasattr(library, f"{prefix}_set_num_threads"):

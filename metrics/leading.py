@@ -55,12 +55,11 @@ def share_by_norm(
     weight_2P = keep_P[None] * jnp.stack([~member_P, member_P])
     count_2 = weight_2P.sum(axis=1)
     size_P = jnp.abs(cloud_PD).max(axis=1)
-    # or squares of what is long would overflow
+    # otherwise squares of long vectors would overflow
     scaled_PD = cloud_PD / largest(jnp.where(keep_P > 0, size_P, 0.0))
     square_P = jnp.where(keep_P > 0, jnp.square(scaled_PD).sum(axis=1), 0.0)
     square_2 = product(weight_2P, square_P)
-    # times the norms of the rest on both sides: nothing is divided by the norm of a side that has
-    # none
+    # multiplied by the norms of the rest on both sides, so that nothing is divided by a norm of 0
     both = square_2[1] * jnp.square(count_2[0] / count_2.sum())
     return both / (both + square_2[0])
 

@@ -8,8 +8,7 @@ from jaxtyping import Array, Float
 from anisoscope.metrics.cloud import AnyArray, centered, largest, product, scale_to_unit
 from anisoscope.metrics.eigen import eigh
 
-# of the largest singular value, once the coordinates have one size: below it there is rounding
-# alone
+# of the largest singular value, after coordinates are scaled alike: below it is only rounding
 SMALLEST = 1e-5
 
 

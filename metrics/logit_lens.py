@@ -18,8 +18,8 @@ from anisoscope.metrics.cloud import (
 from anisoscope.metrics.eigen import eigh
 
 KINDS = {"layer": (1.0, 1.0), "rms": (0.0, 1.0), "none": (0.0, 0.0)}  # of norms: centers, divides
-AT_ONCE = 2**24  # logits that exist at once, at least those of a point
-DIRECTIONS = 10  # that span the principal subspaces of a layer and of the unembedding
+AT_ONCE = 2**24  # logits that exist at once, at least the logits of a point
+DIRECTIONS = 10  # dimensions of the principal subspaces of a layer and of the unembedding
 
 
 class Unembedding(NamedTuple):
@@ -115,7 +115,7 @@ def lens(
         target_logit_N = logits_NV[:, jnp.maximum(target, 0)]
         answer_N = logits_NV.argmax(axis=1)
         settled_N = jax.lax.cummin((answer_N == answer_N[-1]).astype(jnp.float32), reverse=True)
-        finite_N = log_p_NV.sum(axis=1) * 0.0  # NaN where there is one; comparisons would hide it
+        finite_N = log_p_NV.sum(axis=1) * 0.0  # keeps NaN, which comparisons would hide
         known_N = finite_N + jnp.where(target >= 0, 0.0, jnp.nan)
         return (
             -(p_NV * log_p_NV).sum(axis=1),

@@ -8,8 +8,8 @@ from anisoscope.metrics.cloud import AnyArray, centered, largest, product
 from anisoscope.metrics.eigen import top_direction
 from anisoscope.metrics.leading import scatter
 
-TOPS = (1, 3, 10)  # how many of the largest coordinates
-AT_ONCE = 128  # points whose medians are sought together
+TOPS = (1, 3, 10)  # numbers of top coordinates
+AT_ONCE = 128  # points whose medians are searched at once
 
 
 def top_coordinate_variance_share(

@@ -466,9 +466,7 @@ def neighbor_overlap(x: ArrayLike, y: ArrayLike, k: int = 10) -> Scalar:
 
 def _check_neighbors(k: int, least: int, points: int) -> None:
     if not least <= k < points:
-        raise ValueError(
-            f"k is {k}; from {least} to {points - 1} neighbors can be read of {points} points"
-        )
+        raise ValueError(f"k is {k}; pass {least} to {points - 1} for {points} points")
 
 
 def _compile(read: Callable[..., Array]) -> Callable[..., Array]:

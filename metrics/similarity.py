@@ -27,7 +27,7 @@ from anisoscope.metrics.cloud import (
 )
 from anisoscope.metrics.eigen import eigh
 
-# points that are added up in one float32 run: of many more the last digits would drift one way
+# points that are added up in one float32 run: in longer runs rounding errors would accumulate
 AT_ONCE = 4096
 
 
@@ -282,7 +282,7 @@ def _directions(cloud_PD: Float[Array, "P D"]) -> tuple[Float[Array, "P D"], Boo
     """Compute x_i/|x_i|, zeros for zero vectors, and which points have a direction."""
     cloud_PD = scale_to_unit(cloud_PD)
     norm_P = norms(cloud_PD)
-    nonzero_P = norm_P != 0  # true of NaN, which must not vanish from the mean
+    nonzero_P = norm_P != 0  # true for NaN, which must not vanish from the mean
     return cloud_PD / jnp.where(nonzero_P, norm_P, 1.0)[:, None], nonzero_P
 
 

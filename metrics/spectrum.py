@@ -28,7 +28,7 @@ EPSILON = 1e-7  # RankMe's, added to each share of the singular values
 class Spectrum(NamedTuple):
     """A cloud's eigenvalues and all else that the metrics of its spectrum need."""
 
-    # of the covariance about the mean, largest first; those below RESOLUTION: 0
+    # of the covariance about the mean, largest first; 0 below RESOLUTION
     eigenvalues_E: Float[Array, "*R E"]
     mean_E: Float[Array, "*R E"]  # the mean's coordinates along the principal directions
     mean_outside: Float[Array, "*R"]  # the norm of the rest of the mean

@@ -15,7 +15,7 @@ from anisoscope.metrics.cloud import AnyArray, centered, product
 from anisoscope.metrics.copies import copies
 from anisoscope.metrics.eigen import eigh
 
-EPSILON = 1e-9  # added to a denominator of semi-NMF; rows are scaled to a mean square of 1 before
+EPSILON = 1e-9  # added to a denominator of semi-NMF; rows are first scaled to a mean square of 1
 SINGULAR = 1e-6  # eigenvalues of Z^T Z below this share of the largest are 0 in its pseudo-inverse
 RESIDUE = 1e-5  # of a covariance: float32 leaves up to 1e-7 of it where nothing should be left
 # a variance below this share of the largest is rounding: neighbors do not vary in that direction
@@ -80,12 +80,14 @@ def start(points_PD: Float[AnyArray, "P D"], key: Key[Array, ""], rank: int) -> 
     """
     points_PD = jnp.asarray(points_PD, jnp.float32)
     if rank > len(points_PD):
-        raise ValueError(f"{rank} concepts of {len(points_PD)} points")
+        raise ValueError(
+            f"rank is {rank}, and there are {len(points_PD)} points; pass a rank of at most the points"
+        )
     random_P = jax.random.permutation(key, len(points_PD))
     order_P = jnp.zeros_like(random_P).at[random_P].set(jnp.arange(len(random_P)))
     original_P = copies(points_PD).original_P
     earliest_P = jnp.full_like(order_P, len(order_P)).at[original_P].min(order_P)
-    copy_P = earliest_P[original_P] < order_P  # of one that is drawn before it
+    copy_P = earliest_P[original_P] < order_P  # a copy of a point that is drawn before it
     center_ED = points_PD[random_P[jnp.argsort(copy_P[random_P])[:rank]]]
     distance_PE = jnp.square(center_ED).sum(axis=1)[None] - 2.0 * product(points_PD, center_ED.T)
     return jax.nn.one_hot(distance_PE.argmin(axis=1), rank) + 0.2
@@ -309,7 +311,7 @@ def _check_room(frame_DE: Array, frames: int) -> None:
     width, rank = frame_DE.shape
     if frames * rank > width:
         raise ValueError(
-            f"{frames} frames of rank {rank} do not fit beside each other into {width} dimensions"
+            f"{frames} frames of rank {rank} need {frames * rank} dimensions, and the width is {width}; lower the rank"
         )
 
 

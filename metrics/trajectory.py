@@ -19,7 +19,7 @@ class Turns(NamedTuple):
     """Turning angles at every point; without meaning where `valid_P` is false."""
 
     angle_P: Float[Array, " P"]  # between the step to the point and the step from it
-    # between a step that is drawn from all those to a point, and the step from this one
+    # between a random step of all steps to a point, and the step from this point
     walk_P: Float[Array, " P"]
     # both neighboring tokens are in the cloud too, and both steps have a length
     valid_P: Bool[Array, " P"]
@@ -48,7 +48,7 @@ def turns(
     )
     length_Q = jnp.linalg.norm(step_QD, axis=1)
     unit_QD = step_QD / jnp.where(length_Q == 0, 1.0, length_Q)[:, None]
-    moves_Q = next_Q & (length_Q != 0)  # true of NaN, which must be told
+    moves_Q = next_Q & (length_Q != 0)  # true for NaN, which must stay visible
     before_QD, valid_Q = jnp.roll(unit_QD, 1, axis=0), jnp.roll(moves_Q, 1) & moves_Q
     valid_Q = valid_Q.at[0].set(False)
     shuffled_Q = _shuffled(valid_Q)
@@ -79,7 +79,7 @@ def _shuffled(valid_Q: Bool[Array, " Q"]) -> Int[Array, " Q"]:
     """Replace each valid entry by another, in random order."""
     points = len(valid_Q)
     random_Q = jax.random.permutation(jax.random.key(0), points)
-    place_Q = jnp.nonzero(valid_Q, size=points, fill_value=0)[0]  # of the n-th that is there
+    place_Q = jnp.nonzero(valid_Q, size=points, fill_value=0)[0]  # place of the n-th valid point
     shuffled_Q = random_Q[jnp.nonzero(valid_Q[random_Q], size=points, fill_value=0)[0]]
     return (
         jnp.zeros(points, place_Q.dtype)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from anisoscope.metrics.cloud import AnyArray, entropy
 
-ROWS = 256  # of a window that are decomposed at once; a longer one is folded into a triangle before
+ROWS = 256  # of a window that are decomposed at once; longer windows are first reduced by QR
 
 
 def prompt_entropy(
@@ -26,7 +26,7 @@ def prompt_entropy(
     """
     points, width = cloud_PD.shape
     cloud_PD, window_P = jnp.asarray(cloud_PD, jnp.float32), jnp.asarray(window_P)
-    finite = jnp.isfinite(cloud_PD).all()  # a decomposition of NaN need not end
+    finite = jnp.isfinite(cloud_PD).all()  # a decomposition of NaN may not end
     rows = min(ROWS, points)
     order_P = jnp.argsort(window_P)  # stable
     sorted_P = window_P[order_P]
@@ -58,7 +58,9 @@ def prompt_entropy(
     def read_window(number: Array, entropy_P: Array) -> Array:
         start, size = start_P[number], size_P[number]
         value_D = jax.lax.cond(size <= rows, at_once, folded, start, size)
-        square_D = jnp.square(value_D / value_D[0])  # or squares of what is small would underflow
+        square_D = jnp.square(
+            value_D / value_D[0]
+        )  # otherwise squares of small values would underflow
         return entropy_P.at[number].set(entropy(square_D / square_D.sum()))
 
     entropy_P = jax.lax.fori_loop(0, number_P[-1] + 1, read_window, jnp.zeros(points))

@@ -52,5 +52,5 @@ def test_points_of_a_window_that_change_places_together_are_not_taken_for_a_like
     assert each.score > 0.1
     assert whole.score < 0.02
     assert whole.null_mean > 0.9 * whole.value
-    with pytest.raises(ValueError, match="601 points are no whole number of runs of 20"):
+    with pytest.raises(ValueError, match="x has 601 points; pass a multiple of together=20"):
         calibration.calibrated_cka(gaussian(), gaussian(), KEY, together=20)

@@ -233,7 +233,7 @@ def test_overlap_asks_for_as_many_neighbors_as_it_counts():
     few = find(gaussian(), 4)
     with pytest.raises(ValueError, match="5 neighbors are needed, 4 were searched"):
         nearest(few, 5)
-    with pytest.raises(ValueError, match="as many are needed of both"):
+    with pytest.raises(ValueError, match="pass the same number of both"):
         neighbor_overlap(nearest(few, 4), nearest(few, 3))
 
 

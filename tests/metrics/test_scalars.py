@@ -149,7 +149,9 @@ def test_frames_are_paired_by_their_labels():
     np.testing.assert_array_equal(metrics.cka(x, y[::-1]), expected)
     arrays = [frame.to_xarray().to_dataarray("width").T for frame in (x, y[::-1])]
     np.testing.assert_array_equal(metrics.cka(*arrays), expected)
-    with pytest.raises(ValueError, match="y is a DataFrame whose index is not that of the vectors"):
+    with pytest.raises(
+        ValueError, match="y is a DataFrame whose index differs from that of the vectors"
+    ):
         metrics.cka(x, pd.DataFrame(Y))
 
 
@@ -173,8 +175,8 @@ def test_what_cannot_be_told_of_a_traced_array_is_nan():
     [
         (lambda: metrics.twonn(X[0]), r"x has shape \(6,\)"),
         (lambda: metrics.twonn(X[:1]), r"x has shape \(1, 6\)"),
-        (lambda: metrics.twonn(X * 1j), "x: numbers of type complex128 are no real ones"),
-        (lambda: metrics.twonn(np.array([["a"]])), "x: numbers of type <U1 are no real ones"),
+        (lambda: metrics.twonn(X * 1j), "x: values of type complex128 are not real numbers"),
+        (lambda: metrics.twonn(np.array([["a"]])), "x: values of type <U1 are not real numbers"),
         (lambda: metrics.twonn(np.ma.masked_less(X, -15)), r"x: \d+ of 576 numbers are masked"),
         (
             lambda: metrics.twonn(pd.DataFrame(X).astype("Float64").mask(X < -15)),
@@ -183,11 +185,11 @@ def test_what_cannot_be_told_of_a_traced_array_is_nan():
         (lambda: metrics.twonn(pd.DataFrame(X).reset_index()), "column 'index' counts the rows"),
         (lambda: metrics.twonn(xr.DataArray(X.T, dims=("width", "point"))), "transpose them"),
         (lambda: metrics.mean_cosine(X + 1e8), "x: float32 would lose .* of the spread of float64"),
-        (lambda: metrics.drift(X * 1e-38), "the largest coordinate is .*; multiply the vectors"),
-        (lambda: jax.jit(metrics.drift)(jnp.asarray(X) * 1j), "x: numbers of type complex64"),
-        (lambda: metrics.cka(X, Y[1:]), "x has 96 points, y 95"),
-        (lambda: metrics.levina_bickel(X, k=2), "k is 2; from 3 to 95"),
-        (lambda: metrics.neighbor_overlap(X, Y, k=96), "k is 96; from 1 to 95"),
+        (lambda: metrics.drift(X * 1e-38), "the largest coordinate is .*; rescale the vectors"),
+        (lambda: jax.jit(metrics.drift)(jnp.asarray(X) * 1j), "x: values of type complex64"),
+        (lambda: metrics.cka(X, Y[1:]), "x has 96 points and y has 95"),
+        (lambda: metrics.levina_bickel(X, k=2), "k is 2; pass 3 to 95"),
+        (lambda: metrics.neighbor_overlap(X, Y, k=96), "k is 96; pass 1 to 95"),
     ],
 )
 def test_what_is_no_matrix_is_one_line(called, words):

@@ -198,6 +198,6 @@ def test_labels_of_a_data_array_follow_its_coordinate():
             array_checks.align(given, vectors, "clusters"), UNEQUAL_P[::-1]
         )
     with pytest.raises(
-        ValueError, match="clusters is a DataArray whose index is not that of the vectors"
+        ValueError, match="clusters is a DataArray whose index differs from that of the vectors"
     ):
         array_checks.align(label[1:], x, "clusters")

@@ -49,7 +49,7 @@ LENS = (None, np.ones((4, WIDTH)))
         (
             pd.DataFrame(CLOUDS[0]),
             {"clusters": pd.Series(EACH, index=EACH + 1)},
-            "clusters is a Series whose index is not that of the vectors",
+            "clusters is a Series whose index differs from that of the vectors",
         ),
         (CLOUDS, {"token_positions": EACH}, "and clusters"),
         (
