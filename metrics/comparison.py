@@ -127,7 +127,7 @@ def across_cka(
     return _estimators(jax.lax.map(compare_layer, jnp.asarray(x_NPD)))
 
 
-def nearest(neighbors: Neighbors, count: int = 10) -> Nearest:
+def select_nearest(neighbors: Neighbors, count: int = 10) -> Nearest:
     """Nearest `count` points of every point, of one cloud or of several: leading axes stay.
 
     Shapes: at least `count` neighbors of each of P points -> P x count indices. Fewer searched:

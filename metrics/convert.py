@@ -146,7 +146,7 @@ def real_numbers(array: Any, what: str) -> np.ndarray:
 def as_float32(array: Any, what: str) -> np.ndarray:
     """Convert to float32; ValueError where a value is not finite."""
     array = real_numbers(array, what)
-    check_held(array, what)
+    check_precision(array, what)
     with np.errstate(over="ignore"):
         array = array.astype(np.float32)
     if not np.isfinite(array).all():
@@ -191,7 +191,7 @@ def matrix_pair(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
 
     Frames and arrays with coordinates have labels.
     """
-    x_PD, y_PE = matrix(x), matrix(in_order(y, x, "y"), what="y")
+    x_PD, y_PE = matrix(x), matrix(order_rows(y, x, "y"), what="y")
     if x_PD.shape[0] != y_PE.shape[0]:
         raise ValueError(
             f"x has {x_PD.shape[0]} points and y has {y_PE.shape[0]}; pass the same points in both"
@@ -221,7 +221,7 @@ def check_matrix(shape: tuple[int, ...], what: str) -> None:
         raise ValueError(f"{what} has shape {shape}; pass (points, width) with two points or more")
 
 
-def in_order(labeled: Any, x: Any, what: str) -> Any:
+def order_rows(labeled: Any, x: Any, what: str) -> Any:
     """Order rows as those of x, by the index of both where both have one."""
     own, index = _index(labeled, 0), _index(x, -2)
     if own is None or index is None or own.equals(index):
@@ -251,7 +251,7 @@ def _wide(array: np.ndarray) -> np.ndarray:
     return array.astype(np.longdouble if large or array.itemsize > 8 else np.float64, copy=False)
 
 
-def check_held(array: np.ndarray, what: str) -> None:
+def check_precision(array: np.ndarray, what: str) -> None:
     """Raise ValueError where float32 would round away the differences of vectors.
 
     These are vectors of more digits than float32, far from the origin.
@@ -280,7 +280,7 @@ def check_held(array: np.ndarray, what: str) -> None:
 def keeps_spread(wide: jax.Array, single: jax.Array) -> jax.Array:
     """Return whether float32 keeps the differences of traced vectors (…, points, width).
 
-    If not, `check_held` would refuse them.
+    If not, `check_precision` would refuse them.
 
     """
     lost = (wide - single.astype(wide.dtype)).astype(np.float32)

@@ -18,7 +18,7 @@ from anisoscope.metrics.neighbors import Neighbors
 LEAST = 64
 
 
-def enough(neighbors: Neighbors) -> Bool[Array, ""]:
+def has_enough_points(neighbors: Neighbors) -> Bool[Array, ""]:
     """Return whether a cloud has enough points for a dimension to be reported.
 
     That is LEAST, or half of its own points where that is fewer. Distinct points with a ratio

@@ -111,7 +111,7 @@ def _eigen_jvp(coordinates: bool, primals: tuple, tangents: tuple) -> tuple[Axes
     return axes, Axes(value_E, vector_EE, moved_QE)
 
 
-def resolved(value_E: Float[Array, " E"]) -> Float[Array, " E"]:
+def drop_unresolved(value_E: Float[Array, " E"]) -> Float[Array, " E"]:
     """Set eigenvalues below RESOLUTION of the largest to 0."""
     return jnp.where(value_E < RESOLUTION * value_E.max(), 0.0, value_E)
 

@@ -1,7 +1,7 @@
 """How a cloud depends on the frequency of the types of its points.
 
 A type is what stands at a point's position, a character say. Types are numbers; below 0: none. Only
-types of LEAST points of the whole cloud have a centroid: `frequent` numbers them 0 to V - 1, and
+types of LEAST points of the whole cloud have a centroid: `number_frequent_types` numbers them 0 to V - 1, and
 every other point V, where V = P // LEAST is as many as there can be.
 
 X are columns that are summed, or bins.
@@ -22,7 +22,7 @@ ROUNDING = 1e-5  # of the spread of a cloud: in float32 equal points can be this
 SOURCE = "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Language Transformers"
 
 
-def frequent(type_P: Int[AnyArray, " P"], least: int = LEAST) -> Int[Array, " P"]:
+def number_frequent_types(type_P: Int[AnyArray, " P"], least: int = LEAST) -> Int[Array, " P"]:
     """Assign each point's type a number below V = P // least, ascending; V for rare types.
 
     V also stands for types below 0.
@@ -67,10 +67,10 @@ def type_statistics(
 
     Args:
         cloud_PD: P points of width D, in `folds` consecutive folds of equal size.
-        number_P: as `frequent` gives it; the same in all resamples.
+        number_P: from `number_frequent_types`; the same in all resamples.
         log_frequency_P: l_i, of each point's type.
         folds: what is left out in turn; R = 1 of one fold, else 1 + folds.
-        least: as of `frequent`.
+        least: as in `number_frequent_types`.
 
     Returns:
         distance: E d_i, in units of x, >= 0. correlation: Pearson's r of d_i and l_i.

@@ -39,7 +39,7 @@ def linearity(
     adjustment is Ezekiel's of 1930. The published code keeps directions below SMALLEST of the
     largest, which are rounding, and scores what chance gives so many.
     """
-    return explained(basis(x_PD), y_PE, keep_RP)
+    return explain_variance(basis(x_PD), y_PE, keep_RP)
 
 
 def basis(x_PD: Float[AnyArray, "P D"]) -> Basis:
@@ -56,7 +56,7 @@ def basis(x_PD: Float[AnyArray, "P D"]) -> Basis:
     return Basis(x_PD, kept_D.sum() + 0.0 * x_PD[0, 0])
 
 
-def explained(
+def explain_variance(
     basis: Basis, y_PE: Float[AnyArray, "P E"], keep_RP: Float[AnyArray, "R P"] | None = None
 ) -> Linear:
     """`linearity` of a y in the cloud of this basis, which several y share."""

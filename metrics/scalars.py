@@ -525,7 +525,9 @@ def _search(x_PD: Array, count: int) -> Neighbors:
 
 def _overlap(x_PD: Array, y_PE: Array, k: int) -> Array:
     found = (nearest_neighbors(cloud_PD, max(k, 2)) for cloud_PD in (x_PD, y_PE))
-    return comparison.neighbor_overlap(*(comparison.nearest(neighbors, k) for neighbors in found))
+    return comparison.neighbor_overlap(
+        *(comparison.select_nearest(neighbors, k) for neighbors in found)
+    )
 
 
 _anisotropy = _compile(lambda x_PD: _top_share(centered(x_PD)))

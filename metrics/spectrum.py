@@ -20,7 +20,7 @@ from anisoscope.metrics.cloud import (
     root,
     scale_to_unit,
 )
-from anisoscope.metrics.eigen import eigen, resolved
+from anisoscope.metrics.eigen import drop_unresolved, eigen
 
 EPSILON = 1e-7  # RankMe's, added to each share of the singular values
 
@@ -67,7 +67,7 @@ def spectrum(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> Spectrum:
     value_E, vector_EE, coordinate_PE = eigen(
         x_PD.T if across else x_PD, coordinates=folds > 1 and not across
     )
-    value_E = resolved(value_E / points)
+    value_E = drop_unresolved(value_E / points)
 
     square_P = jnp.square(x_PD).sum(axis=1)
     if across:
@@ -83,7 +83,7 @@ def spectrum(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> Spectrum:
     else:
         coordinate_PE = vector_EE * length_E[None] if across else coordinate_PE
         value_RE, shift_RE, kurtosis_R = _without_each_group(coordinate_PE, square_P, folds)
-        value_RE, mean_RE = jax.vmap(resolved)(value_RE), mean_E[None] + shift_RE
+        value_RE, mean_RE = jax.vmap(drop_unresolved)(value_RE), mean_E[None] + shift_RE
     outside_R, width_R, points_R = (
         jnp.full_like(kurtosis_R, value) for value in (outside, width, points)
     )

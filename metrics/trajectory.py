@@ -63,7 +63,7 @@ def turns(
     )
 
 
-def by_stretch(
+def mean_by_stretch(
     value_P: Float[AnyArray, " P"], weight_P: Float[AnyArray, " P"], time_P: Int[AnyArray, " P"]
 ) -> Float[Array, " X"]:
     """Mean over the points of each of STRETCHES, by position in the window; NaN where empty."""

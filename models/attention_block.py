@@ -71,7 +71,7 @@ def _with_sink(mixed_BHTK: Array, scores_BHTT: Array, sink: Sink, dtype: jnp.dty
     return (mixed_BHTK + lost_BHT[..., None] * (value_BHTK - mixed_BHTK)).astype(dtype)
 
 
-def center(
+def center_queries(
     q_BTHK: Float[Array, "B T H K"], visible_TT: Bool[Array, "T T"]
 ) -> Float[Array, "B T H K"]:
     """Subtract from each query the mean of the queries at its visible positions, in float32.

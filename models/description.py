@@ -7,10 +7,10 @@ from anisoscope.models.norms import NORMS
 from anisoscope.models.positions import POSITIONS
 
 
-def description(model: ModelConfig) -> str:
+def describe_model(model: ModelConfig) -> str:
     """Describe a model; features of GPT-2 are left out."""
     words = [
-        masks.words(model),
+        masks.describe_mask(model),
         NORMS[model.norm].label,
         f"{model.layers} layer{'s' * (model.layers > 1)}",
     ]

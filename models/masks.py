@@ -125,14 +125,14 @@ def seeds() -> list[str]:
     return list(dict.fromkeys(mask.seed for mask in MASKS.values() if mask.seed))
 
 
-def idle(config: ModelConfig) -> list[str]:
+def list_unused_settings(config: ModelConfig) -> list[str]:
     """List the fields, seeds included, that belong only to other masks and have no effect."""
     mask = MASKS[config.mask]
     own = (mask.setting.name if mask.setting else "", mask.seed)
     return [name for name in (*settings(), *seeds()) if name not in own]
 
 
-def words(config: ModelConfig) -> str:
+def describe_mask(config: ModelConfig) -> str:
     """Describe a mask: "causal", "window 16"."""
     setting = MASKS[config.mask].setting
     return f"{config.mask} {getattr(config, setting.name):g}" if setting else config.mask

@@ -36,7 +36,7 @@ def _check_mask(model: ModelConfig) -> None:
         if not setting.least <= value <= limit:
             needs = f"model.mask={model.mask} needs {setting.least} to {words}{limit}"
             raise UserError(f"model.{setting.name} is {value}; {needs}")
-    for name in masks.idle(model):
+    for name in masks.list_unused_settings(model):
         if name not in masks.seeds() and getattr(model, name) != 0:
             owners = " or ".join(
                 mask

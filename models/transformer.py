@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.metrics.logit_lens import Unembedding, build_unembedding
 from anisoscope.models import norms
-from anisoscope.models.attention_block import ATTENTIONS, Sink, attend, center
+from anisoscope.models.attention_block import ATTENTIONS, Sink, attend, center_queries
 from anisoscope.models.fused_attention import fused_attend, is_supported
 from anisoscope.models.linear import ACTIVATIONS, embed, product
 from anisoscope.models.masks import MASKS, visible_keys
@@ -99,7 +99,7 @@ class Block(nn.Module):
         if config.qk_norm:
             q_BTHK, k_BTHK = head_norm(q_BTHK, "norm_query"), head_norm(k_BTHK, "norm_key")
         if config.center_queries:
-            q_BTHK = center(q_BTHK, visible_TT if masked else visible_keys(config, time))
+            q_BTHK = center_queries(q_BTHK, visible_TT if masked else visible_keys(config, time))
         sink = self.learned_sink(q_BTHK) if config.sink else None
         if rotate := POSITIONS[config.position_encoding].rotate:
             q_BTHK, k_BTHK = rotate(q_BTHK), rotate(k_BTHK)

@@ -80,10 +80,10 @@ _OPENS = {b"]]": b"[[", b"}}": b"{{", b"|}": b"{|", b"</": b"<t"}
 
 def clean(text: bytes) -> bytes:
     """Clean a text."""
-    return b"".join(stream([text]))
+    return b"".join(clean_stream([text]))
 
 
-def stream(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def clean_stream(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the cleaned text chunk by chunk; memory is that of a page."""
     separator = b""
     for unit in _units(chunks):

@@ -148,4 +148,4 @@ def _clean(text: bytes | bytearray) -> bytes:
                 yield chunk
                 shown.update(len(chunk))
 
-        return b"".join(clean.stream(chunks()))
+        return b"".join(clean.clean_stream(chunks()))

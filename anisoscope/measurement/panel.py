@@ -25,7 +25,7 @@ from anisoscope.measurement.resampling import (
     Searched,
     Types,
     search,
-    stacked,
+    stack_trees,
 )
 from anisoscope.metrics.logit_lens import Unembedding
 
@@ -66,7 +66,7 @@ def estimate_cloud_bytes(points: int, width: int, families: Iterable[str]) -> in
 
 def search_clouds(clouds_NPD: Array, folds: int, over: Over = jax.lax.map) -> Searched:
     """Search the few nearest neighbors that comparisons need, in each of N clouds."""
-    return over(lambda cloud_PD: comparison_family.search_few(cloud_PD, folds), clouds_NPD)
+    return over(lambda cloud_PD: comparison_family.search_nearest(cloud_PD, folds), clouds_NPD)
 
 
 # Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
@@ -108,7 +108,7 @@ def panel(
     )
     measured, names, folds = samples[MEASURED], list(samples), settings.folds
     clouds_ZNPD = jnp.stack([sample.clouds_NPD for sample in samples.values()])
-    types_Z = stacked([sample.types for sample in samples.values()])
+    types_Z = stack_trees([sample.types for sample in samples.values()])
     values: dict[str, Values] = {name: {} for name in names}
     measure = functools.partial(
         _over_clouds, nulls=settings.nulls, folds=folds, over=over, places=measured.places
@@ -148,7 +148,7 @@ def panel(
         for name, own in family.compute(clouds).items():
             values.setdefault(name, {}).update(own)
     for family in head_families:
-        heads_Z = stacked([sample.heads for sample in samples.values()])
+        heads_Z = stack_trees([sample.heads for sample in samples.values()])
         compute = functools.partial(family.compute, folds=folds, over=over)
         _add(values, samples, jax.lax.map(compute, heads_Z))
     for family in lens_families:
@@ -199,7 +199,7 @@ def _over_clouds(
             for name, found in (own if family.exact_nulls else {MEASURED: own}).items():
                 if name in (MEASURED, *nulls):
                     values.setdefault(name, {}).update(found)
-        return values, comparison_family.few(searched) if compared else None
+        return values, comparison_family.keep_nearest(searched) if compared else None
 
     total = samples + (0 if null is None else DRAWS)
     results = over(measure, jnp.arange(total * layers))

@@ -106,7 +106,7 @@ def over_sections(read: Callable[..., Values], *searched: Searched) -> Values:
     }
 
 
-def stacked(trees: list[Any]) -> Any:
+def stack_trees(trees: list[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from anisoscope.measurement.families.projection_family import CHOICE, VECTORS, chosen
+from anisoscope.measurement.families.projection_family import CHOICE, VECTORS, select_points
 
 SOURCE = "reconstruction after Godey et al. 2024, Anisotropy Is Inherent to Self-Attention in Transformers"
 FORMULA = (
@@ -28,7 +28,7 @@ def labeled(
     vectors: dict[str, np.ndarray], picks_P: np.ndarray, context: int, head: int
 ) -> dict[str, xr.DataArray]:
     """Make the variables of a checkpoint's table that hold vectors, with window and position."""
-    places = np.asarray(chosen(picks_P))
+    places = np.asarray(select_points(picks_P))
     coords = {
         "window": ("vector", places // context, {"long_name": "window of the first batch"}),
         "position_in_window": ("vector", places % context, {"long_name": "position in its window"}),

@@ -18,8 +18,8 @@ from anisoscope.metrics.convert import (
     as_arrays,
     as_float32,
     as_vectors,
-    check_held,
-    in_order,
+    check_precision,
+    order_rows,
     real_numbers,
 )
 from anisoscope.utils.settings import LARGEST_SEED
@@ -152,7 +152,7 @@ def align(labels: Any, x: Any, name: str) -> np.ndarray | None:
     """Bring labels into the order of the points: by the index of both where both have one."""
     if labels is None:
         return None
-    labels = in_order(labels, x[0] if isinstance(x, list | tuple) and len(x) else x, name)
+    labels = order_rows(labels, x[0] if isinstance(x, list | tuple) and len(x) else x, name)
     if masked := np.ma.count_masked(labels) if isinstance(labels, np.ma.MaskedArray) else 0:
         raise ValueError(f"{name}: {masked} of {labels.size} are masked; leave their points out")
     array = np.asarray(labels)
@@ -280,7 +280,7 @@ def _read_head_vectors(vectors: Any, name: str) -> np.ndarray:
     if vectors.ndim == 5:
         for layer, head in np.ndindex(vectors.shape[:2]):
             head_PK = vectors[layer, head].reshape(-1, vectors.shape[-1])
-            check_held(head_PK, f"{name} of layer {layer}, head {head}")
+            check_precision(head_PK, f"{name} of layer {layer}, head {head}")
     return as_vectors(vectors, name)
 
 

@@ -109,4 +109,6 @@ def _permuted_values(
 @jax.jit
 @jax.default_matmul_precision("highest")
 def _across(a_NPD: jax.Array, b_MPD: jax.Array, null_KNPD: jax.Array) -> dict[str, jax.Array]:
-    return comparison_family.across(a_NPD, b_MPD, 1, lambda number: null_KNPD[number])[PERMUTED]
+    return comparison_family.compare_models(a_NPD, b_MPD, 1, lambda number: null_KNPD[number])[
+        PERMUTED
+    ]

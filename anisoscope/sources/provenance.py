@@ -10,7 +10,7 @@ import xarray as xr
 
 from anisoscope.config.experiment_config import Config
 from anisoscope.data.corpus import Corpus
-from anisoscope.models.description import description
+from anisoscope.models.description import describe_model
 from anisoscope.sources.evaluation_windows import POSITION_SETS, evenness
 from anisoscope.sources.run_program import probe_of
 from anisoscope.training import checkpoint
@@ -43,7 +43,7 @@ def run_attributes(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
         "run": name,
         "corpus": corpus.name,
         "corpus_sha256": corpus.sha256,
-        "model": description(config.model),
+        "model": describe_model(config.model),
         "objective": config.objective,
         "steps": config.train.steps,
         "seed": config.train.seed,

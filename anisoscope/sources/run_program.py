@@ -24,7 +24,7 @@ from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.measurement.panel import MEASURED, estimate_cloud_bytes
 from anisoscope.measurement.resampling import Searched
 from anisoscope.models import transformer
-from anisoscope.models.masks import idle, visible_keys
+from anisoscope.models.masks import list_unused_settings, visible_keys
 from anisoscope.sources.activations import (
     Batches,
     Measured,
@@ -203,7 +203,7 @@ def make_program(
     # runs whose masks differ share a program: which keys a query sees is data
     model = dataclasses.replace(config.model, mask="bidirectional")
     model = dataclasses.replace(
-        model, **{name: getattr(ModelConfig(), name) for name in idle(model)}
+        model, **{name: getattr(ModelConfig(), name) for name in list_unused_settings(model)}
     )
     settings = dataclasses.replace(measure, seed=0)  # which is an argument
     by_units = shared is not None

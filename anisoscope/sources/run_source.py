@@ -181,7 +181,7 @@ class Checkpoints(Source):
     def scores(self, steps: list[int]) -> xr.Dataset:
         """Read the log of the training; print the steps that it has none of."""
         lines = log.read_log(self.root) if (self.root / log.NAME).exists() else []
-        if lost := sorted({*steps} - log.validated(lines)):
+        if lost := sorted({*steps} - log.validated_steps(lines)):
             these = f"step{'s' * (len(lost) > 1)} {', '.join(map(str, lost))}"
             print(
                 f"{self.name}: {self.root / log.NAME} has no scores of {these}, and so have none of the tables"

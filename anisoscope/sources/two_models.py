@@ -26,7 +26,7 @@ from anisoscope.measurement import null_models
 from anisoscope.measurement.families import comparison_family
 from anisoscope.measurement.null_models import PERMUTATIONS, PERMUTED
 from anisoscope.measurement.quantity import MEASURED
-from anisoscope.models.description import description
+from anisoscope.models.description import describe_model
 from anisoscope.results import joined_files
 from anisoscope.results.excess import NULL, about_excess, excess_name, excess_of
 from anisoscope.results.summary import STATISTICS, summarize
@@ -113,7 +113,7 @@ def _compile(folds: int) -> Callable[..., dict[str, dict[str, np.ndarray]]]:
 
     @jax.default_matmul_precision("highest")
     def across(first_NPD: jax.Array, second_MPE: jax.Array, null_KNPD: jax.Array) -> Any:
-        return comparison_family.across(
+        return comparison_family.compare_models(
             first_NPD, second_MPE, folds, lambda number: null_KNPD[number]
         )
 
@@ -210,7 +210,7 @@ def _open_runs(first: str, second: str) -> Pair:
     labels = choose_labels(names, steps)
     about = {"corpus": runs[0].corpus.name} | texts[0]
     for side, run, step, label in zip(("first", "second"), runs, steps, labels, strict=True):
-        model = f"{description(run.config.model)}; step {step:,}"
+        model = f"{describe_model(run.config.model)}; step {step:,}"
         about |= describe_side(side, label, step, model)
     readers = [make_reader(run, step) for run, step in zip(runs, steps, strict=True)]
     measure = runs[0].config.measure

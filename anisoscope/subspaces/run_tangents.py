@@ -20,7 +20,7 @@ from anisoscope.config.run_config import checkpoint_steps, seeds
 from anisoscope.config.tangents_config import TangentsConfig, early_steps
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
-from anisoscope.models.masks import idle, visible_keys
+from anisoscope.models.masks import list_unused_settings, visible_keys
 from anisoscope.sources import provenance
 from anisoscope.sources.run_source import Checkpoints
 from anisoscope.subspaces import tangent_gradients, tangent_stage, tangent_tables
@@ -101,7 +101,7 @@ class RunReader:
     @functools.cached_property
     def programs(self) -> tuple[Callable, Callable, Callable]:
         model = dataclasses.replace(self.config.model, mask="bidirectional", dtype="float32")
-        unused = {name: getattr(ModelConfig(), name) for name in idle(model)}
+        unused = {name: getattr(ModelConfig(), name) for name in list_unused_settings(model)}
         model = dataclasses.replace(model, **unused)
         return make_programs(model, self.config.tangents, self.corpus.vocab_size)
 

@@ -141,7 +141,7 @@ def make_scorer(
         masked_BT = batch.tokens_BT == mask_token
 
         def sum_windows(params: Any) -> jax.Array:
-            nats_BT = objective.weighted(apply(params, batch.tokens_BT)[0], batch)
+            nats_BT = objective.weighted_loss(apply(params, batch.tokens_BT)[0], batch)
             return jnp.stack([nats_BT.sum(1), jnp.where(masked_BT, nats_BT, 0.0).sum(1)])
 
         return over_seeds(sum_windows)(params)

@@ -14,7 +14,7 @@ def is_finished(folder: pathlib.Path) -> bool:
     return (folder / NAME).exists()
 
 
-def write(folder: pathlib.Path, score: dict[str, Any]) -> None:
+def write_score(folder: pathlib.Path, score: dict[str, Any]) -> None:
     """Write the score of the test split."""
     write_json(folder / NAME, score)
 

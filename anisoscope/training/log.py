@@ -105,7 +105,7 @@ def _scalars(values: dict[str, float | list[float]]) -> Iterator[tuple[str, floa
             yield name, value
 
 
-def validated(lines: list[dict[str, Any]]) -> set[int]:
+def validated_steps(lines: list[dict[str, Any]]) -> set[int]:
     """Return the steps that were validated."""
     return {line["step"] for line in lines if line["kind"] == "valid"}
 

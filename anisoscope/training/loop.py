@@ -70,7 +70,9 @@ def train(
         )
         for run, score in zip(runs, scores, strict=True):
             if processes.is_first():
-                finished.write(run.folder, score.numbers() | {"protocol": protocol, "step": last})
+                finished.write_score(
+                    run.folder, score.numbers() | {"protocol": protocol, "step": last}
+                )
             print(
                 f"{run.name}: test {format_score(score)} ({protocol}, {score.characters:,} scored)"
             )

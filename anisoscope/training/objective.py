@@ -221,10 +221,10 @@ def make_batch(
 
 def nats(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
     """Sum the weighted cross-entropy, in nats: () float32."""
-    return jnp.sum(weighted(logits_BTV, batch))
+    return jnp.sum(weighted_loss(logits_BTV, batch))
 
 
-def weighted(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
+def weighted_loss(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
     """Compute the weighted cross-entropy of every position, in nats: (B, T) float32."""
     loss_BT = optax.softmax_cross_entropy_with_integer_labels(
         logits_BTV.astype(jnp.float32), batch.targets_BT

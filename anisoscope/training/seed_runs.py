@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from anisoscope.config.run_config import TrainConfig
 from anisoscope.training.checkpoint import Checkpoints
-from anisoscope.training.log import NAME, Log, read_log, set_aside, validated
+from anisoscope.training.log import NAME, Log, read_log, set_aside, validated_steps
 from anisoscope.training.step import State
 from anisoscope.training.train_program import Program
 from anisoscope.training.trouble import Troubles
@@ -110,7 +110,7 @@ def _report_lost_lines(run: SeedRun, lines: list[dict] | None, scored: int | Non
     if lines is None:
         lost = f"the scores up to step {scored}"
         print(f"{run.name}: {path} is missing, so {lost} are lost; a new log is started")
-    elif scored not in (steps := validated(lines)):
+    elif scored not in (steps := validated_steps(lines)):
         since = f"after step {max(steps)}" if steps else f"up to step {scored}"
         lost = f"scores {since} are lost; training resumes"
         print(f"{run.name}: {path} lacks step {scored}, which has a checkpoint: {lost}")

@@ -216,7 +216,7 @@ def test_independent_of_the_chunks_it_arrives_in(text, cuts, unit):
     bounds = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
     chunks = [text[start:end] for start, end in itertools.pairwise(bounds)]
     with mock.patch.object(clean, "UNIT", unit):
-        assert list(clean.stream(chunks)) == list(clean.stream([text]))
+        assert list(clean.clean_stream(chunks)) == list(clean.clean_stream([text]))
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
@@ -224,7 +224,7 @@ def test_text_without_pages_is_cut_at_blank_lines(chunk):
     text = b"aaaa\n\nbbbb\n\ncccc\n\n" + b"d" * 15 + b"\n\n" + b"e" * 40 + b"\n\nf</page>g"
     with mock.patch.object(clean, "UNIT", 16):
         chunks = list(
-            clean.stream(text[start : start + chunk] for start in range(0, len(text), chunk))
+            clean.clean_stream(text[start : start + chunk] for start in range(0, len(text), chunk))
         )
     assert [chunk.strip() for chunk in chunks] == [
         b"aaaa\n\nbbbb",
@@ -245,7 +245,7 @@ def test_streams_page_by_page():
             taken.append(start)
             yield pages[start : start + 100]
 
-    assert next(clean.stream(chunks())) == b"Page 0\n\nText."
+    assert next(clean.clean_stream(chunks())) == b"Page 0\n\nText."
     assert len(taken) * 100 < len(pages) / 4
 
 

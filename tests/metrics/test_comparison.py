@@ -8,9 +8,9 @@ import pytest
 from anisoscope.metrics import comparison as metric
 from anisoscope.metrics.comparison import (
     layers_overlap,
-    nearest,
     neighbor_overlap,
     prepare_clouds,
+    select_nearest,
 )
 from tests import reference_comparison as reference
 from tests.metrics.clouds import EVERY, MANY, POINTS, WIDE, filled, find, gaussian, rotation
@@ -29,7 +29,7 @@ TWINS = (reference.linear_cka, reference.linear_cka_unbiased)
 
 @functools.partial(jax.jit, static_argnums=2)
 def share(a, b, count):
-    return neighbor_overlap(nearest(a, count), nearest(b, count))
+    return neighbor_overlap(select_nearest(a, count), select_nearest(b, count))
 
 
 def other(cloud, width=7, noise=0.5):
@@ -232,9 +232,9 @@ def test_copies_stand_for_one_another_within_a_cloud_and_not_across_two():
 def test_overlap_asks_for_as_many_neighbors_as_it_counts():
     few = find(gaussian(), 4)
     with pytest.raises(ValueError, match="5 neighbors are needed, 4 were searched"):
-        nearest(few, 5)
+        select_nearest(few, 5)
     with pytest.raises(ValueError, match="pass the same number of both"):
-        neighbor_overlap(nearest(few, 4), nearest(few, 3))
+        neighbor_overlap(select_nearest(few, 4), select_nearest(few, 3))
 
 
 def test_overlap_without_enough_neighbors_is_nan():
@@ -247,7 +247,7 @@ def test_overlap_without_enough_neighbors_is_nan():
 
 def test_layers_overlap_is_the_overlap_of_every_pair():
     clouds = [gaussian(), filled(other(gaussian())), gaussian(seed=8)]
-    of_each = nearest(
+    of_each = select_nearest(
         jax.tree.map(lambda *leaves: jnp.stack(leaves), *(find(cloud, MANY) for cloud in clouds)),
         COUNT,
     )

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from scipy.special import gammainc
 
-from anisoscope.metrics.dimension import enough, twonn, twonn_bayes, twonn_microscope, twonn_mle
+from anisoscope.metrics.dimension import (
+    has_enough_points,
+    twonn,
+    twonn_bayes,
+    twonn_microscope,
+    twonn_mle,
+)
 from tests import reference
 from tests.metrics import clouds
 from tests.metrics.clouds import (
@@ -122,7 +128,7 @@ def test_too_few_distinct_points_and_what_is_not_finite_are_nan_with_counts(clou
 @pytest.mark.parametrize(("distinct", "are"), [(63, False), (64, True)])
 def test_64_distinct_points_are_enough_to_report_a_dimension(distinct, are):
     """Of a smaller cloud half of its points: tests/measurement/test_dimension.py."""
-    assert bool(enough(find(filled(gaussian(distinct, WIDTH)), FEW))) == are
+    assert bool(has_enough_points(find(filled(gaussian(distinct, WIDTH)), FEW))) == are
 
 
 def test_three_distinct_points_among_copies_have_a_dimension():

@@ -15,7 +15,7 @@ TYPE = np.random.default_rng(1).choice(12, POINTS, p=SHARES) * 7 - 7  # the firs
 LOG_FREQUENCY = np.log(SHARES[TYPE // 7 + 1]).astype(np.float32)
 MOST = POINTS // frequency.LEAST
 
-frequent = jax.jit(frequency.frequent)
+frequent = jax.jit(frequency.number_frequent_types)
 of_types = jax.jit(frequency.type_statistics, static_argnums=3)
 mean_by_bin = jax.jit(frequency.mean_by_bin, static_argnums=2)
 

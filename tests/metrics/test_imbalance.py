@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from anisoscope.metrics import imbalance
-from anisoscope.metrics.comparison import nearest
+from anisoscope.metrics.comparison import select_nearest
 from anisoscope.metrics.neighbors import nearest_neighbors
 from tests import reference_comparison as reference
 from tests.metrics.clouds import CLOUDS, gaussian, with_copies
@@ -13,7 +13,7 @@ GENERATOR = np.random.default_rng(0)
 
 @jax.jit
 def directed(a, b):
-    near = nearest(nearest_neighbors(a, 10))
+    near = select_nearest(nearest_neighbors(a, 10))
     return imbalance.information_imbalance(near.index_PC[None, :, 0], near.first_P[None], b)[0]
 
 
@@ -54,7 +54,7 @@ def test_copies_of_either_count_once():
 @pytest.mark.slow
 def test_layers_are_compared_in_both_directions_and_nan_is_told():
     clouds = np.stack([gaussian(), relative(gaussian(), 64), gaussian(seed=3)])
-    near = jax.vmap(lambda cloud: nearest(nearest_neighbors(cloud, 10)))(clouds)
+    near = jax.vmap(lambda cloud: select_nearest(nearest_neighbors(cloud, 10)))(clouds)
     table = imbalance.layers_imbalance(near, clouds)
     for a, b in np.ndindex(3, 3):
         np.testing.assert_allclose(table[a, b], found(clouds[a], clouds[b]), rtol=1e-5)

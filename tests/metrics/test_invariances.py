@@ -63,7 +63,7 @@ def of_pair(read):
 
 
 def nearest(cloud):
-    return comparison.nearest(nearest_neighbors(cloud, 10))
+    return comparison.select_nearest(nearest_neighbors(cloud, 10))
 
 
 def imbalances(cloud, other):
@@ -78,7 +78,7 @@ def turns(cloud, place):
 
 
 def types(cloud, place):
-    number = frequency.frequent(place % 5)
+    number = frequency.number_frequent_types(place % 5)
     found = frequency.type_statistics(cloud, number, jnp.log(1.0 + place % 5))
     return found.correlation, found.correlation_of_types, found.share_between
 

@@ -53,7 +53,7 @@ def test_a_drift_along_the_window_is_common_to_all_steps_of_the_walk():
 def test_a_stretch_holds_the_points_from_its_first_position_to_the_next():
     value = GENERATOR.normal(size=POINTS).astype(np.float32)
     weight = np.float32(GENERATOR.random(POINTS) < 0.5)
-    found = trajectory.by_stretch(value, weight, TIME)
+    found = trajectory.mean_by_stretch(value, weight, TIME)
     for number, first in enumerate(trajectory.STRETCHES):
         end = [*trajectory.STRETCHES, np.inf][number + 1]
         kept = (first <= TIME) & (end > TIME) & (weight > 0)

@@ -1,14 +1,14 @@
 import dataclasses
 
 from anisoscope.config.model_config import ModelConfig
-from anisoscope.models.description import described_fields, description
+from anisoscope.models.description import describe_model, described_fields
 from anisoscope.models.masks import seeds
 from tests.models.cases import SMALL
 
 
 def test_what_gpt2_has_goes_without_saying():
     assert (
-        description(ModelConfig(layers=1, width=8, heads=2, context=4))
+        describe_model(ModelConfig(layers=1, width=8, heads=2, context=4))
         == "causal, pre-LN, 1 layer, D=8, H=2, T=4"
     )
 

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from anisoscope.config.model_config import ModelConfig
-from anisoscope.models.masks import dependence, hidden_targets, idle, seeds, settings, visible_keys
+from anisoscope.models.masks import (
+    dependence,
+    hidden_targets,
+    list_unused_settings,
+    seeds,
+    settings,
+    visible_keys,
+)
 from tests.models.cases import CONFIGS, SMALL
 
 LITERAL = {
@@ -78,9 +85,13 @@ def test_the_targets_said_to_be_hidden_are(config):
 
 
 def test_settings_of_other_masks_are_idle():
-    assert idle(CONFIGS["prefix_softmax"]) == ["window", "leak", "leak_seed"]
-    assert idle(CONFIGS["leak_softmax"]) == ["prefix", "window"]
-    assert idle(SMALL) == [*settings(), *seeds()] == ["prefix", "window", "leak", "leak_seed"]
+    assert list_unused_settings(CONFIGS["prefix_softmax"]) == ["window", "leak", "leak_seed"]
+    assert list_unused_settings(CONFIGS["leak_softmax"]) == ["prefix", "window"]
+    assert (
+        list_unused_settings(SMALL)
+        == [*settings(), *seeds()]
+        == ["prefix", "window", "leak", "leak_seed"]
+    )
 
 
 def test_leaks_fall_everywhere_above_the_diagonal():

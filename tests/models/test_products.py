@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.models.attention_block import ATTENTIONS, attend, center
+from anisoscope.models.attention_block import ATTENTIONS, attend, center_queries
 
 CONTEXT = 7
 QKV = jax.random.normal(jax.random.key(0), (3, 2, 5, 3, 4))
@@ -48,7 +48,7 @@ def test_a_drift_shared_by_all_queries_has_no_effect_once_they_are_centered():
     q_BTHK, k_BTHK, v_BTHK = QKV
     centered = jax.jit(
         lambda q: ours(
-            center(q, CAUSAL_TT), k_BTHK, v_BTHK, visible_TT=CAUSAL_TT, attention="softmax"
+            center_queries(q, CAUSAL_TT), k_BTHK, v_BTHK, visible_TT=CAUSAL_TT, attention="softmax"
         )
     )
     np.testing.assert_allclose(

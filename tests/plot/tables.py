@@ -21,7 +21,7 @@ from anisoscope.data.unigrams import BINS
 from anisoscope.measurement.families.projection_family import VECTORS
 from anisoscope.measurement.families.registry import coordinates, null_models_for, quantities
 from anisoscope.measurement.panel import MEASURED
-from anisoscope.models.description import description
+from anisoscope.models.description import describe_model
 from anisoscope.plot.run_tables import Run
 from anisoscope.results import kept_vectors
 from anisoscope.results.averages import averages
@@ -68,7 +68,7 @@ def make_run(
         "run": "decoder" if causal else "encoder",
         "corpus": "enwik8, first 4,154,399 bytes",
         "corpus_sha256": "digest",
-        "model": description(config.model),
+        "model": describe_model(config.model),
         "objective": config.objective,
         "steps": steps[-1],
         "seed": config.train.seed,

@@ -134,11 +134,11 @@ def test_the_same_numbers_in_other_clothes_are_the_same(given, means):
         ((CLOUDS[0] + 0j).view(Tensor), "pass their real part"),
         (CLOUDS[0].astype(object), "pass them as .astype"),
         (FRAME.astype("Float64").mask(FRAME < -9), "numbers are not finite"),
-        (FRAME.assign(c=pd.Categorical(TWELVE)), "column 'c' is of type category"),
+        (FRAME.assign(c=pd.Categorical(TWELVE)), "column 'c' has type category"),
         ([FRAME, FRAME[::-1]], "rows have different labels"),
         (
             pd.DataFrame({"embedding": list(CLOUDS[0])}),
-            "is of type object",
+            "has type object",
         ),
         (
             xr.DataArray(CLOUDS[0].T, dims=("embedding", "sample")),

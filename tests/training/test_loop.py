@@ -100,7 +100,7 @@ def test_stopping_and_going_on_equals_never_stopping_bitwise(tmp_path, monkeypat
     config, logged, begin = tiny.config(), [], checkpoint.Checkpoints.begin
 
     def look(store, step, *items):
-        logged.append(step in log.validated(log.read_log(tmp_path)))
+        logged.append(step in log.validated_steps(log.read_log(tmp_path)))
         begin(store, step, *items)
 
     monkeypatch.setattr(checkpoint.Checkpoints, "begin", look)

@@ -28,7 +28,7 @@ from anisoscope.measurement.resampling import (
     Searched,
     over_sections,
     search,
-    stacked,
+    stack_trees,
 )
 from anisoscope.metrics.comparison import (
     Cka,
@@ -38,9 +38,9 @@ from anisoscope.metrics.comparison import (
     compare_prepared,
     layers_cka,
     layers_overlap,
-    nearest,
     neighbor_overlap,
     prepare_clouds,
+    select_nearest,
 )
 
 NEIGHBORS = 10
@@ -89,15 +89,18 @@ NEEDS_OTHER_CLOUDS = {name for name, quantity in QUANTITIES.items() if quantity.
 NEEDS_PREVIOUS_CHECKPOINT = {f"{kind}_previous" for kind in KINDS}
 
 
-def few(searched: Searched) -> Searched:
+def keep_nearest(searched: Searched) -> Searched:
     """Keep the NEIGHBORS nearest, which the overlap needs, of a search for several quantities."""
     whole, parts = searched
-    return Searched(nearest(whole, NEIGHBORS), None if parts is None else nearest(parts, NEIGHBORS))
+    return Searched(
+        select_nearest(whole, NEIGHBORS),
+        None if parts is None else select_nearest(parts, NEIGHBORS),
+    )
 
 
-def search_few(cloud_PD: Array, folds: int) -> Searched:
+def search_nearest(cloud_PD: Array, folds: int) -> Searched:
     """Search the NEIGHBORS nearest of every point, in the cloud and in its sections."""
-    return few(search(cloud_PD, NEIGHBORS, folds))
+    return keep_nearest(search(cloud_PD, NEIGHBORS, folds))
 
 
 class Layers(NamedTuple):
@@ -118,14 +121,14 @@ def compute(clouds: Clouds) -> dict[str, Values]:
 
     def layers(z_NPD: Array, nearest_N: Searched | None = None) -> Layers:
         if nearest_N is None:
-            nearest_N = over(lambda cloud_PD: search_few(cloud_PD, folds), z_NPD)
+            nearest_N = over(lambda cloud_PD: search_nearest(cloud_PD, folds), z_NPD)
         return Layers(prepare_clouds(z_NPD, folds), nearest_N)
 
     own, others_O = layers(clouds.points_NPD, clouds.nearest_N), None
     if others:
-        known_O = stacked([clouds.known[name] for name in others]) if clouds.known else None
+        known_O = stack_trees([clouds.known[name] for name in others]) if clouds.known else None
         others_O = jax.lax.map(
-            lambda other: layers(*other), (stacked(list(others.values())), known_O)
+            lambda other: layers(*other), (stack_trees(list(others.values())), known_O)
         )
     by_cloud = {MEASURED: _compare(own, own, others_O, list(others), folds, over)}
     if permuted is not None:
@@ -138,7 +141,7 @@ def compute(clouds: Clouds) -> dict[str, Values]:
     return by_cloud
 
 
-def across(
+def compare_models(
     a_NPD: Array,
     b_MPE: Array,
     folds: int,
@@ -151,7 +154,7 @@ def across(
     """
 
     def find_neighbors(z_NPD: Array) -> Searched:
-        return _sections_first(over(lambda cloud_PD: search_few(cloud_PD, folds), z_NPD))
+        return _sections_first(over(lambda cloud_PD: search_nearest(cloud_PD, folds), z_NPD))
 
     b_neighbors = find_neighbors(b_MPE)
 

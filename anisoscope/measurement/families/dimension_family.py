@@ -30,7 +30,7 @@ PUBLISHED = "twonn_microscope"  # as its authors compute it, of any number of po
 def mask_few_points(values: Values, neighbors: Neighbors) -> Values:
     """Replace values and resamples by NaN where too few points of the whole cloud are distinct."""
     return {
-        name: jnp.where(dimension.enough(neighbors), value, jnp.nan)
+        name: jnp.where(dimension.has_enough_points(neighbors), value, jnp.nan)
         for name, value in values.items()
     }
 

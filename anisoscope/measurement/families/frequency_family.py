@@ -110,7 +110,9 @@ def compute(cloud: Cloud) -> Values:
 
     def measure_length(arrays: tuple[Array, Array]) -> Values:
         type_P, log_frequency_P = arrays
-        number_P = frequency.frequent(jnp.where(jnp.isfinite(log_frequency_P), type_P, -1))
+        number_P = frequency.number_frequent_types(
+            jnp.where(jnp.isfinite(log_frequency_P), type_P, -1)
+        )
         statistics = frequency.type_statistics(cloud_PD, number_P, log_frequency_P, folds)
         few = len(cloud_PD) // LEAST  # the type number of every point of a rare type
         return dict(zip(TYPE_QUANTITIES, statistics[:4], strict=True)) | {

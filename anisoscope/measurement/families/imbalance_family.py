@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from anisoscope.measurement.families.comparison_family import NEIGHBORS, search_few
+from anisoscope.measurement.families.comparison_family import NEIGHBORS, search_nearest
 from anisoscope.measurement.null_models import PERMUTED
 from anisoscope.measurement.quantity import LAYERS, MEASURED, Family, Quantity, Values
 from anisoscope.measurement.resampling import Clouds, Searched, sections
@@ -45,7 +45,7 @@ def compute(clouds: Clouds) -> dict[str, Values]:
     if clouds.permuted is not None:
         null_NPD = clouds.permuted(jnp.array(0))
         by_cloud[PERMUTED] = measure(
-            clouds.over(lambda cloud_PD: search_few(cloud_PD, clouds.folds), null_NPD)
+            clouds.over(lambda cloud_PD: search_nearest(cloud_PD, clouds.folds), null_NPD)
         )
     return by_cloud
 

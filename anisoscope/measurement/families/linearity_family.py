@@ -56,7 +56,7 @@ def compute(clouds: Clouds) -> dict[str, Values]:
         by_PD, before_PD, layer_PD = layer
         basis, values = linearity.basis(by_PD), {}
         for name, y_PD in (("linearity", layer_PD), ("linearity_update", layer_PD - before_PD)):
-            fit = linearity.explained(basis, y_PD, keep_RP)
+            fit = linearity.explain_variance(basis, y_PD, keep_RP)
             values |= {name: fit.score, f"{name}_adjusted": fit.adjusted}
         return values
 

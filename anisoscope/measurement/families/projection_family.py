@@ -15,7 +15,7 @@ CHOICE = f"of the points of the first batch, all positions, up to {COUNT} evenly
 VECTORS = {"query_vectors": "query", "key_vectors": "key"}
 
 
-def chosen(picks_P: Array) -> Array:
+def select_points(picks_P: Array) -> Array:
     """Select evenly spaced points; picks come fold by fold, so each fold has equally many."""
     count = min(COUNT, picks_P.size)
     return picks_P[jnp.arange(count) * picks_P.size // count]
@@ -26,7 +26,7 @@ def head_vectors(heads: Heads, head: int) -> Values:
 
     Shapes: (block, vector, K) each.
     """
-    picked = chosen(heads.picks_P)
+    picked = select_points(heads.picks_P)
     head_arrays = zip(
         VECTORS, (heads.q_NBTHK[..., head, :], heads.k_NBTHK[..., head, :]), strict=True
     )

@@ -65,7 +65,9 @@ def compute(cloud: Cloud) -> Values:
 
     def stretches(keep_P: Array) -> Values:
         return {
-            "curvature_by_position": trajectory.by_stretch(angle_P, keep_P * turns.valid_P, time_P)
+            "curvature_by_position": trajectory.mean_by_stretch(
+                angle_P, keep_P * turns.valid_P, time_P
+            )
         }
 
     by_position = over_folds(stretches, cloud.folds, points)

@@ -19,7 +19,7 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
 from anisoscope.data import corpus as texts
 from anisoscope.data.corpus import Corpus
-from anisoscope.models.description import description
+from anisoscope.models.description import describe_model
 from anisoscope.results import joined_files
 from anisoscope.sources import two_models
 from anisoscope.sources.finished_run import open_run
@@ -145,7 +145,7 @@ def _open_own(name: str) -> Side:
     def ends(chunk: bytes) -> np.ndarray:
         return np.arange(1, len(chunk) + 1)
 
-    words = f"{description(run.config.model)}; step {step:,}"
+    words = f"{describe_model(run.config.model)}; step {step:,}"
     return Side(step, run.config.measure, run.corpus, context, context, words, ends, vectors)
 
 

@@ -128,5 +128,5 @@ def as_numpy(x: Any, name: str) -> np.ndarray:
     if x.dtype != np.float32:
         from anisoscope.metrics import convert  # with JAX, which PyTorch does not need
 
-        convert.check_held(x, name)
+        convert.check_precision(x, name)
     return x.astype(np.float32)

@@ -4,7 +4,7 @@ import contextlib
 import pathlib
 
 from anisoscope.config.experiment_config import Config
-from anisoscope.models.description import description
+from anisoscope.models.description import describe_model
 from anisoscope.sources.hf import folders
 from anisoscope.training.checkpoint import Checkpoints
 from anisoscope.utils.errors import UserError
@@ -31,7 +31,7 @@ def run(config: Config, root: pathlib.Path, name: str) -> None:
             "run": name,
             "step": step,
             "digest": store.digest(step),
-            "model": description(config.model),
+            "model": describe_model(config.model),
             "objective": config.objective,
             "corpus": corpus["name"],
             "corpus_sha256": corpus["sha256"],
