@@ -1,8 +1,8 @@
 """How a cloud depends on the frequency of the types of its points.
 
-A type is what stands at a point's position, a character say. Types are numbers; below 0: none. Only
-types of LEAST points of the whole cloud have a centroid: `number_frequent_types` numbers them 0 to V - 1, and
-every other point V, where V = P // LEAST is as many as there can be.
+The type of a point is, for example, the character at its position. Types are numbers; below 0:
+none. Only types of LEAST points of the whole cloud have a centroid: `number_frequent_types` numbers
+them 0 to V - 1, and every other point V, where V = P // LEAST is as many as there can be.
 
 X are columns that are summed, or bins.
 """

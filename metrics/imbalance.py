@@ -19,14 +19,14 @@ def information_imbalance(
     """Delta(A -> B) = 2/n mean_i r_i, r_i the rank in B of the point nearest to i in A, of N clouds A.
 
     Shapes: of N clouds A the nearest of each point, and which points count; the cloud B of the same
-    points -> N values. Range: 2/n to 2 (n - 1)/n; 1 on average for clouds that know nothing of one
-    another, near 0 where nearness in A tells nearness in B. Not symmetric: a cloud with less of
-    what the other has is told by it, and does not tell it. Ranks are among the n distinct points of
-    B; a point equal to i in B has rank 1. The mean is over the points that count in A and are the
-    first of their copies in B; none: NaN. Distances are those of the Gram matrix, whose rounding
-    moves ranks of points equally far to 1e-6 of the largest |x|^2. A coordinate that is not finite:
-    NaN. Source: Glielmo et al. 2022, Ranking the information content of distance measures; between
-    layers: Acevedo et al. 2024, arXiv 2405.15471. The duplicates rule is ours.
+    points -> N values. Range: 2/n to 2 (n - 1)/n; 1 on average for unrelated clouds, near 0 where
+    nearness in A predicts nearness in B. Not symmetric: a cloud with only a part of the other's
+    information is predicted by it, and does not predict it. Ranks are among the n distinct points
+    of B; a point equal to i in B has rank 1. The mean is over the points that count in A and are
+    the first of their copies in B; none: NaN. Distances are those of the Gram matrix, whose
+    rounding moves ranks of points equally far to 1e-6 of the largest |x|^2. A coordinate that is
+    not finite: NaN. Source: Glielmo et al. 2022, Ranking the information content of distance
+    measures; between layers: Acevedo et al. 2024, arXiv 2405.15471. The duplicates rule is ours.
     """
     cloud_PD = scale_to_unit(centered(cloud_PD))
     points = len(cloud_PD)

@@ -30,14 +30,14 @@ def linearity(
     """Share of the variance of y that the best linear map of x explains: 1 - min_A |X~ A - Y~|_F^2.
 
     X~ and Y~ are centered and divided by their Frobenius norms: the score is R^2 = |U'Y|^2 / |Y|^2,
-    U an orthonormal basis of the columns of X. Of x of rank r, points that know nothing of one
-    another score r / (P - 1) on average: `adjusted` is 1 - (1 - R^2) (P - 1) / (P - 1 - r), 0 for
-    these. Shapes: P points of widths D and E, weights 1 or 0 of R choices of the points (None: all)
-    -> R values each, with the map of all points, right to first order. Range: score [0, 1];
-    adjusted up to 1. r + 1 points or fewer: adjusted NaN. All points equal, or a coordinate that is
-    not finite: NaN. Source: Razzhigaev et al. 2024, Your Transformer is Secretly Linear; the
-    adjustment is Ezekiel's of 1930. The published code keeps directions below SMALLEST of the
-    largest, which are rounding, and scores what chance gives so many.
+    U an orthonormal basis of the columns of X. With x of rank r, unrelated points score r / (P - 1)
+    on average: `adjusted` is 1 - (1 - R^2) (P - 1) / (P - 1 - r), 0 for these. Shapes: P points of
+    widths D and E, weights 1 or 0 of R choices of the points (None: all) -> R values each, with the
+    map of all points, right to first order. Range: score [0, 1]; adjusted up to 1. r + 1 points or
+    fewer: adjusted NaN. All points equal, or a coordinate that is not finite: NaN. Source:
+    Razzhigaev et al. 2024, Your Transformer is Secretly Linear; the adjustment is Ezekiel's of
+    1930. The published code keeps directions below SMALLEST of the largest, which are rounding, and
+    scores what chance gives so many.
     """
     return explain_variance(basis(x_PD), y_PE, keep_RP)
 

@@ -150,8 +150,8 @@ def alignment(
 
     U are the leading eigenvectors of the cloud's covariance, W the `token_directions`. Shapes: (P,
     D), (D, k), and weights 1 or 0 of the points -> scalar. Units: none. Range: [0, 1]; k/D for
-    directions that know nothing of one another. A coordinate that is not finite: NaN. Source:
-    reconstruction, the idea that layers turn towards the unembedding; its squared cosines are ours.
+    unrelated directions. A coordinate that is not finite: NaN. Source: reconstruction, the idea
+    that layers turn towards the unembedding; its squared cosines are ours.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     keep_P = jnp.ones(len(cloud_PD)) if keep_P is None else keep_P
@@ -170,11 +170,11 @@ def collapse(
     """Collapse of the points of one target to their mean: 1 - (S_W / (n - K)) / (S_T / (n - 1)).
 
     S_W and S_T are the sums of squared distances from the means of the K targets and of all n
-    points that have one. Shapes: (P, D), the token below `vocabulary` that each point is to
+    points that have a target. Shapes: (P, D), the token below `vocabulary` that each point is to
     predict, below 0 for none, and weights 1 or 0 -> scalar. Range: up to 1, where all points of a
-    target are one; 0 on average for targets that say nothing of the points. As many targets as
-    points, or a coordinate that is not finite: NaN. Source: NC1 of Papyan, Han and Donoho 2020 with
-    next tokens as classes; by traces, and free of the number of points: ours.
+    target are equal; 0 on average for targets unrelated to the points. As many targets as points,
+    or a coordinate that is not finite: NaN. Source: NC1 of Papyan, Han and Donoho 2020 with next
+    tokens as classes; by traces, and free of the number of points: ours.
     """
     x_PD = scale_to_unit(centered(cloud_PD))
     weight_P = keep_P * (target_P >= 0)

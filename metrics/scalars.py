@@ -6,10 +6,9 @@ behave as JAX functions do. What several of them share (one spectrum, one search
 shared by `anisoscope.measure`, which also adds intervals and null models.
 
 All raise ValueError, in one line, for what `anisoscope.measure` refuses (masked or missing numbers,
-types that are no real numbers, what float32 would lose) and for fewer than two points; of two
-matrices, where they have different numbers or labels of points; of k neighbors, where there are
-not so many others. Frames are paired by their labels. What is refused cannot be raised of a traced
-array: the value is NaN.
+types that are not real numbers, differences that float32 would lose) and for fewer than two points.
+Two matrices must have the same number and labels of points, and k neighbors need more than k
+points. Frames are paired by their labels. A traced array cannot raise: its value is NaN.
 
 Metrics that do not depend on the origin subtract the mean of float64 and integers before they go to
 float32; those that do not depend on the size of the vectors first take it to a range that float32
@@ -401,10 +400,10 @@ def cka(x: ArrayLike, y: ArrayLike) -> Scalar:
 
     Returns:
         A number in [0, 1], 1 up to rotation, scale and shift. Independent clouds lie above 0: see
-        `cka_unbiased`. NaN where all points of one are equal.
+        `cka_unbiased`. NaN where all points of x or of y are equal.
 
     Raises:
-        ValueError: one is no matrix of real numbers, or they have not the same points.
+        ValueError: x or y is no matrix of real numbers, or their points differ.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]

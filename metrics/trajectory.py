@@ -30,13 +30,13 @@ def turns(
 ) -> Turns:
     """Curvature at x_t: arccos <v, w> / (|v| |w|) of the steps v = x_t - x_{t-1}, w = x_{t+1} - x_t.
 
-    Shapes: P points of width D, each one's window and place there, in any order -> P values,
+    Shapes: P points of width D, each point's window and position in it, in any order -> P values,
     radian. Range: [0, pi]. A straight path has 0, independent steps of mean 0 have pi/2 on average,
     independent points of one distribution 2 pi/3 in many dimensions, a path to and fro pi. `walk_P`
-    is the null model of a random walk: the same steps, those to a point drawn in random order over
-    all windows; common directions of all steps stay. A coordinate that is not finite: NaN at every
-    point. Source: Hosseini and Fedorenko 2023, Large language models implicitly learn to straighten
-    neural sentence trajectories; the random walk of the same steps is ours.
+    is the null model of a random walk: the same steps, with the steps to a point drawn in random
+    order over all windows; common directions of all steps stay. A coordinate that is not finite:
+    NaN at every point. Source: Hosseini and Fedorenko 2023, Large language models implicitly learn
+    to straighten neural sentence trajectories; the random walk of the same steps is ours.
     """
     cloud_PD, time_P = scale_to_unit(cloud_PD), jnp.asarray(time_P)
     order_Q = jnp.lexsort((time_P, jnp.asarray(window_P)))

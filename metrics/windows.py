@@ -18,11 +18,11 @@ def prompt_entropy(
     """Matrix entropy of every window: -sum_j p_j ln p_j, p_j = s_j^2 / sum s_j^2.
 
     s are the singular values of the window's vectors. Not centered. Shapes: P points of width D,
-    the number of each one's window -> the entropy of each one's window, nat, and which points are
-    the first of theirs. Range: [0, ln min(n, D)] for n vectors: 0 where all are parallel, or one is
-    far longer than the rest. A window of zeros, or a coordinate that is not finite: NaN. Source:
-    Skean et al. 2025, Layer by Layer (matrix entropy of order 1), by sequence as in Queipo-de-Llano
-    et al. 2025, Attention Sinks and Compression Valleys.
+    the number of each point's window -> the entropy of each point's window, nat, and whether a
+    point is the first of its window. Range: [0, ln min(n, D)] for n vectors: 0 where all are
+    parallel, or one is far longer than the rest. A window of zeros, or a coordinate that is not
+    finite: NaN. Source: Skean et al. 2025, Layer by Layer (matrix entropy of order 1), by sequence
+    as in Queipo-de-Llano et al. 2025, Attention Sinks and Compression Valleys.
     """
     points, width = cloud_PD.shape
     cloud_PD, window_P = jnp.asarray(cloud_PD, jnp.float32), jnp.asarray(window_P)

@@ -8,7 +8,7 @@ import importlib
 from anisoscope.config import measure_config
 from anisoscope.measurement.quantity import Family, Quantity
 
-# measure_config.FAMILIES registers a family; <name>_family.py beside this file has its entry
+# measure_config.FAMILIES registers a family; <name>_family.py in this folder has its entry
 FAMILIES: dict[str, Family] = {
     name: importlib.import_module(f"{__package__}.{name}_family").FAMILY
     for name in measure_config.FAMILIES
