@@ -1,6 +1,4 @@
-"""Figures, drawn from tables alone, on axes of one's own; draw.py has those that the command
-draws.
-"""
+"""Figures drawn from tables alone, on the user's axes; draw.py has those of the command."""
 
 from anisoscope.plot.one_table import (
     by_layer,

@@ -73,7 +73,7 @@ def curved_manifolds(results: xr.Dataset) -> Figure:
 def _draw(
     ax: Axes, x: np.ndarray, values: xr.DataArray, color: str, marker: str, label: str
 ) -> None:
-    """Draw predicted values as a line, measured ones as marks with their intervals as bars."""
+    """Draw predicted values as a line, and measured values as marks with interval bars."""
     ends = ("mean", "low", "high", "predicted")
     mean, low, high, predicted = (values.sel(statistic=end).values for end in ends)
     ax.plot(x, predicted, linewidth=1.0, color=color)

@@ -1,4 +1,4 @@
-"""Every figure: its file's name and what draws it. Drawn are those that the tables allow."""
+"""Every figure by file name; figures whose tables exist are drawn."""
 
 import io
 import pathlib
@@ -33,7 +33,7 @@ MAKER = "anisoscope"  # in the metadata of every picture
 MARK = "drawn.txt"  # of a folder in which files may be written again and removed
 MARK_TEXT = "Figures drawn by main.py: drawn again, and removed where they no longer apply.\n"
 KINDS = ("png", "pdf", "txt")
-OF_A_RUN = ("config.json", "results.nc")  # in a folder whose files are no figures
+RUN_FILES = ("config.json", "results.nc")  # in a folder whose files are no figures
 T = TypeVar("T")  # what a figure is drawn from
 Runs = dict[str, Run]
 
@@ -72,7 +72,7 @@ CURVED: dict[str, Callable[[xr.Dataset], Figure | None]] = {
 
 
 def over_revisions(name: str, models: Runs) -> Figure | None:
-    """Draw a figure over training of the models that have several revisions."""
+    """Draw a figure over training for the models with several revisions."""
     several = {label: run for label, run in models.items() if run.results.sizes["step"] > 1}
     return render(SPECS[name], several)
 
@@ -90,7 +90,7 @@ MODELS: dict[str, dict[str, Callable[[Runs], Figure | None]]] = {  # figures of 
 def draw(
     figures: dict[str, Callable[[T], Figure | None]], tables: T, folder: pathlib.Path
 ) -> list[pathlib.Path]:
-    """Write PNG, PDF and caption of each figure, and remove those that no longer apply.
+    """Write PNG, PDF and caption of each figure, and remove outdated figures.
 
     Returns:
         The paths written.
@@ -107,16 +107,16 @@ def draw(
 
 
 def check_folder(folder: pathlib.Path, root: pathlib.Path | None = None) -> None:
-    """Raise UserError where files would be lost: in a link, or in the folder of a run."""
+    """Raise UserError if files would be lost: in a link, or in the folder of a run."""
     if folder.is_symlink():
         raise UserError(f"{folder} is a link; name the folder itself with --figures=DIR")
     begins = root is not None and folder.resolve() == root.resolve()
-    if begins or any((folder / name).exists() for name in OF_A_RUN):
+    if begins or any((folder / name).exists() for name in RUN_FILES):
         raise UserError(f"--figures={folder} is the folder of a run; name another folder")
 
 
 def check_pictures(folder: pathlib.Path, names: Iterable[str]) -> None:
-    """Raise UserError where a file of a figure's name was not drawn here."""
+    """Raise UserError if a file with a figure's name was not drawn here."""
     for path in (folder / f"{name}.{kind}" for name in names for kind in KINDS):
         # of a caption, its picture
         known = path.with_suffix(".png") if path.suffix == ".txt" else path
@@ -128,11 +128,11 @@ def check_pictures(folder: pathlib.Path, names: Iterable[str]) -> None:
 
 
 def draw_runs(runs: Runs, folder: pathlib.Path, over: str = "step") -> list[pathlib.Path]:
-    """Compare the runs in each figure; of several runs write correlations.csv too, pooled.
+    """Draw the runs in each figure; for several runs write correlations.csv too, pooled.
 
     Args:
-        runs: by label.
-        folder: of the figures.
+        runs: The runs, by label.
+        folder: The folder of the figures.
         over: step or gain_over_unigram, for curves over training.
 
     Returns:

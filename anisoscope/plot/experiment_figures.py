@@ -1,4 +1,4 @@
-"""Figures of all settings of an experiment: the last checkpoints, and the change between settings."""
+"""Figures of an experiment's conditions: last checkpoints, and changes between settings."""
 
 import json
 from itertools import cycle
@@ -110,7 +110,7 @@ def _quantity_name(name: str) -> str:
 
 
 def shape_name(name: str) -> tuple[str, str]:
-    """Return name and units of what runs are contrasted by."""
+    """Return the name and units of a shape or score."""
     if name in SHAPES:
         return SHAPES[name].long_name, SHAPES[name].units
     return SCORES.get(name, (name.replace("_", " "), "1"))  # a kept table has quantities of old
@@ -135,7 +135,7 @@ def contrasts(compared: Compared) -> Figure | None:
 
 
 def contrasts_loss_matched(compared: Compared) -> Figure | None:
-    """Draw what is left of the changes where the runs of a contrast have learned equally much."""
+    """Draw the changes between conditions at equal gain over unigram."""
     if compared.matched is None or compared.matched.empty:
         return None
     levels = _with_value(compared.matched)["level"]
@@ -198,13 +198,13 @@ def _contrasts(
 
 
 def _with_value(changes: pd.DataFrame) -> pd.DataFrame:
-    """Select what has a value, of the shapes that are shown."""
+    """Select the shown shapes with a value."""
     shown = (changes.positions == "all") & changes.quantity.isin(CONTRASTED)
     return changes[shown & np.isfinite(changes.change)]
 
 
 def contrast_rows(changes: pd.DataFrame) -> dict[str | tuple[str, ...], str]:
-    """Name each setting, then its contrasts, with what is held where that differs."""
+    """Name each setting, then its contrasts, with the settings held equal if they vary."""
     rows: dict[str | tuple[str, ...], str] = {}
     for setting, group in changes.groupby("setting", sort=False):
         rows[setting] = f"{setting.rpartition('.')[2].replace('_', ' ')} changes"
@@ -219,7 +219,7 @@ def format_pair(pair: tuple[str, ...], with_held: bool) -> str:
 
 
 def _format_sample(changes: pd.DataFrame, noise: str) -> str:
-    """Say how many pairs of runs there are, what interval they give, and how many of them."""
+    """Format the number of paired runs, and the intervals that they give."""
     few, many = changes.pairs.min(), changes.pairs.max()
     pairs = f"{few} to {many} pairs" if few < many else f"{few} pair{'s' * int(few > 1)}"
     known = np.isfinite(changes.low)
@@ -232,7 +232,7 @@ def _format_sample(changes: pd.DataFrame, noise: str) -> str:
 
 
 def contrasts_by_level(compared: Compared) -> Figure | None:
-    """Draw the changes over the gain over unigram, with the caption of their experiment."""
+    """Draw the changes over the gain over unigram, with the experiment's caption."""
     if compared.by_level is None:
         return None
     primary = () if compared.primary is None else compared.primary["quantity"]
@@ -246,7 +246,7 @@ def contrasts_by_level(compared: Compared) -> Figure | None:
 
 
 def by_level_bands(table: pd.DataFrame, quantities: set[str]) -> str:
-    """Say what the bands are, and how many contrasts change their sign."""
+    """Describe the bands, and count the contrasts that change their sign."""
     table = _by_level(table, quantities)
     groups = table.groupby(["quantity", *PAIR])
     turning = [
@@ -262,7 +262,7 @@ def _by_level(table: pd.DataFrame, quantities: set[str]) -> pd.DataFrame:
 
 
 def curves_by_level(table: pd.DataFrame, quantities: set[str]) -> Figure | None:
-    """Draw a panel per quantity, a curve per contrast over the gain over unigram where it is read."""
+    """Draw a panel for each quantity, and a curve for each contrast over the gain over unigram."""
     table = _by_level(table, quantities)
     if table.empty:
         return None

@@ -1,4 +1,4 @@
-"""The caption of a figure: what it shows and what it was made from: text, model, seeds, sample."""
+"""The caption of a figure: what it shows, and the text, model, seeds and sample behind it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +24,7 @@ IN_CAPTION = "What differs between the runs stands in the caption beside this fi
 def caption(
     figure: Figure, runs: dict[str, Run], shown: str, bands: str = "", further: Sequence[str] = ()
 ) -> None:
-    """Write on the figure what its bands are and what the runs share; the whole into its label."""
+    """Write on the figure its bands and the shared facts; the full caption is its label."""
     shared, own = provenance(runs)
     differences = ".  ".join(own) if len(runs) <= FEW else IN_CAPTION
     style.add_footer(figure, [line for line in (bands, shared, differences) if line])
@@ -32,7 +32,7 @@ def caption(
 
 
 def provenance(runs: dict[str, Run]) -> tuple[str, list[str]]:
-    """Return the facts that all runs share, and a line for each run of what differs."""
+    """Return the facts that all runs share, and a line for each run with its differences."""
     settings = {label: _settings(run.results) for label, run in runs.items()}
     facts = {}
     for label, run in runs.items():
@@ -49,7 +49,7 @@ def provenance(runs: dict[str, Run]) -> tuple[str, list[str]]:
 
 
 def _settings(results: xr.Dataset) -> dict[str, Any]:
-    """Return the settings of a run by dotted name that `_facts` does not put in words."""
+    """Return the settings of a run that `_facts` does not name, by dotted name."""
     in_facts = {*IN_FACTS, *(f"model.{name}" for name in description.described_fields())}
     return {
         name: value
@@ -78,7 +78,7 @@ def _facts(results: xr.Dataset) -> list[str]:
 
 
 def format_seeds(pairs: list[tuple[int, int]]) -> str:
-    """Name the seeds of the initial parameters and of the data, each where they differ."""
+    """Format the seeds of initial parameters and of data, each named if they differ."""
     words = []
     for kind in zip(*pairs, strict=True):
         seeds = sorted(set(kind))

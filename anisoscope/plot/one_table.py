@@ -235,7 +235,7 @@ def _draw(
 ) -> Axes:
     """Draw the lines of the spec on new axes or the user's; add a color bar for hues in order."""
     results, names = whole(table)
-    if "layer" not in results.dims and "layer" in (spec.x, spec.hue):  # one layer alone
+    if "layer" not in results.dims and "layer" in (spec.x, spec.hue):  # a single layer
         results = results.drop_vars("layer", errors="ignore").expand_dims(layer=[0])
     step, null = place.pop("step", None), place.get(NULL)
     if step is not None:
@@ -272,7 +272,7 @@ def _draw(
 
 
 def _name_depth(ax: Axes, table: xr.Dataset, along: str) -> None:
-    """Show layers or blocks by number, or by the names that a user gave."""
+    """Label layers or blocks by number, or by the user's names."""
     names = np.atleast_1d(table[along].values) if along in table.dims else np.zeros(1, int)
     numbers = names.dtype.kind in "iu"
     if numbers:
@@ -285,6 +285,6 @@ def _name_depth(ax: Axes, table: xr.Dataset, along: str) -> None:
 
 
 def _depth_and_others(values: xr.DataArray, *known: str) -> tuple[str | None, list[str]]:
-    """Find the dimension layer or block, and those that are not known."""
+    """Find the dimension layer or block, and the other dimensions."""
     along = next((dim for dim in DEPTHS if dim in values.dims), None)
     return along, [dim for dim in values.dims if dim not in (along, "statistic", *known)]

@@ -1,4 +1,4 @@
-"""Axes and color bars that several figures share: training steps, blocks, layers; where 0 lies."""
+"""Axes and color bars shared by figures: training steps, blocks, layers, and limits."""
 
 import math
 import re
@@ -42,9 +42,9 @@ def power(exponent: int) -> str:
 
 
 def fit(axes: Iterable[Axes], zero: bool = False) -> None:
-    """Set the limits that panels share: a band is cut beyond twice the span of the lines.
+    """Set the limits that panels share; a band is cut beyond twice the span of the lines.
 
-    Zero is included, as a line, where it is asked for or the lines come near it.
+    Zero is included, as a line, if requested or if the lines come close to it.
     """
     axes = list(axes)
     lines = _heights(axes)
@@ -97,14 +97,14 @@ def rank_axis(ax: Axes, ranks: np.ndarray) -> None:
 
 
 def name_axis(ax: Axes, name: str, labels: Sequence[str]) -> None:
-    """Show labels in words, or layers by name; of many, every other or third."""
+    """Label an axis in words, or layers by name; with many labels, every second or third."""
     every = np.arange(0, len(labels), -(-len(labels) // 12))
     ax.set_xticks(every, [str(labels[place]).replace(" ", "\n") for place in every])
     ax.set_xlabel(name)
 
 
 def mark_empty(ax: Axes, reason: str) -> None:
-    """Say why an empty panel has no curve."""
+    """Write in an empty panel why it has no curve."""
     if not ax.lines:
         look = {"transform": ax.transAxes, "color": "0.4", "fontsize": style.SMALL}
         ax.text(0.5, 0.5, reason, ha="center", **look)
@@ -151,7 +151,7 @@ def patch_colors(count: int, first: int = 0) -> ScalarMappable:
 
 
 def patch_bar(figure: Figure, colors: ScalarMappable, axes: np.ndarray, words: str = LAYER) -> None:
-    """Add a color bar of layers or blocks by number; of many some."""
+    """Add a color bar of layers or blocks by number; of many only some."""
     patches = (colors.norm.boundaries[:-1] + 0.5).astype(int).tolist()
     ticks = patches[:: math.ceil(len(patches) / 8)]
     bar(figure, colors, axes, words, ticks, [str(tick) for tick in ticks])
@@ -165,7 +165,7 @@ def bar(
     ticks: Sequence[float],
     names: list[str],
 ) -> None:
-    """Add a color bar right of all these panels, as tall as they are together."""
+    """Add a color bar to the right of all these panels, spanning their height."""
     look = {"aspect": 16 * len(axes), "fraction": 0.05, "pad": 0.02}
     added = figure.colorbar(colors, ax=axes, label=words, **look)
     added.set_ticks(ticks, labels=names)

@@ -1,4 +1,4 @@
-"""Do queries and keys of a head drift from 0, and which way? (Inherent to Self-Attention)"""
+"""Projections of a head's queries and keys over training (Inherent to Self-Attention)."""
 
 import numpy as np
 import xarray as xr
@@ -20,9 +20,9 @@ LOOKS = {
 
 
 def query_key_projection(runs: dict[str, Run]) -> Figure | None:
-    """Draw a column per checkpoint; a row per block of a run, or per run with its middle block.
+    """Draw a column for each checkpoint, and a row for each block, or for each run's middle block.
 
-    A row has one plane and scale. Of models with one checkpoint each row is a panel.
+    A row shares a plane and a scale. For models with a single checkpoint each row is a panel.
     """
     runs = runs_with(runs, *(f"{kind}_projection" for kind in LOOKS))
     if not runs:
@@ -31,7 +31,7 @@ def query_key_projection(runs: dict[str, Run]) -> Figure | None:
     single = all(run.results.sizes["step"] == 1 for run in runs.values())
     rows = places[: COLUMNS if single else ROWS]
     heads = {label: int(runs[label].results.query_projection.attrs["head"]) for label, _ in rows}
-    one_head = len(set(heads.values())) == 1
+    same_head = len(set(heads.values())) == 1
     figure = style.new_figure(style.PAGE, 0.9 + HEIGHT * (1 if single else len(rows)))
     grid = figure.add_gridspec(*(1, len(rows)) if single else (len(rows), COLUMNS))
     steps_above = None
@@ -50,7 +50,7 @@ def query_key_projection(runs: dict[str, Run]) -> Figure | None:
             for axis, share in enumerate(table.projection_share.values, 1)
         )
         name = f"block {block}" if len(runs) == 1 else f"{label}, block {block}"
-        name = style.wrap(name + f", head {heads[label]}" * (not one_head), HEIGHT, style.SMALL)
+        name = style.wrap(name + f", head {heads[label]}" * (not same_head), HEIGHT, style.SMALL)
         axes[0].set_xlabel(below, fontsize=style.SMALL)
         axes[0].set_ylabel(left if single else f"{name}\n{left}", fontsize=style.SMALL)
         if single:
@@ -61,7 +61,7 @@ def query_key_projection(runs: dict[str, Run]) -> Figure | None:
             for handle in axes[-1].get_legend().legend_handles:
                 handle.set(sizes=[12], alpha=1)
         steps_above = steps
-    which = f"head {heads[label]}" if one_head else "one head each"
+    which = f"head {heads[label]}" if same_head else "one head each"
     omitted = f", {len(rows)} of {len(places)} runs" * (len(rows) < len(places))
     style.title(figure, f"Queries and keys of {which} on the axes of their common SVD{omitted}")
     shares = (
@@ -77,7 +77,7 @@ def _percent(share: float) -> str:
 
 
 def _blocks(run: Run, runs: int) -> list[int]:
-    """Choose blocks from the first to the last; of several runs the middle one."""
+    """Choose blocks from the first to the last; with several runs only the middle block."""
     blocks = run.results.block.values
     if runs > 1:
         return [int(blocks[len(blocks) // 2])]
@@ -85,14 +85,14 @@ def _blocks(run: Run, runs: int) -> list[int]:
 
 
 def _spread_steps(steps: np.ndarray) -> list[int]:
-    """Choose the first, the last, and those nearest to even steps of log(1 + step)."""
+    """Choose the first step, the last, and steps evenly spaced in log(1 + step)."""
     places = np.log1p(steps)
     even = np.linspace(places[0], places[-1], COLUMNS)
     return steps[np.unique(np.abs(places - even[:, None]).argmin(axis=1))].tolist()
 
 
 def _scatter(ax: Axes, table: xr.Dataset) -> None:
-    """Draw the vectors, their means with a line from 0, and how much of them the plane shows."""
+    """Draw the vectors, their means with a line from 0, and the share that the plane shows."""
     for zero in (ax.axhline, ax.axvline):
         zero(0, color="0.6", linewidth=0.6, zorder=1)
     clouds = {kind: table[f"{kind}_projection"].values.T for kind in LOOKS}

@@ -37,15 +37,15 @@ from anisoscope.plot.spec_curves import (
 from anisoscope.plot.specs import HOOK_POINT, KIND, NULL, QUANTITY, RUN, Spec
 
 ROW = 0.16  # inches of a name in a legend
-GAIN_WORDS = "Gain over unigram: bits less than the best answer without context needs."
+GAIN_WORDS = "Gain over unigram: bits of the best answer without context minus bits of the model."
 
 
 def render(spec: Spec, runs: dict[str, Run], over: str = "step") -> Figure | None:
-    """Draw the figure of these runs; None where no run has what it shows.
+    """Draw the figure of these runs; None if no run has its quantities.
 
     Args:
-        spec: what is shown.
-        runs: by label, which gives a run its color also where others are left out.
+        spec: The figure.
+        runs: The runs by label; a run keeps its color if others are missing.
         over: step or gain_over_unigram, for curves over training.
     """
     styles, runs = style.run_styles(runs), runs_that_have(spec, runs)
@@ -134,7 +134,7 @@ def _x_axis(ax: Axes, spec: Spec, runs: dict[str, Run], over: str, across: int) 
 
 
 def _name_axes(spec: Spec, runs: dict[str, Run], grid: np.ndarray, quantity: str) -> None:
-    """Leave the names of a column to its lowest panel, and those of a shared scale to the left."""
+    """Keep axis names only at the lowest panels, and on the left if panels share a scale."""
     for column in grid.T:
         for ax in [ax for ax in column if ax.lines][:-1]:
             ax.set_xlabel("")
@@ -185,11 +185,9 @@ def _add_key(
         _legend_by_kind(spec, figure, grid[0])
     else:
         style.legend(grid)
-    beside = [line.label for line in spec.lines]
-    if colors and beside:
-        kept = {
-            name: handle for handle, name in zip(handles, labels, strict=True) if name in beside
-        }
+    extra = [line.label for line in spec.lines]
+    if colors and extra:
+        kept = {name: handle for handle, name in zip(handles, labels, strict=True) if name in extra}
         grid[0, -1].legend(kept.values(), kept.keys(), loc="upper right")
 
 
@@ -212,7 +210,7 @@ def _add_words(
     sides: list[str],
     over: str,
 ) -> None:
-    """Add title and caption; what finds no room in a title of one line stands in the footer."""
+    """Add title and caption; a title longer than a line continues in the footer."""
     last = "" if "step" in (spec.x, spec.hue) else at_last(runs)
     has_positions = any("positions" in table.dims for table in tables(runs))
     where = last + ", all positions" * (has_positions and len(sides) == 1)
@@ -222,10 +220,10 @@ def _add_words(
     shown = [*tables(runs)]
     if spec.hue == HOOK_POINT:
         shown += [table for run in runs.values() for table in run.hook_points.values()]
-    drawn = [variable(spec, name) for name in (*quantities, *(one.quantity for one in spec.lines))]
+    names = [*quantities, *(line.quantity for line in spec.lines)]
     words = [
         f"{where[2:].capitalize()}." * bool(where and not fits),
-        describe_bands(shown, *drawn, what=spec.bands_of),
+        describe_bands(shown, *(variable(spec, name) for name in names), what=spec.bands_of),
         spec.note,
         GAIN_WORDS * (over == "gain_over_unigram" and spec.x == "step"),
     ]

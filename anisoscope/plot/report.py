@@ -1,4 +1,4 @@
-"""report.html: every quantity of tables in a browser, as plotly draws it; one file without network."""
+"""report.html: every quantity of tables in a browser, drawn by plotly; one file without network."""
 
 import base64
 import itertools
@@ -124,7 +124,7 @@ def _quantities(run: Run) -> list[str]:
 
 
 def _values(run: Run, name: str) -> Iterator[tuple[str, xr.DataArray]]:
-    """Yield a quantity, and its excess over every null model that has it, with words of a menu."""
+    """Yield a quantity, and its excess over each of its null models, with menu words."""
     if name not in run.results:
         if run.tangents is not None and name in run.tangents:
             yield name, run.tangents[name].assign_attrs(family="tangents")
@@ -139,7 +139,7 @@ def _values(run: Run, name: str) -> Iterator[tuple[str, xr.DataArray]]:
 
 
 def lines_of(label: str, words: str, values: xr.DataArray) -> list[Line]:
-    """Make a line for each set of positions, over layers or blocks, else steps or what there is."""
+    """Make a line for each set of positions, over layers or blocks, else over steps."""
     dims = [dim for dim in values.dims if dim not in ("statistic", "positions")]
     along = next((dim for dim in (*DEPTHS, "step", *dims) if dim in dims), "")
     further = [dim for dim in dims if dim not in (along, "step")]
@@ -166,7 +166,7 @@ def lines_of(label: str, words: str, values: xr.DataArray) -> list[Line]:
 
 
 def figure(lines: list[Line], runs: list[str]) -> dict[str, Any]:
-    """Make a band and a curve of each line, of which menus show some."""
+    """Make a band and a curve for each line; menus choose the visible ones."""
     looks = style.run_styles(runs)
     steps = sorted({step for line in lines for step in line.steps})
     words = dict.fromkeys(line.words for line in lines)
@@ -198,7 +198,7 @@ def figure(lines: list[Line], runs: list[str]) -> dict[str, Any]:
 
 
 def _traces(line: Line, color: str, step: int | None) -> list[dict[str, Any]]:
-    """Make band and curve at a step, with gaps between the chunks; nothing at a step not measured."""
+    """Make band and curve at a step, with gaps between groups; nothing at a step without values."""
     at = line.steps.index(step) if step in line.steps else 0
     mean, low, high = line.ends[:, at] * (np.nan if line.steps and step not in line.steps else 1)
     gap = np.full((len(mean), 1), np.nan)
@@ -220,13 +220,13 @@ def _traces(line: Line, color: str, step: int | None) -> list[dict[str, Any]]:
 
 
 def _encode(values: Any) -> dict[str, str]:
-    """Write float32 in base64, as plotly reads arrays from JSON."""
+    """Encode float32 in base64, as plotly reads arrays from JSON."""
     content = np.ravel(values).astype("<f4").tobytes()
     return {"dtype": "f4", "bdata": base64.b64encode(content).decode()}
 
 
 def _words_button(words: str, lines: list[Line]) -> dict[str, Any]:
-    """Make the entry of a quantity: its curves and bands alone are visible."""
+    """Make the menu entry of a quantity: only its curves and bands are visible."""
     line = next(line for line in lines if line.words == words)
     shown = [other.words == words for other in lines for _ in range(2)]
     text = textwrap.fill(f"{line.attrs.get('band', '')} {line.attrs.get('formula', '')}", 130)
@@ -240,10 +240,10 @@ def _words_button(words: str, lines: list[Line]) -> dict[str, Any]:
 
 
 def _side_button(side: str, lines: list[Line]) -> dict[str, Any]:
-    """Make the entry of a set of positions: curves of others go to hidden axes."""
+    """Make the menu entry of a set of positions: other curves move to hidden axes."""
     shown = [line.side in (side, "") for line in lines for _ in range(2)]
-    axes = {f"{axis}axis": [axis if one else f"{axis}2" for one in shown] for axis in "xy"}
-    axes["showlegend"] = [one and place % 2 == 1 for place, one in enumerate(shown)]
+    axes = {f"{axis}axis": [axis if visible else f"{axis}2" for visible in shown] for axis in "xy"}
+    axes["showlegend"] = [visible and place % 2 == 1 for place, visible in enumerate(shown)]
     return {"label": POSITIONS.get(side, side), "method": "restyle", "args": [axes]}
 
 

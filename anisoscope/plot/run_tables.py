@@ -1,4 +1,4 @@
-"""What a figure reads of a run: its tables and its training log, with intervals and their words."""
+"""The tables and log of a run as figures read them, with intervals and their descriptions."""
 
 import os
 from collections.abc import Iterable
@@ -57,13 +57,13 @@ def variable_label(runs: dict[str, Run], variable: str) -> str:
 
 
 def interval(results: xr.Dataset, name: str, null: str = "", **where: Any) -> Curve:
-    """Return mean, low and high at these places: of the value, or of its excess over a `null`."""
+    """Return mean, low and high at a place, for the value or its excess over a `null`."""
     values = (excess_of(results, name, null) if null else results[name]).sel(where)
     return tuple(values.sel(statistic=statistic).values for statistic in ENDS)
 
 
 def describe_bands(tables: Iterable[xr.Dataset], *names: str, what: str = "band") -> str:
-    """Say in a sentence each what the bands are and the noise floor; nothing where there is none."""
+    """Describe the bands and the noise floor in a sentence each; nothing if there are none."""
     ways, floors = set(), [0.0]
     for table in tables:
         for values in (table[name] for name in names if name in table):
@@ -90,7 +90,7 @@ def tables(runs: dict[str, Run]) -> list[xr.Dataset]:
 
 
 def display_names(runs: dict[str, Run]) -> dict[str, Run]:
-    """Name runs as a reader reads them: without underscores, except in paths."""
+    """Replace underscores in the names of runs by spaces, except in paths."""
     named = {
         label if os.sep in label else label.replace("_", " "): run for label, run in runs.items()
     }
@@ -98,17 +98,17 @@ def display_names(runs: dict[str, Run]) -> dict[str, Run]:
 
 
 def at_last(runs: dict[str, Run]) -> str:
-    """Name the last checkpoint in a title, where there are others."""
+    """Format the last checkpoint for a title, if there are several."""
     return ", last checkpoint" * any(run.results.sizes["step"] > 1 for run in runs.values())
 
 
 def layers_label(runs: dict[str, Run], words: str) -> str:
-    """Drop the embedding from an axis label where layer 0 may be something else."""
+    """Drop the embedding from an axis label if layer 0 may be something else."""
     return words if embedded(runs) else words.partition(" (")[0]
 
 
 def embedded(runs: dict[str, Run]) -> bool:
-    """Whether layer 0 is the embedding in all of them."""
+    """Whether layer 0 is the embedding in all runs."""
     return all(run.results.attrs.get("layer_0", EMBEDDING) == EMBEDDING for run in runs.values())
 
 
@@ -117,14 +117,16 @@ def last_step(runs: dict[str, Run]) -> int:
 
 
 def positions(runs: dict[str, Run], *names: str, steps: slice = slice(-1, None)) -> list[str]:
-    """Choose the sets of positions to draw: all, and further ones only where that can be seen."""
+    """Choose the sets of positions to draw: all, and others only if the difference is visible."""
     sets = shared_positions(runs)
     for name in names:
         shown = [
             run.results[name].isel(step=steps).sel(statistic="mean", positions=sets)
             for run in runs.values()
         ]
-        rows = [one.transpose("positions", ...).values.reshape(len(sets), -1) for one in shown]
+        rows = [
+            values.transpose("positions", ...).values.reshape(len(sets), -1) for values in shown
+        ]
         values = np.concatenate(rows, axis=1)
         values = values[:, np.isfinite(values).all(axis=0)]
         if values.size and abs(values[1:] - values[0]).max(initial=0) > VISIBLE * np.ptp(values):
@@ -133,11 +135,11 @@ def positions(runs: dict[str, Run], *names: str, steps: slice = slice(-1, None))
 
 
 def shared_positions(runs: dict[str, Run]) -> list[str]:
-    """Find the sets of positions that every run was measured on."""
+    """List the sets of positions that every run has."""
     first, *others = (run.results.positions.values.tolist() for run in runs.values())
     return [name for name in first if all(name in other for other in others)]
 
 
 def note_same(runs: dict[str, Run], sides: list[str]) -> list[str]:
-    """Say in the caption that further sets of positions were measured and look the same."""
+    """Note in the caption which other sets of positions were measured and look the same."""
     return [SAME] * (len(sides) == 1 < len(shared_positions(runs)))

@@ -1,6 +1,6 @@
-"""One quantity against another at the last checkpoint, a point per layer or head.
+"""A quantity against another at the last checkpoint, a point for each layer or head.
 
-Correlations stand in the caption, since many are looked at side by side.
+Correlations stand in the caption, since many are computed at once.
 """
 
 from typing import Any
@@ -47,7 +47,7 @@ LONG = 30  # times its lower end: a log axis that needs decades alone
 
 
 def cosine_against_drift(runs: dict[str, Run]) -> Figure | None:
-    """Draw a point per layer (Anisotropy Is Inherent to Self-Attention)."""
+    """Draw mean cosine against drift, a point for each layer (Inherent to Self-Attention)."""
     looks, every, runs = style.run_styles(runs), runs, runs_with(runs, "mean_cosine", "drift")
     if not runs:
         return None
@@ -73,7 +73,7 @@ def cosine_against_drift(runs: dict[str, Run]) -> Figure | None:
 
 
 def layer_points(ax: Axes, table: xr.Dataset, look: dict[str, Any], label: str) -> None:
-    """Draw mean cosine against drift, a point per layer with its intervals; hollow the first."""
+    """Draw mean cosine against drift, a point for each layer with intervals, the first hollow."""
     drift, cosine = interval(table, "drift"), interval(table, "mean_cosine")
     error_bars(ax, drift, cosine, ecolor=look["color"], elinewidth=0.8, fmt="none")
     ax.plot(drift[0][1:], cosine[0][1:], linestyle="none", label=label, **look)
@@ -87,7 +87,7 @@ def error_bars(ax: Axes, x: tuple, y: tuple, **look: Any) -> None:
 
 
 def sharpness_against_alignment(runs: dict[str, Run]) -> Figure | None:
-    """Are the heads whose queries and keys drift together the sharp ones? A point per head."""
+    """Draw attention sharpness against query-key alignment, a point for each head."""
     every, runs = runs, runs_with(runs, "query_key_alignment", *SHARPNESS)
     if not runs:
         return None
@@ -101,7 +101,7 @@ def sharpness_against_alignment(runs: dict[str, Run]) -> Figure | None:
             last = last.stack(any_head=("seed", "head"), create_index=False)
         for ax, name in zip(row, SHARPNESS, strict=True):
             for block in last.block.values:
-                x, y = (interval(last, one, block=block) for one in ("query_key_alignment", name))
+                x, y = (interval(last, axis, block=block) for axis in ("query_key_alignment", name))
                 look = {"elinewidth": 0.6, "fmt": "o", "markersize": 2.5}
                 error_bars(ax, x, y, color=colors.to_rgba(block), **look)
         row[0].set_ylabel(f"{label}\n{heads} heads" + f" × {seeds} runs" * (seeds > 1))
@@ -114,9 +114,7 @@ def sharpness_against_alignment(runs: dict[str, Run]) -> Figure | None:
     style.title(figure, f"Sharpness against alignment of each head{at_last(runs)}, all positions")
     panel_axes.patch_bar(figure, colors, axes, "block")
     bars = describe_bands(tables(runs), "query_key_alignment", *SHARPNESS, what="bars")
-    shown = (
-        "A point for each head: how sharp is it, and how far do its queries and keys drift one way?"
-    )
+    shown = "A point for each head: the sharpness of its attention and the alignment of its queries and keys."
     caption(figure, runs, shown, bars, correlate(runs, SHARPNESS, "all", every))
     return figure
 
@@ -126,7 +124,7 @@ def correlate(
 ) -> list[str]:
     """Write a line for each run and quantity, with p as in correlations.csv of `every` run."""
     (x,) = {x for x, y in correlations.PAIRS if y in names}
-    kind = [x, *(y for one, y in correlations.PAIRS if one == x)]
+    kind = [x, *(y for first, y in correlations.PAIRS if first == x)]
     last = {label: int(run.results.step[-1]) for label, run in runs.items()}
     selected = {}
     for label, run in runs_with(every, x).items():
@@ -147,7 +145,7 @@ def correlate(
 
 
 def cosine_and_drift(models: dict[str, Run]) -> Figure | None:
-    """Draw a row for each modality: mean cosine over depth and against drift (Inherent)."""
+    """Draw a row for each modality: mean cosine over depth, and against drift (Inherent)."""
     runs = runs_with(models, "mean_cosine", "drift")
     if not runs:
         return None

@@ -1,4 +1,4 @@
-"""Runs that differ in seeds only, drawn as one: a curve for each setting, not one for each run."""
+"""Average runs that differ only in seeds, so that each setting has a single curve."""
 
 import collections
 from typing import Any, TypeVar
@@ -24,11 +24,10 @@ Values = TypeVar("Values", xr.DataArray, xr.Dataset)
 
 
 def over_seeds(runs: dict[str, Run]) -> dict[str, Run]:
-    """Average each condition over its seeds; where bands are, the range of the seeds.
+    """Average each condition over its seeds; bands are the range of the seeds.
 
-    Two or three seeds have a t interval so wide (12.7 and 4.3 standard errors to a side) that it
-    hides the curves; the range claims nothing. Intervals that pool all conditions are those of the
-    contrasts.
+    With two or three seeds a t interval is so wide (12.7 and 4.3 standard errors on a side) that it
+    hides the curves; the range makes no claim. Contrasts have intervals that pool all conditions.
     """
     conditions = run_summaries.conditions({name: run.results for name, run in runs.items()})
     return {
@@ -38,11 +37,10 @@ def over_seeds(runs: dict[str, Run]) -> dict[str, Run]:
 
 
 def _average(members: list[Run]) -> Run:
-    """Join runs in a table as that of one run.
+    """Join runs in a table that has the form of a single run's.
 
-    Of heads nothing is averaged, since head 2 of one seed has nothing in common with head 2 of
-    another: their means and intervals have a dimension `seed`. Projections are left out: each run
-    has a plane of its own.
+    Heads are not averaged, since heads of different seeds do not correspond: their means and
+    intervals have a dimension `seed`. Projections are dropped, since each run has its own plane.
     """
     shared = set.intersection(*(set(run.results.data_vars) for run in members))
     values = [name for own in quantities() for name in (own, *averages(own))]
@@ -78,7 +76,7 @@ def average_tangents(tables: list[xr.Dataset | None], seeds: str) -> xr.Dataset 
 
 
 def _range(mean: Values, low: Values | None = None, high: Values | None = None) -> Values:
-    """Return mean, deviation, least and greatest over seeds along a dimension `statistic`."""
+    """Return mean, deviation, minimum and maximum over seeds along a dimension `statistic`."""
     with xr.set_options(keep_attrs=True):
         parts = {
             "mean": mean.mean("seed", skipna=False),

@@ -1,4 +1,4 @@
-"""Which layers hold the same representation? Every layer against every other, of a model or of two."""
+"""Heat maps of the similarity of every layer with every other, in a model or between two."""
 
 import numpy as np
 import xarray as xr
@@ -41,7 +41,7 @@ def layer_similarity(runs: dict[str, Run]) -> Figure | None:
 
 
 def _format_permuted(label: str, last: xr.Dataset, measures: dict[str, str]) -> list[str]:
-    """Say how alike two different layers are at most with the windows of one in another order."""
+    """Format the largest similarity of two different layers with permuted windows."""
     parts = []
     for name, text in measures.items() if PERMUTED in nulls_in(last) else ():
         null = (last[name] - excess_of(last, name, PERMUTED)).values
@@ -53,10 +53,10 @@ def _format_permuted(label: str, last: xr.Dataset, measures: dict[str, str]) -> 
 
 
 def model_similarity(table: xr.Dataset) -> Figure:
-    """Draw two models against each other, and with windows of the first in another order.
+    """Draw two models against each other, and with permuted windows of the first.
 
-    A row for each measure; without the first token once more, where that changes what is seen: one
-    massive vector can hide all others from CKA.
+    A row for each measure, repeated without the first token if the map changes: a single massive
+    vector can hide all others from CKA.
     """
     attrs = table.attrs
     first, second = attrs["first"], attrs["second"]

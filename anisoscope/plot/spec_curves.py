@@ -1,4 +1,4 @@
-"""The curves of a panel of a `Spec`: which values of which run it draws."""
+"""The curves in a panel of a `Spec`."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def variable(spec: Spec, quantity: str) -> str:
 
 
 def runs_that_have(spec: Spec, runs: dict[str, Run]) -> dict[str, Run]:
-    """Select the runs that have what the figure shows."""
+    """Select the runs that have the figure's quantities."""
     if spec.hue == HOOK_POINT:
         runs = {label: run for label, run in runs.items() if run.hook_points}
     if NULL in (spec.rows, spec.columns):
@@ -41,13 +41,13 @@ def runs_that_have(spec: Spec, runs: dict[str, Run]) -> dict[str, Run]:
 
 
 def quantities_of(spec: Spec, runs: dict[str, Run]) -> tuple[str, ...]:
-    """Select the quantities that some run has, with all variants of it that lines draw."""
+    """Select the quantities that some run has, with all variants that lines draw."""
     variants = ["{}", *(line.quantity for line in spec.lines if spec.hue == LINE)]
     return tuple(
         name
         for name in spec.quantities
         if any(
-            all(one.format(name) in run.results for one in variants if "{}" in one)
+            all(variant.format(name) in run.results for variant in variants if "{}" in variant)
             for run in runs.values()
         )
     )
@@ -56,7 +56,7 @@ def quantities_of(spec: Spec, runs: dict[str, Run]) -> tuple[str, ...]:
 def labels_along(
     axis: str, spec: Spec, runs: dict[str, Run], quantities: tuple[str, ...]
 ) -> list[Any]:
-    """List what stands along rows, columns or hues."""
+    """List the labels along rows, columns or hues."""
     if axis == QUANTITY:
         every = NULL not in (spec.rows, spec.columns)
         return [name for name in quantities if every or nulls_with(name, runs)]
@@ -78,14 +78,14 @@ def labels_along(
 
 
 def nulls_with(quantity: str, runs: dict[str, Run]) -> set[str]:
-    """Find the null models that have this quantity and were measured in some run."""
+    """Find the null models that have this quantity in some run."""
     tables = [run.results for run in runs.values() if quantity in run.results]
     measured = {null for table in tables for null in nulls_in(table)}
     return measured & {*null_models_for(quantity)} if measured else set()
 
 
 def hue_colors(spec: Spec, runs: dict[str, Run], labels: list[Any]) -> ScalarMappable | None:
-    """Map hues in order to colors; None for others."""
+    """Map ordered hues to colors; None for others."""
     if spec.hue == "step":
         return panel_axes.step_colors(last_step(runs))
     if spec.hue in ORDERED:
@@ -94,7 +94,7 @@ def hue_colors(spec: Spec, runs: dict[str, Run], labels: list[Any]) -> ScalarMap
 
 
 def hue_styles(spec: Spec, labels: list[Any]) -> dict[Any, dict[str, Any]]:
-    """Give hues colors and markers; shades to bins, which are in order and have names."""
+    """Give hues colors and markers; ordered bins get shades."""
     if spec.hue != "bin":
         return style.run_styles(labels)
     shades = style.depth_colormap()(np.linspace(0, 1, len(labels)))
@@ -110,7 +110,7 @@ def panel(
     colors: ScalarMappable | None = None,
     over: str = "step",
 ) -> None:
-    """Draw the curves of a panel; a sentence where it has none."""
+    """Draw the curves of a panel, or a sentence if it has none."""
     quantity = place[QUANTITY]
     if RUN in place:
         runs = {place[RUN]: runs[place[RUN]]}
@@ -142,7 +142,7 @@ def panel(
 def draw_line(
     ax: Axes, spec: Spec, run: Run, place: Place, line: Line, look: Place, over: str
 ) -> None:
-    """Draw a line of a panel with its interval, where the table has values of it."""
+    """Draw a line of a panel with its interval, if the table has values."""
     quantity, place = line.quantity.format(place[QUANTITY]), {**place, **line.at}
     found = curve(spec, run, quantity, place)
     if found is None or (line.panels and place[QUANTITY] not in line.panels):
@@ -163,7 +163,7 @@ def draw_line(
 
 
 def curve(spec: Spec, run: Run, quantity: str, place: Place) -> tuple[xr.Dataset, Curve] | None:
-    """Return the table and mean, low and high along the curve; None where the table lacks it."""
+    """Return the table and mean, low and high along the curve; None if the table lacks it."""
     hook_point = place.get(HOOK_POINT, STREAM)
     table = run.results if hook_point == STREAM else run.hook_points[hook_point]
     name = variable(spec, quantity) if quantity == place[QUANTITY] else quantity

@@ -80,10 +80,10 @@ IN_LAYERS |= {"zero": True, "any_of": True, "names": SHORT}
 
 
 def over_blocks(title: str, *quantities: str, scale: str = "panel") -> Spec:
-    """A line per run over training, the average over blocks; a panel per quantity.
+    """Make a figure over training: a line for each run, a panel for each quantity.
 
-    The embedding is left out: where positions are rotary it is a few hundred points, of no
-    dimension.
+    Values are averages over blocks without the embedding, which with rotary positions is a few
+    hundred points without a dimension.
     """
     shown = f"{title}: means over the outputs of all blocks."
     kind = {"x": "step", "columns": QUANTITY, "average": "blocks", "label": "mean over blocks"}
@@ -91,7 +91,10 @@ def over_blocks(title: str, *quantities: str, scale: str = "panel") -> Spec:
 
 
 def by_depth(title: str, depth: str, *quantities: str) -> Spec:
-    """A row per run over training, a line per layer, or per block the mean over its heads."""
+    """Make a figure over training: a row for each run, a line for each layer or block.
+
+    A block's line is the mean over its heads.
+    """
     heads = ", mean over heads" if depth == "block" else ""
     shown = f"{title}: a line for each {depth}{heads}."
     kind = {"x": "step", "rows": RUN, "columns": QUANTITY, "hue": depth, "scale": "column"}
@@ -100,7 +103,7 @@ def by_depth(title: str, depth: str, *quantities: str) -> Spec:
 
 
 def watched(title: str, *quantities: str) -> Spec:
-    """A row per run from its log: batches of the training text, another at each look."""
+    """Make a figure of a run's log: a row for each run, from a new training batch at each step."""
     shown = (
         f"{title} while training. Lines: layers or blocks, of a batch of the training text, another "
         "at each look."

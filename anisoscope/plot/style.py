@@ -1,4 +1,4 @@
-"""The look that all figures share: type, colors, bands, titles, legends, the footer."""
+"""The style of all figures: type, colors, bands, titles, legends, the footer."""
 
 import re
 import textwrap
@@ -50,20 +50,20 @@ RC = {
 
 
 def context(mathematics: bool = False) -> AbstractContextManager[None]:
-    """Set matplotlib's defaults with the settings above, whatever the user's own are.
+    """Set matplotlib's defaults to this style, whatever the user's own settings.
 
-    With `mathematics`, dollar signs are read as on a user's own axes: `escape` names there.
+    With `mathematics`, dollar signs are read as on a user's own axes: `escape` protects names.
     """
     return matplotlib.style.context(RC | {"text.parse_math": mathematics}, after_reset=True)
 
 
 def escape(name: object) -> str:
-    """Keep the dollar signs of a name on a user's axes."""
+    """Escape the dollar signs of a name on a user's axes."""
     return str(name).replace("$", r"\$")
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Make a figure outside pyplot, whose legends and footer take their own space."""
+    """Make a figure outside pyplot that makes room for legends and footer."""
     return Figure(figsize=(width, height), layout="constrained")
 
 
@@ -74,7 +74,7 @@ def run_styles(runs: Iterable[Any]) -> dict[Any, dict[str, str]]:
 
 
 def depth_colormap() -> Colormap:
-    """Plasma without its last third, too pale on white paper: blue, purple, orange."""
+    """Return plasma without its last third, which is too pale on white paper."""
     shades = matplotlib.colormaps["plasma"](np.linspace(0, 0.64, 256))
     return LinearSegmentedColormap.from_list("depth", shades)
 
@@ -82,7 +82,7 @@ def depth_colormap() -> Colormap:
 def plot_with_interval(
     ax: Axes, x: np.ndarray, mean: np.ndarray, low: np.ndarray, high: np.ndarray, **look: Any
 ) -> None:
-    """Draw a line with its interval as band; without a band where the ends are NaN."""
+    """Draw a line with its interval as a band; no band where the ends are NaN."""
     ax.plot(x, mean, **look)
     if len(x) == 1:  # a band has no width
         ax.vlines(x, low, high, color=look["color"])
@@ -108,7 +108,7 @@ def title(figure: Figure, text: str) -> None:
 
 
 def panel_title(ax: Axes, text: str, width: float = 1.4) -> None:
-    """Set a small title of lines no wider than so many inches."""
+    """Set a small title, wrapped at this many inches."""
     ax.set_title(wrap(text, width, SMALL), fontsize=SMALL)
 
 
@@ -124,14 +124,14 @@ def grid_below_legend(
 
 
 def legend(axes: np.ndarray | Sequence[Axes]) -> None:
-    """Name the runs of all panels right of the first row, where no line can pass below."""
+    """Name the runs of all panels to the right of the first row, clear of all lines."""
     corner = np.atleast_2d(axes)[0, -1]
     handles, labels = legend_entries(np.ravel(axes))
     corner.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.02, 1), borderaxespad=0)
 
 
 def legend_entries(axes: Iterable[Axes]) -> tuple[list[Any], list[str]]:
-    """Find what a legend of these panels holds: each label once, also one that begins with "_"."""
+    """Collect the legend entries of these panels: each label once, even if it begins with "_"."""
     handles = {}
     for ax in axes:
         for artist in (*ax.get_children(), *ax.containers):
@@ -142,10 +142,10 @@ def legend_entries(axes: Iterable[Axes]) -> tuple[list[Any], list[str]]:
 
 
 def wrap(text: str, width: float, size: float) -> str:
-    """Break text into lines no wider than so many inches at this type size in points.
+    """Break text into lines of at most this many inches at this type size in points.
 
-    A letter is about 0.58 of its height wide. A last word of one character, as in "first token",
-    stays with the word before it.
+    A letter is about 0.58 of its height wide. A last word of a single character stays with the
+    word before it.
     """
     whole = re.sub(r" (?=.$)", "\N{NO-BREAK SPACE}", text)
     lines = textwrap.fill(whole, int(width * 72 / (0.58 * size)), break_on_hyphens=False)
@@ -153,7 +153,7 @@ def wrap(text: str, width: float, size: float) -> str:
 
 
 def add_footer(figure: Figure, lines: list[str]) -> None:
-    """Write what the figure was made from in added height below everything."""
+    """Write the provenance of a figure in added height below it."""
     text = "\n".join(wrap(line, figure.get_figwidth() - 0.1, FOOTER) for line in lines)
     figure.set_figheight(figure.get_figheight() + 1.4 * FOOTER / 72 * len(text.splitlines()))
     figure.supxlabel(text, x=0.01, ha="left", fontsize=FOOTER, color="0.25", linespacing=1.3)

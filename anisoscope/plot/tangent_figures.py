@@ -67,7 +67,7 @@ FREQUENCY = Spec(
 )
 ISOSCORE = Spec(
     "Gain of the gradient's IsoScore* when a subspace is removed",
-    "IsoScore* of gradients in the D − k dimensions of a subspace's complement, less that of all "
+    "IsoScore* of gradients in the D − k dimensions of a subspace's complement, minus that of all "
     "gradients.",
     ("isoscore_gain",),
     hue=LINE,
@@ -86,9 +86,10 @@ ISOSCORE = Spec(
 
 
 def tangent_figure(spec: Spec, runs: dict[str, Run]) -> Figure | None:
-    """Draw the runs that have tangents.nc: the largest rank, raw gradients.
+    """Draw the runs with tangents.nc: the largest rank, raw gradients.
 
-    Over training steps with a panel per layer; of models with one checkpoint, over layers.
+    Curves are over training steps with a panel for each layer; for models with a single checkpoint
+    they are over layers.
     """
     found = {label: run.tangents for label, run in runs.items() if run.tangents is not None}
     if not found:
@@ -134,7 +135,7 @@ def _format_windows(attrs: list[dict[str, Any]]) -> str:
 
 
 def _join(words: Iterable[str]) -> str:
-    """Join what different runs say, each once."""
+    """Join the different sentences of runs, each once."""
     return " or ".join(dict.fromkeys(words))
 
 

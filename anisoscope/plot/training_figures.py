@@ -1,4 +1,4 @@
-"""Figures of a training: the loss and what was watched, from the log; signs of a sink, from tables."""
+"""Figures of a training: loss and geometry from the log, signs of a sink from tables."""
 
 import dataclasses
 from typing import Any
@@ -40,7 +40,7 @@ SINK_SIGNS = {  # variable -> long name, quantity, dimension from which place on
 
 
 def training_curve(runs: dict[str, Run]) -> Figure | None:
-    """Draw bits per character of training batches and of validation, objectives apart."""
+    """Draw bits per character of training batches and validation, separately for each objective."""
     looks, runs = style.run_styles(runs), {label: run for label, run in runs.items() if run.log}
     if not runs:
         return None
@@ -77,21 +77,21 @@ def training_curve(runs: dict[str, Run]) -> Figure | None:
 
 
 def log_curve(log: list[dict[str, Any]], kind: str) -> tuple[list[int], list[float]]:
-    """Return steps and bits of one kind of line; of a step that was run twice the later counts."""
+    """Return steps and bits of lines of this kind; for a repeated step the later line counts."""
     bits = {line["step"]: line["bits_per_character"] for line in log if line["kind"] == kind}
     return sorted(bits), [bits[step] for step in sorted(bits)]
 
 
 def watched(spec: Spec, runs: dict[str, Run]) -> Figure | None:
-    """Draw a row per run that was watched, a column per quantity, a line per layer or block."""
+    """Draw the logged geometry: a row for each run, a column per quantity, a line per layer."""
     tables = {label: table for label, run in runs.items() if (table := watch_table(run))}
     return render(spec, {label: Run(table, []) for label, table in tables.items()})
 
 
 def watch_table(run: Run) -> xr.Dataset | None:
-    """Put what was watched in the form of results.nc; blocks are layers from 1, intervals NaN.
+    """Convert the logged geometry to the form of results.nc, without intervals.
 
-    The step is that of the parameters, before the update that a line of the log is of.
+    Blocks are layers from 1. The step is that of the parameters before the logged update.
     """
     lines = {line["step"] - 1: line for line in run.log if line["kind"] == "watch"}
     if not lines:
@@ -108,14 +108,14 @@ def watch_table(run: Run) -> xr.Dataset | None:
 
 
 def _without_interval(means: xr.Dataset) -> xr.Dataset:
-    """Add the ends of an interval that is not known."""
+    """Add NaN as the ends of an unknown interval."""
     known = xr.DataArray([True, False, False], {"statistic": list(ENDS)})
     with xr.set_options(keep_attrs=True):
         return means.where(known)
 
 
 def attention_sinks(runs: dict[str, Run]) -> Figure | None:
-    """Draw the signs of a sink while training, where each is largest: a line per run."""
+    """Draw the signs of a sink over training, each at its largest: a line for each run."""
     needed = {quantity for _, quantity, *_ in SINK_SIGNS.values()}
     tables = {
         label: sink_table(run.results) if needed <= {*run.results} else xr.Dataset()
@@ -130,7 +130,7 @@ def attention_sinks(runs: dict[str, Run]) -> Figure | None:
 
 
 def sink_table(results: xr.Dataset) -> xr.Dataset:
-    """Take the largest of each sign over layers, blocks or heads; NaN where one of them is."""
+    """Take the largest of each sign over layers, blocks or heads; NaN if any value is NaN."""
     signs = {}
     for name, (long_name, quantity, dim, first, side) in SINK_SIGNS.items():
         values = results[quantity].sel(statistic="mean", positions=side, drop=True)

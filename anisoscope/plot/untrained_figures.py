@@ -1,4 +1,4 @@
-"""Figures of untrained blocks under a common bias: their inputs and outputs, attention, a stack."""
+"""Figures of untrained blocks with a common bias: inputs and outputs, attention, stacks."""
 
 import itertools
 import json
@@ -44,7 +44,7 @@ CLOSED_FORMS = "lines without marks are closed forms."
 
 
 def cosine(results: xr.Dataset) -> Figure | None:
-    """How alike are the rows that leave a block, as a common bias makes its inputs alike? (6a)"""
+    """Draw the mean cosine of a block's outputs against that of its biased inputs (6a)."""
     if "input" not in results.target:
         return None
     rows = [*combinations(results.sel(target="input"), "mask", "embedding")]
@@ -74,7 +74,7 @@ def cosine(results: xr.Dataset) -> Figure | None:
 
 
 def norm(results: xr.Dataset) -> Figure | None:
-    """How long are the rows that leave a block, and from which bias on are they shorter? (6b)"""
+    """Draw the norm of a block's outputs against that of its biased inputs (6b)."""
     if "input" not in results.target:
         return None
     rows = [*combinations(results.sel(target="input"), "mask", "embedding")]
@@ -100,7 +100,7 @@ def norm(results: xr.Dataset) -> Figure | None:
 
 
 def _mark_fixed_point(ax: Axes, after: xr.Dataset) -> None:
-    """Draw a star where the lines cross; nearly parallel lines cross anywhere: seeds must agree."""
+    """Draw a star where the lines cross, if seeds agree: nearly parallel lines cross anywhere."""
     point, low, high = (float(values_of(after, "fixed_point", end)) for end in ENDS)
     if np.isnan(point) or low <= 0:
         which = "of all seeds" if np.isnan(point) else "that seeds agree on"
@@ -112,7 +112,7 @@ def _mark_fixed_point(ax: Axes, after: xr.Dataset) -> None:
 
 
 def sharpness(results: xr.Dataset) -> Figure | None:
-    """Does a common bias of the input sharpen the attention of an untrained block?"""
+    """Draw how a common bias of the input sharpens the attention of an untrained block."""
     if "input" not in results.target:
         return None
     rows = [*combinations(results.sel(target="input").isel(block=0), *ROWS)]
@@ -149,7 +149,7 @@ def sharpness(results: xr.Dataset) -> Figure | None:
 
 
 def targets(results: xr.Dataset) -> Figure | None:
-    """The same bias on the input, on queries, on keys, or on both: which sharpens attention?"""
+    """Draw the effect of the same bias on the input, on queries, on keys, or on both."""
     if results.sizes["target"] == 1:
         return None
     rows = [*combinations(results.isel(block=0), *ROWS)]
@@ -186,7 +186,7 @@ def targets(results: xr.Dataset) -> Figure | None:
 
 
 def stack(results: xr.Dataset) -> Figure | None:
-    """What becomes of a common bias in a stack of blocks?"""
+    """Draw how a common bias changes in a stack of blocks."""
     if "input" not in results.target or results.sizes["block"] == 1:
         return None
     rows = [*combinations(results.sel(target="input"), *ROWS)]
@@ -221,14 +221,14 @@ def stack(results: xr.Dataset) -> Figure | None:
 
 
 def combinations(results: xr.Dataset, *dims: str) -> Iterator[tuple[str, xr.Dataset]]:
-    """Yield a name and the table of every combination of these dimensions' labels."""
+    """Yield the name and table of every combination of these dimensions' labels."""
     for labels in itertools.product(*(results[dim].values.tolist() for dim in dims)):
         name = ",\n".join(NAMES.get(label, label) for label in labels)
         yield name, results.sel(dict(zip(dims, labels, strict=True)))
 
 
 def block_curves(ax: Axes, table: xr.Dataset, x: np.ndarray, name: str) -> None:
-    """Draw what was measured after each block, in the color of its depth."""
+    """Draw the values after each block, in the color of its depth."""
     blocks = table.block.values
     colors = panel_axes.patch_colors(len(blocks), first=1)
     for block in blocks:
@@ -237,7 +237,7 @@ def block_curves(ax: Axes, table: xr.Dataset, x: np.ndarray, name: str) -> None:
 
 
 def block_bar(figure: Figure, results: xr.Dataset, axes: np.ndarray) -> str:
-    """Add the color bar of several blocks; return how many there are, in words."""
+    """Add the color bar of several blocks; return their number in words."""
     blocks = results.sizes["block"]
     if blocks == 1:
         return "an untrained block"
@@ -278,7 +278,7 @@ def values_of(results: xr.Dataset, name: str, statistic: str) -> np.ndarray:
 
 
 def measured(ax: Axes, x: np.ndarray, results: xr.Dataset, name: str, **look: Any) -> None:
-    """Draw the mean over seeds with a band for its interval; one seed has none."""
+    """Draw the mean over seeds with its interval as a band; a single seed has none."""
     style.plot_with_interval(ax, x, *(values_of(results, name, end) for end in ENDS), **look)
 
 
@@ -287,14 +287,14 @@ def closed_form(ax: Axes, x: np.ndarray, results: xr.Dataset, name: str, **look:
 
 
 def caption(figure: Figure, results: xr.Dataset, shown: str) -> None:
-    """Write on the figure what it was made from; into its label what it shows too."""
+    """Write the provenance on the figure, and add its description in the label."""
     made = f"Bands: {results['cosine_in'].attrs['interval']}; {results.attrs['description']}."
     style.add_footer(figure, [made])
     figure.set_label(f"{shown}\n\n{made}")
 
 
 def keys_with_choice(results: xr.Dataset, table: xr.Dataset) -> np.ndarray:
-    """Count the keys that each row sees, of rows that see several."""
+    """Count the keys visible to each row that has several."""
     context = json.loads(results.attrs["config"])["context"]
     keys_T = keys_of_rows(str(table.mask.values), context)
     return keys_T[keys_T > 1]

@@ -37,7 +37,7 @@ EFFECTS_KEY = (
 
 
 def primary_contrasts(compared: Compared) -> Figure | None:
-    """Draw the forest, with the caption of its experiment."""
+    """Draw the primary contrasts, with the experiment's caption."""
     table = compared.primary
     if table is None or table.empty or (table["verdict"] == NOTHING).all():
         return None
@@ -65,7 +65,7 @@ def primary_contrasts(compared: Compared) -> Figure | None:
 
 
 def forest(table: pd.DataFrame) -> Figure:
-    """Draw a row per contrast under its two conditions: change and interval over its margin."""
+    """Draw a row for each contrast under its conditions: change and interval over its margin."""
     table = table[table["verdict"] != NOTHING]
     groups = [*table.groupby(PAIR, sort=False)]
     alone = table["quantity"].nunique() == 1 and len(table) == len(groups)
@@ -109,7 +109,7 @@ def forest(table: pd.DataFrame) -> Figure:
 
 
 def _draw_change(ax: Axes, row, place: int) -> None:
-    """Draw interval and mark, filled where the verdict settles something, and their numbers."""
+    """Draw interval, mark and numbers; the mark is filled if the verdict is decided."""
     ax.plot(np.array([row.low, row.high]) / row.margin, [place, place], color="0.15", linewidth=1.1)
     face = "0.15" if row.verdict in SETTLED else "white"
     look = {"color": "0.15", "markerfacecolor": face, "markersize": 4, "linestyle": "none"}
@@ -131,10 +131,10 @@ def _format_pair(pair: tuple[str, ...], with_checkpoint: bool) -> str:
 
 
 def effects(frame: pd.DataFrame) -> Figure:
-    """Draw a row per claim in the papers' order: each model's effect over the smallest of interest.
+    """Draw a row for each claim: every model's effect over the smallest effect of interest.
 
     Args:
-        frame: of `anisoscope.verdicts`.
+        frame: A table from `anisoscope.verdicts`.
     """
     frame = frame[frame["paper"] != CONTRAST]
     groups = {claim.paper: [] for claim in CLAIMS.values()} | {LOW_BAR: []}
@@ -168,7 +168,7 @@ def effects(frame: pd.DataFrame) -> Figure:
     ax.grid(axis="y", visible=False)
     ax.tick_params(axis="y", length=0)
     ax.set_xlabel(
-        "effect, in units of the smallest effect of interest (shaded: less than that)",
+        "effect, in units of the smallest effect of interest (shaded: smaller)",
         fontsize=style.SMALL,
     )
     style.add_footer(figure, [EFFECTS_KEY])
@@ -178,7 +178,7 @@ def effects(frame: pd.DataFrame) -> Figure:
 
 
 def _draw_effects(ax: Axes, rows: pd.DataFrame, place: float) -> None:
-    """Draw intervals one above the other within a row; filled where they survive the correction."""
+    """Draw a row's intervals on top of each other; filled if they survive the correction."""
     heights = place + np.linspace(-0.36, 0.36, len(rows) + 2)[1:-1]
     for y, row in zip(heights, rows.itertuples(), strict=True):
         color, face = COLORS[row.verdict], "white" if row.p_project >= 1 - LEVEL else None

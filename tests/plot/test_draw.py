@@ -127,7 +127,7 @@ def test_folders_of_runs_links_and_pictures_of_ones_own_are_refused_and_stay(
     (tmp_path / "figures").symlink_to(tmp_path)
     with pytest.raises(UserError, match="link"):
         draw.draw_runs({"decoder": short}, tmp_path / "figures")
-    for name in (*draw.OF_A_RUN, "training_curve.png", "training_curve.txt"):
+    for name in (*draw.RUN_FILES, "training_curve.png", "training_curve.txt"):
         (folder := tmp_path / name.replace(".", "_")).mkdir()
         for held in (name, "correlations.csv"):
             (folder / held).write_text("mine")
