@@ -246,8 +246,8 @@ def _draw(
         hues, colors = labels_along(spec.hue, spec, {name: Run(results, [])}, ()), None
         looks = style.run_styles(hues)
         if spec.hue == RUN:
-            drawn = len({line.get_color() for line in ax.lines})
-            looks = {name: {"color": style.COLORS[drawn % len(style.COLORS)], "marker": "o"}}
+            count = len({line.get_color() for line in ax.lines})
+            looks = {name: {"color": style.COLORS[count % len(style.COLORS)], "marker": "o"}}
         elif spec.hue in ORDERED:
             colors = panel_axes.patch_colors(len(hues))
             results = results.assign_coords({spec.hue: results[spec.hue] - int(hues[0])})
@@ -260,7 +260,7 @@ def _draw(
         excess = f", excess over {NULLS.get(null, null)}".replace("\n", " ") if null else ""
         ax.set_ylabel(words + excess)
         if colors and len(hues) > 1:
-            called = [style.escape(one) for one in names.get(spec.hue, hues)]
+            called = [style.escape(name) for name in names.get(spec.hue, hues)]
             ticks = range(0, len(called), -(-len(called) // 8))
             panel_axes.bar(
                 ax.figure, colors, np.array([ax]), spec.hue, ticks, [called[tick] for tick in ticks]

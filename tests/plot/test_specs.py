@@ -171,7 +171,7 @@ def test_gain_over_unigram_takes_the_place_of_steps(runs, name):
     for ax, other in zip(figure.axes[:3], over_steps.axes[:3], strict=True):
         np.testing.assert_array_equal(ax.lines[0].get_xdata(), gains)
         np.testing.assert_array_equal(ax.lines[0].get_ydata(), other.lines[0].get_ydata())
-    assert "Gain over unigram: bits less" in footer_of(figure)
+    assert "Gain over unigram: bits of the best answer" in footer_of(figure)
 
 
 def test_models_stand_in_columns_by_kind(runs):

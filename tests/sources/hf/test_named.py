@@ -254,7 +254,7 @@ def test_revisions_are_one_table_over_steps(tmp_path):
             revision="step0",
             **given,
         )
-    with pytest.raises(ValueError, match="both of step 0"):
+    with pytest.raises(ValueError, match="both have step 0"):
         anisoscope.measure_model(
             tmp_path, [tiny_models.text()], revision=["step0", "step-0"], **given
         )

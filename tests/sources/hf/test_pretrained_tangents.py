@@ -150,7 +150,7 @@ def test_weights_that_have_changed_are_read_again(run, learned, monkeypatch):
     [
         ("--config.tangents.rounds=4", "tangents.rounds=3 there, 4 now"),
         ("--config.tangents.windows=4000", "needs twice as many: lower it to"),
-        ("--config.hidden_states=reported", "reads outputs of blocks"),
+        ("--config.hidden_states=reported", "reads block outputs"),
     ],
 )
 def test_what_does_not_fit_is_one_line(run, learned, change, words):
