@@ -79,7 +79,7 @@ class FolderOfArrays(Source):
                     )
                 )
             about = {"corpus": self.folder.name, "sha256": self.sha256(step)}
-            values = extracted.joined(batches).values
+            values = extracted.join_batches(batches).values
             yield targets[0], replicates_table.table(values, step, ("all",), about)
 
         yield read

@@ -34,7 +34,7 @@ def made(**changes):
 @pytest.mark.parametrize("changes", MODELS, ids=str)
 def test_a_model_comes_back(tmp_path, changes):
     model, params = made(**changes)
-    folders.write(tmp_path / "out", model, params, LETTERS, {"step": 3})
+    folders.write_folder(tmp_path / "out", model, params, LETTERS, {"step": 3})
     again, back, settings = folders.read_folder(tmp_path / "out")
     assert again == ModelConfig(**SMALL | changes | {"bias": True})
     assert settings["anisoscope"] == {"step": 3}
@@ -82,7 +82,7 @@ def test_what_no_class_has_is_refused(changes, words):
 )
 def test_a_block_that_is_not_ours_is_refused(tmp_path, settings, words):
     model, params = made(position_encoding="rotary")
-    folders.write(tmp_path, model, params, LETTERS, {})
+    folders.write_folder(tmp_path, model, params, LETTERS, {})
     path = tmp_path / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | settings))
     with pytest.raises(UserError, match=words):

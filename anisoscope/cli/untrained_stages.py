@@ -87,10 +87,10 @@ def measure_pretrained(
         from anisoscope.subspaces.hf import pretrained_tangents
     tangents = "tangents" in stages
     if tangents:
-        pretrained_tangents.task_of(config)
+        pretrained_tangents.find_task(config)
     source = revision_sweep.open_revisions(config, root, title)
     # errors here come before the long measurement
-    prepared = pretrained_tangents.prepared(source) if tangents else None
+    prepared = pretrained_tangents.prepare(source) if tangents else None
     with Stop() as stop:
         if "measure" in stages:
             revision_sweep.measure_revisions(source, stop)

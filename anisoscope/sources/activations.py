@@ -1,7 +1,6 @@
-"""Models as a source: the activations of a network on the probe, fused with the panel in one
-program.
+"""Run the panel on the activations of a network, fused into one compiled program.
 
-Arrays carry the letters of `models`, and W windows of a probe batch, G probe batches, S position
+Arrays carry the letters of `models`, and W windows of an evaluation batch, G batches, S position
 sets, Z inputs.
 """
 
@@ -24,31 +23,33 @@ from anisoscope.measurement.resampling import Places, Searched, Types
 from anisoscope.metrics.logit_lens import Unembedding
 from anisoscope.sources.evaluation_windows import Probe
 
-INPUTS = (MEASURED, "shuffled")  # the probe's windows, and their characters in random order
+INPUTS = (MEASURED, "shuffled")  # the windows, and the same characters in random order
 
 
 class Measured(NamedTuple):
+    """Values of the measured batches, and the vectors kept unchanged."""
+
     values: dict[str, Values]  # {sample: {quantity: (batch, positions, *dims, R)}}
-    vectors: Values  # of the first batch, all positions: what is kept as it is
+    vectors: Values  # stored as they are: first batch, all positions
 
 
 class Read(NamedTuple):
-    """Activations of inputs, and what else a model has."""
+    """Activations of the inputs, and what the logit lens and attention need."""
 
     resid_ZLBTD: Array
     q_ZNBTHK: Array | None
     k_ZNBTHK: Array | None
-    unembedding: Unembedding | None = None  # how its output is read off every layer
-    target_ZBT: Array | None = None  # the token that each position is to predict; below 0: none
-    bias_NHTT: Array | None = None  # added to its scores, in every window alike
+    unembedding: Unembedding | None = None  # maps a vector of any layer to logits
+    target_ZBT: Array | None = None  # the token to predict at each position; below 0: none
+    bias_NHTT: Array | None = None  # added to the scores, the same in every window
 
 
 class Spec(NamedTuple):
-    """The specification of a program: two programs of equal specs are one.
+    """The specification of a program: two programs of equal specs are the same.
 
-    `activate(params, references, windows)` gives the activations (`Read`) of each input of one
-    batch, in float32, and the residual streams to compare with. `over_units(work)` may share
-    batches and sets of positions out to devices; `over_clouds` takes the clouds of each.
+    `activate(params, references, windows)` returns the activations (`Read`) of each input of one
+    batch, in float32, and the residual streams to compare with. `over_units(work)` may distribute
+    batches and position sets over devices; `over_clouds` distributes the clouds of each.
     """
 
     activate: Callable[[Any, dict[str, Any], Any], tuple[Read, dict[str, Array]]]
@@ -58,13 +59,13 @@ class Spec(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """G batches of windows, S sets of positions of each; the first set is all positions."""
+    """G batches of windows with S position sets each; the first set holds all positions."""
 
     windows_G: Any  # what `activate` reads
-    keys_G: Array  # of the Gaussian null model
+    keys_G: Array  # random keys of the Gaussian null model
     picks_SGP: Array
     visible_STT: Array  # which key (column) each query sees
-    types_GZ: Types | None = None  # of all positions of each batch and input; None: not known
+    types_GZ: Types | None = None  # for all positions of each batch and input; None: unknown
 
 
 def measure_batches(
@@ -74,16 +75,19 @@ def measure_batches(
     batches: Batches,
     nearest_GS: dict[str, Searched] | None = None,
 ) -> Measured:
-    """Measure every value of every batch, one after another; pure and un-jitted.
+    """Measure every value of every batch, one batch after another; pure and un-jitted.
 
     Args:
-        spec: What to measure of which network.
-        params: Of the network.
-        references: Parameters to compare with, {"previous": …, "last": …}; {} without the family
+        spec: what to measure, and of which network.
+        params: parameters of the network.
+        references: parameters to compare with, {"previous": …, "last": …}; {} without the family
             comparison.
-        batches: What the network reads, and which of its activations are points.
-        nearest_GS: What `search_batches` found of "measured" and of each reference; None: they are
-            searched.
+        batches: what the network reads, and which of its activations are points.
+        nearest_GS: neighbors that `search_batches` found for "measured" and for each reference;
+            None: search them here.
+
+    Returns:
+        The values of all batches, and the vectors of the first batch.
     """
 
     def measure_batch(params: Any, references: dict[str, Any], visible_STT: Array, batch: tuple):
@@ -118,7 +122,7 @@ def measure_batches(
 
 
 def search_batches(spec: Spec, params: Any, batches: Batches) -> Searched:
-    """Search the neighbors that comparisons read in every layer, arrays (batch, positions, …)."""
+    """Search the neighbors that comparisons read in every layer, (batch, positions, …)."""
 
     def search_batch(params: Any, references: dict[str, Any], visible_STT: Array, batch: tuple):
         (windows, *_), (picks_SP, _) = batch
@@ -141,13 +145,13 @@ def _over_batches(
     batches: Batches,
     nearest_GS: dict[str, Searched] | None,
 ) -> tuple[Any, Values]:
-    """Share out work(params, references, visible_STT, (batch, units)) as `over_units` does."""
+    """Map work(params, references, visible_STT, (batch, units)) over batches by `over_units`."""
 
-    # Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
+    # Accelerators round the factors of float32 products to TF32 or bfloat16 by default.
     @jax.default_matmul_precision("highest")
     def over_batches(params, references, each_G, units_GS, visible_STT):
-        one = functools.partial(work, params, references, visible_STT)
-        return jax.lax.map(one, (each_G, units_GS))
+        work_batch = functools.partial(work, params, references, visible_STT)
+        return jax.lax.map(work_batch, (each_G, units_GS))
 
     each_G = batches.windows_G, batches.picks_SGP[0], batches.keys_G, batches.types_GZ
     units_GS = jnp.swapaxes(batches.picks_SGP, 0, 1), nearest_GS
@@ -161,8 +165,8 @@ def make_activate(
 ) -> Callable[[Any, dict[str, Any], tuple[Array, ...]], tuple[Read, dict[str, Array]]]:
     """Make `Spec.activate` of a network, apply(params, tokens_BT) -> (logits, Activations).
 
-    Where its output is read off every layer, `unembedding(params)` says how; the token to be told is
-    the next one, unless the windows come with others.
+    For the logit lens, `unembedding(params)` returns the map from a vector to logits. The target is
+    the next token, unless the windows carry targets.
     """
     inputs = len(input_names(settings))
 
@@ -189,11 +193,11 @@ def next_tokens(tokens_ZBT: Array) -> Array:
 
 
 def probe_batches(probe: Probe, keys_G: Array, visible_TT: Array) -> Batches:
-    """Make batches of all positions, and without the first token.
+    """Make batches with two position sets: all positions, and all but the first token.
 
-    Without it the clouds leave out the first vector of each window, and attention leaves it out as
-    query and as key: the softmax over the other keys tells what sharpness there is apart from a
-    sink on the first token.
+    The second set drops the first vector of each window from the clouds, and the first token from
+    attention as query and as key. The softmax over the other keys then shows how sharp attention is
+    without a sink on the first token.
     """
     visible_STT = jnp.stack([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])
     targets = () if probe.target_GZWT is None else (probe.target_GZWT,)
@@ -207,7 +211,7 @@ def input_names(settings: MeasureConfig) -> tuple[str, ...]:
 
 
 def batch_keys(seed: int | Array, batches: int) -> Array:
-    """Draw a key of the Gaussian null model for each batch."""
+    """Make one random key of the Gaussian null model for each batch."""
     return jax.random.split(jax.random.key(seed), batches)
 
 
@@ -230,5 +234,5 @@ def _sample(
 
 
 def _clouds(resid_LBTD: Array, picks_P: Array) -> Array:
-    """Pick vectors of every layer, (N, P, D)."""
+    """Pick the vectors at these positions in every layer, (N, P, D)."""
     return resid_LBTD.reshape(resid_LBTD.shape[0], -1, resid_LBTD.shape[-1])[:, picks_P]

@@ -1,6 +1,6 @@
-"""Check what a user passes to be measured, and bring it into one order and type.
+"""Check the arrays that a user passes, and bring them into one order and type.
 
-Whatever cannot be measured is a ValueError of one line. Letters: L clusters.
+Input that cannot be measured raises a ValueError of one line. Letters: L clusters.
 """
 
 import numbers
@@ -24,18 +24,18 @@ from anisoscope.metrics.convert import (
 )
 from anisoscope.utils.settings import LARGEST_SEED
 
-OF_VECTORS, OF_HEADS = ("cloud", "layers"), ("heads",)  # what families are of
-LENS = "logit_lens"  # the family that reads layers as the output is read
+VECTOR_INPUTS, HEAD_INPUTS = ("cloud", "layers"), ("heads",)  # kinds of input that a family reads
+LENS = "logit_lens"  # the family that maps every layer to logits
 FEWEST = 8  # points
 NORM_FIELDS = ("kind", "scale", "shift", "epsilon")
 
 
 class Vectors(NamedTuple):
-    """Layers of vectors of the same P points, and what is known of these."""
+    """Layers of vectors of the same P points, with the cluster and time of each point."""
 
     layers: list[Any]  # (P, D) each, not yet read
     cluster_P: np.ndarray | None = None  # numbers from 0
-    time_P: np.ndarray | None = None  # place in the cluster; None: not known
+    time_P: np.ndarray | None = None  # place in the cluster; None: unknown
     single: bool = False  # one matrix, no list of layers
 
     @property
@@ -44,7 +44,7 @@ class Vectors(NamedTuple):
 
 
 class Lens(NamedTuple):
-    """How logits are read off a vector, and the token that each point is to predict."""
+    """The map from a vector to logits, and the token that each point is to predict."""
 
     unembedding: logit_lens.Unembedding
     target_P: np.ndarray  # -1: none
@@ -53,7 +53,7 @@ class Lens(NamedTuple):
 def make_settings(
     families: tuple[str, ...], nulls: str | Sequence[str], folds: int, seed: int
 ) -> MeasureConfig:
-    """Check null models, folds and seed; `families` are those of `choose_families`."""
+    """Check null models, folds and seed; `families` come from `choose_families`."""
     nulls = (nulls,) if isinstance(nulls, str) else tuple(nulls)
     for null in nulls:
         if null not in CLOUD_NULLS:
@@ -73,9 +73,9 @@ def choose_families(
     single: bool = False,
     source: str = "these arrays",
 ) -> tuple[str, ...]:
-    """Check names of families, or list "all" that these kinds of input allow.
+    """Check names of families, or list all that these kinds of input allow for "all".
 
-    A single layer has no families that compare layers.
+    A single layer allows no family that compares layers.
     """
     allowed = [
         name
@@ -100,16 +100,16 @@ def choose_families(
 def choose_vector_families(
     families: str | Sequence[str], unembedding: Any, single: bool
 ) -> tuple[str, ...]:
-    """The families of vectors, and the logit lens where an unembedding is passed."""
+    """Choose families of vectors; an unembedding adds the logit lens."""
     names = (families,) if isinstance(families, str) else tuple(families)
     if unembedding is None:
         if LENS in names:
             raise ValueError(
-                f"families: {LENS!r} needs unembedding=(norm, W), how logits are made of the last layer"
+                f"families: {LENS!r} needs unembedding=(norm, W), the map from the last layer to logits"
             )
-        return choose_families(names, OF_VECTORS, single)
+        return choose_families(names, VECTOR_INPUTS, single)
     names = names if LENS in names or names == ("all",) else (*names, LENS)
-    return choose_families(names, (*OF_VECTORS, LENS), single)
+    return choose_families(names, (*VECTOR_INPUTS, LENS), single)
 
 
 def read_vectors(x: Any, clusters: Any = None, token_positions: Any = None) -> Vectors:
@@ -117,7 +117,7 @@ def read_vectors(x: Any, clusters: Any = None, token_positions: Any = None) -> V
 
     Args:
         x: (points, width), (layers, points, width) or a list of layers, of any library.
-        clusters: (points,), labels of any kind; by the index of both where both have one.
+        clusters: (points,), labels of any kind; aligned by index where both have one.
         token_positions: (points,), the place of each point in its cluster.
     """
     clusters = align(clusters, x, "clusters")
@@ -126,7 +126,7 @@ def read_vectors(x: Any, clusters: Any = None, token_positions: Any = None) -> V
     if isinstance(x, list | tuple):
         shapes = {np.shape(layer) for layer in x}
         if len(shapes) != 1:
-            raise ValueError(f"layers have the shapes {sorted(shapes)}; all must be of one")
+            raise ValueError(f"layers have the shapes {sorted(shapes)}; pass layers of one shape")
         shape = (len(x), *shapes.pop())
     else:
         shape = np.shape(x)
@@ -139,8 +139,8 @@ def read_vectors(x: Any, clusters: Any = None, token_positions: Any = None) -> V
         raise ValueError(f"vectors have {points} points; at least {FEWEST} are needed")
     if token_positions is not None and (clusters is None or token_positions.shape != (points,)):
         raise ValueError(
-            f"token_positions have shape {token_positions.shape}; one for each of {points} points is needed, "
-            "and clusters"
+            f"token_positions have shape {token_positions.shape}, vectors have {points} points; "
+            "pass one position per point, and clusters"
         )
     layers = [x] if len(shape) == 2 else [x[number] for number in range(shape[0])]
     cluster_P = None if clusters is None else number_clusters(points, clusters)
@@ -149,7 +149,7 @@ def read_vectors(x: Any, clusters: Any = None, token_positions: Any = None) -> V
 
 
 def align(labels: Any, x: Any, name: str) -> np.ndarray | None:
-    """Bring labels into the order of the points: by the index of both where both have one."""
+    """Bring labels into the order of the points, by index where both have one."""
     if labels is None:
         return None
     labels = order_rows(labels, x[0] if isinstance(x, list | tuple) and len(x) else x, name)
@@ -158,19 +158,21 @@ def align(labels: Any, x: Any, name: str) -> np.ndarray | None:
     array = np.asarray(labels)
     if name == "clusters" and isinstance(labels, list | tuple) and array.dtype.kind in "fUS":
         kinds = {type(label) for label in labels}
-        if len(kinds) > 1 or kinds == {int}:  # NumPy makes words of them, or floats that are equal
+        if len(kinds) > 1 or kinds == {
+            int
+        }:  # NumPy would convert them to strings, or round large integers to equal floats
             array = np.empty(len(labels), object)
             array[:] = labels
     return array
 
 
 def number_clusters(points: int, label_P: np.ndarray) -> np.ndarray:
-    """Number labels from 0, in their order; no two labels may become one."""
+    """Number labels from 0 in sorted order; refuse labels that rounding could merge."""
     import pandas as pd
 
     if label_P.shape != (points,):
         raise ValueError(
-            f"clusters have shape {label_P.shape}; a label for each of the {points} points is needed"
+            f"clusters have shape {label_P.shape}, vectors have {points} points; pass one label per point"
         )
     if missing := int(pd.isna(label_P).sum()):
         raise ValueError(
@@ -183,13 +185,13 @@ def number_clusters(points: int, label_P: np.ndarray) -> np.ndarray:
     if (largest := float(np.abs(float_P).max(initial=0))) >= exact:
         raise ValueError(
             f"clusters are of type {float_P.dtype} and reach {largest:.0e}; "
-            "pass integers: some are equal"
+            "floats of that size merge neighboring integers; pass integers"
         )
     try:
         return np.unique(label_P, return_inverse=True)[1]
     except TypeError as error:
         raise ValueError(
-            f"clusters: labels are of several kinds ({error}); numbers or words are needed"
+            f"clusters: labels have several types ({error}); pass numbers or strings"
         ) from error
 
 
@@ -199,14 +201,13 @@ def _check_positions(time_P: np.ndarray) -> np.ndarray:
         or not ((time_P >= 0) & (time_P < 2.0**31) & (time_P == np.floor(time_P))).all()
     ):
         raise ValueError(
-            "token_positions must be whole numbers below 2^31, counted from 0, the first token of each "
-            "cluster"
+            "token_positions must be whole numbers below 2^31, 0 at the first token of each cluster"
         )
     return time_P.astype(np.int32)
 
 
 def read_lens(unembedding: Any, targets: np.ndarray | None, points: int, width: int) -> Lens | None:
-    """Check the pair (norm, W) and the tokens to predict; None where no unembedding is passed."""
+    """Check the pair (norm, W) and the tokens to predict; None without an unembedding."""
     if unembedding is None:
         if targets is not None:
             raise ValueError(
@@ -275,7 +276,7 @@ def read_heads(queries: Any, keys: Any, mask: Any, bias: Any) -> Heads:
 
 
 def _read_head_vectors(vectors: Any, name: str) -> np.ndarray:
-    """In float32; what that would lose is checked for each head, whose offset is its own."""
+    """Convert to float32, and check in each head that its spread survives."""
     vectors = real_numbers(as_arrays(vectors), name)
     if vectors.ndim == 5:
         for layer, head in np.ndindex(vectors.shape[:2]):
@@ -285,7 +286,7 @@ def _read_head_vectors(vectors: Any, name: str) -> np.ndarray:
 
 
 def check_names(names: Sequence[str] | None, layers: int) -> None:
-    """Each layer has a name of its own."""
+    """Raise ValueError unless each layer has a different name."""
     if names is not None and (
         isinstance(names, str) or len(names) != layers or len({*names}) < layers
     ):

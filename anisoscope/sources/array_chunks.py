@@ -1,6 +1,6 @@
 """Cut vectors into chunks and folds, and run the panel on each chunk.
 
-Values are of all points of a chunk, replicates of its folds. Arrays carry the letters of `models`,
+Values use all points of a chunk, replicates use its folds. Arrays carry the letters of `models`,
 and J folds of M points.
 """
 
@@ -28,18 +28,18 @@ from anisoscope.measurement.resampling import Places, section_count
 from anisoscope.metrics import copies, lapack
 from anisoscope.metrics.convert import as_vectors
 from anisoscope.sources.array_checks import Lens, Vectors
-from anisoscope.sources.folds import Folds, cut, cut_pieces
+from anisoscope.sources.folds import Folds, cut_equal_chunks, cut_folds
 from anisoscope.utils import memory
 from anisoscope.utils.progress import notice
 
-FEWEST_CLUSTERS = 5  # of which intervals come without a warning
-WORK = 4  # times the size of a cloud that any program on it takes
+FEWEST_CLUSTERS = 5  # fewer clusters give intervals with a warning
+WORK = 4  # memory of any program on a cloud, in sizes of that cloud
 DEGENERATE = "degenerate"  # an attribute of tables
-MANY_VALUES = 256  # whole numbers in a row; vectors of fewer, as int8 or bits, have tied distances
+MANY_VALUES = 256  # vectors of fewer distinct integers, as int8 or bits, have tied distances
 
 
 class Chunk(NamedTuple):
-    """Points that are measured together; places and folds are of these."""
+    """Points measured together; places and folds index these points."""
 
     rows_P: np.ndarray | slice  # of all points; a slice reads them without a copy
     size: int
@@ -48,15 +48,16 @@ class Chunk(NamedTuple):
 
 
 def cut_chunks(vectors: Vectors, count: int, folds: int, seed: int) -> list[Chunk]:
-    """Cut points into chunks of whole clusters, each with folds of its own, equal in number and
-    size, so that all are one program.
+    """Cut points into chunks of whole clusters, each with its own folds.
+
+    Folds are equal in number and size across chunks, so that one compiled program serves all.
     """
     cluster_P, time_P = vectors.cluster_P, vectors.time_P
-    rows_CP = cut_pieces(vectors.shape[0], cluster_P, count, seed)
+    rows_CP = cut_equal_chunks(vectors.shape[0], cluster_P, count, seed)
     label_CP = [None if cluster_P is None else cluster_P[rows_P] for rows_P in rows_CP]
-    for _ in range(2):  # again where a chunk has fewer clusters than folds
+    for _ in range(2):  # the second time with fewer folds, where a chunk has few clusters
         cuts = [
-            cut(rows_P.size, label_P, folds, seed)
+            cut_folds(rows_P.size, label_P, folds, seed)
             for rows_P, label_P in zip(rows_CP, label_CP, strict=True)
         ]
         folds = min(len(part.index_JM) for part in cuts)
@@ -76,16 +77,16 @@ def cut_chunks(vectors: Vectors, count: int, folds: int, seed: int) -> list[Chun
     if folds > 1 and min(clusters, default=FEWEST_CLUSTERS) < FEWEST_CLUSTERS:
         freedom = len(chunks) * degrees_of_freedom(*chunks[0].folds[1:], "jackknife")
         warnings.warn(
-            f"clusters: {min(clusters)} of them, so that intervals have {freedom:.1f} degrees of "
-            f"freedom; below {FEWEST_CLUSTERS} clusters they hold the truth less often than in "
-            "95 %: pass more, or folds=1 for none",
+            f"clusters: a chunk has {min(clusters)}, so intervals have {freedom:.1f} degrees of "
+            f"freedom; below {FEWEST_CLUSTERS} clusters they cover the truth less often than 95 %: "
+            "pass more clusters, or folds=1 for no intervals",
             stacklevel=5,
         )
     return chunks
 
 
 def describe(vectors: Vectors, chunks: list[Chunk]) -> dict[str, Any]:
-    """Attributes of tables: points, width, folds, and Student's degrees of freedom."""
+    """Describe points, width, folds and Student's degrees of freedom, for tables."""
     (folds, size), count = chunks[0].folds.index_JM.shape, len(chunks)
     clusters = vectors.cluster_P
     by = (
@@ -121,7 +122,7 @@ def measure_chunks(
     progress: Callable[[list], Iterable] = iter,
     lens: Lens | None = None,
 ) -> tuple[dict[str, Values], dict[str, str]]:
-    """Run the panel layer by layer, or on all together where a family compares layers.
+    """Run the panel on each layer, or on all layers at once for families that compare layers.
 
     Returns:
         {cloud: {quantity: (chunk, layer, …, R)}}, and the attribute that counts degenerate vectors.
@@ -138,7 +139,7 @@ def measure_chunks(
             points, width = chunk.size, np.shape(layers[0])[1]
             words = f"{points:,} points of width {width}"
             words = f"{len(group)} layers of {words} together" if len(group) > 1 else words
-            # before they are read
+            # checked before the arrays are read
             check_memory(WORK * 4 * len(group) * points * width, words, len(chunks))
             clouds_NPD = np.stack(
                 [as_vectors(layers[n][chunk.rows_P], f"vectors of layer {n}") for n in group]
@@ -162,7 +163,7 @@ def measure_chunks(
 def measure_head_chunks(
     heads: Heads, index_JM: np.ndarray, count: int, settings: MeasureConfig
 ) -> dict[str, Values]:
-    """{cloud: {quantity: (chunk, block, head, …, R)}} of chunks of whole windows."""
+    """Return {cloud: {quantity: (chunk, block, head, …, R)}} of chunks of whole windows."""
     blocks, windows, context, head_count, width = heads.q_NBTHK.shape
     size, panels = windows // count, []
     words = (
@@ -180,8 +181,9 @@ def measure_head_chunks(
 
 
 def cloud_keys(clouds_NPD: np.ndarray, seed: int) -> Array:
-    """Keys of the Gaussian null models, made from the vectors themselves: draws of different clouds
-    are independent, and a cloud has the same values wherever it stands.
+    """Make keys of the Gaussian null models from checksums of the vectors.
+
+    Draws of different clouds are independent, and a cloud has the same values in any position.
     """
     digest_N = [zlib.crc32(np.ascontiguousarray(cloud_PD)) for cloud_PD in clouds_NPD]
     return null_models.layer_keys(jax.random.key(seed), np.array(digest_N, np.uint32))
@@ -196,7 +198,7 @@ def run_panel(
     chunks: int,
     unequal: bool = False,
 ) -> dict[str, Values]:
-    """Run the compiled panel on one chunk, where what it says it takes is available."""
+    """Run the compiled panel on one chunk, after checking that its memory is available."""
     arguments = sample, index_JM, key
     leaves, structure = jax.tree.flatten(jax.eval_shape(lambda *arrays: arrays, *arguments))
     program = _compile(dataclasses.replace(settings, seed=0), structure, tuple(leaves), unequal)
@@ -211,24 +213,25 @@ def run_panel(
 def _compile(
     settings: MeasureConfig, structure: Any, leaves: tuple[jax.ShapeDtypeStruct, ...], unequal: bool
 ) -> jax.stages.Compiled:
-    """One program for all arrays of one shape, whatever the seed: keys are arguments."""
-    program = functools.partial(panel_of_folds, settings=settings, unequal=unequal)
+    """Compile one program for all arrays of one shape and any seed: keys are arguments."""
+    program = functools.partial(run_panel_with_folds, settings=settings, unequal=unequal)
     with notice("anisoscope: compiling for arrays of this shape, once"):
         return jax.jit(program).lower(*jax.tree.unflatten(structure, leaves)).compile()
 
 
-def panel_of_folds(
+def run_panel_with_folds(
     sample: Sample, index_JM: Array, key: Array, settings: MeasureConfig, unequal: bool = False
 ) -> dict[str, Values]:
-    """The panel's values of all points, and its replicates of the folds, which may leave some out.
+    """Compute values from all points, and replicates from the folds.
 
-    Each of unequal folds is a section by itself, which `weight_replicates` can then give its weight.
+    Folds may leave out some points. Each of unequal folds is a separate section, which
+    `weight_replicates` can weight.
     """
     folds, points = len(index_JM), sample.clouds_NPD.shape[1]
     fold_settings = dataclasses.replace(settings, folds=folds)
     parts = folds if unequal else None
     replicates = panel(
-        {MEASURED: _take(sample, index_JM.ravel())}, {}, fold_settings, key, parts=parts
+        {MEASURED: _take_points(sample, index_JM.ravel())}, {}, fold_settings, key, parts=parts
     )
     if not unequal and index_JM.size == points:
         return replicates
@@ -241,8 +244,8 @@ def panel_of_folds(
     return whole
 
 
-def _take(sample: Sample, index_P: Array) -> Sample:
-    """These points; of heads, the windows that they make up."""
+def _take_points(sample: Sample, index_P: Array) -> Sample:
+    """Take these points, and the whole windows of heads that they form."""
     places, target_P = jax.tree.map(lambda x_P: x_P[index_P], (sample.places, sample.target_P))
     clouds_NPD, heads = sample.clouds_NPD[:, index_P], sample.heads
     if heads is not None:
@@ -266,7 +269,7 @@ def _weight_folds(values: dict[str, Values], folds: Folds) -> dict[str, Values]:
 
 
 def check_memory(takes: int, words: str, chunks: int) -> None:
-    """ValueError where so many bytes are not available."""
+    """Raise ValueError where this many bytes are not available."""
     available = memory.available()
     if available is not None and takes > available:
         more = math.ceil(1.1 * chunks * takes / available)
@@ -281,8 +284,10 @@ _find_copies = jax.jit(copies.copies)
 
 
 class DegenerateCounts:
-    """Count what deserves a second look in the chunks of a layer: rows of zeros, constant columns,
-    duplicates (within a chunk), and tied distances. Values are as defined all the same.
+    """Counts of degenerate data in the chunks of one layer.
+
+    Counted are rows of zeros, constant columns, duplicates within a chunk, and tied distances.
+    Values are computed as defined all the same.
     """
 
     def __init__(self) -> None:
@@ -316,7 +321,7 @@ class DegenerateCounts:
 
 
 def describe_degenerate(counts: list[DegenerateCounts]) -> dict[str, str]:
-    """An attribute that lists layers with equal counts together; none where all is well."""
+    """Return an attribute that lists layers with equal counts; {} without a finding."""
     layers: dict[str, list[str]] = {}
     for number, count in enumerate(counts):
         if words := count.describe():

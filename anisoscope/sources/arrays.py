@@ -1,7 +1,7 @@
-"""Measure arrays: vectors, queries and keys, or a function of one's own.
+"""Measure arrays: vectors, queries and keys, or a user's function.
 
-Check and align the inputs once, cut them into chunks, run the panel on each, make the table. Arrays
-carry the letters of `models`, and J folds of M points.
+Check and align the inputs, cut them into chunks, run the panel on each chunk, and make the table.
+Arrays carry the letters of `models`, and J folds of M points.
 """
 
 import numbers
@@ -45,9 +45,9 @@ def measure_vectors(
     seed: int = 0,
     metrics: Mapping[str, Callable[[np.ndarray], Any]] | None = None,
 ) -> xr.Dataset:
-    """Measure as `anisoscope.measure` says."""
+    """Measure vectors as `anisoscope.measure` documents."""
     if isinstance(x, str | os.PathLike):
-        from anisoscope.sources import vector_files  # its libraries are not the core's
+        from anisoscope.sources import vector_files  # needs optional libraries
 
         file = vector_files.load(pathlib.Path(x), num_chunks=num_chunks)
         x = file.vectors
@@ -62,7 +62,7 @@ def measure_vectors(
     user_metrics.check_metrics(metrics or {})
     chunks = array_chunks.cut_chunks(vectors, num_chunks, folds, seed)
 
-    label = f"measure {', '.join(chosen)}" if families == "all" else ""  # all take a while
+    label = f"measure {', '.join(chosen)}" if families == "all" else ""  # all families take a while
     values, degenerate = array_chunks.measure_chunks(
         vectors.layers, chunks, settings, lambda groups: bar(groups, label, "layer"), lens
     )
@@ -83,14 +83,14 @@ def measure_heads(
     num_chunks: int,
     seed: int,
 ) -> xr.Dataset:
-    """Measure as `anisoscope.measure_attention` says."""
-    chosen = array_checks.choose_families("attention", array_checks.OF_HEADS)
+    """Measure queries and keys as `anisoscope.measure_attention` documents."""
+    chosen = array_checks.choose_families("attention", array_checks.HEAD_INPUTS)
     settings = array_checks.make_settings(chosen, (), folds, seed)
     heads = array_checks.read_heads(queries, keys, mask, bias)
     windows, context = heads.q_NBTHK.shape[1:3]
     if not isinstance(num_chunks, numbers.Integral) or not 1 <= num_chunks <= windows:
         raise ValueError(
-            f"num_chunks is {num_chunks}; of {windows} windows it must be a whole number from 1 to {windows}"
+            f"num_chunks is {num_chunks}; {windows} windows allow a whole number from 1 to {windows}"
         )
     index_JM = cut_windows(windows // num_chunks, context, folds)
     values = array_chunks.measure_head_chunks(heads, index_JM, num_chunks, settings)
@@ -112,8 +112,8 @@ def make_measure(
     folds: int,
     seed: int,
 ) -> Callable[[Any], xr.Dataset]:
-    """Make the function of parameters that `anisoscope.make_measure` gives."""
-    chosen = array_checks.choose_families(families, array_checks.OF_VECTORS)
+    """Make the function of parameters that `anisoscope.make_measure` returns."""
+    chosen = array_checks.choose_families(families, array_checks.VECTOR_INPUTS)
     settings = array_checks.make_settings(chosen, nulls, folds, seed)
 
     @jax.jit
@@ -121,26 +121,28 @@ def make_measure(
         vectors = function(params, tokens)
         if vectors.ndim != 4 or vectors.shape[1] != len(tokens) or 0 in vectors.shape:
             raise ValueError(
-                f"the function gives shape {vectors.shape}; "
-                f"(layers, {len(tokens)} windows, T, width) is needed"
+                f"the function returns shape {vectors.shape}; "
+                f"return (layers, {len(tokens)} windows, T, width)"
             )
         if jnp.issubdtype(vectors.dtype, jnp.complexfloating):
-            raise ValueError(f"the function gives {vectors.dtype}; pass the real part")
+            raise ValueError(f"the function returns {vectors.dtype}; return the real part")
         vectors_NPD = vectors.reshape(len(vectors), -1, vectors.shape[-1])
         clouds_NPD = vectors_NPD.astype(jnp.float32)
         held_N = jax.vmap(keeps_spread)(vectors_NPD, clouds_NPD)
-        with jax.enable_x64(False):  # the function has its own types
+        with jax.enable_x64(False):  # the function itself may use float64
             index_JM = cut_windows(*vectors.shape[1:3], folds)
             places = Places(*jnp.divmod(jnp.arange(clouds_NPD.shape[1]), vectors.shape[2]))
             sample, key = Sample(clouds_NPD, places=places), jax.random.key(seed)
-            values = array_chunks.panel_of_folds(sample, index_JM, key, settings)
+            values = array_chunks.run_panel_with_folds(sample, index_JM, key, settings)
         return values, jnp.isfinite(clouds_NPD).all(), held_N, jnp.abs(clouds_NPD).max(axis=(1, 2))
 
     def measure(params: Any) -> xr.Dataset:
         with lapack.threads_for():
             values, finite, held_N, largest_N = jax.device_get(compute(params, tokens))
         if not finite:
-            raise ValueError("the function gives vectors that are not finite in float32")
+            raise ValueError(
+                "the function returns vectors that are not finite in float32; check its outputs"
+            )
         for layer, largest in enumerate(largest_N):
             check_size(float(largest), f"vectors of layer {layer}")
             if not held_N[layer]:
@@ -159,7 +161,7 @@ def make_table(
     about: dict[str, Any],
     names: Sequence[str] | None,
 ) -> xr.Dataset:
-    """Means, intervals and excess, as the tables of a run have them, without step and positions."""
+    """Make the table of means, intervals and excess, without step and positions."""
     results, _ = join.joined({0: raw_table(values, about)}, settings.families, settings.nulls)
     results = results.isel(step=0, positions=0).drop_vars(["step", "positions"])
     vectors = "queries and keys"
@@ -176,7 +178,7 @@ def make_table(
 
 
 def raw_table(values: dict[str, Values], about: dict[str, Any]) -> xr.Dataset:
-    """The table of replicates, in which chunks are batches, of one set of positions."""
+    """Make the table of replicates, with chunks as batches and one set of positions."""
     arrays = jax.tree.map(lambda value: np.asarray(value)[:, None], values)
     about = about | {"layer_0": "vectors, as the others"}
     return replicates_table.table(arrays, 0, ("all",), about)

@@ -1,6 +1,7 @@
-"""Which validation windows are measured, and which of their positions make up a cloud.
+"""Draw the validation windows to measure, and the positions that make up each cloud.
 
-Letters: G probe batches, S sets of positions, Z inputs of a batch: its windows, and shuffled ones.
+Letters: G batches of windows, S sets of positions, Z inputs of a batch: its windows, and shuffled
+ones.
 """
 
 from typing import NamedTuple
@@ -11,29 +12,24 @@ from anisoscope.data import unigrams
 from anisoscope.measurement.resampling import Types
 from anisoscope.utils.errors import UserError
 
-POSITION_SETS = (
-    "all",
-    "without_first_token",
-)  # each number is read twice: with and without the first token
-OFFERED = {"none": 1, "types": 4}  # windows to draw positions from, for each that would hold them
+POSITION_SETS = ("all", "without_first_token")  # every quantity is measured on both
+OFFERED = {"none": 1, "types": 4}  # multiple of the windows needed, by weighting
 
 
 class Probe(NamedTuple):
-    """G batches of W windows of T characters, and P picked positions for each of the S position
-    sets.
+    """G batches of W windows of T characters, with P picked positions for each of S position sets.
 
-    Windows and picks come in J folds of equal size, one after another: picks of fold j lie in
-    windows of fold j, so that leaving out P/J points in a row leaves out whole windows.
+    Windows and picks come in J folds of equal size, one after another. Picks of fold j lie in
+    windows of fold j, so leaving out P/J consecutive points leaves out whole windows.
     """
 
     tokens_GWT: np.ndarray  # int32
-    # the characters of a batch in random order: the null model of meaningless input
+    # the characters of a batch in random order: the null model of text without structure
     shuffled_GWT: np.ndarray
     picks_SGP: np.ndarray  # int32, indices into the W*T positions of a batch; S as in POSITION_SETS
-    # of all positions, (G, input, …): of the text, then of the shuffled one
+    # types at all positions, (G, input, …): of the text, then of the shuffled text
     types: Types | None = None
-    # int32, the token that each position is to predict, -1: none; left out: the next one of the
-    # window
+    # int32, the token to predict at each position, -1: none; None: the next token of the window
     target_GZWT: np.ndarray | None = None
 
 
@@ -48,11 +44,12 @@ def make_probe(
 ) -> Probe:
     """Draw aligned windows without replacement, and positions of each fold without replacement.
 
-    A fold has the least number of windows w with w (T - 1) >= P/J, so that the first token can be left
-    out. Both position sets take the first P/J positions that they allow from one shuffle: they
-    differ in the first token, and in little else. With weighting "types" a fold has 4 times the windows,
-    and its positions are chosen so that characters weigh alike (`evenly`). The shuffled text keeps
-    its characters at the positions of each set, in another order: they weigh the same there.
+    A fold has the least number w of windows with w (T - 1) >= P/J, so that the first token can be
+    left out. Both position sets take the first P/J positions that they allow from one shuffle:
+    apart from the first token they differ little. With weighting "types" a fold has 4 times as many
+    windows, and its positions are chosen so that characters weigh equally (`choose_evenly`). The
+    shuffled text keeps the characters at the positions of each set, in another order, so they weigh
+    the same there.
     """
     share = points // folds
     windows = folds * windows_of_fold(share, context, weighting)
@@ -69,7 +66,7 @@ def make_probe(
     starts_GW = rng.permutation(available)[: batches * windows].reshape(batches, windows) * context
     tokens_GWT = valid_tokens_N[starts_GW[:, :, None] + np.arange(context)].astype(np.int32)
     picks_SGP = np.empty((len(POSITION_SETS), batches, points), np.int32)
-    positions = windows // folds * context  # of one fold
+    positions = windows // folds * context  # positions of a fold
     for batch in range(batches):
         for fold in range(folds):
             shuffled = rng.permutation(positions)
@@ -77,11 +74,11 @@ def make_probe(
             for number, allowed in enumerate((shuffled, shuffled[shuffled % context != 0])):
                 if weighting == "types":
                     allowed = allowed[
-                        evenly(tokens_GWT[batch].reshape(folds, -1)[fold, allowed], share)
+                        choose_evenly(tokens_GWT[batch].reshape(folds, -1)[fold, allowed], share)
                     ]
                 picks_SGP[number, batch, chosen] = fold * positions + allowed[:share]
     if weighting == "types":
-        shuffled_GWT = _shuffled_apart(tokens_GWT, picks_SGP, rng)
+        shuffled_GWT = _shuffle_within_sets(tokens_GWT, picks_SGP, rng)
     else:
         shuffled_GWT = rng.permuted(tokens_GWT.reshape(batches, -1), axis=1).reshape(
             tokens_GWT.shape
@@ -89,10 +86,10 @@ def make_probe(
     return Probe(tokens_GWT, shuffled_GWT, picks_SGP)
 
 
-def evenly(type_N: np.ndarray, count: int) -> np.ndarray:
-    """Choose so many places, in their order: the first of each type, then the second of each …
+def choose_evenly(type_N: np.ndarray, count: int) -> np.ndarray:
+    """Choose `count` places in order: the first of each type, then the second of each, and so on.
 
-    So no type has more than one place above another that has any left.
+    No type gets two places more than another type that still has places left.
     """
     by_type_N = np.argsort(type_N, kind="stable")
     sorted_N, before_N = type_N[by_type_N], np.empty(len(type_N), np.int64)
@@ -100,11 +97,12 @@ def evenly(type_N: np.ndarray, count: int) -> np.ndarray:
     return np.sort(np.argsort(before_N, kind="stable")[:count])
 
 
-def _shuffled_apart(
+def _shuffle_within_sets(
     tokens_GWT: np.ndarray, picks_SGP: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Shuffle each batch, the characters that both, one or none of the sets have picked among
-    themselves.
+    """Shuffle the characters of each batch within groups of equal set membership.
+
+    The groups are the positions picked by both sets, by one set, and by no set.
     """
     shuffled_GN = tokens_GWT.reshape(len(tokens_GWT), -1).copy()
     for batch, tokens_N in enumerate(shuffled_GN):
@@ -116,22 +114,22 @@ def _shuffled_apart(
     return shuffled_GN.reshape(tokens_GWT.shape)
 
 
-def evenness(probe: Probe) -> str:
-    """Say how evenly characters weigh at all points, beside all positions to choose from."""
+def describe_evenness(probe: Probe) -> str:
+    """Describe how evenly characters weigh at the points, and at all positions."""
     tokens_GN = probe.tokens_GWT.reshape(len(probe.tokens_GWT), -1)
-    words = []
+    parts = []
     for tokens in (np.take_along_axis(tokens_GN, probe.picks_SGP[0], axis=1), tokens_GN):
         counts = np.unique(tokens, return_counts=True)[1]
         share = counts / counts.sum()
-        alike = np.exp(-(share * np.log(share)).sum())
-        words.append(
-            f"{len(counts)} characters weigh as {alike:.1f} equal ones, the most frequent {share.max():.1%}"
+        effective = np.exp(-(share * np.log(share)).sum())
+        parts.append(
+            f"{len(counts)} characters weigh as {effective:.1f} equal ones, the most frequent {share.max():.1%}"
         )
-    return f"at the points {words[0]}; in the text {words[1]}"
+    return f"at the points {parts[0]}; in the text {parts[1]}"
 
 
-def with_types(probe: Probe, train_tokens_N: np.ndarray, vocab_size: int) -> Probe:
-    """Add what stands at every position, and how frequent that is in the training split."""
+def add_types(probe: Probe, train_tokens_N: np.ndarray, vocab_size: int) -> Probe:
+    """Add the type at every position, and its frequency in the training split."""
     tokens_GZWT = np.stack([probe.tokens_GWT, probe.shuffled_GWT], axis=1)
     types, log_frequencies, bins = [], [], []
     for length in unigrams.LENGTHS:
@@ -151,7 +149,8 @@ def with_types(probe: Probe, train_tokens_N: np.ndarray, vocab_size: int) -> Pro
 
 
 def windows_of_fold(share: int, context: int, weighting: str = "none") -> int:
-    """Count the windows that hold so many positions without their first ones; with weighting
-    several times as many, to choose from.
+    """Count the windows whose positions, without the first ones, hold `share` points.
+
+    With weighting it is several times as many, to choose from.
     """
     return -(-share // (context - 1)) * OFFERED[weighting]

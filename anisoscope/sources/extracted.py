@@ -1,5 +1,4 @@
-"""Activations that another program computed, as a source: one batch of windows at a time through
-the same panel.
+"""Measure activations that another program computed, one batch of windows at a time.
 
 Letters: G batches, S sets of positions, Z inputs of a batch: its windows, and shuffled ones.
 """
@@ -33,8 +32,8 @@ from anisoscope.utils.layout import MeshConfig
 Arrays = tuple[np.ndarray, np.ndarray | None, np.ndarray | None]
 
 
-class Beside(NamedTuple):
-    """A model's bias, unembedding and targets, in the words of `activations.Read`."""
+class ModelExtras(NamedTuple):
+    """A model's attention bias, unembedding and targets, as in `activations.Read`."""
 
     bias_NHTT: np.ndarray | None = None
     unembedding: Unembedding | None = None
@@ -48,22 +47,31 @@ def measure_batch(
     picks_SP: np.ndarray,
     visible_STT: np.ndarray,
     settings: MeasureConfig,
-    beside: Beside = Beside(),  # noqa: B008 (nothing)
+    extras: ModelExtras = ModelExtras(),  # noqa: B008 (immutable)
 ) -> Measured:
     """Measure one batch of windows with the panel, in NumPy; arrays (1, positions, …).
 
-    `inputs` are the activations of what `input_names(settings)` names, in that order; `others` the
-    residual streams (N, W, T, D) of the same windows to compare with. `picks_SP` are places in the
-    windows: fold after fold of whole windows, as many of each. Sets of positions are shared out to
-    cores or devices; all batches, and all models of one shape, are one program. ValueError where
-    these do not fit together.
+    Position sets are distributed over cores or devices. All batches, and all models of one shape,
+    share one program.
+
+    Args:
+        batch: number of the batch, which selects its random key.
+        inputs: activations of the inputs that `input_names(settings)` lists, in that order.
+        others: residual streams (N, W, T, D) of the same windows to compare with.
+        picks_SP: positions in the windows, fold after fold of whole windows, equally many per fold.
+        visible_STT: which key (column) each query sees, by set of positions.
+        settings: what to measure.
+        extras: bias, unembedding and targets, where a family reads them.
+
+    Raises:
+        ValueError: the arguments do not fit together.
     """
-    _check(inputs, picks_SP, settings, beside)
+    _check(inputs, picks_SP, settings, extras)
     windows = tuple(None if x_ZN is None else x_ZN[None] for x_ZN in inputs)
     width, sets = inputs[0].shape[-1], len(picks_SP)
     key_G = batch_keys(settings.seed, settings.batches)[batch : batch + 1]
     unseeded = dataclasses.replace(settings, seed=0)  # keys are arguments
-    program = _computation(
+    program = _compile_measure(
         unseeded, estimate_cloud_bytes(settings.points, width, settings.families)
     )
 
@@ -71,63 +79,70 @@ def measure_batch(
         return program(*arrays, picks_SP[s], visible_STT[s])
 
     with lapack.threads_for(0 if sets > 1 else min(settings.points, width)):
-        parts = mesh.map_over_devices(measure_set, (beside, others, windows, key_G), sets)
-    return _side_by_side(parts, axis=1)
+        parts = mesh.map_over_devices(measure_set, (extras, others, windows, key_G), sets)
+    return _concatenate(parts, axis=1)
 
 
-def _check(inputs: Arrays, picks_SP: np.ndarray, settings: MeasureConfig, beside: Beside) -> None:
+def _check(
+    inputs: Arrays, picks_SP: np.ndarray, settings: MeasureConfig, extras: ModelExtras
+) -> None:
     """Raise ValueError where the arrays do not fit the settings, or lack what a family reads."""
     names, families = input_names(settings), settings.families
     text = [name for name in families if FAMILIES[name].reads_types]
     heads = [name for name in families if FAMILIES[name].input_kind in ("heads", "vectors")]
     if len(inputs[0]) != len(names):
         raise ValueError(
-            f"activations of {len(inputs[0])} inputs; {' and '.join(names)} are measured: {len(names)}"
+            f"activations have {len(inputs[0])} inputs; pass {len(names)}: {' and '.join(names)}"
         )
     if picks_SP.shape[1] != settings.points or settings.points % settings.folds:
         raise ValueError(
-            f"{picks_SP.shape[1]} points in {settings.folds} folds; measure.points is {settings.points}"
+            f"picks_SP has {picks_SP.shape[1]} points, measure.points is {settings.points}; pass "
+            f"as many, a multiple of the {settings.folds} folds"
         )
     if text:
         raise ValueError(
-            f"{', '.join(text)} cannot be measured of arrays: it reads characters of a text"
+            f"families: {', '.join(text)} cannot be measured on arrays, since it reads a text"
         )
-    if "logit_lens" in families and (beside.unembedding is None or beside.target_ZWT is None):
+    if "logit_lens" in families and (extras.unembedding is None or extras.target_ZWT is None):
         raise ValueError(
-            "unembedding cannot be measured without how a model makes its output, and what it is to predict"
+            "families: logit_lens needs unembedding and target_ZWT; pass both in extras"
         )
     if heads and inputs[1] is None:
-        raise ValueError(f"{', '.join(heads)} cannot be measured without queries and keys")
+        raise ValueError(
+            f"families: {', '.join(heads)} needs queries and keys; pass both in inputs"
+        )
     if not np.isfinite(inputs[0]).all():
-        raise ValueError("activations that are not finite")
+        raise ValueError(
+            "activations hold numbers that are not finite; check the program that made them"
+        )
 
 
-def joined(batches: list[Measured]) -> Measured:
-    """Join the values of all batches, and the vectors of the first."""
-    return _side_by_side(batches, axis=0)
+def join_batches(batches: list[Measured]) -> Measured:
+    """Join the values of all batches, and keep the vectors of the first."""
+    return _concatenate(batches, axis=0)
 
 
-def _side_by_side(parts: list[Measured], axis: int) -> Measured:
+def _concatenate(parts: list[Measured], axis: int) -> Measured:
     values = jax.tree.map(
-        lambda *values: np.concatenate(values, axis), *(one.values for one in parts)
+        lambda *values: np.concatenate(values, axis), *(part.values for part in parts)
     )
     return Measured(values, parts[0].vectors)
 
 
 @functools.cache
-def _computation(settings: MeasureConfig, bytes_of_one: int) -> Callable[..., Measured]:
+def _compile_measure(settings: MeasureConfig, cloud_bytes: int) -> Callable[..., Measured]:
     """Jit the measurement of one batch and one set of positions."""
 
-    def activate(beside: Beside, others: Any, activations_Z: Any) -> tuple:
-        return Read(*activations_Z, beside.unembedding, beside.target_ZWT, beside.bias_NHTT), others
+    def activate(extras: ModelExtras, others: Any, activations_Z: Any) -> tuple:
+        return Read(*activations_Z, extras.unembedding, extras.target_ZWT, extras.bias_NHTT), others
 
-    spec = Spec(activate, settings, over_clouds=mesh.over_clouds(MeshConfig(), bytes_of_one))
+    spec = Spec(activate, settings, over_clouds=mesh.over_clouds(MeshConfig(), cloud_bytes))
 
     def measure(
-        beside: Beside, others: Any, windows: tuple, key_G: Any, picks_P: Any, visible_TT: Any
+        extras: ModelExtras, others: Any, windows: tuple, key_G: Any, picks_P: Any, visible_TT: Any
     ) -> Measured:
         return measure_batches(
-            spec, beside, others, Batches(windows, key_G, picks_P[None, None], visible_TT[None])
+            spec, extras, others, Batches(windows, key_G, picks_P[None, None], visible_TT[None])
         )
 
     return jax.jit(measure)

@@ -1,6 +1,4 @@
-"""A trained run in one's own code: its model as a function, its checkpoints, its windows. Nothing
-is written.
-"""
+"""Open a trained run read-only: its model as a function, its checkpoints and its windows."""
 
 import functools
 import pathlib
@@ -25,10 +23,12 @@ from anisoscope.utils.settings import from_dict
 
 @dataclass(frozen=True)
 class OpenRun:
+    """A trained run: settings, text, checkpoint steps, and a reader of parameters."""
+
     config: Config
     corpus: Corpus
-    steps: list[int]  # of the checkpoints that are there
-    # step -> parameters as they were saved, digests checked; of others trained again
+    steps: list[int]  # steps of the existing checkpoints
+    # step -> saved parameters, digests checked; steps without a checkpoint are trained again
     params: Callable[[int], dict]
 
     def windows(self, count: int, seed: int = 0) -> np.ndarray:
@@ -37,14 +37,15 @@ class OpenRun:
         available = len(self.corpus.valid) // context
         if not 1 <= count <= available:
             raise ValueError(
-                f"{count} windows are wanted; the validation split has {available} of {context}"
+                f"count is {count}; the validation split has {available} windows of {context}: pass 1 to {available}"
             )
         start_W = np.random.default_rng(seed).choice(available, count, replace=False) * context
         return self.corpus.valid[start_W[:, None] + np.arange(context)].astype(np.int32)
 
     def vectors(self, params: dict, tokens_BT: jax.Array | np.ndarray) -> jax.Array:
-        """Compute the residual stream, (layers, windows, T, width): embeddings, then after every
-        block.
+        """Compute the residual stream, (layers, windows, T, width).
+
+        Layer 0 holds the embeddings, layer l the output of block l.
         """
         with jax.default_matmul_precision("highest"):
             return self._model.apply(*jax.tree.map(jnp.asarray, (params, tokens_BT)))[1].resid_LBTD
@@ -55,9 +56,10 @@ class OpenRun:
 
 
 def open_run(folder: str | pathlib.Path) -> OpenRun:
-    """Open the run in a folder as `runs/quickstart/decoder`.
+    """Open the run in a folder such as `runs/quickstart/decoder`.
 
-    UserError, one line, where there is none, or where its text has changed since it was trained.
+    Raises:
+        UserError: the folder holds no run, or its text has changed since training.
     """
     path = pathlib.Path(folder)
     settings: dict[str, Any] = read_json(path / "config.json", "name the folder of a trained run")

@@ -1,8 +1,8 @@
-"""Which points are resampled together: J folds of M points each, made of whole clusters.
+"""Cut points into J folds of M points each, made of whole clusters.
 
-The panel resamples folds of equal size. A user's clusters are not: the largest first, each goes to
-the fold with the fewest points. Each fold gives as many points to the resamples, and its share of
-all points is its weight in the interval (intervals.weight_replicates).
+The panel resamples folds of equal size, but clusters differ in size. The largest clusters go first,
+each to the fold with the fewest points. Each fold contributes equally many points to the resamples,
+and its share of all points is its weight in the interval (intervals.weight_replicates).
 """
 
 import math
@@ -13,17 +13,17 @@ import numpy as np
 
 from anisoscope.sources.array_checks import FEWEST
 
-KEPT = 0.75  # of the points, which thinning must leave to chunks, and should to windows
-# of them, which folds resample at least: one that is too small for that repeats its points
+KEPT = 0.75  # share of the points that thinning must leave in chunks, and should in windows
+# share of the points that folds resample at least: a fold that is too small repeats its points
 LEAST = 0.5
-MOST = 0.75  # of them, in one cluster; beyond, the others say too little of how clusters differ
+MOST = 0.75  # share in one cluster; above it the others hardly show how clusters differ
 
 
 class Folds(NamedTuple):
-    """What is resampled of each fold, and what it stands for."""
+    """The points that are resampled in each fold, and the sizes that weight the fold."""
 
     index_JM: np.ndarray
-    size_J: np.ndarray  # points that it holds; all alike without clusters
+    size_J: np.ndarray  # points of each fold; all equal without clusters
     square_J: np.ndarray  # sum of the squared sizes of its clusters
 
     @property
@@ -31,24 +31,27 @@ class Folds(NamedTuple):
         return self.size_J.min() < self.size_J.max()
 
 
-def cut(points: int, cluster_P: np.ndarray | None, folds: int, seed: int) -> Folds:
-    """Folds of whole clusters; without labels, of runs of consecutive points.
+def cut_folds(points: int, cluster_P: np.ndarray | None, folds: int, seed: int) -> Folds:
+    """Cut folds of whole clusters; without labels, of runs of consecutive points.
 
-    J is `folds`, or the number of clusters if that is less; ValueError where one holds nearly all.
+    J is `folds`, or the number of clusters if that is less.
+
+    Raises:
+        ValueError: one cluster holds nearly all points.
     """
     if cluster_P is None or folds == 1:
-        index_JM = _evened(np.array_split(np.arange(points), min(folds, points // 2)), 1, seed)
+        index_JM = _equalize(np.array_split(np.arange(points), min(folds, points // 2)), 1, seed)
         return Folds(index_JM, *np.ones((2, len(index_JM)), int))
     names, number_P = np.unique(cluster_P, return_inverse=True)
     if len(names) < 2:
         raise ValueError(
-            f"clusters: all {points} points are of one cluster; leave clusters out, or pass folds=1"
+            f"clusters: all {points} points have one label; leave clusters out, or pass folds=1"
         )
     size_L, count = np.bincount(number_P), min(folds, len(names))
     if size_L.max() > MOST * points:
         raise ValueError(
-            f"clusters: the largest holds {size_L.max()} of {points} points, so that clusters "
-            "cannot be resampled; thin it, or pass folds=1 for values without intervals"
+            f"clusters: the largest holds {size_L.max()} of {points} points, so clusters cannot be "
+            "resampled; thin it, or pass folds=1 for values without intervals"
         )
     order_L = np.random.default_rng(seed).permutation(len(names))
     fold_L = np.empty(len(names), int)
@@ -60,16 +63,20 @@ def cut(points: int, cluster_P: np.ndarray | None, folds: int, seed: int) -> Fol
             fold_L[cluster] = size_J.argmin()
             size_J[fold_L[cluster]] += size_L[cluster]
     members = [np.flatnonzero(fold_L[number_P] == fold) for fold in range(count)]
-    index_JM = _evened(members, math.ceil(LEAST * points / count), seed)
+    index_JM = _equalize(members, math.ceil(LEAST * points / count), seed)
     return Folds(index_JM, *(np.bincount(fold_L, size_L**power, count) for power in (1, 2)))
 
 
-def cut_pieces(points: int, cluster_P: np.ndarray | None, count: int, seed: int) -> np.ndarray:
-    """Indices (count, M) of the points of each chunk: disjoint, of whole clusters, thinned to the
-    size of the smallest.
+def cut_equal_chunks(
+    points: int, cluster_P: np.ndarray | None, count: int, seed: int
+) -> np.ndarray:
+    """Return the indices (count, M) of the points of each chunk.
 
-    Without labels, runs of consecutive points. ValueError where the clusters do not make as many
-    chunks.
+    Chunks are disjoint, consist of whole clusters, and are thinned to the size of the smallest.
+    Without labels they are runs of consecutive points.
+
+    Raises:
+        ValueError: the clusters do not make that many chunks of similar size.
     """
     most = points // FEWEST
     if not isinstance(count, numbers.Integral) or not 1 <= count <= most:
@@ -78,18 +85,19 @@ def cut_pieces(points: int, cluster_P: np.ndarray | None, count: int, seed: int)
         )
     if count == 1:
         return np.arange(points)[None]
-    index_JM = cut(points, cluster_P, count, seed).index_JM
+    index_JM = cut_folds(points, cluster_P, count, seed).index_JM
     if len(index_JM) < count or index_JM.size < KEPT * points:
         raise ValueError(
-            f"num_chunks is {count}, and whole clusters do not make as many of about one size; "
-            "pass fewer chunks"
+            f"num_chunks is {count}, but whole clusters do not make that many chunks of similar "
+            "size; pass fewer chunks"
         )
     return index_JM
 
 
 def cut_windows(windows: int, context: int, folds: int) -> np.ndarray:
-    """The same for windows of equal length: whole windows in the order given; as many folds as
-    leave KEPT of them.
+    """Cut windows of equal length into folds of whole windows, in their order.
+
+    There are as many folds, up to `folds`, as leave at least KEPT of the windows.
     """
     counts = range(min(folds, windows), 1, -1)
     count = next((count for count in counts if windows // count * count >= KEPT * windows), 1)
@@ -97,15 +105,13 @@ def cut_windows(windows: int, context: int, folds: int) -> np.ndarray:
     return (window_W[:, None] * context + np.arange(context)).reshape(count, -1)
 
 
-def _evened(folds: list[np.ndarray], least: int, seed: int) -> np.ndarray:
-    """As many points of each, `least` at least, in their order: chosen at random, or repeated."""
+def _equalize(folds: list[np.ndarray], least: int, seed: int) -> np.ndarray:
+    """Take equally many points of each fold, at least `least`: sampled, or repeated."""
     size = max(least, min(len(fold) for fold in folds))
     generator = np.random.default_rng(seed)
-    return np.stack([_resized(fold, size, generator) for fold in folds])
+    return np.stack([_resize(fold, size, generator) for fold in folds])
 
 
-def _resized(fold: np.ndarray, size: int, generator: np.random.Generator) -> np.ndarray:
-    times, further = divmod(size, len(fold))
-    return np.sort(
-        np.concatenate([*[fold] * times, generator.choice(fold, further, replace=False)])
-    )
+def _resize(fold: np.ndarray, size: int, generator: np.random.Generator) -> np.ndarray:
+    times, rest = divmod(size, len(fold))
+    return np.sort(np.concatenate([*[fold] * times, generator.choice(fold, rest, replace=False)]))

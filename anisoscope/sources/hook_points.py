@@ -1,8 +1,7 @@
-"""Hook points: clouds inside the blocks, where they are asked for: what attention and the
-feed-forward layer add, …
+"""Describe hook points, the clouds inside blocks, such as the outputs of attention.
 
-Each has tables of its own, hook_points/<name>/ in the folder of the run, in the form of the run's;
-layer l is block l.
+Each hook point has its own tables, hook_points/<name>/ in the folder of the run, in the same form
+as the tables of the run; layer l is block l.
 """
 
 import numpy as np
@@ -18,7 +17,7 @@ WORDS = {
 
 
 def attributes(run: str, name: str) -> dict[str, str]:
-    """Describe a hook point, beside what its run says."""
+    """Describe a hook point, in addition to the attributes of its run."""
     return {
         "run": f"{run}, {name}",
         "hook_point": name,
@@ -27,7 +26,7 @@ def attributes(run: str, name: str) -> dict[str, str]:
     }
 
 
-def of_blocks(table: xr.Dataset) -> xr.Dataset:
-    """Number layers from 1 on: the embedding is no block's output."""
+def number_blocks(table: xr.Dataset) -> xr.Dataset:
+    """Number layers from 1, since the embedding is not a block's output."""
     layer = np.arange(1, table.sizes["layer"] + 1)
     return table.assign_coords(layer=layer, depth=("layer", layer / len(layer)))

@@ -1,4 +1,4 @@
-"""What tables say about where their numbers come from, and whether that has changed since."""
+"""Record where the numbers of a table come from, and check whether that has changed."""
 
 import contextlib
 import dataclasses
@@ -11,8 +11,8 @@ import xarray as xr
 from anisoscope.config.experiment_config import Config
 from anisoscope.data.corpus import Corpus
 from anisoscope.models.description import describe_model
-from anisoscope.sources.evaluation_windows import POSITION_SETS, evenness
-from anisoscope.sources.run_program import probe_of
+from anisoscope.sources.evaluation_windows import POSITION_SETS, describe_evenness
+from anisoscope.sources.run_program import draw_probe
 from anisoscope.training import checkpoint
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.utils.errors import RunError
@@ -21,7 +21,7 @@ from anisoscope.utils.settings import flat, to_dict
 
 
 def made_by(config: Config, corpus: Corpus) -> dict[str, Any]:
-    """List what decides which vectors make up a cloud: tables of others are not joined."""
+    """List what decides which vectors form a cloud; only tables that share it are joined."""
     names = ["points", "batches", "folds", "seed", "weighting", "masked"]
     names += ["projected_head"] * ("projection" in config.measure.families)
     settings = {f"measure.{name}": getattr(config.measure, name) for name in names}
@@ -29,7 +29,7 @@ def made_by(config: Config, corpus: Corpus) -> dict[str, Any]:
 
 
 def run_settings(config: Config) -> dict[str, Any]:
-    """List what all sessions of one run must share, by dotted name (utils/folder.py)."""
+    """List what all sessions of a run must share, by dotted name (utils/folder.py)."""
     return {
         name: value
         for name, value in flat(to_dict(config)).items()
@@ -67,24 +67,25 @@ def attributes(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
         | (
             {}
             if settings.weighting == "none"
-            else {"weighting": evenness(probe_of(config, corpus))}
+            else {"weighting": describe_evenness(draw_probe(config, corpus))}
         )
     )
 
 
 def is_outdated(table: xr.Dataset, store: checkpoint.Checkpoints) -> bool:
-    """Check whether a checkpoint of the table has other parameters now; one that is gone does not
-    count.
-    """
+    """Return whether an existing checkpoint of the table has other parameters now."""
     read_then = json.loads(table.attrs.get("checkpoints", "{}"))
     return any(store.digest(int(step)) not in (None, digest) for step, digest in read_then.items())
 
 
 @contextlib.contextmanager
 def advice_on_damage() -> Iterator[None]:
-    """Say in the one line of an error what to do with a damaged checkpoint."""
+    """Add to an error what to do with a damaged checkpoint."""
     try:
         yield
     except RunError as error:
-        advice = "move it elsewhere to measure without it, or it, all later ones and test.json to train them again"
+        advice = (
+            "move it elsewhere to measure without it; to train again, move all later checkpoints and "
+            "test.json too"
+        )
         raise RunError(f"{error}; {advice}") from error

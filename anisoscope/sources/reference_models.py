@@ -1,4 +1,4 @@
-"""The checkpoints that another one is compared with."""
+"""Restore and search the checkpoints that a checkpoint is compared with."""
 
 import numpy as np
 import xarray as xr
@@ -16,7 +16,7 @@ WORDS = (
 
 
 class References:
-    """The checkpoints that one is compared with: the one before it, and the last of the run."""
+    """The references of every checkpoint: the previous checkpoint, and the last of the run."""
 
     def __init__(self, store: Checkpoints, config: Config, program: RunProgram):
         self.store, self.steps, self.last = store, sorted(store.steps()), config.train.steps
@@ -28,14 +28,15 @@ class References:
                 "finish the training or leave that family out"
             )
 
-    def before(self, step: int) -> int | None:
+    def previous(self, step: int) -> int | None:
+        """Return the step of the previous checkpoint; None for the first."""
         return max((other for other in self.steps if other < step), default=None)
 
     def search(self, step: int, params: dict) -> Reference:
-        """Search the neighbors of a checkpoint, and keep both for those compared with it.
+        """Search the neighbors of a checkpoint, and keep both for later comparisons.
 
-        Every checkpoint is searched by the same program, whether it is measured in this process or
-        not: of another program, some neighbors could be others to rounding.
+        Every checkpoint is searched by the same program, whether this process measures it or not:
+        another program could return other neighbors where distances tie up to rounding.
         """
         if not self.compared:
             return Reference(params, None)
@@ -43,16 +44,16 @@ class References:
             self.kept[step] = Reference(params, self.program.search(params))
         return self.kept[step]
 
-    def of(self, step: int) -> dict[str, Reference]:
-        """Restore and search what a step is compared with.
+    def restore(self, step: int) -> dict[str, Reference]:
+        """Restore and search the references of a step.
 
-        The first checkpoint has none before it: the last takes its place, and `without_itself`
-        leaves its values out.
+        The first checkpoint has no previous checkpoint: the last takes its place, and
+        `mask_missing` removes its values.
         """
         if not self.compared:
             return {}
-        before = self.before(step)
-        steps = self.last if before is None else before, self.last
+        previous = self.previous(step)
+        steps = self.last if previous is None else previous, self.last
         needed = {step, *steps}
         self.kept = {other: kept for other, kept in self.kept.items() if other in needed}
         for other in needed - self.kept.keys():
@@ -60,19 +61,19 @@ class References:
         return {name: self.kept[other] for name, other in zip(OTHERS, steps, strict=True)}
 
     def digests(self, step: int) -> dict[int, str]:
-        """List the digests of all checkpoints that the numbers of this one come from."""
-        compared = {self.before(step), self.last} - {None} if self.compared else set()
+        """List the digests of all checkpoints that contribute to the numbers of this step."""
+        compared = {self.previous(step), self.last} - {None} if self.compared else set()
         return {other: self.store.digest(other) for other in sorted({step} | compared)}
 
     def variables(self, step: int) -> dict[str, xr.DataArray]:
-        """Say in the table which step it is compared with."""
-        before = self.before(step)
-        value = xr.DataArray(-1 if before is None else before, attrs={"long_name": WORDS})
+        """Return the variable that records the previous step in the table."""
+        previous = self.previous(step)
+        value = xr.DataArray(-1 if previous is None else previous, attrs={"long_name": WORDS})
         return {BEFORE: value} if self.compared else {}
 
-    def without_itself(self, step: int, values: dict[str, Arrays]) -> dict[str, Arrays]:
-        """Replace by NaN what would compare the first checkpoint with the one before."""
-        for arrays in values.values() if self.before(step) is None else ():
+    def mask_missing(self, step: int, values: dict[str, Arrays]) -> dict[str, Arrays]:
+        """Replace comparisons with the previous checkpoint by NaN where there is none."""
+        for arrays in values.values() if self.previous(step) is None else ():
             for name in NEEDS_PREVIOUS_CHECKPOINT & arrays.keys():
                 arrays[name] = np.full_like(arrays[name], np.nan)
         return values

@@ -1,7 +1,6 @@
-"""The programs that measure the checkpoints of a run: compiled once for all of them, and spread
-over the devices.
+"""Compile the programs that measure all checkpoints of a run, and distribute them over devices.
 
-Letters: G probe batches, S sets of positions, Z inputs of a batch.
+Letters: G batches of windows, S sets of positions, Z inputs of a batch.
 """
 
 import dataclasses
@@ -35,23 +34,23 @@ from anisoscope.sources.activations import (
     probe_batches,
     search_batches,
 )
-from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe, make_probe, with_types
+from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe, add_types, make_probe
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.utils import mesh
 from anisoscope.utils.layout import MeshConfig
 from anisoscope.utils.settings import replace
 
-OTHERS = ("previous", "last")  # what the family comparison compares a checkpoint with
+OTHERS = ("previous", "last")  # references of the family comparison
 
 
-def probe_of(config: Config, corpus: Corpus) -> Probe:
-    """Draw the windows that are measured, masked as in training where `measure.masked` says so."""
+def draw_probe(config: Config, corpus: Corpus) -> Probe:
+    """Draw the windows to measure, masked as in training if `measure.masked` is set."""
     measure = config.measure
     sizes = measure.points, measure.batches, measure.folds, measure.seed
     probe = make_probe(corpus.valid, config.model.context, *sizes, measure.weighting)
     if OBJECTIVES[config.objective].random_targets:
         texts_GZWT = np.stack([probe.tokens_GWT, probe.shuffled_GWT], axis=1)
-        target_GZWT = texts_GZWT.copy()  # of text that is all there, what stands at the position
+        target_GZWT = texts_GZWT.copy()  # in unmasked text, the character at the position
         if measure.masked:
             for z in range(texts_GZWT.shape[1]):
                 texts_GZWT[:, z], target_GZWT[:, z] = mask_as_in_training(
@@ -60,7 +59,7 @@ def probe_of(config: Config, corpus: Corpus) -> Probe:
         probe = probe._replace(
             tokens_GWT=texts_GZWT[:, 0], shuffled_GWT=texts_GZWT[:, 1], target_GZWT=target_GZWT
         )
-    if config.model.same_first:  # as such a model reads them; what stands there is never told
+    if config.model.same_first:  # as such a model reads them; the first character is never a target
         for tokens_GWT in (probe.tokens_GWT, probe.shuffled_GWT):
             tokens_GWT[..., 0] = corpus.mask_token
         if probe.target_GZWT is not None:
@@ -71,12 +70,14 @@ def probe_of(config: Config, corpus: Corpus) -> Probe:
 def mask_as_in_training(
     config: Config, corpus: Corpus, tokens_GWT: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mask characters as a batch of training has them; the second array has what these are, or -1.
+    """Mask characters as in a training batch; also return the hidden characters, -1 elsewhere.
 
-    Each window draws its own, the same at every step.
+    Each window draws its own mask, the same at every step.
     """
     windows_BT = tokens_GWT.reshape(-1, tokens_GWT.shape[-1])
-    windows_BL = np.concatenate([windows_BT, windows_BT[:, -1:]], axis=1)  # the last is no input
+    windows_BL = np.concatenate(
+        [windows_BT, windows_BT[:, -1:]], axis=1
+    )  # the last character is not an input
     key, examples_B = jax.random.key(config.measure.seed), np.arange(len(windows_BL))
     batch = OBJECTIVES[config.objective].batch(
         config.model, windows_BL, key, examples_B, corpus.mask_token
@@ -87,7 +88,7 @@ def mask_as_in_training(
 
 
 class Reference(NamedTuple):
-    """A checkpoint to compare with, and the neighbors that the search found in it."""
+    """A checkpoint to compare with, and the neighbors of its points."""
 
     params: dict
     nearest_GS: Searched
@@ -95,10 +96,11 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True)
 class RunProgram:
-    """The two compiled programs of a run, and their arguments that every checkpoint shares.
+    """The two compiled programs of a run, and the arguments that every checkpoint shares.
 
     `search_jit(params, fixed)` finds the neighbors that comparisons read; `measure_jit(params,
-    references, nearest, fixed)` every value. Both are in float32 whatever the run was trained in.
+    references, nearest, fixed)` computes every value. Both use float32, whatever the run was
+    trained in.
     """
 
     search_jit: Callable[..., Searched]
@@ -117,9 +119,9 @@ class RunProgram:
         """Measure a checkpoint, in NumPy.
 
         Args:
-            checkpoint: Its parameters, and their neighbors; None where nothing is compared.
-            references: The checkpoints that it is compared with, {"previous": …, "last": …}, or {}.
-            hook_point: Which of the hook points to measure, where the program is one of these.
+            checkpoint: its parameters and their neighbors; None where nothing is compared.
+            references: the checkpoints to compare with, {"previous": …, "last": …}, or {}.
+            hook_point: index of the hook point to measure, if the program measures hook points.
         """
         compared = {MEASURED: checkpoint} | references if references else {}
         nearest = {name: other.nearest_GS for name, other in compared.items()} or None
@@ -132,7 +134,7 @@ class RunProgram:
         return jax.device_get(self.measure_jit(params, others, nearest, fixed))
 
     def compile(self, params: dict, compared: bool) -> None:
-        """Compile what the first calls would: later calls in this process find it."""
+        """Compile what the first calls would, so that later calls in this process are fast."""
         params = _shapes(params, self.params_sharding)
         others, nearest = {}, None
         if compared:
@@ -145,7 +147,7 @@ class RunProgram:
 
 
 class Fixed(NamedTuple):
-    """The arguments that do not change from checkpoint to checkpoint."""
+    """The arguments that are equal for all checkpoints."""
 
     probe: Probe
     seed: np.int32
@@ -154,44 +156,44 @@ class Fixed(NamedTuple):
 
 
 def _shapes(tree: Any, shardings: Any) -> Any:
-    """Describe what `jax.device_put` would give, without the numbers."""
+    """Return the shapes and shardings of `jax.device_put`, without the numbers."""
     shardings = jax.tree.broadcast(shardings, tree)
     return jax.tree.map(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), tree, shardings
     )
 
 
-def shapes_of_params(config: Config, corpus: Corpus) -> dict:
+def param_shapes(config: Config, corpus: Corpus) -> dict:
     model = transformer.build(config.model, corpus.vocab_size)
     return jax.eval_shape(model.init, jax.random.key(0))
 
 
 def compile_program(config: Config, corpus: Corpus) -> None:
-    """Compile the programs of a run of which nothing is measured yet."""
+    """Compile the programs of a run before anything of it is measured."""
     compared = "comparison" in config.measure.families
-    make_program(config, corpus).compile(shapes_of_params(config, corpus), compared)
+    make_program(config, corpus).compile(param_shapes(config, corpus), compared)
 
 
 def make_program(
-    config: Config, corpus: Corpus, hook_points: tuple[str, ...] = (), apart: bool = False
+    config: Config, corpus: Corpus, hook_points: tuple[str, ...] = (), independent: bool = False
 ) -> RunProgram:
     """Make the programs of a run, not yet compiled.
 
-    With `hook_points`, they measure one of these in place of the residual stream. Where processes
-    work `apart`, they are programs of this process and its devices alone.
+    With `hook_points`, they measure a hook point in place of the residual stream. If processes work
+    `independent` of each other, the programs use the devices of this process only.
     """
-    params, measure = shapes_of_params(config, corpus), config.measure
-    probe = probe_of(config, corpus)
+    params, measure = param_shapes(config, corpus), config.measure
+    probe = draw_probe(config, corpus)
     if any(FAMILIES[family].reads_types for family in measure.families):
-        # what stands there, masked or not
-        text = probe_of(replace(config, {"measure.masked": False}), corpus)
-        probe = probe._replace(types=with_types(text, corpus.train, corpus.vocab_size).types)
-    shared = mesh.measuring_mesh(measure.batches, len(POSITION_SETS), apart)
+        # types come from the unmasked text
+        text = draw_probe(replace(config, {"measure.masked": False}), corpus)
+        probe = probe._replace(types=add_types(text, corpus.train, corpus.vocab_size).types)
+    shared = mesh.measuring_mesh(measure.batches, len(POSITION_SETS), independent)
     if shared is not None:
         devices, parts = shared, P(mesh.UNITS[0])
         params_sharding = NamedSharding(devices, P())
-    else:  # windows may be shared out: of that only the model's own work is less for each device
-        devices = mesh.make_mesh(config.mesh, apart)
+    else:  # windows may be distributed, which divides only the work of the model
+        devices = mesh.make_mesh(config.mesh, independent)
         divides = probe.tokens_GWT.shape[1] % devices.size == 0
         parts = P(None, mesh.AXES) if divides else P()
         params_sharding = mesh.parameter_sharding(devices, params)
@@ -200,14 +202,14 @@ def make_program(
         tokens_GWT=split, shuffled_GWT=split, picks_SGP=whole, types=whole, target_GZWT=whole
     )
     visible_TT = jax.device_put(np.asarray(visible_keys(config.model, config.model.context)), whole)
-    # runs whose masks differ share a program: which keys a query sees is data
+    # the mask is an argument, so runs with different masks share a program
     model = dataclasses.replace(config.model, mask="bidirectional")
     model = dataclasses.replace(
         model, **{name: getattr(ModelConfig(), name) for name in list_unused_settings(model)}
     )
-    settings = dataclasses.replace(measure, seed=0)  # which is an argument
+    settings = dataclasses.replace(measure, seed=0)  # the seed is an argument
     by_units = shared is not None
-    search_jit, measure_jit, nearest_sharding = _jitted(
+    search_jit, measure_jit, nearest_sharding = _jit_programs(
         model, settings, corpus.vocab_size, devices, by_units, config.mesh, hook_points
     )
     fixed = Fixed(
@@ -217,7 +219,7 @@ def make_program(
 
 
 @functools.cache
-def _jitted(
+def _jit_programs(
     model: ModelConfig,
     settings: MeasureConfig,
     vocab_size: int,
@@ -226,11 +228,11 @@ def _jitted(
     layout: MeshConfig,
     hook_points: tuple[str, ...],
 ) -> tuple[Callable[..., Searched], Callable[..., Measured], NamedSharding]:
-    """Jit both programs: runs of an experiment that share model and settings compile them once."""
+    """Jit both programs; runs that share model and settings share the compilation."""
     network = transformer.build(model, vocab_size, "float32", hook_points)
 
-    def apply(given: tuple, tokens_BT: jax.Array) -> tuple[jax.Array, transformer.Activations]:
-        params, fixed = given
+    def apply(arguments: tuple, tokens_BT: jax.Array) -> tuple[jax.Array, transformer.Activations]:
+        params, fixed = arguments
         logits_BTV, activations = network.apply(params, tokens_BT, visible_TT=fixed.visible_TT)
         if hook_points:
             hooked = jnp.stack([activations.hooked_NBTD[name] for name in hook_points])
@@ -245,7 +247,7 @@ def _jitted(
 
     def spec(settings: MeasureConfig) -> Spec:
         activate = make_activate(
-            apply_shared, settings, lambda given: transformer.unembedding(model, given[0])
+            apply_shared, settings, lambda arguments: transformer.unembedding(model, arguments[0])
         )
         return Spec(activate, settings, **over)
 

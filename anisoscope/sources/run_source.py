@@ -1,7 +1,6 @@
-"""The checkpoints of a run as a source: restored with their digests checked, measured by one
-compiled program.
+"""Provide the checkpoints of a run as a source, measured by one compiled program.
 
-Letters: G probe batches, S sets of positions.
+Letters: G batches of windows, S sets of positions.
 """
 
 import contextlib
@@ -23,7 +22,7 @@ from anisoscope.results.step_files import STREAM
 from anisoscope.sources import hook_points, provenance
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.sources.reference_models import References
-from anisoscope.sources.run_program import Reference, compile_program, make_program, probe_of
+from anisoscope.sources.run_program import Reference, compile_program, draw_probe, make_program
 from anisoscope.sources.source import Families, Reader, Source, Target, check_tables, targets
 from anisoscope.training import checkpoint, log, replay
 from anisoscope.utils import mesh
@@ -37,14 +36,14 @@ Store = checkpoint.Checkpoints | checkpoint.CombinedCheckpoints
 def open_checkpoints(
     config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop
 ) -> Iterator["Checkpoints"]:
-    """Open the checkpoints of a run on its schedule, and the replayed ones that are asked for."""
+    """Open the scheduled checkpoints of a run, and the requested steps to replay."""
     steps = sorted({*checkpoint_steps(config), *config.measure.steps})
     with contextlib.closing(replay.open_checkpoints(run)) as store:
         yield Checkpoints(config, corpus, run, name, steps, store, stop)
 
 
 @contextlib.contextmanager
-def open_further_checkpoints(
+def open_extra_checkpoints(
     config: Config,
     corpus: Corpus,
     run: pathlib.Path,
@@ -53,7 +52,7 @@ def open_further_checkpoints(
     name: str,
     stop: Stop,
 ) -> Iterator["Checkpoints"]:
-    """Open checkpoints in <run>/<folder>/checkpoints; their tables are of the stream alone."""
+    """Open checkpoints in <run>/<folder>/checkpoints, to measure the residual stream alone."""
     config = replace(config, {"measure.hook_points": ()})
     kept = checkpoint_steps(config)
     with contextlib.ExitStack() as stack:
@@ -69,7 +68,7 @@ def open_further_checkpoints(
 
 @dataclass(frozen=True)
 class Checkpoints(Source):
-    """The checkpoints of a run."""
+    """The checkpoints of a run as a source."""
 
     config: Config
     corpus: Corpus
@@ -84,7 +83,7 @@ class Checkpoints(Source):
         return self.config.measure
 
     @property
-    def apart(self) -> bool:
+    def independent(self) -> bool:
         return mesh.measures_independently(self.config.mesh)
 
     @functools.cached_property
@@ -119,32 +118,32 @@ class Checkpoints(Source):
         with provenance.advice_on_damage():
             for name, own in families.items():
                 config = replace(self.config, {"measure.families": own})
-                measure = self._of_stream if name == STREAM else self._of_hook_points
+                measure = self._make_stream_table if name == STREAM else self._make_hook_point_table
                 measure_target[name] = measure(config)
 
-        def read(step: int, asked: Sequence[Target]) -> Iterator[tuple[Target, xr.Dataset]]:
+        def read(step: int, requested: Sequence[Target]) -> Iterator[tuple[Target, xr.Dataset]]:
             with provenance.advice_on_damage():
                 params = self.store.restore_params(step)
-            for target in asked:
+            for target in requested:
                 with provenance.advice_on_damage():
                     table = measure_target[target.name](step, params, target)
                 yield target, table
 
         yield read
 
-    def _of_stream(self, config: Config) -> Callable[[int, dict, Target], xr.Dataset]:
-        """Make table(step, params, target) of the residual stream, with the vectors that are kept."""
+    def _make_stream_table(self, config: Config) -> Callable[[int, dict, Target], xr.Dataset]:
+        """Make table(step, params, target) of the residual stream, with the kept vectors."""
         program, probe = (
-            make_program(config, self.corpus, apart=self.apart),
-            probe_of(config, self.corpus),
+            make_program(config, self.corpus, independent=self.independent),
+            draw_probe(config, self.corpus),
         )
         references = References(self.store, config, program)
         about = provenance.attributes(config, self.corpus, self.name)
 
         def table(step: int, params: dict, target: Target) -> xr.Dataset:
-            checkpoint, others = references.search(step, params), references.of(step)
+            checkpoint, others = references.search(step, params), references.restore(step)
             measured = program.measure(checkpoint, others)
-            values, vectors = references.without_itself(step, measured.values), measured.vectors
+            values, vectors = references.mask_missing(step, measured.values), measured.vectors
             digests = {"checkpoints": json.dumps(references.digests(step))}
             head, context = config.measure.projected_head, config.model.context
             return replicates_table.table(values, step, POSITION_SETS, about | digests).assign(
@@ -154,15 +153,15 @@ class Checkpoints(Source):
 
         return table
 
-    def _of_hook_points(self, config: Config) -> Callable[[int, dict, Target], xr.Dataset]:
-        """Make table(step, params, target). One program for all of them: which it reads is data."""
+    def _make_hook_point_table(self, config: Config) -> Callable[[int, dict, Target], xr.Dataset]:
+        """Make table(step, params, target); one program reads any hook point, by its index."""
         names = self.measure.hook_points
-        program = make_program(config, self.corpus, names, self.apart)
+        program = make_program(config, self.corpus, names, self.independent)
 
         def table(step: int, params: dict, target: Target) -> xr.Dataset:
             number = names.index(target.name)
             values = program.measure(Reference(params, None), {}, number).values
-            return hook_points.of_blocks(
+            return hook_points.number_blocks(
                 replicates_table.table(values, step, POSITION_SETS, self._about(target, step))
             )
 
@@ -179,23 +178,23 @@ class Checkpoints(Source):
         return about | own
 
     def scores(self, steps: list[int]) -> xr.Dataset:
-        """Read the log of the training; print the steps that it has none of."""
+        """Read the log of the training, and print the steps without scores."""
         lines = log.read_log(self.root) if (self.root / log.NAME).exists() else []
         if lost := sorted({*steps} - log.validated_steps(lines)):
-            these = f"step{'s' * (len(lost) > 1)} {', '.join(map(str, lost))}"
+            missing = f"step{'s' * (len(lost) > 1)} {', '.join(map(str, lost))}"
             print(
-                f"{self.name}: {self.root / log.NAME} has no scores of {these}, and so have none of the tables"
+                f"{self.name}: {self.root / log.NAME} has no scores of {missing}; their tables have none either"
             )
         return scores(lines, steps)
 
 
 def check_run(config: Config, corpus: Corpus, run: pathlib.Path) -> None:
-    """Raise UserError, before any work is done, where the run could not be measured later."""
+    """Raise UserError before any work where the run could not be measured later."""
     mesh.make_mesh(config.mesh)
-    probe_of(config, corpus)
+    draw_probe(config, corpus)
     check_tables(targets(config.measure, run), provenance.made_by(config, corpus))
 
 
 def precompile(config: Config, corpus: Corpus) -> None:
-    """Compile the program of a run of which nothing is measured yet."""
+    """Compile the program of a run before anything of it is measured."""
     compile_program(config, corpus)

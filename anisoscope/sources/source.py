@@ -1,6 +1,4 @@
-"""What the sweep asks of a model that has steps: checkpoints of a run, or revisions of a pretrained
-model.
-"""
+"""Define a source of the sweep: a model with steps, such as checkpoints or revisions."""
 
 import abc
 import pathlib
@@ -20,10 +18,10 @@ HEAD = "measure.projected_head"
 
 
 class Target(NamedTuple):
-    """The residual stream, or a hook point inside the blocks: a step has a table of each."""
+    """What to measure at each step into one table: the residual stream, or a hook point."""
 
     name: str
-    folder: pathlib.Path  # of <step>.nc; what is joined of them stands beside that folder
+    folder: pathlib.Path  # folder of <step>.nc; the joined tables lie in its parent
     families: tuple[str, ...]
 
     @property
@@ -38,40 +36,40 @@ class Target(NamedTuple):
 
 
 def targets(measure: MeasureConfig, root: pathlib.Path) -> list[Target]:
-    """List what to measure, the residual stream first; of hook points families of clouds alone."""
-    of_clouds = tuple(
+    """List what to measure, the residual stream first; hook points have cloud families only."""
+    cloud_families = tuple(
         family for family in measure.families if FAMILIES[family].input_kind == "cloud"
     )
     inside = [
-        Target(name, root / "hook_points" / name / "measurements", of_clouds)
+        Target(name, root / "hook_points" / name / "measurements", cloud_families)
         for name in measure.hook_points
     ]
     return [Target(STREAM, root / "measurements", measure.families), *inside]
 
 
 def check_tables(targets: Sequence[Target], settings: dict[str, Any]) -> None:
-    """Raise UserError where tables that were made otherwise are there."""
+    """Raise UserError where existing tables were made with other settings."""
     for target in targets:
         step_files.check_folder(target.folder, target.made_by(settings))
 
 
 Families = tuple[str, ...]
-# a step and targets -> the raw table of each, one after another
+# (step, targets) -> iterator of (target, raw table)
 Reader = Callable[[int, Sequence[Target]], Iterator[tuple[Target, xr.Dataset]]]
 
 
 class Source(abc.ABC):
-    """A model with steps, which may be read in any order, each once for all that is missing of it."""
+    """A model with steps; the sweep reads each step once, in any order."""
 
     name: str  # in messages
     root: pathlib.Path  # the folder of the tables
-    measure: MeasureConfig  # what is asked for
-    steps: list[int]  # all that there ever were, in the order in which they are measured
-    # settings that decide which vectors make up a cloud: tables of others are not joined
+    measure: MeasureConfig  # requested settings
+    steps: list[int]  # all steps, in the order of measurement
+    # settings that decide which vectors form a cloud; only tables that share them are joined
     made_by: dict[str, Any]
-    # settings that a table of another run has otherwise
+    # settings that differ in tables of another run
     run_settings: Mapping[str, Any] = MappingProxyType({})
-    apart: bool = False  # whether processes take steps of their own (utils/shares.py)
+    independent: bool = False  # whether each process measures other steps (utils/shares.py)
 
     @property
     def targets(self) -> list[Target]:
@@ -79,25 +77,25 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def stored(self) -> set[int]:
-        """Steps that can be read now; tables of others stay as they are."""
+        """Return the steps that can be read now; tables of other steps stay unchanged."""
 
     @abc.abstractmethod
     def outdated(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[int, str]:
-        """Say of which steps the table holds no longer, and why."""
+        """Return {step: reason} of the tables that are no longer valid."""
 
     @abc.abstractmethod
     def reader(self, families: dict[str, Families]) -> AbstractContextManager[Reader]:
-        """Make what reads and measures a step: once, where something is missing.
+        """Make the context that reads and measures steps, once, if something is missing.
 
-        `families` are what to measure, by the name of the target, alike for all hook points.
+        `families` lists what to measure by the name of the target, equal for all hook points.
         """
 
     def nothing_stored(self) -> str:
-        """Say what to do where no step can be read, and no table is there."""
+        """Return the message where no step can be read and no table exists."""
         return f"{self.name}: no step can be read"
 
     def digest(self, step: int) -> str | None:
-        """Digest the parameters of a step; None: not known. Tangents alone ask for it."""
+        """Return the digest of the parameters of a step, for tangents; None: unknown."""
         return None
 
     def attributes(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[str, Any]:
@@ -105,5 +103,5 @@ class Source(abc.ABC):
         return {}
 
     def scores(self, steps: list[int]) -> xr.Dataset | None:
-        """Read what the model had learned at these steps, if that is known."""
+        """Read the scores of the model at these steps; None: unknown."""
         return None

@@ -1,4 +1,4 @@
-"""Measure every step of a source, and join the tables; what is measured already is left alone."""
+"""Measure every step of a source, and join the tables; keep what is measured already."""
 
 import contextlib
 import functools
@@ -20,9 +20,12 @@ Tables = dict[int, xr.Dataset]  # by step
 def sweep(source: Source, stop: Stop) -> None:
     """Measure what steps lack, then join the tables of all steps (results/join.py).
 
-    A step that lacks a quantity of a family, or a null model of it, has that family measured again
-    as a whole. Every table is written whole or not at all; raises Stopped between two steps. A
-    table stays when its checkpoint is gone, and is measured again when that has changed since.
+    A family is measured again at a step that lacks one of its quantities or null models. Every
+    table is written completely or not at all. A table stays when its checkpoint is deleted, and is
+    measured again when its checkpoint has changed.
+
+    Raises:
+        Stopped: between two steps, where a stop was requested.
     """
     measured = measure_missing(source, stop)
     processes.on_first(functools.partial(join_tables, source))
@@ -37,7 +40,7 @@ def sweep(source: Source, stop: Stop) -> None:
 
 
 def measure_missing(source: Source, stop: Stop) -> dict[str, set[int]]:
-    """Load each step that lacks something, measure and write it; list the steps, by target."""
+    """Load, measure and write each incomplete step; return the steps, by target."""
     stored = source.stored()
     tables = {target.name: read_tables(source, target, stored) for target in source.targets}
     missing: dict[int, dict[Target, tuple[str, ...]]] = {}
@@ -48,12 +51,12 @@ def measure_missing(source: Source, stop: Stop) -> dict[str, set[int]]:
     if not missing and not tables[STREAM]:
         raise UserError(source.nothing_stored())
 
-    writes = source.apart or processes.is_first()
+    writes = source.independent or processes.is_first()
     with contextlib.ExitStack() as stack:
 
         @functools.cache
         def reader():
-            return stack.enter_context(source.reader(asked_of_any(source, missing)))
+            return stack.enter_context(source.reader(missing_by_target(source, missing)))
 
         def measure(step: int) -> None:
             for target, table in reader()(step, tuple(missing[step])):
@@ -67,7 +70,7 @@ def measure_missing(source: Source, stop: Stop) -> dict[str, set[int]]:
         }
         words = source.name, ("measure", "measuring")
         shares.map_steps(
-            written, lambda: measure, lambda step, done: None, *words, stop, source.apart
+            written, lambda: measure, lambda step, done: None, *words, stop, source.independent
         )
     return {
         target.name: {step for step, targets in missing.items() if target in targets}
@@ -79,11 +82,11 @@ def _missing(source: Source, target: Target, table: xr.Dataset | None) -> tuple[
     return missing_families(table, target.families, source.measure.nulls)
 
 
-def asked_of_any(
+def missing_by_target(
     source: Source, missing: dict[int, dict[Target, tuple[str, ...]]]
 ) -> dict[str, Families]:
-    """Join the families that steps lack, by target; hook points share a program, hence families."""
-    asked = {}
+    """Join the families that steps lack, by target; hook points share a program and families."""
+    lacking_by_target = {}
     for target in source.targets:
         lacking = {
             family
@@ -93,12 +96,14 @@ def asked_of_any(
             for family in families
         }
         if any(target in targets for targets in missing.values()):
-            asked[target.name] = tuple(name for name in target.families if name in lacking)
-    return asked
+            lacking_by_target[target.name] = tuple(
+                name for name in target.families if name in lacking
+            )
+    return lacking_by_target
 
 
 def read_tables(source: Source, target: Target, stored: set[int]) -> Tables:
-    """Read the tables that hold, and report those that do not."""
+    """Read the valid tables, and report the others."""
     tables = {}
     for step in source.steps:
         path = target.folder / f"{step}.nc"
@@ -121,7 +126,9 @@ def report(
     lines: dict[str, set[int]] = {}
     for step in sorted({*outdated} & stored):
         lines.setdefault(f"measured again, since {outdated[step]}", set()).add(step)
-    lines["compared with a checkpoint that has changed; its own is gone"] = {*outdated} - stored
+    lines["compared with a checkpoint that has changed, but its own checkpoint is gone"] = {
+        *outdated
+    } - stored
     lines["some quantities cannot be measured, since the checkpoint is gone"] = {
         step for step in tables.keys() - stored if _missing(source, target, tables[step])
     }
@@ -143,10 +150,10 @@ def write(
     new: xr.Dataset,
     families: tuple[str, ...],
 ) -> None:
-    """Write <step>.nc; UserError where it lacks a family: that would be measured at every start."""
+    """Write <step>.nc; UserError where a family is missing, which would be measured at every start."""
     if lacking := missing_families(new, families, ()):
         raise UserError(
-            f"{source.name}: {', '.join(lacking)} cannot be measured of it; leave out of measure.families"
+            f"{source.name}: {', '.join(lacking)} cannot be measured; leave out of measure.families"
         )
     made_by = {"made_by": json.dumps(target.made_by(source.made_by))}
     new = new.assign_attrs(made_by | new.attrs)

@@ -1,10 +1,10 @@
 """Compare two models on the same text: every layer of one with every layer of the other.
 
-Points are the same places of the text for both; where texts or settings differ, the comparison is
-refused. This file compares runs of ours, hf/two_pretrained.py pairs with a pretrained model.
+Points are the same places of the text for both models; a comparison across different texts or
+settings is refused. This file compares our runs, hf/two_pretrained.py pairs pretrained models.
 
-Letters: M layers of the second model, K permutations, X places of all windows, G batches, S sets
-of positions.
+Letters: M layers of the second model, K permutations, X places of all windows, G batches, S sets of
+positions.
 """
 
 import functools
@@ -33,23 +33,25 @@ from anisoscope.results.summary import STATISTICS, summarize
 from anisoscope.sources.activations import batch_keys
 from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe
 from anisoscope.sources.finished_run import OpenRun, open_run
-from anisoscope.sources.run_program import probe_of
+from anisoscope.sources.run_program import draw_probe
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
 from anisoscope.utils.progress import bar
 from anisoscope.utils.settings import format_differences
 
-# of measure: which vectors make up a cloud
+# settings of measure that decide which vectors form a cloud
 SETTINGS = ("points", "batches", "folds", "seed", "weighting", "masked")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimilarityConfig:
-    runs: tuple[str, ...] = ()  # two folders, with a step after @ where it is not the last
+    """Settings of the comparison of two models."""
+
+    runs: tuple[str, ...] = ()  # two folders; @step selects another step than the last
 
 
 class Clouds(NamedTuple):
-    """The same P points of both models, and of the first one permuted."""
+    """The same P points of both models, and permuted points of the first."""
 
     first_NPD: np.ndarray
     second_MPE: np.ndarray
@@ -57,10 +59,12 @@ class Clouds(NamedTuple):
 
 
 class Pair(NamedTuple):
+    """Two models to compare: their labels, settings, clouds and attributes."""
+
     labels: tuple[str, str]
     measure: MeasureConfig
     corpus: Corpus
-    batches: Iterator[list[Clouds]]  # of each batch, for each set of positions
+    batches: Iterator[list[Clouds]]  # per batch, the clouds of each set of positions
     about: dict[str, Any]  # attributes of the table, complete once all batches are read
 
 
@@ -68,7 +72,7 @@ def compare(first: str, second: str) -> xr.Dataset:
     """Compare two runs, as "runs/a" and "runs/b@256": a step after @, else the last.
 
     Args:
-        first: the folder of a run of ours or of a pretrained model.
+        first: the folder of our run or of a pretrained model.
         second: likewise.
 
     Returns:
@@ -79,18 +83,18 @@ def compare(first: str, second: str) -> xr.Dataset:
 
 
 def open_pair(first: str, second: str) -> Pair:
-    """Open both models; UserError, one line, where they cannot be compared."""
+    """Open both models; UserError where they cannot be compared."""
     if is_pretrained(first) or is_pretrained(second):
-        from anisoscope.sources.hf import two_pretrained  # with torch
+        from anisoscope.sources.hf import two_pretrained  # imports torch
 
         return two_pretrained.open_pair(first, second)
     return _open_runs(first, second)
 
 
 def measure_pair(pair: Pair) -> xr.Dataset:
-    """Measure as `compare` says."""
+    """Measure a pair as `compare` documents."""
     program, found = _compile(pair.measure.folds), []
-    bounded = bar(range(pair.measure.batches), " beside ".join(pair.labels), "batch")
+    bounded = bar(range(pair.measure.batches), " and ".join(pair.labels), "batch")
     for _, batch in zip(bounded, pair.batches, strict=False):
         sets = [jax.device_get(program(*clouds)) for clouds in batch]
         found.append(jax.tree.map(lambda *values: np.stack(values), *sets))
@@ -107,8 +111,9 @@ def measure_pair(pair: Pair) -> xr.Dataset:
 
 @functools.cache
 def _compile(folds: int) -> Callable[..., dict[str, dict[str, np.ndarray]]]:
-    """Compile once for all batches and sets of positions: {cloud: {quantity: (layer, other layer,
-    R)}}.
+    """Compile one program for all batches and sets of positions.
+
+    It returns {cloud: {quantity: (layer, other layer, R)}}.
     """
 
     @jax.default_matmul_precision("highest")
@@ -121,7 +126,7 @@ def _compile(folds: int) -> Callable[..., dict[str, dict[str, np.ndarray]]]:
 
 
 def _samples(found: list[dict[str, dict[str, np.ndarray]]], cloud: str) -> xr.Dataset:
-    """Values of one cloud over batches, positions and layers, with all replicates."""
+    """Collect values of one cloud over batches, positions and layers, with all replicates."""
     variables = {}
     for name, quantity in comparison_family.ACROSS.items():
         dims = ("batch", "positions", "layer", "other_layer", quantity.resampling)
@@ -151,18 +156,18 @@ def write(table: xr.Dataset, labels: tuple[str, str], root: pathlib.Path) -> Non
     joined_files.write(table, root / "similarity.nc")
     rows = pd.concat(parts, ignore_index=True).assign(**sides)
     joined_files.write_csv(rows, root / "similarity.csv")
-    print(f"{' beside '.join(labels)}: {root / 'similarity.nc'}, {root / 'similarity.csv'}")
+    print(f"{' and '.join(labels)}: {root / 'similarity.nc'}, {root / 'similarity.csv'}")
 
 
 def is_pretrained(name: str) -> bool:
-    """Whether the folder of a run, with or without @step, holds a pretrained model, or several."""
+    """Return whether the folder of a run, with or without @step, holds pretrained models."""
     path = pathlib.Path(name.partition("@")[0]) / "config.json"
     settings = read_json(path, "name the folder of a trained run")
     return "pretrained" in settings or "models" in settings
 
 
 def choose_step(name: str, steps: list[int]) -> int:
-    """The step after @, or the last one."""
+    """Return the step after @, or the last step."""
     path, at, step = name.partition("@")
     if not steps:
         raise UserError(f"--similarity={name}: {path} has no checkpoint; run --stages=train first")
@@ -174,8 +179,9 @@ def choose_step(name: str, steps: list[int]) -> int:
 
 
 def choose_labels(names: tuple[str, str], steps: tuple[int, int]) -> tuple[str, str]:
-    """Label both by their folders, with the steps where these are the same, or by the whole
-    path.
+    """Label both runs by their folders.
+
+    Equal folders are told apart by their steps, or else by the whole path.
     """
     folders = [pathlib.Path(name.partition("@")[0]).resolve().name for name in names]
     if folders[0] != folders[1]:
@@ -186,7 +192,7 @@ def choose_labels(names: tuple[str, str], steps: tuple[int, int]) -> tuple[str, 
 
 
 def check_same(names: tuple[str, str], texts: list[dict[str, Any]], advice: str) -> None:
-    """Raise UserError where what has to be the same of both, {name: value}, is not."""
+    """Raise UserError where {name: value} of the two models differ."""
     first, second = ({name: str(value)[:12] for name, value in text.items()} for text in texts)
     if different := format_differences(first, second, whose=("of the first", "of the second")):
         both = " and ".join(names)
@@ -194,18 +200,18 @@ def check_same(names: tuple[str, str], texts: list[dict[str, Any]], advice: str)
 
 
 def describe_side(side: str, label: str, step: int, model: str) -> dict[str, Any]:
-    """Attributes of the table; `side` is first or second."""
+    """Return attributes of the table; `side` is first or second."""
     return {side: label, f"{side}_step": step, f"{side}_model": model}
 
 
 def _open_runs(first: str, second: str) -> Pair:
-    """Two runs of ours, on the windows that both are measured on."""
+    """Open two of our runs on the same windows."""
     names = first, second
     runs = [open_run(name.partition("@")[0]) for name in names]
     steps = tuple(choose_step(name, run.steps) for name, run in zip(names, runs, strict=True))
-    probes = [probe_of(run.config, run.corpus) for run in runs]
+    probes = [draw_probe(run.config, run.corpus) for run in runs]
     texts = [_describe_points(run, probe) for run, probe in zip(runs, probes, strict=True)]
-    advice = "take two runs of one text, one context and the same measure.* settings"
+    advice = "name two runs of one text, one context and the same measure.* settings"
     check_same(names, texts, advice)
     labels = choose_labels(names, steps)
     about = {"corpus": runs[0].corpus.name} | texts[0]
@@ -238,13 +244,13 @@ def _read_runs(
 
 
 def make_reader(run: OpenRun, step: int) -> Callable[[np.ndarray], jax.Array]:
-    """Make the function of windows (W, T) that gives the residual stream (N, W, T, D)."""
+    """Make the function from windows (W, T) to the residual stream (N, W, T, D)."""
     params, vectors = run.params(step), jax.jit(run.vectors)
     return lambda tokens_WT: vectors(params, tokens_WT)
 
 
 def _describe_points(run: OpenRun, probe: Probe) -> dict[str, Any]:
-    """What has to be the same for point i of one run to be point i of the other."""
+    """Return the settings and digests that make point i the same in both runs."""
     measure = {f"measure.{name}": getattr(run.config.measure, name) for name in SETTINGS}
     tokens = hashlib.sha256(probe.tokens_GWT.tobytes()).hexdigest()
     digests = {"corpus_sha256": run.corpus.sha256, "tokens_sha256": tokens}

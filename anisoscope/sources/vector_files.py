@@ -1,7 +1,7 @@
-"""Read vectors from a file: .npy, .npz, .safetensors, .zarr or NetCDF; never a pickle, which can
-run anything.
+"""Read vectors from .npy, .npz, .safetensors, .zarr or NetCDF files; never from pickles.
 
-What an array is, and what reading it takes, is known before it is read.
+A pickle can run any code. The shape of an array, and the memory that reading takes, are known
+before it is read.
 """
 
 import contextlib
@@ -28,6 +28,8 @@ VECTORS = "vectors"
 
 
 class FileVectors(NamedTuple):
+    """Vectors of a file, with clusters and token positions if it has them."""
+
     vectors: Any  # (points, width), (layers, points, width) or a list of layers
     cluster_P: np.ndarray | None
     position_P: np.ndarray | None
@@ -36,7 +38,7 @@ class FileVectors(NamedTuple):
 def open_npy(path: pathlib.Path) -> dict[str, Stored]:
     array = np.load(path, mmap_mode="r", allow_pickle=False)
     if behind := path.stat().st_size - array.offset - array.nbytes:
-        raise ValueError(f"{behind:,} bytes stand behind its array; save several in an .npz")
+        raise ValueError(f"{behind:,} bytes follow its array; save several arrays in an .npz")
     return {VECTORS: Stored(array.shape, array.itemsize, 0, lambda: array)}
 
 
@@ -52,7 +54,7 @@ def open_npz(path: pathlib.Path) -> dict[str, Stored]:
             )
             shape, _, dtype = read_header(file)
         if dtype.hasobject:
-            raise ValueError("it holds Python's own objects; pickled arrays never are read")
+            raise ValueError("it holds Python objects; pickled arrays are never read")
         read = functools.partial(lambda name: np.load(path, allow_pickle=False)[name], name)
         size = math.prod(shape) * dtype.itemsize
         arrays[name.removesuffix(".npy")] = Stored(shape, dtype.itemsize, size, read)
@@ -62,8 +64,8 @@ def open_npz(path: pathlib.Path) -> dict[str, Stored]:
 def open_safetensors(path: pathlib.Path) -> dict[str, Stored]:
     from safetensors import safe_open
 
-    file, arrays = safe_open(path, "np"), {}  # JAX's would cut labels to 32 bits
-    for name in file.keys():  # noqa: SIM118, it is no dictionary
+    file, arrays = safe_open(path, "np"), {}  # reading as JAX arrays would cut labels to 32 bits
+    for name in file.keys():  # noqa: SIM118, not a dictionary
         part = file.get_slice(name)
         shape, bits = tuple(part.get_shape()), re.search(r"\d+", part.get_dtype())  # BOOL has none
         itemsize = math.ceil(int(bits.group()) / 8) if bits else 1
@@ -89,22 +91,22 @@ def load(
     token_positions: str = "",
     num_chunks: int = 1,
 ) -> FileVectors:
-    """Open vectors, which are read layer by layer where the format can, and read their labels.
+    """Open vectors, read layer by layer where the format allows it, and read their labels.
 
     Args:
-        path: of a file of one of `READERS`.
+        path: a file of one of `READERS`.
         layers: names of arrays; else `vectors`, or the only array of two or three dimensions.
-        clusters: the name of the labels; else `clusters` or `groups`, if there are any.
+        clusters: the name of the labels; else `clusters` or `groups`, if present.
         token_positions: likewise; else `token_positions`.
-        num_chunks: in how many the vectors are measured, for the estimate of memory.
+        num_chunks: number of chunks that are measured, for the estimate of memory.
 
     Raises:
-        ValueError: what cannot be read, or does not fit into memory; in one line.
+        ValueError: the file cannot be read, or does not fit into memory; in one line.
     """
     if path.suffix.lower() not in READERS:
-        raise ValueError(f"{path} is none of {', '.join(READERS)}: write one of these")
+        raise ValueError(f"{path} has an unknown format; pass a file of {', '.join(READERS)}")
     if not path.exists():
-        raise ValueError(f"{path} does not exist")
+        raise ValueError(f"{path} does not exist; check the path")
     with explain_failure(path):
         arrays = READERS[path.suffix.lower()](path)
     names = layers or (VECTORS,)
@@ -113,7 +115,7 @@ def load(
     listed = ", ".join(f"{name} {array.shape}" for name, array in [*arrays.items()][:8])
     if not layers and len(names) != 1:
         raise ValueError(
-            f"{path} holds {listed}; name those to measure, as --config.vectors.layers=a,b"
+            f"{path} holds {listed}; name the arrays to measure, as --config.vectors.layers=a,b"
         )
     labels = [
         label or next((name for name in found if name in arrays), "")
@@ -128,7 +130,7 @@ def load(
     takes = sum(arrays[name].bytes for name in labels if name)
     for name in names:
         array = arrays[name]
-        # of layers that are read a chunk at a time the largest is enough, in float32 at least
+        # layers read chunk by chunk take the memory of the largest chunk, at least in float32
         chunk = math.prod(array.shape[-2:]) * max(4, array.itemsize) // max(1, num_chunks)
         whole = array.least == array.bytes
         takes = takes + array.bytes if whole else max(takes, chunk, array.least)
@@ -137,7 +139,7 @@ def load(
         raise ValueError(
             f"{path} takes {memory.format_bytes(takes)} to read, and "
             f"{memory.format_bytes(available)} are available: save it as .npy, or as .zarr in "
-            "small chunks, which are read layer by layer, and take num_chunks=2 or more"
+            "small chunks, which are read layer by layer, and pass num_chunks=2 or more"
         )
     with explain_failure(path):
         vectors = [decode_vectors(arrays[name].open()) for name in names]
@@ -147,7 +149,7 @@ def load(
 
 @contextlib.contextmanager
 def explain_failure(path: pathlib.Path) -> Iterator[None]:
-    """ValueError of one line, whatever a library raises."""
+    """Reduce any error of a library to a ValueError of one line."""
     try:
         yield
     except Exception as error:

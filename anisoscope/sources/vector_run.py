@@ -22,12 +22,14 @@ STEP = 0  # a file is one checkpoint
 
 
 class OpenFile(NamedTuple):
+    """The vectors of a file, and their chunks."""
+
     vectors: array_checks.Vectors
     chunks: list[array_chunks.Chunk]
 
 
 def open_file(config: VectorsConfig) -> OpenFile:
-    """Open the vectors and cut them into chunks; UserError, one line, where that cannot be."""
+    """Open the vectors and cut them into chunks; UserError where that fails."""
     names, measure = config.vectors, config.measure
     try:
         file = vector_files.load(
@@ -48,9 +50,7 @@ def open_file(config: VectorsConfig) -> OpenFile:
 
 
 def run(config: VectorsConfig, file: OpenFile, root: pathlib.Path, name: str) -> None:
-    """Write measurements/0.nc, of which only what is missing is measured, then results.nc,
-    batches.nc, results.csv.
-    """
+    """Measure what measurements/0.nc lacks, then write results.nc, batches.nc and results.csv."""
     settings, made_by, path = config.measure, _made_by(config), root / f"measurements/{STEP}.nc"
     table = step_files.read_same_clouds(path, made_by)
     missing = missing_families(table, settings.families, settings.nulls, NEEDS_OTHER_CLOUDS)
@@ -67,7 +67,7 @@ def run(config: VectorsConfig, file: OpenFile, root: pathlib.Path, name: str) ->
     if missing:
         dataset = _measure(config, file, missing, about | {"made_by": json.dumps(made_by)}, name)
         step_files.write_step(path, table, dataset, missing)
-        table = joined_files.read_table(path)  # as it is joined the next time, to the bit
+        table = joined_files.read_table(path)  # so that joining again is bit-equal
     join.write(root, {STEP: table}, settings.families, settings.nulls, table.attrs | about)
     if degenerate := table.attrs.get(array_chunks.DEGENERATE):
         print(f"{name}: {degenerate}")
@@ -99,7 +99,7 @@ def _measure(
 
 
 def _made_by(config: VectorsConfig) -> dict[str, Any]:
-    """What decides which vectors make up a cloud: tables of others are not joined."""
+    """List what decides which vectors form a cloud; only tables that share it are joined."""
     names = config.vectors
     path, digest = pathlib.Path(names.path), hashlib.sha256()
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:

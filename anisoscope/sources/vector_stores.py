@@ -1,8 +1,7 @@
-"""Open arrays of a .zarr folder or a NetCDF file, in numbers as their attributes say: both by
-xarray's own rules.
+"""Open arrays of a .zarr folder or a NetCDF file, decoded by xarray's rules.
 
-A missing chunk stands for a fill value, and where it was lost for numbers that nobody wrote: it is
-refused.
+A missing chunk reads as a fill value. A chunk that was lost would turn into numbers that nobody
+wrote, so missing chunks are refused.
 """
 
 import base64
@@ -19,20 +18,20 @@ from xarray.core import indexing
 
 from anisoscope.utils.files import read_json
 
-NAMES = ".zarray", "zarr.json"  # of an array's description, in version 2 and 3
+NAMES = ".zarray", "zarr.json"  # files with the description of an array, in versions 2 and 3
 FILLS = "_FillValue", "missing_value"
 SCALES = "scale_factor", "add_offset"
-DIMENSIONS = "_ARRAY_DIMENSIONS"  # by which xarray knows its own arrays of version 2
+DIMENSIONS = "_ARRAY_DIMENSIONS"  # attribute of arrays that xarray writes in version 2
 ADVICE = "write the vectors again"
 
 
 class Stored(NamedTuple):
-    """An array that is not yet read."""
+    """An array that is not read yet."""
 
     shape: tuple[int, ...]
     itemsize: int
-    least: int  # bytes that reading any part of it takes
-    open: Callable[[], Any]  # an array, or a variable in the numbers of the file
+    least: int  # bytes needed to read any part
+    open: Callable[[], Any]  # returns an array, or an undecoded variable
 
     @property
     def bytes(self) -> int:
@@ -40,7 +39,7 @@ class Stored(NamedTuple):
 
 
 def open_netcdf(path: pathlib.Path) -> dict[str, Stored]:
-    """The variables of a NetCDF file."""
+    """Open the variables of a NetCDF file."""
     with open(path, "rb") as file:
         hdf = file.read(4) == b"\x89HDF"
 
@@ -56,7 +55,7 @@ def open_netcdf(path: pathlib.Path) -> dict[str, Stored]:
 
 
 def _check_hdf_chunks(path: pathlib.Path, name: str) -> None:
-    """ValueError where a part of an array was never written."""
+    """Raise ValueError where a part of an array was never written."""
     import h5py
 
     with h5py.File(path) as file:
@@ -69,23 +68,22 @@ def _check_hdf_chunks(path: pathlib.Path, name: str) -> None:
             count, written = int(array.size > 0), int(array.id.get_storage_size() > 0)
     if written < count:
         raise ValueError(
-            f"only {written} of {count} chunks of {name} are written, "
-            "others would be read as a fill value"
+            f"only {written} of {count} chunks of {name} are written, the others would be read as a "
+            "fill value; write the vectors again"
         )
 
 
 def decode_vectors(array: Any) -> Any:
-    """Numbers as the attributes of a variable say, with names of dimensions, which show where the
-    width is.
-    """
+    """Decode numbers by the attributes of a variable, and keep the names of dimensions."""
     if not isinstance(array, xr.Variable):
         return array
     return xr.DataArray(xr.conventions.decode_cf_variable("vectors", array, decode_times=False))
 
 
 def decode_labels(array: Any) -> np.ndarray:
-    """Whole numbers as they stand: with a fill value xarray makes them float64, where large ones
-    are equal.
+    """Decode whole numbers exactly.
+
+    With a fill value xarray would return float64, in which large labels become equal.
     """
     attrs = array.attrs if isinstance(array, xr.Variable) else {}
     if not {*FILLS} & attrs.keys() or {*SCALES} & attrs.keys():
@@ -104,7 +102,7 @@ def decode_labels(array: Any) -> np.ndarray:
 
 
 def open_zarr(path: pathlib.Path) -> dict[str, Stored]:
-    """An array, or a group of them, of version 2 or 3 of the format."""
+    """Open an array or a group of arrays, of version 2 or 3 of the format."""
     if _read_description(path):
         return {"vectors": _open_zarr_array(path)}
     folders = [folder for folder in sorted(path.iterdir()) if _read_description(folder)]
@@ -112,7 +110,7 @@ def open_zarr(path: pathlib.Path) -> dict[str, Stored]:
 
 
 def _read_description(folder: pathlib.Path) -> dict[str, Any]:
-    """The description in an array's folder; {} of anything else."""
+    """Read the description in the folder of an array; {} for other folders."""
     name = next((name for name in NAMES if (folder / name).is_file()), None)
     about = read_json(folder / name, ADVICE) if name else {}
     return about if about.get("node_type", "array") == "array" else {}
@@ -127,7 +125,9 @@ def _open_zarr_array(folder: pathlib.Path) -> Stored:
     spec = {"driver": driver, "kvstore": kvstore}
     try:
         store = tensorstore.open(spec, open=True, read=True).result()
-    except ValueError as error:  # of a type that TensorStore has not, as words: others are read
+    except (
+        ValueError
+    ) as error:  # types unknown to TensorStore, as strings: other arrays are still read
         return Stored(tuple(about["shape"]), 0, 0, functools.partial(_refuse, error))
     chunks = Chunks(store)
     attrs = about.get("attributes", {})
@@ -153,7 +153,7 @@ def _refuse(error: ValueError) -> None:
 
 
 class Chunks(xr.backends.BackendArray):
-    """What TensorStore holds, as xarray reads it."""
+    """An array of TensorStore, as xarray reads it."""
 
     def __init__(self, store: Any) -> None:
         self.store, self.shape, self.dtype = store, store.shape, np.dtype(store.dtype.numpy_dtype)
@@ -168,7 +168,7 @@ class Chunks(xr.backends.BackendArray):
 
 
 def _decode_fill(value: Any, dtype: np.dtype) -> Any:
-    """As JSON has it: a number, a word as NaN, or of version 3 the bytes of a float64."""
+    """Decode a fill value of JSON: a number, a word such as NaN, or the bytes of a float64."""
     if not isinstance(value, str) or dtype.kind != "f":
         return value
     try:
@@ -178,7 +178,7 @@ def _decode_fill(value: Any, dtype: np.dtype) -> Any:
 
 
 def _check_zarr_chunks(store: Any, name: str) -> None:
-    """ValueError where a chunk is missing."""
+    """Raise ValueError where a chunk is missing."""
 
     def is_stored(part: Any) -> bool:
         return part.storage_statistics(query_fully_stored=True).result().fully_stored
@@ -195,6 +195,6 @@ def _check_zarr_chunks(store: Any, name: str) -> None:
         if not is_stored(store[part]):
             raise ValueError(
                 f"chunk {'.'.join(map(str, place))} of {name} is missing, and would be read as its "
-                "fill value: copy the store again, or, where all of the chunk is that value, write "
-                "it with write_empty_chunks=True"
+                "fill value; copy the store again, or write chunks of fill values with "
+                "write_empty_chunks=True"
             )

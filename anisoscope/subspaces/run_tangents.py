@@ -1,6 +1,4 @@
-"""The stage on a run of ours: its checkpoints read by one compiled program, and by the training's
-own next step.
-"""
+"""Run the stage `tangents` on our checkpoints, by one compiled program and the next training step."""
 
 import contextlib
 import dataclasses
@@ -35,15 +33,15 @@ from anisoscope.utils.stop import Stop
 
 
 def check_windows_and_tables(config: Config, corpus: Corpus, run: pathlib.Path) -> None:
-    """Raise UserError, before any work, where the run cannot be read or tables are of others."""
+    """Raise UserError before any work where the run cannot be read or other tables exist."""
     make_windows(config, config.tangents, corpus)
     made_by = tangent_tables.made_by(config.tangents, corpus.sha256)
-    tangent_stage.refuse_others(run / tangent_stage.FOLDER, made_by)
+    tangent_stage.check_made_by(run / tangent_stage.FOLDER, made_by)
 
 
 def fit_early(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop) -> None:
     """Write tangents/early.nc."""
-    with _opened(config, corpus, run, name, stop) as (study, reader):
+    with _open_study(config, corpus, run, name, stop) as (study, reader):
         tangent_stage.fit_early(study, reader, stop)
 
 
@@ -60,12 +58,12 @@ def sweep(
     `other` is the run of another seed, if any.
     """
     early = other and other / tangent_stage.FOLDER / tangent_stage.EARLY
-    with _opened(config, corpus, run, name, stop) as (study, reader):
+    with _open_study(config, corpus, run, name, stop) as (study, reader):
         tangent_stage.sweep(study, reader, stop, early)
 
 
 @contextlib.contextmanager
-def _opened(
+def _open_study(
     config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop
 ) -> Iterator[tuple[tangent_stage.Study, "RunReader"]]:
     kept = checkpoint_steps(config)
@@ -84,7 +82,7 @@ def _opened(
 
 
 class RunReader:
-    """Read checkpoints of a run; windows and programs are made where there is something to do."""
+    """Read checkpoints of a run; windows and programs are made at first use."""
 
     def __init__(self, config: Config, corpus: Corpus, store: checkpoint.Checkpoints):
         self.config, self.corpus, self.store = config, corpus, store
@@ -114,7 +112,7 @@ class RunReader:
 
     def test(self, step: int, before: int | None, frames: dict[str, Frames]) -> Tested:
         params = self.store.restore_params(step)
-        taken = tangent_gradients.matrices_of(self.update.change(step))
+        taken = tangent_gradients.collect_matrices(self.update.change(step))
         updates = {"step": tangent_gradients.matrix_rows(taken)}
         if before in self.store.steps():
             updates["between"] = tangent_gradients.change(self.store.restore_params(before), params)
@@ -129,9 +127,9 @@ class RunReader:
 def make_programs(
     model: ModelConfig, tangents: TangentsConfig, vocab_size: int
 ) -> tuple[Callable, Callable, Callable]:
-    """Compile reading states, fitting and testing, of all runs that share model and settings.
+    """Compile the reading of states, fitting and testing, for runs that share model and settings.
 
-    Masks and objectives are data.
+    Masks and objectives are arguments of the programs.
     """
     network = transformer.build(model, vocab_size, "float32")
     basis_DD = basis(model.width, read_width(model))
@@ -150,7 +148,7 @@ def make_programs(
 
 
 def attributes(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
-    """Return what every table says about where its numbers come from."""
+    """Return the attributes of every table: the origin of its numbers."""
     early, objective = early_steps(config, config.tangents), OBJECTIVES[config.objective]
     return provenance.run_attributes(config, corpus, name) | {
         "input": f"validation windows as in training (predicts {objective.label}), model applied in float32",
@@ -169,9 +167,9 @@ def primary(config: Config) -> tangent_tables.Cells:
 
 
 def other_seed(name: str, configs: dict[str, Config]) -> str | None:
-    """Return the next run, cyclically, that differs in its seeds alone and has another weight seed.
+    """Return the next run, cyclically, that differs only in seeds and has another weight seed.
 
-    One of the same data seed comes before one of another.
+    Runs with the same data seed come first.
     """
 
     def without_seeds(config: Config) -> Any:

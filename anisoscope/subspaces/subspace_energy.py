@@ -1,10 +1,10 @@
-"""Fit tangent proxies (semi-NMF concepts, principal directions) to activations, and test them on
-gradients, beside their controls.
+"""Fit tangent proxies to activations, and test them on gradients against controls.
 
-Pure and un-jitted. Arrays carry the letters of `models`; P points in J folds, R = 1 + J resamples,
-X frames (every fit of every kind), U control frames, G kinds of rows (raw, then unit), M matrices,
-I bins of log frequency, Q points of a fold, Y rounds of semi-NMF; A are its restarts, or go from 1
-to the rank of a local tangent.
+Proxies are semi-NMF concepts and principal directions. All functions are pure and un-jitted. Arrays
+carry the letters of `models`; P points in J folds, R = 1 + J resamples, X frames (every fit of
+every kind), U control frames, G kinds of rows (raw, then unit), M matrices, I bins of log
+frequency, Q points of a fold, Y rounds of semi-NMF. A are restarts of semi-NMF, or ranks of a local
+tangent.
 """
 
 from typing import NamedTuple
@@ -22,30 +22,36 @@ from anisoscope.measurement.resampling import Places, leave_out
 from anisoscope.metrics import tangent
 from anisoscope.metrics.cloud import leave_out as leave_folds_out
 from anisoscope.subspaces.tangent_gradients import Rows, short_rows
-from anisoscope.subspaces.tangent_quantities import FITS, MATRICES, OF
+from anisoscope.subspaces.tangent_quantities import FITS, MATRICES, WEIGHT_CHANGES
 from anisoscope.subspaces.tangent_windows import Gradients, Windows
 
-LAST = 10  # rounds of semi-NMF over which its progress is told
+LAST = 10  # last rounds of semi-NMF, over which progress is reported
 Frames = dict[int, Array]  # by rank: orthonormal columns (…, kind, layer, D, rank)
 
 
 class Fitted(NamedTuple):
+    """Proxies of every rank and layer, and how well semi-NMF fits."""
+
     frames: Frames  # (kind, layer, D, rank)
     residual: Array  # (rank, layer): |A - Z C|^2 / |A|^2 of the best restart
-    progress: Array  # (rank, layer): the share of it that the last rounds took off
-    spread: Array  # (rank, layer): of the residual between restarts, largest less least
+    progress: Array  # (rank, layer): share of the residual that the last rounds removed
+    spread: Array  # (rank, layer): largest minus least residual over restarts
 
 
 class Tested(NamedTuple):
-    values: dict[str, Array]  # one axis of frames: of each fit, in the order of FITS, every kind
-    panel: dict[str, dict[str, Array]]  # of gradients, by kind of rows: {quantity: (layer, …, R)}
+    """Results of the tests at one checkpoint."""
+
+    values: dict[str, Array]  # frames on one axis: all kinds of each fit, in the order of FITS
+    panel: dict[
+        str, dict[str, Array]
+    ]  # gradients as clouds, by kind of rows: {quantity: (layer, …, R)}
     fitted: Fitted  # to the other windows
 
 
-# Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
+# Accelerators round the factors of float32 products to TF32 or bfloat16 by default.
 @jax.default_matmul_precision("highest")
 def fit(points_NPD: Array, tangents: TangentsConfig) -> Fitted:
-    """Fit proxies of every rank to every layer; layers and restarts go one after another."""
+    """Fit proxies of every rank to every layer; layers and restarts run one after another."""
     keys_A = jax.random.split(jax.random.key(tangents.seed), tangents.restarts)
     frames, measures = {}, []
     for rank in tangents.ranks:
@@ -83,13 +89,13 @@ def fit_and_test(
     """Fit proxies to other windows, and test them and the proxies of other fits.
 
     Args:
-        cloud_NPD: States of the windows to fit to.
-        read: States and gradients of the windows to test on.
-        windows: Those.
-        basis_DD: In which all of these are read.
-        frames: Proxies of other fits.
-        updates: {"between": …, "step": …}, as `Gradients.weights` are the gradients.
-        tangents: The settings.
+        cloud_NPD: states of the windows to fit to.
+        read: states and gradients of the windows to test on.
+        windows: the windows to test on.
+        basis_DD: orthonormal columns in which states and gradients are expressed.
+        frames: proxies of other fits.
+        updates: {"between": …, "step": …}, in the form of `Gradients.weights`.
+        tangents: the settings.
     """
     fitted = fit(cloud_NPD, tangents)
     frames = frames | {"here": fitted.frames}
@@ -97,8 +103,8 @@ def fit_and_test(
     matrix_NMDD = short_rows(matrices, basis_DD, len(cloud_NPD))
     by_rank = []
     for rank in tangents.ranks:
-        of_fits = jnp.stack([frames[name][rank] for name in FITS if name in frames])
-        frames_NXDE = jnp.moveaxis(of_fits, 2, 0)
+        fit_frames = jnp.stack([frames[name][rank] for name in FITS if name in frames])
+        frames_NXDE = jnp.moveaxis(fit_frames, 2, 0)
         frames_NXDE = frames_NXDE.reshape(len(frames_NXDE), -1, *frames_NXDE.shape[3:])
         by_rank.append(_test_frames(read, frames_NXDE, matrix_NMDD, windows.bins_P, tangents))
     values = {name: jnp.stack([arrays[name] for arrays in by_rank]) for name in by_rank[0]}
@@ -110,12 +116,12 @@ def fit_and_test(
 def describe_gradients(
     read: Gradients, bins_P: Array, tangents: TangentsConfig
 ) -> dict[str, Array]:
-    """Return what is said of gradients without any proxy: (…, R)."""
+    """Describe gradients without any proxy: (…, R)."""
     weight_RJ = leave_folds_out(tangents.folds)
     weight_RJ = weight_RJ / weight_RJ.sum(axis=1, keepdims=True)
 
     def mean(x_J: Array) -> Array:
-        """Average over the folds that are left, R last."""
+        """Average over the remaining folds, R last."""
         return jnp.moveaxis(jnp.tensordot(weight_RJ, x_J, 1), 0, -1)
 
     norm_NTR, square_NTR, total_NR = map(mean, (read.norm_JNT, read.square_JNT, read.total_JN))
@@ -143,7 +149,7 @@ def _test_frames(
     bins_P: Array,
     tangents: TangentsConfig,
 ) -> dict[str, Array]:
-    """Test every frame of one rank in every layer; layers go one after another."""
+    """Test every frame of one rank in every layer; layers run one after another."""
     keep_RP = leave_out(tangents.folds, tangents.points)
     in_bin_IP = _in_bins(bins_P)
     key = jax.random.key(tangents.seed)
@@ -157,8 +163,7 @@ def _test_frames(
             values = _test_rows(frame_DE, others_UDE, points_PD, rows_GPD, keep_RP, key)
             return values | _test_matrices(frame_DE, others_UDE, matrix_MDD)
 
-        # one after another: on a CPU, decompositions of many matrices at once can wait for each
-        # other for ever
+        # one after another: on a CPU, decompositions of many matrices at once can deadlock
         values = jax.lax.map(test_frame, frames_XDE)
         return values | jax.vmap(
             lambda frame_DE: energy_by_bin(frame_DE, points_PD, gradient_PD, keep_RP, in_bin_IP)
@@ -181,18 +186,18 @@ def _test_rows(
     keep_RP: Array,
     key: Array,
 ) -> dict[str, Array]:
-    """Return a frame's energies, its variance, controls, and IsoScore* of what is left."""
+    """Return a frame's energies, variance and controls, and IsoScore* of the complement."""
 
-    def of_rows(rows_PD: Array) -> dict[str, Array]:
+    def test_kind(rows_PD: Array) -> dict[str, Array]:
         energy_R = jax.vmap(lambda keep_P: tangent.energy(frame_DE, rows_PD, keep_P))(keep_RP)
         short_DD = jnp.linalg.qr(rows_PD, mode="r")  # the same second moments
         control_U = jax.vmap(lambda other_DE: tangent.energy(other_DE, short_DD))(others_UDE)
         covariance_RDD = jax.vmap(lambda keep_P: tangent.covariance(rows_PD, keep_P))(keep_RP)
-        alike_UDE = tangent.equal_energy_frames(frame_DE, rows_PD.T @ rows_PD, key, len(others_UDE))
+        equal_UDE = tangent.equal_energy_frames(frame_DE, rows_PD.T @ rows_PD, key, len(others_UDE))
         whole = jnp.zeros((len(frame_DE), 0))
 
         def gain(other_DE: Array, covariance_DD: Array = covariance_RDD[0]) -> Array:
-            """Return what removing a frame adds to IsoScore*."""
+            """Return the gain of IsoScore* when a frame is removed."""
             return tangent.isoscore_outside(other_DE, covariance_DD) - tangent.isoscore_outside(
                 whole, covariance_DD
             )
@@ -204,25 +209,25 @@ def _test_rows(
             "control_p": tangent.p_value(energy_R[0], control_U),
             "isoscore_gain": jax.vmap(lambda matrix_DD: gain(frame_DE, matrix_DD))(covariance_RDD),
             "isoscore_gain_normal": jax.vmap(gain)(others_UDE),
-            "isoscore_gain_equal_energy": jax.vmap(gain)(alike_UDE),
+            "isoscore_gain_equal_energy": jax.vmap(gain)(equal_UDE),
         }
 
     variance_R = jax.vmap(lambda keep_P: tangent.variance_share(frame_DE, points_PD, keep_P))(
         keep_RP
     )
-    return jax.lax.map(of_rows, rows_GPD) | {"variance": variance_R}
+    return jax.lax.map(test_kind, rows_GPD) | {"variance": variance_R}
 
 
 def _test_matrices(frame_DE: Array, others_UDE: Array, matrix_MDD: Array) -> dict[str, Array]:
-    """Return energies of what reads or writes a layer, (of, matrix), and p beside random frames."""
+    """Return energies of the matrices at a layer, (of, matrix), and p against random frames."""
 
-    def of_matrix(short_DD: Array) -> tuple[Array, Array]:
+    def test_matrix(short_DD: Array) -> tuple[Array, Array]:
         own = tangent.energy(frame_DE, short_DD)
         control_U = jax.vmap(lambda other_DE: tangent.energy(other_DE, short_DD))(others_UDE)
         return own, tangent.p_value(own, control_U)
 
-    energy_M, p_M = jax.vmap(of_matrix)(matrix_MDD)
-    shape = len(OF), len(MATRICES)
+    energy_M, p_M = jax.vmap(test_matrix)(matrix_MDD)
+    shape = len(WEIGHT_CHANGES), len(MATRICES)
     return {"matrix_energy": energy_M.reshape(shape), "matrix_p": p_M.reshape(shape)}
 
 
@@ -231,20 +236,20 @@ def energy_by_bin(
 ) -> dict[str, Array]:
     """Return e and v of the points in each bin; NaN where a resample has fewer than two."""
 
-    def of_points(keep_P: Array) -> tuple[Array, Array]:
+    def test_points(keep_P: Array) -> tuple[Array, Array]:
         enough = keep_P.sum() > 1
         energy = tangent.energy(frame_DE, gradient_PD, keep_P)
         variance = tangent.variance_share(frame_DE, points_PD, keep_P)
         return tuple(jnp.where(enough, value, jnp.nan) for value in (energy, variance))
 
-    energy_IR, variance_IR = jax.vmap(jax.vmap(of_points))(in_bin_IP[:, None] * keep_RP[None])
+    energy_IR, variance_IR = jax.vmap(jax.vmap(test_points))(in_bin_IP[:, None] * keep_RP[None])
     return {"energy_in_bin": energy_IR, "variance_in_bin": variance_IR}
 
 
 def local_energy(read: Gradients, cloud_NPD: Array, tangents: TangentsConfig) -> dict[str, Array]:
-    """Return e and v of the local tangents at the first points of each fold, (rank, layer, G, R).
+    """Return e and v of local tangents at the first points of each fold, (rank, layer, G, R).
 
-    A local tangent is that of neighbors among the points that proxies are fitted to.
+    A local tangent spans neighbors among the points that proxies are fitted to.
     """
     share, at = tangents.local_points // tangents.folds, jnp.asarray(tangents.ranks) - 1
     keep_RP = leave_out(tangents.folds, tangents.local_points)
@@ -278,7 +283,7 @@ def local_energy(read: Gradients, cloud_NPD: Array, tangents: TangentsConfig) ->
 def gradient_panel(
     read: Gradients, windows: Windows, tangents: TangentsConfig
 ) -> dict[str, dict[str, Array]]:
-    """Measure gradients as clouds, by the panel's families."""
+    """Measure gradients as clouds, with the panel's families."""
     if not tangents.families:
         return {}
     settings = MeasureConfig(

@@ -1,14 +1,14 @@
-"""States and their gradients on the windows of a run, and the matrices that meet the residual
-stream, as rows of its width.
+"""Compute states and their gradients on windows of a run, and the matrices at the stream.
 
-Two kernels of a block read the stream, and are split on their input side. attention: queries, keys
-and values; mlp: into the hidden units. Block l + 1 reads layer l, so that their rows are held
-against the proxies of layer l. Two write to it: attention_out and mlp_out. Their input is no state
-of the stream, and no proxy is fitted to it, so that they are split on their output side, against
-the proxies of the layer after their block. embedding: the table of tokens, layer 0.
+Matrices are written as rows of the width of the stream. Two kernels of a block read the stream, and
+are split on their input side: attention (queries, keys and values) and mlp (into the hidden units).
+Block l + 1 reads layer l, so their rows are compared with the proxies of layer l. Two kernels write
+to the stream: attention_out and mlp_out. Their input is not a state of the stream, so they are
+split on their output side, and compared with the proxies of the layer after their block. embedding
+is the table of tokens, at layer 0.
 
 Arrays carry the letters of `models`; J folds of W windows, Q points of a fold, P = J Q points,
-fold-major; M matrices, O the rows of one.
+fold-major; M matrices, O the rows of a matrix.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ import optax
 from jax import Array
 
 from anisoscope.models import transformer
-from anisoscope.subspaces.tangent_quantities import MATRICES, OF
+from anisoscope.subspaces.tangent_quantities import MATRICES, WEIGHT_CHANGES
 from anisoscope.subspaces.tangent_windows import Gradients, Windows
 from anisoscope.training import objective
 
@@ -34,7 +34,7 @@ Rows = dict[str, Array]  # {matrix: (…, width or rows, …)}
 def activations(
     model: transformer.Model, params: Any, windows: Windows, visible_TT: Array, basis_DD: np.ndarray
 ) -> Array:
-    """Return the states alone, (layer, P, D)."""
+    """Return the states at the picked positions, (layer, P, D)."""
 
     def read_fold(fold: tuple[Array, Array]) -> Array:
         tokens_WT, picks_Q = fold
@@ -47,9 +47,9 @@ def activations(
 def gradients(
     model: transformer.Model, params: Any, windows: Windows, visible_TT: Array, basis_DD: np.ndarray
 ) -> Gradients:
-    """Do a forward and a backward pass, fold by fold.
+    """Run a forward and a backward pass, fold by fold.
 
-    The memory is that of one fold's windows and of all rows kept.
+    The memory is that of the windows of one fold and of all kept rows.
     """
 
     def read_fold(summed: Rows, fold: tuple[Array, ...]) -> tuple[Rows, tuple[Array, ...]]:
@@ -60,13 +60,13 @@ def gradients(
         ).shape
 
         def loss(taps_LBTD: Array, matrices: Rows) -> tuple[Array, tuple[Array, Array]]:
-            own = with_matrices(params, matrices)
+            own = replace_matrices(params, matrices)
             logits_WTV, states = model.apply(own, tokens_WT, taps_LBTD, visible_TT)
             return objective.nats(logits_WTV, batch), (logits_WTV, states.resid_LBTD)
 
         (gradient_NBTD, slope), (logits_WTV, resid_LBTD) = jax.grad(
             loss, argnums=(0, 1), has_aux=True
-        )(jnp.zeros(shape), matrices_of(params))
+        )(jnp.zeros(shape), collect_matrices(params))
         loss_WT = optax.softmax_cross_entropy_with_integer_labels(logits_WTV, targets_WT)
         square_NBT = jnp.square(gradient_NBTD).sum(axis=3)
         state_NQD, gradient_NQD = _pick(resid_LBTD, picks_Q), _pick(gradient_NBTD, picks_Q)
@@ -84,7 +84,7 @@ def gradients(
         )
         return jax.tree.map(jnp.add, summed, slope), values
 
-    zero = jax.tree.map(jnp.zeros_like, matrices_of(params))
+    zero = jax.tree.map(jnp.zeros_like, collect_matrices(params))
     slope, (points_JNQD, gradient_JNQD, loss_JQ, *rest) = jax.lax.scan(read_fold, zero, windows[:4])
     return Gradients(
         _join_folds(points_JNQD),
@@ -100,18 +100,18 @@ def _pick(x_NBTD: Array, picks_Q: Array) -> Array:
 
 
 def _join_folds(x_JNQD: Array) -> Array:
-    """Return (N, P, D)."""
+    """Join folds to (N, P, D)."""
     return jnp.moveaxis(x_JNQD, 1, 0).reshape(x_JNQD.shape[1], -1, x_JNQD.shape[-1])
 
 
-def matrices_of(params: Any) -> Rows:
-    """Take the matrices as they lie in the parameters."""
+def collect_matrices(params: Any) -> Rows:
+    """Collect the matrices as stored in the parameters."""
     kernels = {name: params["blocks"][where]["kernel"] for name, where in KERNELS.items()}
     return {"embedding": params["tokens"]} | kernels
 
 
-def with_matrices(params: Any, matrices: Rows) -> Any:
-    """Put these matrices into the parameters."""
+def replace_matrices(params: Any, matrices: Rows) -> Any:
+    """Replace the matrices in the parameters."""
     kernels = {
         where: params["blocks"][where] | {"kernel": matrices[name]}
         for name, where in KERNELS.items()
@@ -120,7 +120,7 @@ def with_matrices(params: Any, matrices: Rows) -> Any:
 
 
 def matrix_rows(matrices: Rows) -> Rows:
-    """Put the width last: (1, V, D) of tokens, and (N, …, D) of kernels, a row for each unit."""
+    """Put the width last: (1, V, D) for tokens, and (N, …, D) for kernels, a row for each unit."""
     kernels = {name: jnp.swapaxes(matrices[name], 1, 2) for name in READING}
     kernels |= {name: matrices[name] for name in WRITING}
     return {"embedding": matrices["embedding"][None]} | kernels
@@ -128,15 +128,15 @@ def matrix_rows(matrices: Rows) -> Rows:
 
 def change(before: Any, after: Any) -> Rows:
     """Return the update from one set of parameters to another."""
-    ends = matrices_of(before), matrices_of(after)
+    ends = collect_matrices(before), collect_matrices(after)
     return matrix_rows(jax.tree.map(lambda a, b: jnp.asarray(b) - jnp.asarray(a), *ends))
 
 
 def short_rows(matrices: dict[str, Rows], basis_DD: np.ndarray, layers: int) -> Array:
-    """Reduce matrices to as few rows with the same second moments, in the basis.
+    """Reduce matrices to few rows with the same second moments, in the basis.
 
     Returns:
-        (layer, of x matrix, D', D'); NaN where a layer meets no such matrix.
+        (layer, kind x matrix, D', D'); NaN where a layer meets no such matrix.
     """
     width = basis_DD.shape[1]
 
@@ -145,9 +145,9 @@ def short_rows(matrices: dict[str, Rows], basis_DD: np.ndarray, layers: int) -> 
         return jnp.linalg.qr(padded_OD @ basis_DD, mode="r")
 
     factors = []
-    for of in OF:
+    for kind in WEIGHT_CHANGES:
         for name in MATRICES:
-            short_MDD = jax.lax.map(shorten, matrices[of][name])
+            short_MDD = jax.lax.map(shorten, matrices[kind][name])
             first = int(name in WRITING)  # the layer after the first block
             missing = ((first, layers - len(short_MDD) - first), (0, 0), (0, 0))
             factors.append(jnp.pad(short_MDD, missing, constant_values=jnp.nan))

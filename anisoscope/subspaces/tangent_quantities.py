@@ -1,6 +1,4 @@
-"""Every number of the stage `tangents`: what it is, where it comes from, which dimensions it
-has.
-"""
+"""Define every quantity of the stage `tangents`: what it is, its source and its dimensions."""
 
 import math
 from functools import partial
@@ -12,20 +10,20 @@ from anisoscope.measurement.quantity import HERE, NOT_NEGATIVE, SHARE, Quantity
 
 PAPER = "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Language Transformers"
 SINKS = "after gradient sinks, arXiv 2603.17771 (second-hand)"
-GRADIENT = "gradient_"  # before the name of a quantity of the panel, of gradients as clouds
+GRADIENT = "gradient_"  # prefix of panel quantities that are measured on gradients
 KINDS = ("semi-NMF", "PCA")
-FITS = ("early", "here", "previous", "untrained", "other seed")  # what a proxy was fitted to
-ROWS = ("raw", "unit")  # gradients as they are, and each over its norm
+FITS = ("early", "here", "previous", "untrained", "other seed")  # what a proxy is fitted to
+ROWS = ("raw", "unit")  # raw gradients, and gradients divided by their norm
 MATRICES = ("embedding", "attention", "mlp", "attention_out", "mlp_out")
-# the weight gradient; the update since the last checkpoint; that of a single step
-OF = ("gradient", "between", "step")
+# the weight gradient; the update since the last checkpoint; the update of a single step
+WEIGHT_CHANGES = ("gradient", "between", "step")
 COORDINATES = {
     "fit": list(FITS),
     "kind": list(KINDS),
     "rows": list(ROWS),
     "bin": list(BINS),
     "matrix": list(MATRICES),
-    "of": list(OF),
+    "of": list(WEIGHT_CHANGES),
 }
 
 FRAME = ("rank", "layer", "fit", "kind")
@@ -131,7 +129,7 @@ MEASURED = {
     "matrix_p": _matrix("p of it beside random subspaces", "(1 + #{e(Q_N) >= e(Q)}) / (1 + #)"),
 }
 _between = partial(_resampled, dims=("rank", "layer", "kind", "rows"), range=(-2.0, 2.0))
-DERIVED = {  # of other quantities, resample by resample (tangent_tables.py)
+DERIVED = {  # computed from other quantities, resample by resample (tangent_tables.py)
     "excess": _resampled("e − v", "energy less variance", range=SIGNED, dims=(*FRAME, "rows")),
     "excess_over_untrained": _between(
         "e − v of the early subspace, less that of the untrained network's",

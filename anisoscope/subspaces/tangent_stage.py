@@ -1,4 +1,4 @@
-"""Fit and test activation subspaces at every checkpoint; tables that hold today are left alone."""
+"""Fit and test activation subspaces at every checkpoint; keep valid tables."""
 
 import hashlib
 import json
@@ -24,21 +24,21 @@ from anisoscope.utils.settings import format_differences
 from anisoscope.utils.stop import Stop
 
 FOLDER = "tangents"
-EARLY = "early.nc"  # the proxies of the first checkpoints together
+EARLY = "early.nc"  # proxies of the first checkpoints pooled
 
 
 @dataclass(frozen=True)
 class Study:
-    """What is fitted and tested, of which model."""
+    """What is fitted and tested, on which model."""
 
     source: Source
     tangents: TangentsConfig
     steps: list[int]
-    early: list[int]  # the first of them, whose proxies are fitted together; may be empty
-    fits: tuple[str, ...]  # of FITS, those that there can be
-    layers: int  # with that of the embeddings
-    width: int  # in which states and gradients are read
-    attributes: dict[str, Any]  # of every table
+    early: list[int]  # first steps, whose proxies are fitted jointly; may be empty
+    fits: tuple[str, ...]  # the possible entries of FITS
+    layers: int  # including the embeddings
+    width: int  # dimensions of states and gradients
+    attributes: dict[str, Any]  # attributes of every table
 
     @property
     def folder(self) -> pathlib.Path:
@@ -59,31 +59,31 @@ class Reader(Protocol):
         """Fit proxies to states."""
 
     def test(self, step: int, before: int | None, frames: dict[str, Frames]) -> Tested:
-        """Fit and test at a step; `before` is the step before, `frames` proxies from elsewhere."""
+        """Fit and test at a step; `before` is the step before, `frames` are proxies of other fits."""
 
 
 def read_tangents(path: pathlib.Path, run: dict[str, Any] | None = None) -> xr.Dataset:
-    """Read a table of this stage; RunError where it is of another step or run."""
+    """Read a table of this stage; RunError where it belongs to another step or run."""
     if path.name == EARLY:
         return joined_files.read_table(path)
     return step_files.read_step(path, step_files.TANGENTS, run)
 
 
-def refuse_others(folder: pathlib.Path, made_by: str) -> None:
-    """Raise UserError where tables made with other settings are there; all of them agree."""
+def check_made_by(folder: pathlib.Path, made_by: str) -> None:
+    """Raise UserError where existing tables were made with other settings."""
     for path in sorted(folder.glob("*.nc"))[:1]:
         before, now = json.loads(read_tangents(path).attrs["made_by"]), json.loads(made_by)
         if different := format_differences(before, now, now):
             advice = f"pass the same settings, or move {path.parent} away to fit again"
-            raise UserError(f"{path} was made otherwise: {different}; {advice}")
+            raise UserError(f"{path} was made with other settings: {different}; {advice}")
 
 
 def primary(layers: int, steps: list[int], early: list[int], rank: int) -> tangent_tables.Cells:
-    """Return the cells (layer, step, rank) named before any number was seen.
+    """Return the prespecified cells (layer, step, rank); all others are exploratory.
 
-    All else is exploratory. The embedding, the middle and the last layer but one (in the last, the
-    state itself is out of the gradient's reach); the first checkpoint after the early ones, if any,
-    and the last; one rank. `layers` counts blocks.
+    The layers are the embedding, the middle and the last but one, since in the last layer the state
+    itself has no gradient. The steps are the first checkpoint after the early ones, if any, and the
+    last. There is one rank. `layers` counts blocks.
     """
     late = [min(step for step in steps if step > early[-1])] if early else []
     chosen = dict.fromkeys((0, layers // 2, max(layers - 1, 0)))
@@ -91,9 +91,9 @@ def primary(layers: int, steps: list[int], early: list[int], rank: int) -> tange
 
 
 def fit_early(study: Study, reader: Reader, stop: Stop) -> None:
-    """Fit early.nc: the proxies of the first checkpoints together, as many points of each.
+    """Fit early.nc: proxies of the first checkpoints pooled, with equally many points of each.
 
-    They stay when a checkpoint is gone, and are fitted again when one has changed.
+    They stay when a checkpoint is deleted, and are fitted again when a checkpoint has changed.
     """
     path, steps, source = study.folder / EARLY, study.early, study.source
     if not steps:
@@ -123,8 +123,11 @@ def fit_early(study: Study, reader: Reader, stop: Stop) -> None:
 def sweep(study: Study, reader: Reader, stop: Stop, other: pathlib.Path | None = None) -> None:
     """Write <step>.nc for every checkpoint that lacks it, then tangents.nc.
 
-    `other` has the early proxies of another seed, if any. Every table is written whole or not at
-    all; raises Stopped between two of them.
+    `other` holds the early proxies of another seed, if any. Every table is written completely or
+    not at all.
+
+    Raises:
+        Stopped: between two tables, where a stop was requested.
     """
     source, name, tangents = study.source, study.source.name, study.tangents
     paths = {"early": study.folder / EARLY if study.early else None, "other seed": other}
@@ -163,10 +166,10 @@ def sweep(study: Study, reader: Reader, stop: Stop, other: pathlib.Path | None =
 
 
 def plan(study: Study, digests: dict[str, str]) -> tuple[dict[int, xr.Dataset], list[int]]:
-    """Return the tables that hold today, and the steps whose tables are to be made.
+    """Return the valid tables, and the steps whose tables must be made.
 
-    A table holds unless what it was made from has changed, is made again now, or has come between.
-    That of a checkpoint that is gone stays.
+    A table is valid unless its inputs have changed, are made again now, or another step has come
+    between. The table of a deleted checkpoint stays.
     """
     tables, todo, stored = {}, [], study.source.stored()
     for step in study.steps:
@@ -189,7 +192,7 @@ def plan(study: Study, digests: dict[str, str]) -> tuple[dict[int, xr.Dataset], 
 
 
 def _frames(table: xr.Dataset | None, study: Study) -> Frames:
-    """Return a table's proxies; NaN where there is none, and so will be what is tested of them."""
+    """Return a table's proxies; without a table NaN, which makes all tests of them NaN."""
     if table is not None:
         return tangent_tables.frames(table, study.tangents)
     shape = len(KINDS), study.layers, study.width

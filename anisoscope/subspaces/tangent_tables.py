@@ -1,6 +1,4 @@
-"""The tables of the stage: one of each checkpoint with every resample, tangents.nc of all, and the
-primary cells.
-"""
+"""Make the tables of the stage `tangents`: one per checkpoint, tangents.nc, and the primary cells."""
 
 import json
 import pathlib
@@ -46,7 +44,7 @@ def step_table(
     attributes: dict[str, Any],
     fits: tuple[str, ...],
 ) -> xr.Dataset:
-    """Make the table of a checkpoint, with the proxies fitted there; NaN of fits not in `fits`."""
+    """Make the table of a checkpoint with its proxies; NaN for fits not in `fits`."""
     variables = {}
     for name, value in tested.values.items():
         quantity = MEASURED[name]
@@ -106,7 +104,7 @@ def summary(table: xr.Dataset) -> xr.Dataset:
     table = table.drop_vars([name for name in table if str(name).startswith("proxy_")])
     schema = MEASURED | DERIVED
     schema |= {GRADIENT + name: quantity for name, quantity in families.quantities().items()}
-    whole = table.assign(derived(table))
+    whole = table.assign(derive(table))
     resampled = [
         name for name in whole if name in schema and schema[name].resampling in whole[name].dims
     ]
@@ -123,8 +121,8 @@ def summary(table: xr.Dataset) -> xr.Dataset:
     return summarized.assign_coords(labels).expand_dims("step").drop_attrs(deep=False)
 
 
-def derived(table: xr.Dataset) -> dict[str, xr.DataArray]:
-    """Derive quantities of others, resample by resample."""
+def derive(table: xr.Dataset) -> dict[str, xr.DataArray]:
+    """Compute derived quantities, resample by resample."""
     excess = table["energy"] - table["variance"]
     early = excess.sel(fit="early", drop=True)
     values = {
@@ -145,8 +143,8 @@ def derived(table: xr.Dataset) -> dict[str, xr.DataArray]:
 def primary_cells(tables: dict[int, xr.Dataset], cells: Cells, name: str, fit: str) -> pd.DataFrame:
     """Test e = v of the semi-NMF proxy of this fit in the prespecified cells.
 
-    p is Student's, two-sided, with the folds less one as degrees of freedom; Holm's is over all
-    cells.
+    p is Student's, two-sided, with the number of folds minus 1 as degrees of freedom; Holm's
+    correction covers all cells.
     """
     rows = []
     for layer, step, rank in cells:
@@ -169,7 +167,7 @@ def primary_cells(tables: dict[int, xr.Dataset], cells: Cells, name: str, fit: s
 
 
 def sample_attributes(tangents: TangentsConfig) -> dict[str, Any]:
-    """Return what tables say of the positions that are read."""
+    """Describe the positions that are read, for tables."""
     return {
         "points": tangents.points,
         "sample": f"{tangents.points:,} scored positions of {tangents.windows:,} windows",
@@ -181,7 +179,7 @@ def sample_attributes(tangents: TangentsConfig) -> dict[str, Any]:
 
 
 def made_by(tangents: TangentsConfig, corpus_sha256: str, **more: str) -> str:
-    """Return what tables must have in common to be joined, as JSON."""
+    """Return the settings that tables must share to be joined, as JSON."""
     settings = {
         f"tangents.{name}": getattr(tangents, name)
         for name in tangents.__slots__

@@ -1,4 +1,4 @@
-"""Which positions of which windows tangents are fitted to and tested on, and what is read there.
+"""Choose the windows and positions to which tangents are fitted and on which they are tested.
 
 Arrays carry the letters of `models`; J folds of W windows, Q points of a fold, P = J Q points,
 fold-major.
@@ -19,35 +19,37 @@ from anisoscope.models.norms import NORMS
 from anisoscope.training import objective
 from anisoscope.utils.errors import UserError
 
-LEAST_EARLY = 2  # checkpoints of which a proxy is fitted once
+LEAST_EARLY = 2  # checkpoints needed for early proxies
 Array = Any  # NumPy's or JAX's
 
 
 class Windows(NamedTuple):
-    tokens_JWT: np.ndarray  # what the model reads: masked where it is trained so
+    """Windows in folds, with targets, weights and picked positions."""
+
+    tokens_JWT: np.ndarray  # inputs, masked if the model is trained so
     targets_JWT: np.ndarray
-    weights_JWT: np.ndarray  # where the loss counts
-    picks_JQ: np.ndarray  # int32, indices into the W*T positions of a fold, of scored ones
-    bins_P: np.ndarray  # int32, of the token's log frequency in the text; -1: a special token
-    time_P: np.ndarray  # the place in its window
+    weights_JWT: np.ndarray  # weights of the positions in the loss
+    picks_JQ: np.ndarray  # int32, scored positions, as indices into the W*T positions of a fold
+    bins_P: np.ndarray  # int32, bin of the token's log frequency in the text; -1: a special token
+    time_P: np.ndarray  # position in its window
 
 
 class Gradients(NamedTuple):
-    """Of all layers, in the dimensions that the network reads."""
+    """States and gradients of all layers, in the dimensions that the network reads."""
 
     points_NPD: Array
     gradient_NPD: Array  # dLoss/dh of the summed loss of a fold's windows
     loss_P: Array  # nats
-    norm_JNT: Array  # mean |g| of a fold's windows at each place, scored or not
+    norm_JNT: Array  # mean |g| over windows of a fold at each position, scored or not
     square_JNT: Array  # mean |g|^2
-    ones_JN: Array  # of the scored rows: sum of the squared parts of g along the vector of ones
+    ones_JN: Array  # scored rows: sum of squared components of g along the vector of ones
     radial_JN: Array  # along the state itself
     total_JN: Array  # sum of |g|^2
-    weights: dict[str, Array]  # of the matrices that meet the stream (tangent_gradients.py)
+    weights: dict[str, Array]  # gradients of the matrices at the stream (tangent_gradients.py)
 
 
 def check_tangents(config: RunConfig, tangents: TangentsConfig) -> None:
-    """Raise UserError, one line, where proxies cannot be fitted and tested so."""
+    """Raise UserError where proxies cannot be fitted and tested with these settings."""
     if not tangents.enabled:
         return
     check_settings(tangents, read_width(config.model), f"model.width={config.model.width}")
@@ -61,12 +63,12 @@ def check_tangents(config: RunConfig, tangents: TangentsConfig) -> None:
 
 
 def read_width(model: ModelConfig) -> int:
-    """Return in how many dimensions states are read: norms may remove the vector of ones."""
+    """Return the dimensions in which states are read; norms may remove the vector of ones."""
     return model.width - NORMS[model.norm].final
 
 
 def basis(width: int, dimensions: int) -> np.ndarray:
-    """Return orthonormal columns (D, D') of what is read: with one less, all but the ones."""
+    """Return orthonormal columns (D, D') of what is read; D' = D - 1 excludes the vector of ones."""
     if dimensions == width:
         return np.eye(width, dtype=np.float32)
     return scipy.linalg.helmert(width).T.astype(np.float32)
@@ -78,11 +80,13 @@ def make_windows(
     """Choose validation windows with their input as in training, to fit to and to test on.
 
     Raises:
-        UserError: the validation split is too short, or too little of it is scored.
+        UserError: the validation split is too short, or has too few scored positions.
     """
     context, count = config.model.context, tangents.windows
-    available = (len(corpus.valid) - 1) // context  # an encoder's window has a character more, too
-    check_number(available, f"{len(corpus.valid)} characters, {available} windows", tangents)
+    available = (
+        len(corpus.valid) - 1
+    ) // context  # windows have one character more, also for encoders
+    check_window_count(available, f"{len(corpus.valid)} characters, {available} windows", tangents)
     rng = np.random.default_rng(tangents.seed)
     starts_W = rng.permutation(available)[: 2 * count] * context
     windows_WL = corpus.valid[starts_W[:, None] + np.arange(context + 1)].astype(np.int32)
@@ -93,7 +97,7 @@ def make_windows(
     return split_windows((*batch, bins_WT), tangents, rng)
 
 
-def check_number(available: int, words: str, tangents: TangentsConfig) -> None:
+def check_window_count(available: int, words: str, tangents: TangentsConfig) -> None:
     """Raise UserError where the validation split has too few windows."""
     if available < 2 * tangents.windows:
         most = available // 2 // tangents.folds * tangents.folds
@@ -106,7 +110,7 @@ def check_number(available: int, words: str, tangents: TangentsConfig) -> None:
 def split_windows(
     parts: tuple[np.ndarray, ...], tangents: TangentsConfig, rng: np.random.Generator
 ) -> tuple[Windows, Windows]:
-    """Split (tokens, targets, weights, bins), each (2 W, T), into windows to fit to and to test on."""
+    """Split (tokens, targets, weights, bins), each (2 W, T), into windows to fit and to test."""
     parts = [np.asarray(x_WT) for x_WT in parts]
     parts = [x_WT.reshape(2, tangents.folds, -1, x_WT.shape[1]) for x_WT in parts]
     return tuple(pick_points(*(x[half] for x in parts), tangents, rng) for half in range(2))

@@ -91,7 +91,7 @@ def test_what_the_source_cannot_give_is_one_line(arrays):
         measured(source(arrays, points=32))
     for changes, words in (
         ({"families": ("similarity", "comparison")}, "comparison cannot be measured of it"),
-        ({"families": ("attention",)}, "attention cannot be measured without queries and keys"),
+        ({"families": ("attention",)}, "attention needs queries and keys"),
         (
             {"nulls": ("shuffled",)},
             "activations of 1 inputs; measured and shuffled are measured: 2",

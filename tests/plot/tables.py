@@ -30,7 +30,7 @@ from anisoscope.results.join import joined
 from anisoscope.results.replicates_table import table
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.subspaces import tangent_quantities
-from anisoscope.subspaces.tangent_quantities import FITS, KINDS, MATRICES, OF, ROWS
+from anisoscope.subspaces.tangent_quantities import FITS, KINDS, MATRICES, ROWS, WEIGHT_CHANGES
 from anisoscope.training.watch import BLOCKS, LAYERS
 
 STEPS = (0, 1, 4, 32, 128, 1000)
@@ -278,8 +278,8 @@ def make_log(
     for step in range(1, max(last, 1) + 1, 8):
         values = 0.2 + 0.1 * rng.random((len(LAYERS), layers + 1))
         of_layers = dict(zip(LAYERS, values.tolist(), strict=True))
-        of_blocks = {name: (0.1 * rng.random(layers)).tolist() for name in BLOCKS}
-        lines.append({"step": step, "kind": "watch"} | of_layers | of_blocks)
+        number_blocks = {name: (0.1 * rng.random(layers)).tolist() for name in BLOCKS}
+        lines.append({"step": step, "kind": "watch"} | of_layers | number_blocks)
     return lines
 
 
@@ -287,7 +287,7 @@ def make_tangents(seed: int = 0, layers: int = 3) -> xr.Dataset:
     """A tangents.nc of made-up numbers."""
     rng, variables = np.random.default_rng(seed), {}
     labels = {"step": [0, 1, 2, 4, 8, 10], "rank": [4, 16], "layer": range(layers), "fit": FITS}
-    labels |= {"kind": KINDS, "rows": ROWS, "bin": BINS, "matrix": MATRICES, "of": OF}
+    labels |= {"kind": KINDS, "rows": ROWS, "bin": BINS, "matrix": MATRICES, "of": WEIGHT_CHANGES}
     labels = {dim: list(own) for dim, own in labels.items()}
     quantities = tangent_quantities.MEASURED | tangent_quantities.DERIVED
     for name, quantity in quantities.items():

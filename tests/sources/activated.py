@@ -14,14 +14,14 @@ from anisoscope.measurement.intervals import KINDS
 from anisoscope.models.masks import visible_keys
 from anisoscope.models.transformer import build, unembedding
 from anisoscope.sources import activations
-from anisoscope.sources.evaluation_windows import POSITION_SETS, make_probe, with_types
+from anisoscope.sources.evaluation_windows import POSITION_SETS, add_types, make_probe
 
 VOCAB, CONTEXT, POINTS, BATCHES, FOLDS = 31, 12, 96, 2, 4
 # of a kind there are enough
 TOKENS, KINDS_OF_TOKENS = np.random.default_rng(0).integers(0, VOCAB, 24 * CONTEXT), 4
 PROBE = make_probe(TOKENS, CONTEXT, POINTS, BATCHES, FOLDS, 0)
 OF_KINDS = PROBE._replace(tokens_GWT=PROBE.tokens_GWT // 8, shuffled_GWT=PROBE.shuffled_GWT // 8)
-PROBE = PROBE._replace(types=with_types(OF_KINDS, TOKENS // 8, KINDS_OF_TOKENS).types)
+PROBE = PROBE._replace(types=add_types(OF_KINDS, TOKENS // 8, KINDS_OF_TOKENS).types)
 FAMILIES, QUANTITIES, COORDINATES = DEFAULT, families.quantities(), families.coordinates()
 MEASURED = {name for name in QUANTITIES if families.find_family(name) in FAMILIES}
 SIZES = {

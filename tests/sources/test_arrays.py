@@ -51,7 +51,7 @@ def test_the_value_is_of_all_points_whatever_their_clusters_and_order():
 
 
 def test_an_interval_of_unequal_clusters_is_that_of_their_folds():
-    index_JM, size_J, square_J = folds.cut(POINTS, UNEQUAL_P, 4, 0)
+    index_JM, size_J, square_J = folds.cut_folds(POINTS, UNEQUAL_P, 4, 0)
     for fold in range(4):
         others = np.delete(index_JM, fold, axis=0)
         assert not np.isin(UNEQUAL_P[index_JM[fold]], UNEQUAL_P[others]).any()
@@ -80,7 +80,7 @@ def test_imbalance_needs_one_neighbor():
 
 
 def test_few_clusters_give_a_warning_and_few_degrees_of_freedom():
-    with pytest.warns(UserWarning, match=r"clusters: 3 .* 2\.0 degrees of freedom"):
+    with pytest.warns(UserWarning, match=r"clusters: a chunk has 3.* 2\.0 degrees of freedom"):
         table = measured(CLOUDS[0], np.arange(POINTS) // 32, families="similarity")
     assert table.attrs["degrees_of_freedom_jackknife"] == 2
     table = measured(CLOUDS[0], UNEQUAL_P, families="similarity")
@@ -186,7 +186,7 @@ def test_pieces_are_measured_by_themselves_and_averaged():
     """Of whole clusters; the interval is that of as many batches."""
     labels = np.arange(96) % 24  # no run of points is of whole clusters
     found = measure(CLOUDS, labels, families="similarity", folds=3, num_chunks=2)
-    rows = folds.cut_pieces(96, labels, 2, 0)
+    rows = folds.cut_equal_chunks(96, labels, 2, 0)
     assert np.unique(rows).size == 96
     assert not set(labels[rows[0]]) & set(labels[rows[1]])
     each = [measure(CLOUDS[:, one], labels[one], families="similarity", folds=3) for one in rows]
@@ -209,10 +209,10 @@ def test_pieces_are_measured_by_themselves_and_averaged():
 @pytest.mark.slow
 def test_clouds_have_independent_null_draws_in_one_program_for_all_seeds(monkeypatch):
     """One draw for all would not average out; a seed that is compiled in costs a compilation."""
-    traced, inner = [], array_chunks.panel_of_folds
+    traced, inner = [], array_chunks.run_panel_with_folds
     monkeypatch.setattr(
         array_chunks,
-        "panel_of_folds",
+        "run_panel_with_folds",
         lambda *of, **settings: (traced.append(1), inner(*of, **settings))[1],
     )
     cloud = np.random.default_rng(6).normal(size=(64, 24)) * np.arange(1, 25) ** -0.75

@@ -173,7 +173,7 @@ def test_labels_of_any_kind_are_told_apart(clusters):
     [
         (np.float32(TWELVE + 2**25), "float32 and reach 3e.07; pass integers"),
         (["a", np.nan] * 48, "clusters: 48 of 96 labels are missing"),
-        ([1, "1"] * 48, "labels are of several kinds"),
+        ([1, "1"] * 48, "labels have several types"),
         (
             np.where(TWELVE == 1, np.datetime64("NaT", "D"), np.datetime64("2020-01-01")),
             "8 of 96 labels are missing",

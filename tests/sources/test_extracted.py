@@ -51,6 +51,6 @@ def test_activations_from_elsewhere_are_measured_as_those_of_our_own_models(fami
         found.append(extracted.measure_batch(g, read, {}, PROBE.picks_SGP[:, g], both_TT, settings))
     jax.tree.map(
         lambda one, two: np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5),
-        extracted.joined(found),
+        extracted.join_batches(found),
         whole,
     )

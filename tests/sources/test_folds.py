@@ -14,7 +14,7 @@ from anisoscope.sources import folds
 def test_folds_are_disjoint_and_hold_whole_clusters(sizes, wanted, seed):
     label_P = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
     try:
-        index_JM, size_J, square_J = folds.cut(label_P.size, label_P, wanted, seed)
+        index_JM, size_J, square_J = folds.cut_folds(label_P.size, label_P, wanted, seed)
     except ValueError:
         assert max(sizes) > folds.MOST * sum(sizes)
         return
@@ -29,8 +29,10 @@ def test_folds_are_disjoint_and_hold_whole_clusters(sizes, wanted, seed):
 
 
 def test_without_labels_folds_are_runs_in_the_order_given():
-    np.testing.assert_array_equal(folds.cut(64, None, 8, 0).index_JM, np.arange(64).reshape(8, 8))
-    index_JM = folds.cut(67, None, 8, 0).index_JM
+    np.testing.assert_array_equal(
+        folds.cut_folds(64, None, 8, 0).index_JM, np.arange(64).reshape(8, 8)
+    )
+    index_JM = folds.cut_folds(67, None, 8, 0).index_JM
     assert index_JM.shape == (8, 8)
     assert (np.diff(index_JM.ravel()) > 0).all()
 
@@ -44,7 +46,7 @@ def test_windows_are_kept_whole():
 
 
 def test_equal_clusters_are_runs_in_random_order():
-    index_JM, size_J, _ = folds.cut(64, np.repeat(np.arange(16), 4), 8, 0)
+    index_JM, size_J, _ = folds.cut_folds(64, np.repeat(np.arange(16), 4), 8, 0)
     order_L = np.random.default_rng(0).permutation(16)
     expected = np.sort(order_L.reshape(8, 2, 1) * 4 + np.arange(4), axis=1)
     np.testing.assert_array_equal(index_JM, np.sort(expected.reshape(8, 8), axis=1))
@@ -65,7 +67,7 @@ def test_intervals_of_unequal_clusters_hold_what_is_estimated(farther, clusters)
         center_LD = generator.normal(size=(clusters, 3)) + np.array([6.0, 0, 0])
         center_LD[:, 0] += farther * np.log(size_L)
         x_PD = center_LD[label_P] + generator.normal(size=(label_P.size, 3))
-        index_JM, *sizes = folds.cut(label_P.size, label_P, 8, draw)
+        index_JM, *sizes = folds.cut_folds(label_P.size, label_P, 8, draw)
         assert len(index_JM) == 8
         left = [np.linalg.norm(np.delete(x_PD[index_JM], j, 0).mean(axis=(0, 1))) for j in range(8)]
         found = estimate(

@@ -37,7 +37,7 @@ def run(tmp_path_factory):
 
     with Stop() as stop, pytest.MonkeyPatch.context() as patch:
         loop.train(config, tiny.corpus(), {"run": folder}, "run", stop)
-        run_program._jitted.cache_clear()
+        run_program._jit_programs.cache_clear()
         patch.setattr(run_program, "measure_batches", counted)
         measured(config, folder)
     return folder, config, len(count)
@@ -47,7 +47,7 @@ def test_the_tables_of_a_hook_point_are_those_of_its_cloud(run):
     folder, config, programs = run
     assert programs == 2  # of the residual stream, and of all hook points
     corpus, params = tiny.corpus(), store_of(folder, config).restore_params(2)
-    probe = run_program.probe_of(config, corpus)
+    probe = run_program.draw_probe(config, corpus)
     model = transformer.build(config.model, corpus.vocab_size, "float32", HOOK_POINTS)
     found = jax.jit(model.apply)(params, probe.tokens_GWT[0])[1].hooked_NBTD
     for hook_point in HOOK_POINTS:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from anisoscope.sources import provenance, run_program
-from anisoscope.sources.evaluation_windows import evenly, make_probe, with_types
+from anisoscope.sources.evaluation_windows import add_types, choose_evenly, make_probe
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from tests import tiny
@@ -18,14 +18,14 @@ def probe(tokens=TOKENS, points=POINTS, batches=BATCHES, folds=FOLDS, seed=0):
 def test_windows_begin_as_a_model_with_the_same_first_token_reads_them():
     corpus, config = tiny.corpus(), tiny.config()
     plain, begun = (
-        run_program.probe_of(replace(config, {"model.same_first": same}), corpus)
+        run_program.draw_probe(replace(config, {"model.same_first": same}), corpus)
         for same in (False, True)
     )
     for name in ("tokens_GWT", "shuffled_GWT"):
         assert (getattr(begun, name)[..., 0] == corpus.mask_token).all()
         np.testing.assert_array_equal(getattr(begun, name)[..., 1:], getattr(plain, name)[..., 1:])
     assert corpus.characters(begun.tokens_GWT[0, 0, :2])[0] == "[MASK]"
-    types = with_types(begun, corpus.train, corpus.vocab_size).types
+    types = add_types(begun, corpus.train, corpus.vocab_size).types
     first = np.arange(0, types.log_frequency_LP.shape[-1], config.model.context)
     assert np.isneginf(types.log_frequency_LP[..., 0, first]).all()  # no text has it
 
@@ -39,7 +39,7 @@ def test_an_encoder_reads_its_windows_masked_as_in_training_and_a_decoder_never(
             replace(tiny.config(), few | changes | {"measure.masked": masked})
             for masked in (False, True)
         ]
-        plain, masked = (run_program.probe_of(config, corpus) for config in configs)
+        plain, masked = (run_program.draw_probe(config, corpus) for config in configs)
         np.testing.assert_array_equal(masked.picks_SGP, plain.picks_SGP)
         hidden = masked.tokens_GWT == corpus.mask_token
         assert (hidden.mean() > 0.02) == (kind == "masked")
@@ -117,9 +117,9 @@ def weighted(tokens=SKEWED, points=96, batches=2, folds=2):
 
 def test_the_most_even_choice_takes_the_first_of_each_type_then_the_second():
     types = np.array([5, 5, 5, 5, 3, 5, 9, 3, 5])
-    np.testing.assert_array_equal(evenly(types, 3), [0, 4, 6])
-    np.testing.assert_array_equal(evenly(types, 5), [0, 1, 4, 6, 7])
-    np.testing.assert_array_equal(evenly(types, 9), np.arange(9))
+    np.testing.assert_array_equal(choose_evenly(types, 3), [0, 4, 6])
+    np.testing.assert_array_equal(choose_evenly(types, 5), [0, 1, 4, 6, 7])
+    np.testing.assert_array_equal(choose_evenly(types, 9), np.arange(9))
 
 
 def test_weighted_positions_are_as_even_as_the_windows_allow():
@@ -167,7 +167,7 @@ def test_weighting_says_what_it_needs():
 
 
 def test_every_position_has_its_types_of_the_text_and_of_the_shuffled_one():
-    found = with_types(probe(SKEWED), SKEWED, 7).types
+    found = add_types(probe(SKEWED), SKEWED, 7).types
     for number, tokens_GWT in enumerate(probe(SKEWED)[:2]):
         letters_GP = tokens_GWT.reshape(BATCHES, -1)
         np.testing.assert_array_equal(found.type_LP[:, number, 0], letters_GP)

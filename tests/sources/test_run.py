@@ -51,7 +51,7 @@ def test_a_run_gives_its_checkpoints_as_parameters_of_one_function(trained):
         == text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)")
         > 0
     )
-    with pytest.raises(ValueError, match="the validation split has 12 of 8"):
+    with pytest.raises(ValueError, match="the validation split has 12 windows of 8"):
         opened.windows(13)
 
 

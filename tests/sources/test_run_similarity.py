@@ -10,7 +10,7 @@ import xarray as xr
 from anisoscope.plot import draw
 from anisoscope.sources import two_models
 from anisoscope.sources.finished_run import OpenRun
-from anisoscope.sources.run_program import probe_of
+from anisoscope.sources.run_program import draw_probe
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from tests import reference_comparison, tiny
@@ -71,7 +71,7 @@ def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_
 @pytest.mark.slow
 def test_values_are_those_of_the_float64_twins_on_the_probe(compare):
     runs = planted(0), planted(1)  # layer 1 of the first is layer 0 of the second
-    found, probe = compare(*runs), probe_of(CONFIG, runs[0].corpus)
+    found, probe = compare(*runs), draw_probe(CONFIG, runs[0].corpus)
     for s, positions in enumerate(("all", "without_first_token")):
         values = []
         for tokens_WT, picks in zip(probe.tokens_GWT, probe.picks_SGP[s], strict=True):

@@ -129,7 +129,7 @@ def test_a_checkpoint_beside_the_schedule_is_measured_there(run):
     def beside():
         with (
             Stop() as stop,
-            run_source.open_further_checkpoints(
+            run_source.open_extra_checkpoints(
                 config, tiny.corpus(), folder, "beside", [5], "run", stop
             ) as one,
         ):

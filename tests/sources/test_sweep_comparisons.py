@@ -82,7 +82,7 @@ def test_the_projection_is_that_of_the_vectors_of_all_tables(run):
         np.testing.assert_allclose(table.projection_share.sel(block=block), found.share)
         np.testing.assert_allclose(table.projection_kept.sel(block=block), found.kept)
     assert not np.array_equal(raw[0].query_vectors, raw[-1].query_vectors)
-    picks_P = run_program.probe_of(config, tiny.corpus()).picks_SGP[0, 0]
+    picks_P = run_program.draw_probe(config, tiny.corpus()).picks_SGP[0, 0]
     np.testing.assert_array_equal(table.window * 8 + table.position_in_window, picks_P)
     own = FAMILIES["attention"].quantities
     assert set(pd.read_csv(folder / "results.csv").metric) == {

@@ -36,7 +36,7 @@ def test_another_mask_is_data_of_the_same_program(run, tmp_path, monkeypatch):
     )
     count, corpus = traces(monkeypatch), tiny.corpus()
     params = store_of(folder, config).restore_params(6)
-    probe = run_program.probe_of(config, corpus)
+    probe = run_program.draw_probe(config, corpus)
     for mask in ({}, {"model.mask": "bidirectional"}, {"model.mask": "window", "model.window": 2}):
         masked = replace(config, mask)
         checkpoint = run_program.Reference(params, None)
@@ -139,7 +139,7 @@ def test_every_product_of_a_measurement_has_full_float32_precision():
     """
     config, corpus = tiny.config(), tiny.corpus()
     model = transformer.build(config.model, corpus.vocab_size, "float32")
-    params, probe = model.init(jax.random.key(0)), run_program.probe_of(config, corpus)
+    params, probe = model.init(jax.random.key(0)), run_program.draw_probe(config, corpus)
     visible_TT = visible_keys(config.model, config.model.context)
     settings = dataclasses.replace(config.measure, families=tuple(FAMILIES), nulls=NULLS)
     read = functools.partial(transformer.unembedding, config.model)
@@ -185,11 +185,13 @@ def test_of_an_encoder_the_readout_tells_what_was_masked_or_where_nothing_is_all
         tiny.corpus(),
     )
     network = transformer.build(config.model, corpus.vocab_size, "float32")
-    params, probe = network.init(jax.random.key(0)), run_program.probe_of(config, corpus)
+    params, probe = network.init(jax.random.key(0)), run_program.draw_probe(config, corpus)
     checkpoint = run_program.Reference(params, None)
     values = run_program.make_program(config, corpus).measure(checkpoint, {}).values["measured"]
     loss = values["logit_lens_loss"][0, 0, -1, 0]
-    text_WT = run_program.probe_of(replace(config, {"measure.masked": False}), corpus).tokens_GWT[0]
+    text_WT = run_program.draw_probe(replace(config, {"measure.masked": False}), corpus).tokens_GWT[
+        0
+    ]
     logits_WTV = np.asarray(network.apply(params, jnp.asarray(probe.tokens_GWT[0]))[0], np.float64)
     log_p_WTV = logits_WTV - np.log(np.exp(logits_WTV).sum(-1, keepdims=True))
     own_WT = -np.take_along_axis(log_p_WTV, text_WT[..., None], -1)[..., 0] / np.log(2)

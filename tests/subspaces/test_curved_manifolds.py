@@ -140,18 +140,22 @@ def test_closed_forms_agree_where_they_meet():
     """Types drawn without bias are those of the law at that spread, up to the variance of a
     square.
     """
-    law = curved_theory.over_spread(SMALL, "torus", 2.0, "by direction", SMALL.biased_spread)
-    assert curved_theory.over_bias(SMALL, "torus", 2.0, "none", 0.0) == pytest.approx(law, rel=1e-3)
+    law = curved_theory.predict_over_spread(
+        SMALL, "torus", 2.0, "by direction", SMALL.biased_spread
+    )
+    assert curved_theory.predict_over_bias(SMALL, "torus", 2.0, "none", 0.0) == pytest.approx(
+        law, rel=1e-3
+    )
     # whose radii are about 20
     shape = {"manifolds": ("sphere",), "dimension": 400, "width": 512, "draws": 10**6}
     many = dataclasses.replace(SMALL, **shape)
-    law = curved_theory.over_spread(many, "sphere", 0.5, "by direction", many.biased_spread)
+    law = curved_theory.predict_over_spread(many, "sphere", 0.5, "by direction", many.biased_spread)
     for weighting in curved_theory.WEIGHTINGS:
-        drawn = curved_theory.over_bias(many, "sphere", 0.5, weighting, 0.0)
+        drawn = curved_theory.predict_over_bias(many, "sphere", 0.5, weighting, 0.0)
         for name, close in {"tangent_norm": 1e-3, "normal_variance_share": 1e-2}.items():
             assert drawn[name] == pytest.approx(law[name], rel=close)
     rare, often = (
-        curved_theory.over_bias(SMALL, "sphere", 2.0, "none", bias)["tangent_norm"]
+        curved_theory.predict_over_bias(SMALL, "sphere", 2.0, "none", bias)["tangent_norm"]
         for bias in (0.0, 3.0)
     )
     assert rare / often == pytest.approx(2, rel=1e-4)

@@ -142,7 +142,7 @@ def test_updates_are_those_of_the_training(run):
     update = NextStep(config(), corpus(), store)
     for step in (1, 5):
         expected = tangent_gradients.change(*map(store.restore_params, (step, step + 1)))
-        taken = tangent_gradients.matrices_of(update.change(step))
+        taken = tangent_gradients.collect_matrices(update.change(step))
         for name, found in tangent_gradients.matrix_rows(taken).items():
             np.testing.assert_allclose(found, expected[name], atol=1e-7)
     table = read(run / "tangents.nc").sel(rank=2, fit="previous", kind="PCA", step=6, of="between")

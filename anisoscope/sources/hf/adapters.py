@@ -1,4 +1,4 @@
-"""Entries of what is known of each architecture, by `model_type` of its settings."""
+"""Architecture facts of pretrained models, by the `model_type` of their settings."""
 
 from typing import Any, NamedTuple
 
@@ -7,48 +7,51 @@ class Adds(NamedTuple):
     """Modules below a block whose outputs it adds to the residual stream."""
 
     attention: str
-    mlp: str  # where both are one module: what it gives first, and then
-    norms: tuple[str, str] | None = None  # a norm after each of the two is added
-    times: str | None = None  # the setting by which the outputs are multiplied
+    mlp: str  # where both are one module: its first and its second output
+    norms: tuple[str, str] | None = None  # norms after the two additions
+    times: str | None = None  # setting that multiplies the outputs
 
 
 class Kernels(NamedTuple):
     """Modules below a block that multiply by a matrix, by what they read or write."""
 
     attention: tuple[str, ...]  # into queries, keys and values
-    mlp: tuple[str, ...]  # into hidden units, and into gates where there are some
+    mlp: tuple[str, ...]  # into hidden units, and into gates if any
     attention_out: str
     mlp_out: str
 
 
 class Adapter(NamedTuple):
-    """One architecture. Queries and keys need no entry: attention itself is caught, for all."""
+    """Facts of one architecture.
+
+    Queries and keys need no entry: the attention call itself is intercepted for every model.
+    """
 
     block: str | None  # class whose output is the residual stream after a block; None: unknown
-    final_norm: str | None = None  # after the last block, below the base; {} stands for a stage
-    after: str | None = None  # a further map after that norm
-    inner: str | None = None  # the setting by which the number of layers is multiplied
-    part: str | None = None  # what holds the blocks, where others have the same class
-    maps: bool = False  # blocks give maps, whose size and width change from stage to stage
-    own: float | None = None  # of a class that computes attention itself, from <q, k> K^-own
-    rate: str | None = None  # the setting that says how many tokens share a position
-    before: str | None = None  # the setting; as many positions and one come before the first token
-    model: str | None = None  # the class that reads the weights, if not that of the settings
+    final_norm: str | None = None  # path below the base; {} stands for a stage
+    after: str | None = None  # path of a projection after that norm
+    inner: str | None = None  # setting: blocks per layer
+    part: str | None = None  # module with the blocks, if other modules use the same class
+    maps: bool = False  # blocks return maps whose size and width change between stages
+    own: float | None = None  # for classes with their own attention: scores are <q, k> K^-own
+    rate: str | None = None  # setting: tokens that share a position
+    before: str | None = None  # setting: that many positions, plus 1, precede the first token
+    model: str | None = None  # class that loads the weights, if not that of the settings
     adds: Adds | None = None  # None: unknown, and `measure.hook_points` is refused
     kernels: Kernels | None = None  # None: unknown or shared; `tangents` leaves matrices out
-    mixed: str | None = None  # why scores are more than <q, k> and a bias by position
+    mixed: str | None = None  # why scores are not <q, k> plus a bias by position
 
 
 ENTRY = "add or correct its entry in sources/hf/adapters.py"
 
 
 def _each(path: str, names: tuple[str, ...] = ("q", "k", "v")) -> tuple[str, ...]:
-    """A matrix each for queries, keys and values."""
+    """Name one matrix each for queries, keys and values."""
     return tuple(map(path.format, names))
 
 
 def _fused(attention: str) -> Kernels:
-    """One matrix for all three, and the names of Megatron."""
+    """Name one matrix for all three, with Megatron's names."""
     inner, outer = "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"
     return Kernels((f"{attention}.query_key_value",), (inner,), f"{attention}.dense", outer)
 
@@ -80,15 +83,17 @@ PHI3 = Kernels(("self_attn.qkv_proj",), ("mlp.gate_up_proj",), "self_attn.o_proj
 STARCODER2 = Kernels(SPLIT, ("mlp.c_fc",), "self_attn.o_proj", "mlp.c_proj")
 
 PLAIN = Adds("self_attn", "mlp")
-OF_BERT = Adds(
+BERT_ADDS = Adds(
     "attention.output.dense", "output.dense", ("attention.output.LayerNorm", "output.LayerNorm")
 )
-OF_ALBERT = Adds("attention.dense", "ffn_output", ("attention.LayerNorm", "full_layer_layer_norm"))
-# settings say whether norms are after
-OF_OPT = Adds("self_attn", "fc2", ("self_attn_layer_norm", "final_layer_norm"))
-OF_SPEECH = Adds("attention", "feed_forward", ("layer_norm", "final_layer_norm"))
+ALBERT_ADDS = Adds(
+    "attention.dense", "ffn_output", ("attention.LayerNorm", "full_layer_layer_norm")
+)
+# the settings say whether the norms follow the additions
+OPT_ADDS = Adds("self_attn", "fc2", ("self_attn_layer_norm", "final_layer_norm"))
+SPEECH_ADDS = Adds("attention", "feed_forward", ("layer_norm", "final_layer_norm"))
 SCALED = Adds("layer_scale1", "layer_scale2")
-# what is added is normed first
+# a norm comes before each addition
 NORMED = Adds("post_attention_layernorm", "post_feedforward_layernorm")
 DISENTANGLED = "its scores also hold products of contents and relative positions"
 CAPPED = "a cap (attn_logit_softcapping) bounds its scores"
@@ -102,11 +107,11 @@ def _llama_like(name: str, **changes: Any) -> Adapter:
 
 
 def _bert_like(name: str, **changes: Any) -> Adapter:
-    return Adapter(f"{name}Layer", **{"adds": OF_BERT, "kernels": BERT} | changes)
+    return Adapter(f"{name}Layer", **{"adds": BERT_ADDS, "kernels": BERT} | changes)
 
 
 ADAPTERS = {
-    "albert": Adapter("AlbertLayer", inner="inner_group_num", adds=OF_ALBERT),
+    "albert": Adapter("AlbertLayer", inner="inner_group_num", adds=ALBERT_ADDS),
     "bert": _bert_like("Bert"),
     "bloom": Adapter(
         "BloomBlock",
@@ -117,8 +122,8 @@ ADAPTERS = {
     ),
     "camembert": _bert_like("Camembert", before="pad_token_id"),
     "canine": Adapter(
-        "CanineLayer", part="encoder", own=0.5, rate="downsampling_rate", adds=OF_BERT
-    ),  # of its three stages the deep
+        "CanineLayer", part="encoder", own=0.5, rate="downsampling_rate", adds=BERT_ADDS
+    ),  # the deep stage of its three stages
     "clip": Adapter(
         "CLIPEncoderLayer", "final_layer_norm", model="CLIPTextModel", adds=PLAIN, kernels=CLIP
     ),
@@ -149,7 +154,7 @@ ADAPTERS = {
     "granite": _llama_like("Granite", adds=Adds("self_attn", "mlp", times="residual_multiplier")),
     "llama": _llama_like("Llama"),
     "mistral": _llama_like("Mistral"),
-    # the matrices of its experts are no modules
+    # the matrices of the experts are not modules
     "mixtral": _llama_like("Mixtral", kernels=None),
     "modernbert": Adapter(
         "ModernBertEncoderLayer", "final_norm", adds=Adds("attn", "mlp"), kernels=MODERNBERT
@@ -163,13 +168,13 @@ ADAPTERS = {
     "olmo": _llama_like("Olmo"),
     "olmo2": _llama_like("Olmo2", adds=NORMED),
     "olmo3": _llama_like("Olmo3", adds=NORMED),
-    # the matrices of its experts are no modules
+    # the matrices of the experts are not modules
     "olmoe": _llama_like("Olmoe", kernels=None),
     "opt": Adapter(
         "OPTDecoderLayer",
         "decoder.final_layer_norm",
         after="decoder.project_out",
-        adds=OF_OPT,
+        adds=OPT_ADDS,
         kernels=OPT,
     ),
     "phi": Adapter("PhiDecoderLayer", "final_layernorm", adds=PLAIN, kernels=PHI),
@@ -190,9 +195,9 @@ ADAPTERS = {
     ),
     "xlm-roberta": _bert_like("XLMRoberta", before="pad_token_id"),
 }
-UNKNOWN = Adapter(None)  # of it `hidden_states` is taken as it comes, and no queries and keys
+UNKNOWN = Adapter(None)  # hidden_states are taken as reported, without queries and keys
 
-MODALITIES = {  # what reads pictures or sound, and no text
+MODALITIES = {  # models of pictures or sound
     "beit": Adapter("BeitLayer", "layernorm", adds=Adds("drop_path", "drop_path")),
     "clip_vision_model": Adapter("CLIPEncoderLayer", None, adds=PLAIN),
     "convnext": Adapter("ConvNextLayer", None, maps=True),
@@ -202,28 +207,28 @@ MODALITIES = {  # what reads pictures or sound, and no text
     "dinov2_with_registers": Adapter("Dinov2WithRegistersLayer", "layernorm", adds=SCALED),
     "dinov3_vit": Adapter("DINOv3ViTLayer", "norm", adds=SCALED),
     "efficientnet": Adapter("EfficientNetBlock", None, maps=True),
-    "hubert": Adapter("HubertEncoderLayer", None, adds=OF_SPEECH),
+    "hubert": Adapter("HubertEncoderLayer", None, adds=SPEECH_ADDS),
     "hubert, norm first": Adapter(
-        "HubertEncoderLayerStableLayerNorm", "encoder.layer_norm", adds=OF_SPEECH
+        "HubertEncoderLayerStableLayerNorm", "encoder.layer_norm", adds=SPEECH_ADDS
     ),
     "resnet": Adapter("ResNetBottleNeckLayer", None, maps=True),
     "resnet, basic": Adapter("ResNetBasicLayer", None, maps=True),
     "segformer": Adapter("SegformerLayer", "stages.{}.layer_norm", maps=True),
     "siglip_vision_model": Adapter("SiglipEncoderLayer", "post_layernorm", adds=PLAIN),
     "vit": Adapter("ViTLayer", "layernorm", adds=Adds("attention", "mlp")),
-    "wav2vec2": Adapter("Wav2Vec2EncoderLayer", None, adds=OF_SPEECH),
+    "wav2vec2": Adapter("Wav2Vec2EncoderLayer", None, adds=SPEECH_ADDS),
     "wav2vec2, norm first": Adapter(
-        "Wav2Vec2EncoderLayerStableLayerNorm", "encoder.layer_norm", adds=OF_SPEECH
+        "Wav2Vec2EncoderLayerStableLayerNorm", "encoder.layer_norm", adds=SPEECH_ADDS
     ),
-    "wavlm": Adapter("WavLMEncoderLayer", None, adds=OF_SPEECH, mixed=GATED_BIAS),
+    "wavlm": Adapter("WavLMEncoderLayer", None, adds=SPEECH_ADDS, mixed=GATED_BIAS),
     "wavlm, norm first": Adapter(
-        "WavLMEncoderLayerStableLayerNorm", "encoder.layer_norm", adds=OF_SPEECH, mixed=GATED_BIAS
+        "WavLMEncoderLayerStableLayerNorm", "encoder.layer_norm", adds=SPEECH_ADDS, mixed=GATED_BIAS
     ),
     "whisper": Adapter(
         "WhisperEncoderLayer", "encoder.layer_norm", part="encoder", adds=Adds("self_attn", "fc2")
     ),
 }
-# settings that tell kinds of blocks apart
+# settings that distinguish kinds of blocks
 VARIANTS = {"do_stable_layer_norm": {True: "norm first"}, "layer_type": {"basic": "basic"}}
 
 
@@ -231,7 +236,7 @@ def model_kind(settings: Any) -> str:
     """Return the name of an entry: the model type, and its kind of block where there are two."""
     words = [settings.model_type]
     if getattr(settings, "conv_kernel_size", 0) and words[0] == "deberta-v2":
-        words += ["convolution"]  # which changes what block 1 gives: no entry
+        words += ["convolution"]  # changes the output of block 1: no entry
     if words[0] in MODALITIES:
         for name, kinds in VARIANTS.items():
             if (value := getattr(settings, name, None)) in kinds:
@@ -244,5 +249,5 @@ def find_adapter(kind: str) -> Adapter:
 
 
 def has_scores(adapter: Adapter) -> bool:
-    """Whether queries and keys of its attention say what its scores are."""
+    """Return whether queries and keys determine the attention scores of this architecture."""
     return adapter != UNKNOWN and adapter.mixed is None

@@ -1,4 +1,4 @@
-"""A user's model, by name or in memory, which is left as it was."""
+"""Open a user's model, by name or in memory, and restore its state afterwards."""
 
 import contextlib
 import hashlib
@@ -32,9 +32,10 @@ EVALUATION = {
 def open_model(
     model: Any, revision: str | None, tokenizer: Any, config: PretrainedConfig, any_module: bool
 ) -> tuple[PretrainedModel, Any]:
-    """Return the model and its tokenizer, fetched where a name or a path is passed.
+    """Return the model and its tokenizer, loading both where a name or a path is passed.
 
-    Raises UserError: the model reads no text, or cannot be measured as it is.
+    Raises:
+        UserError: the model reads no text, or cannot be measured as it is.
     """
     if isinstance(model, tuple):
         if tokenizer is not None:
@@ -55,7 +56,8 @@ def open_model(
     loaded.about["pretrained"] = name
     if isinstance(loaded.model, transformers.PreTrainedModel) and not loaded.reads_text:
         raise UserError(
-            f"{type(loaded.model).__name__} reads {loaded.base.main_input_name}, no text"
+            f"model {type(loaded.model).__name__} reads {loaded.base.main_input_name}, not text; pass a "
+            "text model"
         )
     if not isinstance(tokenizer, transformers.PreTrainedTokenizerBase):
         tokenizer = FunctionTokenizer(tokenizer)
@@ -65,22 +67,23 @@ def open_model(
 def model_in_memory(model: Any, tokenizer: Any, any_module: bool) -> PretrainedModel:
     """Describe a model in memory.
 
-    Raises UserError: it cannot be measured as it is.
+    Raises:
+        UserError: it cannot be measured as it is.
     """
-    name, of_library = type(model).__name__, isinstance(model, transformers.PreTrainedModel)
-    if not of_library and not (any_module and isinstance(model, torch.nn.Module)):
+    name, is_pretrained = type(model).__name__, isinstance(model, transformers.PreTrainedModel)
+    if not is_pretrained and not (any_module and isinstance(model, torch.nn.Module)):
         raise UserError(
             f"model is a {name}; pass a PreTrainedModel, or hook_points= of any torch.nn.Module"
         )
     if tokenizer is None:
-        raise UserError(f"a model in memory ({name}) comes without its tokenizer: pass tokenizer=")
-    adapter = find_adapter(model_kind(model.config)) if of_library else UNKNOWN
+        raise UserError(f"model is a {name} in memory, without a tokenizer; pass tokenizer=")
+    adapter = find_adapter(model_kind(model.config)) if is_pretrained else UNKNOWN
     if adapter.model not in (None, name) and not any_module:
-        raise UserError(f"model is a {name}; of its kind {adapter.model} is measured: pass one")
+        raise UserError(f"model is a {name}; pass a {adapter.model}, which reads its text")
     dtype = next((x.dtype for x in model.parameters() if x.is_floating_point()), torch.float32)
     computed_in = _type_name(dtype)
     if computed_in not in CLOSE:
-        raise UserError(f"{name} computes in {computed_in}; one of {', '.join(CLOSE)} is needed")
+        raise UserError(f"{name} computes in {computed_in}; convert it to {' or '.join(CLOSE)}")
     load_model.check_finite(name, model)
     warn_rounded_frequencies(name, model)
     weights = model.state_dict()
@@ -104,8 +107,8 @@ def warn_rounded_frequencies(name: str, model: Any) -> None:
         if path.endswith("inv_freq") and x.itemsize < 4:
             kind = _type_name(x.dtype)
             warnings.warn(
-                f"{name}: rotary frequencies are rounded to {kind} ({path}), which turns later "
-                f"positions by other angles; load the model with dtype=torch.{kind} in place of .to()",
+                f"{name}: rotary frequencies are rounded to {kind} ({path}), which changes the angles "
+                f"at later positions; load the model with dtype=torch.{kind} instead of .to()",
                 stacklevel=2,
             )
             return
@@ -124,9 +127,10 @@ def digest_state(weights: dict[str, Any]) -> str:
 
 @contextlib.contextmanager
 def evaluation_mode(loaded: PretrainedModel) -> Iterator[None]:
-    """Set a model to read windows: no dropout, cache or gradients; then put back what it was.
+    """Set a model to read windows, without dropout, cache or gradients; restore it at the end.
 
-    All attributes of modules and settings are put back, also hooks that the library leaves behind.
+    All attributes of modules and settings are restored, and hooks that the library leaves are
+    removed.
     """
     model = loaded.model
     before = [

@@ -1,4 +1,4 @@
-"""Apply what a GGUF file says and transformers drops silently, or refuse it by name."""
+"""Apply the keys of a GGUF file that transformers drops silently, or refuse the file."""
 
 import pathlib
 from typing import Any, NamedTuple
@@ -10,17 +10,19 @@ from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
 
 from anisoscope.utils.errors import UserError
 
-FREQUENCIES = "rope_freqs.weight"  # by which rotary frequencies are divided, as of Llama 3
+FREQUENCIES = "rope_freqs.weight"  # divisors of the rotary frequencies, as in Llama 3
 HARMLESS = {
     *("vocab_size", "context_length", "tensor_data_layout", "pooling_type"),
     "rope.scaling.finetuned",
 }
 SCALING = "rope.scaling.type", "rope.scaling.factor", "rope.scaling.original_context_length"
 LINEAR = "rope.scale_linear"  # the factor, in older files
-EXPERTS = ("_exps", "exp_probs")  # tensors that transformers joins
+EXPERTS = ("_exps", "exp_probs")  # expert tensors, which transformers joins
 
 
 class Header(NamedTuple):
+    """The header of a GGUF file: its keys and the types of its tensors."""
+
     path: pathlib.Path
     architecture: str
     keys: dict[str, Any]  # of the architecture, without its name
@@ -47,7 +49,8 @@ def read_header(path: pathlib.Path) -> Header:
 def complete_settings(header: Header, settings: Any) -> None:
     """Set what transformers drops: scaled rotary frequencies, and attention to all tokens.
 
-    Raises UserError: a key would change the model, and nothing here applies it.
+    Raises:
+        UserError: a key would change the model, and is not applied here.
     """
     keys = dict(header.keys)
     if keys.pop("attention.causal", True) is False:
@@ -60,12 +63,12 @@ def complete_settings(header: Header, settings: Any) -> None:
         if mapping.get(name) is None and name not in HARMLESS and implied.get(name, 0) != value:
             key = f"{header.architecture}.{name}"
             raise UserError(
-                f"{header.path}: transformers does not read {key} ({value}): name another file"
+                f"{header.path}: transformers ignores the key {key} ({value}); name another file"
             )
 
 
 def _scale_rope(keys: dict[str, Any], rope: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Take the known keys of scaled frequencies out of `keys`; those left are refused."""
+    """Remove the known keys of scaled frequencies from `keys` and apply them."""
     kind = keys.get(SCALING[0], "linear")
     factor = keys.get(SCALING[1], keys.get(LINEAR, 1.0))
     if kind not in ("none", "linear", "yarn") or (rope or {}).get("rope_type") != "default":
@@ -80,7 +83,7 @@ def _scale_rope(keys: dict[str, Any], rope: dict[str, Any] | None) -> dict[str, 
 
 
 def _implied_keys(settings: Any) -> dict[str, Any]:
-    """Return the values of keys that are not read, and that say what the model does anyway."""
+    """Return values of unread keys that only restate what the model does."""
     width = getattr(settings, "head_dim", None)
     width = width or settings.hidden_size // settings.num_attention_heads
     rope = getattr(settings, "rope_parameters", None) or {}
@@ -95,7 +98,8 @@ def _implied_keys(settings: Any) -> dict[str, Any]:
 def complete_model(header: Header, model: Any) -> None:
     """Divide rotary frequencies by the file's factors.
 
-    Raises UserError: a tensor has no place in the model.
+    Raises:
+        UserError: a tensor of the file is not part of the model.
     """
     processor = reading.TENSOR_PROCESSORS.get(header.architecture, reading.TensorProcessor)
     names = reading.get_gguf_hf_weights_map(model, processor(config=model.config.to_dict()))
@@ -107,5 +111,5 @@ def complete_model(header: Header, model: Any) -> None:
     if left:
         tensors = ", ".join(left[:3])
         raise UserError(
-            f"{header.path}: transformers does not read the tensors {tensors}: name another file"
+            f"{header.path}: transformers ignores the tensors {tensors}; name another file"
         )

@@ -1,6 +1,6 @@
-"""Named hook points of PyTorch's modules, and hooks by which a recorder hears of passes.
+"""Attach a recorder to named PyTorch modules by forward hooks.
 
-No other library than PyTorch is needed. Letters: M rows of a pass that are taken.
+This file needs PyTorch only. Letters: M rows of a pass that are taken.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR
 
 
 def find_modules(model: torch.nn.Module, hook_points: Any) -> dict[str, torch.nn.Module]:
-    """Return {name: module} of names of modules, or of such a dict.
+    """Return {name: module} for names of modules, or for such a dict.
 
-    Raises UserError: a module is not there.
+    Raises:
+        UserError: the model has no such module.
     """
     if isinstance(hook_points, str):
         hook_points = [hook_points]
@@ -43,19 +44,20 @@ def find_modules(model: torch.nn.Module, hook_points: Any) -> dict[str, torch.nn
                 )
         hook_points = {name: modules[name] for name in hook_points}
     if not hook_points:
-        raise UserError("hook_points names none; give names, as model.named_modules() lists them")
+        raise UserError("hook_points is empty; pass names that model.named_modules() lists")
     for name, module in hook_points.items():
         if not isinstance(module, torch.nn.Module):
             raise UserError(
-                f"hook_points: {name!r} is a {type(module).__name__}, no torch.nn.Module"
+                f"hook_points: {name!r} is a {type(module).__name__}; pass a torch.nn.Module"
             )
     return dict(hook_points)
 
 
 def output_tensor(name: str, output: Any) -> torch.Tensor:
-    """Return what a module gave, or the first of several things.
+    """Return the output of a module, or the first of several outputs.
 
-    Raises UserError: it is no array of vectors.
+    Raises:
+        UserError: it is not an array of vectors.
     """
     output = next(iter(output.values())) if isinstance(output, Mapping) and output else output
     output = output[0] if isinstance(output, tuple | list) and output else output
@@ -66,19 +68,21 @@ def output_tensor(name: str, output: Any) -> torch.Tensor:
     if is_tensor:
         words = f"{str(output.dtype).removeprefix('torch.')} of shape {tuple(output.shape)}"
     raise UserError(
-        f"hook point {name} gives {words}, and no vectors (batch, tokens, width) or (batch, width)"
+        f"hook point {name} returns {words}; name a module that returns vectors "
+        "(batch, tokens, width) or (batch, width)"
     )
 
 
 class Listener:
-    """Hooks of a recorder's model: a pass is a call of it; what runs outside is not recorded.
+    """Hooks of a recorder's model: a pass is one call of the model.
 
-    A pass that cannot be recorded is a warning: the model's own pass always goes on.
+    Calls outside the model are not recorded. A pass that cannot be recorded causes a warning; the
+    model's own pass always continues.
     """
 
     def __init__(self, recorder: Recorder):
         self.recorder = recorder
-        self.local = threading.local()  # replicas of a model run in threads
+        self.local = threading.local()  # data-parallel replicas run in threads
 
     @property
     def current(self) -> Pass | None:
@@ -96,7 +100,7 @@ class Listener:
 
     @contextlib.contextmanager
     def leaving_out(self) -> Iterator[None]:
-        """Leave the pass out where something raises."""
+        """Leave the pass out where recording raises."""
         try:
             yield
         except Exception as error:
@@ -113,12 +117,12 @@ class Listener:
     def leave(self, module: torch.nn.Module, *_: Any) -> None:
         if self.current is not None:
             while self.local.calls and self.local.calls.pop().module is not module:
-                pass  # a call that raised, and whose caller went on
+                pass  # calls that raised and whose caller continued
 
     def take(
         self, name: str, tokens_first: bool, module: torch.nn.Module, args: tuple, output: Any
     ) -> None:
-        """Take rows of what a hook point gives."""
+        """Take rows of the output of a hook point."""
         if self.current is None:
             return
         with self.leaving_out():
@@ -137,7 +141,7 @@ class Listener:
 
 @contextlib.contextmanager
 def attach(recorder: Recorder) -> Iterator[None]:
-    """Hook a recorder's model while the context lasts."""
+    """Register the hooks of a recorder's model while the context lasts."""
     model, listener, points = recorder.model, Listener(recorder), recorder.hook_points
     around = [
         part for module in points.values() for part in model_calls.enclosing_modules(model, module)
@@ -158,7 +162,7 @@ def attach(recorder: Recorder) -> Iterator[None]:
 
 
 def _positional(module: torch.nn.Module) -> list[str]:
-    """Return the names of the arguments that a module takes without a name."""
+    """Return the names of the positional arguments of a module."""
     try:
         parameters = inspect.signature(module.forward).parameters.values()
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Load pretrained weights from a hub, a folder or a GGUF file, and say what was read."""
+"""Load pretrained weights from a hub, a folder or a GGUF file, and record what was read."""
 
 import contextlib
 import functools
@@ -26,7 +26,7 @@ from anisoscope.sources.hf.pretrained_weights import (
 )
 from anisoscope.utils.errors import UserError
 
-PROCESSORS = ("preprocessor_config.json", "processor_config.json")  # of today, beside a tokenizer
+PROCESSORS = ("preprocessor_config.json", "processor_config.json")  # written by current versions
 TOKENS = "input_ids"
 LOGGERS = ("httpx", "huggingface_hub")
 SAFE = {"trust_remote_code": False}
@@ -35,13 +35,18 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 
 class PretrainedModel(NamedTuple):
+    """A loaded model with its adapter and the facts that tables record."""
+
     model: Any  # with its head, if the file has one
     adapter: Adapter
     about: dict[str, Any]  # what tables record of the weights
 
     @property
     def base(self) -> Any:
-        """The module that reads inputs, without a head; some classes call an inner stage so."""
+        """The module that reads inputs, without a head.
+
+        Some classes name an inner stage as their base; for these it is the model itself.
+        """
         base = self.model.base_model
         reads = base.main_input_name in inspect.signature(base.forward).parameters
         return base if reads else self.model
@@ -72,7 +77,7 @@ class PretrainedModel(NamedTuple):
         return config.num_hidden_layers * (getattr(config, inner) if inner else 1)
 
     def apply_final_norm(self, last_BTD: Any) -> Any:
-        """Return the model's last hidden state, made of the output of its last block."""
+        """Apply the final norm to the last block's output; return the model's last hidden state."""
         for path in (self.adapter.final_norm, self.adapter.after):
             module = find_module(self.base, path)
             last_BTD = last_BTD if module is None else module(last_BTD)
@@ -80,7 +85,7 @@ class PretrainedModel(NamedTuple):
 
 
 def quiet_libraries() -> None:
-    """Silence the libraries, and compute in float32 what is in float32, also convolutions."""
+    """Silence the libraries, and compute float32 convolutions in full precision."""
     torch.backends.cudnn.allow_tf32 = False
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -90,7 +95,7 @@ def quiet_libraries() -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the libraries for a while."""
+    """Silence the libraries while the context lasts."""
     library = transformers.utils.logging
     tf32, verbosity = torch.backends.cudnn.allow_tf32, library.get_verbosity()
     progress, levels = (
@@ -114,23 +119,26 @@ def find_module(module: Any, path: str | None) -> Any:
 
 
 def find_weights(name: str, revision: str | None) -> Place:
-    """Find where the weights of a model are.
+    """Find the weights of a model.
 
-    Raises UserError: a local name leads to nothing that may be read.
+    Raises:
+        UserError: a local name leads to no readable weights.
     """
     quiet_libraries()
     path = pathlib.Path(name).expanduser()
     if path.suffix == ".gguf":
         if not path.is_file():
-            raise UserError(f"{name}: there is no such file")
+            raise UserError(f"{name} does not exist; check the path")
         if revision is not None:
-            raise UserError(f"pretrained.revisions: a GGUF file ({name}) has none; name a folder")
+            raise UserError(
+                f"pretrained.revisions: a GGUF file ({name}) has no revisions; name a folder"
+            )
         return Place(str(path.parent), {"gguf_file": path.name}, True)
     if path.is_dir():
         folder = path if revision is None else path / revision
         if not (folder / "config.json").is_file():
             raise UserError(
-                f"{folder} holds no model (no config.json); name another, or a .gguf file"
+                f"{folder} holds no model (no config.json); name another folder, or a .gguf file"
             )
         if not any(folder.glob("*.safetensors")):
             raise UserError(
@@ -138,7 +146,9 @@ def find_weights(name: str, revision: str | None) -> Place:
             )
         return Place(str(folder), {}, True)
     if name.startswith(("/", ".", "~")) or name.count("/") > 1:
-        raise UserError(f"{name}: there is no such folder, and no model of a hub has such a name")
+        raise UserError(
+            f"{name}: no such folder exists, and a hub has no such name; check the path"
+        )
     revision = revision or safe_revision(name)
     options: dict[str, Any] = {} if revision is None else {"revision": revision}
     return Place(name, options | ({} if hub_answers() else {"local_files_only": True}), False)
@@ -148,7 +158,8 @@ def read_settings(place: Place) -> Any:
     """Read the model's settings, without its weights.
 
     Raises:
-        UserError: they cannot be had, or the weights are quantized or incomplete without an adapter.
+        UserError: the settings cannot be read, the weights are quantized, or the folder holds only a
+            LoRA adapter.
     """
     with _explain_errors(place):
         settings = transformers.AutoConfig.from_pretrained(place.name, **place.options, **SAFE)
@@ -158,13 +169,15 @@ def read_settings(place: Place) -> Any:
         is_dict = isinstance(quantized, dict)
         method = quantized.get("quant_method") if is_dict else quantized.quant_method
         raise UserError(
-            f"{place.name}: its weights are quantized ({method}); only .gguf files may be"
+            f"{place.name}: its weights are quantized ({method}); name unquantized weights, or a "
+            ".gguf file"
         )
     with _explain_errors(place):
         lora = transformers.utils.find_adapter_config_file(place.name, **place.options)
     if lora:
         raise UserError(
-            f"{place.name} holds an adapter (adapter_config.json); save merge_and_unload() of it"
+            f"{place.name} holds a LoRA adapter (adapter_config.json); save the model that its "
+            "merge_and_unload() returns"
         )
     return settings
 
@@ -175,11 +188,11 @@ def read_tokenizer(place: Place) -> Any:
 
 
 def read_processor(place: Place, kind: str) -> Any:
-    """Read what makes inputs: an AutoImageProcessor or AutoFeatureExtractor."""
+    """Read the preprocessor: an AutoImageProcessor or AutoFeatureExtractor."""
     if place.local and not any((pathlib.Path(place.name) / name).is_file() for name in PROCESSORS):
         raise UserError(
-            f"{place.name} holds no {PROCESSORS[0]}, which says how its inputs are made; "
-            "save it there with the save_pretrained of the model's own processor"
+            f"{place.name} holds no {PROCESSORS[0]}, which describes the preprocessing; "
+            "save the model's processor to it with save_pretrained"
         )
     with _explain_errors(place):
         return getattr(transformers, kind).from_pretrained(place.name, **place.options, **SAFE)
@@ -193,9 +206,10 @@ def main_input(settings: Any) -> str:
 
 
 def load_model(place: Place, weights: WeightsConfig) -> PretrainedModel:
-    """Load the weights, in the requested type rather than that of the file.
+    """Load the weights in the requested type.
 
-    Raises UserError: a weight is missing, has another shape or is not finite.
+    Raises:
+        UserError: a weight is missing, has another shape or is not finite.
     """
     settings = read_settings(place)
     adapter = find_adapter(model_kind(settings))
@@ -204,13 +218,13 @@ def load_model(place: Place, weights: WeightsConfig) -> PretrainedModel:
         "dtype": getattr(torch, weights.dtype),
         "attn_implementation": attention_implementation(adapter),
         "output_loading_info": True,
-        "ignore_mismatched_sizes": True,  # refused below, by name
+        "ignore_mismatched_sizes": True,  # refused below with the names of the weights
     }
     if place.is_gguf:
         with _explain_errors(place):
             header = gguf_file.read_header(weight_files(place)[0][0])
         gguf_file.complete_settings(header, settings)
-        options["config"] = settings  # not parsed again, which takes seconds
+        options["config"] = settings  # parsing them again takes seconds
     else:
         options["use_safetensors"] = True
     if weights.device_map:
@@ -226,8 +240,8 @@ def load_model(place: Place, weights: WeightsConfig) -> PretrainedModel:
     if missing or info["mismatched_keys"]:
         names = ", ".join([*missing, *(str(key[0]) for key in info["mismatched_keys"])][:3])
         raise UserError(
-            f"{place.name}: the file lacks weights of {type(model).__name__}, or has others: "
-            f"{names} …"
+            f"{place.name}: weights of {type(model).__name__} are missing or have another shape: "
+            f"{names} …; name another file"
         )
     check_finite(place.name, model)
     digest, kinds, revision = describe_files(place)
@@ -248,13 +262,13 @@ def load_model(place: Place, weights: WeightsConfig) -> PretrainedModel:
 
 
 def library_versions(model: Any) -> dict[str, str]:
-    """Return what tables record of any model: its class, and versions of libraries."""
+    """Return the model class and the versions of the libraries, for tables."""
     versions = {"torch": str(torch.__version__), "transformers": transformers.__version__}
     return {"model_class": type(model).__name__} | versions
 
 
 def attention_implementation(adapter: Adapter) -> str | None:
-    """Return how attention is computed outside of a `Listener`; None: as the library likes."""
+    """Return how attention is computed outside a `Listener`; None: the default of the library."""
     if adapter == UNKNOWN or adapter.maps:
         return None
     return "sdpa" if adapter.own is None and adapter.mixed is None else "eager"
@@ -273,7 +287,7 @@ def find_class(settings: Any, adapter: Adapter, gguf: bool) -> Any:
 
 @contextlib.contextmanager
 def _explain_errors(place: Place) -> Iterator[None]:
-    """Turn what four libraries raise into one line: no network, an unknown or gated name, …"""
+    """Reduce errors of the libraries to one line: no network, an unknown name, a gated model."""
     quiet_libraries()
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -284,14 +298,15 @@ def _explain_errors(place: Place) -> Iterator[None]:
         revision = f" ({place.options['revision']})" if "revision" in place.options else ""
         if "trust_remote_code" in str(error):
             raise UserError(
-                f"{place.name}{revision} needs code of its own (auto_map), which is never run"
+                f"{place.name}{revision} needs its own code (auto_map), which is never run; name "
+                "another model"
             ) from error
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         reason = (lines or [type(error).__name__])[0].rstrip(".")
         if "local_files_only" in place.options:
-            reason = "the hub does not answer, and there is no copy of it in the cache"
-        advice = "" if place.local else "; a local folder or .gguf file can be named instead"
-        raise UserError(f"{place.name}{revision} cannot be had: {reason}{advice}") from error
+            reason = "the hub does not answer, and the cache has no copy"
+        advice = "" if place.local else "; check the name, or name a local folder or .gguf file"
+        raise UserError(f"{place.name}{revision} cannot be loaded: {reason}{advice}") from error
 
 
 def check_finite(name: str, model: Any) -> None:
@@ -299,5 +314,5 @@ def check_finite(name: str, model: Any) -> None:
     for weight, x in model.named_parameters():
         if x.device.type != "meta" and not bool(torch.isfinite(x).all()):
             raise UserError(
-                f"{name}: weight {weight} holds numbers that are not finite; it is damaged"
+                f"{name}: weight {weight} holds numbers that are not finite; download it again"
             )

@@ -1,4 +1,4 @@
-"""Measure one model in a user's own code, as the command does, without a folder.
+"""Measure one model from a user's code as the command does, without writing a folder.
 
 Letters: Z inputs of a batch: its windows, and shuffled ones.
 """
@@ -55,7 +55,7 @@ NULLS = (*CLOUD_NULLS, "shuffled")
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How `anisoscope.measure_model` reads a text."""
+    """Options of `anisoscope.measure_model` that describe how a text is read."""
 
     window: int
     points: int
@@ -87,7 +87,7 @@ def measure_model(
     seed: int,
     options: Options,
 ) -> xr.Dataset:
-    """Measure a model, or each of several revisions, as `anisoscope.measure_model` says."""
+    """Measure a model, or each of several revisions, as `anisoscope.measure_model` documents."""
     arguments = tokenizer, hook_points, families, nulls, seed, options
     with as_arguments():
         if revision is None or isinstance(revision, str):
@@ -96,11 +96,11 @@ def measure_model(
             raise UserError("revision is empty; pass one name or several, or leave it out")
         revisions = revision_steps(WeightsConfig(revisions=names))
         if not isinstance(texts, str | os.PathLike):
-            texts = [*texts]  # an iterator is read once
+            texts = [*texts]  # an iterator can be read only once
         tables = [measure_revision(model, texts, name, *arguments) for name in revisions.values()]
     read = ("windows", "first_tokens", "tokens_per_byte")
     if len({tuple(str(table.attrs.get(name)) for name in read) for table in tables}) > 1:
-        raise ValueError("revision: tokenizers differ, so the windows do; measure them one by one")
+        raise ValueError("revision: tokenizers and windows differ; measure revisions one by one")
     steps = xr.DataArray(list(revisions), dims="step", name="step")
     table = xr.concat(tables, steps, join="exact", combine_attrs="drop_conflicts")
     return table.assign_coords(revision=("step", list(revisions.values())))
@@ -153,11 +153,8 @@ def measure_revision(
     bits, bound = table.attrs["bits_per_byte"], table.attrs["bits_bound"]
     if not isinstance(bits, str) and not bits < bound:
         warnings.warn(
-            f"the model needs {bits:.2f} bits a byte of this text, and the frequencies of the "
-            "text's "
-            f"tokens need {bound:.2f}: it is not trained, or has another tokenizer or other "
-            "weights, "
-            "or does not know such a text",
+            f"the model needs {bits:.2f} bits per byte of this text, token frequencies alone need "
+            f"{bound:.2f}; check its tokenizer and weights, or whether it was trained on such text",
             stacklevel=4,
         )
     return table
@@ -170,9 +167,10 @@ def make_config(
     seed: int,
     hook_points: bool,
 ) -> PretrainedConfig:
-    """Write the arguments as settings of the command.
+    """Translate the arguments into settings of the command.
 
-    Raises UserError: families, null models, pools or padding that cannot be had.
+    Raises:
+        UserError: families, null models, pools or padding are not available.
     """
     separate = options.separate
     for pool in options.pools:
@@ -181,11 +179,13 @@ def make_config(
     if options.padding is not None:
         choose("padding", options.padding, separate_texts.SIDES)
     if "cls" in options.pools and not options.special_tokens:
-        raise UserError("pool=cls: pass special_tokens=True, which begins texts with that token")
-    of, what = array_checks.OF_VECTORS, "hook points and separate texts"
+        raise UserError(
+            "pool=cls: pass special_tokens=True, which puts that token before each text"
+        )
+    kinds, source = array_checks.VECTOR_INPUTS, "hook points and separate texts"
     if not hook_points and not separate:
-        of, what = (*of, *array_checks.OF_HEADS, logits.FAMILY), "a model"
-    families = array_checks.choose_families(families, of, source=what)
+        kinds, source = (*kinds, *array_checks.HEAD_INPUTS, logits.FAMILY), "a model"
+    families = array_checks.choose_families(families, kinds, source=source)
     nulls = (nulls,) if isinstance(nulls, str) else tuple(nulls or ())
     allowed = CLOUD_NULLS if separate else NULLS
     for null in nulls:
@@ -200,7 +200,7 @@ def make_config(
         "special_tokens": options.special_tokens,
         "pretrained.dtype": str(options.dtype).removeprefix("torch."),
         "pretrained.batch_size": options.batch_size,
-        "pretrained.max_bits_per_byte": math.inf,  # a warning in place of the command's refusal
+        "pretrained.max_bits_per_byte": math.inf,  # a warning here, where the command refuses
         "measure.points": options.points,
         "measure.batches": batches,
         "measure.seed": seed,
@@ -211,22 +211,22 @@ def make_config(
 
 
 def measurable_families(loaded: PretrainedModel, families: tuple[str, ...]) -> tuple[str, ...]:
-    """Return those of all families that this model has."""
+    """Return the families that can be measured on this model."""
     config, name = loaded.model.config, type(loaded.model).__name__
     missing = {*unmeasurable(loaded.adapter, model_kind(config), name)}
-    if getattr(config, "is_causal", True) is False:  # it sees what it is to predict
+    if getattr(config, "is_causal", True) is False:  # it sees the token that it is to predict
         missing.add(logits.FAMILY)
     return tuple(family for family in families if family not in missing)
 
 
 def check_frames(tokenizer: Any, parts: list[str]) -> None:
-    """Refuse a text that spells the special token which the tokenizer puts before it."""
+    """Refuse texts that already begin with the special token of the tokenizer."""
     first = tokenizer.convert_ids_to_tokens(special_frame(tokenizer)[0][:1])
     for number, part in enumerate(parts):
         if first and part.lstrip().startswith(first[0]):
             raise UserError(
-                f"texts: number {number} begins with {first[0]}, which special_tokens=True puts "
-                "there too"
+                f"texts: number {number} begins with {first[0]}, which special_tokens=True adds; "
+                "remove it from the text"
             )
 
 
@@ -244,15 +244,15 @@ def make_plan(
 
 
 def describe_plan(plan: Plan, text: Text) -> dict[str, Any]:
-    """Return what tables say of text, windows and settings."""
+    """Describe text, windows and settings, for tables."""
     config = plan.config
     about = attributes(config, text, plan.windows, config.pretrained.name)
-    del about["config"]  # names a text that was not read
+    del about["config"]  # it names a text that was not read
     return about | {"seed": config.measure.seed, "window": config.window, "anisoscope": __version__}
 
 
 def measure_alone(loaded: PretrainedModel, plan: Plan, text: Text) -> xr.Dataset:
-    """Measure a model as the command does, without what compares it with other revisions."""
+    """Measure a model as the command does, without comparisons of revisions."""
     alone = Residuals(pathlib.Path(), [ALONE], compare=False, read=lambda step: [])
     about = describe_plan(plan, text)
     raw = measure_stream(plan, check_model(plan, loaded), ALONE, True, alone, about)
@@ -261,7 +261,7 @@ def measure_alone(loaded: PretrainedModel, plan: Plan, text: Text) -> xr.Dataset
 
 
 def join_step(raw: xr.Dataset, measure: MeasureConfig) -> xr.Dataset:
-    """Return the table of a step, without step and comparisons with others."""
+    """Return the table of a step, without the step axis and comparisons of revisions."""
     results, _ = join.joined({ALONE: raw}, measure.families, measure.nulls)
     join.mark_noise(results, json.loads(raw.attrs[join.NOISE]))
     others = tuple(f"{kind}_{name}" for kind in KINDS for name in COMPARED)
@@ -272,7 +272,7 @@ def join_step(raw: xr.Dataset, measure: MeasureConfig) -> xr.Dataset:
 def measure_modules(
     loaded: PretrainedModel, plan: Plan, text: Text, modules: Modules
 ) -> xr.Dataset:
-    """Measure outputs of named modules, of the same windows and points."""
+    """Measure outputs of named modules at the same windows and points."""
     if isinstance(loaded.model, transformers.PreTrainedModel):
         guards.check_vocabulary(loaded, plan.windows)
         guards.check_window(loaded, plan.config.window, 0)

@@ -1,7 +1,7 @@
-"""Calls of a model's parts in a pass: which sequences a hook point's vectors are, what is padding.
+"""Find the sequences and the padding behind the vectors of a hook point, from calls in a pass.
 
-The innermost call around a hook point that takes a model's inputs decides: in an encoder–decoder
-that of the encoder or of the decoder, in a model of pictures and text that of either tower.
+The innermost call around a hook point that takes a model's inputs decides. In an encoder–decoder
+that is the call of the encoder or the decoder, in a model of pictures and text the call of a tower.
 """
 
 from collections.abc import Iterator
@@ -15,16 +15,23 @@ from anisoscope.sources.recording.recorded_passes import as_booleans, check_mask
 from anisoscope.utils.errors import UserError
 
 TOKENS = {"input_ids": 2, "inputs_embeds": 3}  # arguments (batch, tokens, …), and their dimensions
-OTHERS = ("pixel_values", "input_values", "input_features")  # (batch, …), of unknown many tokens
+OTHERS = (
+    "pixel_values",
+    "input_values",
+    "input_features",
+)  # (batch, …), with an unknown number of tokens
 CACHES = ("past_key_values", "cache_params", "mems", "state")
-PACKED = ("cu_seq_lens_q", "seq_idx")  # of several documents in a row
+PACKED = ("cu_seq_lens_q", "seq_idx")  # arguments of rows that pack several documents
 SEQUENTIAL = (nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder, nn.RNNBase)
 SEQUENTIAL += (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.MultiheadAttention)
-SOURCES = {"src": "src_key_padding_mask", "tgt": "tgt_key_padding_mask"}  # of PyTorch's own classes
+SOURCES = {
+    "src": "src_key_padding_mask",
+    "tgt": "tgt_key_padding_mask",
+}  # padding masks of PyTorch's own classes
 
 
 class Sequences(NamedTuple):
-    """What is known of the (batch, tokens) at a hook point."""
+    """The mask and the positions of the (batch, tokens) at a hook point."""
 
     mask: np.ndarray | None = None  # False at padding
     position_ids: np.ndarray | None = None
@@ -37,37 +44,37 @@ class Call:
         self.module, self.parameters = module, parameters
         self.arguments = dict(zip(parameters, args, strict=False)) | kwargs
         self.continues = any(_is_filled(self.arguments.get(name)) for name in CACHES)
-        of_torch = SOURCES if isinstance(module, SEQUENTIAL) else ()
+        sequence_inputs = SOURCES if isinstance(module, SEQUENTIAL) else ()
         self.inputs = {
             name: self.arguments[name]
-            for name in (*TOKENS, *OTHERS, *of_torch)
+            for name in (*TOKENS, *OTHERS, *sequence_inputs)
             if isinstance(self.arguments.get(name), torch.Tensor)
         }
 
     def sequences(self, name: str, lead: tuple[int, ...], mask: np.ndarray | None) -> Sequences:
-        """Say what the vectors (batch, tokens) or (batch,) of a hook point are.
+        """Return mask and positions of the vectors (batch, tokens) or (batch,) of a hook point.
 
         Raises:
             ValueError: the arguments do not fit the hook point; in one line.
         """
         if self.continues:
             raise ValueError(
-                "it continues a cache, as generate does; call the model on whole sequences"
+                "the pass continues a cache, as generate does; call the model on whole sequences"
             )
         if "decoder_input_ids" in self.parameters:
             raise ValueError(
-                f"hook point {name} is of neither encoder nor decoder; name modules in them"
+                f"hook point {name} lies outside encoder and decoder; name a module inside them"
             )
         position_ids = self.arguments.get("position_ids")
         if position_ids is None and any(self.arguments.get(key) is not None for key in PACKED):
             raise ValueError(
-                "its rows hold several documents; pass position_ids, which begin anew in each"
+                "its rows hold several documents; pass position_ids, which restart in each"
             )
         shape = self._shape()
         if shape and (lead[0] != shape[0] or (len(lead) == len(shape) == 2 and lead != shape)):
             raise ValueError(
-                f"hook point {name} gives {lead} vectors of inputs {shape}: which are padding is "
-                "not known"
+                f"hook point {name} returns {lead} vectors for inputs {shape}, so padding is unknown; "
+                "name a module that keeps the shape"
             )
         if len(lead) == 1:
             return Sequences()
@@ -80,7 +87,7 @@ class Call:
         return Sequences(mask, np.broadcast_to(position_ids.detach().cpu().numpy(), lead))
 
     def _shape(self) -> tuple[int, ...] | None:
-        """Return (batch, tokens) of the inputs, or (batch,); None of a nested tensor."""
+        """Return (batch, tokens) of the inputs, or (batch,); None for a nested tensor."""
         for name, x in self.inputs.items():
             if x.is_nested:
                 return None
@@ -99,19 +106,19 @@ class Call:
             padding = self.arguments.get(SOURCES[name])
             if padding is None:
                 return None
-            if padding.dtype.is_floating_point:  # which is added to the scores
+            if padding.dtype.is_floating_point:  # added to the scores
                 padding = torch.where(torch.isneginf(padding), torch.ones_like(padding), padding)
             return (1 - padding.detach().float()).reshape(batch, -1)
         mask = self.arguments.get("attention_mask")
         if mask is not None and not isinstance(mask, torch.Tensor):
             raise ValueError(
-                f"attention_mask is a {type(mask).__name__}; (batch, tokens) is needed"
+                f"attention_mask is a {type(mask).__name__}; pass a tensor (batch, tokens)"
             )
         return mask
 
 
 def _is_filled(cache: Any) -> bool:
-    """Return whether a cache holds tokens of earlier passes; of an unknown kind, yes."""
+    """Return whether a cache holds tokens of earlier passes; True for an unknown kind."""
     if cache is None:
         return False
     try:
@@ -121,9 +128,10 @@ def _is_filled(cache: Any) -> bool:
 
 
 def tokens_first(model: nn.Module, name: str, module: nn.Module) -> bool:
-    """Return whether a hook point gives (tokens, batch, width), PyTorch's own classes' default.
+    """Return whether a hook point returns (tokens, batch, width), the default of PyTorch's classes.
 
-    Raises UserError: the model has such a class, and the hook point is not inside of it.
+    Raises:
+        UserError: the model has such a class, and the hook point is outside it.
     """
     for part in (module, *enclosing_modules(model, module)):
         if isinstance(part, SEQUENTIAL):
@@ -142,7 +150,7 @@ def _batch_first(module: nn.Module) -> bool:
 
 
 def enclosing_modules(model: nn.Module, module: nn.Module) -> Iterator[nn.Module]:
-    """Yield the modules that hold this one, from the innermost on; of a shared one, all."""
+    """Yield the modules that hold this module, innermost first; for a shared module, all."""
     parts = dict(model.named_modules(remove_duplicate=False))
     for name in [name for name, part in parts.items() if part is module and name]:
         while name:

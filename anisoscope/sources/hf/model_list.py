@@ -1,4 +1,4 @@
-"""Measure a list of pretrained models, each in a folder of its own; leave out what fails."""
+"""Measure a list of pretrained models, each into its own folder; skip models that fail."""
 
 import contextlib
 import pathlib
@@ -21,12 +21,12 @@ from anisoscope.utils.files import read_json, write_json
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 
-OF_TEXT = ("text", "characters")
+TEXT_MODALITIES = ("text", "characters")
 CHARACTERS = ("canine", "character_bert", "manta")  # model types; ByT5 is known by its tokenizer
 CONVOLUTIONAL = ("convnext", "convnextv2", "cvt", "efficientnet", "resnet", "van")
-# by a model's main input
+# modality by the model's main input
 MODALITIES = {"pixel_values": "vision", "input_values": "speech", "input_features": "speech"}
-# At any time models may be added, and each keeps a record of its own.
+# Settings that may change at any time: models may be added, and each keeps its own record.
 FREE = revision_sweep.FREE | {"models": (), "listed": {}, "audio": None, "images": None}
 
 
@@ -36,21 +36,22 @@ def measure_models(
     stop: Stop,
     finish: Callable[[str, pathlib.Path], None],
 ) -> None:
-    """Measure each model into ROOT/LABEL, and write models.json of those that are measured.
+    """Measure each model into ROOT/LABEL, and write models.json of the measured models.
 
-    Raises UserError: no model can be measured.
+    Raises:
+        UserError: no model can be measured.
     """
     models: dict[str, dict[str, str]] = {}
     left: dict[str, str] = {}
-    for label, name in model_labels(
-        config.models
-    ).items():  # all of them before the long part begins
+    for label, name in model_labels(config.models).items():  # all before the long part begins
         with _leave_out(label, left):
             models[label] = describe_model(config, label, name)
     if models:
-        # once for all models of text
-        of_text = {label for label, about in models.items() if about["modality"] in OF_TEXT}
-        corpus = texts.load(config.data, config.window) if of_text else None
+        # loaded once for all models of text
+        read_text = {
+            label for label, about in models.items() if about["modality"] in TEXT_MODALITIES
+        }
+        corpus = texts.load(config.data, config.window) if read_text else None
         folder.claim(root, replace(config, FREE), new=True)
         with folder.locked(root):
             path = root / TABLE
@@ -63,7 +64,7 @@ def measure_models(
                 stop.check(f"stopped before {label}")
                 with _leave_out(label, left):
                     own = own_config(config, label, about["modality"])
-                    text = corpus if label in of_text else None
+                    text = corpus if label in read_text else None
                     source = revision_sweep.open_revisions(own, root / label, label, text)
                     revision_sweep.measure_revisions(source, stop)
                     finish(label, root / label)
@@ -71,12 +72,12 @@ def measure_models(
                 write_json(path, known)
     if len(left) == len(config.models):
         label, reason = next(iter(left.items()))
-        raise UserError(f"no model can be measured, of {len(left)}; {label}: {reason}")
+        raise UserError(f"none of {len(left)} models can be measured; {label}: {reason}")
 
 
 @contextlib.contextmanager
 def _leave_out(label: str, left: dict[str, str]) -> Iterator[None]:
-    """Say in one line what is wrong with a model; the others are measured."""
+    """Print in one line why a model is skipped, and continue with the others."""
     try:
         yield
     except UserError as error:
@@ -85,33 +86,33 @@ def _leave_out(label: str, left: dict[str, str]) -> Iterator[None]:
 
 
 def own_config(config: ModelsConfig, label: str, modality: str) -> PretrainedConfig:
-    """Return how a model is measured.
+    """Return the settings by which a model is measured.
 
-    Raises UserError: no folder is named that it could read.
+    Raises:
+        UserError: no folder is named that it could read.
     """
     own = model_config(config, label)
-    if modality in OF_TEXT:
+    if modality in TEXT_MODALITIES:
         return own
     setting = "audio" if modality == "speech" else "images"
     if (path := getattr(config, setting)) is None:
-        raise UserError(
-            f"it reads {setting}, and no folder of them is named: --config.{setting}=FOLDER"
-        )
+        raise UserError(f"it reads {setting}; name a folder of them with --config.{setting}=FOLDER")
     changes = {"data.path": path, "data.clean": False, "characters": None, "special_tokens": False}
     place = find_revision(own, max(revision_steps(own.pretrained)))
     if find_adapter(model_kind(load_model.read_settings(place))).maps:
-        changes["hidden_states"] = "blocks"  # transformers reports one map for a stage
+        changes["hidden_states"] = "blocks"  # transformers reports one map per stage
     return replace(own, changes)
 
 
 def describe_model(config: ModelsConfig, label: str, name: str) -> dict[str, str]:
-    """Return name, modality and kind: as listed, or else as its settings say.
+    """Return name, modality and kind: as listed, or else from its settings.
 
-    Raises UserError: the model cannot be had, or is larger than the memory.
+    Raises:
+        UserError: the model cannot be loaded, or is larger than the memory.
     """
     weights = model_config(config, label).pretrained
     place = find_revision(model_config(config, label), max(revision_steps(weights)))
-    if place.is_gguf:  # whose settings take long to read
+    if place.is_gguf:  # reading its settings takes long
         traits = {"modality": "text", "kind": "decoder"}
     else:
         settings = load_model.read_settings(place)
@@ -141,7 +142,7 @@ def _check_memory(name: str, skeleton: Any, dtype: str) -> None:
     if available is not None and size > available:
         raise UserError(
             f"{name} has {memory.format_bytes(size)} of weights, and "
-            f"{memory.format_bytes(available)} of memory are available; try "
+            f"{memory.format_bytes(available)} of memory are available; set "
             "pretrained.dtype=bfloat16, or pretrained.device_map=auto"
         )
 

@@ -1,7 +1,7 @@
-"""Where weights are, and what their files hold: digests, kinds, types of numbers.
+"""Locate weights and describe their files: digests, kinds, number types.
 
 Where a model of a hub has pickled weights alone, the hub's own bot proposes safetensors in a pull
-request: that revision is read instead.
+request; that revision is read instead.
 """
 
 import functools
@@ -20,14 +20,14 @@ from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.file_download import repo_folder_name
 
 KINDS = {".safetensors": "safetensors", ".gguf": "GGUF"}
-BOT = "SFconvertbot"  # nobody else's proposals are read
-TIMEOUT = 10  # seconds after which a hub that does not answer is given up
+BOT = "SFconvertbot"  # the only author whose proposals are read
+TIMEOUT = 10  # seconds to wait for a hub
 
 
 class Place(NamedTuple):
-    """Where weights are, in the words of `from_pretrained`."""
+    """The location of weights, as arguments of `from_pretrained`."""
 
-    name: str  # of the hub, or a folder
+    name: str  # name on the hub, or a folder
     options: dict[str, Any]  # revision, gguf_file, local_files_only
     local: bool
 
@@ -37,12 +37,15 @@ class Place(NamedTuple):
 
 
 def digest_weights(place: Place) -> str:
-    """Return the sha256 of the weights' files; of a hub they must have been fetched."""
+    """Return the sha256 of the weight files; files of a hub must have been downloaded."""
     return describe_files(place)[0]
 
 
 def describe_files(place: Place) -> tuple[str, str, str]:
-    """Return sha256 of the weights' file (of several: of their digests), its kind, its revision."""
+    """Return sha256, kind and revision of the weight files.
+
+    Several files have the sha256 of their digests.
+    """
     paths, revision = weight_files(place)
     digests = []
     for path in paths:
@@ -55,7 +58,7 @@ def describe_files(place: Place) -> tuple[str, str, str]:
 
 
 def number_types(paths: list[pathlib.Path]) -> set[str]:
-    """Return the types of the numbers in safetensors files: F32, BF16, F16, …"""
+    """Return the number types in safetensors files, such as F32, BF16 and F16."""
     types = set()
     for path in paths:
         with safetensors.safe_open(path, "pt") as file:
@@ -64,7 +67,7 @@ def number_types(paths: list[pathlib.Path]) -> set[str]:
 
 
 def weight_files(place: Place) -> tuple[list[pathlib.Path], str]:
-    """Return the files of the weights, and their revision: the commit, of a hub."""
+    """Return the weight files and their revision, the commit for a hub."""
     if place.is_gguf:
         return [pathlib.Path(place.name) / place.options["gguf_file"]], "local file"
     folder, revision = pathlib.Path(place.name), "local folder"
@@ -81,7 +84,7 @@ def weight_files(place: Place) -> tuple[list[pathlib.Path], str]:
 
 @functools.cache
 def hub_answers() -> bool:
-    """Return whether there is a hub; asked once, since the libraries ask six times and wait."""
+    """Return whether the hub answers; cached, since the libraries ask six times and wait."""
     if os.environ.get("HF_HUB_OFFLINE", "0") not in ("0", ""):
         return False
     address = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
@@ -97,7 +100,7 @@ def hub_answers() -> bool:
 
 @functools.cache
 def safe_revision(name: str) -> str | None:
-    """Return the revision with safetensors; None: the main one has them, or no other is known."""
+    """Return the revision with safetensors; None: the main revision, or none is known."""
     return _proposed_revision(name) if hub_answers() else _cached_revision(name)
 
 
@@ -110,13 +113,17 @@ def _proposed_revision(name: str) -> str | None:
         for request in api.get_repo_discussions(name, **kind):
             if request.author == BOT and "safetensors" in request.title:
                 return request.git_reference
-    except (HfHubHTTPError, OSError, ValueError):  # unknown, gated …: whoever reads it says so
+    except (
+        HfHubHTTPError,
+        OSError,
+        ValueError,
+    ):  # unknown, gated …: reported when the model is read
         pass
     return None
 
 
 def _cached_revision(name: str) -> str | None:
-    """Look among what an earlier session has fetched."""
+    """Look in the cache of earlier downloads."""
     folder = repo_folder_name(repo_id=name, repo_type="model")
     cached = pathlib.Path(constants.HF_HUB_CACHE) / folder
     references = [cached / "refs" / "main", *(cached / "refs" / "refs" / "pr").glob("*")]

@@ -1,6 +1,6 @@
-"""Plan what is measured of every revision of a model, and loop over batches of windows.
+"""Plan what to measure of every revision of a model, and loop over batches of windows.
 
-Letters: G probe batches, Z inputs of a batch: its windows, and shuffled ones.
+Letters: G batches of windows, Z inputs of a batch: its windows, and shuffled ones.
 """
 
 import dataclasses
@@ -21,20 +21,20 @@ from anisoscope.sources.hf.reading.token_windows import Windows
 from anisoscope.utils.progress import bar
 
 # families that read queries and keys
-OF_HEADS = tuple(name for name, of in FAMILIES.items() if of in ("heads", "vectors"))
+HEAD_FAMILIES = tuple(name for name, kind in FAMILIES.items() if kind in ("heads", "vectors"))
 
 
 class Plan(NamedTuple):
-    """Windows and settings of every revision. Without a name nothing is printed."""
+    """Windows and settings of every revision; without a name nothing is printed."""
 
-    config: PretrainedConfig  # with the families and null models to be measured
+    config: PretrainedConfig  # with the families and null models to measure
     windows: Windows  # of a text, or of pictures or sound (sources/hf/media/media_inputs.py)
     name: str
     bar: str = ""  # label of a progress bar; none without it
 
     @property
     def heads(self) -> bool:
-        return any(family in self.config.measure.families for family in OF_HEADS)
+        return any(family in self.config.measure.families for family in HEAD_FAMILIES)
 
     @property
     def unembedding(self) -> bool:
@@ -45,7 +45,7 @@ class Plan(NamedTuple):
         return self.config.hidden_states == "reported"
 
     def settings(self, again: bool) -> MeasureConfig:
-        """Return the settings of a batch; read `again`, for the noise floor, without null models."""
+        """Return the settings of a batch; `again`, for the noise floor, drops null models."""
         return dataclasses.replace(self.config.measure, nulls=()) if again else self.config.measure
 
     def inputs(self, g: int, again: bool = False) -> np.ndarray:
@@ -59,12 +59,12 @@ def find_revision(config: PretrainedConfig, step: int) -> Place:
 
 
 def unmeasurable(adapter: Adapter, kind: str, name: str) -> dict[str, str]:
-    """Return the families that cannot be measured of a model type and class, and why."""
+    """Return the families that cannot be measured for a model type and class, and why."""
     reasons = {}
     if not has_scores(adapter):
         unknown = f"models of type {kind!r} have no entry in sources/hf/adapters.py"
-        mixed = f"of models of type {kind!r} {adapter.mixed}"
-        reasons |= dict.fromkeys(OF_HEADS, mixed if adapter.mixed else unknown)
+        mixed = f"in models of type {kind!r} {adapter.mixed}"
+        reasons |= dict.fromkeys(HEAD_FAMILIES, mixed if adapter.mixed else unknown)
     if reason := logits.missing_head(adapter, name):
         reasons[logits.FAMILY] = reason
     return reasons
@@ -73,7 +73,7 @@ def unmeasurable(adapter: Adapter, kind: str, name: str) -> dict[str, str]:
 def measure_batches(
     plan: Plan, last: bool, measure: Callable[[int, int, bool], Measured]
 ) -> tuple[Measured, dict[str, float]]:
-    """Measure every batch; of the last revision also the noise floor.
+    """Measure every batch, and for the last revision the noise floor.
 
     Args:
         plan: the batches.
@@ -95,4 +95,4 @@ def measure_batches(
                 again = measure(g, 1 if size > 1 else 2, True)
                 noise = guards.noise_floor(measured[0].values, again.values)
                 progress.update()
-    return extracted.joined(measured), noise
+    return extracted.join_batches(measured), noise

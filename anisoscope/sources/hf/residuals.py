@@ -1,4 +1,4 @@
-"""Residual streams of the revisions that others are compared with, on disk while a sweep runs."""
+"""Keep residual streams on disk while a sweep runs, for comparisons of revisions."""
 
 import pathlib
 from collections.abc import Callable
@@ -17,12 +17,12 @@ def previous_step(steps: list[int], step: int, default: int = -1) -> int:
 
 
 def compared_with(steps: list[int], step: int) -> str:
-    """Say which steps a step is compared with, for tables: that before (-1: none), and the last."""
+    """Format the steps that a step is compared with: the previous (-1: none) and the last."""
     return f"{previous_step(steps, step)}, {max(steps)}"
 
 
 def clear(folder: pathlib.Path, needed: set[int] = frozenset()) -> None:
-    """Remove the files of all steps that are not needed, and the folder where none is."""
+    """Remove the files of all steps that are not needed, and an empty folder."""
     for path in folder.glob("*.npy"):
         if int(path.stem.split("_")[0]) not in needed:
             path.unlink()
@@ -31,7 +31,7 @@ def clear(folder: pathlib.Path, needed: set[int] = frozenset()) -> None:
 
 
 class Residuals:
-    """Residual streams by step and batch; what is missing is read again by `read(step)`."""
+    """Residual streams by step and batch; `read(step)` reads missing streams again."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Residuals:
                 np.save(file, resid_NWTD)
 
     def compared(self, step: int, batch: int) -> dict[str, np.ndarray]:
-        """Load the streams to compare with; the first revision stands for the one before it."""
+        """Load the streams to compare with; the first revision is its own previous revision."""
         if not self.compare:
             return {}
         others = previous_step(self.steps, step, step), self.steps[-1]
@@ -64,7 +64,7 @@ class Residuals:
         }
 
     def mark_missing(self, step: int, values: dict[str, Values]) -> dict[str, Values]:
-        """Write NaN where there is no other revision: the first has none before it."""
+        """Write NaN for comparisons with a revision that does not exist."""
         missing = COMPARED if not self.compare else COMPARED[: step == self.steps[0]]
         for own in values.values():
             for kind in (kind for kind in KINDS if f"{kind}_layers" in own):

@@ -1,6 +1,6 @@
 """Measure one revision: load the weights, check them, read the windows, and make its table.
 
-Letters: G probe batches, S sets of positions, Z inputs of a batch: its windows, and shuffled ones.
+Letters: G batches, S sets of positions, Z inputs of a batch: its windows, and shuffled ones.
 """
 
 import functools
@@ -27,7 +27,7 @@ from anisoscope.sources.hf.reading.extract import Activations, read_activations
 from anisoscope.sources.hf.reading.token_windows import Windows, tokens_at_positions
 from anisoscope.sources.hf.reading_plan import Plan, find_revision, measure_batches
 from anisoscope.sources.hf.residuals import Residuals, compared_with, previous_step
-from anisoscope.sources.hook_points import of_blocks
+from anisoscope.sources.hook_points import number_blocks
 from anisoscope.utils.errors import UserError
 
 PREVIOUS = (
@@ -37,12 +37,12 @@ Attributes = dict[str, Any]
 
 
 def open_model(plan: Plan, place: Place) -> PretrainedModel:
-    """Load the model of a revision, with its coordinates clamped where that is set."""
+    """Load the model of a revision, with clamped coordinates if that is set."""
     weights = plan.config.pretrained
     loaded = check_model(plan, load_model.load_model(place, weights))
     if weights.clamp is not None:
         if loaded.adapter.maps:
-            raise UserError("pretrained.clamp needs blocks of one width: leave it out")
+            raise UserError("pretrained.clamp needs blocks of one width; leave it out")
         last = place == find_revision(plan.config, max(revision_steps(weights)))
         tokens_WT = plan.windows.probe.tokens_GWT[0]
         loaded.about["clamped"] = clamp_coordinates(
@@ -52,7 +52,7 @@ def open_model(plan: Plan, place: Place) -> PretrainedModel:
 
 
 def check_model(plan: Plan, loaded: PretrainedModel) -> PretrainedModel:
-    """Check what has to be true of a model before it reads a window, and return it."""
+    """Check the model against the settings before it reads a window, and return it."""
     name, measure = type(loaded.model).__name__, plan.config.measure
     if loaded.reads_text:
         guards.check_vocabulary(loaded, plan.windows)
@@ -62,12 +62,12 @@ def check_model(plan: Plan, loaded: PretrainedModel) -> PretrainedModel:
         raise UserError(f"measure.families: {reason}; leave {logits.FAMILY} out")
     inside_names.check_hook_points(loaded.adapter, name, measure.hook_points)
     if plan.reported and loaded.adapter.maps:
-        raise UserError("hidden_states=reported needs blocks of one width: leave it out")
+        raise UserError("hidden_states=reported needs blocks of one width; leave it out")
     return loaded
 
 
 def read_residuals(plan: Plan, loaded: PretrainedModel) -> list[np.ndarray]:
-    """Read the residual stream of each batch alone."""
+    """Read the residual stream of each batch, without measuring."""
     if loaded.adapter.maps:
         return feature_maps.read_map_residuals(plan, loaded)
     size, streams = plan.config.pretrained.batch_size, []
@@ -94,7 +94,7 @@ def measure_stream(
         measured, noise = feature_maps.measure_maps(plan, loaded, step, last, residuals)
     else:
         visible = visible_sets(pattern.visible_NTT, windows)
-        extras = extracted.Beside(pattern.bias_NHTT, unembedding)
+        extras = extracted.ModelExtras(pattern.bias_NHTT, unembedding)
         measured, noise = measure_batches(
             plan,
             last,
@@ -105,7 +105,7 @@ def measure_stream(
         residuals.mark_missing(step, measured.values),
         step,
         windows.positions,
-        as_attributes(about) | {"model": describe(loaded, plan.config, windows)} | attributes,
+        as_attributes(about) | {"model": describe_model(loaded, plan.config, windows)} | attributes,
     )
     picks_P, context = windows.probe.picks_SGP[0, 0], windows.places_GWT.shape[2]
     table = table.assign(
@@ -121,10 +121,10 @@ def measure_stream(
 def check_numbers(
     plan: Plan, loaded: PretrainedModel, last: bool
 ) -> tuple[guards.AttentionPattern, logits.Unembedding | None, Attributes]:
-    """Check the caught activations against the model's own hidden states, attention and logits.
+    """Check the captured activations against the model's hidden states, attention and logits.
 
     Returns:
-        The pattern of its attention, how it makes logits, and what was found, for tables.
+        The attention pattern, the unembedding, and the findings, for tables.
     """
     windows, weights = plan.windows, plan.config.pretrained
     tokens_T, context = windows.probe.tokens_GWT[0, 0], windows.places_GWT.shape[2]
@@ -142,9 +142,7 @@ def check_numbers(
         about["logit_lens"] = logits.check_logits(loaded, unembedding, tokens_T)
     if not loaded.reads_text:
         return pattern, unembedding, about | NO_LOSS
-    most = (
-        weights.max_bits_per_byte if last else np.inf
-    )  # early revisions of a training know nothing yet
+    most = weights.max_bits_per_byte if last else np.inf  # early revisions have not learned yet
     return (
         pattern,
         unembedding,
@@ -153,7 +151,7 @@ def check_numbers(
 
 
 def as_attributes(about: Attributes) -> Attributes:
-    """Return the attributes as a table can hold them."""
+    """Convert values to types that attributes of a table can hold."""
     return {
         name: value if isinstance(value, str | int | float) else "none"
         for name, value in about.items()
@@ -166,7 +164,7 @@ def _measure_windows(
     step: int,
     residuals: Residuals,
     visible: np.ndarray,
-    extras: extracted.Beside,
+    extras: extracted.ModelExtras,
     g: int,
     size: int,
     again: bool,
@@ -187,12 +185,12 @@ def _measure_windows(
 def measure_hook_point(
     plan: Plan, loaded: PretrainedModel, step: int, last: bool, name: str, attributes: Attributes
 ) -> xr.Dataset:
-    """Measure a hook point of the blocks; of the last revision the noise floor too."""
+    """Measure a hook point of the blocks; for the last revision the noise floor too."""
 
     def read(inputs_ZWT: np.ndarray, size: int, plain: bool) -> np.ndarray:
         return inside_names.read_hook_point(loaded, inputs_ZWT, size, name, plain)
 
-    return of_blocks(measure_clouds(plan, read, step, last, attributes))
+    return number_blocks(measure_clouds(plan, read, step, last, attributes))
 
 
 def measure_clouds(
@@ -221,8 +219,8 @@ def measure_clouds(
 def visible_sets(visible_NTT: np.ndarray, windows: Windows) -> np.ndarray:
     """Return which key each query sees, for each set of positions.
 
-    What every window leaves out of a set is neither query nor key. (S, T, T), or (S, N, T, T) where
-    blocks see different keys.
+    A position that every window leaves out of a set is neither query nor key. The shape is (S, T,
+    T), or (S, N, T, T) where blocks see different keys.
     """
     visible = visible_NTT if (visible_NTT != visible_NTT[0]).any() else visible_NTT[0]
     fixed_T = tokens_at_positions(windows.fixed_T, windows.rate).any(-1)
@@ -232,8 +230,8 @@ def visible_sets(visible_NTT: np.ndarray, windows: Windows) -> np.ndarray:
     return np.stack([visible, without_first_token, without_special][: len(windows.positions)])
 
 
-def describe(loaded: PretrainedModel, config: PretrainedConfig, windows: Windows) -> str:
-    """Say what model and windows are, as tables and figures do."""
+def describe_model(loaded: PretrainedModel, config: PretrainedConfig, windows: Windows) -> str:
+    """Describe model and windows, for tables and figures."""
     own, adapter = loaded.model.config, loaded.adapter
     if adapter.maps:
         cells = windows.places_GWT.shape[2]
@@ -248,12 +246,12 @@ def describe(loaded: PretrainedModel, config: PretrainedConfig, windows: Windows
 
 
 def print_summary(plan: Plan, loaded: PretrainedModel, about: Attributes) -> None:
-    """Print what a reader should know before the long part begins."""
+    """Print a summary for the reader, before the long part begins."""
     bits = about["bits_per_byte"]
     loss = bits if isinstance(bits, str) else f"{bits:.2f}, {about['bits_of']}"
     loss += f"; at most {about['bits_bound']:.2f}" if "bits_bound" in about else ""
     for line in (
-        f"{describe(loaded, plan.config, plan.windows)}, computed in {about['computed_in']}",
+        f"{describe_model(loaded, plan.config, plan.windows)}, computed in {about['computed_in']}",
         *plan.windows.in_words(),
         *([f"clamped: {about['clamped']}"] if "clamped" in about else []),
         f"residual stream: {about['residual_stream']}",

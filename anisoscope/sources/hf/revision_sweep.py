@@ -1,6 +1,6 @@
 """Sweep over the revisions of a pretrained model (a source of sources/sweep.py).
 
-Letters: G probe batches.
+Letters: G batches of windows.
 """
 
 import contextlib
@@ -44,13 +44,13 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 
-Tokens = Callable[[np.ndarray], list[str]]  # what tokens of these numbers are called
+Tokens = Callable[[np.ndarray], list[str]]  # token ids -> names of the tokens
 
-RESIDUALS = "measurements/residuals"  # of revisions that others are compared with, for a while
-# Settings that may change at any time: revisions may be added, and read in other portions.
+RESIDUALS = "measurements/residuals"  # temporary streams for comparisons
+# Settings that may change at any time: revisions may be added, and batches resized.
 FREE = {"pretrained.revisions": (), "pretrained.batch_size": 1, "pretrained.device_map": None}
 FREE |= {"pretrained.max_bits_per_byte": None}
-# attributes of each revision that the table of all has too
+# attributes of each revision that the joined table also has
 FOUND_OF_STREAM = ("residual_stream", "attention", "logit_lens", "noise_floor")
 FOUND_OF_STREAM += ("bits_per_byte", "bits_bound", "bits_of")
 FOUND = ("revision", "weights_sha256", "weights_file", "weights_type", "computed_in", "not_read")
@@ -64,14 +64,14 @@ def measure_revisions(source: "Revisions", stop: Stop) -> None:
     folder.claim(source.root, fixed_settings(source.config), new=True)
     with folder.locked(source.root):
         folder.record_environment(source.root, source.corpus.record())
-        clear(source.root / RESIDUALS)  # of a session that was killed
+        clear(source.root / RESIDUALS)  # left by a session that was killed
         sweep.sweep(source, stop)
     print(f"{source.name}: memory at most {peak_memory() / 1e9:.1f} GB")
 
 
 def peak_memory() -> int:
-    """Return the bytes of memory that this process has needed."""
-    import resource  # which Windows lacks
+    """Return the peak memory of this process, in bytes."""
+    import resource  # missing on Windows
 
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
@@ -85,14 +85,15 @@ def fixed_settings(config: PretrainedConfig) -> PretrainedConfig:
 def open_revisions(
     config: PretrainedConfig, root: pathlib.Path, title: str, corpus: Corpus | None = None
 ) -> "Revisions":
-    """Open text, windows and tokenizer for all revisions, before any weights are read.
+    """Open text, windows and tokenizer of all revisions, before any weights are read.
 
-    Raises UserError: it cannot be measured so.
+    Raises:
+        UserError: these settings cannot be measured on this model.
     """
     revisions = revision_steps(config.pretrained)
     last = find_revision(config, max(revisions))
     rate, reads_text = 1, True
-    if not last.is_gguf:  # whose settings take long to read
+    if not last.is_gguf:  # reading its settings takes long
         settings = load_model.read_settings(last)
         kind = model_kind(settings)
         adapter = find_adapter(kind)
@@ -109,9 +110,9 @@ def open_revisions(
     print(f"corpus: {corpus.name}, from {corpus.origin}")
     families = measurable.measure.families
     if dropped := [family for family in config.measure.families if family not in families]:
-        print(f"{title}: not measured, since maps change from stage to stage: {', '.join(dropped)}")
+        print(f"{title}: not measured, since maps change between stages: {', '.join(dropped)}")
     nulls = measurable.measure.nulls
-    if 0 not in revisions:  # the untrained network
+    if 0 not in revisions:  # revision 0 is the untrained network
         nulls = tuple(null for null in nulls if null != UNTRAINED)
     measure = dataclasses.replace(measurable.measure, nulls=nulls)
     config = replace(config, {"window": measurable.window})
@@ -121,10 +122,10 @@ def open_revisions(
 def open_text(
     config: PretrainedConfig, last: Place, rate: int, corpus: Corpus | None
 ) -> tuple[Corpus, Windows, Tokens, PretrainedConfig]:
-    """Cut the text into windows, by the tokenizer of the last revision, for all.
+    """Cut the text into windows for all revisions, with the tokenizer of the last revision.
 
     Returns:
-        Text, windows, what tokens are called, and the settings with the window's length.
+        Text, windows, the function that names tokens, and the settings with the window's length.
     """
     tokenizer = load_model.read_tokenizer(last)
     corpus = corpus or texts.load(config.data, config.window)
@@ -139,7 +140,7 @@ def open_text(
 def drop_unmeasurable(
     config: PretrainedConfig, adapter: Adapter, kind: str, name: str, title: str
 ) -> PretrainedConfig:
-    """Leave out families that a model type and class cannot have; a line says which and why."""
+    """Drop families that a model type and class does not have, and print why."""
     reasons, families = unmeasurable(adapter, kind, name), config.measure.families
     measurable = tuple(family for family in families if family not in reasons)
     if not measurable:
@@ -158,16 +159,16 @@ def drop_unmeasurable(
 
 @dataclasses.dataclass(frozen=True)
 class Revisions(Source):
-    """Revisions as a source; the last comes first: it shows whether tokenizer and weights fit."""
+    """Revisions as a source; the last comes first, to show whether tokenizer and weights match."""
 
-    config: PretrainedConfig  # as the user set it
-    measure: MeasureConfig  # what can be measured of that
+    config: PretrainedConfig  # as set by the user
+    measure: MeasureConfig  # without what cannot be measured
     corpus: Any
     windows: Any
     names: Tokens
     root: pathlib.Path
     name: str
-    digests: dict[int, str] = dataclasses.field(default_factory=dict)  # of weights, by step
+    digests: dict[int, str] = dataclasses.field(default_factory=dict)  # sha256 of weights, by step
     read_now: set[int] = dataclasses.field(default_factory=set)  # steps read by this process
 
     @functools.cached_property
@@ -181,7 +182,7 @@ class Revisions(Source):
 
     @functools.cached_property
     def made_by(self) -> dict[str, Any]:
-        """Settings that decide which vectors make up a cloud: tables of others are not joined."""
+        """Settings that decide which vectors form a cloud; only tables that share them are joined."""
         measure, names = self.config.measure, ["points", "batches", "folds", "seed"]
         names += ["projected_head"] * ("projection" in measure.families)
         tokens = self.windows.probe.tokens_GWT.tobytes()
@@ -201,7 +202,7 @@ class Revisions(Source):
         return {*self.steps}
 
     def digest(self, step: int) -> str | None:
-        """Return the sha256 of the weights, as far as they are here: a hub is not asked."""
+        """Return the sha256 of the weights if they are local or were read; no hub is asked."""
         if step not in self.steps:
             return None
         place = find_revision(self.config, step)
@@ -210,7 +211,7 @@ class Revisions(Source):
         return self.digests[step] if step in self.read_now else None
 
     def open(self, plan: Plan, step: int) -> PretrainedModel:
-        """Load the revision of a step, which must not have the weights of another."""
+        """Load the revision of a step; refuse weights that another step has."""
         loaded = revision.open_model(plan, find_revision(self.config, step))
         digest = loaded.about["weights_sha256"]
         guards.check_weights_differ(step, digest, self.digests)
@@ -219,7 +220,7 @@ class Revisions(Source):
         return loaded
 
     def outdated(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[int, str]:
-        """Find local weights that have changed, or those that a revision is compared with."""
+        """Find tables whose weights, or whose reference weights, have changed."""
         local = [step for step in tables if find_revision(self.config, step).local]
         new = {step for step in local if self.digest(step) != tables[step].attrs["weights_sha256"]}
         again = dict.fromkeys(sorted(new), "its weights have changed")
@@ -233,9 +234,7 @@ class Revisions(Source):
                 )
                 changed = table.attrs.get("compared_with") != now or others & new
                 if "cka_layers" in table and changed:
-                    again.setdefault(
-                        step, "it is compared with others, or others that have changed"
-                    )
+                    again.setdefault(step, "its reference revisions have changed")
         for step in tables.keys() - again.keys():
             self.digests[step] = tables[step].attrs["weights_sha256"]
         return again
@@ -253,7 +252,7 @@ class Revisions(Source):
         return Plan(dataclasses.replace(self.config, measure=measure), self.windows, self.name)
 
     def attributes(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[str, Any]:
-        """Return what the joined table says: what was found of every revision, in JSON."""
+        """Return attributes of the joined table: the findings of every revision, in JSON."""
         last = tables[self.last].attrs
         if target.is_hook_point:
             run = joined_files.read_table(self.root / "results.nc").attrs
@@ -268,7 +267,7 @@ class Revisions(Source):
         about = attributes(self.config, self.corpus, self.windows, self.name)
         about |= {"model": last["model"], "steps": self.last}
         about |= found[self.last] | {"revisions": json.dumps(found)}
-        return about | {"provenance": provenance(self.config, about)}
+        return about | {"provenance": describe_provenance(self.config, about)}
 
 
 class RevisionReader:
@@ -282,7 +281,7 @@ class RevisionReader:
             source.root / RESIDUALS, sorted(source.steps), compare, self.read_residuals
         )
         self.about = attributes(source.config, source.corpus, source.windows, source.name)
-        self.sum = ""  # how closely what blocks add sums up to the stream
+        self.sum = ""  # how closely the added outputs sum to the stream
 
     def read_residuals(self, step: int) -> list[np.ndarray]:
         place = find_revision(self.source.config, step)
@@ -301,7 +300,7 @@ class RevisionReader:
             plan = self.plans[target.name]
             if target.is_hook_point:
                 about = self.about | revision.as_attributes(loaded.about) | {"sum": self.sum}
-                about |= {"model": revision.describe(loaded, source.config, source.windows)}
+                about |= {"model": revision.describe_model(loaded, source.config, source.windows)}
                 about |= hook_points.attributes(source.name, target.name)
                 table = revision.measure_hook_point(plan, loaded, step, last, target.name, about)
             else:
@@ -315,7 +314,7 @@ class RevisionReader:
 def attributes(
     config: PretrainedConfig, corpus: Corpus, windows: Windows, name: str
 ) -> dict[str, Any]:
-    """Return what every table says about where its numbers come from."""
+    """Return the attributes of every table: the origin of its numbers."""
     return {
         "run": name,
         "corpus": corpus.name,
@@ -329,8 +328,8 @@ def attributes(
     }
 
 
-def provenance(config: PretrainedConfig, about: dict[str, Any]) -> str:
-    """Say where numbers come from, as a figure does, with semicolons between facts."""
+def describe_provenance(config: PretrainedConfig, about: dict[str, Any]) -> str:
+    """Describe where numbers come from, as figures do, with semicolons between facts."""
     facts = [about["corpus"], "/".join(pathlib.Path(config.pretrained.name).parts[-2:])]
     facts += [*about["model"].split(", "), STATES[config.hidden_states]]
     facts += [f"computed in {about['computed_in']}"]
@@ -342,5 +341,5 @@ def provenance(config: PretrainedConfig, about: dict[str, Any]) -> str:
 
 
 def to_python(value: Any) -> Any:
-    """A number read from a table is NumPy's, which JSON does not write."""
+    """Convert a NumPy number from a table to Python, for JSON."""
     return value.item() if hasattr(value, "item") else value

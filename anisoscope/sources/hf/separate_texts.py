@@ -1,4 +1,4 @@
-"""Read separate texts in padded batches: vectors of their tokens, and pooled ones of whole texts.
+"""Read separate texts in padded batches: token vectors, and pooled vectors of whole texts.
 
 Padding never enters a cloud: a mask hides it from the model, and only places that hold a token are
 kept. Letters: S sets of positions, M points of a set, U texts.
@@ -28,24 +28,24 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
 
 SIDES = ("left", "right")
-# over all tokens of a text; its last token; its first, which begins every text
+# mean over the tokens of a text; its last token; its first token, a special one
 POOLS = ("mean", "last", "cls")
-OFFERED = 2  # tokens to draw from, for each that is measured
-# (ids_BT, mask_BT) -> of each layer (B, T, D) or (B, D)
+OFFERED = 2  # tokens drawn per token measured
+# (ids_BT, mask_BT) -> (B, T, D) or (B, D) of each layer
 Reader = Callable[[np.ndarray, np.ndarray], list[torch.Tensor]]
-Picks = dict[str, np.ndarray]  # by set of positions, places among all tokens
+Picks = dict[str, np.ndarray]  # set of positions -> places among all tokens
 
 
 class Tokens(NamedTuple):
-    """Tokens of the texts that are read, one text after another."""
+    """Tokens of the drawn texts, one text after another."""
 
     ids: list[np.ndarray]
-    special_N: np.ndarray  # of all tokens: whether it is a special one
-    empty: int  # texts that have no token
+    special_N: np.ndarray  # True at special tokens
+    empty: int  # number of texts without a token
 
     @property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
-        """The text of each token, and its place there."""
+        """The text of each token, and its position in the text."""
         sizes = [len(ids_T) for ids_T in self.ids]
         text_N = np.repeat(np.arange(len(sizes)), sizes)
         return text_N, np.concatenate([np.arange(size) for size in sizes])
@@ -60,15 +60,17 @@ def measure_texts(
     config: PretrainedConfig,
     options: Any,
 ) -> xr.Dataset:
-    """Measure separate texts, of modules or of the residual stream."""
+    """Measure separate texts, at modules or in the residual stream."""
     measure, side, pools = config.measure, options.padding or "right", options.pools
     if "cls" in pools and not special_frame(tokenizer)[0]:
-        raise UserError("pool=cls: this tokenizer puts no special token before a text")
+        raise UserError(
+            "pool=cls: this tokenizer puts no special token before a text; name another pool"
+        )
     source = parts, tokenizer, config.window, config.special_tokens
     tokens = draw_texts(*source, bool(pools), measure)
     if modules is not None:
         first = read_modules(loaded, modules, tokens.ids[0][None])
-        if any(x.ndim == 2 for x in first):  # a vector for each text: as many texts are needed
+        if any(x.ndim == 2 for x in first):  # one vector per text: more texts are needed
             tokens = draw_texts(*source, True, measure)
 
     def read(ids_BT: np.ndarray, mask_BT: np.ndarray) -> list[torch.Tensor]:
@@ -107,7 +109,7 @@ def draw_texts(
 ) -> Tokens:
     """Draw texts in random order, cut to the window, until there are enough tokens.
 
-    Where texts are `pooled`, until there are enough texts too.
+    Where texts are `pooled`, there must be enough texts too.
     """
     points, ids, empty, count = measure.points * measure.batches, [], 0, 0
     for number in np.random.default_rng(measure.seed).permutation(len(parts)):
@@ -120,13 +122,13 @@ def draw_texts(
         if count >= OFFERED * points and not (pooled and len(ids) < points):
             break
     if not ids:
-        raise UserError(f"none of {len(parts)} texts has a token")
+        raise UserError(f"texts: none of {len(parts)} has a token; pass longer texts")
     special_ids = sorted(set(tokenizer.all_special_ids) - {unknown_token(tokenizer)})
     return Tokens(ids, np.isin(np.concatenate(ids), special_ids), empty)
 
 
 def pick_tokens(tokens: Tokens, measure: MeasureConfig) -> Picks:
-    """Pick as many tokens for every set of positions."""
+    """Pick equally many tokens for every set of positions."""
     _, place_N = tokens.places
     allowed = dict(zip(POSITION_SETS, (np.ones(len(place_N), bool), place_N > 0), strict=True))
     if tokens.special_N.any():
@@ -139,7 +141,7 @@ def pick_tokens(tokens: Tokens, measure: MeasureConfig) -> Picks:
 def padded_batches(
     tokens: Tokens, side: str, pad: int, size: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield (which texts, ids_BT, mask_BT), with texts of about one length together."""
+    """Yield (indices of texts, ids_BT, mask_BT), with texts of similar length together."""
     order_U = np.argsort([-len(ids_T) for ids_T in tokens.ids], kind="stable")
     for start in range(0, len(order_U), size):
         text_B = order_U[start : start + size]
@@ -163,7 +165,7 @@ class KeptVectors:
         self.arrays: dict[str, np.ndarray] = {}
 
     def add(self, text_B: np.ndarray, mask_BT: np.ndarray, layers: list[torch.Tensor]) -> None:
-        """Keep what is picked of a padded batch."""
+        """Keep the picked vectors of a padded batch."""
         for n, x in enumerate(layers):
             x, layer = x.detach().to("cpu", torch.float32).numpy(), (n, len(layers))
             if x.ndim == 2:
@@ -182,24 +184,29 @@ class KeptVectors:
     def _put(self, name: str, layer: tuple[int, int], rows: int, place: Any, x: np.ndarray) -> None:
         n, layers = layer
         if not np.isfinite(x).all():
-            raise UserError(f"vectors of layer {n} hold numbers that are not finite")
+            raise UserError(
+                f"vectors of layer {n} hold numbers that are not finite; try dtype=float32"
+            )
         if name not in self.arrays:
             self.arrays[name] = np.empty((layers, rows, x.shape[-1]), np.float32)
         if x.shape[-1] != (width := self.arrays[name].shape[-1]):
-            raise UserError(f"layer {n} has width {x.shape[-1]}, others {width}")
+            raise UserError(
+                f"layer {n} has width {x.shape[-1]}, other layers {width}; measure widths separately"
+            )
         self.arrays[name][n, place] = x
 
     def clouds(self, picks: Picks, count: int) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
-        """Return by set of positions vectors (layer, point, D), and their places among all tokens
-        (None: of whole texts).
+        """Return vectors (layer, point, D) by set of positions, and their places among all tokens.
+
+        The places are None for whole texts.
         """
         whole = {name: (x[:, :count], None) for name, x in self.arrays.items() if name != "tokens"}
         if "tokens" not in self.arrays:
             return whole
         if "all" in self.arrays:
             raise UserError(
-                "some hook points give a vector for a token, some for a text; measure each kind "
-                "alone"
+                "hook_points: some return a vector per token, some per text; measure each kind "
+                "separately"
             )
         x, places = self.arrays["tokens"], self.rows_M
         return {
@@ -216,9 +223,10 @@ def read_batches(
     pad: int,
     dtype: str,
 ) -> str:
-    """Read all batches into `kept`, and say what was checked of padding.
+    """Read all batches into `kept`, and return how padding was checked, in words.
 
-    Raises UserError: padding changes vectors.
+    Raises:
+        UserError: padding changes vectors.
     """
     words = ""
     batches = padded_batches(tokens, side, pad, batch_size)
@@ -234,7 +242,7 @@ def read_batches(
 def _check_padding(
     reader: Reader, layers: list[torch.Tensor], ids_BT: Any, mask_BT: Any, side: str, dtype: str
 ) -> str:
-    """Check that the shortest text of a batch gives the same vectors when it is read alone."""
+    """Check that the shortest text of a batch has the same vectors when read alone."""
     row, furthest = int(mask_BT.sum(1).argmin()), 0.0
     mask_T = mask_BT[row]
     alone = reader(ids_BT[row, mask_T][None], np.ones((1, mask_T.sum()), bool))
@@ -245,8 +253,8 @@ def _check_padding(
     if not furthest <= CLOSE[dtype]:
         other = SIDES[side == "left"]
         raise UserError(
-            f"padding changes what the model computes, by a share of {furthest:.2g}; it must take "
-            f"an attention_mask; try padding={other}, or none"
+            f"padding changes the vectors by a share of {furthest:.2g}; pass a model that takes an "
+            f"attention_mask, padding={other}, or no padding"
         )
     return f"a text alone gives the same vectors to {furthest:.0e}"
 
@@ -254,7 +262,7 @@ def _check_padding(
 def measure_kept(
     tokens: Tokens, kept: KeptVectors, picks: Picks, names: list[str] | None, measure: MeasureConfig
 ) -> xr.Dataset:
-    """Measure the sets of positions, and pooled vectors as sets of their own, into one table."""
+    """Measure the sets of positions, and each pool as another set, into one table."""
     text_N, place_N = tokens.places
     tables = {}
     for name, (x, row_M) in kept.clouds(picks, measure.points * measure.batches).items():
@@ -263,7 +271,7 @@ def measure_kept(
             measure.families,
             measure.nulls,
             clusters=None if row_M is None else text_N[row_M],
-            positions=None if row_M is None else place_N[row_M],
+            token_positions=None if row_M is None else place_N[row_M],
             names=names,
             folds=measure.folds,
             num_chunks=measure.batches,

@@ -1,4 +1,4 @@
-"""Write a table of hook points every so many steps of a training by the Trainer of transformers."""
+"""Write tables of hook points during a training with the Trainer of transformers."""
 
 import contextlib
 import pathlib
@@ -12,7 +12,7 @@ from anisoscope.sources.recording.recorder import Recorder
 
 
 class Tables(transformers.TrainerCallback):
-    """The callback of `anisoscope.trainer_callback`."""
+    """The callback that `anisoscope.trainer_callback` returns."""
 
     def __init__(
         self,
@@ -38,12 +38,12 @@ class Tables(transformers.TrainerCallback):
             tables = measure_step.read_tables(self.folder, state.global_step)
         if later := [step for step in tables if step > state.global_step]:
             raise ValueError(
-                f"folder: {self.folder} has a table of step {min(later)}, and training begins at "
-                f"{state.global_step}: name another folder"
+                f"folder: {self.folder} has a table of step {min(later)}, but training begins at step "
+                f"{state.global_step}; name another folder"
             )
-        self.stack.close()  # of a training that broke off
+        self.stack.close()  # hooks of a training that broke off
         self.recorder = Recorder(model, self.hook_points, None, self.points, self.options["seed"])
-        self._listen(self.on == "evaluate")  # which may come before the first step
+        self._listen(self.on == "evaluate")  # an evaluation may precede the first step
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.step = state.global_step
@@ -51,7 +51,7 @@ class Tables(transformers.TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self.on == "step" and self.step % self.every == 0:
-            self._write(self.step)  # the passes came before this step's update
+            self._write(self.step)  # recorded before the update of this step
         self._listen(self.on == "evaluate")
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -63,15 +63,16 @@ class Tables(transformers.TrainerCallback):
         self.recorder = None
 
     def _listen(self, active: bool) -> None:
-        """Keep hooks in place only while passes are recorded: a training that breaks off calls
-        nothing.
+        """Keep hooks in place only while passes are recorded.
+
+        A training that breaks off calls no method that could remove them.
         """
         self.stack.close()
         if active and self.recorder is not None:
             self.stack.enter_context(self.recorder)
 
     def _write(self, step: int) -> None:
-        """What cannot be measured does not stop a training."""
+        """Write the table of a step; warn, and let the training continue, where that fails."""
         self._listen(False)
         if self.recorder is None:
             return

@@ -1,10 +1,9 @@
-"""Pair two models to compare, of which one or both are pretrained.
+"""Pair two models to compare, at least one of which is pretrained.
 
-Tokenizers may differ, so both read the same chunks of the text, each from its beginning
-(reading/text_chunks.py).
+Tokenizers may differ, so both models read the same chunks of the text, each chunk from its
+beginning (reading/text_chunks.py).
 
-Letters: M points of a batch, or layers of the second model, S sets of positions,
-Z batches.
+Letters: M points of a batch, or layers of the second model, S sets of positions, Z batches.
 """
 
 import hashlib
@@ -45,20 +44,20 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
 from anisoscope.utils.settings import from_dict, replace
 
-CLAMP_CHUNKS = 8  # that say which coordinates are clamped
+CLAMP_CHUNKS = 8  # chunks that report the clamped coordinates
 
 
 class Side(NamedTuple):
-    """One of the two models."""
+    """One side of the comparison: a model and how it reads a chunk."""
 
     step: int
     measure: MeasureConfig
     corpus: Corpus
-    bytes: int  # of the text that it reads at a time
-    longest: float  # positions that a chunk may have
+    bytes: int  # length of a chunk
+    longest: float  # most positions in a chunk
     description: str
     ends: Ends
-    vectors: Callable[[bytes], np.ndarray]  # of a chunk, (N, T, D)
+    vectors: Callable[[bytes], np.ndarray]  # chunk -> (N, T, D)
 
     @property
     def text(self) -> bytes:
@@ -67,7 +66,7 @@ class Side(NamedTuple):
 
 
 def open_pair(first: str, second: str) -> Pair:
-    """Open both models; UserError, one line, where they cannot be compared."""
+    """Open both models; UserError where they cannot be compared."""
     return pair_sides((first, second), (open_side(first), open_side(second)))
 
 
@@ -77,9 +76,9 @@ def open_side(name: str) -> Side:
 
 
 def pair_sides(names: tuple[str, str], sides: tuple[Side, Side]) -> Pair:
-    """Check that both read the same text, and pair them."""
+    """Check that both models read the same text, and pair them."""
     same = [_describe_text(side) for side in sides]
-    advice = "take two runs of one text and the same measure.* settings"
+    advice = "name two runs of one text and the same measure.* settings"
     two_models.check_same(names, same, advice)
     labels = two_models.choose_labels(names, tuple(side.step for side in sides))
     about = {"corpus": sides[0].corpus.name} | same[0]
@@ -90,7 +89,7 @@ def pair_sides(names: tuple[str, str], sides: tuple[Side, Side]) -> Pair:
 
 
 def _read_sides(sides: tuple[Side, Side], about: dict[str, Any]) -> Iterator[list[Clouds]]:
-    """Clouds of each batch; counts the chunks in `about`."""
+    """Yield the clouds of each batch, and count the chunks in `about`."""
     measure, length, count = sides[0].measure, about["piece_bytes"], 0
     chunks = (
         chunk
@@ -118,7 +117,7 @@ def _read_sides(sides: tuple[Side, Side], about: dict[str, Any]) -> Iterator[lis
 
 
 def read_points(side: Side, points: CommonPoints, number: int) -> np.ndarray:
-    """The vectors (N, M, D) of all points of a batch; `number` is 0 for the first model, else 1."""
+    """Read the vectors (N, M, D) of a batch; `number` is 0 for the first model, 1 for the second."""
     place_M, vectors = points.places_2M[number], []
     for index, chunk in enumerate(points.chunks):
         vectors.append(side.vectors(chunk)[:, place_M[points.piece_M == index]])
@@ -126,7 +125,7 @@ def read_points(side: Side, points: CommonPoints, number: int) -> np.ndarray:
 
 
 def _describe_text(side: Side) -> dict[str, Any]:
-    """What has to be the same for both."""
+    """Return the settings and digests that both sides must share."""
     measure = {f"measure.{name}": getattr(side.measure, name) for name in two_models.SETTINGS}
     digest = hashlib.sha256(side.text).hexdigest()
     return measure | {"corpus_sha256": side.corpus.sha256, "text_sha256": digest}
@@ -153,7 +152,7 @@ def _open_pretrained(name: str) -> Side:
     path = pathlib.Path(name.partition("@")[0])
     settings = read_json(path / "config.json", "name the folder of a run")
     if "models" in settings:
-        raise UserError(f"--similarity={name}: several models; name the folder of one below it")
+        raise UserError(f"--similarity={name} holds several models; name the folder of one model")
     if (path / "results.nc").exists():  # only the tables know which revisions were measured
         settings = json.loads(joined_files.read_table(path / "results.nc").attrs["config"])
     config = from_dict(settings, PretrainedConfig)
@@ -164,7 +163,8 @@ def _open_pretrained(name: str) -> Side:
     if not loaded.reads_text or loaded.adapter.rate:
         why = "several tokens share a position" if loaded.reads_text else "it reads no text"
         raise UserError(
-            f"--similarity={name}: {type(loaded.model).__name__} cannot be compared: {why}"
+            f"--similarity={name}: {type(loaded.model).__name__} cannot be compared, since {why}; "
+            "name another model"
         )
     tokenizer = load_model.read_tokenizer(place)
     corpus, special = texts.load(config.data, config.window), config.special_tokens

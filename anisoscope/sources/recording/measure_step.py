@@ -1,5 +1,6 @@
-"""Measure a step of a training into a folder: a table for each step, and all of them in one, which
-the figures over training read.
+"""Measure a step of a training into a folder: a table per step, and the joined table.
+
+The figures over training read the joined table.
 """
 
 import contextlib
@@ -26,7 +27,7 @@ from anisoscope.utils.settings import LARGEST_SEED
 MADE_BY = "anisoscope.measure_step"
 TABLES = "measurements"
 FOLDS = 8
-WRITING = threading.Lock()  # of threads; processes wait for each other by the folder itself
+WRITING = threading.Lock()  # for threads; processes lock the folder itself
 
 
 def measure_step(
@@ -39,18 +40,18 @@ def measure_step(
     nulls: str | Sequence[str],
     seed: int,
 ) -> xr.Dataset:
-    """Measure and write as `anisoscope.measure_step` says."""
+    """Measure and write as `anisoscope.measure_step` documents."""
     root, positions, recorder = pathlib.Path(folder), None, x if isinstance(x, Recorder) else None
     whole = isinstance(step, int | np.integer) and not isinstance(step, bool | np.bool_)
     if not whole or not 0 <= step <= LARGEST_SEED:
-        raise ValueError(f"step is {step!r}; a whole number from 0 to {LARGEST_SEED} is needed")
+        raise ValueError(f"step is {step!r}; pass a whole number from 0 to {LARGEST_SEED}")
     step = int(step)
-    chosen = array_checks.choose_families(families, array_checks.OF_VECTORS)
+    chosen = array_checks.choose_families(families, array_checks.VECTOR_INPUTS)
     settings = array_checks.make_settings(chosen, nulls, FOLDS, seed)
     with lock_folder(root):
         tables = read_tables(root, step)
         if recorder is not None:
-            x, clusters, positions = recorder.sample_of_one_width()
+            x, clusters, positions = recorder.stacked_sample()
             names = [*recorder.groups]
         vectors = array_checks.read_vectors(x, clusters, positions)
         array_checks.check_names(names, len(vectors.layers))
@@ -90,7 +91,7 @@ def measure_step(
 
 
 def _check_layers(root: pathlib.Path, raw: xr.Dataset, step: int, other: xr.Dataset) -> None:
-    """ValueError where the table of this step is of other layers than that of an earlier one."""
+    """Raise ValueError where the layers of this step differ from those of an earlier step."""
     for what, now, before in (
         ("layers", raw.sizes["layer"], other.sizes["layer"]),
         ("names", _layer_names(raw), _layer_names(other)),
@@ -99,7 +100,7 @@ def _check_layers(root: pathlib.Path, raw: xr.Dataset, step: int, other: xr.Data
         if now != before:
             raise ValueError(
                 f"folder: {root} has a table of step {step} with {what} {before}, "
-                f"and this step has {now}: name another folder"
+                f"and this step has {now}; name another folder"
             )
 
 
@@ -108,7 +109,7 @@ def _layer_names(table: xr.Dataset) -> list[str] | None:
 
 
 def _contents(tables: dict[int, xr.Dataset]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Families and null models that at least one of the tables has."""
+    """Return families and null models that at least one of the tables has."""
     measured = {name for table in tables.values() for name in table if name in quantities()}
     clouds = {cloud for table in tables.values() for cloud in table["cloud"].values}
     present = {find_family(name) for name in measured}
@@ -117,8 +118,10 @@ def _contents(tables: dict[int, xr.Dataset]) -> tuple[tuple[str, ...], tuple[str
 
 
 def read_tables(root: pathlib.Path, step: int) -> dict[int, xr.Dataset]:
-    """The tables of other steps; ValueError where other things, or this step's table, lie in the
-    folder.
+    """Read the tables of other steps.
+
+    Raises:
+        ValueError: the folder holds other files, or a table of this step.
     """
     paths = sorted(path for path in (root / TABLES).glob("*.nc") if path.stem.isdecimal())
     try:
@@ -132,15 +135,15 @@ def read_tables(root: pathlib.Path, step: int) -> dict[int, xr.Dataset]:
         content = f"a table of step {step}"
     if content is not None:
         raise ValueError(
-            f"folder: {root} has {content}, and nothing is overwritten: name another folder"
+            f"folder: {root} has {content}, and nothing is overwritten; name another folder"
         )
     return tables
 
 
 @contextlib.contextmanager
 def lock_folder(root: pathlib.Path) -> Iterator[None]:
-    """Let one thread of one process write there at a time; a refusal leaves no new folder."""
-    import fcntl  # of systems that have it
+    """Let one thread of one process write at a time; a refusal leaves no new folder."""
+    import fcntl  # missing on Windows
 
     with WRITING:
         new = not root.exists()
@@ -152,5 +155,5 @@ def lock_folder(root: pathlib.Path) -> Iterator[None]:
         finally:
             os.close(place)
             if new:
-                with contextlib.suppress(OSError):  # where it holds tables
+                with contextlib.suppress(OSError):  # it holds tables
                     root.rmdir()

@@ -1,4 +1,4 @@
-"""Record and measure while a user's own loop runs: a recorder, a table a step, a callback."""
+"""Record and measure while a user's own loop runs: a recorder, tables by step, a callback."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ def record(
     points: int = 4096,
     seed: int = 0,
 ) -> Recorder:
-    """Record a fair sample of hook points in bounded memory: `with record(…) as recorder:`.
+    """Record a uniform sample of hook points in bounded memory.
 
-    Each row of the passes inside of `with` is kept with the same probability (reservoir sampling),
-    at the same positions for all hook points of one shape. Padding by `attention_mask` is never
-    kept, and where `position_ids` begin anew another cluster begins. A pass that breaks off leaves
-    nothing. A pass of a module that cannot be recorded is left out with a warning: the module's own
-    pass always goes on.
+    Use it as `with record(…) as recorder:`. Each row of the passes inside `with` is kept with the
+    same probability (reservoir sampling), at the same positions for all hook points of one shape.
+    Padding by `attention_mask` is never kept, and another cluster begins where `position_ids`
+    restart. A pass that breaks off leaves nothing. A pass that cannot be recorded is left out with a
+    warning; the model's own pass always continues.
 
     Args:
         model: a torch.nn.Module, whose calls are passes; or a function, as of JAX, that is called
             as `recorder(…)` with the same outputs, also inside of `jax.jit`.
         hook_points: of a module, names as `model.named_modules()` has them, or {name: module}, each
-            of which gives (batch, tokens, width) or (batch, width), alone or first of several
-            things, once in a pass. Of a function, what makes {name: array} of its output; None
-            where the output is that, or one array.
+            of which returns (batch, tokens, width) or (batch, width), alone or first of several
+            outputs, once in a pass. For a function, the map from its output to {name: array};
+            None where the output is such a dict, or one array.
         to: a folder that ends with .zarr and does not exist: the sample is written there at the
             end. None: nowhere.
-        points: rows of a hook point that are kept, at most.
-        seed: which rows.
+        points: most rows kept of a hook point.
+        seed: seed of the sample.
 
     Returns:
-        A Recorder: `.sample()` gives arrays, `.measure()` the table of `measure`, `.write(to)`
-        writes now, `.add(arrays, mask)` takes a pass by hand, `.start_over()` begins another
+        A Recorder: `.sample()` returns arrays, `.measure()` the table of `measure`, `.write(to)`
+        writes now, `.add(arrays, mask)` records a pass by hand, `.start_over()` begins another
         sample, `.seen` counts rows.
 
     Raises:
-        ValueError: a path that exists, or what cannot be recorded; in one line.
+        ValueError: the path exists, or the model cannot be recorded; in one line.
 
     >>> import numpy as np
     >>> with record(lambda batch: np.tanh(batch)) as recorder:
@@ -85,13 +85,13 @@ def measure_step(
     """Measure a step of any training loop into a folder, which the figures over training read.
 
     Args:
-        x: a Recorder, whose next sample begins then; or vectors as of `measure`, with `clusters`
-            and `layer_names` as there.
+        x: a Recorder, which then begins its next sample; or vectors as in `measure`, with
+            `clusters` and `layer_names`.
         step: of the training, a whole number from 0 to 2^31 - 1.
-        folder: new, or one that this function has written to. It holds measurements/<step>.nc, and
+        folder: a new folder, or a folder that this function has written. It holds measurements/<step>.nc, and
             results.nc and results.csv of all steps. Nothing is overwritten but these two.
         clusters: as for `measure`.
-        layer_names: of the layers, by which steps are joined; of a Recorder, its hook points.
+        layer_names: names of the layers, which join steps; a Recorder uses its hook points.
         families: as for `measure`.
         nulls: as for `measure`.
         seed: of the folds and of the null model.
@@ -100,8 +100,8 @@ def measure_step(
         A Dataset of all steps so far, with the dimensions (step, statistic, layer, …).
 
     Raises:
-        ValueError: a step that is there already, other layers than those of earlier steps, or what
-            cannot be measured; in one line, and the folder is as it was.
+        ValueError: the step exists already, its layers differ from earlier steps, or it cannot be
+            measured; in one line, and the folder is unchanged.
     """
     from anisoscope.sources.recording import measure_step
 
@@ -124,25 +124,25 @@ def trainer_callback(
 ) -> transformers.TrainerCallback:
     """Make a callback for the Trainer of transformers that calls `measure_step`.
 
-    What cannot be measured is a warning, and the training goes on.
+    A step that cannot be measured causes a warning, and the training continues.
 
     Args:
         hook_points: names of modules, as for `record`.
         folder: as for `measure_step`.
-        every: training steps from one table to the next. A table of step s holds the passes by
-            which step s + 1 is made: the model after s updates, while it trains, with its dropout.
+        every: training steps from one table to the next. A table of step s holds the passes that
+            make step s + 1: the model after s updates, in training mode, with its dropout.
         on: "step"; or "evaluate": a table of all passes of each evaluation, without dropout, on the
             same texts.
         points: vectors of a cloud, at most.
         families: as for `measure`.
         nulls: as for `measure`.
-        seed: which vectors.
+        seed: seed of the sample.
 
     Returns:
         A TrainerCallback. Its hooks are removed when the training ends.
 
     Raises:
-        ValueError: a folder that holds other things, or tables of later steps, when the training
+        ValueError: the folder holds other files, or tables of later steps, when the training
             begins.
         ImportError: torch or transformers is not installed.
     """

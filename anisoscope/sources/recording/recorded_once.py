@@ -1,8 +1,8 @@
-"""A JAX primitive that hands arrays to the host, once for each time that they are computed.
+"""A JAX primitive that hands arrays to the host once per computation.
 
-`jax.debug.callback` inside of `jax.checkpoint` runs in the forward pass and again where the
-backward pass computes it a second time. A primitive of its own is not computed again: by default,
-JAX leaves a primitive with an effect in the forward pass.
+`jax.debug.callback` inside `jax.checkpoint` runs in the forward pass, and again where the backward
+pass recomputes it. A separate primitive is not recomputed: by default JAX leaves a primitive with
+an effect in the forward pass.
 """
 
 from collections.abc import Callable
@@ -38,6 +38,6 @@ def _refuse_vmap(*_: Any, **__: Any) -> Any:
 EFFECTS = jax.make_jaxpr(lambda: jax.debug.callback(int, ordered=True))().effects
 send_p.def_impl(_send)
 send_p.def_effectful_abstract_eval(lambda *_, **__: ([], EFFECTS))
-ad.primitive_jvps[send_p] = lambda primals, _, **given: (send_p.bind(*primals, **given), [])
+ad.primitive_jvps[send_p] = lambda primals, _, **params: (send_p.bind(*primals, **params), [])
 batching.primitive_batchers[send_p] = _refuse_vmap
 mlir.register_lowering(send_p, mlir.lower_fun(_send, multiple_results=True))

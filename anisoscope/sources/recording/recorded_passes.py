@@ -1,4 +1,4 @@
-"""Take rows of a pass at the hook points, and keep them once it has ended whole.
+"""Collect rows of a pass at the hook points, and keep them once the pass has ended completely.
 
 Letters: M rows of a pass that are taken.
 """
@@ -15,16 +15,16 @@ from anisoscope.sources.recording.reservoir import Draw, Reservoir
 if TYPE_CHECKING:
     from anisoscope.sources.recording.recorder import Recorder
 
-FLOATS = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # of JAX, beside NumPy's own types
-ENDING = threading.Lock()  # passes of several threads end one after the other
+FLOATS = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # of JAX, in addition to NumPy's types
+ENDING = threading.Lock()  # lets passes of several threads end in turn
 
 
 class Pass:
-    """The rows of a pass: one that breaks off, or that does not fit, leaves nothing."""
+    """The rows of one pass; a pass that breaks off or does not fit leaves nothing."""
 
     def __init__(self, recorder: Recorder):
         self.recorder = recorder
-        self.draws: dict[Reservoir, tuple[Draw, Any]] = {}  # with `sequences`
+        self.draws: dict[Reservoir, tuple[Draw, Any]] = {}  # draw and `sequences` by reservoir
         self.rows: dict[str, Any] = {}
         self.groups = dict(recorder.groups)
         self.first: dict[Any, Reservoir] | None = None if self.groups else {}
@@ -37,10 +37,10 @@ class Pass:
         position_ids: np.ndarray | None = None,
         sequences: Any = None,
     ) -> Draw:
-        """Draw rows of a hook point; the same for all that have one shape and the same `sequences`.
+        """Draw rows of a hook point; hook points of equal shape and `sequences` share the draw.
 
-        `sequences` is any object that stands for what the mask and the positions come from, as the
-        encoder and the decoder of one model.
+        `sequences` is any object that identifies the source of mask and positions, such as the
+        encoder or the decoder of one model.
         """
         if name in self.rows:
             raise ValueError(
@@ -50,14 +50,15 @@ class Pass:
             new = Reservoir(self.recorder.points, self.recorder.rng)
             self.groups[name] = self.first.setdefault((lead, sequences), new)
         elif name not in self.groups:
-            raise ValueError(f"hook point {name} did not run in the first pass")
+            raise ValueError(f"hook point {name} did not run in the first pass; leave it out")
         group = self.groups[name]
         if group not in self.draws:
             self.draws[group] = group.draw(lead, mask, position_ids), sequences
         draw, own = self.draws[group]
         if (draw.lead, own) != (lead, sequences):
             raise ValueError(
-                f"hook point {name} is {lead}, another is {draw.lead}: they were alike before"
+                f"hook point {name} has vectors {lead}, another {draw.lead}, though their shapes were "
+                "equal before; record them separately"
             )
         return draw
 
@@ -73,38 +74,40 @@ class Pass:
             for group, (draw, _) in self.draws.items():
                 group.check(draw, rows[group])
             if self.first is not None and self.recorder.groups:
-                raise ValueError("another pass ended while the first ran; record one at a time")
+                raise ValueError(
+                    "another pass ended while the first ran; record one pass at a time"
+                )
             for group, (draw, _) in self.draws.items():
                 group.keep(draw, rows[group])
             self.recorder.groups = self.groups
 
 
 def check_mask(name: str, lead: tuple[int, ...], mask: Any) -> None:
-    """ValueError where a mask has not one number for each vector of a hook point.
+    """Raise ValueError unless a mask has one number for each vector of a hook point.
 
-    A hook point with one vector for each sequence (B,) may stand beside a mask of tokens (B, T).
+    A hook point with one vector per sequence (B,) may come with a mask of tokens (B, T).
     """
     shape = tuple(mask.shape)
     if shape != lead and not (len(lead) == 1 and len(shape) == 2 and shape[:1] == lead):
         raise ValueError(
-            f"mask is {shape}, and hook point {name} is {lead} vectors; "
-            "a number for each vector is needed, 0 at padding and 1 elsewhere"
+            f"mask has shape {shape}, hook point {name} has vectors {lead}; "
+            "pass one number per vector, 0 at padding and 1 elsewhere"
         )
 
 
 def as_booleans(mask: Any) -> np.ndarray:
-    """A mask of 0 and 1 as booleans; ValueError where it has other values."""
+    """Convert a mask of 0 and 1 to booleans; ValueError where it has other values."""
     if isinstance(mask, np.ma.MaskedArray):
         raise ValueError("mask is a masked array; fill it: 0 at padding and 1 elsewhere")
     mask = mask.detach().float().cpu().numpy() if hasattr(mask, "detach") else np.asarray(mask)
     other = mask[~np.isin(mask, (0, 1))]
     if other.size:
-        raise ValueError(f"mask holds {other[0]}; 0 at padding and 1 elsewhere is needed")
+        raise ValueError(f"mask holds {other[0]}; pass 0 at padding and 1 elsewhere")
     return mask.astype(bool)
 
 
 def take_rows(x: Any, rows_M: np.ndarray, name: str) -> Any:
-    """Rows of (batch, tokens, width), taken on the accelerator, in few programs for any number."""
+    """Take rows of (batch, tokens, width) on the accelerator, in few programs for any number."""
     if isinstance(x, np.ndarray) or not hasattr(x, "devices"):
         x = x if hasattr(x, "detach") else np.asanyarray(x)
         return as_numpy(x.reshape(-1, x.shape[-1])[rows_M], name)
@@ -114,19 +117,19 @@ def take_rows(x: Any, rows_M: np.ndarray, name: str) -> Any:
 
 
 def as_numpy(x: Any, name: str) -> np.ndarray:
-    """Rows of any library in float32; ValueError where float32 cannot hold what they differ in."""
+    """Convert rows of any library to float32; ValueError where that would lose their differences."""
     if hasattr(x, "detach"):
         if x.is_complex():
-            raise ValueError(f"{name} is of type {x.dtype}; real numbers are needed")
+            raise ValueError(f"{name} has type {x.dtype}; pass real numbers")
         x = x.detach().cpu()
         x = x.numpy() if str(x.dtype) in ("torch.float32", "torch.float64") else x.float().numpy()
     if isinstance(x, np.ma.MaskedArray) and (masked := np.ma.count_masked(x)):
         raise ValueError(f"{name}: {masked} of {x.size} numbers are masked; pass mask=")
     x = np.asarray(x)
     if x.dtype.kind not in "biuf" and x.dtype.name not in FLOATS:
-        raise ValueError(f"{name} is of type {x.dtype}; real numbers are needed")
+        raise ValueError(f"{name} has type {x.dtype}; pass real numbers")
     if x.dtype != np.float32:
-        from anisoscope.metrics import convert  # with JAX, which PyTorch does not need
+        from anisoscope.metrics import convert  # imports JAX, which recording PyTorch does not need
 
         convert.check_precision(x, name)
     return x.astype(np.float32)

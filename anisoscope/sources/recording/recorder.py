@@ -26,16 +26,18 @@ from anisoscope.utils import files
 if TYPE_CHECKING:
     import xarray as xr
 
-OUTPUT = "output"  # the name of what a function gives, where that is one array
-RESERVED = re.compile(r"(vectors|clusters|token_positions)(_\d+)?")  # arrays of a sample itself
-FEWEST = 8  # points, of which something can be measured
+OUTPUT = "output"  # name of the output of a function that returns one array
+RESERVED = re.compile(
+    r"(vectors|clusters|token_positions)(_\d+)?"
+)  # names of arrays that a sample adds
+FEWEST = 8  # points needed for a measurement
 
 
 class Recorder:
-    """What `anisoscope.record` gives: `with` it hooks are in place; afterwards the sample is on the
-    disk.
+    """The recorder that `anisoscope.record` returns.
 
-    Called, it calls the model or function with the same arguments, and gives the same outputs.
+    Hooks are in place inside `with`; at its end the sample is written to `to`. Calling the recorder
+    calls the model or function with the same arguments, and returns the same outputs.
     """
 
     def __init__(self, model: Any, hook_points: Any, to: Any, points: int, seed: int):
@@ -65,7 +67,7 @@ class Recorder:
     def start_over(self) -> None:
         """Forget the sample, and begin another."""
         self.groups: dict[str, Reservoir] = {}
-        self.refused = ""  # why a pass was left out, of the last such pass
+        self.refused = ""  # why the last refused pass was left out
         self.rng = np.random.default_rng(self.seed)
 
     def __enter__(self) -> Recorder:
@@ -96,7 +98,7 @@ class Recorder:
 
         Raises:
             ValueError: a mask of another shape or with other values, or arrays that do not fit
-                those before; in one line. The pass is left out.
+                earlier arrays; in one line. The pass is left out.
         """
         arrays = dict(arrays) if isinstance(arrays, Mapping) else {OUTPUT: arrays}
         if not self.active:
@@ -106,7 +108,7 @@ class Recorder:
             _check_name(name)
             if getattr(x, "ndim", None) not in (2, 3):
                 shape = getattr(x, "shape", type(x).__name__)
-                raise ValueError(f"{name} is {shape}; (batch, tokens, width) is needed")
+                raise ValueError(f"{name} has shape {shape}; pass (batch, tokens, width)")
             if mask is not None:
                 check_mask(name, tuple(x.shape[:-1]), mask)
         import jax
@@ -129,27 +131,27 @@ class Recorder:
             current.end()
 
     def leave_out(self, error: Exception) -> None:
-        """Warn that a pass of a model is not recorded; the model's own pass goes on."""
+        """Warn that a pass is not recorded; the model's own pass continues."""
         self.refused = (str(error).splitlines() or [repr(error)])[0]
         warnings.warn(f"a pass was not recorded: {self.refused}", stacklevel=3)
 
     @property
     def seen(self) -> int:
-        """Rows that were offered so far, at the hook point that has most."""
+        """Rows offered so far, at the hook point with the most rows."""
         if not self.in_torch:
             import jax
 
-            jax.effects_barrier()  # until what compiled programs have sent is here
-        return max((group.seen for group in self.groups.values()), default=0)
+            jax.effects_barrier()  # wait for what compiled programs have sent
+        return max((group.offered for group in self.groups.values()), default=0)
 
     def sample(self) -> dict[str, np.ndarray]:
-        """The float32 arrays `vectors` (hook points, points, width), `clusters` and
-        `token_positions`
-        (points,).
+        """Return float32 `vectors` (hook points, points, width), `clusters` and `token_positions`.
 
-        Where hook points differ in width or positions, an array (points, width) each under its
-        name; the second such group has `clusters_1`, and so on. ValueError where nothing was
-        recorded.
+        Labels have shape (points,). Where hook points differ in width or positions, each has an
+        array (points, width) under its name; the second group has `clusters_1`, and so on.
+
+        Raises:
+            ValueError: nothing was recorded.
         """
         if not self.seen:
             hint = "call the model, or the recorder, inside of `with`"
@@ -165,19 +167,19 @@ class Recorder:
             arrays = {"vectors": np.stack([arrays.pop(name) for name in groups[0].x_SD])} | arrays
         return arrays
 
-    def sample_of_one_width(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Vectors, clusters and positions of the sample."""
+    def stacked_sample(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return vectors, clusters and positions; ValueError where widths or positions differ."""
         sample = self.sample()
         if "vectors" not in sample:
             raise ValueError(
-                "hook points differ in width or positions; record those of one kind together, or "
+                "hook points differ in width or positions; record each kind separately, or "
                 "measure the arrays of sample() one by one"
             )
         return sample["vectors"], sample["clusters"], sample["token_positions"]
 
     def measure(self, **options: Any) -> xr.Dataset:
-        """`anisoscope.measure` of the sample, which must be of one width."""
-        vectors, clusters, positions = self.sample_of_one_width()
+        """Measure the sample with `anisoscope.measure`; all hook points must have one width."""
+        vectors, clusters, positions = self.stacked_sample()
         own = {
             "clusters": clusters,
             "token_positions": positions,
@@ -186,7 +188,7 @@ class Recorder:
         return anisoscope.measure(vectors, **own | options)
 
     def write(self, to: str | os.PathLike[str] | None = None) -> None:
-        """Write the sample as a .zarr folder, which must not exist yet, whole or not at all.
+        """Write the sample as a new .zarr folder, completely or not at all.
 
         Each array is a folder of its name, percent-encoded: `a/b` is `a%2Fb`.
         """
@@ -218,23 +220,25 @@ def _check_name(name: str) -> None:
 
 
 def _check_new(path: pathlib.Path) -> None:
-    """ValueError where a .zarr folder may not be written."""
+    """Raise ValueError where a .zarr folder may not be written."""
     if path.suffix != ".zarr":
-        raise ValueError(f"to is {path}; a folder is written whose name ends with .zarr")
+        raise ValueError(f"to is {path}; name a folder that ends with .zarr")
     if path.exists() or path.is_symlink():
-        raise ValueError(f"to: {path} exists, and nothing is overwritten: name another")
+        raise ValueError(f"to: {path} exists, and nothing is overwritten; name another folder")
     if not path.parent.is_dir():
-        raise ValueError(f"to: there is no folder {path.parent} to write {path.name} in")
+        raise ValueError(
+            f"to: the folder {path.parent} does not exist; create it to write {path.name}"
+        )
 
 
 def _encode(name: str) -> str:
-    """A name as a part of a path: never a path, never hidden."""
+    """Encode a name as one part of a path, without separators or a leading dot."""
     encoded = urllib.parse.quote(name, safe=" ")
     return f"%2E{encoded[1:]}" if encoded.startswith(".") else encoded
 
 
 def _write_zarr_array(folder: pathlib.Path, dims: tuple[str, ...], array: np.ndarray) -> None:
-    """Version 2 without compression; each hook point is a chunk of its own."""
+    """Write version 2 of the format without compression; each hook point is one chunk."""
     folder.mkdir()
     array = np.ascontiguousarray(array)
     parts = array if array.ndim == 3 else array[None]

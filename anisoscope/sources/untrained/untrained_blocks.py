@@ -1,7 +1,6 @@
-"""Untrained blocks under a common bias: one program per kind of block, one table per kind and norm
-of the bias.
+"""Measure untrained blocks under a common bias: one program per kind of block.
 
-Letters: S seeds.
+There is one table per kind and norm of the bias. Letters: S seeds.
 """
 
 import functools
@@ -28,6 +27,8 @@ from anisoscope.utils.stop import Stop
 
 
 class Kind(NamedTuple):
+    """One kind of block: norm order, mask, embedding, and what the bias is added to."""
+
     norm_order: str
     mask: str
     embedding: str
@@ -35,7 +36,7 @@ class Kind(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """What one seed fixes, shared by all kinds: the same rows, direction and initial values."""
+    """What one seed fixes for all kinds: rows, direction and initial values."""
 
     x_BTD: Array  # rows of the embedding table
     direction_D: Array  # of the bias, norm 1
@@ -51,7 +52,10 @@ def kinds(config: UntrainedConfig) -> list[Kind]:
 def run(config: UntrainedConfig, root: pathlib.Path, name: str, stop: Stop) -> None:
     """Write measurements/<kind>_<norm>.nc for every kind and norm, then the joined tables.
 
-    Every table is written whole or not at all; raises Stopped between two of them.
+    Every table is written completely or not at all.
+
+    Raises:
+        Stopped: between two tables, where a stop was requested.
     """
     paths = {
         (kind, index): root / "measurements" / f"{'_'.join(kind)}_{index}.nc"
@@ -74,7 +78,7 @@ def run(config: UntrainedConfig, root: pathlib.Path, name: str, stop: Stop) -> N
 
 
 def bias_norm(config: UntrainedConfig, kind: Kind, relative: float) -> float:
-    """Return the norm of a bias that is given relative to what it is added to."""
+    """Return the norm of a bias from its norm relative to what it is added to."""
     return relative * reference_norm(config, kind.norm_order, kind.embedding, kind.target)
 
 
@@ -86,8 +90,7 @@ def draw_seeds(config: UntrainedConfig, seeds_S: Array) -> Draw:
 
 def measure(config: UntrainedConfig, kind: Kind, draws_S: Draw, norm: float) -> dict[str, Array]:
     """Measure one kind and norm: {quantity: (seed,) or (seed, block)}; compiled once per kind."""
-    # An argument: a constant mask would have XLA work on sums over it while it compiles, and warn
-    # of that.
+    # The mask is an argument: XLA would fold sums over a constant mask while compiling, and warn.
     visible_TT = visible_keys(model_config(config, kind), config.context)
     return _measure_seeds(config, kind, draws_S, norm, visible_TT)
 
@@ -96,9 +99,9 @@ def measure(config: UntrainedConfig, kind: Kind, draws_S: Draw, norm: float) -> 
 def _measure_seeds(
     config: UntrainedConfig, kind: Kind, draws_S: Draw, norm: Array, visible_TT: Array
 ) -> dict[str, Array]:
-    # One seed after another: a block keeps a machine busy, and the scores of several would fill its
-    # memory.
-    return jax.lax.map(lambda drawn: measure_draw(config, kind, drawn, norm, visible_TT), draws_S)
+    # One seed after another: one block uses the whole machine, and scores of several seeds would
+    # fill its memory.
+    return jax.lax.map(lambda sample: measure_draw(config, kind, sample, norm, visible_TT), draws_S)
 
 
 def draw(config: UntrainedConfig, key: Array) -> Draw:
@@ -143,19 +146,19 @@ def model_config(config: UntrainedConfig, kind: Kind) -> ModelConfig:
     )
 
 
-# Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
+# Accelerators round the factors of float32 products to TF32 or bfloat16 by default.
 @jax.default_matmul_precision("highest")
 def measure_draw(
-    config: UntrainedConfig, kind: Kind, drawn: Draw, norm: Array, visible_TT: Array
+    config: UntrainedConfig, kind: Kind, sample: Draw, norm: Array, visible_TT: Array
 ) -> dict[str, Array]:
-    """Measure the biased input, and what comes out of and happens in every block of the stack."""
+    """Measure the biased input, and the output and attention of every block of the stack."""
     apply = make_block(model_config(config, kind), initial_values(config)).apply
-    bias_D = norm * drawn.direction_D
+    bias_D = norm * sample.direction_D
     none_D = jnp.zeros_like(bias_D)
     query_D, key_D = (
         bias_D if kind.target in (name, "both") else none_D for name in ("queries", "keys")
     )
-    x_BTD = layer_norm(drawn.x_BTD) if kind.embedding == "normed" else drawn.x_BTD
+    x_BTD = layer_norm(sample.x_BTD) if kind.embedding == "normed" else sample.x_BTD
     x_BTD = x_BTD + bias_D[None, None] if kind.target == "input" else x_BTD
 
     def through_block(x_BTD: Array, params: dict) -> tuple[Array, dict[str, Array]]:
@@ -166,11 +169,11 @@ def measure_draw(
 
     cloud_PD = x_BTD.reshape(-1, config.width)
     entered = {"cosine_in": mean_cosine(cloud_PD), "norm_in": mean_norm(cloud_PD)}
-    return entered | jax.lax.scan(through_block, x_BTD, drawn.params)[1]
+    return entered | jax.lax.scan(through_block, x_BTD, sample.params)[1]
 
 
 def sharpness(q_BTHK: Array, k_BTHK: Array, visible_TT: Array) -> dict[str, Array]:
-    """Describe scores and attention: deviations pooled over heads, the rest averaged over them."""
+    """Compute deviations of scores, pooled over heads, and attention averaged over heads."""
     q_HBTK, k_HBTK = (jnp.moveaxis(x_BTHK, 2, 0) for x_BTHK in (q_BTHK, k_BTHK))
     heads = jax.lax.map(
         lambda qk_BTK: attention_statistics(attention_sums(*qk_BTK, visible_TT)), (q_HBTK, k_HBTK)

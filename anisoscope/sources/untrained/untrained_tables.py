@@ -1,5 +1,6 @@
-"""Tables of untrained blocks: a NetCDF file per kind and norm, joined with intervals, predictions
-and fixed points.
+"""Write tables of untrained blocks, and join them with intervals, predictions and fixed points.
+
+There is one NetCDF file per kind of block and norm of the bias.
 """
 
 import dataclasses
@@ -31,8 +32,8 @@ COLUMNS = (*KIND, NORM, "bias_norm", "block")  # of results.csv, before the numb
 
 _quantity = functools.partial(Quantity, range=NOT_NEGATIVE, dims=("block",))
 
-# x: rows of the table; b: the common bias; T: all blocks so far; s_ij = <q_i, k_j>/sqrt(K); p =
-# softmax_j s
+# x: rows of the table; b: the common bias; T: all blocks so far; s_ij = <q_i, k_j>/sqrt(K);
+# p = softmax_j s
 MEASURED = {
     "cosine_in": _quantity(
         "mean cosine in", "mean cosine of pairs of x + b", INHERENT, dims=(), range=COSINE
@@ -76,7 +77,7 @@ MEASURED = {
 }
 
 FIXED = "E |x + b| where E |T(x + b)| crosses it, interpolated in log N, T all blocks so far; NaN: they do not cross"
-FIXED_POINTS = {  # of the curve over the norms N of the bias
+FIXED_POINTS = {  # fixed points of the curve over the norms N of the bias
     "fixed_point": _quantity("fixed point of the norm", FIXED, RECONSTRUCTED, units="activation"),
     "fixed_point_bias": _quantity(
         "norm of the bias at the fixed point", "N at fixed_point", RECONSTRUCTED, units="activation"
@@ -109,7 +110,7 @@ def join(config: UntrainedConfig, paths: list[pathlib.Path], root: pathlib.Path)
     for path in paths:
         own = joined_files.read_table(path)
         place = tuple(own[name].item() for name in (*KIND, NORM))
-        if place in tables:  # it would be joined in place of another
+        if place in tables:  # joining would overwrite a table
             raise RunError(
                 f"table {path} says that it is of {place}, as another does; move it away and run the same command again"
             )
@@ -151,9 +152,9 @@ def combine(config: UntrainedConfig, tables: list[xr.Dataset]) -> xr.Dataset:
 
 
 def fixed_points(whole: xr.Dataset) -> xr.Dataset:
-    """Find per seed where norm_out crosses norm_in for the first time: linear in log N.
+    """Find per seed where norm_out first crosses norm_in, by linear interpolation in log N.
 
-    Both are compared as logarithms, which are straight lines in log N for a large bias.
+    Both norms are compared as logarithms, which are straight lines in log N for a large bias.
     """
     biased = whole.isel(relative_norm=whole.relative_norm.values > 0)
     order = (NORM, *(dim for dim in biased.norm_out.dims if dim != NORM))
@@ -162,9 +163,9 @@ def fixed_points(whole: xr.Dataset) -> xr.Dataset:
         for value in (biased.norm_in, biased.norm_out, biased.bias_norm)
     )
     excess = log_out - log_in
-    # what is equal but for rounding does not cross
+    # values equal up to rounding do not cross
     sign = np.where(np.abs(excess) > 1e-5, np.sign(excess), 0)
-    later = sign.copy()  # where they are equal, which is larger when they next differ
+    later = sign.copy()  # where they are equal, the sign of their next difference
     for place in range(len(sign) - 2, -1, -1):
         later[place] = np.where(sign[place] == 0, later[place + 1], sign[place])
     crosses = sign[:-1] * later[1:] < 0
@@ -184,13 +185,13 @@ def fixed_points(whole: xr.Dataset) -> xr.Dataset:
 
 
 def summary(config: UntrainedConfig, seeds: xr.Dataset) -> xr.Dataset:
-    """Summarize every quantity over seeds, beside its closed form where it has one."""
+    """Summarize every quantity over seeds, with its closed form where it has one."""
     whole = summarize_seeds(QUANTITIES, seeds, predictions(config, seeds))
     return whole.assign(bias_norm=seeds.bias_norm)
 
 
 def predictions(config: UntrainedConfig, seeds: xr.Dataset) -> dict[str, xr.DataArray]:
-    """Evaluate closed forms, of the input and of the first block; NaN for the other blocks."""
+    """Evaluate closed forms of the input and of the first block; NaN for the other blocks."""
     names = ("cosine_in", "score_std", "score_std_head", "score_std_within")
     bias = seeds.bias_norm.transpose(*KIND, NORM)
     predicted = {name: xr.full_like(bias, np.nan, dtype=np.float64) for name in names}

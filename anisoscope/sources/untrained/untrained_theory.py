@@ -1,5 +1,6 @@
-"""What an untrained block makes of a common bias, in closed form: expectations over initial values,
-for large D.
+"""Predict in closed form how an untrained block changes a common bias.
+
+The predictions are expectations over initial values, for large D.
 
 Setting. Rows x_i of the table have independent entries of variance s², so that |x_i|² = d = D s²,
 and x_i x_j = 0 but for fluctuations of order d/sqrt(D); rows after LayerNorm have d = D. The common
@@ -19,6 +20,8 @@ from anisoscope.models.masks import visible_keys
 
 
 class ScoreDeviations(NamedTuple):
+    """Standard deviations of attention scores of a block."""
+
     overall: np.ndarray  # of all scores of a block, heads together
     head: np.ndarray  # within heads
     within: np.ndarray  # within rows
@@ -117,5 +120,5 @@ def score_deviations(
 
 
 def keys_of_rows(mask: str, time: int) -> np.ndarray:
-    """Return how many keys each query sees, (T,); of masks without a setting of their own."""
+    """Return how many keys each query sees, (T,), for masks without extra settings."""
     return np.asarray(visible_keys(ModelConfig(mask=mask, context=time), time)).sum(axis=1)

@@ -1,8 +1,7 @@
-"""Points of curved manifolds and a linear probe's gradient on them: one compiled program for all
-seeds and settings.
+"""Compute a linear probe's gradient on points of curved manifolds, in one compiled program.
 
-Arrays carry the letters of `models`, and S settings (a spread each, or a bias), V types, E tangent
-coordinates, Y targets, X weightings.
+Arrays carry the letters of `models`, and S settings (one per spread, or per bias), V types, E
+tangent coordinates, Y targets, X weightings.
 """
 
 import functools
@@ -24,16 +23,17 @@ Surface = Callable[[Array, Array], tuple[Array, Array]]
 class Draw(NamedTuple):
     """What a seed fixes for one manifold and curvature, in float32."""
 
-    v_SVE: np.ndarray  # t u, in pairs u and -u
+    v_SVE: np.ndarray  # points t u, in pairs u and -u
     y_SYV: np.ndarray
-    weight_SXV: np.ndarray  # of every type, adding up to 1
-    turn_DD: np.ndarray  # its first columns are the tangent space, the next one the normal
+    weight_SXV: np.ndarray  # weights of the types, which sum to 1
+    turn_DD: np.ndarray  # first columns: the tangent space; next column: the normal
 
 
 def draw(config: CurvedConfig, *seeds: int) -> Draw:
     """Draw points and targets of one manifold and curvature.
 
-    Each spread and each bias has points, target and draws of its own: their errors are independent.
+    Each spread and each bias has separate points, targets and draws, so their errors are
+    independent.
     """
     rng = np.random.default_rng(seeds)
     spreads = np.array([*config.spreads, *[config.biased_spread] * len(config.biases)])
@@ -44,10 +44,10 @@ def draw(config: CurvedConfig, *seeds: int) -> Draw:
     unit_SVE = u_SVE / np.linalg.norm(u_SVE, axis=2, keepdims=True)
     cosine_SV = np.einsum("smk,sk->sm", unit_SVE, towards_SE)
     y_SYV = np.stack([1 + config.dimension**0.5 * cosine_SV, -np.ones_like(cosine_SV)], axis=1)
-    count_SV = np.ones_like(cosine_SV)  # where spreads are compared, every point once
+    count_SV = np.ones_like(cosine_SV)  # comparing spreads counts every point once
     for number, bias in enumerate(config.biases, len(config.spreads)):
         log_V = -bias * np.square(u_SVE[number]).sum(axis=1) / 2
-        frequency_V = np.exp(log_V - log_V.max())  # in many dimensions all of them would underflow
+        frequency_V = np.exp(log_V - log_V.max())  # avoids underflow in many dimensions
         count_SV[number] = rng.multinomial(config.draws, frequency_V / frequency_V.sum())
     weight_SXV = np.stack([count_SV, count_SV > 0], axis=1)
     weight_SXV = weight_SXV / weight_SXV.sum(axis=2, keepdims=True)
@@ -62,12 +62,12 @@ def energies(config: CurvedConfig) -> dict[str, np.ndarray]:
     @jax.jit
     def program(draws: list[Draw]) -> Values:
         values = [
-            jax.vmap(functools.partial(measure_cell, SURFACES[manifold]))(drawn, curvatures)
-            for manifold, drawn in zip(config.manifolds, draws, strict=True)
+            jax.vmap(functools.partial(measure_cell, SURFACES[manifold]))(cell_draws, curvatures)
+            for manifold, cell_draws in zip(config.manifolds, draws, strict=True)
         ]
         return jax.tree.map(lambda *manifolds: jnp.stack(manifolds), *values)
 
-    by_seed = []  # one seed after another: so much memory is that of one
+    by_seed = []  # one seed after another: it takes the memory of one seed
     for seed in range(config.seed, config.seed + config.seeds):
         draws = [
             jax.tree.map(
@@ -80,24 +80,25 @@ def energies(config: CurvedConfig) -> dict[str, np.ndarray]:
     return jax.tree.map(lambda *leaves: np.stack(leaves), *by_seed)
 
 
-def measure_cell(surface: Surface, drawn: Draw, curvature: Array) -> Values:
+def measure_cell(surface: Surface, sample: Draw, curvature: Array) -> Values:
     """Measure one manifold and curvature, arrays (S, X, Y)."""
     measure = jax.vmap(measure_weighting, (None, None, None, 0))
 
     def measure_setting(v_VE: Array, y_YV: Array, weight_XV: Array) -> Values:
-        return measure(drawn.turn_DD, surface(v_VE, curvature), y_YV, weight_XV)
+        return measure(sample.turn_DD, surface(v_VE, curvature), y_YV, weight_XV)
 
-    return jax.vmap(measure_setting)(drawn.v_SVE, drawn.y_SYV, drawn.weight_SXV)
+    return jax.vmap(measure_setting)(sample.v_SVE, sample.y_SYV, sample.weight_SXV)
 
 
-# Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
+# Accelerators round the factors of float32 products to TF32 or bfloat16 by default.
 @jax.default_matmul_precision("highest")
 def measure_weighting(
     turn_DD: Array, surface: tuple[Array, Array], y_YV: Array, weight_V: Array
 ) -> Values:
     """Measure dL/dW of L = E[(W x - y)^2] / 2 at W = 0, arrays (Y,).
 
-    Parts in the tangent space and normal to it; and the share of the variance.
+    The gradient is split into parts in the tangent space and normal to it. The share of the points'
+    variance that is normal is measured too.
     """
     tangent_VE, normal_V = surface
     basis_DE = turn_DD[:, : tangent_VE.shape[1]]
@@ -126,14 +127,17 @@ def paraboloid(v_VE: Array, curvature: Array) -> tuple[Array, Array]:
 
 
 def sphere(v_VE: Array, curvature: Array) -> tuple[Array, Array]:
-    """Return the end of the geodesic that begins as v, with 1 - cos by the sine of the half angle."""
+    """Return the end of the geodesic that begins as v; 1 - cos is computed from the half angle."""
     angle_V = curvature * jnp.sqrt(jnp.square(v_VE).sum(axis=1))
     height_V = 2 * jnp.square(jnp.sin(angle_V / 2)) / curvature
     return v_VE * jnp.sinc(angle_V / jnp.pi)[:, None], height_V
 
 
 def torus(v_VE: Array, curvature: Array) -> tuple[Array, Array]:
-    """Return the point at angles v_1 / (R + r) and v_2 / r from the outer equator; r = 1/curvature, R = 2 r."""
+    """Return the point at angles v_1 / (R + r) and v_2 / r from the outer equator.
+
+    The radii are r = 1/curvature and R = 2 r.
+    """
     tube = 1 / curvature
     outer = (1 + TUBE) * tube
     around_V, across_V = v_VE[:, 0] / outer, v_VE[:, 1] / tube
@@ -146,4 +150,11 @@ def torus(v_VE: Array, curvature: Array) -> tuple[Array, Array]:
 
 
 SURFACES = {"paraboloid": paraboloid, "sphere": sphere, "torus": torus}
-AXES = ("seed", "manifold", "curvature", "setting", "weighting", "target")  # of what is measured
+AXES = (
+    "seed",
+    "manifold",
+    "curvature",
+    "setting",
+    "weighting",
+    "target",
+)  # axes of the measured arrays

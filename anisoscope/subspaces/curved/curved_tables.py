@@ -1,5 +1,6 @@
-"""Tables of curved manifolds: the values of every seed; means over seeds with intervals, beside the
-closed forms.
+"""Write tables of curved manifolds: values of every seed, and means with intervals.
+
+The means come with the closed forms of curved_theory.py.
 """
 
 import dataclasses
@@ -65,7 +66,7 @@ COLUMNS = ("manifold", "curvature", "target", "spread", "weighting", "bias")  # 
 
 
 def run(config: CurvedConfig, root: pathlib.Path, name: str) -> None:
-    """Write measurements/seeds.nc unless it is there, then results.nc and results.csv."""
+    """Write measurements/seeds.nc unless it exists, then results.nc and results.csv."""
     path = root / "measurements" / "seeds.nc"
     if not path.exists():
         joined_files.write(seed_table(config, energies(config)), path)
@@ -104,7 +105,7 @@ def seed_table(config: CurvedConfig, values: dict[str, np.ndarray]) -> xr.Datase
 
 
 def _slopes(values: xr.DataArray) -> xr.DataArray:
-    """Fit ln values to ln spread, where the spread is small beside the radius of curvature."""
+    """Fit ln values to ln spread, for spreads small relative to the radius of curvature."""
     by_curvature = []
     for curvature in values.curvature.values:
         small = values.sel(curvature=curvature, spread=values.spread * curvature <= FLAT)
@@ -115,7 +116,7 @@ def _slopes(values: xr.DataArray) -> xr.DataArray:
 
 
 def summary(config: CurvedConfig, seeds: xr.Dataset) -> xr.Dataset:
-    """Summarize every quantity over seeds, beside its closed form (curved_theory.py)."""
+    """Summarize every quantity over seeds, with its closed form (curved_theory.py)."""
     predicted = {
         name: _predicted(config, name, seeds[name].isel(seed=0, drop=True)) for name in QUANTITIES
     }
@@ -136,9 +137,11 @@ def _predicted(config: CurvedConfig, name: str, example: xr.DataArray) -> xr.Dat
     for index in np.ndindex(example.shape):
         cell = {axis: value.item() for axis, value in example[index].coords.items()}
         if name in BIASED:
-            closed[index] = curved_theory.over_bias(config, **cell)[name.removeprefix("biased_")]
+            closed[index] = curved_theory.predict_over_bias(config, **cell)[
+                name.removeprefix("biased_")
+            ]
         else:
-            closed[index] = curved_theory.over_spread(config, **cell)[name]
+            closed[index] = curved_theory.predict_over_spread(config, **cell)[name]
     return closed
 
 

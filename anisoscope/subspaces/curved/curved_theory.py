@@ -1,5 +1,6 @@
-"""Manifolds about a base point, and what their curvature makes of a linear probe's gradient, to
-leading order in t.
+"""Predict how the curvature of a manifold changes a linear probe's gradient.
+
+The predictions are leading orders in the spread t about a base point.
 
 A point is x = t u + (t^2 / 2) II(u, u) + O(t^3) about the base point, u normal in the tangent space
 of dimension k, II the second fundamental form. The probe W = 0 has the error e = -y, and the
@@ -13,7 +14,7 @@ norms follow t and t^2, energies t^2 and t^4. "constant": y = -1: E[y u] = 0 by 
 is, and all of the gradient is normal: bounds of order t and t^2 do not bound a ratio. The law is a
 reconstruction after Bernas et al. 2026; the counter-example is this project's.
 
-Frequency. A type at t u is drawn in proportion to exp(-b |u|^2 / 2): what is drawn is normal of
+Frequency. A type at t u is drawn in proportion to exp(-b |u|^2 / 2): the draws are normal with
 spread t / sqrt(1 + b).
 """
 
@@ -24,23 +25,23 @@ import numpy as np
 from anisoscope.config.curved_config import CurvedConfig
 
 TARGETS = ("by direction", "constant")
-WEIGHTINGS = ("none", "types")  # every draw weighs alike, or every type that was drawn
+WEIGHTINGS = ("none", "types")  # equal weight for every draw, or for every type drawn
 TUBE = 2.0  # the torus's large radius over that of its tube
-# in ln t, by the law
+# slopes in ln t, by the law
 SLOPES = {"tangent_norm": 1, "normal_norm": 2, "tangent_energy": 2, "normal_energy": 4}
 
 
 def principal(manifold: str, curvature: float, dimension: int) -> np.ndarray:
-    """Return the principal curvatures at the base point; of a torus at its outer equator."""
+    """Return the principal curvatures at the base point; for a torus, at its outer equator."""
     if manifold == "torus":
         return np.array([curvature, curvature / (1 + TUBE)])
     return np.full(dimension, curvature)
 
 
-def over_spread(
+def predict_over_spread(
     config: CurvedConfig, manifold: str, curvature: float, target: str, spread: float
 ) -> dict[str, float]:
-    """Return leading orders in the spread t; of the constant target no tangent part."""
+    """Return leading orders in the spread t; the constant target has no tangent part."""
     k, bent = config.dimension, principal(manifold, curvature, config.dimension)
     mean_radius = math.sqrt(2) * math.exp(math.lgamma((k + 1) / 2) - math.lgamma(k / 2))  # E |u|
     tangent = spread * mean_radius / math.sqrt(k) if target == "by direction" else 0.0
@@ -50,20 +51,22 @@ def over_spread(
     return _energies(tangent, spread**2 / 2 * abs(bent.sum())) | {"normal_variance_share": share}
 
 
-def over_bias(
+def predict_over_bias(
     config: CurvedConfig, manifold: str, curvature: float, weighting: str, bias: float
 ) -> dict[str, float]:
-    """Return the same of types drawn by frequency, or of each type once that is expected."""
+    """Return leading orders for types drawn by frequency, or for each expected type once."""
     k, spread = config.dimension, config.biased_spread
     bent = principal(manifold, curvature, k)
-    radius_R = np.linspace(0, math.sqrt(k) + 12, 20_001)[1:]  # |u|, for what has no closed form
-    # how often a type is drawn, 1 on average
-    log_drawn_R = k / 2 * math.log1p(bias) - bias * radius_R**2 / 2
-    if weighting == "types":  # whether it is drawn
-        with np.errstate(over="ignore", divide="ignore"):  # surely, or never
-            often_R = np.exp(log_drawn_R + math.log(config.draws / config.types))
-            log_drawn_R = np.log(-np.expm1(-often_R))
-    log_weight_R = log_drawn_R + (k - 1) * np.log(radius_R) - radius_R**2 / 2
+    radius_R = np.linspace(0, math.sqrt(k) + 12, 20_001)[
+        1:
+    ]  # |u|, for integrals without a closed form
+    # log of the relative frequency of a type, 1 on average
+    log_frequency_R = k / 2 * math.log1p(bias) - bias * radius_R**2 / 2
+    if weighting == "types":  # probability that a type is drawn at all
+        with np.errstate(over="ignore", divide="ignore"):  # probabilities of 1 or 0
+            often_R = np.exp(log_frequency_R + math.log(config.draws / config.types))
+            log_frequency_R = np.log(-np.expm1(-often_R))
+    log_weight_R = log_frequency_R + (k - 1) * np.log(radius_R) - radius_R**2 / 2
     weight_R = np.exp(log_weight_R - log_weight_R.max())
     first, second, fourth = (np.average(radius_R**power, weights=weight_R) for power in (1, 2, 4))
     normal = spread**2 / 2 * abs(bent.sum()) * second / k

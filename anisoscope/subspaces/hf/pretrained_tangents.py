@@ -1,6 +1,4 @@
-"""The stage `tangents` on a pretrained model: which can have it, on which windows, and its
-revisions one by one.
-"""
+"""Run the stage `tangents` on a pretrained model: its requirements, windows and revisions."""
 
 import functools
 import hashlib
@@ -30,7 +28,7 @@ from anisoscope.subspaces.tangent_windows import (
     Gradients,
     Windows,
     basis,
-    check_number,
+    check_window_count,
     split_windows,
 )
 from anisoscope.training.objective import KEPT, MASKED_SHARE, REPLACED
@@ -49,10 +47,10 @@ INPUT = {
 
 
 class Prepared(NamedTuple):
-    """What is known before a model is read."""
+    """What is prepared before a model is read: source, windows and task."""
 
     source: Revisions
-    windows: tuple[Windows, Windows]  # to fit and to test
+    windows: tuple[Windows, Windows]  # to fit to, and to test on
     task: str
 
     @property
@@ -61,22 +59,22 @@ class Prepared(NamedTuple):
 
     @property
     def made_by(self) -> str:
-        """What tables must have in common to be joined."""
-        tokens = b"".join(np.ascontiguousarray(one.tokens_JWT).tobytes() for one in self.windows)
+        """Settings that tables must share to be joined."""
+        tokens = b"".join(np.ascontiguousarray(part.tokens_JWT).tobytes() for part in self.windows)
         digest = hashlib.sha256(tokens).hexdigest()
         sha256 = self.source.corpus.sha256
         return tangent_tables.made_by(self.config.tangents, sha256, tokens_sha256=digest)
 
 
-def task_of(config: PretrainedConfig) -> str:
-    """Return what the model is trained to predict; UserError where no gradients can be had."""
+def find_task(config: PretrainedConfig) -> str:
+    """Return what the model is trained to predict; UserError where it has no gradients."""
     last = find_revision(config, max(revision_steps(config.pretrained)))
     settings = load_model.read_settings(last)
     adapter, reason, task = find_adapter(model_kind(settings)), "", None
     if adapter == UNKNOWN:
         reason = (
-            f"models of type {settings.model_type!r} have no entry in sources/hf/adapters.py, so it is not known "
-            "what their layers are"
+            f"models of type {settings.model_type!r} have no entry in sources/hf/adapters.py, so their "
+            "layers are unknown"
         )
     elif load_model.main_input(settings) != load_model.TOKENS:
         reason = f"{config.pretrained.name} reads no text, and predicts no tokens"
@@ -90,9 +88,9 @@ def task_of(config: PretrainedConfig) -> str:
     return task
 
 
-def prepared(source: Revisions) -> Prepared:
-    """Choose the windows; UserError where they cannot be scored, or tables of others are there."""
-    task = task_of(source.config)
+def prepare(source: Revisions) -> Prepared:
+    """Choose the windows; UserError where they cannot be scored, or other tables exist."""
+    task = find_task(source.config)
     if task == guards.MASKED_TOKEN and source.windows.mask_token is None:
         name = source.config.pretrained.name
         raise UserError(
@@ -100,7 +98,7 @@ def prepared(source: Revisions) -> Prepared:
         )
     windows = make_windows(source.windows, source.config.tangents, task)
     ready = Prepared(source, windows, task)
-    tangent_stage.refuse_others(source.root / tangent_stage.FOLDER, ready.made_by)
+    tangent_stage.check_made_by(source.root / tangent_stage.FOLDER, ready.made_by)
     return ready
 
 
@@ -109,18 +107,20 @@ def make_windows(
 ) -> tuple[Windows, Windows]:
     """Choose windows of a text to fit to and to test on; UserError where there are too few.
 
-    A token that begins or ends every window is read, and neither asked for nor in a bin of
+    A token that begins or ends every window is read, but neither predicted nor in a bin of
     frequency.
     """
     rows_NT, count, fixed_T = windows.rows_NT, tangents.windows, windows.fixed_T
-    check_number(len(rows_NT), f"{len(rows_NT)} windows of {rows_NT.shape[1]} tokens", tangents)
+    check_window_count(
+        len(rows_NT), f"{len(rows_NT)} windows of {rows_NT.shape[1]} tokens", tangents
+    )
     rng = np.random.default_rng(tangents.seed)
     text_WT = rows_NT[rng.permutation(len(rows_NT))[: 2 * count]]
     if task == guards.NEXT_TOKEN:
         scored_T = np.append(~fixed_T[1:], False).astype(np.float32)
         scored_WT = np.broadcast_to(scored_T, text_WT.shape)
         batch = text_WT, np.roll(text_WT, -1, axis=1), scored_WT
-    else:  # BERT's rule: some are masked, some another token, and some as they are
+    else:  # BERT's rule: some are masked, some replaced, some kept
         chosen_WT = (rng.random(text_WT.shape) < MASKED_SHARE) & ~fixed_T
         other_WT = rng.choice(np.flatnonzero(windows.counts_V), text_WT.shape)
         how_WT = rng.random(text_WT.shape)
@@ -128,7 +128,7 @@ def make_windows(
         input_WT = np.where(how_WT < 1 - KEPT - REPLACED, windows.mask_token, input_WT)
         input_WT = np.where(chosen_WT, input_WT, text_WT).astype(np.int32)
         batch = input_WT, text_WT, chosen_WT.astype(np.float32)
-    with np.errstate(divide="ignore"):  # tokens that the text lacks
+    with np.errstate(divide="ignore"):  # tokens that do not occur in the text
         bins_V = unigrams.bins(np.log(windows.counts_V / windows.counts_V.sum()).astype(np.float32))
     bins_WT = bins_V[np.minimum(text_WT, len(bins_V) - 1)]
     bins_WT = np.where(fixed_T, NO_BIN, bins_WT).astype(np.int32)
@@ -156,7 +156,7 @@ def run(ready: Prepared, stop: Stop) -> None:
 
 
 class RevisionReader:
-    """Read revisions by torch, and test them by one compiled program."""
+    """Read revisions with torch, and test them with one compiled program."""
 
     def __init__(self, ready: Prepared):
         self.ready, self.source, self.config = ready, ready.source, ready.config
@@ -166,7 +166,7 @@ class RevisionReader:
         self.basis_DD = basis(self.known["full_width"], self.known["width"])
 
     def _read_known(self) -> dict[str, Any] | None:
-        """Read what was found of the model from a table that holds, if any."""
+        """Read the facts about the model from a valid table, if any."""
         names = ("layers", "full_width", "width", "largest_ones_share", "matrices_missing")
         for path in sorted((self.source.root / tangent_stage.FOLDER).glob("*.nc")):
             table = tangent_stage.read_tangents(path)
@@ -175,7 +175,7 @@ class RevisionReader:
         return None
 
     def _find_known(self) -> dict[str, Any]:
-        """Find by the first fold of windows what holds of all revisions."""
+        """Find the facts that hold for all revisions, from the first fold of windows."""
         loaded = self.open(self.source.last)
         width = loaded.model.config.hidden_size
         fields = self.to_test._asdict().items()
@@ -183,7 +183,7 @@ class RevisionReader:
         read = torch_gradients.gradients(
             loaded, fold, np.eye(width, dtype=np.float32), self.batch_size
         )
-        matrices = torch_gradients.matrices_of(loaded)
+        matrices = torch_gradients.collect_matrices(loaded)
         return {
             "layers": loaded.blocks + 1,
             "full_width": width,
@@ -194,7 +194,7 @@ class RevisionReader:
         }
 
     def open(self, step: int) -> load_model.PretrainedModel:
-        """Load a revision; UserError where it has no gradients, or its loss none that are fair."""
+        """Load a revision; UserError where its gradients or its loss are not usable."""
         measure, tokens_T = self.config.measure, self.to_test.tokens_JWT[0, 0]
         loaded = self.source.open(self.source.plan(measure.families), step)
         if any(parameter.device.type == "meta" for parameter in loaded.model.parameters()):
@@ -205,7 +205,7 @@ class RevisionReader:
         if self.ready.task == guards.NEXT_TOKEN and guards.sees_later(loaded, tokens_T):
             raise UserError(
                 f"tangents.enabled: {type(loaded.model).__name__} sees the token that it is to predict, so the loss "
-                "of the next token says nothing; leave it out"
+                "of the next token is meaningless; leave it out"
             )
         return loaded
 
@@ -226,23 +226,25 @@ class RevisionReader:
         if before is None:
             between = jax.tree.map(lambda x: np.full_like(x, np.nan), read.weights)
         else:
-            ends = (torch_gradients.matrices_of(model) for model in (self.open(before), loaded))
+            ends = (
+                torch_gradients.collect_matrices(model) for model in (self.open(before), loaded)
+            )
             between = torch_gradients.change(*ends, width)
-        del loaded  # the program needs the room
-        updates = {"between": between, "step": torch_gradients.no_rows(width)}
+        del loaded  # free memory for the program
+        updates = {"between": between, "step": torch_gradients.missing_rows(width)}
         program = _compile(fit_and_test, self.config.tangents)
         return jax.device_get(
             program(cloud_NPD, read, self.to_test, self.basis_DD, frames, updates)
         )
 
     def _check_ones(self, read: Gradients, step: int) -> None:
-        """Raise UserError where what is left out, by the last revision, is something here."""
+        """Raise UserError where the vector of ones, removed by the last revision, matters here."""
         width, dimensions = self.basis_DD.shape
         if dimensions < width and not torch_gradients.removes_ones(read, width):
             share = torch_gradients.ones_share(read)
             raise UserError(
-                f"step {step}: {share:.2g} of the gradient lies along the vector of ones, and of the last revision "
-                f"{self.known['largest_ones_share']:.2g}: these are no revisions of one model"
+                f"step {step}: {share:.2g} of the gradient lies along the vector of ones, in the last revision "
+                f"{self.known['largest_ones_share']:.2g}; name revisions of one model"
             )
 
 
@@ -255,9 +257,9 @@ def _compile(work: Any, tangents: TangentsConfig) -> Any:
 
 
 def make_study(ready: Prepared, known: dict[str, Any]) -> tangent_stage.Study:
-    """Say what is fitted and tested, with what every table says of where its numbers come from."""
+    """Describe what is fitted and tested, with the attributes of every table."""
     source, config, tangents = ready.source, ready.config, ready.config.tangents
-    kept, early = list(revision_steps(config.pretrained)), early_of(config)
+    kept, early = list(revision_steps(config.pretrained)), choose_early(config)
     several = len(kept) > 1
     possible = {
         "here": True,
@@ -267,7 +269,7 @@ def make_study(ready: Prepared, known: dict[str, Any]) -> tangent_stage.Study:
     }
     measured = joined_files.read_table(source.root / "results.nc").attrs
     about = revision_sweep.attributes(config, source.corpus, source.windows, source.name)
-    for name in {*source.windows.about} - {"tokens_per_byte"}:  # of other windows
+    for name in {*source.windows.about} - {"tokens_per_byte"}:  # describes other windows
         about.pop(name, None)
     sample = tangent_tables.sample_attributes(tangents)
     primary = tangent_stage.primary(known["layers"] - 1, kept, early, tangents.ranks[-1])
@@ -298,20 +300,20 @@ def make_study(ready: Prepared, known: dict[str, Any]) -> tangent_stage.Study:
     )
 
 
-def early_of(config: PretrainedConfig) -> list[int]:
-    """Return the revisions of the first part of the steps; none where they are too few, or all."""
+def choose_early(config: PretrainedConfig) -> list[int]:
+    """Return the early revisions; none where they are too few, or include the last."""
     kept = list(revision_steps(config.pretrained))
     early = early_among(kept, max(kept), config.tangents)
     return early if len(early) >= LEAST_EARLY and early[-1] < max(kept) else []
 
 
 def format_known(known: dict[str, Any], config: PretrainedConfig) -> Iterator[str]:
-    """Yield what a reader should know before the long part begins."""
+    """Yield the facts about the model for a reader, before the long part begins."""
     removed = "removed" if known["width"] < known["full_width"] else "kept"
     yield f"vector of ones: {removed}, {known['largest_ones_share']:.1g} of the gradient lies along it at most"
     if known["matrices_missing"] != "none":
         yield f"matrices: not known, or not of this width, and NaN: {known['matrices_missing']}"
-    if not early_of(config):
+    if not choose_early(config):
         last = int(config.tangents.early_fraction * max(revision_steps(config.pretrained)))
         where = (
             f"in steps 1 to {last}, and a later one"

@@ -1,9 +1,9 @@
-"""States of a torch model, and the gradients of its loss with respect to them and to the matrices
-that meet the residual stream (as subspaces/tangent_gradients.py has those of our network).
+"""Compute states of a torch model, and the gradients of its loss by states and matrices.
 
-Arrays carry the letters of `models`; J folds of W windows, Q points of each. O are the rows of a
-matrix, width last, or other points. Of each matrix as few rows are kept as have the same second
-moments: D at most.
+The matrices are those that read or write the residual stream; subspaces/tangent_gradients.py does
+the same for our network. Arrays carry the letters of `models`; J folds of W windows, Q points of a
+fold. O are the rows of a matrix, width last, or other points. A matrix is reduced to at most D rows
+with the same second moments.
 """
 
 import contextlib
@@ -22,18 +22,18 @@ from anisoscope.subspaces.tangent_windows import Gradients, Windows
 from anisoscope.utils.errors import UserError
 
 LEAVE = "leave tangents.enabled out"
-# of the share of a random direction: so small a share along the vector of ones is rounding
+# in shares of a random direction: a smaller share along the vector of ones is rounding
 ZERO = 1e-3
-Matrices = dict[str, list[list[Any]]]  # block by block the modules whose rows are taken together
+Matrices = dict[str, list[list[Any]]]  # by block, the modules whose rows are stacked
 
 
 class Part(NamedTuple):
-    """Some windows of one fold, and which points lie in them."""
+    """Some windows of one fold, and the points in them."""
 
     fold: int
     windows: slice
-    points_O: np.ndarray  # of the Q of the fold
-    places_O: np.ndarray  # where they stand in these windows
+    points_O: np.ndarray  # indices among the Q points of the fold
+    places_O: np.ndarray  # positions in these windows
 
 
 def split_folds(windows: Windows, batch_size: int) -> Iterator[Part]:
@@ -49,8 +49,8 @@ def split_folds(windows: Windows, batch_size: int) -> Iterator[Part]:
 def states(
     loaded: PretrainedModel, windows: Windows, basis_DD: np.ndarray, batch_size: int
 ) -> np.ndarray:
-    """Return the states at the picked positions alone, (layer, P, D)."""
-    kept = _Kept("the residual stream", loaded, windows)
+    """Return the states at the picked positions, (layer, P, D)."""
+    kept = _KeptRows("the residual stream", loaded, windows)
     for part in split_folds(windows, batch_size):
 
         def on_layer(n: int, x_BTD: Any, part: Part = part) -> None:
@@ -64,18 +64,18 @@ def states(
 def gradients(
     loaded: PretrainedModel, windows: Windows, basis_DD: np.ndarray, batch_size: int
 ) -> Gradients:
-    """Do a forward and a backward pass of the summed loss for every `batch_size` windows.
+    """Run a forward and a backward pass of the summed loss for every `batch_size` windows.
 
-    Kept are the picked rows of all layers, and of each matrix as many rows as its width.
+    The picked rows of all layers are kept, and of each matrix as many rows as its width.
     """
     layers, (folds, count, length) = loaded.blocks + 1, windows.tokens_JWT.shape
-    matrices = matrices_of(loaded)
+    matrices = collect_matrices(loaded)
     weights = parameters(matrices)
     slopes = {weight: torch.zeros_like(weight, dtype=torch.float32) for weight in weights}
     norm_JNT, square_JNT = np.zeros((2, folds, layers, length))
     loss_JQ = np.empty(windows.picks_JQ.shape, np.float32)
     streams_kept, slopes_kept = (
-        _Kept(name, loaded, windows) for name in ("the residual stream", "the gradient")
+        _KeptRows(name, loaded, windows) for name in ("the residual stream", "the gradient")
     )
     before = [weight.requires_grad for weight in weights]
     try:
@@ -116,11 +116,11 @@ def gradients(
 
 
 def _forward(loaded: PretrainedModel, windows: Windows, part: Part) -> tuple[list[Any], Any]:
-    """Return the stream at every layer, as torch follows it, and every position's loss in nats."""
+    """Return the stream at every layer in torch's graph, and the loss at every position in nats."""
     streams, versions = [], []
 
     def on_layer(n: int, x_BTD: Any) -> None:
-        if not x_BTD.requires_grad:  # no table of tokens before it that has a gradient
+        if not x_BTD.requires_grad:  # no earlier parameter has a gradient
             x_BTD.requires_grad_(True)
         streams.append(x_BTD)
         versions.append(x_BTD._version)
@@ -130,8 +130,8 @@ def _forward(loaded: PretrainedModel, windows: Windows, part: Part) -> tuple[lis
         logits_BTV = forward(loaded, tokens_BT, loaded.model, differentiated=True).logits.float()
     if changed := [n for n, x_BTD in enumerate(streams) if x_BTD._version != versions[n]]:
         raise UserError(
-            f"{type(loaded.model).__name__} changes layer {changed[0]} in place after it was seen: "
-            f"its gradient cannot be had; {LEAVE}"
+            f"{type(loaded.model).__name__} changes layer {changed[0]} in place, so "
+            f"its gradient is not available; {LEAVE}"
         )
     targets_BT = _tensor(windows.targets_JWT, part, logits_BTV).long()
     return streams, torch.nn.functional.cross_entropy(
@@ -151,8 +151,8 @@ def _backward(
     derivatives = torch.autograd.grad(loss, [*streams, *weights], allow_unused=True)
     if unused := [n for n, slope in enumerate(derivatives[: len(streams)]) if slope is None]:
         raise UserError(
-            f"{type(loaded.model).__name__}: the loss does not hang on layer {unused[0]} as torch follows it: "
-            f"its gradient cannot be had; {LEAVE}"
+            f"{type(loaded.model).__name__}: the loss does not depend on layer {unused[0]} in torch's graph, "
+            f"so its gradient is not available; {LEAVE}"
         )
     return [
         torch.zeros_like(x) if slope is None else slope
@@ -162,7 +162,7 @@ def _backward(
 
 @contextlib.contextmanager
 def _explain_torch_errors(loaded: PretrainedModel) -> Iterator[None]:
-    """Say in one line what torch cannot differentiate."""
+    """Reduce errors of differentiation by torch to one line."""
     try:
         yield
     except torch.OutOfMemoryError:
@@ -175,16 +175,16 @@ def _explain_torch_errors(loaded: PretrainedModel) -> Iterator[None]:
 
 
 def ones_share(read: Gradients) -> float:
-    """Return the largest over layers of the gradient's share along the vector of ones."""
+    """Return the largest share over layers of the gradient along the vector of ones."""
     return float((np.asarray(read.ones_JN).sum(0) / np.asarray(read.total_JN).sum(0)).max())
 
 
 def removes_ones(read: Gradients, width: int) -> bool:
-    """Tell whether norms remove the mean coordinate, as LayerNorm does, wherever they read."""
+    """Return whether every norm removes the mean coordinate, as LayerNorm does."""
     return ones_share(read) < ZERO / width
 
 
-class _Kept:
+class _KeptRows:
     """Picked rows of every layer."""
 
     def __init__(self, name: str, loaded: PretrainedModel, windows: Windows):
@@ -212,11 +212,11 @@ def _shares(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sum |g|^2 along the vector of ones, along the state, and in all, over a fold's rows, (J, N)."""
     sums = []
-    # a layer at a time: as large as one is enough
+    # layer by layer, in the memory of one layer
     for x_PD, slope_PD in zip(points_NPD, slope_NPD, strict=True):
         x_PD = x_PD - x_PD.mean(axis=1, keepdims=True) if centered else x_PD
         norm_P1 = np.linalg.norm(x_PD, axis=1, keepdims=True)
-        # a token of padding may have a state of 0
+        # a padding token may have a zero state
         unit_PD = x_PD / np.where(norm_P1 > 0, norm_P1, 1.0)
         parts = (
             np.square(slope_PD.sum(axis=1)) / slope_PD.shape[1],
@@ -235,8 +235,8 @@ def _array(x: Any) -> np.ndarray:
     return x.detach().to("cpu", torch.float32).numpy()
 
 
-def matrices_of(loaded: PretrainedModel) -> Matrices:
-    """Find the matrices as wide as the stream, block by block; one that blocks share is left out."""
+def collect_matrices(loaded: PretrainedModel) -> Matrices:
+    """Collect the matrices as wide as the stream, block by block, except those that blocks share."""
     width, table = loaded.model.config.hidden_size, loaded.base.get_input_embeddings()
     matrices = {"embedding": [[table]] if table.weight.shape[1] == width else []}
     for name in MATRICES[1:]:
@@ -250,17 +250,17 @@ def matrices_of(loaded: PretrainedModel) -> Matrices:
 
 
 def parameters(matrices: Matrices) -> list[Any]:
-    """Return the weights in one order, each once."""
+    """Return each weight once, in a fixed order."""
     modules = [module for blocks in matrices.values() for block in blocks for module in block]
     return list(dict.fromkeys(module.weight for module in modules))
 
 
 def matrix_rows(matrices: Matrices, value: Callable[[Any], Any], width: int) -> Rows:
-    """Return rows of a `value` of each weight, as its gradient or change: {name: (block, D, D)}.
+    """Return rows of `value(weight)`, such as gradients or changes: {name: (block, D, D)}.
 
-    NaN where a matrix is missing.
+    Rows of a missing matrix are NaN.
     """
-    rows = no_rows(width)
+    rows = missing_rows(width)
     for name, blocks in matrices.items():
         if blocks:
             short = [
@@ -281,13 +281,13 @@ def change(before: Matrices, after: Matrices, width: int) -> Rows:
     )
 
 
-def no_rows(width: int) -> Rows:
-    """Return NaN in place of rows."""
+def missing_rows(width: int) -> Rows:
+    """Return NaN rows for every matrix."""
     return {name: np.full((1, 1, width), np.nan, np.float32) for name in MATRICES}
 
 
 def _width_last(module: Any, value: Any, name: str) -> Any:
-    """Transpose where due: Linear has a row for each output, Conv1D one for each input."""
+    """Put the width last: Linear has a row for each output, Conv1D a row for each input."""
     by_input = isinstance(module, Conv1D)
     return (value.T if by_input != (name in WRITING) else value).float()
 

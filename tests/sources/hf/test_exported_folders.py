@@ -29,7 +29,7 @@ def test_what_is_written_has_the_same_logits_and_tokens(tmp_path, changes):
     network = build(model, len(VOCABULARY) + 1, "float32")
     # scores far from 0
     params = jax.tree.map(lambda leaf: 4 * leaf + 0.05, network.init(jax.random.key(0)))
-    folders.write(tmp_path / "out", model, params, VOCABULARY, {"step": 3})
+    folders.write_folder(tmp_path / "out", model, params, VOCABULARY, {"step": 3})
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     ids = tokenizer(TEXT)["input_ids"]
     assert ids == [VOCABULARY.index(byte) for byte in TEXT.encode()]

@@ -137,7 +137,7 @@ def test_a_model_stays_what_it_was(valid, monkeypatch, broken):
         with pytest.raises(ValueError, match=r"^points is wrong$"):
             anisoscope.measure_model(model, [valid], **given)
     else:
-        with pytest.warns(UserWarning, match="bits a byte of this text"):
+        with pytest.warns(UserWarning, match="bits per byte of this text"):
             anisoscope.measure_model(model, [valid], **given)
     assert (parts(model), levels()) == before
     assert modes
@@ -195,9 +195,9 @@ def test_a_text_is_a_file_or_texts_or_a_column(tmp_path):
     assert texts.read_texts(Rows("id", "text"))[1] == ["a", "b"]
     path.write_bytes(b"caf\xe9 ")
     for given, words in (
-        ({"train": Rows()}, "there is no column text, but train"),
-        (Rows("id", "body"), "there is no column text, but id, body"),
-        (path, "is no UTF-8"),
+        ({"train": Rows()}, "no column is named text, only train"),
+        (Rows("id", "body"), "no column is named text, only id, body"),
+        (path, "is not UTF-8"),
     ):
         with pytest.raises(UserError, match=words):
             texts.read_texts(given)
@@ -209,11 +209,11 @@ FRAMED = {"tokenizer": tiny_models.tokenizer(framed=True), "special_tokens": Tru
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"tokenizer": lambda text: "a b"}, "tokenizer gives <U3"),
+        ({"tokenizer": lambda text: "a b"}, "tokenizer returns <U3"),
         (FRAMED | {"texts": ["a", "<s>a</s>"]}, "number 1 begins with <s>"),
         ({"families": "frequency"}, "'frequency' cannot be measured of a model"),
         ({"nulls": "untrained"}, "'untrained' cannot be made of a lone model"),
-        ({"window": 65}, "window is 65; this model has 64 positions"),
+        ({"window": 65}, "window is 65, this model has 64 positions"),
     ],
 )
 def test_what_cannot_be_measured_is_one_line(valid, changes, words):
@@ -234,8 +234,8 @@ def test_other_models_in_memory_are_refused(valid):
     damaged = tiny_models.model("gpt2")
     damaged.transformer.wte.weight.data[3, 3] = torch.inf
     for model, words in (
-        (transformers.T5ForConditionalGeneration(t5), "of its kind T5EncoderModel is measured"),
-        (transformers.ViTModel(vit), "ViTModel reads pixel_values, no text"),
+        (transformers.T5ForConditionalGeneration(t5), "pass a T5EncoderModel"),
+        (transformers.ViTModel(vit), "ViTModel reads pixel_values, not text"),
         (damaged, r"weight transformer\.wte\.weight holds numbers that are not finite"),
     ):
         with pytest.raises(ValueError, match=words):
@@ -245,12 +245,12 @@ def test_other_models_in_memory_are_refused(valid):
 @pytest.mark.parametrize(
     ("file", "content", "words"),
     [
-        ("adapter_config.json", {"peft_type": "LORA"}, "holds an adapter"),
+        ("adapter_config.json", {"peft_type": "LORA"}, "holds a LoRA adapter"),
         ("config.json", {"quantization_config": {"quant_method": "own"}}, "are quantized"),
         (
             "config.json",
             {"model_type": "own", "auto_map": {"AutoConfig": "own.C"}},
-            "code of its own .* never run",
+            "its own code .* never run",
         ),
     ],
 )

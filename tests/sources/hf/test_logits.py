@@ -53,7 +53,7 @@ def test_of_every_decoder_the_last_layer_is_read_as_the_model_s_own_logits(name)
     wrong += [unembedding._replace(cap=None)] if name == "Gemma 2" else []
     wrong += [unembedding._replace(bias_V=None)] if name in ("GPT-J", "Phi-1, 2") else []
     for one in wrong:
-        with pytest.raises(UserError, match=r"do not give its logits"):
+        with pytest.raises(UserError, match=r"differ from its logits"):
             logits.check_logits(loaded, one, tokens_T)
 
 
@@ -65,7 +65,7 @@ def test_every_layer_is_read_so_and_told_the_next_token(monkeypatch):
         extracted, "measure_batch", lambda *given: kept.append(given) or batch(*given)
     )
     given = SMALL | {"special_tokens": True}
-    with pytest.warns(UserWarning, match="bits a byte"):
+    with pytest.warns(UserWarning, match="bits per byte"):
         table = anisoscope.measure_model(
             loaded.model,
             [tiny_models.text()],

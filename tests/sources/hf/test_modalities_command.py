@@ -157,7 +157,7 @@ def test_maps_of_a_convolutional_network_over_its_revisions(world, tmp_path):
         "--config.measure.families=('similarity', 'comparison', 'attention')",
     )
     results, said = measured(world, tmp_path / "run", trained, "pictures", *more)
-    assert "not measured, since maps change from stage to stage: attention" in said
+    assert "not measured, since maps change between stages: attention" in said
     assert results["positions"].values.tolist() == ["all"]
     assert "4 layers, D=8 to 24, windows of 16 cells of the coarsest map" in results.attrs["model"]
     mean = results.sel(positions="all", statistic="mean")
@@ -208,10 +208,10 @@ def test_recordings_that_cannot_be_used_are_one_line(world, tmp_path, content, w
 @pytest.mark.parametrize(
     ("model", "setting", "words"),
     [
-        ("ViT", "special_tokens=True", "special_tokens is for models that read text"),
+        ("ViT", "special_tokens=True", "special_tokens applies to models that read text"),
         ("ResNet", "measure.families=('attention',)", "cannot be measured where maps change"),
         ("ResNet", "pretrained.clamp=1", "needs blocks of one width"),
-        ("ResNet", "measure.hook_points=values", "ResNetModel has no such clouds"),
+        ("ResNet", "measure.hook_points=values", "ResNetModel has none"),
     ],
 )
 def test_what_media_do_not_have_is_one_line(world, tmp_path, model, setting, words):
@@ -242,7 +242,10 @@ def test_a_list_of_models_of_pictures_is_read_as_the_papers_read(world, tmp_path
 
 @pytest.mark.parametrize(
     ("side", "words"),
-    [(None, "holds no preprocessor_config.json"), (40, "cannot read what its own processor")],
+    [
+        (None, "holds no preprocessor_config.json"),
+        (40, "cannot read the output of its own processor"),
+    ],
 )
 def test_a_model_whose_inputs_are_not_known_or_do_not_fit_is_refused(world, tmp_path, side, words):
     model = shutil.copytree(world / "ViT", tmp_path / "model")

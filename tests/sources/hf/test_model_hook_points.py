@@ -106,13 +106,13 @@ def test_a_wrong_entry_is_refused_and_a_massive_coordinate_hides_none(name, chan
     assert "is the output of every block" in inside_names.check_sum(loaded, windows[0])
     adds = loaded.adapter.adds._replace(**changes)
     wrong = loaded._replace(adapter=loaded.adapter._replace(adds=adds))
-    with pytest.raises(UserError, match="is not the output of a block"):
+    with pytest.raises(UserError, match="differs from the output of a block"):
         inside_names.check_sum(wrong, windows[0])
 
 
 @pytest.mark.parametrize("kind", ["helium", "resnet"])
 def test_classes_without_an_entry_are_refused(kind):
-    with pytest.raises(UserError, match=r"measure\.hook_points=values: OfThis has no such clouds"):
+    with pytest.raises(UserError, match=r"measure\.hook_points=values: OfThis has none"):
         inside_names.check_hook_points(find_adapter(kind), "OfThis", ("values",))
     inside_names.check_hook_points(find_adapter("gemma"), "OfThis", ())
 

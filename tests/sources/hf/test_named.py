@@ -78,7 +78,7 @@ def test_named_blocks_are_the_residual_stream():
     before = parts(model)
     given = QUICK | {"tokenizer": tiny_models.tokenizer(), "nulls": ("gaussian", "shuffled")}
     given |= {"families": ("spectrum", "similarity")}
-    with pytest.warns(UserWarning, match="bits a byte"):
+    with pytest.warns(UserWarning, match="bits per byte"):
         whole = anisoscope.measure_model(model, text, **given)
     found = anisoscope.measure_model(model, text, hook_points=BLOCKS, **given)
     assert found.layer.values.tolist() == BLOCKS
@@ -193,7 +193,7 @@ def test_a_vector_for_each_text_is_measured_by_itself():
         ({"hook_points": ["blocks.7"]}, r"Own has no module 'blocks\.7'; it has embed"),
         ({"hook_points": ["drop"]}, "drop runs more than once in a pass"),
         ({"hook_points": ["blocks.0", "wide"]}, "wide has width 8, blocks.0 has 16"),
-        ({"hook_points": ["first"]}, "first gives one vector for a window; pass padding="),
+        ({"hook_points": ["first"]}, "first returns one vector per window; pass padding="),
         ({"families": "attention"}, "'attention' cannot be measured of hook points"),
         ({"pool": "cls"}, "pass special_tokens=True"),
         ({"pool": "mean", "nulls": "shuffled"}, "'shuffled' cannot be made of separate texts"),
@@ -212,7 +212,7 @@ def test_a_model_that_reads_padding_is_refused():
     """Without a mask padding enters each vector of a model that sees the whole text."""
     given = QUICK | {"tokenizer": spelled, "hook_points": ["pair"], "padding": "right"}
     anisoscope.measure_model(Own(), texts(), **given)
-    with pytest.raises(ValueError, match="padding changes what the model computes"):
+    with pytest.raises(ValueError, match="padding changes the vectors"):
         anisoscope.measure_model(Own(causal=False), texts(), **given)
 
 

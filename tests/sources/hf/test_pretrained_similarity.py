@@ -143,7 +143,7 @@ def test_ours_beside_itself_as_others_read_it(tmp_path, monkeypatch):
         lambda x: 4 * x + 0.05, build(model, text.vocab_size, "float32").init(jax.random.key(0))
     )
     run = OpenRun(config, text, [6], lambda step: params)
-    folders.write(tmp_path / "export", model, params, text.vocabulary, {})
+    folders.write_folder(tmp_path / "export", model, params, text.vocabulary, {})
     theirs = begin(tmp_path, "theirs", tmp_path / "export")
     folder.claim(tmp_path / "ours", config, new=True)
     monkeypatch.setattr(two_pretrained, "open_run", lambda path: run)
@@ -286,4 +286,4 @@ def test_a_run_s_special_tokens_and_clamp_are_those_of_the_comparison(world, tmp
     )
     assert framed.vectors(chunk).shape == (4, 7, 32)
     assert np.abs(cut.vectors(chunk)[1:]).max() == 0.5 < np.abs(bare.vectors(chunk)[1:]).max()
-    assert "; clamped: coordinates beyond 0.5" in cut.description
+    assert "; clamped: coordinates above 0.5" in cut.description

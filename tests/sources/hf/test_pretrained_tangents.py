@@ -230,7 +230,7 @@ def reader_of(folder, learned, root):
     changes = {"data.path": str(learned / "text.txt"), "tangents.windows": "48"}
     config = override(experiment.get_config(str(folder)), PLAIN | changes)
     source = revision_sweep.open_revisions(config, root, "a model")
-    return tangents.RevisionReader(tangents.prepared(source))
+    return tangents.RevisionReader(tangents.prepare(source))
 
 
 @pytest.mark.parametrize(

@@ -56,8 +56,8 @@ def test_a_mask_is_read_by_name_and_by_position(gpt2, by_name):
     ("mask", "words"),
     [
         (ONES * 0.5, "mask holds 0.5; 0 at padding"),
-        (ONES[:, None, None] * 1.0, r"mask is \(3, 1, 1, 10\), and hook point"),
-        (torch.nn.functional.pad(ONES, (2, 0), value=1), r"mask is \(3, 12\), and hook point"),
+        (ONES[:, None, None] * 1.0, r"mask has shape \(3, 1, 1, 10\), hook point"),
+        (torch.nn.functional.pad(ONES, (2, 0), value=1), r"mask has shape \(3, 12\), hook point"),
     ],
 )
 def test_a_mask_of_another_shape_or_with_other_values_is_refused(gpt2, mask, words):
@@ -75,11 +75,11 @@ def test_a_mask_of_another_shape_or_with_other_values_is_refused(gpt2, mask, wor
 def test_of_generate_the_prompt_is_recorded_and_what_follows_refused(gpt2):
     settings = {"max_new_tokens": 3, "do_sample": False, "pad_token_id": 0}
     recorder = anisoscope.record(gpt2, ["transformer.h.1"], points=200)
-    with recorder, pytest.warns(UserWarning, match="it continues a cache, as generate does"):
+    with recorder, pytest.warns(UserWarning, match="continues a cache, as generate does"):
         gpt2.generate(IDS, attention_mask=ONES, **settings)
     assert lengths(recorder) == [10, 10, 10]
     cache = gpt2(IDS[:, :6], use_cache=True).past_key_values  # by hand too, without a mask
-    left_out("it continues a cache", gpt2, ["transformer.h.1"], IDS[:, 6:], past_key_values=cache)
+    left_out("continues a cache", gpt2, ["transformer.h.1"], IDS[:, 6:], past_key_values=cache)
 
 
 def test_positions_that_begin_anew_make_clusters(gpt2):
@@ -108,7 +108,7 @@ def test_models_that_pad_inside_are_refused_with_and_without_a_mask():
     ids = IDS.clamp(min=1)
     mask = ONES.clone()
     mask[0, 7:] = 0
-    left_out(r"gives \(3, 12\) vectors of inputs \(3, 10\)", model, ["encoder.layer.1"], ids)
+    left_out(r"returns \(3, 12\) vectors for inputs \(3, 10\)", model, ["encoder.layer.1"], ids)
     left_out(r"gives \(3, 12\)", model, ["encoder.layer.1"], ids, attention_mask=mask)
 
 
@@ -126,7 +126,7 @@ def test_encoder_and_decoder_are_each_recorded_with_their_own_mask():
     assert np.bincount(sample["clusters_1"]).tolist() == [10, 2, 2]
     own = recorded(model, ["decoder.block.1"], IDS, attention_mask=encoder, decoder_input_ids=IDS)
     assert lengths(own) == [10, 10, 10]  # no mask of its own: all are tokens
-    left_out("of neither encoder nor decoder", model, ["lm_head"], IDS, labels=IDS)
+    left_out("outside encoder and decoder", model, ["lm_head"], IDS, labels=IDS)
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
@@ -175,7 +175,7 @@ def test_rows_of_experts_are_no_sequences():
     )
     model = transformers.MixtralModel(settings).eval()
     gate = next(name for name, _ in model.named_modules() if name.endswith("gate"))
-    left_out(r"gives \(30,\) vectors of inputs \(3, 10\)", model, [gate], IDS)
+    left_out(r"returns \(30,\) vectors for inputs \(3, 10\)", model, [gate], IDS)
 
 
 def test_autocast_and_inference_mode_give_the_values_that_the_model_computes(gpt2):

@@ -69,11 +69,11 @@ def test_every_entry_has_a_row():
             {"own": 0.5},
             "softmax of queries and keys differs from the model's own attention by",
         ),
-        ("GPT-J", {"own": None}, "attention was seen 0 times in 3 blocks"),
-        ("CANINE", {"part": None}, "6 layers were seen, of 3 blocks and their input"),
+        ("GPT-J", {"own": None}, "attention ran 0 times in 3 blocks"),
+        ("CANINE", {"part": None}, "6 layers ran, 4 were expected"),
         ("EuroBERT", {"final_norm": None}, "the last block is not the last hidden state"),
-        ("OPT-350m", {"after": None}, "is not the last hidden state"),
-        ("ByT5", {"block": "T5LayerSelfAttention"}, "is not the last hidden state"),
+        ("OPT-350m", {"after": None}, "differs from the last hidden state"),
+        ("ByT5", {"block": "T5LayerSelfAttention"}, "differs from the last hidden state"),
     ],
 )
 def test_a_wrong_entry_is_refused(name, entry, words):
@@ -134,7 +134,7 @@ def test_the_panel_reads_the_model_s_own_patterns(name):
         windows.probe.picks_SGP[:, 0],
         visible,
         settings,
-        extracted.Beside(seen.bias_NHTT),
+        extracted.ModelExtras(seen.bias_NHTT),
     )
     own = (
         torch.stack(guards.model_outputs(loaded, tokens_WT, "attentions"))
@@ -166,11 +166,11 @@ def test_of_a_class_without_an_entry_hidden_states_are_taken(tmp_path):
         clamp.clamp_coordinates(loaded, 1.0, tokens_WT, 2)
     bart = {"vocab_size": 40, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2}
     bart |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
-    with pytest.raises(UserError, match="0 layers were seen, of 2 blocks and their input"):
+    with pytest.raises(UserError, match="0 layers ran, 3 were expected"):
         guards.check_final_norm(made(Row("BartModel", bart)), tokens_WT[0])
     funnel = {"vocab_size": 40, "block_sizes": [2, 1], "d_model": 32, "n_head": 4, "d_head": 8}
     loaded_funnel = made(Row("FunnelBaseModel", funnel | {"d_inner": 48}))
-    with pytest.raises(UserError, match=r"shape \(6, 32\) where others have \(12, 32\)"):
+    with pytest.raises(UserError, match=r"shape \(6, 32\), other layers have \(12, 32\)"):
         read_activations(loaded_funnel, tokens_WT[None], 4, heads=False)
     tiny_models.save(loaded.model, tmp_path / "model")
     (tmp_path / "text.txt").write_text(tiny_models.text())

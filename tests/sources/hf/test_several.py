@@ -49,7 +49,7 @@ def test_models_of_folders_are_measured_and_drawn_together(training, saved, tmp_
     given = flags(training, "shape_of_learning.py", models, run)
     process = tiny_models.done(*given)
     (left,) = [line for line in process.stdout.splitlines() if line.startswith("left out")]
-    assert left.startswith(f"left out: none: {saved / 'none'}: there is no such folder")
+    assert left.startswith(f"left out: none: {saved / 'none'}: no such folder exists")
     about = json.loads((run / "models.json").read_text())
     kinds = {label: (model["modality"], model["kind"]) for label, model in about.items()}
     assert kinds == {"bert": ("text", "encoder"), "llama": ("text", "decoder")}

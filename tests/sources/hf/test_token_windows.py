@@ -81,7 +81,7 @@ def test_bytes_that_are_no_text_are_told(capsys):
         vocabulary=vocabulary.tobytes(), valid=np.searchsorted(vocabulary, content)
     )
     assert validation_text(corpus) == "caf " * 400
-    assert capsys.readouterr().out == "400 of 2,000 bytes are no UTF-8, and left out\n"
+    assert capsys.readouterr().out == "400 of 2,000 bytes are not UTF-8 and left out\n"
 
 
 def test_shuffled_windows_hold_the_same_tokens():

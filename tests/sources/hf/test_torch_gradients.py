@@ -19,7 +19,7 @@ from anisoscope.sources.hf import folders, load_model
 from anisoscope.sources.hf.reading import guards
 from anisoscope.subspaces import subspace_energy, tangent_gradients, tangent_windows
 from anisoscope.subspaces.hf import torch_gradients
-from anisoscope.subspaces.tangent_quantities import MATRICES, OF
+from anisoscope.subspaces.tangent_quantities import MATRICES, WEIGHT_CHANGES
 from anisoscope.utils.errors import UserError
 from tests.sources.hf.rows import __main__ as rows
 from tests.sources.hf.rows.row import made
@@ -69,7 +69,7 @@ def both(request, tmp_path_factory):
     network = transformer.build(config, 20, "float32")
     params = jax.tree.map(lambda x: 5 * x if x.ndim > 2 else x, network.init(jax.random.key(0)))
     folder = tmp_path_factory.mktemp(request.param) / "export"
-    folders.write(folder, config, params, bytes(range(97, 97 + 19)), {})
+    folders.write_folder(folder, config, params, bytes(range(97, 97 + 19)), {})
     place = load_model.find_weights(str(folder), None)
     loaded = load_model.load_model(place, WeightsConfig(name=str(folder)))
     visible, basis = jnp.asarray(visible_keys(config, 12)), tangent_windows.basis(24, 23)
@@ -98,7 +98,7 @@ def test_what_is_read_of_an_exported_model_is_what_is_read_of_ours(both):
         x, y = np.asarray(getattr(own, name)), getattr(theirs, name)
         np.testing.assert_allclose(y, x, atol=1e-5 * np.abs(x).max(), rtol=1e-4, err_msg=name)
     x, y = (
-        tangent_gradients.short_rows(dict.fromkeys(OF, part.weights), basis, 3)
+        tangent_gradients.short_rows(dict.fromkeys(WEIGHT_CHANGES, part.weights), basis, 3)
         for part in (own, theirs)
     )
     x, y = (np.einsum("nmod,nmoe->nmde", part, part) for part in (x, y))
@@ -145,7 +145,7 @@ def test_gradients_are_those_of_differences_and_matrices_as_wide_as_the_stream(n
     )
     missing = {part for part, rows in found.weights.items() if np.isnan(rows).all()}
     assert missing == MISSING.get(name, set())
-    for part, blocks in torch_gradients.matrices_of(loaded).items():
+    for part, blocks in torch_gradients.collect_matrices(loaded).items():
         assert found.weights[part].shape == (len(blocks) or 1, width if blocks else 1, width), part
     slope_NPD = np.empty_like(found.gradient_NPD)
     slope_NPD[:, windows.picks_JQ[0]] = found.gradient_NPD  # by place

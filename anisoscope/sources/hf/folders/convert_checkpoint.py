@@ -1,7 +1,7 @@
-"""Convert a model of ours to a Hugging Face folder and back, without torch or transformers.
+"""Convert our models to Hugging Face folders and back, without torch or transformers.
 
 A folder holds safetensors, the settings and a byte-level tokenizer; folder_classes.py lists the
-models that have one.
+supported models.
 """
 
 import os
@@ -30,22 +30,29 @@ MASK = "[MASK]"
 
 
 def find_class(model: ModelConfig) -> HfClass:
-    """The class that has this model's block; UserError, one line, where there is none."""
+    """Return the class of transformers with this model's block.
+
+    Raises:
+        UserError: no class has this block.
+    """
     if other := [name for name, value in SUPPORTED.items() if getattr(model, name) != value]:
         listed = ", ".join(f"model.{name}={getattr(model, name)}" for name in other)
         raise UserError(
-            f"no class of transformers has the block of this model ({listed}): "
-            "it cannot be exported"
+            f"no class of transformers has the block of this model ({listed}); "
+            "leave the stage export out"
         )
     return next(hf for hf in CLASSES.values() if hf.positions == model.position_encoding)
 
 
-def write(
+def write_folder(
     folder: pathlib.Path, model: ModelConfig, params: dict, vocabulary: bytes, about: dict[str, Any]
 ) -> None:
-    """Write the model in its class, with `about` among its settings: whole or not at all.
+    """Write the model in its class, with `about` among its settings: completely or not at all.
 
-    Biases that ours lacks are 0. UserError, one line, where the folder holds anything.
+    Biases that our model lacks are written as 0.
+
+    Raises:
+        UserError: the folder is not empty.
     """
     hf = find_class(model)
     if folder.exists() and any(folder.iterdir()):
@@ -96,19 +103,21 @@ def _export_weights(hf: HfClass, model: ModelConfig, params: dict) -> dict[str, 
 
 
 def read_folder(folder: str | pathlib.Path) -> tuple[ModelConfig, dict, dict[str, Any]]:
-    """Read a folder of one of CLASSES as model, parameters and settings; UserError, one line, where
-    it is none.
+    """Read a folder of one of CLASSES as model, parameters and settings.
+
+    Raises:
+        UserError: the folder holds no such model.
     """
-    from safetensors import flax  # which reads bfloat16 too
+    from safetensors import flax  # also reads bfloat16
 
     folder = pathlib.Path(folder)
     paths = sorted(folder.glob("*.safetensors"))
     if not paths or not (folder / SETTINGS).is_file():
-        raise UserError(f"{folder} holds no model: {SETTINGS} and *.safetensors are needed")
+        raise UserError(f"{folder} holds no model; name a folder with {SETTINGS} and *.safetensors")
     settings = read_json(folder / SETTINGS, "name another folder")
     if (hf := CLASSES.get(settings.get("model_type"))) is None:
         kind = settings.get("model_type")
-        raise UserError(f"{folder}: model_type {kind!r} is none of {', '.join(CLASSES)}")
+        raise UserError(f"{folder}: model_type is {kind!r}; only {', '.join(CLASSES)} can be read")
     model = _read_config(hf, settings, folder)
     weights = {
         name.removeprefix(hf.prefix): np.asarray(x, np.float32)
@@ -118,11 +127,13 @@ def read_folder(folder: str | pathlib.Path) -> tuple[ModelConfig, dict, dict[str
     try:
         return model, _import_params(hf, model, weights), settings
     except KeyError as error:
-        raise UserError(f"{folder} lacks the weight {error}") from error
+        raise UserError(
+            f"{folder} lacks the weight {error}; export or download it again"
+        ) from error
 
 
 def _read_config(hf: HfClass, settings: dict[str, Any], folder: pathlib.Path) -> ModelConfig:
-    """UserError where the block is not ours: its parameters would mean something else."""
+    """Translate the settings; UserError where the block differs from ours."""
     fields = {ours: settings.get(theirs, default) for ours, (theirs, default) in hf.fields.items()}
     rope = settings.get("rope_parameters") or {}
     values = {name: default for name, (_, default) in hf.fixed.items()} | settings
@@ -138,7 +149,9 @@ def _read_config(hf: HfClass, settings: dict[str, Any], folder: pathlib.Path) ->
     if rest:
         other.append(f"{hf.inner[0]}={settings.get(hf.inner[0])}")
     if other:
-        raise UserError(f"{folder}: our block has no {', no '.join(other)}")
+        raise UserError(
+            f"{folder}: its block differs from ours in {', '.join(other)}; name another folder"
+        )
     return ModelConfig(
         **fields,
         activation=activations[values[hf.activation[0]]],
@@ -169,10 +182,12 @@ def _import_params(
 
 
 def _byte_tokenizer(vocabulary: bytes, context: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The contents of `TOKENIZER`: token i is the i-th byte; the last is [MASK], which bytes become
-    that have no token.
+    """Return the contents of the files in `TOKENIZER`.
+
+    Token i is the i-th byte of the vocabulary. The last token is [MASK], which also encodes bytes
+    outside the vocabulary.
     """
-    # byte-level tokenizers write a byte as itself where it is visible, else as a letter from 256 on
+    # byte-level tokenizers write a visible byte as itself, any other as a letter from 256 on
     visible = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("ÿ") + 1)]
     visible.remove(0xAD)  # the soft hyphen
     hidden = [byte for byte in range(256) if byte not in visible]
@@ -180,7 +195,7 @@ def _byte_tokenizer(vocabulary: bytes, context: int) -> tuple[dict[str, Any], di
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     split = {"type": "ByteLevel"}
     split |= dict.fromkeys(("add_prefix_space", "trim_offsets", "use_regex"), False)
-    pairs = {  # byte-pair encoding without a pair
+    pairs = {  # byte-pair encoding without merges
         "type": "BPE",
         "dropout": None,
         "unk_token": MASK,

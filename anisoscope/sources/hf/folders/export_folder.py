@@ -1,4 +1,4 @@
-"""Run the stage `export`: the last checkpoint of a run as a Hugging Face folder, RUN/export."""
+"""Run the stage `export`: write the last checkpoint as a Hugging Face folder, RUN/export."""
 
 import contextlib
 import pathlib
@@ -12,12 +12,12 @@ from anisoscope.utils.files import read_json
 
 
 def check_export(config: Config) -> None:
-    """Raise UserError, before any work is done, where no class has this model's block."""
+    """Raise UserError before any work where no class has this model's block."""
     folders.find_class(config.model)
 
 
 def run(config: Config, root: pathlib.Path, name: str) -> None:
-    """Export; a no-op where the folder holds this model already, UserError where another one."""
+    """Export the last checkpoint; do nothing where the folder already holds it."""
     step, folder, checkpoints = config.train.steps, root / "export", root / "checkpoints"
     with contextlib.closing(Checkpoints(checkpoints, kept=[], reading=True)) as store:
         if step not in store.steps():
@@ -45,5 +45,5 @@ def run(config: Config, root: pathlib.Path, name: str) -> None:
             print(f"{name}: exported already: {folder}")
             return
         params, vocabulary = store.restore_params(step), bytes(corpus["vocabulary"])
-        folders.write(folder, config.model, params, vocabulary, about)
+        folders.write_folder(folder, config.model, params, vocabulary, about)
     print(f"{name}: step {step} as {folders.find_class(config.model).name}: {folder}")

@@ -1,4 +1,4 @@
-"""List the classes of transformers that have our block; others are neither exported nor read."""
+"""List the classes of transformers whose block equals ours; only these are exported and read."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,37 +10,41 @@ from anisoscope.models.norms import EPSILON
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new"}  # ours -> theirs
 SUPPORTED = {"mask": "causal", "attention": "softmax", "norm": "pre"} | dict.fromkeys(
     ("qk_norm", "center_queries", "sink", "same_first"), False
-)  # what a model of ours must have
+)  # settings that a model must have to be exported
 
 
 class HfClass(NamedTuple):
+    """One class of transformers: names of its settings and weights, and how to convert them."""
+
     name: str
     positions: str  # as ModelConfig names them
-    # ours -> their setting, and what it is where a file does not say
+    # our setting -> their setting, and its default where a file lacks it
     fields: dict[str, tuple[str, Any]]
-    # width of the feed-forward layer; None: 4 times that of the stream
+    # width of the feed-forward layer; None: 4 times the width of the stream
     inner: tuple[str, int | None]
     activation: tuple[str, str]
-    # their setting -> what it must be, and what it is where a file does not say
+    # their setting -> its required value, and its default where a file lacks it
     fixed: dict[str, tuple[Any, Any]]
     dropouts: tuple[str, ...]
-    whole: dict[str, str]  # our leaf, or layer of the network -> theirs
+    whole: dict[str, str]  # our leaf or layer outside the blocks -> theirs
     block: dict[str, str]  # our layer of a block -> theirs
-    blocks: str  # what stands before these
+    blocks: str  # prefix of the block names
     head: str
-    prefix: str  # of all but the head; some files leave it out
-    # our layer, one block's leaf, heads -> their weight
+    prefix: str  # of all names but the head; some files omit it
+    # (our layer, leaf of one block, heads) -> their weight
     to_theirs: Callable[[str, np.ndarray, int], np.ndarray]
     to_ours: Callable[[str, np.ndarray, int], np.ndarray]
 
 
 def keep(layer: str, leaf: np.ndarray, heads: int) -> np.ndarray:
+    """Return a weight unchanged."""
     return leaf
 
 
 def to_neox(layer: str, leaf: np.ndarray, heads: int) -> np.ndarray:
-    """Kernels are (out, in); of each head queries, keys and values in turn, where ours has those of
-    all heads.
+    """Transpose a kernel to (out, in), and reorder queries, keys and values.
+
+    GPT-NeoX stores them head by head; our model stores all queries, then all keys, then all values.
     """
     if layer == "qkv":
         leaf = np.moveaxis(leaf.reshape(*leaf.shape[:-1], 3, heads, -1), -2, -3).reshape(leaf.shape)
@@ -48,6 +52,7 @@ def to_neox(layer: str, leaf: np.ndarray, heads: int) -> np.ndarray:
 
 
 def from_neox(layer: str, weight: np.ndarray, heads: int) -> np.ndarray:
+    """Invert `to_neox`."""
     leaf = weight.T
     if layer == "qkv":
         leaf = np.moveaxis(leaf.reshape(*leaf.shape[:-1], heads, 3, -1), -2, -3).reshape(leaf.shape)
@@ -125,5 +130,5 @@ CLASSES = {
         to_ours=from_neox,
     ),
 }
-# inside of rope_parameters
+# keys inside rope_parameters
 ROPE_SETTINGS = {"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"}

@@ -1,10 +1,9 @@
-"""Measure models whose blocks give maps, of other sizes and widths from stage to stage: a cloud for
-each block.
+"""Measure models whose blocks return maps of varying size and width: one cloud per block.
 
-All clouds have the same number of points. A point is a cell of the coarsest map, drawn at random;
-in a finer map it is one of the cells below that one, drawn at random too, and the same for all maps
-of that size. So clouds of two layers are of the same places, and can be compared. Arrays carry the
-letters of `models`, and Z inputs, W windows, G probe batches, S sets of positions.
+All clouds have the same number of points. A point is a cell of the coarsest map, drawn at random.
+In a finer map it is one of the cells below that cell, drawn at random too, and the same cell in all
+maps of one size. Clouds of two layers therefore cover the same places, and can be compared. Arrays
+carry the letters of `models`, and Z inputs, W windows, G batches, S sets of positions.
 """
 
 import dataclasses
@@ -33,14 +32,14 @@ from anisoscope.utils import mesh
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.layout import MeshConfig
 
-KINDS = ("cloud", "layers")  # of families; heads and their masks change from stage to stage too
+KINDS = ("cloud", "layers")  # of families; heads and masks change between stages too
 CLOSE = 1e-3  # relative to the largest number of a map
 Size = tuple[int, int]  # height and width
 Shape = tuple[int, int, int]  # and number of channels
 
 
 class MapPoints(NamedTuple):
-    """Where points are: the window, and the cell (row, column) in maps of each size."""
+    """Where the points lie: the window, and the cell (row, column) in maps of each size."""
 
     window_P: np.ndarray
     cell_P: dict[Size, tuple[np.ndarray, np.ndarray]]
@@ -50,8 +49,8 @@ class MapPoints(NamedTuple):
 def watch_maps(loaded: PretrainedModel, on_map: Callable[[int, Any], None]) -> Iterator[None]:
     """Call on_map(n, x_BHWD) with the input of the first block and the output of every block.
 
-    Blocks give maps (B, D, H, W), or rows of them (B, HW, D) with the size as further inputs; the
-    class token that some have in front is no place of a map.
+    Blocks return maps (B, D, H, W), or rows of maps (B, HW, D) with the size as further inputs. A
+    leading class token is dropped.
     """
     numbers = itertools.count()
 
@@ -74,14 +73,14 @@ def watch_maps(loaded: PretrainedModel, on_map: Callable[[int, Any], None]) -> I
 
 
 def map_shapes(loaded: PretrainedModel, inputs_BCHW: np.ndarray) -> list[Shape]:
-    """The shape of every layer's map, the first block's input included."""
+    """Return the shape of every layer's map, beginning with the first block's input."""
     shapes: list[Shape] = []
     with watch_maps(loaded, lambda n, x_BHWD: shapes.append(tuple(x_BHWD.shape[1:]))):
         forward(loaded, inputs_BCHW)
     if len(shapes) != loaded.blocks + 1:
         raise UserError(
-            f"{type(loaded.model).__name__}: {len(shapes)} layers ran, of {loaded.blocks} blocks "
-            "and their input; its entry in sources/hf/adapters.py does not fit"
+            f"{type(loaded.model).__name__}: {len(shapes)} layers ran, {loaded.blocks + 1} were "
+            "expected (the input and every block); correct its entry in sources/hf/adapters.py"
         )
     return shapes
 
@@ -91,9 +90,9 @@ def check_maps(loaded: PretrainedModel, inputs_CHW: np.ndarray) -> str:
     count, furthest = compare_maps(loaded, inputs_CHW[None])
     if furthest > CLOSE:
         raise UserError(
-            f"{type(loaded.model).__name__}: the model's own maps are not those of its blocks "
-            f"(they differ by {furthest:.2g} of their largest number); the entry in "
-            "sources/hf/adapters.py does not fit"
+            f"{type(loaded.model).__name__}: the reported maps differ from the outputs of its "
+            f"blocks by {furthest:.2g} of their largest number; correct its entry in "
+            "sources/hf/adapters.py"
         )
     norm = loaded.adapter.final_norm
     words = f"before the norm of the stage ({norm})" if norm else "no norm"
@@ -104,10 +103,12 @@ def check_maps(loaded: PretrainedModel, inputs_CHW: np.ndarray) -> str:
 
 
 def compare_maps(loaded: PretrainedModel, inputs_BCHW: np.ndarray) -> tuple[int, float]:
-    """The number of maps that the model reports, and the largest distance of one from the nearest
-    block's, as a share of its largest number; they must be in order.
+    """Compare the reported maps with the nearest maps of the blocks, in order.
 
-    Infinite where the last map is not of the last block.
+    Returns:
+        The number of reported maps, and the largest distance to the nearest map of a block, as a share
+        of the largest number of the map. It is infinite unless the last reported map matches the last
+        block.
     """
     maps: list[Any] = []
     with watch_maps(loaded, lambda n, x_BHWD: maps.append(x_BHWD.clone())):
@@ -144,7 +145,11 @@ def pick_points(picks_P: np.ndarray, sizes: list[Size], seed: int) -> MapPoints:
 def read_clouds(
     loaded: PretrainedModel, inputs_ZW: np.ndarray, points: MapPoints, batch_size: int
 ) -> list[np.ndarray]:
-    """The points of every layer, (Z, P, D) each, in float32; UserError where one is not finite."""
+    """Read the points of every layer, (Z, P, D) each, in float32.
+
+    Raises:
+        UserError: a number is not finite.
+    """
     clouds_ZN = []
     for inputs_W in inputs_ZW:
         rows, passes = [], []
@@ -159,14 +164,16 @@ def read_clouds(
     clouds_N = [np.stack(clouds_Z) for clouds_Z in zip(*clouds_ZN, strict=True)]
     for n, cloud_ZPD in enumerate(clouds_N):
         if not np.isfinite(cloud_ZPD).all():
-            raise UserError(f"the map of layer {n} holds numbers that are not finite")
+            raise UserError(
+                f"the map of layer {n} holds numbers that are not finite; try pretrained.dtype=float32"
+            )
     return clouds_N
 
 
 def _read_pass(
     loaded: PretrainedModel, inputs_W: np.ndarray, points: MapPoints, start: int, rows: np.ndarray
 ) -> list[np.ndarray]:
-    """The points `rows` of every layer, which are in windows from `start` on."""
+    """Read the points `rows` of every layer, which lie in windows from `start` on."""
     clouds = []
 
     def on_map(n: int, x_BHWD: Any) -> None:
@@ -181,7 +188,7 @@ def _read_pass(
 
 
 def pad_widths(clouds_N: list[np.ndarray]) -> np.ndarray:
-    """(Z, N, P, D) with zeros up to the largest width, which products and distances ignore."""
+    """Stack clouds to (Z, N, P, D); zeros up to the largest width change no product or distance."""
     widest = max(cloud.shape[2] for cloud in clouds_N)
     widths = [((0, 0), (0, 0), (0, widest - cloud.shape[2])) for cloud in clouds_N]
     return np.stack([np.pad(x, width) for x, width in zip(clouds_N, widths, strict=True)], axis=1)
@@ -194,11 +201,12 @@ def measure_clouds(
     points: MapPoints,
     settings: MeasureConfig,
 ) -> dict[str, Values]:
-    """The panel of one batch, {sample: {quantity: (1, 1, layer, …, R)}}: layers of one width in one
-    program.
+    """Run the panel on one batch, {sample: {quantity: (1, 1, layer, …, R)}}.
+
+    Layers of one width share one program.
     """
     key, values = batch_keys(settings.seed, settings.batches)[batch], {}
-    no_place_P = np.full(len(points.window_P), -1, np.int32)  # none is the first of its window
+    no_place_P = np.full(len(points.window_P), -1, np.int32)  # no point is the first of its window
     places = Places(points.window_P.astype(np.int32), no_place_P)
     cloud_settings, layer_settings = (
         dataclasses.replace(  # keys are arguments of the program
@@ -245,7 +253,7 @@ def _make_panel(names: tuple[str, ...], settings: MeasureConfig, width: int) -> 
 def measure_maps(
     plan: Plan, loaded: PretrainedModel, step: int, last: bool, residuals: Residuals
 ) -> tuple[Measured, dict[str, float]]:
-    """Everything that is measured of one revision, batch by batch."""
+    """Measure all quantities of one revision, batch by batch."""
 
     def measure(g: int, size: int, again: bool) -> Measured:
         points, settings = _batch_points(plan, g), plan.settings(again)
@@ -259,7 +267,7 @@ def measure_maps(
 
 
 def read_map_residuals(plan: Plan, loaded: PretrainedModel) -> list[np.ndarray]:
-    """The clouds of each batch alone, as other revisions are compared with them."""
+    """Read the clouds of each batch, for comparisons with other revisions."""
     size, inputs_GW = plan.config.pretrained.batch_size, plan.windows.probe.tokens_GWT
     return [
         pad_widths(read_clouds(loaded, inputs_W[None], _batch_points(plan, g), size))[0]

@@ -1,7 +1,7 @@
-"""Read pictures and recordings of a folder as windows that a model takes, in random order.
+"""Read pictures and recordings of a folder as windows of a model, in random order.
 
 `Pictures` and `Recordings` have the same members: `name`, `kind` (what a window is), `count`,
-`about` (what tables record), `prepare`, `shuffle` (the null model), `label` and `digest`.
+`about` (for tables), `prepare`, `shuffle` (the null model), `label` and `digest`.
 """
 
 import hashlib
@@ -18,16 +18,17 @@ from scipy.io import wavfile
 
 from anisoscope.utils.errors import UserError
 
-MOST_FILES = 10_000  # drawn at random: many times what is measured
+MOST_FILES = 10_000  # drawn at random: far more than are measured
 MOST_SECONDS = 3600  # of sound
 
 
 def list_files(
     path: pathlib.Path, endings: Collection[str], kind: str, seed: int
 ) -> list[pathlib.Path]:
-    """List the files below a folder, or one file, in random order, without hidden ones.
+    """List the files below a folder, or one file, in random order, without hidden files.
 
-    UserError where there is none, or one of another kind, which would be left out silently.
+    Raises:
+        UserError: the folder is empty, or holds a file of another kind.
     """
     if not path.exists():
         raise UserError(f"data.path {path} does not exist: check --config.data.path=")
@@ -38,12 +39,12 @@ def list_files(
         if not any(part.startswith(".") for part in file.relative_to(path).parts)
     ]
     if not files:
-        raise UserError(f"data.path {path} is empty: name a folder of {kind}s")
+        raise UserError(f"data.path {path} is empty; name a folder of {kind}s")
     for file in files:
         if file.suffix.lower() not in endings:
             raise UserError(
-                f"data.path {path}: {file.name} is no {kind}, which this model reads: "
-                "move others away, or name another folder"
+                f"data.path {path}: {file.name} is not a {kind}, which this model reads; "
+                "move other files away, or name another folder"
             )
     order = np.random.default_rng(seed).permutation(len(files))
     return [files[place] for place in order[:MOST_FILES]]
@@ -54,7 +55,7 @@ def _first_line(error: Exception) -> str:
 
 
 class Pictures:
-    """A picture is a window, as the model's own image processor resizes and scales it."""
+    """Pictures as windows, resized and scaled by the model's image processor."""
 
     PROCESSOR, FILES, kind = "AutoImageProcessor", "pictures", "pictures"
 
@@ -71,7 +72,7 @@ class Pictures:
         }
 
     def prepare(self, numbers: Sequence[int]) -> np.ndarray:
-        """The model's inputs (W, C, H, W) of these pictures."""
+        """Make the model's inputs (W, C, H, W) of these pictures."""
         inputs = []
         for number in numbers:
             file = self.files[number]
@@ -81,16 +82,16 @@ class Pictures:
         sizes = {x.shape for x in inputs}
         if len(sizes) > 1:
             raise UserError(
-                f"data.path {self.path}: the model's processor leaves pictures of {len(sizes)} "
+                f"data.path {self.path}: the model's processor returns pictures of {len(sizes)} "
                 f"sizes, as {min(sizes)} and {max(sizes)} (colors, height, width); "
-                "take pictures of one size"
+                "name a folder of pictures of one size"
             )
         return np.stack(inputs).astype(np.float32)
 
     def shuffle(
         self, numbers: Sequence[int], inputs_WCHW: np.ndarray, rng: np.random.Generator
     ) -> np.ndarray:
-        """The pixels of all pictures in random order, each with its colors."""
+        """Shuffle the pixels of all pictures together, each with its colors."""
         inputs_CWHW = np.moveaxis(inputs_WCHW, 1, 0)
         pixels_CN = inputs_CWHW.reshape(len(inputs_CWHW), -1)
         mixed_CN = pixels_CN[:, rng.permutation(pixels_CN.shape[1])]
@@ -100,21 +101,21 @@ class Pictures:
         return self.files[number].name
 
     def digest(self) -> str:
-        """The digest of the files that were read."""
+        """Return the digest of the files that were read."""
         return self.sha256.hexdigest()
 
 
 def read_picture(file: pathlib.Path, mode: str) -> Image.Image:
-    """In "RGB" or "L"; UserError where it has more than 8 bits a color."""
+    """Read a picture in mode "RGB" or "L"; UserError where a color has more than 8 bits."""
     try:
-        # of palettes, and of large ones
+        # warnings about palettes and large pictures
         with warnings.catch_warnings(action="ignore"), Image.open(file) as picture:
             own_mode = picture.mode
             if own_mode[0] not in "IF":
                 return picture.convert(mode)
-    except Exception as error:  # Pillow's, or those of its formats
+    except Exception as error:  # of Pillow or its plugins
         raise UserError(
-            f"data.path: {file} is no picture that can be read ({_first_line(error)}); move it away"
+            f"data.path: {file} cannot be read as a picture ({_first_line(error)}); move it away"
         ) from error
     raise UserError(
         f"data.path: {file} has pixels of mode {own_mode}, more than 8 bits a color; "
@@ -123,8 +124,9 @@ def read_picture(file: pathlib.Path, mode: str) -> Image.Image:
 
 
 class Recordings:
-    """Recordings are joined and cut into windows of equal length, without padding, as the model's
-    own feature extractor takes them.
+    """Recordings, joined and cut into windows of equal length, without padding.
+
+    The model's feature extractor prepares each window.
     """
 
     PROCESSOR, FILES = "AutoFeatureExtractor", "wav files"
@@ -172,13 +174,13 @@ class Recordings:
         return np.asarray(inputs[self.input], np.float32)
 
     def prepare(self, numbers: Sequence[int]) -> np.ndarray:
-        """The model's inputs (W, …) of these windows."""
+        """Make the model's inputs (W, …) of these windows."""
         return self._extract(self.chunks[list(numbers)])
 
     def shuffle(
         self, numbers: Sequence[int], inputs: np.ndarray, rng: np.random.Generator
     ) -> np.ndarray:
-        """The samples of all windows in random order."""
+        """Shuffle the samples of all windows together."""
         mixed = rng.permutation(self.chunks[list(numbers)].ravel())
         return self._extract(mixed.reshape(len(numbers), -1))
 
@@ -188,17 +190,17 @@ class Recordings:
         return f"{self.files[file].name} from {begin / self.rate:.2f} s"
 
     def digest(self) -> str:
-        """The digest of the files that were read."""
+        """Return the digest of the files that were read."""
         return self.sha256.hexdigest()
 
 
 def samples_of_positions(base: Any, processor: Any, positions: int) -> int:
-    """The least number of samples of which a model makes so many positions; Whisper's is fixed."""
+    """Return the least number of samples that yields this many positions; Whisper's is fixed."""
     if base.main_input_name == "input_features" and hasattr(base.config, "max_source_positions"):
         return 2 * base.config.max_source_positions * processor.hop_length
     if not hasattr(base.config, "conv_kernel"):
         raise UserError(
-            f"{type(base).__name__}: how many samples make a position is not known of this class"
+            f"{type(base).__name__}: samples per position are unknown; name another model"
         )
     length = positions
     for kernel, stride in zip(
@@ -209,13 +211,13 @@ def samples_of_positions(base: Any, processor: Any, positions: int) -> int:
 
 
 def read_recording(file: pathlib.Path) -> tuple[np.ndarray, int]:
-    """Samples in float32 between -1 and 1, the mean of the channels; and how many a second."""
+    """Read samples in float32 from -1 to 1, averaged over channels, and the sampling rate."""
     try:
-        with warnings.catch_warnings(action="ignore"):  # of chunks that hold no sound
+        with warnings.catch_warnings(action="ignore"):  # about chunks that hold no sound
             rate, sound = wavfile.read(file)
-    except Exception as error:  # SciPy's, of damaged files and of codecs
+    except Exception as error:  # of SciPy, for damaged files and codecs
         raise UserError(
-            f"data.path: {file} is no wav file that can be read ({_first_line(error)}); "
+            f"data.path: {file} cannot be read as a wav file ({_first_line(error)}); "
             "write it as plain PCM, or move it away"
         ) from error
     if sound.dtype == np.uint8:

@@ -1,7 +1,6 @@
-"""Choose what models read that read no text: windows of pictures or sound, and the positions of
-them that are measured.
+"""Choose windows of pictures or sound, and the positions to measure, for models without text.
 
-Letters: G probe batches, S sets of positions, Z inputs of a batch: its windows, and shuffled ones.
+Letters: G batches, S sets of positions, Z inputs of a batch: its windows, and shuffled ones.
 """
 
 import pathlib
@@ -22,10 +21,10 @@ from anisoscope.sources.hf.reading.token_windows import SPECIAL, pick_ordinary
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 
-# by the name of a model's input
+# reader by the name of a model's input
 MEDIA = {"pixel_values": Pictures, "input_values": Recordings, "input_features": Recordings}
 NO_LOSS = {"bits_per_byte": "not asked: the loss is guarded for texts alone"}
-# in front of patches
+# tokens before the patches
 SPECIAL_TOKENS = {
     "cls_token": "a class token",
     "distillation_token": "a distillation token",
@@ -34,42 +33,41 @@ SPECIAL_TOKENS = {
 
 
 class Source(NamedTuple):
-    """What a run records of its files, as of a text."""
+    """The record of the files, in the place of a text."""
 
     name: str
     origin: str
     sha256: str
 
     def record(self) -> dict[str, str]:
-        """Without the digest: it is of the files that were read, and settings of measuring choose
-        these.
+        """Return name and origin, without the digest.
+
+        The digest covers the files that were read, which settings of measuring choose.
         """
         return {"name": self.name, "origin": self.origin}
 
 
 class Windows(NamedTuple):
-    """As of a text (sources/hf/reading/token_windows.py), with inputs of a model in the place of
-    tokens.
-    """
+    """Windows as in sources/hf/reading/token_windows.py, with model inputs in place of tokens."""
 
     probe: Probe  # tokens_GWT and shuffled_GWT are inputs (G, W, …)
     positions: tuple[str, ...]
-    fixed_T: np.ndarray  # where every window has a token of the model's own
+    fixed_T: np.ndarray  # True where the model adds a token to every window
     places_GWT: np.ndarray  # the number of every position
-    # of the map of every layer; none where all layers are of one shape
+    # shape of the map of every layer; empty where all layers have one shape
     shapes: list[feature_maps.Shape]
-    names: dict[int, str]  # of the windows
+    names: dict[int, str]  # labels of the windows
     about: dict[str, Any]
-    rate: int = 1  # every input is a position of its own
+    rate: int = 1  # every input is a separate position
 
     def in_words(self) -> list[str]:
-        """What a reader should know before the long part begins."""
+        """Describe the windows for a reader, before the long part begins."""
         first = f"windows: {self.about['windows']}; the first are {self.about['first_windows']}"
         names = [name for name in ("preparation", "joined", "shuffled") if name in self.about]
         return [first, *(f"{name}: {self.about[name]}" for name in names)]
 
     def words(self, places: np.ndarray) -> list[str]:
-        """The names of the windows that these positions are of."""
+        """Return the names of the windows that hold these positions."""
         return [self.names[number // self.places_GWT.shape[2]] for number in places.tolist()]
 
     @property
@@ -82,18 +80,20 @@ class Windows(NamedTuple):
 
 
 def open_media(config: PretrainedConfig, place: Place) -> tuple[Source, Windows]:
-    """Open the files and choose windows as the last revision reads them; UserError, one line, where
-    it cannot.
+    """Open the files, and choose windows as the last revision reads them.
+
+    Raises:
+        UserError: the files cannot be read.
     """
     loaded = load_model(place, config.pretrained)
     if (takes := loaded.base.main_input_name) not in MEDIA:
         raise UserError(
-            f"{type(loaded.model).__name__} reads {takes}: neither text, nor pictures, nor sound"
+            f"{type(loaded.model).__name__} reads {takes}; name a model of text, pictures or sound"
         )
     media = MEDIA[takes]
     if config.data.path is None or config.data.source != "enwik8":
         raise UserError(
-            f"this model reads {media.FILES}, and no text: name a folder of them with "
+            f"this model reads {media.FILES}, not text; name a folder of them with "
             "--config.data.path="
         )
     for name, chosen in (
@@ -102,7 +102,7 @@ def open_media(config: PretrainedConfig, place: Place) -> tuple[Source, Windows]
         ("data.clean", config.data.clean),
     ):
         if chosen:
-            raise UserError(f"{name} is for models that read text: leave it out")
+            raise UserError(f"{name} applies to models that read text; leave it out")
     path, processor = pathlib.Path(config.data.path), read_processor(place, media.PROCESSOR)
     files = media(path, processor, loaded.base, config.window, config.measure.seed)
     if not files.count:
@@ -115,8 +115,10 @@ def open_media(config: PretrainedConfig, place: Place) -> tuple[Source, Windows]
 
 
 def drop_unmeasurable(config: PretrainedConfig, windows: Windows) -> PretrainedConfig:
-    """Leave out what these windows do not have: no place of a window is one of another, and where
-    maps change from stage to stage, heads and their masks do too.
+    """Drop families and null models that these windows do not support.
+
+    Places of different windows do not correspond, so permutations are dropped; where maps change
+    between stages, so do heads and their masks.
     """
     families, nulls = config.measure.families, config.measure.nulls
     if windows.shapes:
@@ -137,15 +139,15 @@ def drop_unmeasurable(config: PretrainedConfig, windows: Windows) -> PretrainedC
 def _read_first(
     loaded: PretrainedModel, inputs: np.ndarray, place: Place
 ) -> tuple[list[feature_maps.Shape], int]:
-    """Shapes of the maps, if any, and the positions of a window: of the coarsest map."""
+    """Return the shapes of the maps, if any, and the positions of a window (coarsest map)."""
     try:
         if not loaded.adapter.maps:
             return [], read_activations(loaded, inputs[None], 1, heads=False).resid_ZNWTD.shape[3]
         shapes = feature_maps.map_shapes(loaded, inputs)
-    except (RuntimeError, ValueError) as error:  # of sizes that do not fit
+    except (RuntimeError, ValueError) as error:  # where sizes do not fit
         words = str(error).splitlines()[0].rstrip(".")
         raise UserError(
-            f"{place.name} cannot read what its own processor prepares: {words}"
+            f"{place.name} cannot read the output of its own processor ({words}); name another model"
         ) from error
     return shapes, min(height * width for height, width, _ in shapes)
 
@@ -160,8 +162,7 @@ def _choose_windows(
 ) -> Windows:
     if context < 2:
         raise UserError(
-            f"the coarsest map of {type(loaded.model).__name__} has one place; "
-            "larger pictures are needed"
+            f"the coarsest map of {type(loaded.model).__name__} has one cell; pass larger pictures"
         )
     numbers_N = np.arange(files.count * context, dtype=np.int32)
     try:
@@ -189,7 +190,7 @@ def _choose_windows(
     special = {name: x.shape[1] for name, x in tokens.items() if x is not None and x.shape[1]}
     fixed_T = np.arange(context) < sum(special.values())
     positions = POSITION_SETS
-    if shapes:  # no place of a map is the first one
+    if shapes:  # no cell of a map is the first token
         positions, probe = POSITION_SETS[:1], probe._replace(picks_SGP=probe.picks_SGP[:1])
     elif sum(special.values()) > 1:
         positions = (*POSITION_SETS, SPECIAL)

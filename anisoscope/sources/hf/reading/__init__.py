@@ -1,3 +1,1 @@
-"""A model reads windows: which positions are measured, what is caught there, and what must be true
-of it before.
-"""
+"""Read activations of pretrained models, and check them."""

@@ -1,5 +1,6 @@
-"""Clamp massive coordinates while a model runs: what of its geometry, attention and loss hangs on
-them?
+"""Clamp massive coordinates while a model runs.
+
+This shows how much of its geometry, attention and loss depends on them.
 """
 
 from typing import Any
@@ -13,7 +14,7 @@ from anisoscope.utils.errors import UserError
 
 
 class _Clamp:
-    """A hook after every block, with counts of the vectors that it changed in each."""
+    """A hook after every block that clamps coordinates and counts the vectors it changes."""
 
     def __init__(self, most: float, blocks: int):
         self.most, self.calls = most, 0
@@ -39,14 +40,15 @@ def clamp_coordinates(
     batch_size: int,
     needed: bool = True,
 ) -> str:
-    """Let no coordinate exceed `most` in absolute value after any block from now on.
+    """Clamp every coordinate to at most `most` in absolute value after every block from now on.
 
-    Later blocks read what is clamped.
+    Later blocks read the clamped values.
 
     Returns:
-        What that changes of these windows, in words.
+        How clamping changes these windows, in words.
 
-    Raises UserError: nothing is clamped though `needed`; of early revisions it need not be.
+    Raises:
+        UserError: nothing is clamped though `needed`; early revisions may have nothing to clamp.
     """
     if loaded.adapter == UNKNOWN:
         raise UserError(
@@ -61,11 +63,11 @@ def clamp_coordinates(
     if not changed_N.any():
         none = f"no coordinate of the residual stream exceeds {largest_N.max():.3g}: nothing"
         if needed:
-            raise UserError(f"pretrained.clamp is {most:g}, and {none} would be clamped")
+            raise UserError(f"pretrained.clamp is {most:g}, but {none} would be clamped; lower it")
         return f"{none} is clamped to {most:g}"
     numbers, n = np.flatnonzero(changed_N) + 1, changed_N.argmax()
     return (
-        f"coordinates beyond {most:g}, after {len(numbers)} of {blocks} blocks, from block "
+        f"coordinates above {most:g}, after {len(numbers)} of {blocks} blocks, from block "
         f"{numbers[0]} on; at most {changed_N[n]:.0f} of {clamp.vectors_N[n]:.0f} vectors, "
         f"{clamp.first_N[n]:.0f} of them the first token; the largest was {largest_N.max():.0f}, "
         f"after block {largest_N.argmax() + 1}"

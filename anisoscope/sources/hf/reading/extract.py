@@ -1,7 +1,7 @@
-"""Read windows with a model, and catch the residual stream of every layer, queries and keys.
+"""Read windows with a model, and capture the residual stream of every layer, queries and keys.
 
-Nothing is taken from `hidden_states`, whose last entry has gone through the final norm in one model
-and not in another. Arrays carry the letters of `models`, and W windows, Z inputs.
+`hidden_states` is not used, since its last entry has passed the final norm in some models only.
+Arrays carry the letters of `models`, and W windows, Z inputs.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.utils.errors import UserError
 
 LEAVE = "leave the families attention and projection out of measure.families"
-CAPTURE = "anisoscope"  # the library's name for the attention that a `Listener` hears
+CAPTURE = "anisoscope"  # name under which the library calls the attention of a `Listener`
 PRODUCTS = ("matmul", "__matmul__", "bmm", "baddbmm")
 
 transformers.AttentionInterface.register(CAPTURE, sdpa_attention_forward)
@@ -35,12 +35,14 @@ class Call(NamedTuple):
     # times scaling * sqrt(K), so that scores are <q, k> / sqrt(K) whatever the model divides by
     q_BHTK: Any
     k_BHTK: Any  # repeated where several heads share them
-    # to the scores: 0 or a bias where a key is seen, -inf where it is not; None: nothing
+    # added to the scores: 0 or a bias at a visible key, -inf at a hidden key; None: nothing
     added: Any
-    v_BHTK: Any = None  # as they are mixed; fewer heads where several share them
+    v_BHTK: Any = None  # as attention averages them; fewer heads where several share them
 
 
 class Activations(NamedTuple):
+    """The residual stream of every layer, and queries and keys of every block."""
+
     resid_ZNWTD: np.ndarray  # N+1 layers: the input of the first block, then every block's output
     q_ZNWTHK: np.ndarray  # N blocks, as they enter the dot product
     k_ZNWTHK: np.ndarray
@@ -52,7 +54,7 @@ def attention_scores(call: Call) -> Any:
 
 
 def _mask_to_infinity(added: Any, dtype: Any) -> Any:
-    """A mask holds the least number of its type where a key is not seen."""
+    """Replace the least number of the type, which hides a key, by minus infinity."""
     return added.masked_fill(added < torch.finfo(dtype).min / 2, -torch.inf)
 
 
@@ -61,20 +63,20 @@ def first_output(output: Any) -> Any:
 
 
 class Listener:
-    """A context in which every layer and every attention of the blocks is heard, in one pass.
+    """A context that captures every layer and every attention call of the blocks in one pass.
 
-    One module may be many blocks, as in ALBERT: the order tells them apart. A pass in which some
-    layer or attention was not heard is refused at the end: attention that a model computes in a way
-    of its own would be missed silently.
+    One module may serve as many blocks, as in ALBERT: the order of calls distinguishes them. A pass
+    in which a layer or an attention call is missing is refused at the end: otherwise attention that
+    a model computes in its own way would be lost silently.
 
     Args:
         loaded: the model.
         on_layer: called with (layer, x_BTD): the first block's input, then every block's output.
-        on_call: called with (block, Call) for every attention of a block; None: not listened for.
+        on_call: called with (block, Call) for every attention call of a block; None: not captured.
         plain: compute attention without a fused kernel.
 
     Raises:
-        UserError: another number of layers or of attention calls than blocks was heard.
+        UserError: the number of layers or of attention calls differs from the number of blocks.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class Listener:
     ):
         self.loaded, self.on_layer, self.on_call, self.plain = loaded, on_layer, on_call, plain
         self.layers = self.calls = 0
-        self.depth = 0  # of blocks that run now
+        self.depth = 0  # number of blocks that are running
         self.undo = contextlib.ExitStack()
 
     def __enter__(self) -> None:
@@ -120,13 +122,11 @@ class Listener:
         name, blocks = type(self.loaded.model).__name__, self.loaded.blocks
         if self.layers != blocks + 1:
             raise UserError(
-                f"{name}: {self.layers} layers were seen, of {blocks} blocks and their input; "
-                f"{ENTRY}"
+                f"{name}: {self.layers} layers ran, {blocks + 1} were expected (the input and every "
+                f"block); {ENTRY}"
             )
         if self.on_call and self.calls != blocks:
-            raise UserError(
-                f"{name}: attention was seen {self.calls} times in {blocks} blocks; {LEAVE}"
-            )
+            raise UserError(f"{name}: attention ran {self.calls} times in {blocks} blocks; {LEAVE}")
 
     def _layer(self, x_BTD: Any) -> None:
         if self.on_layer:
@@ -143,12 +143,12 @@ class Listener:
         self._layer(first_output(output))
 
     def _after_unknown(self, base: Any, args: tuple, output: Any) -> None:
-        """Take the hidden states as they come, of a class without an entry."""
+        """Take the reported hidden states of a class without an entry."""
         for x_BTD in getattr(output, "hidden_states", None) or ():
             self._layer(x_BTD)
 
     def _on_call(self, call: Call) -> None:
-        if self.depth:  # attention outside of the blocks is another matter
+        if self.depth:  # ignore attention outside the blocks
             if self.on_call:
                 self.on_call(self.calls, call)
             self.calls += 1
@@ -163,7 +163,7 @@ class Listener:
         scaling: float | None = None,
         **more: Any,
     ) -> tuple[Any, None]:
-        """Compute attention as sdpa does, in place of it, and note what it is called with."""
+        """Compute attention as sdpa does, and capture the call."""
         width, shared = query.shape[-1], query.shape[1] // key.shape[1]
         factor = width**-0.5 if scaling is None else scaling
         parts = [x for x in (attention_mask, more.get("position_bias")) if x is not None]
@@ -180,7 +180,7 @@ class Listener:
         )
 
     def _on_own_attention(self, q_BHTK: Any, k_BHTK: Any, scores_BHTT: Any, v_BHTK: Any) -> None:
-        """Find what the scores of a class that computes attention itself are beside <q, k>."""
+        """Find what the scores of a class with its own attention contain besides <q, k>."""
         q_BHTK = q_BHTK * q_BHTK.shape[-1] ** (0.5 - self.loaded.adapter.own)
         product_BHTT = attention_scores(Call(q_BHTK.float(), k_BHTK.float(), None))
         added = _mask_to_infinity(scores_BHTT.float(), self.loaded.model.dtype) - product_BHTT
@@ -192,9 +192,9 @@ def _ask_hidden_states(base: Any, args: tuple, kwargs: dict) -> tuple[tuple, dic
 
 
 class OwnAttention(TorchFunctionMode):
-    """Catch attention that a model computes by itself, not where the library does it for others.
+    """Capture attention that a model computes without the attention interface of the library.
 
-    Of every softmax over (B, H, T, T) `on_attention` is called with the queries and keys of the
+    For every softmax over (B, H, T, T), `on_attention` is called with the queries and keys of the
     last product before it, its input, and the values of the first product after it.
     """
 
@@ -202,7 +202,9 @@ class OwnAttention(TorchFunctionMode):
         super().__init__()
         self.on_attention = on_attention
         self.factors: list[Any] = []
-        self.softmax: tuple[Any, ...] = ()  # what is known of the last one, until the values are
+        self.softmax: tuple[
+            Any, ...
+        ] = ()  # queries, keys and input of the last softmax, until its values are known
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
@@ -222,7 +224,7 @@ class OwnAttention(TorchFunctionMode):
 
 
 def _split_heads(queries: Any, keys: Any, scores_BHTT: Any) -> tuple[Any, Any]:
-    """Windows and heads may be one axis; and of several heads the keys may be the same."""
+    """Split windows and heads that share an axis, and repeat keys that heads share."""
     windows, heads, tokens, _ = scores_BHTT.shape
     q_BHTK = queries.reshape(windows, heads, tokens, -1)
     k_BHTK = keys.transpose(-1, -2).reshape(windows, -1, tokens, q_BHTK.shape[-1])
@@ -236,10 +238,10 @@ def forward(
     differentiated: bool = False,
     **more: Any,
 ) -> Any:
-    """Run one pass of the model's base, or of another `module` of it, without padding.
+    """Run one pass of the model's base, or of another `module`, without padding.
 
-    Of models that read no text the windows are what their processor makes of pictures or sound.
-    What gradients need is kept where a pass is to be `differentiated`.
+    For models without text, the windows are what their processor makes of pictures or sound. The
+    graph for gradients is kept where the pass is `differentiated`.
     """
     name, module = loaded.base.main_input_name, loaded.base if module is None else module
     inputs = torch.as_tensor(np.ascontiguousarray(tokens_BT), device=loaded.base.device)
@@ -256,11 +258,11 @@ def forward(
             raise
         reason = str(error).splitlines()[0].rstrip(".")
         raise UserError(
-            f"{type(loaded.model).__name__} cannot read {name} alone ({reason}): {ENTRY}"
+            f"{type(loaded.model).__name__} cannot read {name} alone ({reason}); {ENTRY}"
         ) from error
 
 
-Batch = tuple[int, slice]  # an input, and some of its windows
+Batch = tuple[int, slice]  # (input, slice of its windows)
 
 
 def batches(tokens_ZWT: np.ndarray, batch_size: int) -> Iterator[Batch]:
@@ -278,23 +280,24 @@ class LayerArrays:
         self.values: Any = None
 
     def put(self, batch: Batch, n: int, x: Any) -> None:
-        """Keep layer n of a batch.
+        """Store layer n of a batch.
 
-        Raises UserError: a number is not finite, or layers differ in shape.
+        Raises:
+            UserError: a number is not finite, or layers differ in shape.
         """
         x = x.detach().to("cpu", torch.float32).numpy()
         if not np.isfinite(x).all():
             raise UserError(
                 f"{self.name} of layer {n} holds numbers that are not finite, computed in "
-                f"{self.loaded.about['computed_in']}"
+                f"{self.loaded.about['computed_in']}; try pretrained.dtype=float32"
             )
         if self.values is None:
             shape = (self.inputs, self.layers, self.windows, *x.shape[1:])
             self.values = np.empty(shape, np.float32)
         if x.shape[1:] != self.values.shape[3:]:
             raise UserError(
-                f"{type(self.loaded.model).__name__}: {self.name} of layer {n} has the shape "
-                f"{x.shape[1:]} where others have {self.values.shape[3:]}: {ENTRY}"
+                f"{type(self.loaded.model).__name__}: {self.name} of layer {n} has shape "
+                f"{x.shape[1:]}, other layers have {self.values.shape[3:]}; {ENTRY}"
             )
         if n < self.layers:
             self.values[batch[0], n, batch[1]] = x
@@ -308,7 +311,7 @@ def read_activations(
     plain: bool = False,
     reported: bool = False,
 ) -> Activations:
-    """Read Z inputs of W windows, into the arrays that are measured.
+    """Read Z inputs of W windows, into the arrays to measure.
 
     Args:
         loaded: the model.
@@ -316,13 +319,13 @@ def read_activations(
         batch_size: windows in one pass.
         heads: whether queries and keys are kept.
         plain: compute attention without a fused kernel.
-        reported: keep the hidden states that the model reports in place of outputs of blocks.
+        reported: keep the hidden states that the model reports instead of block outputs.
 
     Returns:
-        Activations in float32; without `heads` queries and keys are one zero for each input.
+        Activations in float32; without `heads`, queries and keys are one zero for each input.
 
     Raises:
-        UserError: a number is not finite, or a layer or an attention was not caught.
+        UserError: a number is not finite, or a layer or an attention call was not captured.
     """
     blocks = loaded.blocks
     stream = LayerArrays(loaded, "the residual stream", blocks + 1, tokens_ZWT)
@@ -350,7 +353,7 @@ def _put_heads(queries: LayerArrays, keys: LayerArrays, batch: Batch, n: int, ca
 def residual_stream(
     loaded: PretrainedModel, tokens_BT: np.ndarray, module: Any = None, **more: Any
 ) -> tuple[list[Any], Any]:
-    """Return the residual stream of one batch, layer by layer, and what `forward` gives."""
+    """Return the residual stream of one batch, layer by layer, and the output of `forward`."""
     layers: list[Any] = []
     with Listener(loaded, lambda n, x_BTD: layers.append(x_BTD)):
         output = forward(loaded, tokens_BT, module, **more)

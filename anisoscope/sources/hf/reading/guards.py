@@ -1,8 +1,8 @@
-"""Check a pretrained model before its numbers are believed: UserError where a check fails.
+"""Check a pretrained model before its numbers are trusted: UserError where a check fails.
 
-Each check returns what it found, in words or numbers that tables record.
+Each check returns its finding, in words or numbers that tables record.
 
-Letters: G probe batches.
+Letters: G batches of windows.
 """
 
 from collections.abc import Iterator
@@ -27,29 +27,29 @@ from anisoscope.sources.hf.reading.extract import (
 from anisoscope.sources.hf.reading.token_windows import Windows, unigram_entropy
 from anisoscope.utils.errors import UserError
 
-# relative to the largest number compared
+# tolerance relative to the largest number compared
 CLOSE = {"float64": 1e-3, "float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}
-SAME = 1e-3  # of hidden states, relative to the largest number: float16 may round in another order
+SAME = 1e-3  # tolerance of hidden states, relative: float16 may round in another order
 NEXT_TOKEN, MASKED_TOKEN = "next token", "masked tokens"
 BITS_OF = {
     NEXT_TOKEN: "next token, given those before it in its window",
     MASKED_TOKEN: "masked tokens (15 %), given all others of their window",
 }
 SHOWN = "not checked: the model sees the token that it is to predict"
-MASKED = 0.15  # share of the tokens that a masked model has to name
+MASKED = 0.15  # share of the tokens that a masked model must predict
 
 
 class AttentionPattern(NamedTuple):
     """Mask and bias of every block, added to its scores <q, k>/sqrt(K)."""
 
     visible_NTT: np.ndarray  # which key (column) each query sees
-    bias_NHTT: np.ndarray | None  # added where a key is seen; None: nothing
+    bias_NHTT: np.ndarray | None  # added at visible keys; None: nothing
 
 
 def check_final_norm(loaded: PretrainedModel, tokens_T: np.ndarray) -> str:
-    """Check that the last caught residual stream gives the model's last hidden state.
+    """Check that the last captured residual stream yields the model's last hidden state.
 
-    So the stream is that before the final norm, whatever `hidden_states` holds in this model.
+    This shows that the stream is taken before the final norm, whatever `hidden_states` holds.
     """
     name, close = type(loaded.model).__name__, CLOSE[loaded.about["computed_in"]]
     lasts: list[Any] = []
@@ -62,8 +62,8 @@ def check_final_norm(loaded: PretrainedModel, tokens_T: np.ndarray) -> str:
         again = forward(loaded, tokens_T[None]).last_hidden_state
         if (far := _difference(again, last)) > close:
             raise UserError(
-                f"{name} gives other vectors each time that it reads one window: its passes are "
-                "random"
+                f"{name} returns different vectors for the same window: its passes are random; "
+                "set it to evaluation mode"
             )
         raw = _difference(streams[-1], last) > 0
         same = "it is raw" if raw else "it may have gone through a final norm"
@@ -72,22 +72,20 @@ def check_final_norm(loaded: PretrainedModel, tokens_T: np.ndarray) -> str:
     far = _difference(loaded.apply_final_norm(streams[-1]), last)
     if far > close:
         words = "the last block" if norm is None else f"{path} of the last block"
-        raise UserError(
-            f"{name}: {words} is not the last hidden state (they differ by {far:.2g}); {ENTRY}"
-        )
+        raise UserError(f"{name}: {words} differs from the last hidden state by {far:.2g}; {ENTRY}")
     words = "no final norm" if norm is None else f"before the final norm ({path})"
     part = f" of {loaded.adapter.part}" if loaded.adapter.part else ""
     return f"output of every block{part}, {words}; the last one gives the last hidden state to {far:.0e}"
 
 
 def check_reported(loaded: PretrainedModel, tokens_T: np.ndarray) -> str:
-    """Say which of the model's `hidden_states`, which papers read, are outputs of blocks."""
+    """Find which of the reported `hidden_states`, which papers read, are block outputs."""
     streams, output = residual_stream(loaded, tokens_T[None], output_hidden_states=True)
     states = getattr(output, "hidden_states", None) or ()
     if [state.shape for state in states] != [x.shape for x in streams]:
         raise UserError(
-            f"{type(loaded.model).__name__} reports {len(states)} hidden states of other shapes "
-            "than its blocks; take hidden_states=blocks"
+            f"{type(loaded.model).__name__} reports {len(states)} hidden states whose shapes "
+            "differ from its blocks; set hidden_states=blocks"
         )
     pairs = enumerate(zip(states, streams, strict=True))
     others = [str(n) for n, (state, x) in pairs if not _difference(state, x) <= SAME]
@@ -100,11 +98,12 @@ def check_reported(loaded: PretrainedModel, tokens_T: np.ndarray) -> str:
 def check_attention(loaded: PretrainedModel, tokens_WT: np.ndarray) -> tuple[AttentionPattern, str]:
     """Check that softmax of q, k and what is added to scores is the model's own attention.
 
-    The pattern is read of the first window, and compared in all: it may hang on positions alone.
+    The pattern is read from the first window and compared in all windows, since it may depend on
+    positions only.
     """
     name = type(loaded.model).__name__
     if loaded.adapter == UNKNOWN:
-        raise UserError(f"{name} has no entry in sources/hf/adapters.py: {LEAVE}")
+        raise UserError(f"{name} has no entry in sources/hf/adapters.py; {LEAVE}")
     if loaded.adapter.mixed:
         raise UserError(f"{name}: {loaded.adapter.mixed}; {LEAVE}")
     calls: list[Call] = []
@@ -126,7 +125,7 @@ def check_attention(loaded: PretrainedModel, tokens_WT: np.ndarray) -> tuple[Att
     if furthest > close:
         raise UserError(
             f"{name}: softmax of queries and keys differs from the model's own attention by "
-            f"{furthest:.2g} in {computed_in}: something else enters it, or it is rounding; {LEAVE}"
+            f"{furthest:.2g} in {computed_in} (another term, or rounding); {LEAVE}"
         )
     way = f"{CAPTURE} over sdpa" if loaded.adapter.own is None else "the model's own way"
     pairs = sorted({int(visible_TT.sum()) for visible_TT in pattern.visible_NTT})
@@ -155,7 +154,7 @@ def model_outputs(loaded: PretrainedModel, tokens_WT: np.ndarray, name: str) -> 
 
 
 def _pattern(calls: list[Call], rounding: float) -> AttentionPattern:
-    """Read the first window; a bias no larger than the rounding of scores is none."""
+    """Read the pattern of the first window; a bias within the rounding of scores counts as none."""
     added_NHTT, largest = [], 0.0
     for call in calls:
         largest = max(largest, float(attention_scores(call._replace(added=None)).abs().max()))
@@ -175,10 +174,10 @@ def check_bits_per_byte(
 
     Args:
         loaded: the model.
-        windows: of the text.
+        windows: windows of the text.
         batch_size: windows in one pass.
-        most: bits above which the model is refused; None: the entropy of the frequencies of the
-            text's tokens. A model that does no better has a wrong tokenizer or wrong weights.
+        most: bits above which the model is refused; None: the unigram entropy of the text's tokens. A
+            model that does no better has a wrong tokenizer or wrong weights.
     """
     bound = bits_bound(windows) if most is None else most
     task = head_task(type(loaded.model).__name__)
@@ -197,20 +196,20 @@ def check_bits_per_byte(
             else "pretrained.max_bits_per_byte"
         )
         raise UserError(
-            f"the model needs {bits:.2f} bits a byte of this text, and {words} {bound:.2f}: wrong "
-            "tokenizer, wrong weights, or an unknown text; "
-            f"pretrained.max_bits_per_byte={np.ceil(bits):.0f} measures it"
+            f"the model needs {bits:.2f} bits per byte of this text, {words} allow {bound:.2f}: check "
+            "tokenizer, weights and text, or set "
+            f"pretrained.max_bits_per_byte={np.ceil(bits):.0f}"
         )
     return {"bits_per_byte": bits, "bits_bound": bound, "bits_of": BITS_OF[task]}
 
 
 def bits_bound(windows: Windows) -> float:
-    """Return the bits per byte that a model needs at most which knows its text."""
+    """Return the bits per byte of a unigram model, which a trained model must beat."""
     return unigram_entropy(windows.counts_V) * windows.tokens_per_byte
 
 
 def sees_later(loaded: PretrainedModel, tokens_T: np.ndarray) -> bool:
-    """Return whether logits of a window's first half change with the tokens of its second."""
+    """Return whether logits in a window's first half change with tokens of its second half."""
     half = len(tokens_T) // 2
     later_T = np.concatenate([tokens_T[:half], np.roll(tokens_T, 1)[half:][::-1]])
     first, second = (
@@ -242,7 +241,7 @@ def _masked_token_bits(
 
 
 def head_task(name: str) -> str | None:
-    """Return what the head of a class predicts; None: it has none that predicts tokens."""
+    """Return what the head of a class predicts; None: it does not predict tokens."""
     if name.endswith(("ForCausalLM", "LMHeadModel")):
         return NEXT_TOKEN
     return MASKED_TOKEN if name.endswith("ForMaskedLM") else None
@@ -255,7 +254,7 @@ def _bits(logits_WTV: Any, targets_WT: np.ndarray) -> np.ndarray:
 
 
 def check_vocabulary(loaded: PretrainedModel, windows: Windows) -> None:
-    """Refuse tokens without an embedding, where there is a table: CANINE has none."""
+    """Refuse tokens without an embedding, except in models without a table, such as CANINE."""
     try:
         rows = loaded.base.get_input_embeddings().weight.shape[0]
     except NotImplementedError:
@@ -263,50 +262,50 @@ def check_vocabulary(loaded: PretrainedModel, windows: Windows) -> None:
     tokens = len(windows.counts_V) - 1, int(windows.probe.tokens_GWT.max()), windows.mask_token or 0
     if max(tokens) >= rows:
         raise UserError(
-            f"the tokenizer gives token {max(tokens)}, the model has {rows}: not the model's "
-            "tokenizer"
+            f"the tokenizer returns token {max(tokens)}, the model has {rows} embeddings; pass the "
+            "model's tokenizer"
         )
 
 
 def max_positions(loaded: PretrainedModel) -> int | None:
-    """Return how many positions a window may have; None: any number, or it is not known."""
+    """Return how many positions a window may have; None: unlimited or unknown."""
     config, before = loaded.model.config, loaded.adapter.before
     longest = getattr(config, "max_position_embeddings", None)
     if longest is not None and before:
         longest -= getattr(config, before) + 1
     elif longest is not None and (table := position_table(loaded.base)) is not None:
         longest -= table.padding_idx + 1
-    return longest if longest is not None and longest > 0 else None  # some say -1 for any number
+    return longest if longest is not None and longest > 0 else None  # -1 stands for any number
 
 
 def position_table(base: Any) -> Any:
-    """Return the table of positions if that of the first token follows that of padding, as in RoBERTa."""
+    """Return the position table if its first position follows the padding row, as in RoBERTa."""
     table = getattr(getattr(base, "embeddings", None), "position_embeddings", None)
     return table if getattr(table, "padding_idx", None) is not None else None
 
 
 def check_window(loaded: PretrainedModel, window: int, head: int) -> None:
-    """Refuse a window longer than the model's positions, and a kept head that it lacks."""
+    """Refuse a window longer than the model's positions, and a head index beyond its heads."""
     config, longest = loaded.model.config, max_positions(loaded)
     if longest is not None and longest < window:
-        raise UserError(f"window is {window}; this model has {longest} positions")
+        raise UserError(f"window is {window}, this model has {longest} positions; lower window")
     heads = config.num_attention_heads if loaded.adapter != UNKNOWN else head + 1
     if head >= heads:
         raise UserError(f"measure.projected_head is {head}; the model has {heads} heads, from 0 on")
 
 
 def check_weights_differ(step: int, digest: str, digests: dict[int, str]) -> None:
-    """Refuse two steps with the same weights: a hub may hold one file under several names."""
+    """Refuse two steps with the same weights: a hub may list one file under several names."""
     for other, other_digest in digests.items():
         if other != step and other_digest == digest:
             raise UserError(
                 f"steps {min(step, other)} and {max(step, other)} hold the same weights "
-                f"({digest[:12]}…): leave the wrong one out of pretrained.revisions"
+                f"({digest[:12]}…); remove the wrong step from pretrained.revisions"
             )
 
 
 def noise_floor(values: dict, again: dict) -> dict[str, float]:
-    """Return how far each quantity of the first batch moves when windows are read otherwise."""
+    """Return how far each quantity moves when the first batch is read with another batch size."""
     floor = {}
     for name, value in values[MEASURED].items():
         first, second = (np.asarray(x, np.float64)[:1, 0] for x in (value, again[MEASURED][name]))

@@ -1,5 +1,4 @@
-"""Read hook points inside of a block: what attention and the feed-forward layer add to the residual
-stream, and the values.
+"""Read hook points inside blocks: the outputs of attention and feed-forward layer, and the values.
 
 Letters: Z inputs of a batch: its windows, and shuffled ones.
 """
@@ -25,12 +24,12 @@ NORMED = "norm(norm(stream + attention_out) + mlp_out)"
 
 
 def check_hook_points(adapter: Adapter, name: str, hook_points: tuple[str, ...]) -> None:
-    """Raise UserError where the inside of the blocks of a class is not known."""
+    """Raise UserError where the modules inside the blocks of a class are unknown."""
     if hook_points and adapter.adds is None:
         unknown = "sources/hf/adapters.py does not say where"
         reason = "maps change from stage to stage" if adapter.maps else unknown
         raise UserError(
-            f"measure.hook_points={','.join(hook_points)}: {name} has no such clouds ({reason})"
+            f"measure.hook_points={','.join(hook_points)}: {name} has none ({reason}); {LEAVE}"
         )
 
 
@@ -39,9 +38,9 @@ class AddedListener:
 
     def __init__(self, loaded: PretrainedModel, on_added: Callable[[str, int, Any], None]):
         self.loaded, self.on_added, self.hooks = loaded, on_added, contextlib.ExitStack()
-        self.blocks: list[Any] = []  # in the order of their calls: one module may be many
+        self.blocks: list[Any] = []  # in the order of their calls; one module may serve many blocks
         self.shape: Any = None
-        self.calls = 0  # in this block, of a module that gives both
+        self.calls = 0  # calls in this block of a module that returns both outputs
         times = loaded.adapter.adds.times
         self.times = getattr(loaded.model.config, times) if times else 1
 
@@ -99,15 +98,16 @@ def _put_named(put: Callable[[int, Any], None], hook_point: str, name: str, n: i
 
 
 def check_sum(loaded: PretrainedModel, tokens_T: np.ndarray, most: float | None = None) -> str:
-    """Check that the stream and what a block adds to it are its output.
+    """Check that the stream plus what a block adds equals the output of the block.
 
     Returns:
         How closely, in words.
 
-    Raises UserError: they are not, neither as they are nor through the block's norms.
+    Raises:
+        UserError: the sum differs from the output, with and without the block's norms.
     """
     name, added = type(loaded.model).__name__, {}
-    # cloned: a block may add in place
+    # cloned, since a block may add in place
     listener = AddedListener(loaded, lambda point, n, x: added.update({(point, n): x.clone()}))
     with listener:
         streams, _ = extract.residual_stream(loaded, tokens_T[None])
@@ -116,7 +116,7 @@ def check_sum(loaded: PretrainedModel, tokens_T: np.ndarray, most: float | None 
     for n, block in enumerate(listener.blocks):
         attention, mlp = (added.get((point, n)) for point in ADDED)
         if attention is None or mlp is None:
-            raise UserError(f"{name}: block {n + 1} was not seen to add to the stream; {LEAVE}")
+            raise UserError(f"{name}: block {n + 1} adds nothing to the stream; {LEAVE}")
         sums = {PLAIN: streams[n] + attention + mlp}
         if norms:
             first, second = map(block.get_submodule, norms)
@@ -124,13 +124,13 @@ def check_sum(loaded: PretrainedModel, tokens_T: np.ndarray, most: float | None 
         for words, x in sums.items():
             x = x.detach() if most is None else x.detach().clamp(-most, most)
             error, step = ((streams[n + 1] - y).abs().float() for y in (x, streams[n]))
-            # a massive coordinate hides all others: what is added is looked at by itself
+            # a massive coordinate hides all others: compare what is added separately
             far = float(error.max() / streams[n + 1].abs().max())
             furthest[words] = max(furthest[words], far, float(error.median() / step.median()))
     words = min(furthest, key=furthest.get)
     if not furthest[words] <= CLOSE[loaded.about["computed_in"]]:
         raise UserError(
-            f"{name}: {words} is not the output of a block (by a share of {furthest[words]:.2g}); "
+            f"{name}: {words} differs from the output of a block by a share of {furthest[words]:.2g}; "
             f"{LEAVE}"
         )
     return f"{words} is the output of every block to {furthest[words]:.0e}"

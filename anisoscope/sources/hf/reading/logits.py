@@ -1,6 +1,6 @@
-"""Find how a decoder makes logits, in arrays, for the logit lens (the family logit_lens).
+"""Find how a decoder computes logits, as arrays, for the logit lens (the family logit_lens).
 
-Z are batches of windows.
+Letters: Z batches of windows.
 """
 
 import copy
@@ -17,26 +17,26 @@ from anisoscope.sources.hf.reading.guards import CLOSE, NEXT_TOKEN, head_task, s
 from anisoscope.utils.errors import UserError
 
 FAMILY = "logit_lens"
-# root mean squares beside which a norm's epsilon is nothing, and of about its root
+# root mean squares: far above a norm's epsilon, and near the root of epsilon
 LARGE, SMALL = 1e4, 1e-3
 
 
 def missing_head(adapter: Adapter, name: str) -> str | None:
-    """Say why logits of a class of this name are not read off layers; None: they are."""
+    """Return why the logit lens cannot be applied to a class; None: it can."""
     if head_task(name) != NEXT_TOKEN:
         return f"{name} has no head of norm and matrix that predicts the next token"
     return f"the final norm of {name} is not known" if adapter == UNKNOWN else None
 
 
 def make_unembedding(loaded: PretrainedModel) -> Unembedding:
-    """Take the final norm, what follows it and the head, in float32."""
+    """Combine the final norm, the projection after it and the head, in float32."""
     head, after = (
         loaded.model.get_output_embeddings(),
         find_module(loaded.base, loaded.adapter.after),
     )
     if head.weight.device.type == "meta":
         raise UserError(
-            f"{FAMILY} needs the unembedding in memory: leave pretrained.device_map out"
+            f"{FAMILY} needs the unembedding in memory; leave pretrained.device_map out"
         )
     unembedding_VD, bias_V = _array(head.weight), _array(head.bias)
     if after is not None:
@@ -53,11 +53,11 @@ def make_unembedding(loaded: PretrainedModel) -> Unembedding:
 
 
 def check_logits(loaded: PretrainedModel, unembedding: Unembedding, tokens_T: np.ndarray) -> str:
-    """Check that the last caught stream is read as the model's own logits; say how closely."""
+    """Check that the last captured stream yields the model's own logits; return how closely."""
     name = type(loaded.model).__name__
     if sees_later(loaded, tokens_T):
         raise UserError(
-            f"{name} sees the tokens that it is to predict: leave the family {FAMILY} out"
+            f"{name} sees the tokens that it is to predict; leave the family {FAMILY} out"
         )
     streams, output = residual_stream(loaded, tokens_T[None], loaded.model)
     own_TV = _array(output.logits[0])
@@ -65,8 +65,8 @@ def check_logits(loaded: PretrainedModel, unembedding: Unembedding, tokens_T: np
     far = np.abs(read_TV - own_TV).max() / np.abs(own_TV).max()
     if not far <= CLOSE[loaded.about["computed_in"]]:
         raise UserError(
-            f"{name}: its final norm and unembedding do not give its logits (by {far:.2g} of the "
-            f"largest): leave {FAMILY} out"
+            f"{name}: final norm and unembedding differ from its logits by {far:.2g} of the "
+            f"largest; leave {FAMILY} out"
         )
     return f"of the last layer the model's own logits to {far:.0e}"
 
@@ -79,9 +79,7 @@ def next_tokens(tokens_ZWT: np.ndarray, fixed_T: np.ndarray) -> np.ndarray:
 
 
 def _probe_norm(module: Any, width: int) -> dict[str, Any]:
-    """Find what a norm of any class does, from its outputs of vectors whose coordinates are ± a
-    size.
-    """
+    """Measure what a norm of any class does, from its outputs for vectors of coordinates ± a size."""
     if module is None:
         return {"kind": "none"}
     module, sign_D = copy.deepcopy(module).float().cpu(), torch.ones(width)

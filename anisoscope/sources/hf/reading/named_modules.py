@@ -1,4 +1,4 @@
-"""Read hook points that a user names: outputs of modules, while a model of any kind reads tokens.
+"""Read the outputs of modules that a user names, while a model of any kind reads tokens.
 
 Letters: Z inputs of W windows.
 """
@@ -23,7 +23,7 @@ Modules = dict[str, torch.nn.Module]
 
 
 class FunctionTokenizer:
-    """A function from a text to token ids in the clothes of a tokenizer; no token is special."""
+    """A function from text to token ids with the interface of a tokenizer; no special tokens."""
 
     all_special_ids = ()
 
@@ -37,7 +37,7 @@ class FunctionTokenizer:
         ids_T = ids_T[0] if ids_T.ndim == 2 and len(ids_T) == 1 else ids_T
         if ids_T.ndim != 1 or (ids_T.size and ids_T.dtype.kind not in "iu"):
             raise UserError(
-                f"tokenizer gives {ids_T.dtype} of shape {ids_T.shape} for a text, and no token ids"
+                f"tokenizer returns {ids_T.dtype} of shape {ids_T.shape} for a text; return token ids"
             )
         return {"input_ids": ids_T.tolist()}
 
@@ -53,7 +53,8 @@ class FunctionTokenizer:
 def catch_outputs(modules: Modules) -> Iterator[dict[str, torch.Tensor]]:
     """Yield a dict that holds the output of each module once it has run.
 
-    Raises UserError: a module runs twice, or never.
+    Raises:
+        UserError: a module runs twice, or never.
     """
     outputs: dict[str, torch.Tensor] = {}
     with contextlib.ExitStack() as hooks:
@@ -63,19 +64,23 @@ def catch_outputs(modules: Modules) -> Iterator[dict[str, torch.Tensor]]:
         yield outputs
     for name in modules:
         if name not in outputs:
-            raise UserError(f"hook point {name} does not run when the model reads tokens")
+            raise UserError(
+                f"hook point {name} does not run when the model reads tokens; leave it out"
+            )
 
 
 def _keep_output(outputs: dict, name: str, module: Any, args: tuple, output: Any) -> None:
     if name in outputs:
-        raise UserError(f"hook point {name} runs more than once in a pass")
+        raise UserError(
+            f"hook point {name} runs more than once in a pass; name a module that runs once"
+        )
     outputs[name] = output_tensor(name, output)
 
 
 def read_modules(
     loaded: PretrainedModel, modules: Modules, ids_BT: np.ndarray, mask_BT: np.ndarray | None = None
 ) -> list[torch.Tensor]:
-    """Return what every module gives of a batch: (B, T, D), or (B, D) of a vector for each row."""
+    """Return the output of every module for a batch: (B, T, D), or (B, D)."""
     with catch_outputs(modules) as outputs:
         if isinstance(loaded.model, transformers.PreTrainedModel):
             forward(loaded, ids_BT, loaded.model, **padding_arguments(loaded, mask_BT))
@@ -87,8 +92,8 @@ def read_modules(
             outputs[name] = x = x.reshape(rows, tokens, -1)
         if x.shape[:-1] not in ((rows, tokens), (rows,)):
             raise UserError(
-                f"hook point {name} gives vectors of shape {tuple(x.shape)} of {rows} rows, "
-                f"{tokens} tokens"
+                f"hook point {name} returns shape {tuple(x.shape)} for {rows} rows of {tokens} tokens; "
+                "name a module that returns (rows, tokens, width)"
             )
     return [outputs[name] for name in modules]
 
@@ -96,12 +101,14 @@ def read_modules(
 def padding_arguments(
     loaded: PretrainedModel, mask_BT: np.ndarray | None
 ) -> dict[str, torch.Tensor]:
-    """Return the mask, and positions that count from the first token, of a padded batch."""
+    """Return the mask of a padded batch, and positions that count from its first token."""
     if mask_BT is None:
         return {}
     mask = torch.as_tensor(mask_BT, dtype=torch.long, device=loaded.base.device)
     arguments = {"attention_mask": mask}
-    counts_itself = position_table(loaded.base) is not None  # from what is no padding
+    counts_itself = (
+        position_table(loaded.base) is not None
+    )  # from the first token that is not padding
     takes_positions = "position_ids" in inspect.signature(loaded.base.forward).parameters
     if takes_positions and not counts_itself and not mask_BT[:, 0].all():
         arguments["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
@@ -135,7 +142,8 @@ def read_windows(
 ) -> np.ndarray:
     """Read Z inputs of W windows, (Z, module, W, T, D) in float32.
 
-    Raises UserError: a module gives a vector for a whole window, or modules differ in width.
+    Raises:
+        UserError: a module returns a vector for a whole window, or modules differ in width.
     """
     arrays = LayerArrays(loaded, "hook points", len(modules), tokens_ZWT)
     for batch in batches(tokens_ZWT, batch_size):
@@ -144,11 +152,12 @@ def read_windows(
         for n, (name, x) in enumerate(zip(modules, outputs, strict=True)):
             if x.ndim == 2:
                 raise UserError(
-                    f"hook point {name} gives one vector for a window; pass padding= for texts"
+                    f"hook point {name} returns one vector per window; pass padding= to read texts"
                 )
             if x.shape[-1] != width:
                 raise UserError(
-                    f"hook point {name} has width {x.shape[-1]}, {next(iter(modules))} has {width}"
+                    f"hook point {name} has width {x.shape[-1]}, {next(iter(modules))} has {width}; "
+                    "measure widths separately"
                 )
             arrays.put(batch, n, x)
     return arrays.values

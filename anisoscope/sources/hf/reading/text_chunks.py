@@ -1,9 +1,8 @@
-"""Chunks of a text that two models read, and their common points: where a token of each ends.
+"""Draw chunks of a text for two models, and their common points, where a token of each model ends.
 
-There a vector of each model stands after the same characters, whatever the tokenizers are. A is the
-positions of the first model in a chunk, M the points of a batch, P those picked.
-
-Letters: S sets of positions.
+At such a point both vectors follow the same characters, whatever the tokenizers are. Letters: A the
+positions of the first model in a chunk, M the points of a batch, P the picked points, S sets of
+positions.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,8 +16,8 @@ from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.utils.errors import UserError
 
 SPACE = "Ġ"  # as byte-level tokenizers write it
-FAR = 10**9  # positions: more than any two are apart
-# of a chunk, for every position the byte after its token; 0: a token of no text
+FAR = 10**9  # larger than any distance of two positions
+# chunk -> the byte after the token at every position; 0: a token without text
 Ends = Callable[[bytes], np.ndarray]
 
 
@@ -28,12 +27,12 @@ class CommonPoints(NamedTuple):
     chunks: list[bytes]
     piece_M: np.ndarray
     places_2M: np.ndarray  # positions in the chunk, of the first model and of the second
-    picks_SP: np.ndarray  # of M, by set of positions
-    others_KM: np.ndarray  # the null model: the point of another chunk that stands for each
+    picks_SP: np.ndarray  # indices of points, by set of positions
+    others_KM: np.ndarray  # the null model: a point of another chunk for each point
 
 
 def draw_chunks(valid: bytes, length: int, seed: int) -> Iterator[bytes]:
-    """Yield chunks that do not overlap, in random order, and that cut no character in two."""
+    """Yield chunks that do not overlap and split no character, in random order."""
     starts = np.random.default_rng(seed).permutation(len(valid) // length) * length
     for start in starts.tolist():
         chunk = valid[start : start + length]
@@ -47,11 +46,12 @@ def draw_chunks(valid: bytes, length: int, seed: int) -> Iterator[bytes]:
 def common_points(
     chunks: Iterator[bytes], ends: tuple[Ends, Ends], measure: MeasureConfig, batch: int
 ) -> CommonPoints:
-    """Collect points in folds of equal size, of whole chunks, as many as they need.
+    """Collect points in folds of equal size, of as many whole chunks as they need.
 
-    `without_first_token` leaves out where either model stands at its first token.
+    `without_first_token` leaves out points where either model stands at its first token.
 
-    Raises UserError: the text is too short.
+    Raises:
+        UserError: the text is too short.
     """
     rng = np.random.default_rng((measure.seed, batch))
     share = measure.points // measure.folds
@@ -63,7 +63,7 @@ def common_points(
             chunk = next(chunks, None)
             if chunk is None:
                 raise UserError(
-                    "--similarity: the text has too few places where tokens of both models end for "
+                    "--similarity: tokens of both models end together at too few places for "
                     f"{measure.batches} × {measure.points} points; lower measure.points"
                 )
             places_M2 = shared_ends(ends[0](chunk), ends[1](chunk))
@@ -83,10 +83,10 @@ def common_points(
 
 
 def token_ends(text: str, offsets: list[tuple[int, int]], names: list[str]) -> np.ndarray:
-    """Return the byte after each token; 0 where that is not known.
+    """Return the byte after each token; 0 where it is unknown.
 
-    It is not known of a token of no text (a special one), of one that ends inside of the next (a
-    part of a character, a sign for a space to come), and of one that ends with a space, which
+    It is unknown for special tokens, for a token that ends inside the next token (part of a
+    character, or the sign of a following space), and for a token that ends with a space, which
     byte-level tokenizers leave out of the offsets.
     """
     after_C = np.cumsum([0, *(len(character.encode()) for character in text)])
@@ -99,7 +99,7 @@ def token_ends(text: str, offsets: list[tuple[int, int]], names: list[str]) -> n
 
 
 def shared_ends(first_A: np.ndarray, second_B: np.ndarray) -> np.ndarray:
-    """Return positions (M, 2) whose tokens end at the same byte; of several there the last."""
+    """Return positions (M, 2) whose tokens end at the same byte; of several tokens the last."""
     first, second = (
         {int(end): place for place, end in enumerate(ends) if end} for ends in (first_A, second_B)
     )
@@ -110,10 +110,11 @@ def shared_ends(first_A: np.ndarray, second_B: np.ndarray) -> np.ndarray:
 def points_elsewhere(
     chunk_M: np.ndarray, place_M: np.ndarray, rng: np.random.Generator, number: int
 ) -> np.ndarray:
-    """Return for every point that of another chunk nearest to its position in the first model.
+    """Return for every point the point of another chunk nearest in position in the first model.
 
-    Position 0 stands for the first token alone: its vector may be a massive one. The chunks stand in a
-    circle in random order, and each is replaced by that `number` + 1 places on, as in null_models.
+    Position 0 is replaced by position 0 only, since the first token's vector may be massive. The
+    chunks stand in a circle in random order; each is replaced by the chunk `number` + 1 places on,
+    as in null_models.
     """
     count = int(chunk_M.max()) + 1
     order = rng.permutation(count)

@@ -1,6 +1,6 @@
 """Cut a text into equal windows of tokens without padding, and pick the positions to measure.
 
-Letters: G probe batches, S sets of positions.
+Letters: G batches of windows, S sets of positions.
 """
 
 from typing import Any, NamedTuple
@@ -13,23 +13,25 @@ from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe, make_pro
 from anisoscope.utils.errors import UserError
 
 LONGEST = 8_000_000  # bytes of the validation split that are read
-SAMPLE = 1_000_000  # characters by which the length of a token is estimated
-ENDS = 6  # bytes of a character that the ends of a split may cut, three at each
-UNKNOWN = 0.1  # share of unknown tokens from which on the tokenizer does not fit the text
+SAMPLE = 1_000_000  # characters for the estimate of token length
+ENDS = 6  # bytes of characters cut at the two ends of a split, at most three each
+UNKNOWN = 0.1  # share of unknown tokens above which tokenizer and text do not match
 SPLIT = "the validation split"
 SPECIAL = "without_special"  # a third set of positions, where special tokens occur
 
 
 class Windows(NamedTuple):
+    """Windows of tokens, the picked positions, and what tables record of the text."""
+
     probe: Probe  # picks of all sets of positions
     positions: tuple[str, ...]
-    fixed_T: np.ndarray  # where every window has a special token
-    rate: int  # tokens that share a position of what is measured: see `tokens_at_positions`
-    counts_V: np.ndarray  # how often each token is in the text
+    fixed_T: np.ndarray  # True where every window has a special token
+    rate: int  # tokens that share a position: see `tokens_at_positions`
+    counts_V: np.ndarray  # count of each token in the text
     tokens_per_byte: float
     mask_token: int | None
     about: dict[str, Any]  # what tables record
-    rows_NT: np.ndarray | None = None  # all windows that the text has, one after another
+    rows_NT: np.ndarray | None = None  # all windows of the text, in order
 
     @property
     def places_GWT(self) -> np.ndarray:
@@ -37,7 +39,7 @@ class Windows(NamedTuple):
         return tokens_at_positions(self.probe.tokens_GWT, self.rate)[..., 0]
 
     def in_words(self) -> list[str]:
-        """Say what a reader should know before the long part begins."""
+        """Describe the windows for a reader, before the long part begins."""
         return [
             f"windows: {self.about['windows']}; the first begins {self.about['first_tokens']}",
             f"special tokens: {self.about['special_tokens']}",
@@ -47,11 +49,11 @@ class Windows(NamedTuple):
 
 
 def validation_text(corpus: Corpus) -> str:
-    """Decode the validation split; bytes that are no UTF-8 are left out, and a line says so."""
+    """Decode the validation split; bytes that are not UTF-8 are dropped and reported."""
     content = np.frombuffer(corpus.vocabulary, np.uint8)[corpus.valid[:LONGEST]].tobytes()
     text = content.decode(errors="ignore")
     if (lost := len(content) - len(text.encode())) > ENDS:
-        print(f"{lost:,} of {len(content):,} bytes are no UTF-8, and left out")
+        print(f"{lost:,} of {len(content):,} bytes are not UTF-8 and left out")
     return text
 
 
@@ -66,24 +68,23 @@ def make_windows(
 ) -> Windows:
     """Cut windows of tokens, as sources/evaluation_windows.py does for our own models.
 
-    Special tokens are known by their ids, wherever they are: a text may spell one.
+    Special tokens are recognized by their ids anywhere, since a text may spell one.
 
     Args:
         text: the whole text.
-        tokenizer: of transformers, or alike.
-        window: tokens.
-        special: whether every window begins and ends as a text does.
+        tokenizer: a tokenizer of transformers, or one with the same interface.
+        window: tokens of a window.
+        special: whether every window begins and ends with the special tokens of a text.
         measure: points, batches, folds and seed.
         rate: tokens that share a position; points are picked among window / rate positions.
-        name: of the text, in messages and tables.
+        name: name of the text, in messages and tables.
 
     Raises:
-        UserError: the text is too short, or not the tokenizer's.
+        UserError: the text is too short, or does not match the tokenizer.
     """
     if window % rate or window < 2 * rate:
         raise UserError(
-            f"window is {window}; it must be a multiple of {rate}, as many tokens as this model "
-            "joins"
+            f"window is {window}; it must be a multiple of {rate}, the tokens that this model joins"
         )
     before, after = special_frame(tokenizer) if special else ([], [])
     inner = window - len(before) - len(after)
@@ -101,7 +102,7 @@ def make_windows(
     fixed_T[len(before) : window - len(after)] = False
     special_ids = sorted(set(tokenizer.all_special_ids) - {unknown})
     special_GWT = np.isin(probe.tokens_GWT, special_ids)
-    special_GWT |= fixed_T  # also where what frames a text is the unknown token, as of OPT
+    special_GWT |= fixed_T  # also where the unknown token frames a text, as in OPT
     probe = probe._replace(shuffled_GWT=_shuffle(probe.tokens_GWT, special_GWT, measure.seed))
     positions = POSITION_SETS
     if special_GWT.any():
@@ -138,13 +139,14 @@ def _draw_probe(rows_NT: np.ndarray, rate: int, measure: MeasureConfig, name: st
 
 
 def _tokenize(text: str, tokenizer: Any, unknown: int | None) -> tuple[np.ndarray, float]:
-    """Return the tokens of a text, and which share of them the tokenizer does not know."""
+    """Return the tokens of a text, and the share that the tokenizer does not know."""
     ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     ids_N = np.asarray(ids, np.int32)
     share = float((ids_N == unknown).mean()) if unknown is not None and ids_N.size else 0.0
     if share > UNKNOWN:
         raise UserError(
-            f"{share:.0%} of the text are unknown to the tokenizer: one of them is not the model's"
+            f"{share:.0%} of the text are unknown to the tokenizer; pass the model's tokenizer, or "
+            "another text"
         )
     return ids_N, share
 
@@ -152,8 +154,8 @@ def _tokenize(text: str, tokenizer: Any, unknown: int | None) -> tuple[np.ndarra
 def tokens_at_positions(tokens_T: np.ndarray, rate: int) -> np.ndarray:
     """Return the tokens at each position, (…, T) -> (…, position, token), as CANINE joins them.
 
-    Position 0 is the first token alone, and each further one `rate` tokens, from the first token on. The last
-    `rate` tokens have none.
+    Position 0 is the first token alone; each later position holds `rate` tokens, from the first
+    token on. The last `rate` tokens have no position.
     """
     if rate == 1:
         return tokens_T[..., None]
@@ -162,7 +164,7 @@ def tokens_at_positions(tokens_T: np.ndarray, rate: int) -> np.ndarray:
 
 
 def unknown_token(tokenizer: Any) -> int | None:
-    """Return the token for what the tokenizer does not know, unless it has another meaning too."""
+    """Return the token of unknown text, unless it has another role too."""
     names = "bos", "eos", "sep", "cls", "pad", "mask"
     others = {getattr(tokenizer, f"{name}_token_id") for name in names}
     return None if tokenizer.unk_token_id in others else tokenizer.unk_token_id
@@ -175,11 +177,13 @@ def special_frame(tokenizer: Any) -> tuple[list[int], list[int]]:
     for start in range(len(framed) - len(bare) + 1):
         if framed[start : start + len(bare)] == bare:
             return framed[:start], framed[start + len(bare) :]
-    raise UserError("the tokenizer changes a text that it frames; leave special_tokens out")
+    raise UserError(
+        "the tokenizer changes a text when it adds special tokens; leave special_tokens out"
+    )
 
 
 def window_length(text: str, tokenizer: Any, characters: int, special: bool) -> int:
-    """Return how many tokens so many characters have in the mean, with a frame if `special`."""
+    """Return the mean number of tokens in `characters` characters, with a frame if `special`."""
     part = text[:SAMPLE]
     tokens = len(tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"])
     frame = sum(map(len, special_frame(tokenizer))) if special else 0
@@ -187,13 +191,13 @@ def window_length(text: str, tokenizer: Any, characters: int, special: bool) -> 
 
 
 def unigram_entropy(counts_V: np.ndarray) -> float:
-    """Entropy in bits of the frequencies of tokens."""
+    """Compute the entropy of token frequencies, in bits."""
     shares_V = counts_V[counts_V > 0] / counts_V.sum()
     return float(-(shares_V * np.log2(shares_V)).sum())
 
 
 def _shuffle(tokens_GWT: np.ndarray, special_GWT: np.ndarray, seed: int) -> np.ndarray:
-    """Shuffle the tokens of each batch, but for special ones, which stay in their places."""
+    """Shuffle the tokens of each batch; special tokens stay in place."""
     shuffled_GWT, rng = np.array(tokens_GWT), np.random.default_rng(seed)
     for tokens_WT, special_WT in zip(shuffled_GWT, special_GWT, strict=True):
         tokens_WT[~special_WT] = rng.permuted(tokens_WT[~special_WT])
@@ -201,7 +205,7 @@ def _shuffle(tokens_GWT: np.ndarray, special_GWT: np.ndarray, seed: int) -> np.n
 
 
 def pick_ordinary(special_GWT: np.ndarray, measure: MeasureConfig) -> np.ndarray:
-    """Pick positions without special tokens, as many of each fold as of the other sets."""
+    """Pick positions without special tokens, equally many per fold as in the other sets."""
     rng, share = np.random.default_rng(measure.seed), measure.points // measure.folds
     special_GJP = special_GWT.reshape(len(special_GWT), measure.folds, -1)
     picks = np.empty((len(special_GWT), measure.folds, share), np.int32)
@@ -209,7 +213,7 @@ def pick_ordinary(special_GWT: np.ndarray, measure: MeasureConfig) -> np.ndarray
         ordinary = np.flatnonzero(~special_GJP[batch, fold])
         if len(ordinary) < share:
             raise UserError(
-                f"a fold has {len(ordinary)} ordinary tokens; lower measure.points to "
+                f"a fold has {len(ordinary)} ordinary tokens, {share} are needed; lower measure.points to "
                 f"{measure.folds * len(ordinary)}"
             )
         picks[batch, fold] = fold * special_GJP.shape[2] + rng.permutation(ordinary)[:share]
