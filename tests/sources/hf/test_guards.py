@@ -122,7 +122,9 @@ def test_tokens_without_embedding_are_refused():
     tokens_GWT = np.full_like(framed.probe.tokens_GWT, tiny_models.VOCABULARY)
     framed = framed._replace(probe=framed.probe._replace(tokens_GWT=tokens_GWT))
     for found in (wider, framed):
-        with pytest.raises(UserError, match=f"returns token {tiny_models.VOCABULARY}, the model has"):
+        with pytest.raises(
+            UserError, match=f"returns token {tiny_models.VOCABULARY}, the model has"
+        ):
             guards.check_vocabulary(tiny_models.loaded("llama"), found)
 
 
