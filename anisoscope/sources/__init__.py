@@ -1,3 +1,1 @@
-"""Where clouds come from: checkpoints of a run, pretrained models, arrays, files, functions,
-untrained blocks.
-"""
+"""Sources of clouds: runs, pretrained models, arrays, files, functions, untrained blocks."""

@@ -167,7 +167,7 @@ def align(labels: Any, x: Any, name: str) -> np.ndarray | None:
 
 
 def number_clusters(points: int, label_P: np.ndarray) -> np.ndarray:
-    """Number labels from 0 in sorted order; refuse labels that rounding could merge."""
+    """Assign numbers from 0 to labels in sorted order; refuse labels that rounding could merge."""
     import pandas as pd
 
     if label_P.shape != (points,):

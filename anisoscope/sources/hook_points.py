@@ -27,6 +27,6 @@ def attributes(run: str, name: str) -> dict[str, str]:
 
 
 def number_blocks(table: xr.Dataset) -> xr.Dataset:
-    """Number layers from 1, since the embedding is not a block's output."""
+    """Assign layer numbers from 1, since the embedding is not a block's output."""
     layer = np.arange(1, table.sizes["layer"] + 1)
     return table.assign_coords(layer=layer, depth=("layer", layer / len(layer)))

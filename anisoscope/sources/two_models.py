@@ -181,7 +181,7 @@ def choose_step(name: str, steps: list[int]) -> int:
 def choose_labels(names: tuple[str, str], steps: tuple[int, int]) -> tuple[str, str]:
     """Label both runs by their folders.
 
-    Equal folders are told apart by their steps, or else by the whole path.
+    Equal names get their steps, or else the whole path.
     """
     folders = [pathlib.Path(name.partition("@")[0]).resolve().name for name in names]
     if folders[0] != folders[1]:

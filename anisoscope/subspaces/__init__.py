@@ -1,3 +1,1 @@
-"""Do directions fitted to activations carry the gradient? Activation subspaces, tested at every
-checkpoint.
-"""
+"""Test at every checkpoint whether directions fitted to activations carry the gradient."""

@@ -181,7 +181,13 @@ def other_seed(name: str, configs: dict[str, Config]) -> str | None:
         return seeds(configs[run].train)[0][1]
 
     own = configs[name]
-    alike = [run for run, config in configs.items() if without_seeds(config) == without_seeds(own)]
-    at = alike.index(name)
-    others = [run for run in alike[at:] + alike[:at] if configs[run].train.seed != own.train.seed]
+    same_settings = [
+        run for run, config in configs.items() if without_seeds(config) == without_seeds(own)
+    ]
+    at = same_settings.index(name)
+    others = [
+        run
+        for run in same_settings[at:] + same_settings[:at]
+        if configs[run].train.seed != own.train.seed
+    ]
     return min(others, key=lambda run: data_seed(run) != data_seed(name), default=None)

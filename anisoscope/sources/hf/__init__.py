@@ -1,3 +1,1 @@
-"""Pretrained models as a source: weights that others trained, through the same panel. Only this
-room imports torch.
-"""
+"""Measure pretrained models with the same panel; only this folder imports torch."""

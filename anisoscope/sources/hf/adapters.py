@@ -29,13 +29,15 @@ class Adapter(NamedTuple):
 
     block: str | None  # class whose output is the residual stream after a block; None: unknown
     final_norm: str | None = None  # path below the base; {} stands for a stage
-    after: str | None = None  # path of a projection after that norm
+    final_projection: str | None = None  # path of a projection after that norm
     inner: str | None = None  # setting: blocks per layer
     part: str | None = None  # module with the blocks, if other modules use the same class
     maps: bool = False  # blocks return maps whose size and width change between stages
-    own: float | None = None  # for classes with their own attention: scores are <q, k> K^-own
+    score_exponent: float | None = None  # scores of own attention: <q, k> K^-score_exponent
     rate: str | None = None  # setting: tokens that share a position
-    before: str | None = None  # setting: that many positions, plus 1, precede the first token
+    position_offset: str | None = (
+        None  # setting: that many positions, plus 1, precede the first token
+    )
     model: str | None = None  # class that loads the weights, if not that of the settings
     adds: Adds | None = None  # None: unknown, and `measure.hook_points` is refused
     kernels: Kernels | None = None  # None: unknown or shared; `tangents` leaves matrices out
@@ -116,13 +118,13 @@ ADAPTERS = {
     "bloom": Adapter(
         "BloomBlock",
         "ln_f",
-        own=0.5,
+        score_exponent=0.5,
         adds=Adds("self_attention.dense", "mlp.dense_4h_to_h"),
         kernels=BLOOM,
     ),
-    "camembert": _bert_like("Camembert", before="pad_token_id"),
+    "camembert": _bert_like("Camembert", position_offset="pad_token_id"),
     "canine": Adapter(
-        "CanineLayer", part="encoder", own=0.5, rate="downsampling_rate", adds=BERT_ADDS
+        "CanineLayer", part="encoder", score_exponent=0.5, rate="downsampling_rate", adds=BERT_ADDS
     ),  # the deep stage of its three stages
     "clip": Adapter(
         "CLIPEncoderLayer", "final_layer_norm", model="CLIPTextModel", adds=PLAIN, kernels=CLIP
@@ -139,18 +141,26 @@ ADAPTERS = {
     "electra": _bert_like("Electra"),
     "eurobert": _llama_like("EuroBert"),
     "falcon": Adapter(
-        "FalconDecoderLayer", "ln_f", own=0.5, adds=Adds("self_attention", "mlp"), kernels=BLOOM
+        "FalconDecoderLayer",
+        "ln_f",
+        score_exponent=0.5,
+        adds=Adds("self_attention", "mlp"),
+        kernels=BLOOM,
     ),
     "gemma": _llama_like("Gemma"),
     "gemma2": _llama_like("Gemma2", adds=NORMED, mixed=CAPPED),
     "gemma3_text": _llama_like("Gemma3", adds=NORMED),
     "gpt2": Adapter("GPT2Block", "ln_f", adds=Adds("attn", "mlp"), kernels=GPT2),
-    "gpt_neo": Adapter("GPTNeoBlock", "ln_f", own=0.0, adds=Adds("attn", "mlp"), kernels=GPT_NEO),
+    "gpt_neo": Adapter(
+        "GPTNeoBlock", "ln_f", score_exponent=0.0, adds=Adds("attn", "mlp"), kernels=GPT_NEO
+    ),
     "gpt_neox": Adapter(
         "GPTNeoXLayer", "final_layer_norm", adds=Adds("attention", "mlp"), kernels=GPT_NEOX
     ),
     "gpt_oss": _llama_like("GptOss", kernels=None, mixed=SINK),
-    "gptj": Adapter("GPTJBlock", "ln_f", own=0.5, adds=Adds("attn", "mlp"), kernels=GPTJ),
+    "gptj": Adapter(
+        "GPTJBlock", "ln_f", score_exponent=0.5, adds=Adds("attn", "mlp"), kernels=GPTJ
+    ),
     "granite": _llama_like("Granite", adds=Adds("self_attn", "mlp", times="residual_multiplier")),
     "llama": _llama_like("Llama"),
     "mistral": _llama_like("Mistral"),
@@ -161,7 +171,7 @@ ADAPTERS = {
     ),
     "mpnet": Adapter(
         "MPNetLayer",
-        own=0.5,
+        score_exponent=0.5,
         adds=Adds("attention.attn", "output.dense", ("attention.LayerNorm", "output.LayerNorm")),
         kernels=MPNET,
     ),
@@ -173,7 +183,7 @@ ADAPTERS = {
     "opt": Adapter(
         "OPTDecoderLayer",
         "decoder.final_layer_norm",
-        after="decoder.project_out",
+        final_projection="decoder.project_out",
         adds=OPT_ADDS,
         kernels=OPT,
     ),
@@ -182,7 +192,7 @@ ADAPTERS = {
     "qwen2": _llama_like("Qwen2"),
     "qwen3": _llama_like("Qwen3"),
     "qwen3_moe": _llama_like("Qwen3Moe", kernels=None),
-    "roberta": _bert_like("Roberta", before="pad_token_id"),
+    "roberta": _bert_like("Roberta", position_offset="pad_token_id"),
     "smollm3": _llama_like("SmolLM3"),
     "stablelm": _llama_like("StableLm"),
     "starcoder2": _llama_like("Starcoder2", kernels=STARCODER2),
@@ -193,7 +203,7 @@ ADAPTERS = {
         model="T5EncoderModel",
         adds=Adds("layer.0.SelfAttention", "layer.1.DenseReluDense"),
     ),
-    "xlm-roberta": _bert_like("XLMRoberta", before="pad_token_id"),
+    "xlm-roberta": _bert_like("XLMRoberta", position_offset="pad_token_id"),
 }
 UNKNOWN = Adapter(None)  # hidden_states are taken as reported, without queries and keys
 
@@ -233,7 +243,7 @@ VARIANTS = {"do_stable_layer_norm": {True: "norm first"}, "layer_type": {"basic"
 
 
 def model_kind(settings: Any) -> str:
-    """Return the name of an entry: the model type, and its kind of block where there are two."""
+    """Return the name of an entry: the model type, and its kind of block if there are several."""
     words = [settings.model_type]
     if getattr(settings, "conv_kernel_size", 0) and words[0] == "deberta-v2":
         words += ["convolution"]  # changes the output of block 1: no entry

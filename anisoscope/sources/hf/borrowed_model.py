@@ -154,7 +154,7 @@ def evaluation_mode(loaded: PretrainedModel) -> Iterator[None]:
         for attributes, values, dicts in before:
             attributes.clear()
             attributes.update(values)
-            # the same dict objects: whoever registered a hook removes it from them
+            # keep the dict objects: the code that registered a hook removes it from them
             for name, entries in dicts.items():
                 attributes[name].clear()
                 attributes[name].update(entries)

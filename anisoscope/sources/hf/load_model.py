@@ -78,7 +78,7 @@ class PretrainedModel(NamedTuple):
 
     def apply_final_norm(self, last_BTD: Any) -> Any:
         """Apply the final norm to the last block's output; return the model's last hidden state."""
-        for path in (self.adapter.final_norm, self.adapter.after):
+        for path in (self.adapter.final_norm, self.adapter.final_projection):
             module = find_module(self.base, path)
             last_BTD = last_BTD if module is None else module(last_BTD)
         return last_BTD
@@ -271,7 +271,7 @@ def attention_implementation(adapter: Adapter) -> str | None:
     """Return how attention is computed outside a `Listener`; None: the default of the library."""
     if adapter == UNKNOWN or adapter.maps:
         return None
-    return "sdpa" if adapter.own is None and adapter.mixed is None else "eager"
+    return "sdpa" if adapter.score_exponent is None and adapter.mixed is None else "eager"
 
 
 def weight_bytes(model: Any) -> int:

@@ -1,1 +1,1 @@
-"""Samples of activations, kept while somebody's own loop runs, and tables of them a step."""
+"""Sample activations while a user's own loop runs, and measure them step by step."""

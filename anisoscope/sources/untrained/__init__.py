@@ -1,1 +1,1 @@
-"""Untrained blocks under a common bias: settings, simulation, theory, tables."""
+"""Simulate untrained blocks under a common bias, and compare them with theory."""

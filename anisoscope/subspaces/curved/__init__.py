@@ -1,3 +1,1 @@
-"""Gradients of a linear probe on known curved manifolds: what curvature makes of them, beside
-closed forms.
-"""
+"""Compare gradients of a linear probe on curved manifolds with closed forms."""

@@ -1,1 +1,1 @@
-"""Tangents of pretrained models: gradients by PyTorch."""
+"""Compute tangents of pretrained models, with gradients by PyTorch."""

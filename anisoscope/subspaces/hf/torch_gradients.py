@@ -236,7 +236,7 @@ def _array(x: Any) -> np.ndarray:
 
 
 def collect_matrices(loaded: PretrainedModel) -> Matrices:
-    """Collect the matrices as wide as the stream, block by block, except those that blocks share."""
+    """Collect the matrices as wide as the stream, block by block, without shared matrices."""
     width, table = loaded.model.config.hidden_size, loaded.base.get_input_embeddings()
     matrices = {"embedding": [[table]] if table.weight.shape[1] == width else []}
     for name in MATRICES[1:]:

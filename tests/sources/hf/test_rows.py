@@ -61,18 +61,18 @@ def test_every_entry_has_a_row():
     [
         (
             "Bloom",
-            {"own": 0.0},
+            {"score_exponent": 0.0},
             "softmax of queries and keys differs from the model's own attention by",
         ),
         (
             "GPT-Neo",
-            {"own": 0.5},
+            {"score_exponent": 0.5},
             "softmax of queries and keys differs from the model's own attention by",
         ),
-        ("GPT-J", {"own": None}, "attention ran 0 times in 3 blocks"),
+        ("GPT-J", {"score_exponent": None}, "attention ran 0 times in 3 blocks"),
         ("CANINE", {"part": None}, "6 layers ran, 4 were expected"),
         ("EuroBERT", {"final_norm": None}, "the last block is not the last hidden state"),
-        ("OPT-350m", {"after": None}, "differs from the last hidden state"),
+        ("OPT-350m", {"final_projection": None}, "differs from the last hidden state"),
         ("ByT5", {"block": "T5LayerSelfAttention"}, "differs from the last hidden state"),
     ],
 )

@@ -1,3 +1,4 @@
-"""Models that read pictures or sound: files of a folder as windows, and maps whose size changes
-from stage to stage.
+"""Measure models of pictures or sound.
+
+Files of a folder are windows; maps may change their size between stages.
 """

@@ -98,7 +98,7 @@ class Listener:
             hooks = [base.register_forward_pre_hook(_ask_hidden_states, with_kwargs=True)]
             hooks.append(base.register_forward_hook(self._after_unknown))
         else:
-            own, mixed = loaded.adapter.own, loaded.adapter.mixed
+            own, mixed = loaded.adapter.score_exponent, loaded.adapter.mixed
             self.undo.callback(model.set_attn_implementation, model.config._attn_implementation)
             register = transformers.AttentionInterface.register
             register(CAPTURE, self._attend)
@@ -110,7 +110,7 @@ class Listener:
                 hooks.append(block.register_forward_hook(self._after))
         for hook in hooks:
             self.undo.callback(hook.remove)
-        if loaded.adapter.own is not None:
+        if loaded.adapter.score_exponent is not None:
             self.undo.enter_context(OwnAttention(self._on_own_attention))
 
     def __exit__(self, kind: type | None, *_: object) -> None:
@@ -181,7 +181,7 @@ class Listener:
 
     def _on_own_attention(self, q_BHTK: Any, k_BHTK: Any, scores_BHTT: Any, v_BHTK: Any) -> None:
         """Find what the scores of a class with its own attention contain besides <q, k>."""
-        q_BHTK = q_BHTK * q_BHTK.shape[-1] ** (0.5 - self.loaded.adapter.own)
+        q_BHTK = q_BHTK * q_BHTK.shape[-1] ** (0.5 - self.loaded.adapter.score_exponent)
         product_BHTT = attention_scores(Call(q_BHTK.float(), k_BHTK.float(), None))
         added = _mask_to_infinity(scores_BHTT.float(), self.loaded.model.dtype) - product_BHTT
         self._on_call(Call(q_BHTK, k_BHTK, added, v_BHTK))

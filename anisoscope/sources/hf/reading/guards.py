@@ -111,7 +111,7 @@ def check_attention(loaded: PretrainedModel, tokens_WT: np.ndarray) -> tuple[Att
         forward(loaded, tokens_WT)
     computed_in = loaded.about["computed_in"]
     close = CLOSE[computed_in]
-    pattern = _pattern(calls, 0.0 if loaded.adapter.own is None else close / 10)
+    pattern = _pattern(calls, 0.0 if loaded.adapter.score_exponent is None else close / 10)
     furthest = 0.0
     own = model_outputs(loaded, tokens_WT, "attentions")
     for n, (call, weights_BHTT) in enumerate(zip(calls, own, strict=True)):
@@ -127,7 +127,7 @@ def check_attention(loaded: PretrainedModel, tokens_WT: np.ndarray) -> tuple[Att
             f"{name}: softmax of queries and keys differs from the model's own attention by "
             f"{furthest:.2g} in {computed_in} (another term, or rounding); {LEAVE}"
         )
-    way = f"{CAPTURE} over sdpa" if loaded.adapter.own is None else "the model's own way"
+    way = f"{CAPTURE} over sdpa" if loaded.adapter.score_exponent is None else "the model's own way"
     pairs = sorted({int(visible_TT.sum()) for visible_TT in pattern.visible_NTT})
     bias = "" if pattern.bias_NHTT is None else " and a bias by position"
     return pattern, (
@@ -269,7 +269,7 @@ def check_vocabulary(loaded: PretrainedModel, windows: Windows) -> None:
 
 def max_positions(loaded: PretrainedModel) -> int | None:
     """Return how many positions a window may have; None: unlimited or unknown."""
-    config, before = loaded.model.config, loaded.adapter.before
+    config, before = loaded.model.config, loaded.adapter.position_offset
     longest = getattr(config, "max_position_embeddings", None)
     if longest is not None and before:
         longest -= getattr(config, before) + 1

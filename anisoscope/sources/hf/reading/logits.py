@@ -32,7 +32,7 @@ def make_unembedding(loaded: PretrainedModel) -> Unembedding:
     """Combine the final norm, the projection after it and the head, in float32."""
     head, after = (
         loaded.model.get_output_embeddings(),
-        find_module(loaded.base, loaded.adapter.after),
+        find_module(loaded.base, loaded.adapter.final_projection),
     )
     if head.weight.device.type == "meta":
         raise UserError(
