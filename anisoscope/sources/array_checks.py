@@ -158,9 +158,8 @@ def align(labels: Any, x: Any, name: str) -> np.ndarray | None:
     array = np.asarray(labels)
     if name == "clusters" and isinstance(labels, list | tuple) and array.dtype.kind in "fUS":
         kinds = {type(label) for label in labels}
-        if len(kinds) > 1 or kinds == {
-            int
-        }:  # NumPy would convert them to strings, or round large integers to equal floats
+        # NumPy would convert them to strings, or round large integers to equal floats
+        if len(kinds) > 1 or kinds == {int}:
             array = np.empty(len(labels), object)
             array[:] = labels
     return array

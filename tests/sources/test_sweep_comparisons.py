@@ -107,7 +107,10 @@ def test_comparisons_are_measured_again_when_what_they_compare_with_has_changed(
     measured(config, folder)
     said = capsys.readouterr().out
     assert "run: measured again, since a checkpoint has changed: steps 1, 2, 5, 6\n" in said
-    assert "run: compared with a checkpoint that has changed; its own is gone: steps 0, 4\n" in said
+    assert (
+        "run: compared with a checkpoint that has changed, but its own checkpoint is gone: steps 0, 4\n"
+        in said
+    )
     table = joined_files.read_table(folder / "results.nc")
     np.testing.assert_allclose(table.cka_last.sel(VALUE).sel(step=5), 1.0, rtol=1e-5)
     assert (

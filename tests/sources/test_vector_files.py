@@ -173,7 +173,7 @@ def test_what_is_no_file_of_vectors_is_one_line(tmp_path):
     for write, words in (
         (lambda: None, "does not exist"),
         (lambda: path.write_bytes(b"no archive"), "cannot be read"),
-        (lambda: np.savez(path, a=np.array([{}], object)), "pickled arrays never are"),
+        (lambda: np.savez(path, a=np.array([{}], object)), "pickled arrays are never"),
         (lambda: np.savez(path, a=VECTORS[0], b=VECTORS[1]), r"holds a \(96, 6\), b \(96, 6\); na"),
     ):
         write()

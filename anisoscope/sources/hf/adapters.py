@@ -35,9 +35,7 @@ class Adapter(NamedTuple):
     maps: bool = False  # blocks return maps whose size and width change between stages
     score_exponent: float | None = None  # scores of own attention: <q, k> K^-score_exponent
     rate: str | None = None  # setting: tokens that share a position
-    position_offset: str | None = (
-        None  # setting: that many positions, plus 1, precede the first token
-    )
+    position_offset: str | None = None  # setting: positions before the first token, minus 1
     model: str | None = None  # class that loads the weights, if not that of the settings
     adds: Adds | None = None  # None: unknown, and `measure.hook_points` is refused
     kernels: Kernels | None = None  # None: unknown or shared; `tangents` leaves matrices out
