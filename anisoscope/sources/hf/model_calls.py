@@ -15,11 +15,8 @@ from anisoscope.sources.recording.recorded_passes import as_booleans, check_mask
 from anisoscope.utils.errors import UserError
 
 TOKENS = {"input_ids": 2, "inputs_embeds": 3}  # arguments (batch, tokens, …), and their dimensions
-OTHERS = (
-    "pixel_values",
-    "input_values",
-    "input_features",
-)  # (batch, …), with an unknown number of tokens
+# arguments (batch, …), with an unknown number of tokens
+OTHERS = ("pixel_values", "input_values", "input_features")
 CACHES = ("past_key_values", "cache_params", "mems", "state")
 PACKED = ("cu_seq_lens_q", "seq_idx")  # arguments of rows that pack several documents
 SEQUENTIAL = (nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder, nn.RNNBase)

@@ -150,11 +150,5 @@ def torus(v_VE: Array, curvature: Array) -> tuple[Array, Array]:
 
 
 SURFACES = {"paraboloid": paraboloid, "sphere": sphere, "torus": torus}
-AXES = (
-    "seed",
-    "manifold",
-    "curvature",
-    "setting",
-    "weighting",
-    "target",
-)  # axes of the measured arrays
+# axes of the measured arrays
+AXES = ("seed", "manifold", "curvature", "setting", "weighting", "target")

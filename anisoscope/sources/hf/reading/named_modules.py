@@ -106,9 +106,7 @@ def padding_arguments(
         return {}
     mask = torch.as_tensor(mask_BT, dtype=torch.long, device=loaded.base.device)
     arguments = {"attention_mask": mask}
-    counts_itself = (
-        position_table(loaded.base) is not None
-    )  # from the first token that is not padding
+    counts_itself = position_table(loaded.base) is not None  # from the first real token
     takes_positions = "position_ids" in inspect.signature(loaded.base.forward).parameters
     if takes_positions and not counts_itself and not mask_BT[:, 0].all():
         arguments["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
