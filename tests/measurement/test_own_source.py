@@ -90,13 +90,13 @@ def test_what_the_source_cannot_give_is_one_line(arrays):
     with pytest.raises(UserError, match=r"measure\.points=64 there, 32 now"):
         measured(source(arrays, points=32))
     for changes, words in (
-        ({"families": ("similarity", "comparison")}, "comparison cannot be measured of it"),
+        ({"families": ("similarity", "comparison")}, "comparison cannot be measured"),
         ({"families": ("attention",)}, "attention needs queries and keys"),
         (
             {"nulls": ("shuffled",)},
-            "activations of 1 inputs; measured and shuffled are measured: 2",
+            "activations have 1 inputs; pass 2: measured and shuffled",
         ),
-        ({"families": ("frequency",)}, "frequency cannot be measured of arrays"),
+        ({"families": ("frequency",)}, "frequency cannot be measured on arrays"),
     ):
         with pytest.raises((UserError, ValueError), match=words):
             measured(source(arrays, **changes))
