@@ -167,7 +167,7 @@ def test_closed_forms_agree_where_they_meet():
         ({"types": 17}, "types is 17; it must be even"),
         ({"width": 2}, r"width is 2; it must exceed dimension \(2\)"),
         ({"dimension": 3}, "torus has dimension 2, not 3"),
-        ({"curvatures": (100.0,)}, "for the curvature 100 fewer than 3 spreads are at most 0.001"),
+        ({"curvatures": (100.0,)}, "for curvature 100 a slope needs 3 spreads of at most 0.001"),
     ],
 )
 def test_bad_settings_are_one_line(settings, words):
