@@ -1,8 +1,8 @@
-"""Propose candidates for the nearest neighbors of every point, by the Gram matrix, with a bound on
-the distance of every other point.
+"""Propose candidates for the nearest neighbors of every point by the Gram matrix.
 
-Quick, and rough where points are close: metrics/neighbors.py measures the candidates again.
-A are the points whose candidates are sought together, X words of bits, or turns of a loop.
+A bound on the distance of every other point comes with them. Quick, and rough where points are
+close: metrics/neighbors.py measures the candidates again. A are the points whose candidates are
+sought together, X words of bits, or turns of a loop.
 """
 
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int, UInt
 
-EXTRA = 6  # candidates beyond the neighbors that are asked for: their distances make the bound
+EXTRA = 6  # candidates in addition to the requested neighbors: their distances make the bound
 TOGETHER = 64  # columns of the distance matrix that exist at once on a CPU
 ELEMENTS = 2**27  # of the distance matrix that exist at once on an accelerator
 FEW = 16  # up to so many, a CPU multiplies half of the matrix, and `top_k` beats a threshold
@@ -35,7 +35,7 @@ def propose(
         x_PD: the points, centered.
         square_P: their squared norms, inf for points that neither have nor are neighbors.
         original_P: the first copy of each point; only these are proposed.
-        count: neighbors that are sought.
+        count: number of neighbors.
 
     Returns:
         Indices, P in place of a candidate that does not exist; and for each point a number that no

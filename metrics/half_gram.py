@@ -25,7 +25,7 @@ LAST = np.uint32(0xFFFFFFFF)  # after the keys of all points
 
 
 def serves(count: int) -> bool:
-    """Whether `propose_by_half` finds so many neighbors in less time than whole columns do."""
+    """Return whether `propose_by_half` is faster than whole columns for so many neighbors."""
     return jax.default_backend() == "cpu" and 2 <= count <= FEW
 
 
@@ -40,10 +40,12 @@ def propose_by_half(
     """Propose candidates among all points, and among those of each point's own section.
 
     Args:
-        x_PD: as for `candidates.propose`, and so are the squares and the first copies.
-        own_P: the first copy of each point in its section.
-        count: neighbors that are sought.
-        sections: runs of P / sections consecutive points.
+        x_PD: The points, centered.
+        square_P: Their squared norms, as for `candidates.propose`.
+        original_P: The first copy of each point, as for `candidates.propose`.
+        own_P: The first copy of each point in its section.
+        count: Number of neighbors.
+        sections: Number of runs of P / sections consecutive points.
 
     Returns:
         What `candidates.propose` returns, for all points and for sections; indices of the cloud.
@@ -64,10 +66,10 @@ def propose_by_half(
     )
     whole_ICSX = jnp.where(valid_ICSX, key_ICSX, LAST)
 
-    def own(of_ICSX: Array) -> Array:
-        """Each section's chunks at its own points."""
-        of_SICSX = of_ICSX.reshape(sections, chunks, -1, sections, size)
-        return jnp.moveaxis(of_SICSX[np.arange(sections), :, :, np.arange(sections)], 0, 2)
+    def own(x_ICSX: Array) -> Array:
+        """Select each section's chunks at its own points."""
+        x_SICSX = x_ICSX.reshape(sections, chunks, -1, sections, size)
+        return jnp.moveaxis(x_SICSX[np.arange(sections), :, :, np.arange(sections)], 0, 2)
 
     return (
         _merge(whole_ICSX, index_ICSX, key_ICSX[:, -1], count),
@@ -91,10 +93,10 @@ def _chunk_keys(
     size = len(x_PD) // sections
     chunk = -(-size // chunks)
 
-    def pad(of_P: Array, value: float = 0.0) -> Array:
-        widths = ((0, 0), (0, chunks * chunk - size), *[(0, 0)] * (of_P.ndim - 1))
-        of_SX = of_P.reshape(sections, size, *of_P.shape[1:])
-        return jnp.pad(of_SX, widths, constant_values=value).reshape(-1, *of_P.shape[1:])
+    def pad(value_P: Array, value: float = 0.0) -> Array:
+        widths = ((0, 0), (0, chunks * chunk - size), *[(0, 0)] * (value_P.ndim - 1))
+        value_SX = value_P.reshape(sections, size, *value_P.shape[1:])
+        return jnp.pad(value_SX, widths, constant_values=value).reshape(-1, *value_P.shape[1:])
 
     own_square_P = jnp.where(own_P == jnp.arange(len(own_P)), square_P, jnp.inf)
     square_Q, x_QD = pad(own_square_P, jnp.inf), pad(x_PD)
@@ -104,22 +106,22 @@ def _chunk_keys(
     def add_block(number: Array, key_ICQ: Array) -> Array:
         i, j = row_X[number], column_X[number]
 
-        def cut(of_Q: Array) -> list[Array]:
-            return [jax.lax.dynamic_slice_in_dim(of_Q, n * chunk, chunk) for n in (i, j)]
+        def cut(value_Q: Array) -> list[Array]:
+            return [jax.lax.dynamic_slice_in_dim(value_Q, n * chunk, chunk) for n in (i, j)]
 
         (x_AD, y_AD), (x_A, y_A) = cut(x_QD), cut(square_Q)
         # in a section two points may be no copies that a third, of another section, joins
-        of_x_A, of_y_A = cut(jnp.where(i // chunks == j // chunks, own_Q, original_Q))
+        x_first_A, y_first_A = cut(jnp.where(i // chunks == j // chunks, own_Q, original_Q))
         near_AA = x_A[:, None] + (y_A[None] - 2.0 * product(x_AD, y_AD.T))
-        near_AA = jnp.where(of_x_A[:, None] == of_y_A[None], jnp.inf, near_AA)
+        near_AA = jnp.where(x_first_A[:, None] == y_first_A[None], jnp.inf, near_AA)
         near_AA = jnp.where(near_AA < jnp.inf, jnp.maximum(near_AA, 0.0), jnp.inf)
         bits_AA = jax.lax.bitcast_convert_type(near_AA, jnp.uint32) & ~PLACE
-        turned_AA = jax.lax.optimization_barrier(bits_AA.T)
-        of_columns_1CA, of_rows_1CA = (
-            _smallest_keys(of_AA, kept)[None] for of_AA in (bits_AA, turned_AA)
+        transposed_AA = jax.lax.optimization_barrier(bits_AA.T)
+        column_keys_1CA, row_keys_1CA = (
+            _smallest_keys(keys_AA, kept)[None] for keys_AA in (bits_AA, transposed_AA)
         )
-        key_ICQ = jax.lax.dynamic_update_slice(key_ICQ, of_columns_1CA, (i, 0, j * chunk))
-        return jax.lax.dynamic_update_slice(key_ICQ, of_rows_1CA, (j, 0, i * chunk))
+        key_ICQ = jax.lax.dynamic_update_slice(key_ICQ, column_keys_1CA, (i, 0, j * chunk))
+        return jax.lax.dynamic_update_slice(key_ICQ, row_keys_1CA, (j, 0, i * chunk))
 
     key_ICQ = jnp.full((sections * chunks, kept, len(x_QD)), LAST)
     key_ICQ = jax.lax.fori_loop(0, len(row_X), add_block, key_ICQ)
@@ -133,7 +135,7 @@ def _merge(
     count: int,
 ) -> Proposed:
     """Keep the nearest of all chunks, with a bound of what the merge or a chunk did not keep."""
-    key_YP, index_YP = (of.reshape(-1, last_ISX[0].size) for of in (key_ICSX, index_ICSX))
+    key_YP, index_YP = (array.reshape(-1, last_ISX[0].size) for array in (key_ICSX, index_ICSX))
     place_PC, beyond_P = least(
         jax.lax.bitcast_convert_type(key_YP, jnp.float32), min(count + EXTRA, len(key_YP))
     )

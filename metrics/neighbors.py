@@ -1,8 +1,8 @@
-"""The nearest neighbors of every point of a cloud, found once for all that is read from them.
+"""Find the nearest neighbors of every point of a cloud, once for all metrics that read them.
 
 The duplicates rule. Copies of a point say nothing about the dimension, but r1 = 0 breaks every
 formula. Leaving out the points with r1 = 0 would keep only what occurs once: of a character model's
-embeddings, the rarest characters. So neighbors are sought among the *distinct* points, each
+embeddings, the rarest characters. So neighbors are searched among the *distinct* points, each
 counted once; duplicates are counted and reported. Points that a network would make equal but for
 the rounding of float32 are copies too: metrics/copies.py says which.
 
@@ -40,39 +40,39 @@ class Neighbors(NamedTuple):
     index_PC: Int[Array, "P C"]
     original_P: Int[Array, " P"]  # the first of the copies of each
     first_P: Bool[Array, " P"]  # the first of its copies: stands for them all
-    copies_P: Int[Array, " P"]  # how many points are copies of this one, itself included
-    equals_P: Int[Array, " P"]  # how many of these have all its coordinates
+    copies_P: Int[Array, " P"]  # number of copies of the point, itself included
+    equals_P: Int[Array, " P"]  # number of exact equals, itself included
     mean_norm: Float[Array, ""]  # mean |x_i - mean(x)|, the unit of LLM-Microscope's threshold
 
     @property
     def r1_P(self) -> Float[Array, " P"]:
-        """Distance to the nearest."""
+        """Distance to the nearest neighbor."""
         return self.distance_PC[:, 0]
 
     @property
     def r2_P(self) -> Float[Array, " P"]:
-        """Distance to the second nearest."""
+        """Distance to the second nearest neighbor."""
         return self.distance_PC[:, 1]
 
     def check_searched(self, count: int) -> None:
-        """Raise ValueError where fewer were searched: JAX clamps an index past the end."""
+        """Raise ValueError where fewer neighbors were searched: JAX clamps an index past it."""
         searched = self.distance_PC.shape[-1]
         if searched < count:
             raise ValueError(
-                f"{count} neighbors are needed, {searched} were searched: "
-                "ask nearest_neighbors for more"
+                f"{count} neighbors are needed, {searched} were searched; "
+                "pass a larger count to nearest_neighbors"
             )
 
     def usable(self) -> Bool[Array, " P"]:
-        """Distinct points with two neighbors at finite distances: those with a ratio r2/r1."""
+        """Mark the distinct points with two neighbors at finite distances: they have a ratio."""
         return self.first_P & (self.r1_P > 0) & (self.r2_P < jnp.inf)
 
     def duplicates(self) -> Int[Array, ""]:
-        """How many points are copies of an earlier one."""
+        """Count the points that are copies of an earlier point."""
         return (~self.first_P).sum()
 
     def dropped(self) -> Int[Array, ""]:
-        """How many distinct points have no ratio: all, of one or two; those that are not finite."""
+        """Count the distinct points without a ratio: in clouds of one or two, or not finite."""
         return (self.first_P & ~self.usable()).sum()
 
 
@@ -92,7 +92,7 @@ def nearest_neighbors(cloud_PD: Float[AnyArray, "P D"], count: int = 2) -> Neigh
         ValueError: fewer than 2 neighbors.
     """
     if count < 2:
-        raise ValueError(f"{count} neighbors are asked for; two or more have a ratio")
+        raise ValueError(f"count is {count}; pass 2 or more")
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     found, x_PD = copies(cloud_PD), centered(cloud_PD)
     square_P = squares(x_PD)
@@ -115,7 +115,7 @@ def measure_proposed(
     proposed: Proposed,
     count: int,
 ) -> Nearest:
-    """Find the nearest by subtraction: the proposed, or all of a group where these may not do."""
+    """Find the nearest by subtraction: of the proposed, or of the group where these may fail."""
     candidate_PC, beyond_P = proposed
     first_P = original_P == jnp.arange(len(original_P))
     distance_PC, index_PC = _measure(cloud_PD, candidate_PC, count)
@@ -129,7 +129,7 @@ def measure_proposed(
 
 
 def describe(found: Copies, square_P: Float[Array, " P"], nearest: Nearest) -> Neighbors:
-    """Join what a search found with what is known of copies."""
+    """Join the result of a search with the copies of the points."""
     original_P, copies_P, equal_P = found
     first_P = original_P == jnp.arange(len(original_P))
     equals_P = jnp.zeros_like(equal_P).at[equal_P].add(1)[equal_P]
@@ -168,7 +168,7 @@ def compare_with_all(
     distance_PC: Float[Array, "P C"],
     index_PC: Int[Array, "P C"],
 ) -> tuple[Float[Array, "P C"], Int[Array, "P C"]]:
-    """Replace the neighbors of unsure points by those found in their whole group, by subtraction.
+    """Replace the neighbors of unsure points by the nearest of their whole group, by subtraction.
 
     A group below 0 has no neighbors and is nobody's.
     """
@@ -199,7 +199,7 @@ def compare_with_all(
 def _measure(
     cloud_PD: Float[Array, "P D"], candidate_PC: Int[Array, "P C"], count: int
 ) -> tuple[Float[Array, "P {count}"], Int[Array, "P {count}"]]:
-    """The `count` nearest candidates by subtraction, ascending; inf and 0 where there is none."""
+    """Find the `count` nearest candidates by subtraction, ascending; inf and 0 past their end."""
     points, width = cloud_PD.shape
     ones_D = jnp.ones(width)
 

@@ -53,11 +53,11 @@ def neighbors_in_subsamples(
     tasks = (found.original_P, jnp.zeros_like(section_P), whole), (own_P, section_P, own)
     distance_2PC, index_2PC = jax.lax.map(  # a loop, whose body is compiled once
         lambda task: measure_proposed(cloud_PD, square_P, *task, count),
-        jax.tree.map(lambda *of_both: jnp.stack(of_both), *tasks),
+        jax.tree.map(lambda *leaves: jnp.stack(leaves), *tasks),
     )
     index_PC = jnp.maximum(index_2PC[1] - start_P[:, None], 0)  # 0 where there is none
     nearest_S = jax.tree.map(
-        lambda of_PC: of_PC.reshape(subsamples, size, count), (distance_2PC[1], index_PC)
+        lambda x_PC: x_PC.reshape(subsamples, size, count), (distance_2PC[1], index_PC)
     )
     return (
         describe(found, square_P, (distance_2PC[0], index_2PC[0])),
@@ -68,12 +68,12 @@ def neighbors_in_subsamples(
 def neighbors_among(
     cloud_PD: Float[AnyArray, "P D"], neighbors: Neighbors, left_P: Bool[AnyArray, " P"]
 ) -> Neighbors:
-    """Find the two nearest of every point among the points that are left, as if only they existed.
+    """Find the two nearest of every point among the remaining points, as if only they existed.
 
     Args:
         cloud_PD: P points of width D.
         neighbors: theirs, SPARE or more.
-        left_P: which points are left.
+        left_P: Which points remain.
 
     Returns:
         Neighbors of the points left, of which `first_P` stand for their copies; numbers of copies
@@ -102,7 +102,7 @@ def neighbors_among(
 def neighbors_in_subsets(
     cloud_PD: Float[AnyArray, "P D"], neighbors: Neighbors, factor: int
 ) -> Neighbors:
-    """Find the two nearest of every point in its own of the disjoint subsets cloud[i::factor].
+    """Find the two nearest of every point within its own subset of the disjoint cloud[i::factor].
 
     Args:
         cloud_PD: P points of width D.

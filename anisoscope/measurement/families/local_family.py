@@ -7,7 +7,7 @@ from anisoscope.metrics import local_spectrum
 from anisoscope.metrics.local_spectrum import COUNT
 
 CAI = "after Cai et al. 2021, Isotropy in the Contextual Embedding Space; spectrum in place of cosines: this project"
-OF = f"lambda_i of the covariance of point i and its {COUNT} nearest, about their mean{FEW}"
+COVARIANCE = f"lambda_i of the covariance of point i and its {COUNT} nearest, about their mean{FEW}"
 WORDS = (
     "gaussian says what the spectrum of the whole cloud makes of neighborhoods: a cloud that is "
     "stretched and not bent has none of its own"
@@ -16,7 +16,7 @@ WORDS = (
 QUANTITIES = {
     "local_anisotropy": Quantity(
         f"anisotropy of neighborhoods ({COUNT} neighbors)",
-        f"mean over distinct points i of max(lambda_i) / sum(lambda_i), {OF}",
+        f"mean over distinct points i of max(lambda_i) / sum(lambda_i), {COVARIANCE}",
         CAI,
         range=SHARE,
         resampling="sections",
@@ -24,7 +24,7 @@ QUANTITIES = {
     ),
     "local_participation_ratio": Quantity(
         f"participation ratio of neighborhoods ({COUNT} neighbors)",
-        f"mean over distinct points i of (sum lambda_i)^2 / sum(lambda_i^2), {OF}",
+        f"mean over distinct points i of (sum lambda_i)^2 / sum(lambda_i^2), {COVARIANCE}",
         CAI,
         range=AT_LEAST_1,
         resampling="sections",
@@ -38,7 +38,7 @@ def compute(cloud: Cloud) -> Values:
     points_PD, parts = cloud.points_PD, cloud.searched.parts
     points = Searched(points_PD, None if parts is None else sections(points_PD, parts))
     values = over_sections(
-        lambda *of: dict(zip(QUANTITIES, local_spectrum.local_isotropy(*of), strict=True)),
+        lambda *arrays: dict(zip(QUANTITIES, local_spectrum.local_isotropy(*arrays), strict=True)),
         points,
         cloud.searched,
     )
