@@ -78,7 +78,7 @@ def test_has_as_many_as_asked_for(count):
     nearest = [[1, 3], [1, 2], [2, 3], [4, 6], [8, 12], [16, 24]]
     assert neighbors.distance_PC[:6, :2].tolist() == nearest
     assert (neighbors.distance_PC[:, 5:] == jnp.inf).all()
-    with pytest.raises(ValueError, match="two or more"):
+    with pytest.raises(ValueError, match="count is 1; pass 2 or more"):
         nearest_neighbors(gaussian(), 1)
 
 
