@@ -49,13 +49,13 @@ def test_a_mask_is_read_by_name_and_by_position(gpt2, by_name):
     given = {"attention_mask": mask} if by_name else {}
     found = recorded(gpt2, ["transformer.h.1"], IDS, *(() if by_name else (None, mask)), **given)
     assert lengths(found) == [6, 10, 10]
-    assert found.sample()["positions"][:6].tolist() == [*range(6)]
+    assert found.sample()["token_positions"][:6].tolist() == [*range(6)]
 
 
 @pytest.mark.parametrize(
     ("mask", "words"),
     [
-        (ONES * 0.5, "mask holds 0.5; 0 at padding"),
+        (ONES * 0.5, "mask holds 0.5; pass 0 at padding"),
         (ONES[:, None, None] * 1.0, r"mask has shape \(3, 1, 1, 10\), hook point"),
         (torch.nn.functional.pad(ONES, (2, 0), value=1), r"mask has shape \(3, 12\), hook point"),
     ],
@@ -86,7 +86,7 @@ def test_positions_that_begin_anew_make_clusters(gpt2):
     packed = torch.tensor([0, 1, 2, 3, 0, 1, 0, 1, 2, 3])
     found = recorded(gpt2, ["transformer.h.0", "transformer.ln_f"], IDS, position_ids=packed[None])
     assert lengths(found) == [4, 2, 4] * 3
-    np.testing.assert_array_equal(found.sample()["positions"], packed.repeat(3))
+    np.testing.assert_array_equal(found.sample()["token_positions"], packed.repeat(3))
     padded = ONES.clone()
     padded[1, :4] = 0
     ids = (padded.cumsum(-1) - 1).masked_fill(padded == 0, 1)  # as generate makes them
