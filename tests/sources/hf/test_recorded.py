@@ -62,9 +62,9 @@ def test_a_training_loop_is_what_it_was_and_the_rows_are_the_model_s_own(tmp_pat
     assert recorder.seen == 6 * 37
     assert sample["vectors"].shape == (2, 40, 32)
     flat = torch.stack(own).detach().reshape(24, 10, 32).numpy()
-    expected = flat[sample["clusters"], sample["positions"]]
+    expected = flat[sample["clusters"], sample["token_positions"]]
     np.testing.assert_array_equal(sample["vectors"][0], expected)
-    assert sample["positions"][sample["clusters"] % 4 == 0].max() < 7
+    assert sample["token_positions"][sample["clusters"] % 4 == 0].max() < 7
     assert anisoscope.measure(tmp_path / "acts.zarr", **QUICK).sizes["layer"] == 2
 
 

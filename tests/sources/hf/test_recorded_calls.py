@@ -109,7 +109,7 @@ def test_models_that_pad_inside_are_refused_with_and_without_a_mask():
     mask = ONES.clone()
     mask[0, 7:] = 0
     left_out(r"returns \(3, 12\) vectors for inputs \(3, 10\)", model, ["encoder.layer.1"], ids)
-    left_out(r"gives \(3, 12\)", model, ["encoder.layer.1"], ids, attention_mask=mask)
+    left_out(r"returns \(3, 12\)", model, ["encoder.layer.1"], ids, attention_mask=mask)
 
 
 def test_encoder_and_decoder_are_each_recorded_with_their_own_mask():
