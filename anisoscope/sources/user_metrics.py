@@ -59,8 +59,8 @@ def add_metrics(
             for name, metric in metrics.items():
                 values[name][b, n] = _replicates(name, metric, cloud_PD, chunk)
                 if draws:
-                    drawn = [_replicates(name, metric, draw_PD, chunk) for draw_PD in draws]
-                    null_values[name][b, n] = np.mean(drawn, axis=0)
+                    draw_values = [_replicates(name, metric, draw_PD, chunk) for draw_PD in draws]
+                    null_values[name][b, n] = np.mean(draw_values, axis=0)
     schema = {name: _describe(name, metric) for name, metric in metrics.items()}
     own, null = (_samples(schema, found) for found in (values, null_values))
     added = dict(summarize(schema, own).data_vars)

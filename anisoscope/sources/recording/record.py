@@ -53,7 +53,7 @@ def record(
     Returns:
         A Recorder: `.sample()` returns arrays, `.measure()` the table of `measure`, `.write(to)`
         writes now, `.add(arrays, mask)` records a pass by hand, `.start_over()` begins another
-        sample, `.seen` counts rows.
+        sample, `.rows` counts rows.
 
     Raises:
         ValueError: the path exists, or the model cannot be recorded; in one line.
@@ -62,7 +62,7 @@ def record(
     >>> with record(lambda batch: np.tanh(batch)) as recorder:
     ...     for step in range(20):
     ...         outputs = recorder(np.random.default_rng(step).standard_normal((8, 16, 4)))
-    >>> recorder.seen, recorder.sample()["vectors"].shape
+    >>> recorder.rows, recorder.sample()["vectors"].shape
     (2560, (1, 2560, 4))
     """
     from anisoscope.sources.recording import recorder

@@ -79,7 +79,7 @@ class Recorder:
 
     def __exit__(self, kind: Any, *_: Any) -> None:
         self.stack.close()
-        if self.to is not None and (self.seen or kind is None):
+        if self.to is not None and (self.rows or kind is None):
             self.write()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -136,7 +136,7 @@ class Recorder:
         warnings.warn(f"a pass was not recorded: {self.refused}", stacklevel=3)
 
     @property
-    def seen(self) -> int:
+    def rows(self) -> int:
         """Rows offered so far, at the hook point with the most rows."""
         if not self.in_torch:
             import jax
@@ -153,7 +153,7 @@ class Recorder:
         Raises:
             ValueError: nothing was recorded.
         """
-        if not self.seen:
+        if not self.rows:
             hint = "call the model, or the recorder, inside of `with`"
             raise ValueError(f"nothing was recorded: {self.refused or hint}")
         groups = list(dict.fromkeys(self.groups.values()))
@@ -195,7 +195,7 @@ class Recorder:
         to = self.to if to is None else pathlib.Path(to)
         _check_new(to)
         sample = self.sample()
-        about = {"hook_points": [*self.groups], "seen": self.seen, "seed": self.seed}
+        about = {"hook_points": [*self.groups], "rows": self.rows, "seed": self.seed}
         temporary = files.temporary_path(to)
         temporary.mkdir()
         try:

@@ -59,7 +59,7 @@ def test_a_training_loop_is_what_it_was_and_the_rows_are_the_model_s_own(tmp_pat
     assert all((a == b).all() for a, b in zip(ends[0][1], ends[1][1], strict=True))
     assert (ends[0][2] == ends[1][2]).all()  # the random numbers of others
     sample = recorder.sample()
-    assert recorder.seen == 6 * 37
+    assert recorder.rows == 6 * 37
     assert sample["vectors"].shape == (2, 40, 32)
     flat = torch.stack(own).detach().reshape(24, 10, 32).numpy()
     expected = flat[sample["clusters"], sample["token_positions"]]
@@ -74,10 +74,10 @@ def test_a_pass_that_raises_leaves_nothing_and_checkpointing_counts_once():
     with anisoscope.record(model, BLOCKS, points=2000) as recorder:
         for found in passes(model, 2):
             found.loss.backward()  # which computes the blocks again
-        assert recorder.seen == 2 * 37
+        assert recorder.rows == 2 * 37
         with pytest.raises(IndexError):
             model(input_ids=torch.full((2, 5), 10_000))
-        assert recorder.seen == 2 * 37
+        assert recorder.rows == 2 * 37
     with pytest.raises(ValueError, match=r"has no module 'transformer\.h\.9'"):
         anisoscope.record(model, ["transformer.h.9"])
     with pytest.raises(ValueError, match="hook_points is empty"):
@@ -143,7 +143,7 @@ def test_gradient_accumulation_gives_a_table_of_all_passes_of_a_step(tmp_path):
 
     class Counts(transformers.TrainerCallback):
         def on_substep_end(self, args, state, control, **_):
-            sizes.append(callback.recorder.seen)
+            sizes.append(callback.recorder.rows)
 
     callback = anisoscope.trainer_callback(
         BLOCKS, tmp_path / "tables", every=6, points=128, **QUICK

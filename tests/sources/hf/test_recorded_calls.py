@@ -28,7 +28,7 @@ def left_out(words, model, hook_points, *args, **given):
     """Check that the pass goes on with a warning, and that nothing is recorded."""
     with pytest.warns(UserWarning, match=words):
         recorder = recorded(model, hook_points, *args, **given)
-    assert recorder.seen == 0
+    assert recorder.rows == 0
     with pytest.raises(ValueError, match=f"nothing was recorded: .*{words}"):
         recorder.sample()
 
@@ -208,7 +208,7 @@ def test_a_failure_in_mid_forward_leaves_no_trace_in_the_next_pass(gpt2):
             model(100 + x)
         model.fails = False
         model(x)
-    assert recorder.seen == 10
+    assert recorder.rows == 10
     own = model.first(x).detach().flatten(0, 1).numpy()
     np.testing.assert_allclose(recorder.sample()["vectors"][0], own, atol=1e-6)
 
@@ -237,7 +237,7 @@ def test_passes_in_threads_never_mix():
     with recorder, pytest.warns(UserWarning, match="another pass ended while"):
         run()
     sample = recorder.sample()
-    assert recorder.seen == 10
+    assert recorder.rows == 10
     assert len(np.unique(sample["vectors"])) == 1
     assert np.bincount(sample["clusters"]).tolist() == [5, 5]
 

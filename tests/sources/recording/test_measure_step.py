@@ -31,7 +31,7 @@ def test_a_table_a_step_is_read_by_the_figures_over_training(tmp_path):
         assert table.step.values.tolist() == list(range(0, step + 1, 10))
         found = table.anisotropy.sel(step=step, positions="all")
         np.testing.assert_array_equal(found, own.anisotropy)
-        assert recorder.seen == 0
+        assert recorder.rows == 0
     blocks = table.anisotropy.sel(step=20, **MEAN).mean()
     average = table.anisotropy_over_blocks.sel(step=20, **MEAN)
     assert float(average) == pytest.approx(float(blocks))

@@ -48,7 +48,7 @@ def test_hook_points_keep_the_same_positions_and_a_file_opens(tmp_path):
     with anisoscope.record(lambda x: {"a": x, "b": 2 * x}, to=path, points=50) as recorder:
         for x in batches():
             np.testing.assert_array_equal(recorder(x)["b"], 2 * x)
-    assert recorder.seen == 600
+    assert recorder.rows == 600
     file = vector_files.load(path)
     vectors = np.asarray(file.vectors)
     assert vectors.shape == (2, 50, 4)
@@ -73,7 +73,7 @@ def test_padding_is_never_kept_and_positions_do_not_count_it():
     for x in batches(9):
         recorder.add({"x": x}, mask)
     sample = recorder.sample()
-    assert recorder.seen == 9 * 9
+    assert recorder.rows == 9 * 9
     place = sample["vectors"][0, :, 0].astype(int) % 15
     assert mask.ravel()[place].all()
     np.testing.assert_array_equal(sample["token_positions"], (mask.cumsum(1) - 1).ravel()[place])
@@ -104,7 +104,7 @@ def test_what_a_gradient_computes_again_is_counted_once(transform):
     }[transform]
     x = jax.random.normal(jax.random.key(0), (2, 5, 4))
     gradient = jax.grad(loss)(x)
-    assert recorder.seen == (30 if transform == "scan" else 10)
+    assert recorder.rows == (30 if transform == "scan" else 10)
     sample = recorder.sample()
     np.testing.assert_allclose(sample["vectors"][0][:10], jnp.tanh(x).reshape(10, 4), atol=1e-6)
     assert np.bincount(sample["clusters"]).tolist() == [5] * (6 if transform == "scan" else 2)
@@ -144,7 +144,7 @@ def test_a_pass_that_does_not_fit_leaves_nothing():
     ):
         with pytest.raises(ValueError, match=words):
             recorder.add(first | {"b": b})
-    assert recorder.seen == 6
+    assert recorder.rows == 6
     assert all((x == recorder.sample()[name]).all() for name, x in before.items())
 
 
@@ -168,9 +168,9 @@ def test_what_does_not_fit_is_refused(x, mask, words):
     recorder = anisoscope.record(lambda x: x)
     with pytest.raises(ValueError, match=words):
         recorder.add(x, mask)
-    assert recorder.seen == 0
+    assert recorder.rows == 0
     recorder.add(X[:, 0], np.array([1, 0]))  # a vector of each sequence, and a mask of sequences
-    assert recorder.seen == 1
+    assert recorder.rows == 1
 
 
 def test_nothing_is_written_over_and_nothing_is_lost(tmp_path):
