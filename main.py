@@ -1,5 +1,6 @@
-"""Train, measure and draw: python main.py --config=experiments/decoder_small.py
-[--config.train.steps=100 …]
+"""Train, measure and draw.
+
+python main.py --config=experiments/decoder_small.py [--config.train.steps=100 …]
 """
 
 from anisoscope.cli.process import main, start

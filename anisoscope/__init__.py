@@ -1,5 +1,4 @@
-"""The geometry of transformer representations: anisotropy, dimension and drift, with intervals and
-null models.
+"""The geometry of transformer representations, with intervals and null models.
 
 anisoscope.metrics.twonn(x)                        a number from a matrix
 anisoscope.measure(x, clusters=sentence_of_each)   a table with intervals and null models
@@ -68,9 +67,7 @@ ELSEWHERE = {  # all others stand in api.py
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when it is asked for: the command refuses bad input, and hears a signal, before JAX
-    is loaded.
-    """
+    """Import a public name when it is used, so that the command checks its input before JAX loads."""
     if name in ROOMS:
         return importlib.import_module(f"{__name__}.{name}")
     if name in COMPILES:

@@ -54,7 +54,7 @@ def main() -> None:
     options = parser.parse_args()
     backend = jax.default_backend()
     (path := pathlib.Path("runs/accelerator.txt")).parent.mkdir(exist_ok=True)
-    given = {
+    settings = {
         "ANISOSCOPE_PLATFORM": {"gpu": "cuda,cpu", "cpu": "cpu"}.get(backend, f"{backend},cpu"),
         "JAX_DEFAULT_MATMUL_PRECISION": "highest",  # of the tests' own products
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # processes share the device's memory
@@ -71,7 +71,7 @@ def main() -> None:
             print(f"\n## {name}\n", file=output, flush=True)
             command = [sys.executable, "-m", *words]
             if subprocess.run(
-                command, env=os.environ | given, stdout=output, stderr=subprocess.STDOUT
+                command, env=os.environ | settings, stdout=output, stderr=subprocess.STDOUT
             ).returncode:
                 failed.append(name)
     print(f"written: {path}" + (f"; failed: {', '.join(failed)}" if failed else ""))

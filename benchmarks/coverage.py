@@ -68,13 +68,13 @@ SHOWN = {
 }  # of the coordinates of a quantity
 # of the cloud, where the output is the cloud under noise
 READOUT = set(families.FAMILIES["logit_lens"].quantities)
-OF_TWO = {  # read of a second layer, the cloud under noise
+TWO_LAYER_QUANTITIES = {  # read of a second layer, the cloud under noise
     name
     for family in ("linearity", "imbalance", "alignment")
     for name in families.FAMILIES[family].quantities
 }
 # as `_last`
-SAME = {f"{kind}_{beside}" for kind in comparison_family.KINDS for beside in ("layers", "previous")}
+SAME = {f"{kind}_{other}" for kind in comparison_family.KINDS for other in ("layers", "previous")}
 
 
 def parts_of(quantity: str) -> dict[str, tuple[int, ...]]:
@@ -104,14 +104,14 @@ def measure(cloud_GPD: jax.Array, key: jax.Array, metrics: tuple[str, ...]) -> d
 
     The cloud is one layer, compared with itself under noise, as one checkpoint with another; its
     first coordinates are queries, the next ones keys, in windows of consecutive points under a
-    causal mask. Of OF_TWO and READOUT the cloud under noise is a second layer, and an unembedding
+    causal mask. Of TWO_LAYER_QUANTITIES and READOUT the cloud under noise is a second layer, and an unembedding
     for LETTERS is drawn once.
     """
-    layers = 2 if (OF_TWO | READOUT) & set(metrics) else 1
+    layers = 2 if (TWO_LAYER_QUANTITIES | READOUT) & set(metrics) else 1
     unembedding_DV = np.random.default_rng(0).standard_normal((cloud_GPD.shape[-1], LETTERS.size))
     read = build_unembedding(unembedding_DV, "layer")
 
-    def of_batch(batch: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
+    def measure_batch(batch: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
         cloud_PD, key = batch[0].astype(jnp.float32), batch[1]
         noise_PD = jax.random.normal(key, cloud_PD.shape) * cloud_PD.std(axis=0).mean() / 2
         q, k = (
@@ -128,13 +128,13 @@ def measure(cloud_GPD: jax.Array, key: jax.Array, metrics: tuple[str, ...]) -> d
         found = panel(
             {MEASURED: sample}, {"last": clouds_LPD[1:].repeat(layers, axis=0)}, SETTINGS, key
         )
-        null = {f"{name} null": value for name, value in apart(found["gaussian"]).items()}
-        known = apart(found[MEASURED]) | null
+        null = {f"{name} null": value for name, value in split_indexed(found["gaussian"]).items()}
+        known = split_indexed(found[MEASURED]) | null
         nulls = {name.replace("excess", "null") for name in metrics if name in EXCESS}
-        wanted = nulls | {name.removesuffix(" excess") for name in metrics}
-        return {name: known[name] for name in wanted}
+        names = nulls | {name.removesuffix(" excess") for name in metrics}
+        return {name: known[name] for name in names}
 
-    return jax.lax.map(of_batch, (cloud_GPD, jax.random.split(key, len(cloud_GPD))))
+    return jax.lax.map(measure_batch, (cloud_GPD, jax.random.split(key, len(cloud_GPD))))
 
 
 def types_of(points: int) -> Types:
@@ -149,15 +149,15 @@ def types_of(points: int) -> Types:
 def flat(quantity: str, value: jax.Array) -> jax.Array:
     """Drop the single layer, or block and head.
 
-    For OF_TWO take the second layer, compared with the first.
+    For TWO_LAYER_QUANTITIES take the second layer, compared with the first.
     """
     sides = {"layer", "other_layer", "block", "head"} & set(quantities()[quantity].dims)
-    if quantity in OF_TWO:
+    if quantity in TWO_LAYER_QUANTITIES:
         return value[0, -1] if "other_layer" in sides else value[-1]
     return value[(0,) * len(sides)]
 
 
-def apart(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
+def split_indexed(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
     """Split the measured quantities into named numbers."""
     return {
         name: flat(quantity, value)[at]
@@ -177,8 +177,8 @@ def truths(member: Member) -> dict[str, float]:
         eigenvalues_D, jnp.zeros_like(eigenvalues_D), unused, unused, width, unused
     )
     known = {name: float(read(population)) for name, read in SPECTRAL.items()}
-    of_dimension = (*DIMENSIONS, "twonn_bayes", "twonn_microscope")
-    return known | dict.fromkeys(of_dimension, member.dimension)
+    dimension_names = (*DIMENSIONS, "twonn_bayes", "twonn_microscope")
+    return known | dict.fromkeys(dimension_names, member.dimension)
 
 
 def score(
@@ -200,11 +200,11 @@ def score(
 def run(name: str, member: Member, metrics: tuple[str, ...], points: int, draws: int) -> list[Row]:
     """Make the rows of a cloud; draw n is a function of n alone."""
 
-    def of_draw(draw: int) -> dict[str, np.ndarray]:
+    def measure_draw(draw: int) -> dict[str, np.ndarray]:
         generator = np.random.default_rng(draw)
         cloud_GPD = np.stack([member.draw(generator, points) for _ in range(BATCHES)])
         programs = [
-            tuple(name for name in metrics if (name in OF_TWO | READOUT) == two)
+            tuple(name for name in metrics if (name in TWO_LAYER_QUANTITIES | READOUT) == two)
             for two in (False, True)
         ]
         values = [measure(cloud_GPD, jax.random.key(draw), names) for names in programs if names]
@@ -213,7 +213,9 @@ def run(name: str, member: Member, metrics: tuple[str, ...], points: int, draws:
     # most of a search for many neighbors runs on one core
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = list(
-            tqdm(pool.map(of_draw, range(draws)), f"{name}, {points} points", draws, leave=False)
+            tqdm(
+                pool.map(measure_draw, range(draws)), f"{name}, {points} points", draws, leave=False
+            )
         )
     known = truths(member)
 
@@ -239,8 +241,10 @@ def main() -> None:
         "--families", nargs="+", choices=FAMILIES, default=FAMILIES, help="only quantities of these"
     )
     options = parser.parse_args()
-    asked = {name for family in options.families for name in families.FAMILIES[family].quantities}
-    chosen = tuple(name for name in METRICS if name.split()[0] in asked)
+    requested = {
+        name for family in options.families for name in families.FAMILIES[family].quantities
+    }
+    chosen = tuple(name for name in METRICS if name.split()[0] in requested)
     begin = time.perf_counter()
     members = {name: member for name, member in ZOO.items() if options.clouds in name}
     if not members:

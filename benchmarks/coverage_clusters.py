@@ -56,7 +56,7 @@ def scaled(generator: np.random.Generator, size_L: np.ndarray) -> np.ndarray:
     return (center_LD.repeat(size_L, axis=0) + noise_PD) * SPREAD_D
 
 
-def of_clusters(process: Callable, draws: int) -> None:
+def cover_clusters(process: Callable, draws: int) -> None:
     """Draws are layers of one array: one program measures them all."""
     size_L = sizes_of(process.__name__)
     clouds = np.stack([process(np.random.default_rng(draw), size_L) for draw in range(draws)])
@@ -73,7 +73,7 @@ def of_clusters(process: Callable, draws: int) -> None:
         )
 
 
-def of_null(points: int, width: int, decay: float) -> None:
+def cover_null(points: int, width: int, decay: float) -> None:
     clouds = (
         np.random.default_rng(1).normal(size=(60, points, width))
         * np.arange(1, width + 1) ** -decay
@@ -97,11 +97,11 @@ def main() -> None:
             "| process | quantity | folds | held | half-width over ideal |\n| --- | --- | --- | --- | --- |"
         )
         for process in (shifted, chains, scaled):
-            of_clusters(process, options.draws)
+            cover_clusters(process, options.draws)
     if options.part != "clusters":
         print("\n| clouds | quantity | mean excess | 0 held |\n| --- | --- | --- | --- |")
         for shape in SHAPES:
-            of_null(*shape)
+            cover_null(*shape)
 
 
 if __name__ == "__main__":

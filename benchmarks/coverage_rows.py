@@ -17,8 +17,8 @@ class Row:
     points: int
     truth: float  # NaN where unknown
     mean: float  # over draws: the expectation
-    of_truth: float  # share of the draws whose interval holds it
-    of_expectation: float
+    truth_share: float  # share of the draws whose interval holds it
+    expectation_share: float
     half_width: float  # mean over draws
     found: float = 1.0  # share of the draws that have a value
 
@@ -29,13 +29,13 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        if np.isnan(self.of_expectation):
+        if np.isnan(self.expectation_share):
             return "no value"
         words = (
             "too narrow"
-            if self.of_expectation < LOW
+            if self.expectation_share < LOW
             else "too wide"
-            if self.of_expectation > HIGH
+            if self.expectation_share > HIGH
             else ""
         )
         return (
@@ -82,5 +82,5 @@ def table(rows: list[Row]) -> str:
 def overview(rows: list[Row]) -> str:
     """Return the range of each metric's coverage of its expectation over clouds, and its biases."""
     each = pd.DataFrame([dataclasses.asdict(row) | {"bias": row.bias} for row in rows])
-    columns = each.groupby("metric", sort=False)[["of_expectation", "bias"]]
+    columns = each.groupby("metric", sort=False)[["expectation_share", "bias"]]
     return columns.agg(["min", "max"]).to_string(na_rep="", float_format="%.3g")

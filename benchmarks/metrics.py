@@ -18,9 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from anisoscope.measurement.families import spectrum_family as panel_spectrum
+from anisoscope.measurement.families import spectrum_family
 from anisoscope.metrics.dimension import twonn
 from anisoscope.metrics.neighbors import nearest_neighbors
+from anisoscope.metrics.spectrum import spectrum as compute_spectrum
 from anisoscope.utils.compiled import CACHE, keep
 from benchmarks.peers import peer
 from benchmarks.rounds import alternate, hardware, ratio, serve, spread
@@ -34,7 +35,7 @@ def search(cloud_PD: jax.Array) -> jax.Array:
 
 def spectrum(cloud_PD: jax.Array) -> dict[str, jax.Array]:
     """Compute the family spectrum of a cloud as the package does, without resamples."""
-    return panel_spectrum.readings(cloud_PD, 1)
+    return spectrum_family.read(compute_spectrum(cloud_PD, 1))
 
 
 def product(cloud_PD: jax.Array) -> jax.Array:
@@ -94,12 +95,12 @@ def side_by_side(points: int, width: int, peers: dict[str, tuple[str, str]], rou
             for name, times in seconds.items():
                 if other in times:
                     same = facts[name]["kind"] == facts["ours"]["kind"]
-                    told = (
+                    words = (
                         ratio(ours[mine], times[other])
                         if same
                         else f"no ratio: it ran on {facts[name]['kind']}"
                     )
-                    print(f"| {other} | {name} | {spread(times[other])} | {told} |")
+                    print(f"| {other} | {name} | {spread(times[other])} | {words} |")
         if mine == "TwoNN":
             print(
                 f"| product | JAX | {spread(ours['product'])} | {ratio(ours[mine], ours['product'])} |"

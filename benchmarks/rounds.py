@@ -60,11 +60,11 @@ def _answer(worker: subprocess.Popen, name: str) -> str:
     return line
 
 
-def ratio(these: list[float], those: list[float], digits: int = 2) -> str:
-    """Format these / those as median (least-most) of the rounds."""
-    ratios = [this / that for this, that in zip(these, those, strict=True)]
+def ratio(numerators: list[float], denominators: list[float], digits: int = 2) -> str:
+    """Format numerators / denominators as median (least-most) of the rounds."""
+    ratios = [this / that for this, that in zip(numerators, denominators, strict=True)]
     middle, low, high = (
-        f"{one:.{digits}f}" for one in (statistics.median(ratios), min(ratios), max(ratios))
+        f"{value:.{digits}f}" for value in (statistics.median(ratios), min(ratios), max(ratios))
     )
     return f"{middle} ({low}-{high})"
 

@@ -41,8 +41,8 @@ def main() -> None:
     for layer, pair in enumerate(zip(*clouds, strict=True)):
         for how, together in (("windows", len(pair[0]) // WINDOWS), ("alone", 1)):
             found = read(*pair, jax.random.key(0), together)
-            for quantity, one in (("cka", found.biased), ("cka_unbiased", found.unbiased)):
-                numbers = {name: float(value) for name, value in one._asdict().items()}
+            for quantity, value in (("cka", found.biased), ("cka_unbiased", found.unbiased)):
+                numbers = {name: float(number) for name, number in value._asdict().items()}
                 rows.append({"layer": layer, "permuted": how, "quantity": quantity} | numbers)
     frame = pd.DataFrame(rows).round(4)
     joined_files.write_csv(frame, TABLE)

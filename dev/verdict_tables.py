@@ -75,11 +75,11 @@ def spread() -> pd.Series:
     return 2 * np.sqrt(groups.var()[groups.count() > 2].groupby("claim").mean())
 
 
-def main(given: list[str]) -> None:
-    if given == ["--spread"]:
+def main(arguments: list[str]) -> None:
+    if arguments == ["--spread"]:
         print(spread().map("{:.2g}".format).to_string())
         return
-    for path in map(pathlib.Path, given):
+    for path in map(pathlib.Path, arguments):
         (RESULTS / path.name).mkdir(exist_ok=True)
         joined_files.write_csv(evidence.read(path), RESULTS / path.name / evidence.NAME)
     rows = pd.DataFrame(profiles()).reindex(columns=list(evidence.COLUMNS))

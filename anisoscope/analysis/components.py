@@ -36,22 +36,31 @@ def two_way(values_WS: np.ndarray) -> Components:
     residual holds their interaction and all other differences between runs. NaN if a run has no
     number; shares are NaN if all runs are equal.
     """
-    W, S = values_WS.shape
+    weight_seeds, data_seeds = values_WS.shape
     mean_weights, mean_data, residual = mean_squares(values_WS)
-    parts = np.array([(mean_weights - residual) / S, (mean_data - residual) / W, residual])
+    parts = np.array(
+        [(mean_weights - residual) / data_seeds, (mean_data - residual) / weight_seeds, residual]
+    )
     kept = np.maximum(parts, 0)
     shares = kept / kept.sum() if kept.sum() > 0 else np.full(3, np.nan)
-    return Components(values_WS.mean(), *parts, *shares, W - 1, S - 1, (W - 1) * (S - 1))
+    return Components(
+        values_WS.mean(),
+        *parts,
+        *shares,
+        weight_seeds - 1,
+        data_seeds - 1,
+        (weight_seeds - 1) * (data_seeds - 1),
+    )
 
 
 def mean_squares(values_WS: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return MS_w, MS_s and MS_e of a table, or of each table along the last two axes."""
-    W, S = values_WS.shape[-2:]
+    weight_seeds, data_seeds = values_WS.shape[-2:]
     mean = values_WS.mean(axis=(-2, -1), keepdims=True)
     weights, data = (values_WS.mean(axis=axis, keepdims=True) - mean for axis in (-1, -2))
     residual = values_WS - mean - weights - data
-    sums = (S * np.square(weights), W * np.square(data), np.square(residual))
-    freedoms = (W - 1, S - 1, (W - 1) * (S - 1))
+    sums = (data_seeds * np.square(weights), weight_seeds * np.square(data), np.square(residual))
+    freedoms = (weight_seeds - 1, data_seeds - 1, (weight_seeds - 1) * (data_seeds - 1))
     return tuple(
         squares.sum(axis=(-2, -1)) / freedom
         for squares, freedom in zip(sums, freedoms, strict=True)

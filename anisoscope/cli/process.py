@@ -19,7 +19,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 from anisoscope.utils import memory
 from anisoscope.utils.errors import (
     UNSTOPPABLE,
-    Lost,
+    LostProcessError,
     RunError,
     Stopped,
     UserError,
@@ -100,8 +100,8 @@ def explain(error: BaseException) -> tuple[str, int, bool]:
         return INTERRUPTED, 130, False
     if isinstance(error, UserError):
         return str(error), 2, False
-    if isinstance(error, RunError | Lost):
-        return str(error), 1, isinstance(error, Lost)
+    if isinstance(error, RunError | LostProcessError):
+        return str(error), 1, isinstance(error, LostProcessError)
     if isinstance(error, OSError):
         return format_os_error(error), 2 if error.errno == errno.ENAMETOOLONG else 1, False
     why = (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -18,7 +18,7 @@ class UserError(Exception):
     """Bad input that the user can correct before anything runs; exit code 2."""
 
 
-class Stopped(Exception):
+class Stopped(Exception):  # noqa: N818 a request, no error
     """A stop that the user requested, after the current work was saved; exit code 0."""
 
 
@@ -26,7 +26,7 @@ class RunError(Exception):
     """A run that cannot continue; exit code 1."""
 
 
-class Lost(Exception):
+class LostProcessError(Exception):
     """The end of another process; exit code 1 at once, since JAX would wait for it.
 
     It is not a RunError, which marks a damaged checkpoint.

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from anisoscope.utils.errors import Lost, RunError, UserError
+from anisoscope.utils.errors import LostProcessError, RunError, UserError
 
 T = TypeVar("T")
 WHOLE = 2**24  # float32, which processes exchange, is exact for integers below
@@ -34,17 +34,17 @@ def largest(*values: float) -> list[float]:
         raise _lost(error) from error
 
 
-def lost(error: BaseException) -> Lost | None:
-    """Return a `Lost` if an error in collective work means that another process has ended."""
-    if isinstance(error, Lost):
+def lost(error: BaseException) -> LostProcessError | None:
+    """Return a `LostProcessError` if an error in collective work means that another process has ended."""
+    if isinstance(error, LostProcessError):
         return error
     return _lost(error) if BROKEN.search(str(error)) and jax.process_count() > 1 else None
 
 
-def _lost(error: BaseException) -> Lost:
+def _lost(error: BaseException) -> LostProcessError:
     why = str(error).splitlines()[0][:200]
     advice = "the same command, started on every host, resumes from what is saved"
-    return Lost(f"another process has ended ({why}); {advice}")
+    return LostProcessError(f"another process has ended ({why}); {advice}")
 
 
 def on_each(work: Callable[[], T]) -> T:

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812 the name that PyTorch gives it
 from torch import nn
 
 

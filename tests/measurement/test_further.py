@@ -78,7 +78,7 @@ def test_sinks_and_massive_activations_are_counted_above_each_threshold():
         for family in (sinks_family.FAMILY, attention_family.FAMILY)
     )
     for number, threshold in enumerate(sinks_family.THRESHOLDS):
-        for name, of in sinks_family.OF.items():
+        for name, of in sinks_family.WEIGHTS.items():
             np.testing.assert_allclose(
                 rates[name][:, number], (np.asarray(first[of]) > threshold).mean(axis=1)
             )

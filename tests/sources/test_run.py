@@ -81,5 +81,5 @@ def test_every_cell_of_the_notebook_runs(trained, monkeypatch, capsys):
     space = notebooks.run("measure.ipynb")
     assert space["tables"].keys() == {0, 6}
     assert "anisotropy" in space["table"]
-    assert space["recorder"].seen == 20 * 8 * 16
+    assert space["recorder"].rows == 20 * 8 * 16
     assert [line.get_label() for line in space["ax"].lines] == ["step 0", "step 6"]

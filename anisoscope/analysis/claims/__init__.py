@@ -1,3 +1,1 @@
-"""What the papers claim, as data: each claim with its rule, and a verdict of every experiment that
-can decide it.
-"""
+"""The papers' claims as data, the rule of each, and the verdicts of experiments."""
