@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from anisoscope.sources.compare_arrays import compare
     from anisoscope.sources.recording.record import measure_step, record, trainer_callback
 
-__version__ = "0.6.0"
+__version__ = "0.7.0"
 __all__ = [
     "compare",
     "make_measure",
