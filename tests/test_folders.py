@@ -69,14 +69,14 @@ def test_what_no_class_has_is_refused(changes, words):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"use_parallel_residual": True}, "no use_parallel_residual=True"),
+        ({"use_parallel_residual": True}, "use_parallel_residual=True"),
         (
             {"rope_parameters": {"rope_theta": 5e5, "rope_type": "yarn"}},
-            "no rotary_emb_base=500000.0, no rope_type=yarn",
+            "rotary_emb_base=500000.0, rope_type=yarn",
         ),
-        ({"hidden_act": "relu"}, "no hidden_act=relu"),
-        ({"intermediate_size": 25}, "no intermediate_size=25"),
-        ({"model_type": "llama"}, "model_type 'llama' is none of gpt2, gpt_neox"),
+        ({"hidden_act": "relu"}, "hidden_act=relu"),
+        ({"intermediate_size": 25}, "intermediate_size=25"),
+        ({"model_type": "llama"}, "model_type is 'llama'"),
     ],
     ids=str,
 )

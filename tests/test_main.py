@@ -127,8 +127,8 @@ def test_a_folder_with_another_run_is_refused_and_left_as_it_was(pair):
         ([*PAIR, "--config.train.seed=1"], "train.seed=0 there, 1 now"),
         (["--config=experiments/interventions_small.py", *TINY], "holds a run with other settings"),
         ([*DECODER, *SHORT, "--stages=figures"], "holds a run with other settings"),
-        ([*draw, "--compare=decoder"], "one of this name"),
-        ([*draw, f"--compare={workdir}"], "holds the runs decoder, encoder; name one"),
+        ([*draw, "--compare=decoder"], "already in the figures"),
+        ([*draw, f"--compare={workdir}"], "holds the runs decoder, encoder; name a single run"),
     ):
         process = here(*flags, f"--workdir={workdir}")
         assert process.returncode == 2

@@ -59,7 +59,7 @@ def test_what_a_model_is_called():
         "MiniLM": "/x/model",
         "c": "../c/",
     }
-    wrongs = (("a/model", "b/model"), "both"), (("..",), "name"), (("x/figures",), "figures")
+    wrongs = (("a/model", "b/model"), "same label"), (("..",), "name"), (("x/figures",), "figures")
     for wrong, word in (*wrongs, (("name=",), "name")):
         with pytest.raises(UserError, match=word):
             model_labels(wrong)

@@ -84,7 +84,7 @@ def test_what_is_primary_is_contrasted_and_written_before_the_rest(root, monkeyp
     joined_files.write(made(model__sink=True, train__seed=1), root / "sink" / "results.nc")
     assert on_disk.read_loss_matched(root, of(root)).empty
     assert on_disk.read_by_level(root, of(root)).empty
-    assert "of other tables than now" in capsys.readouterr().out
+    assert "are outdated" in capsys.readouterr().out
 
 
 @pytest.mark.slow

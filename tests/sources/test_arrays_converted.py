@@ -171,7 +171,7 @@ def test_labels_of_any_kind_are_told_apart(clusters):
 @pytest.mark.parametrize(
     ("clusters", "words"),
     [
-        (np.float32(TWELVE + 2**25), "float32 and reach 3e.07; pass integers"),
+        (np.float32(TWELVE + 2**25), "float32 and reach .*pass integers"),
         (["a", np.nan] * 48, "clusters: 48 of 96 labels are missing"),
         ([1, "1"] * 48, "labels have several types"),
         (

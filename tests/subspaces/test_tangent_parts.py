@@ -19,11 +19,11 @@ from tests.subspaces.tiny_tangents import SETTINGS, config, corpus
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"tangents.ranks": (6,)}, "leaves 5 at most"),
+        ({"tangents.ranks": (6,)}, "allows 5 at most"),
         ({"tangents.early_fraction": 0.3}, "1 checkpoints lie in steps 1 to 1; 2 are needed"),
         ({"tangents.early_fraction": 1.0}, "and a later one"),
         ({"tangents.folds": 3}, "must divide tangents.windows"),
-        ({"tangents.neighbors": 2}, "above the largest of tangents.ranks"),
+        ({"tangents.neighbors": 2}, "exceed tangents.ranks"),
     ],
 )
 def test_impossible_settings_are_refused_unless_switched_off(changes, words):
