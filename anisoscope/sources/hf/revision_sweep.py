@@ -336,7 +336,7 @@ def describe_provenance(config: PretrainedConfig, about: dict[str, Any]) -> str:
     if config.pretrained.clamp:
         facts += [f"coordinates clamped at {config.pretrained.clamp:g}"]
     if not isinstance(bits := about["bits_per_byte"], str):
-        facts += [f"{bits:.2f} bits a byte"]
+        facts += [f"{bits:.2f} bits per byte"]
     return "; ".join([*facts, f"weights {about['weights_sha256'][:12]}"])
 
 

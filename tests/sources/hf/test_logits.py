@@ -97,9 +97,7 @@ def test_every_layer_is_read_so_and_told_the_next_token(monkeypatch):
 
 def test_what_has_no_such_head_is_left_out_of_all_and_refused_by_name(capsys):
     bert = tiny_models.model("bert")
-    with pytest.raises(
-        ValueError, match=r"BertModel has no head of norm and matrix .*; leave unembedding out$"
-    ):
+    with pytest.raises(ValueError, match=r"BertModel has no head of norm and matrix"):
         anisoscope.measure_model(
             bert, [tiny_models.text()], tokenizer=tiny_models.tokenizer(), **SMALL
         )

@@ -236,11 +236,11 @@ def test_revisions_are_one_table_over_steps(tmp_path):
         model.save_pretrained(tmp_path / name)
         tiny_models.tokenizer().save_pretrained(tmp_path / name)
     given = QUICK | {"families": "similarity"}
-    with pytest.warns(UserWarning, match="bits a byte"):
+    with pytest.warns(UserWarning, match="bits per byte"):
         table = anisoscope.measure_model(
             tmp_path, iter([tiny_models.text()]), revision=["step20", "step0"], **given
         )
-    with pytest.warns(UserWarning, match="bits a byte"):
+    with pytest.warns(UserWarning, match="bits per byte"):
         alone = anisoscope.measure_model(tmp_path, [tiny_models.text()], revision="step20", **given)
     assert table.step.values.tolist() == [0, 20]
     assert table.revision.values.tolist() == ["step0", "step20"]

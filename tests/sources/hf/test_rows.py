@@ -71,7 +71,7 @@ def test_every_entry_has_a_row():
         ),
         ("GPT-J", {"score_exponent": None}, "attention ran 0 times in 3 blocks"),
         ("CANINE", {"part": None}, "6 layers ran, 4 were expected"),
-        ("EuroBERT", {"final_norm": None}, "the last block is not the last hidden state"),
+        ("EuroBERT", {"final_norm": None}, "the last block differs from the last hidden state"),
         ("OPT-350m", {"final_projection": None}, "differs from the last hidden state"),
         ("ByT5", {"block": "T5LayerSelfAttention"}, "differs from the last hidden state"),
     ],

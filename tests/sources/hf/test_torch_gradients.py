@@ -64,7 +64,7 @@ def both(request, tmp_path_factory):
     same windows.
     """
     config = ModelConfig(
-        layers=2, width=24, heads=3, context=12, positions=request.param, dtype="float32"
+        layers=2, width=24, heads=3, context=12, position_encoding=request.param, dtype="float32"
     )
     network = transformer.build(config, 20, "float32")
     params = jax.tree.map(lambda x: 5 * x if x.ndim > 2 else x, network.init(jax.random.key(0)))
