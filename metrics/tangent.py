@@ -220,6 +220,8 @@ def isoscore_outside(
     left_DD = _outside(frame_DE, _outside(frame_DE, covariance_DD).T)
     trace = jnp.trace(left_DD)
     participation = jnp.square(trace) / jnp.square(left_DD).sum()
+    if width - rank == 1:
+        return jnp.full_like(trace, jnp.nan)
     return jnp.where(trace < RESIDUE, jnp.nan, (participation - 1.0) / (width - rank - 1.0))
 
 

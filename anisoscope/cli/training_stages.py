@@ -97,11 +97,13 @@ def prepare(experiment: Config, request: Request) -> tuple[Config, dict[str, Con
     else:
         mesh.take_cores_for_devices(experiment.measure.batches * len(POSITION_SETS))
     runs = variants.expand(experiment, request.overridden)
-    configs = {name: settle_dtype(config, request.root / name) for name, config in runs.items()}
-    return settle_dtype(experiment, request.root), configs
+    configs = {
+        name: resolve_auto_dtype(config, request.root / name) for name, config in runs.items()
+    }
+    return resolve_auto_dtype(experiment, request.root), configs
 
 
-def settle_dtype(config: Config, root: pathlib.Path) -> Config:
+def resolve_auto_dtype(config: Config, root: pathlib.Path) -> Config:
     """Replace model.dtype=auto by the dtype that the run began with, or this machine's default."""
     if config.model.dtype != "auto":
         return config
@@ -197,7 +199,7 @@ def check_folders(
     new: bool,
     check: Callable[[pathlib.Path, Config, bool], None],
 ) -> None:
-    """Check that the folders of an experiment and its runs hold nothing else; they may be `new`."""
+    """Check the folder of an experiment and of each run against its configuration."""
     for path, config in ({root: experiment} | {root / n: c for n, c in configs.items()}).items():
         check(path, config, new)
 

@@ -47,7 +47,7 @@ def fit(axes: Iterable[Axes], zero: bool = False) -> None:
     Zero is included, as a line, if requested or if the lines come close to it.
     """
     axes = list(axes)
-    lines = _heights(axes)
+    lines = _line_y_values(axes)
     if not lines.size:
         for ax in axes:
             ax.set_ylim(0, 1)  # there is nothing to serve
@@ -67,7 +67,7 @@ def fit(axes: Iterable[Axes], zero: bool = False) -> None:
 
 def fit_logarithmic(axes: Sequence[Axes]) -> None:
     """Set shared logarithmic limits; the lines decide, since a band may reach down to 0."""
-    values = _heights(axes)
+    values = _line_y_values(axes)
     values = values[values > 0]
     for ax in axes if values.size else ():
         ax.set_yscale("log")
@@ -77,7 +77,7 @@ def fit_logarithmic(axes: Sequence[Axes]) -> None:
         ax.yaxis.set_major_formatter(ScalarFormatter())
 
 
-def _heights(axes: Iterable[Axes]) -> np.ndarray:
+def _line_y_values(axes: Iterable[Axes]) -> np.ndarray:
     """Collect the finite heights of lines; those of `axvline` are shares of the panel."""
     lines = [(line, ax.transData) for ax in axes for line in ax.lines]
     values = [

@@ -53,13 +53,13 @@ class Schedule(NamedTuple):
 SCHEDULES = {"cosine": Schedule(cosine), "constant": Schedule(constant, constant_steps)}
 
 
-def schedule(config: TrainConfig, share: float = 1.0) -> optax.Schedule:
+def schedule(config: TrainConfig, lr_scale: float = 1.0) -> optax.Schedule:
     """Return the learning rate as a function of the update number `count`, from 0.
 
     The first update already has a rate above 0: peak / warm-up steps.
     """
     rate = SCHEDULES[config.schedule].rate(
-        config, share * config.learning_rate, warmup_steps(config)
+        config, lr_scale * config.learning_rate, warmup_steps(config)
     )
     return lambda count: rate(count + 1)
 
@@ -84,10 +84,10 @@ def is_matrix(path: tuple[Any, ...], leaf: jax.Array) -> bool:
     return {step.key for step in path}.isdisjoint({"bias", "scale", "sink"})
 
 
-def adamw(config: TrainConfig, share: float = 1.0) -> optax.GradientTransformation:
+def adamw(config: TrainConfig, lr_scale: float = 1.0) -> optax.GradientTransformation:
     """Make AdamW with decay on matrices only, at a share of the learning rate."""
     return optax.adamw(
-        schedule(config, share),
+        schedule(config, lr_scale),
         b1=config.beta1,
         b2=config.beta2,
         weight_decay=config.weight_decay,
@@ -95,7 +95,7 @@ def adamw(config: TrainConfig, share: float = 1.0) -> optax.GradientTransformati
     )
 
 
-def muon(config: TrainConfig, share: float) -> optax.GradientTransformation:
+def muon(config: TrainConfig, lr_scale: float) -> optax.GradientTransformation:
     """Make Muon for the matrices of the blocks, each layer's matrix for itself.
 
     Queries, keys and values are one matrix. Momentum is 0.95, Nesterov's. Source: Jordan et al.
@@ -104,27 +104,30 @@ def muon(config: TrainConfig, share: float) -> optax.GradientTransformation:
     stacked = contrib.MuonDimensionNumbers(reduction_axis=-2, output_axis=-1)
     return contrib.muon(
         schedule(config),
-        weight_decay=share * config.weight_decay,
+        weight_decay=lr_scale * config.weight_decay,
         muon_weight_dimension_numbers=lambda matrices: jax.tree.map(lambda _: stacked, matrices),
     )
 
 
-def sgd(config: TrainConfig, share: float) -> optax.GradientTransformation:
+def sgd(config: TrainConfig, lr_scale: float) -> optax.GradientTransformation:
     """Make gradient descent with Muon's momentum, 0.95 and Nesterov's.
 
     It is Muon without orthogonal updates.
     """
     return optax.chain(
         optax.trace(decay=0.95, nesterov=True),
-        optax.add_decayed_weights(share * config.weight_decay),
+        optax.add_decayed_weights(lr_scale * config.weight_decay),
         optax.scale_by_learning_rate(schedule(config)),
     )
 
 
-def adamw_on_matrices(config: TrainConfig, share: float) -> optax.GradientTransformation:
+def adamw_on_matrices(config: TrainConfig, lr_scale: float) -> optax.GradientTransformation:
     """Make AdamW for matrices; its decay takes the same share of a matrix per step as elsewhere."""
     return optax.adamw(
-        schedule(config), b1=config.beta1, b2=config.beta2, weight_decay=share * config.weight_decay
+        schedule(config),
+        b1=config.beta1,
+        b2=config.beta2,
+        weight_decay=lr_scale * config.weight_decay,
     )
 
 
@@ -153,12 +156,12 @@ def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
     """Make the optimizer of a run: clipping, then the optimizers of its parameters."""
     clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm > 0 else optax.identity()
     kind = OPTIMIZERS[config.optimizer]
-    share = (
+    lr_scale = (
         kind.rest
         if config.other_learning_rate is None
         else config.other_learning_rate / config.learning_rate
     )
-    if config.optimizer == "adamw" and share == 1.0:
+    if config.optimizer == "adamw" and lr_scale == 1.0:
         return optax.chain(clip, adamw(config))
     # their names in a checkpoint
     own, others = config.optimizer, "rest" if config.optimizer == "adamw" else "adamw"
@@ -166,7 +169,7 @@ def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
     def kind_name(path: tuple[Any, ...], leaf: jax.Array) -> str:
         return own if path[0].key == "blocks" and is_matrix(path, leaf) else others
 
-    kinds = {own: kind.matrices(config, share), others: adamw(config, share)}
+    kinds = {own: kind.matrices(config, lr_scale), others: adamw(config, lr_scale)}
     return optax.chain(
         clip,
         optax.partition(kinds, lambda params: jax.tree_util.tree_map_with_path(kind_name, params)),

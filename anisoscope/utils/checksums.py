@@ -164,8 +164,8 @@ def _save(folder: pathlib.Path, lines: dict[str, str], before: dict[str, str]) -
 
 
 @contextlib.contextmanager
-def kept(folder: pathlib.Path) -> Iterator[None]:
-    """Keep the record of a locked folder up to date while its files are written."""
+def recorded_writing(folder: pathlib.Path) -> Iterator[None]:
+    """Update checksums.sha256 of a locked folder around the writing of its files, also after errors."""
     begin(folder)
     try:
         yield

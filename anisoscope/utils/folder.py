@@ -57,7 +57,7 @@ def locked(folder: pathlib.Path, writes: bool = True) -> Iterator[None]:
         refuse_links(folder)
         if writes:
             files.remove_temporary(folder)
-            stack.enter_context(checksums.kept(folder))
+            stack.enter_context(checksums.recorded_writing(folder))
         yield
 
 

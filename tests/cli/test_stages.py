@@ -95,9 +95,9 @@ def test_curves_over_gain_over_unigram_need_runs_that_have_it(folder):
 
 def test_auto_becomes_the_type_the_run_began_with_or_that_of_this_machine(tmp_path):
     config = replace(tiny.config(), {"model.dtype": "auto"})
-    assert training_stages.settle_dtype(config, tmp_path).model.dtype == "float32"
+    assert training_stages.resolve_auto_dtype(config, tmp_path).model.dtype == "float32"
     claim(tmp_path / "run", replace(config, {"model.dtype": "bfloat16"}), new=True)
-    assert training_stages.settle_dtype(config, tmp_path / "run").model.dtype == "bfloat16"
+    assert training_stages.resolve_auto_dtype(config, tmp_path / "run").model.dtype == "bfloat16"
 
 
 def test_runs_that_differ_in_seeds_are_trained_together_into_a_folder_each(

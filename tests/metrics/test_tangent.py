@@ -142,6 +142,8 @@ def test_shares_agree_with_float64_whoever_is_left_out_and_however_they_are_turn
     )
     inside = points @ q @ q.T  # in float32: what is left outside is rounding
     assert np.isnan(isoscore_outside(q, inside))
+    all_but_one = turn[:, 1:]  # one dimension has no shape
+    assert np.isnan(isoscore_outside(all_but_one, points))
     nearly = inside + np.float32(0.01) * (points - inside)
     np.testing.assert_allclose(
         isoscore_outside(q, nearly), reference.isoscore_outside(q, nearly), rtol=1e-2

@@ -54,7 +54,7 @@ from anisoscope.sources import run_source
 from anisoscope.utils import mesh
 experiment = flags.load("quickstart")
 mesh.take_cores_for_devices(8)
-config = training_stages.settle_dtype(next(iter(variants.expand(experiment).values())), pathlib.Path())
+config = training_stages.resolve_auto_dtype(next(iter(variants.expand(experiment).values())), pathlib.Path())
 run_source.precompile(config, corpus.load(config.data, config.model.context))
 """
     env = environment() | {"HOME": str(tmp_path)}

@@ -94,13 +94,13 @@ class Listener:
 
     def end(self, *_: Any) -> None:
         if self.current is not None:
-            with self.leaving_out():
+            with self.drop_pass_on_error():
                 self.current.end()
         self.local.current = None
 
     @contextlib.contextmanager
-    def leaving_out(self) -> Iterator[None]:
-        """Leave the pass out where recording raises."""
+    def drop_pass_on_error(self) -> Iterator[None]:
+        """Drop the current forward pass if recording it raises, and keep the error for a warning."""
         try:
             yield
         except Exception as error:
@@ -125,7 +125,7 @@ class Listener:
         """Take rows of the output of a hook point."""
         if self.current is None:
             return
-        with self.leaving_out():
+        with self.drop_pass_on_error():
             x, mask = model_calls.dense(output_tensor(name, output))
             if tokens_first and x.ndim == 3 and mask is None:
                 x = x.transpose(0, 1)

@@ -109,7 +109,7 @@ def open_media(config: PretrainedConfig, place: Place) -> tuple[Source, Windows]
         raise UserError(
             f"data.path {path} holds no {files.kind}; name longer recordings, or lower window"
         )
-    shapes, context = _read_first(loaded, files.prepare([0]), place)
+    shapes, context = _probe_shapes(loaded, files.prepare([0]), place)
     windows = _choose_windows(files, loaded, shapes, context, config.measure, path)
     return Source(files.name, str(path), files.digest()), windows
 
@@ -136,7 +136,7 @@ def drop_unmeasurable(config: PretrainedConfig, windows: Windows) -> PretrainedC
     return replace(config, changes)
 
 
-def _read_first(
+def _probe_shapes(
     loaded: PretrainedModel, inputs: np.ndarray, place: Place
 ) -> tuple[list[feature_maps.Shape], int]:
     """Return the shapes of the maps, if any, and the positions of a window (coarsest map)."""
