@@ -62,9 +62,12 @@ def draw_prediction(massive: pd.DataFrame) -> Figure:
     cut = [own[f"cut_{most}"][DEEP] for most in CUTS]
     right.plot(CUTS, cut, "s--", color=style.COLORS[1], label="cut after the run")
     right.plot(dose.clamp, dose.anisotropy, "o-", color=style.COLORS[0], label="clamped in the run")
-    for name, words in {"anisotropy": "as it is", "without_first_token": "no first token"}.items():
+    for name, words in {
+        "anisotropy": "as it is",
+        "without_first_token": "without the first token",
+    }.items():
         right.axhline(own[name][DEEP], color="0.4", linewidth=0.8, linestyle=":")
-        right.text(100, own[name][DEEP] - 0.055, words, color="0.3", fontsize=style.SMALL)
+        right.text(108, own[name][DEEP] - 0.055, words, color="0.3", fontsize=style.SMALL)
     right.legend(loc="lower right", bbox_to_anchor=(1, 0.12))
     panels = {left: ("tokens of a window", (32, 256, 2048, 16384, LONGEST))}
     panels[right] = ("largest coordinate that is left", (100, 600, 2500, 12000))
@@ -75,7 +78,7 @@ def draw_prediction(massive: pd.DataFrame) -> Figure:
         ax.set_xlabel(words)
     left.set_ylim(0, 1.02)
     left.set_ylabel("anisotropy")
-    left.set_title("points: measured; bands: predicted from 256")
+    left.set_title("points: measured; bands: predicted from windows of 256")
     right.set_title(f"layer {DEEP}, windows of 256")
     style.title(figure, f"One vector makes the anisotropy of {MODEL}")
     return figure

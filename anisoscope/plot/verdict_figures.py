@@ -30,7 +30,8 @@ TICKS = (-30, -10, -3, -1, 0, 1, 3, 10, 30)
 COLORS = dict(zip(VERDICTS, ("#0072B2", "#D55E00", "0.25", "0.65"), strict=True))
 LOW_BAR = "Low bars, which nearly every trained model passes"
 EFFECTS_KEY = (
-    "Right of the shade: as claimed. Left: the opposite. Of flat, stable and nearly linear the claim is the shade. "
+    "Right of the shade: as claimed. Left: the opposite. What is claimed to be small (flat, stable, linear) has its "
+    "sign reversed: as claimed is in the shade. "
     "Bars: 95 % intervals, or ranges of five seeds; filled: p < 0.05 after correction over all. Right: numbers of "
     "models with each verdict, also where nothing could be tested. Beyond ± 38 at the edge."
 )
@@ -168,7 +169,7 @@ def effects(frame: pd.DataFrame) -> Figure:
     ax.grid(axis="y", visible=False)
     ax.tick_params(axis="y", length=0)
     ax.set_xlabel(
-        "effect, in units of the smallest effect of interest (shaded: smaller)",
+        "effect over the smallest of interest: linear within ± 1 (shaded), logarithmic outside",
         fontsize=style.SMALL,
     )
     style.add_footer(figure, [EFFECTS_KEY])
@@ -182,7 +183,8 @@ def _draw_effects(ax: Axes, rows: pd.DataFrame, place: float) -> None:
     heights = place + np.linspace(-0.36, 0.36, len(rows) + 2)[1:-1]
     for y, row in zip(heights, rows.itertuples(), strict=True):
         color, face = COLORS[row.verdict], "white" if row.p_project >= 1 - LEVEL else None
-        scale, limit = CLAIMS[row.claim].smallest, 38
+        claim, limit = CLAIMS[row.claim], 38
+        scale = -claim.smallest if claim.absence else claim.smallest
         ends = np.clip(np.array([row.low, row.high, row.effect]) / scale, -limit, limit)
         ax.plot(ends[:2], [y, y], color=color, linewidth=0.8)
         look = {"markersize": 2.8, "markeredgewidth": 0.7, "markerfacecolor": face or color}

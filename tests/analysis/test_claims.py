@@ -24,6 +24,7 @@ from anisoscope.analysis.claims.verdicts import (
     TOO_WIDE,
     corrected,
     estimated,
+    verdict,
     write,
 )
 from anisoscope.analysis.shapes import SHAPES
@@ -84,6 +85,14 @@ def test_every_rule_finds_what_is_planted_and_leaves_open_what_it_must(
         assert bool(row.reason) == (row.verdict == INCONCLUSIVE)
         if not row.reason and not claim.bounded:  # of five seeds no sign test is below 0.06
             assert row.p < 0.05, name
+
+
+@pytest.mark.parametrize("towards", [-1.0, 0.5, 1.0])
+def test_an_end_on_the_bound_but_for_rounding_decides_nothing(towards):
+    bound = np.nextafter(0.5, towards)
+    for low, high in ((-0.1, bound), (-bound, 0.1), (bound, 0.9), (-0.9, -bound)):
+        assert verdict(low, high, 0.5, absence=False) == INCONCLUSIVE
+        assert verdict(low, high, 0.5, absence=True) == INCONCLUSIVE
 
 
 def test_seeds_without_scatter_are_not_tested_unless_by_their_signs(tmp_path):
@@ -179,6 +188,8 @@ def test_a_planted_decoder_has_its_bell_and_a_planted_encoder_is_flat(tmp_path):
         ("expansion_twonn", (2.0, 0.5, np.nan), "exceeds 10"),
         ("expansion_twonn", (0.1, 0.5, 0.2), "starts below 1"),
         ("compression_twonn", (2.0, 0.5, 0.2), ""),
+        ("compression_twonn", (0.1, 0.5, 0.2), "starts below 1"),
+        ("compression_twonn", (3.0, 0.5, 0.5), "exceeds 10"),
         ("compression_twonn", (2.0, 0.1, 0.2), "has not expanded"),
         ("compression_twonn", (2.0, 0.5, 0.0), "largest at the last"),
     ],

@@ -13,7 +13,7 @@ import pytest
 
 import anisoscope
 from anisoscope.analysis.claims.claim_entries import CLAIMS
-from anisoscope.analysis.claims.verdicts import CONTRAST
+from anisoscope.analysis.claims.verdicts import CONTRAST, SIGN
 from dev.verdict_tables import ABOUT, RESULTS
 from tests.program import ROOT
 
@@ -114,14 +114,26 @@ def test_verdicts_are_those_of_the_tables_beside_them():
     )
     assert words in read("docs/findings/index.md")
     low = np.array([bool(CLAIMS[name].low_bar) for name in claims["claim"]])
+    for document, own in (("docs/findings/index.md", claims), ("README.md", claims[~low])):
+        unclear, against = (own[own["verdict"] == x] for x in ("inconclusive", "contradicted"))
+        untested, signs = unclear["p"].isna().sum(), against["test"].eq(SIGN).sum()
+        assert f"Of the {len(unclear)} inconclusive {untested} were not tested" in read(document)
+        words = f"f the {len(against)} contradicted {signs} are sign tests, which no correction can"
+        assert words in read(document)
+    reasons = claims.loc[claims["p"].isna(), "reason"]
+    starts = ("has not learned", "outside the claim's regime", "too few")
+    counted = [reasons.str.startswith(start).sum() for start in starts]
+    words = "{} not learned, {} outside the regime, {} too few.".format(*counted)
+    assert words in read("docs/findings/index.md")
+    assert sum(counted) == len(reasons)
     passed = (claims["verdict"] == "reproduced")[low].sum()
     assert f"{passed} of the {counts['reproduced']} are of low bars" in read(
         "docs/findings/index.md"
     )
     counts = claims[~low]["verdict"].value_counts()
     words = (
-        f"Of {counts.sum()} verdicts on claims that are no low bars {counts['reproduced']} are "
-        f"reproduced, {counts['contradicted']} contradicted, {counts['equivalent to none']} "
+        f"Of {counts.sum()} verdicts on claims that a trained model could plausibly fail "
+        f"{counts['reproduced']} are reproduced, {counts['contradicted']} contradicted, {counts['equivalent to none']} "
         f"equivalent to none and {counts['inconclusive']} inconclusive"
     )
     assert words in read("README.md")

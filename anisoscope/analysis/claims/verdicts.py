@@ -32,7 +32,9 @@ REPRODUCED, CONTRADICTED = "reproduced", "contradicted"
 EQUIVALENT, INCONCLUSIVE = "equivalent to none", "inconclusive"
 VERDICTS = (REPRODUCED, CONTRADICTED, EQUIVALENT, INCONCLUSIVE)
 TOO_WIDE, CONSTANT = "interval too wide", "its seeds do not scatter: no test fits"
-STUDENT, SIGN, FISHER = "Student", "sign test, range of the seeds", "Fisher's z"
+STUDENT, NORMAL = "Student", "normal distribution"
+SIGN, FISHER = "sign test, range of the seeds", "Fisher's z"
+ROUNDING = 1e-9  # an end nearer to a bound than this lies on it
 COLUMNS = (
     *("experiment", "claim", "model", "paper", "mark", "quantity", "statistic", "smallest"),
     *("effect", "low", "high", "n", "test", "p", "p_holm", "p_project", "verdict", "reason"),
@@ -88,12 +90,13 @@ def judge(paths: list[pathlib.Path], duplicates: Iterable[tuple[str, str]] = ())
 
 
 def verdict(low: float, high: float, smallest: float, absence: bool) -> str:
-    """Judge an interval by the smallest effect of interest."""
-    if -smallest < low and high < smallest:
+    """Judge an interval by the smallest effect of interest; an end on the bound decides nothing."""
+    within, beyond = smallest - ROUNDING, smallest + ROUNDING
+    if -within < low and high < within:
         return REPRODUCED if absence else EQUIVALENT
-    if low > smallest:
+    if low > beyond:
         return CONTRADICTED if absence else REPRODUCED
-    return CONTRADICTED if high < -smallest else INCONCLUSIVE
+    return CONTRADICTED if high < -beyond else INCONCLUSIVE
 
 
 def judged_claims(rows: pd.DataFrame, experiment: str) -> pd.DataFrame:
@@ -126,7 +129,7 @@ def estimated(group: pd.DataFrame, claim: Claim) -> dict[str, float | str]:
     error = stats.sem(values) if n > 1 else np.nan
     if own:
         error, freedom, n = group[["error", "freedom", "n"]].iloc[0]
-    test, scale = STUDENT, lambda x: x
+    test, scale = NORMAL if np.isinf(freedom) else STUDENT, lambda x: x
     if claim.table == "over_models":
         test, scale, smallest = FISHER, np.tanh, np.arctanh(smallest)
     half = error * stats.t.ppf(0.5 + LEVEL / 2, freedom) if error > 0 else np.nan
