@@ -77,6 +77,7 @@ def of_kept(part, cloud):
         "mean_cosine_drift": drift,
         "mean_cosine_residual": residual,
         "drift": reference.drift(part),
+        "relative_drift": reference_similarity.relative_drift(part),
         "mean_norm": reference.mean_norm(part),
     }
 
