@@ -27,8 +27,8 @@ def replicates(width=1.0, seed=0):
 
 def test_an_honest_interval_covers_what_it_says():
     row = score("twonn", "toy", 10.0, replicates(), 64)
-    assert row.of_truth == pytest.approx(0.95, abs=0.01)
-    assert row.of_expectation == pytest.approx(0.95, abs=0.01)
+    assert row.truth_share == pytest.approx(0.95, abs=0.01)
+    assert row.expectation_share == pytest.approx(0.95, abs=0.01)
     assert row.mean == pytest.approx(10, abs=0.03)
     assert abs(row.bias) < 0.003
     # Student's t of 12 degrees, E s = 0.98
@@ -38,8 +38,8 @@ def test_an_honest_interval_covers_what_it_says():
 
 def test_bias_shows_in_the_coverage_of_the_truth_alone():
     row = score("twonn", "toy", 8.0, replicates(), 64)
-    assert row.of_truth < 0.1
-    assert row.of_expectation == pytest.approx(0.95, abs=0.01)
+    assert row.truth_share < 0.1
+    assert row.expectation_share == pytest.approx(0.95, abs=0.01)
     assert row.bias == pytest.approx(0.25, abs=0.005)
 
 
@@ -50,8 +50,8 @@ def test_dishonest_intervals_are_called_so(width, verdict):
 
 def test_what_is_unknown_is_left_out():
     row = score("drift", "toy", np.nan, replicates(), 64)
-    assert np.isnan(row.of_truth)
-    assert not np.isnan(row.of_expectation)
+    assert np.isnan(row.truth_share)
+    assert not np.isnan(row.expectation_share)
     assert "nan" not in coverage.table([row])
     silent = score("twonn", "toy", 2.0, np.full((BATCHES, 1 + SECTIONS, 3), np.nan), 64)
     assert silent.verdict == "no value"
@@ -99,7 +99,7 @@ def test_every_quantity_with_resamples_is_asked_for():
 
 def test_parts_are_where_their_names_say():
     value_LSR = np.arange(7)[None, :, None] * np.ones(3)
-    found = coverage.apart({"gride": value_LSR, "twonn": value_LSR[:, 5]})
+    found = coverage.split_indexed({"gride": value_LSR, "twonn": value_LSR[:, 5]})
     assert {name: value[0] for name, value in found.items()} == {
         "gride 1": 0,
         "gride 8": 3,
@@ -113,7 +113,7 @@ def test_draws_without_a_value_are_left_out_and_told():
     values[:, :, ::2] = np.nan
     row = score("twonn", "toy", 10.0, values, 64)
     assert row.mean == pytest.approx(10, abs=0.05)
-    assert row.of_truth == pytest.approx(0.95, abs=0.015)
+    assert row.truth_share == pytest.approx(0.95, abs=0.015)
     assert row.verdict == "(50% of the draws have one)"
 
 
