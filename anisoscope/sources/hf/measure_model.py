@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import json
 import math
-import os
 import pathlib
 import re
 import warnings
@@ -95,7 +94,7 @@ def measure_model(
         if not (names := tuple(revision)):
             raise UserError("revision is empty; pass one name or several, or leave it out")
         revisions = revision_steps(WeightsConfig(revisions=names))
-        if not isinstance(texts, str | os.PathLike):
+        if isinstance(texts, Iterator):
             texts = [*texts]  # an iterator can be read only once
         tables = [measure_revision(model, texts, name, *arguments) for name in revisions.values()]
     read = ("windows", "first_tokens", "tokens_per_byte")
