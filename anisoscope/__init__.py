@@ -5,7 +5,7 @@ anisoscope.measure(x, clusters=sentence_of_each)   a table with intervals and nu
 anisoscope.compare(x, y, clusters)                  every layer of a model with every layer of another
 anisoscope.measure_attention(q, k, mask="causal")  the same of queries and keys
 anisoscope.measure_model("gpt2", texts)            the same of a pretrained model
-anisoscope.record(model, ["blocks.0"], to="a.zarr")   a sample of activations while your own loop runs
+anisoscope.record(model, ["blocks.0"], to="a.nc")     a sample of activations while your own loop runs
 anisoscope.measure_step(recorder, step, folder)        a table for each step of your training
 anisoscope.open_run("runs/quickstart/decoder")     a trained run
 anisoscope.to_frame(table)                         a pandas DataFrame

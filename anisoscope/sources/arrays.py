@@ -49,7 +49,7 @@ def measure_vectors(
     if isinstance(x, str | os.PathLike):
         from anisoscope.sources import vector_files  # needs optional libraries
 
-        file = vector_files.load(pathlib.Path(x), num_chunks=num_chunks)
+        file = vector_files.load(pathlib.Path(x))
         x = file.vectors
         clusters = file.cluster_P if clusters is None else clusters
         token_positions = file.position_P if token_positions is None else token_positions

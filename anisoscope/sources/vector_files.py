@@ -1,30 +1,22 @@
-"""Read vectors from .npy, .npz, .safetensors, .zarr or NetCDF files; never from pickles.
+"""Read vectors from .npy, .npz, .safetensors, NetCDF or .zarr files; never from pickles.
 
-A pickle can run any code. The shape of an array, and the memory that reading takes, are known
-before it is read.
+A pickle can run any code.
 """
 
 import contextlib
-import functools
 import math
 import pathlib
-import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import xarray as xr
 
-from anisoscope.sources.vector_stores import (
-    Stored,
-    decode_labels,
-    decode_vectors,
-    open_netcdf,
-    open_zarr,
-)
 from anisoscope.utils import memory
 
 VECTORS = "vectors"
+SUFFIXES = (".npy", ".npz", ".safetensors", ".nc", ".netcdf", ".zarr")
 
 
 class FileVectors(NamedTuple):
@@ -35,116 +27,108 @@ class FileVectors(NamedTuple):
     position_P: np.ndarray | None
 
 
-def open_npy(path: pathlib.Path) -> dict[str, Stored]:
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
-    if behind := path.stat().st_size - array.offset - array.nbytes:
-        raise ValueError(f"{behind:,} bytes follow its array; save several arrays in an .npz")
-    return {VECTORS: Stored(array.shape, array.itemsize, 0, lambda: array)}
-
-
-def open_npz(path: pathlib.Path) -> dict[str, Stored]:
-    archive, arrays = zipfile.ZipFile(path), {}
-    for name in archive.namelist():
-        with archive.open(name) as file:
-            first = np.lib.format.read_magic(file) == (1, 0)
-            read_header = (
-                np.lib.format.read_array_header_1_0
-                if first
-                else np.lib.format.read_array_header_2_0
-            )
-            shape, _, dtype = read_header(file)
-        if dtype.hasobject:
-            raise ValueError("it holds Python objects; pickled arrays are never read")
-        read = functools.partial(lambda name: np.load(path, allow_pickle=False)[name], name)
-        size = math.prod(shape) * dtype.itemsize
-        arrays[name.removesuffix(".npy")] = Stored(shape, dtype.itemsize, size, read)
-    return arrays
-
-
-def open_safetensors(path: pathlib.Path) -> dict[str, Stored]:
-    from safetensors import safe_open
-
-    file, arrays = safe_open(path, "np"), {}  # reading as JAX arrays would cut labels to 32 bits
-    for name in file.keys():  # noqa: SIM118, not a dictionary
-        part = file.get_slice(name)
-        shape, bits = tuple(part.get_shape()), re.search(r"\d+", part.get_dtype())  # BOOL has none
-        itemsize = math.ceil(int(bits.group()) / 8) if bits else 1
-        read = functools.partial(file.get_tensor, name)
-        arrays[name] = Stored(shape, itemsize, math.prod(shape) * itemsize, read)
-    return arrays
-
-
-READERS: dict[str, Callable[[pathlib.Path], dict[str, Stored]]] = {
-    ".npy": open_npy,
-    ".npz": open_npz,
-    ".safetensors": open_safetensors,
-    ".zarr": open_zarr,
-    ".nc": open_netcdf,
-    ".netcdf": open_netcdf,
-}
-
-
 def load(
     path: pathlib.Path,
     layers: tuple[str, ...] = (),
     clusters: str = "",
     token_positions: str = "",
-    num_chunks: int = 1,
 ) -> FileVectors:
     """Open vectors, read layer by layer where the format allows it, and read their labels.
 
     Args:
-        path: a file of one of `READERS`.
+        path: a file of one of `SUFFIXES`.
         layers: names of arrays; else `vectors`, or the only array of two or three dimensions.
         clusters: the name of the labels; else `clusters` or `groups`, if present.
         token_positions: likewise; else `token_positions`.
-        num_chunks: number of chunks that are measured, for the estimate of memory.
 
     Raises:
         ValueError: the file cannot be read, or does not fit into memory; in one line.
     """
-    if path.suffix.lower() not in READERS:
-        raise ValueError(f"{path} has an unknown format; pass a file of {', '.join(READERS)}")
+    if path.suffix.lower() not in SUFFIXES:
+        raise ValueError(f"{path} has an unknown format; pass a file of {', '.join(SUFFIXES)}")
     if not path.exists():
         raise ValueError(f"{path} does not exist; check the path")
     with explain_failure(path):
-        arrays = READERS[path.suffix.lower()](path)
+        arrays = open_arrays(path)
     names = layers or (VECTORS,)
     if not layers and VECTORS not in arrays:
-        names = tuple(name for name, array in arrays.items() if len(array.shape) in (2, 3))
+        names = tuple(name for name, array in arrays.items() if array.ndim in (2, 3))
     listed = ", ".join(f"{name} {array.shape}" for name, array in [*arrays.items()][:8])
     if not layers and len(names) != 1:
         raise ValueError(
             f"{path} holds {listed}; name the arrays to measure, as --config.vectors.layers=a,b"
         )
-    labels = [
-        label or next((name for name in found if name in arrays), "")
-        for label, found in (
-            (clusters, ("clusters", "groups")),
-            (token_positions, ("token_positions",)),
-        )
-    ]
-    for name in (*names, *labels):
+    clusters = clusters or next((name for name in ("clusters", "groups") if name in arrays), "")
+    token_positions = token_positions or "token_positions" * ("token_positions" in arrays)
+    for name in (*names, clusters, token_positions):
         if name and name not in arrays:
             raise ValueError(f"{path} has no array {name!r}; it holds {listed}")
-    takes = sum(arrays[name].bytes for name in labels if name)
-    for name in names:
-        array = arrays[name]
-        # layers read chunk by chunk take the memory of the largest chunk, at least in float32
-        chunk = math.prod(array.shape[-2:]) * max(4, array.itemsize) // max(1, num_chunks)
-        whole = array.least == array.bytes
-        takes = takes + array.bytes if whole else max(takes, chunk, array.least)
+    with explain_failure(path):
+        if path.suffix.lower() in (".nc", ".netcdf"):
+            check_written(path, [name for name in (*names, clusters, token_positions) if name])
+        labels = [
+            np.asarray(arrays[name]) if name else None for name in (clusters, token_positions)
+        ]
+    vectors = [arrays[name] for name in names]
+    return FileVectors(vectors if layers else vectors[0], *labels)
+
+
+def open_arrays(path: pathlib.Path) -> dict[str, Any]:
+    """Open the arrays of a file by name; those of .npy, NetCDF and .zarr are read when sliced."""
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if behind := path.stat().st_size - array.offset - array.nbytes:
+            raise ValueError(f"{behind:,} bytes follow its array; save several arrays in an .npz")
+        return {VECTORS: array}
+    if suffix == ".npz":
+        with zipfile.ZipFile(path) as archive:
+            check_size(sum(member.file_size for member in archive.infolist()))
+        return dict(np.load(path, allow_pickle=False))
+    if suffix == ".safetensors":
+        from safetensors import safe_open
+
+        check_size(path.stat().st_size)
+        file = safe_open(path, "np")  # reading as JAX arrays would cut labels to 32 bits
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, no dictionary
+    if suffix == ".zarr":
+        import zarr  # noqa: F401 (xarray's own error does not name the package)
+    dataset = xr.open_dataset(
+        path, engine="zarr" if suffix == ".zarr" else None, decode_times=False
+    )
+    return {name: xr.DataArray(array) for name, array in dataset.variables.items()}
+
+
+def check_size(takes: int) -> None:
+    """Raise ValueError where a file that is read whole does not fit into memory."""
     available = memory.machine_memory()
     if available is not None and takes > available:
         raise ValueError(
-            f"{path} takes {memory.format_bytes(takes)} to read, and "
-            f"{memory.format_bytes(available)} are available: save it as .npy, or as .zarr in "
-            "small chunks, which are read layer by layer, and pass num_chunks=2 or more"
+            f"it takes {memory.format_bytes(takes)}, and {memory.format_bytes(available)} are "
+            "available: save it as .npy or NetCDF, which are read layer by layer, and pass "
+            "num_chunks=2 or more"
         )
-    with explain_failure(path):
-        vectors = [decode_vectors(arrays[name].open()) for name in names]
-        label_Ps = [decode_labels(arrays[name].open()) if name else None for name in labels]
-    return FileVectors(vectors if layers else vectors[0], *label_Ps)
+
+
+def check_written(path: pathlib.Path, names: list[str]) -> None:
+    """Raise ValueError where a part of an array in HDF5 was never written: it reads as 0."""
+    with open(path, "rb") as file:
+        if file.read(4) != b"\x89HDF":
+            return
+    import h5py
+
+    with h5py.File(path) as file:
+        for array in (file[name] for name in names):
+            count, written = int(array.size > 0), int(array.id.get_storage_size() > 0)
+            if array.chunks:
+                per_axis = zip(array.shape, array.chunks, strict=True)
+                count = math.prod(math.ceil(size / width) for size, width in per_axis)
+                written = array.id.get_num_chunks()
+            if written < count:
+                raise ValueError(
+                    f"only {written} of {count} chunks of {array.name[1:]} are written, and the "
+                    "others would be read as 0; write the vectors again"
+                )
 
 
 @contextlib.contextmanager

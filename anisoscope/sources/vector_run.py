@@ -37,7 +37,6 @@ def open_file(config: VectorsConfig) -> OpenFile:
             names.layers,
             names.clusters,
             names.token_positions,
-            names.num_chunks,
         )
     except ValueError as error:
         raise UserError(f"vectors.path {error}") from error

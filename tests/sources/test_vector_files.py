@@ -1,51 +1,50 @@
-"""What is read of a file of vectors: chunks, packed numbers, labels to the last bit, and nothing
-that is not there.
+"""A file of vectors is measured as its array is: labels to the last bit, and nothing that is not
+there.
 """
-
-import json
 
 import h5netcdf
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import tensorstore
 import xarray as xr
 from safetensors.flax import save_file as save_jax
 from safetensors.numpy import save_file
 
 from anisoscope import measure
 from anisoscope.metrics import convert
+from anisoscope.results import joined_files
 from anisoscope.sources import vector_files
+from tests.program import here, refuse
 
 VECTORS = np.random.default_rng(0).normal(size=(2, 96, 6)).astype(np.float32) * np.arange(1, 7)
 VECTORS = VECTORS.astype(np.float32)
 LABELS = np.repeat(np.arange(12), 8)
+CONFIG = "--config=experiments/vectors.py"
 
 
-def grid(shape):
-    return {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": shape}}}
+def netcdf(path, engine):
+    dims = ("layer", "point", "width")
+    dataset = xr.Dataset({"groups": ("point", LABELS), "vectors": (dims, VECTORS)})
+    dataset.to_netcdf(path, engine=engine)
 
 
-SHARDS = {"codecs": [{"name": "sharding_indexed", "configuration": {"chunk_shape": [32, 6]}}]}
-CHUNKED = {
-    "two.zarr": ("zarr", {"chunks": [32, 6]}),
-    "slashes.zarr": ("zarr", {"chunks": [32, 6], "dimension_separator": "/"}),
-    "filled.zarr": ("zarr", {"chunks": [32, 6], "fill_value": 5.0}),
-    "three.zarr": ("zarr3", grid([32, 6]) | {"fill_value": 5.0}),
-    "sharded.zarr": ("zarr3", grid([96, 6]) | SHARDS),
+WRITERS = {
+    "a.npy": lambda path: np.save(path, VECTORS),  # without labels
+    "a.npz": lambda path: np.savez(path, groups=LABELS, vectors=VECTORS),
+    "a.safetensors": lambda path: save_file({"groups": LABELS, "vectors": VECTORS}, path),
+    "three.nc": lambda path: netcdf(path, "scipy"),
+    "four.nc": lambda path: netcdf(path, "h5netcdf"),
 }
 
 
-def store(path, driver, metadata, array, written=slice(None)):
-    kind = {"dtype": array.dtype.str} if driver == "zarr" else {"data_type": array.dtype.name}
-    spec = {"driver": driver, "kvstore": {"driver": "file", "path": str(path)}}
-    spec["metadata"] = metadata | kind
-    opened = tensorstore.open(spec, create=True, dtype=array.dtype, shape=array.shape).result()
-    opened[written] = array[written]
-
-
-def read(path, **names):
-    return np.asarray(vector_files.load(path, **names).vectors)
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_format_gives_what_the_array_gives(name, tmp_path):
+    WRITERS[name](tmp_path / name)
+    labels = None if name == "a.npy" else LABELS
+    options = {"families": "similarity", "nulls": (), "folds": 4}
+    found, expected = measure(tmp_path / name, **options), measure(VECTORS, labels, **options)
+    for quantity in ("mean_cosine", "drift"):
+        np.testing.assert_array_equal(found[quantity], expected[quantity])
 
 
 def test_labels_keep_all_their_bits_and_bfloat16_is_read(tmp_path):
@@ -60,120 +59,54 @@ def test_labels_keep_all_their_bits_and_bfloat16_is_read(tmp_path):
     np.testing.assert_array_equal(found, np.asarray(vectors, np.float32))
 
 
-@pytest.mark.parametrize("inside", ["", "layer"])
-@pytest.mark.parametrize("name", CHUNKED)
-def test_a_chunk_that_is_missing_is_no_chunk_of_zeros(name, inside, tmp_path):
-    store(tmp_path / name / inside, *CHUNKED[name], VECTORS[0])
-    np.testing.assert_array_equal(read(tmp_path / name), VECTORS[0])
-    lacking = tmp_path / f"lacking_{name}"
-    store(lacking / inside, *CHUNKED[name], VECTORS[0], slice(64))
-    with pytest.raises(ValueError, match=f"chunk 2.0 of {inside or lacking.name} is missing"):
-        vector_files.load(lacking)
-
-
 @pytest.mark.parametrize("chunks", [None, (32, 6)])
-def test_what_of_a_netcdf_was_never_written_is_no_zeros(chunks, tmp_path):
+def test_a_part_of_a_netcdf_that_was_never_written_is_no_zeros(chunks, tmp_path):
     """As of a process that was killed."""
     with h5netcdf.File(tmp_path / "a.nc", "w") as file:
         file.dimensions = {"point": 96, "width": 6}
         array = file.create_variable("vectors", ("point", "width"), "f4", chunks=chunks)
         if chunks:
             array[:64] = VECTORS[0, :64]
-    words = "2 of 3 chunks of vectors" if chunks else "0 of 1 chunks of vectors"
-    with pytest.raises(ValueError, match=words):
+    message = "2 of 3 chunks of vectors" if chunks else "0 of 1 chunks of vectors"
+    with pytest.raises(ValueError, match=message):
         vector_files.load(tmp_path / "a.nc")
 
 
-PACKED = {"scale_factor": 0.001, "add_offset": 3.0}
-SMALL = np.rint(VECTORS[0] * 1000).astype(np.int16)
+def test_packed_numbers_are_unpacked_and_their_fill_value_is_refused(tmp_path):
+    packed = np.rint(VECTORS[0] * 1000).astype(np.int16)
+    attrs = {"scale_factor": 0.001, "add_offset": 3.0, "_FillValue": np.int16(-9)}
+    packed[packed == -9] = -8
+    xr.Dataset({"vectors": (("p", "d"), packed, attrs)}).to_netcdf(tmp_path / "a.nc")
+    found = np.asarray(vector_files.load(tmp_path / "a.nc").vectors)
+    np.testing.assert_allclose(found, packed * 0.001 + 3, rtol=1e-6)
+    packed[5, 2] = -9
+    xr.Dataset({"vectors": (("p", "d"), packed, attrs)}).to_netcdf(tmp_path / "b.nc")
+    with pytest.raises(ValueError, match="not finite"):
+        measure(tmp_path / "b.nc")
 
 
-@pytest.mark.parametrize("name", ["a.nc", "two.zarr", "three.zarr"])
-def test_packed_numbers_are_those_that_their_attributes_say(name, tmp_path):
-    path = tmp_path / name
-    if name == "a.nc":
-        attrs = PACKED | {"_FillValue": np.int16(-9)}
-        xr.Dataset({"vectors": (("p", "d"), SMALL, attrs)}).to_netcdf(path)
-    elif name == "three.zarr":  # as xarray writes them
-        attrs = {"attributes": PACKED | {"_FillValue": -9}}
-        store(path, "zarr3", CHUNKED[name][1] | attrs, SMALL)
-    else:
-        store(path, "zarr", CHUNKED[name][1] | {"fill_value": -9}, SMALL)
-        (path / ".zattrs").write_text(json.dumps(PACKED | {"_ARRAY_DIMENSIONS": ["p", "d"]}))
-    expected = np.where(SMALL == -9, np.nan, SMALL * 0.001 + 3)
-    np.testing.assert_allclose(read(path), expected, rtol=1e-6)
+@pytest.mark.parametrize(("first", "words"), [(2**53, "merge neighboring"), (0, "1 of 96")])
+def test_labels_that_a_fill_value_makes_floats_are_never_merged(first, words, tmp_path):
+    label_P = LABELS + first
+    label_P[:1] = -1 if first == 0 else first
+    arrays = {"clusters": ("p", label_P, {"_FillValue": -1}), "vectors": (("p", "d"), VECTORS[0])}
+    xr.Dataset(arrays).to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    with pytest.raises(ValueError, match=words):
+        measure(tmp_path / "a.nc")
 
 
-@pytest.mark.parametrize(("fill", "value"), [("NaN", np.nan), ("AAAAAAAAFEA=", 5)])
-def test_fill_values_of_floats_are_read_as_xarray_writes_them(fill, value, tmp_path):
-    rounded = VECTORS[0].round()
-    attrs = {"attributes": {"_FillValue": fill}}
-    store(tmp_path / "a.zarr", "zarr3", CHUNKED["three.zarr"][1] | attrs, rounded)
-    expected = np.where(rounded == value, np.nan, rounded)
-    np.testing.assert_array_equal(read(tmp_path / "a.zarr"), expected)
+def test_dimensions_in_another_order_are_refused(tmp_path):
+    xr.Dataset({"vectors": (("hidden", "token"), VECTORS[0])}).to_netcdf(tmp_path / "a.nc")
+    with pytest.raises(ValueError, match="have the dimensions hidden, token; transpose them"):
+        measure(tmp_path / "a.nc")
 
 
-@pytest.mark.parametrize("missing", [0, 1])
-@pytest.mark.parametrize("name", ["a.nc", "a.zarr"])
-def test_labels_with_a_fill_value_keep_all_their_bits(name, missing, tmp_path):
-    """As float64, in which xarray reads them, every second one is another's."""
-    label_P, attrs, path = LABELS + 2**53, {"_FillValue": -1}, tmp_path / name
-    label_P[:missing] = -1
-    if name == "a.nc":
-        arrays = {"clusters": ("p", label_P, attrs), "vectors": (("p", "d"), VECTORS[0])}
-        xr.Dataset(arrays).to_netcdf(path, engine="h5netcdf")
-    else:
-        store(path / "clusters", "zarr3", {"attributes": attrs}, label_P)
-        store(path / "vectors", *CHUNKED["three.zarr"], VECTORS[0])
-    if missing:
-        with pytest.raises(ValueError, match="1 of 96 labels are missing"):
-            vector_files.load(path)
-    else:
-        found = vector_files.load(path).cluster_P
-        np.testing.assert_array_equal(found, label_P)
-        assert found.dtype == int
-
-
-@pytest.mark.parametrize(
-    ("name", "dims"),
-    [
-        ("a.nc", ("hidden", "token")),
-        ("two.zarr", ("token", "layer", "hidden")),
-        ("three.zarr", ("width", "point")),
-    ],
-)
-def test_dimensions_in_another_order_are_refused(name, dims, tmp_path):
-    path, array = tmp_path / name, VECTORS[0] if len(dims) == 2 else VECTORS
-    if name == "a.nc":
-        xr.Dataset({"vectors": (dims, array)}).to_netcdf(path)
-    elif name == "three.zarr":
-        store(path / "vectors", "zarr3", {"dimension_names": dims}, array)
-    else:
-        store(path / "vectors", "zarr", {}, array)
-        about = json.dumps({"_ARRAY_DIMENSIONS": dims})
-        (path / "vectors" / ".zattrs").write_text(about)
-    with pytest.raises(ValueError, match=f"have the dimensions {', '.join(dims)}; transpose them"):
-        measure(path)
-
-
-def test_rows_of_a_store_are_read_without_the_others(tmp_path):
-    store(tmp_path / "a.zarr", *CHUNKED["two.zarr"], VECTORS[0])
-    rows_P = np.array([3, 40, 95])
-    vectors = vector_files.load(tmp_path / "a.zarr").vectors
-    np.testing.assert_array_equal(vectors[rows_P], VECTORS[0, rows_P])
-    rounded = VECTORS[0].astype(jnp.bfloat16)
-    store(tmp_path / "b.zarr", "zarr3", {}, rounded)
-    vectors = vector_files.load(tmp_path / "b.zarr").vectors
-    found = convert.as_float32(vectors, "vectors")
-    np.testing.assert_array_equal(found, rounded.astype(np.float32))
-
-
-def test_what_is_no_file_of_vectors_is_one_line(tmp_path):
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path):
     path = tmp_path / "a.npz"
     for write, words in (
         (lambda: None, "does not exist"),
         (lambda: path.write_bytes(b"no archive"), "cannot be read"),
-        (lambda: np.savez(path, a=np.array([{}], object)), "pickled arrays are never"),
+        (lambda: np.savez(path, a=np.array([{}], object)), "allow_pickle=False"),
         (lambda: np.savez(path, a=VECTORS[0], b=VECTORS[1]), r"holds a \(96, 6\), b \(96, 6\); na"),
     ):
         write()
@@ -182,3 +115,62 @@ def test_what_is_no_file_of_vectors_is_one_line(tmp_path):
         assert "\n" not in str(error.value)
     with pytest.raises(ValueError, match="has no array 'c'"):
         vector_files.load(path, ("a", "c"))
+    with open(tmp_path / "two.npy", "wb") as file:
+        np.save(file, VECTORS[0])
+        np.save(file, VECTORS[1])
+    with pytest.raises(ValueError, match="bytes follow its array"):
+        vector_files.load(tmp_path / "two.npy")
+
+
+def test_tables_stay_and_the_folder_is_verified(tmp_path):
+    path, run = tmp_path / "a.npz", tmp_path / "run"
+    np.savez(path, first=VECTORS[0], second=VECTORS[1], sentence=LABELS)
+    flags = [
+        CONFIG,
+        "--stages=measure",
+        "--config.measure.families=('similarity',)",
+        "--config.measure.folds=4",
+        f"--config.vectors.path={path}",
+        f"--workdir={run}",
+        "--config.vectors.layers=second,first",
+        "--config.vectors.clusters=sentence",
+        "--config.vectors.num_chunks=2",
+    ]
+    verify = [CONFIG, *flags[-5:], "--stages=verify"]
+    refuse(run, "holds no run (no config.json)", CONFIG, flags[4], "--stages=verify")
+    assert here(*flags).returncode == 0
+    table, results = run / "measurements" / "0.nc", run / "results.nc"
+    written, content = table.stat().st_mtime_ns, results.read_bytes()
+    found = joined_files.read_table(results)
+    assert list(found.layer_name.values) == ["second", "first"]
+    expected = measure(VECTORS[::-1], LABELS, families="similarity", folds=4, num_chunks=2)
+    np.testing.assert_array_equal(found.drift.isel(step=0, positions=0), expected.drift)
+
+    assert here(*verify).returncode == 0
+    results.write_bytes(b"other")
+    damaged = here(*verify)
+    assert (damaged.returncode, damaged.stderr.count("\n")) == (1, 1)
+    assert f"{results} has changed since it was written; delete it" in damaged.stdout
+    results.unlink()
+    assert here(*flags).returncode == 0
+    assert results.read_bytes() == content
+    assert table.stat().st_mtime_ns == written
+
+    other_chunks = here(*flags[:-1])
+    assert other_chunks.returncode == 2
+    assert "vectors.num_chunks=2" in other_chunks.stderr
+    np.savez(path, first=VECTORS[0] + 1, second=VECTORS[1], sentence=LABELS)
+    other = here(*flags)
+    assert other.returncode == 2
+    assert "was measured on other clouds: sha256" in other.stderr
+
+
+def test_settings_that_cannot_be_measured_are_one_line(tmp_path):
+    path = f"--config.vectors.path={tmp_path / 'a.npz'}"
+    for words, *flags in (
+        ("pass --config.vectors.path=FILE",),
+        ("does not exist", path),
+        ("vectors of a file are not trained", path, "--stages=train"),
+        ("measure.families is 'attention'", path, "--config.measure.families=attention"),
+    ):
+        refuse(tmp_path / "run", words, CONFIG, *flags)

@@ -45,7 +45,7 @@ def record(
             of which returns (batch, tokens, width) or (batch, width), alone or first of several
             outputs, once in a pass. For a function, the map from its output to {name: array};
             None where the output is such a dict, or one array.
-        to: a folder that ends with .zarr and does not exist: the sample is written there at the
+        to: a file that ends with .nc and does not exist: the sample is written there at the
             end. None: nowhere.
         points: most rows kept of a hook point.
         seed: seed of the sample.

@@ -6,31 +6,27 @@ Letters: D width; M points of a pass; S slots of the sample.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pathlib
 import re
-import shutil
 import threading
-import urllib.parse
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray as xr
 
 import anisoscope
+from anisoscope.sources.array_checks import FEWEST
 from anisoscope.sources.recording.recorded_passes import Pass, as_booleans, check_mask, take_rows
 from anisoscope.sources.recording.reservoir import Reservoir
 from anisoscope.utils import files
 
-if TYPE_CHECKING:
-    import xarray as xr
-
 OUTPUT = "output"  # name of the output of a function that returns one array
-RESERVED = re.compile(
-    r"(vectors|clusters|token_positions)(_\d+)?"
-)  # names of arrays that a sample adds
-FEWEST = 8  # points needed for a measurement
+# names of arrays that a sample adds
+RESERVED = re.compile(r"(vectors|clusters|token_positions)(_\d+)?")
 
 
 class Recorder:
@@ -188,30 +184,25 @@ class Recorder:
         return anisoscope.measure(vectors, **own | options)
 
     def write(self, to: str | os.PathLike[str] | None = None) -> None:
-        """Write the sample as a new .zarr folder, completely or not at all.
+        """Write the sample as a new NetCDF file, completely or not at all.
 
-        Each array is a folder of its name, percent-encoded: `a/b` is `a%2Fb`.
+        A `/` in the name of a hook point becomes `%2F`.
         """
         to = self.to if to is None else pathlib.Path(to)
         _check_new(to)
-        sample = self.sample()
-        about = {"hook_points": [*self.groups], "rows": self.rows, "seed": self.seed}
+        arrays = {}
+        for name, x in self.sample().items():
+            sizes = x.shape if x.ndim < 3 else x.shape[1:]
+            dims = [f"{dim}_{size}" for dim, size in zip(("point", "width"), sizes, strict=False)]
+            arrays[name.replace("/", "%2F")] = ["hook_point"] * (x.ndim == 3) + dims, x
+        about = {"hook_points": json.dumps([*self.groups]), "rows": self.rows, "seed": self.seed}
+        about["anisoscope"] = anisoscope.__version__
         temporary = files.temporary_path(to)
-        temporary.mkdir()
         try:
-            files.write_json(temporary / ".zgroup", {"zarr_format": 2})
-            about |= {"anisoscope": anisoscope.__version__}
-            files.write_json(temporary / ".zattrs", about)
-            for name, x in sample.items():
-                dims = {
-                    1: ("point",),
-                    2: ("point", f"width_of_{name}"),
-                    3: ("hook_point", "point", "width"),
-                }
-                _write_zarr_array(temporary / _encode(name), dims[x.ndim], x)
+            xr.Dataset(arrays, attrs=about).to_netcdf(temporary)
             os.rename(temporary, to)
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.unlink(missing_ok=True)
 
 
 def _check_name(name: str) -> None:
@@ -220,33 +211,12 @@ def _check_name(name: str) -> None:
 
 
 def _check_new(path: pathlib.Path) -> None:
-    """Raise ValueError where a .zarr folder may not be written."""
-    if path.suffix != ".zarr":
-        raise ValueError(f"to is {path}; name a folder that ends with .zarr")
+    """Raise ValueError where a file may not be written."""
+    if path.suffix != ".nc":
+        raise ValueError(f"to is {path}; name a file that ends with .nc")
     if path.exists() or path.is_symlink():
-        raise ValueError(f"to: {path} exists, and nothing is overwritten; name another folder")
+        raise ValueError(f"to: {path} exists, and nothing is overwritten; name another file")
     if not path.parent.is_dir():
         raise ValueError(
             f"to: the folder {path.parent} does not exist; create it to write {path.name}"
         )
-
-
-def _encode(name: str) -> str:
-    """Encode a name as one part of a path, without separators or a leading dot."""
-    encoded = urllib.parse.quote(name, safe=" ")
-    return f"%2E{encoded[1:]}" if encoded.startswith(".") else encoded
-
-
-def _write_zarr_array(folder: pathlib.Path, dims: tuple[str, ...], array: np.ndarray) -> None:
-    """Write version 2 of the format without compression; each hook point is one chunk."""
-    folder.mkdir()
-    array = np.ascontiguousarray(array)
-    parts = array if array.ndim == 3 else array[None]
-    chunks = (1, *array.shape[1:]) if array.ndim == 3 else array.shape
-    about = {"zarr_format": 2, "shape": array.shape, "chunks": chunks, "dtype": array.dtype.str}
-    about |= {"compressor": None, "filters": None, "fill_value": None, "order": "C"}
-    files.write_json(folder / ".zarray", about)
-    files.write_json(folder / ".zattrs", {"_ARRAY_DIMENSIONS": dims})
-    for number, part in enumerate(parts):
-        place = ".".join([str(number)] + ["0"] * (array.ndim - 1))
-        files.write(folder / place, part.tobytes(), synced=False)

@@ -40,7 +40,7 @@ def test_a_training_loop_is_what_it_was_and_the_rows_are_the_model_s_own(tmp_pat
     for recorded in (False, True):
         model = tiny_models.model("gpt2", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0).train()
         optimizer, losses, own = torch.optim.SGD(model.parameters(), 0.1), [], []
-        to = tmp_path / "acts.zarr" if recorded else None
+        to = tmp_path / "acts.nc" if recorded else None
         recorder = anisoscope.record(model, BLOCKS, to=to, points=40)
         with recorder if recorded else torch.enable_grad():
             torch.manual_seed(1)
@@ -65,7 +65,7 @@ def test_a_training_loop_is_what_it_was_and_the_rows_are_the_model_s_own(tmp_pat
     expected = flat[sample["clusters"], sample["token_positions"]]
     np.testing.assert_array_equal(sample["vectors"][0], expected)
     assert sample["token_positions"][sample["clusters"] % 4 == 0].max() < 7
-    assert anisoscope.measure(tmp_path / "acts.zarr", **QUICK).sizes["layer"] == 2
+    assert anisoscope.measure(tmp_path / "acts.nc", **QUICK).sizes["layer"] == 2
 
 
 def test_a_pass_that_raises_leaves_nothing_and_checkpointing_counts_once():
