@@ -46,6 +46,17 @@ def summarize(
     return whole.assign_coords(_coordinates(samples, whole))
 
 
+def summarize_with_null(
+    schema: Mapping[str, Quantity], samples: xr.Dataset, null: xr.Dataset, null_name: str
+) -> xr.Dataset:
+    """Summarize values as `summarize`, and the excess over one null model beside each."""
+    values, excess = summarize(schema, samples), summarize(schema, samples, null)
+    for name, value in excess.data_vars.items():
+        about = about_excess(name, values[name].attrs)
+        values[excess_name(name)] = value.expand_dims({NULL: [null_name]}).assign_attrs(about)
+    return values
+
+
 def summarize_values(
     quantity: Quantity,
     samples: xr.Variable,

@@ -9,7 +9,7 @@ import functools
 import math
 import warnings
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -23,7 +23,7 @@ from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES, quantities
 from anisoscope.measurement.intervals import degrees_of_freedom, weight_replicates
 from anisoscope.measurement.panel import MEASURED, Sample, panel
-from anisoscope.measurement.quantity import Values
+from anisoscope.measurement.quantity import Quantity, Values
 from anisoscope.measurement.resampling import Places, section_count
 from anisoscope.metrics import copies, lapack
 from anisoscope.metrics.convert import as_vectors
@@ -153,7 +153,7 @@ def measure_chunks(
             key_N = cloud_keys(clouds_NPD, settings.seed)
             index_JM = chunk.folds.index_JM
             values = run_panel(sample, index_JM, settings, key_N, words, len(chunks), unequal)
-            panels.append(_weight_folds(values, chunk.folds) if unequal else values)
+            panels.append(weight_folds(values, chunk.folds, quantities()) if unequal else values)
         parts.append(jax.tree.map(lambda *values: np.stack(values), *panels))
     values = jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts)
     return values, describe_degenerate(counts)
@@ -259,13 +259,19 @@ def _take_points(sample: Sample, index_P: Array) -> Sample:
     return Sample(clouds_NPD, heads, places, None, sample.unembedding, target_P)
 
 
-def _weight_folds(values: dict[str, Values], folds: Folds) -> dict[str, Values]:
-    weighted = {cloud: dict(own) for cloud, own in values.items()}
-    for own in weighted.values():
-        for name, value in own.items():
-            if kind := quantities()[name].resampling:
-                own[name] = weight_replicates(value, kind, folds.size_J, folds.square_J)
-    return weighted
+def weight_folds(
+    values: dict[str, Values], folds: Folds, schema: Mapping[str, Quantity]
+) -> dict[str, Values]:
+    """Weight the replicates of unequal folds by their shares of the points."""
+
+    def weight(name: str, value: np.ndarray) -> np.ndarray:
+        kind = schema[name].resampling
+        return weight_replicates(value, kind, folds.size_J, folds.square_J) if kind else value
+
+    return {
+        cloud: {name: weight(name, value) for name, value in by_name.items()}
+        for cloud, by_name in values.items()
+    }
 
 
 def check_memory(takes: int, words: str, chunks: int) -> None:

@@ -1,6 +1,6 @@
 """Compare the layers of two models from their vectors of the same points.
 
-Letters: M layers of the second model, K permutations.
+Letters: M layers of the second model, K permutations, J folds.
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,12 @@ from jax.typing import ArrayLike
 
 from anisoscope.api import Vectors
 from anisoscope.measurement.families import comparison_family
-from anisoscope.measurement.null_models import PERMUTATIONS, PERMUTED
+from anisoscope.measurement.null_models import PERMUTATIONS
+from anisoscope.measurement.quantity import Values
 from anisoscope.metrics import convert
-from anisoscope.results.excess import NULL, about_excess, excess_name
-from anisoscope.sources import array_checks, arrays
+from anisoscope.sources import array_checks, array_chunks
+from anisoscope.sources.folds import Folds
+from anisoscope.sources.two_models import Clouds, measure_clouds, summarize_pairs
 
 LABELS = ("a", "b")
 
@@ -57,58 +59,45 @@ def compare(
     array([1., 1.])
     """
     vectors_a, vectors_b = (array_checks.read_vectors(x, clusters) for x in (a, b))
-    layers_a, layers_b = vectors_a.layers, vectors_b.layers
-    (points, width_a), (points_b, width_b) = np.shape(layers_a[0]), np.shape(layers_b[0])
+    points, points_b = vectors_a.shape[0], vectors_b.shape[0]
     if points != points_b:
         raise ValueError(f"a has {points} points and b {points_b}; both need the same points")
     if isinstance(a, pd.DataFrame) and isinstance(b, pd.DataFrame) and not a.index.equals(b.index):
         raise ValueError("the indexes of a and b differ; bring both into one order of points")
-    width, count = max(width_a, width_b), len(layers_a)
-    # zero columns change neither inner products nor distances
-    padded = [
-        np.pad(convert.as_float32(layer, "vectors"), ((0, 0), (0, width - layer.shape[1])))
-        for layer in (*layers_a, *layers_b)
-    ]
-    whole = arrays.measure_vectors(
-        padded, "comparison", (), clusters=vectors_a.cluster_P, folds=folds, seed=seed
+    a_NPD, b_MPE = (
+        np.stack([convert.as_vectors(layer, "vectors") for layer in vectors.layers])
+        for vectors in (vectors_a, vectors_b)
     )
-    table = whole.isel(layer=slice(count), other_layer=slice(count, None)).drop_vars("depth")
-    table = table.assign_coords(other_layer=np.arange(len(layers_b)))
-    null = _permuted_values(
-        np.stack(padded[:count]), np.stack(padded[count:]), vectors_a.cluster_P, seed
-    )
-    variables = {}
-    for name, quantity in comparison_family.ACROSS.items():
-        value = table[f"{name}_layers"].assign_attrs(long_name=quantity.long_name)
-        variables[name] = value
-        shift = xr.where(
-            value.statistic == "std", 0.0, xr.DataArray(null[name], dims=value.dims[1:])
-        )
-        excess = (value - shift).transpose(*value.dims).expand_dims({NULL: [PERMUTED]})
-        variables[excess_name(name)] = excess.assign_attrs(about_excess(name, value.attrs))
-    about = table.attrs | dict(zip(("first", "second"), labels, strict=True))
-    return xr.Dataset(variables, attrs=about | {"permutations": PERMUTATIONS})
+    array_checks.make_settings((), (), folds, seed)
+    chunks = array_chunks.cut_chunks(vectors_a, 1, folds, seed)
+    null_KNPD = np.stack([a_NPD[:, order_P] for order_P in _orders(vectors_a, seed)])
+    values = _measure_folds(Clouds(a_NPD, b_MPE, null_KNPD), chunks[0].folds)
+    about = array_chunks.describe(vectors_a, chunks) | {"seed": seed}
+    about |= dict(zip(("first", "second"), labels, strict=True))
+    table = summarize_pairs([jax.tree.map(lambda x: x[None], values)], ("all",))
+    return table.isel(positions=0, drop=True).assign_attrs(about)
+
+
+def _orders(vectors: array_checks.Vectors, seed: int) -> list[np.ndarray]:
+    """Draw an order of the points for each permutation: whole clusters in random order."""
+    rng, points, cluster_P = np.random.default_rng(seed), vectors.shape[0], vectors.cluster_P
+    if cluster_P is None:
+        return [np.roll(np.arange(points), rng.integers(1, points)) for _ in range(PERMUTATIONS)]
+    ranks = [rng.permutation(cluster_P.max() + 1) for _ in range(PERMUTATIONS)]
+    return [np.argsort(rank[cluster_P], kind="stable") for rank in ranks]
 
 
 @jax.enable_x64(False)
-def _permuted_values(
-    a_NPD: np.ndarray, b_MPD: np.ndarray, cluster_P: np.ndarray | None, seed: int
-) -> dict[str, np.ndarray]:
-    """Return the mean of each quantity (N, M) over permutations of the first model's clusters."""
-    rng, points = np.random.default_rng(seed), a_NPD.shape[1]
-    if cluster_P is None:
-        orders = [np.roll(np.arange(points), rng.integers(1, points)) for _ in range(PERMUTATIONS)]
-    else:
-        ranks = [rng.permutation(cluster_P.max() + 1) for _ in range(PERMUTATIONS)]
-        orders = [np.argsort(rank[cluster_P], kind="stable") for rank in ranks]
-    null_KNPD = np.stack([a_NPD[:, order_P] for order_P in orders])
-    values = _across(a_NPD, b_MPD, null_KNPD)
-    return {name: np.asarray(value)[..., 0] for name, value in values.items()}
-
-
-@jax.jit
-@jax.default_matmul_precision("highest")
-def _across(a_NPD: jax.Array, b_MPD: jax.Array, null_KNPD: jax.Array) -> dict[str, jax.Array]:
-    return comparison_family.compare_models(a_NPD, b_MPD, 1, lambda number: null_KNPD[number])[
-        PERMUTED
-    ]
+def _measure_folds(clouds: Clouds, folds: Folds) -> dict[str, Values]:
+    """Return values of all points, and replicates of the points in folds."""
+    index_P, count = folds.index_JM.ravel(), len(folds.index_JM)
+    resampled = [x[..., index_P, :] for x in clouds]
+    values = jax.device_get(
+        measure_clouds(*resampled, folds=count, parts=count if folds.unequal else None)
+    )
+    if folds.unequal or index_P.size < clouds.first_NPD.shape[1]:
+        whole = jax.device_get(measure_clouds(*clouds, folds=1))
+        values = jax.tree.map(lambda x, y: np.concatenate([x, y[..., 1:]], -1), whole, values)
+    if folds.unequal:
+        values = array_chunks.weight_folds(values, folds, comparison_family.ACROSS)
+    return values

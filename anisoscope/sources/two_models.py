@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import pandas as pd
 import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
@@ -25,11 +24,11 @@ from anisoscope.data.corpus import Corpus
 from anisoscope.measurement import null_models
 from anisoscope.measurement.families import comparison_family
 from anisoscope.measurement.null_models import PERMUTATIONS, PERMUTED
-from anisoscope.measurement.quantity import MEASURED
+from anisoscope.measurement.quantity import MEASURED, Values
 from anisoscope.models.description import describe_model
 from anisoscope.results import joined_files
-from anisoscope.results.excess import NULL, about_excess, excess_name, excess_of
-from anisoscope.results.summary import STATISTICS, summarize
+from anisoscope.results.frame import to_frame
+from anisoscope.results.summary import summarize_with_null
 from anisoscope.sources.activations import batch_keys
 from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe
 from anisoscope.sources.finished_run import OpenRun, open_run
@@ -93,69 +92,58 @@ def open_pair(first: str, second: str) -> Pair:
 
 def measure_pair(pair: Pair) -> xr.Dataset:
     """Measure a pair as `compare` documents."""
-    program, found = _compile(pair.measure.folds), []
+    batches, folds = [], pair.measure.folds
     bounded = bar(range(pair.measure.batches), " and ".join(pair.labels), "batch")
-    for _, batch in zip(bounded, pair.batches, strict=False):
-        sets = [jax.device_get(program(*clouds)) for clouds in batch]
-        found.append(jax.tree.map(lambda *values: np.stack(values), *sets))
-    own, null = (_samples(found, cloud) for cloud in (MEASURED, PERMUTED))
-    values = summarize(comparison_family.ACROSS, own)
-    excess = summarize(comparison_family.ACROSS, own, null).expand_dims({NULL: [PERMUTED]})
-    variables = {}
-    for name, value in values.data_vars.items():
-        variables[name] = value
-        words = about_excess(name, value.attrs)
-        variables[excess_name(name)] = excess[name].assign_attrs(words)
-    return xr.Dataset(variables, attrs=pair.about | {"permutations": PERMUTATIONS})
+    for _, sets in zip(bounded, pair.batches, strict=False):
+        values = [jax.device_get(measure_clouds(*clouds, folds=folds)) for clouds in sets]
+        batches.append(jax.tree.map(lambda *values: np.stack(values), *values))
+    return summarize_pairs(batches, POSITION_SETS).assign_attrs(pair.about)
 
 
-@functools.cache
-def _compile(folds: int) -> Callable[..., dict[str, dict[str, np.ndarray]]]:
-    """Compile one program for all batches and sets of positions.
+@functools.partial(jax.jit, static_argnames=("folds", "parts"))
+@jax.default_matmul_precision("highest")
+def measure_clouds(
+    first_NPD: jax.Array,
+    second_MPE: jax.Array,
+    null_KNPD: jax.Array,
+    folds: int,
+    parts: int | None = None,
+) -> dict[str, Values]:
+    """Return {cloud: {quantity: (layer, other layer, R)}}; one program for clouds of a shape."""
+    return comparison_family.compare_models(
+        first_NPD, second_MPE, folds, lambda number: null_KNPD[number], parts
+    )
 
-    It returns {cloud: {quantity: (layer, other layer, R)}}.
+
+def summarize_pairs(batches: list[dict[str, Values]], positions: tuple[str, ...]) -> xr.Dataset:
+    """Make the table of means, intervals and excess.
+
+    Args:
+        batches: {cloud: {quantity: (positions, layer, other layer, R)}} of each batch.
+        positions: names of the sets of positions.
     """
+    schema = comparison_family.ACROSS
 
-    @jax.default_matmul_precision("highest")
-    def across(first_NPD: jax.Array, second_MPE: jax.Array, null_KNPD: jax.Array) -> Any:
-        return comparison_family.compare_models(
-            first_NPD, second_MPE, folds, lambda number: null_KNPD[number]
-        )
+    def collect(cloud: str) -> xr.Dataset:
+        variables = {}
+        for name, quantity in schema.items():
+            dims = ("batch", "positions", *quantity.dims, quantity.resampling)
+            values = np.stack([values[cloud][name] for values in batches])
+            variables[name] = dims, values, quantity.attributes
+        samples = xr.Dataset(variables)
+        layers = {dim: np.arange(samples.sizes[dim]) for dim in ("layer", "other_layer")}
+        return samples.assign_coords({"positions": list(positions)} | layers)
 
-    return jax.jit(across)
-
-
-def _samples(found: list[dict[str, dict[str, np.ndarray]]], cloud: str) -> xr.Dataset:
-    """Collect values of one cloud over batches, positions and layers, with all replicates."""
-    variables = {}
-    for name, quantity in comparison_family.ACROSS.items():
-        dims = ("batch", "positions", "layer", "other_layer", quantity.resampling)
-        fields = ("long_name", "formula", "source", "units", "resampling")
-        attrs = {field: getattr(quantity, field) for field in fields}
-        variables[name] = dims, np.stack([batch[cloud][name] for batch in found]), attrs
-    samples = xr.Dataset(variables)
-    layers = {dim: np.arange(samples.sizes[dim]) for dim in ("layer", "other_layer")}
-    return samples.assign_coords({"positions": list(POSITION_SETS)} | layers)
+    table = summarize_with_null(schema, collect(MEASURED), collect(PERMUTED), PERMUTED)
+    return table.assign_attrs(permutations=PERMUTATIONS)
 
 
 def write(table: xr.Dataset, labels: tuple[str, str], root: pathlib.Path) -> None:
-    """Write similarity.nc and similarity.csv, with a row for each pair of layers and quantity."""
+    """Write similarity.nc and similarity.csv, with the columns of results.csv and both labels."""
     table.attrs["config"] = json.dumps({"runs": labels})
-    parts = []
-    for name in comparison_family.ACROSS:
-        columns = [
-            values.sel(statistic=statistic, drop=True).to_series().rename(f"{prefix}{statistic}")
-            for values, prefix in (
-                (table[name], ""),
-                (excess_of(table, name, PERMUTED), "excess_permuted_"),
-            )
-            for statistic in STATISTICS
-        ]
-        parts.append(pd.concat(columns, axis=1).reset_index().assign(metric=name))
     sides = {side: table.attrs[side] for side in ("first", "second")}
     joined_files.write(table, root / "similarity.nc")
-    rows = pd.concat(parts, ignore_index=True).assign(**sides)
-    joined_files.write_csv(rows, root / "similarity.csv")
+    joined_files.write_csv(to_frame(table).assign(**sides), root / "similarity.csv")
     print(f"{' and '.join(labels)}: {root / 'similarity.nc'}, {root / 'similarity.csv'}")
 
 

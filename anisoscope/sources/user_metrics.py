@@ -15,8 +15,8 @@ from anisoscope.measurement.intervals import weight_replicates
 from anisoscope.measurement.null_models import DRAWS, gaussian, spread
 from anisoscope.measurement.quantity import Quantity, jackknifed
 from anisoscope.metrics.convert import as_vectors
-from anisoscope.results.excess import NULL, about_excess, excess_name
-from anisoscope.results.summary import summarize
+from anisoscope.results.excess import NULL
+from anisoscope.results.summary import summarize, summarize_with_null
 from anisoscope.sources.array_chunks import Chunk, cloud_keys
 
 Metric = Callable[[np.ndarray], Any]
@@ -52,9 +52,15 @@ def add_metrics(
     """
     null_models = table[NULL].values.tolist() if NULL in table.dims else []
     folds = len(chunks[0].folds.index_JM)
+    dims = ("batch", "layer", "jackknife")
     shape = len(chunks), len(layers), 1 + folds * (folds > 1)
-    values = {name: np.empty(shape) for name in metrics}
-    null_values = {name: np.empty(shape) for name in metrics}
+    schema = {name: _describe(name, metric) for name, metric in metrics.items()}
+    values, null = (
+        xr.Dataset(
+            {name: (dims, np.empty(shape), about.attributes) for name, about in schema.items()}
+        )
+        for _ in range(2)
+    )
     for b, chunk in enumerate(chunks):
         for n, layer in enumerate(layers):
             cloud_PD = as_vectors(layer[chunk.rows_P], f"vectors of layer {n}")
@@ -63,26 +69,19 @@ def add_metrics(
                 values[name][b, n] = _replicates(name, metric, cloud_PD, chunk)
                 if draws:
                     draw_values = [_replicates(name, metric, draw_PD, chunk) for draw_PD in draws]
-                    null_values[name][b, n] = np.mean(draw_values, axis=0)
-    schema = {name: _describe(name, metric) for name, metric in metrics.items()}
-    own, null = (_samples(schema, found) for found in (values, null_values))
-    added = dict(summarize(schema, own).data_vars)
-    if GAUSSIAN in null_models:
-        excess = summarize(schema, own, null).expand_dims({NULL: [GAUSSIAN]})
-        for name, value in excess.reindex({NULL: null_models}).data_vars.items():
-            added[excess_name(name)] = value.assign_attrs(about_excess(name, added[name].attrs))
-    return table.assign({name: value.variable for name, value in added.items()})
+                    null[name][b, n] = np.mean(draw_values, axis=0)
+    if GAUSSIAN not in null_models:
+        added = summarize(schema, values)
+    else:
+        added = summarize_with_null(schema, values, null, GAUSSIAN).reindex({NULL: null_models})
+    return table.assign({name: value.variable for name, value in added.data_vars.items()})
 
 
 def _replicates(name: str, metric: Metric, cloud_PD: np.ndarray, chunk: Chunk) -> np.ndarray:
     """Return the value of all points, then of the resampled points without each fold."""
-    folds = chunk.folds
-    clouds = [cloud_PD]
-    if len(folds.index_JM) > 1:
-        clouds += [
-            cloud_PD[np.delete(folds.index_JM, fold, axis=0).ravel()]
-            for fold in range(len(folds.index_JM))
-        ]
+    folds, count = chunk.folds, len(chunk.folds.index_JM)
+    kept = [np.delete(folds.index_JM, fold, axis=0).ravel() for fold in range(count)]
+    clouds = [cloud_PD] + [cloud_PD[index_P] for index_P in kept if count > 1]
     found = [np.asarray(metric(cloud)) for cloud in clouds]
     if shapes := {value.shape for value in found} - {()}:
         raise ValueError(f"metrics: {name!r} returned shape {shapes.pop()}; return one number")
@@ -101,10 +100,3 @@ def _draw_null(cloud_PD: np.ndarray, seed: int) -> list[np.ndarray]:
 def _describe(name: str, metric: Metric) -> Quantity:
     text = (getattr(metric, "__doc__", None) or name).strip().splitlines()[0]
     return jackknifed(name, text, "a function of the user's")
-
-
-def _samples(schema: Mapping[str, Quantity], values: Mapping[str, np.ndarray]) -> xr.Dataset:
-    dims = ("batch", "layer", "jackknife")
-    return xr.Dataset(
-        {name: (dims, values[name], quantity.attributes) for name, quantity in schema.items()}
-    )

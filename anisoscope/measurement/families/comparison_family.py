@@ -98,9 +98,9 @@ def keep_nearest(searched: Searched) -> Searched:
     )
 
 
-def search_nearest(cloud_PD: Array, folds: int) -> Searched:
+def search_nearest(cloud_PD: Array, folds: int, parts: int | None = None) -> Searched:
     """Search the NEIGHBORS nearest of every point, in the cloud and in its sections."""
-    return keep_nearest(search(cloud_PD, NEIGHBORS, folds))
+    return keep_nearest(search(cloud_PD, NEIGHBORS, folds, parts))
 
 
 class Layers(NamedTuple):
@@ -146,15 +146,18 @@ def compare_models(
     b_MPE: Array,
     folds: int,
     permuted: Callable[[Array], Array],
-    over: Callable = jax.lax.map,
+    parts: int | None = None,
 ) -> dict[str, Values]:
     """Compare every layer of one model with every layer of another, on the same points.
 
-    Works as `compute`, except that `permuted(number)` returns clouds of the first model.
+    Works as `compute`, except that `permuted(number)` returns clouds of the first model. `parts` is
+    the number of sections that neighbors are resampled by; None for the number that folds allow.
     """
 
     def find_neighbors(z_NPD: Array) -> Searched:
-        return _sections_first(over(lambda cloud_PD: search_nearest(cloud_PD, folds), z_NPD))
+        return _sections_first(
+            jax.lax.map(lambda cloud_PD: search_nearest(cloud_PD, folds, parts), z_NPD)
+        )
 
     b_neighbors = find_neighbors(b_MPE)
 

@@ -123,7 +123,7 @@ def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
     value = found.cka_unbiased.sel(statistic="mean", positions="all")
     assert value.shape == (4, 4)
     a_NPD, b_NPD = (cloud[:, points.picks_SP[0]] for cloud in clouds)
-    program = two_models._compile(MEASURE.folds)(a_NPD, b_NPD, a_NPD[None])["measured"][
+    program = two_models.measure_clouds(a_NPD, b_NPD, a_NPD[None], MEASURE.folds)["measured"][
         "cka_unbiased"
     ]
     twin = [[reference_comparison.linear_cka_unbiased(x, y) for y in b_NPD] for x in a_NPD]
