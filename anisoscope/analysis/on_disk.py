@@ -14,7 +14,7 @@ from anisoscope.analysis.contrasts import COLUMNS, Change, contrasts
 from anisoscope.analysis.loss_matched import Matched
 from anisoscope.results import joined_files
 from anisoscope.training import finished, log
-from anisoscope.utils.files import read_json, remove, write_json
+from anisoscope.utils.files import read_json, write_json
 
 Named = dict[str, dict[str, Any]]  # the contrasts that an experiment calls primary
 Folders = dict[str, pathlib.Path]  # of runs, by name
@@ -62,7 +62,7 @@ def write(folders: Folders, to: pathlib.Path, named: Named) -> list[pathlib.Path
     for name, frame in frames.items():
         path = to / f"{name}.csv"
         if frame.empty:
-            remove(path)  # from an earlier version of the experiment
+            path.unlink(missing_ok=True)  # from an earlier version of the experiment
         else:
             joined_files.write_csv(frame, path)
             paths.append(path)
@@ -116,7 +116,7 @@ def write_loss_matched(
         named: The primary contrasts.
     """
     changes, rows = zip(*(_contrast(matched, tables) for matched in planned), strict=True)
-    remove(to / DIGESTS)  # it certifies the files that are written before it
+    (to / DIGESTS).unlink(missing_ok=True)  # it certifies the files that are written before it
     paths = [to / "contrasts_loss_matched.csv", to / "loss_matched.csv"]
     changes = pd.concat(changes, ignore_index=True)
     joined_files.write_csv(primary.with_roles(changes, named, runs, "matched"), paths[0])

@@ -13,7 +13,7 @@ from anisoscope.sources import provenance
 from anisoscope.training import checkpoint, finished, log
 from anisoscope.utils import checksums, files, folder
 from anisoscope.utils.checksums import CHECKPOINTS, NAME
-from anisoscope.utils.errors import EXHAUSTED, RunError, UserError
+from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.settings import to_dict
 
 Damage = tuple[str, str]  # the path below the folder, and what is wrong
@@ -68,23 +68,24 @@ def compare_checksums(run: pathlib.Path) -> Iterator[Damage]:
 
 def check_contents(run: pathlib.Path, config: Config | None) -> Iterator[Damage]:
     """Check what files contain: leaves of checkpoints, steps of tables, order of the log."""
+    settings = provenance.run_settings(config) if config else None
+    checks: dict[str, Callable] = {
+        log.NAME: lambda path: log.check_order(log.read_log(run), path),
+        finished.NAME: lambda path: check_score(run, config),
+        "environment.json": lambda path: files.read_json(path, ""),
+    }
     if config is not None:
-        settings = to_dict(config)
-        yield from attempt("config.json", folder.check_same, run / "config.json", settings)
+        yield from attempt("config.json", folder.check_same, run / "config.json", to_dict(config))
+    for name, check in checks.items():
+        if (run / name).exists():
+            yield from attempt(name, check, run / name)
+    for path in sorted(path for path in run.glob("**/*.nc") if belongs(run, path)):
+        yield from attempt(path.relative_to(run).as_posix(), check_table, run, path, settings)
     for place in sorted(path for path in run.glob(f"**/{CHECKPOINTS}") if belongs(run, path)):
         with contextlib.closing(checkpoint.Checkpoints(place, kept=[], reading=True)) as store:
             for step in store.steps():
                 name = (place / str(step)).relative_to(run).as_posix()
                 yield from attempt(name, store.check, step)
-    settings = provenance.run_settings(config) if config else None
-    for path in sorted(path for path in run.glob("**/*.nc") if belongs(run, path)):
-        yield from attempt(path.relative_to(run).as_posix(), check_table, run, path, settings)
-    if (run / log.NAME).exists():
-        yield from attempt(log.NAME, lambda: log.check_order(log.read_log(run), run / log.NAME))
-    if (run / finished.NAME).exists():
-        yield from attempt(finished.NAME, check_score, run, config)
-    if (run / "environment.json").exists():
-        yield from attempt("environment.json", files.read_json, run / "environment.json", "")
 
 
 def belongs(run: pathlib.Path, path: pathlib.Path) -> bool:
@@ -100,8 +101,6 @@ def attempt(what: str, check: Callable, *args: Any) -> list[Damage]:
     try:
         check(*args)
     except (RunError, UserError, OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno in EXHAUSTED:
-            raise
         return [(what, f"is damaged or belongs to another run ({error})")]
     return []
 

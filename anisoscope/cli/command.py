@@ -110,7 +110,7 @@ def check_untrained(experiment: Any, values: flags.flags.FlagValues) -> None:
     what, check = UNTRAINED[type(experiment)]
     check(experiment)
     single = type(experiment) is pretrained_config.PretrainedConfig
-    flags.refuse_training(values, what, ("measure", *["tangents"] * single, "figures"))
+    flags.refuse_stages(values, what, ("measure", *["tangents"] * single, "figures"))
     if single:
         flags.check_tangents(values, experiment.tangents.enabled)
 

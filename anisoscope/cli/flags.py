@@ -33,7 +33,6 @@ OPTIONAL = ("matched", "verdicts", "export", "replay", "verify")
 AXES = ("step", "gain_over_unigram")
 KINDS = (Config, UntrainedConfig, CurvedConfig, VectorsConfig, PretrainedConfig, ModelsConfig)
 EXPERIMENTS = pathlib.Path(anisoscope.__file__).parent / "experiments"
-LONGEST = 200  # characters of a message
 STRINGS = {
     "config": "Experiment file, such as experiments/decoder_small.py or decoder_small:tiny.",
     "workdir": "Folder of the run; default: runs/<experiment>.",
@@ -99,21 +98,13 @@ def parse_value(kind: Any, text: str) -> Any:
         if text in ("None", "none", ""):
             return None
         kind = next(option for option in get_args(kind) if option is not type(None))
-    if get_origin(kind) is tuple:
-        return tuple(parse_value(get_args(kind)[0], item) for item in _items(text))
+    if get_origin(kind) is tuple:  # of words separated by commas, or a Python literal
+        items = (item.strip(" '\"") for item in text.strip("()[]").split(","))
+        return tuple(parse_value(get_args(kind)[0], item) for item in items if item)
     try:
         return kind(text)
     except ValueError as error:
         raise ValueError(f"a {'whole ' if kind is int else ''}number is needed") from error
-
-
-def _items(text: str) -> list[str]:
-    """Split a Python literal such as ("a", "b"), or words separated by commas."""
-    try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return [word.strip() for word in text.strip("()[]").split(",") if word.strip()]
-    return [str(item) for item in (value if isinstance(value, list | tuple) else [value])]
 
 
 def parse(argv: list[str]) -> tuple[flags.FlagValues, Any, set[str]]:
@@ -136,15 +127,12 @@ def parse(argv: list[str]) -> tuple[flags.FlagValues, Any, set[str]]:
         else:
             flags.DEFINE(SettingParser(kind), flag, value, help_line, values)
     if len(rest := _parse(values, argv)) > 1:
-        raise UserError(f"{rest[1][:LONGEST]!r} is not a flag; see --help")
+        raise UserError(f"{rest[1]!r} is not a flag; see --help")
     names = {name for name, *_ in settings(config) if values[f"config.{name}"].present}
     return values, replace(config, {name: values[f"config.{name}"].value for name in names}), names
 
 
 def _parse(values: flags.FlagValues, argv: list[str], known_only: bool = False) -> list[str]:
-    for name in (word.partition("=")[0] for word in argv[1:]):
-        if name.startswith("-") and len(name) > LONGEST:  # absl's suggestions recurse by letters
-            raise UserError(f"{name[:60]}… is not a flag; see --help")
     try:
         return values(argv, known_only=known_only)
     except flags.UnrecognizedFlagError as error:
@@ -153,8 +141,7 @@ def _parse(values: flags.FlagValues, argv: list[str], known_only: bool = False) 
     except flags.Error as error:
         words = " ".join(str(error).removeprefix("flag ").split())
         what, illegal, _ = words.partition(": ('Non-boolean")
-        words = f"{what}: true or false is needed" if illegal else words[:LONGEST]
-        raise UserError(f"{words}; see --help") from error
+        raise UserError(f"{what}: true or false is needed" if illegal else words) from error
 
 
 def check_flags(values: flags.FlagValues) -> None:
@@ -172,15 +159,11 @@ def check_flags(values: flags.FlagValues) -> None:
         raise UserError(f"--step={wrong[0]} is not a whole number; pass one such as 300")
 
 
-def refuse_training(values: flags.FlagValues, what: str, stages: tuple[str, ...]) -> None:
-    """Raise UserError for flags of training if an experiment trains nothing."""
-    for name in ("compare", "distributed", "over"):
-        if values[name].value != values[name].default:
-            raise UserError(f"--{name} is for training runs; omit it with {what}")
-    allowed = (*stages, "verify")
-    if values["stages"].present and (wrong := [s for s in values.stages if s not in allowed]):
-        names = ", ".join(allowed)
-        raise UserError(f"--stages={wrong[0]}: {what} are not trained here; choose from {names}")
+def refuse_stages(values: flags.FlagValues, what: str, allowed: tuple[str, ...]) -> None:
+    """Raise UserError if a stage is named that an experiment without training does not have."""
+    if values["stages"].present and (wrong := {*values.stages} - {*allowed, "verify"}):
+        names = ", ".join((*allowed, "verify"))
+        raise UserError(f"--stages={min(wrong)}: {what} are not trained here; choose from {names}")
 
 
 def check_tangents(values: flags.FlagValues, enabled: bool) -> None:
@@ -231,11 +214,8 @@ def find_file(path: str) -> pathlib.Path:
 
 def load(name: str) -> Any:
     """Call get_config of FILE[:ARGUMENT]; raise UserError if there is no experiment."""
-    where = f"--config={name[:LONGEST]}"
-    name, colon, argument = name.partition(":")
+    where, (name, _, argument) = f"--config={name}", name.partition(":")
     path = find_file(name)
-    if colon and not argument:
-        raise UserError(f"{where}: the size after ':' is empty; add it, or omit ':'")
     if not path.is_file():
         names = [*path.parent.glob("*.py"), *(file.stem for file in EXPERIMENTS.glob("*.py"))]
         hint = did_you_mean(name, map(str, names)) or "; --list names the experiments"
@@ -244,22 +224,14 @@ def load(name: str) -> Any:
     if spec is None or spec.loader is None:
         raise UserError(f"{where}: {path} is not a Python file; --list names the experiments")
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-        if not hasattr(module, "get_config"):
-            raise UserError(f"{where}: {path} defines no get_config(); --list names experiments")
-        if argument and not inspect.signature(module.get_config).parameters:
-            raise UserError(f"{where}: this experiment takes no size after ':'")
-        config = module.get_config(*filter(None, [argument]))
-        if not isinstance(config, KINDS):
-            kinds = " or ".join(kind.__name__ for kind in KINDS)
-            what = f"get_config() returns a {type(config).__name__}"
-            raise UserError(f"{where}: {what}; return a {kinds}")
-        return from_dict(to_dict(config), type(config))  # makes NumPy and JAX numbers Python's
-    except UserError:
-        raise
-    except SyntaxError as error:
-        raise UserError(f"{where}: {error.filename}, line {error.lineno}: {error.msg}") from error
-    except (Exception, SystemExit) as error:
-        words = " ".join(str(error).split())[:LONGEST]
-        raise UserError(f"{where}: {type(error).__name__}: {words}") from error
+    spec.loader.exec_module(module)
+    if not hasattr(module, "get_config"):
+        raise UserError(f"{where}: {path} defines no get_config(); --list names experiments")
+    if argument and not inspect.signature(module.get_config).parameters:
+        raise UserError(f"{where}: this experiment takes no size after ':'")
+    config = module.get_config(*filter(None, [argument]))
+    if not isinstance(config, KINDS):
+        kinds = " or ".join(kind.__name__ for kind in KINDS)
+        what = f"get_config() returns a {type(config).__name__}"
+        raise UserError(f"{where}: {what}; return a {kinds}")
+    return from_dict(to_dict(config), type(config))  # makes NumPy and JAX numbers Python's

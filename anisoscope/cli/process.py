@@ -2,16 +2,15 @@
 
 import contextlib
 import errno
-import functools
 import io
 import os
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 # Set before LAPACK is loaded: its matrices are small, and each core decomposes its own.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -43,8 +42,6 @@ FIXED = (
 unused = {name: os.environ.pop(name) for name in FIXED if name in os.environ}
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = "interrupted; the same command resumes from the last checkpoint"
-LATER = 0.05  # seconds
-_timers: list[threading.Timer] = []
 
 
 def start() -> NoReturn:
@@ -83,7 +80,7 @@ def main(argv: list[str]) -> int:
         line, code, lost = explain(error)
         if not line:
             raise
-        fail(line, code)
+        fail(line)
         if lost:  # JAX would wait for the other process
             sys.stdout.flush()
             os._exit(code)
@@ -105,12 +102,6 @@ def explain(error: BaseException) -> tuple[str, int, bool]:
     if isinstance(error, OSError):
         return format_os_error(error), 2 if error.errno == errno.ENAMETOOLONG else 1, False
     why = (str(error).splitlines() or [type(error).__name__])[0][:200]
-    advice = "to an existing device, or unset it"
-    platforms = os.environ.get("JAX_PLATFORMS")
-    if isinstance(error, AssertionError) and platforms:  # JAX raises it without a message
-        return f"JAX_PLATFORMS={platforms}: no such device; set it {advice}", 2, False
-    if "Unable to initialize backend" in why:
-        return f"{why}: set JAX_PLATFORMS {advice}", 2, False
     if "jax" in sys.modules:
         from anisoscope.utils import processes  # late: it takes seconds
 
@@ -123,11 +114,9 @@ def explain(error: BaseException) -> tuple[str, int, bool]:
     return "", 1, False
 
 
-def fail(error: str, code: int) -> int:
+def fail(error: str) -> None:
     """Print an error as one line in a single write, since JAX's threads write to stderr too."""
-    line = " ".join(error.split()) or "failed"
-    print(f"error: {line}\n", end="", file=sys.stderr)
-    return code
+    print(f"error: {' '.join(error.split()) or 'failed'}\n", end="", file=sys.stderr)
 
 
 def end(code: int) -> NoReturn:
@@ -143,13 +132,9 @@ def end(code: int) -> NoReturn:
 def interruptible() -> Iterator[None]:
     """Handle signals from the start; `begin_writing` and utils/stop.py change the handlers."""
     before = {signum: signal.signal(signum, leave) for signum in SIGNALS}
-    hook = sys.unraisablehook
     try:
         yield
     finally:
-        sys.unraisablehook = hook
-        while _timers:
-            _timers.pop().cancel()
         for signum, handler in before.items():
             signal.signal(signum, handler)
 
@@ -164,15 +149,3 @@ def begin_writing() -> None:
     """Turn signals into exceptions from now on, so that half-written files are removed."""
     for signum in SIGNALS:
         signal.signal(signum, signal.default_int_handler)
-    sys.unraisablehook = functools.partial(interrupt_later, sys.unraisablehook)
-
-
-def interrupt_later(otherwise: Callable[[Any], Any], unraisable: Any) -> None:
-    """Repeat an interrupt that came where no exception can be raised (garbage collection)."""
-    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
-        otherwise(unraisable)
-        return
-    timer = threading.Timer(LATER, os.kill, (os.getpid(), signal.SIGINT))
-    timer.daemon = True
-    _timers.append(timer)
-    timer.start()

@@ -11,11 +11,9 @@ from anisoscope.config import variants
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.run_config import checkpoint_steps
 from anisoscope.training import finished, log, trouble
-from anisoscope.training.step_limits import check_run
 from anisoscope.utils import checksums
 from anisoscope.utils.errors import RunError, UserError, did_you_mean
 from anisoscope.utils.files import read_json
-from anisoscope.utils.folder import refuse_links
 from anisoscope.utils.progress import format_duration
 from anisoscope.utils.settings import from_dict
 
@@ -26,7 +24,7 @@ def format_status(root: pathlib.Path) -> Iterator[str]:
     """Format which parts are done and which are missing; nothing is written.
 
     Raises:
-        UserError: The folder holds no run, or contains a link to another folder.
+        UserError: The folder holds no run.
     """
     inner = sorted(path.parent.name for path in root.glob("*/config.json"))
     if not (root / "config.json").is_file():
@@ -34,7 +32,6 @@ def format_status(root: pathlib.Path) -> Iterator[str]:
         if not root.exists():
             hint = did_you_mean(root.name, (path.name for path in root.parent.glob("*/")))
         raise UserError(f"--status={root}: no run found (no config.json){hint}")
-    refuse_links(root)
     values = read_json(root / "config.json", "name another folder with --status=")
     listed = "listed" in values  # pretrained models; others may be added later
     runs = (dict.fromkeys(inner) or {"": None}) if listed else planned_runs(values)
@@ -62,12 +59,7 @@ def format_status(root: pathlib.Path) -> Iterator[str]:
 
 def planned_runs(values: dict[str, Any]) -> dict[str, Config | None]:
     """Expand the settings into their runs; None for a run that is not trained."""
-    if "train" not in values:
-        return {"": None}
-    runs = variants.expand(from_dict(values, Config))
-    for config in runs.values():
-        check_run(config)  # ensures that the checkpoints can be counted
-    return runs
+    return variants.expand(from_dict(values, Config)) if "train" in values else {"": None}
 
 
 def report_run(folder: pathlib.Path, config: Config | None) -> Report:
@@ -133,17 +125,14 @@ def missing_tables(root: pathlib.Path, values: dict[str, Any]) -> list[str]:
 
 def find_steps(folder: pathlib.Path, pattern: str) -> set[int]:
     """Collect the steps in the names of files or folders."""
-    return {
-        int(path.stem)
-        for path in folder.glob(pattern)
-        if path.stem.isdecimal() and path.suffix in ("", ".nc")
-    }
+    paths = (path for path in folder.glob(pattern) if path.suffix in ("", ".nc"))
+    return {int(path.stem) for path in paths if path.stem.isdecimal()}
 
 
 def age(root: pathlib.Path) -> float:
     """Return the seconds since the last write in the folder."""
     times = [0.0]
-    for path in (path for pattern in ("*", "*/*", "*/*/*") for path in root.glob(pattern)):
+    for path in root.rglob("*"):
         with contextlib.suppress(OSError):  # renamed meanwhile, or a link that leads nowhere
             times.append(path.stat().st_mtime)
     return max(0.0, time.time() - max(times))
@@ -151,14 +140,12 @@ def age(root: pathlib.Path) -> float:
 
 def last_command(root: pathlib.Path, runs: dict[str, Any]) -> str:
     """Return the command of the last session without its --stages."""
-    for name in runs:
-        try:
-            words = read_json(root / name / "environment.json", "")["sessions"][-1]["command"]
+    for path in (root / name / "environment.json" for name in runs):
+        if path.exists():
+            words = read_json(path, "")["sessions"][-1]["command"]
             for at, word in enumerate(words):
                 if word in ("--stages", "-stages"):
                     words[at : at + 2] = []
             stages = ("--stages=", "-stages=")
             return shlex.join(word for word in words if not word.startswith(stages))
-        except (UserError, KeyError, IndexError, TypeError, AttributeError):
-            continue
     return ""

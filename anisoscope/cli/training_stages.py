@@ -5,7 +5,7 @@ import os
 import pathlib
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -61,14 +61,13 @@ def run(experiment: Config, request: Request) -> None:
     if {*stages} - {"figures"}:
         work(experiment, configs, root, request.title, stages, [*map(int, values.step)])
     if "figures" in stages:
-        check_folders(experiment, configs, root, False, folder.check_claim)
+        check_folders(experiment, configs, root, False)
         drawing.draw_figures(folders, to, root, values.over)
 
 
 def verify(experiment: Config, request: Request) -> None:
     """Check every file of the experiment against its checksum."""
     experiment, configs = prepare(experiment, request)
-    check_folders(experiment, configs, request.root, False, folder.check_run_exists)
     folders = {name or request.title: request.root / name for name in ("", *configs)}
     archive.verify(request.title, folders, {request.title: experiment} | configs)
 
@@ -77,13 +76,10 @@ def dry_run(experiment: Config, request: Request) -> None:
     """Print the folder and each variant's training, without downloading a text."""
     experiment, configs = prepare(experiment, request)
     root, stages = request.root, with_tangents(configs.values(), request.flags.stages)
-    check_folders(experiment, configs, root, "train" in stages, folder.check_claim)
-    note = " (exists: finished work is skipped)" if root.exists() else ""
-    print(f"folder: {root}{note}")
+    check_folders(experiment, configs, root, "train" in stages)
+    print(f"folder: {root}{' (exists: finished work is skipped)' * root.exists()}")
     print(f"stages: {', '.join(stages)}")
-    if "train" not in stages:
-        return
-    for name, group in variants.groups(experiment).items():
+    for name, group in variants.groups(experiment).items() if "train" in stages else ():
         local = group.data.path or group.data.source == "pydoc"
         text = corpus.load(group.data, group.model.context) if local else trial.blank_corpus()
         for line in trial.describe_run(group, text):
@@ -130,14 +126,13 @@ def work(
         name: Run(name or title, config, texts[config.data, config.model.context], root / name)
         for name, config in configs.items()
     }
-    folders = {root, *(run.folder for run in runs.values())}
     with contextlib.ExitStack() as locks, Stop() as stop:
         todo = Work(experiment, runs, root, title, stages, stop, replayed)
         check_stages(todo)
-        processes.on_first(lambda: claim(todo, configs, folders, locks))
+        processes.on_first(lambda: claim(todo, configs, locks))
         for number, stage in enumerate(stage for stage in STAGES if stage in stages):
             if number and processes.is_first():
-                for path in folders:
+                for path in {root, *(run.folder for run in runs.values())}:
                     checksums.write(path)
                     checksums.begin(path)
             STAGES[stage](todo)
@@ -156,8 +151,8 @@ def read_texts(configs: Iterable[Config]) -> dict[tuple[Any, int], corpus.Corpus
 
 def check_stages(todo: Work) -> None:
     """Raise UserError if a requested stage cannot run."""
-    stages, configs = todo.stages, [run.config for run in todo.runs.values()]
-    for config, text, path in ((run.config, run.text, run.folder) for run in todo.runs.values()):
+    stages, runs = todo.stages, todo.runs.values()
+    for name, config, text, path in runs:
         if "train" in stages or "replay" in stages:
             train_program.check_program(config, text)
         if "measure" in stages:
@@ -166,42 +161,36 @@ def check_stages(todo: Work) -> None:
             run_tangents.check_windows_and_tables(config, text, path)
         if "export" in stages:
             export_folder.check_export(config)
-    for name, last in ((run.name, run.config.train.steps) for run in todo.runs.values()):
-        if late := [step for step in todo.replayed if step > last]:
-            raise UserError(f"--step={late[0]}: {name} ends at step {last}")
+        if late := [step for step in todo.replayed if step > config.train.steps]:
+            raise UserError(f"--step={late[0]}: {name} ends at step {config.train.steps}")
     if "matched" in stages:
-        loss_matched_runs.check(configs)
-    if "verdicts" in stages and len(configs) == 1:
+        loss_matched_runs.check([run.config for run in runs])
+    if "verdicts" in stages and len(runs) == 1:
         why = "compares seeds, but this experiment has a single run"
         raise UserError(f"--stages=verdicts {why}; omit it")
     if "verdicts" in stages and "measure" not in stages and not (todo.root / "runs.csv").exists():
         raise folder.missing_file(todo.root, "runs.csv", "measure")
 
 
-def claim(
-    todo: Work, configs: dict[str, Config], folders: set[pathlib.Path], locks: contextlib.ExitStack
-) -> None:
+def claim(todo: Work, configs: dict[str, Config], locks: contextlib.ExitStack) -> None:
     """Claim the folders for this experiment, and lock them until `locks` closes."""
-    new = "train" in todo.stages
-    check_folders(todo.experiment, configs, todo.root, new, folder.claim)
-    for path in folders:
+    folders = {todo.root: todo.experiment} | {todo.root / n: c for n, c in configs.items()}
+    check_folders(todo.experiment, configs, todo.root, "train" in todo.stages)
+    for path, config in folders.items():
+        folder.claim(path, config, "train" in todo.stages)
         locks.enter_context(folder.locked(path))
-    # Another process may have claimed them first.
-    check_folders(todo.experiment, configs, todo.root, False, folder.check_claim)
+    # another process may have claimed them first
+    check_folders(todo.experiment, configs, todo.root, False)
     for run in todo.runs.values():
         folder.record_environment(run.folder, run.text.record())
 
 
 def check_folders(
-    experiment: Config,
-    configs: dict[str, Config],
-    root: pathlib.Path,
-    new: bool,
-    check: Callable[[pathlib.Path, Config, bool], None],
+    experiment: Config, configs: dict[str, Config], root: pathlib.Path, new: bool
 ) -> None:
     """Check the folder of an experiment and of each run against its configuration."""
     for path, config in ({root: experiment} | {root / n: c for n, c in configs.items()}).items():
-        check(path, config, new)
+        folder.check_claim(path, config, new)
 
 
 def join_cluster() -> None:

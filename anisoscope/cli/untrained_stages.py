@@ -157,7 +157,6 @@ def compare_runs(first: str, second: str, workdir: str | None, figures: str | No
 def verify(config: Any, request: Request) -> None:
     """Check the folder and, for a list of models, each model's folder."""
     root, title = request.root, request.title
-    folder.check_run_exists(root, config, False)
     inner = sorted(path.parent for path in root.glob("*/config.json"))
     folders = {path.name: path for path in inner if path.name != "export"}
     archive.verify(title, {title: root} | folders, {})

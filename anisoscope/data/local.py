@@ -14,7 +14,6 @@ from typing import BinaryIO
 
 from anisoscope.utils import memory
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.files import check_regular
 
 _OPENERS = {  # {first bytes of a compressed file: function that opens it}
     rb"\x1f\x8b": gzip.open,
@@ -56,7 +55,7 @@ def read_text(path: Path, most: int | None = None, longest: int | None = None) -
     try:
         if path.is_dir():
             return _read_folder(path, most, longest)
-        size = check_regular(path)
+        size = path.stat().st_size
         if size > longest:
             raise UserError(f"{too_long}; take a part")
         most = min(longest, most or max(LEAST, TIMES * size))

@@ -148,7 +148,7 @@ def draw_runs(runs: Runs, folder: pathlib.Path, over: str = "step") -> list[path
     paths = draw(figures, display_names(runs), folder)
     pooled = folder / "correlations.csv"
     if len(runs) == 1:
-        files.remove(pooled)
+        pooled.unlink(missing_ok=True)
         return paths
     correlations.write({label: run.results for label, run in runs.items()}, pooled)
     return [*paths, pooled]
@@ -159,7 +159,7 @@ def save(figure: Figure | None, folder: pathlib.Path, name: str) -> list[pathlib
     paths = [folder / f"{name}.{kind}" for kind in KINDS]
     if figure is None:
         for path in reversed(paths):
-            files.remove(path)
+            path.unlink(missing_ok=True)
         return []
     metadata = {"Software": MAKER}, {"Creator": MAKER, "CreationDate": None}
     for path, about in zip(paths, metadata, strict=False):

@@ -24,7 +24,6 @@ from orbax.checkpoint import v1 as ocp
 
 from anisoscope.utils import checksums, processes
 from anisoscope.utils.errors import RunError
-from anisoscope.utils.files import check_held, from_json, refuse_link
 
 policies = ocp.training.preservation_policies
 METADATA = "_CHECKPOINT_METADATA"
@@ -91,16 +90,12 @@ class Checkpoints:
         self._folder = folder.absolute()
         self._failed = False
         self._pending: tuple[int, Any] | None = None  # the step being written, Orbax's response
-        refuse_link(self._folder)
         self._open()
 
     def _open(self) -> None:
         if self._reading:
             self._orbax = _Reader(self._folder)
             return
-        # Orbax writes to temporary folders here, whose names can be predicted
-        for path in self._folder.glob("*[!0-9]*"):
-            refuse_link(path)
         if self._kept is not None and processes.is_first():
             for step in {*saved_steps(self._folder)} - {*self._kept}:  # the next save removes it
                 checksums.forget(self._folder / str(step))
@@ -129,7 +124,6 @@ class Checkpoints:
         while Orbax waits for it would block the others.
         """
         self.wait()
-        check_held(self._folder)
         items = {"params": params, "train": train}
         metadata = {"sha256": leaf_digests(items)}
         with self._saving(step):
@@ -230,7 +224,7 @@ class Checkpoints:
     def digest(self, step: int) -> str | None:
         """Digest the saved parameters without restoring them; None where they cannot be read."""
         try:
-            record = from_json((self._folder / str(step) / METADATA).read_bytes())
+            record = json.loads((self._folder / str(step) / METADATA).read_bytes())
             leaves = record["custom_metadata"]["sha256"].items()
             params = sorted(leaf for leaf in leaves if leaf[0].startswith("['params']"))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):

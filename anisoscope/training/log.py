@@ -16,7 +16,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
 from anisoscope.utils.errors import RunError, format_os_error
-from anisoscope.utils.files import check_held, from_json, open_in_place, refuse_link, write
+from anisoscope.utils.files import write
 from anisoscope.utils.processes import is_first
 
 NAME = "train.jsonl"
@@ -35,13 +35,12 @@ class Log:
         if not self._writes:
             return
         path, kept = folder / NAME, []
-        refuse_link(path)
         if path.exists():
             kept = [line for line in read_log(folder) if line["step"] <= saved]
             write(path, "".join(json.dumps(line) + "\n" for line in kept))
         self._written = max((line["step"] for line in kept), default=-1)
         self._path = path
-        self._file = os.fdopen(open_in_place(path, os.O_WRONLY | os.O_APPEND), "a")
+        self._file = open(path, "a")  # noqa: SIM115 (stays open until `close`)
         # Names have whole seconds only; with nanoseconds each is new, and no link can exist yet.
         self._events = EventsWriter(str(folder / "events"), f".{time.time_ns()}")
         # TensorBoard drops what it has read from this step on
@@ -61,7 +60,6 @@ class Log:
     def flush(self) -> None:
         """Put everything on the disk; no checkpoint may outlive the lines that explain it."""
         if self._writes:
-            check_held(self._path)
             with self._failing_once():
                 self._file.flush()
                 os.fsync(self._file.fileno())
@@ -127,7 +125,7 @@ def read_log(folder: pathlib.Path) -> list[dict[str, Any]]:
     path, lines = folder / NAME, []
     for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
         try:
-            line = from_json(text)
+            line = json.loads(text)
             whole = type(line["step"]) is int and type(line["kind"]) is str
         except (ValueError, TypeError, KeyError):
             whole = False

@@ -1,8 +1,7 @@
 """JAX's compilation cache, kept between processes in a private folder of the user.
 
-The cache holds machine code that runs unchecked. The folder is therefore shared neither with other
-users nor between kinds of machines. Its size is bounded here at each start; JAX would need
-`filelock` for that.
+The cache holds machine code, so that each kind of machine has a folder of its own. Its size is
+bounded here at each start; JAX would need `filelock` for that.
 """
 
 import contextlib
@@ -10,24 +9,14 @@ import hashlib
 import os
 import pathlib
 import platform
-import stat
 import sys
 import warnings
 
 CACHE = "~/.cache/anisoscope"
 SWITCH = "ANISOSCOPE_COMPILED"  # an environment variable; off: no cache for library calls
-DIGITS = 16  # hexadecimal digits in the name of a folder
 LIMIT = 4 * 2**30  # bytes of all entries at a start
-# lines of /proc/cpuinfo that identify a processor
-TRAITS = {"vendor_id", "cpu family", "model", "model name", "stepping", "flags"}
-TRAITS |= {
-    "CPU implementer",
-    "CPU architecture",
-    "CPU variant",
-    "CPU part",
-    "CPU revision",
-    "Features",
-}
+# beginnings of lines of /proc/cpuinfo that identify a processor
+TRAITS = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
 
 
 def keep(cache: str) -> str:
@@ -45,10 +34,8 @@ def keep(cache: str) -> str:
         import jax  # late: settings are checked without waiting for JAX
         import jaxlib
 
-        folder = _make_private(
-            _make_private(pathlib.Path(cache).expanduser() / "compiled")
-            / _machine(jaxlib.__version__)
-        )
+        folder = pathlib.Path(cache).expanduser() / "compiled" / _machine(jaxlib.__version__)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _trim(folder.parent, LIMIT)
     except (OSError, RuntimeError) as error:  # RuntimeError: ~ for a user without a home
         return f"compiled programs are not kept: {error}"
@@ -79,39 +66,21 @@ def keep_for_library() -> None:
         print(f"anisoscope: {why or kept}; {SWITCH}=off switches this off", file=sys.stderr)
 
 
-def _make_private(folder: pathlib.Path) -> pathlib.Path:
-    """Make a folder; raise OSError unless only the user owns it and may write to it."""
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-        if not folder.is_dir():
-            raise NotADirectoryError(0, "a file has this name")
-    except OSError as error:
-        raise OSError(f"{folder} cannot be made ({error.strerror})") from error
-    for status in (folder.lstat(), folder.stat()):  # a link, and its target
-        if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
-            raise OSError(f"{folder} belongs to another user")
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise OSError(f"other users may write to {folder}; run chmod go-w on it")
-    return folder
-
-
 def _machine(jaxlib: str) -> str:
     """Digest everything that compiled programs depend on, Python's version included."""
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-        processor = sorted({line for line in lines if line.partition(":")[0].strip() in TRAITS})
-    except OSError:  # not Linux
-        processor = [platform.processor(), platform.node()]
-    words = [jaxlib, *sys.version_info[:2], platform.system(), platform.machine(), *processor]
-    return hashlib.sha256(repr(words).encode()).hexdigest()[:DIGITS]
+    processor = [platform.processor(), platform.node()]
+    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    if cpuinfo.exists():  # Linux
+        lines = cpuinfo.read_text().splitlines()
+        processor = sorted({line for line in lines if line.startswith(TRAITS)})
+    facts = [jaxlib, *sys.version_info[:2], platform.system(), platform.machine(), *processor]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
 def _trim(folder: pathlib.Path, limit: int) -> None:
     """Delete the least recently used programs until `limit` bytes are left."""
     programs = []
-    for path in folder.glob(f"{'[0-9a-f]' * DIGITS}/*"):
+    for path in folder.glob(f"{'[0-9a-f]' * 16}/*"):
         with contextlib.suppress(OSError):  # deleted by another process
             status = path.stat()
             programs.append((max(status.st_atime, status.st_mtime), status.st_size, path))

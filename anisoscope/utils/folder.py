@@ -40,7 +40,7 @@ def locked(folder: pathlib.Path, writes: bool = True) -> Iterator[None]:
     With `writes`, checksums are kept and temporary files of a killed process are removed.
 
     Raises:
-        UserError: Another process holds the folder, it cannot be written, or it contains a link.
+        UserError: Another process holds the folder, or it cannot be written.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -49,25 +49,13 @@ def locked(folder: pathlib.Path, writes: bool = True) -> Iterator[None]:
             what = f"another process works in {folder}"
             raise UserError(f"{what}; wait for it, or name another --workdir") from error
         except OSError as error:
-            what, advice = "cannot be locked", "name a folder on another disk"
-            if error.filename is not None:  # it could not be opened
-                what = "cannot be written"
-                advice = "--stages=figures --figures=DIR draws a finished run elsewhere"
-            raise UserError(f"--workdir {folder} {what} ({error.strerror}); {advice}") from error
-        refuse_links(folder)
+            advice = "--stages=figures --figures=DIR draws a finished run elsewhere"
+            what = f"--workdir {folder} cannot be locked and written ({error.strerror})"
+            raise UserError(f"{what}; {advice}") from error
         if writes:
             files.remove_temporary(folder)
             stack.enter_context(checksums.recorded_writing(folder))
         yield
-
-
-def refuse_links(folder: pathlib.Path) -> None:
-    """Raise UserError if a subfolder is a link, since its target is no part of the run."""
-    for parent, folders, _ in os.walk(folder):
-        for path in (pathlib.Path(parent, name) for name in folders):
-            if path.is_symlink() and not files.is_temporary(path.name):
-                advice = f"replace it by the folder itself, or link all of {folder}"
-                raise UserError(f"{path} is a link; {advice}")
 
 
 def claim(folder: pathlib.Path, config: Any, new: bool) -> None:
@@ -95,12 +83,6 @@ def check_claim(folder: pathlib.Path, config: Any, new: bool) -> None:
         raise UserError(f"{what}; name another folder")
 
 
-def check_run_exists(folder: pathlib.Path, config: Any, new: bool) -> None:
-    """Raise UserError if the folder holds no run."""
-    if not os.path.lexists(folder / "config.json") and not (folder / checksums.NAME).exists():
-        raise UserError(f"{folder} holds no run (no config.json); name another --workdir")
-
-
 def check_same(path: pathlib.Path, now: dict) -> None:
     """Raise UserError if the settings at `path` differ from `now`, naming the fields."""
     before, now = flat(read_json(path, SETTINGS_GONE)), flat(now)
@@ -114,18 +96,15 @@ def check_corpus(folder: pathlib.Path, corpus: dict | None) -> dict[str, Any]:
     """Read environment.json; raise UserError if it is damaged or names another corpus."""
     path, advice = folder / "environment.json", "move it elsewhere; the command writes a new file"
     record = read_json(path, advice)
-    try:
-        before, sessions = record["corpus"], record["sessions"]
-        if not isinstance(sessions, list):
-            raise TypeError(f"sessions is {sessions!r}, not a list")
-        if corpus and "sha256" in corpus and before["sha256"] != corpus["sha256"]:
-            then, now = (
-                f"{text['name']}, sha256 {text['sha256'][:12]}…" for text in (before, corpus)
-            )
-            what = f"{folder} was trained on another corpus ({then}; now {now})"
-            raise UserError(f"{what}; pass the first corpus, or name another folder")
-    except (KeyError, TypeError) as error:
-        raise UserError(f"{path} is damaged ({error!r}); {advice}") from error
+    if not {"corpus", "sessions"} <= {*record}:
+        raise UserError(f"{path} is damaged; {advice}")
+    before = record["corpus"]
+    if corpus and "sha256" in corpus and before.get("sha256") != corpus["sha256"]:
+        then, now = (
+            f"{text.get('name')}, sha256 {text.get('sha256')}" for text in (before, corpus)
+        )
+        what = f"{folder} was trained on another corpus ({then}; now {now})"
+        raise UserError(f"{what}; pass the first corpus, or name another folder")
     return record
 
 

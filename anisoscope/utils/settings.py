@@ -188,11 +188,6 @@ def once(name: str, values: Sequence) -> None:
             raise UserError(f"{name} names {value} twice; name each once")
 
 
-def at_least(name: str, value: int | None, least: int) -> None:
-    if value is not None and value < least:
-        raise UserError(f"{name} is {value}; it must be at least {least}")
-
-
 def within(name: str, value: float | None, low: float | None, high: float | None) -> None:
     """Raise UserError if a number is outside [low, high] or NaN; None means no limit."""
     if value is None or low is None or (value >= low and (high is None or value <= high)):

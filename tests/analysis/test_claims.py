@@ -366,4 +366,4 @@ def test_every_entry_names_what_there_is():
         expressions += [claim.quantity] * (claim.table in ("runs", "pairs", "matched"))
         columns = {*re.findall("[a-z_]+", " ".join(expressions))} - {"log"}
         assert columns <= {*SHAPES, "mean_cosine"}, name
-        assert (claim.table == "matched") == (claim.contrast is not None), name
+        assert (claim.table == "matched") == (claim.contrast != ()), name

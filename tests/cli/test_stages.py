@@ -1,5 +1,4 @@
 import json
-import os
 import sys
 import threading
 
@@ -84,15 +83,6 @@ def test_figures_come_with_findings_and_a_page_which_lies_with_the_run(
         drawing.figures_folder(str(tmp_path / "new"), tmp_path / "new")
 
 
-def test_curves_over_gain_over_unigram_need_runs_that_have_it(folder):
-    joined_files.write(
-        joined_files.read_table(folder / "results.nc").drop_vars("validation_gain_over_unigram"),
-        folder / "results.nc",
-    )
-    with pytest.raises(UserError, match="no gain over the unigram baseline"):
-        drawing.draw_figures({"run": folder}, folder, folder, "gain_over_unigram")
-
-
 def test_auto_becomes_the_type_the_run_began_with_or_that_of_this_machine(tmp_path):
     config = replace(tiny.config(), {"model.dtype": "auto"})
     assert training_stages.resolve_auto_dtype(config, tmp_path).model.dtype == "float32"
@@ -153,25 +143,6 @@ def test_who_asks_to_stop_between_two_variants_is_heard(tmp_path, monkeypatch):
     assert begun == ["one"]
 
 
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (
-            KeyError("SLURM_STEP_NODELIST"),
-            "SLURM_JOB_ID, are damaged or incomplete: 'SLURM_STEP_NODELIST'",
-        ),
-        (RuntimeError("no coordinator\nat all"), r"finds no cluster \(no coordinator\)"),
-    ],
-)
-def test_a_cluster_that_cannot_be_joined_is_one_line(monkeypatch, error, words):
-    def initialize():
-        raise error
-
-    monkeypatch.setattr(jax.distributed, "initialize", initialize)
-    with pytest.raises(UserError, match=words):
-        training_stages.join_cluster()
-
-
 @pytest.mark.parametrize("first", [True, False])
 def test_of_a_cluster_the_first_process_speaks(monkeypatch, capsys, first):
     monkeypatch.setattr(jax.distributed, "initialize", lambda: None)
@@ -182,24 +153,6 @@ def test_of_a_cluster_the_first_process_speaks(monkeypatch, capsys, first):
     if not first:
         sys.stdout.close()
     assert capsys.readouterr().out == ("hello\n" if first else "")
-
-
-@pytest.mark.parametrize(
-    ("first", "words"),
-    [(True, "compiled programs are not kept: other users may write"), (False, "")],
-)
-def test_a_cache_that_is_not_the_users_alone_is_one_line(
-    tmp_path, monkeypatch, capsys, first, words
-):
-    (tmp_path / "compiled").mkdir()
-    (tmp_path / "compiled").chmod(0o777)
-    monkeypatch.setattr(jax, "process_index", lambda: 0 if first else 1)
-    training_stages.keep_compiled(str(tmp_path))
-    output = capsys.readouterr()
-    assert output.out.startswith(words)
-    assert output.out.count("\n") == bool(words)
-    assert output.err == ""
-    assert not os.listdir(tmp_path / "compiled")
 
 
 @pytest.fixture

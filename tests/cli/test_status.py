@@ -4,10 +4,9 @@ import pytest
 
 from anisoscope.cli import status
 from anisoscope.config.run_config import checkpoint_steps
-from anisoscope.config.untrained_config import UntrainedConfig
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.folder import claim
-from anisoscope.utils.settings import replace, to_dict
+from anisoscope.utils.settings import replace
 from tests import tiny
 
 KEPT = [0, 1, 2, 4, 5, 6]
@@ -115,50 +114,6 @@ def test_what_a_later_session_asked_for_is_counted(root):
     lines = list(status.format_status(one))
     assert {f"{what} of 6 checkpoints" for what in ("tangents of 1", "values of 2")} < set(lines)
     assert "missing: tangents of some checkpoints; values of some checkpoints" in lines
-
-
-def test_what_is_no_training_run_counts_its_tables(tmp_path):
-    claim(tmp_path / "bias", UntrainedConfig(), new=True)
-    run(tmp_path / "bias", tables=("pre_raw_0", "post_raw_0"))
-    assert "2 tables measured" in list(status.format_status(tmp_path / "bias"))
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "word"),
-    [
-        ("checkpoint.every", 0, "checkpoint.every"),
-        ("variants", {"a": 3}, "variant"),
-        ("train.steps", 10**12, "train.steps"),
-        ("train.steps", 10**9, "checkpoints"),
-    ],
-)
-def test_damaged_settings_are_refused(tmp_path, path, value, word):
-    values = to_dict(tiny.config())
-    *groups, leaf = path.split(".")
-    (values[groups[0]] if groups else values)[leaf] = value
-    (tmp_path / "config.json").write_text(json.dumps(values))
-    with pytest.raises(UserError, match=word):
-        list(status.format_status(tmp_path))
-
-
-def test_linked_checkpoints_are_refused(root, tmp_path):
-    run(root / "one", KEPT)
-    (root / "one" / "checkpoints").rename(tmp_path / "elsewhere")
-    (root / "one" / "checkpoints").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UserError, match="is a link"):
-        list(status.format_status(root))
-
-
-def test_two_runs_compared_are_done(tmp_path):
-    (tmp_path / "config.json").write_text('{"runs": ["a", "b"]}')
-    (tmp_path / "similarity.nc").touch()
-    (tmp_path / "figures").mkdir()
-    (tmp_path / "figures" / "similarity.png").touch()
-    assert list(status.format_status(tmp_path))[1:] == [
-        "two runs compared in similarity.nc",
-        f"figures: 1 in {tmp_path / 'figures'}",
-        "missing: nothing",
-    ]
 
 
 def test_no_run_is_one_line(root):

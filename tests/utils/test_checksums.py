@@ -1,12 +1,11 @@
 """The record of a folder: what is damaged is refused, and what a kill left is not."""
 
 import hashlib
-import os
 
 import pytest
 
-from anisoscope.utils import checksums, files, folder
-from anisoscope.utils.errors import RunError, UserError
+from anisoscope.utils import checksums, folder
+from anisoscope.utils.errors import RunError
 
 
 @pytest.fixture
@@ -87,32 +86,3 @@ def test_a_line_that_names_nothing_of_the_folder_is_damage(run, line):
     (run / checksums.NAME).write_text(f"{line}\n")
     with pytest.raises(RunError, match=r"checksums\.sha256 is damaged in line 1; delete it"):
         checksums.read(run)
-
-
-@pytest.mark.parametrize("replaced", [True, False])
-def test_a_run_that_is_moved_or_unlocked_is_written_no_more(tmp_path, replaced):
-    """Another process may hold the place by then."""
-    (run := tmp_path / "run").mkdir()
-
-    def work():
-        if replaced:
-            (run / ".lock").unlink()
-            (run / ".lock").touch()
-        else:
-            os.rename(run, tmp_path / "elsewhere")
-        files.write(run / "results.nc", "later")
-
-    with pytest.raises(
-        RunError, match=r"run was moved, or its \.lock deleted, while it was written"
-    ):
-        session(run, work)
-    assert not (run / "results.nc").exists()
-
-
-def test_a_linked_folder_inside_is_refused_and_what_it_leads_to_stays(run, tmp_path_factory):
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    (half := files.temporary_path(elsewhere / "8.nc")).touch()
-    (run / "measurements").symlink_to(elsewhere)
-    with pytest.raises(UserError, match="measurements is a link; replace it by the folder itself"):
-        session(run, lambda: None)
-    assert half.exists()

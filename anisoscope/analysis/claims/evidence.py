@@ -161,7 +161,7 @@ def from_matched(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows
     place = dict(zip(("setting", "before", "after", "held"), claim.contrast, strict=True))
     place |= {"quantity": claim.quantity, "positions": "all"}
     for column, value in place.items():
-        contrasts = contrasts if value is None else contrasts[contrasts[column] == value]
+        contrasts = contrasts[contrasts[column] == value] if value else contrasts
     for row in contrasts.to_dict("records"):
         held = f" ({row['held']})" if len(contrasts) > 1 else ""
         yield {
