@@ -20,7 +20,9 @@ DIMENSIONS = (
 
 @functools.partial(jax.jit, static_argnums=1)
 def measured(cloud_PD, folds):
-    cloud = Cloud(cloud_PD, folds, search(cloud_PD, dimension_family.FAMILIES["scale"].neighbors, folds))
+    cloud = Cloud(
+        cloud_PD, folds, search(cloud_PD, dimension_family.FAMILIES["scale"].neighbors, folds)
+    )
     return dimension_family.measure_dimension(cloud) | dimension_family.measure_scale(cloud)
 
 
