@@ -61,7 +61,7 @@ def _metric(
                 return read(*matrices, **k)
 
         @functools.wraps(read)
-        def metric(*args: ArrayLike, **kwargs: ArrayLike) -> Scalar:
+        def metric(*args: ArrayLike | int, **kwargs: ArrayLike | int) -> Scalar:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
             values = bound.arguments
