@@ -195,7 +195,6 @@ def measure_model(
     *,
     revision: str | Sequence[str] | None = None,
     tokenizer: Tokenizer | None = None,
-    hook_points: Sequence[str] | Mapping[str, torch.nn.Module] | None = None,
     families: str | Sequence[str] = FIRST_LOOK,
     nulls: str | Sequence[str] = CLOUD_NULLS,
     seed: int = 0,
@@ -208,24 +207,21 @@ def measure_model(
     padding: Literal["left", "right"] | None = None,
     pool: str | Sequence[str] = (),
 ) -> xr.Dataset:
-    """Measure a transformer's residual stream, or named hook points, while it reads a text.
+    """Measure a transformer's residual stream while it reads a text.
 
     A model in memory is left as it was: its mode, hooks, gradients, device and caches.
 
     Args:
-        model: a model of the Hugging Face hub, a local folder, a .gguf file, a model in memory, or
-            with hook points any torch.nn.Module; or (model, tokenizer). Weights are read from
-            safetensors and GGUF files only, and no code of a model's is run.
+        model: a model of the Hugging Face hub, a local folder, a .gguf file, a model in memory; or
+            (model, tokenizer). Weights are read from safetensors and GGUF files only, and no code of
+            a model's is run.
         texts: texts, a column of a Dataset or a Dataset with the column "text", or the path of a
             text file in UTF-8. They are joined by blank lines, and windows are drawn at random.
         revision: of a model of the hub, a branch, tag or commit; of a local folder, a folder in it.
             Several, as ("step1000", "step143000"), are read at the same windows into one table
             with the dimension `step`: the number in each name.
-        tokenizer: of a model in memory; those of a name or folder come with it. For any module also
-            a function from a text to token ids.
-        hook_points: names of modules, as `model.named_modules()` has them, or {name: module}; else
-            the residual stream. Each gives (batch, tokens, width), alone or first of several
-            things.
+        tokenizer: of a model in memory, or a function from a text to token ids; those of a name or
+            folder come with it.
         families: as for `measure`; "all" adds attention, sinks and logit_lens, where queries, keys and
             logits are known.
         nulls: as for `measure`, and "shuffled": the model reads the same tokens in random order.
@@ -266,12 +262,21 @@ def measure_model(
     import jax
 
     options = measure_model.Options(
-        window, points, batches, special_tokens, dtype, batch_size, padding, pool
+        tokenizer=tokenizer,
+        families=families,
+        nulls=nulls,
+        seed=seed,
+        window=window,
+        points=points,
+        batches=batches,
+        special_tokens=special_tokens,
+        dtype=dtype,
+        batch_size=batch_size,
+        padding=padding,
+        pool=pool,
     )
     with jax.enable_x64(False):
-        return measure_model.measure_model(
-            model, texts, revision, tokenizer, hook_points, families, nulls, seed, options
-        )
+        return measure_model.measure_model(model, texts, revision, options)
 
 
 def open_run(folder: str | os.PathLike[str]) -> OpenRun:

@@ -23,6 +23,7 @@ from anisoscope.config.pretrained_config import WeightsConfig
 from anisoscope.data import corpus
 from anisoscope.results import joined_files
 from anisoscope.sources.hf import load_model
+from anisoscope.sources.hf.pretrained_weights import find_weights
 from anisoscope.sources.hf.reading.extract import first_output, read_activations
 from anisoscope.sources.hf.reading.token_windows import make_windows, validation_text
 from dev.clamped import LENGTH, WINDOWS, found
@@ -39,7 +40,7 @@ def main(path: str, *models: str) -> None:
     for words in models:
         name, model, listed = words.replace(":", "=").split("=")
         coordinates = [int(word) for word in listed.split(",")]
-        place = load_model.find_weights(model, None)
+        place = find_weights(model, None)
         loaded = load_model.load_model(place, WeightsConfig(name=model))
         windows = make_windows(text, load_model.read_tokenizer(place), LENGTH, True, probe)
         read = read_activations(loaded, windows.probe.tokens_GWT[:1], 2, heads=False)

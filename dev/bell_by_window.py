@@ -17,6 +17,7 @@ from anisoscope.config.pretrained_config import WeightsConfig
 from anisoscope.data import corpus
 from anisoscope.results import joined_files
 from anisoscope.sources.hf import load_model
+from anisoscope.sources.hf.pretrained_weights import find_weights
 from anisoscope.sources.hf.reading import guards
 from anisoscope.sources.hf.reading.extract import read_activations
 from anisoscope.sources.hf.reading.token_windows import validation_text
@@ -38,7 +39,7 @@ COLUMNS = {  # heading -> quantity, and which vectors are left out
 
 
 def main(model: str, path: str) -> None:
-    place = load_model.find_weights(model, None)
+    place = find_weights(model, None)
     loaded = load_model.load_model(place, WeightsConfig(name=model))
     text = validation_text(corpus.load(DataConfig(path=path), max(LENGTHS)))
     tokenizer = load_model.read_tokenizer(place)

@@ -20,6 +20,7 @@ from anisoscope.data import corpus
 from anisoscope.measurement.families.attention_family import SINK_FROM
 from anisoscope.results import joined_files
 from anisoscope.sources.hf import load_model
+from anisoscope.sources.hf.pretrained_weights import find_weights
 from anisoscope.sources.hf.reading import guards
 from anisoscope.sources.hf.reading.clamp import clamp_coordinates
 from anisoscope.sources.hf.reading.extract import read_activations
@@ -31,7 +32,7 @@ WINDOWS, LENGTH = 8, 256  # windows, and tokens of a window
 
 
 def main(model: str, path: str, *clamps: str) -> None:
-    place = load_model.find_weights(model, None)
+    place = find_weights(model, None)
     tokenizer = load_model.read_tokenizer(place)
     text = validation_text(corpus.load(DataConfig(path=path), LENGTH))
     probe = MeasureConfig(points=WINDOWS * (LENGTH - 1), batches=1, folds=1)

@@ -21,6 +21,7 @@ from anisoscope.config.pretrained_config import WeightsConfig
 from anisoscope.data import corpus
 from anisoscope.results import joined_files
 from anisoscope.sources.hf import load_model
+from anisoscope.sources.hf.pretrained_weights import find_weights
 from anisoscope.sources.hf.reading.extract import read_activations
 from anisoscope.sources.hf.reading.token_windows import make_windows, validation_text
 from dev.clamped import LENGTH, WINDOWS
@@ -34,7 +35,7 @@ def main(path: str, *models: str) -> None:
     names = [words.split("=")[0] for words in models]
     frames = [frame[~frame.model.isin(names)] for frame in frames]
     for name, model in (words.split("=") for words in models):
-        place = load_model.find_weights(model, None)
+        place = find_weights(model, None)
         loaded = load_model.load_model(place, WeightsConfig(name=model))
         tokenizer = load_model.read_tokenizer(place)
         for labels, tokens_WT in read_texts(path, tokenizer):

@@ -9,7 +9,8 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_models import ModelsConfig, sized
 from anisoscope.utils.settings import replace
 
-# Families: second-hand. Which size of each, and the models of tokens beside them: reconstruction.
+# Families: second-hand, without networks of feature maps. Which size of each, and the models of
+# tokens beside them: reconstruction.
 MODELS = {
     "text": (
         *("google-bert/bert-base-uncased", "FacebookAI/roberta-base", "albert/albert-base-v2"),
@@ -24,11 +25,7 @@ MODELS = {
     "speech": ("facebook/wav2vec2-base", "facebook/hubert-base-ls960", "openai/whisper-base"),
     "vision": (
         *("google/vit-base-patch16-224", "microsoft/beit-base-patch16-224"),
-        *("facebook/deit-base-patch16-224", "nvidia/mit-b0"),
-    ),
-    "vision, convolutional": (
-        *("microsoft/resnet-50", "google/efficientnet-b0", "microsoft/cvt-13"),
-        *("facebook/convnext-tiny-224", "Visual-Attention-Network/van-base"),
+        "facebook/deit-base-patch16-224",
     ),
 }
 DECODERS = ("openai-community/gpt2", "facebook/opt-125m", "EleutherAI/pythia-160m")

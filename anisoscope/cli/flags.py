@@ -29,7 +29,7 @@ from anisoscope.utils.settings import (
 )
 
 STAGES = ("train", "measure", "tangents", "figures")  # the default of --stages
-OPTIONAL = ("matched", "verdicts", "export", "replay", "verify")
+OPTIONAL = ("matched", "verdicts", "replay", "verify")
 AXES = ("step", "gain_over_unigram")
 KINDS = (Config, UntrainedConfig, CurvedConfig, VectorsConfig, PretrainedConfig, ModelsConfig)
 EXPERIMENTS = pathlib.Path(anisoscope.__file__).parent / "experiments"
@@ -52,8 +52,8 @@ SWITCHES = {
 }
 STAGES_HELP = (
     f"Stages to run: {', '.join(STAGES)} (default). Also: matched (loss-matched contrasts), "
-    "verdicts (tests of the papers' claims), export (models as Hugging Face folders), replay "
-    "(recompute the checkpoint of any --step), verify (check every file against its checksum)."
+    "verdicts (tests of the papers' claims), replay (recompute the checkpoint of any --step), "
+    "verify (check every file against its checksum)."
 )
 
 

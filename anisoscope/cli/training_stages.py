@@ -21,7 +21,6 @@ from anisoscope.data import corpus
 from anisoscope.models.transformer import compute_type
 from anisoscope.sources import run_source, sweep
 from anisoscope.sources.evaluation_windows import POSITION_SETS
-from anisoscope.sources.hf.folders import export_folder
 from anisoscope.subspaces import run_tangents
 from anisoscope.training import finished, loop, replay, train_program, trial
 from anisoscope.utils import checksums, compiled, folder, mesh, processes
@@ -159,8 +158,6 @@ def check_stages(todo: Work) -> None:
             run_source.check_run(config, text, path)
         if "tangents" in stages:
             run_tangents.check_windows_and_tables(config, text, path)
-        if "export" in stages:
-            export_folder.check_export(config)
         if late := [step for step in todo.replayed if step > config.train.steps]:
             raise UserError(f"--step={late[0]}: {name} ends at step {config.train.steps}")
     if "matched" in stages:
@@ -305,13 +302,6 @@ def write_verdicts(todo: Work) -> None:
             print(path)
 
 
-def export(todo: Work) -> None:
-    """Write the runs' models as Hugging Face folders."""
-    if processes.is_first():
-        for run in todo.runs.values():
-            export_folder.run(run.config, run.folder, run.name)
-
-
 # In the order in which they run; figures are drawn afterward from the files on disk.
 STAGES = {
     "train": train,
@@ -320,7 +310,6 @@ STAGES = {
     "tangents": fit_tangents,
     "matched": contrast,
     "verdicts": write_verdicts,
-    "export": export,
 }
 
 

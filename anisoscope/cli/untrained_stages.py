@@ -158,7 +158,7 @@ def verify(config: Any, request: Request) -> None:
     """Check the folder and, for a list of models, each model's folder."""
     root, title = request.root, request.title
     inner = sorted(path.parent for path in root.glob("*/config.json"))
-    folders = {path.name: path for path in inner if path.name != "export"}
+    folders = {path.name: path for path in inner}
     archive.verify(title, {title: root} | folders, {})
 
 

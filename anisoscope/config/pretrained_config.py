@@ -77,6 +77,8 @@ def check_pretrained(config: PretrainedConfig) -> None:
         raise UserError(f"pretrained.clamp is {weights.clamp}; it must be above 0")
     if measure.masked:
         raise UserError("measure.masked is for models trained here; omit it")
+    if measure.hook_points:
+        raise UserError("measure.hook_points is for models trained here; omit it")
     if measure.weighting != "none":
         what = f"measure.weighting={measure.weighting}"
         raise UserError(f"{what} is for models trained here; omit it")

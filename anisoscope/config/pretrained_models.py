@@ -9,7 +9,7 @@ from anisoscope.config.pretrained_config import PretrainedConfig, check_pretrain
 from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.settings import replace, setting
 
-MODALITIES = ("text", "characters", "speech", "vision", "vision, convolutional")
+MODALITIES = ("text", "characters", "speech", "vision")
 KINDS = ("encoder", "decoder")
 TABLE = "models.json"  # the experiment's models by label
 PAPERS = ("shape_of_learning", "inherent")

@@ -17,7 +17,7 @@ from anisoscope.utils.errors import RunError
 NAME = "checksums.sha256"
 LINE = re.compile(r"([0-9a-f]{64})  (?!/)([^\\\r]+)")
 CHECKPOINTS = "checkpoints"
-# Endings of recorded files outside CHECKPOINTS and export; other files are the user's.
+# Endings of recorded files outside CHECKPOINTS; other files are the user's.
 KINDS = (".nc", ".csv", ".json", ".jsonl")
 LOGGED = ("train.jsonl", "test.json", "events")  # prefixes of files that only training writes
 FINISHED = "test.json"
@@ -50,7 +50,7 @@ def listed(folder: pathlib.Path) -> Iterator[str]:
             folders.clear()
             continue
         folders[:] = [name for name in folders if not _is_passing(name, here == folder)]
-        all_files = {CHECKPOINTS, "export"} & {*here.relative_to(folder).parts}
+        all_files = CHECKPOINTS in here.relative_to(folder).parts
         for name in names:
             recorded = all_files or name.endswith(KINDS) or name.startswith("events.")
             if recorded and not _is_passing(name, False):

@@ -13,6 +13,8 @@ from anisoscope.utils.errors import UserError
 from tests import tiny
 from tests.sources.swept import VALUE, exchanged, measured, projecting
 
+SLOW = pytest.mark.slow
+
 
 def comparing(config):
     return dataclasses.replace(

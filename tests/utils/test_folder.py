@@ -84,7 +84,7 @@ def test_what_a_kill_left_is_removed_under_the_lock_but_not_where_others_may_wor
     ]
     for path in left:
         path.write_text("half")
-    (whole := files.temporary_path(ours / "export")).mkdir()
+    (whole := files.temporary_path(ours / "256")).mkdir()
     (whole / "model.safetensors").write_text("half")
     (link := files.temporary_path(ours / "9.nc")).symlink_to(tmp_path)
     mine = [ours / "notes.tmp", ours / ".results.nc.tmp"]

@@ -219,4 +219,10 @@ def _sections_first(nearest_N: Searched) -> Searched:
     return Searched(nearest_N.whole, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), nearest_N.parts))
 
 
-FAMILIES = {"comparison": Family("layers", compute, QUANTITIES, (PERMUTED,), neighbors=NEIGHBORS)}
+FAMILY = Family(
+    input_kind="layers",
+    compute=compute,
+    quantities=QUANTITIES,
+    nulls=(PERMUTED,),
+    neighbors=NEIGHBORS,
+)

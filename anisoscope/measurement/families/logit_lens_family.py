@@ -131,4 +131,6 @@ def compute(
     return values | over(measure_cloud, clouds_NPD)
 
 
-FAMILIES = {"logit_lens": Family("logit_lens", compute, QUANTITIES, ("untrained",))}
+FAMILY = Family(
+    input_kind="logit_lens", compute=compute, quantities=QUANTITIES, nulls=("untrained",)
+)

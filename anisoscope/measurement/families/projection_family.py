@@ -36,4 +36,4 @@ def head_vectors(heads: Heads, head: int) -> Values:
     }
 
 
-FAMILIES = {"projection": Family("vectors", head_vectors, {}, ())}
+FAMILY = Family(input_kind="vectors", compute=head_vectors, quantities={}, nulls=())

@@ -152,4 +152,4 @@ def compute(cloud: Cloud) -> dict[str, Values]:
     }
 
 
-FAMILIES = {"spectrum": Family("cloud", compute, QUANTITIES)}
+FAMILY = Family(input_kind="cloud", compute=compute, quantities=QUANTITIES)

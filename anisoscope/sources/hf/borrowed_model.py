@@ -4,19 +4,20 @@ import contextlib
 import hashlib
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 
 from anisoscope.config import pretrained_config
 from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.sources.hf import load_model
-from anisoscope.sources.hf.adapters import UNKNOWN, find_adapter, model_kind
+from anisoscope.sources.hf.adapters import adapter_name, find_adapter
 from anisoscope.sources.hf.load_model import PretrainedModel
+from anisoscope.sources.hf.pretrained_weights import find_weights
 from anisoscope.sources.hf.reading.guards import CLOSE
-from anisoscope.sources.hf.reading.named_modules import FunctionTokenizer
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 
@@ -29,8 +30,35 @@ EVALUATION = {
 }
 
 
+class FunctionTokenizer:
+    """A function from text to token ids with the interface of a tokenizer; no special tokens."""
+
+    all_special_ids = ()
+
+    def __init__(self, function: Callable[[str], Any]):
+        self.function = function
+
+    def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
+        ids = self.function(text)
+        ids = ids["input_ids"] if isinstance(ids, Mapping) else getattr(ids, "ids", ids)
+        ids_T = np.asarray(ids)
+        ids_T = ids_T[0] if ids_T.ndim == 2 and len(ids_T) == 1 else ids_T
+        if ids_T.ndim != 1 or (ids_T.size and ids_T.dtype.kind not in "iu"):
+            raise UserError(
+                f"tokenizer returns {ids_T.dtype} of shape {ids_T.shape} for a text; return token ids"
+            )
+        return {"input_ids": ids_T.tolist()}
+
+    def __getattr__(self, name: str) -> None:
+        if not name.endswith("_token_id"):
+            raise AttributeError(name)
+
+    def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
+        return [str(token) for token in ids]
+
+
 def open_model(
-    model: Any, revision: str | None, tokenizer: Any, config: PretrainedConfig, any_module: bool
+    model: Any, revision: str | None, tokenizer: Any, config: PretrainedConfig
 ) -> tuple[PretrainedModel, Any]:
     """Return the model and its tokenizer, loading both where a name or a path is passed.
 
@@ -45,41 +73,42 @@ def open_model(
     name = os.fspath(model) if by_name else MEMORY
     pretrained_config.check_pretrained(replace(config, {"pretrained.name": name}))
     if by_name:
-        place = load_model.find_weights(name, revision)
-        loaded = load_model.load_model(place, config.pretrained)
-        tokenizer = load_model.read_tokenizer(place) if tokenizer is None else tokenizer
+        location = find_weights(name, revision)
+        loaded = load_model.load_model(location, config.pretrained)
+        tokenizer = load_model.read_tokenizer(location) if tokenizer is None else tokenizer
     elif revision is not None:
         raise UserError("revision is of a hub name or a local folder, and the model is in memory")
     else:
-        loaded = model_in_memory(model, tokenizer, any_module)
+        loaded = model_in_memory(model, tokenizer)
         name = f"{getattr(model, 'name_or_path', None) or type(model).__name__}, {MEMORY}"
     loaded.about["pretrained"] = name
-    if isinstance(loaded.model, transformers.PreTrainedModel) and not loaded.reads_text:
+    if not loaded.reads_text:
         raise UserError(
-            f"model {type(loaded.model).__name__} reads {loaded.base.main_input_name}, not text; pass a "
-            "text model"
+            f"model {loaded.class_name} reads {loaded.base.main_input_name}, not text; pass a text "
+            "model"
         )
     if not isinstance(tokenizer, transformers.PreTrainedTokenizerBase):
         tokenizer = FunctionTokenizer(tokenizer)
     return loaded, tokenizer
 
 
-def model_in_memory(model: Any, tokenizer: Any, any_module: bool) -> PretrainedModel:
+def model_in_memory(model: Any, tokenizer: Any) -> PretrainedModel:
     """Describe a model in memory.
 
     Raises:
         UserError: it cannot be measured as it is.
     """
-    name, is_pretrained = type(model).__name__, isinstance(model, transformers.PreTrainedModel)
-    if not is_pretrained and not (any_module and isinstance(model, torch.nn.Module)):
+    name = type(model).__name__
+    if not isinstance(model, transformers.PreTrainedModel):
         raise UserError(
-            f"model is a {name}; pass a PreTrainedModel, or hook_points= of any torch.nn.Module"
+            f"model is a {name}; pass a PreTrainedModel of transformers, or record the activations "
+            "of any other module with anisoscope.record"
         )
     if tokenizer is None:
         raise UserError(f"model is a {name} in memory, without a tokenizer; pass tokenizer=")
-    adapter = find_adapter(model_kind(model.config)) if is_pretrained else UNKNOWN
-    if adapter.model not in (None, name) and not any_module:
-        raise UserError(f"model is a {name}; pass a {adapter.model}, which reads its text")
+    adapter = find_adapter(adapter_name(model.config))
+    if adapter.model_class not in (None, name):
+        raise UserError(f"model is a {name}; pass a {adapter.model_class}, which reads its text")
     dtype = next((x.dtype for x in model.parameters() if x.is_floating_point()), torch.float32)
     computed_in = _type_name(dtype)
     if computed_in not in CLOSE:
@@ -143,9 +172,8 @@ def evaluation_mode(loaded: PretrainedModel) -> Iterator[None]:
     ]
     try:
         model.eval()
-        if isinstance(model, transformers.PreTrainedModel):
-            for name, value in EVALUATION.items():
-                setattr(model.config, name, value)
+        for name, value in EVALUATION.items():
+            setattr(model.config, name, value)
         if implementation := load_model.attention_implementation(loaded.adapter):
             model.set_attn_implementation(implementation)
         with torch.no_grad():

@@ -8,13 +8,11 @@ from typing import Any
 import torch
 import transformers
 
-from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
+from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.config.pretrained_models import TABLE, ModelsConfig, model_config, model_labels
 from anisoscope.data import corpus as texts
 from anisoscope.sources.hf import load_model, revision_sweep
-from anisoscope.sources.hf.adapters import find_adapter, model_kind
 from anisoscope.sources.hf.reading import guards
-from anisoscope.sources.hf.reading_plan import find_revision
 from anisoscope.utils import folder, memory
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json, write_json
@@ -23,7 +21,6 @@ from anisoscope.utils.stop import Stop
 
 TEXT_MODALITIES = ("text", "characters")
 CHARACTERS = ("canine", "character_bert", "manta")  # model types; ByT5 is known by its tokenizer
-CONVOLUTIONAL = ("convnext", "convnextv2", "cvt", "efficientnet", "resnet", "van")
 # modality by the model's main input
 MODALITIES = {"pixel_values": "vision", "input_values": "speech", "input_features": "speech"}
 # Settings that may change at any time: models may be added, and each keeps its own record.
@@ -63,9 +60,9 @@ def measure_models(
             for label, about in models.items():
                 stop.check(f"stopped before {label}")
                 with _leave_out(label, left):
-                    own = own_config(config, label, about["modality"])
+                    model = modality_config(config, label, about["modality"])
                     text = corpus if label in read_text else None
-                    source = revision_sweep.open_revisions(own, root / label, label, text)
+                    source = revision_sweep.open_revisions(model, root / label, label, text)
                     revision_sweep.measure_revisions(source, stop)
                     finish(label, root / label)
                     known[label] = about
@@ -85,23 +82,20 @@ def _leave_out(label: str, left: dict[str, str]) -> Iterator[None]:
         print(f"left out: {label}: {left[label]}", flush=True)
 
 
-def own_config(config: ModelsConfig, label: str, modality: str) -> PretrainedConfig:
+def modality_config(models: ModelsConfig, label: str, modality: str) -> PretrainedConfig:
     """Return the settings by which a model is measured.
 
     Raises:
         UserError: no folder is named that it could read.
     """
-    own = model_config(config, label)
+    config = model_config(models, label)
     if modality in TEXT_MODALITIES:
-        return own
+        return config
     setting = "audio" if modality == "speech" else "images"
-    if (path := getattr(config, setting)) is None:
+    if (path := getattr(models, setting)) is None:
         raise UserError(f"it reads {setting}; name a folder of them with --config.{setting}=FOLDER")
     changes = {"data.path": path, "data.clean": False, "characters": None, "special_tokens": False}
-    place = find_revision(own, max(revision_steps(own.pretrained)))
-    if find_adapter(model_kind(load_model.read_settings(place))).maps:
-        changes["hidden_states"] = "blocks"  # transformers reports one map per stage
-    return replace(own, changes)
+    return replace(config, changes)
 
 
 def describe_model(config: ModelsConfig, label: str, name: str) -> dict[str, str]:
@@ -110,19 +104,19 @@ def describe_model(config: ModelsConfig, label: str, name: str) -> dict[str, str
     Raises:
         UserError: the model cannot be loaded, or is larger than the memory.
     """
-    weights = model_config(config, label).pretrained
-    place = find_revision(model_config(config, label), max(revision_steps(weights)))
-    if place.is_gguf:  # reading its settings takes long
+    model = model_config(config, label)
+    location, weights = revision_sweep.last_location(model), model.pretrained
+    if location.is_gguf:  # reading its settings takes long
         traits = {"modality": "text", "kind": "decoder"}
     else:
-        settings = load_model.read_settings(place)
+        settings = load_model.read_settings(location)
         skeleton = _skeleton(settings)
         if skeleton is not None and weights.device_map is None:
             _check_memory(name, skeleton, weights.dtype)
         names = settings.architectures or ()
         decoder = guards.NEXT_TOKEN in map(guards.head_task, names)
-        kind = "decoder" if decoder else "encoder"
-        traits = {"modality": _modality(settings, skeleton), "kind": kind}
+        traits = {"modality": _modality(settings, skeleton)}
+        traits["kind"] = "decoder" if decoder else "encoder"
     listed = config.listed.get(name, {})
     return {"name": name} | {key: listed.get(key) or trait for key, trait in traits.items()}
 
@@ -137,7 +131,8 @@ def _skeleton(settings: Any) -> Any:
 
 
 def _check_memory(name: str, skeleton: Any, dtype: str) -> None:
-    size = load_model.weight_bytes(skeleton.to(getattr(torch, dtype)))
+    bytes_each = getattr(torch, dtype).itemsize
+    size = sum(parameter.numel() * bytes_each for parameter in skeleton.parameters())
     available = memory.machine_memory()
     if available is not None and size > available:
         raise UserError(
@@ -151,6 +146,4 @@ def _modality(settings: Any, skeleton: Any) -> str:
     tokenizer = getattr(settings, "tokenizer_class", None) or ""
     if settings.model_type in CHARACTERS or "ByT5" in tokenizer:
         return "characters"
-    if settings.model_type in CONVOLUTIONAL:
-        return "vision, convolutional"
     return MODALITIES.get(getattr(skeleton, "main_input_name", ""), "text")

@@ -1,4 +1,4 @@
-"""Locate weights and describe their files: digests, kinds, number types.
+"""Find the weights of a model, and describe their files: digest, kind, number types.
 
 Where a model of a hub has pickled weights alone, the hub's own bot proposes safetensors in a pull
 request; that revision is read instead.
@@ -19,13 +19,15 @@ from huggingface_hub import constants
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.file_download import repo_folder_name
 
-KINDS = {".safetensors": "safetensors", ".gguf": "GGUF"}
+from anisoscope.utils.errors import UserError
+
+FORMATS = {".safetensors": "safetensors", ".gguf": "GGUF"}
 BOT = "SFconvertbot"  # the only author whose proposals are read
 TIMEOUT = 10  # seconds to wait for a hub
 
 
-class Place(NamedTuple):
-    """The location of weights, as arguments of `from_pretrained`."""
+class WeightLocation(NamedTuple):
+    """Where weights are, as arguments of `from_pretrained`."""
 
     name: str  # name on the hub, or a folder
     options: dict[str, Any]  # revision, gguf_file, local_files_only
@@ -36,25 +38,54 @@ class Place(NamedTuple):
         return "gguf_file" in self.options
 
 
-def digest_weights(place: Place) -> str:
-    """Return the sha256 of the weight files; files of a hub must have been downloaded."""
-    return describe_files(place)[0]
+def find_weights(name: str, revision: str | None) -> WeightLocation:
+    """Find the weights of a model.
 
-
-def describe_files(place: Place) -> tuple[str, str, str]:
-    """Return sha256, kind and revision of the weight files.
-
-    Several files have the sha256 of their digests.
+    Raises:
+        UserError: a local name leads to no readable weights.
     """
-    paths, revision = weight_files(place)
+    path = pathlib.Path(name).expanduser()
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise UserError(f"{name} does not exist; check the path")
+        if revision is not None:
+            raise UserError(
+                f"pretrained.revisions: a GGUF file ({name}) has no revisions; name a folder"
+            )
+        return WeightLocation(str(path.parent), {"gguf_file": path.name}, True)
+    if path.is_dir():
+        folder = path if revision is None else path / revision
+        if not (folder / "config.json").is_file():
+            raise UserError(
+                f"{folder} holds no model (no config.json); name another folder, or a .gguf file"
+            )
+        if not any(folder.glob("*.safetensors")):
+            raise UserError(
+                f"{folder} holds no *.safetensors; pickled weights are never read: convert them"
+            )
+        return WeightLocation(str(folder), {}, True)
+    if name.startswith(("/", ".", "~")) or name.count("/") > 1:
+        raise UserError(
+            f"{name}: no such folder exists, and a hub has no such name; check the path"
+        )
+    revision = revision or safe_revision(name)
+    options: dict[str, Any] = {} if revision is None else {"revision": revision}
+    options |= {} if hub_answers() else {"local_files_only": True}
+    return WeightLocation(name, options, False)
+
+
+def digest_weights(location: WeightLocation) -> str:
+    """Return the sha256 of the weight files, or of their digests where there are several.
+
+    Files of a hub must have been downloaded.
+    """
     digests = []
-    for path in paths:
+    for path in weight_files(location)[0]:
         with open(path, "rb") as file:
             digests.append(hashlib.file_digest(file, "sha256").hexdigest())
-    digest = (
+    return (
         digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
     )
-    return digest, KINDS[paths[0].suffix], revision
 
 
 def number_types(paths: list[pathlib.Path]) -> set[str]:
@@ -66,16 +97,15 @@ def number_types(paths: list[pathlib.Path]) -> set[str]:
     return types
 
 
-def weight_files(place: Place) -> tuple[list[pathlib.Path], str]:
+def weight_files(location: WeightLocation) -> tuple[list[pathlib.Path], str]:
     """Return the weight files and their revision, the commit for a hub."""
-    if place.is_gguf:
-        return [pathlib.Path(place.name) / place.options["gguf_file"]], "local file"
-    folder, revision = pathlib.Path(place.name), "local folder"
-    if not place.local:
-        options = place.options | {"local_files_only": True}
-        folder = pathlib.Path(
-            transformers.utils.cached_file(place.name, "config.json", **options)
-        ).parent
+    if location.is_gguf:
+        return [pathlib.Path(location.name) / location.options["gguf_file"]], "local file"
+    folder, revision = pathlib.Path(location.name), "local folder"
+    if not location.local:
+        options = location.options | {"local_files_only": True}
+        cached = transformers.utils.cached_file(location.name, "config.json", **options)
+        folder = pathlib.Path(cached).parent
         revision = folder.name  # the hub's cache names a snapshot by its commit
     if (folder / "model.safetensors").exists():
         return [folder / "model.safetensors"], revision
@@ -109,15 +139,11 @@ def _proposed_revision(name: str) -> str | None:
     try:
         if any(file.endswith(".safetensors") for file in api.list_repo_files(name)):
             return None
-        kind = {"discussion_type": "pull_request", "discussion_status": "open"}
-        for request in api.get_repo_discussions(name, **kind):
+        proposals = {"discussion_type": "pull_request", "discussion_status": "open"}
+        for request in api.get_repo_discussions(name, **proposals):
             if request.author == BOT and "safetensors" in request.title:
                 return request.git_reference
-    except (
-        HfHubHTTPError,
-        OSError,
-        ValueError,
-    ):  # unknown, gated …: reported when the model is read
+    except (HfHubHTTPError, OSError, ValueError):  # reported when the model is read
         pass
     return None
 

@@ -2,9 +2,11 @@
 
 import pathlib
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
+from anisoscope.config.pretrained_config import ALONE
 from anisoscope.measurement.families.comparison_family import KINDS
 from anisoscope.measurement.quantity import Values
 from anisoscope.utils import files
@@ -30,18 +32,17 @@ def clear(folder: pathlib.Path, needed: set[int] = frozenset()) -> None:
         folder.rmdir()
 
 
+@dataclass(frozen=True)
 class Residuals:
-    """Residual streams by step and batch; `read(step)` reads missing streams again."""
+    """Residual streams by step and batch; by default of a model alone, without comparisons."""
 
-    def __init__(
-        self,
-        folder: pathlib.Path,
-        steps: list[int],
-        compare: bool,
-        read: Callable[[int], list[np.ndarray]],
-    ):
-        self.folder, self.steps, self.read = folder, steps, read
-        self.compare = compare and len(steps) > 1
+    steps: tuple[int, ...] = (ALONE,)  # ascending
+    folder: pathlib.Path = pathlib.Path()
+    read: Callable[[int], list[np.ndarray]] | None = None  # reads missing streams of a step again
+
+    @property
+    def compare(self) -> bool:
+        return self.read is not None and len(self.steps) > 1
 
     def keep(self, step: int, batch: int, resid_NWTD: np.ndarray) -> None:
         if self.compare:
@@ -66,11 +67,11 @@ class Residuals:
     def mark_missing(self, step: int, values: dict[str, Values]) -> dict[str, Values]:
         """Write NaN for comparisons with a revision that does not exist."""
         missing = COMPARED if not self.compare else COMPARED[: step == self.steps[0]]
-        for own in values.values():
-            for kind in (kind for kind in KINDS if f"{kind}_layers" in own):
-                batch, positions, layer, _, replicate = own[f"{kind}_layers"].shape
+        for measured in values.values():
+            for index in (index for index in KINDS if f"{index}_layers" in measured):
+                batch, positions, layer, _, replicate = measured[f"{index}_layers"].shape
                 nothing = np.full((batch, positions, layer, replicate), np.nan)
-                own |= {f"{kind}_{name}": nothing for name in missing}
+                measured |= {f"{index}_{name}": nothing for name in missing}
         return values
 
     def _path(self, step: int, batch: int) -> pathlib.Path:

@@ -1,11 +1,12 @@
 """Read separate texts in padded batches: token vectors, and pooled vectors of whole texts.
 
-Padding never enters a cloud: a mask hides it from the model, and only places that hold a token are
-kept. Letters: S sets of positions, M points of a set, U texts.
+Padding never enters a cloud: a mask hides it from the model, and only vectors of real tokens are
+kept. Letters: M picked tokens, U texts.
 """
 
+import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +19,8 @@ from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.sources import arrays
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.sources.hf.load_model import PretrainedModel
-from anisoscope.sources.hf.reading.extract import residual_stream
-from anisoscope.sources.hf.reading.guards import CLOSE
-from anisoscope.sources.hf.reading.named_modules import Modules, padding_arguments, read_modules
+from anisoscope.sources.hf.reading.extract import check_finite, residual_stream, to_array
+from anisoscope.sources.hf.reading.guards import CLOSE, position_table, relative_distance
 from anisoscope.sources.hf.reading.token_windows import SPECIAL, special_frame, unknown_token
 from anisoscope.sources.hf.revision import as_attributes
 from anisoscope.sources.hf.texts import Text
@@ -31,9 +31,7 @@ SIDES = ("left", "right")
 # mean over the tokens of a text; its last token; its first token, a special one
 POOLS = ("mean", "last", "cls")
 OFFERED = 2  # tokens drawn per token measured
-# (ids_BT, mask_BT) -> (B, T, D) or (B, D) of each layer
-Reader = Callable[[np.ndarray, np.ndarray], list[torch.Tensor]]
-Picks = dict[str, np.ndarray]  # set of positions -> places among all tokens
+TOKENS = "tokens"  # vectors of picked tokens, beside those of pools
 
 
 class Tokens(NamedTuple):
@@ -44,59 +42,54 @@ class Tokens(NamedTuple):
     empty: int  # number of texts without a token
 
     @property
-    def places(self) -> tuple[np.ndarray, np.ndarray]:
-        """The text of each token, and its position in the text."""
-        sizes = [len(ids_T) for ids_T in self.ids]
-        text_N = np.repeat(np.arange(len(sizes)), sizes)
-        return text_N, np.concatenate([np.arange(size) for size in sizes])
+    def starts_U(self) -> np.ndarray:
+        """The index of each text's first token, and the number of all tokens."""
+        return np.cumsum([0, *(len(ids_T) for ids_T in self.ids)])
+
+    @property
+    def text_N(self) -> np.ndarray:
+        return np.repeat(np.arange(len(self.ids)), np.diff(self.starts_U))
+
+    @property
+    def position_N(self) -> np.ndarray:
+        """The position of each token in its text."""
+        return np.arange(self.starts_U[-1]) - self.starts_U[self.text_N]
 
 
 def measure_texts(
     loaded: PretrainedModel,
     tokenizer: Any,
     text: Text,
-    parts: list[str],
-    modules: Modules | None,
     config: PretrainedConfig,
-    options: Any,
+    side: str,
+    pools: tuple[str, ...],
 ) -> xr.Dataset:
-    """Measure separate texts, at modules or in the residual stream."""
-    measure, side, pools = config.measure, options.padding or "right", options.pools
+    """Measure separate texts in the residual stream."""
+    measure, window, special = config.measure, config.window, config.special_tokens
     if "cls" in pools and not special_frame(tokenizer)[0]:
         raise UserError(
             "pool=cls: this tokenizer puts no special token before a text; name another pool"
         )
-    source = parts, tokenizer, config.window, config.special_tokens
-    tokens = draw_texts(*source, bool(pools), measure)
-    if modules is not None:
-        first = read_modules(loaded, modules, tokens.ids[0][None])
-        if any(x.ndim == 2 for x in first):  # one vector per text: more texts are needed
-            tokens = draw_texts(*source, True, measure)
-
-    def read(ids_BT: np.ndarray, mask_BT: np.ndarray) -> list[torch.Tensor]:
-        if modules is not None:
-            return read_modules(loaded, modules, ids_BT, mask_BT)
-        return residual_stream(loaded, ids_BT, **padding_arguments(loaded, mask_BT))[0]
-
+    tokens = draw_texts(text.parts, tokenizer, window, special, bool(pools), measure)
     picks = pick_tokens(tokens, measure)
-    kept = KeptVectors(tokens, picks, pools)
     pads = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
-    pad = next(token for token in pads if token is not None)
-    padding = read_batches(
-        tokens, kept, read, options.batch_size, side, pad, loaded.about["computed_in"]
+    pad, size = next(token for token in pads if token is not None), config.pretrained.batch_size
+    rows_M = np.unique(np.concatenate([*picks.values()]))
+    vectors, padding = read_vectors(loaded, tokens, rows_M, pools, side, pad, size)
+    table = measure_vectors(tokens, picks, rows_M, vectors, measure)
+    return table.assign_attrs(
+        as_attributes(loaded.about)
+        | {
+            "corpus": text.name,
+            "corpus_sha256": text.sha256,
+            "texts": f"{len(tokens.ids)} of {len(text.parts)} texts, each cut to {window} tokens, "
+            f"padded on the {side}",
+            "texts_without_tokens": tokens.empty,
+            "padding": padding,
+            "window": window,
+            "anisoscope": __version__,
+        }
     )
-    table = measure_kept(tokens, kept, picks, modules and [*modules], measure)
-    about = as_attributes(loaded.about) | {
-        "corpus": text.name,
-        "corpus_sha256": text.sha256,
-        "texts": f"{len(tokens.ids)} of {len(parts)} texts, each cut to {config.window} tokens, "
-        f"padded on the {side}",
-        "texts_without_tokens": tokens.empty,
-        "padding": padding,
-        "window": config.window,
-        "anisoscope": __version__,
-    }
-    return table.assign_attrs(about | ({"hook_points": ", ".join(modules)} if modules else {}))
 
 
 def draw_texts(
@@ -127,13 +120,13 @@ def draw_texts(
     return Tokens(ids, np.isin(np.concatenate(ids), special_ids), empty)
 
 
-def pick_tokens(tokens: Tokens, measure: MeasureConfig) -> Picks:
-    """Pick equally many tokens for every set of positions."""
-    _, place_N = tokens.places
-    allowed = dict(zip(POSITION_SETS, (np.ones(len(place_N), bool), place_N > 0), strict=True))
+def pick_tokens(tokens: Tokens, measure: MeasureConfig) -> dict[str, np.ndarray]:
+    """Pick equally many tokens for every set of positions: {set: indices among all tokens}."""
+    allowed = dict.fromkeys(POSITION_SETS, tokens.position_N >= 0)
+    allowed[POSITION_SETS[1]] = tokens.position_N > 0
     if tokens.special_N.any():
         allowed[SPECIAL] = ~tokens.special_N
-    order_N = np.random.default_rng(measure.seed).permutation(len(place_N))
+    order_N = np.random.default_rng(measure.seed).permutation(len(tokens.special_N))
     count = min(measure.points * measure.batches, *(int(x_N.sum()) for x_N in allowed.values()))
     return {name: np.sort(order_N[x_N[order_N]][:count]) for name, x_N in allowed.items()}
 
@@ -145,138 +138,117 @@ def padded_batches(
     order_U = np.argsort([-len(ids_T) for ids_T in tokens.ids], kind="stable")
     for start in range(0, len(order_U), size):
         text_B = order_U[start : start + size]
-        length = max(len(tokens.ids[u]) for u in text_B)
-        ids_BT = np.full((len(text_B), length), pad, np.int32)
+        ids_BT = np.full((len(text_B), len(tokens.ids[text_B[0]])), pad, np.int32)
         mask_BT = np.zeros(ids_BT.shape, bool)
         for row, u in enumerate(text_B):
-            own = len(tokens.ids[u])
-            part = slice(length - own, None) if side == "left" else slice(own)
-            ids_BT[row, part], mask_BT[row, part] = tokens.ids[u], True
+            ids_T, length = tokens.ids[u], ids_BT.shape[1]
+            part = slice(length - len(ids_T), None) if side == "left" else slice(len(ids_T))
+            ids_BT[row, part], mask_BT[row, part] = ids_T, True
         yield text_B, ids_BT, mask_BT
 
 
-class KeptVectors:
-    """Vectors (layer, …, D) in float32 of picked tokens, pools and whole texts."""
-
-    def __init__(self, tokens: Tokens, picks: Picks, pools: tuple[str, ...]):
-        self.starts_U = np.cumsum([0, *(len(ids_T) for ids_T in tokens.ids)])
-        self.rows_M = np.unique(np.concatenate([*picks.values()]))
-        self.pools, self.texts = pools, len(tokens.ids)
-        self.arrays: dict[str, np.ndarray] = {}
-
-    def add(self, text_B: np.ndarray, mask_BT: np.ndarray, layers: list[torch.Tensor]) -> None:
-        """Keep the picked vectors of a padded batch."""
-        for n, x in enumerate(layers):
-            x, layer = x.detach().to("cpu", torch.float32).numpy(), (n, len(layers))
-            if x.ndim == 2:
-                self._put("all", layer, self.texts, text_B, x)
-                continue
-            for u, x_TD, mask_T in zip(text_B, x, mask_BT, strict=True):
-                own_TD = x_TD[mask_T]
-                first, last = np.searchsorted(self.rows_M, self.starts_U[u : u + 2])
-                picked = own_TD[self.rows_M[first:last] - self.starts_U[u]]
-                self._put("tokens", layer, len(self.rows_M), slice(first, last), picked)
-                for pool in self.pools:
-                    place = -1 if pool == "last" else 0
-                    pooled_D = own_TD.mean(0) if pool == "mean" else own_TD[place]
-                    self._put(pool, layer, self.texts, u, pooled_D)
-
-    def _put(self, name: str, layer: tuple[int, int], rows: int, place: Any, x: np.ndarray) -> None:
-        n, layers = layer
-        if not np.isfinite(x).all():
-            raise UserError(
-                f"vectors of layer {n} hold numbers that are not finite; try dtype=float32"
-            )
-        if name not in self.arrays:
-            self.arrays[name] = np.empty((layers, rows, x.shape[-1]), np.float32)
-        if x.shape[-1] != (width := self.arrays[name].shape[-1]):
-            raise UserError(
-                f"layer {n} has width {x.shape[-1]}, other layers {width}; measure widths separately"
-            )
-        self.arrays[name][n, place] = x
-
-    def clouds(self, picks: Picks, count: int) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
-        """Return vectors (layer, point, D) by set of positions, and their places among all tokens.
-
-        The places are None for whole texts.
-        """
-        whole = {name: (x[:, :count], None) for name, x in self.arrays.items() if name != "tokens"}
-        if "tokens" not in self.arrays:
-            return whole
-        if "all" in self.arrays:
-            raise UserError(
-                "hook_points: some return a vector per token, some per text; measure each kind "
-                "separately"
-            )
-        x, places = self.arrays["tokens"], self.rows_M
-        return {
-            name: (x[:, np.searchsorted(places, row_M)], row_M) for name, row_M in picks.items()
-        } | whole
+def padding_arguments(loaded: PretrainedModel, mask_BT: np.ndarray) -> dict[str, torch.Tensor]:
+    """Return the mask of a padded batch, and positions that count from its first token."""
+    mask = torch.as_tensor(mask_BT, dtype=torch.long, device=loaded.base.device)
+    arguments = {"attention_mask": mask}
+    counts_itself = position_table(loaded.base) is not None  # from the first real token
+    takes_positions = "position_ids" in inspect.signature(loaded.base.forward).parameters
+    if takes_positions and not counts_itself and not mask_BT[:, 0].all():
+        arguments["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
+    return arguments
 
 
-def read_batches(
+def read_layers(
+    loaded: PretrainedModel, ids_BT: np.ndarray, mask_BT: np.ndarray
+) -> list[torch.Tensor]:
+    """Read the residual stream of a padded batch, layer by layer."""
+    return residual_stream(loaded, ids_BT, **padding_arguments(loaded, mask_BT))[0]
+
+
+def read_vectors(
+    loaded: PretrainedModel,
     tokens: Tokens,
-    kept: KeptVectors,
-    reader: Reader,
-    batch_size: int,
+    rows_M: np.ndarray,
+    pools: tuple[str, ...],
     side: str,
     pad: int,
-    dtype: str,
-) -> str:
-    """Read all batches into `kept`, and return how padding was checked, in words.
+    batch_size: int,
+) -> tuple[dict[str, np.ndarray], str]:
+    """Read the vectors of tokens `rows_M`, and of each text under each pool.
+
+    Returns:
+        {TOKENS or pool: (layer, token or text, D) in float32}, and how padding was checked, in words.
 
     Raises:
-        UserError: padding changes vectors.
+        UserError: padding changes vectors, or a number is not finite.
     """
-    words = ""
+    starts_U, words, vectors = tokens.starts_U, "", {}
     batches = padded_batches(tokens, side, pad, batch_size)
     total = math.ceil(len(tokens.ids) / batch_size)
     for text_B, ids_BT, mask_BT in bar(batches, "measure_model: read", "batch", total=total):
-        layers = reader(ids_BT, mask_BT)
+        layers = read_layers(loaded, ids_BT, mask_BT)
         if not words and not mask_BT.all():
-            words = _check_padding(reader, layers, ids_BT, mask_BT, side, dtype)
-        kept.add(text_B, mask_BT, layers)
-    return words or "all texts of a batch have one length: there was no padding"
+            words = check_padding(loaded, layers, ids_BT, mask_BT, side)
+        if not vectors:
+            width, sizes = layers[0].shape[-1], dict.fromkeys(pools, len(tokens.ids))
+            sizes[TOKENS] = len(rows_M)
+            vectors = {
+                name: np.empty((len(layers), size, width), np.float32)
+                for name, size in sizes.items()
+            }
+        for n, x_BTD in enumerate(map(to_array, layers)):
+            check_finite(x_BTD[mask_BT], loaded, f"the residual stream of layer {n}")
+            for u, x_TD, mask_T in zip(text_B, x_BTD, mask_BT, strict=True):
+                x_TD = x_TD[mask_T]
+                first, last = np.searchsorted(rows_M, starts_U[u : u + 2])
+                vectors[TOKENS][n, first:last] = x_TD[rows_M[first:last] - starts_U[u]]
+                for pool in pools:
+                    ends = {"last": -1, "cls": 0}
+                    vectors[pool][n, u] = x_TD.mean(0) if pool == "mean" else x_TD[ends[pool]]
+    return vectors, words or "all texts of a batch have one length: there was no padding"
 
 
-def _check_padding(
-    reader: Reader, layers: list[torch.Tensor], ids_BT: Any, mask_BT: Any, side: str, dtype: str
+def check_padding(
+    loaded: PretrainedModel, layers: list[torch.Tensor], ids_BT: Any, mask_BT: Any, side: str
 ) -> str:
     """Check that the shortest text of a batch has the same vectors when read alone."""
-    row, furthest = int(mask_BT.sum(1).argmin()), 0.0
+    row = int(mask_BT.sum(1).argmin())
     mask_T = mask_BT[row]
-    alone = reader(ids_BT[row, mask_T][None], np.ones((1, mask_T.sum()), bool))
-    for x, y in zip(layers, alone, strict=True):
-        own = x[row][torch.as_tensor(mask_T, device=x.device)] if x.ndim == 3 else x[row]
-        far = float((own.float() - y[0].float()).abs().max() / y.abs().max().float())
-        furthest = max(furthest, far)
-    if not furthest <= CLOSE[dtype]:
+    alone = read_layers(loaded, ids_BT[row, mask_T][None], np.ones((1, mask_T.sum()), bool))
+    tokens_T = torch.as_tensor(mask_T, device=layers[0].device)
+    pairs = zip(layers, alone, strict=True)
+    distance = max(relative_distance(x[row][tokens_T], y[0]) for x, y in pairs)
+    if not distance <= CLOSE[loaded.about["computed_in"]]:
         other = SIDES[side == "left"]
         raise UserError(
-            f"padding changes the vectors by a share of {furthest:.2g}; pass a model that takes an "
+            f"padding changes the vectors by a share of {distance:.2g}; pass a model that takes an "
             f"attention_mask, padding={other}, or no padding"
         )
-    return f"a text alone gives the same vectors to {furthest:.0e}"
+    return f"a text alone gives the same vectors to {distance:.0e}"
 
 
-def measure_kept(
-    tokens: Tokens, kept: KeptVectors, picks: Picks, names: list[str] | None, measure: MeasureConfig
+def measure_vectors(
+    tokens: Tokens,
+    picks: dict[str, np.ndarray],
+    rows_M: np.ndarray,
+    vectors: dict[str, np.ndarray],
+    measure: MeasureConfig,
 ) -> xr.Dataset:
     """Measure the sets of positions, and each pool as another set, into one table."""
-    text_N, place_N = tokens.places
+    options = {"folds": measure.folds, "num_chunks": measure.batches, "seed": measure.seed}
     tables = {}
-    for name, (x, row_M) in kept.clouds(picks, measure.points * measure.batches).items():
+    for name, row_M in picks.items():
         tables[name] = arrays.measure_vectors(
-            x,
+            vectors[TOKENS][:, np.searchsorted(rows_M, row_M)],
             measure.families,
             measure.nulls,
-            clusters=None if row_M is None else text_N[row_M],
-            token_positions=None if row_M is None else place_N[row_M],
-            names=names,
-            folds=measure.folds,
-            num_chunks=measure.batches,
-            seed=measure.seed,
+            clusters=tokens.text_N[row_M],
+            token_positions=tokens.position_N[row_M],
+            **options,
         )
+    for pool in (name for name in vectors if name != TOKENS):
+        x_NUD = vectors[pool][:, : measure.points * measure.batches]
+        tables[pool] = arrays.measure_vectors(x_NUD, measure.families, measure.nulls, **options)
     table = xr.concat(
         tables.values(),
         xr.Variable("positions", [*tables]),

@@ -15,18 +15,19 @@ LINE_ENDS = re.compile(r"\r\n|\r|\n")  # str.splitlines would also split at form
 
 
 class Text(NamedTuple):
-    """Joined texts, with the name and digest that tables record."""
+    """Joined texts, with the name that tables record, and each text."""
 
     name: str
     content: str
+    parts: list[str]
 
     @property
     def sha256(self) -> str:
         return hashlib.sha256(self.content.encode()).hexdigest()
 
 
-def read_texts(texts: Any) -> tuple[Text, list[str]]:
-    """Return all texts joined, and each text; the texts of a file are its lines."""
+def read_texts(texts: Any) -> Text:
+    """Read all texts; the texts of a file are its lines."""
     if isinstance(texts, str | os.PathLike):
         path = pathlib.Path(texts)
         if not os.path.isfile(path):
@@ -40,7 +41,7 @@ def read_texts(texts: Any) -> tuple[Text, list[str]]:
             raise UserError(
                 f"texts: {path} is not UTF-8 ({where}); pass a list of texts"
             ) from error
-        return Text(path.name, content), [x for x in LINE_ENDS.split(content) if x.strip()]
+        return Text(path.name, content, [x for x in LINE_ENDS.split(content) if x.strip()])
     columns = getattr(texts, "column_names", None)
     if isinstance(texts, Mapping) or (columns is not None and "text" not in columns):
         names = ", ".join(map(str, texts if isinstance(texts, Mapping) else columns))[:40]
@@ -52,4 +53,4 @@ def read_texts(texts: Any) -> tuple[Text, list[str]]:
     for number, part in enumerate(parts):
         if not isinstance(part, str):
             raise UserError(f"texts: number {number} is a {type(part).__name__}; pass strings")
-    return Text(f"{len(parts)} texts", BREAK.join(parts)), parts
+    return Text(f"{len(parts)} texts", BREAK.join(parts), parts)

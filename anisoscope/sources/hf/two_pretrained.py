@@ -7,6 +7,7 @@ Letters: M points of a batch, or layers of the second model, S sets of positions
 """
 
 import hashlib
+import itertools
 import json
 import pathlib
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from anisoscope.results import joined_files
 from anisoscope.sources import two_models
 from anisoscope.sources.finished_run import open_run
 from anisoscope.sources.hf import load_model
+from anisoscope.sources.hf.pretrained_weights import WeightLocation, find_weights
 from anisoscope.sources.hf.reading import guards
 from anisoscope.sources.hf.reading.clamp import clamp_coordinates
 from anisoscope.sources.hf.reading.extract import read_activations
@@ -42,7 +44,7 @@ from anisoscope.sources.hf.reading.token_windows import (
 from anisoscope.sources.two_models import Clouds, Pair
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
-from anisoscope.utils.settings import from_dict, replace
+from anisoscope.utils.settings import from_dict
 
 CLAMP_CHUNKS = 8  # chunks that report the clamped coordinates
 
@@ -72,7 +74,7 @@ def open_pair(first: str, second: str) -> Pair:
 
 def open_side(name: str) -> Side:
     """Open one model, "folder" or "folder@step"."""
-    return _open_pretrained(name) if two_models.is_pretrained(name) else _open_own(name)
+    return _open_pretrained(name) if two_models.is_pretrained(name) else _open_trained(name)
 
 
 def pair_sides(names: tuple[str, str], sides: tuple[Side, Side]) -> Pair:
@@ -120,7 +122,7 @@ def read_points(side: Side, points: CommonPoints, number: int) -> np.ndarray:
     """Read the vectors (N, M, D) of a batch; `number` is 0 for the first model, 1 for the second."""
     place_M, vectors = points.places_2M[number], []
     for index, chunk in enumerate(points.chunks):
-        vectors.append(side.vectors(chunk)[:, place_M[points.piece_M == index]])
+        vectors.append(side.vectors(chunk)[:, place_M[points.chunk_M == index]])
     return np.concatenate(vectors, axis=1)
 
 
@@ -131,7 +133,7 @@ def _describe_text(side: Side) -> dict[str, Any]:
     return measure | {"corpus_sha256": side.corpus.sha256, "text_sha256": digest}
 
 
-def _open_own(name: str) -> Side:
+def _open_trained(name: str) -> Side:
     run = open_run(name.partition("@")[0])
     step, context = two_models.choose_step(name, run.steps), run.config.model.context
     read = two_models.make_reader(run, step)
@@ -149,29 +151,20 @@ def _open_own(name: str) -> Side:
 
 
 def _open_pretrained(name: str) -> Side:
-    path = pathlib.Path(name.partition("@")[0])
-    settings = read_json(path / "config.json", "name the folder of a run")
-    if "models" in settings:
-        raise UserError(f"--similarity={name} holds several models; name the folder of one model")
-    if (path / "results.nc").exists():  # only the tables know which revisions were measured
-        settings = json.loads(joined_files.read_table(path / "results.nc").attrs["config"])
-    config = from_dict(settings, PretrainedConfig)
-    revisions = revision_steps(config.pretrained)
-    step = two_models.choose_step(name, list(revisions))
-    place = load_model.find_weights(config.pretrained.name, revisions[step])
-    loaded = load_model.load_model(place, config.pretrained)
-    if not loaded.reads_text or loaded.adapter.rate:
+    config, step, location = _read_config(name)
+    loaded = load_model.load_model(location, config.pretrained)
+    if not loaded.reads_text or loaded.adapter.tokens_per_position:
         why = "several tokens share a position" if loaded.reads_text else "it reads no text"
         raise UserError(
-            f"--similarity={name}: {type(loaded.model).__name__} cannot be compared, since {why}; "
-            "name another model"
+            f"--similarity={name}: {loaded.class_name} cannot be compared, since {why}; name another "
+            "model"
         )
-    tokenizer = load_model.read_tokenizer(place)
+    tokenizer = load_model.read_tokenizer(location)
     corpus, special = texts.load(config.data, config.window), config.special_tokens
+    window = config.window
     if config.characters is not None:
-        length = window_length(validation_text(corpus), tokenizer, config.characters, special)
-        config = replace(config, {"window": length})
-    framing = sum(map(len, special_frame(tokenizer))) if special else 0
+        window = window_length(validation_text(corpus), tokenizer, config.characters, special)
+    frame = sum(map(len, special_frame(tokenizer))) if special else 0
 
     def tokenize(chunk: bytes) -> dict[str, Any]:
         return tokenizer(
@@ -192,18 +185,29 @@ def _open_pretrained(name: str) -> Side:
     sample = np.frombuffer(corpus.vocabulary, np.uint8)[corpus.valid[:SAMPLE]].tobytes()
     text = sample.decode(errors="ignore")
     count = len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-    length = int((config.window - framing) * len(sample) / count)
-    about = loaded.about
-    words = (
-        f"{about['model_class']}, {loaded.blocks} layers; weights {about['weights_sha256'][:12]}"
-    )
+    length, about = int((window - frame) * len(sample) / count), loaded.about
+    digest = about["weights_sha256"][:12]
+    words = f"{about['model_class']}, {loaded.blocks} layers; weights {digest}"
     longest = guards.max_positions(loaded) or np.inf
     side = Side(step, config.measure, corpus, length, longest, words, ends, vectors)
     if config.pretrained.clamp is None:
         return side
-    chunks = zip(draw_chunks(side.text, length, 0), range(CLAMP_CHUNKS), strict=False)
-    ids = [tokenize(chunk)["input_ids"] for chunk, _ in chunks]
-    shortest = min(map(len, ids))
-    ids_CT = np.array([row[:shortest] for row in ids])
+    chunks = itertools.islice(draw_chunks(side.text, length, 0), CLAMP_CHUNKS)
+    ids = [tokenize(chunk)["input_ids"] for chunk in chunks]
+    ids_CT = np.array([row[: min(map(len, ids))] for row in ids])
     cut = clamp_coordinates(loaded, config.pretrained.clamp, ids_CT, 1)
     return side._replace(description=f"{words}; clamped: {cut}")
+
+
+def _read_config(name: str) -> tuple[PretrainedConfig, int, WeightLocation]:
+    """Return the settings of a folder, the step to read, and where its weights are."""
+    path = pathlib.Path(name.partition("@")[0])
+    settings = read_json(path / "config.json", "name the folder of a run")
+    if "models" in settings:
+        raise UserError(f"--similarity={name} holds several models; name the folder of one model")
+    if (path / "results.nc").exists():  # only the tables know which revisions were measured
+        settings = json.loads(joined_files.read_table(path / "results.nc").attrs["config"])
+    config = from_dict(settings, PretrainedConfig)
+    revisions = revision_steps(config.pretrained)
+    step = two_models.choose_step(name, list(revisions))
+    return config, step, find_weights(config.pretrained.name, revisions[step])

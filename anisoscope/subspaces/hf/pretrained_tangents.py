@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -11,12 +12,11 @@ import numpy as np
 from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
 from anisoscope.config.tangents_config import TangentsConfig, check_settings, early_among
 from anisoscope.data import unigrams
-from anisoscope.results import joined_files, step_files
+from anisoscope.results import joined_files
 from anisoscope.sources import provenance
 from anisoscope.sources.hf import load_model, revision_sweep
-from anisoscope.sources.hf.adapters import UNKNOWN, find_adapter, model_kind
+from anisoscope.sources.hf.adapters import UNKNOWN, adapter_name, find_adapter
 from anisoscope.sources.hf.reading import guards, token_windows
-from anisoscope.sources.hf.reading_plan import find_revision
 from anisoscope.sources.hf.revision_sweep import Revisions
 from anisoscope.subspaces import tangent_stage, tangent_tables
 from anisoscope.subspaces.hf import torch_gradients
@@ -57,7 +57,7 @@ class Prepared(NamedTuple):
         return self.source.config
 
     @property
-    def made_by(self) -> dict[str, Any]:
+    def made_by(self) -> str:
         """Settings that tables must share to be joined."""
         tokens = b"".join(np.ascontiguousarray(part.tokens_JWT).tobytes() for part in self.windows)
         digest = hashlib.sha256(tokens).hexdigest()
@@ -67,9 +67,9 @@ class Prepared(NamedTuple):
 
 def find_task(config: PretrainedConfig) -> str:
     """Return what the model is trained to predict; UserError where it has no gradients."""
-    last = find_revision(config, max(revision_steps(config.pretrained)))
+    last = revision_sweep.last_location(config)
     settings = load_model.read_settings(last)
-    adapter, reason, task = find_adapter(model_kind(settings)), "", None
+    adapter, reason, task = find_adapter(adapter_name(settings)), "", None
     if adapter == UNKNOWN:
         reason = (
             f"models of type {settings.model_type!r} have no entry in sources/hf/adapters.py, so their "
@@ -97,7 +97,7 @@ def prepare(source: Revisions) -> Prepared:
         )
     windows = make_windows(source.windows, source.config.tangents, task)
     ready = Prepared(source, windows, task)
-    step_files.check_folder(source.root / tangent_stage.FOLDER, ready.made_by)
+    tangent_stage.check_made_by(source.root / tangent_stage.FOLDER, ready.made_by)
     return ready
 
 
@@ -267,10 +267,11 @@ def make_study(ready: Prepared, known: dict[str, Any]) -> tangent_stage.Study:
         "untrained": several and 0 in kept,
     }
     measured = joined_files.read_table(source.root / "results.nc").attrs
-    about = revision_sweep.attributes(config, source.corpus, source.windows, source.name)
+    about = source.plan(config.measure.families).attributes
     for name in {*source.windows.about} - {"tokens_per_byte"}:  # describes other windows
         about.pop(name, None)
     sample = tangent_tables.sample_attributes(tangents)
+    primary = tangent_stage.primary(known["layers"] - 1, kept, early, tangents.ranks[-1])
     return tangent_stage.Study(
         source=source,
         tangents=tangents,
@@ -279,7 +280,6 @@ def make_study(ready: Prepared, known: dict[str, Any]) -> tangent_stage.Study:
         fits=tuple(fit for fit in FITS if possible.get(fit)),
         layers=known["layers"],
         width=known["width"],
-        made_by=ready.made_by,
         attributes=about
         | {
             "model": measured["model"],
@@ -289,8 +289,12 @@ def make_study(ready: Prepared, known: dict[str, Any]) -> tangent_stage.Study:
             "types": "token",
             "frequency": "of tokens in the validation split that is read",
             "batches": 1,
+            **sample,
             "single_step": NO_STEP,
+            "made_by": ready.made_by,
             **known,
+            "early_steps": json.dumps(early),
+            "primary": json.dumps(primary),
         },
     )
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from anisoscope.config.pretrained_config import WeightsConfig
-from anisoscope.sources.hf import load_model
+from anisoscope.sources.hf import load_model, pretrained_weights
 from anisoscope.utils.errors import UserError
 from tests.sources.hf import tiny_models
 
@@ -53,7 +53,7 @@ def write(path, model, keys, tensors):
 def loaded(path, keys, tensors=None):
     write(path, tiny_models.model("llama"), keys, tensors or {})
     return load_model.load_model(
-        load_model.find_weights(str(path), None), WeightsConfig(name="here")
+        pretrained_weights.find_weights(str(path), None), WeightsConfig(name="here")
     )
 
 

@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from anisoscope.config.pretrained_config import WeightsConfig
-from anisoscope.sources.hf import load_model
+from anisoscope.sources.hf import load_model, pretrained_weights
 from anisoscope.sources.hf.adapters import UNKNOWN, Adapter
 from anisoscope.sources.hf.reading import guards, logits
 from anisoscope.utils.errors import UserError
@@ -23,7 +23,7 @@ PARTS |= {"num_attention_heads": 4}
 
 def load(folder):
     return load_model.load_model(
-        load_model.find_weights(str(folder), None), WeightsConfig(name="here")
+        pretrained_weights.find_weights(str(folder), None), WeightsConfig(name="here")
     )
 
 

@@ -22,7 +22,7 @@ from anisoscope.sources.hf import (
     pretrained_weights,
     texts,
 )
-from anisoscope.sources.hf.reading import guards, named_modules
+from anisoscope.sources.hf.reading import guards
 from anisoscope.utils.errors import UserError
 from tests.sources.hf import tiny_models
 
@@ -77,7 +77,7 @@ def test_numbers_are_those_of_the_command(training, valid, commanded, how, capsy
     for name in ("windows", "bits_per_byte", "bits_bound", "attention", "residual_stream"):
         words = str(found.attrs[name]).replace("the text", "the validation split")
         assert words == str(commanded.attrs[name])
-    digest = pretrained_weights.digest_weights(load_model.find_weights(str(folder), None))
+    digest = pretrained_weights.digest_weights(pretrained_weights.find_weights(str(folder), None))
     assert (found.attrs["weights_sha256"] == digest) == (how == "folder")
     assert found.attrs["weights_file"] == ("safetensors" if how == "folder" else "in memory")
     found.to_netcdf(tmp_path / "table.nc")
@@ -133,7 +133,7 @@ def test_a_model_stays_what_it_was(valid, monkeypatch, broken):
 
     given = QUICK | {"families": "attention", "tokenizer": tiny_models.tokenizer()}
     if broken:
-        monkeypatch.setattr(measure_model, "measure_stream", table)
+        monkeypatch.setattr(measure_model, "measure_revision", table)
         with pytest.raises(ValueError, match=r"^points is wrong$"):
             anisoscope.measure_model(model, [valid], **given)
     else:
@@ -149,11 +149,11 @@ def test_a_model_stays_what_it_was(valid, monkeypatch, broken):
 def test_a_tokenizer_may_be_any_function():
     ids = [3, 4, 5]
     for given in (ids, np.array(ids), torch.tensor([ids]), {"input_ids": [ids]}):
-        read = named_modules.FunctionTokenizer(lambda text, given=given: given)
+        read = borrowed_model.FunctionTokenizer(lambda text, given=given: given)
         assert read("a") == {"input_ids": ids}
     encode = tiny_models.tokenizer().backend_tokenizer.encode
-    assert named_modules.FunctionTokenizer(encode)("ab")["input_ids"] == [4, 5]
-    assert named_modules.FunctionTokenizer(lambda text: [])("a") == {"input_ids": []}
+    assert borrowed_model.FunctionTokenizer(encode)("ab")["input_ids"] == [4, 5]
+    assert borrowed_model.FunctionTokenizer(lambda text: [])("a") == {"input_ids": []}
 
 
 def test_an_encoder_in_half_precision_with_special_tokens(valid):
@@ -172,7 +172,7 @@ def test_an_encoder_in_half_precision_with_special_tokens(valid):
 def test_rounded_rotary_frequencies_are_told():
     model = tiny_models.model("llama").to(torch.bfloat16)
     with pytest.warns(UserWarning, match="frequencies are rounded to bfloat16"):
-        borrowed_model.model_in_memory(model, tiny_models.tokenizer(), any_module=False)
+        borrowed_model.model_in_memory(model, tiny_models.tokenizer())
 
 
 class Rows:
@@ -190,9 +190,9 @@ def test_a_text_is_a_file_or_texts_or_a_column(tmp_path):
     content, path = "é \u2028 \x0c \x85\r\n\n\nb", tmp_path / "text.txt"
     path.write_bytes(b"\xef\xbb\xbf" + content.encode())
     for given in (path, str(path)):
-        assert texts.read_texts(given) == (("text.txt", content), ["é \u2028 \x0c \x85", "b"])
-    assert texts.read_texts(iter(["a", "b"])) == (("2 texts", "a\n\nb"), ["a", "b"])
-    assert texts.read_texts(Rows("id", "text"))[1] == ["a", "b"]
+        assert texts.read_texts(given) == ("text.txt", content, ["é \u2028 \x0c \x85", "b"])
+    assert texts.read_texts(iter(["a", "b"])) == ("2 texts", "a\n\nb", ["a", "b"])
+    assert texts.read_texts(Rows("id", "text")).parts == ["a", "b"]
     path.write_bytes(b"caf\xe9 ")
     for given, words in (
         ({"train": Rows()}, "no column is named text, only train"),
@@ -214,6 +214,10 @@ FRAMED = {"tokenizer": tiny_models.tokenizer(framed=True), "special_tokens": Tru
         ({"families": "frequency"}, "'frequency' cannot be measured of a model"),
         ({"nulls": "untrained"}, "'untrained' cannot be made of a lone model"),
         ({"window": 65}, "window is 65, this model has 64 positions"),
+        ({"pool": "cls"}, "pass special_tokens=True"),
+        ({"pool": "mean", "nulls": "shuffled"}, "'shuffled' cannot be made of separate texts"),
+        ({"pool": "mean", "families": "attention"}, "'attention' cannot be measured of separate"),
+        ({"revision": "step0"}, "the model is in memory"),
     ],
 )
 def test_what_cannot_be_measured_is_one_line(valid, changes, words):
@@ -237,6 +241,7 @@ def test_other_models_in_memory_are_refused(valid):
         (transformers.T5ForConditionalGeneration(t5), "pass a T5EncoderModel"),
         (transformers.ViTModel(vit), "ViTModel reads pixel_values, not text"),
         (damaged, r"weight transformer\.wte\.weight holds numbers that are not finite"),
+        (torch.nn.Linear(2, 2), r"model is a Linear; pass a PreTrainedModel .* anisoscope\.record"),
     ):
         with pytest.raises(ValueError, match=words):
             anisoscope.measure_model((model, tiny_models.tokenizer()), [valid], **QUICK)
@@ -263,6 +268,6 @@ def test_folders_that_would_be_read_in_part_or_with_code_are_refused(
     (folder / "own.py").write_text("raise SystemExit('run')\n")
     with pytest.raises(UserError, match=words) as error:
         load_model.load_model(
-            load_model.find_weights(str(folder), None), WeightsConfig(name="here")
+            pretrained_weights.find_weights(str(folder), None), WeightsConfig(name="here")
         )
     assert len(str(error.value).splitlines()) == 1

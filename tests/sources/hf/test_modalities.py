@@ -1,48 +1,38 @@
-"""Models that read pictures or sound: their blocks and maps, and the chunks of sound that they
-read.
-"""
+"""Models that read pictures or sound: their blocks, and the chunks of sound that they read."""
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 import transformers
 
-from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.metrics.comparison import linear_cka
-from anisoscope.sources.hf.adapters import MODALITIES, model_kind
-from anisoscope.sources.hf.media import feature_maps, media_files
+from anisoscope.sources.hf.adapters import MODALITIES, UNKNOWN, adapter_name
+from anisoscope.sources.hf.media import media_files
 from anisoscope.sources.hf.reading import guards
-from anisoscope.sources.hf.reading.extract import forward
+from anisoscope.sources.hf.reading.extract import read_activations
 from anisoscope.utils.errors import UserError
+from tests.sources.hf import tiny_models
 from tests.sources.hf.recordings import wav
 from tests.sources.hf.rows import modalities as of_rows
 
 ROWS = of_rows.ROWS
 
 
-@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.model])
+@pytest.mark.parametrize("name", ROWS)
 def test_blocks_and_attention_are_the_models_own(name):
     shown = of_rows.show(ROWS[name])
     assert shown.layers >= 3
     assert shown.streams < 1e-5
-    if name.startswith(("ResNet", "EfficientNet", "ConvNeXt", "WavLM")):
-        assert shown.attention is None
-    else:
-        assert shown.attention < 1e-5
+    assert shown.attention is None if name.startswith("WavLM") else shown.attention < 1e-5
 
 
-def test_every_entry_has_a_row_and_what_is_missing_is_missing():
-    kinds = {of_rows.made(row).adapter for row in ROWS.values() if row.model}
-    assert kinds == set(MODALITIES.values())
-    assert [name for name, row in ROWS.items() if not row.model] == ["VAN"]
-    assert not hasattr(transformers, "VanModel")
+def test_every_entry_has_a_row():
+    assert {of_rows.made(row).adapter for row in ROWS.values()} == set(MODALITIES.values())
 
 
 def test_two_kinds_of_block_of_one_type_are_told_apart():
     base, large = (of_rows.made(ROWS[name]) for name in ("HuBERT", "HuBERT, large"))
-    assert model_kind(base.model.config) == "hubert"
-    assert model_kind(large.model.config) == "hubert, norm first"
+    assert adapter_name(base.model.config) == "hubert"
+    assert adapter_name(large.model.config) == "hubert, norm first"
     assert "before the final norm" in guards.check_final_norm(large, of_rows.inputs(large)[0])
     wrong = large._replace(adapter=large.adapter._replace(final_norm=None))
     with pytest.raises(UserError, match="differs from the last hidden state"):
@@ -50,93 +40,24 @@ def test_two_kinds_of_block_of_one_type_are_told_apart():
 
 
 @pytest.mark.parametrize(
-    ("name", "change"),
+    ("name", "settings", "words"),
     [
-        ("MiT (SegFormer)", {"final_norm": None}),
-        ("ResNet-50 and larger", {"block": "ResNetConvLayer"}),
-        ("CvT", {"block": "CvtAttention"}),
+        ("ResNetModel", {"hidden_sizes": [8, 8], "depths": [1, 1]}, "returns maps of shape"),
+        (
+            "SwinModel",
+            {"image_size": 32, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4},
+            "other layers have",
+        ),
     ],
 )
-def test_maps_that_are_not_the_models_own_are_refused(name, change):
-    loaded = of_rows.made(ROWS[name])
-    given = of_rows.inputs(loaded)[0]
-    assert "that the model gives are those to" in feature_maps.check_maps(loaded, given)
-    with pytest.raises(UserError, match="reported maps differ"):
-        feature_maps.check_maps(loaded._replace(adapter=loaded.adapter._replace(**change)), given)
-
-
-def test_points_of_all_maps_stand_below_one_another():
-    sizes, picks_P = (
-        [(12, 8), (6, 4), (6, 4), (3, 2)],
-        np.random.default_rng(0).permutation(6 * 500),
-    )
-    at = feature_maps.pick_points(picks_P, sizes, 0)
-    assert set(at.cell_P) == {(12, 8), (6, 4), (3, 2)}
-    for (height, width), (row_P, column_P) in at.cell_P.items():
-        np.testing.assert_array_equal(row_P * 3 // height, picks_P % 6 // 2)
-        np.testing.assert_array_equal(column_P * 2 // width, picks_P % 2)
-        # every cell is drawn
-        assert len(set(zip(row_P.tolist(), column_P.tolist(), strict=True))) == height * width
-    np.testing.assert_array_equal(at.window_P, picks_P // 6)
-    uneven = feature_maps.pick_points(np.arange(6), [(7, 5), (3, 2)], 0).cell_P[7, 5]
-    assert (uneven[0] < 7).all()
-    assert (uneven[1] < 5).all()
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_maps_through_a_norm_of_half_precision_are_the_models_own(dtype):
-    loaded = of_rows.made(ROWS["MiT (SegFormer)"])
-    given = of_rows.inputs(loaded)[0]
-    loaded.model.to(dtype)
-    assert "that the model gives are those to" in feature_maps.check_maps(loaded, given)
-
-
-@pytest.fixture(scope="module")
-def seen():
-    """Clouds of a tiny CvT, whose last stage has a class token before its map, and where they were
-    taken.
-    """
-    loaded = of_rows.made(ROWS["CvT"])
-    given = of_rows.inputs(loaded, windows=4)
-    sizes = [shape[:2] for shape in feature_maps.map_shapes(loaded, given[:1])]
-    at = feature_maps.pick_points(np.random.default_rng(1).permutation(4 * 16), sizes, 0)
-    return loaded, given, at, feature_maps.read_clouds(loaded, given[None], at, batch_size=3)
-
-
-def test_clouds_are_points_of_the_models_own_maps(seen):
-    loaded, given, at, clouds_N = seen
-    assert [cloud.shape for cloud in clouds_N] == [
-        (1, 64, width) for width in (8, 8, 16, 16, 24, 24, 24)
-    ]
-    own = forward(loaded, given, output_hidden_states=True).hidden_states
-    for map_BDHW, n in zip(own, (1, 3, 6), strict=True):
-        row_P, column_P = at.cell_P[tuple(map_BDHW.shape[2:])]
-        expected = map_BDHW.numpy()[at.window_P, :, row_P, column_P]
-        np.testing.assert_allclose(clouds_N[n][0], expected, atol=1e-5)
-
-
-def test_each_layer_is_measured_in_its_own_width_and_all_are_compared(seen):
-    *_, at, clouds_N = seen
-    settings = MeasureConfig(
-        points=64, folds=2, batches=1, families=("similarity", "comparison"), nulls=()
-    )
-    others = {
-        name: feature_maps.pad_widths([cloud[:, ::-1] for cloud in clouds_N])[0]
-        for name in ("previous", "last")
-    }
-    found = feature_maps.measure_clouds(0, clouds_N, others, at, settings)["measured"]
-    units = [cloud[0] / np.linalg.norm(cloud[0], axis=1, keepdims=True) for cloud in clouds_N]
-    pairs = 64 * 63
-    cosines = [(np.square(unit.sum(0)).sum() - 64) / pairs for unit in units]
-    np.testing.assert_allclose(found["mean_cosine"][0, 0, :, 0], cosines, atol=1e-4)
-    assert found["cka_layers"].shape == (1, 1, 7, 7, 3)
-    first_PD, middle_PD, last_PD = (jnp.asarray(clouds_N[n][0]) for n in (1, 2, 6))
-    np.testing.assert_allclose(
-        found["cka_layers"][0, 0, 1, 6], linear_cka(first_PD, last_PD, folds=2), atol=1e-5
-    )
-    np.testing.assert_allclose(
-        found["cka_last"][0, 0, 2], linear_cka(middle_PD, middle_PD[::-1], 2), atol=1e-5
-    )
+def test_maps_that_shrink_from_stage_to_stage_are_refused(name, settings, words):
+    torch.manual_seed(0)
+    kind = getattr(transformers, name)
+    settings = kind.config_class(embedding_size=8, embed_dim=16, num_hidden_layers=2, **settings)
+    loaded = tiny_models.as_loaded(kind(settings).eval(), UNKNOWN)
+    pictures = np.random.default_rng(0).normal(size=(1, 2, 3, 32, 32)).astype(np.float32)
+    with pytest.raises(UserError, match=words):
+        read_activations(loaded, pictures, 2, heads=False)
 
 
 @pytest.mark.parametrize("positions", [2, 7, 50])
@@ -170,20 +91,14 @@ def test_recordings_are_resampled_joined_and_cut(tmp_path):
     peaks = np.abs(np.fft.rfft(chunks)).argmax(axis=1) * 16_000 / length
     np.testing.assert_allclose(peaks, 1000, atol=10)
     mixed = of.shuffle(range(of.count), chunks, np.random.default_rng(0))
-    assert mixed.shape == chunks.shape
     np.testing.assert_array_equal(np.sort(mixed, axis=None), np.sort(chunks, axis=None))
-    assert (
-        np.abs(np.corrcoef(mixed[0, :-1], mixed[0, 1:])[0, 1])
-        < 0.2
-        < np.corrcoef(chunks[0, :-1], chunks[0, 1:])[0, 1]
-    )
+    before, after = (abs(np.corrcoef(x[0, :-1], x[0, 1:])[0, 1]) for x in (chunks, mixed))
+    assert after < 0.2 < before
 
 
 def test_hidden_files_are_left_out_and_folders_gone_through(tmp_path):
     (tmp_path / "deep" / ".cache").mkdir(parents=True)
     for name in (".DS_Store", "deep/.cache/x.txt", "b.PNG", "deep/a.png"):
         (tmp_path / name).touch()
-    assert {path.name for path in media_files.list_files(tmp_path, {".png"}, "picture", 0)} == {
-        "a.png",
-        "b.PNG",
-    }
+    files = media_files.list_files(tmp_path, {".png"}, "picture", 0)
+    assert {path.name for path in files} == {"a.png", "b.PNG"}

@@ -7,16 +7,15 @@ import shutil
 
 import numpy as np
 import pytest
-import torch
 import transformers
 from PIL import Image
 from scipy.io import wavfile
 
 from anisoscope.experiments import pretrained as experiment
 from anisoscope.results import joined_files
-from anisoscope.sources.hf import load_model
+from anisoscope.sources.hf import pretrained_weights
 from anisoscope.sources.hf.media import media_inputs
-from tests.program import here, override, refuse
+from tests.program import override, refuse
 from tests.sources.hf import tiny_models
 from tests.sources.hf.recordings import wav
 from tests.sources.hf.rows import modalities as of_rows
@@ -43,23 +42,13 @@ def world(tmp_path_factory):
         coarse.resize((40, 50)).save(root / "pictures" / f"{number}.{('png', 'jpg')[number % 2]}")
     for number in range(4):
         wav(root / "sounds" / f"{number}.wav", tone=300.0 * (1 + number), seed=number)
-    for name in ("ViT", "DeiT", "DINOv2, registers", "ResNet-18, 34", "wav2vec 2.0"):
-        folder = root / name.split(",")[0].split("-")[0]
+    for name in ("ViT", "DeiT", "DINOv2, registers", "wav2vec 2.0"):
+        folder = root / name.split(",")[0]
         of_rows.made(of_rows.ROWS[name]).model.save_pretrained(folder)
         if name.startswith("wav"):
             transformers.Wav2Vec2FeatureExtractor().save_pretrained(folder)
         else:
-            sized = (
-                {"size": {"shortest_edge": 64}, "crop_pct": 1.0}
-                if name.startswith("ResNet")
-                else IMAGES
-            )
-            processor = (
-                transformers.ConvNextImageProcessorPil
-                if "crop_pct" in sized
-                else transformers.ViTImageProcessorPil
-            )
-            processor(**sized).save_pretrained(folder)
+            transformers.ViTImageProcessorPil(**IMAGES).save_pretrained(folder)
     tiny_models.save(tiny_models.model("llama"), root / "Llama")
     return root
 
@@ -74,34 +63,37 @@ def measured(world, workdir, model, data, *more):
     return joined_files.read_table(workdir / "results.nc"), process.stdout
 
 
-def test_windows_are_the_pictures_that_they_are_called(world):
+def open_windows(world, model):
     changes = {"data.path": str(world / "pictures"), "measure.points": "64", "measure.folds": "2"}
-    config = override(experiment.get_config(str(world / "ViT")), changes)
-    source, windows = media_inputs.open_media(
-        config, load_model.find_weights(config.pretrained.name, None)
-    )
+    config = override(experiment.get_config(str(world / model)), changes)
+    location = pretrained_weights.find_weights(config.pretrained.name, None)
+    return media_inputs.open_media(config, location)
+
+
+def test_windows_are_the_pictures_that_they_are_called(world):
+    source, windows = open_windows(world, "ViT")
     assert source.name == "pictures of pictures"
-    tokens_GWCHW, shuffled_GWCHW = windows.probe.tokens_GWT, windows.probe.shuffled_GWT
-    prepare, names = transformers.ViTImageProcessorPil(**IMAGES), set()
-    for place in np.ndindex(windows.places_GWT.shape[:2]):
-        (name,) = windows.words(windows.places_GWT[place][5:6])
-        names.add(name)
-        with Image.open(world / "pictures" / name) as picture:
-            given = prepare(images=[picture.convert("RGB")], return_tensors="np")["pixel_values"][0]
-        np.testing.assert_array_equal(tokens_GWCHW[place], given)
-    assert len(names) == 8  # 2 batches of 2 folds of 2 pictures, none of them twice
-    for one, mixed in zip(tokens_GWCHW, shuffled_GWCHW, strict=True):
+    prepare, prepared = transformers.ViTImageProcessorPil(**IMAGES), {}
+    for path in (world / "pictures").iterdir():
+        with Image.open(path) as picture:
+            pixels = prepare(images=[picture.convert("RGB")], return_tensors="np")["pixel_values"][
+                0
+            ]
+        prepared[pixels.astype(np.float32).tobytes()] = path.name
+    read_GWCHW, shuffled_GWCHW = windows.probe.tokens_GWT, windows.probe.shuffled_GWT
+    names = [prepared[picture.tobytes()] for inputs in read_GWCHW for picture in inputs]
+    assert (
+        len({*names}) == len(names) == 8
+    )  # 2 batches of 2 folds of 2 pictures, none of them twice
+    assert windows.about["first_windows"].split(" | ") == names[:3]
+    for one, mixed in zip(read_GWCHW, shuffled_GWCHW, strict=True):
         colors, others = (np.moveaxis(x_WCHW, 1, 3).reshape(-1, 3) for x_WCHW in (one, mixed))
         assert sorted(colors.tolist()) == sorted(others.tolist())
         assert (np.diff(colors[:, 0]) == 0).mean() > 10 * (np.diff(others[:, 0]) == 0).mean()
 
 
 def test_register_tokens_are_no_patches(world):
-    changes = {"data.path": str(world / "pictures"), "measure.points": "64", "measure.folds": "2"}
-    config = override(experiment.get_config(str(world / "DINOv2")), changes)
-    _, windows = media_inputs.open_media(
-        config, load_model.find_weights(config.pretrained.name, None)
-    )
+    _, windows = open_windows(world, "DINOv2")
     assert windows.fixed_T.tolist() == [True] * 5 + [False] * 16
     assert windows.about["windows"].endswith(
         "21 positions each, in front a class token and 4 register tokens"
@@ -127,45 +119,11 @@ def test_pictures_through_a_vision_transformer(world, tmp_path):
 
 
 def test_speech_in_pieces_of_equal_length(world, tmp_path):
-    inside = "--config.measure.hook_points=mlp_out"
-    results, said = measured(
-        world, tmp_path / "run", "wav2vec 2.0", "sounds", "--config.window=20", inside
-    )
+    results, said = measured(world, tmp_path / "run", "wav2vec 2.0", "sounds", "--config.window=20")
     assert results["positions"].values.tolist() == ["all", "without_first_token"]
     assert results.mean_cosine_excess.sel(null="shuffled", statistic="mean").notnull().all()
     assert "20 positions each, in front the first of them" in said
     assert "4 recordings of 8.0 s in all" in results.attrs["joined"]
-    assert (
-        joined_files.read_table(
-            tmp_path / "run" / "hook_points" / "mlp_out" / "results.nc"
-        ).mean_cosine.sizes["layer"]
-        == 3
-    )
-
-
-def test_maps_of_a_convolutional_network_over_its_revisions(world, tmp_path):
-    trained = tmp_path / "model"
-    shutil.copytree(world / "ResNet", trained / "step0")
-    made = transformers.ResNetModel.from_pretrained(world / "ResNet")
-    with torch.no_grad():
-        for weight in made.parameters():
-            weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)) * 0.1)
-    made.save_pretrained(trained / "step9")
-    shutil.copy(world / "ResNet" / "preprocessor_config.json", trained / "step9")
-    more = (
-        "--config.pretrained.revisions=('step0', 'step9')",
-        "--config.measure.families=('similarity', 'comparison', 'attention')",
-    )
-    results, said = measured(world, tmp_path / "run", trained, "pictures", *more)
-    assert "not measured, since maps change between stages: attention" in said
-    assert results["positions"].values.tolist() == ["all"]
-    assert "4 layers, D=8 to 24, windows of 16 cells of the coarsest map" in results.attrs["model"]
-    mean = results.sel(positions="all", statistic="mean")
-    assert (mean.mean_cosine_excess.sel(null="untrained", step=0) == 0).all()
-    assert (mean.mean_cosine_excess.sel(null="untrained", step=9).isel(layer=-1) != 0).all()
-    np.testing.assert_allclose(mean.cka_last.sel(step=9), 1, atol=1e-5)
-    assert (mean.cka_last.sel(step=0).isel(layer=-1) < 0.99).all()
-    assert mean.cka_previous.sel(step=0).isnull().all()
 
 
 def only_deep(pictures):
@@ -205,39 +163,26 @@ def test_recordings_that_cannot_be_used_are_one_line(world, tmp_path, content, w
     refuse(tmp_path / "run", words, *flags(world, "wav2vec 2.0", path, "--config.window=105"))
 
 
-@pytest.mark.parametrize(
-    ("model", "setting", "words"),
-    [
-        ("ViT", "special_tokens=True", "special_tokens applies to models that read text"),
-        ("ResNet", "measure.families=('attention',)", "cannot be measured where maps change"),
-        ("ResNet", "pretrained.clamp=1", "needs blocks of one width"),
-        ("ResNet", "measure.hook_points=values", "ResNetModel has none"),
-    ],
-)
-def test_what_media_do_not_have_is_one_line(world, tmp_path, model, setting, words):
-    given = flags(world, model, "pictures", f"--config.{setting}")
-    if "clamp" in setting:  # which is checked when the model is read, after other lines
-        process = here(*given, f"--workdir={tmp_path / 'run'}")
-        assert process.returncode == 2
-        assert words in process.stderr
-    else:
-        refuse(tmp_path / "run", words, *given)
+def test_what_only_texts_have_is_refused_in_one_line(world, tmp_path):
+    words = "special_tokens applies to models that read text"
+    refuse(
+        tmp_path / "run", words, *flags(world, "ViT", "pictures", "--config.special_tokens=True")
+    )
 
 
 def test_a_list_of_models_of_pictures_is_read_as_the_papers_read(world, tmp_path):
-    """What only texts have is not asked of them; and of maps not how transformers reports them."""
+    """What only texts have is not asked of them."""
     run = tmp_path / "run"
     process = tiny_models.done(
         "--config=experiments/inherent.py:paper",
-        f"--config.models={world / 'ViT'},{world / 'ResNet'}",
+        f"--config.models={world / 'ViT'},{world / 'DeiT'}",
         f"--config.images={world / 'pictures'}",
         *(SMALL[0], SMALL[2], SMALL[3], f"--workdir={run}"),
     )
     assert "left out" not in process.stdout
-    assert json.loads((run / "models.json").read_text()).keys() == {"ViT", "ResNet"}
-    for name, words in {"ViT": "hidden states as", "ResNet": "output of every block"}.items():
-        table = joined_files.read_table(run / name / "results.nc")
-        assert table.attrs["residual_stream"].startswith(words)
+    assert json.loads((run / "models.json").read_text()).keys() == {"ViT", "DeiT"}
+    table = joined_files.read_table(run / "ViT" / "results.nc")
+    assert table.attrs["residual_stream"].startswith("hidden states as")
 
 
 @pytest.mark.parametrize(

@@ -25,13 +25,13 @@ from anisoscope.models.transformer import build
 from anisoscope.results import joined_files
 from anisoscope.sources import two_models
 from anisoscope.sources.finished_run import OpenRun
-from anisoscope.sources.hf import folders, two_pretrained
+from anisoscope.sources.hf import two_pretrained
 from anisoscope.sources.hf.reading import text_chunks
 from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace, to_dict
 from tests import reference_comparison
-from tests.sources.hf import tiny_models
+from tests.sources.hf import own_in_torch, tiny_models
 from tests.tiny import config as own_config
 
 MEASURE = MeasureConfig(points=64, batches=2, folds=2)
@@ -97,7 +97,7 @@ def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
         [match.group() for match in re.finditer(PAIRS, chunk.decode())] for chunk in points.chunks
     ]
     several, first = 0, set()
-    for m, (chunk, a, b) in enumerate(zip(points.piece_M, *points.places_2M, strict=True)):
+    for m, (chunk, a, b) in enumerate(zip(points.chunk_M, *points.places_2M, strict=True)):
         read = points.chunks[chunk].decode()[: a + 1]  # a letter is a token
         assert read == "".join(words[chunk][: b + 1])
         several += len(read.encode()) > len(read)
@@ -108,16 +108,16 @@ def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
             points.chunks[0].decode()
         )["input_ids"]
         states = own(torch.tensor([ids]), output_hidden_states=True).hidden_states
-    there = points.places_2M[1][points.piece_M == 0]
+    there = points.places_2M[1][points.chunk_M == 0]
     np.testing.assert_allclose(
         clouds[1][:, : len(there)], torch.stack(states)[:, 0, there], atol=1e-5
     )
     assert several > 10
     assert first & set(points.picks_SP[0])
     assert not first & set(points.picks_SP[1])
-    fold = points.piece_M[points.picks_SP].reshape(2, 2, -1)
+    fold = points.chunk_M[points.picks_SP].reshape(2, 2, -1)
     assert not set(fold[:, 0].ravel()) & set(fold[:, 1].ravel())  # folds are of whole chunks
-    assert (points.piece_M[points.others_KM[0]] != points.piece_M).all()
+    assert (points.chunk_M[points.others_KM[0]] != points.chunk_M).all()
     found = two_models.measure_pair(two_pretrained.pair_sides(paths, sides))
     assert found.attrs["piece_bytes"] == length
     value = found.cka_unbiased.sel(statistic="mean", positions="all")
@@ -131,9 +131,7 @@ def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
 
 
 def test_ours_beside_itself_as_others_read_it(tmp_path, monkeypatch):
-    """A model of ours and its export: one program and another, and two readers of the same
-    bytes.
-    """
+    """A model of ours and the same of transformers: two programs, and two readers of the bytes."""
     (tmp_path / "text.txt").write_text(tiny_models.text().replace("q", "é"))
     text = texts.load(DataConfig(path=str(tmp_path / "text.txt")), 24)
     config = replace(own_config(), {"measure.points": 64, "measure.folds": 2, "measure.batches": 2})
@@ -143,8 +141,9 @@ def test_ours_beside_itself_as_others_read_it(tmp_path, monkeypatch):
         lambda x: 4 * x + 0.05, build(model, text.vocab_size, "float32").init(jax.random.key(0))
     )
     run = OpenRun(config, text, [6], lambda step: params)
-    folders.write_folder(tmp_path / "export", model, params, text.vocabulary, {})
-    theirs = begin(tmp_path, "theirs", tmp_path / "export")
+    tokenizer = own_in_torch.byte_tokenizer(text.vocabulary)
+    tiny_models.save(own_in_torch.in_torch(model, params), tmp_path / "gpt2", tokenizer)
+    theirs = begin(tmp_path, "theirs", tmp_path / "gpt2")
     folder.claim(tmp_path / "ours", config, new=True)
     monkeypatch.setattr(two_pretrained, "open_run", lambda path: run)
     found = two_models.measure_pair(two_pretrained.open_pair(str(tmp_path / "ours"), theirs))
@@ -245,11 +244,11 @@ def test_where_tokens_end_and_what_stands_beside():
     # special; several tokens of one character
     first, second = np.array([0, 2, 3, 3, 7]), np.array([1, 3, 7, 7, 9])
     np.testing.assert_array_equal(text_chunks.shared_ends(first, second), [[3, 1], [4, 3]])
-    piece_M, place_M = np.array([0, 0, 1, 1, 1, 2]), np.array([0, 4, 0, 3, 9, 5])
-    found = text_chunks.points_elsewhere(piece_M, place_M, np.random.default_rng(0), 0)
-    assert (piece_M[found] != piece_M).all()
+    chunk_M, place_M = np.array([0, 0, 1, 1, 1, 2]), np.array([0, 4, 0, 3, 9, 5])
+    found = text_chunks.points_elsewhere(chunk_M, place_M, np.random.default_rng(0), 0)
+    assert (chunk_M[found] != chunk_M).all()
     for m, other in enumerate(found):
-        there = piece_M == piece_M[other]
+        there = chunk_M == chunk_M[other]
         # the first token has its like, where there is one
         like = there & ((place_M == 0) == (place_M[m] == 0))
         there = like if like.any() else there

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from anisoscope.results import joined_files
-from anisoscope.sources.hf import load_model
+from anisoscope.sources.hf import pretrained_weights
 from tests.program import here
 
 # Anisotropy of OPT-125m, hidden states 1 to 11, read off the authors' plot to 0.005.
@@ -14,7 +14,7 @@ PROFILE = (0.978, 0.987, 0.995, 0.995, 0.995, 0.994, 0.992, 0.989, 0.983, 0.973,
 
 
 def test_opt_125m_has_the_published_profile(tmp_path):
-    if not load_model.hub_answers():
+    if not pretrained_weights.hub_answers():
         pytest.skip("no hub answers: facebook/opt-125m cannot be had here")
     text = os.environ.get("ANISOSCOPE_ENWIK8")
     process = here(

@@ -85,7 +85,7 @@ def test_revisions_are_steps_of_one_run(swept):
 
 def test_stopped_and_resumed_is_as_never_stopped(swept, training, tmp_path, monkeypatch):
     whole, _ = swept
-    workdir, table, done = tmp_path / "run", revision.measure_stream, []
+    workdir, table, done = tmp_path / "run", revision.measure_revision, []
 
     def stopping(*given):
         if len(done) == 2:
@@ -93,7 +93,7 @@ def test_stopped_and_resumed_is_as_never_stopped(swept, training, tmp_path, monk
         done.append(1)
         return table(*given)
 
-    monkeypatch.setattr("anisoscope.sources.hf.revision.measure_stream", stopping)
+    monkeypatch.setattr("anisoscope.sources.hf.revision.measure_revision", stopping)
     assert measure(training, workdir, *NAMES).returncode == 130
     assert sorted(path.stem for path in (workdir / "measurements").glob("*.nc")) == ["0", "60"]
     monkeypatch.undo()
@@ -156,6 +156,9 @@ def test_the_same_weights_under_two_names_and_pickled_ones_are_refused(training,
     path.rename(path.with_name("pytorch_model.bin"))
     given = flags(training, name=copied / "step40")
     refuse(tmp_path / "other", "pickled weights are never read", *given)
+    given = flags(training, name=copied / "step20")
+    words = "measure.hook_points is for models trained here"
+    refuse(tmp_path / "other", words, *given, "--config.measure.hook_points=values")
 
 
 def test_a_model_of_a_hub_is_read_by_name_and_revision(training, tmp_path):

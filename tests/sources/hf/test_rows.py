@@ -14,7 +14,7 @@ from anisoscope.measurement.panel import MEASURED
 from anisoscope.results import joined_files
 from anisoscope.sources import extracted
 from anisoscope.sources.hf import measure_model
-from anisoscope.sources.hf.adapters import ADAPTERS, UNKNOWN, model_kind
+from anisoscope.sources.hf.adapters import ADAPTERS, UNKNOWN, adapter_name
 from anisoscope.sources.hf.reading import clamp, guards
 from anisoscope.sources.hf.reading.extract import read_activations
 from anisoscope.sources.hf.reading.token_windows import tokens_at_positions
@@ -70,10 +70,10 @@ def test_every_entry_has_a_row():
             "softmax of queries and keys differs from the model's own attention by",
         ),
         ("GPT-J", {"score_exponent": None}, "attention ran 0 times in 3 blocks"),
-        ("CANINE", {"part": None}, "6 layers ran, 4 were expected"),
+        ("CANINE", {"stack_path": None}, "6 layers ran, 4 were expected"),
         ("EuroBERT", {"final_norm": None}, "the last block differs from the last hidden state"),
         ("OPT-350m", {"final_projection": None}, "differs from the last hidden state"),
-        ("ByT5", {"block": "T5LayerSelfAttention"}, "differs from the last hidden state"),
+        ("ByT5", {"block_class": "T5LayerSelfAttention"}, "differs from the last hidden state"),
     ],
 )
 def test_a_wrong_entry_is_refused(name, entry, words):
@@ -95,7 +95,7 @@ def test_scores_that_are_more_than_queries_and_keys_are_told(name, capsys, monke
     ):
         guards.check_attention(loaded, read_by(loaded, HERE[name])[:2])
 
-    def measured(loaded, plan, text):
+    def measured(plan, loaded):
         raise UserError(", ".join(plan.config.measure.families))
 
     monkeypatch.setattr(measure_model, "measure_alone", measured)
@@ -110,8 +110,8 @@ def test_scores_that_are_more_than_queries_and_keys_are_told(name, capsys, monke
 
 
 def test_a_convolution_after_block_1_is_no_entry():
-    assert model_kind(transformers.DebertaV2Config(conv_kernel_size=3)) not in ADAPTERS
-    assert model_kind(transformers.DebertaV2Config()) in ADAPTERS
+    assert adapter_name(transformers.DebertaV2Config(conv_kernel_size=3)) not in ADAPTERS
+    assert adapter_name(transformers.DebertaV2Config()) in ADAPTERS
 
 
 @pytest.mark.parametrize("name", ["Bloom", "ModernBERT, moderncamembert"])
@@ -194,7 +194,7 @@ def test_characters_that_share_a_position():
     none.
     """
     loaded = made(HERE["CANINE"])
-    windows = tiny_models.windows(rate=4)
+    windows = tiny_models.windows(tokens_per_position=4)
     assert windows.probe.tokens_GWT.shape[-1] == 24
     np.testing.assert_array_equal(
         tokens_at_positions(np.arange(12), 4), [[0] * 4, [0, 1, 2, 3], [4, 5, 6, 7]]

@@ -11,16 +11,16 @@ import pytest
 import torch
 
 from anisoscope.config.model_config import ModelConfig
-from anisoscope.config.pretrained_config import WeightsConfig
 from anisoscope.config.tangents_config import TangentsConfig
 from anisoscope.models import transformer
 from anisoscope.models.masks import visible_keys
-from anisoscope.sources.hf import folders, load_model
+from anisoscope.sources.hf.adapters import find_adapter
 from anisoscope.sources.hf.reading import guards
 from anisoscope.subspaces import subspace_energy, tangent_gradients, tangent_windows
 from anisoscope.subspaces.hf import torch_gradients
 from anisoscope.subspaces.tangent_quantities import MATRICES, WEIGHT_CHANGES
 from anisoscope.utils.errors import UserError
+from tests.sources.hf import own_in_torch, tiny_models
 from tests.sources.hf.rows import __main__ as rows
 from tests.sources.hf.rows.row import made
 
@@ -59,19 +59,15 @@ def windows_of(vocabulary, length=12, count=8, folds=4, points=32, seed=0):
 
 
 @pytest.fixture(scope="module", params=["learned", "rotary"])
-def both(request, tmp_path_factory):
-    """A model of ours with large random weights, and the same as a folder of transformers, on the
-    same windows.
-    """
+def both(request):
+    """A model of ours with large random weights, and the same of transformers, on the same windows."""
     config = ModelConfig(
         layers=2, width=24, heads=3, context=12, position_encoding=request.param, dtype="float32"
     )
     network = transformer.build(config, 20, "float32")
     params = jax.tree.map(lambda x: 5 * x if x.ndim > 2 else x, network.init(jax.random.key(0)))
-    folder = tmp_path_factory.mktemp(request.param) / "export"
-    folders.write_folder(folder, config, params, bytes(range(97, 97 + 19)), {})
-    place = load_model.find_weights(str(folder), None)
-    loaded = load_model.load_model(place, WeightsConfig(name=str(folder)))
+    theirs = own_in_torch.in_torch(config, params)
+    loaded = tiny_models.as_loaded(theirs, find_adapter(theirs.config.model_type))
     visible, basis = jnp.asarray(visible_keys(config, 12)), tangent_windows.basis(24, 23)
     fit, test = windows_of(20, seed=1), windows_of(20)
 
@@ -91,7 +87,7 @@ def both(request, tmp_path_factory):
     return own, theirs, test, basis
 
 
-def test_what_is_read_of_an_exported_model_is_what_is_read_of_ours(both):
+def test_what_torch_reads_is_what_our_network_gives(both):
     (own_cloud, own), (cloud, theirs), _, basis = both
     np.testing.assert_allclose(cloud, own_cloud, atol=1e-5, rtol=1e-5)
     for name in {*own._fields} - {"weights", "ones_JN"}:
@@ -115,7 +111,7 @@ def program():
     return jax.jit(jax.default_matmul_precision("highest")(work))
 
 
-def test_what_is_said_of_an_exported_model_is_what_is_said_of_ours(both, program):
+def test_what_is_said_of_torch_s_numbers_is_what_is_said_of_ours(both, program):
     own, _, test, basis = both
     updates = dict.fromkeys(("between", "step"), own[1].weights)
     x, y = (program(*part, test, basis, {}, updates).values for part in both[:2])

@@ -19,7 +19,7 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_config import WeightsConfig
 from anisoscope.data import corpus
 from anisoscope.results import joined_files
-from anisoscope.sources.hf import load_model
+from anisoscope.sources.hf import load_model, pretrained_weights
 from anisoscope.sources.hf.reading import guards
 from anisoscope.sources.hf.reading.extract import read_activations
 from anisoscope.sources.hf.reading.token_windows import make_windows, validation_text
@@ -36,7 +36,7 @@ def package(name):
 
 
 def load(path):
-    place = load_model.find_weights(str(path), None)
+    place = pretrained_weights.find_weights(str(path), None)
     weights = WeightsConfig(name="here")
     return load_model.load_model(place, weights), load_model.read_tokenizer(place)
 

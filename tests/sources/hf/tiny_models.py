@@ -95,25 +95,18 @@ def one_line(process, words):
     assert len(process.stderr.strip().splitlines()) == 1
 
 
-def windows(spelled=None, written=None, special=False, rate=1):
+def windows(spelled=None, written=None, special=False, tokens_per_position=1):
     measure = MeasureConfig(points=64, batches=1, folds=2)
-    return make_windows(written or text(6000), spelled or tokenizer(), 24, special, measure, rate)
+    return make_windows(
+        written or text(6000), spelled or tokenizer(), 24, special, measure, tokens_per_position
+    )
 
 
 def windows_of(tokens_WT):
     """Of these tokens alone, without special ones."""
     found = make_probe(tokens_WT.ravel(), tokens_WT.shape[1], 64, 1, 2, 0)
     found = found._replace(tokens_GWT=tokens_WT[None], shuffled_GWT=tokens_WT[None])
-    return Windows(
-        found,
-        POSITION_SETS,
-        np.zeros(tokens_WT.shape[1], bool),
-        1,
-        np.ones(VOCABULARY),
-        1.0,
-        None,
-        {},
-    )
+    return Windows(found, POSITION_SETS, np.zeros(tokens_WT.shape[1], bool), tokens_WT.shape[1], {})
 
 
 def text(letters=40_000):

@@ -1,7 +1,8 @@
 """Read pictures and recordings of a folder as windows of a model, in random order.
 
-`Pictures` and `Recordings` have the same members: `name`, `kind` (what a window is), `count`,
-`about` (for tables), `prepare`, `shuffle` (the null model), `label` and `digest`.
+`Pictures` and `Recordings` have the same members: `name`, `unit` (what a window is), `count`,
+`about` (for tables), `prepare`, `shuffle` (the null model), `label` and `sha256`, the digest of the
+files that were read.
 """
 
 import hashlib
@@ -23,7 +24,7 @@ MOST_SECONDS = 3600  # of sound
 
 
 def list_files(
-    path: pathlib.Path, endings: Collection[str], kind: str, seed: int
+    path: pathlib.Path, endings: Collection[str], unit: str, seed: int
 ) -> list[pathlib.Path]:
     """List the files below a folder, or one file, in random order, without hidden files.
 
@@ -39,11 +40,11 @@ def list_files(
         if not any(part.startswith(".") for part in file.relative_to(path).parts)
     ]
     if not files:
-        raise UserError(f"data.path {path} is empty; name a folder of {kind}s")
+        raise UserError(f"data.path {path} is empty; name a folder of {unit}s")
     for file in files:
         if file.suffix.lower() not in endings:
             raise UserError(
-                f"data.path {path}: {file.name} is not a {kind}, which this model reads; "
+                f"data.path {path}: {file.name} is not a {unit}, which this model reads; "
                 "move other files away, or name another folder"
             )
     order = np.random.default_rng(seed).permutation(len(files))
@@ -57,11 +58,11 @@ def _first_line(error: Exception) -> str:
 class Pictures:
     """Pictures as windows, resized and scaled by the model's image processor."""
 
-    PROCESSOR, FILES, kind = "AutoImageProcessor", "pictures", "pictures"
+    PROCESSOR, FILES, unit = "AutoImageProcessor", "pictures", "pictures"
 
     def __init__(self, path: pathlib.Path, processor: Any, base: Any, positions: int, seed: int):
-        kinds = Image.registered_extensions().items()
-        endings = {ending for ending, kind in kinds if kind in Image.OPEN}
+        formats = Image.registered_extensions().items()
+        endings = {ending for ending, name in formats if name in Image.OPEN}
         self.path, self.processor, self.sha256 = path, processor, hashlib.sha256()
         self.files = list_files(path, endings, "picture", seed)
         self.mode = "L" if getattr(base.config, "num_channels", 3) == 1 else "RGB"
@@ -99,10 +100,6 @@ class Pictures:
 
     def label(self, number: int) -> str:
         return self.files[number].name
-
-    def digest(self) -> str:
-        """Return the digest of the files that were read."""
-        return self.sha256.hexdigest()
 
 
 def read_picture(file: pathlib.Path, mode: str) -> Image.Image:
@@ -158,7 +155,7 @@ class Recordings:
         self.file_of = np.searchsorted(ends, self.starts, side="right")
         last = np.searchsorted(ends, self.starts + length - 1, side="right")
         self.name, self.count = f"recordings of {path.resolve().name}", len(self.chunks)
-        self.kind = f"chunks of {length / self.rate:.3g} s"
+        self.unit = f"chunks of {length / self.rate:.3g} s"
         resampled = f" (resampled from {', '.join(map(str, sorted(rates)))})" if rates else ""
         self.about = {
             "preparation": f"{type(processor).__name__} of the model, without padding, "
@@ -188,10 +185,6 @@ class Recordings:
         file = self.file_of[number]
         begin = self.starts[number] - (self.ends[file - 1] if file else 0)
         return f"{self.files[file].name} from {begin / self.rate:.2f} s"
-
-    def digest(self) -> str:
-        """Return the digest of the files that were read."""
-        return self.sha256.hexdigest()
 
 
 def samples_of_positions(base: Any, processor: Any, positions: int) -> int:

@@ -52,7 +52,7 @@ def clamp_coordinates(
     """
     if loaded.adapter == UNKNOWN:
         raise UserError(
-            f"pretrained.clamp: the blocks of {type(loaded.model).__name__} are not known; {ENTRY}"
+            f"pretrained.clamp: the blocks of {loaded.class_name} are not known; {ENTRY}"
         )
     blocks, clamp = loaded.blocks, _Clamp(most, loaded.blocks)
     for module in loaded.block_modules:

@@ -5,9 +5,8 @@ Arrays carry the letters of `models`, and W windows, Z inputs.
 """
 
 import contextlib
-import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +36,6 @@ class Call(NamedTuple):
     k_BHTK: Any  # repeated where several heads share them
     # added to the scores: 0 or a bias at a visible key, -inf at a hidden key; None: nothing
     added: Any
-    v_BHTK: Any = None  # as attention averages them; fewer heads where several share them
 
 
 class Activations(NamedTuple):
@@ -82,7 +80,7 @@ class Listener:
     def __init__(
         self,
         loaded: PretrainedModel,
-        on_layer: Callable[[int, Any], None] | None = None,
+        on_layer: Callable[[int, Any], None] = lambda layer, x_BTD: None,
         on_call: Callable[[int, Call], None] | None = None,
         plain: bool = False,
     ):
@@ -92,45 +90,44 @@ class Listener:
         self.undo = contextlib.ExitStack()
 
     def __enter__(self) -> None:
-        loaded, model = self.loaded, self.loaded.model
-        if loaded.adapter == UNKNOWN:
-            base = loaded.base
-            hooks = [base.register_forward_pre_hook(_ask_hidden_states, with_kwargs=True)]
-            hooks.append(base.register_forward_hook(self._after_unknown))
-        else:
-            own, mixed = loaded.adapter.score_exponent, loaded.adapter.mixed
-            self.undo.callback(model.set_attn_implementation, model.config._attn_implementation)
-            register = transformers.AttentionInterface.register
-            register(CAPTURE, self._attend)
-            self.undo.callback(register, CAPTURE, sdpa_attention_forward)
-            model.set_attn_implementation(CAPTURE if own is None and mixed is None else "eager")
-            hooks = []
-            for block in loaded.block_modules:
-                hooks.append(block.register_forward_pre_hook(self._before, with_kwargs=True))
-                hooks.append(block.register_forward_hook(self._after))
-        for hook in hooks:
-            self.undo.callback(hook.remove)
-        if loaded.adapter.score_exponent is not None:
-            self.undo.enter_context(OwnAttention(self._on_own_attention))
+        model, adapter, base = self.loaded.model, self.loaded.adapter, self.loaded.base
+        if adapter == UNKNOWN:
+            self._hook(base.register_forward_pre_hook(_ask_hidden_states, with_kwargs=True))
+            self._hook(base.register_forward_hook(self._after_unknown))
+            return
+        self.undo.callback(model.set_attn_implementation, model.config._attn_implementation)
+        register = transformers.AttentionInterface.register
+        register(CAPTURE, self._attend)
+        self.undo.callback(register, CAPTURE, sdpa_attention_forward)
+        by_library = adapter.score_exponent is None and adapter.extra_scores is None
+        model.set_attn_implementation(CAPTURE if by_library else "eager")
+        for block in self.loaded.block_modules:
+            self._hook(block.register_forward_pre_hook(self._before, with_kwargs=True))
+            self._hook(block.register_forward_hook(self._after))
+        if adapter.score_exponent is not None:
+            self.undo.enter_context(SoftmaxWatch(self._on_softmax))
 
-    def __exit__(self, kind: type | None, *_: object) -> None:
+    def __exit__(self, error: type | None, *_: object) -> None:
         self.undo.close()
-        if kind is None:
-            self._check_counts()
-
-    def _check_counts(self) -> None:
-        name, blocks = type(self.loaded.model).__name__, self.loaded.blocks
-        if self.layers != blocks + 1:
+        name, blocks = self.loaded.class_name, self.loaded.blocks
+        if error is None and self.layers != blocks + 1:
             raise UserError(
                 f"{name}: {self.layers} layers ran, {blocks + 1} were expected (the input and every "
                 f"block); {ENTRY}"
             )
-        if self.on_call and self.calls != blocks:
+        if error is None and self.on_call and self.calls != blocks:
             raise UserError(f"{name}: attention ran {self.calls} times in {blocks} blocks; {LEAVE}")
 
+    def _hook(self, handle: Any) -> None:
+        self.undo.callback(handle.remove)
+
     def _layer(self, x_BTD: Any) -> None:
-        if self.on_layer:
-            self.on_layer(self.layers, x_BTD)
+        if x_BTD.ndim != 3:
+            raise UserError(
+                f"{self.loaded.class_name} returns maps of shape {tuple(x_BTD.shape)}; name a model "
+                "whose layers return (windows, positions, width)"
+            )
+        self.on_layer(self.layers, x_BTD)
         self.layers += 1
 
     def _before(self, block: Any, args: tuple, kwargs: dict) -> None:
@@ -169,42 +166,39 @@ class Listener:
         parts = [x for x in (attention_mask, more.get("position_bias")) if x is not None]
         added = _mask_to_infinity(sum(parts), query.dtype) if parts else None
         q_BHTK, k_BHTK = query * (factor * width**0.5), key.repeat_interleave(shared, dim=1)
-        call = Call(q_BHTK, k_BHTK, added, value)
+        call = Call(q_BHTK, k_BHTK, added)
         self._on_call(call)
         if self.plain:
             weights_BHTT = attention_scores(call).softmax(-1)
-            mixed_BHTK = weights_BHTT @ value.repeat_interleave(shared, dim=1)
-            return mixed_BHTK.transpose(1, 2).contiguous(), None
+            mean_BHTK = weights_BHTT @ value.repeat_interleave(shared, dim=1)
+            return mean_BHTK.transpose(1, 2).contiguous(), None
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **more
         )
 
-    def _on_own_attention(self, q_BHTK: Any, k_BHTK: Any, scores_BHTT: Any, v_BHTK: Any) -> None:
+    def _on_softmax(self, q_BHTK: Any, k_BHTK: Any, scores_BHTT: Any) -> None:
         """Find what the scores of a class with its own attention contain besides <q, k>."""
         q_BHTK = q_BHTK * q_BHTK.shape[-1] ** (0.5 - self.loaded.adapter.score_exponent)
         product_BHTT = attention_scores(Call(q_BHTK.float(), k_BHTK.float(), None))
         added = _mask_to_infinity(scores_BHTT.float(), self.loaded.model.dtype) - product_BHTT
-        self._on_call(Call(q_BHTK, k_BHTK, added, v_BHTK))
+        self._on_call(Call(q_BHTK, k_BHTK, added))
 
 
 def _ask_hidden_states(base: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     return args, kwargs | {"output_hidden_states": True}
 
 
-class OwnAttention(TorchFunctionMode):
+class SoftmaxWatch(TorchFunctionMode):
     """Capture attention that a model computes without the attention interface of the library.
 
-    For every softmax over (B, H, T, T), `on_attention` is called with the queries and keys of the
-    last product before it, its input, and the values of the first product after it.
+    For every softmax over (B, H, T, T), `on_softmax` is called with the queries and keys of the last
+    product before it, and with its input.
     """
 
-    def __init__(self, on_attention: Callable[[Any, Any, Any, Any], None]):
+    def __init__(self, on_softmax: Callable[[Any, Any, Any], None]):
         super().__init__()
-        self.on_attention = on_attention
+        self.on_softmax = on_softmax
         self.factors: list[Any] = []
-        self.softmax: tuple[
-            Any, ...
-        ] = ()  # queries, keys and input of the last softmax, until its values are known
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
@@ -213,13 +207,8 @@ class OwnAttention(TorchFunctionMode):
         name = getattr(function, "__name__", "")
         if name in PRODUCTS:
             self.factors = tensors[-2:]
-            if self.softmax:
-                (windows, _, tokens, _), values = self.softmax[-1].shape, tensors[-1]
-                v_BHTK = values.reshape(windows, -1, tokens, values.shape[-1])
-                self.on_attention(*self.softmax, v_BHTK)
-                self.softmax = ()
         if name == "softmax" and self.factors and tensors[0].ndim == 4:
-            self.softmax = (*_split_heads(*self.factors, tensors[0]), tensors[0])
+            self.on_softmax(*_split_heads(*self.factors, tensors[0]), tensors[0])
         return function(*args, **(kwargs or {}))
 
 
@@ -243,13 +232,14 @@ def forward(
     For models without text, the windows are what their processor makes of pictures or sound. The
     graph for gradients is kept where the pass is `differentiated`.
     """
-    name, module = loaded.base.main_input_name, loaded.base if module is None else module
-    inputs = torch.as_tensor(np.ascontiguousarray(tokens_BT), device=loaded.base.device)
+    base = loaded.base
+    name, module = base.main_input_name, base if module is None else module
+    inputs = torch.as_tensor(np.ascontiguousarray(tokens_BT), device=base.device)
     if loaded.reads_text:
         inputs = inputs.long()
         more = {"attention_mask": torch.ones_like(inputs)} | more
     else:
-        inputs, module = inputs.to(loaded.base.dtype), loaded.part
+        inputs, module = inputs.to(base.dtype), loaded.stack
     try:
         with torch.set_grad_enabled(differentiated):
             return module(**{name: inputs} | more)
@@ -258,17 +248,8 @@ def forward(
             raise
         reason = str(error).splitlines()[0].rstrip(".")
         raise UserError(
-            f"{type(loaded.model).__name__} cannot read {name} alone ({reason}); {ENTRY}"
+            f"{loaded.class_name} cannot read {name} alone ({reason}); {ENTRY}"
         ) from error
-
-
-Batch = tuple[int, slice]  # (input, slice of its windows)
-
-
-def batches(tokens_ZWT: np.ndarray, batch_size: int) -> Iterator[Batch]:
-    inputs, windows = tokens_ZWT.shape[:2]
-    for z, start in itertools.product(range(inputs), range(0, windows, batch_size)):
-        yield z, slice(start, start + batch_size)
 
 
 class LayerArrays:
@@ -279,28 +260,38 @@ class LayerArrays:
         self.inputs, self.windows = tokens_ZWT.shape[:2]
         self.values: Any = None
 
-    def put(self, batch: Batch, n: int, x: Any) -> None:
-        """Store layer n of a batch.
+    def put(self, batch: tuple[int, slice], n: int, x: Any) -> None:
+        """Store layer n of a batch, (input, slice of its windows).
 
         Raises:
             UserError: a number is not finite, or layers differ in shape.
         """
-        x = x.detach().to("cpu", torch.float32).numpy()
-        if not np.isfinite(x).all():
-            raise UserError(
-                f"{self.name} of layer {n} holds numbers that are not finite, computed in "
-                f"{self.loaded.about['computed_in']}; try pretrained.dtype=float32"
-            )
+        x = to_array(x)
+        check_finite(x, self.loaded, f"{self.name} of layer {n}")
         if self.values is None:
             shape = (self.inputs, self.layers, self.windows, *x.shape[1:])
             self.values = np.empty(shape, np.float32)
         if x.shape[1:] != self.values.shape[3:]:
             raise UserError(
-                f"{type(self.loaded.model).__name__}: {self.name} of layer {n} has shape "
-                f"{x.shape[1:]}, other layers have {self.values.shape[3:]}; {ENTRY}"
+                f"{self.loaded.class_name}: {self.name} of layer {n} has shape {x.shape[1:]}, other "
+                f"layers have {self.values.shape[3:]}; {ENTRY}"
             )
         if n < self.layers:
             self.values[batch[0], n, batch[1]] = x
+
+
+def to_array(x: torch.Tensor) -> np.ndarray:
+    """Convert a tensor to float32 of NumPy."""
+    return x.detach().to("cpu", torch.float32).numpy()
+
+
+def check_finite(x: np.ndarray, loaded: PretrainedModel, name: str) -> None:
+    """Raise UserError where a number is not finite."""
+    if not np.isfinite(x).all():
+        raise UserError(
+            f"{name} holds numbers that are not finite, computed in {loaded.about['computed_in']}; "
+            "try pretrained.dtype=float32"
+        )
 
 
 def read_activations(
@@ -327,27 +318,29 @@ def read_activations(
     Raises:
         UserError: a number is not finite, or a layer or an attention call was not captured.
     """
-    blocks = loaded.blocks
+    blocks, (inputs, windows) = loaded.blocks, tokens_ZWT.shape[:2]
     stream = LayerArrays(loaded, "the residual stream", blocks + 1, tokens_ZWT)
     queries = LayerArrays(loaded, "queries", blocks, tokens_ZWT)
     keys = LayerArrays(loaded, "keys", blocks, tokens_ZWT)
     more = {"output_hidden_states": True} if reported else {}
-    for batch in batches(tokens_ZWT, batch_size):
-        on_layer = functools.partial(stream.put, batch)
-        on_call = functools.partial(_put_heads, queries, keys, batch) if heads else None
-        with Listener(loaded, on_layer, on_call, plain):
+    for z, start in itertools.product(range(inputs), range(0, windows, batch_size)):
+        batch = z, slice(start, start + batch_size)
+
+        def on_layer(n: int, x_BTD: Any, batch: tuple[int, slice] = batch) -> None:
+            stream.put(batch, n, x_BTD)
+
+        def on_call(n: int, call: Call, batch: tuple[int, slice] = batch) -> None:
+            queries.put(batch, n, call.q_BHTK.transpose(1, 2))
+            keys.put(batch, n, call.k_BHTK.transpose(1, 2))
+
+        with Listener(loaded, on_layer, on_call if heads else None, plain):
             output = forward(loaded, tokens_ZWT[batch], **more)
         for n, x_BTD in enumerate(output.hidden_states if reported else ()):
             on_layer(n, x_BTD)
     if not heads:
-        none = np.zeros((len(tokens_ZWT), 1, 1, 1, 1, 1), np.float32)
+        none = np.zeros((inputs, 1, 1, 1, 1, 1), np.float32)
         return Activations(stream.values, none, none)
     return Activations(stream.values, queries.values, keys.values)
-
-
-def _put_heads(queries: LayerArrays, keys: LayerArrays, batch: Batch, n: int, call: Call) -> None:
-    queries.put(batch, n, call.q_BHTK.transpose(1, 2))
-    keys.put(batch, n, call.k_BHTK.transpose(1, 2))
 
 
 def residual_stream(

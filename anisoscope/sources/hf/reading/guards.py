@@ -1,11 +1,8 @@
 """Check a pretrained model before its numbers are trusted: UserError where a check fails.
 
-Each check returns its finding, in words or numbers that tables record.
-
-Letters: G batches of windows.
+Each check returns its finding, in words or numbers that tables record. Letters: G batches.
 """
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +11,7 @@ import torch
 from anisoscope.measurement.families.registry import quantities
 from anisoscope.measurement.panel import MEASURED
 from anisoscope.sources.hf.adapters import ENTRY, UNKNOWN
-from anisoscope.sources.hf.load_model import PretrainedModel, find_module
+from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.reading.extract import (
     CAPTURE,
     LEAVE,
@@ -51,31 +48,38 @@ def check_final_norm(loaded: PretrainedModel, tokens_T: np.ndarray) -> str:
 
     This shows that the stream is taken before the final norm, whatever `hidden_states` holds.
     """
-    name, close = type(loaded.model).__name__, CLOSE[loaded.about["computed_in"]]
-    lasts: list[Any] = []
-    with loaded.part.register_forward_hook(
+    name, adapter = loaded.class_name, loaded.adapter
+    close, lasts = CLOSE[loaded.about["computed_in"]], []
+    with loaded.stack.register_forward_hook(
         lambda module, args, output: lasts.append(output.last_hidden_state)
     ):
         streams, _ = residual_stream(loaded, tokens_T[None])
     (last,) = lasts
-    if loaded.adapter == UNKNOWN:
+    if adapter == UNKNOWN:
         again = forward(loaded, tokens_T[None]).last_hidden_state
-        if (far := _difference(again, last)) > close:
+        if (distance := relative_distance(again, last)) > close:
             raise UserError(
                 f"{name} returns different vectors for the same window: its passes are random; "
                 "set it to evaluation mode"
             )
-        raw = _difference(streams[-1], last) > 0
-        same = "it is raw" if raw else "it may have gone through a final norm"
-        return f"hidden_states as {name} gives them, without an entry; of the last, {same}"
-    norm, path = find_module(loaded.base, loaded.adapter.final_norm), loaded.adapter.final_norm
-    far = _difference(loaded.apply_final_norm(streams[-1]), last)
-    if far > close:
-        words = "the last block" if norm is None else f"{path} of the last block"
-        raise UserError(f"{name}: {words} differs from the last hidden state by {far:.2g}; {ENTRY}")
-    words = "no final norm" if norm is None else f"before the final norm ({path})"
-    part = f" of {loaded.adapter.part}" if loaded.adapter.part else ""
-    return f"output of every block{part}, {words}; the last one gives the last hidden state to {far:.0e}"
+        raw = relative_distance(streams[-1], last) > 0
+        state = "it is raw" if raw else "it may have gone through a final norm"
+        return f"hidden_states as {name} gives them, without an entry; of the last, {state}"
+    distance, path = (
+        relative_distance(loaded.apply_final_norm(streams[-1]), last),
+        adapter.final_norm,
+    )
+    if distance > close:
+        words = f"{path} of the last block" if path else "the last block"
+        raise UserError(
+            f"{name}: {words} differs from the last hidden state by {distance:.2g}; {ENTRY}"
+        )
+    stage = f" of {adapter.stack_path}" if adapter.stack_path else ""
+    words = f"before the final norm ({path})" if path else "no final norm"
+    return (
+        f"output of every block{stage}, {words}; the last one gives the last hidden state to "
+        f"{distance:.0e}"
+    )
 
 
 def check_reported(loaded: PretrainedModel, tokens_T: np.ndarray) -> str:
@@ -84,13 +88,13 @@ def check_reported(loaded: PretrainedModel, tokens_T: np.ndarray) -> str:
     states = getattr(output, "hidden_states", None) or ()
     if [state.shape for state in states] != [x.shape for x in streams]:
         raise UserError(
-            f"{type(loaded.model).__name__} reports {len(states)} hidden states whose shapes "
+            f"{loaded.class_name} reports {len(states)} hidden states whose shapes "
             "differ from its blocks; set hidden_states=blocks"
         )
     pairs = enumerate(zip(states, streams, strict=True))
-    others = [str(n) for n, (state, x) in pairs if not _difference(state, x) <= SAME]
+    others = [str(n) for n, (state, x) in pairs if not relative_distance(state, x) <= SAME]
     words = "all outputs of blocks" + (f" but that of layer {', '.join(others)}" if others else "")
-    same = _difference(states[-1], output.last_hidden_state) <= SAME
+    same = relative_distance(states[-1], output.last_hidden_state) <= SAME
     last = "the last hidden state" if same else "not the last hidden state"
     return f"hidden states as transformers reports them: {words}; the last one is {last}"
 
@@ -101,20 +105,19 @@ def check_attention(loaded: PretrainedModel, tokens_WT: np.ndarray) -> tuple[Att
     The pattern is read from the first window and compared in all windows, since it may depend on
     positions only.
     """
-    name = type(loaded.model).__name__
+    name, by_library = loaded.class_name, loaded.adapter.score_exponent is None
     if loaded.adapter == UNKNOWN:
         raise UserError(f"{name} has no entry in sources/hf/adapters.py; {LEAVE}")
-    if loaded.adapter.mixed:
-        raise UserError(f"{name}: {loaded.adapter.mixed}; {LEAVE}")
+    if loaded.adapter.extra_scores:
+        raise UserError(f"{name}: {loaded.adapter.extra_scores}; {LEAVE}")
     calls: list[Call] = []
     with Listener(loaded, on_call=lambda n, call: calls.append(call)):
         forward(loaded, tokens_WT)
     computed_in = loaded.about["computed_in"]
     close = CLOSE[computed_in]
-    pattern = _pattern(calls, 0.0 if loaded.adapter.score_exponent is None else close / 10)
-    furthest = 0.0
-    own = model_outputs(loaded, tokens_WT, "attentions")
-    for n, (call, weights_BHTT) in enumerate(zip(calls, own, strict=True)):
+    pattern, furthest = _pattern(calls, 0.0 if by_library else close / 10), 0.0
+    expected = model_outputs(loaded, tokens_WT, "attentions")
+    for n, (call, weights_BHTT) in enumerate(zip(calls, expected, strict=True)):
         scores_BHTT = attention_scores(Call(call.q_BHTK.float(), call.k_BHTK.float(), None))
         device = scores_BHTT.device
         if pattern.bias_NHTT is not None:
@@ -127,7 +130,7 @@ def check_attention(loaded: PretrainedModel, tokens_WT: np.ndarray) -> tuple[Att
             f"{name}: softmax of queries and keys differs from the model's own attention by "
             f"{furthest:.2g} in {computed_in} (another term, or rounding); {LEAVE}"
         )
-    way = f"{CAPTURE} over sdpa" if loaded.adapter.score_exponent is None else "the model's own way"
+    way = f"{CAPTURE} over sdpa" if by_library else "the model's own way"
     pairs = sorted({int(visible_TT.sum()) for visible_TT in pattern.visible_NTT})
     bias = "" if pattern.bias_NHTT is None else " and a bias by position"
     return pattern, (
@@ -140,17 +143,17 @@ def check_attention(loaded: PretrainedModel, tokens_WT: np.ndarray) -> tuple[Att
 def model_outputs(loaded: PretrainedModel, tokens_WT: np.ndarray, name: str) -> tuple[Any, ...]:
     """Return the model's own `attentions` or `hidden_states`, without a fused kernel."""
     outputs: list[Any] = []
-    hook = loaded.part.register_forward_hook(
+    hook = loaded.stack.register_forward_hook(
         lambda module, args, output: outputs.append(getattr(output, name, None))
     )
     before = loaded.model.config._attn_implementation
     loaded.model.set_attn_implementation("eager")
     try:
-        whole = getattr(forward(loaded, tokens_WT, **{f"output_{name}": True}), name)
+        from_base = getattr(forward(loaded, tokens_WT, **{f"output_{name}": True}), name)
     finally:
         loaded.model.set_attn_implementation(before)
         hook.remove()
-    return outputs[0] or whole or ()
+    return outputs[0] or from_base or ()
 
 
 def _pattern(calls: list[Call], rounding: float) -> AttentionPattern:
@@ -180,21 +183,17 @@ def check_bits_per_byte(
             model that does no better has a wrong tokenizer or wrong weights.
     """
     bound = bits_bound(windows) if most is None else most
-    task = head_task(type(loaded.model).__name__)
+    task = head_task(loaded.class_name)
     if task is None or (task == MASKED_TOKEN and windows.mask_token is None):
         none = "not checked: the file has no head that predicts tokens"
         return {"bits_per_byte": none, "bits_bound": bound}
     if task == NEXT_TOKEN and sees_later(loaded, windows.probe.tokens_GWT[0, 0]):
         return {"bits_per_byte": SHOWN, "bits_of": SHOWN, "bits_bound": bound}
-    losses = _next_token_bits if task == NEXT_TOKEN else _masked_token_bits
-    mean = np.concatenate([*losses(loaded, windows, batch_size)]).mean()
-    bits = float(mean) * windows.tokens_per_byte
+    bits_N = _token_bits(loaded, windows, batch_size, task)
+    bits = float(bits_N.mean(dtype=np.float64)) * windows.tokens_per_byte
     if not bits < bound:
-        words = (
-            "the frequencies of the text's tokens"
-            if most is None
-            else "pretrained.max_bits_per_byte"
-        )
+        by_frequency = "the frequencies of the text's tokens"
+        words = by_frequency if most is None else "pretrained.max_bits_per_byte"
         raise UserError(
             f"the model needs {bits:.2f} bits per byte of this text, {words} allow {bound:.2f}: check "
             "tokenizer, weights and text, or set "
@@ -215,29 +214,30 @@ def sees_later(loaded: PretrainedModel, tokens_T: np.ndarray) -> bool:
     first, second = (
         forward(loaded, x_T[None], loaded.model).logits[:, :half] for x_T in (tokens_T, later_T)
     )
-    return _difference(first, second) > CLOSE[loaded.about["computed_in"]] / 10
+    return relative_distance(first, second) > CLOSE[loaded.about["computed_in"]] / 10
 
 
-def _next_token_bits(
-    loaded: PretrainedModel, windows: Windows, batch_size: int
-) -> Iterator[np.ndarray]:
-    tokens_WT, scored_T = windows.probe.tokens_GWT[0], ~windows.fixed_T[1:]
-    for start in range(0, len(tokens_WT), batch_size):
-        part_WT = tokens_WT[start : start + batch_size]
-        logits = forward(loaded, part_WT, loaded.model).logits[:, :-1].float()
-        yield _bits(logits, part_WT[:, 1:])[:, scored_T]
-
-
-def _masked_token_bits(
-    loaded: PretrainedModel, windows: Windows, batch_size: int
-) -> Iterator[np.ndarray]:
-    tokens_WT = windows.probe.tokens_GWT[0]
-    hidden_WT = (np.random.default_rng(0).random(tokens_WT.shape) < MASKED) & ~windows.fixed_T
-    read_WT = np.where(hidden_WT, windows.mask_token, tokens_WT)
-    for start in range(0, len(tokens_WT), batch_size):
+def _token_bits(
+    loaded: PretrainedModel, windows: Windows, batch_size: int, task: str
+) -> np.ndarray:
+    """Compute the bits of every scored token of the first batch."""
+    read_WT = target_WT = windows.probe.tokens_GWT[0]
+    scored_WT = np.broadcast_to(np.append(~windows.fixed_T[1:], False), read_WT.shape)
+    if task == NEXT_TOKEN:
+        target_WT = np.roll(read_WT, -1, axis=1)
+    else:
+        random_WT = np.random.default_rng(0).random(read_WT.shape)
+        scored_WT = (random_WT < MASKED) & ~windows.fixed_T
+        read_WT = np.where(scored_WT, windows.mask_token, read_WT)
+    bits = []
+    for start in range(0, len(read_WT), batch_size):
         rows = slice(start, start + batch_size)
-        logits = forward(loaded, read_WT[rows], loaded.model).logits.float()
-        yield _bits(logits, tokens_WT[rows])[hidden_WT[rows]]
+        logits_WTV = forward(loaded, read_WT[rows], loaded.model).logits.float()
+        targets = torch.as_tensor(target_WT[rows], dtype=torch.long, device=logits_WTV.device)
+        logit_WT = logits_WTV.gather(-1, targets[..., None])[..., 0]
+        bits_WT = ((logits_WTV.logsumexp(-1) - logit_WT) / np.log(2)).cpu().numpy()
+        bits.append(bits_WT[scored_WT[rows]])
+    return np.concatenate(bits)
 
 
 def head_task(name: str) -> str | None:
@@ -245,12 +245,6 @@ def head_task(name: str) -> str | None:
     if name.endswith(("ForCausalLM", "LMHeadModel")):
         return NEXT_TOKEN
     return MASKED_TOKEN if name.endswith("ForMaskedLM") else None
-
-
-def _bits(logits_WTV: Any, targets_WT: np.ndarray) -> np.ndarray:
-    targets = torch.as_tensor(targets_WT, dtype=torch.long, device=logits_WTV.device)
-    chosen = logits_WTV.gather(-1, targets[..., None])[..., 0]
-    return ((logits_WTV.logsumexp(-1) - chosen) / np.log(2)).cpu().numpy()
 
 
 def check_vocabulary(loaded: PretrainedModel, windows: Windows) -> None:
@@ -310,12 +304,12 @@ def noise_floor(values: dict, again: dict) -> dict[str, float]:
     for name, value in values[MEASURED].items():
         first, second = (np.asarray(x, np.float64)[:1, 0] for x in (value, again[MEASURED][name]))
         far = np.abs(first - second)
-        whole = far[..., 0] if quantities()[name].resampling else far  # replicate 0 is the value
-        floor[name] = float(np.nanmax(whole)) if np.isfinite(whole).any() else float("nan")
+        far = far[..., 0] if quantities()[name].resampling else far  # replicate 0 is the value
+        floor[name] = float(np.nanmax(far)) if np.isfinite(far).any() else float("nan")
     return floor
 
 
-def _difference(x: Any, y: Any) -> float:
+def relative_distance(x: Any, y: Any) -> float:
     """Return the largest difference, relative to the largest number of y."""
     if x.shape != y.shape:
         return float("inf")

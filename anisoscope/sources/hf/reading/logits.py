@@ -12,7 +12,7 @@ import torch
 from anisoscope.metrics.logit_lens import Unembedding, build_unembedding, logits
 from anisoscope.sources.hf.adapters import UNKNOWN, Adapter
 from anisoscope.sources.hf.load_model import PretrainedModel, find_module
-from anisoscope.sources.hf.reading.extract import residual_stream
+from anisoscope.sources.hf.reading.extract import residual_stream, to_array
 from anisoscope.sources.hf.reading.guards import CLOSE, NEXT_TOKEN, head_task, sees_later
 from anisoscope.utils.errors import UserError
 
@@ -38,11 +38,12 @@ def make_unembedding(loaded: PretrainedModel) -> Unembedding:
         raise UserError(
             f"{FAMILY} needs the unembedding in memory; leave pretrained.device_map out"
         )
-    unembedding_VD, bias_V = _array(head.weight), _array(head.bias)
+    unembedding_VD = to_array(head.weight)
+    bias_V = None if head.bias is None else to_array(head.bias)
     if after is not None:
         if after.bias is not None:
-            bias_V = unembedding_VD @ _array(after.bias) + (0.0 if bias_V is None else bias_V)
-        unembedding_VD = unembedding_VD @ _array(after.weight)
+            bias_V = unembedding_VD @ to_array(after.bias) + (0.0 if bias_V is None else bias_V)
+        unembedding_VD = unembedding_VD @ to_array(after.weight)
     norm = _probe_norm(find_module(loaded.base, loaded.adapter.final_norm), unembedding_VD.shape[1])
     settings = loaded.model.config
     divisor = getattr(settings, "logits_scaling", None) or 1.0
@@ -54,15 +55,15 @@ def make_unembedding(loaded: PretrainedModel) -> Unembedding:
 
 def check_logits(loaded: PretrainedModel, unembedding: Unembedding, tokens_T: np.ndarray) -> str:
     """Check that the last captured stream yields the model's own logits; return how closely."""
-    name = type(loaded.model).__name__
+    name = loaded.class_name
     if sees_later(loaded, tokens_T):
         raise UserError(
             f"{name} sees the tokens that it is to predict; leave the family {FAMILY} out"
         )
     streams, output = residual_stream(loaded, tokens_T[None], loaded.model)
-    own_TV = _array(output.logits[0])
-    read_TV = np.asarray(logits(_array(streams[-1][0]), unembedding))
-    far = np.abs(read_TV - own_TV).max() / np.abs(own_TV).max()
+    expected_TV = to_array(output.logits[0])
+    read_TV = np.asarray(logits(to_array(streams[-1][0]), unembedding))
+    far = np.abs(read_TV - expected_TV).max() / np.abs(expected_TV).max()
     if not far <= CLOSE[loaded.about["computed_in"]]:
         raise UserError(
             f"{name}: final norm and unembedding differ from its logits by {far:.2g} of the "
@@ -96,7 +97,3 @@ def _probe_norm(module: Any, width: int) -> dict[str, Any]:
         "shift": shift_D.numpy(),
         "epsilon": SMALL**2 * max(share**-2 - 1.0, 0.0),
     }
-
-
-def _array(x: Any) -> Any:
-    return None if x is None else x.detach().to("cpu", torch.float32).numpy()

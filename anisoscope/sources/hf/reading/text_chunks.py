@@ -25,7 +25,7 @@ class CommonPoints(NamedTuple):
     """The points of one batch."""
 
     chunks: list[bytes]
-    piece_M: np.ndarray
+    chunk_M: np.ndarray  # the number of each point's chunk
     places_2M: np.ndarray  # positions in the chunk, of the first model and of the second
     picks_SP: np.ndarray  # indices of points, by set of positions
     others_KM: np.ndarray  # the null model: a point of another chunk for each point

@@ -21,31 +21,20 @@ SPECIAL = "without_special"  # a third set of positions, where special tokens oc
 
 
 class Windows(NamedTuple):
-    """Windows of tokens, the picked positions, and what tables record of the text."""
+    """Windows that a model reads, of a text, of pictures or of sound, and the picked positions."""
 
-    probe: Probe  # picks of all sets of positions
+    probe: Probe  # tokens_GWT are tokens, or inputs (G, W, …); picks are of all sets of positions
     positions: tuple[str, ...]
     fixed_T: np.ndarray  # True where every window has a special token
-    rate: int  # tokens that share a position: see `tokens_at_positions`
-    counts_V: np.ndarray  # count of each token in the text
-    tokens_per_byte: float
-    mask_token: int | None
+    context: int  # positions of a window
     about: dict[str, Any]  # what tables record
+    summary: tuple[str, ...] = ()  # lines to print before the long part begins
+    tokens_per_position: int = 1
+    # of a text only
     rows_NT: np.ndarray | None = None  # all windows of the text, in order
-
-    @property
-    def places_GWT(self) -> np.ndarray:
-        """The first token of every position."""
-        return tokens_at_positions(self.probe.tokens_GWT, self.rate)[..., 0]
-
-    def in_words(self) -> list[str]:
-        """Describe the windows for a reader, before the long part begins."""
-        return [
-            f"windows: {self.about['windows']}; the first begins {self.about['first_tokens']}",
-            f"special tokens: {self.about['special_tokens']}",
-            "windows that begin with one token twice, whose second vector may be another first: "
-            f"{self.about['twice_first']}",
-        ]
+    counts_V: np.ndarray | None = None  # count of each token in the text
+    tokens_per_byte: float | None = None
+    mask_token: int | None = None
 
 
 def validation_text(corpus: Corpus) -> str:
@@ -63,7 +52,7 @@ def make_windows(
     window: int,
     special: bool,
     measure: MeasureConfig,
-    rate: int = 1,
+    tokens_per_position: int = 1,
     name: str = SPLIT,
 ) -> Windows:
     """Cut windows of tokens, as sources/evaluation_windows.py does for our own models.
@@ -76,15 +65,16 @@ def make_windows(
         window: tokens of a window.
         special: whether every window begins and ends with the special tokens of a text.
         measure: points, batches, folds and seed.
-        rate: tokens that share a position; points are picked among window / rate positions.
+        tokens_per_position: points are picked among window / tokens_per_position positions.
         name: name of the text, in messages and tables.
 
     Raises:
         UserError: the text is too short, or does not match the tokenizer.
     """
-    if window % rate or window < 2 * rate:
+    if window % tokens_per_position or window < 2 * tokens_per_position:
         raise UserError(
-            f"window is {window}; it must be a multiple of {rate}, the tokens that this model joins"
+            f"window is {window}; it must be a multiple of {tokens_per_position}, the tokens that "
+            "this model joins"
         )
     before, after = special_frame(tokenizer) if special else ([], [])
     inner = window - len(before) - len(after)
@@ -93,47 +83,65 @@ def make_windows(
         raise UserError(f"window is {window}; with special tokens it must be at least {least}")
     unknown = unknown_token(tokenizer)
     ids_N, unknown_share = _tokenize(text, tokenizer, unknown)
-    inner_NT = ids_N[: ids_N.size // inner * inner].reshape(-1, inner)
-    rows_NT = np.empty((len(inner_NT), window), np.int32)
+    count = ids_N.size // inner
+    rows_NT = np.empty((count, window), np.int32)
     rows_NT[:, : len(before)], rows_NT[:, window - len(after) :] = before, after
-    rows_NT[:, len(before) : window - len(after)] = inner_NT
-    probe = _draw_probe(rows_NT, rate, measure, name)
     fixed_T = np.ones(window, bool)
     fixed_T[len(before) : window - len(after)] = False
+    rows_NT[:, ~fixed_T] = ids_N[: count * inner].reshape(count, inner)
+    probe = _draw_probe(rows_NT, tokens_per_position, measure, name)
     special_ids = sorted(set(tokenizer.all_special_ids) - {unknown})
     special_GWT = np.isin(probe.tokens_GWT, special_ids)
     special_GWT |= fixed_T  # also where the unknown token frames a text, as in OPT
     probe = probe._replace(shuffled_GWT=_shuffle(probe.tokens_GWT, special_GWT, measure.seed))
     positions = POSITION_SETS
     if special_GWT.any():
-        positions = (*POSITION_SETS, SPECIAL)
-        picks_GP = pick_ordinary(tokens_at_positions(special_GWT, rate).any(-1), measure)
-        probe = probe._replace(picks_SGP=np.concatenate([probe.picks_SGP, picks_GP[None]]))
+        special_GWP = tokens_at_positions(special_GWT, tokens_per_position).any(-1)
+        positions, probe = add_ordinary(probe, special_GWP, measure)
     tokens_GWT, density = probe.tokens_GWT, ids_N.size / len(text.encode())
-    first_tokens = tokenizer.convert_ids_to_tokens(tokens_GWT[0, 0, :8].tolist())
+    first_tokens = " | ".join(tokenizer.convert_ids_to_tokens(tokens_GWT[0, 0, :8].tolist()))
     about = {
         "windows": f"{tokens_GWT.shape[1]} windows × {len(tokens_GWT)} batches of {window} tokens "
-        "of "
-        f"{name}, packed, without padding",
-        "first_tokens": " | ".join(first_tokens),
+        f"of {name}, packed, without padding",
+        "first_tokens": first_tokens,
         "twice_first": int((tokens_GWT[:, :, 0] == tokens_GWT[:, :, 1]).sum()),
         "special_tokens": _describe_special(special_GWT, fixed_T),
         "unknown_tokens": unknown_share,
         "tokens_per_byte": density,
     }
-    counts_V, mask = np.bincount(ids_N), tokenizer.mask_token_id
-    return Windows(probe, positions, fixed_T, rate, counts_V, density, mask, about, rows_NT)
+    summary = (
+        f"windows: {about['windows']}; the first begins {first_tokens}",
+        f"special tokens: {about['special_tokens']}",
+        "windows that begin with one token twice, whose second vector may be another first: "
+        f"{about['twice_first']}",
+    )
+    return Windows(
+        probe,
+        positions,
+        fixed_T,
+        window // tokens_per_position,
+        about,
+        summary,
+        tokens_per_position,
+        rows_NT,
+        np.bincount(ids_N),
+        density,
+        tokenizer.mask_token_id,
+    )
 
 
-def _draw_probe(rows_NT: np.ndarray, rate: int, measure: MeasureConfig, name: str) -> Probe:
+def _draw_probe(
+    rows_NT: np.ndarray, tokens_per_position: int, measure: MeasureConfig, name: str
+) -> Probe:
     """Draw windows, and picks among their positions."""
-    length = rows_NT.shape[1] // rate
+    length = rows_NT.shape[1] // tokens_per_position
     sizes = measure.points, measure.batches, measure.folds, measure.seed
     try:
         probe = make_probe(np.arange(len(rows_NT) * length), length, *sizes)
     except UserError as error:
         words = str(error).replace("model.context", "window").replace(SPLIT, name)
-        unit = "tokens" if rate == 1 else f"positions of {rate} tokens"
+        joined = tokens_per_position > 1
+        unit = f"positions of {tokens_per_position} tokens" if joined else "tokens"
         raise UserError(words.replace("characters", unit)) from error
     return probe._replace(tokens_GWT=rows_NT[probe.tokens_GWT[:, :, 0] // length])
 
@@ -151,16 +159,18 @@ def _tokenize(text: str, tokenizer: Any, unknown: int | None) -> tuple[np.ndarra
     return ids_N, share
 
 
-def tokens_at_positions(tokens_T: np.ndarray, rate: int) -> np.ndarray:
+def tokens_at_positions(tokens_T: np.ndarray, tokens_per_position: int) -> np.ndarray:
     """Return the tokens at each position, (…, T) -> (…, position, token), as CANINE joins them.
 
-    Position 0 is the first token alone; each later position holds `rate` tokens, from the first
-    token on. The last `rate` tokens have no position.
+    Position 0 is the first token alone; each later position holds several tokens, from the first
+    token on. As many tokens at the end have no position.
     """
-    if rate == 1:
+    if tokens_per_position == 1:
         return tokens_T[..., None]
-    joined = tokens_T[..., :-rate].reshape(*tokens_T.shape[:-1], -1, rate)
-    return np.concatenate([np.repeat(tokens_T[..., :1, None], rate, axis=-1), joined], axis=-2)
+    joined = tokens_T[..., :-tokens_per_position]
+    joined = joined.reshape(*tokens_T.shape[:-1], -1, tokens_per_position)
+    first = np.repeat(tokens_T[..., :1, None], tokens_per_position, axis=-1)
+    return np.concatenate([first, joined], axis=-2)
 
 
 def unknown_token(tokenizer: Any) -> int | None:
@@ -204,20 +214,23 @@ def _shuffle(tokens_GWT: np.ndarray, special_GWT: np.ndarray, seed: int) -> np.n
     return shuffled_GWT
 
 
-def pick_ordinary(special_GWT: np.ndarray, measure: MeasureConfig) -> np.ndarray:
-    """Pick positions without special tokens, equally many per fold as in the other sets."""
+def add_ordinary(
+    probe: Probe, special_GWP: np.ndarray, measure: MeasureConfig
+) -> tuple[tuple[str, ...], Probe]:
+    """Add the set of positions without special tokens, equally many per fold as in the others."""
     rng, share = np.random.default_rng(measure.seed), measure.points // measure.folds
-    special_GJP = special_GWT.reshape(len(special_GWT), measure.folds, -1)
-    picks = np.empty((len(special_GWT), measure.folds, share), np.int32)
+    special_GJP = special_GWP.reshape(len(special_GWP), measure.folds, -1)
+    picks = np.empty((len(special_GWP), measure.folds, share), np.int32)
     for batch, fold in np.ndindex(*picks.shape[:2]):
         ordinary = np.flatnonzero(~special_GJP[batch, fold])
         if len(ordinary) < share:
             raise UserError(
-                f"a fold has {len(ordinary)} ordinary tokens, {share} are needed; lower measure.points to "
-                f"{measure.folds * len(ordinary)}"
+                f"a fold has {len(ordinary)} ordinary tokens, {share} are needed; lower "
+                f"measure.points to {measure.folds * len(ordinary)}"
             )
         picks[batch, fold] = fold * special_GJP.shape[2] + rng.permutation(ordinary)[:share]
-    return picks.reshape(len(special_GWT), -1)
+    picks_SGP = np.concatenate([probe.picks_SGP, picks.reshape(1, len(special_GWP), -1)])
+    return (*POSITION_SETS, SPECIAL), probe._replace(picks_SGP=picks_SGP)
 
 
 def _describe_special(special_GWT: np.ndarray, fixed_T: np.ndarray) -> str:

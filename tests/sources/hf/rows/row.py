@@ -7,7 +7,7 @@ import numpy as np
 import torch
 import transformers
 
-from anisoscope.sources.hf.adapters import find_adapter, model_kind
+from anisoscope.sources.hf.adapters import adapter_name, find_adapter
 from anisoscope.sources.hf.load_model import PretrainedModel, attention_implementation
 from anisoscope.sources.hf.reading import guards
 from anisoscope.sources.hf.reading.extract import read_activations
@@ -42,7 +42,7 @@ def made(row: Row) -> PretrainedModel:
     torch.manual_seed(0)
     kind = getattr(transformers, row.model)
     settings = kind.config_class(**row.settings)
-    adapter = find_adapter(model_kind(settings))
+    adapter = find_adapter(adapter_name(settings))
     model = kind._from_config(
         settings, attn_implementation=attention_implementation(adapter)
     ).eval()
@@ -53,7 +53,7 @@ def show(row: Row) -> Shown:
     """Read by our code in two passes, and by the model's own account in one."""
     loaded = made(row)
     read = row.reads(loaded.model.config)
-    found = read_activations(loaded, read[None], 2, heads=loaded.adapter.mixed is None)
+    found = read_activations(loaded, read[None], 2, heads=loaded.adapter.extra_scores is None)
     return Shown(
         loaded.blocks, streams(loaded, found.resid_ZNWTD[0], read), attention(loaded, found, read)
     )
@@ -64,7 +64,7 @@ def streams(loaded: PretrainedModel, resid_NWTD: np.ndarray, read: np.ndarray) -
     its last state.
     """
     lasts: list[Any] = []
-    hook = loaded.part.register_forward_hook(
+    hook = loaded.stack.register_forward_hook(
         lambda module, args, found: lasts.append(found.last_hidden_state)
     )
     own = [state.detach().numpy() for state in guards.model_outputs(loaded, read, "hidden_states")]
@@ -83,7 +83,7 @@ def attention(loaded: PretrainedModel, found: Any, read: np.ndarray) -> float | 
     """softmax of <q, k>/sqrt(K), with the bias and mask that were found in two windows, against all
     windows' own.
     """
-    if loaded.adapter.mixed:
+    if loaded.adapter.extra_scores:
         return None
     seen, _ = guards.check_attention(loaded, read[:2])
     q_NWTHK, k_NWTHK = found.q_ZNWTHK[0], found.k_ZNWTHK[0]
