@@ -40,7 +40,9 @@ def twonn(neighbors: Neighbors, fraction: float = 0.9) -> Float[Array, ""]:
     al. 2017; as DADApy's "base" form and scikit-dimension 0.5, whose earlier releases numbered the
     ratios from 0, F = (i - 1)/n.
     """
-    x_P, count = _sorted_log_ratios(neighbors)
+    usable_P = neighbors.usable()
+    count = usable_P.sum()
+    x_P = jnp.sort(jnp.where(usable_P, _log_ratios(neighbors), jnp.inf), stable=False)
     # in integers: float32 would round 0.9 n to either side
     share = Fraction(fraction).limit_denominator(1000)
     kept = jnp.clip(count * share.numerator // share.denominator, 1, jnp.maximum(count - 1, 1))
@@ -53,8 +55,7 @@ def twonn_mle(neighbors: Neighbors) -> Float[Array, ""]:
     Range: > 0, with the bias of `twonn`. Fewer than 3 distinct points: NaN. All ratios 1: inf.
     Source: DADApy's "ml" form of Facco et al. 2017.
     """
-    x_P, count = _sorted_log_ratios(neighbors)
-    total = jnp.where(jnp.arange(x_P.size) < count, x_P, 0.0).sum()
+    total, count = _sum_log_ratios(neighbors)
     return jnp.where(count > 2, (count - 1) / total, jnp.nan)
 
 
@@ -72,9 +73,8 @@ def twonn_bayes(neighbors: Neighbors) -> Posterior:
     small below about 10 dimensions. Fewer than 3 distinct points: NaN. Source: the likelihood of
     Facco et al. 2017 with the prior of DADApy.
     """
-    x_P, count = _sorted_log_ratios(neighbors)
-    rate = 5.0 + jnp.where(jnp.arange(x_P.size) < count, x_P, 0.0).sum()
-    mean, std = (2.0 + count) / rate, jnp.sqrt(2.0 + count) / rate
+    total, count = _sum_log_ratios(neighbors)
+    mean, std = (2.0 + count) / (5.0 + total), jnp.sqrt(2.0 + count) / (5.0 + total)
     return Posterior(*(jnp.where(count > 2, value, jnp.nan) for value in (mean, std)))
 
 
@@ -108,7 +108,7 @@ def twonn_microscope(neighbors: Neighbors) -> Microscope:
     enters_P = ~useless_P & (x_P > 1e-8) & (x_P < jnp.inf)
     count = enters_P.sum()
     dropped = enters_P.size - count
-    x_P = jnp.sort(jnp.where(enters_P, x_P, jnp.inf))
+    x_P = jnp.sort(jnp.where(enters_P, x_P, jnp.inf), stable=False)
     share_P = (dropped + jnp.arange(1, x_P.size + 1)) / x_P.size
     dimension = _slope_through_origin(x_P, share_P, jnp.minimum(count // 5, count - 1), count)
     return Microscope(dimension, useless_P.sum(), dropped)
@@ -135,7 +135,7 @@ def _log_ratios(neighbors: Neighbors) -> Float[Array, " P"]:
     return jnp.log1p((r2_P - r1_P) / r1_P)
 
 
-def _sorted_log_ratios(neighbors: Neighbors) -> tuple[Float[Array, " P"], Int[Array, ""]]:
-    """Sort ln(r2/r1) of the usable points, inf behind them; return them and their number."""
+def _sum_log_ratios(neighbors: Neighbors) -> tuple[Float[Array, ""], Int[Array, ""]]:
+    """Add up ln(r2/r1) of the usable points; return the sum and their number."""
     usable_P = neighbors.usable()
-    return jnp.sort(jnp.where(usable_P, _log_ratios(neighbors), jnp.inf)), usable_P.sum()
+    return jnp.where(usable_P, _log_ratios(neighbors), 0.0).sum(), usable_P.sum()

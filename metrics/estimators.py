@@ -158,7 +158,7 @@ def _median(eigenvalues_E: Float[AnyArray, " E"]) -> Float[Array, ""]:
 
 def _distinct(original_X: Int[Array, " X"]) -> Float[Array, ""]:
     """Count the different numbers."""
-    sorted_X = jnp.sort(original_X)
+    sorted_X = jnp.sort(original_X, stable=False)
     return 1.0 + (sorted_X[1:] != sorted_X[:-1]).sum()
 
 

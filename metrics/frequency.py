@@ -29,7 +29,7 @@ def number_frequent_types(type_P: Int[AnyArray, " P"], least: int = LEAST) -> In
     """
     type_P = jnp.asarray(type_P)
     points, most = type_P.size, type_P.size // least
-    sorted_P = jnp.sort(type_P)
+    sorted_P = jnp.sort(type_P, stable=False)
     # where a type begins: the same number for all of its points
     start_P = jnp.searchsorted(sorted_P, type_P)
     count_P = jnp.zeros(points, jnp.int32).at[start_P].add(1)

@@ -79,7 +79,7 @@ def longest_of_each(
     """
     norm_P = jnp.linalg.norm(jnp.asarray(cloud_PD, jnp.float32), axis=1)
     window_P, points = jnp.asarray(window_P), norm_P.size
-    window_P = jnp.searchsorted(jnp.sort(window_P), window_P)  # numbers below P
+    window_P = jnp.searchsorted(jnp.sort(window_P, stable=False), window_P)  # numbers below P
     most_W = jax.ops.segment_max(norm_P, window_P, num_segments=points)
     place_P = jnp.where(norm_P == most_W[window_P], jnp.arange(points), points)
     return (
@@ -100,7 +100,7 @@ def norm_ratio(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
 
 def lower_median(x_P: Float[Array, " P"]) -> Float[Array, ""]:
     """Lower median, as PyTorch's: a value that occurs."""
-    return jnp.sort(x_P)[(x_P.size - 1) // 2]
+    return jnp.sort(x_P, stable=False)[(x_P.size - 1) // 2]
 
 
 class Direction(NamedTuple):
@@ -162,7 +162,7 @@ def _between(
     The weights add up to 1.
     """
     points = label_P.size
-    number_P = jnp.searchsorted(jnp.sort(label_P), label_P)  # below P
+    number_P = jnp.searchsorted(jnp.sort(label_P, stable=False), label_P)  # below P
     share_PR, sum_PR = (
         jax.ops.segment_sum(value_RP.T, number_P, num_segments=points)
         for value_RP in (weight_RP, weight_RP * scaled_RP)

@@ -22,7 +22,7 @@ def top_coordinate_variance_share(
     NaN. Source: the outlier dimensions of Kovaleva et al. 2021 and Timkey and van Schijndel 2021;
     this measure is ours.
     """
-    descending_D = -jnp.sort(-_moments(centered(cloud_PD), keep_P, 2)[1])
+    descending_D = jnp.sort(_moments(centered(cloud_PD), keep_P, 2)[1], descending=True)
     share_D = jnp.cumsum(descending_D) / descending_D.sum()
     return jnp.stack(
         [share_D[top - 1] if top <= share_D.size else jnp.full((), jnp.nan) for top in TOPS]

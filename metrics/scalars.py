@@ -16,6 +16,7 @@ holds.
 """
 
 import functools
+import inspect
 from collections.abc import Callable
 
 import jax
@@ -29,77 +30,120 @@ from anisoscope.metrics.eigen import top_share
 from anisoscope.metrics.neighbors import Neighbors, nearest_neighbors
 
 Scalar = Float[Array, ""]
+# sections of docstrings that do not differ between metrics
+ARGS = "Args:\n    x: (points, width), any unit.\n\n"
+RAISES = "Raises:\n    ValueError: x is no matrix of real numbers with two points or more.\n\n"
+NO_ORIGIN = RAISES.rstrip(".\n") + (
+    ", or so far from the\n        origin that float32 loses what its points differ in.\n\n"
+)
 
 
+def _metric(
+    about_mean: bool = True, any_size: bool = True, least_k: int = 1
+) -> Callable[[Callable[..., Array]], Callable[..., Scalar]]:
+    """Make the decorator of a metric, whose body reads matrices in float32.
+
+    It checks and converts the matrices and k, compiles once for each shape and k, in float32
+    whatever `jax_enable_x64` is, and completes the docstring. Products keep all their digits.
+
+    Args:
+        about_mean: The metric does not depend on the origin.
+        any_size: The metric does not depend on the size of the vectors.
+        least_k: Fewest neighbors, where the metric has an argument k.
+    """
+
+    def decorate(read: Callable[..., Array]) -> Callable[..., Scalar]:
+        signature = inspect.signature(read)
+
+        @functools.partial(jax.jit, static_argnames=("k",))
+        def compute(*matrices: Array, **k: int) -> Array:
+            with jax.default_matmul_precision("highest"):
+                return read(*matrices, **k)
+
+        @functools.wraps(read)
+        def metric(*args: ArrayLike | int, **kwargs: ArrayLike | int) -> Scalar:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            values = bound.arguments
+            if "y" in values:
+                matrices = matrix_pair(values["x"], values["y"])
+            else:
+                matrices = (matrix(values["x"], about_mean, any_size),)
+            k = {"k": values["k"]} if "k" in values else {}
+            points = matrices[0].shape[0]
+            if k and not least_k <= k["k"] < points:
+                raise ValueError(
+                    f"k is {k['k']}; pass {least_k} to {points - 1} for {points} points"
+                )
+            traced = any(isinstance(x, jax.core.Tracer) for x in matrices)
+            with jax.enable_x64(False):
+                if jax.default_backend() != "cpu" or traced:
+                    return compute(*matrices, **k)
+                with lapack.threads_for(min(matrices[0].shape)):
+                    return jax.block_until_ready(compute(*matrices, **k))
+
+        text, raises = inspect.getdoc(read), RAISES if about_mean else NO_ORIGIN
+        text = text if "Args:" in text else text.replace("Returns:", f"{ARGS}Returns:", 1)
+        metric.__doc__ = text if "Raises:" in text else text.replace(">>>", f"{raises}>>>", 1)
+        return metric
+
+    return decorate
+
+
+@_metric()
 def anisotropy(x: ArrayLike) -> Scalar:
     """Share of the variance along the top principal direction: lambda_1 / sum(lambda).
 
     Source: Razzhigaev et al. 2024, The Shape of Learning.
 
-    Args:
-        x: (points, width), any unit.
-
     Returns:
         A share of the covariance's trace, in [1/min(points, width), 1]; NaN where all points are
         equal.
-
-    Raises:
-        ValueError: x is no matrix of real numbers with two points or more.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
     >>> print(f"{anisotropy(x):.2f}")
     0.74
     """
-    return _anisotropy(matrix(x))
+    return _top_share(centered(x))
 
 
+@_metric(about_mean=False)
 def anisotropy_uncentered(x: ArrayLike) -> Scalar:
     """Share of the top direction of (1/P) X^T X, without centering: near 1 where the mean is all.
 
     Source: as `anisotropy`, of the cloud as it is.
 
-    Args:
-        x: (points, width), any unit.
-
     Returns:
         A share in [1/min(points, width), 1]; NaN where all points are 0.
-
-    Raises:
-        ValueError: x is no matrix of real numbers with two points or more, or so far from the
-            origin that float32 loses what its points differ in.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
     >>> print(f"{anisotropy_uncentered(x + [0, 0, 0, 100]):.2f}")
     1.00
     """
-    return _anisotropy_uncentered(matrix(x, about_mean=False))
+    return _top_share(x)
 
 
+@_metric()
 def participation_ratio(x: ArrayLike) -> Scalar:
     """Effective number of principal directions: (sum lambda)^2 / sum lambda^2.
 
     Source: the inverse participation ratio of physics; Gao et al. 2017 for neurons.
 
-    Args:
-        x: (points, width), any unit.
-
     Returns:
         A number of directions in [1, min(points, width)], biased low for few points; NaN where all
         points are equal.
-
-    Raises:
-        ValueError: x is no matrix of real numbers with two points or more.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
     >>> print(f"{participation_ratio(np.eye(5)):.2f}, {participation_ratio(x):.2f}")
     4.00, 1.74
     """
-    return _participation_ratio(matrix(x))
+    return spectrum.participation_ratio_of_points(x)
 
 
+@_metric()
 def participation_ratio_corrected(x: ArrayLike) -> Scalar:
     """Participation ratio of the population, without the bias of few points.
 
@@ -112,84 +156,67 @@ def participation_ratio_corrected(x: ArrayLike) -> Scalar:
         A number of directions above 0, above the width by chance; NaN for fewer than 4 points, or
         where rounding is all that is left.
 
-    Raises:
-        ValueError: x is no matrix of real numbers with two points or more.
-
     >>> import numpy as np
     >>> few = np.random.default_rng(0).standard_normal((50, 100))
     >>> print(f"{participation_ratio(few):.0f}, corrected {participation_ratio_corrected(few):.0f}")
     33, corrected 100
     """
-    return _participation_ratio_corrected(matrix(x))
+    return spectrum.participation_ratio_corrected(_spectrum(x))
 
 
+@_metric()
 def effective_rank(x: ArrayLike) -> Scalar:
     """Effective rank, exp(-sum p ln p), of the eigenvalue shares p of the covariance.
 
     Source: Roy and Vetterli 2007, of the covariance of the cloud.
 
-    Args:
-        x: (points, width), any unit.
-
     Returns:
         A number of directions in [1, min(points, width)]; NaN where all points are equal.
-
-    Raises:
-        ValueError: x is no matrix of real numbers with two points or more.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
     >>> print(f"{effective_rank(x):.2f}")
     2.34
     """
-    return _effective_rank(matrix(x))
+    return spectrum.effective_rank(_spectrum(x))
 
 
+@_metric(about_mean=False)
 def rankme(x: ArrayLike) -> Scalar:
     """RankMe: exp(-sum p ln p), p = s / sum(s) + 1e-7, s the singular values of x, not centered.
 
     A mean far from the origin counts as one more direction, the largest: see `rankme_centered`.
     Source: Garrido et al. 2023.
 
-    Args:
-        x: (points, width), any unit.
-
     Returns:
         A number of directions in [1, min(points, width)], up to 1e-5; NaN where all points are 0.
-
-    Raises:
-        ValueError: as `anisotropy_uncentered`.
 
     >>> import numpy as np
     >>> print(f"{rankme(np.eye(6)):.2f}, centered {rankme_centered(np.eye(6)):.2f}")
     6.00, centered 5.00
     """
-    return _rankme(matrix(x, about_mean=False))
+    return spectrum.rankme_of_points(x)
 
 
+@_metric()
 def rankme_centered(x: ArrayLike) -> Scalar:
     """RankMe of the centered cloud: the mean is no direction.
 
     Source: Garrido et al. 2023, who do not center; the centering is this project's.
 
-    Args:
-        x: (points, width), any unit.
-
     Returns:
         A number of directions in [1, min(points, width)], up to 1e-5; NaN where all points are
         equal.
-
-    Raises:
-        ValueError: x is no matrix of real numbers with two points or more.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
     >>> print(f"{rankme_centered(x):.2f}")
     3.48
     """
-    return _rankme_centered(matrix(x))
+    return spectrum.rankme_centered(_spectrum(x))
 
 
+@_metric()
 def isoscore(x: ArrayLike) -> Scalar:
     """IsoScore: 1 for equal variance in all directions, 0 for all of it in one.
 
@@ -202,53 +229,40 @@ def isoscore(x: ArrayLike) -> Scalar:
     Returns:
         A number in [0, 1]; NaN where all points are equal, or of width 1.
 
-    Raises:
-        ValueError: x is no matrix of real numbers with two points or more.
-
     >>> import numpy as np
     >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
     >>> print(f"{isoscore(x):.2f}")
     0.25
     """
-    return _isoscore(matrix(x))
+    return spectrum.isoscore_of_points(x)
 
 
+@_metric()
 def alpha_req(x: ArrayLike) -> Scalar:
     """alpha-ReQ: the exponent alpha of lambda_i ~ i^-alpha, fitted to eigenvalues 4 to 100.
 
     Source: Agrawal et al. 2022, with the weights 1/i of their code.
 
-    Args:
-        x: (points, width), any unit.
-
     Returns:
         An exponent, 0 or above; NaN where fewer than 3 eigenvalues can be fitted.
-
-    Raises:
-        ValueError: x is no matrix of real numbers with two points or more.
 
     >>> import numpy as np
     >>> steep = np.random.default_rng(0).standard_normal((4000, 50)) / np.arange(1, 51)
     >>> print(f"{alpha_req(steep):.1f}")
     2.0
     """
-    return _alpha_req(matrix(x))
+    return spectrum.alpha_req(_spectrum(x)).exponent
 
 
+@_metric()
 def twonn(x: ArrayLike) -> Scalar:
     """Intrinsic dimension by TwoNN: a line through the origin, of the smallest 90 % of the ratios.
 
     Copies of a point count once. Low above about 15 dimensions: compare with a Gaussian cloud of
     the same spectrum (`anisoscope.measure` does). Source: Facco et al. 2017.
 
-    Args:
-        x: (points, width), any unit.
-
     Returns:
         A dimension above 0; NaN for fewer than 3 distinct points, inf for a lattice.
-
-    Raises:
-        ValueError: x is no matrix of real numbers with two points or more.
 
     >>> import numpy as np
     >>> plane = np.random.default_rng(1).standard_normal((2, 50))
@@ -256,52 +270,43 @@ def twonn(x: ArrayLike) -> Scalar:
     >>> print(f"{twonn(sheet):.1f}")
     2.0
     """
-    return _twonn(matrix(x))
+    return dimension.twonn(_search(x, 2))
 
 
+@_metric()
 def twonn_mle(x: ArrayLike) -> Scalar:
     """TwoNN by maximum likelihood, from all ratios: (n - 1) / sum ln(r2/r1).
 
     Source: Facco et al. 2017, as in DADApy ("ml").
 
-    Args:
-        x: (points, width), any unit.
-
     Returns:
         A dimension above 0; NaN for fewer than 3 distinct points, inf for a lattice.
-
-    Raises:
-        ValueError: x is no matrix of real numbers with two points or more.
 
     >>> import numpy as np
     >>> print(f"{twonn_mle(np.random.default_rng(0).uniform(size=(2000, 3))):.1f}")
     2.9
     """
-    return _twonn_mle(matrix(x))
+    return dimension.twonn_mle(_search(x, 2))
 
 
+@_metric()
 def twonn_microscope(x: ArrayLike) -> Scalar:
     """TwoNN as the code of The Shape of Learning computes it: the smallest 20 % of the ratios.
 
     Copies are neighbors like others, which pushes the dimension up. Source: the published code of
     Razzhigaev et al. 2024.
 
-    Args:
-        x: (points, width), any unit.
-
     Returns:
         A dimension above 0, too high where points have copies; NaN for fewer than 5 ratios.
-
-    Raises:
-        ValueError: x is no matrix of real numbers with two points or more.
 
     >>> import numpy as np
     >>> print(f"{twonn_microscope(np.random.default_rng(0).uniform(size=(2000, 3))):.1f}")
     3.1
     """
-    return _twonn_microscope(matrix(x))
+    return dimension.twonn_microscope(_search(x, 2)).dimension
 
 
+@_metric(least_k=3)
 def levina_bickel(x: ArrayLike, k: int = 20) -> Scalar:
     """Intrinsic dimension from k neighbors: n / sum 1/d_i, d_i the likeliest of each point.
 
@@ -321,39 +326,30 @@ def levina_bickel(x: ArrayLike, k: int = 20) -> Scalar:
     >>> print(f"{levina_bickel(np.random.default_rng(0).uniform(size=(2000, 3))):.1f}")
     2.9
     """
-    x_PD = matrix(x)
-    _check_neighbors(k, 3, x_PD.shape[0])
-    return _levina_bickel(x_PD, k=k)
+    return scale.levina_bickel(_search(x, k), k)
 
 
+@_metric(about_mean=False)
 def mean_cosine(x: ArrayLike) -> Scalar:
     """Mean cosine over all pairs of different points, not centered.
 
     Source: the anisotropy of Ethayarajh 2019 and Godey et al. 2024, who sample pairs; exact here.
 
-    Args:
-        x: (points, width), any unit.
-
     Returns:
         A cosine in [-1/(points - 1), 1]; zero vectors are left out; NaN for fewer than two others.
-
-    Raises:
-        ValueError: as `anisotropy_uncentered`.
 
     >>> import numpy as np
     >>> print(f"{mean_cosine(np.random.default_rng(0).standard_normal((500, 8)) + 2):.2f}")
     0.81
     """
-    return _mean_cosine(matrix(x, about_mean=False))
+    return similarity.mean_cosine(x)
 
 
+@_metric(about_mean=False, any_size=False)
 def drift(x: ArrayLike) -> Scalar:
     """Norm of the mean vector, |E x|.
 
     Source: Godey et al. 2024.
-
-    Args:
-        x: (points, width).
 
     Returns:
         A number in the units of x, in [0, `mean_norm`].
@@ -367,28 +363,24 @@ def drift(x: ArrayLike) -> Scalar:
     >>> print(f"{drift(x + 1):.1f}")
     2.0
     """
-    return _drift(matrix(x, about_mean=False, any_size=False))
+    return similarity.drift(x)
 
 
+@_metric(about_mean=False, any_size=False)
 def mean_norm(x: ArrayLike) -> Scalar:
     """Mean norm, E |x|: the scale that a drift is compared with.
 
-    Args:
-        x: (points, width).
-
     Returns:
         A number in the units of x, 0 or above.
-
-    Raises:
-        ValueError: as `drift`.
 
     >>> import numpy as np
     >>> print(f"{mean_norm(np.array([[3.0, 4.0], [0.0, 1.0]])):.1f}")
     3.0
     """
-    return _mean_norm(matrix(x, about_mean=False, any_size=False))
+    return similarity.mean_norm(x)
 
 
+@_metric()
 def cka(x: ArrayLike, y: ArrayLike) -> Scalar:
     """Linear CKA: the similarity of two representations of the same points.
 
@@ -410,9 +402,10 @@ def cka(x: ArrayLike, y: ArrayLike) -> Scalar:
     >>> print(f"{cka(x, 3 * x[:, ::-1] + 1):.2f}")
     1.00
     """
-    return _cka(*matrix_pair(x, y))
+    return comparison.linear_cka(x, y)[0]
 
 
+@_metric()
 def cka_unbiased(x: ArrayLike, y: ArrayLike) -> Scalar:
     """Linear CKA with the unbiased HSIC: about 0 for independent clouds of independent points.
 
@@ -425,17 +418,15 @@ def cka_unbiased(x: ArrayLike, y: ArrayLike) -> Scalar:
     Returns:
         A number in [-1, 1]; NaN for fewer than 4 points, or where `cka` is NaN.
 
-    Raises:
-        ValueError: as `cka`.
-
     >>> import numpy as np
     >>> a, b = np.random.default_rng(0).standard_normal((2, 100, 200))
     >>> print(f"{cka(a, b):.1f}, unbiased {abs(cka_unbiased(a, b)):.1f}")
     0.7, unbiased 0.0
     """
-    return _cka_unbiased(*matrix_pair(x, y))
+    return comparison.linear_cka_unbiased(x, y)[0]
 
 
+@_metric(least_k=1)
 def neighbor_overlap(x: ArrayLike, y: ArrayLike, k: int = 10) -> Scalar:
     """Share of a point's k nearest in x that are among its k nearest in y, on average.
 
@@ -458,36 +449,8 @@ def neighbor_overlap(x: ArrayLike, y: ArrayLike, k: int = 10) -> Scalar:
     >>> print(f"{neighbor_overlap(x, 3 * x):.2f}")
     1.00
     """
-    x_PD, y_PE = matrix_pair(x, y)
-    _check_neighbors(k, 1, x_PD.shape[0])
-    return _neighbor_overlap(x_PD, y_PE, k=k)
-
-
-def _check_neighbors(k: int, least: int, points: int) -> None:
-    if not least <= k < points:
-        raise ValueError(f"k is {k}; pass {least} to {points - 1} for {points} points")
-
-
-def _compile(read: Callable[..., Array]) -> Callable[..., Array]:
-    """Compile once for each shape and k, in float32 whatever `jax_enable_x64` is.
-
-    Products keep all their digits.
-    """
-
-    @functools.partial(jax.jit, static_argnames=("k",))
-    def compute(*matrices: Array, **k: int) -> Array:
-        with jax.default_matmul_precision("highest"):
-            return read(*matrices, **k)
-
-    def call(*matrices: Array, **k: int) -> Array:
-        traced = any(isinstance(x, jax.core.Tracer) for x in matrices)
-        with jax.enable_x64(False):
-            if jax.default_backend() != "cpu" or traced:
-                return compute(*matrices, **k)
-            with lapack.threads_for(min(matrices[0].shape)):
-                return jax.block_until_ready(compute(*matrices, **k))
-
-    return call
+    nearest = (comparison.select_nearest(nearest_neighbors(z, max(k, 2)), k) for z in (x, y))
+    return comparison.neighbor_overlap(*nearest)
 
 
 def _top_share(x_PD: Array) -> Array:
@@ -501,14 +464,8 @@ def _top_share(x_PD: Array) -> Array:
     )
 
 
-def _make_spectrum_scalar(read: Callable[[spectrum.Spectrum], Array]) -> Callable[..., Array]:
-    return _compile(
-        lambda x_PD: read(jax.tree.map(lambda field_R: field_R[0], spectrum.spectrum(x_PD)))
-    )
-
-
-def _make_twonn_scalar(read: Callable[[Neighbors], Array]) -> Callable[..., Array]:
-    return _compile(lambda x_PD: read(_search(x_PD, 2)))
+def _spectrum(x_PD: Array) -> spectrum.Spectrum:
+    return jax.tree.map(lambda field_R: field_R[0], spectrum.spectrum(x_PD))
 
 
 def _search(x_PD: Array, count: int) -> Neighbors:
@@ -520,33 +477,3 @@ def _search(x_PD: Array, count: int) -> Neighbors:
     return neighbors._replace(
         distance_PC=neighbors.distance_PC + (recomputed_PC - jax.lax.stop_gradient(recomputed_PC))
     )
-
-
-def _overlap(x_PD: Array, y_PE: Array, k: int) -> Array:
-    found = (nearest_neighbors(cloud_PD, max(k, 2)) for cloud_PD in (x_PD, y_PE))
-    return comparison.neighbor_overlap(
-        *(comparison.select_nearest(neighbors, k) for neighbors in found)
-    )
-
-
-_anisotropy = _compile(lambda x_PD: _top_share(centered(x_PD)))
-_anisotropy_uncentered = _compile(_top_share)
-_participation_ratio = _compile(spectrum.participation_ratio_of_points)
-_participation_ratio_corrected = _make_spectrum_scalar(spectrum.participation_ratio_corrected)
-_effective_rank = _make_spectrum_scalar(spectrum.effective_rank)
-_rankme = _compile(spectrum.rankme_of_points)
-_rankme_centered = _make_spectrum_scalar(spectrum.rankme_centered)
-_isoscore = _compile(spectrum.isoscore_of_points)
-_alpha_req = _make_spectrum_scalar(lambda spectra: spectrum.alpha_req(spectra).exponent)
-_twonn = _make_twonn_scalar(dimension.twonn)
-_twonn_mle = _make_twonn_scalar(dimension.twonn_mle)
-_twonn_microscope = _make_twonn_scalar(
-    lambda neighbors: dimension.twonn_microscope(neighbors).dimension
-)
-_mean_cosine = _compile(similarity.mean_cosine)
-_drift = _compile(similarity.drift)
-_mean_norm = _compile(similarity.mean_norm)
-_cka = _compile(lambda x_PD, y_PE: comparison.linear_cka(x_PD, y_PE)[0])
-_cka_unbiased = _compile(lambda x_PD, y_PE: comparison.linear_cka_unbiased(x_PD, y_PE)[0])
-_levina_bickel = _compile(lambda x_PD, k: scale.levina_bickel(_search(x_PD, k), k))
-_neighbor_overlap = _compile(_overlap)

@@ -62,7 +62,7 @@ class Quantity:
 jackknifed = functools.partial(Quantity, resampling="jackknife")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Family:
     """Quantities that are measured together, and the function that measures them.
 

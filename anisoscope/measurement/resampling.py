@@ -106,6 +106,13 @@ def over_sections(read: Callable[..., Values], *searched: Searched) -> Values:
     }
 
 
+def over_neighborhoods(read: Callable[..., Values], cloud: Cloud) -> Values:
+    """Apply `read` to points and their neighbors: of the whole cloud, then of each section."""
+    parts = cloud.searched.parts
+    clouds = None if parts is None else sections(cloud.points_PD, parts)
+    return over_sections(read, Searched(cloud.points_PD, clouds), cloud.searched)
+
+
 def stack_trees(trees: list[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 

@@ -70,7 +70,7 @@ def average_tangents(tables: list[xr.Dataset | None], seeds: str) -> xr.Dataset 
             arrays[name] = values.mean("seed", skipna=False, keep_attrs=True)
             continue
         mean, low, high = (values.sel(statistic=end, drop=True) for end in ENDS)
-        random = values.attrs["resampling"] == "none"
+        random = values.attrs["resampling"] == "batches"
         arrays[name] = _range(mean, low, high) if random else _range(mean)
     return xr.Dataset(arrays, attrs=joined.attrs | {"seeds": seeds})
 

@@ -3,8 +3,7 @@
 Input that cannot be measured raises a ValueError of one line. Letters: L clusters.
 """
 
-import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,12 +21,10 @@ from anisoscope.metrics.convert import (
     order_rows,
     real_numbers,
 )
-from anisoscope.utils.settings import LARGEST_SEED
 
 VECTOR_INPUTS, HEAD_INPUTS = ("cloud", "layers"), ("heads",)  # kinds of input that a family reads
 LENS = "logit_lens"  # the family that maps every layer to logits
 FEWEST = 8  # points
-NORM_FIELDS = ("kind", "scale", "shift", "epsilon")
 
 
 class Vectors(NamedTuple):
@@ -53,17 +50,13 @@ class Lens(NamedTuple):
 def make_settings(
     families: tuple[str, ...], nulls: str | Sequence[str], folds: int, seed: int
 ) -> MeasureConfig:
-    """Check null models, folds and seed; `families` come from `choose_families`."""
+    """Check null models; `families` come from `choose_families`."""
     nulls = (nulls,) if isinstance(nulls, str) else tuple(nulls)
     for null in nulls:
         if null not in CLOUD_NULLS:
             raise ValueError(
                 f"nulls: {null!r} cannot be made of arrays alone; choose from {', '.join(CLOUD_NULLS)}"
             )
-    if not isinstance(folds, numbers.Integral) or folds < 1:
-        raise ValueError(f"folds is {folds}; it must be a whole number, at least 1")
-    if not isinstance(seed, numbers.Integral) or not 0 <= seed <= LARGEST_SEED:
-        raise ValueError(f"seed is {seed}; it must be a whole number from 0 to {LARGEST_SEED}")
     return MeasureConfig(families=families, nulls=nulls, folds=int(folds), seed=int(seed))
 
 
@@ -205,20 +198,12 @@ def _check_positions(time_P: np.ndarray) -> np.ndarray:
     return time_P.astype(np.int32)
 
 
-def read_lens(unembedding: Any, targets: np.ndarray | None, points: int, width: int) -> Lens | None:
-    """Check the pair (norm, W) and the tokens to predict; None without an unembedding."""
+def read_lens(unembedding: Any, targets: np.ndarray | None, points: int) -> Lens | None:
+    """Read the pair (norm, W), and check the tokens to predict; None without an unembedding."""
     if unembedding is None:
-        if targets is not None:
-            raise ValueError(
-                "targets are read by the family logit_lens: pass unembedding=(norm, W) too"
-            )
         return None
     norm, unembedding = unembedding
     unembedding_VD = as_float32(unembedding, "unembedding's W")
-    if unembedding_VD.ndim != 2 or unembedding_VD.shape[1] != width:
-        raise ValueError(
-            f"unembedding's W has shape {unembedding_VD.shape}; (vocabulary, {width}) is needed"
-        )
     target_P = np.full(points, -1, np.int32) if targets is None else targets
     if target_P.shape != (points,) or target_P.dtype.kind not in "iu":
         raise ValueError(
@@ -231,21 +216,13 @@ def read_lens(unembedding: Any, targets: np.ndarray | None, points: int, width: 
             "numbered from 0"
         )
     target_P = np.maximum(target_P.astype(np.int64), -1).astype(np.int32)
-    return Lens(logit_lens.build_unembedding(unembedding_VD.T, **_read_norm(norm, width)), target_P)
-
-
-def _read_norm(norm: Mapping[str, Any] | None, width: int) -> dict[str, Any]:
-    if norm is None:
-        return {}
-    if not {"kind"} <= {*norm} <= {*NORM_FIELDS} or norm["kind"] not in logit_lens.KINDS:
-        raise ValueError(
-            f"unembedding's norm has {', '.join(norm)}; pass None, or a dict of "
-            f"{', '.join(NORM_FIELDS)}, whose kind is one of {', '.join(logit_lens.KINDS)}"
-        )
-    fields = {name: value for name, value in norm.items() if value is not None}
-    for name in {"scale", "shift"} & {*fields}:
-        fields[name] = np.broadcast_to(as_float32(fields[name], f"unembedding's {name}"), (width,))
-    return fields
+    fields = {
+        name: value for name, value in (norm or {"kind": "none"}).items() if value is not None
+    }
+    for name in {"scale", "shift"} & fields.keys():
+        fields[name] = as_float32(fields[name], f"unembedding's {name}")
+    kind = fields.pop("kind")
+    return Lens(logit_lens.build_unembedding(unembedding_VD.T, kind, **fields), target_P)
 
 
 def read_heads(queries: Any, keys: Any, mask: Any, bias: Any) -> Heads:

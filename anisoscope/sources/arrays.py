@@ -56,7 +56,7 @@ def measure_vectors(
     vectors = array_checks.read_vectors(x, clusters, token_positions)
     array_checks.check_names(names, len(vectors.layers))
     targets = array_checks.align(targets, x, "targets")
-    lens = array_checks.read_lens(unembedding, targets, *vectors.shape)
+    lens = array_checks.read_lens(unembedding, targets, vectors.shape[0])
     chosen = array_checks.choose_vector_families(families, unembedding, vectors.single)
     settings = array_checks.make_settings(chosen, nulls, folds, seed)
     user_metrics.check_metrics(metrics or {})

@@ -12,7 +12,6 @@ import jax
 import numpy as np
 
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.measurement.panel import estimate_cloud_bytes
 from anisoscope.metrics import lapack
 from anisoscope.metrics.logit_lens import Unembedding
@@ -66,7 +65,7 @@ def measure_batch(
     Raises:
         ValueError: the arguments do not fit together.
     """
-    _check(inputs, picks_SP, settings, extras)
+    _check(inputs, picks_SP, settings)
     windows = tuple(None if x_ZN is None else x_ZN[None] for x_ZN in inputs)
     width, sets = inputs[0].shape[-1], len(picks_SP)
     key_G = batch_keys(settings.seed, settings.batches)[batch : batch + 1]
@@ -83,33 +82,16 @@ def measure_batch(
     return _concatenate(parts, axis=1)
 
 
-def _check(
-    inputs: Arrays, picks_SP: np.ndarray, settings: MeasureConfig, extras: ModelExtras
-) -> None:
-    """Raise ValueError where the arrays do not fit the settings, or lack what a family reads."""
-    names, families = input_names(settings), settings.families
-    text = [name for name in families if FAMILIES[name].reads_types]
-    heads = [name for name in families if FAMILIES[name].input_kind in ("heads", "vectors")]
-    if len(inputs[0]) != len(names):
+def _check(inputs: Arrays, picks_SP: np.ndarray, settings: MeasureConfig) -> None:
+    """Raise ValueError where the arrays do not fit the settings, or are not finite."""
+    if len(inputs[0]) != len(names := input_names(settings)):
         raise ValueError(
             f"activations have {len(inputs[0])} inputs; pass {len(names)}: {' and '.join(names)}"
         )
-    if picks_SP.shape[1] != settings.points or settings.points % settings.folds:
+    if picks_SP.shape[1] != settings.points:
         raise ValueError(
             f"picks_SP has {picks_SP.shape[1]} points, measure.points is {settings.points}; pass "
-            f"as many, a multiple of the {settings.folds} folds"
-        )
-    if text:
-        raise ValueError(
-            f"families: {', '.join(text)} cannot be measured on arrays, since it reads a text"
-        )
-    if "logit_lens" in families and (extras.unembedding is None or extras.target_ZWT is None):
-        raise ValueError(
-            "families: logit_lens needs unembedding and target_ZWT; pass both in extras"
-        )
-    if heads and inputs[1] is None:
-        raise ValueError(
-            f"families: {', '.join(heads)} needs queries and keys; pass both in inputs"
+            "as many"
         )
     if not np.isfinite(inputs[0]).all():
         raise ValueError(

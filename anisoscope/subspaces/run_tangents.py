@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import json
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,6 +18,7 @@ from anisoscope.config.tangents_config import TangentsConfig, early_steps
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
 from anisoscope.models.masks import list_unused_settings, visible_keys
+from anisoscope.results import step_files
 from anisoscope.sources import provenance
 from anisoscope.sources.run_source import Checkpoints
 from anisoscope.subspaces import tangent_gradients, tangent_stage, tangent_tables
@@ -36,7 +36,7 @@ def check_windows_and_tables(config: Config, corpus: Corpus, run: pathlib.Path) 
     """Raise UserError before any work where the run cannot be read or other tables exist."""
     make_windows(config, config.tangents, corpus)
     made_by = tangent_tables.made_by(config.tangents, corpus.sha256)
-    tangent_stage.check_made_by(run / tangent_stage.FOLDER, made_by)
+    step_files.check_folder(run / tangent_stage.FOLDER, made_by)
 
 
 def fit_early(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop) -> None:
@@ -76,6 +76,7 @@ def _open_study(
             fits=FITS,
             layers=config.model.layers + 1,
             width=read_width(config.model),
+            made_by=tangent_tables.made_by(config.tangents, corpus.sha256),
             attributes=attributes(config, corpus, name),
         )
         yield study, RunReader(config, corpus, store)
@@ -148,22 +149,12 @@ def make_programs(
 
 
 def attributes(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
-    """Return the attributes of every table: the origin of its numbers."""
-    early, objective = early_steps(config, config.tangents), OBJECTIVES[config.objective]
+    """Describe the run and its input."""
+    label = OBJECTIVES[config.objective].label
     return provenance.run_attributes(config, corpus, name) | {
-        "input": f"validation windows as in training (predicts {objective.label}), model applied in float32",
+        "input": f"validation windows as in training (predicts {label}), model applied in float32",
         "width": read_width(config.model),
-        **tangent_tables.sample_attributes(config.tangents),
-        "early_steps": json.dumps(early),
-        "primary": json.dumps(primary(config)),
-        "made_by": tangent_tables.made_by(config.tangents, corpus.sha256),
     }
-
-
-def primary(config: Config) -> tangent_tables.Cells:
-    """Return the primary cells of a run."""
-    early, rank = early_steps(config, config.tangents), config.tangents.ranks[-1]
-    return tangent_stage.primary(config.model.layers, checkpoint_steps(config), early, rank)
 
 
 def other_seed(name: str, configs: dict[str, Config]) -> str | None:

@@ -153,14 +153,4 @@ DERIVED = {  # computed from other quantities, resample by resample (tangent_tab
 def variable(quantity: Quantity, values: np.ndarray, first: tuple[str, ...] = ()) -> tuple:
     """Return dimensions, values and attributes of a variable, after the dimensions `first`."""
     replicates = [quantity.resampling] if quantity.resampling else []
-    return (*first, *quantity.dims, *replicates), np.asarray(values), about(quantity)
-
-
-def about(quantity: Quantity) -> dict[str, str]:
-    """Return the attributes of a variable."""
-    return {
-        name: getattr(quantity, name) for name in ("long_name", "units", "formula", "source")
-    } | {
-        "range": "{:g} to {:g}".format(*quantity.range),
-        "resampling": quantity.resampling or "none",
-    }
+    return (*first, *quantity.dims, *replicates), np.asarray(values), quantity.attributes

@@ -20,7 +20,6 @@ from anisoscope.subspaces.tangent_quantities import FITS, KINDS
 from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
-from anisoscope.utils.settings import format_differences
 from anisoscope.utils.stop import Stop
 
 FOLDER = "tangents"
@@ -38,7 +37,8 @@ class Study:
     fits: tuple[str, ...]  # the possible entries of FITS
     layers: int  # including the embeddings
     width: int  # dimensions of states and gradients
-    attributes: dict[str, Any]  # attributes of every table
+    made_by: dict[str, Any]  # settings that tables must share to be joined
+    attributes: dict[str, Any]  # of the model and its text
 
     @property
     def folder(self) -> pathlib.Path:
@@ -47,6 +47,13 @@ class Study:
     @property
     def cells(self) -> tangent_tables.Cells:
         return primary(self.layers - 1, self.steps, self.early, self.tangents.ranks[-1])
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Attributes of every table."""
+        lists = {"made_by": self.made_by, "early_steps": self.early, "primary": self.cells}
+        sample = tangent_tables.sample_attributes(self.tangents)
+        return self.attributes | sample | {name: json.dumps(x) for name, x in lists.items()}
 
 
 class Reader(Protocol):
@@ -67,15 +74,6 @@ def read_tangents(path: pathlib.Path, run: dict[str, Any] | None = None) -> xr.D
     if path.name == EARLY:
         return joined_files.read_table(path)
     return step_files.read_step(path, step_files.TANGENTS, run)
-
-
-def check_made_by(folder: pathlib.Path, made_by: str) -> None:
-    """Raise UserError where existing tables were made with other settings."""
-    for path in sorted(folder.glob("*.nc"))[:1]:
-        before, now = json.loads(read_tangents(path).attrs["made_by"]), json.loads(made_by)
-        if different := format_differences(before, now, now):
-            advice = f"pass the same settings, or move {path.parent} away to fit again"
-            raise UserError(f"{path} was made with other settings: {different}; {advice}")
 
 
 def primary(layers: int, steps: list[int], early: list[int], rank: int) -> tangent_tables.Cells:
@@ -117,7 +115,7 @@ def fit_early(study: Study, reader: Reader, stop: Stop) -> None:
         table = tangent_tables.proxy_table(fitted)
         table = table.assign_coords(kind=list(KINDS), rank=list(study.tangents.ranks))
         digests = json.dumps({step: source.digest(step) for step in steps})
-        joined_files.write(table.assign_attrs(study.attributes, checkpoints=digests), path)
+        joined_files.write(table.assign_attrs(study.about, checkpoints=digests), path)
 
 
 def sweep(study: Study, reader: Reader, stop: Stop, other: pathlib.Path | None = None) -> None:
@@ -149,7 +147,7 @@ def sweep(study: Study, reader: Reader, stop: Stop, other: pathlib.Path | None =
         }
         tested = reader.test(step, before, frames)
         read = {known: source.digest(known) for known in {step, before} & source.stored()}
-        attributes = study.attributes | {
+        attributes = study.about | {
             "checkpoints": json.dumps(read),
             "previous_step": -1 if before is None else before,
             "early_proxies": json.dumps(digests),
@@ -161,7 +159,7 @@ def sweep(study: Study, reader: Reader, stop: Stop, other: pathlib.Path | None =
     if processes.is_first():
         raw = {step: read_tangents(study.folder / f"{step}.nc") for step in sorted(tables)}
         cells = tangent_tables.primary_cells(raw, study.cells, name, fit)
-        tangent_tables.write(source.root, raw, study.attributes | {"primary_fit": fit}, cells)
+        tangent_tables.write(source.root, raw, study.about | {"primary_fit": fit}, cells)
     print(f"{name}: tangents of {len(tables)} checkpoints ({len(todo)} now): {path}")
 
 

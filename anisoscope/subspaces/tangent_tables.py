@@ -1,6 +1,5 @@
 """Make the tables of the stage `tangents`: one per checkpoint, tangents.nc, and the primary cells."""
 
-import json
 import pathlib
 from typing import Any
 
@@ -24,7 +23,6 @@ from anisoscope.subspaces.tangent_quantities import (
     KINDS,
     MEASURED,
     ROWS,
-    about,
     variable,
 )
 
@@ -135,7 +133,7 @@ def derive(table: xr.Dataset) -> dict[str, xr.DataArray]:
     return {
         name: values[name]
         .transpose(*quantity.dims, quantity.resampling)
-        .assign_attrs(about(quantity))
+        .assign_attrs(quantity.attributes)
         for name, quantity in DERIVED.items()
     }
 
@@ -178,11 +176,11 @@ def sample_attributes(tangents: TangentsConfig) -> dict[str, Any]:
     }
 
 
-def made_by(tangents: TangentsConfig, corpus_sha256: str, **more: str) -> str:
-    """Return the settings that tables must share to be joined, as JSON."""
+def made_by(tangents: TangentsConfig, corpus_sha256: str, **more: str) -> dict[str, Any]:
+    """Return the settings that tables must share to be joined."""
     settings = {
         f"tangents.{name}": getattr(tangents, name)
         for name in tangents.__slots__
         if name != "enabled"
     }
-    return json.dumps(settings | {"corpus_sha256": corpus_sha256} | more)
+    return settings | {"corpus_sha256": corpus_sha256} | more

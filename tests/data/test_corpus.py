@@ -1,8 +1,6 @@
 import bz2
 import hashlib
 import lzma
-import os
-import pathlib
 import platform
 import random
 import sys
@@ -164,22 +162,3 @@ def test_cleaned(tmp_path, monkeypatch, capfd, refused):
     path.write_bytes(b"{{fox}}" * 1000)
     with refused("fox.txt, cleaned", "train split has 0"):
         corpus.load(DataConfig(path=str(path), clean=True), context=16)
-
-
-@pytest.mark.skipif(
-    "ANISOSCOPE_ENWIK8" not in os.environ, reason="needs the prefix of enwik8 (xz) that CI has"
-)
-def test_real_prefix_of_enwik8(tmp_path):
-    source = pathlib.Path(os.environ["ANISOSCOPE_ENWIK8"])
-    loaded = corpus.load(DataConfig(path=str(source)), context=512)
-    assert loaded.name == f"{source.name} (begins as enwik8)"
-    assert loaded.sha256 == "d502ac7ecb9dd47a062e7d19b8dcd3c753b07c142e48b13dcd521cb747116bdd"
-    assert [len(split) for split in (loaded.train, loaded.valid, loaded.test)] == [
-        3_738_959,
-        207_720,
-        207_720,
-    ]
-    assert loaded.vocab_size == 201
-    cleaned = corpus.load(DataConfig(path=str(source), clean=True), context=512)
-    assert cleaned.name == f"{loaded.name}, cleaned"
-    assert len(cleaned.vocabulary) == 190

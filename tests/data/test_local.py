@@ -85,14 +85,6 @@ def test_what_is_binary_is_no_text(path, refused, kind):
             local.read_text(path)
 
 
-@pytest.mark.parametrize(
-    "start", [b"BZh1, my friend", b"PK", b"7z", b"](", b"\x93NUMBER", b"\x1b[1m\t\r\n\x0c"]
-)
-def test_a_text_that_begins_almost_like_a_compressed_one(path, start):
-    path.write_bytes(start + TEXT)
-    assert local.read_text(path) == start + TEXT
-
-
 @pytest.mark.parametrize("kind", PACKED)
 def test_what_unpacks_to_far_more_is_not_unpacked_unless_asked_for(
     path, refused, monkeypatch, kind

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from anisoscope.measurement.families import dimension_family, scale_family
+from anisoscope.measurement.families import dimension_family
 from anisoscope.measurement.resampling import Cloud, search
 
 DIMENSIONS = (
@@ -20,8 +20,10 @@ DIMENSIONS = (
 
 @functools.partial(jax.jit, static_argnums=1)
 def measured(cloud_PD, folds):
-    cloud = Cloud(cloud_PD, folds, search(cloud_PD, scale_family.FAMILY.neighbors, folds))
-    return dimension_family.compute(cloud) | scale_family.compute(cloud)
+    cloud = Cloud(
+        cloud_PD, folds, search(cloud_PD, dimension_family.FAMILIES["scale"].neighbors, folds)
+    )
+    return dimension_family.measure_dimension(cloud) | dimension_family.measure_scale(cloud)
 
 
 def cloud(points, distinct):

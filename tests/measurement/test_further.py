@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from anisoscope.config.measure_config import OPTIONAL
-from anisoscope.measurement.families import attention_family, massive_family, sinks_family
+from anisoscope.measurement.families import attention_family, outliers_family
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.measurement.panel import estimate_cloud_bytes
@@ -74,11 +74,11 @@ def test_sinks_and_massive_activations_are_counted_above_each_threshold():
     k[:, :, 0] += 2 * q.mean(axis=2)
     heads = Heads(q, k, np.arange(3 * TIME), np.tril(np.ones((TIME, TIME), bool)))
     rates, first = (
-        jax.jit(family.compute, static_argnums=1)(heads, 1)
-        for family in (sinks_family.FAMILY, attention_family.FAMILY)
+        jax.jit(FAMILIES[name].compute, static_argnums=1)(heads, 1)
+        for name in ("sinks", "attention")
     )
-    for number, threshold in enumerate(sinks_family.THRESHOLDS):
-        for name, of in sinks_family.WEIGHTS.items():
+    for number, threshold in enumerate(attention_family.THRESHOLDS):
+        for name, of in attention_family.WEIGHTS.items():
             np.testing.assert_allclose(
                 rates[name][:, number], (np.asarray(first[of]) > threshold).mean(axis=1)
             )
@@ -86,10 +86,10 @@ def test_sinks_and_massive_activations_are_counted_above_each_threshold():
 
     cloud = CLOUD.copy()
     cloud[:3, 4] += np.float32([50, 500, 5000])
-    found = jax.jit(lambda points: massive_family.compute(Cloud(points, 1, None)))(cloud)
+    found = jax.jit(lambda points: outliers_family.measure_massive(Cloud(points, 1, None)))(cloud)
     x = np.sort(np.abs(cloud.astype(np.float64)), axis=1)
     norm = np.linalg.norm(x, axis=1)
-    for number, ratio in enumerate(massive_family.RATIOS):
+    for number, ratio in enumerate(outliers_family.RATIOS):
         above = x[:, -1] > ratio * x[:, (WIDTH - 1) // 2]
         np.testing.assert_allclose(found["massive_points"][number], above.mean(), rtol=1e-6)
         np.testing.assert_allclose(
@@ -97,4 +97,4 @@ def test_sinks_and_massive_activations_are_counted_above_each_threshold():
         )
     assert float(found["long_points"][3, 0]) > 0
     cloud[7, 7] = np.nan
-    assert np.isnan(massive_family.compute(Cloud(cloud, 1, None))["long_points"]).all()
+    assert np.isnan(outliers_family.measure_massive(Cloud(cloud, 1, None))["long_points"]).all()

@@ -1,4 +1,4 @@
-"""The least numbers of each column, beside NumPy's sort, on either path."""
+"""The least numbers of each column, beside NumPy's sort."""
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +22,8 @@ KINDS = {  # of squared distances, from even ones and their places
 }
 
 
-@pytest.mark.parametrize("backend", ["cpu", "gpu"])
 @pytest.mark.parametrize(("count", "kept"), [(700, 134), (33, 12), (1, 1)])
-def test_keeps_the_least_and_a_bound_of_the_rest(backend, count, kept, monkeypatch):
-    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+def test_keeps_the_least_and_a_bound_of_the_rest(count, kept):
     find = jax.jit(lambda near_PA: least(near_PA, kept))
     even_PA = np.random.default_rng(0).random((count, COLUMNS)).astype(np.float32)
     for name, kind in KINDS.items():
@@ -41,5 +39,4 @@ def test_keeps_the_least_and_a_bound_of_the_rest(backend, count, kept, monkeypat
                 assert beyond == np.inf, name
                 continue
             assert near_P[kept_C].max(initial=0) <= beyond <= rest_P.min(), name
-            ties = (near_P == rest_P.min()).sum()  # all of them or none
-            assert len(kept_C) >= kept or len(kept_C) + ties > kept + max(kept // 8, 8), name
+            assert len(kept_C) == kept, name

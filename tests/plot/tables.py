@@ -296,7 +296,7 @@ def make_tangents(seed: int = 0, layers: int = 3) -> xr.Dataset:
         if quantity.resampling or "control" in quantity.dims:
             low, high = (rng.uniform(0.01, 0.1, values.shape) for _ in "lh")
             dims, values = ("statistic", *dims), np.stack([values, values - low, values + high])
-        variables[name] = dims, values, tangent_quantities.about(quantity)
+        variables[name] = dims, values, quantity.attributes
     attrs = {"corpus": "letters", "model": "causal, 2 layers", "objective": "next", "steps": 10}
     attrs |= {"config": json.dumps({"train": {"seed": seed, "data_seed": 0}}), "seed": seed}
     attrs |= {"points": 64, "width": 63, "folds": 4, "sample": "64 scored positions of 8 windows"}

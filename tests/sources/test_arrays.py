@@ -68,17 +68,6 @@ def test_an_interval_of_unequal_clusters_is_that_of_their_folds():
         np.testing.assert_allclose(found.sel(statistic=end), getattr(expected, end), rtol=1e-4)
 
 
-@pytest.mark.slow
-def test_imbalance_needs_one_neighbor():
-    """Ten points or fewer have no ten neighbors."""
-    a, b = CLOUDS[:, :9]
-    value_LL = measure(
-        [a, b], families="imbalance", nulls=(), folds=1
-    ).information_imbalance_layers.sel(statistic="mean")
-    expected = reference_comparison.information_imbalance(a, b)
-    np.testing.assert_allclose(value_LL.values[0, 1], expected, rtol=1e-6)
-
-
 def test_few_clusters_give_a_warning_and_few_degrees_of_freedom():
     with pytest.warns(UserWarning, match=r"clusters: a chunk has 3.* 2\.0 degrees of freedom"):
         table = measured(CLOUDS[0], np.arange(POINTS) // 32, families="similarity")
@@ -109,20 +98,6 @@ def test_positions_tell_how_much_hangs_on_the_first_tokens():
     without = value(table, "anisotropy_without_longest", without="longest of each window")
     np.testing.assert_allclose(without, reference_spectrum.anisotropy(cloud[~long]), rtol=1e-4)
     assert np.isfinite(table.first_token_variance_share.sel(statistic="low"))
-
-
-@pytest.mark.slow
-def test_positions_of_a_function_are_those_of_its_windows():
-    first = np.arange(POINTS) % 8 == 0
-    cloud = CLOUDS[0] + 50 * first[:, None]
-    found = make_measure(
-        lambda params, windows: windows[None] * params,
-        cloud.reshape(12, 8, WIDTH),
-        families="leading",
-        folds=4,
-    )(1.0)
-    share = reference_leading.share_between(cloud, first)
-    np.testing.assert_allclose(value(found, "first_token_variance_share"), share, rtol=1e-4)
 
 
 def test_queries_and_keys_get_the_attention_family_with_mask_and_bias():

@@ -68,7 +68,6 @@ LENS = (None, np.ones((4, WIDTH)))
         (CLOUDS, {"num_chunks": 13}, "num_chunks is 13; it must be a whole number from 1 to 12"),
         (CLOUDS, {"layer_names": ("a",)}, "a list of 2 different names"),
         (CLOUDS, {"families": "logit_lens"}, r"needs unembedding=\(norm, W\)"),
-        (CLOUDS, {"unembedding": (None, np.ones((4, WIDTH + 1)))}, r"W has shape \(4, 7\)"),
         (CLOUDS, {"unembedding": LENS, "targets": np.full(POINTS, 4)}, "targets reach 4"),
         (CLOUDS, {"unembedding": LENS, "targets": np.ones(POINTS)}, "dtype float64"),
     ],

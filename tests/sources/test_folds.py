@@ -45,14 +45,6 @@ def test_windows_are_kept_whole():
     assert folds.cut_windows(15, 1, 8).shape == (7, 2)  # eight folds would leave out seven windows
 
 
-def test_equal_clusters_are_runs_in_random_order():
-    index_JM, size_J, _ = folds.cut_folds(64, np.repeat(np.arange(16), 4), 8, 0)
-    order_L = np.random.default_rng(0).permutation(16)
-    expected = np.sort(order_L.reshape(8, 2, 1) * 4 + np.arange(4), axis=1)
-    np.testing.assert_array_equal(index_JM, np.sort(expected.reshape(8, 8), axis=1))
-    assert (size_J == 8).all()
-
-
 @pytest.mark.parametrize("farther", [0, 1])
 @pytest.mark.parametrize("clusters", [8, 18])
 def test_intervals_of_unequal_clusters_hold_what_is_estimated(farther, clusters):

@@ -4,17 +4,14 @@ import signal
 
 import numpy as np
 import pytest
-import xarray as xr
 
 from anisoscope.results import joined_files
-from anisoscope.sources import provenance, run_source, sweep
+from anisoscope.sources import run_source, sweep
 from anisoscope.utils.errors import RunError, Stopped, UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 from tests import tiny
 from tests.sources.swept import exchanged, measured, projecting
-
-SLOW = pytest.mark.slow
 
 
 def test_the_first_table_is_the_untrained_null_model(tables):
@@ -143,7 +140,3 @@ def test_a_checkpoint_beside_the_schedule_is_measured_there(run):
     joined_files.write(whole.assign_attrs(checkpoints=json.dumps({5: "another network's"})), path)
     assert beside() == {5}
     assert joined_files.read_table(path).equals(whole)
-
-
-def test_a_table_without_recorded_checkpoints_stays():
-    assert not provenance.is_outdated(xr.Dataset(), None)

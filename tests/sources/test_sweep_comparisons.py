@@ -13,8 +13,6 @@ from anisoscope.utils.errors import UserError
 from tests import tiny
 from tests.sources.swept import VALUE, exchanged, measured, projecting
 
-SLOW = pytest.mark.slow
-
 
 def comparing(config):
     return dataclasses.replace(

@@ -4,13 +4,10 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 import pytest
 
 from anisoscope.config.measure_config import NULLS
 from anisoscope.measurement.families.registry import FAMILIES
-from anisoscope.measurement.quantity import Family, Quantity
-from anisoscope.measurement.resampling import over_folds
 from anisoscope.models import transformer
 from anisoscope.models.masks import visible_keys
 from anisoscope.results import joined_files
@@ -19,7 +16,7 @@ from anisoscope.utils import mesh
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from tests import reference, tiny
-from tests.sources.swept import VALUE, measured, traces
+from tests.sources.swept import measured, traces
 from tests.training.test_loop import store_of
 
 SLOW = pytest.mark.slow
@@ -53,34 +50,6 @@ def test_another_mask_is_data_of_the_same_program(run, tmp_path, monkeypatch):
         # little was learned
         np.testing.assert_allclose(values["attention_entropy"][0, 0, 1], most, atol=0.02)
     assert len(count) == 1
-
-
-@SLOW  # quick: test_another_mask_is_data_of_the_same_program, tests/measurement/test_own_source.py
-def test_all_checkpoints_in_one_program_and_then_nothing_to_do(run, monkeypatch, capsys):
-    folder, config = run
-    count = traces(monkeypatch)
-    measured(config, folder)
-    assert len(count) == 1
-    table = joined_files.read_table(folder / "results.nc")
-    assert list(table.step.values) == [0, 1, 2, 4, 5, 6]
-    sizes = {"step": 6, "positions": 2, "layer": 3, "block": 2, "head": 2, "without": 2}
-    assert table.sizes == sizes | {"null": 2, "statistic": 4}
-    batches = joined_files.read_table(folder / "batches.nc")
-    assert batches.sizes == sizes | {"batch": 2}
-    assert np.isfinite(batches.anisotropy).all()
-    np.testing.assert_allclose(
-        batches.anisotropy.mean("batch"), table.anisotropy.sel(VALUE), rtol=1e-6
-    )
-    assert not np.array_equal(table.anisotropy.sel(step=0), table.anisotropy.sel(step=6))
-    assert table.attrs["corpus"] == "letters"
-    frame = pd.read_csv(folder / "results.csv")
-    assert set(frame.step) == {0, 1, 2, 4, 5, 6}
-
-    before = {p: p.read_bytes() for p in folder.rglob("*.nc")}
-    measured(config, folder)
-    assert len(count) == 1
-    assert "(0 now)" in capsys.readouterr().out
-    assert {p: p.read_bytes() for p in folder.rglob("*.nc")} == before
 
 
 @pytest.mark.parametrize(
@@ -200,59 +169,3 @@ def test_of_an_encoder_the_readout_tells_what_was_masked_or_where_nothing_is_all
     assert asked_P.sum() > 0
     assert (asked_P.sum() == len(asked_P)) == (not masked)
     np.testing.assert_allclose(loss, own_WT.ravel()[picks_P][asked_P].mean(), rtol=1e-5)
-
-
-def spread(cloud):
-    """Mean squared distance from the center, on all folds and without each."""
-
-    def read(keep_P):
-        mean_D = keep_P @ cloud.points_PD / keep_P.sum()
-        return {
-            "spread": keep_P @ jnp.square(cloud.points_PD - mean_D[None]).sum(axis=1) / keep_P.sum()
-        }
-
-    return over_folds(read, cloud.folds, len(cloud.points_PD))
-
-
-@pytest.mark.slow
-def test_a_family_from_outside_is_in_the_results_beside_what_was_measured_before(run, monkeypatch):
-    folder, config = run
-    of_cloud = ("gaussian", "shuffled", "untrained")
-    before = replace(config, {"measure.families": ("spectrum",), "measure.nulls": ("shuffled",)})
-    measured(before, folder)
-    old = {
-        step: joined_files.read_table(folder / "measurements" / f"{step}.nc").anisotropy
-        for step in (0, 6)
-    }
-    words = {
-        "long_name": "spread",
-        "units": "activation^2",
-        "formula": "E |x - E x|^2",
-        "source": "a test",
-    }
-    quantity = Quantity(**words, resampling="jackknife")
-    family = Family(
-        input_kind="cloud", compute=spread, quantities={"spread": quantity}, nulls=of_cloud
-    )
-    monkeypatch.setitem(FAMILIES, "toy", family)
-    measured(
-        replace(config, {"measure.families": ("spectrum", "toy"), "measure.nulls": of_cloud}),
-        folder,
-    )
-
-    table, excess = (
-        joined_files.read_table(folder / "results.nc")[name] for name in ("spread", "spread_excess")
-    )
-    assert table.attrs["formula"] == "E |x - E x|^2"
-    value = table.sel(step=6)
-    assert (value.sel(statistic="low") < value.sel(statistic="mean")).all()
-    assert (value.sel(statistic="mean") < value.sel(statistic="high")).all()
-    assert excess["null"].values.tolist() == list(of_cloud)
-    assert np.isfinite(excess).all()
-    # of the same spectrum
-    assert (np.abs(excess.sel(null="gaussian", statistic="mean")) < 0.1 * value.max()).all()
-    assert (excess.sel(null="untrained", statistic="mean", step=6) != 0).all()
-    assert "spread" in set(pd.read_csv(folder / "results.csv").metric)
-    for step, one in old.items():
-        again = joined_files.read_table(folder / "measurements" / f"{step}.nc").anisotropy
-        np.testing.assert_array_equal(again.sel(cloud=one.cloud), one)

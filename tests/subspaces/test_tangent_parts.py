@@ -83,12 +83,6 @@ def test_the_other_seed_is_the_next_run_that_differs_in_seeds_alone():
     assert early_steps(config(), SETTINGS) == [1, 2]
 
 
-def test_the_stage_is_done_only_where_it_is_switched_on():
-    every = ["train", "measure", "tangents", "figures"]
-    assert stages.with_tangents([config(), tiny.config()], every) == every
-    assert stages.with_tangents([tiny.config()], every) == ["train", "measure", "figures"]
-
-
 def test_early_proxies_of_all_runs_come_first_since_each_is_the_control_of_another(monkeypatch):
     done, root = [], pathlib.Path("root")
     runs = {

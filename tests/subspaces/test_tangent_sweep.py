@@ -14,7 +14,7 @@ import pytest
 
 from anisoscope.models import transformer
 from anisoscope.results import joined_files
-from anisoscope.subspaces import run_tangents, tangent_gradients, tangent_windows
+from anisoscope.subspaces import run_tangents, tangent_gradients, tangent_stage, tangent_windows
 from anisoscope.training import loop, objective
 from anisoscope.training.replay import NextStep
 from anisoscope.utils.errors import Stopped, UserError
@@ -174,7 +174,11 @@ def test_stopped_anywhere_and_gone_on_is_never_stopped(run, trained, tmp_path):
 def test_primary_cells_are_those_named_beforehand_and_corrected(run):
     frame = pd.read_csv(run / "tangents_primary.csv")
     cells = [*zip(frame.layer, frame.step, frame["rank"], strict=True)]
-    assert cells == run_tangents.primary(config()) == [(0, 4, 2), (0, 6, 2), (1, 4, 2), (1, 6, 2)]
+    assert (
+        cells
+        == tangent_stage.primary(2, STEPS, [1, 2], 2)
+        == [(0, 4, 2), (0, 6, 2), (1, 4, 2), (1, 6, 2)]
+    )
     assert (frame.p_holm >= frame.p).all()
     assert frame.p_holm.min() == pytest.approx(min(1, 4 * frame.p.min()))
     excess = read(run / "tangents.nc").excess.sel(rank=2, fit="early", kind="semi-NMF", rows="raw")

@@ -1,4 +1,4 @@
-"""Family attention: how the queries and keys of a head spread, and how sharp its patterns are."""
+"""Families attention and sinks: how queries and keys of a head spread, and how sharp its patterns are."""
 
 import functools
 from collections.abc import Callable
@@ -38,6 +38,7 @@ from anisoscope.metrics.similarity import (
 )
 
 SINK = "Gu et al. 2025, When Attention Sink Emerges, rows of one key left out"
+THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 SINK_FROM = 0.3  # mean weight on the first token
 OVER = "E over the cloud's points"  # scores and weights are over all positions of the windows
 
@@ -56,7 +57,7 @@ _attention = functools.partial(jackknifed, dims=HEAD)
 _norm = functools.partial(_attention, units="activation", range=NOT_NEGATIVE)
 S_IJ = "s_ij = <q_i, k_j>/sqrt(K)"
 
-QUANTITIES = {
+ATTENTION = {
     "query_drift": _norm("query drift", f"|E q|, {OVER}", RECONSTRUCTED, symbol="|E q|"),
     "key_drift": _norm("key drift", f"|E k|, {OVER}", RECONSTRUCTED, symbol="|E k|"),
     "query_fluctuation": _norm(
@@ -141,6 +142,29 @@ QUANTITIES = {
 }
 
 
+def _rate(weight: str, long_name: str, source: str) -> Quantity:
+    return jackknifed(
+        dims=("block", "threshold"),
+        long_name=long_name,
+        formula=f"share of the heads of a block whose {weight} exceeds `threshold`",
+        source=source,
+        range=SHARE,
+    )
+
+
+WEIGHTS = {"sink_rate": "attention_first_token", "sink_rate_anywhere": "attention_most_attended"}
+SINKS = {
+    "sink_rate": _rate(
+        WEIGHTS["sink_rate"],
+        "share of heads with a sink on the first token",
+        f"{SINK}; at one threshold there",
+    ),
+    "sink_rate_anywhere": _rate(
+        WEIGHTS["sink_rate_anywhere"], "share of heads with a sink on any position", HERE
+    ),
+}
+
+
 def measure_head(
     q_PK: Array, k_PK: Array, keep_P: Array, statistics: AttentionStatistics
 ) -> Values:
@@ -169,7 +193,9 @@ def measure_head(
     }
 
 
-def compute(heads: Heads, folds: int, over: Callable[[Callable, Any], Any] = jax.lax.map) -> Values:
+def measure_attention(
+    heads: Heads, folds: int, over: Callable[[Callable, Any], Any] = jax.lax.map
+) -> Values:
     """Measure every head, arrays (block, head, R), and every block.
 
     `over` maps work over the heads of a block.
@@ -203,4 +229,21 @@ def compute(heads: Heads, folds: int, over: Callable[[Callable, Any], Any] = jax
     return values | {"sink_heads": jnp.where(known_N, (first_NH > SINK_FROM).mean(axis=1), jnp.nan)}
 
 
-FAMILY = Family(input_kind="heads", compute=compute, quantities=QUANTITIES)
+def measure_sinks(
+    heads: Heads, folds: int, over: Callable[[Callable, Any], Any] = jax.lax.map
+) -> Values:
+    """Measure blocks, (block, threshold, R); NaN where a head's weight is NaN."""
+    values = measure_attention(heads, folds, over)
+
+    def rate(weight_NHR: Array) -> Array:
+        known_N1R = jnp.isfinite(weight_NHR).all(axis=1)[:, None]
+        above = weight_NHR[:, :, None] > jnp.array(THRESHOLDS)[None, None, :, None]
+        return jnp.where(known_N1R, above.mean(axis=1), jnp.nan)
+
+    return {name: rate(values[weight]) for name, weight in WEIGHTS.items()}
+
+
+FAMILIES = {
+    "attention": Family("heads", measure_attention, ATTENTION),
+    "sinks": Family("heads", measure_sinks, SINKS, coordinates={"threshold": THRESHOLDS}),
+}

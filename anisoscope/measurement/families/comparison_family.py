@@ -219,10 +219,4 @@ def _sections_first(nearest_N: Searched) -> Searched:
     return Searched(nearest_N.whole, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), nearest_N.parts))
 
 
-FAMILY = Family(
-    input_kind="layers",
-    compute=compute,
-    quantities=QUANTITIES,
-    nulls=(PERMUTED,),
-    neighbors=NEIGHBORS,
-)
+FAMILIES = {"comparison": Family("layers", compute, QUANTITIES, (PERMUTED,), neighbors=NEIGHBORS)}

@@ -137,11 +137,13 @@ def compute(cloud: Cloud) -> Values:
     return values | {name: value_RB.T for name, value_RB in binned.items()}
 
 
-FAMILY = Family(
-    input_kind="cloud",
-    compute=compute,
-    quantities=QUANTITIES,
-    nulls=("gaussian", "shuffled", "untrained"),
-    reads_types=True,
-    coordinates={"ngram": LENGTHS, "frequency": BINS},
-)
+FAMILIES = {
+    "frequency": Family(
+        "cloud",
+        compute,
+        QUANTITIES,
+        ("gaussian", "shuffled", "untrained"),
+        reads_types=True,
+        coordinates={"ngram": LENGTHS, "frequency": BINS},
+    )
+}

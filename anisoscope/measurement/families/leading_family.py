@@ -30,10 +30,11 @@ REMOVED = "without the longest vector of each window, or the longest 1 % of all"
 _share = functools.partial(Quantity, source=HERE, resampling="jackknife", range=SHARE)
 
 
-def without_longest(name: str, whole: Quantity) -> tuple[str, Quantity]:
-    """Return the name and entry of a quantity measured without the cloud's longest vectors."""
-    return f"{name}_without_longest", dataclasses.replace(
+def without_longest(whole: Quantity) -> Quantity:
+    """Return the entry of a quantity measured without the cloud's longest vectors."""
+    return dataclasses.replace(
         whole,
+        read=None,
         dims=BY_WITHOUT,
         long_name=f"{whole.long_name}, without the longest vectors",
         formula=f"{whole.formula}, {REMOVED}",
@@ -138,10 +139,12 @@ def compute(cloud: Cloud) -> Values:
     }
 
 
-FAMILY = Family(
-    input_kind="cloud",
-    compute=compute,
-    quantities=QUANTITIES,
-    nulls=("gaussian", "shuffled", "untrained"),
-    coordinates={"without": WITHOUT},
-)
+FAMILIES = {
+    "leading": Family(
+        "cloud",
+        compute,
+        QUANTITIES,
+        ("gaussian", "shuffled", "untrained"),
+        coordinates={"without": WITHOUT},
+    )
+}

@@ -131,6 +131,4 @@ def compute(
     return values | over(measure_cloud, clouds_NPD)
 
 
-FAMILY = Family(
-    input_kind="logit_lens", compute=compute, quantities=QUANTITIES, nulls=("untrained",)
-)
+FAMILIES = {"logit_lens": Family("logit_lens", compute, QUANTITIES, ("untrained",))}

@@ -1,7 +1,8 @@
-"""Family outliers: coordinates that carry more than their share, and anisotropy without them."""
+"""Families outliers and massive: coordinates and points that carry more than their share."""
 
 import jax.numpy as jnp
 from jax import Array
+from jax.lax import Precision
 
 from anisoscope.measurement.quantity import (
     AT_LEAST_1,
@@ -15,13 +16,16 @@ from anisoscope.measurement.quantity import (
 from anisoscope.measurement.resampling import Cloud, leave_out, over_folds
 from anisoscope.metrics import outliers
 from anisoscope.metrics.cloud import largest
+from anisoscope.metrics.leading import lower_median
 
 MASSIVE = "after Sun et al. 2024, Massive Activations in Large Language Models; the median of each position"
 PEAK = "max_j |x_ij| / median_j |x_ij|, of two medians the lower; vectors of zeros are left out"
+SUN = "Sun et al. 2024, Massive Activations in Large Language Models: about 1,000 times the median there"
 BY_TOP = ("layer", "top")
+RATIOS = (3, 10, 30, 100, 300, 1000, 3000)
 
 
-QUANTITIES = {  # each reads the cloud, and weights 1 or 0 of its points
+OUTLIERS = {  # each reads the cloud, and weights 1 or 0 of its points
     "top_coordinate_variance_share": jackknifed(
         "variance in the top coordinates",
         "share of the total variance in the `top` coordinates of largest variance",
@@ -64,10 +68,32 @@ QUANTITIES = {  # each reads the cloud, and weights 1 or 0 of its points
         dims=BY_TOP,
     ),
 }
-COORDINATE_READERS = {name: quantity.read for name, quantity in QUANTITIES.items() if quantity.read}
+COORDINATE_READERS = {name: quantity.read for name, quantity in OUTLIERS.items() if quantity.read}
 
 
-def compute(cloud: Cloud) -> Values:
+def _share(long_name: str, what: str, source: str) -> Quantity:
+    return jackknifed(
+        dims=("layer", "ratio"),
+        long_name=long_name,
+        formula=f"share of the points whose {what} by a factor above `ratio`",
+        source=source,
+        range=SHARE,
+    )
+
+
+MASSIVE_POINTS = {
+    "massive_points": _share(
+        "share of points with a massive activation",
+        "largest |coordinate| exceeds the median of their own",
+        f"{SUN}, of all points together",
+    ),
+    "long_points": _share(
+        "share of long points", "norm exceeds the median norm, of two the lower,", HERE
+    ),
+}
+
+
+def measure_outliers(cloud: Cloud) -> Values:
     """Measure a cloud; NaN where no coordinate would remain without the top ones."""
     cloud_PD, folds = cloud.points_PD, cloud.folds
     points = len(cloud_PD)
@@ -88,6 +114,26 @@ def compute(cloud: Cloud) -> Values:
     }
 
 
-FAMILY = Family(
-    input_kind="cloud", compute=compute, quantities=QUANTITIES, coordinates={"top": outliers.TOPS}
-)
+def measure_massive(cloud: Cloud) -> Values:
+    """Measure a cloud, (ratio, R); NaN where it is not finite.
+
+    Norms are compared with the median norm of the whole cloud.
+    """
+    keep_RP = leave_out(cloud.folds, len(cloud.points_PD))
+    norm_P = jnp.linalg.norm(jnp.asarray(cloud.points_PD, jnp.float32), axis=1)
+
+    def share(ratio_P: Array) -> Array:
+        # the sum makes the share NaN where a norm is NaN
+        above = (ratio_P[None] > jnp.array(RATIOS, jnp.float32)[:, None]) + 0.0 * norm_P.sum()
+        return jnp.matmul(above, keep_RP.T, precision=Precision.HIGHEST) / keep_RP.sum(axis=1)[None]
+
+    return {
+        "massive_points": share(outliers.coordinate_peaks(cloud.points_PD)),
+        "long_points": share(norm_P / lower_median(norm_P)),
+    }
+
+
+FAMILIES = {
+    "outliers": Family("cloud", measure_outliers, OUTLIERS, coordinates={"top": outliers.TOPS}),
+    "massive": Family("cloud", measure_massive, MASSIVE_POINTS, coordinates={"ratio": RATIOS}),
+}

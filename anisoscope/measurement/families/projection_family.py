@@ -36,4 +36,4 @@ def head_vectors(heads: Heads, head: int) -> Values:
     }
 
 
-FAMILY = Family(input_kind="vectors", compute=head_vectors, quantities={}, nulls=())
+FAMILIES = {"projection": Family("vectors", head_vectors, {}, ())}

@@ -4,15 +4,20 @@ Code that needs a quantity looks it up here at each use.
 """
 
 import importlib
+import pkgutil
 
 from anisoscope.config import measure_config
+from anisoscope.measurement import families as folder
 from anisoscope.measurement.quantity import Family, Quantity
 
-# measure_config.FAMILIES registers a family; <name>_family.py in this folder has its entry
-FAMILIES: dict[str, Family] = {
-    name: importlib.import_module(f"{__package__}.{name}_family").FAMILY
-    for name in measure_config.FAMILIES
+# each <name>_family.py of this folder has the entries of one family or of several
+_ENTRIES: dict[str, Family] = {
+    name: family
+    for module in pkgutil.iter_modules(folder.__path__)
+    if module.name.endswith("_family")
+    for name, family in importlib.import_module(f"{__package__}.{module.name}").FAMILIES.items()
 }
+FAMILIES = {name: _ENTRIES[name] for name in measure_config.FAMILIES}
 
 
 def quantities() -> dict[str, Quantity]:
@@ -26,7 +31,7 @@ def quantities() -> dict[str, Quantity]:
 
 def find_family(name: str) -> str:
     """Return the name of the family that has a quantity."""
-    return next(family for family, about in FAMILIES.items() if name in about.quantities)
+    return next(family for family in FAMILIES if name in FAMILIES[family].quantities)
 
 
 def coordinates() -> dict[str, tuple]:

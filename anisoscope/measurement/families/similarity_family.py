@@ -1,6 +1,5 @@
 """Family similarity: cosines, norms and the partition function of vectors that are not centered."""
 
-import dataclasses
 import math
 
 import jax
@@ -96,11 +95,11 @@ FLIPPED_READERS = {
     "drift": similarity.drift_flipped,
     "relative_drift": similarity.relative_drift_flipped,
 }
-WITHOUT = {  # {quantity: (name, entry) of the quantity without the longest vectors}
-    name: leading_family.without_longest(name, dataclasses.replace(QUANTITIES[name], read=None))
-    for name in ("mean_cosine", "drift")
+# {name without the longest vectors: quantity}
+WITHOUT = {f"{name}_without_longest": name for name in ("mean_cosine", "drift")}
+QUANTITIES |= {
+    without: leading_family.without_longest(QUANTITIES[name]) for without, name in WITHOUT.items()
 }
-QUANTITIES |= dict(WITHOUT.values())
 
 
 def compute(cloud: Cloud) -> dict[str, Values]:
@@ -121,12 +120,15 @@ def compute(cloud: Cloud) -> dict[str, Values]:
 
         def read(keep_P: Array) -> dict[str, Values]:
             weight_P = keep_P * left_P
-            own = {name: READERS[base](cloud_PD, weight_P) for base, (name, _) in WITHOUT.items()}
-            flipped = {
-                name: FLIPPED_READERS[base](left_PD, cluster_P, weight_P)
-                for base, (name, _) in WITHOUT.items()
+            return {
+                MEASURED: {
+                    without: READERS[name](cloud_PD, weight_P) for without, name in WITHOUT.items()
+                },
+                FLIPPED: {
+                    without: FLIPPED_READERS[name](left_PD, cluster_P, weight_P)
+                    for without, name in WITHOUT.items()
+                },
             }
-            return {MEASURED: own, FLIPPED: flipped}
 
         return over_folds(read, folds, points)
 
@@ -137,4 +139,4 @@ def compute(cloud: Cloud) -> dict[str, Values]:
     return {sample: values[sample] | without[sample] for sample in values}
 
 
-FAMILY = Family(input_kind="cloud", compute=compute, quantities=QUANTITIES)
+FAMILIES = {"similarity": Family("cloud", compute, QUANTITIES)}

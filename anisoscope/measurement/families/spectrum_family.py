@@ -152,4 +152,4 @@ def compute(cloud: Cloud) -> dict[str, Values]:
     }
 
 
-FAMILY = Family(input_kind="cloud", compute=compute, quantities=QUANTITIES)
+FAMILIES = {"spectrum": Family("cloud", compute, QUANTITIES)}

@@ -25,7 +25,6 @@ from anisoscope.measurement.quantity import (
 from anisoscope.results import joined_files
 from anisoscope.results.seed_summary import attributes, summarize_seeds, tidy
 from anisoscope.sources.untrained import untrained_theory
-from anisoscope.utils.errors import RunError
 
 KIND, NORM = ("norm_order", "mask", "embedding", "target"), "relative_norm"
 COLUMNS = (*KIND, NORM, "bias_norm", "block")  # of results.csv, before the numbers
@@ -106,16 +105,7 @@ def table(
 
 def join(config: UntrainedConfig, paths: list[pathlib.Path], root: pathlib.Path) -> None:
     """Write seeds.nc, results.nc and results.csv from all tables."""
-    tables: dict[tuple, xr.Dataset] = {}
-    for path in paths:
-        own = joined_files.read_table(path)
-        place = tuple(own[name].item() for name in (*KIND, NORM))
-        if place in tables:  # joining would overwrite a table
-            raise RunError(
-                f"table {path} says that it is of {place}, as another does; move it away and run the same command again"
-            )
-        tables[place] = own
-    seeds = combine(config, [*tables.values()])
+    seeds = combine(config, [joined_files.read_table(path) for path in paths])
     whole = summary(config, seeds)
     joined_files.write(seeds, root / "seeds.nc")
     joined_files.write(whole, root / "results.nc")

@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ import numpy as np
 from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
 from anisoscope.config.tangents_config import TangentsConfig, check_settings, early_among
 from anisoscope.data import unigrams
-from anisoscope.results import joined_files
+from anisoscope.results import joined_files, step_files
 from anisoscope.sources import provenance
 from anisoscope.sources.hf import load_model, revision_sweep
 from anisoscope.sources.hf.adapters import UNKNOWN, adapter_name, find_adapter
@@ -57,7 +56,7 @@ class Prepared(NamedTuple):
         return self.source.config
 
     @property
-    def made_by(self) -> str:
+    def made_by(self) -> dict[str, Any]:
         """Settings that tables must share to be joined."""
         tokens = b"".join(np.ascontiguousarray(part.tokens_JWT).tobytes() for part in self.windows)
         digest = hashlib.sha256(tokens).hexdigest()
@@ -97,7 +96,7 @@ def prepare(source: Revisions) -> Prepared:
         )
     windows = make_windows(source.windows, source.config.tangents, task)
     ready = Prepared(source, windows, task)
-    tangent_stage.check_made_by(source.root / tangent_stage.FOLDER, ready.made_by)
+    step_files.check_folder(source.root / tangent_stage.FOLDER, ready.made_by)
     return ready
 
 
@@ -271,7 +270,6 @@ def make_study(ready: Prepared, known: dict[str, Any]) -> tangent_stage.Study:
     for name in {*source.windows.about} - {"tokens_per_byte"}:  # describes other windows
         about.pop(name, None)
     sample = tangent_tables.sample_attributes(tangents)
-    primary = tangent_stage.primary(known["layers"] - 1, kept, early, tangents.ranks[-1])
     return tangent_stage.Study(
         source=source,
         tangents=tangents,
@@ -280,6 +278,7 @@ def make_study(ready: Prepared, known: dict[str, Any]) -> tangent_stage.Study:
         fits=tuple(fit for fit in FITS if possible.get(fit)),
         layers=known["layers"],
         width=known["width"],
+        made_by=ready.made_by,
         attributes=about
         | {
             "model": measured["model"],
@@ -289,12 +288,8 @@ def make_study(ready: Prepared, known: dict[str, Any]) -> tangent_stage.Study:
             "types": "token",
             "frequency": "of tokens in the validation split that is read",
             "batches": 1,
-            **sample,
             "single_step": NO_STEP,
-            "made_by": ready.made_by,
             **known,
-            "early_steps": json.dumps(early),
-            "primary": json.dumps(primary),
         },
     )
 

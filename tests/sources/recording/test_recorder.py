@@ -81,20 +81,6 @@ def test_padding_is_never_kept_and_positions_do_not_count_it():
     np.testing.assert_array_equal(sample["token_positions"], (mask.cumsum(1) - 1).ravel()[place])
 
 
-def test_a_jax_function_gives_the_same_outputs_inside_of_jit():
-    recorder = anisoscope.record(
-        lambda params, x: (x * params, {"h": jnp.tanh(x)}), lambda found: found[1], points=20
-    )
-    plain = anisoscope.record(jnp.tanh, points=20)
-    compiled = jax.jit(lambda params, x: recorder(params, x))
-    for x in batches(10):
-        out, acts = compiled(2.0, x)
-        np.testing.assert_array_equal(out, 2 * x)
-        plain(jnp.asarray(x))
-    np.testing.assert_allclose(recorder.sample()["vectors"], plain.sample()["vectors"], atol=1e-6)
-    assert isinstance(acts["h"], jax.Array)
-
-
 @pytest.mark.parametrize("transform", ["remat", "scan", "jit"])
 def test_what_a_gradient_computes_again_is_counted_once(transform):
     recorder = anisoscope.record(jnp.tanh, points=64)

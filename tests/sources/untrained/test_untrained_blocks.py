@@ -122,17 +122,6 @@ def test_the_deviation_of_a_truncated_normal():
     assert deviation(UntrainedConfig(truncated=False)) == 0.02
 
 
-@pytest.mark.slow
-def test_one_program_over_seeds_is_each_seed_alone():
-    whole, _ = measure_all(SMALL, POST)
-    for index in range(SMALL.seeds):
-        alone, _ = measure_all(dataclasses.replace(SMALL, seeds=1, seed=SMALL.seed + index), POST)
-        for name, value in alone.items():
-            np.testing.assert_allclose(
-                whole[name][:, index], value[:, 0], rtol=1e-5, atol=1e-6, err_msg=name
-            )
-
-
 def test_pooled_deviations_are_those_of_the_scores():
     q_BTHK, k_BTHK = (
         jax.random.normal(jax.random.key(0), (2, 3, 5, 2, 4))

@@ -13,7 +13,6 @@ from anisoscope.results import joined_files
 from anisoscope.sources.untrained import untrained_tables
 from anisoscope.sources.untrained.untrained_blocks import bias_norm, kinds
 from anisoscope.sources.untrained.untrained_tables import KIND, MEASURED, QUANTITIES, fixed_points
-from anisoscope.utils.errors import RunError
 
 MOST = CHOICES | {"masks": ("causal",)}
 NORMS = (0.0, 0.1, 1.0, 10.0, 100.0)
@@ -126,7 +125,7 @@ def test_predictions_stand_beside_the_first_block(root, whole):
     np.testing.assert_allclose(rows["keys"], 1 / 50)  # such a bias never touches the input
 
 
-def test_one_seed_has_no_interval_and_a_table_of_another_place_is_refused(tmp_path):
+def test_one_seed_has_no_interval():
     choices = {name: labels[:1] for name, labels in CHOICES.items()}
     config = dataclasses.replace(CONFIG, seeds=1, norms=(0.0,), **choices)
     (kind,) = kinds(config)
@@ -135,8 +134,3 @@ def test_one_seed_has_no_interval_and_a_table_of_another_place_is_refused(tmp_pa
     whole = untrained_tables.summary(config, untrained_tables.combine(config, [table]))
     assert np.isnan(whole.score_std.sel(statistic=["low", "high"])).all()
     assert np.isfinite(whole.score_std.sel(statistic="mean")).all()
-    paths = [tmp_path / "0.nc", tmp_path / "1.nc"]
-    for path in paths:
-        joined_files.write(table, path)
-    with pytest.raises(RunError, match="as another does"):
-        untrained_tables.join(config, paths, tmp_path)

@@ -1,4 +1,4 @@
-"""Family trajectory: how sharply the path of a window's vectors turns from token to token."""
+"""Families trajectory and windows: the path of a window's vectors, and their spectrum."""
 
 import math
 
@@ -8,13 +8,13 @@ from jax.lax import Precision
 
 from anisoscope.measurement.quantity import HERE, NOT_NEGATIVE, Family, Quantity, Values, jackknifed
 from anisoscope.measurement.resampling import Cloud, leave_out, over_folds
-from anisoscope.metrics import trajectory
+from anisoscope.metrics import trajectory, windows
 
 STRAIGHTEN = "Hosseini and Fedorenko 2023, Large language models implicitly learn to straighten neural trajectories"
 AT = "v = x_t - x_(t-1), w = x_(t+1) - x_t, at the points of the cloud whose neighbors in the window are in it too"
 ANGLES = (0.0, math.pi)
 
-QUANTITIES = {
+TRAJECTORY = {
     "curvature": jackknifed(
         long_name="curvature from token to token (contextual curvature)",
         units="rad",
@@ -46,9 +46,19 @@ QUANTITIES = {
         range=NOT_NEGATIVE,
     ),
 }
+WINDOWS = {
+    "prompt_entropy": jackknifed(
+        long_name="entropy of a window's spectrum",
+        units="nat",
+        formula="mean over windows of -sum p ln p, p = s^2 / sum(s^2), s the singular values of the n vectors of the "
+        "cloud in one window, not centered; at most ln min(n, D)",
+        source="Skean et al. 2025, Layer by Layer, order 1; by window as in Queipo-de-Llano et al. 2025",
+        range=NOT_NEGATIVE,
+    ),
+}
 
 
-def compute(cloud: Cloud) -> Values:
+def measure_trajectory(cloud: Cloud) -> Values:
     """Average over points, (R,); NaN where the places of the points are unknown."""
     points = len(cloud.points_PD)
     if cloud.places is None:
@@ -78,9 +88,23 @@ def compute(cloud: Cloud) -> Values:
     } | {name: value.T for name, value in by_position.items()}
 
 
-FAMILY = Family(
-    input_kind="cloud",
-    compute=compute,
-    quantities=QUANTITIES,
-    coordinates={"from_position": trajectory.STRETCHES},
-)
+def measure_windows(cloud: Cloud) -> Values:
+    """Average over windows, (R,); NaN where the windows of the points are unknown."""
+    keep_RP = leave_out(cloud.folds, len(cloud.points_PD))
+    if cloud.places is None:
+        return dict.fromkeys(WINDOWS, jnp.full(len(keep_RP), jnp.nan))
+    entropy_P, first_P = windows.prompt_entropy(cloud.points_PD, cloud.places.window_P)
+    weight_RP = keep_RP * first_P[None]
+    mean_R = jnp.matmul(weight_RP, entropy_P, precision=Precision.HIGHEST) / weight_RP.sum(axis=1)
+    return dict.fromkeys(WINDOWS, mean_R)
+
+
+FAMILIES = {
+    "trajectory": Family(
+        "cloud",
+        measure_trajectory,
+        TRAJECTORY,
+        coordinates={"from_position": trajectory.STRETCHES},
+    ),
+    "windows": Family("cloud", measure_windows, WINDOWS),
+}

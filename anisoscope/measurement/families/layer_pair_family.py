@@ -1,0 +1,169 @@
+"""Families alignment, imbalance and linearity: each layer compared with others.
+
+Their null model compares a layer with other windows of the other one. S are sections.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from anisoscope.measurement.families.comparison_family import NEIGHBORS, search_nearest
+from anisoscope.measurement.null_models import PERMUTED
+from anisoscope.measurement.quantity import (
+    COSINE,
+    LAYERS,
+    MEASURED,
+    SHARE,
+    Family,
+    Quantity,
+    Values,
+    jackknifed,
+)
+from anisoscope.measurement.resampling import Clouds, Searched, leave_out, sections
+from anisoscope.metrics import linearity
+from anisoscope.metrics.alignment import layers_alignment
+from anisoscope.metrics.comparison import PreparedCloud, prepare_clouds
+from anisoscope.metrics.imbalance import layers_imbalance
+
+LINEAR = (
+    "Razzhigaev et al. 2024, Your Transformer is Secretly Linear; LLM-Microscope, arXiv 2502.15007; without the "
+    f"directions of X below {linearity.SMALLEST:g} of its largest, columns of one size: this project"
+)
+ADJUSTED = "1 - (1 - {}) (P - 1) / (P - 1 - r), r the rank of the layer before: 0 on average of unrelated points"
+AT_MOST_1 = (-math.inf, 1.0)
+FIT = "1 - min_A |X A - Y|_F^2, X the layer before and Y {}, both centered and of norm 1; none of layer 0"
+
+ALIGNMENT = {
+    "rsa_layers": jackknifed(
+        dims=LAYERS,
+        range=COSINE,
+        long_name="representational similarity of two layers",
+        formula="Pearson's correlation of |x_i - x_j|^2 and |y_i - y_j|^2 over all pairs of points",
+        source="Kriegeskorte et al. 2008; distances and correlation as rsatoolbox's euclidean and corr",
+    ),
+    "procrustes_layers": jackknifed(
+        dims=LAYERS,
+        range=SHARE,
+        long_name="orthogonal Procrustes similarity of two layers",
+        formula="max over rotations Q of <X Q, Y> / (|X|_F |Y|_F) = |X^T Y|_* / (|X|_F |Y|_F), centered",
+        source="Schoenemann 1966; Williams et al. 2021, Generalized shape metrics",
+    ),
+}
+IMBALANCE = {
+    "information_imbalance_layers": Quantity(
+        dims=LAYERS,
+        range=(0.0, 2.0),
+        resampling="sections",
+        long_name="information imbalance from a layer to another",
+        formula="2/n times the mean rank in `other_layer` of the nearest in `layer`, among the n distinct points; "
+        "1 where they know nothing of one another, near 0 where nearness in `layer` tells that in `other_layer`",
+        source="Glielmo et al. 2022, where copies are neighbors too: of layers with copies theirs is lower; between "
+        "layers: arXiv 2405.15471",
+    )
+}
+LINEARITY = {
+    "linearity": jackknifed(
+        "linearity of a layer in the one before", FIT.format("the layer"), LINEAR, range=SHARE
+    ),
+    "linearity_adjusted": jackknifed(
+        "linearity of a layer, less what chance gives",
+        ADJUSTED.format("linearity"),
+        f"{LINEAR}; Ezekiel 1930",
+        range=AT_MOST_1,
+    ),
+    "linearity_update": jackknifed(
+        "linearity of what a block adds",
+        FIT.format("the layer less the one before"),
+        LINEAR,
+        range=SHARE,
+    ),
+    "linearity_update_adjusted": jackknifed(
+        "linearity of what a block adds, less what chance gives",
+        ADJUSTED.format("linearity_update"),
+        f"{LINEAR}; Ezekiel 1930",
+        range=AT_MOST_1,
+    ),
+}
+
+
+def measure_alignment(clouds: Clouds) -> dict[str, Values]:
+    """Measure pairs of layers, (layer, other layer, R)."""
+    folds = clouds.folds
+    measured_N = prepare_clouds(clouds.points_NPD, folds)
+
+    def align(clouds_N: PreparedCloud, other_N: PreparedCloud | None) -> Values:
+        values = layers_alignment(clouds_N, folds, other_N)
+        return {
+            name: jnp.moveaxis(value, 0, -1) for name, value in zip(ALIGNMENT, values, strict=True)
+        }
+
+    by_sample = {MEASURED: align(measured_N, None)}
+    if clouds.permuted is not None:
+        by_sample[PERMUTED] = align(
+            prepare_clouds(clouds.permuted(jnp.array(0)), folds), measured_N
+        )
+    return by_sample
+
+
+def measure_imbalance(clouds: Clouds) -> dict[str, Values]:
+    """Measure pairs of layers, (layer, other layer, R).
+
+    The null model has the neighbors of other windows.
+    """
+
+    def measure(nearest_N: Searched) -> Values:
+        values = layers_imbalance(nearest_N.whole, clouds.points_NPD)[..., None]
+        if nearest_N.parts is not None:
+            parts = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), nearest_N.parts)
+            sections_NSPD = jax.vmap(lambda cloud_PD: sections(cloud_PD, parts))(clouds.points_NPD)
+            resampled = jax.lax.map(
+                lambda section: layers_imbalance(*section),
+                (parts, jnp.swapaxes(sections_NSPD, 0, 1)),
+            )
+            values = jnp.concatenate([values, jnp.moveaxis(resampled, 0, -1)], axis=-1)
+        return dict.fromkeys(IMBALANCE, values)
+
+    by_sample = {MEASURED: measure(clouds.nearest_N)}
+    if clouds.permuted is not None:
+        null_NPD = clouds.permuted(jnp.array(0))
+        by_sample[PERMUTED] = measure(
+            clouds.over(lambda cloud_PD: search_nearest(cloud_PD, clouds.folds), null_NPD)
+        )
+    return by_sample
+
+
+def measure_linearity(clouds: Clouds) -> dict[str, Values]:
+    """Measure each layer, (layer, R); the null model takes the previous layer of other windows."""
+    clouds_NPD, permuted = clouds.points_NPD, clouds.permuted
+    keep_RP = leave_out(clouds.folds, clouds_NPD.shape[1])
+
+    def measure_layer(layer: tuple[Array, Array, Array]) -> Values:
+        by_PD, before_PD, layer_PD = layer
+        basis, values = linearity.basis(by_PD), {}
+        for name, y_PD in (("linearity", layer_PD), ("linearity_update", layer_PD - before_PD)):
+            fit = linearity.explain_variance(basis, y_PD, keep_RP)
+            values |= {name: fit.score, f"{name}_adjusted": fit.adjusted}
+        return values
+
+    def measure_layers(by_NPD: Array) -> Values:
+        scores = clouds.over(measure_layer, (by_NPD[:-1], clouds_NPD[:-1], clouds_NPD[1:]))
+        return {
+            name: jnp.pad(value, ((1, 0), (0, 0)), constant_values=jnp.nan)
+            for name, value in scores.items()
+        }
+
+    by_sample = {MEASURED: measure_layers(clouds_NPD)}
+    return (
+        by_sample
+        if permuted is None
+        else by_sample | {PERMUTED: measure_layers(permuted(jnp.array(0)))}
+    )
+
+
+FAMILIES = {
+    "alignment": Family("layers", measure_alignment, ALIGNMENT, (PERMUTED,)),
+    "imbalance": Family("layers", measure_imbalance, IMBALANCE, (PERMUTED,), neighbors=NEIGHBORS),
+    "linearity": Family("layers", measure_linearity, LINEARITY, (PERMUTED,)),
+}
