@@ -19,7 +19,7 @@ from anisoscope.config.experiment_config import Config
 from anisoscope.config.run_config import seeds
 from anisoscope.data import corpus
 from anisoscope.models.transformer import compute_type
-from anisoscope.sources import run_source, sweep
+from anisoscope.sources import run_program, run_source, sweep
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.subspaces import run_tangents
 from anisoscope.training import finished, loop, replay, train_program, trial
@@ -236,7 +236,7 @@ def compiling(run: Run, stop: Stop) -> Iterator[None]:
 
     def work() -> None:
         with contextlib.suppress(Exception):  # raised again when the program is used
-            run_source.precompile(run.config, run.text)
+            run_program.compile_program(run.config, run.text)
 
     thread = threading.Thread(target=work, name=UNSTOPPABLE, daemon=True)
     thread.start()

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.measurement.panel import estimate_cloud_bytes
 from anisoscope.metrics import lapack
 from anisoscope.metrics.logit_lens import Unembedding
@@ -65,7 +66,7 @@ def measure_batch(
     Raises:
         ValueError: the arguments do not fit together.
     """
-    _check(inputs, picks_SP, settings)
+    _check(inputs, picks_SP, settings, extras)
     windows = tuple(None if x_ZN is None else x_ZN[None] for x_ZN in inputs)
     width, sets = inputs[0].shape[-1], len(picks_SP)
     key_G = batch_keys(settings.seed, settings.batches)[batch : batch + 1]
@@ -82,8 +83,24 @@ def measure_batch(
     return _concatenate(parts, axis=1)
 
 
-def _check(inputs: Arrays, picks_SP: np.ndarray, settings: MeasureConfig) -> None:
+def _check(
+    inputs: Arrays, picks_SP: np.ndarray, settings: MeasureConfig, extras: ModelExtras
+) -> None:
     """Raise ValueError where the arrays do not fit the settings, or are not finite."""
+    available = {
+        "heads": inputs[1] is not None,
+        "vectors": inputs[1] is not None,
+        "logit_lens": extras.unembedding is not None,
+    }
+    unknown = [
+        name
+        for name in settings.families
+        if FAMILIES[name].reads_types or not available.get(FAMILIES[name].input_kind, True)
+    ]
+    if unknown:
+        raise ValueError(
+            f"families: {', '.join(unknown)} cannot be measured on these arrays; leave them out"
+        )
     if len(inputs[0]) != len(names := input_names(settings)):
         raise ValueError(
             f"activations have {len(inputs[0])} inputs; pass {len(names)}: {' and '.join(names)}"

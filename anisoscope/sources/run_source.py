@@ -22,7 +22,7 @@ from anisoscope.results.step_files import STREAM
 from anisoscope.sources import hook_points, provenance
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.sources.reference_models import References
-from anisoscope.sources.run_program import Reference, compile_program, draw_probe, make_program
+from anisoscope.sources.run_program import Reference, draw_probe, make_program
 from anisoscope.sources.source import Families, Reader, Source, Target, check_tables, targets
 from anisoscope.training import checkpoint, log, replay
 from anisoscope.utils import mesh
@@ -193,8 +193,3 @@ def check_run(config: Config, corpus: Corpus, run: pathlib.Path) -> None:
     mesh.make_mesh(config.mesh)
     draw_probe(config, corpus)
     check_tables(targets(config.measure, run), provenance.made_by(config, corpus))
-
-
-def precompile(config: Config, corpus: Corpus) -> None:
-    """Compile the program of a run before anything of it is measured."""
-    compile_program(config, corpus)

@@ -9,7 +9,7 @@ import xarray as xr
 from anisoscope.results import join, step_files
 from anisoscope.results.replicates_table import UNTRAINED, missing_families
 from anisoscope.results.step_files import STREAM
-from anisoscope.sources.source import Families, Source, Target
+from anisoscope.sources.source import Families, Reader, Source, Target
 from anisoscope.utils import processes, shares
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.stop import Stop
@@ -43,63 +43,56 @@ def measure_missing(source: Source, stop: Stop) -> dict[str, set[int]]:
     """Load, measure and write each incomplete step; return the steps, by target."""
     stored = source.stored()
     tables = {target.name: read_tables(source, target, stored) for target in source.targets}
-    missing: dict[int, dict[Target, tuple[str, ...]]] = {}
+    missing: dict[int, dict[Target, Families]] = {}
     for step in (step for step in source.steps if step in stored):
         for target in source.targets:
             if families := _missing(source, target, tables[target.name].get(step)):
                 missing.setdefault(step, {})[target] = families
     if not missing and not tables[STREAM]:
         raise UserError(source.nothing_stored())
-
-    writes = source.independent or processes.is_first()
+    files = {
+        step: [target.folder / f"{step}.nc" for target in targets]
+        for step, targets in missing.items()
+    }
     with contextlib.ExitStack() as stack:
 
-        @functools.cache
-        def reader():
+        @functools.cache  # opened at the first step of this process, if any
+        def open_reader() -> Reader:
             return stack.enter_context(source.reader(missing_by_target(source, missing)))
 
-        def measure(step: int) -> None:
-            for target, table in reader()(step, tuple(missing[step])):
+        def measure(step: int, writes: bool) -> None:
+            for target, table in open_reader()(step, tuple(missing[step])):
                 if writes:
                     old = tables[target.name].get(step)
                     write(source, target, step, old, table, missing[step][target])
 
-        written = {
-            step: [target.folder / f"{step}.nc" for target in targets]
-            for step, targets in missing.items()
-        }
-        words = source.name, ("measure", "measuring")
-        shares.map_steps(
-            written, lambda: measure, lambda step, done: None, *words, stop, source.independent
-        )
+        names = ("measure", "measuring")
+        shares.map_steps(files, measure, source.name, names, stop, source.independent)
     return {
         target.name: {step for step, targets in missing.items() if target in targets}
         for target in source.targets
     }
 
 
-def _missing(source: Source, target: Target, table: xr.Dataset | None) -> tuple[str, ...]:
+def _missing(source: Source, target: Target, table: xr.Dataset | None) -> Families:
     return missing_families(table, target.families, source.measure.nulls)
 
 
 def missing_by_target(
-    source: Source, missing: dict[int, dict[Target, tuple[str, ...]]]
+    source: Source, missing: dict[int, dict[Target, Families]]
 ) -> dict[str, Families]:
     """Join the families that steps lack, by target; hook points share a program and families."""
-    lacking_by_target = {}
-    for target in source.targets:
-        lacking = {
-            family
-            for targets in missing.values()
-            for other, families in targets.items()
-            if other.is_hook_point == target.is_hook_point
-            for family in families
-        }
-        if any(target in targets for targets in missing.values()):
-            lacking_by_target[target.name] = tuple(
-                name for name in target.families if name in lacking
-            )
-    return lacking_by_target
+    lacking: dict[bool, set[str]] = {}
+    for targets in missing.values():
+        for target, families in targets.items():
+            lacking.setdefault(target.is_hook_point, set()).update(families)
+    return {
+        target.name: tuple(
+            name for name in target.families if name in lacking[target.is_hook_point]
+        )
+        for target in source.targets
+        if any(target in targets for targets in missing.values())
+    }
 
 
 def read_tables(source: Source, target: Target, stored: set[int]) -> Tables:

@@ -4,7 +4,6 @@ import functools
 import pathlib
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 import jax
 import numpy as np
@@ -14,7 +13,6 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
 from anisoscope.utils.stop import Stop
 
-T = TypeVar("T")
 # seconds until a new file must be visible elsewhere: network file systems cache its absence
 PATIENCE = 60.0
 
@@ -26,21 +24,19 @@ def parts(steps: Sequence[int], count: int) -> list[list[int]]:
 
 def map_steps(
     written: dict[int, list[pathlib.Path]],
-    begin: Callable[[], Callable[[int], T]],
-    keep: Callable[[int, T], None],
+    work: Callable[[int, bool], None],
     name: str,
     what: tuple[str, str],
     stop: Stop,
     independent: bool,
 ) -> None:
-    """Call keep(step, begin()(step)) for every step; processes synchronize after each step.
+    """Call work(step, writes) for every step; processes synchronize after each step.
 
     If a stop is requested in any process, or an error occurs there, all processes stop.
 
     Args:
         written: The files that each step writes.
-        begin: Makes the function of a step; called once, unless no step is left.
-        keep: Writes the result of a step.
+        work: Does a step, and writes its files if its second argument is True.
         name: Name of the run.
         what: Names of the work, for the progress bar and for a stop.
         stop: Checked before each step.
@@ -52,16 +48,14 @@ def map_steps(
         return
     share = parts(list(written), jax.process_count() if independent else 1)
     mine = share[jax.process_index() if independent else 0]
-    writes, work = independent or processes.is_first(), functools.cache(begin)
+    writes = independent or processes.is_first()
     if len(share) > 1:
         counts = ", ".join(str(len(part)) for part in share)
         print(f"{name}: {what[0]}: checkpoints per process: {counts}")
 
     def run_step(number: int) -> None:
         if number < len(mine):
-            result = work()(mine[number])
-            if writes:
-                keep(mine[number], result)
+            work(mine[number], writes)
 
     for number in bar(range(len(share[0])), f"{name}: {what[0]}", "checkpoint"):
         steps = [str(part[number]) for part in share if number < len(part)]

@@ -8,7 +8,7 @@ import pytest
 from anisoscope.cli import drawing, process, training_stages
 from anisoscope.config import variants
 from anisoscope.results import joined_files
-from anisoscope.sources import run_source
+from anisoscope.sources import run_program
 from anisoscope.training import loop
 from anisoscope.utils.errors import UNSTOPPABLE, RunError, Stopped, UserError
 from anisoscope.utils.folder import claim
@@ -135,7 +135,7 @@ def test_who_asks_to_stop_between_two_variants_is_heard(tmp_path, monkeypatch):
         stop.requested = True
 
     monkeypatch.setattr(loop, "train", train)
-    monkeypatch.setattr(run_source, "precompile", lambda *_: None)
+    monkeypatch.setattr(run_program, "compile_program", lambda *_: None)
     with pytest.raises(Stopped, match="one: stopped when train was done"):
         training_stages.work(
             experiment, variants.expand(experiment), tmp_path / "run", "run", ["train", "measure"]
@@ -161,7 +161,7 @@ def compiler(monkeypatch):
     ended()  # also those of tests before
     done, begun = threading.Event(), []
     monkeypatch.setattr(
-        run_source, "precompile", lambda *asked: (begun.append(asked), done.wait(60))
+        run_program, "compile_program", lambda *asked: (begun.append(asked), done.wait(60))
     )
     yield begun, done
     done.set()

@@ -50,12 +50,12 @@ import pathlib
 from anisoscope.cli import flags, training_stages
 from anisoscope.config import variants
 from anisoscope.data import corpus
-from anisoscope.sources import run_source
+from anisoscope.sources import run_program
 from anisoscope.utils import mesh
 experiment = flags.load("quickstart")
 mesh.take_cores_for_devices(8)
 config = training_stages.resolve_auto_dtype(next(iter(variants.expand(experiment).values())), pathlib.Path())
-run_source.precompile(config, corpus.load(config.data, config.model.context))
+run_program.compile_program(config, corpus.load(config.data, config.model.context))
 """
     env = environment() | {"HOME": str(tmp_path)}
     env.pop("JAX_DISABLE_MOST_OPTIMIZATIONS", None)

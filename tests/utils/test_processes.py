@@ -32,12 +32,12 @@ def told(work):
 
 def each(to, steps=range(5), apart=True, fails=None, stop=Stop()):
     to.mkdir(exist_ok=True)
-    def begin():
-        return lambda step: f"{step // (step != fails)} by {rank}"
-    def keep(step, words):
-        (to / str(step)).write_text(words)
+    def work(step, writes):
+        words = f"{step // (step != fails)} by {rank}"
+        if writes:
+            (to / str(step)).write_text(words)
     files = {step: [to / str(step)] for step in steps}
-    return told(lambda: shares.map_steps(files, begin, keep, "run", ("measure", "measuring"), stop, apart))
+    return told(lambda: shares.map_steps(files, work, "run", ("measure", "measuring"), stop, apart))
 
 shares.PATIENCE = 0.3
 
@@ -123,5 +123,5 @@ def test_parts_are_contiguous_and_the_first_the_longest():
 
 
 def test_where_nothing_is_to_do_no_bar_is_drawn_and_nothing_begun(capsys):
-    shares.map_steps({}, None, None, "run", ("measure", "measuring"), Stop(), independent=False)
+    shares.map_steps({}, None, "run", ("measure", "measuring"), Stop(), independent=False)
     assert capsys.readouterr() == ("", "")
