@@ -15,15 +15,15 @@ and the text after them stays. Text that is no dump is treated as wikitext. Pros
 except for line ends, blank lines and characters that read as markup (an empty '' in program code,
 for example).
 
-The stream is cut after every page, or in long texts at a blank line, by its content alone: the
-result does not depend on the chunks it arrives in. No marker survives, and a pattern that crosses a
-blank line begins with such a marker. So cleaning a cleaned text changes nothing.
+The text is cut after every page, or in long texts at a blank line. No marker survives, and a
+pattern that crosses a blank line begins with such a marker. So cleaning a cleaned text changes
+nothing.
 """
 
 import functools
 import html
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from html.entities import html5
 
 UNIT = 1 << 20  # characters after which a text without pages is cut at a blank line
@@ -78,44 +78,35 @@ _BLANK = re.compile(rb"\n\n\n+")
 _OPENS = {b"]]": b"[[", b"}}": b"{{", b"|}": b"{|", b"</": b"<t"}
 
 
-def clean(text: bytes) -> bytes:
-    """Clean a text."""
-    return b"".join(clean_stream([text]))
-
-
-def clean_stream(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the cleaned text chunk by chunk; memory is that of a page."""
-    separator = b""
-    for unit in _units(chunks):
+def clean(text: bytes, progress: Callable[[int], None] = lambda size: None) -> bytes:
+    """Clean a text; `progress` is called with the size of each part that is done."""
+    parts = []
+    for unit in _units(text.replace(b"\r", b"")):
         if cleaned := _strip(_readable(unit)):
-            yield separator + cleaned
-            separator = b"\n\n"
+            parts.append(cleaned)
+        progress(len(unit))
+    return b"\n\n".join(parts)
 
 
-def _units(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the stream cut after every page, or at the last blank line within UNIT characters."""
-    buffer = b""
-    for chunk in chunks:
-        buffer += chunk.replace(b"\r", b"")
-        start = 0
-        while end := _cut(buffer, start):
-            yield buffer[start:end]
-            start = end
-        buffer = buffer[start:]
-    yield buffer
+def _units(text: bytes) -> Iterator[bytes]:
+    """Yield the text cut after every page, or at the last blank line within UNIT characters."""
+    start = 0
+    while start < len(text):
+        end = _find_end(text, start)
+        yield text[start:end]
+        start = end
 
 
-def _cut(buffer: bytes, start: int) -> int:
-    """Find the end of the unit that begins at `start`; 0 where it depends on later chunks."""
+def _find_end(text: bytes, start: int) -> int:
     limit = start + UNIT
-    if (page := buffer.find(_PAGE_END, start, limit)) >= 0:
+    if (page := text.find(_PAGE_END, start, limit)) >= 0:
         return page + len(_PAGE_END)
-    if len(buffer) < limit:
-        return 0
-    if (blank := buffer.rfind(b"\n\n", start, limit)) >= 0:
+    if len(text) < limit:
+        return len(text)
+    if (blank := text.rfind(b"\n\n", start, limit)) >= 0:
         return blank + 2
-    places = {end: buffer.find(end, limit - len(end) + 1) for end in (b"\n\n", _PAGE_END)}
-    return min((at + len(end) for end, at in places.items() if at >= 0), default=0)
+    places = {end: text.find(end, limit - len(end) + 1) for end in (b"\n\n", _PAGE_END)}
+    return min((at + len(end) for end, at in places.items() if at >= 0), default=len(text))
 
 
 def _readable(unit: bytes) -> bytes:

@@ -2,7 +2,6 @@
 
 import hashlib
 import platform
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,7 +73,8 @@ def load(config: DataConfig, context: int) -> Corpus:
     """
     text, name, origin = _read(config)
     if config.clean:
-        text, name = _clean(text), f"{name}, cleaned"
+        with bar(None, "cleaning", "B", total=len(text), unit_scale=True, leave=False) as shown:
+            text, name = clean.clean(bytes(text), shown.update), f"{name}, cleaned"
     vocabulary = bytes(value for value in range(256) if value in text)
     token_of = bytes(max(vocabulary.find(value), 0) for value in range(256))
     tokens_N = np.frombuffer(text.translate(token_of), np.uint8)
@@ -137,15 +137,3 @@ def _identify(text: bytes, path: Path) -> str:
     if HEAD <= len(text) < enwik8.SIZE and hashlib.sha256(text[:HEAD]).hexdigest() == HEAD_SHA256:
         return f"{path.name} (begins as enwik8)"
     return path.name
-
-
-def _clean(text: bytes | bytearray) -> bytes:
-    with bar(None, "cleaning", "B", total=len(text), unit_scale=True, leave=False) as shown:
-
-        def chunks() -> Iterator[bytes]:
-            for start in range(0, len(text), clean.UNIT):
-                chunk = bytes(text[start : start + clean.UNIT])
-                yield chunk
-                shown.update(len(chunk))
-
-        return b"".join(clean.clean_stream(chunks()))

@@ -1,6 +1,5 @@
 import hashlib
 import html
-import itertools
 import lzma
 import os
 import pathlib
@@ -210,43 +209,14 @@ def test_idempotent(text, unit):
         assert marker not in cleaned
 
 
-@settings(max_examples=100, deadline=None)
-@given(TEXTS, st.lists(st.integers(0, 200)), st.sampled_from([16, 64, clean.UNIT]))
-def test_independent_of_the_chunks_it_arrives_in(text, cuts, unit):
-    bounds = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
-    chunks = [text[start:end] for start, end in itertools.pairwise(bounds)]
-    with mock.patch.object(clean, "UNIT", unit):
-        assert list(clean.clean_stream(chunks)) == list(clean.clean_stream([text]))
-
-
-@pytest.mark.parametrize("chunk", [1, 7, 1000])
-def test_text_without_pages_is_cut_at_blank_lines(chunk):
+def test_text_without_pages_is_cut_at_blank_lines():
     text = b"aaaa\n\nbbbb\n\ncccc\n\n" + b"d" * 15 + b"\n\n" + b"e" * 40 + b"\n\nf</page>g"
     with mock.patch.object(clean, "UNIT", 16):
-        chunks = list(
-            clean.clean_stream(text[start : start + chunk] for start in range(0, len(text), chunk))
-        )
-    assert [chunk.strip() for chunk in chunks] == [
-        b"aaaa\n\nbbbb",
-        b"cccc",
-        b"d" * 15,
-        b"e" * 40,
-        b"f",
-        b"g",
-    ]
-
-
-def test_streams_page_by_page():
-    pages = dump(*((f"Page {number}", "Text.") for number in range(10)))
-    taken = []
-
-    def chunks():
-        for start in range(0, len(pages), 100):
-            taken.append(start)
-            yield pages[start : start + 100]
-
-    assert next(clean.clean_stream(chunks())) == b"Page 0\n\nText."
-    assert len(taken) * 100 < len(pages) / 4
+        sizes = []
+        cleaned = clean.clean(text, sizes.append)
+    parts = [b"aaaa", b"bbbb", b"cccc", b"d" * 15, b"e" * 40, b"f", b"g"]
+    assert cleaned == b"\n\n".join(parts)
+    assert sizes == [12, 6, 17, 42, 8, 1]
 
 
 @pytest.mark.skipif(
