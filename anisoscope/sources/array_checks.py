@@ -166,11 +166,6 @@ def number_clusters(points: int, label_P: np.ndarray) -> np.ndarray:
         raise ValueError(
             f"clusters have shape {label_P.shape}, vectors have {points} points; pass one label per point"
         )
-    if missing := int(pd.isna(label_P).sum()):
-        raise ValueError(
-            f"clusters: {missing} of {points} labels are missing (None or NaN); "
-            "leave their points out"
-        )
     floats = label_P if label_P.dtype.kind == "f" else [x for x in label_P if isinstance(x, float)]
     float_P = np.asarray(floats)
     exact = min(EXACT, 2.0 ** (np.finfo(float_P.dtype).nmant + 1)) if float_P.size else np.inf
@@ -179,12 +174,13 @@ def number_clusters(points: int, label_P: np.ndarray) -> np.ndarray:
             f"clusters are of type {float_P.dtype} and reach {largest:.0e}; "
             "floats of that size merge neighboring integers; pass integers"
         )
-    try:
-        return np.unique(label_P, return_inverse=True)[1]
-    except TypeError as error:
+    number_P = pd.factorize(label_P, sort=True)[0]
+    if missing := int((number_P < 0).sum()):
         raise ValueError(
-            f"clusters: labels have several types ({error}); pass numbers or strings"
-        ) from error
+            f"clusters: {missing} of {points} labels are missing (None or NaN); "
+            "leave their points out"
+        )
+    return number_P
 
 
 def _check_positions(time_P: np.ndarray) -> np.ndarray:

@@ -116,24 +116,24 @@ def describe(vectors: Vectors, chunks: list[Chunk]) -> dict[str, Any]:
 
 @jax.enable_x64(False)
 def measure_chunks(
-    layers: list[Any],
+    vectors: Vectors,
     chunks: list[Chunk],
     settings: MeasureConfig,
     progress: Callable[[list], Iterable] = iter,
     lens: Lens | None = None,
-) -> tuple[dict[str, Values], dict[str, str]]:
+) -> tuple[dict[str, Values], dict[str, Any]]:
     """Run the panel on each layer, or on all layers at once for families that compare layers.
 
     Returns:
-        {cloud: {quantity: (chunk, layer, …, R)}}, and the attribute that counts degenerate vectors.
+        {cloud: {quantity: (chunk, layer, …, R)}}, and attributes for tables.
     """
+    layers = vectors.layers
     together = any(
         FAMILIES[name].input_kind in ("layers", "logit_lens") for name in settings.families
     )
-    numbers = list(range(len(layers)))
     unequal = any(chunk.folds.unequal for chunk in chunks)
     parts, counts = [], [DegenerateCounts() for _ in layers]
-    for group in progress([numbers] if together else [[number] for number in numbers]):
+    for group in progress([range(len(layers))] if together else [[n] for n in range(len(layers))]):
         panels = []
         for chunk in chunks:
             points, width = chunk.size, np.shape(layers[0])[1]
@@ -156,7 +156,8 @@ def measure_chunks(
             panels.append(weight_folds(values, chunk.folds, quantities()) if unequal else values)
         parts.append(jax.tree.map(lambda *values: np.stack(values), *panels))
     values = jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts)
-    return values, describe_degenerate(counts)
+    about = {"seed": settings.seed} | describe(vectors, chunks) | describe_degenerate(counts)
+    return values, about
 
 
 @jax.enable_x64(False)

@@ -63,10 +63,9 @@ def measure_vectors(
     chunks = array_chunks.cut_chunks(vectors, num_chunks, folds, seed)
 
     label = f"measure {', '.join(chosen)}" if families == "all" else ""  # all families take a while
-    values, degenerate = array_chunks.measure_chunks(
-        vectors.layers, chunks, settings, lambda groups: bar(groups, label, "layer"), lens
+    values, about = array_chunks.measure_chunks(
+        vectors, chunks, settings, lambda groups: bar(groups, label, "layer"), lens
     )
-    about = {"seed": seed} | array_chunks.describe(vectors, chunks) | degenerate
     table = make_table(values, settings, about, names)
     if metrics:
         table = user_metrics.add_metrics(table, metrics, vectors.layers, chunks, seed)

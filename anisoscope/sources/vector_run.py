@@ -1,13 +1,13 @@
 """Measure a file of vectors into a run's folder: python main.py --config=experiments/vectors.py."""
 
+import contextlib
 import functools
 import hashlib
 import json
 import pathlib
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, NamedTuple
-
-import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.vectors_config import VectorsConfig
@@ -31,21 +31,24 @@ class OpenFile(NamedTuple):
 def open_file(config: VectorsConfig) -> OpenFile:
     """Open the vectors and cut them into chunks; UserError where that fails."""
     names, measure = config.vectors, config.measure
-    try:
+    with explain_path(config):
         file = vector_files.load(
-            pathlib.Path(names.path),
-            names.layers,
-            names.clusters,
-            names.token_positions,
+            pathlib.Path(names.path), names.layers, names.clusters, names.token_positions
         )
-    except ValueError as error:
-        raise UserError(f"vectors.path {error}") from error
-    try:
         vectors = array_checks.read_vectors(*file)
         chunks = array_chunks.cut_chunks(vectors, names.num_chunks, measure.folds, measure.seed)
-    except ValueError as error:
-        raise UserError(f"vectors.path {names.path}: {error}") from error
     return OpenFile(vectors, chunks)
+
+
+@contextlib.contextmanager
+def explain_path(config: VectorsConfig) -> Iterator[None]:
+    """Turn a ValueError about arrays into a UserError that names the file."""
+    try:
+        yield
+    except ValueError as error:
+        message = str(error).replace("pass num_chunks=", "pass --config.vectors.num_chunks=")
+        path = config.vectors.path
+        raise UserError(f"vectors.path {path}: {message.removeprefix(path).strip()}") from error
 
 
 def run(config: VectorsConfig, file: OpenFile, root: pathlib.Path, name: str) -> None:
@@ -64,8 +67,17 @@ def run(config: VectorsConfig, file: OpenFile, root: pathlib.Path, name: str) ->
         f"D={about['width']}; folds: {about['folds_in_words']}"
     )
     if missing:
-        dataset = _measure(config, file, missing, about | {"made_by": json.dumps(made_by)}, name)
-        step_files.write_step(path, table, dataset, missing)
+        progress = functools.partial(bar, label=f"{name}: measure", unit="layer")
+        chosen = MeasureConfig(
+            families=missing,
+            **{field: getattr(settings, field) for field in ("nulls", "folds", "seed")},
+        )
+        with explain_path(config):
+            values, found = array_chunks.measure_chunks(*file, chosen, progress)
+        new = arrays.raw_table(values, found | about | {"made_by": json.dumps(made_by)})
+        if layers := config.vectors.layers:
+            new = new.assign_coords(layer_name=("layer", list(layers)))
+        step_files.write_step(path, table, new, missing)
         table = joined_files.read_table(path)  # so that joining again is bit-equal
     join.write(root, {STEP: table}, settings.families, settings.nulls, table.attrs | about)
     if degenerate := table.attrs.get(array_chunks.DEGENERATE):
@@ -73,42 +85,14 @@ def run(config: VectorsConfig, file: OpenFile, root: pathlib.Path, name: str) ->
     print(f"{name}: {about['folds_in_words']}; {root / 'results.nc'}, {root / 'results.csv'}")
 
 
-def _measure(
-    config: VectorsConfig,
-    file: OpenFile,
-    families: tuple[str, ...],
-    about: dict[str, Any],
-    name: str,
-) -> xr.Dataset:
-    measure = config.measure
-    settings = MeasureConfig(
-        families=families, nulls=measure.nulls, folds=measure.folds, seed=measure.seed
-    )
-    progress = functools.partial(bar, label=f"{name}: measure", unit="layer")
-    try:
-        values, degenerate = array_chunks.measure_chunks(
-            file.vectors.layers, file.chunks, settings, progress
-        )
-    except ValueError as error:
-        words = str(error).replace("pass num_chunks=", "pass --config.vectors.num_chunks=")
-        raise UserError(f"vectors.path {config.vectors.path}: {words}") from error
-    table = arrays.raw_table(values, about | degenerate)
-    names = config.vectors.layers
-    return table.assign_coords(layer_name=("layer", list(names))) if names else table
-
-
 def _made_by(config: VectorsConfig) -> dict[str, Any]:
     """List what decides which vectors form a cloud; only tables that share it are joined."""
-    names = config.vectors
-    path, digest = pathlib.Path(names.path), hashlib.sha256()
+    path, digest = pathlib.Path(config.vectors.path), hashlib.sha256()
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
         if file.is_file():
             digest.update(str(file.relative_to(path)).encode())
             with open(file, "rb") as content:
                 digest.update(hashlib.file_digest(content, "sha256").digest())
-    made_by = {"sha256": digest.hexdigest()}
+    made_by = asdict(config.vectors) | {"sha256": digest.hexdigest()}
     made_by |= {"folds": config.measure.folds, "seed": config.measure.seed}
-    return made_by | {
-        name: getattr(names, name)
-        for name in ("layers", "clusters", "token_positions", "num_chunks")
-    }
+    return {name: value for name, value in made_by.items() if name != "path"}

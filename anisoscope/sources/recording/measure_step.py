@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import pathlib
-import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -27,7 +26,6 @@ from anisoscope.utils.settings import LARGEST_SEED
 MADE_BY = "anisoscope.measure_step"
 TABLES = "measurements"
 FOLDS = 8
-WRITING = threading.Lock()  # for threads; processes lock the folder itself
 
 
 def measure_step(
@@ -61,10 +59,8 @@ def measure_step(
             vectors = vectors._replace(layers=[layers[name] for name in order])
             names = order
         chunks = array_chunks.cut_chunks(vectors, 1, FOLDS, seed)
-        values, degenerate = array_chunks.measure_chunks(vectors.layers, chunks, settings)
-        about = array_chunks.describe(vectors, chunks) | degenerate
+        values, about = array_chunks.measure_chunks(vectors, chunks, settings)
         about |= {
-            "seed": seed,
             "config": "{}",
             "anisoscope": anisoscope.__version__,
             "provenance": f"{len(vectors.layers)} hook points; {about['points']:,} vectors at a "
@@ -145,15 +141,14 @@ def lock_folder(root: pathlib.Path) -> Iterator[None]:
     """Let one thread of one process write at a time; a refusal leaves no new folder."""
     import fcntl  # missing on Windows
 
-    with WRITING:
-        new = not root.exists()
-        root.mkdir(parents=True, exist_ok=True)
-        place = os.open(root, os.O_RDONLY)
-        try:
-            fcntl.flock(place, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(place)
-            if new:
-                with contextlib.suppress(OSError):  # it holds tables
-                    root.rmdir()
+    new = not root.exists()
+    root.mkdir(parents=True, exist_ok=True)
+    folder = os.open(root, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+        if new:
+            with contextlib.suppress(OSError):  # it holds tables
+                root.rmdir()
