@@ -14,7 +14,6 @@ from anisoscope.training import finished, log, optimizer, replay
 from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.folder import missing_file
-from anisoscope.utils.settings import flat, to_dict
 from anisoscope.utils.stop import Stop
 
 
@@ -92,26 +91,6 @@ def contrast(
     cut = cut_at(levels)
     if processes.is_first() and levels:
         print(on_disk.write_by_level(levels, cut, root))
-
-
-def check(configs: list[Config]) -> None:
-    """Raise UserError, before any work is done, if runs differ only in their seeds."""
-    if len(configs) == 1:
-        raise UserError(
-            "--stages=matched contrasts runs, but this experiment has a single run; omit this stage"
-        )
-    settings = [
-        {
-            name: value
-            for name, value in flat(to_dict(config)).items()
-            if not (name.startswith("train.") and "seed" in name)
-        }
-        for config in configs
-    ]
-    if all(values == settings[0] for values in settings):
-        raise UserError(
-            "--stages=matched contrasts settings, but these runs differ only in seeds; omit this stage"
-        )
 
 
 def best_gains(

@@ -28,7 +28,6 @@ from anisoscope.results.holm import holm_of
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import choose
 
-MOST = 16
 AT = ("last", "matched")  # the last checkpoint, or loss-matched
 POSITIONS = ("all", "without_first_token")
 AT_LAST = ("test_bits", "test_gain_over_unigram")  # in addition to the shapes
@@ -48,31 +47,20 @@ UNKNOWN = Change(*[np.nan] * 4, freedom=0, pairs=0)
 
 def check_primary(primary: Named, runs: list[str]) -> None:
     """Raise UserError if a primary contrast is invalid for these runs."""
-    if len(primary) > MOST:
-        raise UserError(
-            f"primary has {len(primary)} contrasts; keep {MOST} at most, others are exploratory"
-        )
     for name, contrast in primary.items():
         where, needed = f"primary.{name}", ("quantity", "before", "after")
         if missing := [field for field in needed if field not in contrast]:
             raise UserError(f"{where} lacks {', '.join(missing)}; add each field")
         for field in contrast:
             choose(f"a field of {where}", field, (*needed, *DEFAULTS))
-        whole = DEFAULTS | contrast
-        quantity, margin = whole["quantity"], contrast.get("margin")
-        choose(f"{where}.at", whole["at"], AT)
-        others = AT_LAST if whole["at"] == "last" else (STEPS,)
-        choose(f"{where}.quantity", quantity, (*SHAPES, *others))
-        choose(f"{where}.positions", whole["positions"], POSITIONS)
-        if margin is not None and not (isinstance(margin, int | float) and 0 < margin < np.inf):
-            raise UserError(f"{where}.margin is {margin!r}; pass a positive change of {quantity}")
-        if whole["positions"] != "all" and quantity not in SHAPES:
-            raise UserError(
-                f"{where}.positions is {whole['positions']!r}; omit it, {quantity} has no positions"
-            )
-        if whole["before"] == whole["after"]:
-            raise UserError(f"{where}: before and after are both {whole['before']!r}; name two")
-        for end in (whole["before"], whole["after"]):
+        full = DEFAULTS | contrast
+        choose(f"{where}.at", full["at"], AT)
+        others = AT_LAST if full["at"] == "last" else (STEPS,)
+        choose(f"{where}.quantity", full["quantity"], (*SHAPES, *others))
+        choose(f"{where}.positions", full["positions"], POSITIONS)
+        if not contrast.get("margin", 1) > 0:
+            raise UserError(f"{where}.margin is {contrast['margin']!r}; pass a positive change")
+        for end in (full["before"], full["after"]):
             if not any(run == end or run.startswith(f"{end}_") for run in runs):
                 raise UserError(f"{where} names {end!r}, but this experiment has no such run")
 

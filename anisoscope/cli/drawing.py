@@ -8,9 +8,8 @@ from anisoscope.plot import draw, report
 from anisoscope.plot.experiment_figures import Compared
 from anisoscope.plot.run_tables import Run
 from anisoscope.plot.seed_lines import over_seeds
-from anisoscope.plot.spec_curves import GAIN
 from anisoscope.results import joined_files
-from anisoscope.training import finished, log
+from anisoscope.training import log
 from anisoscope.utils import checksums, processes
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import write
@@ -36,24 +35,14 @@ def find_runs(
     return folders
 
 
-def check_measured(configs: dict[str, Config], root: pathlib.Path) -> None:
-    """Raise UserError before training starts if the figures would have no tables."""
-    if not all((root / name / "results.nc").exists() for name in configs):
-        why = "figures are drawn from tables, which the stage measure writes; add it"
-        raise UserError(f"--stages=train,figures: {why}")
-
-
 def figures_folder(figures: str | None, root: pathlib.Path) -> pathlib.Path:
     """Return the folder for figures; raise UserError if it holds other files."""
     own = root / "figures"
     to = pathlib.Path(figures or own)
-    if to.exists() and not to.is_dir():
-        raise UserError(f"--figures={to} is not a folder; name an empty or new folder")
     foreign = to.is_dir() and any(to.iterdir()) and not (to / draw.MARK).exists()
     if foreign and to.resolve() != own.resolve():
         why = "holds files that are not figures of this command; name another folder"
         raise UserError(f"--figures={to} {why}")
-    draw.check_folder(to, root)
     return to
 
 
@@ -68,7 +57,6 @@ def draw_figures(
         return
     checksums.refuse_changed(root)
     runs = {label: load_run(path) for label, path in folders.items()}
-    check_axis(runs, over)
     own = [
         label for label, path in folders.items() if path.resolve().is_relative_to(root.resolve())
     ]
@@ -100,15 +88,6 @@ def write_page(runs: dict[str, Run], to: pathlib.Path, root: pathlib.Path) -> pa
     return place / report.NAME
 
 
-def check_axis(runs: dict[str, Run], over: str) -> None:
-    """Raise UserError if a run lacks the variable on the x axis."""
-    variable = "step" if over == "step" else GAIN
-    if lacking := [label for label, run in runs.items() if variable not in run.results]:
-        advice = "omit --over, or draw other runs"
-        what = f"{', '.join(lacking)} have no gain over the unigram baseline at checkpoints"
-        raise UserError(f"--over={over}: {what}; {advice}")
-
-
 def format_figures(paths: list[pathlib.Path], to: pathlib.Path) -> str:
     """Format a line with the number of figures and their folder."""
     count = sum(path.suffix == ".png" for path in paths)
@@ -121,22 +100,12 @@ def load_run(path: pathlib.Path) -> Run:
     if inner := sorted(child.parent.name for child in path.glob("*/environment.json")):
         what = f"{path} holds the runs {', '.join(inner)}"
         raise UserError(f"{what}; name a single run, such as {path / inner[0]}")
-    logged, done = (path / log.NAME).exists(), finished.is_finished(path)
     if not (path / "results.nc").exists():
-        if logged or done or (path / "measurements").exists():
-            raise missing_file(path, "results.nc", "measure")
-        raise missing_file(path, log.NAME, "train")
-    results = joined_files.read_table(path / "results.nc")
-    if not logged and "provenance" not in results.attrs:  # trained here
-        if not done:
-            raise missing_file(path, log.NAME, "train")
-        if processes.is_first():  # nothing would write its log again
-            why = "the figures have no training curve of this run"
-            print(f"{path / log.NAME} does not exist; {why}")
+        raise missing_file(path, "results.nc", "train,measure")
     tangents = path / "tangents.nc"
     return Run(
-        results,
-        log.read_log(path) if logged else [],
+        joined_files.read_table(path / "results.nc"),
+        log.read_log(path) if (path / log.NAME).exists() else [],
         joined_files.read_table(tangents) if tangents.exists() else None,
         {
             table.parent.name: joined_files.read_table(table)

@@ -55,8 +55,6 @@ def run(experiment: Config, request: Request) -> None:
     keep_compiled(experiment.data.cache)
     to = drawing.figures_folder(values.figures, root)
     folders = drawing.find_runs(configs, root, request.title, values.compare)
-    if {"train", "figures"} <= {*stages} and "measure" not in stages:
-        drawing.check_measured(configs, root)
     if {*stages} - {"figures"}:
         work(experiment, configs, root, request.title, stages, [*map(int, values.step)])
     if "figures" in stages:
@@ -160,8 +158,6 @@ def check_stages(todo: Work) -> None:
             run_tangents.check_windows_and_tables(config, text, path)
         if late := [step for step in todo.replayed if step > config.train.steps]:
             raise UserError(f"--step={late[0]}: {name} ends at step {config.train.steps}")
-    if "matched" in stages:
-        loss_matched_runs.check([run.config for run in runs])
     if "verdicts" in stages and len(runs) == 1:
         why = "compares seeds, but this experiment has a single run"
         raise UserError(f"--stages=verdicts {why}; omit it")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import LARGEST_SEED, check_fields, setting, within
+from anisoscope.utils.settings import check_fields, setting
 
 MANIFOLDS = ("paraboloid", "sphere", "torus")
 FLAT = 0.1  # leading orders are fitted where spread times curvature is at most this
@@ -47,9 +47,6 @@ def check_curved(config: CurvedConfig) -> None:
     check_fields(config)
     if config.types % 2:
         raise UserError(f"types is {config.types}; it must be even, since they come in pairs")
-    if config.width <= config.dimension:
-        raise UserError(f"width is {config.width}; it must exceed dimension ({config.dimension})")
-    within("seed", config.seed, 0, LARGEST_SEED - config.seeds)
     if "torus" in config.manifolds and config.dimension != 2:
         advice = "leave it out or set dimension=2"
         raise UserError(f"manifolds: torus has dimension 2, not {config.dimension}; {advice}")

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from anisoscope.utils.compiled import CACHE
-from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import check_fields, setting
+from anisoscope.utils.settings import setting
 
 SOURCES = ("enwik8", "pydoc")
 
@@ -26,10 +25,3 @@ class DataConfig:
         False, "remove wiki markup, code and media links, as The Shape of Learning does"
     )
     cache: str = setting(CACHE, "folder for downloaded text and compiled programs")
-
-
-def check_data(data: DataConfig) -> None:
-    """Raise UserError if a setting is outside its limits."""
-    check_fields(data, "data.")
-    if not data.cache:
-        raise UserError("data.cache is empty; name a folder, or omit the setting")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import LARGEST_SEED, check_fields, setting, within
+from anisoscope.utils.settings import LARGEST_SEED, setting, within
 
 WEIGHTINGS = ("none", "types")
 HOOK_POINTS = ("attention_out", "mlp_out", "values")  # of every block
@@ -103,14 +103,10 @@ def check_measure(measure: MeasureConfig, heads: int, last: int | None = None) -
         raise UserError(f"{what} is for models trained here; omit it")
     for step in measure.steps:
         within("measure.steps", step, 0, last)
-    check_fields(measure, "measure.")
     kinds = {FAMILIES[family] for family in measure.families}
     if kinds == {"vectors"}:
         what = f"measure.families={measure.families[0]} keeps vectors and no numbers"
         raise UserError(f"{what}; name a second family")
-    if measure.hook_points and "cloud" not in kinds:
-        what = f"measure.hook_points={measure.hook_points[0]} is a point cloud"
-        raise UserError(f"{what}; add a family that measures clouds, such as spectrum")
     if measure.projected_head >= heads:
         what = f"measure.projected_head is {measure.projected_head}"
         raise UserError(f"{what}; choose 0 to {heads - 1} (model.heads={heads})")

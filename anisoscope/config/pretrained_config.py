@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, field
 
-from anisoscope.config.data_config import DataConfig, check_data
+from anisoscope.config.data_config import DataConfig
 from anisoscope.config.measure_config import (
     DEFAULT,
     FAMILIES,
@@ -71,7 +71,6 @@ def check_pretrained(config: PretrainedConfig) -> None:
     if not weights.name:
         example = "--config=experiments/pretrained.py:EleutherAI/pythia-160m"
         raise UserError(f"no model is named; pass {example}, say")
-    check_data(config.data)
     check_fields(config)
     if weights.clamp is not None and not weights.clamp > 0:
         raise UserError(f"pretrained.clamp is {weights.clamp}; it must be above 0")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from anisoscope.config.measure_config import FAMILIES
 from anisoscope.config.run_config import RunConfig, checkpoint_steps
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import LARGEST_SEED, check_fields, setting
+from anisoscope.utils.settings import LARGEST_SEED, setting
 
 CLOUD_FAMILIES = tuple(name for name, kind in FAMILIES.items() if kind == "cloud")
 
@@ -50,7 +50,6 @@ def check_settings(tangents: TangentsConfig, width: int | None = None, words: st
         width: Width of the model; None before it is known.
         words: How to name the setting of the width.
     """
-    check_fields(tangents, "tangents.")
     ranks, points = tangents.ranks, tangents.points
     if sorted(ranks) != list(ranks):
         raise UserError(f"tangents.ranks is {ranks}; sort them in ascending order")

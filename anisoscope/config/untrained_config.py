@@ -7,7 +7,7 @@ An experiment file defines `get_config()` and returns an `UntrainedConfig`. Ever
 from dataclasses import dataclass
 
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import check_fields, setting, within
+from anisoscope.utils.settings import check_fields, setting
 
 CHOICES = {
     "norm_orders": ("pre", "post"),
@@ -31,7 +31,9 @@ class UntrainedConfig:
     vocabulary: int = setting(30_522, "rows of the embedding table (BERT's by default)", low=2)
     sequences: int = setting(16, "sequences per measurement", low=1)
     context: int = setting(512, "tokens per sequence", low=2)
-    sigma: float = setting(0.02, "standard deviation of the initial weights before truncation")
+    sigma: float = setting(
+        0.02, "standard deviation of the initial weights before truncation", low=1e-6, high=1
+    )
     truncated: bool = setting(
         True, "truncate the initial weights at 2 sigma without rescaling, as BERT does"
     )
@@ -72,8 +74,5 @@ def check_untrained(config: UntrainedConfig) -> None:
     check_fields(config)
     if config.width % config.heads:
         raise UserError(f"heads is {config.heads}; it must divide width ({config.width})")
-    if not 0 < config.sigma <= 1:
-        raise UserError(f"sigma is {config.sigma}; it must lie in (0, 1]")
-    within("seed", config.seed, 0, 2**31 - config.seeds)
     if list(config.norms) != sorted(config.norms):
         raise UserError(f"norms is {config.norms}; it must increase")

@@ -2,7 +2,7 @@
 
 import io
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
@@ -26,14 +26,12 @@ from anisoscope.plot.render import render
 from anisoscope.plot.run_tables import Run, display_names
 from anisoscope.plot.specs import OVER_TRAINING, PROFILE_BY_KIND, SPECS, WATCHED
 from anisoscope.utils import files
-from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
 
 MAKER = "anisoscope"  # in the metadata of every picture
 MARK = "drawn.txt"  # of a folder in which files may be written again and removed
 MARK_TEXT = "Figures drawn by main.py: drawn again, and removed where they no longer apply.\n"
 KINDS = ("png", "pdf", "txt")
-RUN_FILES = ("config.json", "results.nc")  # in a folder whose files are no figures
 T = TypeVar("T")  # what a figure is drawn from
 Runs = dict[str, Run]
 
@@ -95,36 +93,13 @@ def draw(
     Returns:
         The paths written.
     """
-    check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     files.remove_temporary(folder)  # two processes that draw at once may have to draw again
     if not (folder / MARK).exists():
         files.write(folder / MARK, MARK_TEXT)
-    check_pictures(folder, figures)
     shown = bar(figures.items(), "figures", "figure", leave=False)
     with style.context(), shown:
         return [path for name, build in shown for path in save(build(tables), folder, name)]
-
-
-def check_folder(folder: pathlib.Path, root: pathlib.Path | None = None) -> None:
-    """Raise UserError if files would be lost: in a link, or in the folder of a run."""
-    if folder.is_symlink():
-        raise UserError(f"{folder} is a link; name the folder itself with --figures=DIR")
-    begins = root is not None and folder.resolve() == root.resolve()
-    if begins or any((folder / name).exists() for name in RUN_FILES):
-        raise UserError(f"--figures={folder} is the folder of a run; name another folder")
-
-
-def check_pictures(folder: pathlib.Path, names: Iterable[str]) -> None:
-    """Raise UserError if a file with a figure's name was not drawn here."""
-    for path in (folder / f"{name}.{kind}" for name in names for kind in KINDS):
-        # of a caption, its picture
-        known = path.with_suffix(".png") if path.suffix == ".txt" else path
-        if path.exists() and not (known.exists() and MAKER.encode() in known.read_bytes()):
-            raise UserError(
-                f"{path} was not drawn here and would be lost; move it, or draw elsewhere with "
-                "--figures=DIR"
-            )
 
 
 def draw_runs(runs: Runs, folder: pathlib.Path, over: str = "step") -> list[pathlib.Path]:

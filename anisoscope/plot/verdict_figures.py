@@ -72,31 +72,19 @@ def forest(table: pd.DataFrame) -> Figure:
     alone = table["quantity"].nunique() == 1 and len(table) == len(groups)
     figure = style.new_figure(style.PAGE, 1.3 + ROW * (len(table) + len(groups) * (not alone)))
     ax = figure.subplots()
-    ax.axvspan(-1, 1, color="0.9", linewidth=0, zorder=0)
-    ax.axvline(0, color="0.5", linewidth=0.8, zorder=1)
-    names = []  # of rows and of headings, which are bold
+    names = {}  # of rows and of headings, which are bold
     for pair, rows in groups:
         heading = _format_pair(pair, table["at"].nunique() > 1)
-        names += [(heading, "bold")] * (not alone)
+        names |= {} if alone else {(heading,): True}
         for row in rows.itertuples(index=False):
             _draw_change(ax, row, -len(names))
-            names.append((heading if alone else _format_quantity(row.quantity), "normal"))
-    labels = [name for name, _ in names]
-    ax.set_yticks(range(0, -len(names), -1), labels, fontsize=style.FOOTER)
-    for tick, (_, weight) in zip(ax.get_yticklabels(), names, strict=True):
-        tick.set_fontweight(weight)
-    ax.set_ylim(0.4 - len(names), 0.6)
-    ax.set_xscale("symlog", linthresh=1, linscale=1.2)
+            names[heading, row.quantity] = False
+    labels = [key[0] if alone or bold else _format_quantity(key[1]) for key, bold in names.items()]
     sizes = table[["change", "low", "high"]].abs().div(table["margin"], axis=0)
     widest = 1.3 * max(3.0, float(np.nan_to_num(sizes.max(axis=None))))
-    ax.set_xlim(-widest, widest)
-    marks = [tick for tick in TICKS if abs(tick) < widest]
-    ax.set_xticks(marks, [f"{tick:g}".replace("-", "−") for tick in marks])
-    ax.minorticks_off()
     change = _format_quantity(table["quantity"].iloc[0]) if alone else "change"
-    ax.set_xlabel(f"{change}, in units of the margin of equivalence (shaded)", fontsize=style.SMALL)
-    ax.grid(axis="y", visible=False)
-    ax.tick_params(axis="y", length=0)
+    _name_rows(ax, labels, [*names.values()])
+    _ratio_axis(ax, widest, f"{change}, in units of the margin of equivalence (shaded)")
     counts = {
         "differ from 0": table["verdict"].isin((DIFFERS, BOTH)).sum(),
         "equivalent to 0": (table["verdict"] == WITHIN).sum(),
@@ -107,6 +95,28 @@ def forest(table: pd.DataFrame) -> Figure:
     where = f", {AT[table['at'].iloc[0]]}" * (table["at"].nunique() == 1)
     style.title(figure, f"Prespecified changes{where}")
     return figure
+
+
+def _name_rows(ax: Axes, labels: list[str], bold: list[bool]) -> None:
+    """Name rows from 0 downward."""
+    ax.set_yticks(range(0, -len(labels), -1), labels, fontsize=style.FOOTER)
+    for tick, heading in zip(ax.get_yticklabels(), bold, strict=True):
+        tick.set_fontweight("bold" if heading else "normal")
+    ax.set_ylim(0.4 - len(labels), 0.6)
+    ax.grid(axis="y", visible=False)
+    ax.tick_params(axis="y", length=0)
+
+
+def _ratio_axis(ax: Axes, widest: float, label: str, shade: str = "0.9", linear: float = 1.2):
+    """Show ratios to a bound, linear and shaded within ± 1, logarithmic outside."""
+    ax.axvspan(-1, 1, color=shade, linewidth=0, zorder=0)
+    ax.axvline(0, color="0.5", linewidth=0.8, zorder=1)
+    ax.set_xscale("symlog", linthresh=1, linscale=linear)
+    ax.set_xlim(-widest, widest)
+    marks = [tick for tick in TICKS if abs(tick) < widest]
+    ax.set_xticks(marks, [f"{tick:g}".replace("-", "−") for tick in marks])
+    ax.minorticks_off()
+    ax.set_xlabel(label, fontsize=style.SMALL)
 
 
 def _draw_change(ax: Axes, row, place: int) -> None:
@@ -145,8 +155,6 @@ def effects(frame: pd.DataFrame) -> Figure:
     rows = [row for group, own in groups.items() if own for row in (group, *own)]
     figure = style.new_figure(style.PAGE, 1.4 + 0.165 * len(rows))
     ax = figure.subplots()
-    ax.axvspan(-1, 1, color="0.92", linewidth=0, zorder=0)
-    ax.axvline(0, color="0.5", linewidth=0.8, zorder=1)
     for x, found in enumerate(VERDICTS):
         look = {"color": COLORS[found], "fontsize": style.FOOTER, "ha": "center"}
         look |= {"transform": ax.get_yaxis_transform()}
@@ -158,20 +166,9 @@ def effects(frame: pd.DataFrame) -> Figure:
         own = frame[frame["claim"].eq(name) & frame["p"].notna()]
         _draw_effects(ax, own.sort_values("effect"), -y)
     titles = [CLAIMS[row].wording if row in CLAIMS else row.split(" (")[0] for row in rows]
-    ax.set_yticks(range(0, -len(rows), -1), titles, fontsize=style.FOOTER)
-    for tick, name in zip(ax.get_yticklabels(), rows, strict=True):
-        tick.set_fontweight("normal" if name in CLAIMS else "bold")
-    ax.set_ylim(0.4 - len(rows), 0.6)
-    ax.set_xscale("symlog", linthresh=1, linscale=1)
-    ax.set_xlim(-40, 40)
-    ax.set_xticks(TICKS, [f"{tick:g}".replace("-", "−") for tick in TICKS])
-    ax.minorticks_off()
-    ax.grid(axis="y", visible=False)
-    ax.tick_params(axis="y", length=0)
-    ax.set_xlabel(
-        "effect over the smallest of interest: linear within ± 1 (shaded), logarithmic outside",
-        fontsize=style.SMALL,
-    )
+    _name_rows(ax, titles, [name not in CLAIMS for name in rows])
+    label = "effect over the smallest of interest: linear within ± 1 (shaded), logarithmic outside"
+    _ratio_axis(ax, 40, label, "0.92", 1)
     style.add_footer(figure, [EFFECTS_KEY])
     figure.get_layout_engine().set(rect=(0, 0, 0.96, 1))
     style.title(figure, "What the papers claim, and how large it is here")

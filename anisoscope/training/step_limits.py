@@ -1,12 +1,10 @@
 """Check the settings of a training run; entries of objectives have checks of their own."""
 
-from anisoscope.config.data_config import check_data
 from anisoscope.config.run_config import RunConfig
 from anisoscope.models import model_limits as model_limits
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.training.optimizer import OPTIMIZERS, SCHEDULES
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.layout import check_mesh
 from anisoscope.utils.settings import check_fields, choose, within
 
 MOST_CHECKPOINTS = 10_000  # each has files and folders, and is measured
@@ -19,9 +17,7 @@ def check_run(config: RunConfig) -> None:
     choose("objective", config.objective, OBJECTIVES)
     choose("train.optimizer", train.optimizer, OPTIMIZERS)
     choose("train.schedule", train.schedule, SCHEDULES)
-    check_data(config.data)
     model_limits.check_model(config.model)
-    check_mesh(config.mesh)
     if config.evaluate.draws > 1 and config.evaluate.draws % 2:
         why = "two halves of the draws are compared; set 1 or an even number"
         raise UserError(f"evaluate.draws is {config.evaluate.draws}, and {why}")

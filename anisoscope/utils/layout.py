@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import check_fields, setting
+from anisoscope.utils.settings import setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,10 +17,3 @@ class MeshConfig:
     clouds: int | None = setting(
         None, "clouds measured at a time; None: 1 on a CPU, else as many as fit in memory", low=1
     )
-
-
-def check_mesh(mesh: MeshConfig) -> None:
-    """Raise UserError if a setting is invalid on any number of devices."""
-    check_fields(mesh, "mesh.")
-    if not mesh.data:
-        raise UserError(f"mesh.data is {mesh.data}; it must be at least 1, or -1 for all devices")

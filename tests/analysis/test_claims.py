@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from scipy import stats
 
 import anisoscope
 from anisoscope.analysis import on_disk
@@ -23,7 +22,6 @@ from anisoscope.analysis.claims.verdicts import (
     REPRODUCED,
     TOO_WIDE,
     corrected,
-    estimated,
     verdict,
     write,
 )
@@ -102,16 +100,6 @@ def test_seeds_without_scatter_are_not_tested_unless_by_their_signs(tmp_path):
         assert (row.p == 0.0625) if bounded else np.isnan(row.p), row.claim
         assert (row.verdict == INCONCLUSIVE) != bounded, row.claim
         assert row.reason == ("" if bounded else CONSTANT), row.claim
-
-
-@pytest.mark.parametrize("effect", [0.0, 0.9, 1.6, 3.0])
-def test_a_bounded_number_has_the_median_and_range_of_its_seeds(tmp_path, effect):
-    values = effect + SEEDS
-    claim = CLAIMS["stabilization"]._replace(smallest=1.5, sign=1)
-    found = estimated(pd.DataFrame({"value": values, "n": np.nan}), claim)
-    assert (found["effect"], found["low"], found["high"]) == (effect, effect - 1, effect + 1)
-    above = int((values > 1.5).sum())
-    assert found["p"] == pytest.approx(stats.binomtest(above, 5).pvalue)
 
 
 def test_the_correction_is_over_all_folders_beside_that_within_each(tmp_path):
@@ -226,22 +214,6 @@ def decoders(conditions, **columns):
     rows = pd.DataFrame(runs, columns=["condition", "run", "train.seed"])
     more = {"objective": "next", "model.mask": "causal", "test_gain_over_unigram": 2.0}
     return rows.assign(**more, **columns)
-
-
-def test_a_claim_of_a_difference_reads_two_columns(tmp_path):
-    rows = decoders(1, last_linearity=0.9, last_linearity_update=[0.5, 0.6])
-    rows.to_csv(tmp_path / "runs.csv", index=False)
-    found = evidence.read(tmp_path).set_index("claim")["value"]
-    assert found["residual_makes_linear"].tolist() == pytest.approx([0.4, 0.3])
-    assert found["layers_are_nearly_linear"].tolist() == pytest.approx([0.1] * 2)
-
-
-def test_relative_drift_is_half_the_doublings_of_the_mean_cosine(tmp_path):
-    decoders(1, mean_cosine=[0.4, 0.5], cosine_growth=[0.3, 0.25]).to_csv(
-        tmp_path / "runs.csv", index=False
-    )
-    found = evidence.read(tmp_path).set_index("claim")["value"]
-    assert found["relative_drift_grows"].tolist() == pytest.approx([1.0, 0.5])
 
 
 def test_over_models_n_counts_the_conditions_that_have_both_numbers(tmp_path):

@@ -8,7 +8,6 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from anisoscope.analysis import on_disk
 from anisoscope.analysis.correlations import (
     ALL,
     MODELS,
@@ -21,7 +20,6 @@ from anisoscope.analysis.correlations import (
     correlations,
     within_models,
 )
-from anisoscope.results import joined_files
 from anisoscope.results.holm import holm
 from tests.plot.tables import make_run
 
@@ -95,29 +93,6 @@ def test_what_cannot_be_correlated_is_nan_and_a_line_is_one():
     assert found[1:2] + found[3:6] + found[7:] == pytest.approx([-1] * 6)
 
 
-def test_a_row_for_each_pair_run_and_set_of_points(frame):
-    assert len(frame) == len(PAIRS) * 2 * (2 * (len(SHORT) + 1) + 2)
-    assert not frame.duplicated(["run", "positions", "x", "y", "over", "step"]).any()
-    found = frame[(frame.x == "drift") & (frame.positions == "without_first_token")]
-    assert {(row.run, row.over): row.n for row in found.itertuples()} == {
-        ("decoder", "layers"): 4,
-        ("decoder", "layers, steps"): 12,
-        ("encoder", "layers"): 3,
-        ("encoder", "layers, steps"): 9,
-        ("all", "layers, runs"): 7,
-        ("all", "layers, steps, runs"): 21,
-    }
-    found = frame[(frame.y == "attention_first_token") & (frame.run != "encoder")]
-    assert dict(zip(found.over, found.n, strict=True)) == {
-        "heads": 12,
-        "heads, steps": 36,
-        "heads, runs": 16,
-        "heads, steps, runs": 48,
-    }
-    assert frame.networks.equals((frame.run == "all") + 1)
-    assert frame.step.isna().equals(frame.over.str.contains("steps|runs"))
-
-
 def test_rows_are_of_the_numbers_in_the_tables(frame, tables):
     rows = frame.set_index(["run", "positions", "y", "over"]).sort_index()
     means = {name: table.sel(statistic="mean") for name, table in tables.items()}
@@ -132,28 +107,6 @@ def test_rows_are_of_the_numbers_in_the_tables(frame, tables):
     assert found == pytest.approx(stats.spearmanr(x.ravel(), y.ravel())[0])
     found = rows.loc[(*place, "heads")].set_index("step").loc[10].pearson
     assert found == pytest.approx(stats.pearsonr(x[1].ravel(), y[1].ravel())[0])
-
-
-def test_what_was_not_measured_has_no_row(frame, tables, tmp_path):
-    joined_files.write(tables["decoder"].drop_vars("drift"), tmp_path / "results.nc")
-    on_disk.write_run("decoder", tmp_path)
-    read = pd.read_csv(tmp_path / "correlations.csv")
-    assert list(read.columns) == list(frame.columns)
-    assert set(read.run) == {"decoder"}
-    assert "drift" not in set(read.x)
-    assert correlations({"decoder": tables["decoder"][["anisotropy"]]}).empty
-
-
-def test_each_set_of_positions_is_of_the_runs_that_have_it(frame, tables):
-    some = correlations(tables | {"encoder": tables["encoder"].sel(positions=["all"])})
-    for positions, runs in (
-        ("without_first_token", ["decoder"]),
-        ("all", ["decoder", "encoder", "all"]),
-    ):
-        rows = some[some.positions == positions]
-        assert set(rows.run) == {*runs}
-        whole = frame[(frame.positions == positions) & frame.run.isin(runs)]
-        np.testing.assert_array_equal(rows.pearson, whole.pearson)
 
 
 def test_p_is_corrected_after_holm_for_all_that_are_looked_at_together(tables):

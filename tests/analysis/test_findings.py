@@ -1,10 +1,9 @@
 """What is said in words is what stands in the tables, and nothing else."""
 
-import numpy as np
 import pytest
 
 from anisoscope.analysis.findings import sentences
-from tests.plot.tables import make_run, shapes_at, spoiled
+from tests.plot.tables import make_run, shapes_at
 
 OTHERS = tuple({*shapes_at(0, 2, True), "projection"} - {"anisotropy", "twonn"})
 SMALL = {"steps": (0, 1000), "heads": 1, "batches": 2, "folds": 2, "without": OTHERS}
@@ -33,13 +32,6 @@ def test_sentences_have_the_numbers_of_the_tables(decoder):
     last = table.sel(positions="all", statistic="mean", null="gaussian").isel(step=-1, layer=-1)
     assert f"{last.twonn:.1f} (" in lines[3]
     assert f"against {last.twonn - last.twonn_excess:.1f} of a Gaussian cloud" in lines[3]
-
-
-def test_a_layer_without_a_value_leaves_the_peak_undefined(decoder):
-    table = spoiled(decoder, layer=1).results
-    lines = " ".join(sentences({"decoder": table}, {"decoder": {"test_bits": np.nan}}))
-    assert "not defined (layer 1 without a value)" in lines
-    assert "bits" not in lines
 
 
 def test_of_many_runs_the_lowest_and_the_highest_are_named(decoder):

@@ -38,36 +38,6 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
     assert list(joined_files.read_table(paths[0]).run.values) == list(tables)
 
 
-def test_runs_measured_without_the_spectrum_have_no_table_by_layer(tmp_path):
-    whole = {f"run_{seed}": made(seed) for seed in (0, 1)}
-    tables = {name: table[["gride"]].assign_attrs(table.attrs) for name, table in whole.items()}
-    assert written(tables, tmp_path) == ["runs.nc", "runs.csv"]
-
-
-def test_words_that_stand_for_nothing_elsewhere_are_words_here(tmp_path):
-    """Variants named null and nan, a setting that is None in one of them, and a number that is
-    missing.
-    """
-    seeds = {"null_0": 0, "null_1": 1, "nan_0": 0, "nan_1": 1, "None": 2, "NA": 3}
-    tables = {}
-    for name, seed in seeds.items():
-        changes = {"evaluate__stride": 8 if name.startswith("nan") else None}
-        changes |= {"model__qk_norm": name == "NA", "model__sink": name == "None"}
-        tables[name] = made(seed, **changes)
-    where = folders(tables, tmp_path)
-    (where["NA"] / "test.json").unlink()
-    on_disk.write(where, tmp_path, {})
-    rows, found = on_disk.read_runs(tmp_path)
-    assert list(rows.run) == list(tables)
-    assert list(rows.condition) == ["null", "null", "nan", "nan", "None", "NA"]
-    assert list(rows["evaluate.stride"]) == ["None", "None", "8", "8", "None", "None"]
-    assert list(rows.test_bits.isna()) == [False] * 5 + [True]
-    stride = found[found.setting == "evaluate.stride"]
-    assert set(stride.before + " -> " + stride.after) == {"None -> 8"}
-    assert not found[["setting", "before", "after", "held"]].isna().any(axis=None)
-    assert np.isfinite(stride[stride.quantity == "middle_minus_ends"].change).all()
-
-
 def test_crossed_seeds_have_components_and_no_contrasts(tmp_path):
     tables = {f"weights_{w}_data_{d}": made(w, d) for w in (0, 1) for d in (0, 1)}
     (tmp_path / "contrasts.csv").write_text("of an experiment that had other runs")

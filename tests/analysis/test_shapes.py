@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from anisoscope.analysis.shapes import SHAPES, shapes, sink_head_share
+from anisoscope.analysis.shapes import shapes, sink_head_share
 
 # hidden states 1 to 11
 OPT_125M = (0.978, 0.987, 0.995, 0.995, 0.995, 0.994, 0.992, 0.989, 0.983, 0.973, 0.959)
@@ -129,9 +129,3 @@ def test_without_the_first_checkpoint_there_is_no_growth():
     found = shapes(values.assign_coords(step=[1, 2]))
     assert np.isnan([found.growth, found.drift_growth]).all()
     np.testing.assert_allclose(found.drop_from_peak, 0)
-
-
-def test_a_shape_says_what_it_is_and_is_there_where_its_quantity_is():
-    found = read(drift=[[9, 1, 1]])
-    assert {*found} == {name for name, shape in SHAPES.items() if shape.quantity == "drift"}
-    assert found.last_drift.attrs["formula"] == SHAPES["last_drift"].formula

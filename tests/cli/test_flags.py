@@ -75,7 +75,6 @@ def test_bad_input_is_one_short_line(word, line):
         (["--stages=trian"], "did you mean 'train'"),
         (["--stages=verify,train"], "verify runs alone"),
         (["--step=3"], "need each other"),
-        (["--stages=replay", "--step=a"], "a whole number"),
     ],
 )
 def test_flags_that_do_not_go_together(words, line):

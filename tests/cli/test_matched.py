@@ -12,7 +12,7 @@ from anisoscope.cli import drawing, training_stages
 from anisoscope.config import variants
 from anisoscope.results import joined_files
 from anisoscope.training import finished, log, replay
-from anisoscope.utils.errors import Stopped, UserError
+from anisoscope.utils.errors import Stopped
 from anisoscope.utils.settings import replace
 from tests import tiny
 from tests.analysis.synthetic_runs import made
@@ -155,7 +155,3 @@ def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys):
     )
     assert (root / "figures" / "contrasts_loss_matched.png").exists()
     assert "in the constant part" in (root / "figures" / "contrasts_loss_matched.txt").read_text()
-    with pytest.raises(
-        UserError, match=r"--stages=matched contrasts runs, but this experiment has a single run"
-    ):
-        matched.check([configs["plain"]])

@@ -1,8 +1,6 @@
 import json
-import sys
 import threading
 
-import jax
 import pytest
 
 from anisoscope.cli import drawing, process, training_stages
@@ -10,7 +8,7 @@ from anisoscope.config import variants
 from anisoscope.results import joined_files
 from anisoscope.sources import run_program
 from anisoscope.training import loop
-from anisoscope.utils.errors import UNSTOPPABLE, RunError, Stopped, UserError
+from anisoscope.utils.errors import UNSTOPPABLE, RunError, Stopped
 from anisoscope.utils.folder import claim
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
@@ -53,18 +51,6 @@ def test_a_run_to_compare_with_does_not_take_the_place_of_a_condition(tmp_path, 
     assert [*seen["page"]] == ["plain", other]
 
 
-def test_a_finished_run_without_its_log_is_drawn_and_moved_tables_are_no_run(folder, capsys):
-    (folder / "measurements_old").mkdir()
-    (folder / "measurements_old" / "config.json").write_text("{}")
-    assert drawing.load_run(folder).results.sizes["step"] == 2
-    (folder / "train.jsonl").unlink()
-    with pytest.raises(UserError, match="--stages=train"):
-        drawing.load_run(folder)
-    (folder / "test.json").write_text("{}")
-    assert drawing.load_run(folder).log == []
-    assert "no training curve" in capsys.readouterr().out
-
-
 def test_figures_come_with_findings_and_a_page_which_lies_with_the_run(
     folder, tmp_path, monkeypatch, capsys
 ):
@@ -79,8 +65,6 @@ def test_figures_come_with_findings_and_a_page_which_lies_with_the_run(
         assert lines[0].startswith("run, step 1: anisotropy at its highest")
         assert lines[-2].startswith(f"figures: {to} (1, ")
         assert lines[-1] == f"page:    {page / 'report.html'}"
-    with pytest.raises(UserError, match="folder of a run"):
-        drawing.figures_folder(str(tmp_path / "new"), tmp_path / "new")
 
 
 def test_auto_becomes_the_type_the_run_began_with_or_that_of_this_machine(tmp_path):
@@ -141,18 +125,6 @@ def test_who_asks_to_stop_between_two_variants_is_heard(tmp_path, monkeypatch):
             experiment, variants.expand(experiment), tmp_path / "run", "run", ["train", "measure"]
         )
     assert begun == ["one"]
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_of_a_cluster_the_first_process_speaks(monkeypatch, capsys, first):
-    monkeypatch.setattr(jax.distributed, "initialize", lambda: None)
-    monkeypatch.setattr(jax, "process_index", lambda: 0 if first else 1)
-    monkeypatch.setattr(sys, "stdout", sys.stdout)
-    training_stages.join_cluster()
-    print("hello")
-    if not first:
-        sys.stdout.close()
-    assert capsys.readouterr().out == ("hello\n" if first else "")
 
 
 @pytest.fixture

@@ -52,21 +52,6 @@ def test_a_finished_experiment_misses_nothing(root):
     ]
 
 
-def test_of_several_runs_the_tables_that_compare_them_are_wanted_too(tmp_path):
-    root, both = tmp_path / "pair", {"one": {}, "two": {"model.sink": True}}
-    named = {
-        "it": {"quantity": "middle_minus_ends", "before": "one", "after": "two", "at": "matched"}
-    }
-    claim(root, replace(tiny.config(), {"variants": both, "primary": named}), new=True)
-    for name in ("one", "two"):
-        run(root / name, KEPT, KEPT, test=True, joined=True)
-    missing = "missing: runs.csv (--stages=measure); contrasts_loss_matched.csv (--stages=matched); figures"
-    assert missing in list(status.format_status(root))
-    for name in ("runs.csv", "contrasts_loss_matched.csv"):
-        (root / name).touch()
-    assert "missing: figures" in list(status.format_status(root))
-
-
 def test_what_is_missing_is_named_while_the_run_goes_on(root):
     (root / ".#notes").symlink_to("nobody@nowhere")  # as an editor leaves it
     run(root / "one", [*KEPT[:-1], "6.orbax-checkpoint-tmp"], KEPT[:2])
@@ -86,18 +71,6 @@ def test_what_is_missing_is_named_while_the_run_goes_on(root):
         "the same command resumes: python main.py '--config=a b'",
     ]
     assert sorted(root.rglob("*")) == before
-
-
-def test_updates_left_out_and_spikes_are_counted(root):
-    run(root / "one", [0, 1, 2])
-    lines = (
-        '{"step": 1, "kind": "skipped", "updates": 1}\n{"step": 2, "kind": "spike", "loss": 9.0}\n'
-    )
-    (root / "one" / "train.jsonl").write_text(lines)
-    said = "one: updates were left out as not finite: 1, the last at step 1; spikes of the loss: 1, the last at step 2"
-    assert said in list(status.format_status(root))
-    (root / "one" / "train.jsonl").write_text("{\n")
-    assert not any("left out" in line for line in status.format_status(root))
 
 
 def test_what_a_later_session_asked_for_is_counted(root):

@@ -2,7 +2,6 @@ import importlib
 import inspect
 import json
 import pathlib
-import re
 
 import pytest
 
@@ -11,7 +10,6 @@ from anisoscope.analysis import primary
 from anisoscope.cli.command import check_run
 from anisoscope.config import recipes, variants
 from anisoscope.config.experiment_config import Config
-from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import flat, from_dict, replace, to_dict
 
 FILES = sorted(  # of trained runs
@@ -123,50 +121,3 @@ def test_each_intervention_changes_one_setting_of_the_plain_run_of_its_seed(size
         assert all(field.startswith(("model.", "train.")) for field in different)
         assert run.train.seed == seeds[name]
     assert len({str(to_dict(run)) for run in runs.values()}) == len(runs) == 40
-
-
-@pytest.mark.parametrize("size", ["small"])
-def test_optimizers_differ_on_the_matrices_of_blocks_alone(size):
-    """Of one model and seed, in the name of the optimizer and its rate; positions in positions
-    alone.
-    """
-    runs = variants.expand(of("optimizer_ablations").get_config(size))
-    assert len(runs) == 30
-    for name, run in runs.items():
-        optimizer, model, seed = name.split("_")
-        assert (run.train.optimizer, run.train.other_learning_rate, run.train.seed) == (
-            optimizer,
-            0.002,
-            int(seed),
-        )
-        plain = runs[f"adamw_{model}_{seed}"]
-        alike = {"train.optimizer": "adamw", "train.learning_rate": plain.train.learning_rate}
-        assert replace(run, alike) == plain
-    runs = variants.expand(of("position_ablations").get_config(size))
-    assert len(runs) == 20
-    for name, run in runs.items():
-        assert name.startswith(run.model.position_encoding)
-        other = runs[name.replace(run.model.position_encoding, "learned")]
-        assert replace(run, {"model.position_encoding": "learned"}) == other
-
-
-def test_rates_of_each_optimizer_are_tried_on_both_sides_of_the_chosen_one():
-    """Four at least: more where the best of four was the first or the last."""
-    suite = of("optimizer_ablations")
-    for name, rate in suite.RATES.items():
-        assert len(suite.TRIED[name]) >= 4
-        assert rate in sorted(suite.TRIED[name])[1:-1]
-    runs = variants.expand(suite.get_config("rates"))
-    tried = {(run.train.optimizer, run.train.learning_rate, run.objective) for run in runs.values()}
-    assert len(tried) == 2 * sum(map(len, suite.TRIED.values()))
-    assert {run.train.seed for run in runs.values()}.isdisjoint(suite.SEEDS)
-
-
-@pytest.mark.parametrize(
-    ("path", "value"), [("penalty_layers", ["1"]), ("penalty_layers", 1), ("log_every", [])]
-)
-def test_a_tuple_of_the_wrong_type_is_refused(path, value):
-    values = to_dict(Config())
-    values["train"][path] = value
-    with pytest.raises(UserError, match=rf"train\.{path} is {re.escape(repr(value))}, not"):
-        from_dict(values, Config)

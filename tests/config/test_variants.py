@@ -80,12 +80,6 @@ def test_seeds_are_set_or_counted_and_not_both(field, count):
     assert len(variants.expand(config)) == 4 * (1 + (count == "train.num_seeds"))
 
 
-def test_two_runs_of_one_name_are_refused():
-    config = Config(variants={"a": {"train.num_data_seeds": 2}, "a_weights_0_data_0": {}})
-    with pytest.raises(UserError, match="two runs of this experiment are named a_weights_0_data_0"):
-        variants.expand(config)
-
-
 def test_an_experiment_with_an_unknown_or_ill_typed_variant_is_refused():
     for name, changes, words in (
         ("a", {"train.stps": 1}, "config field train.stps does not exist"),

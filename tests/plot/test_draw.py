@@ -11,23 +11,8 @@ from anisoscope.plot import draw, style
 from anisoscope.plot.footer import provenance
 from anisoscope.plot.run_tables import Run, note_same, positions
 from anisoscope.plot.specs import WATCHED
-from anisoscope.utils.errors import UserError
 from tests.plot.reading import footer_of, inside
 from tests.plot.tables import changed, lacking, make_run, spoiled, under
-
-FAMILIES = {  # quantities of a family, and the figures that are lost without it
-    ("anisotropy", "effective_rank", "participation_ratio", "alpha_req"): (
-        *("anisotropy_profile", "anisotropy_by_checkpoint", "anisotropy_decomposition"),
-        "spectrum_over_training",
-    ),
-    ("cka_layers", "cka_unbiased_layers", "neighbor_overlap_layers", "cka_previous", "cka_last"): (
-        *("layer_similarity", "change_over_training"),
-    ),
-    ("query_drift", "query_key_alignment", "query_fluctuation", "attention_entropy"): (
-        *("attention_sharpness", "sharpness_against_alignment", "query_key_drift"),
-        "query_key_fluctuation",
-    ),
-}
 
 
 @pytest.fixture(scope="module")
@@ -118,33 +103,6 @@ def test_runs_drawn_together_are_pooled_and_what_no_longer_applies_is_removed(
     paths = draw.draw_runs({"decoder": lacking(short, "gride")}, tmp_path)
     assert {path.stem for path in paths} == {"training_curve"}
     assert {*paths, mine, tmp_path / draw.MARK} == {*tmp_path.iterdir()}
-
-
-def test_folders_of_runs_links_and_pictures_of_ones_own_are_refused_and_stay(
-    short, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(draw, "RUNS", {"training_curve": draw.RUNS["training_curve"]})
-    (tmp_path / "figures").symlink_to(tmp_path)
-    with pytest.raises(UserError, match="link"):
-        draw.draw_runs({"decoder": short}, tmp_path / "figures")
-    for name in (*draw.RUN_FILES, "training_curve.png", "training_curve.txt"):
-        (folder := tmp_path / name.replace(".", "_")).mkdir()
-        for held in (name, "correlations.csv"):
-            (folder / held).write_text("mine")
-        with pytest.raises(UserError, match="figures"):
-            draw.draw_runs({"decoder": short}, folder)
-        assert {path.read_text() for path in (folder / name, folder / "correlations.csv")} == {
-            "mine"
-        }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("family", "lost"), FAMILIES.items())
-def test_a_family_that_was_not_measured_costs_only_its_figures(tiny, family, lost):
-    assert set(family) <= set(tiny.results.data_vars)
-    without = {"decoder": lacking(tiny, *family)}
-    assert {name for name, build in draw.RUNS.items() if build(without) is None} == {*lost}
-    assert not [name for name in lost if draw.RUNS[name](without | {"encoder": tiny}) is None]
 
 
 def test_models_with_other_sets_of_positions_are_drawn_on_those_that_all_have(tiny):

@@ -50,13 +50,6 @@ def test_heads_are_lines():
     np.testing.assert_array_equal(axes.lines[2].get_ydata(), values)
 
 
-def test_a_frame_has_a_row_for_each_number(table):
-    frame = anisoscope.to_frame(table)
-    row = frame[(frame.metric == "drift") & (frame.layer == "second")].iloc[0]
-    expected = table.drift.sel(layer="second")
-    assert (row["mean"], row.low) == (expected.sel(statistic="mean"), expected.sel(statistic="low"))
-
-
 @pytest.fixture(scope="module")
 def run():
     return make_run(layers=2, heads=2).results

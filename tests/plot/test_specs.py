@@ -8,7 +8,6 @@ import pytest
 import xarray as xr
 
 from anisoscope.measurement.families.leading_family import WITHOUT
-from anisoscope.measurement.families.registry import null_models_for
 from anisoscope.plot import panel_axes, style
 from anisoscope.plot.draw import MODELS, RUNS
 from anisoscope.plot.render import render
@@ -20,25 +19,76 @@ from tests.plot.reading import caption_of, curve_is, footer_of
 from tests.plot.tables import STEPS, changed, lacking, with_nulls
 
 SIDES = ("all", "without_first_token")
+BLOCKS = ("query_key_drift", "query_key_fluctuation", "attention_sharpness")
 
 
-def test_a_profile_is_the_last_checkpoint_with_its_interval(runs):
-    figure = RUNS["anisotropy_profile"](runs)
-    for ax, side in zip(figure.axes, SIDES, strict=True):
-        for line, band, run in zip(ax.lines, ax.collections, runs.values(), strict=False):
-            values = run.results.anisotropy.sel(step=1000, positions=side)
-            np.testing.assert_allclose(line.get_xdata(), values.depth, atol=1e-15)
-            curve_is(line, values, band)
-    assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim()
+def panels(name, runs):
+    """Yield the values of each panel's first lines, in order."""
+    tables = [run.results for run in runs.values()]
+    last = [table.isel(step=-1) for table in tables]
+    names = SPECS[name].quantities
+    if name == "anisotropy_profile":
+        yield from ([table.anisotropy.sel(positions=side) for table in last] for side in SIDES)
+    elif name == "anisotropy_by_checkpoint":
+        for table, side in itertools.product(tables, SIDES):
+            yield [table.anisotropy.sel(positions=side, step=step) for step in STEPS]
+    elif name == "outlier_coordinates":
+        for top in (1, 3, 10):
+            yield [t.top_coordinate_variance_share.sel(positions="all", top=top) for t in last]
+        for top in (1, 3, 10):
+            without = (t.anisotropy_without_top_coordinates.sel(top=top) for t in last)
+            lines = zip(without, (table.anisotropy for table in last), strict=True)
+            yield [values.sel(positions="all") for pair in lines for values in pair]
+    elif name == "anisotropy_decomposition":
+        for table, quantity in itertools.product(last, names):
+            without = table[f"{quantity}_without_longest"].sel(positions="all")
+            lines = [table[quantity].sel(positions=side) for side in SIDES]
+            lines += [without.sel(without=which) for which in WITHOUT]
+            lines += [table.first_token_variance_share[:, 0]] * (quantity == "anisotropy")
+            if quantity in ("anisotropy", "twonn"):  # a Gaussian cloud lies about the origin
+                excess = table[f"{quantity}_without_longest_excess"].sel(null="gaussian")
+                lines.append(without[..., 1] - excess.sel(positions="all", without=WITHOUT[1]))
+            yield lines
+    elif name == "excess_over_nulls":
+        for quantity, null in itertools.product(names, [n for n in NULLS if n != "permuted"]):
+            lines = (excess_of(table, quantity, null).sel(positions="all") for table in last)
+            yield [values for values in lines if values.notnull().any()]
+    elif name == "dimension_by_scale":
+        for table in last:
+            gride, excess = (x.sel(positions="all") for x in (table.gride, table.gride_excess))
+            lines = (gride, gride - excess.sel(null="gaussian"))
+            yield [values.sel(layer=n) for n in table.layer for values in lines]
+    elif name == "hook_points":
+        run = next(iter(runs.values()))
+        streams = (run.results, *run.hook_points.values())
+        yield [table.anisotropy.isel(step=-1).sel(positions="all") for table in streams]
+    elif name in ("dimension_over_training", "spectrum_over_training"):
+        for quantity in names:
+            yield [table[f"{quantity}_over_blocks"].sel(positions="all") for table in tables]
+    else:
+        depth, suffix = ("block", "_over_heads") if name in BLOCKS else ("layer", "")
+        for table, quantity in itertools.product(tables, names):
+            values = table[f"{quantity}{suffix}"].sel(positions="all")
+            yield [values.sel({depth: place}) for place in values[depth]]
 
 
-def test_checkpoints_are_curves_in_colors_that_differ_in_gray(runs):
-    figure = RUNS["anisotropy_by_checkpoint"](runs)
-    for ax, (run, side) in zip(figure.axes, itertools.product(runs.values(), SIDES), strict=False):
-        values = run.results.anisotropy.sel(positions=side)
-        for line, band, step in zip(ax.lines, ax.collections, STEPS, strict=False):
-            curve_is(line, values.sel(step=step), band)
-    red, green, blue = np.transpose([line.get_color()[:3] for line in figure.axes[0].lines[:-1]])
+@pytest.mark.parametrize(
+    "name", sorted({*SPECS} - {"distance_by_frequency", "distance_by_quarter"})
+)
+def test_lines_and_bands_are_the_values_and_intervals_of_the_tables(runs, name):
+    gaps = name == "change_over_training"  # no checkpoint before the first: a band has a gap
+    axes = RUNS[name](runs).axes
+    for ax, expected in zip(axes, panels(name, runs), strict=False):
+        assert len(ax.lines) >= len(expected)
+        bands = [] if gaps or len(ax.collections) < len(expected) else ax.collections
+        for line, band, values in itertools.zip_longest(ax.lines, bands, expected):
+            if values is not None:
+                curve_is(line, values, band)
+
+
+def test_checkpoints_have_colors_that_differ_in_gray(runs):
+    lines = RUNS["anisotropy_by_checkpoint"](runs).axes[0].lines[:-1]
+    red, green, blue = np.transpose([line.get_color()[:3] for line in lines])
     linear = [
         np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4) for c in (red, green, blue)
     ]
@@ -48,108 +98,17 @@ def test_checkpoints_are_curves_in_colors_that_differ_in_gray(runs):
     assert (1.05 / (luminance + 0.05) >= 3).all()
 
 
-def test_what_is_left_without_the_longest_vectors(runs):
-    figure = RUNS["anisotropy_decomposition"](runs)
-    names = SPECS["anisotropy_decomposition"].quantities
-    for ax, (run, name) in zip(figure.axes, itertools.product(runs.values(), names), strict=True):
-        last, without = run.results.sel(step=1000), f"{name}_without_longest"
-        expected = [
-            *(last[name].sel(positions=side) for side in SIDES),
-            *(last[without].sel(positions="all", without=which) for which in WITHOUT),
-            *[last.first_token_variance_share.sel(positions="all")] * (name == "anisotropy"),
-        ]
-        for line, values in zip(ax.lines, expected, strict=False):
-            curve_is(line, values)
-        if name in ("anisotropy", "twonn"):  # a Gaussian cloud lies about the origin
-            excess = last[f"{without}_excess"].sel(null="gaussian", positions="all")
-            curve_is(ax.lines[len(expected)], expected[3] - excess.sel(without=WITHOUT[1]))
-    fewer = {"decoder": lacking(runs["decoder"], "twonn", "drift_without_longest")}
+def test_a_figure_needs_its_quantities_and_draws_those_that_there_are(runs):
+    decoder = runs["decoder"]
+    fewer = {"decoder": lacking(decoder, "twonn", "drift_without_longest")}
     assert len(RUNS["anisotropy_decomposition"](fewer).axes) == 2
-    lost = {"decoder": lacking(runs["decoder"], "first_token_variance_share")}
+    lost = {"decoder": lacking(decoder, "first_token_variance_share")}
     assert RUNS["anisotropy_decomposition"](lost) is None
-
-
-def test_outlier_coordinates_with_the_anisotropy_that_is_left(runs):
-    figure = RUNS["outlier_coordinates"](runs)
-    for share, left, top in zip(figure.axes[:3], figure.axes[3:], (1, 3, 10), strict=True):
-        for i, run in enumerate(runs.values()):
-            last = run.results.sel(step=1000, positions="all")
-            curve_is(
-                share.lines[i],
-                last.top_coordinate_variance_share.sel(top=top),
-                share.collections[i],
-            )
-            curve_is(
-                left.lines[2 * i],
-                last.anisotropy_without_top_coordinates.sel(top=top),
-                left.collections[i],
-            )
-            curve_is(left.lines[2 * i + 1], last.anisotropy)
-
-
-def test_excess_is_drawn_of_the_runs_and_quantities_that_have_the_null_model(runs):
-    partly = runs | {"partly": lacking(with_nulls(runs["decoder"], "shuffled"), "anisotropy")}
+    assert RUNS["excess_over_nulls"]({"decoder": with_nulls(decoder)}) is None
+    partly = runs | {"partly": lacking(with_nulls(decoder, "shuffled"), "anisotropy")}
     axes = RUNS["excess_over_nulls"](partly).axes
-    there = runs["decoder"].results["null"]
-    models = [null for null in NULLS if null in there and null != "permuted"]  # comparisons' alone
-    panels = itertools.product(SPECS["excess_over_nulls"].quantities, models)
-    for (name, null), ax in zip(panels, axes, strict=True):
-        shown = [
-            run.results
-            for run in partly.values()
-            if name in run.results and null in run.results["null"] and null in null_models_for(name)
-        ]
-        assert len(ax.lines) == (len(shown) + 1 if shown else 0)  # zero
-        for line, band, table in zip(ax.lines, ax.collections, shown, strict=False):
-            excess = excess_of(table, name, null).sel(step=1000, positions="all")
-            curve_is(line, excess, band)
-    assert RUNS["excess_over_nulls"]({"decoder": with_nulls(runs["decoder"])}) is None
-
-
-@pytest.mark.parametrize("name", ["dimension_over_training", "spectrum_over_training"])
-def test_over_training_a_line_per_run_is_the_average_over_blocks(runs, name):
-    for ax, quantity in zip(RUNS[name](runs).axes, SPECS[name].quantities, strict=True):
-        for line, band, run in zip(ax.lines, ax.collections, runs.values(), strict=False):
-            values = run.results[f"{quantity}_over_blocks"].sel(positions="all")
-            np.testing.assert_array_equal(line.get_xdata(), STEPS)
-            curve_is(line, values, band)
-
-
-DEPTHS = {
-    **dict.fromkeys(("query_key_drift", "query_key_fluctuation", "attention_sharpness"), "block"),
-    "change_over_training": "layer",
-}
-
-
-@pytest.mark.parametrize(("name", "depth"), DEPTHS.items())
-def test_over_training_a_line_per_layer_or_block_has_its_interval(runs, name, depth):
-    panels = itertools.product(runs.values(), SPECS[name].quantities)
-    for ax, (run, quantity) in zip(RUNS[name](runs).axes, panels, strict=False):
-        suffix = "_over_heads" if depth == "block" else ""
-        values = run.results[f"{quantity}{suffix}"].sel(positions="all")
-        bands = [None] * 99 if quantity == "cka_previous" else ax.collections  # has a gap
-        for line, band, label in zip(ax.lines, bands, values[depth], strict=False):
-            curve_is(line, values.sel({depth: label}), band)
-
-
-def test_dimension_by_scale_has_a_curve_for_each_layer_and_its_null_model(runs):
-    for ax, run in zip(RUNS["dimension_by_scale"](runs).axes, runs.values(), strict=False):
-        last = run.results.sel(step=1000, positions="all")
-        null = last.gride - last.gride_excess.sel(null="gaussian")
-        for layer in last.layer.values:
-            curve_is(ax.lines[2 * layer], last.gride.sel(layer=layer), ax.collections[layer])
-            curve_is(ax.lines[2 * layer + 1], null.sel(layer=layer))
-
-
-def test_hook_points_stand_beside_the_residual_stream(runs):
-    run = runs["decoder"]
-    ax = RUNS["hook_points"]({"decoder": run}).axes[0]
-    tables = (run.results, *run.hook_points.values())
-    for line, band, table in zip(ax.lines, ax.collections, tables, strict=False):
-        values = table.anisotropy.isel(step=-1).sel(positions="all")
-        np.testing.assert_array_equal(line.get_xdata(), values.layer)
-        curve_is(line, values, band)
-    without = {"decoder": dataclasses.replace(run, hook_points={})}
+    assert [len(ax.lines) for ax in axes[3:6]] == [0, 4, 3]  # of the effective rank, with 0
+    without = {"decoder": dataclasses.replace(decoder, hook_points={})}
     assert RUNS["hook_points"](without) is None
 
 

@@ -1,14 +1,11 @@
 """Random values in the form in which checkpoints are measured, and the tables of them."""
 
-import dataclasses
 import json
-from typing import Any
 
 import numpy as np
-import pytest
 import xarray as xr
 
-from anisoscope.measurement.families.registry import FAMILIES, coordinates, find_family, quantities
+from anisoscope.measurement.families.registry import coordinates, quantities
 from anisoscope.results import replicates_table
 
 S, G, J, LAYERS, BLOCKS, HEADS = 2, 3, 4, 4, 3, 2
@@ -69,11 +66,3 @@ def table(
     measured: dict[str, replicates_table.Arrays], step: int = 7, **attributes: str
 ) -> xr.Dataset:
     return replicates_table.table(measured, step, POSITIONS, ATTRIBUTES | attributes)
-
-
-def change_quantity(monkeypatch: pytest.MonkeyPatch, name: str, **changes: Any) -> None:
-    """As if the code of today said something else of a quantity."""
-    family = FAMILIES[find_family(name)]
-    quantity = dataclasses.replace(family.quantities[name], **changes)
-    replaced = dataclasses.replace(family, quantities=family.quantities | {name: quantity})
-    monkeypatch.setitem(FAMILIES, find_family(name), replaced)

@@ -9,11 +9,9 @@ from anisoscope.measurement.families.projection_family import VECTORS
 from anisoscope.measurement.families.registry import FAMILIES, quantities
 from anisoscope.results import joined_files
 from anisoscope.results.averages import over_blocks
-from anisoscope.results.excess import excess_name, values_of
 from anisoscope.results.join import joined, tidy, write
 from anisoscope.results.scores import scores
 from anisoscope.results.summary import summary
-from anisoscope.utils.errors import UserError
 from tests.results.made import (
     BLOCKS,
     HEADS,
@@ -21,7 +19,6 @@ from tests.results.made import (
     NAMES,
     NULLS,
     S,
-    change_quantity,
     table,
     values,
 )
@@ -87,17 +84,6 @@ def test_the_noise_floor_of_a_quantity_stands_beside_its_interval(tables, tmp_pa
     assert set(frame.noise_floor.dropna()) == {2e-7}
 
 
-def test_only_what_was_asked_for_is_joined_and_words_are_those_of_today(tables, monkeypatch):
-    change_quantity(monkeypatch, "twonn", formula="in other words")
-    results, batches = joined(tables, ("dimension",), ("shuffled",))
-    assert set(batches.data_vars) == {"twonn", "duplicate_points"}
-    own = {"twonn", "duplicate_points", *map(over_blocks, batches.data_vars)}
-    assert set(results.data_vars) == own | {excess_name(name) for name in own}
-    assert values_of(results) == [name for name in results.data_vars if name in own]
-    assert list(results["null"].values) == ["shuffled"]
-    assert results.twonn.attrs["formula"] == batches.twonn.attrs["formula"] == "in other words"
-
-
 def test_a_step_without_a_quantity_has_nan(tables, whole):
     """Its checkpoint is gone, and its table has no such family, or a null model less."""
     part = (
@@ -151,11 +137,6 @@ def test_vectors_and_what_a_step_is_compared_with_come_with_their_families(table
         "duplicate_points",
         *map(over_blocks, batches.data_vars),
     }
-
-
-def test_tables_with_nothing_that_was_asked_for_are_not_joined(tables):
-    with pytest.raises(UserError, match="no checkpoint or table has similarity"):
-        joined(tables, ("similarity",), NULLS)
 
 
 def test_tidy_has_one_row_a_number(whole):

@@ -5,7 +5,6 @@ import xarray as xr
 from anisoscope.results import joined_files
 from anisoscope.results.summary import summary
 from anisoscope.utils.errors import RunError
-from anisoscope.utils.settings import LARGEST_SEED
 from tests.results.made import table, values
 
 
@@ -38,21 +37,6 @@ def test_a_flipped_byte_is_never_read_as_other_numbers(raw, tmp_path):
         )
         with pytest.raises(RunError, match=r"table .*7\.nc is damaged \(.*delete it"):
             joined_files.read_table(path)
-
-
-def test_a_table_without_digest_is_damaged(raw, tmp_path):
-    raw.to_netcdf(tmp_path / "7.nc", engine="scipy", format="NETCDF3_64BIT")
-    with pytest.raises(RunError, match="has no digest"):
-        joined_files.read_table(tmp_path / "7.nc")
-
-
-def test_a_table_holds_the_largest_seed(tmp_path):
-    seeds = xr.Dataset(
-        coords={"train.seed": ("run", [0, LARGEST_SEED])}, attrs={"seed": LARGEST_SEED}
-    )
-    joined_files.write(seeds, tmp_path / "runs.nc")
-    again = joined_files.read_table(tmp_path / "runs.nc")
-    assert again.attrs["seed"] == again["train.seed"].values[1] == LARGEST_SEED
 
 
 def test_equal_tables_are_equal_files(raw, tmp_path):

@@ -11,7 +11,7 @@ from anisoscope.measurement.families.registry import FAMILIES, null_models_for, 
 from anisoscope.results import joined_files, replicates_table, step_files
 from anisoscope.results.replicates_table import merged, missing_families
 from anisoscope.utils.errors import RunError, UserError
-from tests.results.made import CLOUDS, MADE_BY, G, table, values
+from tests.results.made import CLOUDS, MADE_BY, table, values
 
 FAMILY_OF_NAMES = ("spectrum", "dimension", "comparison")
 
@@ -67,15 +67,6 @@ def test_a_table_labels_every_value_of_every_cloud(old):
         "batches",
         "sections",
     )
-
-
-def test_counts_become_numbers_that_may_be_missing():
-    counts = np.arange(G * 2 * 4, dtype=np.int32).reshape(G, 2, 4) + 2**24
-    one = table({"measured": {"duplicate_points": counts}, "shuffled": {}})
-    np.testing.assert_array_equal(
-        one.duplicate_points.sel(cloud="measured", positions="all"), counts[:, 0]
-    )
-    assert np.isnan(one.duplicate_points.sel(cloud="shuffled")).all()
 
 
 def test_a_family_is_missing_where_a_quantity_or_a_null_model_of_it_is():
