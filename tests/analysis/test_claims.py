@@ -21,7 +21,6 @@ from anisoscope.analysis.claims.verdicts import (
     INCONCLUSIVE,
     REPRODUCED,
     TOO_WIDE,
-    corrected,
     verdict,
     write,
 )
@@ -115,16 +114,6 @@ def test_the_correction_is_over_all_folders_beside_that_within_each(tmp_path):
     )  # as if the second were not there
 
 
-def test_of_a_prespecified_contrast_no_change_and_the_margin_are_corrected_with_the_claims():
-    p = pd.Series([0.001, np.nan])
-    named = pd.DataFrame({"p": [0.01, 0.02], "p_margin": [0.03, np.nan], "margin": [1.0, np.nan]})
-    of_claims, contrasts = corrected(p, named)
-    whole = holm_of(np.array([0.001, 0.01, 0.02, 0.03]), 3)
-    np.testing.assert_allclose(of_claims, [whole[0], np.nan])
-    np.testing.assert_allclose(contrasts.p_project, whole[1:3])
-    np.testing.assert_allclose(contrasts.p_margin_project, [whole[3], np.nan])
-
-
 def experiment(folder):
     """Three seeds of a decoder with a bell and of a flat encoder, as `measure` leaves them."""
     masks = {"decoder": "causal", "encoder": "bidirectional"}
@@ -214,23 +203,6 @@ def decoders(conditions, **columns):
     rows = pd.DataFrame(runs, columns=["condition", "run", "train.seed"])
     more = {"objective": "next", "model.mask": "causal", "test_gain_over_unigram": 2.0}
     return rows.assign(**more, **columns)
-
-
-def test_over_models_n_counts_the_conditions_that_have_both_numbers(tmp_path):
-    cosine, drift = np.random.default_rng(0).standard_normal((2, 12))
-    rows, claim = decoders(6, mean_cosine=cosine, drift=drift), "cosine_follows_drift_over_models"
-    rows.loc[rows.condition == "c5", "drift"] = np.nan
-    means = rows.groupby("condition")[["mean_cosine", "drift"]].mean().dropna()
-    # of one of two seeds
-    for gain, learned in ((LEARNED - 0.1, False), (np.nan, False), (LEARNED + 0.1, True)):
-        rows.loc[0, "test_gain_over_unigram"] = gain
-        rows.to_csv(tmp_path / "runs.csv", index=False)
-        found = anisoscope.verdicts([tmp_path]).set_index("claim").loc[claim]
-        assert found.reason.startswith("has not learned") != learned
-        assert np.isfinite(found.p) == learned
-    found = evidence.read(tmp_path).set_index("claim").loc[claim]
-    assert (found.n, found.error) == (5, 2**-0.5)
-    assert np.tanh(found.value) == pytest.approx(means.mean_cosine.corr(means.drift))
 
 
 def matched(folder, *held):

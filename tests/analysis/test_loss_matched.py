@@ -90,10 +90,3 @@ def test_each_run_is_read_where_it_crosses_and_a_run_without_value_has_an_empty_
     assert "never gains" in rows.loc["plain_2", "why_not"]
     assert np.isnan(rows.loc["plain_2", "middle_minus_ends"])
     assert rows.loc["sink_1", STEPS] == 1
-
-
-def test_where_no_run_is_left_the_table_says_so(tables, tmp_path):
-    _, found = write(tables, dict.fromkeys(tables, 0.0), tmp_path)
-    (row,) = found.itertuples()
-    assert np.isnan([row.change, row.level]).all()
-    assert row.without.count("_") == 6

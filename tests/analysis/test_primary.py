@@ -7,7 +7,7 @@ import xarray as xr
 from scipy import stats
 
 from anisoscope.analysis import primary
-from anisoscope.analysis.contrasts import COLUMNS, Change, contrasts
+from anisoscope.analysis.contrasts import COLUMNS, Change
 from anisoscope.config.experiment_config import Config
 from anisoscope.results.holm import holm_of
 from anisoscope.utils.errors import UserError
@@ -60,17 +60,6 @@ def test_the_p_are_those_of_scipy_for_two_conditions():
     above = stats.ttest_rel(after + 0.5, before, alternative="greater").pvalue
     below = stats.ttest_rel(after - 0.5, before, alternative="less").pvalue
     assert row.p_margin == pytest.approx(max(above, below))
-
-
-def test_both_nulls_are_true_for_as_many_as_there_are_and_no_more():
-    """Holm's own where there are no margins; with them no p is multiplied by more than the
-    contrasts.
-    """
-    p = np.array([0.01, 0.04, 0.03, 0.005])
-    np.testing.assert_allclose(holm_of(p, 4), [0.03, 0.06, 0.06, 0.02])
-    np.testing.assert_allclose(holm_of(p, 2), [0.02, 0.06, 0.06, 0.01])
-    gaps = holm_of(np.array([0.01, np.nan, 0.02]), 3)
-    np.testing.assert_allclose(gaps, [0.03, np.nan, 0.04])  # who has no value counts all the same
 
 
 @pytest.mark.parametrize("truth", [0.0, 0.5])
@@ -127,17 +116,6 @@ def test_bits_of_two_objectives_have_no_value():
     found = primary.table(named, experiment(conditions, 5), EMPTY).set_index("name")
     assert found.loc["test_bits", "verdict"] == primary.NOTHING
     assert found.loc["test_gain_over_unigram", "change"] == 0
-
-
-def test_every_other_contrast_is_exploratory_in_the_table():
-    table = runs(1.0, 0.1)
-    frame = primary.with_roles(contrasts(table), {"it": ONE}, table, "last")
-    (row,) = frame[frame.role == "primary"].itertuples()
-    place = row.before, row.after, row.quantity, row.positions
-    assert place == ("causal", "window", "middle_minus_ends", "all")
-    assert {*frame[frame.role != "primary"].role} == {"exploratory"}
-    matched = primary.with_roles(frame, {"it": ONE | {"at": "matched"}}, table, "last")
-    assert {*matched.role} == {"exploratory"}
 
 
 @pytest.mark.parametrize("margin", [0.2, None])

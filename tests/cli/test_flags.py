@@ -7,7 +7,6 @@ import pytest
 from anisoscope.cli import flags
 from anisoscope.config.untrained_config import UntrainedConfig
 from anisoscope.utils.errors import UserError
-from tests.program import override
 
 FILES = flags.EXPERIMENTS
 TWO = ("scale", "hubness")
@@ -41,10 +40,6 @@ def test_a_setting_is_read_by_the_type_of_its_field(words, path, value):
     )
     found = getattr(getattr(config, path.split(".")[0]), path.split(".")[1])
     assert (found, type(found), names, given.workdir) == (value, type(value), {path}, "w")
-
-
-def test_a_list_of_numbers_takes_whole_ones():
-    assert override(UntrainedConfig(), {"norms": "(0, 1.5, 1e3)"}).norms == (0.0, 1.5, 1000.0)
 
 
 @pytest.mark.parametrize(

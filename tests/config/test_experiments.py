@@ -8,7 +8,7 @@ import pytest
 from anisoscope import experiments
 from anisoscope.analysis import primary
 from anisoscope.cli.command import check_run
-from anisoscope.config import recipes, variants
+from anisoscope.config import variants
 from anisoscope.config.experiment_config import Config
 from anisoscope.utils.settings import flat, from_dict, replace, to_dict
 
@@ -67,29 +67,6 @@ def test_the_matched_pair_differs_in_mask_and_objective_only():
         assert (encoder.model.mask, encoder.objective) == ("bidirectional", "masked")
         encoder = replace(encoder, {"model.mask": "causal", "objective": "next"})
         assert encoder == decoder
-
-
-@pytest.mark.parametrize("size", ["small"])
-@pytest.mark.parametrize("name", WITH_RECIPES)
-def test_a_recipe_is_the_optimizer_and_positions_and_nothing_else(name, size):
-    """No rate of one optimizer is left to another; what is not named is as without a recipe."""
-    get_config = of(name).get_config
-    default = get_config(size)
-    for recipe, settings in recipes.RECIPES.items():
-        config = get_config(f"{size},{recipe}")
-        rate = config.train.learning_rate
-        assert (
-            rate <= 3e-3
-            if recipe in ("gpt2", "rotary")
-            else rate == settings["train.learning_rate"]
-        )
-        named = [
-            f"train.{name}"
-            for name in ("optimizer", "learning_rate", "other_learning_rate", "schedule")
-        ]
-        values = {path: flat(to_dict(config))[path] for path in (*named, "model.position_encoding")}
-        assert values.items() >= settings.items()
-        assert replace(default, values) == config
 
 
 @pytest.mark.parametrize("size", ["small"])

@@ -29,15 +29,3 @@ def test_papers_are_cited_by_keys_that_there_are():
     assert set(re.findall(r"\[@(\w+)\]", text)) == set(
         re.findall(r"^@\w+\{(\w+),", known, re.MULTILINE)
     )
-
-
-def test_issue_forms_ask_for_what_they_need():
-    forms = [
-        yaml.safe_load(path.read_text())
-        for path in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")
-    ]
-    assert len(forms) == 3
-    for form in forms:
-        assert form["name"]
-        assert form["description"]
-        assert all(field["validations"]["required"] for field in form["body"])

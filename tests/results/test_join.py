@@ -108,81 +108,48 @@ def test_a_step_without_a_quantity_has_nan(tables, whole):
 
 def test_vectors_and_what_a_step_is_compared_with_come_with_their_families(tables):
     """They are no quantities; a step without has NaN, or -1: none."""
-    about = {"long_name": "step of the checkpoint before"}
-    places = {
-        "block": [1, 2, 3],
-        "window": ("vector", [0, 1]),
-        "position_in_window": ("vector", [3, 4]),
-    }
+    places = {"block": [1, 2, 3], "window": ("vector", [0, 1])}
+    places |= {"position_in_window": ("vector", [3, 4])}
     like = {"dims": ("block", "vector", "component"), "coords": places, "attrs": {"head": 0}}
     vectors = {name: xr.DataArray(np.ones((3, 2, 5), np.float32), **like) for name in VECTORS}
-    both = {
-        step: table.assign(previous_step=xr.DataArray(3, attrs=about), **vectors)
-        for step, table in tables.items()
-    }
-    results, batches = joined(both, ALL, ())
-    assert list(results.previous_step.values) == [3, 3]
-    assert np.isfinite(results.query_projection).all()
-    results, _ = joined({0: tables[0], 7: both[7]}, ALL, ())
+    whole = tables[7].assign(previous_step=xr.DataArray(3), **vectors)
+    results, _ = joined({0: tables[0], 7: whole}, ALL, ())
     assert list(results.previous_step.values) == [-1, 3]
-    assert results.previous_step.attrs == about
-    assert list(np.isfinite(results.query_projection).all(["block", "vector", "axis"]).values) == [
-        False,
-        True,
-    ]
-    results, batches = joined(both, ("dimension",), ())
+    finite = np.isfinite(results.query_projection).all(["block", "vector", "axis"])
+    assert list(finite.values) == [False, True]
+    results, batches = joined({7: whole}, ("dimension",), ())
     assert set(batches.data_vars) == {"twonn", "duplicate_points"}
-    assert set(results.data_vars) == {
-        "twonn",
-        "duplicate_points",
-        *map(over_blocks, batches.data_vars),
-    }
+    assert set(results.data_vars) == {*batches, *map(over_blocks, batches)}
 
 
 def test_tidy_has_one_row_a_number(whole):
     results = whole[0].assign_attrs(run="decoder", corpus="letters")
     frame = tidy(results, 3)
-    assert set(frame.run) == {"decoder"}
-    assert set(frame.corpus) == {"letters"}
     further = 3 * LAYERS + 7 * LAYERS + LAYERS**2
     averages = 3 + 3 + 7 + (BLOCKS + 1)  # of one number a layer, of top, of neighbors, of heads
     assert len(frame) == 2 * S * (3 * LAYERS + BLOCKS * HEADS + further + averages)
     averaged = map(over_blocks, {*NAMES} - {"cka_layers"})
     assert set(frame.metric) == {*NAMES, "query_drift_over_heads", *averaged}
-    assert not frame.duplicated(
-        ["step", "positions", "metric", "layer", "head", "axis", "at"]
-    ).any()
-    columns = ["run", "corpus", "step", "positions", "metric", "layer", "head", "axis", "at"]
-    columns += ["mean", "std", "low", "high"]
+    places = ["step", "positions", "metric", "layer", "head", "axis", "at"]
+    assert not frame.duplicated(places).any()
+    columns = ["run", "corpus", *places, "mean", "std", "low", "high"]
     columns += [f"excess_{null}{end}" for null in NULLS for end in ("", "_low", "_high")]
     assert list(frame) == [*columns, "batches", "units"]
-    frame = frame[(frame.positions == "all") & (frame.step == 7)]
-    place = {"step": 7, "positions": "all", "block": 3, "head": 1}
-    one, excess = (
-        results.query_drift.sel(place),
-        results.query_drift_excess.sel(place | {"null": "shuffled"}),
-    )
-    (row,) = frame[
-        (frame.metric == "query_drift") & (frame["layer"] == 3) & (frame["head"] == 1)
-    ].itertuples()
-    assert row.mean == one.sel(statistic="mean")
-    assert row.excess_shuffled_low == excess.sel(statistic="low")
-    assert row.excess_shuffled == excess.sel(statistic="mean")
+    own = frame[(frame.positions == "all") & (frame.step == 7)].set_index("metric")
+    last = results.sel(step=7, positions="all")
+    row = own.loc["query_drift"].query("layer == 3 and head == 1").iloc[0]
+    drift, excess = (x.sel(block=3, head=1) for x in (last.query_drift, last.query_drift_excess))
+    assert row["mean"] == drift.sel(statistic="mean")
+    assert row.excess_shuffled_low == excess.sel(statistic="low", null="shuffled")
     assert np.isnan(row.excess_gaussian)
-    (row,) = frame[frame.metric == "twonn_over_blocks"].itertuples()
-    one, excess = (
-        results[f"twonn_over_blocks{end}"].sel(step=7, positions="all") for end in ("", "_excess")
-    )
-    assert (row.low, row.excess_gaussian) == (one[2], excess.sel(null="gaussian")[0])
-    assert frame[frame.metric == "twonn_over_blocks"].layer.isna().all()
-    one = results.top_coordinate_variance_share.sel(step=7, positions="all", layer=2, top=3)
-    (row,) = frame[
-        (frame.metric == "top_coordinate_variance_share")
-        & (frame["layer"] == 2)
-        & (frame["at"] == 3)
-    ].itertuples()
-    assert (row.axis, row.high) == ("top", one.sel(statistic="high").item())
-    assert set(frame[frame.metric == "query_drift"].units) == {quantities()["query_drift"].units}
+    assert row.units == quantities()["query_drift"].units
+    row = own.loc["twonn_over_blocks"]
+    assert row.low == last.twonn_over_blocks.sel(statistic="low")
+    assert row.excess_gaussian == last.twonn_over_blocks_excess.sel(null="gaussian")[0]
+    assert np.isnan(row["at"])
+    row = own.loc["top_coordinate_variance_share"].query("layer == 2 and at == 3").iloc[0]
+    share = last.top_coordinate_variance_share.sel(layer=2, top=3, statistic="high")
+    assert (row.axis, row.high) == ("top", share.item())
 
 
 def test_scores_are_those_of_the_step_and_missing_where_there_are_none():

@@ -41,23 +41,6 @@ def test_a_full_disk_and_an_interruption_leave_what_stood_there(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_no_link_is_followed(tmp_path, monkeypatch):
-    """Neither from the name that is written, nor from one that somebody could foresee."""
-    (elsewhere := tmp_path / "elsewhere").write_text("precious")
-    (path := tmp_path / "results.nc").symlink_to(elsewhere)
-    for name in ("results.nc.tmp", ".results.nc.tmp"):
-        (tmp_path / name).symlink_to(elsewhere)
-    files.write(path, "new")
-    assert path.read_text() == "new"
-    assert not path.is_symlink()
-    monkeypatch.setattr(files, "temporary_path", lambda path: tmp_path / "results.nc.tmp")
-    with pytest.raises(FileExistsError):
-        files.write(path, "newer")
-    assert elsewhere.read_text() == "precious"
-    monkeypatch.undo()
-    assert len({files.temporary_path(path) for _ in range(99)}) == 99
-
-
 @pytest.mark.parametrize(
     ("content", "why"),
     [
