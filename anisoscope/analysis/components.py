@@ -70,12 +70,8 @@ def mean_squares(values_WS: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
 def components(runs: xr.Dataset) -> pd.DataFrame:
     """Estimate the components of each condition with a full grid of at least 2 × 2 seeds.
 
-    Args:
-        runs: The contents of runs.nc.
-
-    Returns:
-        A row for every shape, bits per character (test split), and anisotropy per layer at the
-        run's last checkpoint.
+    A row for every shape, bits per character (test split), and anisotropy per layer at the run's
+    last checkpoint.
     """
     rows = []
     for label in dict.fromkeys(runs["condition"].values):

@@ -21,12 +21,7 @@ FEW = 2  # number of runs up to which each has a sentence; beyond it only the ex
 
 
 def sentences(results: dict[str, xr.Dataset], bits: dict[str, dict[str, float]]) -> Iterator[str]:
-    """Yield lines on bits per character, peak anisotropy and dimension at the last checkpoint.
-
-    Args:
-        results: The contents of results.nc, by run.
-        bits: The scores of each run (analysis/on_disk.py).
-    """
+    """Yield lines on bits per character, peak anisotropy and dimension at the last checkpoint."""
     for kind, objective in OBJECTIVES.items():  # their bits are not comparable
         members = [run for run in results if results[run].attrs.get("objective") == kind]
         for score, words in (

@@ -42,12 +42,8 @@ class Matched(NamedTuple):
 def plan(runs: xr.Dataset, best: dict[str, float | None], share: float = 1.0) -> list[Matched]:
     """Set the level of every contrast, except those of the text, as a share of the common gain.
 
-    An experiment of two conditions has a single contrast, whatever differs between them.
-
-    Args:
-        runs: All runs joined.
-        best: The largest gain over unigram of each run, in bits.
-        share: Share of the smallest of these gains.
+    An experiment of two conditions has a single contrast, whatever differs between them. `best` is
+    the largest gain over unigram of each run, in bits.
     """
     planned = []
     for pair in pairs(runs, jointly=True):

@@ -27,14 +27,7 @@ def contrast(
     """Contrast finished runs at equal loss: primary contrasts first, then all, then several levels.
 
     Contrasts at several levels are the primary ones, or all if none is primary. Finished work is
-    skipped.
-
-    Args:
-        experiment: Its `primary` names contrasts.
-        configs: The runs' configs, by name.
-        texts: The runs' texts, by name.
-        root: The experiment's folder.
-        stop: Requests a stop.
+    skipped. `configs` and `texts` are those of the runs, by name.
     """
     folders = {name: root / name for name in configs}
     for folder in folders.values():

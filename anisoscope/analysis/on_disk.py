@@ -107,13 +107,7 @@ def write_loss_matched(
 ) -> list[pathlib.Path]:
     """Write contrasts_loss_matched.csv, loss_matched.csv (a row per run), and the tables' digests.
 
-    Args:
-        planned: The contrasts.
-        tables: Each run's table up to its crossing of a level, by run and level.
-        folders: The folders of the runs.
-        to: The experiment's folder.
-        runs: All runs joined.
-        named: The primary contrasts.
+    `tables` holds each run's table up to its crossing of a level, by run and level.
     """
     changes, rows = zip(*(_contrast(matched, tables) for matched in planned), strict=True)
     (to / DIGESTS).unlink(missing_ok=True)  # it certifies the files that are written before it
@@ -164,25 +158,17 @@ def _are_current(folder: pathlib.Path, folders: Folders) -> bool:
 
 
 def read_runs(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Read runs.csv and contrasts.csv; the latter without rows if absent.
-
-    Only an empty field is a missing number: "None" is a setting, and a variant may be named "nan".
-    """
-    texts = dict.fromkeys(("run", "condition", *COLUMNS), str)
-    path = folder / "runs.csv"
-    rows = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
+    """Read runs.csv and contrasts.csv; the latter without rows if absent."""
+    rows = joined_files.read_csv(folder / "runs.csv", "run", "condition")
     return rows, _read_contrasts(folder / "contrasts.csv")
 
 
 def _read_contrasts(path: pathlib.Path, further: tuple[str, ...] = ()) -> pd.DataFrame:
-    """Read a table of contrasts: a text may be empty, and an empty number is missing."""
-    columns = [*COLUMNS, *Change._fields, *further]
-    if not path.exists():
-        empty = pd.DataFrame(columns=[*columns, primary.ROLE])
-        return empty.astype(dict.fromkeys(Change._fields, float))
-    texts = dict.fromkeys((*COLUMNS, "without"), str)
-    missing = {name: [""] for name in columns if name not in texts}
-    return pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=missing)
+    """Read a table of contrasts; no rows if it is absent."""
+    if path.exists():
+        return joined_files.read_csv(path, *COLUMNS, "without")
+    empty = pd.DataFrame(columns=[*COLUMNS, *Change._fields, *further, primary.ROLE])
+    return empty.astype(dict.fromkeys(Change._fields, float))
 
 
 def read_primary(folder: pathlib.Path) -> pd.DataFrame:
@@ -190,8 +176,7 @@ def read_primary(folder: pathlib.Path) -> pd.DataFrame:
     path = folder / "primary.csv"
     if not path.exists():
         return pd.DataFrame(columns=list(primary.READ))
-    texts = dict.fromkeys(("name", "before", "after"), str)
-    return pd.read_csv(path, keep_default_na=False, na_values=[""], dtype=texts)
+    return joined_files.read_csv(path, "name", "before", "after")
 
 
 def bits(folder: pathlib.Path) -> dict[str, float]:

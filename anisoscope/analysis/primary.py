@@ -78,11 +78,6 @@ def loss_matched(primary: Named) -> set[frozenset[str]]:
 def table(primary: Named, runs: xr.Dataset, matched: pd.DataFrame) -> pd.DataFrame:
     """Test each primary contrast.
 
-    Args:
-        primary: The contrasts by name.
-        runs: The contents of runs.nc.
-        matched: The contents of contrasts_loss_matched.csv.
-
     Returns:
         A row for each contrast, with the columns READ. NaN without a value, such as a loss-matched
         contrast that was not computed yet. No p-value for crossed seeds, whose interval is not

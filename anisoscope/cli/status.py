@@ -34,7 +34,11 @@ def format_status(root: pathlib.Path) -> Iterator[str]:
         raise UserError(f"--status={root}: no run found (no config.json){hint}")
     values = read_json(root / "config.json", "name another folder with --status=")
     listed = "listed" in values  # pretrained models; others may be added later
-    runs = (dict.fromkeys(inner) or {"": None}) if listed else planned_runs(values)
+    runs: dict[str, Config | None] = {"": None}  # None: a run that is not trained
+    if listed or "train" in values:
+        runs = (
+            dict.fromkeys(inner or [""]) if listed else variants.expand(from_dict(values, Config))
+        )
     count = f"{len(runs)} runs" if len(runs) > 1 else "a run"
     yield f"{root}: {count}, last written {format_duration(age(root))} ago"
     missing = []
@@ -55,11 +59,6 @@ def format_status(root: pathlib.Path) -> Iterator[str]:
     yield f"missing: {'; '.join(missing) or 'nothing'}"
     if missing and (command := last_command(root, runs)):
         yield f"the same command resumes: python {command}"
-
-
-def planned_runs(values: dict[str, Any]) -> dict[str, Config | None]:
-    """Expand the settings into their runs; None for a run that is not trained."""
-    return variants.expand(from_dict(values, Config)) if "train" in values else {"": None}
 
 
 def report_run(folder: pathlib.Path, config: Config | None) -> Report:

@@ -91,13 +91,7 @@ class MeasureConfig:
 
 
 def check_measure(measure: MeasureConfig, heads: int, last: int | None = None) -> None:
-    """Raise UserError if this cannot be measured in a model.
-
-    Args:
-        measure: The settings.
-        heads: Number of attention heads.
-        last: Last training step; None for a model that is not trained here.
-    """
+    """Raise UserError if this cannot be measured; `last` is None for a model not trained here."""
     if measure.steps and last is None:
         what = f"measure.steps={measure.steps[0]}"
         raise UserError(f"{what} is for models trained here; omit it")

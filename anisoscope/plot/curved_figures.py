@@ -63,11 +63,9 @@ def curved_manifolds(results: xr.Dataset) -> Figure:
         ax.set_ylim(bottom=ax.get_ylim()[0] / room)  # for the legend
         ax.legend(loc=corner)
     _draw_slopes(slopes, results)
-    figure.suptitle("Tangent and normal gradient of a linear probe on curved manifolds")
     made = f"Bars: {results['normal_norm'].attrs['interval']}; {results.attrs['description']}. {RECONSTRUCTED}"
-    style.add_footer(figure, [made])
-    figure.set_label(f"{SHOWN}\n\n{made}")
-    return figure
+    title = "Tangent and normal gradient of a linear probe on curved manifolds"
+    return style.finish(figure, title, [made], SHOWN)
 
 
 def _draw(

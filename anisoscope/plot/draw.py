@@ -88,11 +88,7 @@ MODELS: dict[str, dict[str, Callable[[Runs], Figure | None]]] = {  # figures of 
 def draw(
     figures: dict[str, Callable[[T], Figure | None]], tables: T, folder: pathlib.Path
 ) -> list[pathlib.Path]:
-    """Write PNG, PDF and caption of each figure, and remove outdated figures.
-
-    Returns:
-        The paths written.
-    """
+    """Write PNG, PDF and caption of each figure, and remove outdated ones; return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     files.remove_temporary(folder)  # two processes that draw at once may have to draw again
     if not (folder / MARK).exists():
@@ -103,15 +99,9 @@ def draw(
 
 
 def draw_runs(runs: Runs, folder: pathlib.Path, over: str = "step") -> list[pathlib.Path]:
-    """Draw the runs in each figure; for several runs write correlations.csv too, pooled.
+    """Draw the runs in each figure, with `over` as x axis of curves over training.
 
-    Args:
-        runs: The runs, by label.
-        folder: The folder of the figures.
-        over: step or gain_over_unigram, for curves over training.
-
-    Returns:
-        The paths written.
+    For several runs also write correlations.csv, pooled. Return the paths written.
     """
     figures = RUNS | tangent_figures.FIGURES
     for name in figures.keys() & SPECS.keys():

@@ -12,7 +12,7 @@ from anisoscope.plot import panel_axes, style
 from anisoscope.plot.run_tables import NULLS, Run
 from anisoscope.plot.spec_curves import ORDERED, labels_along, panel
 from anisoscope.plot.specs import LINE, NULL, QUANTITY, RUN, SPECS, Line, Spec
-from anisoscope.results.frame import check_table, chosen, whole
+from anisoscope.results.frame import as_run_table, check_table, select_values
 
 DEPTHS = ("layer", "block")
 DIRECTIONS = ("rankme_centered", "effective_rank", "participation_ratio", "stable_rank")
@@ -45,7 +45,7 @@ def by_layer(
     Raises:
         ValueError: the table has no such quantity, null model, positions, step, or layers.
     """
-    values = chosen(table, quantity, null, {"positions": positions, "step": step})
+    values = select_values(table, quantity, null, {"positions": positions, "step": step})
     along, others = _depth_and_others(values)
     if along is None or len(others) > 1:
         dims = ", ".join(map(str, values.dims))
@@ -88,7 +88,7 @@ def by_step(
     Raises:
         ValueError: the table has no such quantity, null model or positions, or no steps.
     """
-    values = chosen(table, quantity, null, {"positions": positions})
+    values = select_values(table, quantity, null, {"positions": positions})
     if "head" in values.dims:
         mean = table[values.name].mean("head", keep_attrs=True)
         table = table.assign({values.name: mean.where(mean.statistic == "mean")})
@@ -133,7 +133,7 @@ def effective_ranks(
         raise ValueError(f"the table has no {', '.join(DIRECTIONS)}: measure the family spectrum")
     lines = tuple(Line(table[name].attrs.get("long_name", name), name) for name in names)
     place = {"positions": positions, "step": step}
-    chosen(table, names[0], None, place)
+    select_values(table, names[0], None, place)
     spec = Spec("", "", names, x="layer", hue=LINE, lines=lines)
     ax = _draw(spec, table, {QUANTITY: names[0]} | place, None, ax)
     panel_axes.logarithmic(ax.yaxis)
@@ -168,7 +168,7 @@ def layer_map(
     Raises:
         ValueError: the table has no such quantity, null model, positions, step, or pairs of layers.
     """
-    values = chosen(table, quantity, null, {"positions": positions, "step": step})
+    values = select_values(table, quantity, null, {"positions": positions, "step": step})
     if {*values.dims} != {"statistic", "layer", "other_layer"}:
         raise ValueError(
             f"{quantity} has the dimensions {', '.join(map(str, values.dims))}; statistic, layer "
@@ -215,7 +215,7 @@ def dimension_by_scale(
     if "gride" not in table:
         raise ValueError("the table has no gride: measure the family scale")
     place = {"positions": positions, "step": step}
-    chosen(table, "gride", None, place)
+    select_values(table, "gride", None, place)
     ax = _draw(SPECS["dimension_by_scale"], table, {QUANTITY: "gride"} | place, None, ax)
     panel_axes.fit_logarithmic([ax])
     panel_axes.rank_axis(ax, table.neighbors.values)
@@ -234,7 +234,7 @@ def _draw(
     ax: Axes | None,
 ) -> Axes:
     """Draw the lines of the spec on new axes or the user's; add a color bar for hues in order."""
-    results, names = whole(table)
+    results, names = as_run_table(table)
     if "layer" not in results.dims and "layer" in (spec.x, spec.hue):  # a single layer
         results = results.drop_vars("layer", errors="ignore").expand_dims(layer=[0])
     step, null = place.pop("step", None), place.get(NULL)

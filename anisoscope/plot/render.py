@@ -43,10 +43,7 @@ GAIN_WORDS = "Gain over unigram: bits of the best answer without context minus b
 def render(spec: Spec, runs: dict[str, Run], over: str = "step") -> Figure | None:
     """Draw the figure of these runs; None if no run has its quantities.
 
-    Args:
-        spec: The figure.
-        runs: The runs by label; a run keeps its color if others are missing.
-        over: step or gain_over_unigram, for curves over training.
+    A run keeps its color if others are missing. `over` is the x axis of curves over training.
     """
     styles, runs = style.run_styles(runs), runs_that_have(spec, runs)
     if not runs:

@@ -17,7 +17,7 @@ from anisoscope.plot import style
 from anisoscope.plot.footer import provenance
 from anisoscope.plot.run_tables import ENDS, POSITIONS, Run, describe_bands
 from anisoscope.results.excess import NULL, excess_name, is_excess, nulls_in
-from anisoscope.results.frame import check_table, whole
+from anisoscope.results.frame import as_run_table, check_table
 from anisoscope.utils import files
 
 NAME = "report.html"
@@ -69,7 +69,7 @@ def report(
 
 
 def _as_run(label: str, table: xr.Dataset) -> Run:
-    results, names = whole(table)
+    results, names = as_run_table(table)
     facts = [f"{dim} {at}: {name}" for dim, own in names.items() for at, name in enumerate(own)]
     provenance = {"provenance": "; ".join([label, *facts])}
     return Run(results.assign_attrs(provenance | DEFAULTS | results.attrs), [])

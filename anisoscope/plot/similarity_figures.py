@@ -79,11 +79,9 @@ def model_similarity(table: xr.Dataset) -> Figure:
     for ax in axes[-1]:
         ax.set_xlabel(f"{second}: layer")
     panel_axes.heat_maps(figure, axes, maps, "auto")
-    style.title(figure, f"Layers of {first} and {second}" + ", all positions" * alike)
     sample = f"{attrs['measure.points']:,} points × {attrs['measure.batches']} batches"
     facts = [f"{attrs['corpus']}; {sample}"]
     facts += [f"{attrs[place]}: {attrs[f'{place}_model']}" for place in ("first", "second")]
-    style.add_footer(figure, facts)
     known = {name: np.nanmax(own) for name, own in widths.items() if np.isfinite(own).any()}
     reach = ", ".join(f"{MEASURES[name]} {half:.2f}" for name, half in known.items())
     points = attrs.get("points_are", "on the same characters of the same windows")
@@ -92,5 +90,5 @@ def model_similarity(table: xr.Dataset) -> Figure:
         "Right: the null model, in which the windows of the first are in another order."
     )
     width = f" 95 % intervals, windows resampled, reach at most so far to a side: {reach}."
-    figure.set_label("\n".join([shown + width * bool(known), "", *facts]))
-    return figure
+    title = f"Layers of {first} and {second}" + ", all positions" * alike
+    return style.finish(figure, title, facts, shown + width * bool(known))

@@ -152,6 +152,14 @@ def wrap(text: str, width: float, size: float) -> str:
     return lines.replace("\N{NO-BREAK SPACE}", " ")
 
 
+def finish(figure: Figure, heading: str, footer: list[str], description: str) -> Figure:
+    """Add title and footer; the description, with the footer, is the figure's label."""
+    title(figure, heading)
+    add_footer(figure, footer)
+    figure.set_label("\n".join([description, "", *footer]))
+    return figure
+
+
 def add_footer(figure: Figure, lines: list[str]) -> None:
     """Write the provenance of a figure in added height below it."""
     text = "\n".join(wrap(line, figure.get_figwidth() - 0.1, FOOTER) for line in lines)

@@ -67,10 +67,9 @@ def cosine(results: xr.Dataset) -> Figure | None:
             ax.set(title=f"{order}, {name}", xlabel=inputs, ylabel=outputs)
             ax.set(xlim=(-0.03, 1.03), ylim=(lowest - 0.03, 1.03), aspect="auto")
     depth = block_bar(figure, results, axes)
-    figure.suptitle(f"Mean cosine before and after {depth}, as a common bias grows")
+    title = f"Mean cosine before and after {depth}, as a common bias grows"
     shown = f"Mean cosine between the rows that enter and that leave {depth}; gray: unchanged."
-    caption(figure, results, shown)
-    return figure
+    return finish(figure, results, title, shown)
 
 
 def norm(results: xr.Dataset) -> Figure | None:
@@ -93,10 +92,9 @@ def norm(results: xr.Dataset) -> Figure | None:
             ax.set_ylabel(style.variable_label(results.norm_out))
             ax.legend(loc="upper left")
     depth = block_bar(figure, results, axes)
-    figure.suptitle(f"Mean norm before and after {depth}, as a common bias grows")
+    title = f"Mean norm before and after {depth}, as a common bias grows"
     shown = f"Mean norm of the rows that enter and that leave {depth}; gray: unchanged; star: after one."
-    caption(figure, results, shown)
-    return figure
+    return finish(figure, results, title, shown)
 
 
 def _mark_fixed_point(ax: Axes, after: xr.Dataset) -> None:
@@ -142,10 +140,9 @@ def sharpness(results: xr.Dataset) -> Figure | None:
             weights.set_ylim(bottom=1e-4)
     _name_bias_grid(axes, rows, SHARPNESS, RELATIVE)
     strip.legend(*style.legend_entries(axes[0]), loc="center", ncols=4)
-    figure.suptitle("Sharpness of an untrained block as a common bias of its input grows")
+    title = "Sharpness of an untrained block as a common bias of its input grows"
     shown = "Scores and attention of an untrained block whose input rows all have one bias added"
-    caption(figure, results, f"{shown}; {CLOSED_FORMS}")
-    return figure
+    return finish(figure, results, title, f"{shown}; {CLOSED_FORMS}")
 
 
 def targets(results: xr.Dataset) -> Figure | None:
@@ -177,12 +174,9 @@ def targets(results: xr.Dataset) -> Figure | None:
     _name_bias_grid(axes, rows, titles, "relative norm of the bias")
     axes[0, 0].plot([], [], color="0.3", linewidth=0.9, label="closed form")
     strip.legend(*style.legend_entries(axes[0, :1]), loc="center", ncols=5)
-    figure.suptitle("An untrained block with a bias on its input, or on queries and keys alone")
-    shown = (
-        "The same bias on the input of an untrained block, on its queries, on its keys, or on both"
-    )
-    caption(figure, results, f"{shown}; {CLOSED_FORMS}")
-    return figure
+    title = "An untrained block with a bias on its input, or on queries and keys alone"
+    shown = "The same bias on the input of an untrained block, its queries, its keys, or on both"
+    return finish(figure, results, title, f"{shown}; {CLOSED_FORMS}")
 
 
 def stack(results: xr.Dataset) -> Figure | None:
@@ -211,13 +205,8 @@ def stack(results: xr.Dataset) -> Figure | None:
         below.set_xlabel("block")
     look = {"aspect": 60, "fraction": 0.03, "format": panel_axes.Powers()}
     figure.colorbar(colors, ax=axes, label=RELATIVE, **look).outline.set_visible(False)
-    figure.suptitle("A common bias through a stack of untrained blocks")
-    shown = (
-        "Rows with a common bias on their way through a stack of untrained blocks: a line for each "
-        "norm."
-    )
-    caption(figure, results, shown)
-    return figure
+    shown = "Rows with a common bias on their way through untrained blocks: a line for each norm."
+    return finish(figure, results, "A common bias through a stack of untrained blocks", shown)
 
 
 def combinations(results: xr.Dataset, *dims: str) -> Iterator[tuple[str, xr.Dataset]]:
@@ -286,11 +275,9 @@ def closed_form(ax: Axes, x: np.ndarray, results: xr.Dataset, name: str, **look:
     ax.plot(x, values_of(results, name, "predicted"), linewidth=0.9, **look)
 
 
-def caption(figure: Figure, results: xr.Dataset, shown: str) -> None:
-    """Write the provenance on the figure, and add its description in the label."""
+def finish(figure: Figure, results: xr.Dataset, title: str, shown: str) -> Figure:
     made = f"Bands: {results['cosine_in'].attrs['interval']}; {results.attrs['description']}."
-    style.add_footer(figure, [made])
-    figure.set_label(f"{shown}\n\n{made}")
+    return style.finish(figure, title, [made], shown)
 
 
 def keys_with_choice(results: xr.Dataset, table: xr.Dataset) -> np.ndarray:

@@ -142,11 +142,7 @@ def _format_pair(pair: tuple[str, ...], with_checkpoint: bool) -> str:
 
 
 def effects(frame: pd.DataFrame) -> Figure:
-    """Draw a row for each claim: every model's effect over the smallest effect of interest.
-
-    Args:
-        frame: A table from `anisoscope.verdicts`.
-    """
+    """Draw a row for each claim of `verdicts`: every model's effect over the smallest of interest."""
     frame = frame[frame["paper"] != CONTRAST]
     groups = {claim.paper: [] for claim in CLAIMS.values()} | {LOW_BAR: []}
     for name in CLAIMS:

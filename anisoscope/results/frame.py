@@ -16,7 +16,7 @@ SPECIAL = {letter: rf"\{letter}" for letter in "&%$#_{}"}  # in LaTeX
 SPECIAL |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 
 
-def whole(table: xr.Dataset) -> tuple[xr.Dataset, dict[str, list[Any]]]:
+def as_run_table(table: xr.Dataset) -> tuple[xr.Dataset, dict[str, list[Any]]]:
     """Give a table the dimensions and attributes of a run's table.
 
     Layers are numbered; their names are returned by dimension.
@@ -63,7 +63,7 @@ def to_frame(table: xr.Dataset) -> pd.DataFrame:
     >>> to_frame(table).query("metric == 'drift'")[["layer", "mean"]].round(1).values.tolist()
     [[0, 0.2], [1, 0.2]]
     """
-    full, names = whole(table)
+    full, names = as_run_table(table)
     lacking = [dim for dim in ALONE if dim not in table.dims]
     frame = tidy(full, full.attrs.get("batches", 1)).drop(
         columns=["run", "corpus", "batches", *lacking], errors="ignore"
@@ -108,7 +108,7 @@ def to_latex(
     if not quantities:
         raise ValueError(f"name quantities of the table: {', '.join(map(str, table.data_vars))}")
     where: dict[str, Any] = {"positions": positions, "step": step}
-    columns = {name: chosen(table, name, null, where) for name in quantities}
+    columns = {name: select_values(table, name, null, where) for name in quantities}
     first = next(iter(columns.values()))
     dims = [dim for dim in first.dims if dim != "statistic"]
     for name, values in columns.items():
@@ -149,7 +149,7 @@ def _escaped(text: str) -> str:
     return re.sub(r"[&%$#_{}\\~^]", lambda match: SPECIAL[match[0]], text)
 
 
-def chosen(
+def select_values(
     table: xr.Dataset, quantity: str, null: str | None, where: dict[str, Any]
 ) -> xr.DataArray:
     """Select the quantity, or its excess, along dimensions that it has; None is the last label."""

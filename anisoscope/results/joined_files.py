@@ -35,6 +35,17 @@ def write_csv(frame: pd.DataFrame, path: pathlib.Path) -> None:
     files.write(path, frame.to_csv(index=False))
 
 
+def read_csv(path: pathlib.Path, *texts: str) -> pd.DataFrame:
+    """Read CSV with these columns as text; only an empty number is missing.
+
+    "None" may be a setting, and a variant may be named "nan".
+    """
+    kinds = dict.fromkeys(texts, str)
+    frame = pd.read_csv(path, dtype=kinds, keep_default_na=False, na_values=[""])
+    known = [name for name in texts if name in frame]
+    return frame.assign(**frame[known].fillna(""))
+
+
 def read_table(path: pathlib.Path) -> xr.Dataset:
     """Read a table; raise RunError if it is damaged or has another schema."""
     content = path.read_bytes()

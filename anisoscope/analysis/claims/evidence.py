@@ -49,8 +49,7 @@ def read(folder: pathlib.Path) -> pd.DataFrame:
         raise UserError(
             f"{folder} holds no table that speaks to a claim; run --stages=train,measure there first"
         )
-    texts = dict.fromkeys(("claim", "model", "unit", "outside"), str)
-    return pd.read_csv(folder / NAME, dtype=texts, keep_default_na=False, na_values=[""])
+    return joined_files.read_csv(folder / NAME, "claim", "model", "unit", "outside")
 
 
 def read_runs(folder: pathlib.Path) -> pd.DataFrame:
@@ -141,8 +140,7 @@ def over_layers(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
     columns, path = claim.quantity.split(","), folder / "layers.csv"
     if runs.empty or not path.exists():
         return
-    texts = {"run": str, "condition": str}
-    layers = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
+    layers = joined_files.read_csv(path, "run", "condition")
     if not {*columns} <= {*layers}:
         return
     by_name = runs.set_index("run", drop=False)
@@ -184,7 +182,7 @@ def from_tangents(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Row
     path = folder / on_disk.TANGENTS
     if runs.empty or not path.exists():
         return
-    tables = dict(tuple(pd.read_csv(path, dtype={"run": str}).groupby("run")))
+    tables = dict(tuple(joined_files.read_csv(path, "run").groupby("run")))
     least, most = on_disk.ENRICHMENT[0], on_disk.ENRICHMENT[-1]
     for run in runs[runs["kind"].isin(claim.models) & runs["run"].isin(tables)].to_dict("records"):
         table = tables[run["run"]].assign(
