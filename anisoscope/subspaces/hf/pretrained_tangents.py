@@ -3,7 +3,7 @@
 import functools
 import hashlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -44,26 +44,6 @@ INPUT = {
 }
 
 
-class Prepared(NamedTuple):
-    """What is prepared before a model is read: source, windows and task."""
-
-    source: Revisions
-    windows: tuple[Windows, Windows]  # to fit to, and to test on
-    task: str
-
-    @property
-    def config(self) -> PretrainedConfig:
-        return self.source.config
-
-    @property
-    def made_by(self) -> dict[str, Any]:
-        """Settings that tables must share to be joined."""
-        tokens = b"".join(np.ascontiguousarray(part.tokens_JWT).tobytes() for part in self.windows)
-        digest = hashlib.sha256(tokens).hexdigest()
-        sha256 = self.source.corpus.sha256
-        return tangent_tables.made_by(self.config.tangents, sha256, tokens_sha256=digest)
-
-
 def find_task(config: PretrainedConfig) -> str:
     """Return what the model is trained to predict; UserError where it has no gradients."""
     last = revision_sweep.last_location(config)
@@ -77,27 +57,26 @@ def find_task(config: PretrainedConfig) -> str:
     elif load_model.main_input(settings) != load_model.TOKENS:
         reason = f"{config.pretrained.name} reads no text, and predicts no tokens"
     else:
-        name = load_model.find_class(settings, adapter, last.is_gguf).__name__
-        if (task := guards.head_task(name)) is None:
-            reason = f"{name} has no head that predicts tokens: no loss, no gradient"
+        class_name = load_model.find_class(settings, adapter, last.is_gguf).__name__
+        if (task := guards.head_task(class_name)) is None:
+            reason = f"{class_name} has no head that predicts tokens: no loss, no gradient"
     if reason:
         raise UserError(f"tangents.enabled: {reason}; leave it out")
     check_settings(config.tangents, settings.hidden_size, WIDTH.format(settings.hidden_size))
     return task
 
 
-def prepare(source: Revisions) -> Prepared:
+def prepare(source: Revisions) -> "RevisionReader":
     """Choose the windows; UserError where they cannot be scored, or other tables exist."""
-    task = find_task(source.config)
+    task, config = find_task(source.config), source.config
     if task == guards.MASKED_TOKEN and source.windows.mask_token is None:
-        name = source.config.pretrained.name
         raise UserError(
-            f"tangents.enabled: the tokenizer of {name} has no mask token; leave it out"
+            f"tangents.enabled: the tokenizer of {config.pretrained.name} has no mask token; leave it "
+            "out"
         )
-    windows = make_windows(source.windows, source.config.tangents, task)
-    ready = Prepared(source, windows, task)
-    step_files.check_folder(source.root / tangent_stage.FOLDER, ready.made_by)
-    return ready
+    reader = RevisionReader(source, make_windows(source.windows, config.tangents, task), task)
+    step_files.check_folder(source.root / tangent_stage.FOLDER, reader.made_by)
+    return reader
 
 
 def make_windows(
@@ -108,12 +87,11 @@ def make_windows(
     A token that begins or ends every window is read, but neither predicted nor in a bin of
     frequency.
     """
-    rows_NT, count, fixed_T = windows.rows_NT, tangents.windows, windows.fixed_T
-    check_window_count(
-        len(rows_NT), f"{len(rows_NT)} windows of {rows_NT.shape[1]} tokens", tangents
-    )
+    rows_NT, fixed_T = windows.rows_NT, windows.fixed_T
+    words = f"{len(rows_NT)} windows of {rows_NT.shape[1]} tokens"
+    check_window_count(len(rows_NT), words, tangents)
     rng = np.random.default_rng(tangents.seed)
-    text_WT = rows_NT[rng.permutation(len(rows_NT))[: 2 * count]]
+    text_WT = rows_NT[rng.permutation(len(rows_NT))[: 2 * tangents.windows]]
     if task == guards.NEXT_TOKEN:
         scored_T = np.append(~fixed_T[1:], False).astype(np.float32)
         scored_WT = np.broadcast_to(scored_T, text_WT.shape)
@@ -133,77 +111,80 @@ def make_windows(
     return split_windows((*batch, bins_WT), tangents, rng)
 
 
-def run(ready: Prepared, stop: Stop) -> None:
+def run(reader: "RevisionReader", stop: Stop) -> None:
     """Write tangents/<step>.nc of every revision, tangents.nc and tangents_primary.csv."""
-    root, config, name = ready.source.root, ready.config, ready.source.name
-    if not (root / "results.nc").exists():
+    source, config = reader.source, reader.config
+    if not (source.root / "results.nc").exists():
         raise UserError(
-            f"{root / 'results.nc'} does not exist; run --stages=measure first: it checks the model"
+            f"{source.root / 'results.nc'} does not exist; run --stages=measure first: it checks the "
+            "model"
         )
-    folder.claim(root, revision_sweep.fixed_settings(config), new=False)
-    with folder.locked(root):
-        reader = RevisionReader(ready)
+    folder.claim(source.root, revision_sweep.fixed_settings(config), new=False)
+    with folder.locked(source.root):
         known = reader.known
         check_settings(config.tangents, known["width"], WIDTH.format(known["full_width"]))
-        study = make_study(ready, known)
+        study = make_study(reader)
         for line in format_known(known, config):
-            print(f"{name}: {line}")
+            print(f"{source.name}: {line}")
         tangent_stage.fit_early(study, reader, stop)
         tangent_stage.sweep(study, reader, stop)
-    print(f"{name}: memory at most {revision_sweep.peak_memory() / 1e9:.1f} GB")
+    print(f"{source.name}: memory at most {revision_sweep.peak_memory() / 1e9:.1f} GB")
 
 
 class RevisionReader:
     """Read revisions with torch, and test them with one compiled program."""
 
-    def __init__(self, ready: Prepared):
-        self.ready, self.source, self.config = ready, ready.source, ready.config
+    def __init__(self, source: Revisions, windows: tuple[Windows, Windows], task: str):
+        self.source, self.config, self.task = source, source.config, task
         self.batch_size = self.config.pretrained.batch_size
-        self.to_fit, self.to_test = ready.windows
-        self.known = self._read_known() or self._find_known()
-        self.basis_DD = basis(self.known["full_width"], self.known["width"])
+        self.to_fit, self.to_test = windows
 
-    def _read_known(self) -> dict[str, Any] | None:
-        """Read the facts about the model from a valid table, if any."""
+    @property
+    def made_by(self) -> dict[str, Any]:
+        """Settings that tables must share to be joined."""
+        parts = self.to_fit.tokens_JWT, self.to_test.tokens_JWT
+        tokens = b"".join(np.ascontiguousarray(tokens_JWT).tobytes() for tokens_JWT in parts)
+        digest = hashlib.sha256(tokens).hexdigest()
+        sha256 = self.source.corpus.sha256
+        return tangent_tables.made_by(self.config.tangents, sha256, tokens_sha256=digest)
+
+    @functools.cached_property
+    def known(self) -> dict[str, Any]:
+        """The facts that hold for all revisions: from a valid table, else from a fold of windows."""
         names = ("layers", "full_width", "width", "largest_ones_share", "matrices_missing")
         for path in sorted((self.source.root / tangent_stage.FOLDER).glob("*.nc")):
             table = tangent_stage.read_tangents(path)
             if not provenance.is_outdated(table, self.source):
                 return {name: revision_sweep.to_python(table.attrs[name]) for name in names}
-        return None
-
-    def _find_known(self) -> dict[str, Any]:
-        """Find the facts that hold for all revisions, from the first fold of windows."""
         loaded = self.open(self.source.last)
-        width = loaded.model.config.hidden_size
+        width, matrices = loaded.model.config.hidden_size, torch_gradients.collect_matrices(loaded)
         fields = self.to_test._asdict().items()
         fold = self.to_test._replace(**{name: x[:1] for name, x in fields if "J" in name})
-        read = torch_gradients.gradients(
-            loaded, fold, np.eye(width, dtype=np.float32), self.batch_size
-        )
-        matrices = torch_gradients.collect_matrices(loaded)
-        return {
-            "layers": loaded.blocks + 1,
-            "full_width": width,
-            "width": width - torch_gradients.removes_ones(read, width),
-            "largest_ones_share": torch_gradients.ones_share(read),
-            "matrices_missing": ", ".join(name for name in matrices if not matrices[name])
-            or "none",
-        }
+        identity_DD = np.eye(width, dtype=np.float32)
+        read = torch_gradients.gradients(loaded, fold, identity_DD, self.batch_size)
+        share = torch_gradients.ones_share(read)
+        missing = ", ".join(name for name in matrices if not matrices[name]) or "none"
+        dimensions = width - torch_gradients.removes_ones(read, width)
+        return dict(zip(names, (loaded.blocks + 1, width, dimensions, share, missing), strict=True))
+
+    @functools.cached_property
+    def basis_DD(self) -> np.ndarray:
+        return basis(self.known["full_width"], self.known["width"])
 
     def open(self, step: int) -> load_model.PretrainedModel:
         """Load a revision; UserError where its gradients or its loss are not usable."""
-        measure, tokens_T = self.config.measure, self.to_test.tokens_JWT[0, 0]
-        loaded = self.source.open(self.source.plan(measure.families), step)
+        tokens_T = self.to_test.tokens_JWT[0, 0]
+        loaded = self.source.open(self.source.plan(self.config.measure.families), step)
         if any(parameter.device.type == "meta" for parameter in loaded.model.parameters()):
             raise UserError(
-                "tangents.enabled: weights left on the disk have no gradients; leave pretrained.device_map out"
+                "tangents.enabled: weights left on the disk have no gradients; leave "
+                "pretrained.device_map out"
             )
         guards.check_final_norm(loaded, tokens_T)
-        if self.ready.task == guards.NEXT_TOKEN and guards.sees_later(loaded, tokens_T):
+        if self.task == guards.NEXT_TOKEN and guards.sees_later(loaded, tokens_T):
             raise UserError(
-                f"tangents.enabled: {type(loaded.model).__name__} sees the token that it is to predict, so the loss "
-                "of the next token is meaningless; leave it out"
+                f"tangents.enabled: {loaded.class_name} sees the token that it is to predict, so the "
+                "loss of the next token is meaningless; leave it out"
             )
         return loaded
 
@@ -224,16 +205,14 @@ class RevisionReader:
         if before is None:
             between = jax.tree.map(lambda x: np.full_like(x, np.nan), read.weights)
         else:
-            ends = (
-                torch_gradients.collect_matrices(model) for model in (self.open(before), loaded)
-            )
-            between = torch_gradients.change(*ends, width)
+            models = self.open(before), loaded
+            between = torch_gradients.change(*map(torch_gradients.collect_matrices, models), width)
+            del models
         del loaded  # free memory for the program
         updates = {"between": between, "step": torch_gradients.missing_rows(width)}
         program = _compile(fit_and_test, self.config.tangents)
-        return jax.device_get(
-            program(cloud_NPD, read, self.to_test, self.basis_DD, frames, updates)
-        )
+        tested = program(cloud_NPD, read, self.to_test, self.basis_DD, frames, updates)
+        return jax.device_get(tested)
 
     def _check_ones(self, read: Gradients, step: int) -> None:
         """Raise UserError where the vector of ones, removed by the last revision, matters here."""
@@ -241,56 +220,54 @@ class RevisionReader:
         if dimensions < width and not torch_gradients.removes_ones(read, width):
             share = torch_gradients.ones_share(read)
             raise UserError(
-                f"step {step}: {share:.2g} of the gradient lies along the vector of ones, in the last revision "
-                f"{self.known['largest_ones_share']:.2g}; name revisions of one model"
+                f"step {step}: {share:.2g} of the gradient lies along the vector of ones, in the last "
+                f"revision {self.known['largest_ones_share']:.2g}; name revisions of one model"
             )
 
 
 @functools.cache
 def _compile(work: Any, tangents: TangentsConfig) -> Any:
     """Compile one program for all revisions."""
-    return jax.jit(
-        jax.default_matmul_precision("highest")(functools.partial(work, tangents=tangents))
-    )
+    exact = jax.default_matmul_precision("highest")
+    return jax.jit(exact(functools.partial(work, tangents=tangents)))
 
 
-def make_study(ready: Prepared, known: dict[str, Any]) -> tangent_stage.Study:
+def make_study(reader: RevisionReader) -> tangent_stage.Study:
     """Describe what is fitted and tested, with the attributes of every table."""
-    source, config, tangents = ready.source, ready.config, ready.config.tangents
+    source, config, known = reader.source, reader.config, reader.known
     kept, early = list(revision_steps(config.pretrained)), choose_early(config)
-    several = len(kept) > 1
-    possible = {
+    fits = {
         "here": True,
         "early": early,
-        "previous": several,
-        "untrained": several and 0 in kept,
+        "previous": len(kept) > 1,
+        "untrained": len(kept) > 1 and 0 in kept,
     }
     measured = joined_files.read_table(source.root / "results.nc").attrs
     about = source.plan(config.measure.families).attributes
     for name in {*source.windows.about} - {"tokens_per_byte"}:  # describes other windows
         about.pop(name, None)
-    sample = tangent_tables.sample_attributes(tangents)
+    sample = tangent_tables.sample_attributes(config.tangents)
+    about |= known | sample
+    about |= {
+        "model": measured["model"],
+        "steps": max(kept),
+        "provenance": f"{measured['provenance']}; {sample['sample']}",
+        "input": INPUT[reader.task],
+        "types": "token",
+        "frequency": "of tokens in the validation split that is read",
+        "batches": 1,
+        "single_step": NO_STEP,
+    }
     return tangent_stage.Study(
         source=source,
-        tangents=tangents,
+        tangents=config.tangents,
         steps=kept,
         early=early,
-        fits=tuple(fit for fit in FITS if possible.get(fit)),
+        fits=tuple(fit for fit in FITS if fits.get(fit)),
         layers=known["layers"],
         width=known["width"],
-        made_by=ready.made_by,
-        attributes=about
-        | {
-            "model": measured["model"],
-            "steps": max(kept),
-            "provenance": f"{measured['provenance']}; {sample['sample']}",
-            "input": INPUT[ready.task],
-            "types": "token",
-            "frequency": "of tokens in the validation split that is read",
-            "batches": 1,
-            "single_step": NO_STEP,
-            **known,
-        },
+        made_by=reader.made_by,
+        attributes=about,
     )
 
 
@@ -304,17 +281,14 @@ def choose_early(config: PretrainedConfig) -> list[int]:
 def format_known(known: dict[str, Any], config: PretrainedConfig) -> Iterator[str]:
     """Yield the facts about the model for a reader, before the long part begins."""
     removed = "removed" if known["width"] < known["full_width"] else "kept"
-    yield f"vector of ones: {removed}, {known['largest_ones_share']:.1g} of the gradient lies along it at most"
+    share = known["largest_ones_share"]
+    yield f"vector of ones: {removed}, {share:.1g} of the gradient lies along it at most"
     if known["matrices_missing"] != "none":
         yield f"matrices: not known, or not of this width, and NaN: {known['matrices_missing']}"
     if not choose_early(config):
         last = int(config.tangents.early_fraction * max(revision_steps(config.pretrained)))
-        where = (
-            f"in steps 1 to {last}, and a later one"
-            if last
-            else "of a training, named by pretrained.revisions"
-        )
+        where = f"in steps 1 to {last}, and a later one" if last else "of a training"
         yield (
-            f"no early subspaces: they need {LEAST_EARLY} revisions {where}; primary cells are of those fitted at the "
-            "revision itself, on other windows"
+            f"no early subspaces: they need {LEAST_EARLY} revisions {where}; primary cells are of those "
+            "fitted at the revision itself, on other windows"
         )

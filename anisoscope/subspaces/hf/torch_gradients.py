@@ -6,7 +6,6 @@ fold. O are the rows of a matrix, width last, or other points. A matrix is reduc
 with the same second moments.
 """
 
-import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ import torch
 from transformers.pytorch_utils import Conv1D
 
 from anisoscope.sources.hf.load_model import PretrainedModel
-from anisoscope.sources.hf.reading.extract import Listener, forward
+from anisoscope.sources.hf.reading.extract import Listener, check_finite, forward, to_array
 from anisoscope.subspaces.tangent_gradients import WRITING, Rows
 from anisoscope.subspaces.tangent_quantities import MATRICES
 from anisoscope.subspaces.tangent_windows import Gradients, Windows
@@ -82,26 +81,23 @@ def gradients(
         for weight in weights:
             weight.requires_grad_(True)
         for part in split_folds(windows, batch_size):
-            with _explain_torch_errors(loaded):
-                streams, loss_BT = _forward(loaded, windows, part)
-                derivatives = _backward(loaded, streams, loss_BT, windows, part, weights)
+            streams, loss_BT = _forward(loaded, windows, part)
+            derivatives = _backward(loaded, streams, loss_BT, windows, part, weights)
             for weight, slope in zip(weights, derivatives[layers:], strict=True):
                 slopes[weight] += slope
-            loss_JQ[part.fold, part.points_O] = _array(loss_BT).ravel()[part.places_O]
+            loss_JQ[part.fold, part.points_O] = to_array(loss_BT).ravel()[part.places_O]
             for n, (x_BTD, slope_BTD) in enumerate(zip(streams, derivatives, strict=False)):
                 streams_kept.put(n, part, x_BTD)
                 slopes_kept.put(n, part, slope_BTD)
                 norm_BT = slope_BTD.float().norm(dim=-1)
-                norm_JNT[part.fold, n] += _array(norm_BT.sum(0))
-                square_JNT[part.fold, n] += _array(norm_BT.square().sum(0))
+                norm_JNT[part.fold, n] += to_array(norm_BT.sum(0))
+                square_JNT[part.fold, n] += to_array(norm_BT.square().sum(0))
     finally:
         for weight, required in zip(weights, before, strict=True):
             weight.requires_grad_(required)
-    if not (
-        np.isfinite(square_JNT).all() and all(slope.isfinite().all() for slope in slopes.values())
-    ):
-        dtype = loaded.about["computed_in"]
-        raise UserError(f"gradients hold numbers that are not finite, computed in {dtype}; {LEAVE}")
+    check_finite(square_JNT, loaded, "the gradient")
+    for slope in slopes.values():
+        check_finite(to_array(slope), loaded, "the gradient of a matrix")
     points_NPD, slope_NPD = streams_kept.points_NPD, slopes_kept.points_NPD
     width, dimensions = basis_DD.shape
     return Gradients(
@@ -130,7 +126,7 @@ def _forward(loaded: PretrainedModel, windows: Windows, part: Part) -> tuple[lis
         logits_BTV = forward(loaded, tokens_BT, loaded.model, differentiated=True).logits.float()
     if changed := [n for n, x_BTD in enumerate(streams) if x_BTD._version != versions[n]]:
         raise UserError(
-            f"{type(loaded.model).__name__} changes layer {changed[0]} in place, so "
+            f"{loaded.class_name} changes layer {changed[0]} in place, so "
             f"its gradient is not available; {LEAVE}"
         )
     targets_BT = _tensor(windows.targets_JWT, part, logits_BTV).long()
@@ -151,27 +147,13 @@ def _backward(
     derivatives = torch.autograd.grad(loss, [*streams, *weights], allow_unused=True)
     if unused := [n for n, slope in enumerate(derivatives[: len(streams)]) if slope is None]:
         raise UserError(
-            f"{type(loaded.model).__name__}: the loss does not depend on layer {unused[0]} in torch's graph, "
+            f"{loaded.class_name}: the loss does not depend on layer {unused[0]} in torch's graph, "
             f"so its gradient is not available; {LEAVE}"
         )
     return [
         torch.zeros_like(x) if slope is None else slope
         for x, slope in zip([*streams, *weights], derivatives, strict=True)
     ]
-
-
-@contextlib.contextmanager
-def _explain_torch_errors(loaded: PretrainedModel) -> Iterator[None]:
-    """Reduce errors of differentiation by torch to one line."""
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise
-    except RuntimeError as error:
-        why = str(error).strip().splitlines()[0]
-        raise UserError(
-            f"{type(loaded.model).__name__} cannot be differentiated ({why}); {LEAVE}"
-        ) from error
 
 
 def ones_share(read: Gradients) -> float:
@@ -188,23 +170,19 @@ class _KeptRows:
     """Picked rows of every layer."""
 
     def __init__(self, name: str, loaded: PretrainedModel, windows: Windows):
-        self.name, self.dtype = name, loaded.about["computed_in"]
+        self.name, self.loaded = name, loaded
         shape = loaded.blocks + 1, *windows.picks_JQ.shape, loaded.model.config.hidden_size
         self.rows_NJQD = np.empty(shape, np.float32)
 
     def put(self, n: int, part: Part, x_BTD: Any) -> None:
         """Keep the rows of a part; UserError where a number is not finite."""
-        rows_OD = _array(x_BTD.reshape(-1, x_BTD.shape[-1]))[part.places_O]
-        if not np.isfinite(rows_OD).all():
-            raise UserError(
-                f"{self.name} of layer {n} holds numbers that are not finite, computed in {self.dtype}"
-            )
+        rows_OD = to_array(x_BTD.reshape(-1, x_BTD.shape[-1]))[part.places_O]
+        check_finite(rows_OD, self.loaded, f"{self.name} of layer {n}")
         self.rows_NJQD[n, part.fold, part.points_O] = rows_OD
 
     @property
     def points_NPD(self) -> np.ndarray:
-        layers, folds, share, width = self.rows_NJQD.shape
-        return self.rows_NJQD.reshape(layers, folds * share, width)
+        return self.rows_NJQD.reshape(len(self.rows_NJQD), -1, self.rows_NJQD.shape[-1])
 
 
 def _shares(
@@ -229,10 +207,6 @@ def _shares(
 
 def _tensor(x_JWT: np.ndarray, part: Part, like: Any) -> Any:
     return torch.as_tensor(np.ascontiguousarray(x_JWT[part.fold, part.windows]), device=like.device)
-
-
-def _array(x: Any) -> np.ndarray:
-    return x.detach().to("cpu", torch.float32).numpy()
 
 
 def collect_matrices(loaded: PretrainedModel) -> Matrices:

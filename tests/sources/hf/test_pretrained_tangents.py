@@ -230,7 +230,7 @@ def reader_of(folder, learned, root):
     changes = {"data.path": str(learned / "text.txt"), "tangents.windows": "48"}
     config = override(experiment.get_config(str(folder)), PLAIN | changes)
     source = revision_sweep.open_revisions(config, root, "a model")
-    return tangents.RevisionReader(tangents.prepare(source))
+    return tangents.prepare(source)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_a_model_that_sees_its_answer_is_refused(learned, tmp_path):
     """The loss of the next token would say nothing of its gradients."""
     folder = made(tmp_path / "llama", "llama", "LlamaForCausalLM", is_causal=False)
     with pytest.raises(UserError, match="sees the token that it is to predict"):
-        reader_of(folder, learned, tmp_path / "run")
+        _ = reader_of(folder, learned, tmp_path / "run").known
 
 
 def test_tangents_come_after_measuring(learned, tmp_path):

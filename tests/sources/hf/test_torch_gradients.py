@@ -164,7 +164,8 @@ def test_the_gradient_of_a_matrix_that_is_not_finite_is_refused(monkeypatch):
     monkeypatch.setattr(torch_gradients, "_backward", overflowing)
     width = loaded.model.config.hidden_size
     with pytest.raises(
-        UserError, match="gradients hold numbers that are not finite, computed in float32"
+        UserError,
+        match="gradient of a matrix holds numbers that are not finite, computed in float32",
     ):
         torch_gradients.gradients(
             loaded, windows_of(36, 12, 2, 1, 24), np.eye(width, dtype=np.float32), 2
