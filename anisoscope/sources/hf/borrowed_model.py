@@ -60,11 +60,7 @@ class FunctionTokenizer:
 def open_model(
     model: Any, revision: str | None, tokenizer: Any, config: PretrainedConfig
 ) -> tuple[PretrainedModel, Any]:
-    """Return the model and its tokenizer, loading both where a name or a path is passed.
-
-    Raises:
-        UserError: the model reads no text, or cannot be measured as it is.
-    """
+    """Return the model and its tokenizer, loading both where a name or a path is passed."""
     if isinstance(model, tuple):
         if tokenizer is not None:
             raise UserError("model is (model, tokenizer); leave tokenizer= out")
@@ -93,11 +89,7 @@ def open_model(
 
 
 def model_in_memory(model: Any, tokenizer: Any) -> PretrainedModel:
-    """Describe a model in memory.
-
-    Raises:
-        UserError: it cannot be measured as it is.
-    """
+    """Describe a model in memory; UserError where it cannot be measured as it is."""
     name = type(model).__name__
     if not isinstance(model, transformers.PreTrainedModel):
         raise UserError(
@@ -132,15 +124,12 @@ def _type_name(dtype: torch.dtype) -> str:
 
 def warn_rounded_frequencies(name: str, model: Any) -> None:
     """Warn where rotary frequencies were rounded with the weights, as by .to(torch.bfloat16)."""
-    for path, x in model.named_buffers():
-        if path.endswith("inv_freq") and x.itemsize < 4:
-            kind = _type_name(x.dtype)
-            warnings.warn(
-                f"{name}: rotary frequencies are rounded to {kind} ({path}), which changes the angles "
-                f"at later positions; load the model with dtype=torch.{kind} instead of .to()",
-                stacklevel=2,
-            )
-            return
+    if any(path.endswith("inv_freq") and x.itemsize < 4 for path, x in model.named_buffers()):
+        warnings.warn(
+            f"{name}: rotary frequencies are rounded to {_type_name(model.dtype)}, which changes the "
+            "angles at later positions; load the model with dtype= instead of calling .to()",
+            stacklevel=2,
+        )
 
 
 def digest_state(weights: dict[str, Any]) -> str:
@@ -161,15 +150,11 @@ def evaluation_mode(loaded: PretrainedModel) -> Iterator[None]:
     All attributes of modules and settings are restored, and hooks that the library leaves are
     removed.
     """
-    model = loaded.model
-    before = [
-        (
-            vars(x),
-            dict(vars(x)),
-            {name: dict(value) for name, value in vars(x).items() if isinstance(value, dict)},
-        )
-        for x in (*model.modules(), *_configs(model))
-    ]
+    model, before = loaded.model, []
+    configs = {id(x.config): x.config for x in model.modules() if hasattr(x, "config")}
+    for attributes in map(vars, (*model.modules(), *configs.values())):
+        dicts = {name: dict(x) for name, x in attributes.items() if isinstance(x, dict)}
+        before.append((attributes, dict(attributes), dicts))
     try:
         model.eval()
         for name, value in EVALUATION.items():
@@ -186,15 +171,3 @@ def evaluation_mode(loaded: PretrainedModel) -> Iterator[None]:
             for name, entries in dicts.items():
                 attributes[name].clear()
                 attributes[name].update(entries)
-
-
-def _configs(model: Any) -> list[Any]:
-    """Return the settings of the model and of all its parts, each once."""
-    configs: dict[int, Any] = {}
-    queue = [module.config for module in model.modules() if hasattr(module, "config")]
-    while queue:
-        config = queue.pop()
-        if isinstance(config, transformers.PreTrainedConfig) and id(config) not in configs:
-            configs[id(config)] = config
-            queue += [getattr(config, name, None) for name in config.sub_configs]
-    return list(configs.values())

@@ -5,7 +5,6 @@ import functools
 import inspect
 import logging
 import os
-import pathlib
 import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -25,7 +24,6 @@ from anisoscope.sources.hf.pretrained_weights import (
 )
 from anisoscope.utils.errors import UserError
 
-PROCESSORS = ("preprocessor_config.json", "processor_config.json")  # written by current versions
 TOKENS = "input_ids"
 LOGGERS = ("httpx", "huggingface_hub")
 SAFE = {"trust_remote_code": False}
@@ -120,22 +118,15 @@ def quiet() -> Iterator[None]:
 
 
 def read_settings(location: WeightLocation) -> Any:
-    """Read the model's settings, without its weights.
-
-    Raises:
-        UserError: the settings cannot be read, the weights are quantized, or the folder holds only a
-            LoRA adapter.
-    """
+    """Read the model's settings; UserError where weights are quantized, or a LoRA adapter's."""
     name, options = location.name, location.options
     with _explain_errors(location):
         settings = transformers.AutoConfig.from_pretrained(name, **options, **SAFE)
     if location.is_gguf:
         return settings
-    if quantized := getattr(settings, "quantization_config", None):
-        is_dict = isinstance(quantized, dict)
-        method = quantized.get("quant_method") if is_dict else quantized.quant_method
+    if getattr(settings, "quantization_config", None):
         raise UserError(
-            f"{name}: its weights are quantized ({method}); name unquantized weights, or a .gguf file"
+            f"{name}: its weights are quantized; name unquantized weights, or a .gguf file"
         )
     with _explain_errors(location):
         lora = transformers.utils.find_adapter_config_file(name, **options)
@@ -154,12 +145,6 @@ def read_tokenizer(location: WeightLocation) -> Any:
 
 def read_processor(location: WeightLocation, class_name: str) -> Any:
     """Read the preprocessor: an AutoImageProcessor or AutoFeatureExtractor."""
-    folder = pathlib.Path(location.name)
-    if location.local and not any((folder / name).is_file() for name in PROCESSORS):
-        raise UserError(
-            f"{folder} holds no {PROCESSORS[0]}, which describes the preprocessing; "
-            "save the model's processor to it with save_pretrained"
-        )
     with _explain_errors(location):
         processor = getattr(transformers, class_name)
         return processor.from_pretrained(location.name, **location.options, **SAFE)
@@ -173,11 +158,7 @@ def main_input(settings: Any) -> str:
 
 
 def load_model(location: WeightLocation, weights: WeightsConfig) -> PretrainedModel:
-    """Load the weights in the requested type.
-
-    Raises:
-        UserError: a weight is missing, has another shape or is not finite.
-    """
+    """Load the weights; UserError where one is missing, has another shape or is not finite."""
     settings = read_settings(location)
     adapter, header = find_adapter(adapter_name(settings)), None
     options: dict[str, Any] = {

@@ -102,11 +102,7 @@ def as_arguments() -> Iterator[None]:
 
 
 def make_config(options: Options) -> PretrainedConfig:
-    """Translate the options into settings of the command.
-
-    Raises:
-        UserError: families, null models, pools or padding are not available.
-    """
+    """Translate the options into settings of the command."""
     separate = options.separate
     for pool in options.pools:
         choose("pool", pool, separate_texts.POOLS)

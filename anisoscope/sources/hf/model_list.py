@@ -33,11 +33,7 @@ def measure_models(
     stop: Stop,
     finish: Callable[[str, pathlib.Path], None],
 ) -> None:
-    """Measure each model into ROOT/LABEL, and write models.json of the measured models.
-
-    Raises:
-        UserError: no model can be measured.
-    """
+    """Measure each model into ROOT/LABEL, and write models.json of the measured models."""
     models: dict[str, dict[str, str]] = {}
     left: dict[str, str] = {}
     for label, name in model_labels(config.models).items():  # all before the long part begins
@@ -45,10 +41,9 @@ def measure_models(
             models[label] = describe_model(config, label, name)
     if models:
         # loaded once for all models of text
-        read_text = {
-            label for label, about in models.items() if about["modality"] in TEXT_MODALITIES
-        }
-        corpus = texts.load(config.data, config.window) if read_text else None
+        corpus = None
+        if any(about["modality"] in TEXT_MODALITIES for about in models.values()):
+            corpus = texts.load(config.data, config.window)
         folder.claim(root, replace(config, FREE), new=True)
         with folder.locked(root):
             path = root / TABLE
@@ -61,8 +56,7 @@ def measure_models(
                 stop.check(f"stopped before {label}")
                 with _leave_out(label, left):
                     model = modality_config(config, label, about["modality"])
-                    text = corpus if label in read_text else None
-                    source = revision_sweep.open_revisions(model, root / label, label, text)
+                    source = revision_sweep.open_revisions(model, root / label, label, corpus)
                     revision_sweep.measure_revisions(source, stop)
                     finish(label, root / label)
                     known[label] = about
@@ -83,11 +77,7 @@ def _leave_out(label: str, left: dict[str, str]) -> Iterator[None]:
 
 
 def modality_config(models: ModelsConfig, label: str, modality: str) -> PretrainedConfig:
-    """Return the settings by which a model is measured.
-
-    Raises:
-        UserError: no folder is named that it could read.
-    """
+    """Return the settings of a model; UserError where no folder is named that it could read."""
     config = model_config(models, label)
     if modality in TEXT_MODALITIES:
         return config
@@ -101,38 +91,29 @@ def modality_config(models: ModelsConfig, label: str, modality: str) -> Pretrain
 def describe_model(config: ModelsConfig, label: str, name: str) -> dict[str, str]:
     """Return name, modality and kind: as listed, or else from its settings.
 
-    Raises:
-        UserError: the model cannot be loaded, or is larger than the memory.
+    UserError where the model cannot be loaded, or is larger than the memory.
     """
-    model = model_config(config, label)
-    location, weights = revision_sweep.last_location(model), model.pretrained
-    if location.is_gguf:  # reading its settings takes long
-        traits = {"modality": "text", "kind": "decoder"}
-    else:
+    model, listed = model_config(config, label), config.listed.get(name, {})
+    location, traits = revision_sweep.last_location(model), {"modality": "text", "kind": "decoder"}
+    if not location.is_gguf:  # reading its settings takes long
         settings = load_model.read_settings(location)
-        skeleton = _skeleton(settings)
-        if skeleton is not None and weights.device_map is None:
-            _check_memory(name, skeleton, weights.dtype)
-        names = settings.architectures or ()
-        decoder = guards.NEXT_TOKEN in map(guards.head_task, names)
-        traits = {"modality": _modality(settings, skeleton)}
-        traits["kind"] = "decoder" if decoder else "encoder"
-    listed = config.listed.get(name, {})
-    return {"name": name} | {key: listed.get(key) or trait for key, trait in traits.items()}
+        tasks = map(guards.head_task, settings.architectures or ())
+        traits = {"kind": "decoder" if guards.NEXT_TOKEN in tasks else "encoder"}
+        traits["modality"] = _modality(settings)
+        if model.pretrained.device_map is None:
+            _check_memory(name, settings, model.pretrained.dtype)
+    return {"name": name} | {key: listed.get(key) or traits[key] for key in ("modality", "kind")}
 
 
-def _skeleton(settings: Any) -> Any:
-    """Return the base model without weights; None where transformers has no class for it."""
+def _check_memory(name: str, settings: Any, dtype: str) -> None:
+    """Raise UserError where the weights of the base model are larger than the memory."""
     try:
         with torch.device("meta"):
-            return transformers.AutoModel.from_config(settings)
+            skeleton = transformers.AutoModel.from_config(settings)
     except Exception:  # of any class, with settings of any kind
-        return None
-
-
-def _check_memory(name: str, skeleton: Any, dtype: str) -> None:
-    bytes_each = getattr(torch, dtype).itemsize
-    size = sum(parameter.numel() * bytes_each for parameter in skeleton.parameters())
+        return
+    number_size = getattr(torch, dtype).itemsize
+    size = sum(parameter.numel() * number_size for parameter in skeleton.parameters())
     available = memory.machine_memory()
     if available is not None and size > available:
         raise UserError(
@@ -142,8 +123,8 @@ def _check_memory(name: str, skeleton: Any, dtype: str) -> None:
         )
 
 
-def _modality(settings: Any, skeleton: Any) -> str:
+def _modality(settings: Any) -> str:
     tokenizer = getattr(settings, "tokenizer_class", None) or ""
     if settings.model_type in CHARACTERS or "ByT5" in tokenizer:
         return "characters"
-    return MODALITIES.get(getattr(skeleton, "main_input_name", ""), "text")
+    return MODALITIES.get(load_model.main_input(settings), "text")

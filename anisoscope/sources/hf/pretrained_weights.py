@@ -39,11 +39,7 @@ class WeightLocation(NamedTuple):
 
 
 def find_weights(name: str, revision: str | None) -> WeightLocation:
-    """Find the weights of a model.
-
-    Raises:
-        UserError: a local name leads to no readable weights.
-    """
+    """Find the weights of a model; UserError where a local name leads to no readable weights."""
     path = pathlib.Path(name).expanduser()
     if path.suffix == ".gguf":
         if not path.is_file():

@@ -9,7 +9,6 @@ import numpy as np
 from anisoscope.config.pretrained_config import ALONE
 from anisoscope.measurement.families.comparison_family import KINDS
 from anisoscope.measurement.quantity import Values
-from anisoscope.utils import files
 
 COMPARED = ("previous", "last")
 
@@ -47,8 +46,7 @@ class Residuals:
     def keep(self, step: int, batch: int, resid_NWTD: np.ndarray) -> None:
         if self.compare:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with files.replacing(self._path(step, batch), synced=False) as file:
-                np.save(file, resid_NWTD)
+            np.save(self._path(step, batch), resid_NWTD)
 
     def compared(self, step: int, batch: int) -> dict[str, np.ndarray]:
         """Load the streams to compare with; the first revision is its own previous revision."""

@@ -197,8 +197,7 @@ def check_numbers(
 ) -> tuple[guards.AttentionPattern, logits.Unembedding | None, dict[str, Any]]:
     """Check the captured activations against the model's hidden states, attention and logits.
 
-    Returns:
-        The attention pattern, the unembedding, and the findings, for tables.
+    Return the attention pattern, the unembedding, and the findings, for tables.
     """
     windows, weights = plan.windows, plan.config.pretrained
     tokens_T, context = windows.probe.tokens_GWT[0, 0], windows.context

@@ -83,11 +83,7 @@ def last_location(config: PretrainedConfig) -> WeightLocation:
 def open_revisions(
     config: PretrainedConfig, root: pathlib.Path, title: str, corpus: Corpus | None = None
 ) -> "Revisions":
-    """Open text, windows and tokenizer of all revisions, before any weights are read.
-
-    Raises:
-        UserError: these settings cannot be measured on this model.
-    """
+    """Open text, windows and tokenizer of all revisions, before any weights are read."""
     last, joined, reads_text = last_location(config), 1, True
     if not last.is_gguf:  # reading its settings takes long
         settings = load_model.read_settings(last)
@@ -114,11 +110,7 @@ def open_revisions(
 def open_text(
     config: PretrainedConfig, last: WeightLocation, tokens_per_position: int, corpus: Corpus
 ) -> tuple[PretrainedConfig, Windows]:
-    """Cut the text into windows for all revisions, with the tokenizer of the last revision.
-
-    Returns:
-        The settings with the window's length, and the windows.
-    """
+    """Cut the text into windows with the tokenizer of the last revision; set their length."""
     tokenizer = load_model.read_tokenizer(last)
     text, special = validation_text(corpus), config.special_tokens
     if config.characters is not None:

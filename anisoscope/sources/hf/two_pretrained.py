@@ -84,7 +84,7 @@ def pair_sides(names: tuple[str, str], sides: tuple[Side, Side]) -> Pair:
     two_models.check_same(names, same, advice)
     labels = two_models.choose_labels(names, tuple(side.step for side in sides))
     about = {"corpus": sides[0].corpus.name} | same[0]
-    about["piece_bytes"] = min(side.bytes for side in sides)
+    about["chunk_bytes"] = min(side.bytes for side in sides)
     for name, side, label in zip(("first", "second"), sides, labels, strict=True):
         about |= two_models.describe_side(name, label, side.step, side.description)
     return Pair(labels, sides[0].measure, sides[0].corpus, _read_sides(sides, about), about)
@@ -92,7 +92,7 @@ def pair_sides(names: tuple[str, str], sides: tuple[Side, Side]) -> Pair:
 
 def _read_sides(sides: tuple[Side, Side], about: dict[str, Any]) -> Iterator[list[Clouds]]:
     """Yield the clouds of each batch, and count the chunks in `about`."""
-    measure, length, count = sides[0].measure, about["piece_bytes"], 0
+    measure, length, count = sides[0].measure, about["chunk_bytes"], 0
     chunks = (
         chunk
         for chunk in draw_chunks(sides[0].text, length, measure.seed)

@@ -100,5 +100,5 @@ def test_hidden_files_are_left_out_and_folders_gone_through(tmp_path):
     (tmp_path / "deep" / ".cache").mkdir(parents=True)
     for name in (".DS_Store", "deep/.cache/x.txt", "b.PNG", "deep/a.png"):
         (tmp_path / name).touch()
-    files = media_files.list_files(tmp_path, {".png"}, "picture", 0)
+    files = media_files.list_files(tmp_path, 0)
     assert {path.name for path in files} == {"a.png", "b.PNG"}

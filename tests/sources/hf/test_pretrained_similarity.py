@@ -119,7 +119,7 @@ def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
     assert not set(fold[:, 0].ravel()) & set(fold[:, 1].ravel())  # folds are of whole chunks
     assert (points.chunk_M[points.others_KM[0]] != points.chunk_M).all()
     found = two_models.measure_pair(two_pretrained.pair_sides(paths, sides))
-    assert found.attrs["piece_bytes"] == length
+    assert found.attrs["chunk_bytes"] == length
     value = found.cka_unbiased.sel(statistic="mean", positions="all")
     assert value.shape == (4, 4)
     a_NPD, b_NPD = (cloud[:, points.picks_SP[0]] for cloud in clouds)

@@ -9,7 +9,7 @@ import hashlib
 import math
 import pathlib
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,16 +23,8 @@ MOST_FILES = 10_000  # drawn at random: far more than are measured
 MOST_SECONDS = 3600  # of sound
 
 
-def list_files(
-    path: pathlib.Path, endings: Collection[str], unit: str, seed: int
-) -> list[pathlib.Path]:
-    """List the files below a folder, or one file, in random order, without hidden files.
-
-    Raises:
-        UserError: the folder is empty, or holds a file of another kind.
-    """
-    if not path.exists():
-        raise UserError(f"data.path {path} does not exist: check --config.data.path=")
+def list_files(path: pathlib.Path, seed: int) -> list[pathlib.Path]:
+    """List the files below a folder, or one file, in random order, without hidden files."""
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     files = [
         file
@@ -40,13 +32,7 @@ def list_files(
         if not any(part.startswith(".") for part in file.relative_to(path).parts)
     ]
     if not files:
-        raise UserError(f"data.path {path} is empty; name a folder of {unit}s")
-    for file in files:
-        if file.suffix.lower() not in endings:
-            raise UserError(
-                f"data.path {path}: {file.name} is not a {unit}, which this model reads; "
-                "move other files away, or name another folder"
-            )
+        raise UserError(f"data.path {path} is empty or does not exist; name a folder of files")
     order = np.random.default_rng(seed).permutation(len(files))
     return [files[place] for place in order[:MOST_FILES]]
 
@@ -61,10 +47,8 @@ class Pictures:
     PROCESSOR, FILES, unit = "AutoImageProcessor", "pictures", "pictures"
 
     def __init__(self, path: pathlib.Path, processor: Any, base: Any, positions: int, seed: int):
-        formats = Image.registered_extensions().items()
-        endings = {ending for ending, name in formats if name in Image.OPEN}
         self.path, self.processor, self.sha256 = path, processor, hashlib.sha256()
-        self.files = list_files(path, endings, "picture", seed)
+        self.files = list_files(path, seed)
         self.mode = "L" if getattr(base.config, "num_channels", 3) == 1 else "RGB"
         self.name, self.count = f"pictures of {path.resolve().name}", len(self.files)
         self.about = {
@@ -80,11 +64,9 @@ class Pictures:
             self.sha256.update(str(file.relative_to(self.path)).encode() + file.read_bytes())
             picture = read_picture(file, self.mode)
             inputs.append(self.processor(images=[picture], return_tensors="np")["pixel_values"][0])
-        sizes = {x.shape for x in inputs}
-        if len(sizes) > 1:
+        if len({x.shape for x in inputs}) > 1:
             raise UserError(
-                f"data.path {self.path}: the model's processor returns pictures of {len(sizes)} "
-                f"sizes, as {min(sizes)} and {max(sizes)} (colors, height, width); "
+                f"data.path {self.path}: the model's processor returns pictures of several sizes; "
                 "name a folder of pictures of one size"
             )
         return np.stack(inputs).astype(np.float32)
@@ -130,10 +112,7 @@ class Recordings:
 
     def __init__(self, path: pathlib.Path, processor: Any, base: Any, positions: int, seed: int):
         self.processor, self.input = processor, base.main_input_name
-        self.files, self.rate = (
-            list_files(path, {".wav"}, "wav file", seed),
-            processor.sampling_rate,
-        )
+        self.files, self.rate = list_files(path, seed), processor.sampling_rate
         length = samples_of_positions(base, processor, positions)
         sha256, rates = hashlib.sha256(), set()
         sounds, ends = [], []

@@ -42,11 +42,7 @@ class MediaFolder(NamedTuple):
 
 
 def open_media(config: PretrainedConfig, location: WeightLocation) -> tuple[MediaFolder, Windows]:
-    """Open the files, and choose windows as the last revision reads them.
-
-    Raises:
-        UserError: the files cannot be read.
-    """
+    """Open the files, and choose windows as the last revision reads them."""
     loaded = load_model(location, config.pretrained)
     if (takes := loaded.base.main_input_name) not in MEDIA:
         raise UserError(
@@ -58,27 +54,13 @@ def open_media(config: PretrainedConfig, location: WeightLocation) -> tuple[Medi
             f"this model reads {media.FILES}, not text; name a folder of them with "
             "--config.data.path="
         )
-    for name, chosen in (
-        ("special_tokens", config.special_tokens),
-        ("characters", config.characters is not None),
-        ("data.clean", config.data.clean),
-    ):
-        if chosen:
-            raise UserError(f"{name} applies to models that read text; leave it out")
     path, processor = pathlib.Path(config.data.path), read_processor(location, media.PROCESSOR)
     files = media(path, processor, loaded.base, config.window, config.measure.seed)
     if not files.count:
         raise UserError(
             f"data.path {path} holds no {files.unit}; name longer recordings, or lower window"
         )
-    try:
-        read = read_activations(loaded, files.prepare([0])[None], 1, heads=False)
-    except (RuntimeError, ValueError) as error:  # where sizes do not fit
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise UserError(
-            f"{location.name} cannot read the output of its own processor ({reason}); name another "
-            "model"
-        ) from error
+    read = read_activations(loaded, files.prepare([0])[None], 1, heads=False)
     context = read.resid_ZNWTD.shape[3]
     windows = choose_windows(files, loaded, context, config.measure, path)
     return MediaFolder(files.name, str(path), files.sha256.hexdigest()), windows

@@ -24,10 +24,10 @@ class _Clamp:
         x_BTD = first_output(output)
         n = self.calls % len(self.changed_N)  # one module may be many blocks
         self.calls += 1
-        over_BT = x_BTD.abs().amax(-1) > self.most
-        self.changed_N[n] += int(over_BT.sum())
-        self.vectors_N[n] += over_BT.numel()
-        self.first_N[n] += int(over_BT[:, 0].sum())
+        large_BT = x_BTD.abs().amax(-1) > self.most
+        self.changed_N[n] += int(large_BT.sum())
+        self.vectors_N[n] += large_BT.numel()
+        self.first_N[n] += int(large_BT[:, 0].sum())
         self.largest_N[n] = max(self.largest_N[n], float(x_BTD.abs().max()))
         x_BTD = x_BTD.clamp(-self.most, self.most)
         return (x_BTD, *output[1:]) if isinstance(output, tuple) else x_BTD
@@ -42,13 +42,8 @@ def clamp_coordinates(
 ) -> str:
     """Clamp every coordinate to at most `most` in absolute value after every block from now on.
 
-    Later blocks read the clamped values.
-
-    Returns:
-        How clamping changes these windows, in words.
-
-    Raises:
-        UserError: nothing is clamped though `needed`; early revisions may have nothing to clamp.
+    Later blocks read the clamped values. Return in words how clamping changes these windows.
+    UserError where nothing is clamped though `needed`: early revisions may have nothing to clamp.
     """
     if loaded.adapter == UNKNOWN:
         raise UserError(

@@ -48,10 +48,8 @@ def common_points(
 ) -> CommonPoints:
     """Collect points in folds of equal size, of as many whole chunks as they need.
 
-    `without_first_token` leaves out points where either model stands at its first token.
-
-    Raises:
-        UserError: the text is too short.
+    `without_first_token` leaves out points where either model stands at its first token. UserError
+    where the text is too short.
     """
     rng = np.random.default_rng((measure.seed, batch))
     share = measure.points // measure.folds
@@ -121,13 +119,12 @@ def points_elsewhere(
     replacement = np.empty(count, int)
     replacement[order] = np.roll(order, -1 - number % (count - 1))
     other_M = np.empty(len(chunk_M), int)
-    for chunk in range(count):
-        own = np.flatnonzero(chunk_M == chunk)
+    for chunk in np.unique(chunk_M):
+        here = np.flatnonzero(chunk_M == chunk)
         others = np.flatnonzero(chunk_M == replacement[chunk])
         if not len(others):  # a chunk without a point: any other that has some
             others = np.flatnonzero(chunk_M != chunk)
-        if len(own):
-            distance = np.abs(place_M[others][None] - place_M[own][:, None])
-            unlike = (place_M[others] == 0)[None] != (place_M[own] == 0)[:, None]
-            other_M[own] = others[(distance + FAR * unlike).argmin(1)]
+        distance = np.abs(place_M[others][None] - place_M[here][:, None])
+        unlike = (place_M[others] == 0)[None] != (place_M[here] == 0)[:, None]
+        other_M[here] = others[(distance + FAR * unlike).argmin(1)]
     return other_M

@@ -6,6 +6,7 @@ Letters: G batches of windows, S sets of positions.
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.data.corpus import Corpus
@@ -57,19 +58,9 @@ def make_windows(
 ) -> Windows:
     """Cut windows of tokens, as sources/evaluation_windows.py does for our own models.
 
-    Special tokens are recognized by their ids anywhere, since a text may spell one.
-
-    Args:
-        text: the whole text.
-        tokenizer: a tokenizer of transformers, or one with the same interface.
-        window: tokens of a window.
-        special: whether every window begins and ends with the special tokens of a text.
-        measure: points, batches, folds and seed.
-        tokens_per_position: points are picked among window / tokens_per_position positions.
-        name: name of the text, in messages and tables.
-
-    Raises:
-        UserError: the text is too short, or does not match the tokenizer.
+    Where `special`, every window begins and ends with the special tokens of a text. Special tokens
+    are recognized by their ids anywhere, since a text may spell one. `name` is that of the text, in
+    messages and tables. UserError where the text is too short, or does not match the tokenizer.
     """
     if window % tokens_per_position or window < 2 * tokens_per_position:
         raise UserError(
@@ -79,8 +70,9 @@ def make_windows(
     before, after = special_frame(tokenizer) if special else ([], [])
     inner = window - len(before) - len(after)
     if inner < 2:
-        least = 2 + window - inner
-        raise UserError(f"window is {window}; with special tokens it must be at least {least}")
+        raise UserError(
+            f"window is {window}; with special tokens it must be at least {2 + window - inner}"
+        )
     unknown = unknown_token(tokenizer)
     ids_N, unknown_share = _tokenize(text, tokenizer, unknown)
     count = ids_N.size // inner
@@ -99,13 +91,18 @@ def make_windows(
         special_GWP = tokens_at_positions(special_GWT, tokens_per_position).any(-1)
         positions, probe = add_ordinary(probe, special_GWP, measure)
     tokens_GWT, density = probe.tokens_GWT, ids_N.size / len(text.encode())
+    words = "none in any window: there is no set of positions without them"
+    if special_GWT.any():
+        words = f"{int(special_GWT.sum())} of {special_GWT.size} positions"
+    if fixed_T.any():
+        words += f"; {int(fixed_T.sum())} begin and end every window"
     first_tokens = " | ".join(tokenizer.convert_ids_to_tokens(tokens_GWT[0, 0, :8].tolist()))
     about = {
         "windows": f"{tokens_GWT.shape[1]} windows × {len(tokens_GWT)} batches of {window} tokens "
         f"of {name}, packed, without padding",
         "first_tokens": first_tokens,
         "twice_first": int((tokens_GWT[:, :, 0] == tokens_GWT[:, :, 1]).sum()),
-        "special_tokens": _describe_special(special_GWT, fixed_T),
+        "special_tokens": words,
         "unknown_tokens": unknown_share,
         "tokens_per_byte": density,
     }
@@ -202,8 +199,7 @@ def window_length(text: str, tokenizer: Any, characters: int, special: bool) -> 
 
 def unigram_entropy(counts_V: np.ndarray) -> float:
     """Compute the entropy of token frequencies, in bits."""
-    shares_V = counts_V[counts_V > 0] / counts_V.sum()
-    return float(-(shares_V * np.log2(shares_V)).sum())
+    return float(stats.entropy(counts_V, base=2))
 
 
 def _shuffle(tokens_GWT: np.ndarray, special_GWT: np.ndarray, seed: int) -> np.ndarray:
@@ -231,10 +227,3 @@ def add_ordinary(
         picks[batch, fold] = fold * special_GJP.shape[2] + rng.permutation(ordinary)[:share]
     picks_SGP = np.concatenate([probe.picks_SGP, picks.reshape(1, len(special_GWP), -1)])
     return (*POSITION_SETS, SPECIAL), probe._replace(picks_SGP=picks_SGP)
-
-
-def _describe_special(special_GWT: np.ndarray, fixed_T: np.ndarray) -> str:
-    if not special_GWT.any():
-        return "none in any window: there is no set of positions without them"
-    where = f"; {int(fixed_T.sum())} begin and end every window" if fixed_T.any() else ""
-    return f"{int(special_GWT.sum())} of {special_GWT.size} positions{where}"
