@@ -14,8 +14,8 @@ from tests import reference, zoo
 
 # of the zoo's width; more points than the search for neighbors has in a chunk
 SHAPE = POINTS, WIDTH = 601, 64
-# neighbors: found by pairs of blocks, by whole rows, and as many as the scales need
-FEW, MANY, ALL = 2, 12, 128
+# neighbors: found by pairs of blocks, by whole columns, and as many as the scales need
+FEW, MANY, ALL = 2, 20, 128
 
 # compiled once for them all
 find = jax.jit(nearest_neighbors, static_argnums=1)

@@ -70,19 +70,6 @@ def test_a_common_bias_leaves_the_digits_of_the_deviations(bias):
     np.testing.assert_allclose(values, reference.attention_statistics(q, k, CAUSAL), rtol=1e-4)
 
 
-def test_equal_keys_are_attended_to_equally():
-    q, k = heads()
-    mean, std, within, entropy, largest, smallest, first, most = statistics(
-        q, np.broadcast_to(k[0, 0], k.shape), FULL
-    )
-    assert within == pytest.approx(0, abs=1e-6)
-    assert std > 0.1  # the rows differ, by constants that the softmax removes
-    assert entropy == pytest.approx(np.log(TIME), rel=1e-6)
-    assert largest == pytest.approx(1 / TIME, rel=1e-5)
-    np.testing.assert_allclose([smallest, first, most], 1 / TIME, rtol=1e-5)
-    assert mean == pytest.approx((q @ k[0, 0]).mean() / WIDTH**0.5, rel=1e-4)
-
-
 def test_a_sink_is_measured_over_the_rows_that_see_it():
     """Causal, equal scores: row i gives 1/(i + 1) to each key, and row 0, which does not choose,
     counts nowhere.
@@ -117,18 +104,6 @@ def test_the_share_of_the_means_agrees_and_has_bounds(mask, bias):
     assert values == pytest.approx(share, rel=1e-4)
     assert 0 <= values <= 1
     assert (values > 0.5) == (bias > 0.5)
-
-
-def test_the_share_of_the_means_is_bounded_where_the_ratio_of_squares_is_not():
-    """The one pair that is not 0 is masked: c = 3/2 and E s^2 = 0. Seen too, E s = c, and c^2 / E
-    s^2 is 1/4.
-    """
-    q, k = np.float32([[[3], [0]]]), np.float32([[[0], [2]]])
-    of_means, whole = np.float32(1.5), np.ones((2, 2), bool)
-    mean, std, *_ = statistics(q, k, np.tril(whole))
-    assert std == mean == 0
-    assert share_of(of_means, q, k, np.tril(whole)) == pytest.approx(0.5)
-    assert share_of(of_means, q, k, whole) == pytest.approx(0.25, rel=1e-6)
 
 
 def test_rows_without_a_choice_are_left_out():

@@ -7,7 +7,7 @@ import pytest
 
 from anisoscope.metrics import eigen, spectrum
 from tests import reference_spectrum as reference
-from tests.metrics.clouds import EVERY, POINTS, WIDE, WIDTH, rotation
+from tests.metrics.clouds import EVERY, POINTS, WIDTH, rotation
 
 decompose = jax.jit(spectrum.spectrum)
 
@@ -114,16 +114,3 @@ def test_slopes_of_the_top_share_of_both_orders_are_those_of_the_decomposition()
 
     whole = slopes(lambda x: jnp.linalg.eigvalsh(x)[-1] / jnp.trace(x))
     np.testing.assert_allclose(slopes(eigen.top_share), whole, rtol=1e-4)
-
-
-of_points = jax.jit(
-    lambda x: jnp.stack([spectrum.participation_ratio_of_points(x), spectrum.isoscore_of_points(x)])
-)
-
-
-@pytest.mark.parametrize("name", [*EVERY, "more dimensions than points"])
-def test_what_needs_no_eigenvalues_is_read_without_them(name):
-    cloud = EVERY.get(name, WIDE)
-    exact = [reference.participation_ratio(cloud), reference.isoscore(cloud)]
-    assert of_points(cloud) == pytest.approx(exact, rel=1e-4)
-    assert np.isnan(of_points(np.full_like(cloud, 0.1))).all()

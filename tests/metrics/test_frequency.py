@@ -1,10 +1,7 @@
-import functools
-
 import jax
 import numpy as np
 import pytest
 
-from anisoscope.measurement.intervals import estimate
 from anisoscope.metrics import frequency
 from tests import reference_frequency as reference
 from tests.metrics.clouds import EVERY, gaussian
@@ -145,27 +142,3 @@ def test_what_cannot_be_said_is_nan():
         )
     cloud[5, 3] = np.nan
     assert np.isnan(values_of(cloud)).all()
-
-
-@pytest.mark.slow
-def test_intervals_of_the_correlation_hold_its_expectation():
-    """Windows have a mean of their own, so that points of a fold depend on each other."""
-    read = functools.partial(jax.jit(frequency.type_statistics, static_argnums=3), folds=8)
-    low, high, mean = [], [], []
-    for seed in range(300):
-        generator = np.random.default_rng(seed)
-        batches = []
-        for _ in range(2):
-            cloud, types, log_frequency = planted(np.random.default_rng(0), -0.1, 1600, 16)
-            noise = generator.normal(size=cloud.shape) + 0.5 * np.repeat(
-                generator.normal(size=(16, 16)), 100, axis=0
-            )
-            scale = np.exp(-0.1 * (log_frequency + 3))[:, None]
-            moved = (cloud + scale * noise).astype(np.float32)
-            batches.append(
-                np.array(read(moved, frequent(types), log_frequency.astype(np.float32)).correlation)
-            )
-        one = estimate(np.stack(batches), "jackknife")
-        low, high, mean = [*low, one.low], [*high, one.high], [*mean, one.mean]
-    covers = np.mean((np.array(low) <= np.mean(mean)) & (np.mean(mean) <= np.array(high)))
-    assert 0.91 <= covers <= 0.99

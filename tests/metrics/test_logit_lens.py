@@ -61,13 +61,6 @@ def test_of_a_model_that_says_every_token_alike_and_of_one_that_is_sure():
     np.testing.assert_allclose(sure.log_probability_NP, 0, atol=1e-6)
 
 
-def test_the_last_layer_is_the_output_and_settled_never_falls():
-    found = lens(CLOUDS, logit_lens.build_unembedding(UNEMBEDDING, "rms"), TARGET)
-    np.testing.assert_allclose(found.divergence_NP[-1], 0, atol=1e-6)
-    assert (np.diff(found.settled_NP, axis=0) >= 0).all()
-    assert (np.asarray(found.settled_NP)[-1] == 1).all()
-
-
 def test_a_turn_of_both_and_a_logit_common_to_all_tokens_change_nothing():
     turn, common = rotation(WIDTH, 2), GENERATOR.normal(size=(WIDTH, 1))
     before = lens(CLOUDS, logit_lens.build_unembedding(UNEMBEDDING), TARGET)

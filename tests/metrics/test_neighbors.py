@@ -4,8 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from anisoscope.metrics.neighbors import nearest_neighbors
 from tests.metrics import clouds
@@ -104,21 +102,6 @@ def test_a_point_that_is_not_finite_or_huge_has_no_neighbors(value, count):
     distance_PC = np.asarray(find(clouds.with_one(value), count).distance_PC)
     assert np.isposinf(distance_PC[7]).all()
     assert np.isfinite(np.delete(distance_PC, 7, axis=0)).all() == (value == 1e20)
-
-
-@pytest.mark.parametrize("count", [FEW, MANY])
-@settings(max_examples=5, deadline=None, derandomize=True)
-@given(seed=st.integers(0, 2**16), scale=st.floats(1e-6, 1e6), shift=st.floats(-10, 10))
-def test_distances_do_not_see_rotation_order_or_translation_and_follow_the_scale(
-    count, seed, scale, shift
-):
-    cloud = gaussian(seed=seed)
-    order_P = np.random.default_rng(seed).permutation(POINTS)
-    moved = ((cloud.astype(float) + shift) @ rotation(WIDTH, seed) * scale)[order_P]
-    after = np.asarray(find(moved.astype(np.float32), count).distance_PC) / np.float32(scale)
-    np.testing.assert_allclose(
-        after, np.asarray(find(cloud, count).distance_PC)[order_P], rtol=1e-4
-    )
 
 
 @pytest.mark.parametrize("count", [FEW, 128])

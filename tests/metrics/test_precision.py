@@ -20,7 +20,7 @@ TYPES = jnp.arange(12) % 3
 OF_ONE = (similarity.mean_cosine, similarity.mean_cosine_parts, similarity.mean_vector)
 WITH_PRODUCTS = {
     "neighbors by pairs of blocks": lambda: nearest_neighbors(TALL, FEW),
-    "neighbors by rows": lambda: nearest_neighbors(TALL, MANY),
+    "neighbors by columns": lambda: nearest_neighbors(TALL, MANY),
     "spectrum": lambda: spectrum(TALL),
     "spectrum in folds": lambda: spectrum(TALL, 3),
     "spectrum of few points": lambda: spectrum(WIDE, 2),

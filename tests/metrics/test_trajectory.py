@@ -44,12 +44,6 @@ def test_of_paths_whose_angles_are_known():
         np.testing.assert_allclose(np.mean(found.walk_P[1:-1]), np.pi / 2, atol=0.01)
 
 
-def test_a_drift_along_the_window_is_common_to_all_steps_of_the_walk():
-    cloud = gaussian() + 3 * TIME[:, None].astype(np.float32)
-    found = turns(cloud, WINDOW, TIME)
-    assert np.mean(np.asarray(found.walk_P)[np.asarray(found.valid_P)]) < 1
-
-
 def test_a_stretch_holds_the_points_from_its_first_position_to_the_next():
     value = GENERATOR.normal(size=POINTS).astype(np.float32)
     weight = np.float32(GENERATOR.random(POINTS) < 0.5)

@@ -193,18 +193,6 @@ def test_draws_in_turns_select_every_character_once_before_any_is_selected_again
         np.testing.assert_array_equal(one, many[:3])
 
 
-def test_masks_of_an_evaluation_do_not_depend_on_the_batch_size():
-    config = replace(tiny.config(), {"objective": "masked", "model.mask": "bidirectional"})
-    windows, _ = evaluate.test_windows(config, 100)
-    whole, parts = (
-        np.concatenate(
-            [b.tokens_BT for b in evaluate.batches(config, np.arange(100), windows, 1000, rows)]
-        )
-        for rows in (len(windows.starts_M), 5)
-    )
-    np.testing.assert_array_equal(whole, parts[: len(whole)])
-
-
 def test_windows_without_a_masked_character_are_refused():
     config, corpus = tiny.config(), tiny.corpus()
     config = replace(config, {"model.context": 4, "evaluate.windows": 1})

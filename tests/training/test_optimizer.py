@@ -136,18 +136,6 @@ def second_update(chosen, first, second, params):
     return jax.jit(two)(first, second)
 
 
-@pytest.mark.parametrize("steps", [2, 20])
-def test_a_decay_of_all_steps_ends_at_its_fraction(steps):
-    given = {
-        "schedule": "constant",
-        "warmup_fraction": 0.0,
-        "decay_fraction": 1.0,
-        "final_fraction": 0.1,
-    }
-    rate = optimizer.schedule(TrainConfig(steps=steps, learning_rate=2.0, **given))
-    assert float(rate(steps - 1)) == pytest.approx(0.2)
-
-
 def test_gradients_are_clipped_by_their_global_norm():
     """AdamW is nearly blind to scale, so look at the first moment, which is (1 - beta1) times the
     clipped gradient.

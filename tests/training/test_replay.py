@@ -159,21 +159,3 @@ def test_a_gain_that_does_not_come_again_is_told(folder, every_step):
         RunError, match=r"run: replayed to step 2, it gains .*: training is not exact on this"
     ):
         retrain(folder, {max(every_step[1].values()) + 1: replay.Bracket(1, 2)})
-
-
-def test_the_constant_part_is_where_the_rate_is_at_its_peak():
-    for steps, warmup, decay in ((100, 0.1, 0.2), (40, 0.0, 0.5), (40, 0.0, 0.0)):
-        config = tiny.config(
-            steps=steps, schedule="constant", warmup_fraction=warmup, decay_fraction=decay
-        ).train
-        rates = np.array(
-            [
-                float(train_program.optimizer.schedule(config)(step - 1))
-                for step in range(1, steps + 1)
-            ]
-        )
-        first, last = train_program.optimizer.constant_part(config)
-        np.testing.assert_allclose(rates[first - 1 : last], config.learning_rate, rtol=1e-6)
-        assert first == 1 or rates[first - 2] < 0.999 * config.learning_rate
-        assert last == steps or rates[last] < 0.999 * config.learning_rate
-    assert train_program.optimizer.constant_part(tiny.config().train) is None
