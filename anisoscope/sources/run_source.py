@@ -29,8 +29,6 @@ from anisoscope.utils import mesh
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 
-Store = checkpoint.Checkpoints | checkpoint.CombinedCheckpoints
-
 
 @contextlib.contextmanager
 def open_checkpoints(
@@ -38,8 +36,7 @@ def open_checkpoints(
 ) -> Iterator["Checkpoints"]:
     """Open the scheduled checkpoints of a run, and the requested steps to replay."""
     steps = sorted({*checkpoint_steps(config), *config.measure.steps})
-    with contextlib.closing(replay.open_checkpoints(run)) as store:
-        yield Checkpoints(config, corpus, run, name, steps, store, stop)
+    yield Checkpoints(config, corpus, run, name, steps, replay.open_checkpoints(run), stop)
 
 
 @contextlib.contextmanager
@@ -54,16 +51,8 @@ def open_extra_checkpoints(
 ) -> Iterator["Checkpoints"]:
     """Open checkpoints in <run>/<folder>/checkpoints, to measure the residual stream alone."""
     config = replace(config, {"measure.hook_points": ()})
-    kept = checkpoint_steps(config)
-    with contextlib.ExitStack() as stack:
-        stores = [
-            checkpoint.Checkpoints(path / "checkpoints", kept, True) for path in (run, run / folder)
-        ]
-        for store in stores:
-            stack.enter_context(contextlib.closing(store))
-        yield Checkpoints(
-            config, corpus, run / folder, name, steps, checkpoint.CombinedCheckpoints(*stores), stop
-        )
+    store = checkpoint.CheckpointReader(run / "checkpoints", run / folder / "checkpoints")
+    yield Checkpoints(config, corpus, run / folder, name, steps, store, stop)
 
 
 @dataclass(frozen=True)
@@ -75,7 +64,7 @@ class Checkpoints(Source):
     root: pathlib.Path
     name: str
     steps: list[int]
-    store: Store
+    store: checkpoint.CheckpointReader
     stop: Stop
 
     @property

@@ -13,7 +13,6 @@ import json
 import os
 import pathlib
 import sys
-import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +26,7 @@ from anisoscope.utils.errors import RunError
 
 policies = ocp.training.preservation_policies
 METADATA = "_CHECKPOINT_METADATA"
+RENAMED = "it was saved at another step than {} and renamed later"
 
 
 def leaf_digests(tree: Any) -> dict[str, str]:
@@ -37,7 +37,6 @@ def leaf_digests(tree: Any) -> dict[str, str]:
         return multihost_utils.process_allgather(leaf, tiled=True) if split else leaf
 
     def digest(leaf: Any) -> str:
-        """Digest the parameters as they were saved, without restoring; None where there are none."""
         array = np.ascontiguousarray(leaf)
         hasher = hashlib.sha256(f"{array.dtype}{array.shape}".encode())
         hasher.update(array.view(np.uint8))
@@ -56,46 +55,123 @@ def saved_steps(folder: pathlib.Path) -> list[int]:
     return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
 
 
-class _Reader:
-    """The reading half of Orbax's Checkpointer, which would wait for all processes at each read."""
+class CheckpointReader:
+    """Checkpoints of a run for reading; no process waits for another.
 
-    def __init__(self, folder: pathlib.Path):
-        self._folder = folder
-        self.checkpoints = [types.SimpleNamespace(step=step) for step in saved_steps(folder)]
+    `steps` are those of the first folder; `further` folders have more steps of the same run.
+    """
+
+    def __init__(self, folder: pathlib.Path, *further: pathlib.Path):
+        self._folder, self._steps = folder.absolute(), saved_steps(folder)
+        self._paths = {
+            step: path.absolute() / str(step)
+            for path in (*reversed(further), folder)
+            for step in saved_steps(path)
+        }
         self._alone, process = ocp.Context(), jax.process_index()
         self._alone.multiprocessing.primary_host = process
         self._alone.multiprocessing.active_processes = {process}
 
-    def load_checkpointables(self, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
+    def steps(self) -> list[int]:
+        """List the steps of the first folder: a checkpoint is compared with these alone."""
+        return self._steps
+
+    def all_steps(self) -> list[int]:
+        """List the steps that can be restored."""
+        return sorted(self._paths)
+
+    def restore(self, step: int, params: Any, train: Any) -> tuple[Any, Any]:
+        """Restore the items in the structure, types and shardings of these abstract items."""
+        items = self._restore(step, {"params": params, "train": train})
+        return items["params"], items["train"]
+
+    def restore_params(self, step: int) -> Any:
+        """Restore the parameters alone, as NumPy arrays, without a model or an optimizer."""
+        return self._restore(step, self._abstract(step, ["params"]))["params"]
+
+    def check(self, step: int) -> None:
+        """Raise RunError where a leaf has changed since it was saved, whatever its shape."""
+        items = self._restore(step, self._abstract(step, ["params", "train"]), by_path=False)
+        if int(items["train"]["step"]) != step:
+            raise self._damaged(step, RENAMED.format(step))
+
+    def digest(self, step: int) -> str | None:
+        """Digest the saved parameters without restoring them; None where they cannot be read."""
+        try:
+            record = json.loads((self._path(step) / METADATA).read_bytes())
+            leaves = record["custom_metadata"]["sha256"].items()
+            params = sorted(leaf for leaf in leaves if leaf[0].startswith("['params']"))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+        return hashlib.sha256(json.dumps(params).encode()).hexdigest()
+
+    def _path(self, step: int) -> pathlib.Path:
+        return self._paths.get(step, self._folder / str(step))
+
+    def _load(self, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
         with self._alone:
-            return ocp.load_checkpointables(self._folder / str(step), abstract)
+            return ocp.load_checkpointables(self._path(step), abstract)
 
-    def checkpointables_metadata(self, step: int) -> Any:
+    def _metadata(self, step: int) -> Any:
         with self._alone:
-            return ocp.checkpointables_metadata(self._folder / str(step))
+            return ocp.checkpointables_metadata(self._path(step))
 
-    def close(self) -> None:
-        pass
+    def _abstract(self, step: int, names: list[str]) -> dict[str, Any]:
+        """Read the shapes and types of these items."""
+        try:
+            stored = self._metadata(step).metadata
+            return {
+                name: jax.tree.map(lambda a: np.empty(a.shape, a.dtype), stored[name])
+                for name in names
+            }
+        except Exception as error:  # Orbax raises many kinds, a bare Exception among them
+            raise self._damaged(step, error) from error
+
+    def _restore(self, step: int, abstract: dict[str, Any], by_path: bool = True) -> dict[str, Any]:
+        """Restore items and compare the digests of their leaves, by path where paths are known."""
+        try:
+            items = self._load(step, abstract)
+            written = self._metadata(step).custom_metadata["sha256"]
+        except Exception as error:
+            raise self._damaged(step, error) from error
+        found = leaf_digests(items)
+        if not by_path:
+            if sorted(found.values()) != sorted(written.values()):
+                raise self._damaged(step, "a leaf has changed since it was saved")
+            return items
+        expected = leaf_digests({"train": {"step": np.int32(step)}})
+        if any(written.get(leaf, digest) != digest for leaf, digest in expected.items()):
+            raise self._damaged(step, RENAMED.format(step))
+        for leaf, digest in found.items():
+            if written.get(leaf) != digest:
+                raise self._damaged(step, f"{leaf} has changed since it was saved")
+        return items
+
+    def _damaged(self, step: int, why: Any) -> Exception:
+        if isinstance(why, Exception) and (gone := processes.lost(why)):
+            return gone
+        why = (str(getattr(why, "__cause__", None) or why).splitlines() or [repr(why)])[0]
+        # not damage: an intact checkpoint must not be set aside for it
+        if (exhausted := os.strerror(errno.EMFILE)) in why:
+            return OSError(errno.EMFILE, exhausted, str(self._path(step)))
+        return RunError(f"checkpoint {self._path(step)} is damaged: {why[:200]}")
 
 
-class Checkpoints:
-    """The checkpoints of a run.
+class Checkpoints(CheckpointReader):
+    """The checkpoints of a run that is trained.
 
-    A step that is not in `kept` (None: all are kept) is deleted by the next save. With `reading`,
-    no process waits for another, and nothing can be saved.
+    A step that is not in `kept` (None: all are kept) is deleted by the next save. Several processes
+    wait for one another.
     """
 
-    def __init__(self, folder: pathlib.Path, kept: list[int] | None, reading: bool = False):
-        self._kept, self._reading = kept, reading
-        self._folder = folder.absolute()
-        self._failed = False
+    def __init__(self, folder: pathlib.Path, kept: list[int] | None):
+        super().__init__(folder)
+        self._kept, self._failed = kept, False
         self._pending: tuple[int, Any] | None = None  # the step being written, Orbax's response
         self._open()
 
     def _open(self) -> None:
-        if self._reading:
-            self._orbax = _Reader(self._folder)
-            return
+        self._paths = {}  # steps come and go
         if self._kept is not None and processes.is_first():
             for step in {*saved_steps(self._folder)} - {*self._kept}:  # the next save removes it
                 checksums.forget(self._folder / str(step))
@@ -111,6 +187,18 @@ class Checkpoints:
         """List the steps that are saved or being saved."""
         pending = {self._pending[0]} if self._pending else set()
         return sorted({checkpoint.step for checkpoint in self._orbax.checkpoints} | pending)
+
+    def all_steps(self) -> list[int]:
+        """List the steps that can be restored."""
+        return self.steps()
+
+    def _load(self, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
+        self.wait()
+        return self._orbax.load_checkpointables(step, abstract)
+
+    def _metadata(self, step: int) -> Any:
+        self.wait()
+        return self._orbax.checkpointables_metadata(step)
 
     def save(self, step: int, params: Any, train: Any) -> None:
         """Write the checkpoint of a step completely or not at all."""
@@ -173,77 +261,6 @@ class Checkpoints:
         except RunError:
             return False
 
-    def restore(self, step: int, params: Any, train: Any) -> tuple[Any, Any]:
-        """Restore the items in the structure, types and shardings of these abstract items."""
-        items = self._restore(step, {"params": params, "train": train})
-        return items["params"], items["train"]
-
-    def restore_params(self, step: int) -> Any:
-        """Restore the parameters alone, as NumPy arrays, without a model or an optimizer."""
-        return self._restore(step, self._abstract(step, ["params"]))["params"]
-
-    def check(self, step: int) -> None:
-        """Raise RunError where a leaf has changed since it was saved, whatever its shape."""
-        items = self._restore(step, self._abstract(step, ["params", "train"]), by_path=False)
-        if int(items["train"]["step"]) != step:
-            raise self._damaged(step, self._renamed(step))
-
-    def _abstract(self, step: int, names: list[str]) -> dict[str, Any]:
-        """Read the shapes and types of these items."""
-        self.wait()
-        try:
-            stored = self._orbax.checkpointables_metadata(step).metadata
-            return {
-                name: jax.tree.map(lambda a: np.empty(a.shape, a.dtype), stored[name])
-                for name in names
-            }
-        except Exception as error:  # Orbax raises many kinds, a bare Exception among them
-            raise self._damaged(step, error) from error
-
-    def _restore(self, step: int, abstract: dict[str, Any], by_path: bool = True) -> dict[str, Any]:
-        """Restore items and compare the digests of their leaves, by path where paths are known."""
-        self.wait()
-        try:
-            items = self._orbax.load_checkpointables(step, abstract)
-            written = self._orbax.checkpointables_metadata(step).custom_metadata["sha256"]
-        except Exception as error:
-            raise self._damaged(step, error) from error
-        found = leaf_digests(items)
-        if not by_path:
-            if sorted(found.values()) != sorted(written.values()):
-                raise self._damaged(step, "a leaf has changed since it was saved")
-            return items
-        own = leaf_digests({"train": {"step": np.int32(step)}})
-        if any(written.get(leaf, digest) != digest for leaf, digest in own.items()):
-            raise self._damaged(step, self._renamed(step))
-        for leaf, digest in found.items():
-            if written.get(leaf) != digest:
-                raise self._damaged(step, f"{leaf} has changed since it was saved")
-        return items
-
-    def digest(self, step: int) -> str | None:
-        """Digest the saved parameters without restoring them; None where they cannot be read."""
-        try:
-            record = json.loads((self._folder / str(step) / METADATA).read_bytes())
-            leaves = record["custom_metadata"]["sha256"].items()
-            params = sorted(leaf for leaf in leaves if leaf[0].startswith("['params']"))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return None
-        return hashlib.sha256(json.dumps(params).encode()).hexdigest()
-
-    @staticmethod
-    def _renamed(step: int) -> str:
-        return f"it was saved at another step than {step} and renamed later"
-
-    def _damaged(self, step: int, why: Any) -> Exception:
-        if isinstance(why, Exception) and (gone := processes.lost(why)):
-            return gone
-        why = (str(getattr(why, "__cause__", None) or why).splitlines() or [repr(why)])[0]
-        # not damage: an intact checkpoint must not be set aside for it
-        if (exhausted := os.strerror(errno.EMFILE)) in why:
-            return OSError(errno.EMFILE, exhausted, str(self._folder / str(step)))
-        return RunError(f"checkpoint {self._folder / str(step)} is damaged: {why[:200]}")
-
     def set_aside(self, step: int) -> pathlib.Path:
         """Rename a damaged checkpoint so that its step can be saved again; nothing is deleted."""
         self.wait()
@@ -261,10 +278,6 @@ class Checkpoints:
         self._open()
         return target
 
-    def all_steps(self) -> list[int]:
-        """List the steps that can be restored."""
-        return self.steps()
-
     def close(self) -> None:
         """Wait for unfinished saves; raise a failed save unless another error is being raised."""
         failing = sys.exc_info()[0] is not None
@@ -274,34 +287,3 @@ class Checkpoints:
         finally:
             with contextlib.suppress(Exception) if self._failed else contextlib.nullcontext():
                 self._orbax.close()  # raises the error of a failed save again
-
-
-class CombinedCheckpoints:
-    """The checkpoints of a schedule, for reading, with others of the same run in another folder."""
-
-    def __init__(self, scheduled: Checkpoints, others: Checkpoints):
-        self._scheduled, self._others = scheduled, others
-
-    def steps(self) -> list[int]:
-        """List the steps of the schedule: a checkpoint is compared with these alone."""
-        return self._scheduled.steps()
-
-    def all_steps(self) -> list[int]:
-        """List the steps that can be restored, in either folder."""
-        return sorted({*self._scheduled.steps(), *self._others.steps()})
-
-    def restore_params(self, step: int) -> Any:
-        return self._find(step).restore_params(step)
-
-    def restore(self, step: int, params: Any, train: Any) -> tuple[Any, Any]:
-        return self._find(step).restore(step, params, train)
-
-    def digest(self, step: int) -> str | None:
-        return self._find(step).digest(step)
-
-    def close(self) -> None:
-        self._scheduled.close()
-        self._others.close()
-
-    def _find(self, step: int) -> Checkpoints:
-        return self._scheduled if step in self._scheduled.steps() else self._others

@@ -17,7 +17,7 @@ from anisoscope.config.run_config import RunConfig, checkpoint_steps, seeds
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
 from anisoscope.training import evaluate, finished, optimizer, step
-from anisoscope.training.checkpoint import Checkpoints, CombinedCheckpoints
+from anisoscope.training.checkpoint import CheckpointReader, Checkpoints
 from anisoscope.training.seed_runs import checkpoint_items, restore_state
 from anisoscope.training.train_program import Program, make_program
 from anisoscope.utils import processes
@@ -59,46 +59,42 @@ def crossings(
     These checkpoints are not on the schedule. They and a record of each gain are in
     `loss_matched/`.
     """
-    place, kept = run / LOSS_MATCHED, checkpoint_steps(config)
-    path = place / "crossings.json"
-    with contextlib.ExitStack() as stack:
-        scheduled = Checkpoints(run / "checkpoints", kept, reading=True)
-        stack.enter_context(contextlib.closing(scheduled))
-        others = Checkpoints(place / "checkpoints", None)
-        stack.enter_context(contextlib.closing(others))
-        known = read_json(path, "move it elsewhere") if path.exists() else {}
-        found = {float(gain): Crossing(**crossing) for gain, crossing in known.items()}
+    path, scheduled = run / LOSS_MATCHED / "crossings.json", CheckpointReader(run / "checkpoints")
+    with contextlib.closing(Checkpoints(run / LOSS_MATCHED / "checkpoints", None)) as others:
+        record = read_json(path, "move it elsewhere") if path.exists() else {}
+        found = {float(gain): Crossing(**crossing) for gain, crossing in record.items()}
         # crossings of an earlier training in this folder do not count
         found = {gain: crossing for gain, crossing in found.items() if _holds(scheduled, crossing)}
         for at in {*others.steps()} - {crossing.step for crossing in found.values()}:
             others.set_aside(at)
-        existing, stored = {*kept, *others.steps()}, CombinedCheckpoints(scheduled, others)
+        kept = {*checkpoint_steps(config)}
+        existing = kept | {*others.steps()}
         missing = [
             gain
             for gain in sorted(brackets)
             if gain not in found or found[gain].step not in existing
         ]
-        if not missing:
-            return {gain: found[gain] for gain in brackets}
-        program = make_program(config, corpus)
+        program = make_program(config, corpus) if missing else None
         for gain in bar(missing, f"{name}: loss-matched", "level", leave=False):
             below = brackets[gain].below
-            start = max((at for at in stored.all_steps() if at <= below), default=None)
-            if start is None:
+            stores = {
+                at: store for store in (others, scheduled) for at in store.steps() if at <= below
+            }
+            if not stores:
                 what = f"no checkpoint up to step {below} to replay from"
                 raise UserError(f"{run / 'checkpoints'} has {what}")
-            state = program.stack([restore_state(stored, start, program.abstract)])
+            start = max(stores)
+            state = program.stack([restore_state(stores[start], start, program.abstract)])
             replay = _Replay(config, corpus, program, name, stop)
             at, state, reached = replay.bisect(state, start, gain, brackets[gain])
-            if at not in {*kept, *others.steps()}:
+            if at not in kept | {*others.steps()}:
                 others.save(at, *checkpoint_items(program.select_seed(state, 0)))
             base = max((saved for saved in scheduled.steps() if saved <= at), default=None)
             after = None if base is None else {str(base): scheduled.digest(base)}
             found[gain] = Crossing(at, reached, after)
             if processes.is_first():
-                write_json(
-                    path, {json.dumps(gain): crossing._asdict() for gain, crossing in found.items()}
-                )
+                crossings = {json.dumps(gain): found[gain]._asdict() for gain in found}
+                write_json(path, crossings)
     return {gain: found[gain] for gain in brackets}
 
 
@@ -119,18 +115,18 @@ def replay_states(
     """Yield (step, items of its checkpoint), trained from the nearest readable checkpoint."""
     program = make_program(config, corpus)
     replay, now, state = _Replay(config, corpus, program, name, stop), -1, None
-    with contextlib.closing(open_checkpoints(run)) as store:
-        for target in sorted(steps):
-            for start in [at for at in reversed(store.all_steps()) if now < at <= target]:
-                with contextlib.suppress(RunError):  # skip damaged checkpoints
-                    state = program.stack([restore_state(store, start, program.abstract)])
-                    now = start
-                    break
-            if state is None:
-                now, state = 0, program.create()
-            print(f"{name}: step {target:,} is trained again from step {now:,}")
-            now, state = target, replay.advance(state, target - now)
-            yield target, checkpoint_items(program.select_seed(state, 0))
+    store = open_checkpoints(run)
+    for target in sorted(steps):
+        for start in [at for at in reversed(store.all_steps()) if now < at <= target]:
+            with contextlib.suppress(RunError):  # skip damaged checkpoints
+                state = program.stack([restore_state(store, start, program.abstract)])
+                now = start
+                break
+        if state is None:
+            now, state = 0, program.create()
+        print(f"{name}: step {target:,} is trained again from step {now:,}")
+        now, state = target, replay.advance(state, target - now)
+        yield target, checkpoint_items(program.select_seed(state, 0))
 
 
 def make_checkpoints(
@@ -146,21 +142,19 @@ def make_checkpoints(
     Raises:
         UserError: The run has not reached a step.
     """
-    with contextlib.closing(open_checkpoints(run)) as store:
-        check_reached(config, run, store, steps)
-        missing = {*steps} - {*store.all_steps()}
-    if missing:
-        place = run / REPLAYED / "checkpoints"
-        with contextlib.closing(Checkpoints(place, None)) as store:
+    folder, store = run / REPLAYED / "checkpoints", open_checkpoints(run)
+    check_reached(config, run, store, steps)
+    if missing := {*steps} - {*store.all_steps()}:
+        with contextlib.closing(Checkpoints(folder, None)) as replayed:
             for at, items in replay_states(config, corpus, run, missing, name, stop):
-                store.save(at, *items)
+                replayed.save(at, *items)
     for at in sorted(steps):
-        where = run / REPLAYED / "checkpoints" / str(at)
-        print(f"{name}: step {at:,}: {where if where.exists() else run / 'checkpoints' / str(at)}")
+        path = folder / str(at)
+        print(f"{name}: step {at:,}: {path if path.exists() else run / 'checkpoints' / str(at)}")
 
 
 def check_reached(
-    config: RunConfig, run: pathlib.Path, store: CombinedCheckpoints, steps: Iterable[int]
+    config: RunConfig, run: pathlib.Path, store: CheckpointReader, steps: Iterable[int]
 ) -> None:
     """Raise UserError where the run has not reached one of these steps."""
     newest = max(store.all_steps(), default=-1)
@@ -172,10 +166,10 @@ def check_reached(
 
 def read_params(config: RunConfig, corpus: Corpus, run: pathlib.Path, at: int) -> dict:
     """Read the parameters of a step as NumPy arrays, or train to the step again."""
-    with contextlib.closing(open_checkpoints(run)) as store:
-        if at in store.all_steps():
-            return store.restore_params(at)
-        check_reached(config, run, store, [at])
+    store = open_checkpoints(run)
+    if at in store.all_steps():
+        return store.restore_params(at)
+    check_reached(config, run, store, [at])
     with jax_as_in_training():
         _, (params, _) = next(replay_states(config, corpus, run, [at], str(run), Stop()))
         return jax.tree.map(np.asarray, params)
@@ -199,10 +193,9 @@ def jax_as_in_training() -> Iterator[None]:
         yield
 
 
-def open_checkpoints(run: pathlib.Path) -> CombinedCheckpoints:
+def open_checkpoints(run: pathlib.Path) -> CheckpointReader:
     """Open all checkpoints of a run for reading: scheduled and replayed."""
-    folders = (path / "checkpoints" for path in (run, run / REPLAYED))
-    return CombinedCheckpoints(*(Checkpoints(path, None, reading=True) for path in folders))
+    return CheckpointReader(run / "checkpoints", run / REPLAYED / "checkpoints")
 
 
 class _Replay:
@@ -259,7 +252,7 @@ class _Replay:
 class NextStep:
     """The next update of any checkpoint, computed as in training, in one program."""
 
-    def __init__(self, config: RunConfig, corpus: Corpus, store: Checkpoints | CombinedCheckpoints):
+    def __init__(self, config: RunConfig, corpus: Corpus, store: CheckpointReader):
         (weights, data), *_ = seeds(config.train)
         model = transformer.build(config.model, corpus.vocab_size)
         update = optimizer.make_optimizer(config.train)

@@ -37,9 +37,7 @@ def traces(monkeypatch):
 
 def exchanged(folder, step, other):
     """The checkpoint of a step was trained again and came out otherwise: as another one."""
-    params = checkpoint.Checkpoints(folder / "checkpoints", None, reading=True).restore_params(
-        other
-    )
+    params = checkpoint.CheckpointReader(folder / "checkpoints").restore_params(other)
     shutil.rmtree(folder / "checkpoints" / str(step))
     with contextlib.closing(checkpoint.Checkpoints(folder / "checkpoints", None)) as store:
         store.save(step, params, {"step": jnp.int32(step)})
