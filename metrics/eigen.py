@@ -18,10 +18,6 @@ from anisoscope.metrics.cloud import product
 RESOLUTION = 1e-9
 GRADED = 3e-4  # eigenvalues below this share of the largest are decomposed again, on their own
 POWERS, ROUNDS, BLOCK, FINE, ROUGH = 4, 64, 8, 1e-5, 1e-4  # of `top_direction`
-SEPARATION = (
-    0.99  # of the largest eigenvalue: a bound of all others that shows it to be the largest
-)
-WIDE = 512  # narrower matrices are decomposed as fast as iterated
 
 
 class Axes(NamedTuple):
@@ -149,37 +145,3 @@ def top_direction(square_DD: Float[Array, "D D"]) -> tuple[Float[Array, ""], Flo
         lambda state: (state[0] < ROUNDS) & (state[-1] > FINE), closer, state
     )
     return jax.lax.cond(left > ROUGH, decompose, lambda: (share, direction_D))
-
-
-@jax.custom_jvp
-def top_share(square_DD: Float[Array, "D D"]) -> Float[Array, ""]:
-    """Largest eigenvalue of a symmetric matrix without negative eigenvalues, over the trace.
-
-    Wide matrices are iterated where a bound says that no other eigenvalue is as large, and
-    decomposed otherwise, as of flat spectra.
-
-    Range: [1/D, 1]. A matrix of zeros, or one that is not finite: NaN. Under vmap wide matrices go
-    one after another: a batch would decompose them all.
-    """
-    share = _decomposed_share if len(square_DD) < WIDE else _iterated_share
-    return jnp.minimum(share(square_DD), 1.0)  # rounding
-
-
-def _decomposed_share(square_DD: Float[Array, "D D"]) -> Float[Array, ""]:
-    return eigh(square_DD)[0][-1] / jnp.trace(square_DD)
-
-
-@jax.custom_batching.sequential_vmap
-def _iterated_share(square_DD: Float[Array, "D D"]) -> Float[Array, ""]:
-    share, _ = top_direction(square_DD)
-    # All others are at most this, since squares of eigenvalues add up to squares of entries.
-    scaled_DD = square_DD / jnp.trace(square_DD)
-    rest = jnp.sqrt(jnp.maximum(jnp.square(scaled_DD).sum() - share**2, 0.0))
-    return jax.lax.cond(
-        rest < SEPARATION * share, lambda: share, lambda: _decomposed_share(square_DD)
-    )
-
-
-@top_share.defjvp
-def _top_share_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    return jax.jvp(_decomposed_share, primals, tangents)

@@ -26,7 +26,7 @@ from jaxtyping import Array, Float
 from anisoscope.metrics import comparison, dimension, lapack, scale, similarity, spectrum
 from anisoscope.metrics.cloud import centered, product, scale_to_unit
 from anisoscope.metrics.convert import ArrayLike, matrix, matrix_pair
-from anisoscope.metrics.eigen import top_share
+from anisoscope.metrics.eigen import eigh
 from anisoscope.metrics.neighbors import Neighbors, nearest_neighbors
 
 Scalar = Float[Array, ""]
@@ -459,9 +459,9 @@ def _top_share(x_PD: Array) -> Array:
     `spectrum.anisotropy_uncentered` has a bisection, which has no gradient.
     """
     x_PD = scale_to_unit(x_PD)
-    return top_share(
-        product(x_PD.T, x_PD) if x_PD.shape[0] >= x_PD.shape[1] else product(x_PD, x_PD.T)
-    )
+    tall = x_PD.shape[0] >= x_PD.shape[1]
+    square_EE = product(x_PD.T, x_PD) if tall else product(x_PD, x_PD.T)
+    return jnp.minimum(eigh(square_EE)[0][-1] / jnp.trace(square_EE), 1.0)  # rounding
 
 
 def _spectrum(x_PD: Array) -> spectrum.Spectrum:
