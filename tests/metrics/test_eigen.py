@@ -56,6 +56,3 @@ def test_what_rounding_drowns_is_worth_as_little_as_is_said():
     assert spectrum.effective_rank(spectra)[0] == pytest.approx(
         reference.perplexity(whole / whole.sum()), rel=1e-5
     )
-
-
-top_share = jax.jit(eigen.top_share)
