@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from anisoscope.plot.report import report
     from anisoscope.results.frame import to_frame, to_latex
     from anisoscope.sources.compare_arrays import compare
-    from anisoscope.sources.recording.record import measure_step, record, trainer_callback
+    from anisoscope.sources.recording.measure_step import measure_step
+    from anisoscope.sources.recording.record import record, trainer_callback
 
 __version__ = "0.7.0"
 __all__ = [
@@ -62,7 +63,7 @@ ELSEWHERE = {  # all others stand in api.py
     "to_latex": "results.frame",
     "trainer_callback": "sources.recording.record",
     "verdicts": "analysis.claims.verdicts",
-    "measure_step": "sources.recording.record",
+    "measure_step": "sources.recording.measure_step",
 }
 
 

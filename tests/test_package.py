@@ -134,7 +134,8 @@ def test_every_public_name_is_there_and_typed_without_any():
         for name, value in vars(module).items()
         if inspect.isfunction(value) and name in anisoscope.__all__
     ]
-    functions += [anisoscope.compare, anisoscope.report, anisoscope.to_frame, anisoscope.to_latex]
+    functions += [anisoscope.compare, anisoscope.measure_step, anisoscope.report]
+    functions += [anisoscope.to_frame, anisoscope.to_latex]
     functions += [*(getattr(anisoscope.plot, name) for name in anisoscope.plot.__all__)]
     assert len(functions) == len(metrics.__all__) + 10 + 7
     for function in functions:

@@ -22,7 +22,7 @@ from anisoscope.results.step_files import STREAM
 from anisoscope.sources import hook_points, provenance
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.sources.reference_models import References
-from anisoscope.sources.run_program import Reference, draw_probe, make_program
+from anisoscope.sources.run_program import draw_probe, make_program
 from anisoscope.sources.source import Families, Reader, Source, Target, check_tables, targets
 from anisoscope.training import checkpoint, log, replay
 from anisoscope.utils import mesh
@@ -103,63 +103,46 @@ class Checkpoints(Source):
 
     @contextlib.contextmanager
     def reader(self, families: dict[str, Families]) -> Iterator[Reader]:
-        measure_target = {}
+        make_table = {}
         with provenance.advice_on_damage():
-            for name, own in families.items():
-                config = replace(self.config, {"measure.families": own})
-                measure = self._make_stream_table if name == STREAM else self._make_hook_point_table
-                measure_target[name] = measure(config)
+            for name, missing in families.items():
+                config = replace(self.config, {"measure.families": missing})
+                make_table[name] = self._compile(config, name != STREAM)
 
         def read(step: int, requested: Sequence[Target]) -> Iterator[tuple[Target, xr.Dataset]]:
             with provenance.advice_on_damage():
                 params = self.store.restore_params(step)
             for target in requested:
                 with provenance.advice_on_damage():
-                    table = measure_target[target.name](step, params, target)
+                    table = make_table[target.name](step, params, target)
                 yield target, table
 
         yield read
 
-    def _make_stream_table(self, config: Config) -> Callable[[int, dict, Target], xr.Dataset]:
-        """Make table(step, params, target) of the residual stream, with the kept vectors."""
-        program, probe = (
-            make_program(config, self.corpus, independent=self.independent),
-            draw_probe(config, self.corpus),
-        )
-        references = References(self.store, config, program)
-        about = provenance.attributes(config, self.corpus, self.name)
-
-        def table(step: int, params: dict, target: Target) -> xr.Dataset:
-            checkpoint, others = references.search(step, params), references.restore(step)
-            measured = program.measure(checkpoint, others)
-            values, vectors = references.mask_missing(step, measured.values), measured.vectors
-            digests = {"checkpoints": json.dumps(references.digests(step))}
-            head, context = config.measure.projected_head, config.model.context
-            return replicates_table.table(values, step, POSITION_SETS, about | digests).assign(
-                **references.variables(step),
-                **kept_vectors.labeled(vectors, probe.picks_SGP[0, 0], context, head),
-            )
-
-        return table
-
-    def _make_hook_point_table(self, config: Config) -> Callable[[int, dict, Target], xr.Dataset]:
+    def _compile(
+        self, config: Config, inside_blocks: bool
+    ) -> Callable[[int, dict, Target], xr.Dataset]:
         """Make table(step, params, target); one program reads any hook point, by its index."""
-        names = self.measure.hook_points
+        names = self.measure.hook_points if inside_blocks else ()
         program = make_program(config, self.corpus, names, self.independent)
+        references = References(self.store, config, program)
+        picks_P = program.fixed.probe.picks_SGP[0, 0]
 
-        def table(step: int, params: dict, target: Target) -> xr.Dataset:
-            number = names.index(target.name)
-            values = program.measure(Reference(params, None), {}, number).values
-            return hook_points.number_blocks(
-                replicates_table.table(values, step, POSITION_SETS, self._about(target, step))
-            )
+        def make_table(step: int, params: dict, target: Target) -> xr.Dataset:
+            number = names.index(target.name) if inside_blocks else 0
+            checkpoint, others = references.search(step, params), references.restore(step)
+            measured = program.measure(checkpoint, others, number)
+            values = references.mask_missing(step, measured.values)
+            digests = {"checkpoints": json.dumps(references.digests(step))}
+            about = self.attributes(target, {}) | digests
+            table = replicates_table.table(values, step, POSITION_SETS, about)
+            if inside_blocks:
+                return hook_points.number_blocks(table)
+            head, context = config.measure.projected_head, config.model.context
+            vectors = kept_vectors.labeled(measured.vectors, picks_P, context, head)
+            return table.assign(**references.variables(step), **vectors)
 
-        return table
-
-    def _about(self, target: Target, step: int) -> dict[str, Any]:
-        return self.attributes(target, {}) | {
-            "checkpoints": json.dumps({step: self.store.digest(step)})
-        }
+        return make_table
 
     def attributes(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[str, Any]:
         about = provenance.attributes(self.config, self.corpus, self.name)

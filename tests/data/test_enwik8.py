@@ -110,21 +110,6 @@ def test_damaged_cache_is_prepared_again_or_refused(published, tmp_path, refused
         prepare.read_enwik8(tmp_path)
 
 
-def test_interrupted_preparation_leaves_nothing_behind(published, tmp_path):
-    text, archive = published
-    (tmp_path / "enwik8.zip").write_bytes(archive)
-    (tmp_path / "anisoscope-enwik8.incomplete.01234567" / "downloads").mkdir(parents=True)
-    (tmp_path / "enwik8" / "1.0.0").mkdir(parents=True)
-    (tmp_path / "enwik8" / "1.0.0" / "features.json").write_bytes(b"{")
-    assert prepare.read_enwik8(tmp_path) == text
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "enwik8",
-        "enwik8.lock",
-        "enwik8.zip",
-    ]
-    assert [path.name for path in (tmp_path / "enwik8").iterdir()] == ["1.0.0"]
-
-
 def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 

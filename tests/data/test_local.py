@@ -106,16 +106,6 @@ def test_what_unpacks_to_far_more_is_not_unpacked_unless_asked_for(
         local.read_text(path, 9_999_999)
 
 
-@pytest.mark.parametrize("kind", ["gz", "bz2", "xz"])
-def test_several_streams_are_one_text(path, refused, kind):
-    both = PACK[kind](TEXT) + PACK[kind](b"And the end.")
-    path.write_bytes(both + bytes(4) * (kind == "gz"))  # filled up, as tape tools do
-    assert local.read_text(path) == TEXT + b"And the end."
-    path.write_bytes(both[:-1])
-    with refused(str(path), "cannot be read"):
-        local.read_text(path)
-
-
 def test_the_texts_of_a_folder_in_the_order_of_their_names(tmp_path, refused):
     with refused(str(tmp_path), "is a folder without texts", "--config.data.path="):
         local.read_text(tmp_path)

@@ -76,25 +76,3 @@ def test_the_tables_of_a_hook_point_are_those_of_its_cloud(run):
             excess.sel(step=2), means.sel(step=2) - means.sel(step=0), atol=1e-6
         )
         assert table.attrs["hook_point"] == hook_point
-
-
-@pytest.mark.slow
-def test_what_is_measured_is_not_measured_again_and_a_further_hook_point_is_added(run, monkeypatch):
-    folder, config, _ = run
-    more = replace(config, {"measure.hook_points": (*HOOK_POINTS, "attention_out")})
-    written = {path: path.read_bytes() for path in folder.glob("hook_points/*/measurements/*.nc")}
-    assert len(written) == 3 * len(HOOK_POINTS)
-    now = []
-    measure = run_program.RunProgram.measure
-
-    def counted(program, checkpoint, others, number=0):
-        now.append(number)
-        return measure(program, checkpoint, others, number)
-
-    monkeypatch.setattr(run_program.RunProgram, "measure", counted)
-    measured(config, folder)
-    assert now == []
-    measured(more, folder)
-    assert now == [2] * 3
-    assert {path: path.read_bytes() for path in written} == written
-    assert (folder / "hook_points" / "attention_out" / "results.csv").exists()

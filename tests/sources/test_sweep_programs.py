@@ -13,7 +13,6 @@ from anisoscope.models.masks import visible_keys
 from anisoscope.results import joined_files
 from anisoscope.sources import activations, run_program
 from anisoscope.utils import mesh
-from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from tests import reference, tiny
 from tests.sources.swept import measured, traces
@@ -80,28 +79,6 @@ def test_many_devices_measure_what_one_does(run, monkeypatch, devices, batches, 
 
 
 @pytest.mark.slow
-def test_weighted_tables_say_how_even_they_are_and_are_not_joined_with_others(run):
-    folder, config = run
-    few = {
-        "measure.points": 14,
-        "measure.batches": 1,
-        "measure.folds": 1,
-        "measure.families": ("frequency",),
-    }
-    weighted = replace(
-        config, few | {"measure.weighting": "types", "measure.nulls": ("gaussian", "shuffled")}
-    )
-    measured(weighted, folder)
-    results = joined_files.read_table(folder / "results.nc")
-    assert results.attrs["weighting"].startswith("at the points 7 characters weigh as ")
-    norms = results.norm_by_frequency.sel(step=6, statistic="mean", positions="all")
-    assert np.isfinite(norms).any("frequency").all()
-    assert np.isnan(results.frequency_correlation).all()  # of 14 points no character has 20
-    with pytest.raises(UserError, match=r"measure\.weighting='types' there, 'none' now"):
-        measured(replace(weighted, {"measure.weighting": "none"}), folder)
-
-
-@pytest.mark.slow
 def test_every_product_of_a_measurement_has_full_float32_precision():
     """On an accelerator a product without it rounds its factors to TF32 or bfloat16; a CPU cannot
     show that.
@@ -124,24 +101,6 @@ def test_every_product_of_a_measurement_has_full_float32_precision():
         text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)")
         + text.count("precision=HIGHEST")
         == products
-    )
-
-
-@pytest.mark.slow
-def test_a_run_has_the_readout_where_it_is_named_beside_the_untrained_model(run):
-    folder, config = run
-    measured(
-        replace(config, {"measure.families": ("logit_lens",), "measure.nulls": ("untrained",)}),
-        folder,
-    )
-    results = joined_files.read_table(folder / "results.nc").sel(step=6, positions="all")
-    loss = results.logit_lens_loss.sel(statistic="mean")
-    assert (loss > 0).all()
-    assert float(results.logit_lens_divergence.sel(statistic="mean")[-1]) < 1e-5
-    assert float(results.logit_lens_settled.sel(statistic="mean")[-1]) == 1
-    assert np.isfinite(results.logit_lens_loss_excess.sel(null="untrained", statistic="low")).all()
-    assert results.logit_lens_settled_over_blocks.attrs["long_name"].endswith(
-        "mean over blocks 1 to N"
     )
 
 

@@ -161,20 +161,6 @@ def test_closed_forms_agree_where_they_meet():
     assert rare / often == pytest.approx(2, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"types": 17}, "types is 17; it must be even"),
-        ({"width": 2}, r"width is 2; it must exceed dimension \(2\)"),
-        ({"dimension": 3}, "torus has dimension 2, not 3"),
-        ({"curvatures": (100.0,)}, "for curvature 100 a slope needs 3 spreads of at most 0.001"),
-    ],
-)
-def test_bad_settings_are_one_line(settings, words):
-    with pytest.raises(UserError, match=words):
-        check_curved(dataclasses.replace(SMALL, **settings))
-
-
 def test_one_stage_measures_and_draws_and_the_same_again_changes_nothing(
     tmp_path, capsys, monkeypatch
 ):

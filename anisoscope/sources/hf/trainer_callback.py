@@ -77,7 +77,7 @@ class Tables(transformers.TrainerCallback):
         if self.recorder is None:
             return
         try:
-            measure_step.measure_step(self.recorder, step, self.folder, None, None, **self.options)
+            measure_step.measure_step(self.recorder, step, self.folder, **self.options)
         except Exception as error:
             why = (str(error).splitlines() or [repr(error)])[0]
             warnings.warn(f"step {step} was not measured: {why}", stacklevel=2)

@@ -3,24 +3,27 @@
 The figures over training read the joined table.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
 import pathlib
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import xarray as xr
 
 import anisoscope
-from anisoscope.config.measure_config import CLOUD_NULLS
+from anisoscope.api import FIRST_LOOK, Vectors
+from anisoscope.config.measure_config import CLOUD_NULLS, MeasureConfig
 from anisoscope.measurement.families.registry import FAMILIES, find_family, quantities
+from anisoscope.metrics.scalars import ArrayLike
 from anisoscope.results import join, joined_files
 from anisoscope.results.averages import BLOCK
 from anisoscope.sources import array_checks, array_chunks, arrays
 from anisoscope.sources.recording.recorder import Recorder
-from anisoscope.utils.errors import RunError
+from anisoscope.utils.errors import RunError, as_value_error
 from anisoscope.utils.settings import LARGEST_SEED
 
 MADE_BY = "anisoscope.measure_step"
@@ -29,51 +32,61 @@ FOLDS = 8
 
 
 def measure_step(
-    x: Any,
+    x: Recorder | Vectors,
     step: int,
-    folder: Any,
-    clusters: Any,
-    names: Sequence[str] | None,
-    families: str | Sequence[str],
-    nulls: str | Sequence[str],
-    seed: int,
+    folder: str | os.PathLike[str],
+    *,
+    clusters: ArrayLike | Sequence[object] | None = None,
+    layer_names: Sequence[str] | None = None,
+    families: str | Sequence[str] = FIRST_LOOK,
+    nulls: str | Sequence[str] = CLOUD_NULLS,
+    seed: int = 0,
 ) -> xr.Dataset:
-    """Measure and write as `anisoscope.measure_step` documents."""
-    root, positions, recorder = pathlib.Path(folder), None, x if isinstance(x, Recorder) else None
+    """Measure a step of any training loop into a folder, which the figures over training read.
+
+    Args:
+        x: a Recorder, which then begins its next sample; or vectors as in `measure`, with
+            `clusters` and `layer_names`.
+        step: of the training, a whole number from 0 to 2^31 - 1.
+        folder: a new folder, or a folder that this function has written. It holds measurements/<step>.nc, and
+            results.nc and results.csv of all steps. Nothing is overwritten but these two.
+        clusters: as for `measure`.
+        layer_names: names of the layers, which join steps; a Recorder uses its hook points.
+        families: as for `measure`.
+        nulls: as for `measure`.
+        seed: of the folds and of the null model.
+
+    Returns:
+        A Dataset of all steps so far, with the dimensions (step, statistic, layer, …).
+
+    Raises:
+        ValueError: the step exists already, its layers differ from earlier steps, or it cannot be
+            measured; in one line, and the folder is unchanged.
+    """
     whole = isinstance(step, int | np.integer) and not isinstance(step, bool | np.bool_)
     if not whole or not 0 <= step <= LARGEST_SEED:
         raise ValueError(f"step is {step!r}; pass a whole number from 0 to {LARGEST_SEED}")
-    step = int(step)
     chosen = array_checks.choose_families(families, array_checks.VECTOR_INPUTS)
     settings = array_checks.make_settings(chosen, nulls, FOLDS, seed)
-    with lock_folder(root):
-        tables = read_tables(root, step)
+    root, positions, recorder = pathlib.Path(folder), None, x if isinstance(x, Recorder) else None
+    with as_value_error(), lock_folder(root):
+        tables = read_tables(root, int(step))
         if recorder is not None:
             x, clusters, positions = recorder.stacked_sample()
-            names = [*recorder.groups]
+            layer_names = [*recorder.groups]
         vectors = array_checks.read_vectors(x, clusters, positions)
-        array_checks.check_names(names, len(vectors.layers))
+        array_checks.check_names(layer_names, len(vectors.layers))
         order = next((_layer_names(table) for table in tables.values()), None)
-        if names is not None and order is not None and {*order} == {*names}:
-            layers = dict(zip(names, vectors.layers, strict=True))
+        if layer_names is not None and order is not None and {*order} == {*layer_names}:
+            layers = dict(zip(layer_names, vectors.layers, strict=True))
             vectors = vectors._replace(layers=[layers[name] for name in order])
-            names = order
-        chunks = array_chunks.cut_chunks(vectors, 1, FOLDS, seed)
-        values, about = array_chunks.measure_chunks(vectors, chunks, settings)
-        about |= {
-            "config": "{}",
-            "anisoscope": anisoscope.__version__,
-            "provenance": f"{len(vectors.layers)} hook points; {about['points']:,} vectors at a "
-            f"step; D={about['width']}",
-        }
-        raw = arrays.raw_table(values, about).assign_coords(step=step)
-        raw.attrs |= {"layer_0": BLOCK, "run": root.name, "corpus": "a training of one's own"}
-        raw.attrs["made_by"] = json.dumps({"by": MADE_BY})
-        if names is not None:
-            raw = raw.assign_coords(layer_name=("layer", list(names)))
+            layer_names = order
+        raw = _measure(vectors, int(step), root.name, settings)
+        if layer_names is not None:
+            raw = raw.assign_coords(layer_name=("layer", list(layer_names)))
         for other, table in tables.items():
             _check_layers(root, raw, other, table)
-        tables = dict(sorted((tables | {step: raw}).items()))
+        tables = dict(sorted((tables | {int(step): raw}).items()))
         path = root / TABLES / f"{step}.nc"
         try:
             joined_files.write(raw, path)
@@ -84,6 +97,23 @@ def measure_step(
     if recorder is not None:
         recorder.start_over()
     return joined_files.read_table(root / "results.nc")
+
+
+def _measure(
+    vectors: array_checks.Vectors, step: int, run: str, settings: MeasureConfig
+) -> xr.Dataset:
+    """Make the table of replicates of a step."""
+    chunks = array_chunks.cut_chunks(vectors, 1, FOLDS, settings.seed)
+    values, about = array_chunks.measure_chunks(vectors, chunks, settings)
+    points, width = about["points"], about["width"]
+    about |= {
+        "config": "{}",
+        "anisoscope": anisoscope.__version__,
+        "provenance": f"{len(vectors.layers)} hook points; {points:,} vectors at a step; D={width}",
+    }
+    raw = arrays.raw_table(values, about).assign_coords(step=step)
+    raw.attrs |= {"layer_0": BLOCK, "run": run, "corpus": "a training of one's own"}
+    return raw.assign_attrs(made_by=json.dumps({"by": MADE_BY}))
 
 
 def _check_layers(root: pathlib.Path, raw: xr.Dataset, step: int, other: xr.Dataset) -> None:

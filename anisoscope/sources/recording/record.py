@@ -1,4 +1,4 @@
-"""Record and measure while a user's own loop runs: a recorder, tables by step, a callback."""
+"""Record and measure while a user's own loop runs: a recorder, and a callback."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from anisoscope.api import FIRST_LOOK, Vectors
+from anisoscope.api import FIRST_LOOK
 from anisoscope.config.measure_config import CLOUD_NULLS
 from anisoscope.metrics.scalars import ArrayLike
 from anisoscope.utils.errors import as_value_error
@@ -14,7 +14,6 @@ from anisoscope.utils.errors import as_value_error
 if TYPE_CHECKING:
     import torch
     import transformers
-    import xarray as xr
 
     from anisoscope.sources.recording.recorder import Recorder
 
@@ -69,46 +68,6 @@ def record(
 
     with as_value_error():
         return recorder.Recorder(model, hook_points, to, points, seed)
-
-
-def measure_step(
-    x: Recorder | Vectors,
-    step: int,
-    folder: str | os.PathLike[str],
-    *,
-    clusters: ArrayLike | Sequence[object] | None = None,
-    layer_names: Sequence[str] | None = None,
-    families: str | Sequence[str] = FIRST_LOOK,
-    nulls: str | Sequence[str] = CLOUD_NULLS,
-    seed: int = 0,
-) -> xr.Dataset:
-    """Measure a step of any training loop into a folder, which the figures over training read.
-
-    Args:
-        x: a Recorder, which then begins its next sample; or vectors as in `measure`, with
-            `clusters` and `layer_names`.
-        step: of the training, a whole number from 0 to 2^31 - 1.
-        folder: a new folder, or a folder that this function has written. It holds measurements/<step>.nc, and
-            results.nc and results.csv of all steps. Nothing is overwritten but these two.
-        clusters: as for `measure`.
-        layer_names: names of the layers, which join steps; a Recorder uses its hook points.
-        families: as for `measure`.
-        nulls: as for `measure`.
-        seed: of the folds and of the null model.
-
-    Returns:
-        A Dataset of all steps so far, with the dimensions (step, statistic, layer, …).
-
-    Raises:
-        ValueError: the step exists already, its layers differ from earlier steps, or it cannot be
-            measured; in one line, and the folder is unchanged.
-    """
-    from anisoscope.sources.recording import measure_step
-
-    with as_value_error():
-        return measure_step.measure_step(
-            x, step, folder, clusters, layer_names, families, nulls, seed
-        )
 
 
 def trainer_callback(

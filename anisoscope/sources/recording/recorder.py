@@ -19,11 +19,11 @@ import numpy as np
 import xarray as xr
 
 import anisoscope
-from anisoscope.sources.array_checks import FEWEST
 from anisoscope.sources.recording.recorded_passes import Pass, as_booleans, check_mask, take_rows
 from anisoscope.sources.recording.reservoir import Reservoir
 from anisoscope.utils import files
 
+FEWEST = 8  # points needed for a measurement
 OUTPUT = "output"  # name of the output of a function that returns one array
 # names of arrays that a sample adds
 RESERVED = re.compile(r"(vectors|clusters|token_positions)(_\d+)?")

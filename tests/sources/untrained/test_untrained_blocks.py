@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from anisoscope.config.untrained_config import CHOICES, UntrainedConfig, check_untrained
+from anisoscope.config.untrained_config import CHOICES, UntrainedConfig
 from anisoscope.experiments import untrained_bias
 from anisoscope.results import joined_files
 from anisoscope.sources.untrained import untrained_blocks as untrained
@@ -18,7 +18,7 @@ from anisoscope.sources.untrained.untrained_theory import (
     deviation,
     score_deviations,
 )
-from anisoscope.utils.errors import Stopped, UserError
+from anisoscope.utils.errors import Stopped
 from anisoscope.utils.stop import Stop
 
 SMALL = UntrainedConfig(
@@ -170,19 +170,3 @@ def test_stopped_and_resumed_is_never_stopped(tmp_path, monkeypatch):
     assert files() == after
     for path in joined:
         assert path.read_bytes() == (whole / path.relative_to(parts)).read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "words"),
-    [
-        ("heads", 7, r"divide width \(768\)"),
-        ("seed", 2**31 - 3, "lie in"),
-        ("norms", (), "empty"),
-        ("norms", (0.0, 1e6), "must lie in"),
-        ("norms", (1.0, 1.0), "twice"),
-        ("masks", ("diagonal",), "choose one of bidirectional, causal"),
-    ],
-)
-def test_impossible_settings_are_refused(name, value, words):
-    with pytest.raises(UserError, match=words):
-        check_untrained(dataclasses.replace(UntrainedConfig(), **{name: value}))
