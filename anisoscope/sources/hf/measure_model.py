@@ -184,10 +184,10 @@ def open_and_measure(
 def measurable_families(loaded: PretrainedModel, families: tuple[str, ...]) -> tuple[str, ...]:
     """Return the families that can be measured on this model."""
     config = loaded.model.config
-    missing = {*unmeasurable_families(loaded.adapter, adapter_name(config), loaded.class_name)}
-    if getattr(config, "is_causal", True) is False:  # it sees the token that it is to predict
-        missing.add(logits.FAMILY)
-    return tuple(family for family in families if family not in missing)
+    reasons = unmeasurable_families(loaded.adapter, adapter_name(config), loaded.class_name)
+    if getattr(config, "is_causal", True) is False:
+        reasons[logits.FAMILY] = "it sees the token that it is to predict"
+    return tuple(family for family in families if family not in reasons)
 
 
 def check_frames(tokenizer: Any, parts: list[str]) -> None:

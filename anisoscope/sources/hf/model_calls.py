@@ -49,11 +49,7 @@ class Call:
         }
 
     def sequences(self, name: str, lead: tuple[int, ...], mask: np.ndarray | None) -> Sequences:
-        """Return mask and positions of the vectors (batch, tokens) or (batch,) of a hook point.
-
-        Raises:
-            ValueError: the arguments do not fit the hook point; in one line.
-        """
+        """Return mask and positions of the vectors (batch, tokens) or (batch,) of a hook point."""
         if self.continues:
             raise ValueError(
                 "the pass continues a cache, as generate does; call the model on whole sequences"
@@ -75,10 +71,10 @@ class Call:
             )
         if len(lead) == 1:
             return Sequences()
-        own = self._mask(lead[0])
-        if own is not None:
-            check_mask(name, lead, own)
-            mask = as_booleans(own) if mask is None else mask
+        passed = self._mask(lead[0])
+        if passed is not None:
+            check_mask(name, lead, passed)
+            mask = as_booleans(passed) if mask is None else mask
         if not isinstance(position_ids, torch.Tensor) or position_ids.ndim != 2:
             return Sequences(mask)
         return Sequences(mask, np.broadcast_to(position_ids.detach().cpu().numpy(), lead))
@@ -127,8 +123,7 @@ def _is_filled(cache: Any) -> bool:
 def tokens_first(model: nn.Module, name: str, module: nn.Module) -> bool:
     """Return whether a hook point returns (tokens, batch, width), the default of PyTorch's classes.
 
-    Raises:
-        UserError: the model has such a class, and the hook point is outside it.
+    UserError where the model has such a class, and the hook point is outside it.
     """
     for part in (module, *enclosing_modules(model, module)):
         if isinstance(part, SEQUENTIAL):

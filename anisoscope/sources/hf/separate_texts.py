@@ -5,8 +5,6 @@ kept. Letters: M picked tokens, U texts.
 """
 
 import inspect
-import math
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,45 +63,40 @@ def measure_texts(
     pools: tuple[str, ...],
 ) -> xr.Dataset:
     """Measure separate texts in the residual stream."""
-    measure, window, special = config.measure, config.window, config.special_tokens
+    measure = config.measure
     if "cls" in pools and not special_frame(tokenizer)[0]:
         raise UserError(
             "pool=cls: this tokenizer puts no special token before a text; name another pool"
         )
-    tokens = draw_texts(text.parts, tokenizer, window, special, bool(pools), measure)
+    tokens = draw_texts(text.parts, tokenizer, config, bool(pools))
     picks = pick_tokens(tokens, measure)
     pads = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
-    pad, size = next(token for token in pads if token is not None), config.pretrained.batch_size
+    pad = next(token for token in pads if token is not None)
+    batches = padded_batches(tokens, side, pad, config.pretrained.batch_size)
     rows_M = np.unique(np.concatenate([*picks.values()]))
-    vectors, padding = read_vectors(loaded, tokens, rows_M, pools, side, pad, size)
+    vectors, padding = read_vectors(loaded, tokens, rows_M, pools, batches)
     table = measure_vectors(tokens, picks, rows_M, vectors, measure)
     return table.assign_attrs(
         as_attributes(loaded.about)
         | {
             "corpus": text.name,
             "corpus_sha256": text.sha256,
-            "texts": f"{len(tokens.ids)} of {len(text.parts)} texts, each cut to {window} tokens, "
+            "texts": f"{len(tokens.ids)} of {len(text.parts)} texts, each cut to {config.window} tokens, "
             f"padded on the {side}",
             "texts_without_tokens": tokens.empty,
             "padding": padding,
-            "window": window,
+            "window": config.window,
             "anisoscope": __version__,
         }
     )
 
 
-def draw_texts(
-    parts: list[str],
-    tokenizer: Any,
-    window: int,
-    special: bool,
-    pooled: bool,
-    measure: MeasureConfig,
-) -> Tokens:
+def draw_texts(parts: list[str], tokenizer: Any, config: PretrainedConfig, pooled: bool) -> Tokens:
     """Draw texts in random order, cut to the window, until there are enough tokens.
 
     Where texts are `pooled`, there must be enough texts too.
     """
+    measure, window, special = config.measure, config.window, config.special_tokens
     points, ids, empty, count = measure.points * measure.batches, [], 0, 0
     for number in np.random.default_rng(measure.seed).permutation(len(parts)):
         tokens = tokenizer(parts[number], add_special_tokens=special, verbose=False)["input_ids"]
@@ -131,11 +124,9 @@ def pick_tokens(tokens: Tokens, measure: MeasureConfig) -> dict[str, np.ndarray]
     return {name: np.sort(order_N[x_N[order_N]][:count]) for name, x_N in allowed.items()}
 
 
-def padded_batches(
-    tokens: Tokens, side: str, pad: int, size: int
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield (indices of texts, ids_BT, mask_BT), with texts of similar length together."""
-    order_U = np.argsort([-len(ids_T) for ids_T in tokens.ids], kind="stable")
+def padded_batches(tokens: Tokens, side: str, pad: int, size: int) -> list[tuple[np.ndarray, ...]]:
+    """Return [(indices of texts, ids_BT, mask_BT)], with texts of similar length together."""
+    order_U, batches = np.argsort([-len(ids_T) for ids_T in tokens.ids], kind="stable"), []
     for start in range(0, len(order_U), size):
         text_B = order_U[start : start + size]
         ids_BT = np.full((len(text_B), len(tokens.ids[text_B[0]])), pad, np.int32)
@@ -144,7 +135,8 @@ def padded_batches(
             ids_T, length = tokens.ids[u], ids_BT.shape[1]
             part = slice(length - len(ids_T), None) if side == "left" else slice(len(ids_T))
             ids_BT[row, part], mask_BT[row, part] = ids_T, True
-        yield text_B, ids_BT, mask_BT
+        batches.append((text_B, ids_BT, mask_BT))
+    return batches
 
 
 def padding_arguments(loaded: PretrainedModel, mask_BT: np.ndarray) -> dict[str, torch.Tensor]:
@@ -170,25 +162,18 @@ def read_vectors(
     tokens: Tokens,
     rows_M: np.ndarray,
     pools: tuple[str, ...],
-    side: str,
-    pad: int,
-    batch_size: int,
+    batches: list[tuple[np.ndarray, ...]],
 ) -> tuple[dict[str, np.ndarray], str]:
     """Read the vectors of tokens `rows_M`, and of each text under each pool.
 
-    Returns:
-        {TOKENS or pool: (layer, token or text, D) in float32}, and how padding was checked, in words.
-
-    Raises:
-        UserError: padding changes vectors, or a number is not finite.
+    Return {TOKENS or pool: (layer, token or text, D) in float32}, and in words how padding was
+    checked. UserError where padding changes vectors, or a number is not finite.
     """
     starts_U, words, vectors = tokens.starts_U, "", {}
-    batches = padded_batches(tokens, side, pad, batch_size)
-    total = math.ceil(len(tokens.ids) / batch_size)
-    for text_B, ids_BT, mask_BT in bar(batches, "measure_model: read", "batch", total=total):
+    for text_B, ids_BT, mask_BT in bar(batches, "measure_model: read", "batch"):
         layers = read_layers(loaded, ids_BT, mask_BT)
         if not words and not mask_BT.all():
-            words = check_padding(loaded, layers, ids_BT, mask_BT, side)
+            words = check_padding(loaded, layers, ids_BT, mask_BT)
         if not vectors:
             width, sizes = layers[0].shape[-1], dict.fromkeys(pools, len(tokens.ids))
             sizes[TOKENS] = len(rows_M)
@@ -209,7 +194,7 @@ def read_vectors(
 
 
 def check_padding(
-    loaded: PretrainedModel, layers: list[torch.Tensor], ids_BT: Any, mask_BT: Any, side: str
+    loaded: PretrainedModel, layers: list[torch.Tensor], ids_BT: Any, mask_BT: Any
 ) -> str:
     """Check that the shortest text of a batch has the same vectors when read alone."""
     row = int(mask_BT.sum(1).argmin())
@@ -219,10 +204,9 @@ def check_padding(
     pairs = zip(layers, alone, strict=True)
     distance = max(relative_distance(x[row][tokens_T], y[0]) for x, y in pairs)
     if not distance <= CLOSE[loaded.about["computed_in"]]:
-        other = SIDES[side == "left"]
         raise UserError(
             f"padding changes the vectors by a share of {distance:.2g}; pass a model that takes an "
-            f"attention_mask, padding={other}, or no padding"
+            "attention_mask, another side of padding, or no padding"
         )
     return f"a text alone gives the same vectors to {distance:.0e}"
 

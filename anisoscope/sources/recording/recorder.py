@@ -46,9 +46,9 @@ class Recorder:
         self.hook_points = hook_points
         self.in_torch = hasattr(model, "register_forward_hook")
         if self.in_torch:
-            from anisoscope.sources.hf import hooked, model_calls
+            from anisoscope.sources.hf import model_calls, recorder_hooks
 
-            self.hook_points = hooked.find_modules(
+            self.hook_points = recorder_hooks.find_modules(
                 model, () if hook_points is None else hook_points
             )
             self.tokens_first = {
@@ -68,9 +68,9 @@ class Recorder:
 
     def __enter__(self) -> Recorder:
         if self.in_torch:
-            from anisoscope.sources.hf import hooked
+            from anisoscope.sources.hf import recorder_hooks
 
-            self.stack.enter_context(hooked.attach(self))
+            self.stack.enter_context(recorder_hooks.attach(self))
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:

@@ -9,7 +9,7 @@ import transformers
 
 import anisoscope
 from anisoscope.results import joined_files
-from anisoscope.sources.hf.hooked import output_tensor
+from anisoscope.sources.hf.recorder_hooks import output_tensor
 from tests.sources.hf import tiny_models
 
 BLOCKS = ["transformer.h.0", "transformer.h.2"]

@@ -7,6 +7,7 @@ import transformers
 
 import anisoscope
 from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.sources.hf import borrowed_model, separate_texts
 from anisoscope.sources.hf.adapters import find_adapter
 from anisoscope.utils.errors import UserError
@@ -20,6 +21,11 @@ def texts(count=40, longest=16):
     return [letters[start : start + size] for start, size in zip(starts, sizes, strict=True)]
 
 
+def small_config(points, **changes):
+    measure = MeasureConfig(points=points, batches=1, families=("similarity",), nulls=())
+    return PretrainedConfig(measure=measure, window=12, **changes)
+
+
 def means(table, **at):
     return table.mean_cosine.sel(statistic="mean", **at).values
 
@@ -31,13 +37,14 @@ def test_padded_batches_give_what_texts_alone_give(kind, side):
     tokenizer = tiny_models.tokenizer(framed=True)
     model = tiny_models.model(kind, attn_implementation="eager")
     loaded = borrowed_model.model_in_memory(model, tokenizer)
-    measure = MeasureConfig(points=120, batches=1, families=("similarity",), nulls=())
-    tokens = separate_texts.draw_texts(texts(), tokenizer, 12, True, True, measure)
-    picks = separate_texts.pick_tokens(tokens, measure)
+    config = small_config(120, special_tokens=True)
+    tokens = separate_texts.draw_texts(texts(), tokenizer, config, True)
+    picks = separate_texts.pick_tokens(tokens, config.measure)
     rows_M = np.arange(len(tokens.special_N))
     with borrowed_model.evaluation_mode(loaded):
+        batches = separate_texts.padded_batches(tokens, side, 0, 8)
         vectors, words = separate_texts.read_vectors(
-            loaded, tokens, rows_M, separate_texts.POOLS, side, 0, 8
+            loaded, tokens, rows_M, separate_texts.POOLS, batches
         )
         assert words.startswith("a text alone gives the same vectors to")
         own = [
@@ -91,8 +98,8 @@ def test_a_model_that_reads_padding_is_refused(monkeypatch):
 
 def test_padding_that_is_not_finite_is_no_number_and_a_token_that_is_not_is_refused(monkeypatch):
     loaded, read = tiny_models.loaded("gpt2"), separate_texts.read_layers
-    measure = MeasureConfig(points=60, batches=1)
-    tokens = separate_texts.draw_texts(texts(), tiny_models.tokenizer(), 12, False, False, measure)
+    tokens = separate_texts.draw_texts(texts(), tiny_models.tokenizer(), small_config(60), False)
+    batches = separate_texts.padded_batches(tokens, "right", 0, 8)
     for keep, refused in ((True, False), (False, True)):
 
         def damaged(loaded, ids_BT, mask_BT, keep=keep):
@@ -101,7 +108,7 @@ def test_padding_that_is_not_finite_is_no_number_and_a_token_that_is_not_is_refu
 
         monkeypatch.setattr(separate_texts, "read_layers", damaged)
         monkeypatch.setattr(separate_texts, "check_padding", lambda *given: "not checked")
-        given = loaded, tokens, np.arange(len(tokens.special_N)), (), "right", 0, 8
+        given = loaded, tokens, np.arange(len(tokens.special_N)), (), batches
         if refused:
             with pytest.raises(UserError, match="residual stream of layer 0 holds numbers"):
                 separate_texts.read_vectors(*given)

@@ -5,6 +5,7 @@ Arrays carry the letters of `models`, and W windows, Z inputs.
 """
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from anisoscope.utils.errors import UserError
 
 LEAVE = "leave the families attention and projection out of measure.families"
 CAPTURE = "anisoscope"  # name under which the library calls the attention of a `Listener`
+RESIDUALS = "the residual stream"
 PRODUCTS = ("matmul", "__matmul__", "bmm", "baddbmm")
 
 transformers.AttentionInterface.register(CAPTURE, sdpa_attention_forward)
@@ -252,34 +254,6 @@ def forward(
         ) from error
 
 
-class LayerArrays:
-    """An array (Z, layer, W, …) in float32, filled layer by layer and batch by batch."""
-
-    def __init__(self, loaded: PretrainedModel, name: str, layers: int, tokens_ZWT: np.ndarray):
-        self.loaded, self.name, self.layers = loaded, name, layers
-        self.inputs, self.windows = tokens_ZWT.shape[:2]
-        self.values: Any = None
-
-    def put(self, batch: tuple[int, slice], n: int, x: Any) -> None:
-        """Store layer n of a batch, (input, slice of its windows).
-
-        Raises:
-            UserError: a number is not finite, or layers differ in shape.
-        """
-        x = to_array(x)
-        check_finite(x, self.loaded, f"{self.name} of layer {n}")
-        if self.values is None:
-            shape = (self.inputs, self.layers, self.windows, *x.shape[1:])
-            self.values = np.empty(shape, np.float32)
-        if x.shape[1:] != self.values.shape[3:]:
-            raise UserError(
-                f"{self.loaded.class_name}: {self.name} of layer {n} has shape {x.shape[1:]}, other "
-                f"layers have {self.values.shape[3:]}; {ENTRY}"
-            )
-        if n < self.layers:
-            self.values[batch[0], n, batch[1]] = x
-
-
 def to_array(x: torch.Tensor) -> np.ndarray:
     """Convert a tensor to float32 of NumPy."""
     return x.detach().to("cpu", torch.float32).numpy()
@@ -318,29 +292,38 @@ def read_activations(
     Raises:
         UserError: a number is not finite, or a layer or an attention call was not captured.
     """
-    blocks, (inputs, windows) = loaded.blocks, tokens_ZWT.shape[:2]
-    stream = LayerArrays(loaded, "the residual stream", blocks + 1, tokens_ZWT)
-    queries = LayerArrays(loaded, "queries", blocks, tokens_ZWT)
-    keys = LayerArrays(loaded, "keys", blocks, tokens_ZWT)
+    inputs, windows = tokens_ZWT.shape[:2]
+    layers = {RESIDUALS: loaded.blocks + 1, "queries": loaded.blocks, "keys": loaded.blocks}
+    arrays: dict[str, np.ndarray] = {}  # (Z, layer, W, …)
     more = {"output_hidden_states": True} if reported else {}
     for z, start in itertools.product(range(inputs), range(0, windows, batch_size)):
-        batch = z, slice(start, start + batch_size)
+        rows = slice(start, start + batch_size)
 
-        def on_layer(n: int, x_BTD: Any, batch: tuple[int, slice] = batch) -> None:
-            stream.put(batch, n, x_BTD)
+        def put(name: str, n: int, x: Any, z: int = z, rows: slice = rows) -> None:
+            x = to_array(x)
+            check_finite(x, loaded, f"{name} of layer {n}")
+            if name not in arrays:
+                shape = inputs, layers[name], windows, *x.shape[1:]
+                arrays[name] = np.empty(shape, np.float32)
+            if x.shape[1:] != (shape := arrays[name].shape[3:]):
+                raise UserError(
+                    f"{loaded.class_name}: {name} of layer {n} has shape {x.shape[1:]}, other layers "
+                    f"have {shape}; {ENTRY}"
+                )
+            if n < layers[name]:  # the listener refuses further layers at the end
+                arrays[name][z, n, rows] = x
 
-        def on_call(n: int, call: Call, batch: tuple[int, slice] = batch) -> None:
-            queries.put(batch, n, call.q_BHTK.transpose(1, 2))
-            keys.put(batch, n, call.k_BHTK.transpose(1, 2))
+        def put_heads(n: int, call: Call, put: Any = put) -> None:
+            put("queries", n, call.q_BHTK.transpose(1, 2))
+            put("keys", n, call.k_BHTK.transpose(1, 2))
 
-        with Listener(loaded, on_layer, on_call if heads else None, plain):
-            output = forward(loaded, tokens_ZWT[batch], **more)
+        put_layer = functools.partial(put, RESIDUALS)
+        with Listener(loaded, put_layer, put_heads if heads else None, plain):
+            output = forward(loaded, tokens_ZWT[z, rows], **more)
         for n, x_BTD in enumerate(output.hidden_states if reported else ()):
-            on_layer(n, x_BTD)
-    if not heads:
-        none = np.zeros((inputs, 1, 1, 1, 1, 1), np.float32)
-        return Activations(stream.values, none, none)
-    return Activations(stream.values, queries.values, keys.values)
+            put_layer(n, x_BTD)
+    none = np.zeros((inputs, 1, 1, 1, 1, 1), np.float32)
+    return Activations(*(arrays.get(name, none) for name in layers))
 
 
 def residual_stream(

@@ -175,12 +175,8 @@ def check_bits_per_byte(
 ) -> dict[str, Any]:
     """Compute the model's loss on the first batch, in bits per byte of the text.
 
-    Args:
-        loaded: the model.
-        windows: windows of the text.
-        batch_size: windows in one pass.
-        most: bits above which the model is refused; None: the unigram entropy of the text's tokens. A
-            model that does no better has a wrong tokenizer or wrong weights.
+    A model with more than `most` bits is refused; None: the unigram entropy of the text's tokens. A
+    model that does no better has a wrong tokenizer or wrong weights.
     """
     bound = bits_bound(windows) if most is None else most
     task = head_task(loaded.class_name)
@@ -192,12 +188,9 @@ def check_bits_per_byte(
     bits_N = _token_bits(loaded, windows, batch_size, task)
     bits = float(bits_N.mean(dtype=np.float64)) * windows.tokens_per_byte
     if not bits < bound:
-        by_frequency = "the frequencies of the text's tokens"
-        words = by_frequency if most is None else "pretrained.max_bits_per_byte"
         raise UserError(
-            f"the model needs {bits:.2f} bits per byte of this text, {words} allow {bound:.2f}: check "
-            "tokenizer, weights and text, or set "
-            f"pretrained.max_bits_per_byte={np.ceil(bits):.0f}"
+            f"the model needs {bits:.2f} bits per byte of this text, at most {bound:.2f} are allowed: "
+            f"check tokenizer, weights and text, or set pretrained.max_bits_per_byte={bits:.0f}"
         )
     return {"bits_per_byte": bits, "bits_bound": bound, "bits_of": BITS_OF[task]}
 

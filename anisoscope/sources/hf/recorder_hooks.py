@@ -27,53 +27,36 @@ POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR
 
 
 def find_modules(model: torch.nn.Module, hook_points: Any) -> dict[str, torch.nn.Module]:
-    """Return {name: module} for names of modules, or for such a dict.
-
-    Raises:
-        UserError: the model has no such module.
-    """
-    if isinstance(hook_points, str):
-        hook_points = [hook_points]
-    if not isinstance(hook_points, Mapping):
-        modules = dict(model.named_modules())
-        for name in hook_points:
-            if name not in modules or not name:
-                some = ", ".join(itertools.islice(filter(None, modules), 8))
-                raise UserError(
-                    f"hook_points: {type(model).__name__} has no module {name!r}; it has {some} …"
-                )
-        hook_points = {name: modules[name] for name in hook_points}
+    """Return {name: module} for names of modules, or for such a dict."""
     if not hook_points:
         raise UserError("hook_points is empty; pass names that model.named_modules() lists")
-    for name, module in hook_points.items():
-        if not isinstance(module, torch.nn.Module):
-            raise UserError(
-                f"hook_points: {name!r} is a {type(module).__name__}; pass a torch.nn.Module"
-            )
-    return dict(hook_points)
+    if isinstance(hook_points, Mapping):
+        return dict(hook_points)
+    names = [hook_points] if isinstance(hook_points, str) else [*hook_points]
+    modules = {name: module for name, module in model.named_modules() if name}
+    if unknown := [name for name in names if name not in modules]:
+        some = ", ".join(itertools.islice(modules, 8))
+        raise UserError(
+            f"hook_points: {type(model).__name__} has no module {unknown[0]!r}; it has {some} …"
+        )
+    return {name: modules[name] for name in names}
 
 
 def output_tensor(name: str, output: Any) -> torch.Tensor:
-    """Return the output of a module, or the first of several outputs.
-
-    Raises:
-        UserError: it is not an array of vectors.
-    """
+    """Return the output of a module, or the first of several; UserError where it has no vectors."""
     output = next(iter(output.values())) if isinstance(output, Mapping) and output else output
     output = output[0] if isinstance(output, tuple | list) and output else output
     is_tensor = isinstance(output, torch.Tensor)
     if is_tensor and output.is_floating_point() and output.ndim in (2, 3):
         return output.detach()
-    words = f"a {type(output).__name__}"
-    if is_tensor:
-        words = f"{str(output.dtype).removeprefix('torch.')} of shape {tuple(output.shape)}"
+    words = f"{output.dtype} {tuple(output.shape)}" if is_tensor else f"a {type(output).__name__}"
     raise UserError(
         f"hook point {name} returns {words}; name a module that returns vectors "
         "(batch, tokens, width) or (batch, width)"
     )
 
 
-class Listener:
+class PassHooks:
     """Hooks of a recorder's model: a pass is one call of the model.
 
     Calls outside the model are not recorded. A pass that cannot be recorded causes a warning; the
@@ -142,7 +125,7 @@ class Listener:
 @contextlib.contextmanager
 def attach(recorder: Recorder) -> Iterator[None]:
     """Register the hooks of a recorder's model while the context lasts."""
-    model, listener, points = recorder.model, Listener(recorder), recorder.hook_points
+    model, listener, points = recorder.model, PassHooks(recorder), recorder.hook_points
     around = [
         part for module in points.values() for part in model_calls.enclosing_modules(model, module)
     ]
