@@ -47,30 +47,17 @@ def test_split_of_the_whole_enwik8(monkeypatch):
     monkeypatch.setattr(local, "read_text", lambda *_: text)
     monkeypatch.setattr(enwik8, "SHA256", hashlib.sha256(text).hexdigest())
     loaded = corpus.load(DataConfig(path="enwik8"), context=512)
-    assert [len(split) for split in (loaded.train, loaded.valid, loaded.test)] == [
-        90_000_000,
-        5_000_000,
-        5_000_000,
-    ]
-    assert (
-        bytes(
-            [loaded.train[-1], loaded.valid[0], loaded.valid[-1], loaded.test[0], loaded.test[-1]]
-        )
-        == b"abbcc"
-    )
+    train, valid, test = loaded.train, loaded.valid, loaded.test
+    assert [len(train), len(valid), len(test)] == [90_000_000, 5_000_000, 5_000_000]
+    assert bytes([train[-1], valid[0], valid[-1], test[0], test[-1]]) == b"abbcc"
     assert np.shares_memory(loaded.train.base, loaded.test.base)  # one copy of the text, not three
 
 
-@pytest.mark.parametrize(
-    ("size", "split", "has"),
-    [(0, "train", 0), (10, "train", 9), (300, "valid", 15), (339, "valid", 17)],
-)
+@pytest.mark.parametrize(("size", "split", "has"), [(10, "train", 9), (339, "valid", 17)])
 def test_too_short(tmp_path, refused, monkeypatch, size, split, has):
     path = tmp_path / "short.txt"
     monkeypatch.setattr(local, "read_text", lambda *_: TEXT[:size])
-    with refused(
-        f"short.txt ({path})", f"{split} split has {has}", "needs 18", "--config.model.context="
-    ):
+    with refused(f"short.txt ({path})", f"{split} split has {has}", "needs 18"):
         corpus.load(DataConfig(path=str(path)), context=17)
     monkeypatch.setattr(local, "read_text", lambda *_: TEXT[:360])
     assert len(corpus.load(DataConfig(path=str(path)), context=17).test) == 18
@@ -81,11 +68,8 @@ def test_enwik8_from_the_cache(published, tmp_path):
     (tmp_path / "enwik8.zip").write_bytes(archive)
     loaded = corpus.load(DataConfig(cache=str(tmp_path)), context=512)
     assert (loaded.name, loaded.origin) == ("enwik8", enwik8_dataset_builder.URL)
-    assert [len(split) for split in (loaded.train, loaded.valid, loaded.test)] == [
-        270_000,
-        15_000,
-        15_000,
-    ]
+    splits = (loaded.train, loaded.valid, loaded.test)
+    assert [len(split) for split in splits] == [270_000, 15_000, 15_000]
     assert decoded(loaded) == text
 
 
@@ -93,9 +77,7 @@ def test_claims_of_the_whole_enwik8_are_checked(published, tmp_path, refused):
     text, _ = published
     wrong = tmp_path / "copy.txt"
     wrong.write_bytes(text[:-1] + b"?")
-    with refused(
-        str(wrong), "size of enwik8 (300,000 bytes)", "not its sha256", "copy or download it again"
-    ):
+    with refused(str(wrong), "size of enwik8 (300,000 bytes)", "not its sha256"):
         corpus.load(DataConfig(path=str(wrong)), context=16)
     for name, content in (
         ("enwik8", text[:-9]),
@@ -104,12 +86,7 @@ def test_claims_of_the_whole_enwik8_are_checked(published, tmp_path, refused):
         ("enwik8.xz", lzma.compress(text[1:])),
     ):
         (tmp_path / name).write_bytes(content)
-        with refused(
-            str(tmp_path / name),
-            "of the 300,000 bytes of enwik8",
-            "copy or download it again",
-            "rename it",
-        ):
+        with refused(str(tmp_path / name), "of the 300,000 bytes of enwik8", "rename it"):
             corpus.load(DataConfig(path=str(tmp_path / name)), context=16)
 
 
