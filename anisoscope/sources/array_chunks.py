@@ -63,16 +63,16 @@ def cut_chunks(vectors: Vectors, count: int, folds: int, seed: int) -> list[Chun
         folds = min(len(part.index_JM) for part in cuts)
     size, generator = min(part.index_JM.shape[1] for part in cuts), np.random.default_rng(seed)
     chunks = []
-    for rows_P, label_P, own in zip(rows_CP, label_CP, cuts, strict=True):
-        pick_M = np.sort(generator.choice(own.index_JM.shape[1], size, replace=False))
+    for rows_P, label_P, cut in zip(rows_CP, label_CP, cuts, strict=True):
+        pick_M = np.sort(generator.choice(cut.index_JM.shape[1], size, replace=False))
         places = None
         if label_P is not None:
             window_P = np.unique(label_P, return_inverse=True)[1].astype(np.int32)
             place_P = np.full(rows_P.size, -1, np.int32) if time_P is None else time_P[rows_P]
             places = Places(window_P, place_P)
         rows = rows_P if count > 1 else slice(None)
-        own = own._replace(index_JM=own.index_JM[:, pick_M])
-        chunks.append(Chunk(rows, rows_P.size, places, own))
+        cut = cut._replace(index_JM=cut.index_JM[:, pick_M])
+        chunks.append(Chunk(rows, rows_P.size, places, cut))
     clusters = [chunk.places.window_P.max() + 1 for chunk in chunks if chunk.places is not None]
     if folds > 1 and min(clusters, default=FEWEST_CLUSTERS) < FEWEST_CLUSTERS:
         freedom = len(chunks) * degrees_of_freedom(*chunks[0].folds[1:], "jackknife")
@@ -95,7 +95,7 @@ def describe(vectors: Vectors, chunks: list[Chunk]) -> dict[str, Any]:
         else f"whole clusters, of {clusters.max() + 1}"
     )
     each = f" in each of {count} chunks of {chunks[0].size} points" if count > 1 else ""
-    about = {
+    attributes = {
         "points": sum(chunk.size for chunk in chunks),
         "width": vectors.shape[1],
         "folds_in_words": f"{folds} of {size} points{each}, {by}",
@@ -104,14 +104,14 @@ def describe(vectors: Vectors, chunks: list[Chunk]) -> dict[str, Any]:
         "folds": folds,
     }
     if folds == 1:
-        return about
+        return attributes
     unequal = any(chunk.folds.unequal for chunk in chunks)
     for kind, equal in (("jackknife", folds), ("sections", section_count(folds))):
         freedom = count * (equal - 1)
         if unequal:
             freedom = sum(degrees_of_freedom(*chunk.folds[1:], kind) for chunk in chunks)
-        about[f"degrees_of_freedom_{kind}"] = round(freedom, 1)
-    return about
+        attributes[f"degrees_of_freedom_{kind}"] = round(freedom, 1)
+    return attributes
 
 
 @jax.enable_x64(False)
@@ -137,10 +137,12 @@ def measure_chunks(
         panels = []
         for chunk in chunks:
             points, width = chunk.size, np.shape(layers[0])[1]
-            words = f"{points:,} points of width {width}"
-            words = f"{len(group)} layers of {words} together" if len(group) > 1 else words
+            description = f"{points:,} points of width {width}"
+            description = (
+                f"{len(group)} layers of {description} together" if len(group) > 1 else description
+            )
             # checked before the arrays are read
-            check_memory(WORK * 4 * len(group) * points * width, words, len(chunks))
+            check_memory(WORK * 4 * len(group) * points * width, description, len(chunks))
             clouds_NPD = np.stack(
                 [as_vectors(layers[n][chunk.rows_P], f"vectors of layer {n}") for n in group]
             )
@@ -152,12 +154,12 @@ def measure_chunks(
                 sample = sample._replace(unembedding=lens.unembedding, target_P=target_P)
             key_N = cloud_keys(clouds_NPD, settings.seed)
             index_JM = chunk.folds.index_JM
-            values = run_panel(sample, index_JM, settings, key_N, words, len(chunks), unequal)
+            values = run_panel(sample, index_JM, settings, key_N, description, len(chunks), unequal)
             panels.append(weight_folds(values, chunk.folds, quantities()) if unequal else values)
         parts.append(jax.tree.map(lambda *values: np.stack(values), *panels))
     values = jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts)
-    about = {"seed": settings.seed} | describe(vectors, chunks) | describe_degenerate(counts)
-    return values, about
+    attributes = {"seed": settings.seed} | describe(vectors, chunks) | describe_degenerate(counts)
+    return values, attributes
 
 
 @jax.enable_x64(False)
@@ -167,7 +169,7 @@ def measure_head_chunks(
     """Return {cloud: {quantity: (chunk, block, head, …, R)}} of chunks of whole windows."""
     blocks, windows, context, head_count, width = heads.q_NBTHK.shape
     size, panels = windows // count, []
-    words = (
+    description = (
         f"queries and keys of width {width}, of {blocks * head_count:,} heads "
         f"at {size * context:,} positions,"
     )
@@ -177,7 +179,7 @@ def measure_head_chunks(
         part = heads._replace(q_NBTHK=q_NBTHK, k_NBTHK=k_NBTHK, picks_P=np.arange(size * context))
         unused = jax.random.key(0)  # heads have no Gaussian null model
         sample = Sample(cloud_NPD, part)
-        panels.append(run_panel(sample, index_JM, settings, unused, words, count))
+        panels.append(run_panel(sample, index_JM, settings, unused, description, count))
     return jax.tree.map(lambda *values: np.stack(values), *panels)
 
 
@@ -195,7 +197,7 @@ def run_panel(
     index_JM: np.ndarray,
     settings: MeasureConfig,
     key: Array,
-    words: str,
+    description: str,
     chunks: int,
     unequal: bool = False,
 ) -> dict[str, Values]:
@@ -205,7 +207,7 @@ def run_panel(
     program = _compile(dataclasses.replace(settings, seed=0), structure, tuple(leaves), unequal)
     if (needs := program.memory_analysis()) is not None:
         takes = needs.temp_size_in_bytes + needs.output_size_in_bytes + needs.argument_size_in_bytes
-        check_memory(takes, words, chunks)
+        check_memory(takes, description, chunks)
     with lapack.threads_for(min(sample.clouds_NPD.shape[1:])):
         return jax.device_get(program(*arguments))
 
@@ -236,13 +238,13 @@ def run_panel_with_folds(
     )
     if not unequal and index_JM.size == points:
         return replicates
-    whole = panel({MEASURED: sample}, {}, dataclasses.replace(settings, folds=1), key)
-    for cloud, values in whole.items():
+    values_all = panel({MEASURED: sample}, {}, dataclasses.replace(settings, folds=1), key)
+    for cloud, values in values_all.items():
         for name, value in values.items():
             if quantities()[name].resampling:
                 resampled = replicates[cloud][name][..., 1:]
                 values[name] = jnp.concatenate([value, resampled], -1)
-    return whole
+    return values_all
 
 
 def _take_points(sample: Sample, index_P: Array) -> Sample:
@@ -275,13 +277,13 @@ def weight_folds(
     }
 
 
-def check_memory(takes: int, words: str, chunks: int) -> None:
+def check_memory(takes: int, description: str, chunks: int) -> None:
     """Raise ValueError where this many bytes are not available."""
     available = memory.available()
     if available is not None and takes > available:
         more = math.ceil(1.1 * chunks * takes / available)
         raise ValueError(
-            f"{words} take {memory.format_bytes(takes)} to measure, and "
+            f"{description} take {memory.format_bytes(takes)} to measure, and "
             f"{memory.format_bytes(available)} are available: name fewer families, or pass "
             f"num_chunks={more}, whose values are averaged"
         )
@@ -298,7 +300,7 @@ class DegenerateCounts:
     """
 
     def __init__(self) -> None:
-        self.zeros, self.copies, self.rounded, self.whole = 0, 0, 0, True
+        self.zeros, self.copies, self.rounded, self.integers = 0, 0, 0, True
         self.low_D, self.high_D = np.inf, -np.inf
 
     def add(self, cloud_PD: np.ndarray) -> None:
@@ -309,7 +311,7 @@ class DegenerateCounts:
         self.rounded += different - distinct
         self.low_D = np.minimum(self.low_D, cloud_PD.min(axis=0))
         self.high_D = np.maximum(self.high_D, cloud_PD.max(axis=0))
-        self.whole = self.whole and all((np.rint(x_D) == x_D).all() for x_D in cloud_PD)
+        self.integers = self.integers and all((np.rint(x_D) == x_D).all() for x_D in cloud_PD)
 
     def describe(self) -> str:
         constant = int((self.low_D == self.high_D).sum())
@@ -322,7 +324,7 @@ class DegenerateCounts:
         if self.rounded:
             parts[-1] += f" ({self.rounded:,} but for rounding)"
         low, high = np.min(self.low_D), np.max(self.high_D)
-        if self.whole and low < high < low + MANY_VALUES:
+        if self.integers and low < high < low + MANY_VALUES:
             parts.append(f"whole numbers from {low:.0f} to {high:.0f} alone (many distances tie)")
         return ", ".join(parts)
 
@@ -331,10 +333,10 @@ def describe_degenerate(counts: list[DegenerateCounts]) -> dict[str, str]:
     """Return an attribute that lists layers with equal counts; {} without a finding."""
     layers: dict[str, list[str]] = {}
     for number, count in enumerate(counts):
-        if words := count.describe():
-            layers.setdefault(words, []).append(str(number))
+        if description := count.describe():
+            layers.setdefault(description, []).append(str(number))
     parts = [
-        f"{words} in layer{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
-        for words, numbers in layers.items()
+        f"{description} in layer{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
+        for description, numbers in layers.items()
     ]
     return {DEGENERATE: "; ".join(parts)} if parts else {}

@@ -63,10 +63,10 @@ def measure_vectors(
     chunks = array_chunks.cut_chunks(vectors, num_chunks, folds, seed)
 
     label = f"measure {', '.join(chosen)}" if families == "all" else ""  # all families take a while
-    values, about = array_chunks.measure_chunks(
+    values, attributes = array_chunks.measure_chunks(
         vectors, chunks, settings, lambda groups: bar(groups, label, "layer"), lens
     )
-    table = make_table(values, settings, about, names)
+    table = make_table(values, settings, attributes, names)
     if metrics:
         table = user_metrics.add_metrics(table, metrics, vectors.layers, chunks, seed)
     return table.isel(layer=0).drop_vars(["layer", "depth"]) if vectors.single else table
@@ -93,13 +93,13 @@ def measure_heads(
         )
     index_JM = cut_windows(windows // num_chunks, context, folds)
     values = array_chunks.measure_head_chunks(heads, index_JM, num_chunks, settings)
-    about = {
+    attributes = {
         "seed": seed,
         "batches": num_chunks,
         "windows": windows // num_chunks * num_chunks,
         "resampled_windows": num_chunks * index_JM.size // context,
     }
-    return make_table(values, settings, about, names)
+    return make_table(values, settings, attributes, names)
 
 
 def make_measure(
@@ -157,15 +157,15 @@ def make_measure(
 def make_table(
     values: dict[str, Values],
     settings: MeasureConfig,
-    about: dict[str, Any],
+    attributes: dict[str, Any],
     names: Sequence[str] | None,
 ) -> xr.Dataset:
     """Make the table of means, intervals and excess, without step and positions."""
-    results, _ = join.joined({0: raw_table(values, about)}, settings.families, settings.nulls)
+    results, _ = join.joined({0: raw_table(values, attributes)}, settings.families, settings.nulls)
     results = results.isel(step=0, positions=0).drop_vars(["step", "positions"])
     vectors = "queries and keys"
-    if "points" in about:
-        vectors = f"{about['points']:,} vectors of width {about['width']}"
+    if "points" in attributes:
+        vectors = f"{attributes['points']:,} vectors of width {attributes['width']}"
     results.attrs = {"title": f"Anisoscope {anisoscope.__version__}: {vectors}"} | results.attrs
     layer = "layer" if "layer" in results.dims else "block"
     array_checks.check_names(names, results.sizes[layer])
@@ -176,8 +176,8 @@ def make_table(
     )
 
 
-def raw_table(values: dict[str, Values], about: dict[str, Any]) -> xr.Dataset:
+def raw_table(values: dict[str, Values], attributes: dict[str, Any]) -> xr.Dataset:
     """Make the table of replicates, with chunks as batches and one set of positions."""
     arrays = jax.tree.map(lambda value: np.asarray(value)[:, None], values)
-    about = about | {"layer_0": "vectors, as the others"}
-    return replicates_table.table(arrays, 0, ("all",), about)
+    attributes = attributes | {"layer_0": "vectors, as the others"}
+    return replicates_table.table(arrays, 0, ("all",), attributes)

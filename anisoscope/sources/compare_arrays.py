@@ -72,10 +72,10 @@ def compare(
     chunks = array_chunks.cut_chunks(vectors_a, 1, folds, seed)
     null_KNPD = np.stack([a_NPD[:, order_P] for order_P in _orders(vectors_a, seed)])
     values = _measure_folds(Clouds(a_NPD, b_MPE, null_KNPD), chunks[0].folds)
-    about = array_chunks.describe(vectors_a, chunks) | {"seed": seed}
-    about |= dict(zip(("first", "second"), labels, strict=True))
+    attributes = array_chunks.describe(vectors_a, chunks) | {"seed": seed}
+    attributes |= dict(zip(("first", "second"), labels, strict=True))
     table = summarize_pairs([jax.tree.map(lambda x: x[None], values)], ("all",))
-    return table.isel(positions=0, drop=True).assign_attrs(about)
+    return table.isel(positions=0, drop=True).assign_attrs(attributes)
 
 
 def _orders(vectors: array_checks.Vectors, seed: int) -> list[np.ndarray]:
@@ -96,8 +96,8 @@ def _measure_folds(clouds: Clouds, folds: Folds) -> dict[str, Values]:
         measure_clouds(*resampled, folds=count, parts=count if folds.unequal else None)
     )
     if folds.unequal or index_P.size < clouds.first_NPD.shape[1]:
-        whole = jax.device_get(measure_clouds(*clouds, folds=1))
-        values = jax.tree.map(lambda x, y: np.concatenate([x, y[..., 1:]], -1), whole, values)
+        values_all = jax.device_get(measure_clouds(*clouds, folds=1))
+        values = jax.tree.map(lambda x, y: np.concatenate([x, y[..., 1:]], -1), values_all, values)
     if folds.unequal:
         values = array_chunks.weight_folds(values, folds, comparison_family.ACROSS)
     return values

@@ -200,11 +200,7 @@ def make_program(
         tokens_GWT=split, shuffled_GWT=split, picks_SGP=whole, types=whole, target_GZWT=whole
     )
     visible_TT = jax.device_put(np.asarray(visible_keys(config.model, config.model.context)), whole)
-    # the mask is an argument, so runs with different masks share a program
-    model = dataclasses.replace(config.model, mask="bidirectional")
-    model = dataclasses.replace(
-        model, **{name: getattr(ModelConfig(), name) for name in list_unused_settings(model)}
-    )
+    model = share_program(config.model)
     settings = dataclasses.replace(measure, seed=0)  # the seed is an argument
     by_units = shared is not None
     search_jit, measure_jit, nearest_sharding = _jit_programs(
@@ -214,6 +210,13 @@ def make_program(
         jax.device_put(probe, probe_sharding), np.int32(measure.seed), visible_TT, np.int32(0)
     )
     return RunProgram(search_jit, measure_jit, fixed, params_sharding, nearest_sharding)
+
+
+def share_program(model: ModelConfig) -> ModelConfig:
+    """Return settings that runs with different masks share: programs take the mask as argument."""
+    model = dataclasses.replace(model, mask="bidirectional")
+    unused = {name: getattr(ModelConfig(), name) for name in list_unused_settings(model)}
+    return dataclasses.replace(model, **unused)
 
 
 @functools.cache

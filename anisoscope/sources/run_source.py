@@ -145,9 +145,9 @@ class Checkpoints(Source):
         return make_table
 
     def attributes(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[str, Any]:
-        about = provenance.attributes(self.config, self.corpus, self.name)
-        own = hook_points.attributes(self.name, target.name) if target.is_hook_point else {}
-        return about | own
+        run = provenance.attributes(self.config, self.corpus, self.name)
+        inside = hook_points.attributes(self.name, target.name) if target.is_hook_point else {}
+        return run | inside
 
     def scores(self, steps: list[int]) -> xr.Dataset:
         """Read the log of the training, and print the steps without scores."""

@@ -31,12 +31,12 @@ def sweep(source: Source, stop: Stop) -> None:
     processes.on_first(functools.partial(join_tables, source))
     for target in source.targets:
         count, new = len(measured_steps(source, target)), len(measured[target.name])
-        words = f"{count} checkpoint{'s' * (count != 1)} measured ({new} now)"
+        message = f"{count} checkpoint{'s' * (count != 1)} measured ({new} now)"
         root = target.folder.parent
         if target.name == STREAM:
-            print(f"{source.name}: {words}: {root / 'results.nc'}, {root / 'results.csv'}")
+            print(f"{source.name}: {message}: {root / 'results.nc'}, {root / 'results.csv'}")
         else:
-            print(f"{source.name}: {target.name}: {words}: {root}/results.nc")
+            print(f"{source.name}: {target.name}: {message}: {root}/results.nc")
 
 
 def measure_missing(source: Source, stop: Stop) -> dict[str, set[int]]:
@@ -127,10 +127,10 @@ def report(
     }
     if target.name == STREAM:
         lines["neither checkpoint nor table"] = unknown
-    for words, steps in lines.items():
+    for message, steps in lines.items():
         if steps:
             listed = ", ".join(map(str, sorted(steps)))
-            print(f"{name}: {words}: step{'s' * (len(steps) > 1)} {listed}")
+            print(f"{name}: {message}: step{'s' * (len(steps) > 1)} {listed}")
     if target.name == STREAM and 0 in unknown and UNTRAINED in source.measure.nulls:
         print(f"{name}: without step 0 there is no excess over the untrained network")
 
@@ -165,7 +165,7 @@ def join_tables(source: Source) -> None:
             step: step_files.read_step(target.folder / f"{step}.nc", target.name)
             for step in measured_steps(source, target)
         }
-        about = {"run": source.name, "corpus": ""} | source.attributes(target, tables)
+        attributes = {"run": source.name, "corpus": ""} | source.attributes(target, tables)
         scores = source.scores(list(tables)) if target.name == STREAM else scores
         root = target.folder.parent
-        join.write(root, tables, target.families, source.measure.nulls, about, scores)
+        join.write(root, tables, target.families, source.measure.nulls, attributes, scores)

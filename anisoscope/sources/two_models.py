@@ -226,8 +226,8 @@ def _read_runs(
                 null_models.permuted_clouds(first_NWTD, picks_P, key, number)
                 for number in range(PERMUTATIONS)
             ]
-            own = first_NXD[:, picks_P], second_MXE[:, picks_P]
-            sets.append(Clouds(*own, np.stack(null_KNPD)))
+            clouds = first_NXD[:, picks_P], second_MXE[:, picks_P]
+            sets.append(Clouds(*clouds, np.stack(null_KNPD)))
         yield sets
 
 

@@ -56,15 +56,15 @@ def run(config: VectorsConfig, file: OpenFile, root: pathlib.Path, name: str) ->
     settings, made_by, path = config.measure, _made_by(config), root / f"measurements/{STEP}.nc"
     table = step_files.read_same_clouds(path, made_by)
     missing = missing_families(table, settings.families, settings.nulls, NEEDS_OTHER_CLOUDS)
-    about = array_chunks.describe(*file) | {
+    attributes = array_chunks.describe(*file) | {
         "run": name,
         "corpus": pathlib.Path(config.vectors.path).name,
         "config": json.dumps(asdict(config)),
         "corpus_sha256": made_by["sha256"],
     }
-    about["provenance"] = (
-        f"{about['corpus']}; {len(file.vectors.layers)} layers of {about['points']:,} vectors; "
-        f"D={about['width']}; folds: {about['folds_in_words']}"
+    attributes["provenance"] = (
+        f"{attributes['corpus']}; {len(file.vectors.layers)} layers of {attributes['points']:,} vectors; "
+        f"D={attributes['width']}; folds: {attributes['folds_in_words']}"
     )
     if missing:
         progress = functools.partial(bar, label=f"{name}: measure", unit="layer")
@@ -74,15 +74,15 @@ def run(config: VectorsConfig, file: OpenFile, root: pathlib.Path, name: str) ->
         )
         with explain_path(config):
             values, found = array_chunks.measure_chunks(*file, chosen, progress)
-        new = arrays.raw_table(values, found | about | {"made_by": json.dumps(made_by)})
+        new = arrays.raw_table(values, found | attributes | {"made_by": json.dumps(made_by)})
         if layers := config.vectors.layers:
             new = new.assign_coords(layer_name=("layer", list(layers)))
         step_files.write_step(path, table, new, missing)
         table = joined_files.read_table(path)  # so that joining again is bit-equal
-    join.write(root, {STEP: table}, settings.families, settings.nulls, table.attrs | about)
+    join.write(root, {STEP: table}, settings.families, settings.nulls, table.attrs | attributes)
     if degenerate := table.attrs.get(array_chunks.DEGENERATE):
         print(f"{name}: {degenerate}")
-    print(f"{name}: {about['folds_in_words']}; {root / 'results.nc'}, {root / 'results.csv'}")
+    print(f"{name}: {attributes['folds_in_words']}; {root / 'results.nc'}, {root / 'results.csv'}")
 
 
 def _made_by(config: VectorsConfig) -> dict[str, Any]:

@@ -17,9 +17,10 @@ from anisoscope.config.run_config import checkpoint_steps, seeds
 from anisoscope.config.tangents_config import TangentsConfig, early_steps
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
-from anisoscope.models.masks import list_unused_settings, visible_keys
+from anisoscope.models.masks import visible_keys
 from anisoscope.results import step_files
 from anisoscope.sources import provenance
+from anisoscope.sources.run_program import share_program
 from anisoscope.sources.run_source import Checkpoints
 from anisoscope.subspaces import tangent_gradients, tangent_stage, tangent_tables
 from anisoscope.subspaces.subspace_energy import Fitted, Frames, Tested, fit, fit_and_test
@@ -99,9 +100,7 @@ class RunReader:
 
     @functools.cached_property
     def programs(self) -> tuple[Callable, Callable, Callable]:
-        model = dataclasses.replace(self.config.model, mask="bidirectional", dtype="float32")
-        unused = {name: getattr(ModelConfig(), name) for name in list_unused_settings(model)}
-        model = dataclasses.replace(model, **unused)
+        model = dataclasses.replace(share_program(self.config.model), dtype="float32")
         return make_programs(model, self.config.tangents, self.corpus.vocab_size)
 
     def cloud(self, step: int) -> Array:
@@ -171,14 +170,12 @@ def other_seed(name: str, configs: dict[str, Config]) -> str | None:
     def data_seed(run: str) -> int:
         return seeds(configs[run].train)[0][1]
 
-    own = configs[name]
-    same_settings = [
-        run for run, config in configs.items() if without_seeds(config) == without_seeds(own)
-    ]
-    at = same_settings.index(name)
+    settings, weight_seed = without_seeds(configs[name]), configs[name].train.seed
+    names = list(configs)
+    at = names.index(name)
     others = [
         run
-        for run in same_settings[at:] + same_settings[:at]
-        if configs[run].train.seed != own.train.seed
+        for run in names[at:] + names[:at]
+        if configs[run].train.seed != weight_seed and without_seeds(configs[run]) == settings
     ]
     return min(others, key=lambda run: data_seed(run) != data_seed(name), default=None)

@@ -194,12 +194,12 @@ def _test_rows(
         control_U = jax.vmap(lambda other_DE: tangent.energy(other_DE, short_DD))(others_UDE)
         covariance_RDD = jax.vmap(lambda keep_P: tangent.covariance(rows_PD, keep_P))(keep_RP)
         equal_UDE = tangent.equal_energy_frames(frame_DE, rows_PD.T @ rows_PD, key, len(others_UDE))
-        whole = jnp.zeros((len(frame_DE), 0))
+        empty = jnp.zeros((len(frame_DE), 0))
 
         def gain(other_DE: Array, covariance_DD: Array = covariance_RDD[0]) -> Array:
             """Return the gain of IsoScore* when a frame is removed."""
             return tangent.isoscore_outside(other_DE, covariance_DD) - tangent.isoscore_outside(
-                whole, covariance_DD
+                empty, covariance_DD
             )
 
         return {

@@ -60,8 +60,8 @@ def gradients(
         ).shape
 
         def loss(taps_LBTD: Array, matrices: Rows) -> tuple[Array, tuple[Array, Array]]:
-            own = replace_matrices(params, matrices)
-            logits_WTV, states = model.apply(own, tokens_WT, taps_LBTD, visible_TT)
+            replaced = replace_matrices(params, matrices)
+            logits_WTV, states = model.apply(replaced, tokens_WT, taps_LBTD, visible_TT)
             return objective.nats(logits_WTV, batch), (logits_WTV, states.resid_LBTD)
 
         (gradient_NBTD, slope), (logits_WTV, resid_LBTD) = jax.grad(

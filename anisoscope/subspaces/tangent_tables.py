@@ -92,8 +92,8 @@ def write(
 ) -> None:
     """Write tangents.nc and tangents_primary.csv."""
     summaries = [summary(table) for table in tables.values()]
-    whole = xr.concat(summaries, "step", data_vars="all", combine_attrs="override")
-    joined_files.write(whole.assign_attrs(attributes), root / "tangents.nc")
+    results = xr.concat(summaries, "step", data_vars="all", combine_attrs="override")
+    joined_files.write(results.assign_attrs(attributes), root / "tangents.nc")
     joined_files.write_csv(primary, root / "tangents_primary.csv")
 
 
@@ -102,16 +102,19 @@ def summary(table: xr.Dataset) -> xr.Dataset:
     table = table.drop_vars([name for name in table if str(name).startswith("proxy_")])
     schema = MEASURED | DERIVED
     schema |= {GRADIENT + name: quantity for name, quantity in families.quantities().items()}
-    whole = table.assign(derive(table))
+    complete = table.assign(derive(table))
     resampled = [
-        name for name in whole if name in schema and schema[name].resampling in whole[name].dims
+        name
+        for name in complete
+        if name in schema and schema[name].resampling in complete[name].dims
     ]
-    controls = [name for name in whole if "control" in whole[name].dims]
-    rest = whole.drop_vars([*resampled, *controls])
+    controls = [name for name in complete if "control" in complete[name].dims]
+    rest = complete.drop_vars([*resampled, *controls])
     ends = [
-        getattr(whole[controls], how)("control", keep_attrs=True) for how in ("mean", "min", "max")
+        getattr(complete[controls], how)("control", keep_attrs=True)
+        for how in ("mean", "min", "max")
     ]
-    means = summarize(schema, whole[resampled]).sel(statistic=STATISTICS)
+    means = summarize(schema, complete[resampled]).sel(statistic=STATISTICS)
     others = xr.concat(ends, pd.Index(STATISTICS, name="statistic")), rest
     variables = {name: part[name].variable for part in others for name in part.data_vars}
     summarized = means.assign(variables)

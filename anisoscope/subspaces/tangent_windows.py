@@ -97,13 +97,13 @@ def make_windows(
     return split_windows((*batch, bins_WT), tangents, rng)
 
 
-def check_window_count(available: int, words: str, tangents: TangentsConfig) -> None:
+def check_window_count(available: int, description: str, tangents: TangentsConfig) -> None:
     """Raise UserError where the validation split has too few windows."""
     if available < 2 * tangents.windows:
         most = available // 2 // tangents.folds * tangents.folds
         raise UserError(
-            f"the validation split has {words}; tangents.windows={tangents.windows} needs twice as many: lower it "
-            f"to {most}"
+            f"the validation split has {description}; tangents.windows={tangents.windows} needs "
+            f"twice as many: lower it to {most}"
         )
 
 

@@ -104,14 +104,14 @@ def _measure(
 ) -> xr.Dataset:
     """Make the table of replicates of a step."""
     chunks = array_chunks.cut_chunks(vectors, 1, FOLDS, settings.seed)
-    values, about = array_chunks.measure_chunks(vectors, chunks, settings)
-    points, width = about["points"], about["width"]
-    about |= {
+    values, attributes = array_chunks.measure_chunks(vectors, chunks, settings)
+    points, width = attributes["points"], attributes["width"]
+    attributes |= {
         "config": "{}",
         "anisoscope": anisoscope.__version__,
         "provenance": f"{len(vectors.layers)} hook points; {points:,} vectors at a step; D={width}",
     }
-    raw = arrays.raw_table(values, about).assign_coords(step=step)
+    raw = arrays.raw_table(values, attributes).assign_coords(step=step)
     raw.attrs |= {"layer_0": BLOCK, "run": run, "corpus": "a training of one's own"}
     return raw.assign_attrs(made_by=json.dumps({"by": MADE_BY}))
 

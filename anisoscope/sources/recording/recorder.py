@@ -195,11 +195,15 @@ class Recorder:
             sizes = x.shape if x.ndim < 3 else x.shape[1:]
             dims = [f"{dim}_{size}" for dim, size in zip(("point", "width"), sizes, strict=False)]
             arrays[name.replace("/", "%2F")] = ["hook_point"] * (x.ndim == 3) + dims, x
-        about = {"hook_points": json.dumps([*self.groups]), "rows": self.rows, "seed": self.seed}
-        about["anisoscope"] = anisoscope.__version__
+        attributes = {
+            "hook_points": json.dumps([*self.groups]),
+            "rows": self.rows,
+            "seed": self.seed,
+        }
+        attributes["anisoscope"] = anisoscope.__version__
         temporary = files.temporary_path(to)
         try:
-            xr.Dataset(arrays, attrs=about).to_netcdf(temporary)
+            xr.Dataset(arrays, attrs=attributes).to_netcdf(temporary)
             os.rename(temporary, to)
         finally:
             temporary.unlink(missing_ok=True)

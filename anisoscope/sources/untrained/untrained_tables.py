@@ -106,47 +106,47 @@ def table(
 def join(config: UntrainedConfig, paths: list[pathlib.Path], root: pathlib.Path) -> None:
     """Write seeds.nc, results.nc and results.csv from all tables."""
     seeds = combine(config, [joined_files.read_table(path) for path in paths])
-    whole = summary(config, seeds)
+    results = summary(config, seeds)
     joined_files.write(seeds, root / "seeds.nc")
-    joined_files.write(whole, root / "results.nc")
-    frame = tidy(whole, QUANTITIES, COLUMNS).astype({"block": "Int64"})
-    joined_files.write_csv(frame, root / "results.csv")
+    joined_files.write(results, root / "results.nc")
+    rows = tidy(results, QUANTITIES, COLUMNS).astype({"block": "Int64"})
+    joined_files.write_csv(rows, root / "results.csv")
 
 
 def combine(config: UntrainedConfig, tables: list[xr.Dataset]) -> xr.Dataset:
     """Combine all kinds and norms, in the order of the config, with the fixed points."""
-    whole = xr.combine_by_coords(tables, join="exact", combine_attrs="identical")
-    whole = whole.drop_encoding()  # the lengths of labels differ between tables
-    whole = whole.sel({name: list(getattr(config, f"{name}s")) for name in KIND})
-    whole = whole.merge(fixed_points(whole))
+    seeds = xr.combine_by_coords(tables, join="exact", combine_attrs="identical")
+    seeds = seeds.drop_encoding()  # the lengths of labels differ between tables
+    seeds = seeds.sel({name: list(getattr(config, f"{name}s")) for name in KIND})
+    seeds = seeds.merge(fixed_points(seeds))
     for name in QUANTITIES:
-        whole[name].attrs = attributes(QUANTITIES[name])
-    whole["bias_norm"].attrs = {
+        seeds[name].attrs = attributes(QUANTITIES[name])
+    seeds["bias_norm"].attrs = {
         "long_name": "norm of the bias",
         "units": "activation",
         "formula": "N = |b|",
         "source": INHERENT,
     }
-    whole["relative_norm"].attrs = {
+    seeds["relative_norm"].attrs = {
         "long_name": "norm of the bias, relative",
         "units": "1",
         "formula": "N over the root mean square norm, expected at initialization, of what the bias is added to",
     }
     cut = ", truncated at 2 sigma" * config.truncated
-    words = (
+    description = (
         f"untrained blocks, BERT's initial values (sigma {config.sigma:g}{cut}); D={config.width}; H={config.heads}; "
         f"F={config.expansion}D; {config.sequences} sequences × {config.context} rows of {config.vocabulary:,}; "
         f"seeds {config.seed}–{config.seed + config.seeds - 1}"
     )
-    return whole.assign_attrs(description=words)
+    return seeds.assign_attrs(description=description)
 
 
-def fixed_points(whole: xr.Dataset) -> xr.Dataset:
+def fixed_points(seeds: xr.Dataset) -> xr.Dataset:
     """Find per seed where norm_out first crosses norm_in, by linear interpolation in log N.
 
     Both norms are compared as logarithms, which are straight lines in log N for a large bias.
     """
-    biased = whole.isel(relative_norm=whole.relative_norm.values > 0)
+    biased = seeds.isel(relative_norm=seeds.relative_norm.values > 0)
     order = (NORM, *(dim for dim in biased.norm_out.dims if dim != NORM))
     log_in, log_out, log_bias = (
         np.log(value.broadcast_like(biased.norm_out).transpose(*order).values.astype(np.float64))
@@ -176,8 +176,8 @@ def fixed_points(whole: xr.Dataset) -> xr.Dataset:
 
 def summary(config: UntrainedConfig, seeds: xr.Dataset) -> xr.Dataset:
     """Summarize every quantity over seeds, with its closed form where it has one."""
-    whole = summarize_seeds(QUANTITIES, seeds, predictions(config, seeds))
-    return whole.assign(bias_norm=seeds.bias_norm)
+    results = summarize_seeds(QUANTITIES, seeds, predictions(config, seeds))
+    return results.assign(bias_norm=seeds.bias_norm)
 
 
 def predictions(config: UntrainedConfig, seeds: xr.Dataset) -> dict[str, xr.DataArray]:
@@ -193,12 +193,12 @@ def predictions(config: UntrainedConfig, seeds: xr.Dataset) -> dict[str, xr.Data
         deviations = untrained_theory.score_deviations(config, *labels, norms)
         for name, values in zip(names, (cosine, *deviations), strict=True):
             predicted[name].loc[place] = values
-    about = {
-        "predicted": "closed form, first block; this project: sources/untrained/theory.py, leading order in 1/D"
+    source = {
+        "predicted": "closed form, first block; this project: untrained_theory.py, leading order in 1/D"
     }
     return {
         name: (value.where(seeds.block == 1) if QUANTITIES[name].dims else value)
         .drop_attrs()
-        .assign_attrs(about)
+        .assign_attrs(source)
         for name, value in predicted.items()
     }

@@ -70,11 +70,11 @@ def run(config: CurvedConfig, root: pathlib.Path, name: str) -> None:
     path = root / "measurements" / "seeds.nc"
     if not path.exists():
         joined_files.write(seed_table(config, energies(config)), path)
-    whole = summary(config, joined_files.read_table(path))
-    joined_files.write(whole, root / "results.nc")
-    joined_files.write_csv(tidy(whole, QUANTITIES, COLUMNS), root / "results.csv")
+    results = summary(config, joined_files.read_table(path))
+    joined_files.write(results, root / "results.nc")
+    joined_files.write_csv(tidy(results, QUANTITIES, COLUMNS), root / "results.csv")
     print(f"{name}: {config.seeds} seeds: {root / 'results.nc'}, {root / 'results.csv'}")
-    for line in format_lines(whole):
+    for line in format_lines(results):
         print(f"{name}: {line}")
 
 
@@ -100,8 +100,8 @@ def seed_table(config: CurvedConfig, values: dict[str, np.ndarray]) -> xr.Datase
     slopes = {
         f"slope_{name}": _slopes(law[name].sel(target=TARGETS[0], drop=True)) for name in SLOPES
     }
-    whole = xr.merge([law, biased, xr.Dataset(slopes)])
-    return whole.assign_attrs(config=json.dumps(dataclasses.asdict(config)))
+    results = xr.merge([law, biased, xr.Dataset(slopes)])
+    return results.assign_attrs(config=json.dumps(dataclasses.asdict(config)))
 
 
 def _slopes(values: xr.DataArray) -> xr.DataArray:
@@ -121,11 +121,11 @@ def summary(config: CurvedConfig, seeds: xr.Dataset) -> xr.Dataset:
         name: _predicted(config, name, seeds[name].isel(seed=0, drop=True)) for name in QUANTITIES
     }
     last = config.seed + config.seeds - 1
-    words = (
+    description = (
         f"manifolds of dimension {config.dimension} in D={config.width}; linear probe, W = 0; {config.types:,} points; "
         f"by frequency {config.draws:,} draws, spread {config.biased_spread:g}; seeds {config.seed}–{last}"
     )
-    return summarize_seeds(QUANTITIES, seeds, predicted).assign_attrs(description=words)
+    return summarize_seeds(QUANTITIES, seeds, predicted).assign_attrs(description=description)
 
 
 def _predicted(config: CurvedConfig, name: str, example: xr.DataArray) -> xr.DataArray:
@@ -145,11 +145,11 @@ def _predicted(config: CurvedConfig, name: str, example: xr.DataArray) -> xr.Dat
     return closed
 
 
-def format_lines(whole: xr.Dataset) -> list[str]:
+def format_lines(results: xr.Dataset) -> list[str]:
     """Format the slopes: their range over manifolds and curvatures."""
     lines = []
     for name, expected in SLOPES.items():
-        ends = (whole[f"slope_{name}"].sel(statistic=end) for end in ("mean", "low", "high"))
+        ends = (results[f"slope_{name}"].sel(statistic=end) for end in ("mean", "low", "high"))
         mean, low, high = ends
         line = f"{LAW[name].long_name}: t^{float(mean.min()):.3f} to {float(mean.max()):.3f}, {expected} in closed form"
         if np.isfinite(low).any():
