@@ -4,7 +4,9 @@ it was.
 
 import json
 import logging
+import re
 import shutil
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -66,9 +68,8 @@ def test_numbers_are_those_of_the_command(training, valid, commanded, how, capsy
     assert found["null"].values.tolist() == [*nulls]
     assert "step" not in found.dims
     missing = {name for name in commanded.data_vars if name not in found.data_vars}
-    assert missing == {x for x in commanded.data_vars if "_last" in x or "_previous" in x} | {
-        f"{kind}_layers_excess" for kind in ("cka", "cka_unbiased", "neighbor_overlap")
-    }  # over `permuted`, not asked for here
+    # the excess is over `permuted`, which is not asked for here
+    assert all(re.search("_last|_previous|_layers_excess", name) for name in missing)
     assert {"anisotropy", "cka_layers", "attention_first_token"} <= set(found.data_vars)
     for name, values in found.data_vars.items():
         own = commanded[name].sel({"null": found["null"]} if "null" in values.dims else {})
@@ -175,15 +176,13 @@ def test_rounded_rotary_frequencies_are_told():
         borrowed_model.model_in_memory(model, tiny_models.tokenizer())
 
 
-class Rows:
+class Rows(NamedTuple):
     """As datasets.Dataset."""
 
-    def __init__(self, *names):
-        self.column_names = names
+    column_names: list[str]
 
     def __getitem__(self, name):
-        assert name == "text"
-        return ["a", "b"]
+        return {"text": ["a", "b"]}[name]
 
 
 def test_a_text_is_a_file_or_texts_or_a_column(tmp_path):
@@ -192,11 +191,11 @@ def test_a_text_is_a_file_or_texts_or_a_column(tmp_path):
     for given in (path, str(path)):
         assert texts.read_texts(given) == ("text.txt", content, ["é \u2028 \x0c \x85", "b"])
     assert texts.read_texts(iter(["a", "b"])) == ("2 texts", "a\n\nb", ["a", "b"])
-    assert texts.read_texts(Rows("id", "text")).parts == ["a", "b"]
+    assert texts.read_texts(Rows(["id", "text"])).parts == ["a", "b"]
     path.write_bytes(b"caf\xe9 ")
     for given, words in (
-        ({"train": Rows()}, "no column is named text, only train"),
-        (Rows("id", "body"), "no column is named text, only id, body"),
+        ({"train": Rows([])}, "no column is named text, only train"),
+        (Rows(["id", "body"]), "no column is named text, only id, body"),
         (path, "is not UTF-8"),
     ):
         with pytest.raises(UserError, match=words):
@@ -252,11 +251,7 @@ def test_other_models_in_memory_are_refused(valid):
     [
         ("adapter_config.json", {"peft_type": "LORA"}, "holds a LoRA adapter"),
         ("config.json", {"quantization_config": {"quant_method": "own"}}, "are quantized"),
-        (
-            "config.json",
-            {"model_type": "own", "auto_map": {"AutoConfig": "own.C"}},
-            "its own code .* never run",
-        ),
+        ("config.json", {"model_type": "own", "auto_map": {"AutoConfig": "o.C"}}, "never run"),
     ],
 )
 def test_folders_that_would_be_read_in_part_or_with_code_are_refused(

@@ -12,31 +12,30 @@ from anisoscope.sources.hf.reading.extract import read_activations
 from anisoscope.utils.errors import UserError
 from tests.sources.hf import tiny_models
 from tests.sources.hf.recordings import wav
-from tests.sources.hf.rows import modalities as of_rows
-
-ROWS = of_rows.ROWS
+from tests.sources.hf.rows.modalities import ROWS, media
+from tests.sources.hf.rows.row import made, show
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_blocks_and_attention_are_the_models_own(name):
-    shown = of_rows.show(ROWS[name])
+    shown = show(ROWS[name])
     assert shown.layers >= 3
     assert shown.streams < 1e-5
     assert shown.attention is None if name.startswith("WavLM") else shown.attention < 1e-5
 
 
 def test_every_entry_has_a_row():
-    assert {of_rows.made(row).adapter for row in ROWS.values()} == set(MODALITIES.values())
+    assert {made(row).adapter for row in ROWS.values()} == set(MODALITIES.values())
 
 
 def test_two_kinds_of_block_of_one_type_are_told_apart():
-    base, large = (of_rows.made(ROWS[name]) for name in ("HuBERT", "HuBERT, large"))
+    base, large = (made(ROWS[name]) for name in ("HuBERT", "HuBERT, large"))
     assert adapter_name(base.model.config) == "hubert"
     assert adapter_name(large.model.config) == "hubert, norm first"
-    assert "before the final norm" in guards.check_final_norm(large, of_rows.inputs(large)[0])
+    assert "before the final norm" in guards.check_final_norm(large, media(large.model.config)[0])
     wrong = large._replace(adapter=large.adapter._replace(final_norm=None))
     with pytest.raises(UserError, match="differs from the last hidden state"):
-        guards.check_final_norm(wrong, of_rows.inputs(wrong)[0])
+        guards.check_final_norm(wrong, media(wrong.model.config)[0])
 
 
 @pytest.mark.parametrize(
@@ -62,7 +61,7 @@ def test_maps_that_shrink_from_stage_to_stage_are_refused(name, settings, words)
 
 @pytest.mark.parametrize("positions", [2, 7, 50])
 def test_a_piece_has_as_many_samples_as_its_positions_need(positions):
-    loaded = of_rows.made(ROWS["wav2vec 2.0"])
+    loaded = made(ROWS["wav2vec 2.0"])
     samples = media_files.samples_of_positions(loaded.base, None, positions)
     for given, expected in ((samples, positions), (samples - 1, positions - 1)):
         assert int(loaded.base._get_feat_extract_output_lengths(given)) == expected
@@ -79,7 +78,7 @@ def test_recordings_are_the_same_in_every_format(tmp_path):
 def test_recordings_are_resampled_joined_and_cut(tmp_path):
     wav(tmp_path / "a.wav", rate=44_100, tone=1000.0)
     wav(tmp_path / "b.wav", rate=16_000, tone=1000.0)
-    base = of_rows.made(ROWS["wav2vec 2.0"]).base
+    base = made(ROWS["wav2vec 2.0"]).base
     of = media_files.Recordings(
         tmp_path, transformers.Wav2Vec2FeatureExtractor(do_normalize=False), base, 150, 0
     )

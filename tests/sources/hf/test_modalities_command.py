@@ -18,7 +18,8 @@ from anisoscope.sources.hf.media import media_inputs
 from tests.program import here, override, refuse
 from tests.sources.hf import tiny_models
 from tests.sources.hf.recordings import wav
-from tests.sources.hf.rows import modalities as of_rows
+from tests.sources.hf.rows.modalities import ROWS
+from tests.sources.hf.rows.row import made
 
 SMALL = (
     "--config.measure.points=64",
@@ -44,7 +45,7 @@ def world(tmp_path_factory):
         wav(root / "sounds" / f"{number}.wav", tone=300.0 * (1 + number), seed=number)
     for name in ("ViT", "DeiT", "DINOv2, registers", "wav2vec 2.0"):
         folder = root / name.split(",")[0]
-        of_rows.made(of_rows.ROWS[name]).model.save_pretrained(folder)
+        made(ROWS[name]).model.save_pretrained(folder)
         if name.startswith("wav"):
             transformers.Wav2Vec2FeatureExtractor().save_pretrained(folder)
         else:

@@ -259,14 +259,6 @@ def test_where_tokens_end_and_what_stands_beside():
     assert all(chunk.decode() in "añb" * 4 for chunk in read)
 
 
-def test_characters_of_a_window_are_no_bytes(tmp_path):
-    letters = "абвгдежзиклмнопрстуфхц"
-    tiny_models.save(tiny_models.model("llama"), tmp_path / "model", tiny_models.tokenizer(letters))
-    (tmp_path / "text.txt").write_text("".join(np.random.default_rng(0).choice([*letters], 9000)))
-    name = begin(tmp_path, "run", tmp_path / "model", characters=20, text=tmp_path / "text.txt")
-    assert two_pretrained.open_side(name).bytes == 40
-
-
 def test_a_run_s_special_tokens_and_clamp_are_those_of_the_comparison(world, tmp_path):
     tiny_models.save(
         tiny_models.model("llama"), tmp_path / "model", tiny_models.tokenizer(framed=True)

@@ -145,18 +145,6 @@ def test_weights_that_have_changed_are_read_again(run, learned, monkeypatch):
             assert json.loads(table.attrs["checkpoints"])["8"].endswith("x")
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ("--config.tangents.rounds=4", "tangents.rounds=3 there, 4 now"),
-        ("--config.tangents.windows=4000", "needs twice as many: lower it to"),
-        ("--config.hidden_states=reported", "reads block outputs"),
-    ],
-)
-def test_what_does_not_fit_is_one_line(run, learned, change, words):
-    tiny_models.one_line(start(learned, run, *NAMES, more=(change,)), words)
-
-
 def test_a_model_alone_has_proxies_of_its_own_other_windows(learned, tmp_path):
     process = start(
         learned, tmp_path / "run", name=learned / "step20", stages="measure,tangents,figures"
@@ -254,11 +242,6 @@ def test_a_model_that_sees_its_answer_is_refused(learned, tmp_path):
     folder = made(tmp_path / "llama", "llama", "LlamaForCausalLM", is_causal=False)
     with pytest.raises(UserError, match="sees the token that it is to predict"):
         _ = reader_of(folder, learned, tmp_path / "run").known
-
-
-def test_tangents_come_after_measuring(learned, tmp_path):
-    given = *flags(learned, name=learned / "step20"), "--stages=tangents"
-    refuse(tmp_path / "run", "run --stages=measure first", *given)
 
 
 def test_an_encoder_reads_masked_tokens():

@@ -95,20 +95,6 @@ def test_hidden_states_as_the_papers_have_them(monkeypatch):
         guards.check_reported(loaded, tokens[0])
 
 
-def test_tables_of_the_two_definitions_are_not_joined_and_a_damaged_list_is_told(
-    training, saved, tmp_path
-):
-    given = flags(training, "inherent.py", [saved / "opt"], tmp_path / "run")
-    given = (*given, "--stages=measure")
-    tiny_models.done(*given)
-    words = "hidden_states='blocks' there, 'reported' now"
-    tiny_models.one_line(here(*given, "--config.hidden_states=reported"), words)
-    (tmp_path / "run" / "models.json").write_text("{")
-    process = here(*given)
-    assert process.returncode == 1, process.stderr
-    assert "models.json has changed" in process.stderr.splitlines()[-1]
-
-
 def test_models_of_a_hub_are_read_and_others_named(training, saved, tmp_path):
     """Of one the main revision is pickled: what the hub's bot proposes is read, not others'."""
     (tmp_path / "pickled").mkdir()

@@ -6,7 +6,6 @@ import pytest
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.sources.hf.reading.token_windows import (
     make_windows,
-    unigram_entropy,
     validation_text,
 )
 from anisoscope.utils.errors import UserError
@@ -98,7 +97,3 @@ def test_a_text_that_is_not_the_models_is_refused():
         make_windows(
             tiny_models.text(600), tiny_models.tokenizer(), 16, False, MeasureConfig(points=4096)
         )
-
-
-def test_the_entropy_of_frequencies():
-    assert unigram_entropy(np.array([4, 0, 2, 1, 1])) == pytest.approx(1.75)

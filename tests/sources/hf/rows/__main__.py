@@ -26,7 +26,7 @@ def line(name: str, row: Row) -> str:
     if row.model is None:
         cells = [name, f"no class in transformers {transformers.__version__}", "", "", "", row.said]
     else:
-        shown = modalities.show(row) if name in modalities.ROWS else show(row)
+        shown = show(row)
         attention = "none" if shown.attention is None else number(shown.attention)
         cells = [name, row.model, str(shown.layers), number(shown.streams), attention, row.said]
     return "|".join(["", *(f" {cell} " if cell else " " for cell in cells), ""])

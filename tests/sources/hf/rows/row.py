@@ -46,6 +46,10 @@ def made(row: Row) -> PretrainedModel:
     model = kind._from_config(
         settings, attn_implementation=attention_implementation(adapter)
     ).eval()
+    model.requires_grad_(row.reads is tokens)
+    for weight in model.parameters():  # some classes begin with biases and class tokens of 0
+        if row.reads is not tokens and not weight.any():
+            weight.normal_(std=0.2)
     return PretrainedModel(model, adapter, {"computed_in": "float32", "model_class": row.model})
 
 
