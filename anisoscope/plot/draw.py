@@ -3,6 +3,7 @@
 import io
 import pathlib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -24,7 +25,7 @@ from anisoscope.plot import (
 )
 from anisoscope.plot.render import render
 from anisoscope.plot.run_tables import Run, display_names
-from anisoscope.plot.specs import OVER_TRAINING, PROFILE_BY_KIND, SPECS, WATCHED
+from anisoscope.plot.specs import GAIN, PROFILE_BY_KIND, SPECS, WATCHED
 from anisoscope.utils import files
 from anisoscope.utils.progress import bar
 
@@ -104,12 +105,12 @@ def draw_runs(runs: Runs, folder: pathlib.Path, over: str = "step") -> list[path
     For several runs also write correlations.csv, pooled. Return the paths written.
     """
     figures = RUNS | tangent_figures.FIGURES
+    single = all(run.results.sizes["step"] == 1 for run in runs.values())
     for name in figures.keys() & SPECS.keys():
-        if SPECS[name].x == "step":
-            figures[name] = partial(render, SPECS[name], over=over)
-    if all(run.results.sizes["step"] == 1 for run in runs.values()):
-        # what would be over training is removed
-        figures |= dict.fromkeys(OVER_TRAINING & figures.keys(), lambda runs: None)
+        if single and "step" in (SPECS[name].x, SPECS[name].hue):
+            figures[name] = lambda runs: None  # an earlier figure over training is removed
+        elif SPECS[name].x == "step" and over != "step":
+            figures[name] = partial(render, replace(SPECS[name], x=GAIN))
     paths = draw(figures, display_names(runs), folder)
     pooled = folder / "correlations.csv"
     if len(runs) == 1:

@@ -34,16 +34,16 @@ from anisoscope.plot.spec_curves import (
     runs_that_have,
     variable,
 )
-from anisoscope.plot.specs import HOOK_POINT, KIND, NULL, QUANTITY, RUN, Spec
+from anisoscope.plot.specs import GAIN, HOOK_POINT, KIND, NULL, OVER_TRAINING, QUANTITY, RUN, Spec
 
 ROW = 0.16  # inches of a name in a legend
 GAIN_WORDS = "Gain over unigram: bits of the best answer without context minus bits of the model."
 
 
-def render(spec: Spec, runs: dict[str, Run], over: str = "step") -> Figure | None:
+def render(spec: Spec, runs: dict[str, Run]) -> Figure | None:
     """Draw the figure of these runs; None if no run has its quantities.
 
-    A run keeps its color if others are missing. `over` is the x axis of curves over training.
+    A run keeps its color if others are missing.
     """
     styles, runs = style.run_styles(runs), runs_that_have(spec, runs)
     if not runs:
@@ -73,7 +73,7 @@ def render(spec: Spec, runs: dict[str, Run], over: str = "step") -> Figure | Non
     panels = dict(zip(every, grid.flat, strict=False))
     for labels, ax in panels.items():
         place = at | dict(zip((spec.rows, spec.columns), labels, strict=True))
-        panel(ax, spec, runs, place, styles, colors, over)
+        panel(ax, spec, runs, place, styles, colors)
     for ax in grid.flat[len(every) :]:
         ax.set_axis_off()
     _set_limits(spec, grid)
@@ -86,13 +86,13 @@ def render(spec: Spec, runs: dict[str, Run], over: str = "step") -> Figure | Non
             weight = "bold" if spec.rows == RUN else "normal"
             ax.set_ylabel(text, fontsize=style.SMALL, fontweight=weight)
         if ax.lines:
-            _x_axis(ax, spec, runs, over, across)
+            _x_axis(ax, spec, runs, across)
     _name_axes(spec, runs, grid, quantities[0])
     _add_key(spec, runs, figure, grid, strip, colors)
     sides = (
         rows if spec.rows == "positions" else columns if spec.columns == "positions" else ["all"]
     )
-    _add_words(spec, runs, figure, quantities, sides, over)
+    _add_words(spec, runs, figure, quantities, sides)
     return figure
 
 
@@ -111,8 +111,8 @@ def _set_limits(spec: Spec, grid: np.ndarray) -> None:
             panel_axes.fit(axes, zero=spec.zero)
 
 
-def _x_axis(ax: Axes, spec: Spec, runs: dict[str, Run], over: str, across: int) -> None:
-    if spec.x == "step" and over == "gain_over_unigram":
+def _x_axis(ax: Axes, spec: Spec, runs: dict[str, Run], across: int) -> None:
+    if spec.x == GAIN:
         ax.axvline(0, color="0.6", linewidth=0.7, zorder=1)  # as good as frequencies of characters
         ax.set_xlabel("gain over unigram (bits)")
     elif spec.x == "step":
@@ -205,10 +205,9 @@ def _add_words(
     figure: Figure,
     quantities: tuple[str, ...],
     sides: list[str],
-    over: str,
 ) -> None:
     """Add title and caption; a title longer than a line continues in the footer."""
-    last = "" if "step" in (spec.x, spec.hue) else at_last(runs)
+    last = "" if spec.x in OVER_TRAINING or spec.hue == "step" else at_last(runs)
     has_positions = any("positions" in table.dims for table in tables(runs))
     where = last + ", all positions" * (has_positions and len(sides) == 1)
     whole = f"{spec.title}{where}"
@@ -222,7 +221,7 @@ def _add_words(
         f"{where[2:].capitalize()}." * bool(where and not fits),
         describe_bands(shown, *(variable(spec, name) for name in names), what=spec.bands_of),
         spec.note,
-        GAIN_WORDS * (over == "gain_over_unigram" and spec.x == "step"),
+        GAIN_WORDS * (spec.x == GAIN),
     ]
     same = note_same(runs, sides) if "positions" in (spec.rows, spec.columns) else []
     bands = " ".join(word for word in words if word)

@@ -10,12 +10,22 @@ from matplotlib.cm import ScalarMappable
 from anisoscope.measurement.families.registry import null_models_for
 from anisoscope.plot import panel_axes, style
 from anisoscope.plot.run_tables import NULLS, Curve, Run, interval, last_step, positions
-from anisoscope.plot.specs import HOOK_POINT, KIND, LINE, NULL, QUANTITY, RUN, Line, Place, Spec
+from anisoscope.plot.specs import (
+    HOOK_POINT,
+    KIND,
+    LINE,
+    NULL,
+    OVER_TRAINING,
+    QUANTITY,
+    RUN,
+    Line,
+    Place,
+    Spec,
+)
 from anisoscope.results.averages import over_blocks, over_heads
 from anisoscope.results.excess import nulls_in
 
 ORDERED = ("step", "layer", "block")  # hues in order of depth or time: a color bar, no legend
-GAIN = "validation_gain_over_unigram"
 DENSE = 60  # points of a curve without marks
 STREAM = "residual_stream"
 AVERAGES = {"blocks": over_blocks, "heads": over_heads}
@@ -108,7 +118,6 @@ def panel(
     place: Place,
     styles: dict[Any, dict[str, Any]],
     colors: ScalarMappable | None = None,
-    over: str = "step",
 ) -> None:
     """Draw the curves of a panel, or a sentence if it has none."""
     quantity = place[QUANTITY]
@@ -135,13 +144,11 @@ def panel(
             if spec.hue == LINE:
                 lines = [line for line in spec.lines if line.label == hue]
             for line in lines:
-                draw_line(ax, spec, run, at, line, look, over)
+                draw_line(ax, spec, run, at, line, look)
     panel_axes.mark_empty(ax, "no values" if runs else "no such null model")
 
 
-def draw_line(
-    ax: Axes, spec: Spec, run: Run, place: Place, line: Line, look: Place, over: str
-) -> None:
+def draw_line(ax: Axes, spec: Spec, run: Run, place: Place, line: Line, look: Place) -> None:
     """Draw a line of a panel with its interval, if the table has values."""
     quantity, place = line.quantity.format(place[QUANTITY]), {**place, **line.at}
     found = curve(spec, run, quantity, place)
@@ -153,7 +160,7 @@ def draw_line(
         mean = np.full_like(mean, np.nan) if excess is None else mean - excess[1][0]
     if not np.isfinite(mean).any():
         return
-    x = table[GAIN if spec.x == "step" and over == "gain_over_unigram" else spec.x].values
+    x = table[spec.x].values
     x = x if x.dtype.kind in "iuf" else np.arange(len(x))
     marks = {"marker": "o", "markersize": 1.8} if len(x) < DENSE else {}
     thin = {"linewidth": 1.1} | marks if spec.hue in ORDERED else {}
@@ -171,7 +178,7 @@ def curve(spec: Spec, run: Run, quantity: str, place: Place) -> tuple[xr.Dataset
     if name not in table or (null and null not in nulls_in(table)):
         return None
     values = table[name]
-    if "step" in values.dims and spec.x != "step" and "step" not in place:
+    if "step" in values.dims and spec.x not in OVER_TRAINING and "step" not in place:
         table = table.isel(step=-1)
     where = {dim: at for dim, at in place.items() if dim in values.dims}
     if any(at not in table[dim].values for dim, at in where.items()):

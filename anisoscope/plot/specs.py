@@ -15,6 +15,8 @@ from anisoscope.training.watch import BLOCKS, LAYERS
 
 RUN, KIND, QUANTITY, NULL = "run", "kind", "quantity", "null"
 LINE, HOOK_POINT = "line", "hook_point"
+GAIN = "validation_gain_over_unigram"
+OVER_TRAINING = ("step", GAIN)  # x axes of curves over training
 Place = Mapping[str, Any]
 
 
@@ -38,7 +40,7 @@ class Spec:
     title: str
     shown: str  # the first sentence of the caption
     quantities: tuple[str, ...]
-    x: str = "depth"  # depth (relative), layer, block, step, or a dimension of the quantities
+    x: str = "depth"  # depth (relative), layer, block, step, GAIN, or a dimension of the quantities
     hue: str = RUN
     rows: str = ""
     columns: str = ""
@@ -280,10 +282,6 @@ SPECS: dict[str, Spec] = {
         "block",
         *("score_std_within", "attention_entropy", "attention_max", "attention_first_token"),
     ),
-}
-OVER_TRAINING = {
-    "anisotropy_by_checkpoint",
-    *(name for name, spec in SPECS.items() if spec.x == "step"),
 }
 WATCHED_NAMES = LAYERS | BLOCKS
 WATCHED = {

@@ -13,7 +13,7 @@ from anisoscope.plot.draw import MODELS, RUNS
 from anisoscope.plot.render import render
 from anisoscope.plot.run_tables import NULLS
 from anisoscope.plot.scatter_figures import cosine_against_drift
-from anisoscope.plot.specs import SPECS
+from anisoscope.plot.specs import GAIN, SPECS
 from anisoscope.results.excess import excess_of
 from tests.plot.reading import caption_of, curve_is, footer_of
 from tests.plot.tables import STEPS, changed, lacking, with_nulls
@@ -125,7 +125,7 @@ def test_watched_curves_are_those_of_the_log_by_layer(runs):
 
 @pytest.mark.parametrize("name", ["spectrum_over_training", "attention_sharpness"])
 def test_gain_over_unigram_takes_the_place_of_steps(runs, name):
-    figure, over_steps = render(SPECS[name], runs, "gain_over_unigram"), RUNS[name](runs)
+    figure, over_steps = render(dataclasses.replace(SPECS[name], x=GAIN), runs), RUNS[name](runs)
     gains = runs["decoder"].results.validation_gain_over_unigram
     for ax, other in zip(figure.axes[:3], over_steps.axes[:3], strict=True):
         np.testing.assert_array_equal(ax.lines[0].get_xdata(), gains)
