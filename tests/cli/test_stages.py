@@ -1,5 +1,7 @@
 import json
+import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +16,7 @@ from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 from tests import tiny
 from tests.plot.tables import make_run, under
+from tests.program import main
 
 
 @pytest.fixture
@@ -195,3 +198,19 @@ def test_a_process_ends_without_a_compiler_that_is_at_work(compiler, tmp_path, m
     with pytest.raises(SystemExit):
         process.end(0)
     assert codes == [1, 130, 0]
+
+
+def test_what_jax_reads_of_the_environment_changes_no_number():
+    """Nor ends the command where JAX would not have it."""
+    done = main("--version", JAX_ENABLE_X64="maybe", JAX_DEFAULT_PRNG_IMPL="rbg", MPLBACKEND="junk")
+    assert done.returncode == 0, done.stderr
+    for name in ("JAX_ENABLE_X64=maybe", "JAX_DEFAULT_PRNG_IMPL=rbg"):
+        assert f"{name} is ignored: results would depend on it" in done.stdout.splitlines()
+
+
+def test_the_line_of_an_error_is_written_in_one_piece(monkeypatch):
+    """Threads of JAX write to the same stream."""
+    chunks = []
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=chunks.append, flush=lambda: None))
+    process.fail("two\nlines")
+    assert [chunk for chunk in chunks if chunk] == ["error: two lines\n"]

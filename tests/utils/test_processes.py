@@ -3,10 +3,15 @@ all act on.
 """
 
 import json
+import os
 import pathlib
+import signal
 import socket
 
+import pytest
+
 from anisoscope.utils import shares
+from anisoscope.utils.errors import Stopped
 from anisoscope.utils.stop import Stop
 from tests import cluster
 
@@ -125,3 +130,20 @@ def test_parts_are_contiguous_and_the_first_the_longest():
 def test_where_nothing_is_to_do_no_bar_is_drawn_and_nothing_begun(capsys):
     shares.map_steps({}, None, "run", ("measure", "measuring"), Stop(), independent=False)
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_asks_and_the_second_is_as_before(signum, capfd):
+    before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
+    with Stop() as stop:
+        assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] != before
+    # the work is done
+    assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before
+    with Stop() as stop:
+        stop.check("not yet")
+        os.kill(os.getpid(), signum)
+        assert stop.requested
+        assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before
+        with pytest.raises(Stopped, match="at step 3"):
+            stop.check("at step 3")
+    assert "press again to interrupt" in capfd.readouterr().err

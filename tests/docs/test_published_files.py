@@ -1,8 +1,36 @@
-"""What is asked of the built site: `make docs` runs this check on the true one."""
+"""What is cited is what is released: one version everywhere, and files that those who index them
+can read.
+"""
 
+import json
+import re
 import runpy
 
+import yaml
+
+import anisoscope
 from tests.program import ROOT
+
+
+def test_one_version_everywhere():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert (
+        cited["version"]
+        == json.loads((ROOT / "codemeta.json").read_text())["version"]
+        == anisoscope.__version__
+    )
+    assert f'version = "{anisoscope.__version__}"' in (ROOT / "conda" / "meta.yaml").read_text()
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest[1] in (anisoscope.__version__, "Unreleased")
+    assert {paper["year"] for paper in cited["references"]} == {2024, 2026}
+
+
+def test_papers_are_cited_by_keys_that_there_are():
+    text, known = ((ROOT / "paper" / name).read_text() for name in ("paper.md", "paper.bib"))
+    assert set(re.findall(r"\[@(\w+)\]", text)) == set(
+        re.findall(r"^@\w+\{(\w+),", known, re.MULTILINE)
+    )
+
 
 faults = runpy.run_path(str(ROOT / "docs" / "site" / "check.py"))["faults"]
 
