@@ -4,7 +4,6 @@ import bz2
 import codecs
 import gzip
 import lzma
-import os
 import re
 import sys
 import zipfile
@@ -60,16 +59,10 @@ def read_text(path: Path, most: int | None = None, longest: int | None = None) -
             raise UserError(f"{too_long}; take a part")
         most = min(longest, most or max(LEAST, TIMES * size))
         with open(path, "rb") as file:
-            before = os.fstat(file.fileno())
             text = _read_file(file, path, most).removeprefix(codecs.BOM_UTF8)
-            after = os.fstat(file.fileno())
     except _DAMAGED as error:
         advice = "check the path and its rights, or copy it again"
         raise UserError(f"data.path {path} cannot be read ({error}); {advice}") from error
-    if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
-        raise UserError(
-            f"data.path {path} changed while it was read; start again when it is complete"
-        )
     if not text:
         raise UserError(f"data.path {path} is empty; name a text with --config.data.path=")
     if len(text) > longest:

@@ -69,7 +69,8 @@ def run(config: UntrainedConfig, root: pathlib.Path, name: str, stop: Stop) -> N
         for kind, index in bar(todo, f"{name}: measure", "table"):
             stop.check(f"{name}: stopped before {', '.join(kind)}, norm {config.norms[index]:g}")
             norm = bias_norm(config, kind, config.norms[index])
-            values = jax.device_get(measure(config, kind, draws_S, norm))
+            visible_TT = visible_keys(model_config(config, kind), config.context)
+            values = jax.device_get(measure(config, kind, draws_S, norm, visible_TT))
             table = untrained_tables.table(config, kind, index, norm, values)
             joined_files.write(table, paths[kind, index])
     untrained_tables.join(config, list(paths.values()), root)
@@ -88,17 +89,14 @@ def draw_seeds(config: UntrainedConfig, seeds_S: Array) -> Draw:
     return jax.lax.map(lambda seed: draw(config, jax.random.key(seed)), seeds_S)
 
 
-def measure(config: UntrainedConfig, kind: Kind, draws_S: Draw, norm: float) -> dict[str, Array]:
-    """Measure one kind and norm: {quantity: (seed,) or (seed, block)}; compiled once per kind."""
-    # The mask is an argument: XLA would fold sums over a constant mask while compiling, and warn.
-    visible_TT = visible_keys(model_config(config, kind), config.context)
-    return _measure_seeds(config, kind, draws_S, norm, visible_TT)
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _measure_seeds(
+def measure(
     config: UntrainedConfig, kind: Kind, draws_S: Draw, norm: Array, visible_TT: Array
 ) -> dict[str, Array]:
+    """Measure one kind and norm: {quantity: (seed,) or (seed, block)}; compiled once per kind.
+
+    The mask is an argument: XLA would fold sums over a constant mask while compiling, and warn.
+    """
     # One seed after another: one block uses the whole machine, and scores of several seeds would
     # fill its memory.
     return jax.lax.map(lambda sample: measure_draw(config, kind, sample, norm, visible_TT), draws_S)

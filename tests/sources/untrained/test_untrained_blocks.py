@@ -10,6 +10,7 @@ from scipy import stats
 
 from anisoscope.config.untrained_config import CHOICES, UntrainedConfig
 from anisoscope.experiments import untrained_bias
+from anisoscope.models.masks import visible_keys
 from anisoscope.results import joined_files
 from anisoscope.sources.untrained import untrained_blocks as untrained
 from anisoscope.sources.untrained.untrained_blocks import Kind
@@ -50,7 +51,8 @@ def measure_all(config, kind):
     seeds_S = jnp.arange(config.seed, config.seed + config.seeds, dtype=jnp.uint32)
     draws_S = untrained.draw_seeds(config, seeds_S)
     norms = np.array([untrained.bias_norm(config, kind, norm) for norm in config.norms])
-    tables = [untrained.measure(config, kind, draws_S, norm) for norm in norms]
+    visible_TT = visible_keys(untrained.model_config(config, kind), config.context)
+    tables = [untrained.measure(config, kind, draws_S, norm, visible_TT) for norm in norms]
     return jax.tree.map(lambda *leaves: np.stack(leaves).astype(np.float64), *tables), norms
 
 

@@ -67,16 +67,6 @@ def test_intervals_are_students(whole, seeds):
     assert whole.cosine_in.dims == ("statistic", *KIND, "relative_norm")
 
 
-def test_the_fixed_point_is_where_the_norms_cross(whole, seeds):
-    raw, means = seeds.sel(target="input", embedding="raw"), whole.sel(target="input")
-    for name in ("fixed_point", "fixed_point_bias"):
-        np.testing.assert_allclose(raw[name].sel(norm_order="post"), 4.0, rtol=1e-6)
-        assert np.isnan(raw[name].sel(norm_order="pre")).all()
-    post = means.fixed_point.sel(norm_order="post", statistic="mean")
-    np.testing.assert_allclose(post, 4.0, rtol=1e-6)
-    assert np.isnan(means.fixed_point.sel(norm_order="pre", embedding="raw")).all()
-
-
 @pytest.mark.parametrize(
     ("norm_in", "norm_out", "bias"),
     [
