@@ -1,17 +1,16 @@
 import json
 import shutil
-import signal
 
 import numpy as np
 import pytest
 
 from anisoscope.results import joined_files
 from anisoscope.sources import run_source, sweep
-from anisoscope.utils.errors import RunError, Stopped, UserError
+from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 from tests import tiny
-from tests.sources.swept import exchanged, measured, projecting
+from tests.sources.swept import exchanged, measured
 
 
 def test_the_first_table_is_the_untrained_null_model(tables):
@@ -22,30 +21,6 @@ def test_the_first_table_is_the_untrained_null_model(tables):
         null = value.sel(statistic="mean", step=6) - excess.sel(statistic="mean", step=6)
         np.testing.assert_allclose(null, value.sel(statistic="mean", step=0), rtol=1e-5)
         np.testing.assert_array_equal(excess.sel(step=0, statistic=["mean", "low", "high"]), 0.0)
-
-
-def test_stopping_and_going_on_gives_the_same_bytes(run, monkeypatch):
-    folder, config = run
-    config = projecting(config)
-    measured(config, folder)
-    whole = {p.name: p.read_bytes() for p in folder.rglob("*.nc")}
-    for name in ("2.nc", "6.nc"):
-        (folder / "measurements" / name).unlink()
-    (folder / "results.nc").unlink()
-    write = joined_files.write
-
-    def interrupted(dataset, path):
-        write(dataset, path)
-        signal.raise_signal(signal.SIGINT)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(joined_files, "write", interrupted)
-        with pytest.raises(Stopped, match="stopped before measuring step 6"):
-            measured(config, folder)
-    assert (folder / "measurements" / "2.nc").exists()
-    assert not (folder / "measurements" / "6.nc").exists()
-    measured(config, folder)
-    assert {p.name: p.read_bytes() for p in folder.rglob("*.nc")} == whole
 
 
 def test_other_settings_are_refused_and_overwrite_nothing(tables):
