@@ -42,8 +42,8 @@ def check_windows_and_tables(config: Config, corpus: Corpus, run: pathlib.Path) 
 
 def fit_early(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop) -> None:
     """Write tangents/early.nc."""
-    with _open_study(config, corpus, run, name, stop) as (study, reader):
-        tangent_stage.fit_early(study, reader, stop)
+    with _open_study(config, corpus, run, name, stop) as study:
+        tangent_stage.fit_early(study, stop)
 
 
 def sweep(
@@ -59,18 +59,19 @@ def sweep(
     `other` is the run of another seed, if any.
     """
     early = other and other / tangent_stage.FOLDER / tangent_stage.EARLY
-    with _open_study(config, corpus, run, name, stop) as (study, reader):
-        tangent_stage.sweep(study, reader, stop, early)
+    with _open_study(config, corpus, run, name, stop) as study:
+        tangent_stage.sweep(study, stop, early)
 
 
 @contextlib.contextmanager
 def _open_study(
     config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop
-) -> Iterator[tuple[tangent_stage.Study, "RunReader"]]:
+) -> Iterator[tangent_stage.Study]:
     kept = checkpoint_steps(config)
     with contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept)) as store:
-        study = tangent_stage.Study(
+        yield tangent_stage.Study(
             source=Checkpoints(config, corpus, run, name, kept, store, stop),
+            reader=RunReader(config, corpus, store),
             tangents=config.tangents,
             steps=kept,
             early=early_steps(config, config.tangents),
@@ -80,7 +81,6 @@ def _open_study(
             made_by=tangent_tables.made_by(config.tangents, corpus.sha256),
             attributes=attributes(config, corpus, name),
         )
-        yield study, RunReader(config, corpus, store)
 
 
 class RunReader:

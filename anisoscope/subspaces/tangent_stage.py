@@ -26,11 +26,25 @@ FOLDER = "tangents"
 EARLY = "early.nc"  # proxies of the first checkpoints pooled
 
 
+class Reader(Protocol):
+    """Read a model's checkpoints, fit and test."""
+
+    def cloud(self, step: int) -> np.ndarray:
+        """Return states of the windows to fit to, (layer, P, D)."""
+
+    def fit(self, cloud_NPD: np.ndarray) -> Fitted:
+        """Fit proxies to states."""
+
+    def test(self, step: int, before: int | None, frames: dict[str, Frames]) -> Tested:
+        """Fit and test at a step; `before` is the step before, `frames` are proxies of other fits."""
+
+
 @dataclass(frozen=True)
 class Study:
     """What is fitted and tested, on which model."""
 
     source: Source
+    reader: Reader
     tangents: TangentsConfig
     steps: list[int]
     early: list[int]  # first steps, whose proxies are fitted jointly; may be empty
@@ -56,19 +70,6 @@ class Study:
         return self.attributes | sample | {name: json.dumps(x) for name, x in lists.items()}
 
 
-class Reader(Protocol):
-    """Read a model's checkpoints, fit and test."""
-
-    def cloud(self, step: int) -> np.ndarray:
-        """Return states of the windows to fit to, (layer, P, D)."""
-
-    def fit(self, cloud_NPD: np.ndarray) -> Fitted:
-        """Fit proxies to states."""
-
-    def test(self, step: int, before: int | None, frames: dict[str, Frames]) -> Tested:
-        """Fit and test at a step; `before` is the step before, `frames` are proxies of other fits."""
-
-
 def read_tangents(path: pathlib.Path, run: dict[str, Any] | None = None) -> xr.Dataset:
     """Read a table of this stage; RunError where it belongs to another step or run."""
     if path.name == EARLY:
@@ -88,7 +89,7 @@ def primary(layers: int, steps: list[int], early: list[int], rank: int) -> tange
     return [(layer, step, rank) for layer in chosen for step in dict.fromkeys((*late, steps[-1]))]
 
 
-def fit_early(study: Study, reader: Reader, stop: Stop) -> None:
+def fit_early(study: Study, stop: Stop) -> None:
     """Fit early.nc: proxies of the first checkpoints pooled, with equally many points of each.
 
     They stay when a checkpoint is deleted, and are fitted again when a checkpoint has changed.
@@ -109,8 +110,8 @@ def fit_early(study: Study, reader: Reader, stop: Stop) -> None:
     clouds = []
     for at, step in enumerate(bar(steps, f"{source.name}: early subspaces", "checkpoint")):
         stop.check(f"{source.name}: stopped before the early subspaces were fitted")
-        clouds.append(np.asarray(reader.cloud(step))[:, at :: len(steps)])
-    fitted = jax.device_get(reader.fit(np.concatenate(clouds, axis=1)))
+        clouds.append(np.asarray(study.reader.cloud(step))[:, at :: len(steps)])
+    fitted = jax.device_get(study.reader.fit(np.concatenate(clouds, axis=1)))
     if processes.is_first():
         table = tangent_tables.proxy_table(fitted)
         table = table.assign_coords(kind=list(KINDS), rank=list(study.tangents.ranks))
@@ -118,7 +119,7 @@ def fit_early(study: Study, reader: Reader, stop: Stop) -> None:
         joined_files.write(table.assign_attrs(study.about, checkpoints=digests), path)
 
 
-def sweep(study: Study, reader: Reader, stop: Stop, other: pathlib.Path | None = None) -> None:
+def sweep(study: Study, stop: Stop, other: pathlib.Path | None = None) -> None:
     """Write <step>.nc for every checkpoint that lacks it, then tangents.nc.
 
     `other` holds the early proxies of another seed, if any. Every table is written completely or
@@ -145,7 +146,7 @@ def sweep(study: Study, reader: Reader, stop: Stop, other: pathlib.Path | None =
             for fit in FITS
             if fit in study.fits and fit != "here"
         }
-        tested = reader.test(step, before, frames)
+        tested = study.reader.test(step, before, frames)
         read = {known: source.digest(known) for known in {step, before} & source.stored()}
         attributes = study.about | {
             "checkpoints": json.dumps(read),

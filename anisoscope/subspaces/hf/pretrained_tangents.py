@@ -126,8 +126,8 @@ def run(reader: "RevisionReader", stop: Stop) -> None:
         study = make_study(reader)
         for line in format_known(known, config):
             print(f"{source.name}: {line}")
-        tangent_stage.fit_early(study, reader, stop)
-        tangent_stage.sweep(study, reader, stop)
+        tangent_stage.fit_early(study, stop)
+        tangent_stage.sweep(study, stop)
     print(f"{source.name}: memory at most {revision_sweep.peak_memory() / 1e9:.1f} GB")
 
 
@@ -260,6 +260,7 @@ def make_study(reader: RevisionReader) -> tangent_stage.Study:
     }
     return tangent_stage.Study(
         source=source,
+        reader=reader,
         tangents=config.tangents,
         steps=kept,
         early=early,
