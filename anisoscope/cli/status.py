@@ -17,7 +17,7 @@ from anisoscope.utils.files import read_json
 from anisoscope.utils.progress import format_duration
 from anisoscope.utils.settings import from_dict
 
-Report = Iterator[tuple[str, str]]  # lines: what exists, and what is missing or ""
+Parts = dict[str, tuple[int, int]]  # what there is, and what there will be, by its name
 
 
 def format_status(root: pathlib.Path) -> Iterator[str]:
@@ -33,27 +33,31 @@ def format_status(root: pathlib.Path) -> Iterator[str]:
             hint = did_you_mean(root.name, (path.name for path in root.parent.glob("*/")))
         raise UserError(f"--status={root}: no run found (no config.json){hint}")
     values = read_json(root / "config.json", "name another folder with --status=")
-    listed = "listed" in values  # pretrained models; others may be added later
     runs: dict[str, Config | None] = {"": None}  # None: a run that is not trained
-    if listed or "train" in values:
-        runs = (
-            dict.fromkeys(inner or [""]) if listed else variants.expand(from_dict(values, Config))
-        )
+    if "train" in values:
+        runs = variants.expand(from_dict(values, Config))
+    elif "listed" in values:  # pretrained models; others may be added later
+        runs = dict.fromkeys(inner or [""])
     count = f"{len(runs)} runs" if len(runs) > 1 else "a run"
     yield f"{root}: {count}, last written {format_duration(age(root))} ago"
     missing = []
     for name, config in runs.items():
-        prefix = f"{name}: " if name else ""
-        for line, lacking in report_run(root / name, config):
-            yield prefix + line
-            missing += [prefix + lacking] if lacking else []
-    if len(runs) > 1 and not listed and not missing:
-        missing += missing_tables(root, values)
+        prefix, folder = f"{name}: " * bool(name), root / name
+        parts = count_tables(folder) if config is None else count_parts(folder, config)
+        counts = (f"{have:,} of {need:,} {part}" for part, (have, need) in parts.items())
+        yield prefix + ", ".join([*counts, *describe_training(folder)])
+        missing += [prefix + part for part, (have, need) in parts.items() if have < need]
+    whole: Parts = {}
+    if len(runs) > 1 and "train" in values:
+        whole = {"runs.csv (--stages=measure)": (int((root / "runs.csv").exists()), 1)}
+    if any(named.get("at") == "matched" for named in values.get("primary", {}).values()):
+        matched = (root / "contrasts_loss_matched.csv").exists()
+        whole["contrasts_loss_matched.csv (--stages=matched)"] = int(matched), 1
     # a run inside an experiment has its figures in the experiment's folder
     if not (root.parent / "config.json").is_file():
-        figures = len(list((root / "figures").glob("*.png")))
-        yield f"figures: {figures} in {root / 'figures'}" if figures else "figures: none yet"
-        missing += [] if figures else ["figures"]
+        whole["figures"] = len(list((root / "figures").glob("*.png"))), 1
+        yield f"figures: {whole['figures'][0]}"
+    missing += [part for part, (have, need) in whole.items() if have < need]
     for path in dict.fromkeys([root, *(root / name for name in runs)]):
         yield from (f"damaged: {path / what} {why}" for what, why in checksums.changed(path))
     yield f"missing: {'; '.join(missing) or 'nothing'}"
@@ -61,65 +65,40 @@ def format_status(root: pathlib.Path) -> Iterator[str]:
         yield f"the same command resumes: python {command}"
 
 
-def report_run(folder: pathlib.Path, config: Config | None) -> Report:
-    """Report on a single run."""
-    if (folder / "similarity.nc").exists():
-        yield "two runs compared in similarity.nc", ""
-    elif config is None:
-        count = len(list((folder / "measurements").glob("*.nc")))
-        done = (folder / "results.nc").exists()
-        yield f"{count} tables measured", "" if done else "results.nc (--stages=measure)"
-    else:
-        yield from report_training(folder, config)
-        yield from report_tables(folder, config)
+def count_tables(folder: pathlib.Path) -> Parts:
+    """Count what a run without training has."""
+    table = any((folder / name).exists() for name in ("results.nc", "similarity.nc"))
+    return {"joined tables (--stages=measure)": (int(table), 1)}
 
 
-def report_training(folder: pathlib.Path, config: Config) -> Report:
-    kept, last = checkpoint_steps(config), config.train.steps
-    saved, done = find_steps(folder / "checkpoints", "*"), finished.is_finished(folder)
-    newest = last if done else max(saved, default=None)
-    line = "not trained yet" if newest is None else f"trained to step {newest:,} of {last:,}"
-    line += f", {len(saved.intersection(kept))} of {len(kept)} checkpoints saved"
-    lacking = "" if done else "score of the test split"
-    if done:
-        bits = finished.read_score(folder)["bits_per_character"]
-        line += f", {bits:.4f} bits per character on the test split"
-    elif left := last - (newest or 0):
-        lacking = f"{left:,} step{'s' * (left > 1)} of training and the {lacking}"
-    yield line, lacking
-    with contextlib.suppress(RunError, OSError):  # a damaged log is reported as damage
-        if troubles := trouble.format_troubles(log.read_log(folder)):
-            yield troubles, ""
-
-
-def report_tables(folder: pathlib.Path, config: Config) -> Report:
-    kept = checkpoint_steps(config)
-    tables = find_steps(folder / "measurements", "*.nc")
-    lacking = "" if (folder / "results.nc").exists() else "results.nc"
-    if absent := [str(step) for step in kept if step not in tables]:
-        more = f" and {len(absent) - 6:,} more" if len(absent) > 6 else ""
-        lacking = f"tables of step{'s' * (len(absent) > 1)} {', '.join(absent[:6])}{more}"
-    yield f"{len(tables.intersection(kept))} of {len(kept)} checkpoints measured", lacking
-    places, inner = {}, folder / "hook_points"
+def count_parts(folder: pathlib.Path, config: Config) -> Parts:
+    """Count the steps, scores and tables of a trained run."""
+    steps, last, done = checkpoint_steps(config), config.train.steps, finished.is_finished(folder)
+    newest = last if done else max(find_steps(folder / "checkpoints", "*"), default=0)
+    places = {"checkpoints measured": folder / "measurements"}
     if config.tangents.enabled or (folder / "tangents").exists():  # switched on later, say
         places["tangents"] = folder / "tangents"
-    for name in sorted({*config.measure.hook_points, *(path.name for path in inner.glob("*"))}):
-        places[name] = inner / name / "measurements"
-    for name, place in places.items():
-        count = len(find_steps(place, "*.nc").intersection(kept))
-        whole = count == len(kept) and (name != "tangents" or (folder / "tangents.nc").exists())
-        lacking = "" if whole else f"{name} of some checkpoints"
-        yield f"{name} of {count} of {len(kept)} checkpoints", lacking
+    inner = {*config.measure.hook_points, *(p.name for p in folder.glob("hook_points/*"))}
+    places |= {name: folder / "hook_points" / name / "measurements" for name in sorted(inner)}
+    tables = {
+        name: (len(find_steps(place, "*.nc").intersection(steps)), len(steps))
+        for name, place in places.items()
+    }
+    score = {"test scores": (int(done), 1)}
+    joined = {"joined tables": (int((folder / "results.nc").exists()), 1)}
+    return {"training steps": (newest, last)} | score | tables | joined
 
 
-def missing_tables(root: pathlib.Path, values: dict[str, Any]) -> list[str]:
-    """List the missing tables that join or contrast an experiment's runs."""
-    stages = {"runs.csv": "measure"}
-    if any(named.get("at") == "matched" for named in values.get("primary", {}).values()):
-        stages["contrasts_loss_matched.csv"] = "matched"
-    return [
-        f"{name} (--stages={stage})" for name, stage in stages.items() if not (root / name).exists()
-    ]
+def describe_training(folder: pathlib.Path) -> Iterator[str]:
+    """Yield the number of saved checkpoints, the score of a finished run, and its troubles."""
+    if saved := find_steps(folder / "checkpoints", "*"):
+        yield f"{len(saved)} checkpoints saved"
+    if finished.is_finished(folder):
+        bits = finished.read_score(folder)["bits_per_character"]
+        yield f"{bits:.4f} bits per character on the test split"
+    with contextlib.suppress(RunError, OSError):  # a damaged log is reported as damage
+        if troubles := trouble.format_troubles(log.read_log(folder)):
+            yield troubles
 
 
 def find_steps(folder: pathlib.Path, pattern: str) -> set[int]:
