@@ -218,14 +218,14 @@ def _settings_of(runs: xr.Dataset) -> dict[str, dict[str, str]]:
         conditions.setdefault(
             label,
             {
-                name: words({part: runs[part].values[i] for part in group})
+                name: format_setting({part: runs[part].values[i] for part in group})
                 for name, group in parts.items()
             },
         )
     return conditions
 
 
-def words(values: dict[str, Any]) -> str:
+def format_setting(values: dict[str, Any]) -> str:
     """Format a setting, or several that count as one: "window 16", "no qk_norm", "penalty -1"."""
     parts = []
     for name, value in values.items():

@@ -142,20 +142,22 @@ def corrected(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
     return frame
 
 
-def words(row: pd.Series) -> str:
+def format_correlations(row: pd.Series) -> str:
     """Format both correlations of a row, with intervals and corrected p-values."""
     if row.n < 3:
         return f"n = {row.n:.0f}: too few points to correlate"
     if np.isnan(row.pearson):
         return f"n = {row.n:.0f}: constant, nothing to correlate"
-    return f"n = {row.n:.0f}, {both(row)}"
+    return f"n = {row.n:.0f}, {format_coefficients(row)}"
 
 
-def both(row: pd.Series) -> str:
-    return ", ".join(f"{value(row, kind)} ({_p(row[f'{kind}_p_holm'])})" for kind in LETTERS)
+def format_coefficients(row: pd.Series) -> str:
+    return ", ".join(
+        f"{format_coefficient(row, kind)} ({_p(row[f'{kind}_p_holm'])})" for kind in LETTERS
+    )
 
 
-def value(row: pd.Series, kind: str) -> str:
+def format_coefficient(row: pd.Series, kind: str) -> str:
     """Format a correlation of a row with its interval, if any; `kind` is pearson or spearman."""
     r, low, high = row[kind], row[f"{kind}_low"], row[f"{kind}_high"]
     return f"{LETTERS[kind]} = {_signed(r)}" + (

@@ -173,19 +173,19 @@ def format_lines(frame: pd.DataFrame) -> list[str]:
     known, unknown = (frame[(frame["verdict"] == NOTHING) == missing] for missing in (False, True))
     lines = [
         f"primary, {row.name}: {row.quantity} {row.before} → {row.after} {WHERE[row.at]}: "
-        f"{with_interval(row)}, {words(row)}"
+        f"{format_interval(row.change, row.low, row.high)}, {format_verdict(row)}"
         for row in known.itertuples(index=False)
     ]
     return lines + [f"primary without value: {', '.join(unknown['name'])}"] * bool(len(unknown))
 
 
-def with_interval(row: Any) -> str:
-    """Format a change with its interval, if it has one."""
-    interval = f" [{number(row.low)}, {number(row.high)}]" if np.isfinite(row.low) else ""
-    return number(row.change) + interval
+def format_interval(value: float, low: float, high: float) -> str:
+    """Format a value with its interval, if it has one."""
+    interval = f" [{format_number(low)}, {format_number(high)}]" if np.isfinite(low) else ""
+    return format_number(value) + interval
 
 
-def words(row: Any) -> str:
+def format_verdict(row: Any) -> str:
     """Format the verdict with its margin and the corrected p-values."""
     if row.verdict == UNTESTED:
         return row.verdict
@@ -198,7 +198,7 @@ def _p(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.2g}"
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Format with three digits and a typographic minus sign."""
     text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     return text.replace("-", "\N{MINUS SIGN}")

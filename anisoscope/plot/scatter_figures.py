@@ -140,7 +140,9 @@ def correlate(
     lines = []
     for (label, name), row in rows.items():
         note = f" (of {row.tests})" * several
-        lines.append(f"{label}, {variable_label(runs, name)}{note}: {correlations.words(row)}")
+        lines.append(
+            f"{label}, {variable_label(runs, name)}{note}: {correlations.format_correlations(row)}"
+        )
     return [f"{POSITIONS[side].capitalize()}. {CAUTION.format(number)}", *lines]
 
 
@@ -199,8 +201,8 @@ def _format_correlation(table: pd.DataFrame, modality: str) -> str:
     pooled, within = own.loc[correlations.POOLED], own.loc[correlations.WITHIN]
     if np.isnan(pooled.spearman):
         return "too few points to correlate"
-    text = f"all points: {correlations.value(pooled, 'spearman')}"
-    second = f"\nwithin models: {correlations.value(within, 'spearman')}"
+    text = f"all points: {correlations.format_coefficient(pooled, 'spearman')}"
+    second = f"\nwithin models: {correlations.format_coefficient(within, 'spearman')}"
     return text + second * bool(within.n > 1)
 
 
@@ -209,11 +211,11 @@ def _format_correlations(table: pd.DataFrame) -> list[str]:
     lines = [CAUTION_MODELS]
     for _, row in table[table.over != "layers"].iterrows():
         if row.over == correlations.POOLED:
-            text = f"all layers of {row.models} models, {correlations.words(row)}"
+            text = f"all layers of {row.models} models, {correlations.format_correlations(row)}"
         elif row.over == correlations.MODELS:
-            text = f"a point for each model, {correlations.words(row)}"
+            text = f"a point for each model, {correlations.format_correlations(row)}"
         elif row.n:
-            text = f"within models, mean of {row.n:.0f}, {correlations.both(row)}"
+            text = f"within models, mean of {row.n:.0f}, {correlations.format_coefficients(row)}"
         else:
             continue
         lines.append(f"{row.modality}, {POSITIONS[row.positions]}: {text}.")

@@ -14,8 +14,8 @@ from anisoscope.analysis.primary import (
     OPEN,
     UNTESTED,
     WITHIN,
-    with_interval,
-    words,
+    format_interval,
+    format_verdict,
 )
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.plot import style
@@ -58,7 +58,7 @@ def primary_contrasts(compared: Compared) -> Figure | None:
     )
     lines = [
         f"{row.name}: {row.quantity}, {row.before} → {row.after}, {AT[row.at]}: "
-        f"{with_interval(row)}, {words(row)}."
+        f"{format_interval(row.change, row.low, row.high)}, {format_verdict(row)}."
         for row in known.itertuples(index=False)
     ]
     caption(figure, compared.runs, shown, bars, lines)
@@ -127,7 +127,9 @@ def _draw_change(ax: Axes, row, place: int) -> None:
     marker = "s" if row.verdict == WITHIN else "o"
     ax.plot(row.change / row.margin, place, marker=marker, label=row.verdict, **look)
     right = {"transform": ax.get_yaxis_transform(), "va": "center", "fontsize": style.FOOTER}
-    ax.text(1.02, place, f"{with_interval(row)}  {row.verdict}", **right)
+    ax.text(
+        1.02, place, f"{format_interval(row.change, row.low, row.high)}  {row.verdict}", **right
+    )
 
 
 def _format_quantity(name: str) -> str:

@@ -92,7 +92,7 @@ def test_cosine_and_drift_have_a_row_for_each_modality():
     table = table.set_index(["modality", "positions", "over"])
     for ax, modality in zip(figure.axes[1::2], ("text", "speech"), strict=True):
         row = table.loc[(modality, "all", correlations.POOLED)]
-        assert correlations.value(row, "spearman") in ax.get_title()
+        assert correlations.format_coefficient(row, "spearman") in ax.get_title()
     last = made["OPT"].results.isel(step=-1).sel(positions="all", statistic="mean")
     points = [line.get_xydata().tolist() for line in figure.axes[1].lines]
     assert np.transpose([last.drift[1:], last.mean_cosine[1:]]).tolist() in points

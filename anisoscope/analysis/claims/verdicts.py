@@ -197,7 +197,7 @@ def write(folder: pathlib.Path) -> list[pathlib.Path]:
 
 def format_lines(frame: pd.DataFrame) -> list[str]:
     """Format as Markdown: a table of the claims by paper, and one of the primary contrasts."""
-    number, lines = primary.number, ["# Verdicts", ""]
+    lines = ["# Verdicts", ""]
     names = (
         "claim | experiment | model | effect | of interest | n | p | within it | over all | verdict"
     )
@@ -209,9 +209,8 @@ def format_lines(frame: pd.DataFrame) -> list[str]:
                 CLAIMS[row.claim].wording if paper != CONTRAST else f"{row.quantity} ({row.claim})",
                 row.experiment,
                 row.model,
-                number(row.effect)
-                + (f" [{number(row.low)}, {number(row.high)}]" if np.isfinite(row.low) else ""),
-                number(row.smallest) if np.isfinite(row.smallest) else "",
+                primary.format_interval(row.effect, row.low, row.high),
+                primary.format_number(row.smallest) if np.isfinite(row.smallest) else "",
                 f"{row.n:g}",
                 *(f"{p:.2g}" if np.isfinite(p) else "" for p in (row.p, row.p_holm, row.p_project)),
                 row.verdict + (f" ({row.reason})" if row.reason else ""),
