@@ -119,7 +119,7 @@ def age(root: pathlib.Path) -> float:
 def last_command(root: pathlib.Path, runs: dict[str, Any]) -> str:
     """Return the command of the last session without its --stages."""
     for path in (root / name / "environment.json" for name in runs):
-        if path.exists():
+        with contextlib.suppress(UserError, LookupError, TypeError):  # absent, or damaged
             words = read_json(path, "")["sessions"][-1]["command"]
             for at, word in enumerate(words):
                 if word in ("--stages", "-stages"):
