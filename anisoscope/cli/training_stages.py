@@ -22,7 +22,7 @@ from anisoscope.models.transformer import compute_type
 from anisoscope.sources import run_program, run_source, sweep
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.subspaces import run_tangents
-from anisoscope.training import finished, loop, replay, train_program, trial
+from anisoscope.training import finished, loop, replay, train_program
 from anisoscope.utils import checksums, compiled, folder, mesh, processes
 from anisoscope.utils.compiled import CACHE
 from anisoscope.utils.errors import UNSTOPPABLE, UserError
@@ -78,8 +78,10 @@ def dry_run(experiment: Config, request: Request) -> None:
     print(f"stages: {', '.join(stages)}")
     for name, group in variants.groups(experiment).items() if "train" in stages else ():
         local = group.data.path or group.data.source == "pydoc"
-        text = corpus.load(group.data, group.model.context) if local else trial.blank_corpus()
-        for line in trial.describe_run(group, text):
+        text = (
+            corpus.load(group.data, group.model.context) if local else train_program.blank_corpus()
+        )
+        for line in train_program.describe_run(group, text):
             print(f"{name or request.title}: {line}")
 
 

@@ -49,7 +49,9 @@ def train(
     place = os.path.commonpath(folders.values()) or "."
     with seed_runs.open_runs(folders, kept) as runs:
         if all(finished.is_finished(run.folder) for run in runs):
-            _report_finished(runs, last, f"{name}: trained already, {last} steps, in {place}")
+            for run in runs:
+                finished.read_score(run.folder)  # raises where it is damaged
+            print(f"{name}: trained already, {last} steps, in {place}")
             return
         program = make_program(config, corpus)
         state = seed_runs.resume(runs, program)
@@ -59,7 +61,7 @@ def train(
         device = f"{program.devices} × {jax.devices()[0].device_kind}"
         print(f"{name}: {size}, on {device}, from step {now} in {place}")
         check_memory(program, state)
-        seed_runs.open_logs(runs, kept, config.train, now)
+        seed_runs.open_logs(runs, config.train, now)
         state = train_steps(config, corpus, program, runs, state, name, stop)
         now = int(state.step[0])
         stop.check(f"{name}: stopped at step {now}, saved in {place}")
@@ -219,13 +221,3 @@ def format_score(score: evaluate.Score) -> str:
     masked = "" if score.mask_bits is None else f", {score.mask_bits:.4f} under [MASK]"
     gain = f"gain over unigram {score.gain_over_unigram:.4f} over {score.context_free_bits:.4f}"
     return f"{score.bits_per_character:.4f} bits per character{masked}, {gain} without context"
-
-
-def _report_finished(runs: list[SeedRun], last: int, line: str) -> None:
-    for run in runs:
-        finished.read_score(run.folder)  # raises where it is damaged
-    if last not in (steps := seed_runs.common_steps(runs)):
-        where = f"the newest, step {steps[-1]}" if steps else "step 0, as none is left"
-        advice = f"move test.json elsewhere to train from {where}"
-        line += f"; its last checkpoint is gone: {advice}"
-    print(line)

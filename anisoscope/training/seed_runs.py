@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from anisoscope.config.run_config import TrainConfig
 from anisoscope.training.checkpoint import Checkpoints
-from anisoscope.training.log import NAME, Log, read_log, set_aside, validated_steps
+from anisoscope.training.log import NAME, Log, read_log, set_aside
 from anisoscope.training.step import State
 from anisoscope.training.train_program import Program
 from anisoscope.training.trouble import Troubles
@@ -89,31 +89,16 @@ def _restore(
     return states, damaged
 
 
-def open_logs(runs: list[SeedRun], kept: list[int], train: TrainConfig, now: int) -> None:
+def open_logs(runs: list[SeedRun], train: TrainConfig, now: int) -> None:
     """Open each seed's log at its newest checkpoint, and collect its troubles up to step `now`."""
     for run in runs:
         saved = max(run.store.steps(), default=-1)
         if saved < 0 and (moved := set_aside(run.folder)):
             why = "no checkpoint is left, so training starts from step 0"
             print(f"{run.name}: {why}; the old log is now {moved}")
-        lines = read_log(run.folder) if (run.folder / NAME).exists() else None
-        _report_lost_lines(run, lines, max((step for step in kept if step <= saved), default=None))
+        lines = read_log(run.folder) if (run.folder / NAME).exists() else []
         run.log = Log(run.folder, saved)
-        run.troubles = Troubles(train, (line for line in lines or () if line["step"] <= now))
-
-
-def _report_lost_lines(run: SeedRun, lines: list[dict] | None, scored: int | None) -> None:
-    """Report lost lines of a log: it is written before the checkpoint, so it was cut since."""
-    if scored is None:
-        return
-    path = run.folder / NAME
-    if lines is None:
-        lost = f"the scores up to step {scored}"
-        print(f"{run.name}: {path} is missing, so {lost} are lost; a new log is started")
-    elif scored not in (steps := validated_steps(lines)):
-        since = f"after step {max(steps)}" if steps else f"up to step {scored}"
-        lost = f"scores {since} are lost; training resumes"
-        print(f"{run.name}: {path} lacks step {scored}, which has a checkpoint: {lost}")
+        run.troubles = Troubles(train, (line for line in lines if line["step"] <= now))
 
 
 def save(runs: list[SeedRun], now: int, states: State, program: Program) -> None:

@@ -1,21 +1,25 @@
-"""Compile the programs of a run, or of seeds that train together, and place their arrays."""
+"""Compile the programs of a run, or of seeds that train together; say what they take."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from anisoscope.config.run_config import RunConfig, seeds
+from anisoscope.config.run_config import RunConfig, checkpoint_steps, seeds
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
 from anisoscope.training import evaluate, objective, optimizer, step
 from anisoscope.utils import mesh
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.memory import available, format_bytes
+from anisoscope.utils.progress import format_duration
 
+ENWIK8 = (205, 90_000_000, 5_000_000)  # bytes in use, characters to train on, to validate and test
 MEMORY_ADVICE = "lower train.batch_size, model.context, layers or width, or raise train.accumulate"
 
 
@@ -55,24 +59,23 @@ def check_program(config: RunConfig, corpus: Corpus) -> tuple[jax.sharding.Mesh,
     return devices, rows
 
 
-def step_memory(program: Program, state: step.State) -> tuple[int, int | None]:
-    """Compile the training program; return the bytes that a step takes on a device, and those free.
+def check_memory(program: Program, state: step.State) -> int:
+    """Compile the training program; return the bytes that a step takes on a device.
 
     `state` may be abstract. A later step reuses what is compiled here.
+
+    Raises:
+        UserError: A step takes more than is available.
     """
     arguments = state, program.tokens_N, program.data_R, jnp.int32(1)
     sizes = program.steps.lower(*arguments).compile().memory_analysis()
-    return sizes.argument_size_in_bytes + sizes.temp_size_in_bytes, available()
-
-
-def check_memory(program: Program, state: step.State) -> None:
-    """Raise UserError, before the first step, where a step needs more memory than is available."""
-    needed, room = step_memory(program, state)
+    needed, room = sizes.argument_size_in_bytes + sizes.temp_size_in_bytes, available()
     if room is not None and needed > room:
         what = (
             f"a step takes {format_bytes(needed)} of memory, and {format_bytes(room)} are available"
         )
         raise UserError(f"{what}: {MEMORY_ADVICE}")
+    return needed
 
 
 def make_program(config: RunConfig, corpus: Corpus) -> Program:
@@ -135,3 +138,33 @@ def make_program(config: RunConfig, corpus: Corpus) -> Program:
         data_R=jax.device_put(jnp.asarray(data, jnp.uint32), everywhere),
         devices=devices.size,
     )
+
+
+def blank_corpus() -> Corpus:
+    """Make a text of enwik8's size without reading it."""
+    count, train, rest = ENWIK8
+    train, rest = np.zeros(train, np.uint8), np.zeros(rest, np.uint8)
+    return Corpus("enwik8", bytes(range(count)), train, rest, rest, "", "not read")
+
+
+def describe_run(config: RunConfig, corpus: Corpus) -> Iterator[str]:
+    """Compile the program of a run and its seeds, take a step, and yield lines about its cost."""
+    program, count = make_program(config, corpus), len(seeds(config.train))
+    kept, parameters = checkpoint_steps(config), program.abstract.params
+    yield f"{count} × {transformer.count_parameters(parameters):,} parameters, {config.train.steps:,} steps"
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(program.abstract))
+    yield f"{len(kept)} checkpoints of each, {format_bytes(len(kept) * count * size)} on disk"
+    try:
+        needed = check_memory(program, jax.eval_shape(program.create))
+    except UserError as error:
+        yield str(error)
+        return
+    yield f"a step takes {format_bytes(needed)} of memory on each device"
+    state, step_count = program.create(), jnp.int32(1)
+    for _ in range(2):  # the first may wait for the device
+        began = time.perf_counter()
+        state, metrics = program.steps(state, program.tokens_N, program.data_R, step_count)
+        jax.block_until_ready(metrics)
+        seconds = time.perf_counter() - began
+    total = format_duration(seconds * config.train.steps)
+    yield f"a step takes {seconds:.3g} s here, all steps {total}"
