@@ -39,9 +39,10 @@ def copies(cloud_PD: Float[AnyArray, "P D"]) -> Copies:
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     points, width = cloud_PD.shape
-    factor_2D = jax.random.bits(jax.random.key(0), (2, width), jnp.uint32)
-    bit_G1 = jnp.arange(SUMS, dtype=jnp.uint32)[:, None]
-    sign_GD = jnp.where((factor_2D[:1] >> bit_G1) & 1 == 1, 1.0, -1.0)
+    # constants: a generator of random numbers takes a second to compile
+    factor_2D = np.random.default_rng(0).integers(2**32, size=(2, width), dtype=np.uint32)
+    bit_G1 = np.arange(SUMS, dtype=np.uint32)[:, None]
+    sign_GD = np.float32((factor_2D[:1] >> bit_G1) & 1) * 2 - 1
 
     def summarize(x_D: Array) -> tuple[Array, Array, Array]:
         # -0.0 and 0.0 are equal

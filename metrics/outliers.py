@@ -92,16 +92,15 @@ def anisotropy_without_top_coordinates(
     points, width = x_PD.shape
     across = points < width
     weight_RP = keep_RP / keep_RP.sum(axis=1, keepdims=True)
-    order_D = jnp.argsort(-jnp.square(x_PD).sum(axis=0))
-    rank_D = jnp.argsort(order_D)
+    rank_D = jnp.argsort(jnp.argsort(-jnp.square(x_PD).sum(axis=0)))
     gram = product(x_PD, x_PD.T) if across else product(x_PD.T, x_PD)
 
-    def without(top: int) -> Float[Array, " R"]:
+    def without(top: Int[Array, ""]) -> Float[Array, " R"]:
         left_D = rank_D >= top
         left_PD = jnp.where(left_D[None], x_PD, 0.0)
         if across:
-            out_PT = x_PD[:, order_D[:top]]
-            _, score_P = top_direction(gram - product(out_PT, out_PT.T))
+            top_PD = x_PD - left_PD
+            _, score_P = top_direction(gram - product(top_PD, top_PD.T))
             direction_D = product(score_P, left_PD)
             direction_D = direction_D / jnp.linalg.norm(direction_D)
         else:
@@ -109,7 +108,7 @@ def anisotropy_without_top_coordinates(
         score_P1 = product(left_PD, direction_D)[:, None]
         return scatter(score_P1, weight_RP) / scatter(left_PD, weight_RP)
 
-    return jnp.stack([without(top) for top in TOPS])
+    return jax.lax.map(without, jnp.array(TOPS))  # a loop, whose body is compiled once
 
 
 def _moments(
