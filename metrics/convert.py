@@ -54,10 +54,6 @@ def as_arrays(vectors: Any) -> Any:
         raise ValueError(
             f"vectors are a Dataset; pass one of its arrays: {', '.join(map(str, vectors))}"
         )
-    if isinstance(vectors, jax.core.Tracer):
-        raise ValueError(
-            "vectors are traced; call measure outside of jax.jit, or pass the function to make_measure"
-        )
     if (
         isinstance(vectors, xr.DataArray)
         and vectors.ndim > 1
@@ -76,12 +72,7 @@ def as_arrays(vectors: Any) -> Any:
     if vectors and (isinstance(vectors[0], list | tuple) or getattr(vectors[0], "ndim", 0) < 2):
         if any(isinstance(row, np.ma.MaskedArray) for row in vectors):
             return np.ma.stack(vectors)
-        try:
-            return np.asarray(vectors)
-        except ValueError as error:
-            raise ValueError(
-                f"vectors: lists differ in length ({error}); pass lists of the same length"
-            ) from error
+        return np.asarray(vectors)
     frames = [layer for layer in vectors if isinstance(layer, pd.DataFrame)]
     if any(not frame.index.equals(frames[0].index) for frame in frames):
         raise ValueError(
@@ -94,11 +85,11 @@ def _frame_numbers(frame: Any) -> np.ndarray:
     """Return a table's numbers, where all columns hold numbers; missing values become NaN."""
     from pandas.api.types import is_numeric_dtype
 
-    for name, kind in frame.dtypes.items():
-        if not is_numeric_dtype(kind):
-            hint = "; of vectors, pass list(column)" if kind == object else ""  # noqa: E721, a pandas dtype
+    for name, dtype in frame.dtypes.items():
+        if not is_numeric_dtype(dtype):
             raise ValueError(
-                f"vectors: column {name!r} has type {kind}, which is not numeric; convert it, or leave it out{hint}"
+                f"vectors: column {name!r} has type {dtype}, which is not numeric; convert it, leave it "
+                "out, or pass list(column) if it holds vectors"
             )
         if frame.shape[1] > 1 and np.array_equal(frame[name], np.arange(len(frame))):
             raise ValueError(
@@ -108,8 +99,8 @@ def _frame_numbers(frame: Any) -> np.ndarray:
     if array.dtype.kind != "O":
         return array
     # pandas' own types, in which a number may be missing
-    kind = np.result_type(*(getattr(kind, "numpy_dtype", kind) for kind in frame.dtypes))
-    return frame.to_numpy(kind if kind.kind == "f" else float, na_value=np.nan)
+    dtype = np.result_type(*(getattr(dtype, "numpy_dtype", dtype) for dtype in frame.dtypes))
+    return frame.to_numpy(dtype if dtype.kind == "f" else float, na_value=np.nan)
 
 
 def _dense_tensor(tensor: Any) -> Any:
@@ -124,13 +115,8 @@ def real_numbers(array: Any, what: str) -> np.ndarray:
     # PyTorch's: also on a device, with a gradient, and of types that NumPy lacks
     if hasattr(array, "detach"):
         array = array.detach()
-        array = (
-            array.float()
-            if "float8" in (kind := str(getattr(array, "dtype", ""))) or "bfloat16" in kind
-            else array
-        )
-        for name in ("resolve_conj", "resolve_neg"):
-            array = getattr(array, name)() if hasattr(array, name) else array
+        dtype = str(getattr(array, "dtype", ""))
+        array = array.float() if "float8" in dtype or "bfloat16" in dtype else array
         array = array.cpu().numpy()
     if np.ma.is_masked(array):
         raise ValueError(
@@ -223,26 +209,26 @@ def check_matrix(shape: tuple[int, ...], what: str) -> None:
 
 def order_rows(labeled: Any, x: Any, what: str) -> Any:
     """Order rows as those of x, by the index of both where both have one."""
-    own, index = _index(labeled, 0), _index(x, -2)
-    if own is None or index is None or own.equals(index):
+    labels, index = _index(labeled, 0), _index(x, -2)
+    if labels is None or index is None or labels.equals(index):
         return labeled
-    if not (index.is_unique and own.is_unique and index.isin(own).all()):
-        kind, hint = type(labeled).__name__, f"pass {what}.to_numpy()"
-        raise ValueError(f"{what} is a {kind} whose index differs from that of the vectors; {hint}")
-    order = own.get_indexer(index)
+    if not (index.is_unique and labels.is_unique and index.isin(labels).all()):
+        hint = f"whose index differs from that of the vectors; pass {what}.to_numpy()"
+        raise ValueError(f"{what} is a {type(labeled).__name__} {hint}")
+    order = labels.get_indexer(index)
     return (
         labeled.isel({labeled.dims[0]: order}) if hasattr(labeled, "isel") else labeled.iloc[order]
     )
 
 
-def _index(x: Any, place: int) -> Any:
+def _index(x: Any, axis: int) -> Any:
     """Return the labels of points, of a pandas object or of a DataArray with a coordinate.
 
-    The coordinate is along its dimension `place`.
+    The coordinate is along its dimension `axis`.
     """
     if hasattr(x, "iloc"):
         return x.index
-    return x.indexes.get(x.dims[place]) if hasattr(x, "indexes") and x.ndim >= -place else None
+    return x.indexes.get(x.dims[axis]) if hasattr(x, "indexes") and x.ndim >= -axis else None
 
 
 def _wide(array: np.ndarray) -> np.ndarray:
