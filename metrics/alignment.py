@@ -53,7 +53,7 @@ def layers_alignment(
     """
     y_N = x_N if other_N is None else other_N
     values_NN2R = map_pairs(
-        lambda n, m: _compare(select_layer(x_N, n), select_layer(y_N, m), folds), len(x_N.own_2R)
+        lambda n, m: _compare(select_layer(x_N, n), select_layer(y_N, m), folds), len(x_N.energy_2R)
     )
     return Alignment(*jnp.moveaxis(values_NN2R, (2, 3), (0, 1)))
 
@@ -71,17 +71,19 @@ def _compare(x: PreparedCloud, y: PreparedCloud, folds: int) -> Float[Array, "2 
 
         The result is multiplied by the number of pairs.
         """
-        own_R, other_R = n_RP.sum(axis=1), m_RP.sum(axis=1)
-        mean_R = 4 * count_R * own_R * other_R / (count_R - 1)  # of both, times the number of pairs
+        sum_n_R, sum_m_R = n_RP.sum(axis=1), m_RP.sum(axis=1)
+        mean_R = (
+            4 * count_R * sum_n_R * sum_m_R / (count_R - 1)
+        )  # of both, times the number of pairs
         return (
-            2 * count_R * (n_RP * m_RP).sum(axis=1) + 2 * own_R * other_R + 4 * product_R - mean_R
+            2 * count_R * (n_RP * m_RP).sum(axis=1) + 2 * sum_n_R * sum_m_R + 4 * product_R - mean_R
         )
 
     shared_R = covariance(square_x_RP, square_y_RP, energy(x.x_PD, y.x_PD, folds)[0])
-    own_x_R, own_y_R = (
-        covariance(n, n, z.own_2R[0]) for n, z in ((square_x_RP, x), (square_y_RP, y))
+    self_x_R, self_y_R = (
+        covariance(n, n, z.energy_2R[0]) for n, z in ((square_x_RP, x), (square_y_RP, y))
     )
-    rsa_R = jnp.clip(shared_R / jnp.sqrt(own_x_R * own_y_R), -1.0, 1.0)
+    rsa_R = jnp.clip(shared_R / jnp.sqrt(self_x_R * self_y_R), -1.0, 1.0)
 
     product_DE = product(x.x_PD.T, y.x_PD)
     finite = jnp.isfinite(product_DE).all()

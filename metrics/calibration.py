@@ -68,7 +68,7 @@ def calibrated_cka(
 
     def compare(y_PE: Array) -> Array:
         shared_2 = energy(x.x_PD, y_PE, 1)[:, 0]
-        return jnp.clip(shared_2 / jnp.sqrt(x.own_2R * y.own_2R)[:, 0], -1.0, 1.0)
+        return jnp.clip(shared_2 / jnp.sqrt(x.energy_2R * y.energy_2R)[:, 0], -1.0, 1.0)
 
     def compare_permuted(key: Array) -> Array:
         return compare(y.x_PD[jax.random.permutation(key, places_WT).ravel()])

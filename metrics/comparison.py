@@ -31,7 +31,7 @@ class PreparedCloud(NamedTuple):
 
     x_PD: Float[Array, "*N P D"]  # centered and scaled
     # |X^T X|_F^2 and n (n - 3) HSIC_1(K, K); the second NaN below RESIDUE of the first
-    own_2R: Float[Array, "*N 2 R"]
+    energy_2R: Float[Array, "*N 2 R"]
 
 
 class Nearest(NamedTuple):
@@ -108,7 +108,7 @@ def layers_cka(x_N: PreparedCloud, folds: int = 1, other_N: PreparedCloud | None
     def compare_pair(n: Array, m: Array) -> Array:
         return _compare(select_layer(x_N, n), select_layer(y_N, m), folds)
 
-    return _estimators(map_pairs(compare_pair, len(x_N.own_2R)))
+    return _estimators(map_pairs(compare_pair, len(x_N.energy_2R)))
 
 
 def across_cka(
@@ -137,9 +137,7 @@ def select_nearest(neighbors: Neighbors, count: int = 10) -> Nearest:
     smallest = np.min_scalar_type(neighbors.first_P.shape[-1] - 1)
     first_PC = neighbors.first_P[..., None] & (neighbors.distance_PC < jnp.inf)
     return Nearest(
-        neighbors.index_PC[..., :count].astype(smallest),
-        first_PC[..., count - 1],
-        first_PC[..., 0],
+        neighbors.index_PC[..., :count].astype(smallest), first_PC[..., count - 1], first_PC[..., 0]
     )
 
 
@@ -195,10 +193,10 @@ def prepare_cloud(x_PD: Float[AnyArray, "P D"], folds: int) -> PreparedCloud:
 
 def _compare(x: PreparedCloud, y: PreparedCloud, folds: int) -> Float[Array, "2 R"]:
     """Compute both estimators of two clouds."""
-    shared_2R, own_2R = energy(x.x_PD, y.x_PD, folds), x.own_2R * y.own_2R
-    known_2R = own_2R > 0  # also inside the root, where a NaN would make all derivatives NaN
+    shared_2R, energy_2R = energy(x.x_PD, y.x_PD, folds), x.energy_2R * y.energy_2R
+    known_2R = energy_2R > 0  # also inside the root, where a NaN would make all derivatives NaN
     # rounding can leave 1 + 1e-7
-    cka_2R = jnp.clip(shared_2R / jnp.sqrt(jnp.where(known_2R, own_2R, 1.0)), -1.0, 1.0)
+    cka_2R = jnp.clip(shared_2R / jnp.sqrt(jnp.where(known_2R, energy_2R, 1.0)), -1.0, 1.0)
     return jnp.where(known_2R, cka_2R, jnp.nan)
 
 

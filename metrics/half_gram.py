@@ -33,7 +33,7 @@ def propose_by_half(
     x_PD: Float[Array, "P D"],
     square_P: Float[Array, " P"],
     original_P: Int[Array, " P"],
-    own_P: Int[Array, " P"],
+    local_P: Int[Array, " P"],
     count: int,
     sections: int,
 ) -> tuple[Proposed, Proposed]:
@@ -43,7 +43,7 @@ def propose_by_half(
         x_PD: The points, centered.
         square_P: Their squared norms, as for `candidates.propose`.
         original_P: The first copy of each point, as for `candidates.propose`.
-        own_P: The first copy of each point in its section.
+        local_P: The first copy of each point in its section.
         count: Number of neighbors.
         sections: Number of runs of P / sections consecutive points.
 
@@ -53,7 +53,7 @@ def propose_by_half(
     size = len(x_PD) // sections
     chunks = -(-size // CHUNK)  # of a section
     chunk = -(-size // chunks)
-    key_ICSX = _chunk_keys(x_PD, square_P, original_P, own_P, count + 1, (sections, chunks))
+    key_ICSX = _chunk_keys(x_PD, square_P, original_P, local_P, count + 1, (sections, chunks))
     start_SI = size * np.arange(sections)[:, None] + chunk * np.arange(chunks)
     start_I111 = jnp.asarray(start_SI.reshape(-1, 1, 1, 1), jnp.int32)
     index_ICSX = start_I111 + (key_ICSX & PLACE).astype(jnp.int32)
@@ -64,16 +64,21 @@ def propose_by_half(
     valid_ICSX = (first_ICSX == index_ICSX) & (
         first_ICSX != original_P.reshape(1, 1, sections, size)
     )
-    whole_ICSX = jnp.where(valid_ICSX, key_ICSX, LAST)
+    cloud_ICSX = jnp.where(valid_ICSX, key_ICSX, LAST)
 
-    def own(x_ICSX: Array) -> Array:
+    def select_sections(x_ICSX: Array) -> Array:
         """Select each section's chunks at its own points."""
         x_SICSX = x_ICSX.reshape(sections, chunks, -1, sections, size)
         return jnp.moveaxis(x_SICSX[np.arange(sections), :, :, np.arange(sections)], 0, 2)
 
     return (
-        _merge(whole_ICSX, index_ICSX, key_ICSX[:, -1], count),
-        _merge(own(key_ICSX), own(index_ICSX), own(key_ICSX)[:, -1], count),
+        _merge(cloud_ICSX, index_ICSX, key_ICSX[:, -1], count),
+        _merge(
+            select_sections(key_ICSX),
+            select_sections(index_ICSX),
+            select_sections(key_ICSX)[:, -1],
+            count,
+        ),
     )
 
 
@@ -81,7 +86,7 @@ def _chunk_keys(
     x_PD: Float[Array, "P D"],
     square_P: Float[Array, " P"],
     original_P: Int[Array, " P"],
-    own_P: Int[Array, " P"],
+    local_P: Int[Array, " P"],
     kept: int,
     counts: tuple[int, int],
 ) -> UInt[Array, "I {kept} S X"]:
@@ -98,9 +103,9 @@ def _chunk_keys(
         value_SX = value_P.reshape(sections, size, *value_P.shape[1:])
         return jnp.pad(value_SX, widths, constant_values=value).reshape(-1, *value_P.shape[1:])
 
-    own_square_P = jnp.where(own_P == jnp.arange(len(own_P)), square_P, jnp.inf)
-    square_Q, x_QD = pad(own_square_P, jnp.inf), pad(x_PD)
-    original_Q, own_Q = pad(original_P), pad(own_P)
+    local_square_P = jnp.where(local_P == jnp.arange(len(local_P)), square_P, jnp.inf)
+    square_Q, x_QD = pad(local_square_P, jnp.inf), pad(x_PD)
+    original_Q, local_Q = pad(original_P), pad(local_P)
     row_X, column_X = (jnp.asarray(i_X, jnp.int32) for i_X in np.triu_indices(sections * chunks))
 
     def add_block(number: Array, key_ICQ: Array) -> Array:
@@ -111,7 +116,7 @@ def _chunk_keys(
 
         (x_AD, y_AD), (x_A, y_A) = cut(x_QD), cut(square_Q)
         # in a section two points may be no copies that a third, of another section, joins
-        x_first_A, y_first_A = cut(jnp.where(i // chunks == j // chunks, own_Q, original_Q))
+        x_first_A, y_first_A = cut(jnp.where(i // chunks == j // chunks, local_Q, original_Q))
         near_AA = x_A[:, None] + (y_A[None] - 2.0 * product(x_AD, y_AD.T))
         near_AA = jnp.where(x_first_A[:, None] == y_first_A[None], jnp.inf, near_AA)
         near_AA = jnp.where(near_AA < jnp.inf, jnp.maximum(near_AA, 0.0), jnp.inf)

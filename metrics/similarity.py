@@ -88,12 +88,14 @@ def mean_cosine_parts(
     s1_D = _sum(weight_P * beyond_P, c_PD) - _sum(weight_P, beyond_P) * shift_D
     t2_D = _sum(weight_P * jnp.square(inverse_P), c_PD)
     s2_D = t2_D - a2 * shift_D
-    own = _sum(weight_P, jnp.square(inverse_P) * jnp.square(c_PD).sum(axis=1))
-    own = own - 2.0 * (shift_D * t2_D).sum() + a2 * jnp.square(shift_D).sum()
+    self_pairs = _sum(weight_P, jnp.square(inverse_P) * jnp.square(c_PD).sum(axis=1))
+    self_pairs = self_pairs - 2.0 * (shift_D * t2_D).sum() + a2 * jnp.square(shift_D).sum()
 
     drift_pairs = jnp.square(mean_D).sum() * (jnp.square(a) - a2)
     residual_pairs = (
-        2.0 * (a * (mean_D * s1_D).sum() - (mean_D * s2_D).sum()) + jnp.square(s1_D).sum() - own
+        2.0 * (a * (mean_D * s1_D).sum() - (mean_D * s2_D).sum())
+        + jnp.square(s1_D).sum()
+        - self_pairs
     )
     return MeanCosine(_over_pairs(drift_pairs, count), _over_pairs(residual_pairs, count))
 
@@ -128,8 +130,8 @@ def mean_cosine_flipped(
     """
     unit_PD, counted_P = _directions(cloud_PD)
     weight_P = _weights(cloud_PD, keep_P) * counted_P
-    own_P = along_cluster(unit_PD, cluster_P) - jnp.square(unit_PD).sum(axis=1)
-    return _over_pairs(_sum(weight_P, own_P), weight_P.sum())
+    cluster_pairs_P = along_cluster(unit_PD, cluster_P) - jnp.square(unit_PD).sum(axis=1)
+    return _over_pairs(_sum(weight_P, cluster_pairs_P), weight_P.sum())
 
 
 def drift_flipped(
@@ -293,14 +295,14 @@ def _weights(
 
 
 def _sum(weight_P: Float[Array, " P"], x_P: Float[Array, "P ..."]) -> Float[Array, "..."]:
-    whole = weight_P.size - weight_P.size % AT_ONCE
-    if whole <= AT_ONCE:
+    blocked = weight_P.size - weight_P.size % AT_ONCE
+    if blocked <= AT_ONCE:
         return product(weight_P, x_P)
     weight_XP, x_XP = (
-        x_part_P[:whole].reshape(-1, AT_ONCE, *x_part_P.shape[1:]) for x_part_P in (weight_P, x_P)
+        x_part_P[:blocked].reshape(-1, AT_ONCE, *x_part_P.shape[1:]) for x_part_P in (weight_P, x_P)
     )
     blocks = jnp.einsum("bp,bp...->b...", weight_XP, x_XP, precision=Precision.HIGHEST).sum(axis=0)
-    return blocks + product(weight_P[whole:], x_P[whole:])
+    return blocks + product(weight_P[blocked:], x_P[blocked:])
 
 
 def _mean(weight_P: Float[Array, " P"], x_P: Float[Array, "P ..."]) -> Float[Array, "..."]:

@@ -44,13 +44,13 @@ def neighbors_in_subsamples(
     found_S, square_SP = jax.lax.map(
         lambda part_PD: (copies(part_PD), squares(centered(part_PD))), parts_SPD
     )
-    own_P = found_S.original_P.reshape(-1) + start_P
-    whole, own = half_gram.propose_by_half(
-        x_PD, square_P, found.original_P, own_P, count, subsamples
+    local_P = found_S.original_P.reshape(-1) + start_P
+    whole, local = half_gram.propose_by_half(
+        x_PD, square_P, found.original_P, local_P, count, subsamples
     )
-    missing = ((0, 0), (0, whole[0].shape[1] - own[0].shape[1]))
-    own = jnp.pad(own[0], missing, constant_values=len(cloud_PD)), own[1]
-    tasks = (found.original_P, jnp.zeros_like(section_P), whole), (own_P, section_P, own)
+    missing = ((0, 0), (0, whole[0].shape[1] - local[0].shape[1]))
+    local = (jnp.pad(local[0], missing, constant_values=len(cloud_PD)), local[1])
+    tasks = ((found.original_P, jnp.zeros_like(section_P), whole), (local_P, section_P, local))
     distance_2PC, index_2PC = jax.lax.map(  # a loop, whose body is compiled once
         lambda task: measure_proposed(cloud_PD, square_P, *task, count),
         jax.tree.map(lambda *leaves: jnp.stack(leaves), *tasks),
@@ -136,10 +136,10 @@ def neighbors_in_subsets(
     def cut(x_P: Array) -> Array:
         return jnp.moveaxis(x_P[:kept].reshape(kept // factor, factor, *x_P.shape[1:]), 1, 0)
 
-    own = neighbors._replace(
+    local = neighbors._replace(
         distance_PC=distance_PC[own_first_P],
         index_PC=index_PC[own_first_P],
         first_P=first_P,
         mean_norm=None,
     )
-    return jax.tree.map(cut, own)._replace(mean_norm=jnp.full(factor, neighbors.mean_norm))
+    return jax.tree.map(cut, local)._replace(mean_norm=jnp.full(factor, neighbors.mean_norm))

@@ -171,15 +171,19 @@ def random_frames(
     return jax.lax.map(draw, jax.random.split(key, count))
 
 
-def ratio(own: Float[AnyArray, ""] | float, control_U: Float[AnyArray, " U"]) -> Float[Array, ""]:
+def ratio(
+    proxy_energy: Float[AnyArray, ""] | float, control_U: Float[AnyArray, " U"]
+) -> Float[Array, ""]:
     """Ratio of e(Q) to the mean of e(Q_N).
 
     Units: none. Range: >= 0. Source: Bernas et al. 2026 (reconstruction).
     """
-    return jnp.asarray(own) / jnp.asarray(control_U).mean()
+    return jnp.asarray(proxy_energy) / jnp.asarray(control_U).mean()
 
 
-def p_value(own: Float[AnyArray, ""] | float, control_U: Float[AnyArray, " U"]) -> Float[Array, ""]:
+def p_value(
+    proxy_energy: Float[AnyArray, ""] | float, control_U: Float[AnyArray, " U"]
+) -> Float[Array, ""]:
     """Share of controls with at least the energy of the proxy: (1 + their number) / (1 + U).
 
     Range: [1/(1 + U), 1]. A NaN among them: NaN. Controls in the complement and the proxy are not
@@ -187,9 +191,9 @@ def p_value(own: Float[AnyArray, ""] | float, control_U: Float[AnyArray, " U"]) 
     0.10 of the cases. Nor does it know what the activations explain by themselves. Units: none.
     Source: Bernas et al. 2026 (reconstruction).
     """
-    own, control_U = jnp.asarray(own), jnp.asarray(control_U)
-    p = (1.0 + (control_U >= own).sum()) / (1.0 + control_U.size)
-    return jnp.where(jnp.isnan(own) | jnp.isnan(control_U).any(), jnp.nan, p)
+    proxy_energy, control_U = jnp.asarray(proxy_energy), jnp.asarray(control_U)
+    p = (1.0 + (control_U >= proxy_energy).sum()) / (1.0 + control_U.size)
+    return jnp.where(jnp.isnan(proxy_energy) | jnp.isnan(control_U).any(), jnp.nan, p)
 
 
 def covariance(

@@ -28,7 +28,7 @@ def describe_model(model: ModelConfig) -> str:
 
 def described_fields() -> tuple[str, ...]:
     """List the fields of ModelConfig that a description contains."""
-    own = (
+    fields = (
         "mask",
         *masks.settings(),
         "norm",
@@ -40,7 +40,7 @@ def described_fields() -> tuple[str, ...]:
         "position_encoding",
     )
     return (
-        *own,
+        *fields,
         "activation",
         "tied",
         "bias",

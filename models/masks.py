@@ -128,8 +128,8 @@ def seeds() -> list[str]:
 def list_unused_settings(config: ModelConfig) -> list[str]:
     """List the fields, seeds included, that belong only to other masks and have no effect."""
     mask = MASKS[config.mask]
-    own = (mask.setting.name if mask.setting else "", mask.seed)
-    return [name for name in (*settings(), *seeds()) if name not in own]
+    used = (mask.setting.name if mask.setting else "", mask.seed)
+    return [name for name in (*settings(), *seeds()) if name not in used]
 
 
 def describe_mask(config: ModelConfig) -> str:

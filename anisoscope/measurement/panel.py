@@ -122,7 +122,7 @@ def panel(
     # families that share clouds and neighbors with their null model
     with_null = [family for family in cloud_families if "gaussian" in family.nulls]
     compared = max((family.neighbors for family in layer_families), default=0) if not nearest else 0
-    own_N = nearest[MEASURED] if nearest else None
+    nearest_N = nearest[MEASURED] if nearest else None
     if with_null or compared:
         if not with_null:
             names = [MEASURED]
@@ -136,17 +136,17 @@ def panel(
             clouds_ZNPD, types_Z, with_null, null=null, compared=compared, parts=parts
         )
         _add(values, names, values_ZN)
-        for name, own in exact.items():
-            values.setdefault(name, {}).update(own)
+        for name, quantities in exact.items():
+            values.setdefault(name, {}).update(quantities)
         if null is not None:
             values["gaussian"] = jax.tree.map(lambda x_ZN: x_ZN[len(names) :].mean(0), values_ZN)
         if compared:
-            own_N = jax.tree.map(lambda x_Z: x_Z[0], few_ZN)
+            nearest_N = jax.tree.map(lambda x_Z: x_Z[0], few_ZN)
 
-    clouds = Clouds(measured.clouds_NPD, folds, own_N, others, over, permuted, nearest)
+    clouds = Clouds(measured.clouds_NPD, folds, nearest_N, others, over, permuted, nearest)
     for family in layer_families:
-        for name, own in family.compute(clouds).items():
-            values.setdefault(name, {}).update(own)
+        for name, quantities in family.compute(clouds).items():
+            values.setdefault(name, {}).update(quantities)
     for family in head_families:
         heads_Z = stack_trees([sample.heads for sample in samples.values()])
         compute = functools.partial(family.compute, folds=folds, over=over)
@@ -195,8 +195,10 @@ def _over_clouds(
         searched = search(cloud_PD, count, folds, parts)
         values: dict[str, Values] = {MEASURED: {}}
         for family in families:
-            own = family.compute(Cloud(cloud_PD, folds, searched, places, types))
-            for name, found in (own if family.exact_nulls else {MEASURED: own}).items():
+            quantities = family.compute(Cloud(cloud_PD, folds, searched, places, types))
+            for name, found in (
+                quantities if family.exact_nulls else {MEASURED: quantities}
+            ).items():
                 if name in (MEASURED, *nulls):
                     values.setdefault(name, {}).update(found)
         return values, comparison_family.keep_nearest(searched) if compared else None

@@ -164,12 +164,12 @@ def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
     if config.optimizer == "adamw" and lr_scale == 1.0:
         return optax.chain(clip, adamw(config))
     # their names in a checkpoint
-    own, others = config.optimizer, "rest" if config.optimizer == "adamw" else "adamw"
+    matrices, others = (config.optimizer, "rest" if config.optimizer == "adamw" else "adamw")
 
     def kind_name(path: tuple[Any, ...], leaf: jax.Array) -> str:
-        return own if path[0].key == "blocks" and is_matrix(path, leaf) else others
+        return matrices if path[0].key == "blocks" and is_matrix(path, leaf) else others
 
-    kinds = {own: kind.matrices(config, lr_scale), others: adamw(config, lr_scale)}
+    kinds = {matrices: kind.matrices(config, lr_scale), others: adamw(config, lr_scale)}
     return optax.chain(
         clip,
         optax.partition(kinds, lambda params: jax.tree_util.tree_map_with_path(kind_name, params)),

@@ -23,13 +23,7 @@ from anisoscope.measurement.quantity import (
     Values,
     jackknifed,
 )
-from anisoscope.measurement.resampling import (
-    Clouds,
-    Searched,
-    over_sections,
-    search,
-    stack_trees,
-)
+from anisoscope.measurement.resampling import Clouds, Searched, over_sections, search, stack_trees
 from anisoscope.metrics.comparison import (
     Cka,
     PreparedCloud,
@@ -124,17 +118,17 @@ def compute(clouds: Clouds) -> dict[str, Values]:
             nearest_N = over(lambda cloud_PD: search_nearest(cloud_PD, folds), z_NPD)
         return Layers(prepare_clouds(z_NPD, folds), nearest_N)
 
-    own, others_O = layers(clouds.points_NPD, clouds.nearest_N), None
+    measured, others_O = layers(clouds.points_NPD, clouds.nearest_N), None
     if others:
         known_O = stack_trees([clouds.known[name] for name in others]) if clouds.known else None
         others_O = jax.lax.map(
             lambda other: layers(*other), (stack_trees(list(others.values())), known_O)
         )
-    by_cloud = {MEASURED: _compare(own, own, others_O, list(others), folds, over)}
+    by_cloud = {MEASURED: _compare(measured, measured, others_O, list(others), folds, over)}
     if permuted is not None:
 
         def compare_permutation(number: Array) -> Values:
-            return _compare(layers(permuted(number)), own, others_O, list(others), folds, over)
+            return _compare(layers(permuted(number)), measured, others_O, list(others), folds, over)
 
         values_K = jax.lax.map(compare_permutation, jnp.arange(PERMUTATIONS))
         by_cloud[PERMUTED] = {name: value_K.mean(axis=0) for name, value_K in values_K.items()}
@@ -181,16 +175,16 @@ def compare_models(
 
 def _compare(
     layers: Layers,
-    own: Layers,
+    measured: Layers,
     others_O: Layers | None,
     names: list[str],
     folds: int,
     over: Callable,
 ) -> Values:
     """Compare clouds, measured or permuted, with the measured clouds and with others."""
-    cka = layers_cka(layers.ready_N, folds, None if layers is own else own.ready_N)
+    cka = layers_cka(layers.ready_N, folds, None if layers is measured else measured.ready_N)
     values = {f"{kind}_layers": jnp.moveaxis(value, 0, -1) for kind, value in _named(cka).items()}
-    sections_first = [_sections_first(each.nearest_N) for each in (layers, own)]
+    sections_first = [_sections_first(each.nearest_N) for each in (layers, measured)]
     values |= over_sections(
         lambda a, b: {"neighbor_overlap_layers": layers_overlap(a, b)}, *sections_first
     )
@@ -199,8 +193,10 @@ def _compare(
 
     def compare_layer(pair: tuple[Layers, Layers]) -> Values:
         layer, other = pair
-        both = layer.nearest_N, other.nearest_N
-        overlap = over_sections(lambda a, b: {"neighbor_overlap": neighbor_overlap(a, b)}, *both)
+        pair_nearest = layer.nearest_N, other.nearest_N
+        overlap = over_sections(
+            lambda a, b: {"neighbor_overlap": neighbor_overlap(a, b)}, *pair_nearest
+        )
         return overlap | _named(compare_prepared(layer.ready_N, other.ready_N, folds))
 
     values_O = jax.lax.map(lambda other: over(compare_layer, (layers, other)), others_O)
