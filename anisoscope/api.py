@@ -16,13 +16,11 @@ from anisoscope.utils.errors import as_value_error
 if TYPE_CHECKING:
     import jax
     import numpy as np
-    import torch
     import xarray as xr
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from anisoscope.sources.finished_run import OpenRun
 
-    Tokenizer = PreTrainedTokenizerBase | Callable[[str], Sequence[int]]
 
 # families that are measured where none are named
 FIRST_LOOK = ("spectrum", "dimension", "similarity")
@@ -190,11 +188,14 @@ def make_measure(
 
 
 def measure_model(
-    model: str | os.PathLike[str] | torch.nn.Module | tuple[torch.nn.Module, Tokenizer],
+    model: str
+    | os.PathLike[str]
+    | PreTrainedModel
+    | tuple[PreTrainedModel, PreTrainedTokenizerBase],
     texts: str | os.PathLike[str] | Iterable[str],
     *,
     revision: str | Sequence[str] | None = None,
-    tokenizer: Tokenizer | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
     families: str | Sequence[str] = FIRST_LOOK,
     nulls: str | Sequence[str] = CLOUD_NULLS,
     seed: int = 0,
@@ -220,8 +221,7 @@ def measure_model(
         revision: of a model of the hub, a branch, tag or commit; of a local folder, a folder in it.
             Several, as ("step1000", "step143000"), are read at the same windows into one table
             with the dimension `step`: the number in each name.
-        tokenizer: of a model in memory, or a function from a text to token ids; those of a name or
-            folder come with it.
+        tokenizer: of a model in memory; those of a name or folder come with it.
         families: as for `measure`; "all" adds attention, sinks and logit_lens, where queries, keys and
             logits are known.
         nulls: as for `measure`, and "shuffled": the model reads the same tokens in random order.

@@ -4,10 +4,9 @@ import contextlib
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import torch
 import transformers
 
@@ -28,33 +27,6 @@ EVALUATION = {
     "output_attentions": False,
     "output_hidden_states": False,
 }
-
-
-class FunctionTokenizer:
-    """A function from text to token ids with the interface of a tokenizer; no special tokens."""
-
-    all_special_ids = ()
-
-    def __init__(self, function: Callable[[str], Any]):
-        self.function = function
-
-    def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
-        ids = self.function(text)
-        ids = ids["input_ids"] if isinstance(ids, Mapping) else getattr(ids, "ids", ids)
-        ids_T = np.asarray(ids)
-        ids_T = ids_T[0] if ids_T.ndim == 2 and len(ids_T) == 1 else ids_T
-        if ids_T.ndim != 1 or (ids_T.size and ids_T.dtype.kind not in "iu"):
-            raise UserError(
-                f"tokenizer returns {ids_T.dtype} of shape {ids_T.shape} for a text; return token ids"
-            )
-        return {"input_ids": ids_T.tolist()}
-
-    def __getattr__(self, name: str) -> None:
-        if not name.endswith("_token_id"):
-            raise AttributeError(name)
-
-    def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
-        return [str(token) for token in ids]
 
 
 def open_model(
@@ -83,8 +55,6 @@ def open_model(
             f"model {loaded.class_name} reads {loaded.base.main_input_name}, not text; pass a text "
             "model"
         )
-    if not isinstance(tokenizer, transformers.PreTrainedTokenizerBase):
-        tokenizer = FunctionTokenizer(tokenizer)
     return loaded, tokenizer
 
 
@@ -96,8 +66,8 @@ def model_in_memory(model: Any, tokenizer: Any) -> PretrainedModel:
             f"model is a {name}; pass a PreTrainedModel of transformers, or record the activations "
             "of any other module with anisoscope.record"
         )
-    if tokenizer is None:
-        raise UserError(f"model is a {name} in memory, without a tokenizer; pass tokenizer=")
+    if not isinstance(tokenizer, transformers.PreTrainedTokenizerBase):
+        raise UserError(f"model is a {name} in memory; pass its tokenizer= of transformers")
     adapter = find_adapter(adapter_name(model.config))
     if adapter.model_class not in (None, name):
         raise UserError(f"model is a {name}; pass a {adapter.model_class}, which reads its text")

@@ -147,16 +147,6 @@ def test_a_model_stays_what_it_was(valid, monkeypatch, broken):
     assert not first._forward_hooks
 
 
-def test_a_tokenizer_may_be_any_function():
-    ids = [3, 4, 5]
-    for given in (ids, np.array(ids), torch.tensor([ids]), {"input_ids": [ids]}):
-        read = borrowed_model.FunctionTokenizer(lambda text, given=given: given)
-        assert read("a") == {"input_ids": ids}
-    encode = tiny_models.tokenizer().backend_tokenizer.encode
-    assert borrowed_model.FunctionTokenizer(encode)("ab")["input_ids"] == [4, 5]
-    assert borrowed_model.FunctionTokenizer(lambda text: [])("a") == {"input_ids": []}
-
-
 def test_an_encoder_in_half_precision_with_special_tokens(valid):
     """With settings that give tuples, and every hidden state."""
     model = tiny_models.model("bert", return_dict=False, output_hidden_states=True).to(
@@ -208,7 +198,7 @@ FRAMED = {"tokenizer": tiny_models.tokenizer(framed=True), "special_tokens": Tru
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"tokenizer": lambda text: "a b"}, "tokenizer returns <U3"),
+        ({"tokenizer": lambda text: [1]}, "pass its tokenizer= of transformers"),
         (FRAMED | {"texts": ["a", "<s>a</s>"]}, "number 1 begins with <s>"),
         ({"families": "frequency"}, "'frequency' cannot be measured of a model"),
         ({"nulls": "untrained"}, "'untrained' cannot be made of a lone model"),
