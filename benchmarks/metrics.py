@@ -42,6 +42,32 @@ def product(cloud_PD: jax.Array) -> jax.Array:
     return cloud_PD @ cloud_PD.T
 
 
+def eigenvalues(cloud_PD: jax.Array) -> jax.Array:
+    return jnp.linalg.eigvalsh(jnp.cov(cloud_PD, rowvar=False))
+
+
+def eigenvalues_in_float64(cloud_PD: jax.Array) -> jax.Array:
+    with jax.enable_x64(True):
+        return jnp.linalg.eigvalsh(jnp.cov(cloud_PD.astype(jnp.float64), rowvar=False))
+
+
+def window_eigenvalues(cloud_PD: jax.Array) -> jax.Array:
+    """Compute the eigenvalues of 16 windows' own covariances in one batch."""
+    windows_WPD = cloud_PD[: len(cloud_PD) // 16 * 16].reshape(16, -1, cloud_PD.shape[1])
+    return jax.vmap(eigenvalues)(windows_WPD)
+
+
+FUNCTIONS = {
+    "TwoNN": search,
+    "spectrum": spectrum,
+    "steep": spectrum,  # of a cloud whose eigenvalues fall as 1/i^2
+    "product": product,
+    "eigvalsh": eigenvalues,
+    "eigvalsh float64": eigenvalues_in_float64,
+    "windows": window_eigenvalues,
+}
+
+
 def task(function, cloud_PD: np.ndarray):
     compiled = jax.jit(jax.default_matmul_precision("highest")(function))
     cloud_PD = jnp.asarray(cloud_PD)
@@ -50,15 +76,16 @@ def task(function, cloud_PD: np.ndarray):
 
 def serve_jax(shapes: list[tuple[int, int]], names: list[str]) -> None:
     """Tasks 'NAME POINTS WIDTH' for every shape."""
-    functions = {"TwoNN": search, "spectrum": spectrum, "steep": spectrum, "product": product}
     tasks = {}
     for points, width in shapes:
         cloud_PD = peer.normal(points, width)
         # small eigenvalues cost more
         steep_PD = cloud_PD * np.arange(1, width + 1, dtype=np.float32)[None] ** -1.0
-        clouds_of = dict.fromkeys(functions, cloud_PD) | {"steep": steep_PD}
         tasks |= {
-            f"{name} {points} {width}": task(functions[name], clouds_of[name]) for name in names
+            f"{name} {points} {width}": task(
+                FUNCTIONS[name], steep_PD if name == "steep" else cloud_PD
+            )
+            for name in names
         }
     serve({"version": f"jax {jax.__version__}", "kind": jax.default_backend()}, tasks)
 

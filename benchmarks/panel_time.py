@@ -49,6 +49,14 @@ def config_of(shape: dict[str, int]) -> Config:
     )
 
 
+def time_row(row: str, shape: dict[str, int], rounds: int) -> tuple[float, float]:
+    """Seconds of compiling a row of PANELS, and median seconds of a checkpoint."""
+    families, nulls = PANELS[row]
+    config = config_of(shape)
+    settings = dataclasses.replace(config.measure, families=families, nulls=nulls)
+    return time_panel(dataclasses.replace(config, measure=settings), random_corpus(), rounds)
+
+
 def time_panel(config: Config, corpus: Corpus, rounds: int) -> tuple[float, float]:
     """Seconds of compilation, and median seconds of a checkpoint beside it."""
     model = transformer.build(config.model, corpus.vocab_size, "float32")
@@ -95,7 +103,6 @@ def main() -> None:
     )
     options = vars(parser.parse_args())
     shape = {name: options[name] for name in shape}
-    config, corpus = config_of(shape), random_corpus()
     print(
         ", ".join(f"{name} {value}" for name, value in shape.items()),
         f"float32, jax {jax.__version__}",
@@ -105,12 +112,9 @@ def main() -> None:
     print(
         "| measured | s a checkpoint | s of compilation, once | peak memory so far |\n| --- | --- | --- | --- |"
     )
-    for words, (families, nulls) in (list(PANELS.items())[row - 1] for row in options["panels"]):
-        settings = dataclasses.replace(config.measure, families=families, nulls=nulls)
-        compilation, seconds = time_panel(
-            dataclasses.replace(config, measure=settings), corpus, options["rounds"]
-        )
-        print(f"| {words} | {seconds:.1f} | {compilation:.1f} | {peak_memory()} |", flush=True)
+    for row in (list(PANELS)[number - 1] for number in options["panels"]):
+        compilation, seconds = time_row(row, shape, options["rounds"])
+        print(f"| {row} | {seconds:.1f} | {compilation:.1f} | {peak_memory()} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -32,19 +32,23 @@ def serve(facts: dict[str, Any], tasks: dict[str, Callable[[], Any]]) -> None:
 
 
 def alternate(
-    commands: dict[str, list[str]], rounds: int
+    commands: dict[str, list[str]], rounds: int, at_once: bool = False
 ) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, list[float]]]]:
     """Return facts of each worker, and seconds of each round by worker and task.
 
-    The commands start programs that call `serve`.
+    The commands start programs that call `serve`. They warm up one after another, since that takes
+    all cores, or `at_once` where there are many.
     """
-    workers, facts, seconds = {}, {}, {}
+    workers, ready, facts, seconds = {}, {}, {}, {}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
     with contextlib.ExitStack() as stack:  # at its end the workers' input closes, which ends them
-        for name, command in commands.items():  # one after another: a warm-up takes all cores too
+        for name, command in commands.items():
             workers[name] = stack.enter_context(subprocess.Popen(command, **pipes))
-            ready = json.loads(_answer(workers[name], name))
-            facts[name], seconds[name] = ready["facts"], {task: [] for task in ready["tasks"]}
+            if not at_once:
+                ready[name] = _answer(workers[name], name)
+        for name in commands:
+            answer = json.loads(ready.get(name) or _answer(workers[name], name))
+            facts[name], seconds[name] = answer["facts"], {task: [] for task in answer["tasks"]}
         for _ in range(rounds):
             for name, worker in workers.items():
                 for task, times in seconds[name].items():

@@ -3,10 +3,14 @@
     python -m benchmarks.train_step [--layers 6 --width 256 --heads 8 --context 256 --batch 8]
     [--rounds 7 --steps 6]
 
-The JAX side is the product's own training program.
+Every side has a process of its own. JAX's sides are the product's own training program: with AdamW
+and learned positions, with Muon and rotary positions (the recipe of experiments/decoder_small.py),
+and, with `--sides all`, AdamW as the program is written for a CPU. PyTorch's are a twin of the first,
+eager and by torch.compile.
 """
 
 import argparse
+import functools
 import os
 import re
 import statistics
@@ -42,18 +46,28 @@ def random_corpus():
     )
 
 
-def jax_side(shape: dict[str, int], steps: int, watch: int = 0):
+def jax_side(
+    shape: dict[str, int],
+    steps: int,
+    watch: int = 0,
+    optimizer: str = "adamw",
+    position_encoding: str = "learned",
+    backend: str | None = None,
+):
     """Return a function that runs `steps` training steps, and facts about JAX.
 
-    `watch` is the setting watch.every.
+    `watch` is the setting watch.every; `backend` the one that the program is written for.
     """
     import jax
 
     from anisoscope.models import transformer
     from anisoscope.training.train_program import make_program
 
-    model = ModelConfig(**{name: shape[name] for name in ("layers", "width", "heads", "context")})
-    train = TrainConfig(batch_size=shape["batch"], steps_per_call=steps)
+    sizes = {name: shape[name] for name in ("layers", "width", "heads", "context")}
+    model = ModelConfig(**sizes, position_encoding=position_encoding)
+    train = TrainConfig(batch_size=shape["batch"], steps_per_call=steps, optimizer=optimizer)
+    if backend:
+        transformer.build = functools.partial(transformer.build, backend=backend)
     config = Config(model=model, train=train, watch=WatchConfig(every=watch))
     program = make_program(config, random_corpus())
     state = program.create()
@@ -74,7 +88,7 @@ def jax_side(shape: dict[str, int], steps: int, watch: int = 0):
     }
 
 
-def torch_side(shape: dict[str, int], steps: int):
+def torch_side(shape: dict[str, int], steps: int, compiled: bool = False):
     import torch
 
     from benchmarks.peers import torch_twin
@@ -83,6 +97,8 @@ def torch_side(shape: dict[str, int], steps: int):
     device = torch.device("cuda" if kind == "gpu" else "cpu")
     sizes = [shape[name] for name in ("layers", "width", "heads", "context")]
     model = torch_twin.Transformer(*sizes, VOCAB).to(device)
+    if compiled:
+        model = torch.compile(model)
     corpus_N = torch.from_numpy(random_tokens()).to(device)
     step = torch_twin.make_step(
         model, corpus_N, shape["batch"], shape["context"], bfloat16=kind == "gpu"
@@ -98,19 +114,35 @@ def torch_side(shape: dict[str, int], steps: int):
     return run, {"version": version, "kind": kind, "parameters": parameters}
 
 
-SIDES = {"JAX": jax_side, "PyTorch": torch_side}
+SIDES = {
+    "JAX": jax_side,
+    "PyTorch": torch_side,
+    "JAX, Muon and rotary": functools.partial(
+        jax_side, optimizer="muon", position_encoding="rotary"
+    ),
+    "PyTorch, compiled": functools.partial(torch_side, compiled=True),
+    "JAX, written for a CPU": functools.partial(jax_side, backend="cpu"),
+}
 
 
-def measure(shape: dict[str, int], rounds: int, steps: int, peer: str = sys.executable):
+def measure(
+    shape: dict[str, int],
+    rounds: int,
+    steps: int,
+    peer: str = sys.executable,
+    sides: tuple[str, ...] = ("JAX", "PyTorch"),
+):
     """Return facts, and seconds per step of every round, for each side.
 
     `peer` is the Python interpreter with PyTorch.
     """
     numbers = [f"--{name}={value}" for name, value in shape.items()]
     command = ["-m", "benchmarks.train_step", *numbers, f"--steps={steps}"]
-    pythons = {"JAX": sys.executable, "PyTorch": peer}
+    pythons = {side: sys.executable if side.startswith("JAX") else peer for side in sides}
     facts, seconds = alternate(
-        {side: [pythons[side], *command, f"--side={side}"] for side in SIDES}, rounds
+        {side: [python, *command, f"--side={side}"] for side, python in pythons.items()},
+        rounds,
+        at_once=os.cpu_count() >= 8,
     )
     return facts, {
         side: [time / steps for time in tasks["steps"]] for side, tasks in seconds.items()
@@ -161,9 +193,9 @@ def report(shape: dict[str, int], facts: dict[str, dict], seconds: dict[str, lis
     if kind != facts["PyTorch"]["kind"]:
         print(f"No ratio: JAX ran on {kind}, PyTorch on {facts['PyTorch']['kind']}")
         return
-    print(
-        f"JAX runs at {ratio(seconds['PyTorch'], seconds['JAX'])} of PyTorch's speed (least-most by round)"
-    )
+    for name, times in seconds.items():
+        speed = ratio(seconds["PyTorch"], times)
+        print(f"{name}: {speed} of the speed of PyTorch, eager (least-most by round)")
 
 
 def main() -> None:
@@ -178,6 +210,7 @@ def main() -> None:
     parser.add_argument(
         "--peer", default=sys.executable, help="the Python of an environment with PyTorch"
     )
+    parser.add_argument("--sides", choices=("two", "all"), default="two", help="sides to compare")
     parser.add_argument("--side", choices=SIDES, help="be the worker of this side")
     options = vars(parser.parse_args())
     shape = {name: options[name] for name in SHAPES[kind]}
@@ -185,7 +218,8 @@ def main() -> None:
         run, facts = SIDES[options["side"]](shape, options["steps"])
         serve(facts, {"steps": run})
         return
-    report(shape, *measure(shape, options["rounds"], options["steps"], options["peer"]))
+    sides = tuple(SIDES)[: 2 if options["sides"] == "two" else None]
+    report(shape, *measure(shape, options["rounds"], options["steps"], options["peer"], sides))
 
 
 if __name__ == "__main__":

@@ -3,15 +3,12 @@
 LLM-Microscope's measures are written from their description.
 """
 
-import importlib.metadata
-
 import numpy as np
 import torch
-from IsoScore.IsoScore import IsoScore
 
 from benchmarks.peers import peer
 
-VERSION = f"torch {torch.__version__}, IsoScore {importlib.metadata.version('IsoScore')}"
+VERSION = f"torch {torch.__version__}"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -41,6 +38,8 @@ def microscope_anisotropy(cloud_PD: torch.Tensor) -> torch.Tensor:
 
 
 def values(cloud_PD):
+    from IsoScore.IsoScore import IsoScore
+
     cloud_PD = torch.from_numpy(cloud_PD)
     return {
         "twonn_microscope": microscope(cloud_PD),
@@ -67,6 +66,7 @@ def tasks(cloud_PD: np.ndarray):
     torch.set_grad_enabled(False)
     timed = {
         "TwoNN": lambda: twonn(cloud_PD),
+        "eigvalsh": lambda: torch.linalg.eigvalsh(cloud_PD.T.cov()),
         "svdvals": lambda: torch.linalg.svdvals(cloud_PD - cloud_PD.mean(0)),
         "SVD": lambda: torch.linalg.svd(cloud_PD - cloud_PD.mean(0), full_matrices=False).S,
         "product": lambda: cloud_PD @ cloud_PD.T,
