@@ -174,7 +174,6 @@ def compare_with_all(
     """
     points, count = distance_PC.shape
     together, kept = min(TOGETHER, points), min(count, points)
-    order_P = jnp.argsort(~unsure_P)
 
     def compare(i: Array) -> tuple[Array, Array]:
         candidate_P = (group_P == group_P[i]) & (group_P[i] >= 0)
@@ -183,17 +182,18 @@ def compare_with_all(
         negative_C, index_C = jax.lax.top_k(-distance_P, kept)
         return -negative_C, jnp.where(negative_C > -jnp.inf, index_C, 0)
 
-    def compare_some(number: Array, nearest: tuple[Array, Array]) -> tuple[Array, Array]:
+    def compare_some(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         # past the last of them come points that were sure, for which the same is found again
-        i_A = jax.lax.dynamic_slice_in_dim(order_P, together * number, together)
+        unsure_P, *nearest = state
+        i_A = jax.lax.top_k(unsure_P.astype(jnp.int32), together)[1]
         found = jax.vmap(compare)(i_A)
-        return tuple(
+        distance_PC, index_PC = (
             x_PC.at[i_A, :kept].set(x_AC) for x_PC, x_AC in zip(nearest, found, strict=True)
         )
+        return unsure_P.at[i_A].set(False), distance_PC, index_PC
 
-    return jax.lax.fori_loop(
-        0, -(-unsure_P.sum() // together), compare_some, (distance_PC, index_PC)
-    )
+    state = unsure_P, distance_PC, index_PC
+    return jax.lax.while_loop(lambda state: state[0].any(), compare_some, state)[1:]
 
 
 def _measure(

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from anisoscope.config.model_config import ModelConfig
@@ -170,6 +171,8 @@ class Transformer(nn.Module):
         x_BTD = embed(table_VD, tokens_BT) if accelerated else table_VD[tokens_BT]
         if added := POSITIONS[config.position_encoding].added:
             x_BTD = x_BTD + added(self.param, config)[None, : tokens_BT.shape[1]]
+            if accelerated:  # else XLA:GPU sums the gradient of positions over a transposed stream
+                x_BTD = with_layout_constraint(x_BTD, Layout((0, 1, 2)))
         block_taps_NBTD = None
         if taps_LBTD is not None:
             x_BTD, block_taps_NBTD = x_BTD + taps_LBTD[0], taps_LBTD[1:]

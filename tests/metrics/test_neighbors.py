@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from anisoscope.metrics import candidates
 from anisoscope.metrics.neighbors import nearest_neighbors
 from tests.metrics import clouds
 from tests.metrics.clouds import (
@@ -61,12 +62,23 @@ def test_agrees_with_the_float64_twin(name, count):
     assert_neighbors(find(cloud, count), cloud, rtol=RTOL.get(name, 1e-5))
 
 
-def test_finds_the_same_on_an_accelerators_path(monkeypatch):
+@pytest.mark.parametrize("count", [FEW, MANY])
+@pytest.mark.parametrize("name", ["copies", "ties", "few values"])
+def test_finds_the_same_on_an_accelerators_path(name, count, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    for name in ("copies", "ties"):
-        cloud = (CLOUDS | AWKWARD)[name]
-        found = jax.jit(lambda cloud_PD: nearest_neighbors(cloud_PD, MANY))(cloud)
-        assert_neighbors(found, cloud, rtol=1e-5)
+    cloud = (CLOUDS | AWKWARD)[name]
+    found = jax.jit(lambda cloud_PD: nearest_neighbors(cloud_PD, count))(cloud)
+    assert_neighbors(found, cloud, rtol=1e-5)
+
+
+def test_the_largest_of_long_rows_on_an_accelerator(monkeypatch):
+    x_AP = np.random.default_rng(0).integers(0, 50, (7, 1500)).astype(np.float32)
+    x_AP[3, 20:] = -np.inf
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    value_AC, place_AC = map(np.asarray, candidates._largest(jnp.asarray(x_AP), 9))
+    np.testing.assert_array_equal(value_AC, -np.sort(-x_AP)[:, :9])
+    np.testing.assert_array_equal(np.take_along_axis(x_AP, place_AC, 1), value_AC)
+    assert all(len(set(place_C)) == 9 for place_C in place_AC)
 
 
 @pytest.mark.parametrize("count", [FEW, MANY])
