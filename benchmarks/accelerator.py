@@ -34,6 +34,7 @@ LEAST = 20.0  # seconds: a part is not begun with less
 PRODUCT, COPIED = 8192, 2**31  # width of the matrices; bytes
 CLOUDS = [(4096, 512), (10_000, 768)]
 TESTED = [f"tests/{name}" for name in ("metrics/test_precision.py", "metrics", "models")]
+UNTUNED = ", products by cuBLAS"  # in place of Triton's, of which XLA compiles many variants
 SMALL_STEP = {"layers": 2, "width": 64, "heads": 2, "context": 64, "batch": 4}
 SMALL_PANEL = {"layers": 2, "width": 64, "heads": 2, "context": 64, "batches": 1, "points": 512}
 
@@ -131,9 +132,9 @@ def eigenvalue_errors() -> dict[str, float]:
 
 
 def time_panel(options: argparse.Namespace, row: str) -> dict[str, Any]:
-    """Seconds of compiling a panel of 12 layers of width 768, and of a checkpoint."""
-    shape = SMALL_PANEL if options.small else panel_time.SHAPES["gpu"]
-    compilation, seconds = panel_time.time_row(row, shape, rounds=3)
+    """Seconds of compiling a panel of 12 layers of width 768, and of a checkpoint of one batch."""
+    shape = SMALL_PANEL if options.small else panel_time.SHAPES["gpu"] | {"batches": 1}
+    compilation, seconds = panel_time.time_row(row, shape, rounds=2)
     return {
         **{"seconds of compiling": compilation, "seconds of a checkpoint": seconds},
         "peak memory": panel_time.peak_memory(),
@@ -192,8 +193,9 @@ PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "training step": time_steps,
     "metrics": time_metrics,
     **{
-        f"panel: {row}": functools.partial(time_panel, row=row)
-        for row in ("spectrum alone", "whole panel, without null models", "whole panel")
+        f"panel: {row}{tuning}": functools.partial(time_panel, row=row)
+        for row in ("spectrum alone", "whole panel, without null models")
+        for tuning in ("", UNTUNED)
     },
     "tests": test_values,
     "pair": train_pair,
@@ -206,7 +208,11 @@ def run_part(name: str, limit: float) -> dict[str, Any]:
     begin = time.perf_counter()
     command = [sys.executable, "-m", "benchmarks.accelerator", *sys.argv[1:], f"--part={name}"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, **pipes, start_new_session=True) as process:
+    flags = os.environ.get("XLA_FLAGS", "")
+    if name.endswith(UNTUNED):
+        flags += " --xla_gpu_enable_triton_gemm=false"
+    env = os.environ | {"XLA_FLAGS": flags}
+    with subprocess.Popen(command, env=env, start_new_session=True, **pipes) as process:
         try:
             output, errors = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:

@@ -1,5 +1,7 @@
 """The benchmarks' workers take turns, and what they time is the product's."""
 
+import json
+import subprocess
 import sys
 
 import jax
@@ -80,3 +82,17 @@ def test_the_tasks_compute():
     values = jax.jit(metrics.spectrum)(cloud_PD)
     assert {"anisotropy", "effective_rank", "alpha_req"} <= values.keys()
     assert metrics.product(cloud_PD).shape == (200, 200)
+
+
+@pytest.mark.slow
+def test_an_accelerators_parts_end_in_one_file_and_failures_are_named(tmp_path):
+    path = tmp_path / "accelerator.json"
+    command = [sys.executable, "-m", "benchmarks.accelerator", "--small", f"--output={path}"]
+    command += ["--parts", "ceilings", "panel: spectrum alone", "pair", "--text=missing"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = json.loads(path.read_text())
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1].endswith("failed: pair")
+    assert found["ceilings"]["float32 TFLOP/s, highest precision"] > 0
+    assert found["panel: spectrum alone"]["seconds of compiling"] > 0
+    assert any("missing" in line for line in found["pair"]["failed"])
