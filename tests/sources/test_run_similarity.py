@@ -18,22 +18,18 @@ from tests.plot.tables import with_excess
 
 WIDTH, POINTS = 6, 256
 CONFIG = replace(tiny.config(), {"measure.points": POINTS, "measure.folds": 4})
-TURN = np.linalg.qr(np.random.default_rng(0).normal(size=(WIDTH, WIDTH)))[0].astype(np.float32)
-NULL = {"null": "permuted", "statistic": "mean"}
 
 
 class Planted(OpenRun):
     def vectors(self, params, tokens_BT):
-        """Two independent normal layers, which the parameters name; turned, or not."""
-        first, turned = params
+        """Two independent normal layers, which the parameters name."""
         shape = (*tokens_BT.shape, WIDTH)
-        normal = [jax.random.normal(jax.random.key(first + n), shape) for n in range(2)]
-        layers = jax.numpy.stack(normal) + 0 * tokens_BT[None, ..., None]
-        return jax.numpy.where(turned, 3 * layers @ TURN + 1, layers)
+        normal = [jax.random.normal(jax.random.key(params + n), shape) for n in range(2)]
+        return jax.numpy.stack(normal) + 0 * tokens_BT[None, ..., None]
 
 
-def planted(first, turned=False, config=CONFIG, text=None):
-    return Planted(config, text or tiny.corpus(8000), [0, 6], lambda step: (first, turned))
+def planted(first, config=CONFIG, text=None):
+    return Planted(config, text or tiny.corpus(8000), [0, 6], lambda step: first)
 
 
 @pytest.fixture
@@ -47,25 +43,6 @@ def compare(monkeypatch):
         return two_models.compare(*(names or runs))
 
     return compared
-
-
-@pytest.mark.slow
-def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_null_model(
-    compare,
-):
-    copies, apart = (
-        compare(planted(0), other).sel(positions="all")
-        for other in (planted(0, turned=True), planted(100))
-    )
-    for name, level in {"cka_unbiased": 0.0, "neighbor_overlap": 10 / (POINTS - 1)}.items():
-        value, excess = copies[name].sel(statistic="mean"), apart[f"{name}_excess"]
-        np.testing.assert_allclose(np.diag(value), 1, atol=2e-3)
-        independent = [value.values[0, 1], *apart[name].sel(statistic="mean").values.flat]
-        np.testing.assert_allclose(independent, level, atol=0.02)
-        np.testing.assert_allclose(value - copies[f"{name}_excess"].sel(NULL), level, atol=0.02)
-        assert (excess.sel(statistic="low") < 0.02).all()
-        assert (excess.sel(statistic="high") > -0.02).all()
-    assert (apart.cka.sel(statistic="mean") > 0.015).all()  # the bias that HSIC_1 takes off
 
 
 @pytest.mark.slow

@@ -1,18 +1,13 @@
 """Parts of the stage without a trained run."""
 
-import pathlib
-
 import numpy as np
 import pytest
 
-from anisoscope.cli import training_stages as stages
 from anisoscope.config.tangents_config import early_steps
 from anisoscope.subspaces import run_tangents, subspace_energy
 from anisoscope.subspaces.tangent_windows import check_tangents, make_windows
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
-from tests import tiny
-from tests.program import refuse
 from tests.subspaces.tiny_tangents import SETTINGS, config, corpus
 
 
@@ -32,12 +27,6 @@ def test_impossible_settings_are_refused_unless_switched_off(changes, words):
         check_tangents(changed, changed.tangents)
     off = replace(changed, {"tangents.enabled": False})
     check_tangents(off, off.tangents)
-
-
-def test_too_little_text_is_refused_before_a_folder_is_made(tmp_path):
-    flags = ("--config=experiments/decoder_small.py:tiny", "--config.data.source=pydoc")
-    more = ("--config.tangents.enabled=True", "--config.tangents.windows=512", "--stages=tangents")
-    refuse(tmp_path / "run", "windows=512 needs twice as many", *flags, *more)
 
 
 def test_an_encoder_is_read_with_its_masked_characters():
@@ -81,26 +70,3 @@ def test_the_other_seed_is_the_next_run_that_differs_in_seeds_alone():
         "w0_d1": None,
     }
     assert early_steps(config(), SETTINGS) == [1, 2]
-
-
-def test_early_proxies_of_all_runs_come_first_since_each_is_the_control_of_another(monkeypatch):
-    done, root = [], pathlib.Path("root")
-    runs = {
-        name: stages.Run(name, replace(config(), {"train.seed": seed}), tiny.corpus(), root / name)
-        for seed, name in enumerate("ab")
-    }
-
-    def early(config, corpus, run, *_):
-        done.append(("early", run.name))
-
-    def sweep(config, corpus, run, name, stop, other):
-        done.append((run.name, other.name))
-
-    monkeypatch.setattr(run_tangents, "fit_early", early)
-    monkeypatch.setattr(run_tangents, "sweep", sweep)
-    monkeypatch.setattr(
-        stages.on_disk, "write_tangents", lambda folders, to: done.append((*folders, to))
-    )
-    with stages.Stop() as stop:
-        stages.fit_tangents(stages.Work(config(), runs, root, "title", ["tangents"], stop))
-    assert done == [("early", "a"), ("early", "b"), ("a", "b"), ("b", "a"), ("a", "b", root)]
