@@ -28,14 +28,22 @@ class AttentionSums(NamedTuple):
 
 
 class AttentionStatistics(NamedTuple):
-    score_mean: Float[Array, ""]
+    """Statistics of a head; NaN in the last six without a row of two keys."""
+
+    score_mean: Float[Array, ""]  # over all visible pairs of all windows, as the deviation
     score_std: Float[Array, ""]
+    # sqrt of the mean variance of a row, at most score_std for rows of equal length; the rest is a
+    # constant per row, which the softmax removes
     score_std_within: Float[Array, ""]
-    entropy: Float[Array, ""]
-    maximum: Float[Array, ""]
-    minimum: Float[Array, ""]
-    first: Float[Array, ""]
-    most: Float[Array, ""]
+    attention_entropy: Float[Array, ""]  # mean of -sum_j p_ij ln p_ij, nats; [0, ln T]
+    attention_max: Float[Array, ""]  # mean of the largest p_ij of a row; [0, 1]
+    attention_min: Float[Array, ""]  # of the smallest visible one; 0 for a p_ij below 1e-38
+    attention_first_token: Float[
+        Array, ""
+    ]  # mean of p_i0 over the rows that see key 0, NaN without
+    # the largest, over the keys j, of the mean of p_ij over all windows and the rows that see j.
+    # With few windows it may be that of a late key that few rows see.
+    attention_most_attended: Float[Array, ""]
 
 
 def attention_statistics(
@@ -53,15 +61,7 @@ def attention_statistics(
         keep_B: weights 1 or 0 of the windows; None: all.
 
     Returns:
-        score_mean, score_std: mean and population deviation over all visible pairs of all windows.
-        score_std_within: sqrt(mean over rows of the variance within a row), in [0, score_std] for rows
-        of equal length; the rest is a constant per row, which the softmax removes. entropy: mean over
-        rows of -sum_j p_ij ln p_ij, in nats; [0, ln T]. maximum, minimum: mean over rows of the largest
-        and the smallest visible p_ij; [0, 1], 0 for a p_ij below 1e-38. first: mean of p_i0 over the
-        rows that see key 0; [0, 1], NaN without such a row. most: the largest, over the keys j, of the
-        mean of p_ij over all windows and the rows that see j; [first, 1]. With few windows it may be
-        that of a late key that few rows see. No row with two keys: NaN in the last six; no visible pair
-        or no window kept: NaN in all.
+        The statistics; NaN in all without a visible pair, or where no window is kept.
     """
     keep_B = jnp.ones(sums.level_B.shape) if keep_B is None else keep_B
 

@@ -9,12 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from anisoscope.metrics.cloud import (
-    AnyArray,
-    centered,
-    product,
-    scale_to_unit,
-)
+from anisoscope.metrics.cloud import AnyArray, centered, product, scale_to_unit
 from anisoscope.metrics.eigen import eigh
 
 KINDS = {"layer": (1.0, 1.0), "rms": (0.0, 1.0), "none": (0.0, 0.0)}  # of norms: centers, divides

@@ -92,10 +92,7 @@ def test_what_the_source_cannot_give_is_one_line(arrays):
     for changes, words in (
         ({"families": ("similarity", "comparison")}, "comparison cannot be measured"),
         ({"families": ("attention",)}, "attention cannot be measured on these"),
-        (
-            {"nulls": ("shuffled",)},
-            "activations have 1 inputs; pass 2: measured and shuffled",
-        ),
+        ({"nulls": ("shuffled",)}, "activations have 1 inputs; pass 2: measured and shuffled"),
         ({"families": ("frequency",)}, "frequency cannot be measured on these"),
     ):
         with pytest.raises((UserError, ValueError), match=words):

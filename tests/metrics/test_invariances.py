@@ -148,10 +148,7 @@ METRICS = {  # the metric, and what it does not see
     "cka": (of_pair(comparison.ckas), ALL),
     "alignment": (of_pair(alignment.alignments), ALL),
     "linearity": (of_pair(linearity.linearity), ALL),
-    "overlap": (
-        of_pair(lambda x, y: comparison.neighbor_overlap(nearest(x), nearest(y))),
-        ALL,
-    ),
+    "overlap": (of_pair(lambda x, y: comparison.neighbor_overlap(nearest(x), nearest(y))), ALL),
     "imbalance": (of_pair(imbalances), ALL),
     "attention": (heads, "rotation"),
     "variance share": (

@@ -45,13 +45,6 @@ def test_a_shorter_window_is_the_corner_of_the_whole(config):
         np.testing.assert_array_equal(visible_keys(config, time), whole_TT[:time, :time])
 
 
-def test_two_layers_reach_two_keys_back_through_a_window_of_two():
-    reached = dependence(ModelConfig(context=4, mask="window", window=2, layers=2))
-    np.testing.assert_array_equal(
-        reached, [[c == "x" for c in row] for row in ("x...", "xx..", "xxx.", ".xxx")]
-    )
-
-
 def test_no_leak_is_causal_and_a_full_leak_is_bidirectional():
     for leak, mask in ((0.0, "causal"), (1.0, "bidirectional")):
         np.testing.assert_array_equal(

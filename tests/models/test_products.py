@@ -1,7 +1,5 @@
 """What attention does to large scores, and to means and drifts of keys and queries."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,21 +25,6 @@ def test_large_scores_stay_finite(attention):
         )
     )
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(total(q_BTHK, k_BTHK, v_BTHK)))
-
-
-def test_taking_the_mean_from_a_rows_keys_changes_no_weight():
-    """Why only queries are centered: it is the mean query, not the mean key, that sharpens a
-    softmax.
-    """
-    q_BTHK, k_BTHK, v_BTHK = QKV
-    attention = jax.jit(functools.partial(ours, visible_TT=None, attention="softmax"))
-    plain = attention(q_BTHK, k_BTHK, v_BTHK)
-    np.testing.assert_allclose(
-        attention(q_BTHK, k_BTHK - k_BTHK.mean(1, keepdims=True), v_BTHK), plain, atol=1e-5
-    )
-    assert not np.allclose(
-        attention(q_BTHK - q_BTHK.mean(1, keepdims=True), k_BTHK, v_BTHK), plain, atol=1e-2
-    )
 
 
 def test_a_drift_shared_by_all_queries_has_no_effect_once_they_are_centered():

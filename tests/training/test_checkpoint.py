@@ -12,12 +12,7 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from anisoscope.config.run_config import (
-    CheckpointConfig,
-    RunConfig,
-    TrainConfig,
-    checkpoint_steps,
-)
+from anisoscope.config.run_config import CheckpointConfig, RunConfig, TrainConfig, checkpoint_steps
 from anisoscope.training import checkpoint
 from anisoscope.utils import folder
 from anisoscope.utils.errors import RunError

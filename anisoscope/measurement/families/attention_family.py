@@ -180,16 +180,9 @@ def measure_head(
         "query_cosine": mean_cosine(q_PK, keep_P),
         "key_cosine": mean_cosine(k_PK, keep_P),
         "query_key_cosine": cross_cosine(q_PK, k_PK, keep_P, keep_P),
-        "score_mean": statistics.score_mean,
-        "score_std": statistics.score_std,
-        "score_std_within": statistics.score_std_within,
         "score_of_means": score,
         "score_share_of_means": share_of_means(score, statistics),
-        "attention_entropy": statistics.entropy,
-        "attention_max": statistics.maximum,
-        "attention_min": statistics.minimum,
-        "attention_first_token": statistics.first,
-        "attention_most_attended": statistics.most,
+        **statistics._asdict(),
     }
 
 

@@ -39,10 +39,7 @@ HUBNESS = {
     ),
     # no replicates: the largest hub of a section does not show how that of the whole varies
     "largest_hub": Quantity(
-        "occurrences of the largest hub",
-        f"max N / {NEAREST}, {COUNTED}",
-        HUBS,
-        range=NOT_NEGATIVE,
+        "occurrences of the largest hub", f"max N / {NEAREST}, {COUNTED}", HUBS, range=NOT_NEGATIVE
     ),
 }
 LOCAL = {

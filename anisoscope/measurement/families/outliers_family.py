@@ -49,16 +49,10 @@ OUTLIERS = {  # each reads the cloud, and weights 1 or 0 of its points
         AT_LEAST_1,
     ),
     "coordinate_peak": jackknifed(
-        "peak of a vector's coordinates",
-        f"mean over points i of {PEAK}",
-        MASSIVE,
-        range=AT_LEAST_1,
+        "peak of a vector's coordinates", f"mean over points i of {PEAK}", MASSIVE, range=AT_LEAST_1
     ),
     "massive_activation": Quantity(
-        "most massive activation",
-        f"largest over points i of {PEAK}",
-        MASSIVE,
-        range=AT_LEAST_1,
+        "most massive activation", f"largest over points i of {PEAK}", MASSIVE, range=AT_LEAST_1
     ),
     "anisotropy_without_top_coordinates": jackknifed(
         "anisotropy, top coordinates left out",

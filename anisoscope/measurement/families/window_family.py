@@ -54,7 +54,7 @@ WINDOWS = {
         "cloud in one window, not centered; at most ln min(n, D)",
         source="Skean et al. 2025, Layer by Layer, order 1; by window as in Queipo-de-Llano et al. 2025",
         range=NOT_NEGATIVE,
-    ),
+    )
 }
 
 
@@ -101,10 +101,7 @@ def measure_windows(cloud: Cloud) -> Values:
 
 FAMILIES = {
     "trajectory": Family(
-        "cloud",
-        measure_trajectory,
-        TRAJECTORY,
-        coordinates={"from_position": trajectory.STRETCHES},
+        "cloud", measure_trajectory, TRAJECTORY, coordinates={"from_position": trajectory.STRETCHES}
     ),
     "windows": Family("cloud", measure_windows, WINDOWS),
 }

@@ -181,7 +181,7 @@ def sharpness(q_BTHK: Array, k_BTHK: Array, visible_TT: Array) -> dict[str, Arra
         "score_std": jnp.sqrt(in_heads + jnp.var(heads.score_mean)),
         "score_std_head": jnp.sqrt(in_heads),
         "score_std_within": jnp.sqrt(jnp.square(heads.score_std_within).mean()),
-        "attention_entropy": heads.entropy.mean(),
-        "attention_max": heads.maximum.mean(),
-        "attention_min": heads.minimum.mean(),
+        "attention_entropy": heads.attention_entropy.mean(),
+        "attention_max": heads.attention_max.mean(),
+        "attention_min": heads.attention_min.mean(),
     }

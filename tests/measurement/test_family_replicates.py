@@ -1,16 +1,16 @@
 """Families that are measured where they are named: their resamples, on clouds of whole windows."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
 
 from anisoscope.config.measure_config import OPTIONAL
-from anisoscope.measurement.families import attention_family, outliers_family
+from anisoscope.measurement.families import attention_family, dimension_family, outliers_family
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES
-from anisoscope.measurement.panel import estimate_cloud_bytes
 from anisoscope.measurement.resampling import Cloud, Places, search
-from anisoscope.metrics.estimators import ph_dimension
 
 FOLDS, WINDOWS, TIME, WIDTH = 4, 8, 20, 10
 GENERATOR = np.random.default_rng(0)
@@ -36,17 +36,6 @@ def measured(name, kept=slice(None), folds=1):
         return family.compute(Cloud(points, folds, search(points, family.neighbors, folds), places))
 
     return jax.tree.map(np.asarray, jax.jit(measure)(cloud))
-
-
-def test_what_a_cloud_takes_counts_the_distances_that_are_held_at_once():
-    points, width = 4096, 16
-    cloud = jax.ShapeDtypeStruct((points, width), "float32")
-    takes = jax.jit(ph_dimension).lower(cloud).compile().memory_analysis().temp_size_in_bytes
-    assert (
-        estimate_cloud_bytes(points, width, ["spectrum"])
-        < takes
-        < estimate_cloud_bytes(points, width, ["spectrum", "estimators"])
-    )
 
 
 @pytest.mark.slow
@@ -98,3 +87,44 @@ def test_sinks_and_massive_activations_are_counted_above_each_threshold():
     assert float(found["long_points"][3, 0]) > 0
     cloud[7, 7] = np.nan
     assert np.isnan(outliers_family.measure_massive(Cloud(cloud, 1, None))["long_points"]).all()
+
+
+DIMENSIONS = (
+    "twonn",
+    "twonn_mle",
+    "twonn_bayes",
+    "gride",
+    "levina_bickel",
+    "local_dimension",
+    "decimation",
+)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def dimensions(cloud_PD, folds):
+    cloud = Cloud(
+        cloud_PD, folds, search(cloud_PD, dimension_family.FAMILIES["scale"].neighbors, folds)
+    )
+    return dimension_family.measure_dimension(cloud) | dimension_family.measure_scale(cloud)
+
+
+def copied(points, distinct):
+    """Copies of the same number each, as near as can be, in random order."""
+    generator = np.random.default_rng(distinct)
+    words = generator.normal(size=(distinct, 6)).astype(np.float32)
+    return words[generator.permutation(np.arange(points) % distinct)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("points", "least"), [(256, 64), (96, 48)])
+def test_a_dimension_of_few_distinct_points_is_none(points, least):
+    """64, or half of a cloud that is small by choice; of the whole cloud, whatever its sections
+    hold.
+    """
+    few, enough = (dimensions(copied(points, distinct), 4) for distinct in (least - 1, least))
+    for name in DIMENSIONS:
+        assert np.isnan(few[name]).all(), name
+        assert np.isfinite(np.asarray(enough[name]).reshape(-1)[0]), name
+    assert np.isfinite(enough["twonn"]).all()  # sections too, where fewer are distinct
+    assert few["duplicate_points"] == points - least + 1
+    assert np.isnan(few["twonn_microscope"]).all() == np.isnan(enough["twonn_microscope"]).all()
