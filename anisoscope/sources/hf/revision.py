@@ -29,6 +29,10 @@ from anisoscope.utils.progress import bar
 
 # families that read queries and keys
 HEAD_FAMILIES = tuple(name for name, kind in FAMILIES.items() if kind in ("heads", "vectors"))
+# attributes that are printed too
+PRINTED = ("model", "computed_in", "windows", "first_tokens", "twice_first", "special_tokens")
+PRINTED += ("first_windows", "preparation", "joined", "shuffled", "clamped", "residual_stream")
+PRINTED += ("attention", "logit_lens", "bits_per_byte", "bits_of", "bits_bound")
 PREVIOUS = (
     "step of the revision that cka_previous and neighbor_overlap_previous compare with; -1: none"
 )
@@ -139,8 +143,10 @@ def measure_revision(
     """Measure the residual stream, queries and keys; of the last revision the noise floor too."""
     windows, measure = plan.windows, plan.measure
     pattern, unembedding, about = check_numbers(plan, loaded, last)
-    if last and plan.printed:
-        print_summary(plan, loaded, about)
+    about = as_attributes(about) | {"model": describe_model(loaded, plan.config)} | plan.attributes
+    for name in PRINTED if last and plan.printed else ():  # before the long part begins
+        if name in about:
+            print(f"{plan.name}: {name.replace('_', ' ')}: {about[name]}")
     visible = visible_sets(pattern.visible_NTT, windows)
     extras = extracted.ModelExtras(pattern.bias_NHTT, unembedding)
 
@@ -179,7 +185,6 @@ def measure_revision(
                 )
                 progress.update()
     measured = extracted.join_batches(batches)
-    about = as_attributes(about) | {"model": describe_model(loaded, plan.config)} | plan.attributes
     values = residuals.mark_missing(step, measured.values)
     table = replicates_table.table(values, step, windows.positions, about)
     picks_P = windows.probe.picks_SGP[0, 0]
@@ -250,20 +255,3 @@ def describe_model(loaded: PretrainedModel, config: PretrainedConfig) -> str:
     unit = "tokens" if loaded.reads_text else "positions"
     size = f"D={settings.hidden_size}{heads}, windows of {config.window} {unit}{joined}"
     return f"{about['model_class']}, {loaded.blocks} layers, {size}, {about['weights_file']}"
-
-
-def print_summary(plan: Plan, loaded: PretrainedModel, about: dict[str, Any]) -> None:
-    """Print a summary for the reader, before the long part begins."""
-    bits = about["bits_per_byte"]
-    loss = bits if isinstance(bits, str) else f"{bits:.2f}, {about['bits_of']}"
-    loss += f"; at most {about['bits_bound']:.2f}" if "bits_bound" in about else ""
-    for line in (
-        f"{describe_model(loaded, plan.config)}, computed in {about['computed_in']}",
-        *plan.windows.summary,
-        *([f"clamped: {about['clamped']}"] if "clamped" in about else []),
-        f"residual stream: {about['residual_stream']}",
-        f"attention: {about.get('attention', 'not asked for')}",
-        *([f"unembedding: {about['logit_lens']}"] if "logit_lens" in about else []),
-        f"{'bits per byte of the text' if loaded.reads_text else 'loss'}: {loss}",
-    ):
-        print(f"{plan.name}: {line}")

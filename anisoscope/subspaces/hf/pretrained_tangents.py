@@ -284,12 +284,10 @@ def format_known(known: dict[str, Any], config: PretrainedConfig) -> Iterator[st
     removed = "removed" if known["width"] < known["full_width"] else "kept"
     share = known["largest_ones_share"]
     yield f"vector of ones: {removed}, {share:.1g} of the gradient lies along it at most"
-    if known["matrices_missing"] != "none":
-        yield f"matrices: not known, or not of this width, and NaN: {known['matrices_missing']}"
+    yield f"matrices not known, or not of this width, and NaN: {known['matrices_missing']}"
     if not choose_early(config):
-        last = int(config.tangents.early_fraction * max(revision_steps(config.pretrained)))
-        where = f"in steps 1 to {last}, and a later one" if last else "of a training"
         yield (
-            f"no early subspaces: they need {LEAST_EARLY} revisions {where}; primary cells are of those "
-            "fitted at the revision itself, on other windows"
+            f"no early subspaces: they need {LEAST_EARLY} revisions of a training that are early "
+            "(tangents.early_fraction), and a later one; primary cells are of those fitted at the "
+            "revision itself, on other windows"
         )

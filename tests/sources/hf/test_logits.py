@@ -96,25 +96,17 @@ def test_every_layer_is_read_so_and_told_the_next_token(monkeypatch):
 
 
 def test_what_has_no_such_head_is_left_out_of_all_and_refused_by_name(capsys):
-    bert = tiny_models.model("bert")
+    given = {"tokenizer": tiny_models.tokenizer()} | SMALL
     with pytest.raises(ValueError, match=r"BertModel has no head of norm and matrix"):
-        anisoscope.measure_model(
-            bert, [tiny_models.text()], tokenizer=tiny_models.tokenizer(), **SMALL
-        )
-    assert measure_model.measurable_families(
-        tiny_models.loaded("bert"), ("spectrum", "logit_lens")
-    ) == ("spectrum",)
-    assert measure_model.measurable_families(
-        tiny_models.loaded("llama"), ("spectrum", "logit_lens")
-    ) == (
-        "spectrum",
-        "logit_lens",
-    )
-    config = replace(PretrainedConfig(), {"measure.families": ("spectrum", "logit_lens")})
+        anisoscope.measure_model(tiny_models.model("bert"), [tiny_models.text()], **given)
+    both = ("spectrum", "logit_lens")
+    for kind, left in (("bert", both[:1]), ("llama", both)):
+        assert measure_model.measurable_families(tiny_models.loaded(kind), both) == left
+    config = replace(PretrainedConfig(), {"measure.families": both})
     for kind, name, left in (
-        ("bert", "BertForMaskedLM", ("spectrum",)),
-        ("helium", "HeliumForCausalLM", ("spectrum",)),
-        ("llama", "LlamaForCausalLM", ("spectrum", "logit_lens")),
+        ("bert", "BertForMaskedLM", both[:1]),
+        ("helium", "HeliumForCausalLM", both[:1]),
+        ("llama", "LlamaForCausalLM", both),
     ):
         found = drop_unmeasurable(config, find_adapter(kind), kind, name, "here")
         assert found.measure.families == left

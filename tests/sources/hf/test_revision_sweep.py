@@ -14,7 +14,6 @@ from anisoscope.sources.hf import revision
 from anisoscope.utils import checksums
 from anisoscope.utils.files import temporary_path
 from tests.program import ROOT, command, environment, here, refuse
-from tests.sources.hf import tiny_models
 
 SMALL = ("--config.window=16", "--config.measure.points=64", "--config.measure.folds=2")
 SMALL += ("--config.measure.batches=2",)
@@ -77,7 +76,7 @@ def test_revisions_are_steps_of_one_run(swept):
     assert words in (workdir / "figures" / "anisotropy_profile.txt").read_text()
     assert words in (workdir / "report.html").read_text()
     assert not list((workdir / "measurements").glob("residuals/*"))
-    assert "bits per byte of the text" in process.stdout
+    assert "bits per byte: " in process.stdout
     names = {path.stem for path in (workdir / "figures").glob("*.png")}
     assert names >= {"anisotropy_profile", "change_over_training", "query_key_projection"}
     assert "training_curve" not in names
@@ -162,25 +161,15 @@ def test_the_same_weights_under_two_names_and_pickled_ones_are_refused(training,
 
 
 def test_a_model_of_a_hub_is_read_by_name_and_revision(training, tmp_path):
-    """From the cache of a download, without a network; other names are refused in a line."""
+    """From the cache of a download, without a network."""
     cache, run = tmp_path / "home" / "hub" / "models--made--tiny", tmp_path / "run"
     for commit, name in (("a" * 40, "step20"), ("b" * 40, "step60")):
         shutil.copytree(training / name, cache / "snapshots" / commit)
         (cache / "refs").mkdir(exist_ok=True)
         (cache / "refs" / name).write_text(commit)
     where = environment() | {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
-
-    def start(name):
-        given = flags(training, "step20", "step60", name=name)
-        families = "--config.measure.families=similarity"
-        words = command(*given, families, f"--workdir={run}", "--stages=measure")
-        return subprocess.run(words, cwd=ROOT, env=where, capture_output=True, text=True)
-
-    process = start("made/tiny")
-    assert process.returncode == 0, process.stderr
+    given = *flags(training, "step20", "step60", name="made/tiny"), f"--workdir={run}"
+    words = command(*given, "--config.measure.families=similarity", "--stages=measure")
+    subprocess.run(words, cwd=ROOT, env=where, check=True)
     found = json.loads(joined_files.read_table(run / "results.nc").attrs["revisions"])
     assert (found["20"]["revision"], found["60"]["revision"]) == ("a" * 40, "b" * 40)
-    assert "2 checkpoints measured (0 now)" in start("made/tiny").stdout
-    tiny_models.one_line(
-        start("made/other"), "made/other (step60) cannot be loaded: the hub does not answer"
-    )

@@ -108,10 +108,7 @@ def choose_windows(
         f"{front or 'the first of them'}",
         "first_windows": " | ".join(files.label(number) for number in window_GW[0, :3].tolist()),
     }
-    summary = [f"windows: {about['windows']}; the first are {about['first_windows']}"]
-    names = [name for name in ("preparation", "joined", "shuffled") if name in about]
-    summary += [f"{name}: {about[name]}" for name in names]
-    return Windows(probe, positions, fixed_T, context, about, tuple(summary))
+    return Windows(probe, positions, fixed_T, context, about)
 
 
 def count_special(embeddings: Any) -> dict[str, int]:

@@ -29,7 +29,6 @@ class Windows(NamedTuple):
     fixed_T: np.ndarray  # True where every window has a special token
     context: int  # positions of a window
     about: dict[str, Any]  # what tables record
-    summary: tuple[str, ...] = ()  # lines to print before the long part begins
     tokens_per_position: int = 1
     # of a text only
     rows_NT: np.ndarray | None = None  # all windows of the text, in order
@@ -106,19 +105,12 @@ def make_windows(
         "unknown_tokens": unknown_share,
         "tokens_per_byte": density,
     }
-    summary = (
-        f"windows: {about['windows']}; the first begins {first_tokens}",
-        f"special tokens: {about['special_tokens']}",
-        "windows that begin with one token twice, whose second vector may be another first: "
-        f"{about['twice_first']}",
-    )
     return Windows(
         probe,
         positions,
         fixed_T,
         window // tokens_per_position,
         about,
-        summary,
         tokens_per_position,
         rows_NT,
         np.bincount(ids_N),
