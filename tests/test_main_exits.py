@@ -27,7 +27,6 @@ BIAS, INHERENT = "--config=untrained_bias", "--config=inherent"
         ([DEMO, "--figures=docs"], "files that are not figures of this command"),
         ([DEMO, "--stages=trian"], "'trian'; choose one of train, measure, tangents, figures"),
         ([DEMO, "--over=gain_over_unigrm"], "did you mean 'gain_over_unigram'"),
-        ([DEMO, "--config.model.width=10000000000000"], "model.width is 10000000000000"),
         ([DEMO, "--compare=runs/nothing"], "runs/nothing/results.nc does not exist"),
         ([*DECODER, "--config.mesh.fsdp=3"], "mesh.fsdp=3 does not use all of 1 devices"),
         ([*DECODER, "--stages=figures"], "--stages=train first"),

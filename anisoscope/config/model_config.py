@@ -7,15 +7,11 @@ from anisoscope.utils.settings import LARGEST_SEED, setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    layers: int = setting(6, "number of Transformer blocks", low=1, high=LARGEST_SEED)
-    width: int = setting(512, "width of the residual stream", low=1, high=LARGEST_SEED)
-    heads: int = setting(
-        8, "attention heads per block; a divisor of width", low=1, high=LARGEST_SEED
-    )
-    context: int = setting(512, "context length in characters", low=2, high=LARGEST_SEED)
-    expansion: int = setting(
-        4, "feed-forward width as a multiple of the model width", low=1, high=LARGEST_SEED
-    )
+    layers: int = setting(6, "number of Transformer blocks", low=1)
+    width: int = setting(512, "width of the residual stream", low=1)
+    heads: int = setting(8, "attention heads per block; a divisor of width", low=1)
+    context: int = setting(512, "context length in characters", low=2)
+    expansion: int = setting(4, "feed-forward width as a multiple of the model width", low=1)
     mask: str = setting(
         "causal", "attention mask: causal (decoder), bidirectional (encoder), prefix, window, leak"
     )
@@ -30,8 +26,7 @@ class ModelConfig:
         0, "mask=leak: random seed of the query-key pairs", low=0, high=LARGEST_SEED
     )
     attention: str = setting(
-        "softmax",
-        "attention weights: softmax, softmax_one (1 added to the denominator) or sigmoid",
+        "softmax", "attention weights: softmax, softmax_one (1 added to the denominator) or sigmoid"
     )
     qk_norm: bool = setting(False, "apply LayerNorm to queries and keys in each head")
     center_queries: bool = setting(

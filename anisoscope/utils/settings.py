@@ -70,7 +70,7 @@ def format_limits(limits: Any) -> str:
         return ", ".join(limits["choices"])
     if low is None:
         return ""
-    return f"at least {low:g}" if high is None or high >= 1e30 else f"{low:g} to {high:g}"
+    return f"at least {low:g}" if high is None else f"{low:g} to {high:g}"
 
 
 def format_value(value: Any) -> str:
