@@ -5,9 +5,8 @@ import pathlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any
 
-import xarray as xr
 from matplotlib.figure import Figure
 
 from anisoscope.analysis import correlations
@@ -33,10 +32,10 @@ MAKER = "anisoscope"  # in the metadata of every picture
 MARK = "drawn.txt"  # of a folder in which files may be written again and removed
 MARK_TEXT = "Figures drawn by main.py: drawn again, and removed where they no longer apply.\n"
 KINDS = ("png", "pdf", "txt")
-T = TypeVar("T")  # what a figure is drawn from
 Runs = dict[str, Run]
+Figures = dict[str, Callable[[Any], Figure | None]]  # by file name, from runs or a table
 
-RUNS: dict[str, Callable[[Runs], Figure | None]] = {
+RUNS: Figures = {
     **{name: partial(render, spec) for name, spec in SPECS.items()},
     "layer_similarity": similarity_figures.layer_similarity,
     "query_key_projection": query_key_projection.query_key_projection,
@@ -45,7 +44,7 @@ RUNS: dict[str, Callable[[Runs], Figure | None]] = {
     "training_curve": training_figures.training_curve,
     **{name: partial(training_figures.watched, spec) for name, spec in WATCHED.items()},
 }
-EXPERIMENT: dict[str, Callable[[experiment_figures.Compared], Figure | None]] = {
+EXPERIMENT: Figures = {  # of a Compared
     "runs_compared": experiment_figures.runs_compared,
     "contrasts": experiment_figures.contrasts,
     "contrasts_loss_matched": experiment_figures.contrasts_loss_matched,
@@ -55,19 +54,15 @@ EXPERIMENT: dict[str, Callable[[experiment_figures.Compared], Figure | None]] = 
         display_names(compared.runs)
     ),
 }
-UNTRAINED: dict[str, Callable[[xr.Dataset], Figure | None]] = {
+UNTRAINED: Figures = {
     "untrained_cosine": untrained_figures.cosine,
     "untrained_norm": untrained_figures.norm,
     "untrained_sharpness": untrained_figures.sharpness,
     "untrained_stack": untrained_figures.stack,
     "untrained_targets": untrained_figures.targets,
 }
-SIMILARITY: dict[str, Callable[[xr.Dataset], Figure | None]] = {
-    "similarity_of_models": similarity_figures.model_similarity
-}
-CURVED: dict[str, Callable[[xr.Dataset], Figure | None]] = {
-    "curved_manifolds": curved_figures.curved_manifolds
-}
+SIMILARITY: Figures = {"similarity_of_models": similarity_figures.model_similarity}
+CURVED: Figures = {"curved_manifolds": curved_figures.curved_manifolds}
 
 
 def over_revisions(name: str, models: Runs) -> Figure | None:
@@ -76,7 +71,7 @@ def over_revisions(name: str, models: Runs) -> Figure | None:
     return render(SPECS[name], several)
 
 
-MODELS: dict[str, dict[str, Callable[[Runs], Figure | None]]] = {  # figures of each paper
+MODELS: dict[str, Figures] = {  # figures of each paper
     "shape_of_learning": {
         "anisotropy_over_depth": partial(render, PROFILE_BY_KIND),
         "dimension_over_training": partial(over_revisions, "dimension_over_training"),
@@ -86,9 +81,7 @@ MODELS: dict[str, dict[str, Callable[[Runs], Figure | None]]] = {  # figures of 
 }
 
 
-def draw(
-    figures: dict[str, Callable[[T], Figure | None]], tables: T, folder: pathlib.Path
-) -> list[pathlib.Path]:
+def draw(figures: Figures, tables: Any, folder: pathlib.Path) -> list[pathlib.Path]:
     """Write PNG, PDF and caption of each figure, and remove outdated ones; return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     files.remove_temporary(folder)  # two processes that draw at once may have to draw again

@@ -16,25 +16,16 @@ from anisoscope.plot.specs import SINKS, WATCHED_NAMES, Spec
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.training.watch import BLOCKS
 
-SINK_SIGNS = {  # variable -> long name, quantity, dimension from which place on, positions
-    "norm_ratio": ("largest norm over the median", "norm_ratio", "layer", 1, "all"),
+WITHOUT_FIRST = "_without_first_token"
+SINK_SIGNS = {  # variable -> long name, quantity, dimension over which the largest is taken
+    "norm_ratio": ("largest norm over the median", "norm_ratio", "layer"),
     "attention_first_token": (
-        "weight on the first token, largest head",
-        "attention_first_token",
-        "block",
-        0,
-        "all",
+        *("weight on the first token, largest head", "attention_first_token", "block"),
     ),
-    "sink_heads": ("share of sink heads, largest block", "sink_heads", "block", 0, "all"),
-    "anisotropy": ("anisotropy, largest block", "anisotropy", "layer", 1, "all"),
-    "anisotropy_without_first_token": (
-        *(
-            "anisotropy without the first token, largest block",
-            "anisotropy",
-            "layer",
-            1,
-            "without_first_token",
-        ),
+    "sink_heads": ("share of sink heads, largest block", "sink_heads", "block"),
+    "anisotropy": ("anisotropy, largest block", "anisotropy", "layer"),
+    f"anisotropy{WITHOUT_FIRST}": (
+        *("anisotropy without the first token, largest block", "anisotropy", "layer"),
     ),
 }
 
@@ -116,7 +107,7 @@ def _without_interval(means: xr.Dataset) -> xr.Dataset:
 
 def attention_sinks(runs: dict[str, Run]) -> Figure | None:
     """Draw the signs of a sink over training, each at its largest: a line for each run."""
-    needed = {quantity for _, quantity, *_ in SINK_SIGNS.values()}
+    needed = {quantity for _, quantity, _ in SINK_SIGNS.values()}
     tables = {
         label: sink_table(run.results) if needed <= {*run.results} else xr.Dataset()
         for label, run in runs.items()
@@ -132,9 +123,10 @@ def attention_sinks(runs: dict[str, Run]) -> Figure | None:
 def sink_table(results: xr.Dataset) -> xr.Dataset:
     """Take the largest of each sign over layers, blocks or heads; NaN if any value is NaN."""
     signs = {}
-    for name, (long_name, quantity, dim, first, side) in SINK_SIGNS.items():
+    for name, (long_name, quantity, dim) in SINK_SIGNS.items():
+        side = "without_first_token" if name.endswith(WITHOUT_FIRST) else "all"
         values = results[quantity].sel(statistic="mean", positions=side, drop=True)
-        values = values.isel({dim: slice(first, None)})
+        values = values.isel({dim: slice(int(dim == "layer"), None)})  # without the embedding
         over = [other for other in values.dims if other != "step"]
         signs[name] = values.max(over, skipna=False).assign_attrs(long_name=long_name, units="1")
     signs["sink_from"] = xr.full_like(signs["anisotropy"], SINK_FROM)

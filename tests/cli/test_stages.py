@@ -177,12 +177,6 @@ def test_an_error_and_a_stop_do_not_wait_for_what_compiles(compiler, tmp_path):
     assert running()
 
 
-def test_a_run_that_is_trained_compiles_nothing(compiler, tmp_path):
-    (tmp_path / "test.json").write_text("{}")
-    with compiling(tmp_path):
-        assert not compiler[0]
-
-
 def test_a_process_ends_without_a_compiler_that_is_at_work(compiler, tmp_path, monkeypatch):
     codes = []
     monkeypatch.setattr(process.os, "_exit", codes.append)

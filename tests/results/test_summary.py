@@ -5,7 +5,7 @@ from scipy import stats
 from anisoscope.measurement.families.registry import quantities
 from anisoscope.measurement.intervals import clip, estimate
 from anisoscope.results.summary import summary
-from tests.results.made import NAMES, NULLS, G, S, table, values
+from tests.results.made import NAMES, NULLS, G, table, values
 
 
 @pytest.fixture
@@ -109,35 +109,6 @@ def test_an_average_is_resampled_as_its_terms_are(raw, name, average, place, pic
         expected = [mean, low, high] if model is not None else [mean, max(low, 0), high]
         found = results[variable].sel(statistic=["mean", "low", "high"])
         np.testing.assert_allclose(found.squeeze(), expected, rtol=1e-6)
-
-
-def test_an_average_of_one_layer_is_that_layer_and_of_independent_ones_is_surer():
-    """The embedding is left out; layers that go up and down together are as unsure together as
-    alone.
-    """
-    noise = np.random.default_rng(0).normal(1, 0.02, size=(G, S, 17, 9)).astype(np.float32)
-    noise[..., 0] = 1
-
-    def half(layers):
-        results = summary(table({"measured": {"anisotropy": 0.5 * layers}}), None, ())[0].isel(
-            step=0
-        )
-        one, average = results.anisotropy.isel(layer=1), results.anisotropy_over_blocks
-        return (
-            one,
-            average,
-            [
-                float(x.sel(statistic="high")[0] - x.sel(statistic="mean")[0])
-                for x in (one, average)
-            ],
-        )
-
-    one, average, _ = half(noise[:, :, :2])
-    np.testing.assert_allclose(average, one, rtol=1e-12)
-    _, _, (of_one, of_independent) = half(noise)
-    assert of_independent / of_one == pytest.approx(1 / 4, rel=0.4)  # of 16 layers
-    _, _, (of_one, of_copies) = half(np.repeat(noise[:, :, 1:2], 17, axis=2))
-    assert of_copies == pytest.approx(of_one, rel=1e-5)
 
 
 def test_a_layer_without_a_number_leaves_no_average_and_the_embedding_counts_for_nothing():

@@ -3,7 +3,6 @@ import pathlib
 import subprocess
 import sys
 
-import jax
 import pytest
 
 from anisoscope.utils import compiled
@@ -26,35 +25,6 @@ def test_entries_that_were_not_used_for_longest_go(tmp_path):
     assert len(list(tmp_path.glob("*/*"))) == 5
     compiled._trim(tmp_path, 3 * len(ENTRY) - 1)
     assert {path.name for path in tmp_path.glob("*/*")} == {"a", "d", "mine"}
-
-
-@pytest.fixture
-def used():
-    """Says which folder JAX keeps its programs in; as before when the test ends."""
-    before = jax.config.jax_compilation_cache_dir
-    jax.config.update("jax_compilation_cache_dir", "as before")
-    yield lambda: jax.config.jax_compilation_cache_dir
-    jax.config.update("jax_compilation_cache_dir", before)
-
-
-def test_the_folder_is_made_for_the_user_alone(tmp_path, used):
-    before = os.umask(0)
-    try:
-        assert compiled.keep(str(tmp_path / "deep" / "cache")) == ""
-    finally:
-        os.umask(before)
-    folder = pathlib.Path(used())
-    assert folder.parent == tmp_path / "deep" / "cache" / "compiled"
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert compiled.keep(str(tmp_path / "deep" / "cache")) == ""  # as it stands
-
-
-@pytest.mark.parametrize("folder", ["/elsewhere", ""])
-def test_a_folder_that_the_user_names_goes_before(tmp_path, used, monkeypatch, folder):
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", folder)
-    assert compiled.keep(str(tmp_path)) == ""
-    assert used() == "as before"
-    assert not list(tmp_path.iterdir())
 
 
 PROGRAM = """

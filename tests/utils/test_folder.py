@@ -1,6 +1,5 @@
 import dataclasses
 import json
-import os
 import resource
 
 import pytest
@@ -96,22 +95,6 @@ def test_what_a_kill_left_is_removed_under_the_lock_but_not_where_others_may_wor
         assert not any(path.exists() for path in (*left[:2], whole))
         assert not link.is_symlink()
         assert all(path.exists() for path in (*left[2:], *mine, tmp_path))
-
-
-def test_what_stood_there_stays_until_the_new_file_is_whole(tmp_path, monkeypatch):
-    path = tmp_path / "notes.json"
-    files.write_json(path, {"steps": 1})
-    assert json.loads(path.read_text()) == {"steps": 1}
-    replace = os.replace
-
-    def look(new, old):
-        assert json.loads(path.read_text()) == {"steps": 1}
-        replace(new, old)
-
-    monkeypatch.setattr(os, "replace", look)
-    files.write_json(path, {"steps": 2})
-    assert json.loads(path.read_text()) == {"steps": 2}
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_full_disk_and_an_interruption_leave_what_stood_there(tmp_path):
