@@ -12,27 +12,13 @@ import anisoscope
 from anisoscope.cli import flags
 from anisoscope.cli.flags import Request
 from anisoscope.cli.process import begin_writing
-from anisoscope.config import (
-    curved_config,
-    pretrained_config,
-    pretrained_models,
-    untrained_config,
-    variants,
-    vectors_config,
-)
+from anisoscope.config import variants
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.measure_config import check_measure
+from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.utils.errors import UserError
 
 USAGE = "Train, measure and draw: anisoscope --config=decoder_small [--config.train.steps=100 …]\n"
-# Config classes of experiments that train nothing: their subject and the check of their settings.
-UNTRAINED = {
-    untrained_config.UntrainedConfig: ("untrained blocks", untrained_config.check_untrained),
-    curved_config.CurvedConfig: ("curved manifolds", curved_config.check_curved),
-    vectors_config.VectorsConfig: ("vectors of a file", vectors_config.check_vectors),
-    pretrained_config.PretrainedConfig: ("pretrained models", pretrained_config.check_pretrained),
-    pretrained_models.ModelsConfig: ("pretrained models", pretrained_models.check_models),
-}
 
 
 def run(argv: list[str]) -> None:
@@ -107,9 +93,9 @@ def check_run(config: Config) -> None:
 
 def check_untrained(experiment: Any, values: flags.flags.FlagValues) -> None:
     """Check an experiment that trains nothing; reject flags of training."""
-    what, check = UNTRAINED[type(experiment)]
+    what, check = flags.UNTRAINED[type(experiment)]
     check(experiment)
-    single = type(experiment) is pretrained_config.PretrainedConfig
+    single = type(experiment) is PretrainedConfig
     flags.refuse_stages(values, what, ("measure", *["tangents"] * single, "figures"))
     if single:
         flags.check_tangents(values, experiment.tangents.enabled)

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple, get_args, get_origin
 from absl import flags
 
 import anisoscope
-from anisoscope.config.curved_config import CurvedConfig
+from anisoscope.config.curved_config import CurvedConfig, check_curved
 from anisoscope.config.experiment_config import Config
-from anisoscope.config.pretrained_config import PretrainedConfig
-from anisoscope.config.pretrained_models import ModelsConfig
-from anisoscope.config.untrained_config import UntrainedConfig
-from anisoscope.config.vectors_config import VectorsConfig
+from anisoscope.config.pretrained_config import PretrainedConfig, check_pretrained
+from anisoscope.config.pretrained_models import ModelsConfig, check_models
+from anisoscope.config.untrained_config import UntrainedConfig, check_untrained
+from anisoscope.config.vectors_config import VectorsConfig, check_vectors
 from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.settings import (
     choose,
@@ -31,7 +31,14 @@ from anisoscope.utils.settings import (
 STAGES = ("train", "measure", "tangents", "figures")  # the default of --stages
 OPTIONAL = ("matched", "verdicts", "replay", "verify")
 AXES = ("step", "gain_over_unigram")
-KINDS = (Config, UntrainedConfig, CurvedConfig, VectorsConfig, PretrainedConfig, ModelsConfig)
+UNTRAINED = {  # configs of experiments that train nothing: their subject, and a check
+    UntrainedConfig: ("untrained blocks", check_untrained),
+    CurvedConfig: ("curved manifolds", check_curved),
+    VectorsConfig: ("vectors of a file", check_vectors),
+    PretrainedConfig: ("pretrained models", check_pretrained),
+    ModelsConfig: ("pretrained models", check_models),
+}
+KINDS = (Config, *UNTRAINED)
 EXPERIMENTS = pathlib.Path(anisoscope.__file__).parent / "experiments"
 STRINGS = {
     "config": "Experiment file, such as experiments/decoder_small.py or decoder_small:tiny.",

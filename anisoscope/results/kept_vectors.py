@@ -15,7 +15,6 @@ SOURCE = "reconstruction after Godey et al. 2024, Anisotropy Is Inherent to Self
 FORMULA = (
     "coordinates on the first two axes of the SVD of all queries and keys of the head, not centered"
 )
-SHARE = {"units": "1"}
 
 
 class CommonAxes(NamedTuple):
@@ -76,35 +75,33 @@ def common_axes(vectors: np.ndarray) -> CommonAxes:
     )
 
 
-def over_training(tables: dict[int, xr.Dataset]) -> dict[str, xr.DataArray]:
+def over_training(tables: dict[int, xr.Dataset]) -> xr.Dataset:
     """Project the vectors of all tables on their common axes, with the share that the axes keep."""
     vectors = np.stack([[table[name].values for name in VECTORS] for table in tables.values()])
     like = next(iter(tables.values()))[next(iter(VECTORS))]
     by_block = [common_axes(vectors[:, :, block]) for block in range(like.sizes["block"])]
-    block, steps, axes = {"block": like.block}, {"step": list(tables)}, {"axis": [1, 2]}
-    about = {"head": like.attrs["head"], "source": SOURCE}
+    share = "share of the sum of squares of"
     variables = {
-        "projection_share": xr.DataArray(
-            np.stack([found.share for found in by_block]),
-            block | axes,
+        "projection_share": (
             ("block", "axis"),
-            attrs={"long_name": "share of the sum of squares of all steps on the axis"} | SHARE,
+            np.stack([found.share for found in by_block]),
+            {"long_name": f"{share} all steps on the axis", "units": "1"},
         ),
-        "projection_kept": xr.DataArray(
-            np.stack([found.kept for found in by_block], axis=1),
-            block | steps,
+        "projection_kept": (
             ("step", "block"),
-            attrs={"long_name": "share of the sum of squares of the step on both axes"} | SHARE,
+            np.stack([found.kept for found in by_block], axis=1),
+            {"long_name": f"{share} the step on both axes", "units": "1"},
         ),
     }
-    places = {name: like.coords[name] for name in ("window", "position_in_window")}
     for index, kind in enumerate(VECTORS.values()):
         projection = np.stack([found.projection[:, index] for found in by_block], axis=1)
-        variables[f"{kind}_projection"] = xr.DataArray(
-            projection.astype(np.float32),
-            block | places | steps | axes,
-            ("step", "block", "vector", "axis"),
-            attrs={"long_name": f"{kind} vectors, projected", "units": "activation"}
-            | {"formula": FORMULA},
-        )
-    return {name: variable.assign_attrs(about) for name, variable in variables.items()}
+        attrs = {"long_name": f"{kind} vectors, projected", "units": "activation"}
+        dims = ("step", "block", "vector", "axis")
+        variables[f"{kind}_projection"] = dims, np.float32(projection), attrs | {"formula": FORMULA}
+    coords = {"step": list(tables), "block": like.block, "axis": [1, 2]}
+    coords |= {name: like.coords[name] for name in ("window", "position_in_window")}
+    about = {"head": like.attrs["head"], "source": SOURCE}
+    table = xr.Dataset(variables, coords)
+    for name in table:
+        table[name].attrs |= about
+    return table

@@ -34,20 +34,20 @@ class Claim(NamedTuple):
     wording: str  # short, for figures and tables
     quantity: str
     smallest: float  # effect of interest
-    reason: str
-    mark: str  # literal, second-hand or reconstructed
-    statistic: str
-    table: str  # the reader of evidence.py
-    sign: int  # -1: the claim is of a decrease
-    absence: bool  # the claim is that there is no effect of interest
-    bounded: bool  # one-sided, selected or a rank: a sign test in place of Student's
-    low_bar: str  # why nearly every trained model passes
-    models: tuple[str, ...]
-    seeds: int  # or models, or pairs: fewer decide nothing
-    learned: bool  # whether it is about models that have learned
-    regime: tuple[tuple[str, str], ...]  # what must be true of each run; the reason if not
+    reason: str = SEEDS
+    mark: str = "literal"  # or second-hand, or reconstructed
+    statistic: str = "last checkpoint"
+    table: str = "runs"  # the reader of evidence.py
+    sign: int = 1  # -1: the claim is of a decrease
+    absence: bool = False  # the claim is that there is no effect of interest
+    bounded: bool = False  # one-sided, selected or a rank: a sign test in place of Student's
+    low_bar: str = ""  # why nearly every trained model passes
+    models: tuple[str, ...] = ("decoder",)
+    seeds: int = 3  # or models, or pairs: fewer decide nothing
+    learned: bool = True  # whether it is about models that have learned
+    regime: tuple[tuple[str, str], ...] = ()  # what must be true of each run; the reason if not
     # of a loss-matched contrast: the setting, its two values, and what is held ("": anything)
-    contrast: tuple[str, ...]
+    contrast: tuple[str, ...] = ()
 
 
 READABLE = (
@@ -85,29 +85,27 @@ REGIMES = {
 }
 
 
+CELLS = {  # how a cell of claims.csv is read; others are text
+    "smallest": float,
+    "sign": int,
+    "absence": bool,
+    "bounded": bool,
+    "models": lambda cell: tuple(cell.split()),
+    "seeds": int,
+    "learned": lambda cell: cell != "no",
+    "contrast": lambda cell: tuple(cell.split("|")),
+}
+
+
 def read_claims() -> dict[str, Claim]:
     """Read claims.csv; an empty cell has the default."""
+    claims = {}
     with open(pathlib.Path(__file__).with_name("claims.csv"), encoding="utf-8") as file:
-        rows = {row.pop("claim"): row for row in csv.DictReader(file)}
-    return {
-        name: Claim(
-            **{key: row[key] for key in ("paper", "wording", "quantity", "low_bar")},
-            smallest=float(row["smallest"]),
-            reason=row["reason"] or SEEDS,
-            mark=row["mark"] or "literal",
-            statistic=row["statistic"] or "last checkpoint",
-            table=row["table"] or "runs",
-            sign=int(row["sign"] or 1),
-            absence=row["absence"] == "yes",
-            bounded=row["bounded"] == "yes",
-            models=tuple((row["models"] or "decoder").split()),
-            seeds=int(row["seeds"] or 3),
-            learned=row["learned"] != "no",
-            regime=REGIMES.get(name, ()),
-            contrast=tuple(row["contrast"].split("|")) if row["contrast"] else (),
-        )
-        for name, row in rows.items()
-    }
+        for row in csv.DictReader(file):
+            name, _ = row.pop("claim"), row.pop("spread")
+            cells = {key: CELLS.get(key, str)(cell) for key, cell in row.items() if cell}
+            claims[name] = Claim(regime=REGIMES.get(name, ()), **cells)
+    return claims
 
 
 CLAIMS = read_claims()
