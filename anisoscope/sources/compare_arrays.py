@@ -68,7 +68,6 @@ def compare(
         np.stack([convert.as_vectors(layer, "vectors") for layer in vectors.layers])
         for vectors in (vectors_a, vectors_b)
     )
-    array_checks.make_settings((), (), folds, seed)
     chunks = array_chunks.cut_chunks(vectors_a, 1, folds, seed)
     null_KNPD = np.stack([a_NPD[:, order_P] for order_P in _orders(vectors_a, seed)])
     values = _measure_folds(Clouds(a_NPD, b_MPE, null_KNPD), chunks[0].folds)

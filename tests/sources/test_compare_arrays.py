@@ -7,9 +7,10 @@ import pytest
 import anisoscope
 from tests import reference_comparison as reference
 
-LABEL_P = np.repeat(np.arange(16), 8)
+SIZES = [5, 11] * 8  # folds of unequal size: values are of all points, intervals are weighted
+LABEL_P = np.repeat(np.arange(16), SIZES)
 RNG = np.random.default_rng(3)
-A = RNG.standard_normal((3, 128, 6)) + RNG.standard_normal((1, 16, 6)).repeat(8, axis=1)
+A = RNG.standard_normal((3, 128, 6)) + RNG.standard_normal((1, 16, 6)).repeat(SIZES, axis=1)
 B = np.stack(
     [A[1] @ np.linalg.qr(RNG.standard_normal((6, 6)))[0] * 5, RNG.standard_normal((128, 6))]
 )
@@ -18,7 +19,7 @@ B = np.concatenate([B, np.zeros((2, 128, 3))], axis=2)
 
 @pytest.fixture(scope="module")
 def table():
-    return anisoscope.compare(A, B, LABEL_P, labels=("first", "second"))
+    return anisoscope.compare(A, B, LABEL_P, folds=5, labels=("first", "second"))
 
 
 def test_each_pair_of_layers_has_the_value_of_float64(table):
