@@ -6,11 +6,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from anisoscope.config.experiment_config import Config
 from anisoscope.data.corpus import Corpus
 from anisoscope.models.description import describe_model
+from anisoscope.results.averages import BLOCK
 from anisoscope.sources.evaluation_windows import POSITION_SETS, describe_evenness
 from anisoscope.sources.run_program import draw_probe
 from anisoscope.training import checkpoint
@@ -18,6 +20,12 @@ from anisoscope.training.objective import OBJECTIVES
 from anisoscope.utils.errors import RunError
 from anisoscope.utils.folder import ANYWHERE
 from anisoscope.utils.settings import flat, to_dict
+
+HOOK_POINTS = {
+    "attention_out": "output of attention, before it is added to the residual stream",
+    "mlp_out": "output of the feed-forward layer, before it is added to the residual stream",
+    "values": "values of all heads side by side",
+}
 
 
 def made_by(config: Config, corpus: Corpus) -> dict[str, Any]:
@@ -70,6 +78,22 @@ def attributes(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
             else {"weighting": describe_evenness(draw_probe(config, corpus))}
         )
     )
+
+
+def hook_point_attributes(run: str, name: str) -> dict[str, str]:
+    """Describe a hook point, in addition to the attributes of its run."""
+    return {
+        "run": f"{run}, {name}",
+        "hook_point": name,
+        "hook_point_in_words": HOOK_POINTS[name],
+        "layer_0": BLOCK,
+    }
+
+
+def number_blocks(table: xr.Dataset) -> xr.Dataset:
+    """Assign numbers from 1 to the layers of a hook point: layer l is block l."""
+    layer = np.arange(1, table.sizes["layer"] + 1)
+    return table.assign_coords(layer=layer, depth=("layer", layer / len(layer)))
 
 
 def is_outdated(table: xr.Dataset, store: checkpoint.Checkpoints) -> bool:

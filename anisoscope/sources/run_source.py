@@ -19,7 +19,7 @@ from anisoscope.data.corpus import Corpus
 from anisoscope.results import kept_vectors, replicates_table
 from anisoscope.results.scores import scores
 from anisoscope.results.step_files import STREAM
-from anisoscope.sources import hook_points, provenance
+from anisoscope.sources import provenance
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.sources.reference_models import References
 from anisoscope.sources.run_program import draw_probe, make_program
@@ -137,7 +137,7 @@ class Checkpoints(Source):
             about = self.attributes(target, {}) | digests
             table = replicates_table.table(values, step, POSITION_SETS, about)
             if inside_blocks:
-                return hook_points.number_blocks(table)
+                return provenance.number_blocks(table)
             head, context = config.measure.projected_head, config.model.context
             vectors = kept_vectors.labeled(measured.vectors, picks_P, context, head)
             return table.assign(**references.variables(step), **vectors)
@@ -146,7 +146,9 @@ class Checkpoints(Source):
 
     def attributes(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[str, Any]:
         run = provenance.attributes(self.config, self.corpus, self.name)
-        inside = hook_points.attributes(self.name, target.name) if target.is_hook_point else {}
+        inside = (
+            provenance.hook_point_attributes(self.name, target.name) if target.is_hook_point else {}
+        )
         return run | inside
 
     def scores(self, steps: list[int]) -> xr.Dataset:
