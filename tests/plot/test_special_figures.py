@@ -134,6 +134,7 @@ def test_tangents_lie_on_the_paper_over_steps_and_of_one_checkpoint_over_layers(
     inside(figure, name)
     assert "reconstructions after Bernas et al. 2026" in caption_of(figure)
     assert "steps 1, 2" in caption_of(figure)
+    assert "over batches" not in caption_of(figure)  # controls are random subspaces
     assert TANGENTS[name]({"none": Run(make_tangents(), [])}) is None
     alone = make_tangents(layers=5).isel(step=[-1])
     for quantity, values in alone.items():
