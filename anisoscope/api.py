@@ -147,6 +147,12 @@ def measure_attention(
 
     Raises:
         ValueError: shapes that do not fit, or a number that is not finite; in one line.
+
+    >>> import numpy as np
+    >>> queries = np.zeros((2, 4, 8, 16, 8), np.float32)  # all scores are equal
+    >>> table = measure_attention(queries, queries, mask="bidirectional")
+    >>> print(f"{float(table.attention_entropy.sel(statistic='mean').mean()):.3f}")  # ln 16
+    2.773
     """
     from anisoscope.sources import arrays
 
@@ -181,6 +187,16 @@ def make_measure(
 
     Raises:
         ValueError: a wrong shape, or activations that are not finite; in one line.
+
+    >>> import jax.numpy as jnp
+    >>> import numpy as np
+    >>> def embed(table_VD, tokens_BT):  # a single layer
+    ...     return table_VD[tokens_BT][None]
+    >>> tokens = np.random.default_rng(0).integers(0, 50, (64, 16))
+    >>> read = make_measure(embed, tokens, families="similarity", nulls=())
+    >>> mean = read(jnp.ones((50, 8))).mean_cosine.sel(statistic="mean")
+    >>> print(f"{float(mean.squeeze()):.3f}")
+    1.000
     """
     from anisoscope.sources import arrays
 

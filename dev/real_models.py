@@ -5,7 +5,7 @@ It writes layers.csv and bells.csv in docs/results/real_models, and docs/figures
     .venv/bin/python -m dev.real_models [RUN]
 
 RUN is a folder of `experiments/shape_of_learning.py` (docs/findings/pretrained.md has the command);
-its last tables are written to layers.csv first. Our models are those of
+its last tables replace those of the same models in layers.csv first. Our models are those of
 docs/results/matched_pair_adamw, means over five seeds.
 """
 
@@ -87,6 +87,9 @@ def draw(frame: pd.DataFrame) -> Figure:
                 look = looks[model]
                 low, high = own.low.mask(wide), own.high.mask(wide)
                 style.plot_with_interval(ax, own.depth, own["mean"], low, high, label=model, **look)
+                first_block = own[own.layer == 1]
+                open_marker = {"marker": look["marker"], "color": look["color"], "mfc": "white"}
+                ax.plot(first_block.depth, first_block["mean"], zorder=3, **open_marker)
                 for end in (own.low, own.high):
                     ax.plot(own.depth, end.where(wide), ":", color=look["color"], linewidth=1)
             ax.set_title(f"{kind}s, {words}")
@@ -94,14 +97,15 @@ def draw(frame: pd.DataFrame) -> Figure:
     for ax in axes[-1]:
         ax.set_xlabel("relative depth (0 = embedding)")
     axes[0, 0].set_ylim(0, 1.02)
-    style.title(figure, "Anisotropy over depth: pretrained models, and two trained here")
+    style.title(figure, "Anisotropy over depth: pretrained models, and two trained here (open: block 1)")
     style.legend(axes)
     return figure
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        joined_files.write_csv(read(pathlib.Path(sys.argv[1])), TABLE)
+        new, old = read(pathlib.Path(sys.argv[1])), pd.read_csv(TABLE)
+        joined_files.write_csv(pd.concat([old[~old.model.isin(new.model)], new]), TABLE)
     table = pd.concat([pd.read_csv(TABLE), ours()])
     joined_files.write_csv(bells(table), TABLE.with_name("bells.csv"))
     with style.context():
