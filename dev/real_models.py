@@ -97,7 +97,9 @@ def draw(frame: pd.DataFrame) -> Figure:
     for ax in axes[-1]:
         ax.set_xlabel("relative depth (0 = embedding)")
     axes[0, 0].set_ylim(0, 1.02)
-    style.title(figure, "Anisotropy over depth: pretrained models, and two trained here (open: block 1)")
+    style.title(
+        figure, "Anisotropy over depth: pretrained models, and two trained here (open: block 1)"
+    )
     style.legend(axes)
     return figure
 

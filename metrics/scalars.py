@@ -2,7 +2,8 @@
 
 Every function takes a matrix of NumPy, JAX, PyTorch, pandas or xarray, computes in float32 (also
 with `jax_enable_x64`), and returns a JAX scalar. Under `jax.jit`, `jax.vmap` and `jax.grad` they
-behave as JAX functions do. What several of them share (one spectrum, one search for neighbors) is
+behave as JAX functions do; `linearity`, `rsa` and `procrustes` have a derivative of NaN where
+singular values are equal. What several of them share (one spectrum, one search for neighbors) is
 shared by `anisoscope.measure`, which also adds intervals and null models.
 
 All raise ValueError, in one line, for what `anisoscope.measure` refuses (masked or missing numbers,
@@ -23,10 +24,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from anisoscope.metrics import comparison, dimension, lapack, scale, similarity, spectrum
+from anisoscope.metrics import (
+    alignment,
+    comparison,
+    dimension,
+    imbalance,
+    lapack,
+    scale,
+    similarity,
+    spectrum,
+)
 from anisoscope.metrics.cloud import centered, product, scale_to_unit
 from anisoscope.metrics.convert import ArrayLike, matrix, matrix_pair
 from anisoscope.metrics.eigen import eigh
+from anisoscope.metrics.linearity import linearity as explain_variance
 from anisoscope.metrics.neighbors import Neighbors, nearest_neighbors
 
 Scalar = Float[Array, ""]
@@ -217,6 +228,23 @@ def rankme_centered(x: ArrayLike) -> Scalar:
 
 
 @_metric()
+def stable_rank(x: ArrayLike) -> Scalar:
+    """Sum of the eigenvalues over the largest: 1 / `anisotropy`.
+
+    Source: Rudelson and Vershynin 2007, as the numerical rank.
+
+    Returns:
+        A number of directions in [1, min(points, width)]; NaN where all points are equal.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
+    >>> print(f"{stable_rank(x):.2f}")
+    1.34
+    """
+    return 1.0 / _top_share(centered(x))
+
+
+@_metric()
 def isoscore(x: ArrayLike) -> Scalar:
     """IsoScore: 1 for equal variance in all directions, 0 for all of it in one.
 
@@ -366,6 +394,23 @@ def drift(x: ArrayLike) -> Scalar:
     return similarity.drift(x)
 
 
+@_metric(about_mean=False)
+def relative_drift(x: ArrayLike) -> Scalar:
+    """Norm of the mean vector over the root mean square norm, |E x| / sqrt(E |x|^2).
+
+    Source: this project, to compare drifts of layers and models.
+
+    Returns:
+        A share in [0, 1]: its square is the share of the second moment that the mean has. NaN where
+        all points are 0.
+
+    >>> import numpy as np
+    >>> print(f"{relative_drift(np.random.default_rng(0).standard_normal((500, 8)) + 2):.2f}")
+    0.89
+    """
+    return similarity.relative_drift(x)
+
+
 @_metric(about_mean=False, any_size=False)
 def mean_norm(x: ArrayLike) -> Scalar:
     """Mean norm, E |x|: the scale that a drift is compared with.
@@ -424,6 +469,96 @@ def cka_unbiased(x: ArrayLike, y: ArrayLike) -> Scalar:
     0.7, unbiased 0.0
     """
     return comparison.linear_cka_unbiased(x, y)[0]
+
+
+@_metric()
+def linearity(x: ArrayLike, y: ArrayLike) -> Scalar:
+    """Share of the variance of y that the best linear map of x explains, 1 - |X~ A - Y~|_F^2.
+
+    Source: Razzhigaev et al. 2024, Your Transformer is Secretly Linear.
+
+    Args:
+        x: (points, width), any unit.
+        y: (points, other width), the same points in the same order.
+
+    Returns:
+        A share in [0, 1]; unrelated clouds have the rank of x over points - 1. NaN where all points
+        of x or of y are equal.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).standard_normal((1000, 4))
+    >>> print(f"{linearity(x, x @ np.ones((4, 2)) + 1):.2f}")
+    1.00
+    """
+    return explain_variance(x, y).score[0]
+
+
+@_metric()
+def rsa(x: ArrayLike, y: ArrayLike) -> Scalar:
+    """Correlation, over all pairs of points, of their squared distances in x and in y.
+
+    Source: Kriegeskorte et al. 2008; distances and correlation as rsatoolbox's euclidean and corr.
+
+    Args:
+        x: (points, width), any unit.
+        y: (points, other width), the same points in the same order.
+
+    Returns:
+        A correlation in [-1, 1], 1 up to rotation, scale and shift; about 0 for independent clouds.
+        NaN where all points, or all distances, of x or of y are equal.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
+    >>> print(f"{rsa(x, 3 * x[:, ::-1] + 1):.2f}")
+    1.00
+    """
+    return alignment.alignments(x, y).rsa[0]
+
+
+@_metric()
+def procrustes(x: ArrayLike, y: ArrayLike) -> Scalar:
+    """Cosine of x and y after the best rotation: |X^T Y|_* / (|X|_F |Y|_F), X and Y centered.
+
+    Source: Schoenemann 1966; as a similarity in Williams et al. 2021.
+
+    Args:
+        x: (points, width), any unit.
+        y: (points, other width), the same points in the same order.
+
+    Returns:
+        A number in [0, 1], 1 up to rotation, scale and shift; far above 0 for independent clouds
+        unless points far outnumber widths. NaN where all points of x or of y are equal.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
+    >>> print(f"{procrustes(x, 3 * x[:, ::-1] + 1):.2f}")
+    1.00
+    """
+    return alignment.alignments(x, y).procrustes[0]
+
+
+@_metric()
+def information_imbalance(x: ArrayLike, y: ArrayLike) -> Scalar:
+    """Mean rank in y of the point nearest in x, times 2 / points: does x predict nearness in y?
+
+    Source: Glielmo et al. 2022; copies of a point count once, a rule of this project.
+
+    Args:
+        x: (points, width), any unit.
+        y: (points, other width), the same points in the same order.
+
+    Returns:
+        A number in [2/points, 2), 1 on average for unrelated clouds, near 0 where x predicts y. Not
+        symmetric.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).standard_normal((500, 4))
+    >>> print(f"{information_imbalance(x, x[:, :1]):.1f}, {information_imbalance(x[:, :1], x):.1f}")
+    0.2, 0.7
+    """
+    nearest = comparison.select_nearest(nearest_neighbors(x, 2), 1)
+    of_x = nearest.index_PC[None, :, 0], nearest.first_P[None]
+    return imbalance.information_imbalance(*of_x, y)[0]
 
 
 @_metric(least_k=1)

@@ -20,22 +20,31 @@ TWINS = {  # the published formulas in float64, written apart from the metrics
     "cka_unbiased": reference_comparison.linear_cka_unbiased,
     "drift": reference.drift,
     "effective_rank": reference_spectrum.effective_rank,
+    "information_imbalance": reference_comparison.information_imbalance,
     "isoscore": reference_spectrum.isoscore,
     "levina_bickel": lambda x: reference_scale.levina_bickel(reference_scale.distances(x), 8),
+    "linearity": lambda x, y: reference_comparison.linearity(x, y)[0],
     "mean_cosine": reference.mean_cosine,
     "mean_norm": reference.mean_norm,
     "neighbor_overlap": lambda x, y: reference_comparison.neighbor_overlap(x, y, 5),
     "participation_ratio": reference_spectrum.participation_ratio,
     "participation_ratio_corrected": reference_spectrum.participation_ratio_corrected,
+    "procrustes": reference_comparison.procrustes,
     "rankme": reference_spectrum.rankme,
     "rankme_centered": reference_spectrum.rankme_centered,
+    "relative_drift": lambda x: reference.drift(x) / np.sqrt(np.square(x).sum(axis=1).mean()),
+    "rsa": reference_comparison.rsa,
+    "stable_rank": lambda x: 1 / reference_spectrum.anisotropy(x),
     "twonn": reference.twonn,
     "twonn_microscope": lambda x: reference.twonn_microscope(x)[0],
     "twonn_mle": reference.twonn_mle,
 }
-PAIRS = ("cka", "cka_unbiased", "neighbor_overlap")
+FLAT = ("information_imbalance", "neighbor_overlap")  # between jumps
+DECOMPOSED = ("linearity", "procrustes", "rsa")  # no derivative where singular values are equal
+PAIRS = ("cka", "cka_unbiased", *DECOMPOSED, *FLAT)
 SETTINGS = {"levina_bickel": {"k": 8}, "neighbor_overlap": {"k": 5}}
 OF_ORIGIN = ("anisotropy_uncentered", "rankme", "mean_cosine", "drift", "mean_norm")
+OF_ORIGIN += ("relative_drift",)
 OF_SIZE = ("drift", "mean_norm")
 
 
@@ -89,7 +98,9 @@ def degenerate():
     )
 
 
-@pytest.mark.parametrize("name", [name for name in metrics.__all__ if name != "neighbor_overlap"])
+@pytest.mark.parametrize(
+    "name", [name for name in metrics.__all__ if name not in FLAT + DECOMPOSED]
+)
 def test_the_derivative_is_finite_wherever_the_value_is(name):
     others = {"y": jnp.asarray(Y[:24], jnp.float32)} if name in PAIRS else {}
     of_one = jax.value_and_grad(
@@ -112,7 +123,7 @@ def test_it_is_a_function_of_jax(name):
     x = jnp.asarray(X, jnp.float32)
     both = jax.vmap(lambda one: call(name, one))(jnp.stack([x, x[::-1] ** 2]))
     np.testing.assert_allclose(both, [call(name, x), call(name, x[::-1] ** 2)], rtol=1e-4)
-    if name == "neighbor_overlap":  # a share of points: flat between jumps
+    if name in FLAT:
         return
     along = jnp.asarray(np.random.default_rng(2).standard_normal(X.shape), jnp.float32)
     slope = (jax.jit(jax.grad(lambda one: call(name, one)))(x) * along).sum()
