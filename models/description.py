@@ -1,5 +1,7 @@
 """Describe a model in words."""
 
+import dataclasses
+
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.models import masks
 from anisoscope.models.attention_block import ATTENTIONS
@@ -27,26 +29,8 @@ def describe_model(model: ModelConfig) -> str:
 
 
 def described_fields() -> tuple[str, ...]:
-    """List the fields of ModelConfig that a description contains."""
-    fields = (
-        "mask",
-        *masks.settings(),
-        "norm",
-        "layers",
-        "width",
-        "heads",
-        "context",
-        "expansion",
-        "position_encoding",
-    )
-    return (
-        *fields,
-        "activation",
-        "tied",
-        "bias",
-        "attention",
-        "qk_norm",
-        "center_queries",
-        "sink",
-        "same_first",
+    """List the fields of ModelConfig that a description contains: all that change the function."""
+    left_out = {*masks.seeds(), "remat", "dtype"}
+    return tuple(
+        field.name for field in dataclasses.fields(ModelConfig) if field.name not in left_out
     )

@@ -5,7 +5,7 @@ R replicates (measurement/intervals.py).
 """
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -102,74 +102,60 @@ def panel(
         {sample: {quantity: (*dims, R)}}, with the null models of `settings` that need no source.
     """
     families = [FAMILIES[name] for name in settings.families]
-    cloud_families, layer_families, head_families, lens_families = (
-        [family for family in families if family.input_kind == kind]
-        for kind in ("cloud", "layers", "heads", "logit_lens")
-    )
-    measured, names, folds = samples[MEASURED], list(samples), settings.folds
-    clouds_ZNPD = jnp.stack([sample.clouds_NPD for sample in samples.values()])
-    types_Z = stack_trees([sample.types for sample in samples.values()])
-    values: dict[str, Values] = {name: {} for name in names}
-    measure = functools.partial(
-        _over_clouds, nulls=settings.nulls, folds=folds, over=over, places=measured.places
-    )
+    measured, folds = samples[MEASURED], settings.folds
+    values: dict[str, Values] = {name: {} for name in samples}
 
-    plain = [family for family in cloud_families if "gaussian" not in family.nulls]
-    values_ZN, exact, _ = measure(clouds_ZNPD, types_Z, plain)
-    _add(values, names, values_ZN)
-    values |= exact
-
-    # families that share clouds and neighbors with their null model
-    with_null = [family for family in cloud_families if "gaussian" in family.nulls]
-    compared = max((family.neighbors for family in layer_families), default=0) if not nearest else 0
-    nearest_N = nearest[MEASURED] if nearest else None
-    if with_null or compared:
-        if not with_null:
-            names = [MEASURED]
-            clouds_ZNPD, types_Z = jax.tree.map(lambda x_Z: x_Z[:1], (clouds_ZNPD, types_Z))
-        null = None
-        if with_null and "gaussian" in settings.nulls:
-            key_N = key if key.ndim else layer_keys(key, jnp.arange(clouds_ZNPD.shape[1]))
-            spread_N = over(lambda layer: spread(*layer), (clouds_ZNPD[0], key_N))
-            null = GaussianNull(spread_N, key_N)
-        values_ZN, exact, few_ZN = measure(
-            clouds_ZNPD, types_Z, with_null, null=null, compared=compared, parts=parts
-        )
-        _add(values, names, values_ZN)
-        for name, quantities in exact.items():
+    def add(by_sample: dict[str, Values]) -> None:
+        for name, quantities in by_sample.items():
             values.setdefault(name, {}).update(quantities)
-        if null is not None:
-            values["gaussian"] = jax.tree.map(lambda x_ZN: x_ZN[len(names) :].mean(0), values_ZN)
+
+    # families with a Gaussian null model share neighbors with it, and with comparisons
+    few = max((family.neighbors for family in families if family.input_kind == "layers"), default=0)
+    nearest_N = nearest[MEASURED] if nearest else None
+    for drawn in (False, True):
+        group = [
+            family
+            for family in families
+            if family.input_kind == "cloud" and ("gaussian" in family.nulls) == drawn
+        ]
+        compared = few if drawn and not nearest else 0
+        if not group and not compared:
+            continue
+        null = None
+        if drawn and group and "gaussian" in settings.nulls:
+            layers = jnp.arange(len(measured.clouds_NPD))
+            key_N = key if key.ndim else layer_keys(key, layers)
+            spread_N = over(lambda layer: spread(*layer), (measured.clouds_NPD, key_N))
+            null = GaussianNull(spread_N, key_N)
+        clouds = samples if group else {MEASURED: measured}
+        by_sample, nearest_ZN = _over_clouds(clouds, group, settings, over, null, compared, parts)
+        add(by_sample)
         if compared:
-            nearest_N = jax.tree.map(lambda x_Z: x_Z[0], few_ZN)
+            nearest_N = jax.tree.map(lambda x_Z: x_Z[0], nearest_ZN)
 
     clouds = Clouds(measured.clouds_NPD, folds, nearest_N, others, over, permuted, nearest)
-    for family in layer_families:
-        for name, quantities in family.compute(clouds).items():
-            values.setdefault(name, {}).update(quantities)
-    for family in head_families:
-        heads_Z = stack_trees([sample.heads for sample in samples.values()])
-        compute = functools.partial(family.compute, folds=folds, over=over)
-        _add(values, samples, jax.lax.map(compute, heads_Z))
-    for family in lens_families:
-        read = measured.unembedding, measured.target_P
-        values[MEASURED] |= family.compute(measured.clouds_NPD, *read, folds, over)
+    for family in families:
+        if family.input_kind == "layers":
+            add(family.compute(clouds))
+        elif family.input_kind == "heads":
+            heads_Z = stack_trees([sample.heads for sample in samples.values()])
+            compute = functools.partial(family.compute, folds=folds, over=over)
+            add(_unstack(samples, jax.lax.map(compute, heads_Z)))
+        elif family.input_kind == "logit_lens":
+            read = measured.unembedding, measured.target_P
+            add({MEASURED: family.compute(measured.clouds_NPD, *read, folds, over)})
     return values
 
 
 def _over_clouds(
-    clouds_ZNPD: Array,
-    types_Z: Types | None,
+    samples: dict[str, Sample],
     families: list[Family],
-    *,
-    nulls: Sequence[str],
-    folds: int,
+    settings: MeasureConfig,
     over: Over,
-    places: Places | None,
-    null: GaussianNull | None = None,
-    compared: int = 0,
-    parts: int | None = None,
-) -> tuple[Values, dict[str, Values], Searched | None]:
+    null: GaussianNull | None,
+    compared: int,
+    parts: int | None,
+) -> tuple[dict[str, Values], Searched | None]:
     """Measure the families in every cloud, in one loop over samples and layers.
 
     For the first sample the null models that need no draw are measured too. The draws of the
@@ -177,40 +163,49 @@ def _over_clouds(
     exist than clouds are measured at once. Neighbors are searched once for all families; the few
     nearest are returned where `compared` is above 0.
     """
+    clouds_ZNPD = jnp.stack([sample.clouds_NPD for sample in samples.values()])
+    types_Z = stack_trees([sample.types for sample in samples.values()])
+    places = next(iter(samples.values())).places
     count = max([compared, *(family.neighbors for family in families)], default=0)
-    samples, layers = clouds_ZNPD.shape[:2]
+    layers = clouds_ZNPD.shape[1]
 
     def cloud_at(z: Array, n: Array) -> Array:
         if null is None:
             return clouds_ZNPD[z, n]
         layer = jax.tree.map(lambda x_N: x_N[n], null)
-        key = jax.random.fold_in(layer.key_N, z - samples)
+        key = jax.random.fold_in(layer.key_N, z - len(samples))
         return jax.lax.cond(
-            z >= samples, lambda: gaussian(layer.spread_N, key), lambda: clouds_ZNPD[z, n]
+            z >= len(samples), lambda: gaussian(layer.spread_N, key), lambda: clouds_ZNPD[z, n]
         )
 
     def measure(number: Array) -> tuple[dict[str, Values], Searched | None]:
         z, n = number // layers, number % layers
-        cloud_PD, types = cloud_at(z, n), jax.tree.map(lambda x_Z: x_Z[z % samples], types_Z)
-        searched = search(cloud_PD, count, folds, parts)
+        cloud_PD, types = cloud_at(z, n), jax.tree.map(lambda x_Z: x_Z[z % len(samples)], types_Z)
+        searched = search(cloud_PD, count, settings.folds, parts)
         values: dict[str, Values] = {MEASURED: {}}
         for family in families:
-            quantities = family.compute(Cloud(cloud_PD, folds, searched, places, types))
-            for name, found in (
-                quantities if family.exact_nulls else {MEASURED: quantities}
-            ).items():
-                if name in (MEASURED, *nulls):
-                    values.setdefault(name, {}).update(found)
+            found = family.compute(Cloud(cloud_PD, settings.folds, searched, places, types))
+            for name, quantities in (found if family.exact_nulls else {MEASURED: found}).items():
+                if name in (MEASURED, *settings.nulls):
+                    values.setdefault(name, {}).update(quantities)
         return values, comparison_family.keep_nearest(searched) if compared else None
 
-    total = samples + (0 if null is None else DRAWS)
+    total = len(samples) + (0 if null is None else DRAWS)
     results = over(measure, jnp.arange(total * layers))
-    found, few = jax.tree.map(lambda x: x.reshape(total, layers, *x.shape[1:]), results)
+    found, nearest_ZN = jax.tree.map(lambda x: x.reshape(total, layers, *x.shape[1:]), results)
     values_ZN = found.pop(MEASURED)
-    return values_ZN, jax.tree.map(lambda x_ZN: x_ZN[0], found), few
+    by_sample = _unstack(samples, values_ZN)
+    for name, exact_ZN in found.items():  # a source may make a null model of this name too
+        exact = {quantity: value_ZN[0] for quantity, value_ZN in exact_ZN.items()}
+        by_sample[name] = by_sample.get(name, {}) | exact
+    if null is not None:
+        by_sample["gaussian"] = jax.tree.map(lambda x_ZN: x_ZN[len(samples) :].mean(0), values_ZN)
+    return by_sample, nearest_ZN
 
 
-def _add(values: dict[str, Values], names: Sequence[str], values_Z: Values) -> None:
-    """Store the values of samples, stacked on the first axis, under the samples' names."""
-    for z, name in enumerate(names):
-        values[name] |= {quantity: value[z] for quantity, value in values_Z.items()}
+def _unstack(names: Iterable[str], values_Z: Values) -> dict[str, Values]:
+    """Split the values of samples, stacked on the first axis."""
+    return {
+        name: {quantity: value[z] for quantity, value in values_Z.items()}
+        for z, name in enumerate(names)
+    }

@@ -1,19 +1,26 @@
 import dataclasses
 
 from anisoscope.config.model_config import ModelConfig
+from anisoscope.models import masks
 from anisoscope.models.description import describe_model, described_fields
-from anisoscope.models.masks import seeds
-from tests.models.cases import SMALL
+
+MODEL = ModelConfig(layers=1, width=8, heads=2, context=4)
+CHANGED = {
+    **{"mask": "bidirectional", "prefix": 2, "window": 2, "leak": 0.5, "norm": "post"},
+    **{"layers": 2, "width": 16, "heads": 4, "context": 5, "expansion": 2, "tied": False},
+    **{"position_encoding": "rotary", "activation": "gelu_tanh", "attention": "sigmoid"},
+    **dict.fromkeys(("qk_norm", "center_queries", "sink", "same_first"), True),
+    "bias": False,
+}
 
 
 def test_what_gpt2_has_goes_without_saying():
-    assert (
-        describe_model(ModelConfig(layers=1, width=8, heads=2, context=4))
-        == "causal, pre-LN, 1 layer, D=8, H=2, T=4"
-    )
+    assert describe_model(MODEL) == "causal, pre-LN, 1 layer, D=8, H=2, T=4"
 
 
 def test_what_is_told_is_every_setting_but_seeds_and_how_it_is_computed():
-    fields = {field.name for field in dataclasses.fields(SMALL)}
-    assert fields - set(described_fields()) == {*seeds(), "remat", "dtype"}
-    assert set(described_fields()) <= fields
+    assert set(described_fields()) == CHANGED.keys()
+    for name, value in CHANGED.items():
+        mask = {"mask": name} if name in masks.settings() else {}
+        changed = dataclasses.replace(MODEL, **mask | {name: value})
+        assert describe_model(changed) != describe_model(dataclasses.replace(MODEL, **mask)), name
