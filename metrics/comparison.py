@@ -43,43 +43,28 @@ class Nearest(NamedTuple):
     first_P: Bool[Array, "*N P"]  # the first of its copies, with a neighbor
 
 
-def linear_cka(
-    x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int = 1
-) -> Float[Array, " R"]:
-    """Linear CKA of two clouds: |X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), X and Y centered.
+def ckas(x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int = 1) -> Cka:
+    """Linear CKA of two clouds: |X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), X and Y centered, by two estimators.
 
-    Shapes: P points of widths D and E -> R = 1 + folds values, or one where folds is 1: of the
-    whole clouds, then without the j-th of `folds` equal runs of points, centered without them.
-    Range: [0, 1], 1 for clouds that differ by a rotation, a scale and a shift. Independent
-    isotropic normal clouds have about sqrt(D E / ((P + D) (P + E))), 0.11 at P = 4096 and D = E =
-    512; `linear_cka_unbiased` has 0. All points of a cloud equal, or a coordinate that is not
-    finite: NaN. Source: Kornblith et al. 2019.
-    """
-    return ckas(x_PD, y_PE, folds).biased
-
-
-def linear_cka_unbiased(
-    x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int = 1
-) -> Float[Array, " R"]:
-    """Linear CKA with the unbiased HSIC: HSIC_1(K, L) / sqrt(HSIC_1(K, K) HSIC_1(L, L)).
-
-    K = X X^T, L = Y Y^T.
+    biased: as written, [0, 1]. Independent isotropic normal clouds have about sqrt(D E / ((P + D)
+    (P + E))), 0.11 at P = 4096 and D = E = 512. unbiased: HSIC_1(K, L) / sqrt(HSIC_1(K, K)
+    HSIC_1(L, L)), K = X X^T, L = Y Y^T,
 
         HSIC_1(K, L) = (tr K~ L~ + (1'K~1)(1'L~1) / ((P - 1)(P - 2)) - 2/(P - 2) 1'K~L~1) / (P (P - 3)),
 
-    K~ and L~ without their diagonals, read off X^T Y, norms and sums. Shapes as of `linear_cka`.
-    Range: [-1, 1]; independent clouds of independent points come out at 0 on average. HSIC_1 is
-    unbiased, the ratio nearly so. Dependent points, as those of one window, lift independent clouds
-    above 0 again: the null model `permuted` tells by how much. Fewer than 4 points, all points of a
-    cloud equal, or a coordinate that is not finite: NaN; so too where one point holds nearly all of
-    the scatter, as one of some 500 times the norm of 2,000 others: all that HSIC_1 keeps of it is
-    rounding. Source: Song et al. 2012 (HSIC_1), Nguyen et al. 2021 (in CKA).
+    K~ and L~ without their diagonals, read off X^T Y, norms and sums; [-1, 1], 0 on average for
+    independent clouds of independent points. HSIC_1 is unbiased, the ratio nearly so. Dependent
+    points, as those of one window, lift independent clouds above 0 again: the null model
+    `permuted` tells by how much.
+
+    Shapes: P points of widths D and E -> R = 1 + folds values each, or one where folds is 1: of the
+    whole clouds, then without the j-th of `folds` equal runs of points, centered without them. Both
+    are 1 for clouds that differ by a rotation, a scale and a shift. All points of a cloud equal, or
+    a coordinate that is not finite: NaN. The unbiased one is NaN too for fewer than 4 points, and
+    where one point holds nearly all of the scatter, as one of some 500 times the norm of 2,000
+    others: all that HSIC_1 keeps of it is rounding. Source: Kornblith et al. 2019; Song et al. 2012
+    (HSIC_1), Nguyen et al. 2021 (in CKA).
     """
-    return ckas(x_PD, y_PE, folds).unbiased
-
-
-def ckas(x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int = 1) -> Cka:
-    """`linear_cka` and `linear_cka_unbiased` of two clouds, (R,) each."""
     return compare_prepared(prepare_cloud(x_PD, folds), prepare_cloud(y_PE, folds), folds)
 
 

@@ -206,7 +206,7 @@ def rankme(x: ArrayLike) -> Scalar:
     >>> print(f"{rankme(np.eye(6)):.2f}, centered {rankme_centered(np.eye(6)):.2f}")
     6.00, centered 5.00
     """
-    return spectrum.rankme_of_points(x)
+    return spectrum.perplexity_of_singular_values(jnp.linalg.svd(x, compute_uv=False))
 
 
 @_metric()
@@ -262,7 +262,7 @@ def isoscore(x: ArrayLike) -> Scalar:
     >>> print(f"{isoscore(x):.2f}")
     0.25
     """
-    return spectrum.isoscore_of_points(x)
+    return (spectrum.participation_ratio_of_points(x) - 1.0) / (x.shape[1] - 1.0)
 
 
 @_metric()
@@ -447,7 +447,7 @@ def cka(x: ArrayLike, y: ArrayLike) -> Scalar:
     >>> print(f"{cka(x, 3 * x[:, ::-1] + 1):.2f}")
     1.00
     """
-    return comparison.linear_cka(x, y)[0]
+    return comparison.ckas(x, y).biased[0]
 
 
 @_metric()
@@ -468,7 +468,7 @@ def cka_unbiased(x: ArrayLike, y: ArrayLike) -> Scalar:
     >>> print(f"{cka(a, b):.1f}, unbiased {abs(cka_unbiased(a, b)):.1f}")
     0.7, unbiased 0.0
     """
-    return comparison.linear_cka_unbiased(x, y)[0]
+    return comparison.ckas(x, y).unbiased[0]
 
 
 @_metric()

@@ -154,11 +154,6 @@ def participation_ratio_of_points(cloud_PD: Float[AnyArray, "P D"]) -> Float[Arr
     return 1.0 / jnp.square(scatter / jnp.trace(scatter)).sum()
 
 
-def isoscore_of_points(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
-    """`isoscore` of a cloud, without its eigenvalues."""
-    return (participation_ratio_of_points(cloud_PD) - 1.0) / (cloud_PD.shape[1] - 1.0)
-
-
 def participation_ratio_corrected(spectrum: Spectrum) -> Float[Array, "*R"]:
     """Participation ratio of the population: unbiased estimates of (tr C)^2 and tr C^2, divided.
 
@@ -198,11 +193,6 @@ def rankme_centered(spectrum: Spectrum) -> Float[Array, "*R"]:
     small where one direction has 3e8 times the variance of each other, or more: then leave it out.
     """
     return perplexity_of_singular_values(root(spectrum.eigenvalues_E))
-
-
-def rankme_of_points(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
-    """RankMe as published, of the singular values of the uncentered cloud. All points 0: NaN."""
-    return perplexity_of_singular_values(jnp.linalg.svd(cloud_PD, compute_uv=False))
 
 
 def perplexity_of_singular_values(value_E: Float[Array, "*R E"]) -> Float[Array, "*R"]:

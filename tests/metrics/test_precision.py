@@ -8,7 +8,7 @@ import pytest
 
 from anisoscope.metrics import similarity
 from anisoscope.metrics.attention import attention_statistics, attention_sums
-from anisoscope.metrics.comparison import layers_cka, linear_cka, prepare_clouds
+from anisoscope.metrics.comparison import ckas, layers_cka, prepare_clouds
 from anisoscope.metrics.frequency import mean_by_bin, type_statistics
 from anisoscope.metrics.neighbors import nearest_neighbors
 from anisoscope.metrics.outliers import activation_kurtosis, top_coordinate_variance_share
@@ -29,7 +29,7 @@ WITH_PRODUCTS = {
         type_statistics(TALL, TYPES, TALL[:, 0], 2, 4),
         mean_by_bin(TALL[:, 0], TYPES, 3),
     ),
-    "cka": lambda: (linear_cka(TALL, TALL, 3), layers_cka(prepare_clouds(jnp.stack([TALL, TALL])))),
+    "cka": lambda: (ckas(TALL, TALL, 3), layers_cka(prepare_clouds(jnp.stack([TALL, TALL])))),
     "cosines": lambda: (similarity.cross_cosine(TALL, TALL), *(read(TALL) for read in OF_ONE)),
     "partition": lambda: similarity.log_partition_isotropy(TALL, 3),
     "attention": lambda: attention_statistics(
