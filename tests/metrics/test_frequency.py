@@ -99,24 +99,6 @@ def test_of_copies_of_a_center_nothing_is_left_but_what_lies_between():
     np.testing.assert_allclose(share, 1, rtol=1e-5)
 
 
-def test_a_gaussian_cloud_shows_what_few_points_of_a_type_do_alone():
-    """E d^2 = n/(n - 1) times the variance: distances of rare types are greater without any
-    dependence.
-
-    A third of the points in ten types of 20, the others one type: r = 8 (sqrt(20/19) -
-        sqrt(400/399)) sqrt(2)/3 / 0.71.
-    """
-    types = np.repeat(np.arange(11), [20] * 10 + [400])
-    log_frequency = np.where(types < 10, -5.0, -1.0).astype(np.float32)
-    several = [
-        values_of(gaussian(POINTS, 64, seed), types, log_frequency)[:, 0] for seed in range(10)
-    ]
-    _, correlation, of_means, share = np.mean(several, axis=0)
-    assert correlation == pytest.approx(-0.13, abs=0.03)
-    assert of_means < -0.2
-    assert share == pytest.approx(10 / (POINTS - 1), abs=0.001)
-
-
 def test_what_cannot_be_said_is_nan():
     cloud = gaussian()
     assert np.isnan(values_of(cloud, np.full(POINTS, -1))).all()

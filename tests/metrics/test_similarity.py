@@ -113,15 +113,6 @@ def test_flipped_is_the_mean_over_all_choices_of_signs(name, kept):
     assert found == pytest.approx(expected, rel=1e-4)
 
 
-def test_flipped_without_clusters_is_what_independent_points_have():
-    cloud = jnp.asarray(gaussian(*SMALL) + np.float32(3))
-    values = {name: read(cloud, None) for name, (read, _) in SIGNED.items()}
-    assert values["mean_cosine"] == pytest.approx(0, abs=1e-7)
-    assert values["relative_drift"] == pytest.approx(SMALL[0] ** -0.5, rel=1e-6)
-    square = np.square(np.float64(cloud)).sum(axis=1).mean()
-    assert values["drift"] == pytest.approx((square / SMALL[0]) ** 0.5, rel=1e-6)
-
-
 @pytest.mark.parametrize(("offset", "dtype"), [(1, jnp.bfloat16), (1000, jnp.float32)])
 def test_two_clouds_agree_with_the_float64_twin(offset, dtype):
     a, b = jnp.asarray(gaussian(41, 9), dtype), jnp.asarray(gaussian(23, 9, seed=1) + offset, dtype)

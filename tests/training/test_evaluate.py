@@ -58,16 +58,6 @@ def test_masked_windows_overlap_only_where_nothing_is_counted_twice():
     assert "15 %" in protocol
 
 
-def test_validation_windows_are_fixed_inside_the_split_and_never_more_than_there_are():
-    config = tiny.config()
-    windows = evaluate.valid_windows(config, 100)
-    assert len(windows.starts_M) == 8
-    (batch,) = evaluate.batches(config, np.arange(100), windows, 1000, 8)
-    assert batch.targets_BT.max() == 99
-    assert (batch.weights_BT == 1).all()
-    assert len(evaluate.valid_windows(config, 9).starts_M) == 1
-
-
 @pytest.mark.parametrize("rows", [7, 64])
 def test_scores_are_nats_per_counted_character_whatever_the_padding(rows):
     """A uniform model over V characters costs ln V nats, log2 V bits."""
