@@ -49,7 +49,7 @@ def open_model(
     else:
         loaded = model_in_memory(model, tokenizer)
         name = f"{getattr(model, 'name_or_path', None) or type(model).__name__}, {MEMORY}"
-    loaded.about["pretrained"] = name
+    loaded.attributes["pretrained"] = name
     if not loaded.reads_text:
         raise UserError(
             f"model {loaded.class_name} reads {loaded.base.main_input_name}, not text; pass a text "
@@ -78,14 +78,14 @@ def model_in_memory(model: Any, tokenizer: Any) -> PretrainedModel:
     load_model.check_finite(name, model)
     warn_rounded_frequencies(name, model)
     weights = model.state_dict()
-    about = {
+    attributes = {
         "weights_sha256": digest_state(weights),
         "weights_file": MEMORY,
         "weights_type": ", ".join(sorted({_type_name(x.dtype) for x in weights.values()})),
         "computed_in": computed_in,
         "revision": MEMORY,
     }
-    return PretrainedModel(model, adapter, load_model.library_versions(model) | about)
+    return PretrainedModel(model, adapter, load_model.library_versions(model) | attributes)
 
 
 def _type_name(dtype: torch.dtype) -> str:

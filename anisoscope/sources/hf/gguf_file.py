@@ -69,17 +69,17 @@ def complete_settings(header: Header, settings: Any) -> None:
 
 def _scale_rope(keys: dict[str, Any], rope: dict[str, Any] | None) -> dict[str, Any] | None:
     """Remove the known keys of scaled frequencies from `keys` and apply them."""
-    kind = keys.get(SCALING[0], "linear")
+    scaling = keys.get(SCALING[0], "linear")
     factor = keys.get(SCALING[1], keys.get(LINEAR, 1.0))
-    if kind not in ("none", "linear", "yarn") or (rope or {}).get("rope_type") != "default":
+    if scaling not in ("none", "linear", "yarn") or (rope or {}).get("rope_type") != "default":
         return rope
     original = keys.get(SCALING[2], keys.get("context_length"))
     for name in (*SCALING, LINEAR):
         keys.pop(name, None)
-    if kind == "none" or factor in (0.0, 1.0):
+    if scaling == "none" or factor in (0.0, 1.0):
         return rope
-    scaled = rope | {"rope_type": kind, "factor": float(factor)}
-    return scaled | ({"original_max_position_embeddings": original} if kind == "yarn" else {})
+    scaled = rope | {"rope_type": scaling, "factor": float(factor)}
+    return scaled | ({"original_max_position_embeddings": original} if scaling == "yarn" else {})
 
 
 def _implied_keys(settings: Any) -> dict[str, Any]:

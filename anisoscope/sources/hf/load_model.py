@@ -36,7 +36,7 @@ class PretrainedModel(NamedTuple):
 
     model: Any  # with its head, if the file has one
     adapter: Adapter
-    about: dict[str, Any]  # what tables record of the weights
+    attributes: dict[str, Any]  # what tables record of the weights
 
     @property
     def class_name(self) -> str:
@@ -194,7 +194,7 @@ def load_model(location: WeightLocation, weights: WeightsConfig) -> PretrainedMo
     check_finite(location.name, model)
     paths, revision = weight_files(location)
     types = set(header.tensors.values()) if header else number_types(paths)
-    about = library_versions(model) | {
+    attributes = library_versions(model) | {
         "weights_sha256": digest_weights(location),
         "weights_file": FORMATS[paths[0].suffix],
         "weights_type": ", ".join(sorted(types)),
@@ -202,7 +202,7 @@ def load_model(location: WeightLocation, weights: WeightsConfig) -> PretrainedMo
         "not_read": len(info["unexpected_keys"]),
         "revision": revision,
     }
-    return PretrainedModel(model, adapter, about)
+    return PretrainedModel(model, adapter, attributes)
 
 
 def library_versions(model: Any) -> dict[str, str]:

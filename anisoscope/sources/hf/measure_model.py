@@ -97,8 +97,8 @@ def as_arguments() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        words = re.sub(r"(--config\.)?\b(measure|pretrained)\.(?!py\b)", "", str(error))
-        raise ValueError(words) from error
+        description = re.sub(r"(--config\.)?\b(measure|pretrained)\.(?!py\b)", "", str(error))
+        raise ValueError(description) from error
 
 
 def make_config(options: Options) -> PretrainedConfig:
@@ -148,7 +148,7 @@ def open_and_measure(
     loaded, tokenizer = open_model(model, revision, options.tokenizer, config)
     if options.special_tokens:
         check_frames(tokenizer, text.parts)
-    config = replace(config, {"pretrained.name": loaded.about["pretrained"]})
+    config = replace(config, {"pretrained.name": loaded.attributes["pretrained"]})
     with evaluation_mode(loaded):
         if options.separate:
             side = options.padding or "right"

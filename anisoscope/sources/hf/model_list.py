@@ -42,7 +42,7 @@ def measure_models(
     if models:
         # loaded once for all models of text
         corpus = None
-        if any(about["modality"] in TEXT_MODALITIES for about in models.values()):
+        if any(attributes["modality"] in TEXT_MODALITIES for attributes in models.values()):
             corpus = texts.load(config.data, config.window)
         folder.claim(root, replace(config, FREE), new=True)
         with folder.locked(root):
@@ -52,14 +52,14 @@ def measure_models(
             )
             for label in (*left, *models):
                 known.pop(label, None)
-            for label, about in models.items():
+            for label, attributes in models.items():
                 stop.check(f"stopped before {label}")
                 with _leave_out(label, left):
-                    model = modality_config(config, label, about["modality"])
+                    model = modality_config(config, label, attributes["modality"])
                     source = revision_sweep.open_revisions(model, root / label, label, corpus)
                     revision_sweep.measure_revisions(source, stop)
                     finish(label, root / label)
-                    known[label] = about
+                    known[label] = attributes
                 write_json(path, known)
     if len(left) == len(config.models):
         label, reason = next(iter(left.items()))

@@ -49,9 +49,11 @@ def output_tensor(name: str, output: Any) -> torch.Tensor:
     is_tensor = isinstance(output, torch.Tensor)
     if is_tensor and output.is_floating_point() and output.ndim in (2, 3):
         return output.detach()
-    words = f"{output.dtype} {tuple(output.shape)}" if is_tensor else f"a {type(output).__name__}"
+    description = (
+        f"{output.dtype} {tuple(output.shape)}" if is_tensor else f"a {type(output).__name__}"
+    )
     raise UserError(
-        f"hook point {name} returns {words}; name a module that returns vectors "
+        f"hook point {name} returns {description}; name a module that returns vectors "
         "(batch, tokens, width) or (batch, width)"
     )
 

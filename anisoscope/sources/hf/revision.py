@@ -72,7 +72,7 @@ class Plan(NamedTuple):
             "batches": self.measure.batches,
             "folds": self.measure.folds,
             "config": json.dumps(dataclasses.asdict(self.config)),
-            **self.windows.about,
+            **self.windows.attributes,
         }
 
     def settings(self, again: bool) -> MeasureConfig:
@@ -106,7 +106,7 @@ def open_revision(plan: Plan, step: int) -> PretrainedModel:
     check_model(plan, loaded)
     if weights.clamp is not None:
         tokens_WT, last = plan.windows.probe.tokens_GWT[0], step == max(revisions)
-        loaded.about["clamped"] = clamp_coordinates(
+        loaded.attributes["clamped"] = clamp_coordinates(
             loaded, weights.clamp, tokens_WT, weights.batch_size, last
         )
     return loaded
@@ -142,11 +142,13 @@ def measure_revision(
 ) -> xr.Dataset:
     """Measure the residual stream, queries and keys; of the last revision the noise floor too."""
     windows, measure = plan.windows, plan.measure
-    pattern, unembedding, about = check_numbers(plan, loaded, last)
-    about = as_attributes(about) | {"model": describe_model(loaded, plan.config)} | plan.attributes
+    pattern, unembedding, attributes = check_numbers(plan, loaded, last)
+    attributes = (
+        as_attributes(attributes) | {"model": describe_model(loaded, plan.config)} | plan.attributes
+    )
     for name in PRINTED if last and plan.printed else ():  # before the long part begins
-        if name in about:
-            print(f"{plan.name}: {name.replace('_', ' ')}: {about[name]}")
+        if name in attributes:
+            print(f"{plan.name}: {name.replace('_', ' ')}: {attributes[name]}")
     visible = visible_sets(pattern.visible_NTT, windows)
     extras = extracted.ModelExtras(pattern.bias_NHTT, unembedding)
 
@@ -180,13 +182,13 @@ def measure_revision(
             progress.update()
             if last and g == 0:
                 again = measure_batch(g, 1 if size > 1 else 2, True)
-                about["noise_floor"] = json.dumps(
+                attributes["noise_floor"] = json.dumps(
                     guards.noise_floor(batches[0].values, again.values)
                 )
                 progress.update()
     measured = extracted.join_batches(batches)
     values = residuals.mark_missing(step, measured.values)
-    table = replicates_table.table(values, step, windows.positions, about)
+    table = replicates_table.table(values, step, windows.positions, attributes)
     picks_P = windows.probe.picks_SGP[0, 0]
     head_vectors = measured.vectors, picks_P, windows.context, measure.projected_head
     table = table.assign(kept_vectors.labeled(*head_vectors))
@@ -207,28 +209,28 @@ def check_numbers(
     windows, weights = plan.windows, plan.config.pretrained
     tokens_T, context = windows.probe.tokens_GWT[0, 0], windows.context
     pattern, unembedding = guards.AttentionPattern(np.ones((1, context, context), bool), None), None
-    about = loaded.about | {"residual_stream": guards.check_final_norm(loaded, tokens_T)}
+    attributes = loaded.attributes | {"residual_stream": guards.check_final_norm(loaded, tokens_T)}
     if plan.reported:
-        about["residual_stream"] = guards.check_reported(loaded, tokens_T)
+        attributes["residual_stream"] = guards.check_reported(loaded, tokens_T)
     if plan.heads:
-        pattern, about["attention"] = guards.check_attention(
+        pattern, attributes["attention"] = guards.check_attention(
             loaded, windows.probe.tokens_GWT[0, :2]
         )
     if plan.unembedding:
         unembedding = logits.make_unembedding(loaded)
-        about["logit_lens"] = logits.check_logits(loaded, unembedding, tokens_T)
+        attributes["logit_lens"] = logits.check_logits(loaded, unembedding, tokens_T)
     if not loaded.reads_text:
-        return pattern, unembedding, about | NO_LOSS
+        return pattern, unembedding, attributes | NO_LOSS
     most = weights.max_bits_per_byte if last else np.inf  # early revisions have not learned yet
     loss = guards.check_bits_per_byte(loaded, windows, weights.batch_size, most)
-    return pattern, unembedding, about | loss
+    return pattern, unembedding, attributes | loss
 
 
-def as_attributes(about: dict[str, Any]) -> dict[str, Any]:
+def as_attributes(attributes: dict[str, Any]) -> dict[str, Any]:
     """Convert values to types that attributes of a table can hold."""
     return {
         name: value if isinstance(value, str | int | float) else "none"
-        for name, value in about.items()
+        for name, value in attributes.items()
     }
 
 
@@ -248,10 +250,12 @@ def visible_sets(visible_NTT: np.ndarray, windows: Windows) -> np.ndarray:
 
 def describe_model(loaded: PretrainedModel, config: PretrainedConfig) -> str:
     """Describe model and windows, for tables and figures."""
-    settings, adapter, about = loaded.model.config, loaded.adapter, loaded.about
+    settings, adapter, attributes = loaded.model.config, loaded.adapter, loaded.attributes
     heads = f", H={settings.num_attention_heads}" if adapter != UNKNOWN else ""
     setting = adapter.tokens_per_position
     joined = f" ({getattr(settings, setting)} at a position)" if setting else ""
     unit = "tokens" if loaded.reads_text else "positions"
     size = f"D={settings.hidden_size}{heads}, windows of {config.window} {unit}{joined}"
-    return f"{about['model_class']}, {loaded.blocks} layers, {size}, {about['weights_file']}"
+    return (
+        f"{attributes['model_class']}, {loaded.blocks} layers, {size}, {attributes['weights_file']}"
+    )

@@ -200,7 +200,7 @@ class Revisions(Source):
     def open(self, plan: Plan, step: int) -> PretrainedModel:
         """Load the revision of a step; refuse weights that another step has."""
         loaded = revision.open_revision(plan, step)
-        digest = loaded.about["weights_sha256"]
+        digest = loaded.attributes["weights_sha256"]
         guards.check_weights_differ(step, digest, self.digests)
         self.digests[step] = digest
         self.read_now.add(step)
@@ -255,22 +255,22 @@ class Revisions(Source):
             step: {name: to_python(table.attrs[name]) for name in FOUND if name in table.attrs}
             for step, table in tables.items()
         }
-        about = self.plan(self.measure.families).attributes
-        about |= {"model": tables[self.last].attrs["model"], "steps": self.last}
-        about |= found[self.last] | {"revisions": json.dumps(found)}
-        return about | {"provenance": describe_provenance(self.config, about)}
+        attributes = self.plan(self.measure.families).attributes
+        attributes |= {"model": tables[self.last].attrs["model"], "steps": self.last}
+        attributes |= found[self.last] | {"revisions": json.dumps(found)}
+        return attributes | {"provenance": describe_provenance(self.config, attributes)}
 
 
-def describe_provenance(config: PretrainedConfig, about: dict[str, Any]) -> str:
+def describe_provenance(config: PretrainedConfig, attributes: dict[str, Any]) -> str:
     """Describe where numbers come from, as figures do, with semicolons between facts."""
-    facts = [about["corpus"], "/".join(pathlib.Path(config.pretrained.name).parts[-2:])]
-    facts += [*about["model"].split(", "), STATES[config.hidden_states]]
-    facts += [f"computed in {about['computed_in']}"]
+    facts = [attributes["corpus"], "/".join(pathlib.Path(config.pretrained.name).parts[-2:])]
+    facts += [*attributes["model"].split(", "), STATES[config.hidden_states]]
+    facts += [f"computed in {attributes['computed_in']}"]
     if config.pretrained.clamp:
         facts += [f"coordinates clamped at {config.pretrained.clamp:g}"]
-    if not isinstance(bits := about["bits_per_byte"], str):
+    if not isinstance(bits := attributes["bits_per_byte"], str):
         facts += [f"{bits:.2f} bits per byte"]
-    return "; ".join([*facts, f"weights {about['weights_sha256'][:12]}"])
+    return "; ".join([*facts, f"weights {attributes['weights_sha256'][:12]}"])
 
 
 def to_python(value: Any) -> Any:

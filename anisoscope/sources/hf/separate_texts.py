@@ -77,7 +77,7 @@ def measure_texts(
     vectors, padding = read_vectors(loaded, tokens, rows_M, pools, batches)
     table = measure_vectors(tokens, picks, rows_M, vectors, measure)
     return table.assign_attrs(
-        as_attributes(loaded.about)
+        as_attributes(loaded.attributes)
         | {
             "corpus": text.name,
             "corpus_sha256": text.sha256,
@@ -169,11 +169,11 @@ def read_vectors(
     Return {TOKENS or pool: (layer, token or text, D) in float32}, and in words how padding was
     checked. UserError where padding changes vectors, or a number is not finite.
     """
-    starts_U, words, vectors = tokens.starts_U, "", {}
+    starts_U, description, vectors = tokens.starts_U, "", {}
     for text_B, ids_BT, mask_BT in bar(batches, "measure_model: read", "batch"):
         layers = read_layers(loaded, ids_BT, mask_BT)
-        if not words and not mask_BT.all():
-            words = check_padding(loaded, layers, ids_BT, mask_BT)
+        if not description and not mask_BT.all():
+            description = check_padding(loaded, layers, ids_BT, mask_BT)
         if not vectors:
             width, sizes = layers[0].shape[-1], dict.fromkeys(pools, len(tokens.ids))
             sizes[TOKENS] = len(rows_M)
@@ -190,7 +190,7 @@ def read_vectors(
                 for pool in pools:
                     ends = {"last": -1, "cls": 0}
                     vectors[pool][n, u] = x_TD.mean(0) if pool == "mean" else x_TD[ends[pool]]
-    return vectors, words or "all texts of a batch have one length: there was no padding"
+    return vectors, description or "all texts of a batch have one length: there was no padding"
 
 
 def check_padding(
@@ -203,7 +203,7 @@ def check_padding(
     tokens_T = torch.as_tensor(mask_T, device=layers[0].device)
     pairs = zip(layers, alone, strict=True)
     distance = max(relative_distance(x[row][tokens_T], y[0]) for x, y in pairs)
-    if not distance <= CLOSE[loaded.about["computed_in"]]:
+    if not distance <= CLOSE[loaded.attributes["computed_in"]]:
         raise UserError(
             f"padding changes the vectors by a share of {distance:.2g}; pass a model that takes an "
             "attention_mask, another side of padding, or no padding"

@@ -83,16 +83,18 @@ def pair_sides(names: tuple[str, str], sides: tuple[Side, Side]) -> Pair:
     advice = "name two runs of one text and the same measure.* settings"
     two_models.check_same(names, same, advice)
     labels = two_models.choose_labels(names, tuple(side.step for side in sides))
-    about = {"corpus": sides[0].corpus.name} | same[0]
-    about["chunk_bytes"] = min(side.bytes for side in sides)
+    attributes = {"corpus": sides[0].corpus.name} | same[0]
+    attributes["chunk_bytes"] = min(side.bytes for side in sides)
     for name, side, label in zip(("first", "second"), sides, labels, strict=True):
-        about |= two_models.describe_side(name, label, side.step, side.description)
-    return Pair(labels, sides[0].measure, sides[0].corpus, _read_sides(sides, about), about)
+        attributes |= two_models.describe_side(name, label, side.step, side.description)
+    return Pair(
+        labels, sides[0].measure, sides[0].corpus, _read_sides(sides, attributes), attributes
+    )
 
 
-def _read_sides(sides: tuple[Side, Side], about: dict[str, Any]) -> Iterator[list[Clouds]]:
+def _read_sides(sides: tuple[Side, Side], attributes: dict[str, Any]) -> Iterator[list[Clouds]]:
     """Yield the clouds of each batch, and count the chunks in `about`."""
-    measure, length, count = sides[0].measure, about["chunk_bytes"], 0
+    measure, length, count = sides[0].measure, attributes["chunk_bytes"], 0
     chunks = (
         chunk
         for chunk in draw_chunks(sides[0].text, length, measure.seed)
@@ -101,8 +103,8 @@ def _read_sides(sides: tuple[Side, Side], about: dict[str, Any]) -> Iterator[lis
     for batch in range(measure.batches):
         points = common_points(chunks, (sides[0].ends, sides[1].ends), measure, batch)
         count += len(points.chunks)
-        about["chunks"] = count
-        about["points_are"] = (
+        attributes["chunks"] = count
+        attributes["points_are"] = (
             f"where tokens of both end, in the same {count} chunks of {length} bytes"
         )
         first_NMD, second_MME = (
@@ -146,8 +148,8 @@ def _open_trained(name: str) -> Side:
     def ends(chunk: bytes) -> np.ndarray:
         return np.arange(1, len(chunk) + 1)
 
-    words = f"{describe_model(run.config.model)}; step {step:,}"
-    return Side(step, run.config.measure, run.corpus, context, context, words, ends, vectors)
+    description = f"{describe_model(run.config.model)}; step {step:,}"
+    return Side(step, run.config.measure, run.corpus, context, context, description, ends, vectors)
 
 
 def _open_pretrained(name: str) -> Side:
@@ -185,18 +187,18 @@ def _open_pretrained(name: str) -> Side:
     sample = np.frombuffer(corpus.vocabulary, np.uint8)[corpus.valid[:SAMPLE]].tobytes()
     text = sample.decode(errors="ignore")
     count = len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-    length, about = int((window - frame) * len(sample) / count), loaded.about
-    digest = about["weights_sha256"][:12]
-    words = f"{about['model_class']}, {loaded.blocks} layers; weights {digest}"
+    length, attributes = int((window - frame) * len(sample) / count), loaded.attributes
+    digest = attributes["weights_sha256"][:12]
+    description = f"{attributes['model_class']}, {loaded.blocks} layers; weights {digest}"
     longest = guards.max_positions(loaded) or np.inf
-    side = Side(step, config.measure, corpus, length, longest, words, ends, vectors)
+    side = Side(step, config.measure, corpus, length, longest, description, ends, vectors)
     if config.pretrained.clamp is None:
         return side
     chunks = itertools.islice(draw_chunks(side.text, length, 0), CLAMP_CHUNKS)
     ids = [tokenize(chunk)["input_ids"] for chunk in chunks]
     ids_CT = np.array([row[: min(map(len, ids))] for row in ids])
     cut = clamp_coordinates(loaded, config.pretrained.clamp, ids_CT, 1)
-    return side._replace(description=f"{words}; clamped: {cut}")
+    return side._replace(description=f"{description}; clamped: {cut}")
 
 
 def _read_config(name: str) -> tuple[PretrainedConfig, int, WeightLocation]:

@@ -88,8 +88,8 @@ def make_windows(
     frequency.
     """
     rows_NT, fixed_T = windows.rows_NT, windows.fixed_T
-    words = f"{len(rows_NT)} windows of {rows_NT.shape[1]} tokens"
-    check_window_count(len(rows_NT), words, tangents)
+    description = f"{len(rows_NT)} windows of {rows_NT.shape[1]} tokens"
+    check_window_count(len(rows_NT), description, tangents)
     rng = np.random.default_rng(tangents.seed)
     text_WT = rows_NT[rng.permutation(len(rows_NT))[: 2 * tangents.windows]]
     if task == guards.NEXT_TOKEN:
@@ -243,12 +243,12 @@ def make_study(reader: RevisionReader) -> tangent_stage.Study:
         "untrained": len(kept) > 1 and 0 in kept,
     }
     measured = joined_files.read_table(source.root / "results.nc").attrs
-    about = source.plan(config.measure.families).attributes
-    for name in {*source.windows.about} - {"tokens_per_byte"}:  # describes other windows
-        about.pop(name, None)
+    attributes = source.plan(config.measure.families).attributes
+    for name in {*source.windows.attributes} - {"tokens_per_byte"}:  # describes other windows
+        attributes.pop(name, None)
     sample = tangent_tables.sample_attributes(config.tangents)
-    about |= known | sample
-    about |= {
+    attributes |= known | sample
+    attributes |= {
         "model": measured["model"],
         "steps": max(kept),
         "provenance": f"{measured['provenance']}; {sample['sample']}",
@@ -268,7 +268,7 @@ def make_study(reader: RevisionReader) -> tangent_stage.Study:
         layers=known["layers"],
         width=known["width"],
         made_by=reader.made_by,
-        attributes=about,
+        attributes=attributes,
     )
 
 

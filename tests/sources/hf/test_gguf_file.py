@@ -87,7 +87,7 @@ def test_keys_that_transformers_drops_are_applied(tmp_path, keys, changes):
     np.testing.assert_allclose(
         logits(found.model), logits(tiny_models.model("llama", **changes)), atol=1e-5
     )
-    assert (found.about["weights_file"], found.about["weights_type"]) == ("GGUF", "F32")
+    assert (found.attributes["weights_file"], found.attributes["weights_type"]) == ("GGUF", "F32")
     if changes:
         assert np.abs(logits(found.model) - logits(tiny_models.model("llama"))).max() > 1
 

@@ -62,7 +62,10 @@ def test_weights_are_read_in_float32_whatever_the_file_holds(training, tmp_path)
     half.save_pretrained(tmp_path)
     loaded = load(tmp_path)
     assert {weight.dtype for weight in loaded.model.parameters()} == {torch.float32}
-    assert (loaded.about["weights_type"], loaded.about["computed_in"]) == ("BF16", "float32")
+    assert (loaded.attributes["weights_type"], loaded.attributes["computed_in"]) == (
+        "BF16",
+        "float32",
+    )
 
 
 @pytest.mark.parametrize(

@@ -84,8 +84,8 @@ def test_recordings_are_resampled_joined_and_cut(tmp_path):
     )
     length = media_files.samples_of_positions(base, None, 150)
     assert of.count == 64_000 // length
-    assert "2 recordings of 4.0 s in all; 1 of" in of.about["joined"]
-    assert "resampled from 44100" in of.about["preparation"]
+    assert "2 recordings of 4.0 s in all; 1 of" in of.attributes["joined"]
+    assert "resampled from 44100" in of.attributes["preparation"]
     chunks = of.prepare(range(of.count))
     peaks = np.abs(np.fft.rfft(chunks)).argmax(axis=1) * 16_000 / length
     np.testing.assert_allclose(peaks, 1000, atol=10)

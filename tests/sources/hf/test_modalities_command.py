@@ -86,7 +86,7 @@ def test_windows_are_the_pictures_that_they_are_called(world):
     assert (
         len({*names}) == len(names) == 8
     )  # 2 batches of 2 folds of 2 pictures, none of them twice
-    assert windows.about["first_windows"].split(" | ") == names[:3]
+    assert windows.attributes["first_windows"].split(" | ") == names[:3]
     for one, mixed in zip(read_GWCHW, shuffled_GWCHW, strict=True):
         colors, others = (np.moveaxis(x_WCHW, 1, 3).reshape(-1, 3) for x_WCHW in (one, mixed))
         assert sorted(colors.tolist()) == sorted(others.tolist())
@@ -96,7 +96,7 @@ def test_windows_are_the_pictures_that_they_are_called(world):
 def test_register_tokens_are_no_patches(world):
     _, windows = open_windows(world, "DINOv2")
     assert windows.fixed_T.tolist() == [True] * 5 + [False] * 16
-    assert windows.about["windows"].endswith(
+    assert windows.attributes["windows"].endswith(
         "21 positions each, in front a class token and 4 register tokens"
     )
     picks_GP = windows.probe.picks_SGP[windows.positions.index("without_special")]

@@ -21,7 +21,7 @@ def test_windows_are_packed_and_hold_no_special_token():
     assert found.positions == ("all", "without_first_token")
     assert found.probe.tokens_GWT.shape == (2, 6, 16)
     assert found.probe.tokens_GWT.min() >= len(tiny_models.SPECIAL)
-    assert found.about["special_tokens"].startswith("none in any window")
+    assert found.attributes["special_tokens"].startswith("none in any window")
     spelled = tiny_models.tokenizer().decode(found.probe.tokens_GWT[0, 0].tolist()).replace(" ", "")
     assert spelled in tiny_models.text(6000).replace(" ", "")
 
@@ -70,7 +70,7 @@ def test_a_special_token_that_is_the_unknown_one_too_is_special_where_it_frames_
     tokenizer.unk_token = tokenizer.eos_token = tokenizer.bos_token = "<s>"
     found = make_windows(tiny_models.text(6000).replace("a", "<s>"), tokenizer, 16, False, MEASURE)
     assert found.positions[-1] == "without_special"
-    assert found.about["unknown_tokens"] == 0
+    assert found.attributes["unknown_tokens"] == 0
 
 
 def test_bytes_that_are_no_text_are_told(capsys):

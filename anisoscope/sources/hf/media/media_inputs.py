@@ -103,12 +103,12 @@ def choose_windows(
         f"{count} {SPECIAL_TOKENS[name]}" if count > 1 else SPECIAL_TOKENS[name]
         for name, count in special.items()
     )
-    about = files.about | {
+    attributes = files.attributes | {
         "windows": f"{windows} {files.unit} × {batches} batches, {context} positions each, in front "
         f"{front or 'the first of them'}",
         "first_windows": " | ".join(files.label(number) for number in window_GW[0, :3].tolist()),
     }
-    return Windows(probe, positions, fixed_T, context, about)
+    return Windows(probe, positions, fixed_T, context, attributes)
 
 
 def count_special(embeddings: Any) -> dict[str, int]:

@@ -263,7 +263,7 @@ def check_finite(x: np.ndarray, loaded: PretrainedModel, name: str) -> None:
     """Raise UserError where a number is not finite."""
     if not np.isfinite(x).all():
         raise UserError(
-            f"{name} holds numbers that are not finite, computed in {loaded.about['computed_in']}; "
+            f"{name} holds numbers that are not finite, computed in {loaded.attributes['computed_in']}; "
             "try pretrained.dtype=float32"
         )
 

@@ -49,7 +49,7 @@ def check_final_norm(loaded: PretrainedModel, tokens_T: np.ndarray) -> str:
     This shows that the stream is taken before the final norm, whatever `hidden_states` holds.
     """
     name, adapter = loaded.class_name, loaded.adapter
-    close, lasts = CLOSE[loaded.about["computed_in"]], []
+    close, lasts = CLOSE[loaded.attributes["computed_in"]], []
     with loaded.stack.register_forward_hook(
         lambda module, args, output: lasts.append(output.last_hidden_state)
     ):
@@ -70,14 +70,14 @@ def check_final_norm(loaded: PretrainedModel, tokens_T: np.ndarray) -> str:
         adapter.final_norm,
     )
     if distance > close:
-        words = f"{path} of the last block" if path else "the last block"
+        description = f"{path} of the last block" if path else "the last block"
         raise UserError(
-            f"{name}: {words} differs from the last hidden state by {distance:.2g}; {ENTRY}"
+            f"{name}: {description} differs from the last hidden state by {distance:.2g}; {ENTRY}"
         )
     stage = f" of {adapter.stack_path}" if adapter.stack_path else ""
-    words = f"before the final norm ({path})" if path else "no final norm"
+    description = f"before the final norm ({path})" if path else "no final norm"
     return (
-        f"output of every block{stage}, {words}; the last one gives the last hidden state to "
+        f"output of every block{stage}, {description}; the last one gives the last hidden state to "
         f"{distance:.0e}"
     )
 
@@ -93,10 +93,12 @@ def check_reported(loaded: PretrainedModel, tokens_T: np.ndarray) -> str:
         )
     pairs = enumerate(zip(states, streams, strict=True))
     others = [str(n) for n, (state, x) in pairs if not relative_distance(state, x) <= SAME]
-    words = "all outputs of blocks" + (f" but that of layer {', '.join(others)}" if others else "")
+    description = "all outputs of blocks" + (
+        f" but that of layer {', '.join(others)}" if others else ""
+    )
     same = relative_distance(states[-1], output.last_hidden_state) <= SAME
     last = "the last hidden state" if same else "not the last hidden state"
-    return f"hidden states as transformers reports them: {words}; the last one is {last}"
+    return f"hidden states as transformers reports them: {description}; the last one is {last}"
 
 
 def check_attention(loaded: PretrainedModel, tokens_WT: np.ndarray) -> tuple[AttentionPattern, str]:
@@ -113,7 +115,7 @@ def check_attention(loaded: PretrainedModel, tokens_WT: np.ndarray) -> tuple[Att
     calls: list[Call] = []
     with Listener(loaded, on_call=lambda n, call: calls.append(call)):
         forward(loaded, tokens_WT)
-    computed_in = loaded.about["computed_in"]
+    computed_in = loaded.attributes["computed_in"]
     close = CLOSE[computed_in]
     pattern, furthest = _pattern(calls, 0.0 if by_library else close / 10), 0.0
     expected = model_outputs(loaded, tokens_WT, "attentions")
@@ -207,7 +209,7 @@ def sees_later(loaded: PretrainedModel, tokens_T: np.ndarray) -> bool:
     first, second = (
         forward(loaded, x_T[None], loaded.model).logits[:, :half] for x_T in (tokens_T, later_T)
     )
-    return relative_distance(first, second) > CLOSE[loaded.about["computed_in"]] / 10
+    return relative_distance(first, second) > CLOSE[loaded.attributes["computed_in"]] / 10
 
 
 def _token_bits(
@@ -296,9 +298,9 @@ def noise_floor(values: dict, again: dict) -> dict[str, float]:
     floor = {}
     for name, value in values[MEASURED].items():
         first, second = (np.asarray(x, np.float64)[:1, 0] for x in (value, again[MEASURED][name]))
-        far = np.abs(first - second)
-        far = far[..., 0] if quantities()[name].resampling else far  # replicate 0 is the value
-        floor[name] = float(np.nanmax(far)) if np.isfinite(far).any() else float("nan")
+        move = np.abs(first - second)
+        move = move[..., 0] if quantities()[name].resampling else move  # replicate 0 is the value
+        floor[name] = float(np.nanmax(move)) if np.isfinite(move).any() else float("nan")
     return floor
 
 

@@ -63,13 +63,13 @@ def check_logits(loaded: PretrainedModel, unembedding: Unembedding, tokens_T: np
     streams, output = residual_stream(loaded, tokens_T[None], loaded.model)
     expected_TV = to_array(output.logits[0])
     read_TV = np.asarray(logits(to_array(streams[-1][0]), unembedding))
-    far = np.abs(read_TV - expected_TV).max() / np.abs(expected_TV).max()
-    if not far <= CLOSE[loaded.about["computed_in"]]:
+    distance = np.abs(read_TV - expected_TV).max() / np.abs(expected_TV).max()
+    if not distance <= CLOSE[loaded.attributes["computed_in"]]:
         raise UserError(
-            f"{name}: final norm and unembedding differ from its logits by {far:.2g} of the "
+            f"{name}: final norm and unembedding differ from its logits by {distance:.2g} of the "
             f"largest; leave {FAMILY} out"
         )
-    return f"of the last layer the model's own logits to {far:.0e}"
+    return f"of the last layer the model's own logits to {distance:.0e}"
 
 
 def next_tokens(tokens_ZWT: np.ndarray, fixed_T: np.ndarray) -> np.ndarray:

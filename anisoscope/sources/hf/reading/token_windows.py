@@ -28,7 +28,7 @@ class Windows(NamedTuple):
     positions: tuple[str, ...]
     fixed_T: np.ndarray  # True where every window has a special token
     context: int  # positions of a window
-    about: dict[str, Any]  # what tables record
+    attributes: dict[str, Any]  # what tables record
     tokens_per_position: int = 1
     # of a text only
     rows_NT: np.ndarray | None = None  # all windows of the text, in order
@@ -90,18 +90,18 @@ def make_windows(
         special_GWP = tokens_at_positions(special_GWT, tokens_per_position).any(-1)
         positions, probe = add_ordinary(probe, special_GWP, measure)
     tokens_GWT, density = probe.tokens_GWT, ids_N.size / len(text.encode())
-    words = "none in any window: there is no set of positions without them"
+    description = "none in any window: there is no set of positions without them"
     if special_GWT.any():
-        words = f"{int(special_GWT.sum())} of {special_GWT.size} positions"
+        description = f"{int(special_GWT.sum())} of {special_GWT.size} positions"
     if fixed_T.any():
-        words += f"; {int(fixed_T.sum())} begin and end every window"
+        description += f"; {int(fixed_T.sum())} begin and end every window"
     first_tokens = " | ".join(tokenizer.convert_ids_to_tokens(tokens_GWT[0, 0, :8].tolist()))
-    about = {
+    attributes = {
         "windows": f"{tokens_GWT.shape[1]} windows × {len(tokens_GWT)} batches of {window} tokens "
         f"of {name}, packed, without padding",
         "first_tokens": first_tokens,
         "twice_first": int((tokens_GWT[:, :, 0] == tokens_GWT[:, :, 1]).sum()),
-        "special_tokens": words,
+        "special_tokens": description,
         "unknown_tokens": unknown_share,
         "tokens_per_byte": density,
     }
@@ -110,7 +110,7 @@ def make_windows(
         positions,
         fixed_T,
         window // tokens_per_position,
-        about,
+        attributes,
         tokens_per_position,
         rows_NT,
         np.bincount(ids_N),
@@ -128,10 +128,10 @@ def _draw_probe(
     try:
         probe = make_probe(np.arange(len(rows_NT) * length), length, *sizes)
     except UserError as error:
-        words = str(error).replace("model.context", "window").replace(SPLIT, name)
+        description = str(error).replace("model.context", "window").replace(SPLIT, name)
         joined = tokens_per_position > 1
         unit = f"positions of {tokens_per_position} tokens" if joined else "tokens"
-        raise UserError(words.replace("characters", unit)) from error
+        raise UserError(description.replace("characters", unit)) from error
     return probe._replace(tokens_GWT=rows_NT[probe.tokens_GWT[:, :, 0] // length])
 
 
