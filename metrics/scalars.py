@@ -44,6 +44,10 @@ Scalar = Float[Array, ""]
 # sections of docstrings that do not differ between metrics
 ARGS = "Args:\n    x: (points, width), any unit.\n\n"
 RAISES = "Raises:\n    ValueError: x is no matrix of real numbers with two points or more.\n\n"
+PAIR_ARGS = f"{ARGS.rstrip()}\n    y: (points, other width), the same points in the same order.\n\n"
+PAIR_RAISES = (
+    "Raises:\n    ValueError: x or y is no matrix of real numbers, or their points differ.\n\n"
+)
 NO_ORIGIN = RAISES.rstrip(".\n") + (
     ", or so far from the\n        origin that float32 loses what its points differ in.\n\n"
 )
@@ -94,7 +98,8 @@ def _metric(
                     return jax.block_until_ready(compute(*matrices, **k))
 
         text, raises = inspect.getdoc(read), RAISES if about_mean else NO_ORIGIN
-        text = text if "Args:" in text else text.replace("Returns:", f"{ARGS}Returns:", 1)
+        args, raises = (PAIR_ARGS, PAIR_RAISES) if "y" in signature.parameters else (ARGS, raises)
+        text = text if "Args:" in text else text.replace("Returns:", f"{args}Returns:", 1)
         metric.__doc__ = text if "Raises:" in text else text.replace(">>>", f"{raises}>>>", 1)
         return metric
 
@@ -431,16 +436,9 @@ def cka(x: ArrayLike, y: ArrayLike) -> Scalar:
 
     |X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), X and Y centered. Source: Kornblith et al. 2019.
 
-    Args:
-        x: (points, width), any unit.
-        y: (points, other width), the same points in the same order.
-
     Returns:
         A number in [0, 1], 1 up to rotation, scale and shift. Independent clouds lie above 0: see
         `cka_unbiased`. NaN where all points of x or of y are equal.
-
-    Raises:
-        ValueError: x or y is no matrix of real numbers, or their points differ.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
@@ -455,10 +453,6 @@ def cka_unbiased(x: ArrayLike, y: ArrayLike) -> Scalar:
     """Linear CKA with the unbiased HSIC: about 0 for independent clouds of independent points.
 
     Source: Song et al. 2012 (HSIC), Nguyen et al. 2021 (in CKA).
-
-    Args:
-        x: (points, width), any unit.
-        y: (points, other width), the same points in the same order.
 
     Returns:
         A number in [-1, 1]; NaN for fewer than 4 points, or where `cka` is NaN.
@@ -476,10 +470,6 @@ def linearity(x: ArrayLike, y: ArrayLike) -> Scalar:
     """Share of the variance of y that the best linear map of x explains, 1 - |X~ A - Y~|_F^2.
 
     Source: Razzhigaev et al. 2024, Your Transformer is Secretly Linear.
-
-    Args:
-        x: (points, width), any unit.
-        y: (points, other width), the same points in the same order.
 
     Returns:
         A share in [0, 1]; unrelated clouds have the rank of x over points - 1. NaN where all points
@@ -499,10 +489,6 @@ def rsa(x: ArrayLike, y: ArrayLike) -> Scalar:
 
     Source: Kriegeskorte et al. 2008; distances and correlation as rsatoolbox's euclidean and corr.
 
-    Args:
-        x: (points, width), any unit.
-        y: (points, other width), the same points in the same order.
-
     Returns:
         A correlation in [-1, 1], 1 up to rotation, scale and shift; about 0 for independent clouds.
         NaN where all points, or all distances, of x or of y are equal.
@@ -520,10 +506,6 @@ def procrustes(x: ArrayLike, y: ArrayLike) -> Scalar:
     """Cosine of x and y after the best rotation: |X^T Y|_* / (|X|_F |Y|_F), X and Y centered.
 
     Source: Schoenemann 1966; as a similarity in Williams et al. 2021.
-
-    Args:
-        x: (points, width), any unit.
-        y: (points, other width), the same points in the same order.
 
     Returns:
         A number in [0, 1], 1 up to rotation, scale and shift; far above 0 for independent clouds
@@ -543,10 +525,6 @@ def information_imbalance(x: ArrayLike, y: ArrayLike) -> Scalar:
 
     Source: Glielmo et al. 2022; copies of a point count once, a rule of this project.
 
-    Args:
-        x: (points, width), any unit.
-        y: (points, other width), the same points in the same order.
-
     Returns:
         A number in [2/points, 2), 1 on average for unrelated clouds, near 0 where x predicts y. Not
         symmetric.
@@ -557,8 +535,8 @@ def information_imbalance(x: ArrayLike, y: ArrayLike) -> Scalar:
     0.2, 0.7
     """
     nearest = comparison.select_nearest(nearest_neighbors(x, 2), 1)
-    of_x = nearest.index_PC[None, :, 0], nearest.first_P[None]
-    return imbalance.information_imbalance(*of_x, y)[0]
+    index_and_first = nearest.index_PC[None, :, 0], nearest.first_P[None]
+    return imbalance.information_imbalance(*index_and_first, y)[0]
 
 
 @_metric(least_k=1)

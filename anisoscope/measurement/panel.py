@@ -112,17 +112,17 @@ def panel(
     # families with a Gaussian null model share neighbors with it, and with comparisons
     few = max((family.neighbors for family in families if family.input_kind == "layers"), default=0)
     nearest_N = nearest[MEASURED] if nearest else None
-    for drawn in (False, True):
+    for with_null in (False, True):
         group = [
             family
             for family in families
-            if family.input_kind == "cloud" and ("gaussian" in family.nulls) == drawn
+            if family.input_kind == "cloud" and ("gaussian" in family.nulls) == with_null
         ]
-        compared = few if drawn and not nearest else 0
+        compared = few if with_null and not nearest else 0
         if not group and not compared:
             continue
         null = None
-        if drawn and group and "gaussian" in settings.nulls:
+        if with_null and group and "gaussian" in settings.nulls:
             layers = jnp.arange(len(measured.clouds_NPD))
             key_N = key if key.ndim else layer_keys(key, layers)
             spread_N = over(lambda layer: spread(*layer), (measured.clouds_NPD, key_N))
