@@ -21,7 +21,7 @@ from anisoscope.utils.errors import RunError
 from anisoscope.utils.folder import ANYWHERE
 from anisoscope.utils.settings import flat, to_dict
 
-HOOK_POINTS = {
+HOOK_POINT_DESCRIPTIONS = {
     "attention_out": "output of attention, before it is added to the residual stream",
     "mlp_out": "output of the feed-forward layer, before it is added to the residual stream",
     "values": "values of all heads side by side",
@@ -85,7 +85,7 @@ def hook_point_attributes(run: str, name: str) -> dict[str, str]:
     return {
         "run": f"{run}, {name}",
         "hook_point": name,
-        "hook_point_in_words": HOOK_POINTS[name],
+        "hook_point_in_words": HOOK_POINT_DESCRIPTIONS[name],
         "layer_0": BLOCK,
     }
 
