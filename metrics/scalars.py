@@ -37,7 +37,7 @@ from anisoscope.metrics import (
 from anisoscope.metrics.cloud import centered, product, scale_to_unit
 from anisoscope.metrics.convert import ArrayLike, matrix, matrix_pair
 from anisoscope.metrics.eigen import eigh
-from anisoscope.metrics.linearity import linearity as explain_variance
+from anisoscope.metrics.linear_map import linearity as explain_variance
 from anisoscope.metrics.neighbors import Neighbors, nearest_neighbors
 
 Scalar = Float[Array, ""]

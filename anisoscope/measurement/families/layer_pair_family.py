@@ -22,14 +22,14 @@ from anisoscope.measurement.quantity import (
     jackknifed,
 )
 from anisoscope.measurement.resampling import Clouds, Searched, leave_out, sections
-from anisoscope.metrics import linearity
+from anisoscope.metrics import linear_map
 from anisoscope.metrics.alignment import layers_alignment
 from anisoscope.metrics.comparison import PreparedCloud, prepare_clouds
 from anisoscope.metrics.imbalance import layers_imbalance
 
 LINEAR = (
     "Razzhigaev et al. 2024, Your Transformer is Secretly Linear; LLM-Microscope, arXiv 2502.15007; without the "
-    f"directions of X below {linearity.SMALLEST:g} of its largest, columns of one size: this project"
+    f"directions of X below {linear_map.SMALLEST:g} of its largest, columns of one size: this project"
 )
 ADJUSTED = "1 - (1 - {}) (P - 1) / (P - 1 - r), r the rank of the layer before: 0 on average of unrelated points"
 AT_MOST_1 = (-math.inf, 1.0)
@@ -141,9 +141,9 @@ def measure_linearity(clouds: Clouds) -> dict[str, Values]:
 
     def measure_layer(layer: tuple[Array, Array, Array]) -> Values:
         by_PD, before_PD, layer_PD = layer
-        basis, values = linearity.basis(by_PD), {}
+        basis, values = linear_map.basis(by_PD), {}
         for name, y_PD in (("linearity", layer_PD), ("linearity_update", layer_PD - before_PD)):
-            fit = linearity.explain_variance(basis, y_PD, keep_RP)
+            fit = linear_map.explain_variance(basis, y_PD, keep_RP)
             values |= {name: fit.score, f"{name}_adjusted": fit.adjusted}
         return values
 

@@ -2,7 +2,7 @@ import jax
 import numpy as np
 import pytest
 
-from anisoscope.metrics import linearity as metric
+from anisoscope.metrics import linear_map as metric
 from tests import reference_comparison as reference
 from tests.metrics.clouds import EVERY, POINTS, gaussian, rotation
 
