@@ -535,8 +535,8 @@ def information_imbalance(x: ArrayLike, y: ArrayLike) -> Scalar:
     0.2, 0.7
     """
     nearest = comparison.select_nearest(nearest_neighbors(x, 2), 1)
-    index_and_first = nearest.index_PC[None, :, 0], nearest.first_P[None]
-    return imbalance.information_imbalance(*index_and_first, y)[0]
+    nearest_1P = nearest.index_PC[None, :, 0]
+    return imbalance.information_imbalance(nearest_1P, nearest.first_P[None], y)[0]
 
 
 @_metric(least_k=1)
