@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from anisoscope.sources.recording.measure_step import measure_step
     from anisoscope.sources.recording.record import record, trainer_callback
 
-__version__ = "0.7.0"
+__version__ = "0.8.0"
 __all__ = [
     "compare",
     "make_measure",
