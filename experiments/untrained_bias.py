@@ -1,11 +1,11 @@
 """Untrained BERT blocks under a common bias, pre-LN and post-LN: minutes on two cores.
 
 `:table` is the post-LN block with normal instead of truncated initial values, and biases of norm 0,
-1, 10 and 300. `:tiny` takes seconds.
+1, 10 and 300. `:full` has all kinds of blocks, 12 deep, for a GPU. `:tiny` takes seconds.
 """
 
 from anisoscope.config.recipes import chosen
-from anisoscope.config.untrained_config import UntrainedConfig
+from anisoscope.config.untrained_config import CHOICES, UntrainedConfig
 from anisoscope.utils.settings import replace
 
 
@@ -17,6 +17,7 @@ def get_config(size: str = "bert") -> UntrainedConfig:
         "table": replace(
             table, {"norms": tuple(norm / row_norm for norm in (0.0, 1.0, 10.0, 300.0))}
         ),
+        "full": replace(UntrainedConfig(), {"blocks": 12, **CHOICES}),
         "tiny": UntrainedConfig(width=64, heads=4, sequences=4, context=64, vocabulary=1000),
     }
     return chosen(size, sizes)

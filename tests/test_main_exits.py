@@ -35,7 +35,7 @@ BIAS, INHERENT = "--config=untrained_bias", "--config=inherent"
             [DECODER[0], "--config.data.path=/nowhere/enwik8"],
             "data.path /nowhere/enwik8 cannot be read",
         ),
-        ([f"{BIAS}:huge"], "choose bert or table or tiny"),
+        ([f"{BIAS}:huge"], "choose bert or table or full or tiny"),
         ([BIAS, "--config.heads=7"], "heads is 7; it must divide width (768)"),
         ([BIAS, "--stages=train"], "untrained blocks are not trained here"),
         ([PRETRAINED], "no model is named"),
