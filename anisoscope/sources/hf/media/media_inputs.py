@@ -1,4 +1,7 @@
-"""Choose windows of pictures or sound, and the positions to measure, for models without text."""
+"""Choose windows of pictures or sound, and the positions to measure, for models without text.
+
+G are batches, Z samples: what is measured, and its null models.
+"""
 
 import pathlib
 from typing import Any, NamedTuple
