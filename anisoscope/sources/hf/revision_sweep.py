@@ -1,4 +1,4 @@
-"""Sweep over the revisions of a pretrained model (a source of sources/sweep.py)."""
+"""Sweep over the revisions of a pretrained model (a source of sources/sweep.py). G are batches."""
 
 import contextlib
 import dataclasses
