@@ -4,7 +4,7 @@ A chain of points, each less than ROUNDING of its norm from the next, is one poi
 stands for it. The norm is that of the points as given, since that is what float32 has rounded: who
 is whose copy depends neither on order nor on scale, and moving rounded points does not undo it.
 
-G are sums over coordinates, X pairs of points that are subtracted at once.
+G are sums over coordinates, S turns, X pairs of points that are subtracted at once.
 """
 
 from typing import NamedTuple
