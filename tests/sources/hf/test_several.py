@@ -4,7 +4,7 @@ could be had.
 
 import json
 import shutil
-import subprocess
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from anisoscope.results import joined_files
+from anisoscope.sources.hf import load_model, pretrained_weights
 from anisoscope.sources.hf.reading import guards
 from anisoscope.sources.hf.reading.extract import forward, read_activations
 from anisoscope.utils.errors import UserError
-from tests.program import ROOT, command, environment, here
+from tests.program import here
 from tests.sources.hf import tiny_models
-from tests.sources.hf.hub import serving
 from tests.sources.hf.test_revision_sweep import SMALL
 
 
@@ -95,35 +95,34 @@ def test_hidden_states_as_the_papers_have_them(monkeypatch):
         guards.check_reported(loaded, tokens[0])
 
 
-def test_models_of_a_hub_are_read_and_others_named(training, saved, tmp_path):
-    """Of one the main revision is pickled: what the hub's bot proposes is read, not others'."""
-    (tmp_path / "pickled").mkdir()
-    for path in (saved / "opt").iterdir():
-        if path.suffix != ".safetensors":
-            shutil.copy(path, tmp_path / "pickled")
-    torch.save({}, tmp_path / "pickled" / "pytorch_model.bin")
-    revisions = {"main": tmp_path / "pickled", "refs/pr/3": saved / "bert"}
-    models = {"made/opt": revisions | {"refs/pr/7": saved / "opt"}}
-    models |= {"made/bert": {"main": saved / "bert"}}
-    proposals = [("made/opt", 3, "somebody"), ("made/opt", 7, "SFconvertbot")]
-    names = ["made/opt", "made/bert", "made/gated", "made/unknown"]
-    given = flags(training, "inherent.py:paper", names, tmp_path / "run")
-
-    def start(**where):
-        words = command(*given, "--config.measure.families=similarity", "--stages=measure")
-        where = environment() | {"HF_HOME": str(tmp_path / "home")} | where
-        process = subprocess.run(words, cwd=ROOT, env=where, capture_output=True, text=True)
-        assert process.returncode == 0, process.stderr
-        lines = [x.split(": ", 2) for x in process.stdout.splitlines() if x.startswith("left out")]
-        return process.stdout, {label: reason for _, label, reason in lines}
-
-    with serving(models, proposals, gated=("made/gated",)) as address:
-        _, left = start(HF_ENDPOINT=address)
-    assert "gated" in left["gated"]
-    assert "is not a valid model identifier" in left["unknown"]
-    results = joined_files.read_table(tmp_path / "run" / "opt" / "results.nc")
-    assert "OPTForCausalLM" in results.attrs["model"]
-    assert "hidden states as transformers reports them" in results.attrs["provenance"]
-    output, left = start(HF_HUB_OFFLINE="1")
-    assert output.count("1 checkpoint measured (0 now)") == 2
-    assert "the hub does not answer" in left["gated"]
+@pytest.mark.parametrize("answers", [True, False])
+def test_of_pickled_weights_the_bot_s_proposal_is_read(answers, monkeypatch, tmp_path):
+    """Not others' proposals; without an answer of the hub, what the cache of downloads has."""
+    names = [(3, "somebody"), (7, pretrained_weights.BOT)]
+    proposals = [
+        mock.Mock(author=author, title="Adding `safetensors`", git_reference=f"refs/pr/{number}")
+        for number, author in names
+    ]
+    api = mock.Mock(**{"get_repo_discussions.return_value": proposals})
+    monkeypatch.setattr(pretrained_weights.huggingface_hub, "HfApi", lambda: api)
+    monkeypatch.setattr(pretrained_weights, "hub_answers", lambda: answers)
+    monkeypatch.setattr(pretrained_weights.constants, "HF_HUB_CACHE", str(tmp_path))
+    folder = tmp_path / "models--made--opt"
+    offline = {} if answers else {"local_files_only": True}
+    for file, revision in (("pytorch_model.bin", "refs/pr/7"), ("model.safetensors", None)):
+        api.list_repo_files.return_value = [file]
+        for reference, name in (("main", file), ("refs/pr/7", "model.safetensors")):
+            commit = reference.replace("/", "")
+            for path, content in (
+                (f"refs/{reference}", commit),
+                (f"snapshots/{commit}/{name}", ""),
+            ):
+                (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                (folder / path).write_text(content)
+        pretrained_weights.safe_revision.cache_clear()
+        location = pretrained_weights.find_weights("made/opt", None)
+        assert location.options == ({} if revision is None else {"revision": revision}) | offline
+    pretrained_weights.safe_revision.cache_clear()
+    if not answers:
+        with pytest.raises(UserError, match="the hub does not answer, and the cache has no copy"):
+            load_model.read_settings(location._replace(name="made/unknown"))
