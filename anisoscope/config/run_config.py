@@ -4,11 +4,8 @@ from dataclasses import dataclass, field
 
 from anisoscope.config.data_config import DataConfig
 from anisoscope.config.model_config import ModelConfig
-from anisoscope.utils.errors import UserError
 from anisoscope.utils.layout import MeshConfig
 from anisoscope.utils.settings import LARGEST_SEED, setting, within
-
-MOST_SEEDS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,9 +113,6 @@ def seeds(train: TrainConfig) -> list[tuple[int, int]]:
     count = train.num_seeds if train.num_data_seeds is None else train.num_data_seeds
     for name, value in (("num_seeds", train.num_seeds), ("num_data_seeds", count)):
         within(f"train.{name}", value, 1, None)
-    if train.num_seeds * count > MOST_SEEDS:
-        what = f"train.num_seeds × num_data_seeds is {train.num_seeds} × {count}"
-        raise UserError(f"{what}; choose {MOST_SEEDS} runs at most")
     return [(train.seed + i, first + j) for i in range(train.num_seeds) for j in range(count)]
 
 

@@ -68,8 +68,6 @@ def groups(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
         if not name.isidentifier() or name == "figures":
             advice = "use letters, digits and _, and not the word figures"
             raise UserError(f"{what} cannot be the name of a folder; {advice}")
-        if not isinstance(changes, dict):
-            raise UserError(f"{what} is {changes!r}; pass {{dotted name: value}}")
         if varied := changes.keys() & {*overridden}:
             why = "differs between the runs of this experiment; omit it"
             raise UserError(f"--config.{min(varied)} {why}")

@@ -48,10 +48,7 @@ def by_layer(
     values = select_values(table, quantity, null, {"positions": positions, "step": step})
     along, others = _depth_and_others(values)
     if along is None or len(others) > 1:
-        dims = ", ".join(map(str, values.dims))
-        raise ValueError(
-            f"{quantity} has the dimensions {dims}; layer or block, and one more, can be drawn"
-        )
+        raise _wrong_dimensions(values, "layer or block, and one more,")
     hue = {"hue": others[0]} if others else {}
     place = {QUANTITY: quantity, "positions": positions, "step": step}
     place |= {NULL: null} if null else {}
@@ -95,10 +92,7 @@ def by_step(
         values = values.isel(head=0)
     along, further = _depth_and_others(values, "step")
     if "step" not in values.dims or further:
-        dims = ", ".join(map(str, values.dims))
-        raise ValueError(
-            f"{quantity} has the dimensions {dims}; step, and layer or block, can be drawn"
-        )
+        raise _wrong_dimensions(values, "step, and layer or block,")
     spec = Spec("", "", (quantity,), x="step", **({"hue": along} if along else {}))
     place = {QUANTITY: quantity, "positions": positions} | ({NULL: null} if null else {})
     ax = _draw(spec, table, place, label, ax)
@@ -170,10 +164,7 @@ def layer_map(
     """
     values = select_values(table, quantity, null, {"positions": positions, "step": step})
     if {*values.dims} != {"statistic", "layer", "other_layer"}:
-        raise ValueError(
-            f"{quantity} has the dimensions {', '.join(map(str, values.dims))}; statistic, layer "
-            "and other_layer can be drawn"
-        )
+        raise _wrong_dimensions(values, "statistic, layer and other_layer")
     mean = values.sel(statistic="mean").transpose("layer", "other_layer")
     with style.context(mathematics=True):
         ax = plt.subplots(layout="constrained")[1] if ax is None else ax
@@ -269,6 +260,11 @@ def _draw(
             ax.lines[-1].set_label(name)
             ax.legend()
     return ax
+
+
+def _wrong_dimensions(values: xr.DataArray, what: str) -> ValueError:
+    dims = ", ".join(map(str, values.dims))
+    return ValueError(f"{values.name} has the dimensions {dims}; {what} can be drawn")
 
 
 def _name_depth(ax: Axes, table: xr.Dataset, along: str) -> None:

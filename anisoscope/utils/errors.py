@@ -5,11 +5,20 @@ import difflib
 import errno
 from collections.abc import Iterable, Iterator
 
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-# too many open files, which says nothing about the file being read
-EXHAUSTED = {errno.EMFILE, errno.ENFILE}
-FORBIDDEN = {errno.EACCES, errno.EPERM}
 RESUMES = "and the same command resumes there"
+ADVICE = {
+    **dict.fromkeys(
+        (errno.EMFILE, errno.ENFILE), f"raise the limit with ulimit -n 1024, {RESUMES}"
+    ),
+    **dict.fromkeys(
+        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), f"free space on the disk, {RESUMES}"
+    ),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM),
+        f"change the permissions of the file or of its folder, {RESUMES}",
+    ),
+    errno.EROFS: "name a folder on another disk with --workdir= or --figures=",
+}
 # name of a thread in the middle of a compilation: a process ends without it
 UNSTOPPABLE = "unstoppable"
 
@@ -47,15 +56,8 @@ def format_os_error(error: OSError) -> str:
     what = error.strerror or str(error)
     if error.filename and error.strerror:
         what = f"{error.filename}: {what}"
-    if error.errno in EXHAUSTED:
-        return f"{what}; raise the limit with ulimit -n 1024, {RESUMES}"
-    if error.errno in FULL:
-        return f"{what}; free space on the disk, {RESUMES}"
-    if error.errno in FORBIDDEN:
-        return f"{what}; change the permissions of the file or of its folder, {RESUMES}"
-    if error.errno == errno.EROFS:
-        return f"{what}; name a folder on another disk with --workdir= or --figures="
-    return what
+    advice = ADVICE.get(error.errno)
+    return f"{what}; {advice}" if advice else what
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
