@@ -93,7 +93,7 @@ def pair_sides(names: tuple[str, str], sides: tuple[Side, Side]) -> Pair:
 
 
 def _read_sides(sides: tuple[Side, Side], attributes: dict[str, Any]) -> Iterator[list[Clouds]]:
-    """Yield the clouds of each batch, and count the chunks in `about`."""
+    """Yield the clouds of each batch, and count the chunks in `attributes`."""
     measure, length, count = sides[0].measure, attributes["chunk_bytes"], 0
     chunks = (
         chunk
@@ -103,13 +103,9 @@ def _read_sides(sides: tuple[Side, Side], attributes: dict[str, Any]) -> Iterato
     for batch in range(measure.batches):
         points = common_points(chunks, (sides[0].ends, sides[1].ends), measure, batch)
         count += len(points.chunks)
-        attributes["chunks"] = count
-        attributes["points_are"] = (
-            f"where tokens of both end, in the same {count} chunks of {length} bytes"
-        )
-        first_NMD, second_MME = (
-            read_points(side, points, number) for number, side in enumerate(sides)
-        )
+        where = f"where tokens of both end, in the same {count} chunks of {length} bytes"
+        attributes |= {"chunks": count, "points_are": where}
+        first_NMD, second_MME = (read_points(side, points, n) for n, side in enumerate(sides))
         yield [
             Clouds(
                 first_NMD[:, picks_P],
