@@ -96,7 +96,7 @@ def number_blocks(table: xr.Dataset) -> xr.Dataset:
     return table.assign_coords(layer=layer, depth=("layer", layer / len(layer)))
 
 
-def is_outdated(table: xr.Dataset, store: checkpoint.Checkpoints) -> bool:
+def is_outdated(table: xr.Dataset, store: checkpoint.CheckpointReader) -> bool:
     """Return whether an existing checkpoint of the table has other parameters now."""
     read_then = json.loads(table.attrs.get("checkpoints", "{}"))
     return any(store.digest(int(step)) not in (None, digest) for step, digest in read_then.items())

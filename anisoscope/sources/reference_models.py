@@ -7,7 +7,7 @@ from anisoscope.config.experiment_config import Config
 from anisoscope.measurement.families.comparison_family import NEEDS_PREVIOUS_CHECKPOINT
 from anisoscope.results.replicates_table import BEFORE, Arrays
 from anisoscope.sources.run_program import OTHERS, Reference, RunProgram
-from anisoscope.training.checkpoint import Checkpoints
+from anisoscope.training.checkpoint import CheckpointReader
 from anisoscope.utils.errors import UserError
 
 WORDS = (
@@ -18,7 +18,7 @@ WORDS = (
 class References:
     """The references of every checkpoint: the previous checkpoint, and the last of the run."""
 
-    def __init__(self, store: Checkpoints, config: Config, program: RunProgram):
+    def __init__(self, store: CheckpointReader, config: Config, program: RunProgram):
         self.store, self.steps, self.last = store, sorted(store.steps()), config.train.steps
         self.program, self.kept = program, {}
         self.compared = "comparison" in config.measure.families

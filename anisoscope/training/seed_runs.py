@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from anisoscope.config.run_config import TrainConfig
-from anisoscope.training.checkpoint import Checkpoints
+from anisoscope.training.checkpoint import CheckpointReader, Checkpoints
 from anisoscope.training.log import NAME, Log, read_log, set_aside
 from anisoscope.training.step import State
 from anisoscope.training.train_program import Program
@@ -125,7 +125,7 @@ def checkpoint_items(state: State) -> tuple[dict, dict]:
     return state.params, {"opt_state": state.opt_state, "step": state.step}
 
 
-def restore_state(store: Checkpoints, step: int, abstract: State) -> State:
+def restore_state(store: CheckpointReader, step: int, abstract: State) -> State:
     """Restore a checkpoint as a state of these shapes, types and shardings."""
     params, rest = store.restore(step, *checkpoint_items(abstract))
     return State(params, rest["opt_state"], rest["step"])
