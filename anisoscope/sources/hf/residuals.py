@@ -5,12 +5,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import xarray as xr
 
 from anisoscope.config.pretrained_config import ALONE
 from anisoscope.measurement.families.comparison_family import KINDS
 from anisoscope.measurement.quantity import Values
 
 COMPARED = ("previous", "last")
+PREVIOUS = (
+    "step of the revision that cka_previous and neighbor_overlap_previous compare with; -1: none"
+)
 
 
 def previous_step(steps: list[int], step: int, default: int = -1) -> int:
@@ -71,6 +75,14 @@ class Residuals:
                 nothing = np.full((batch, positions, layer, replicate), np.nan)
                 measured |= {f"{index}_{name}": nothing for name in missing}
         return values
+
+    def annotate(self, step: int, table: xr.Dataset) -> xr.Dataset:
+        """Record which revisions a table is compared with."""
+        if not self.compare:
+            return table
+        previous = xr.DataArray(previous_step(self.steps, step), attrs={"long_name": PREVIOUS})
+        others = compared_with(self.steps, step)
+        return table.assign(previous_step=previous).assign_attrs(compared_with=others)
 
     def _path(self, step: int, batch: int) -> pathlib.Path:
         return self.folder / f"{step}_{batch}.npy"

@@ -23,7 +23,7 @@ from anisoscope.sources.hf.reading import guards, logits
 from anisoscope.sources.hf.reading.clamp import clamp_coordinates
 from anisoscope.sources.hf.reading.extract import read_activations
 from anisoscope.sources.hf.reading.token_windows import Windows, tokens_at_positions
-from anisoscope.sources.hf.residuals import Residuals, compared_with, previous_step
+from anisoscope.sources.hf.residuals import Residuals
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
 
@@ -33,9 +33,6 @@ HEAD_FAMILIES = tuple(name for name, kind in FAMILIES.items() if kind in ("heads
 PRINTED = ("model", "computed_in", "windows", "first_tokens", "twice_first", "special_tokens")
 PRINTED += ("first_windows", "preparation", "joined", "shuffled", "clamped", "residual_stream")
 PRINTED += ("attention", "logit_lens", "bits_per_byte", "bits_of", "bits_bound")
-PREVIOUS = (
-    "step of the revision that cka_previous and neighbor_overlap_previous compare with; -1: none"
-)
 
 
 class Plan(NamedTuple):
@@ -124,13 +121,11 @@ def check_model(plan: Plan, loaded: PretrainedModel) -> None:
 
 def read_residuals(plan: Plan, loaded: PretrainedModel) -> list[np.ndarray]:
     """Read the residual stream of each batch, without measuring."""
-    size = plan.config.pretrained.batch_size
-    return [
-        read_activations(loaded, tokens_WT[None], size, False, reported=plan.reported).resid_ZNWTD[
-            0
-        ]
-        for tokens_WT in plan.windows.probe.tokens_GWT
-    ]
+    size, streams = plan.config.pretrained.batch_size, []
+    for tokens_WT in plan.windows.probe.tokens_GWT:
+        read = read_activations(loaded, tokens_WT[None], size, False, reported=plan.reported)
+        streams.append(read.resid_ZNWTD[0])
+    return streams
 
 
 def measure_revision(
@@ -143,12 +138,10 @@ def measure_revision(
     """Measure the residual stream, queries and keys; of the last revision the noise floor too."""
     windows, measure = plan.windows, plan.measure
     pattern, unembedding, attributes = check_numbers(plan, loaded, last)
-    attributes = (
-        as_attributes(attributes) | {"model": describe_model(loaded, plan.config)} | plan.attributes
-    )
-    for name in PRINTED if last and plan.printed else ():  # before the long part begins
-        if name in attributes:
-            print(f"{plan.name}: {name.replace('_', ' ')}: {attributes[name]}")
+    model = describe_model(loaded, plan.config)
+    attributes = as_attributes(attributes) | {"model": model} | plan.attributes
+    if last and plan.printed:  # before the long part begins
+        print_attributes(plan.name, attributes)
     visible = visible_sets(pattern.visible_NTT, windows)
     extras = extracted.ModelExtras(pattern.bias_NHTT, unembedding)
 
@@ -191,12 +184,7 @@ def measure_revision(
     table = replicates_table.table(values, step, windows.positions, attributes)
     picks_P = windows.probe.picks_SGP[0, 0]
     head_vectors = measured.vectors, picks_P, windows.context, measure.projected_head
-    table = table.assign(kept_vectors.labeled(*head_vectors))
-    if residuals.compare:
-        table.attrs["compared_with"] = compared_with(residuals.steps, step)
-        previous = previous_step(residuals.steps, step)
-        table["previous_step"] = xr.DataArray(previous, attrs={"long_name": PREVIOUS})
-    return table
+    return residuals.annotate(step, table.assign(kept_vectors.labeled(*head_vectors)))
 
 
 def check_numbers(
@@ -259,3 +247,11 @@ def describe_model(loaded: PretrainedModel, config: PretrainedConfig) -> str:
     return (
         f"{attributes['model_class']}, {loaded.blocks} layers, {size}, {attributes['weights_file']}"
     )
+
+
+def print_attributes(name: str, attributes: dict[str, Any]) -> None:
+    """Print a line for each finding."""
+    for key in (key for key in PRINTED if key in attributes):
+        value = attributes[key]
+        text = f"{value:.4g}" if isinstance(value, float) else value
+        print(f"{name}: {key.replace('_', ' ')}: {text}")
