@@ -9,7 +9,7 @@ from anisoscope.utils.settings import LARGEST_SEED, check_fields, setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileConfig:
-    path: str = setting("", "file of vectors: .npy, .npz, .safetensors, .zarr or NetCDF")
+    path: str = setting("", "file of vectors: .npy, .npz, .safetensors or NetCDF")
     layers: tuple[str, ...] = setting(
         (), "names of the arrays (points, width); (): `vectors`, or the only array"
     )
@@ -53,6 +53,6 @@ def check_vectors(config: VectorsConfig) -> None:
     """Raise UserError if nothing can be measured with these settings."""
     if not config.vectors.path:
         raise UserError(
-            "no vectors named; pass --config.vectors.path=FILE (.npy, .npz, .safetensors, .zarr, .nc)"
+            "no vectors named; pass --config.vectors.path=FILE (.npy, .npz, .safetensors, .nc)"
         )
     check_fields(config)

@@ -3,6 +3,7 @@
 Input that cannot be measured raises a ValueError of one line. Letters: L clusters.
 """
 
+import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -50,14 +51,17 @@ class Lens(NamedTuple):
 def make_settings(
     families: tuple[str, ...], nulls: str | Sequence[str], folds: int, seed: int
 ) -> MeasureConfig:
-    """Check null models; `families` come from `choose_families`."""
+    """Check null models and folds; `families` come from `choose_families`."""
     nulls = (nulls,) if isinstance(nulls, str) else tuple(nulls)
     for null in nulls:
         if null not in CLOUD_NULLS:
             raise ValueError(
                 f"nulls: {null!r} cannot be made of arrays alone; choose from {', '.join(CLOUD_NULLS)}"
             )
-    return MeasureConfig(families=families, nulls=nulls, folds=int(folds), seed=int(seed))
+    folds, seed = operator.index(folds), operator.index(seed)  # 2.5 is no number of folds
+    if folds < 1:
+        raise ValueError(f"folds is {folds}; pass 1 or more")
+    return MeasureConfig(families=families, nulls=nulls, folds=folds, seed=seed)
 
 
 def choose_families(
@@ -197,6 +201,8 @@ def _check_positions(time_P: np.ndarray) -> np.ndarray:
 def read_lens(unembedding: Any, targets: np.ndarray | None, points: int) -> Lens | None:
     """Read the pair (norm, W), and check the tokens to predict; None without an unembedding."""
     if unembedding is None:
+        if targets is not None:
+            raise ValueError("targets are read with an unembedding: pass unembedding=(norm, W) too")
         return None
     norm, unembedding = unembedding
     unembedding_VD = as_float32(unembedding, "unembedding's W")

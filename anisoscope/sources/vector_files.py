@@ -1,4 +1,4 @@
-"""Read vectors from .npy, .npz, .safetensors, NetCDF or .zarr files; never from pickles.
+"""Read vectors from .npy, .npz, .safetensors or NetCDF files; never from pickles.
 
 A pickle can run any code.
 """
@@ -16,7 +16,7 @@ import xarray as xr
 from anisoscope.utils import memory
 
 VECTORS = "vectors"
-SUFFIXES = (".npy", ".npz", ".safetensors", ".nc", ".netcdf", ".zarr")
+SUFFIXES = (".npy", ".npz", ".safetensors", ".nc", ".netcdf")
 
 
 class FileVectors(NamedTuple):
@@ -74,7 +74,7 @@ def load(
 
 
 def open_arrays(path: pathlib.Path) -> dict[str, Any]:
-    """Open the arrays of a file by name; those of .npy, NetCDF and .zarr are read when sliced."""
+    """Open the arrays of a file by name; those of .npy and NetCDF are read when sliced."""
     suffix = path.suffix.lower()
     if suffix == ".npy":
         array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -91,11 +91,7 @@ def open_arrays(path: pathlib.Path) -> dict[str, Any]:
         check_size(path.stat().st_size)
         file = safe_open(path, "np")  # reading as JAX arrays would cut labels to 32 bits
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, no dictionary
-    if suffix == ".zarr":
-        import zarr  # noqa: F401 (xarray's own error does not name the package)
-    dataset = xr.open_dataset(
-        path, engine="zarr" if suffix == ".zarr" else None, decode_times=False
-    )
+    dataset = xr.open_dataset(path, decode_times=False)
     return {name: xr.DataArray(array) for name, array in dataset.variables.items()}
 
 
