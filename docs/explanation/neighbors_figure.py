@@ -35,7 +35,7 @@ def candidates(ax: Axes) -> None:
         ax.text(9.6, y, word, va="center")
     ax.text(near[1], 2.85, "neighbors", ha="center", color=BLUE)
     ax.text(near[4] - 0.1, 1.45, "spare\ncandidates", ha="center", va="center", color=GREEN)
-    ax.text(near[kept], 2.85, "bound less its rounding", ha="center", color=ORANGE)
+    ax.text(near[kept], 2.85, "bound minus its rounding", ha="center", color=ORANGE)
     ax.text(7.9, 1.45, "never measured", ha="center", va="center", color="0.4")
     ax.set(xlim=(0.3, 13.2), ylim=(-1.0, 3.3))
     ax.set_xlabel("squared distance from one point, by the Gram matrix", loc="left")
@@ -50,7 +50,7 @@ def main() -> None:
     with style.context():
         figure = style.new_figure(style.PAGE, 2.5)
         candidates(figure.subplots())
-        figure.savefig(pathlib.Path(__file__).with_suffix(".png"))
+        figure.savefig(pathlib.Path(__file__).with_name("neighbors.png"))
 
 
 if __name__ == "__main__":

@@ -33,5 +33,5 @@ anisoscope.plot.by_layer(table, "twonn", ax=left).set(
     title="TwoNN", ylabel="intrinsic dimension", xlabel="noise"
 )
 anisoscope.plot.by_layer(table, "twonn", null="gaussian", ax=right)
-right.set(title="less that of the Gaussian null", ylabel="excess over gaussian", xlabel="noise")
+right.set(title="minus that of the Gaussian null", ylabel="excess over gaussian", xlabel="noise")
 right.axhline(0, color="0.5", linewidth=0.8)

@@ -2,8 +2,9 @@
 One long vector makes a bell
 ============================
 
-64 windows of 16 isotropic vectors. Token 0 of each is made longer, and anisotropy follows it.
-Without the first token nothing has happened: never quote one of these without the other.
+64 windows of 16 isotropic vectors. The first token of each is made longer, and anisotropy
+follows it. Without the first token nothing has happened: never quote one of these without the
+other.
 """
 
 import matplotlib.pyplot as plt
