@@ -77,7 +77,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     frame = frame[frame.positions.isin(SIDES)]
     looks = style.run_styles(dict.fromkeys(frame.model))
     figure = style.new_figure(style.PAGE, 4.6)
-    axes = figure.subplots(len(SIDES), 2, sharex=True, sharey=True, width_ratios=(2, 1))
+    axes = figure.subplots(len(SIDES), 2, sharex=True, sharey=True, width_ratios=(3, 2))
     for row, (side, words) in zip(axes, SIDES.items(), strict=True):
         for ax, kind in zip(row, ("decoder", "encoder"), strict=True):
             for model, own in frame[(frame.kind == kind) & (frame.positions == side)].groupby(
