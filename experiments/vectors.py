@@ -1,6 +1,6 @@
 """Your own activations from a file: --config.vectors.path=FILE.
 
-The file is .npy, .npz, .safetensors, .zarr or NetCDF. The array `vectors` is (points, width) or
+The file is .npy, .npz, .safetensors or NetCDF. The array `vectors` is (points, width) or
 (layers, points, width); `groups` labels the window or sentence of each point.
 """
 

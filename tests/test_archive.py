@@ -210,7 +210,9 @@ def test_a_step_that_was_never_saved_is_that_of_a_run_that_saved_it(run, tmp_pat
     ("flags", "said"),
     [
         (["--stages=verify,measure"], "--stages=verify runs alone"),
-        (["--stages=replay", "--step=99"], "--step=99: decoder_small ends at step 24"),
+        (["--stages=replay", "--step=99"], "--step=99: decoder_small has steps 0 to 24"),
+        (["--stages=replay", "--step=-5"], "--step=-5: decoder_small has steps 0 to 24"),
+        (["--stages=matched"], "these runs differ in seeds alone"),
         (["--config.measure.steps=99"], "measure.steps is 99; it must lie in [0, 24]"),
     ],
 )

@@ -15,6 +15,9 @@ DEMO, PRETRAINED = "--config=quickstart", "--config=experiments/pretrained.py"
 BIAS, INHERENT = "--config=untrained_bias", "--config=inherent"
 
 
+HOOKS = "--config.measure.hook_points=mlp_out"
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
@@ -38,6 +41,9 @@ BIAS, INHERENT = "--config=untrained_bias", "--config=inherent"
         ([f"{BIAS}:huge"], "choose bert or table or full or tiny"),
         ([BIAS, "--config.heads=7"], "heads is 7; it must divide width (768)"),
         ([BIAS, "--stages=train"], "untrained blocks are not trained here"),
+        ([BIAS, "--compare=runs/a"], "--compare is for models that are trained here"),
+        ([BIAS, "--config.seed=-3"], "seed is -3; it must lie in"),
+        ([DEMO, "--config.measure.families=attention", HOOKS], "are measured by families of cl"),
         ([PRETRAINED], "no model is named"),
         ([f"{PRETRAINED}:a/b", "--stages=train"], "pretrained models are not trained here"),
         ([f"{PRETRAINED}:a/b", "--config.pretrained.dtype=int8"], "pretrained.dtype is 'int8'"),

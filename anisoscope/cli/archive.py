@@ -1,5 +1,6 @@
 """The stage `verify`: check every file of a run against its record, and change nothing."""
 
+import errno
 import os
 import pathlib
 from collections.abc import Callable, Iterator
@@ -100,6 +101,8 @@ def attempt(what: str, check: Callable, *args: Any) -> list[Damage]:
     try:
         check(*args)
     except (RunError, UserError, OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            raise  # too many open files are no damage
         return [(what, f"is damaged or belongs to another run ({error})")]
     return []
 

@@ -39,6 +39,8 @@ def figures_folder(figures: str | None, root: pathlib.Path) -> pathlib.Path:
     """Return the folder for figures; raise UserError if it holds other files."""
     own = root / "figures"
     to = pathlib.Path(figures or own)
+    if to.resolve() == root.resolve() or (to / "config.json").exists():
+        raise UserError(f"--figures={to} is the folder of a run; name another folder")
     foreign = to.is_dir() and any(to.iterdir()) and not (to / draw.MARK).exists()
     if foreign and to.resolve() != own.resolve():
         why = "holds files that are not figures of this command; name another folder"

@@ -165,7 +165,10 @@ def check_flags(values: flags.FlagValues) -> None:
 
 
 def refuse_stages(values: flags.FlagValues, what: str, allowed: tuple[str, ...]) -> None:
-    """Raise UserError if a stage is named that an experiment without training does not have."""
+    """Raise UserError for a stage or flag that an experiment without training does not have."""
+    for name in ("compare", "distributed", "over"):
+        if values[name].value != values[name].default:
+            raise UserError(f"--{name} is for models that are trained here; omit it with {what}")
     if values["stages"].present and (wrong := {*values.stages} - {*allowed, "verify"}):
         names = ", ".join((*allowed, "verify"))
         raise UserError(f"--stages={min(wrong)}: {what} are not trained here; choose from {names}")

@@ -158,8 +158,13 @@ def check_stages(todo: Work) -> None:
             run_source.check_run(config, text, path)
         if "tangents" in stages:
             run_tangents.check_windows_and_tables(config, text, path)
-        if late := [step for step in todo.replayed if step > config.train.steps]:
-            raise UserError(f"--step={late[0]}: {name} ends at step {config.train.steps}")
+        for step in todo.replayed:
+            if not 0 <= step <= config.train.steps:
+                raise UserError(f"--step={step}: {name} has steps 0 to {config.train.steps}")
+    unseeded = [replace(run.config, {"train.seed": 0, "train.data_seed": None}) for run in runs]
+    if "matched" in stages and all(config == unseeded[0] for config in unseeded):
+        why = "contrasts settings, and these runs differ in seeds alone"
+        raise UserError(f"--stages=matched {why}; omit it")
     if "verdicts" in stages and len(runs) == 1:
         why = "compares seeds, but this experiment has a single run"
         raise UserError(f"--stages=verdicts {why}; omit it")

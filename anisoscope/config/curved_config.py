@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import check_fields, setting
+from anisoscope.utils.settings import LARGEST_SEED, check_fields, setting
 
 MANIFOLDS = ("paraboloid", "sphere", "torus")
 FLAT = 0.1  # leading orders are fitted where spread times curvature is at most this
@@ -39,7 +39,7 @@ class CurvedConfig:
     )
     draws: int = setting(4096, "points sampled by weight, with replacement", low=16)
     seeds: int = setting(16, "repetitions with new points, targets and rotation", low=1)
-    seed: int = setting(0, "first random seed")
+    seed: int = setting(0, "first random seed", low=0, high=LARGEST_SEED - 2**16)
 
 
 def check_curved(config: CurvedConfig) -> None:

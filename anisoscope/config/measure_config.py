@@ -101,6 +101,9 @@ def check_measure(measure: MeasureConfig, heads: int, last: int | None = None) -
     if kinds == {"vectors"}:
         what = f"measure.families={measure.families[0]} keeps vectors and no numbers"
         raise UserError(f"{what}; name a second family")
+    if measure.hook_points and not any(FAMILIES[name] == "cloud" for name in measure.families):
+        what = "measure.hook_points are measured by families of clouds"
+        raise UserError(f"{what}; add a family such as spectrum, or omit them")
     if measure.projected_head >= heads:
         what = f"measure.projected_head is {measure.projected_head}"
         raise UserError(f"{what}; choose 0 to {heads - 1} (model.heads={heads})")

@@ -7,7 +7,7 @@ An experiment file defines `get_config()` and returns an `UntrainedConfig`. Ever
 from dataclasses import dataclass
 
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import check_fields, setting
+from anisoscope.utils.settings import LARGEST_SEED, check_fields, setting
 
 CHOICES = {
     "norm_orders": ("pre", "post"),
@@ -66,7 +66,7 @@ class UntrainedConfig:
         nonempty=True,
     )
     seeds: int = setting(4, "repetitions with new weights, tokens and bias direction", low=1)
-    seed: int = setting(0, "first random seed")
+    seed: int = setting(0, "first random seed", low=0, high=LARGEST_SEED - 2**16)
 
 
 def check_untrained(config: UntrainedConfig) -> None:

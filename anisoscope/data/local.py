@@ -54,12 +54,15 @@ def read_text(path: Path, most: int | None = None, longest: int | None = None) -
     try:
         if path.is_dir():
             return _read_folder(path, most, longest)
-        size = path.stat().st_size
+        state = path.stat()
+        size = state.st_size
         if size > longest:
             raise UserError(f"{too_long}; take a part")
         most = min(longest, most or max(LEAST, TIMES * size))
         with open(path, "rb") as file:
             text = _read_file(file, path, most).removeprefix(codecs.BOM_UTF8)
+        if (size, state.st_mtime_ns) != (path.stat().st_size, path.stat().st_mtime_ns):
+            raise UserError(f"data.path {path} changed while it was read; start again")
     except _DAMAGED as error:
         advice = "check the path and its rights, or copy it again"
         raise UserError(f"data.path {path} cannot be read ({error}); {advice}") from error

@@ -22,6 +22,7 @@ from anisoscope.metrics.convert import (
     order_rows,
     real_numbers,
 )
+from anisoscope.utils.settings import LARGEST_SEED
 
 VECTOR_INPUTS, HEAD_INPUTS = ("cloud", "layers"), ("heads",)  # kinds of input that a family reads
 LENS = "logit_lens"  # the family that maps every layer to logits
@@ -51,7 +52,7 @@ class Lens(NamedTuple):
 def make_settings(
     families: tuple[str, ...], nulls: str | Sequence[str], folds: int, seed: int
 ) -> MeasureConfig:
-    """Check null models and folds; `families` come from `choose_families`."""
+    """Check null models, folds and seed; `families` come from `choose_families`."""
     nulls = (nulls,) if isinstance(nulls, str) else tuple(nulls)
     for null in nulls:
         if null not in CLOUD_NULLS:
@@ -61,6 +62,8 @@ def make_settings(
     folds, seed = operator.index(folds), operator.index(seed)  # 2.5 is no number of folds
     if folds < 1:
         raise ValueError(f"folds is {folds}; pass 1 or more")
+    if not 0 <= seed <= LARGEST_SEED:
+        raise ValueError(f"seed is {seed}; pass 0 to {LARGEST_SEED}")
     return MeasureConfig(families=families, nulls=nulls, folds=folds, seed=seed)
 
 

@@ -98,7 +98,7 @@ def crossings(
     return {gain: found[gain] for gain in brackets}
 
 
-def _holds(scheduled: Checkpoints, crossing: Crossing) -> bool:
+def _holds(scheduled: CheckpointReader, crossing: Crossing) -> bool:
     """Return whether the previous checkpoint is unchanged, as far as digests are known."""
     then = crossing.after or {}
     return all(scheduled.digest(int(at)) in (digest, None) for at, digest in then.items() if digest)

@@ -66,6 +66,7 @@ LENS = (None, np.ones((4, WIDTH)))
         (CLOUDS, {"families": ("frequency",)}, "'frequency' cannot be measured"),
         (CLOUDS, {"nulls": ("shuffled",)}, "'shuffled' cannot be made"),
         (CLOUDS, {"folds": 0}, "folds is 0"),
+        (CLOUDS, {"seed": 2**32}, "seed is 4294967296; pass 0 to"),
         (CLOUDS, {"targets": EACH}, r"pass unembedding=\(norm, W\) too"),
         (CLOUDS, {"num_chunks": 13}, "num_chunks is 13; it must be a whole number from 1 to 12"),
         (CLOUDS, {"layer_names": ("a",)}, "a list of 2 different names"),

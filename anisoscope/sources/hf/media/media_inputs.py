@@ -57,6 +57,13 @@ def open_media(config: PretrainedConfig, location: WeightLocation) -> tuple[Medi
             f"this model reads {media.FILES}, not text; name a folder of them with "
             "--config.data.path="
         )
+    for name, used in (
+        ("special_tokens", config.special_tokens),
+        ("characters", config.characters is not None),
+        ("data.clean", config.data.clean),
+    ):
+        if used:
+            raise UserError(f"{name} is for models that read text; leave it out")
     path, processor = pathlib.Path(config.data.path), read_processor(location, media.PROCESSOR)
     files = media(path, processor, loaded.base, config.window, config.measure.seed)
     if not files.count:

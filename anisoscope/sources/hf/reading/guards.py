@@ -192,7 +192,7 @@ def check_bits_per_byte(
     if not bits < bound:
         raise UserError(
             f"the model needs {bits:.2f} bits per byte of this text, at most {bound:.2f} are allowed: "
-            f"check tokenizer, weights and text, or set pretrained.max_bits_per_byte={bits:.0f}"
+            f"check tokenizer, weights and text, or set pretrained.max_bits_per_byte={np.floor(bits) + 1:.0f}"
         )
     return {"bits_per_byte": bits, "bits_bound": bound, "bits_of": BITS_OF[task]}
 
