@@ -154,9 +154,11 @@ def select_values(
 ) -> xr.DataArray:
     """Select the quantity, or its excess, along dimensions that it has; None is the last label."""
     check_table(table)
-    if quantity not in table:
+    names = [str(name) for name in table.data_vars if not str(name).endswith(excess_name(""))]
+    if quantity not in names:
+        advice = "; pass null= for an excess" if quantity in table else ""
         raise ValueError(
-            f"the table has no {quantity!r}; it has {', '.join(map(str, table.data_vars))}"
+            f"{quantity!r} is no quantity of the table, which has {', '.join(names)}{advice}"
         )
     values = table[quantity]
     if null is not None:
@@ -174,4 +176,6 @@ def select_values(
                     f"{dim} {at!r} is not in the table; choose from {', '.join(map(str, labels))}"
                 )
             values = values.sel({dim: at})
+        elif at not in (None, "all"):
+            raise ValueError(f"{dim} {at!r}: {quantity} has no dimension {dim}; leave it out")
     return values

@@ -15,7 +15,7 @@ from anisoscope.data import corpus
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
 from anisoscope.training import replay
-from anisoscope.utils.errors import UserError
+from anisoscope.utils.errors import UserError, as_value_error
 from anisoscope.utils.files import read_json
 from anisoscope.utils.folder import check_corpus
 from anisoscope.utils.settings import from_dict
@@ -74,5 +74,5 @@ def open_run(folder: str | pathlib.Path) -> OpenRun:
         config,
         text,
         replay.open_checkpoints(path).all_steps(),
-        functools.partial(replay.read_params, config, text, path),
+        as_value_error()(functools.partial(replay.read_params, config, text, path)),
     )

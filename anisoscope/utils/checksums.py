@@ -101,7 +101,7 @@ def advice(name: str, why: str) -> str:
         return "restore it from a copy, or delete it: training continues without this log"
     if parts[0] == CHECKPOINTS:
         replay = f"--stages=replay --step={parts[-1]} makes it again"
-        return f"{delete}training resumes from the checkpoint before, and {replay}"
+        return f"{delete}an unfinished run resumes from the checkpoint before, and {replay}"
     return f"{delete}the same command makes it again"
 
 

@@ -35,6 +35,8 @@ def test_with_a_null_model_the_profile_is_the_excess(table):
     axes = plot.by_layer(beside, "twonn", null="gaussian")
     excess = beside.twonn_excess.sel(null="gaussian", statistic="mean")
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), excess)
+    with pytest.raises(ValueError, match="pass null= for an excess"):
+        plot.by_layer(beside, "twonn_excess")
     with pytest.raises(ValueError, match="shuffled"):
         plot.by_layer(beside, "twonn", null="shuffled")
     frame = anisoscope.to_frame(beside)
@@ -97,6 +99,8 @@ def test_spectrum_and_scales_are_what_the_table_says(run, of):
         (lambda table: plot.by_layer(table, "twonn"), "twonn"),
         (lambda table: plot.by_layer(table, "drift", null="gaussian"), "null"),
         (lambda table: plot.by_step(table, "drift"), "dimensions"),
+        (lambda table: plot.by_layer(table, "drift_excess"), "is no quantity of the table"),
+        (lambda table: plot.by_layer(table, "drift", step=3), "drift has no dimension step"),
         (plot.effective_ranks, "spectrum"),
         (plot.dimension_by_scale, "scale"),
     ],

@@ -53,6 +53,8 @@ def test_a_run_gives_its_checkpoints_as_parameters_of_one_function(trained):
     )
     with pytest.raises(ValueError, match="the validation split has 12 windows of 8"):
         opened.windows(13)
+    with pytest.raises(ValueError, match="step"):
+        opened.params(-1)
 
 
 def test_what_is_no_run_is_refused(trained, tmp_path):
