@@ -267,6 +267,11 @@ def measure_model(
     Raises:
         ValueError: what cannot be read or measured; in one line.
         ImportError: torch or transformers is not installed: `pip install "anisoscope[pretrained]"`.
+
+    >>> options = {"families": "similarity", "window": 16, "points": 64, "nulls": ()}
+    >>> table = measure_model((model, tokenizer), texts, **options)  # or a name, as "gpt2"
+    >>> table.positions.values.tolist()
+    ['all', 'without_first_token']
     """
     try:
         from anisoscope.sources.hf import measure_model
@@ -308,6 +313,11 @@ def open_run(folder: str | os.PathLike[str]) -> OpenRun:
 
     Raises:
         ValueError: there is no run, or its text has changed since it was trained; in one line.
+
+    >>> run = open_run("runs/quickstart/decoder")
+    >>> params, tokens = run.params(run.steps[-1]), run.windows(4)
+    >>> run.vectors(params, tokens).ndim  # layers, windows, time, width
+    4
     """
     from anisoscope.sources import finished_run
 

@@ -3,6 +3,7 @@ it refuses; and tiny experiments for it.
 """
 
 import contextlib
+import doctest
 import io
 import logging
 import os
@@ -95,3 +96,12 @@ def wait_for(path, process):
     while not path.exists():
         assert process.poll() is None, f"ended with {process.returncode} before there was {path}"
         time.sleep(0.01)
+
+
+def run_examples(function, **names) -> None:
+    """Run the examples of a docstring, where the reader's own things have these names."""
+    names |= {function.__name__: function}
+    for test in doctest.DocTestFinder().find(function, function.__name__, globs=names):
+        results = doctest.DocTestRunner().run(test)
+        assert results.attempted > 0
+        assert results.failed == 0

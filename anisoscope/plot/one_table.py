@@ -44,6 +44,14 @@ def by_layer(
 
     Raises:
         ValueError: the table has no such quantity, null model, positions, step, or layers.
+
+    >>> import anisoscope
+    >>> import numpy as np
+    >>> layers = np.random.default_rng(0).standard_normal((3, 256, 8))
+    >>> table = anisoscope.measure(layers, families="similarity", nulls=())
+    >>> axes = by_layer(table, "mean_cosine")
+    >>> axes.lines[0].get_xdata().tolist()
+    [0, 1, 2]
     """
     values = select_values(table, quantity, null, {"positions": positions, "step": step})
     along, others = _depth_and_others(values)
@@ -84,6 +92,15 @@ def by_step(
 
     Raises:
         ValueError: the table has no such quantity, null model or positions, or no steps.
+
+    >>> import anisoscope
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> layers = np.random.default_rng(0).standard_normal((2, 3, 256, 8))
+    >>> tables = [anisoscope.measure(x, families="similarity", nulls=()) for x in layers]
+    >>> axes = by_step(xr.concat(tables, xr.IndexVariable("step", [0, 100])), "mean_cosine")
+    >>> len(axes.lines)  # layers
+    3
     """
     values = select_values(table, quantity, null, {"positions": positions})
     if "head" in values.dims:
@@ -120,6 +137,14 @@ def effective_ranks(
 
     Raises:
         ValueError: the table has no spectrum, positions, or step.
+
+    >>> import anisoscope
+    >>> import numpy as np
+    >>> layers = np.random.default_rng(0).standard_normal((3, 256, 8))
+    >>> table = anisoscope.measure(layers, families="spectrum", nulls=())
+    >>> axes = effective_ranks(table)
+    >>> axes.get_yscale()
+    'log'
     """
     check_table(table)
     names = tuple(name for name in DIRECTIONS if name in table)
@@ -161,6 +186,14 @@ def layer_map(
 
     Raises:
         ValueError: the table has no such quantity, null model, positions, step, or pairs of layers.
+
+    >>> import anisoscope
+    >>> import numpy as np
+    >>> layers = np.random.default_rng(0).standard_normal((3, 256, 8))
+    >>> table = anisoscope.measure(layers, families="comparison", nulls=())
+    >>> axes = layer_map(table, "cka_layers")
+    >>> axes.images[0].get_array().shape
+    (3, 3)
     """
     values = select_values(table, quantity, null, {"positions": positions, "step": step})
     if {*values.dims} != {"statistic", "layer", "other_layer"}:
@@ -201,6 +234,14 @@ def dimension_by_scale(
 
     Raises:
         ValueError: the table has no dimensions by scale, positions, or step.
+
+    >>> import anisoscope
+    >>> import numpy as np
+    >>> layers = np.random.default_rng(0).standard_normal((3, 256, 8))
+    >>> table = anisoscope.measure(layers, families="scale", nulls=())
+    >>> axes = dimension_by_scale(table)
+    >>> len(axes.lines)  # layers
+    3
     """
     check_table(table)
     if "gride" not in table:

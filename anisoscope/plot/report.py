@@ -54,6 +54,16 @@ def report(
 
     Raises:
         ValueError: a file that is no page is at that path, or its folder does not exist.
+
+    >>> import tempfile
+    >>> import anisoscope
+    >>> import numpy as np
+    >>> layers = np.random.default_rng(0).standard_normal((3, 256, 8))
+    >>> table = anisoscope.measure(layers, families="similarity", nulls=())
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = report(table, f"{folder}/page.html")
+    >>> path.name
+    'page.html'
     """
     path = pathlib.Path(path)
     if not path.parent.is_dir():

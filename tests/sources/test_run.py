@@ -14,7 +14,7 @@ from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.stop import Stop
 from tests import notebooks, tiny
-from tests.program import ROOT
+from tests.program import ROOT, run_examples
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,13 @@ def test_a_run_gives_its_checkpoints_as_parameters_of_one_function(trained):
         opened.windows(13)
     with pytest.raises(ValueError, match="step"):
         opened.params(-1)
+
+
+def test_the_example_of_open_run_runs(trained, tmp_path, monkeypatch):
+    (tmp_path / "runs" / "quickstart").mkdir(parents=True)
+    (tmp_path / "runs" / "quickstart" / "decoder").symlink_to(trained)
+    monkeypatch.chdir(tmp_path)
+    run_examples(anisoscope.open_run)
 
 
 def test_what_is_no_run_is_refused(trained, tmp_path):

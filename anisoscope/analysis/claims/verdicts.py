@@ -59,6 +59,14 @@ def verdicts(
 
     Raises:
         ValueError: a folder holds no table that speaks to a claim, or two folders have one name.
+
+    >>> found = verdicts("docs/results/optimizer_ablations")
+    >>> growth = found[found.claim == "growth"]
+    >>> print(growth[["model", "verdict"]].to_string(index=False))
+            model            verdict
+    adamw_decoder       inconclusive
+     muon_decoder equivalent to none
+      sgd_decoder       inconclusive
     """
     if isinstance(folders, str | os.PathLike):
         folders = [folders]

@@ -62,6 +62,14 @@ def measure_step(
     Raises:
         ValueError: the step exists already, its layers differ from earlier steps, or it cannot be
             measured; in one line, and the folder is unchanged.
+
+    >>> import tempfile
+    >>> layers = np.random.default_rng(0).standard_normal((2, 3, 256, 8))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for step, x in zip((0, 100), layers):
+    ...         table = measure_step(x, step, f"{folder}/run", families="similarity", nulls=())
+    >>> table.step.values.tolist()
+    [0, 100]
     """
     whole = isinstance(step, int | np.integer) and not isinstance(step, bool | np.bool_)
     if not whole or not 0 <= step <= LARGEST_SEED:

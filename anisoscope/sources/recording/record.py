@@ -104,6 +104,8 @@ def trainer_callback(
         ValueError: the folder holds other files, or tables of later steps, when the training
             begins.
         ImportError: torch or transformers is not installed.
+
+    >>> trainer.add_callback(trainer_callback(["transformer.h.0"], "geometry", every=50))
     """
     from anisoscope.sources.hf import trainer_callback
 

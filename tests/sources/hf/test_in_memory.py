@@ -26,6 +26,7 @@ from anisoscope.sources.hf import (
 )
 from anisoscope.sources.hf.reading import guards
 from anisoscope.utils.errors import UserError
+from tests.program import run_examples
 from tests.sources.hf import tiny_models
 
 SMALL = {"window": 16, "points": 64, "batches": 2}
@@ -53,6 +54,14 @@ def commanded(training, tmp_path_factory):
         *(f"--workdir={run}", "--stages=measure"),
     )
     return joined_files.read_table(run / "results.nc").sel(step=1, drop=True)
+
+
+def test_the_examples_of_docstrings_run(training, valid):
+    model = transformers.AutoModelForCausalLM.from_pretrained(training / "step60")
+    tokenizer = tiny_models.tokenizer()
+    run_examples(anisoscope.measure_model, model=model, tokenizer=tokenizer, texts=[valid])
+    trainer = transformers.trainer_callback.CallbackHandler([], model, tokenizer, None, None)
+    run_examples(anisoscope.trainer_callback, trainer=trainer)
 
 
 @pytest.mark.parametrize("how", ["folder", "memory"])
