@@ -52,7 +52,7 @@ QUANTITIES = {  # each reads the cloud, and weights 1 or 0 of its points
         lambda cloud_PD, keep_P: similarity.mean_cosine_parts(cloud_PD, keep_P).residual,
     ),
     "drift": jackknifed(
-        "drift",
+        "norm of the mean vector (drift)",
         "|E x|",
         INHERENT,
         similarity.drift,
