@@ -7,7 +7,6 @@ import contextlib
 import ctypes
 import os
 import pathlib
-import threading
 
 os.environ["HOME"] = str(pathlib.Path(__file__).parent.parent / ".cache" / "home")
 # another by benchmarks/accelerator.py
@@ -27,7 +26,6 @@ from jaxtyping import install_import_hook
 
 from anisoscope.utils import compiled, mesh
 from anisoscope.utils.compiled import CACHE
-from anisoscope.utils.errors import UNSTOPPABLE
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
@@ -41,15 +39,6 @@ def one_device():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mesh, "devices", lambda: jax.devices()[:1])
         yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def compilers_are_waited_for():
-    """Of a run that was stopped: one at work when the process ends aborts it."""
-    yield
-    for thread in threading.enumerate():
-        if thread.name == UNSTOPPABLE:
-            thread.join()
 
 
 @pytest.fixture

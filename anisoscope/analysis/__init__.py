@@ -1,1 +1,1 @@
-"""Analyses of several tables: shapes, contrasts, variance components, correlations."""
+"""Analyses of several tables: shapes, contrasts, correlations."""

@@ -31,7 +31,6 @@ import pandas as pd
 import xarray as xr
 from scipy import stats
 
-from anisoscope.analysis.components import mean_squares
 from anisoscope.analysis.run_summaries import CORPUS, numbers, pairing, varied
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.models import masks
@@ -177,6 +176,20 @@ def _crossed(table_CB: np.ndarray, blocks: np.ndarray, before: int, after: int) 
     both = squares, squares * _quantile(freedoms) ** 2
     sums = [2 / pairs * max(weights + data - rest, rest) for weights, data, rest in both]
     return _change(change, *sums, int(min(freedoms)), pairs)
+
+
+def mean_squares(values_WS: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return MS_w, MS_s and MS_e of each table of W weight × S data seeds (the last two axes)."""
+    weight_seeds, data_seeds = values_WS.shape[-2:]
+    mean = values_WS.mean(axis=(-2, -1), keepdims=True)
+    weights, data = (values_WS.mean(axis=axis, keepdims=True) - mean for axis in (-1, -2))
+    residual = values_WS - mean - weights - data
+    sums = (data_seeds * np.square(weights), weight_seeds * np.square(data), np.square(residual))
+    freedoms = (weight_seeds - 1, data_seeds - 1, (weight_seeds - 1) * (data_seeds - 1))
+    return tuple(
+        squares.sum(axis=(-2, -1)) / freedom
+        for squares, freedom in zip(sums, freedoms, strict=True)
+    )
 
 
 def _quantile(freedom: int | np.ndarray) -> float | np.ndarray:

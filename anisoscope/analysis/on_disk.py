@@ -9,7 +9,6 @@ import pandas as pd
 import xarray as xr
 
 from anisoscope.analysis import correlations, loss_matched, primary, run_summaries
-from anisoscope.analysis.components import components
 from anisoscope.analysis.contrasts import COLUMNS, Change, contrasts
 from anisoscope.analysis.loss_matched import Matched
 from anisoscope.results import joined_files
@@ -41,8 +40,8 @@ def write_run(name: str, folder: pathlib.Path) -> None:
 def write(folders: Folders, to: pathlib.Path, named: Named) -> list[pathlib.Path]:
     """Write the tables over all runs that are not empty; return their paths.
 
-    These are runs.nc, runs.csv and layers.csv; contrasts.csv if settings differ; components.csv if
-    seeds are crossed; primary.csv if contrasts are prespecified.
+    These are runs.nc, runs.csv and layers.csv; contrasts.csv if settings differ; primary.csv if
+    contrasts are prespecified.
     """
     tables = {run: joined_files.read_table(path / "results.nc") for run, path in folders.items()}
     joined = run_summaries.join(tables, {run: bits(path) for run, path in folders.items()})
@@ -54,7 +53,6 @@ def write(folders: Folders, to: pathlib.Path, named: Named) -> list[pathlib.Path
         "runs": run_summaries.rows(tables, joined),
         "layers": run_summaries.layers(tables, joined),
         "contrasts": primary.with_roles(contrasts(joined), named, joined, "last"),
-        "components": components(joined),
         "primary": primary.table(named, joined, read_loss_matched(to, folders)),
     }
     joined_files.write(joined, to / "runs.nc")

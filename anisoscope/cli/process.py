@@ -6,7 +6,6 @@ import io
 import os
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Iterator
 from types import FrameType
@@ -17,7 +16,6 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from anisoscope.utils import memory
 from anisoscope.utils.errors import (
-    UNSTOPPABLE,
     LostProcessError,
     RunError,
     Stopped,
@@ -120,8 +118,8 @@ def fail(error: str) -> None:
 
 
 def end(code: int) -> NoReturn:
-    """Exit, without Python's shutdown if Orbax would print tracebacks or a thread cannot stop."""
-    if code in (1, 130) or any(thread.name == UNSTOPPABLE for thread in threading.enumerate()):
+    """Exit, without Python's shutdown after errors: Orbax would print tracebacks."""
+    if code in (1, 130):
         with contextlib.suppress(BrokenPipeError):
             sys.stdout.flush()
         os._exit(code)

@@ -4,8 +4,7 @@ import contextlib
 import os
 import pathlib
 import sys
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -19,13 +18,13 @@ from anisoscope.config.experiment_config import Config
 from anisoscope.config.run_config import seeds
 from anisoscope.data import corpus
 from anisoscope.models.transformer import compute_type
-from anisoscope.sources import run_program, run_source, sweep
+from anisoscope.sources import run_source, sweep
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.subspaces import run_tangents
-from anisoscope.training import finished, loop, replay, train_program
+from anisoscope.training import loop, replay, train_program
 from anisoscope.utils import checksums, compiled, folder, mesh, processes
 from anisoscope.utils.compiled import CACHE
-from anisoscope.utils.errors import UNSTOPPABLE, UserError
+from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
@@ -209,45 +208,18 @@ def join_cluster() -> None:
 
 def train(todo: Work) -> None:
     """Train each variant; its runs that differ only in seeds train in one program."""
-    first = next(iter(todo.runs.values()))
-    measuring = compiling(first, todo.stop) if "measure" in todo.stages else None
-    with measuring or contextlib.nullcontext():
-        for variant, group in variants.groups(todo.experiment).items():
-            names = variants.run_names(variant, variants.single_runs(group))
-            first = todo.runs[next(iter(names))]
-            group = replace(group, {"model.dtype": first.config.model.dtype})  # what "auto" means
-            name = variant or todo.title
-            if len(names) > 1:
-                pairs = zip(*seeds(group.train), strict=True)
-                weights, data = (len(set(kind)) for kind in pairs)
-                name += f": {weights} weight × {data} data seeds"
-            folders = {run or todo.title: todo.root / run for run in names}
-            loop.train(group, first.text, folders, name, todo.stop)
-            todo.stop.check(f"{name}: stopped when train was done")
-
-
-@contextlib.contextmanager
-def compiling(run: Run, stop: Stop) -> Iterator[None]:
-    """Compile the measuring program while a single process trains on a CPU.
-
-    At the end, wait for the compiler unless a stop is requested.
-    """
-    single = jax.process_count() == 1 and jax.default_backend() == "cpu"
-    if finished.is_finished(run.folder) or not single:
-        yield
-        return
-
-    def work() -> None:
-        with contextlib.suppress(Exception):  # raised again when the program is used
-            run_program.compile_program(run.config, run.text)
-
-    thread = threading.Thread(target=work, name=UNSTOPPABLE, daemon=True)
-    thread.start()
-    yield  # after an exception here, process.py exits without waiting for the compiler
-    if thread.is_alive():
-        print("waiting: the measuring program is still being compiled")
-    while thread.is_alive() and not stop.requested:
-        thread.join(0.1)
+    for variant, group in variants.groups(todo.experiment).items():
+        names = variants.run_names(variant, variants.single_runs(group))
+        first = todo.runs[next(iter(names))]
+        group = replace(group, {"model.dtype": first.config.model.dtype})  # what "auto" means
+        name = variant or todo.title
+        if len(names) > 1:
+            pairs = zip(*seeds(group.train), strict=True)
+            weights, data = (len(set(kind)) for kind in pairs)
+            name += f": {weights} weight × {data} data seeds"
+        folders = {run or todo.title: todo.root / run for run in names}
+        loop.train(group, first.text, folders, name, todo.stop)
+        todo.stop.check(f"{name}: stopped when train was done")
 
 
 def replay_steps(todo: Work) -> None:

@@ -131,18 +131,6 @@ class RunProgram:
         fixed = self.fixed._replace(hook_point=np.int32(hook_point))
         return jax.device_get(self.measure_jit(params, others, nearest, fixed))
 
-    def compile(self, params: dict, compared: bool) -> None:
-        """Compile what the first calls would, so that later calls in this process are fast."""
-        params = _shapes(params, self.params_sharding)
-        others, nearest = {}, None
-        if compared:
-            self.search_jit.lower(params, self.fixed).compile()
-            found = jax.eval_shape(self.search_jit, params, self.fixed)
-            names = (MEASURED, *OTHERS)
-            nearest = dict.fromkeys(names, _shapes(found, self.nearest_sharding))
-            others = dict.fromkeys(OTHERS, params)
-        self.measure_jit.lower(params, others, nearest, self.fixed).compile()
-
 
 class Fixed(NamedTuple):
     """The arguments that are equal for all checkpoints."""
@@ -153,23 +141,9 @@ class Fixed(NamedTuple):
     hook_point: np.int32
 
 
-def _shapes(tree: Any, shardings: Any) -> Any:
-    """Return the shapes and shardings of `jax.device_put`, without the numbers."""
-    shardings = jax.tree.broadcast(shardings, tree)
-    return jax.tree.map(
-        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), tree, shardings
-    )
-
-
 def param_shapes(config: Config, corpus: Corpus) -> dict:
     model = transformer.build(config.model, corpus.vocab_size)
     return jax.eval_shape(model.init, jax.random.key(0))
-
-
-def compile_program(config: Config, corpus: Corpus) -> None:
-    """Compile the programs of a run before anything of it is measured."""
-    compared = "comparison" in config.measure.families
-    make_program(config, corpus).compile(param_shapes(config, corpus), compared)
 
 
 def make_program(

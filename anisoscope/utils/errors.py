@@ -19,8 +19,6 @@ ADVICE = {
     ),
     errno.EROFS: "name a folder on another disk with --workdir= or --figures=",
 }
-# name of a thread in the middle of a compilation: a process ends without it
-UNSTOPPABLE = "unstoppable"
 
 
 class UserError(Exception):

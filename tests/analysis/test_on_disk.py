@@ -40,18 +40,12 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
     assert list(joined_files.read_table(paths[0]).run.values) == list(tables)
 
 
-def test_crossed_seeds_have_components_and_no_contrasts(tmp_path):
+def test_runs_of_one_condition_have_no_contrasts(tmp_path):
     tables = {f"weights_{w}_data_{d}": made(w, d) for w in (0, 1) for d in (0, 1)}
     (tmp_path / "contrasts.csv").write_text("of an experiment that had other runs")
-    assert written(tables, tmp_path) == ["runs.nc", "runs.csv", "layers.csv", "components.csv"]
+    assert written(tables, tmp_path) == ["runs.nc", "runs.csv", "layers.csv"]
     rows, found = on_disk.read_runs(tmp_path)
     assert (len(rows), len(found)) == (4, 0)
-    frame = pd.read_csv(tmp_path / "components.csv")
-    assert {"test_bits", "middle_minus_ends", "anisotropy"} <= set(frame.quantity)
-    bits = frame[frame.quantity == "test_bits"].iloc[0]
-    # 2, 3; 4, 5: two apart between weight seeds, one between data seeds
-    assert (bits["mean"], bits.weights_freedom) == (3.5, 1)
-    assert (bits.weights, bits.data) == pytest.approx((2, 0.5))
 
 
 def test_a_table_that_ends_before_its_training_is_in_no_contrast(tmp_path, capsys):

@@ -1,6 +1,5 @@
 import json
 import sys
-import threading
 from types import SimpleNamespace
 
 import pytest
@@ -8,12 +7,10 @@ import pytest
 from anisoscope.cli import drawing, process, training_stages
 from anisoscope.config import variants
 from anisoscope.results import joined_files
-from anisoscope.sources import run_program
 from anisoscope.training import loop
-from anisoscope.utils.errors import UNSTOPPABLE, RunError, Stopped
+from anisoscope.utils.errors import Stopped
 from anisoscope.utils.folder import claim
 from anisoscope.utils.settings import replace
-from anisoscope.utils.stop import Stop
 from tests import tiny
 from tests.plot.tables import make_run, under
 from tests.program import main
@@ -122,76 +119,11 @@ def test_who_asks_to_stop_between_two_variants_is_heard(tmp_path, monkeypatch):
         stop.requested = True
 
     monkeypatch.setattr(loop, "train", train)
-    monkeypatch.setattr(run_program, "compile_program", lambda *_: None)
     with pytest.raises(Stopped, match="one: stopped when train was done"):
         training_stages.work(
             experiment, variants.expand(experiment), tmp_path / "run", "run", ["train", "measure"]
         )
     assert begun == ["one"]
-
-
-@pytest.fixture
-def compiler(monkeypatch):
-    """Compiles until `done` is set; `begun` holds what it was asked for."""
-    ended()  # also those of tests before
-    done, begun = threading.Event(), []
-    monkeypatch.setattr(
-        run_program, "compile_program", lambda *asked: (begun.append(asked), done.wait(60))
-    )
-    yield begun, done
-    done.set()
-    ended()
-
-
-def compiling(folder, stop=None):
-    run = training_stages.Run("run", tiny.config(), tiny.corpus(), folder)
-    return training_stages.compiling(run, stop or Stop())
-
-
-def ended():
-    for thread in threading.enumerate():
-        if thread.name == UNSTOPPABLE:
-            thread.join()
-
-
-def running():
-    return any(thread.name == UNSTOPPABLE for thread in threading.enumerate())
-
-
-def test_what_compiles_is_waited_for_at_the_end(compiler, tmp_path, capsys):
-    begun, done = compiler
-    with compiling(tmp_path):
-        threading.Timer(0.3, done.set).start()
-    assert len(begun) == 1
-    assert not running()
-    assert "waiting: the measuring program" in capsys.readouterr().out
-
-
-def test_an_error_and_a_stop_do_not_wait_for_what_compiles(compiler, tmp_path):
-    with pytest.raises(RunError), compiling(tmp_path):
-        raise RunError("not finite")
-    assert running()
-    stop = Stop()
-    with compiling(tmp_path, stop):
-        stop.requested = True
-    assert running()
-
-
-def test_a_process_ends_without_a_compiler_that_is_at_work(compiler, tmp_path, monkeypatch):
-    codes = []
-    monkeypatch.setattr(process.os, "_exit", codes.append)
-    with pytest.raises(SystemExit, match="2"):
-        process.end(2)
-    assert not codes
-    for code in (1, 130):  # threads that a failed save left behind; an interruption
-        with pytest.raises(SystemExit):
-            process.end(code)  # `os._exit` does not return where it is not replaced
-    stop = Stop()
-    with compiling(tmp_path, stop):
-        stop.requested = True
-    with pytest.raises(SystemExit):
-        process.end(0)
-    assert codes == [1, 130, 0]
 
 
 def test_what_jax_reads_of_the_environment_changes_no_number():
