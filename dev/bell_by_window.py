@@ -16,11 +16,10 @@ from anisoscope.config.data_config import DataConfig
 from anisoscope.config.pretrained_config import WeightsConfig
 from anisoscope.data import corpus
 from anisoscope.results import joined_files
-from anisoscope.sources.hf import load_model
+from anisoscope.sources.hf import guards, load_model
+from anisoscope.sources.hf.extract import read_activations
 from anisoscope.sources.hf.pretrained_weights import find_weights
-from anisoscope.sources.hf.reading import guards
-from anisoscope.sources.hf.reading.extract import read_activations
-from anisoscope.sources.hf.reading.token_windows import validation_text
+from anisoscope.sources.hf.token_windows import validation_text
 from dev.real_models import RESULTS
 
 TABLE = RESULTS / "real_models" / "bell_by_window.csv"

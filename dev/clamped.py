@@ -19,12 +19,11 @@ from anisoscope.config.pretrained_config import WeightsConfig
 from anisoscope.data import corpus
 from anisoscope.measurement.families.attention_family import SINK_FROM
 from anisoscope.results import joined_files
-from anisoscope.sources.hf import load_model
+from anisoscope.sources.hf import guards, load_model
+from anisoscope.sources.hf.clamp import clamp_coordinates
+from anisoscope.sources.hf.extract import read_activations
 from anisoscope.sources.hf.pretrained_weights import find_weights
-from anisoscope.sources.hf.reading import guards
-from anisoscope.sources.hf.reading.clamp import clamp_coordinates
-from anisoscope.sources.hf.reading.extract import read_activations
-from anisoscope.sources.hf.reading.token_windows import Windows, make_windows, validation_text
+from anisoscope.sources.hf.token_windows import Windows, make_windows, validation_text
 from dev.real_models import RESULTS
 
 TABLE = RESULTS / "real_models" / "clamped.csv"

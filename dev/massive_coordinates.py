@@ -21,9 +21,9 @@ from anisoscope.config.pretrained_config import WeightsConfig
 from anisoscope.data import corpus
 from anisoscope.results import joined_files
 from anisoscope.sources.hf import load_model
+from anisoscope.sources.hf.extract import read_activations
 from anisoscope.sources.hf.pretrained_weights import find_weights
-from anisoscope.sources.hf.reading.extract import read_activations
-from anisoscope.sources.hf.reading.token_windows import make_windows, validation_text
+from anisoscope.sources.hf.token_windows import make_windows, validation_text
 from dev.clamped import LENGTH, WINDOWS
 from dev.one_vector import CUTS, TABLE, bounds
 

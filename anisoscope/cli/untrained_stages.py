@@ -22,9 +22,8 @@ from anisoscope.config.untrained_config import UntrainedConfig
 from anisoscope.config.vectors_config import VectorsConfig
 from anisoscope.plot import draw
 from anisoscope.results import joined_files
-from anisoscope.sources import two_models, vector_run
-from anisoscope.sources.untrained import untrained_blocks
-from anisoscope.subspaces.curved import curved_tables
+from anisoscope.sources import two_models, untrained_blocks, vector_run
+from anisoscope.subspaces import curved_tables
 from anisoscope.utils import folder
 from anisoscope.utils.compiled import CACHE
 from anisoscope.utils.errors import UserError

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from anisoscope.plot import panel_axes, style
-from anisoscope.subspaces.curved.curved_theory import SLOPES, TARGETS
+from anisoscope.subspaces.curved_theory import SLOPES, TARGETS
 
 SIDES = {"tangent": style.OKABE_ITO[0], "normal": style.OKABE_ITO[1]}
 SHARES = {TARGETS[0]: "error by direction", TARGETS[1]: "constant error"}

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from anisoscope.plot import panel_axes, style
 from anisoscope.plot.run_tables import ENDS
-from anisoscope.sources.untrained.untrained_theory import keys_of_rows
+from anisoscope.sources.untrained_theory import keys_of_rows
 
 NAMES = {"pre": "pre-LN", "post": "post-LN", "raw": "raw rows", "normed": "layer-normed rows"}
 RELATIVE = "bias norm / input norm"

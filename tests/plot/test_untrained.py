@@ -9,10 +9,10 @@ import pytest
 
 from anisoscope.config.untrained_config import CHOICES, UntrainedConfig
 from anisoscope.plot import draw
-from anisoscope.sources.untrained import untrained_tables
-from anisoscope.sources.untrained.untrained_blocks import kinds
-from anisoscope.sources.untrained.untrained_tables import MEASURED
-from anisoscope.sources.untrained.untrained_theory import reference_norm
+from anisoscope.sources import untrained_tables
+from anisoscope.sources.untrained_blocks import kinds
+from anisoscope.sources.untrained_tables import MEASURED
+from anisoscope.sources.untrained_theory import reference_norm
 from tests.plot.reading import footer_of, inside
 
 SMALL = UntrainedConfig(

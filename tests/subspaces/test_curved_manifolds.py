@@ -11,8 +11,8 @@ from scipy import stats
 from anisoscope.cli import untrained_stages
 from anisoscope.config.curved_config import CurvedConfig, check_curved
 from anisoscope.plot import draw, style
-from anisoscope.subspaces.curved import curved_program, curved_tables, curved_theory
-from anisoscope.subspaces.curved.curved_tables import LAW
+from anisoscope.subspaces import curved_program, curved_tables, curved_theory
+from anisoscope.subspaces.curved_tables import LAW
 from anisoscope.utils.errors import UserError
 from tests.plot.reading import footer_of, inside
 from tests.program import asked

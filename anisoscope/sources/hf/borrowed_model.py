@@ -14,9 +14,9 @@ from anisoscope.config import pretrained_config
 from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.sources.hf import load_model
 from anisoscope.sources.hf.adapters import adapter_name, find_adapter
+from anisoscope.sources.hf.guards import CLOSE
 from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.pretrained_weights import find_weights
-from anisoscope.sources.hf.reading.guards import CLOSE
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 

@@ -22,12 +22,10 @@ from anisoscope.config.pretrained_config import (
 from anisoscope.measurement.families.comparison_family import KINDS
 from anisoscope.results import join
 from anisoscope.sources import array_checks
-from anisoscope.sources.hf import separate_texts
+from anisoscope.sources.hf import guards, logits, separate_texts
 from anisoscope.sources.hf.adapters import adapter_name
 from anisoscope.sources.hf.borrowed_model import evaluation_mode, open_model
 from anisoscope.sources.hf.load_model import PretrainedModel, quiet, tokens_per_position
-from anisoscope.sources.hf.reading import guards, logits
-from anisoscope.sources.hf.reading.token_windows import make_windows, special_frame
 from anisoscope.sources.hf.residuals import COMPARED
 from anisoscope.sources.hf.revision import (
     Plan,
@@ -36,6 +34,7 @@ from anisoscope.sources.hf.revision import (
     unmeasurable_families,
 )
 from anisoscope.sources.hf.texts import Text, read_texts
+from anisoscope.sources.hf.token_windows import make_windows, special_frame
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import choose, once, replace
 

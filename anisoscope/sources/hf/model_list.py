@@ -11,8 +11,7 @@ import transformers
 from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.config.pretrained_models import TABLE, ModelsConfig, model_config, model_labels
 from anisoscope.data import corpus as texts
-from anisoscope.sources.hf import load_model, revision_sweep
-from anisoscope.sources.hf.reading import guards
+from anisoscope.sources.hf import guards, load_model, revision_sweep
 from anisoscope.utils import folder, memory
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json, write_json

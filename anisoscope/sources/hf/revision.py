@@ -15,15 +15,15 @@ from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
 from anisoscope.results import kept_vectors, replicates_table
 from anisoscope.sources import extracted
 from anisoscope.sources.activations import Measured, input_names
+from anisoscope.sources.hf import guards, logits
 from anisoscope.sources.hf.adapters import UNKNOWN, Adapter, has_scores
+from anisoscope.sources.hf.clamp import clamp_coordinates
+from anisoscope.sources.hf.extract import read_activations
 from anisoscope.sources.hf.load_model import PretrainedModel, load_model
-from anisoscope.sources.hf.media.media_inputs import NO_LOSS
+from anisoscope.sources.hf.media_inputs import NO_LOSS
 from anisoscope.sources.hf.pretrained_weights import find_weights
-from anisoscope.sources.hf.reading import guards, logits
-from anisoscope.sources.hf.reading.clamp import clamp_coordinates
-from anisoscope.sources.hf.reading.extract import read_activations
-from anisoscope.sources.hf.reading.token_windows import Windows, tokens_at_positions
 from anisoscope.sources.hf.residuals import Residuals
+from anisoscope.sources.hf.token_windows import Windows, tokens_at_positions
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
 

@@ -19,20 +19,18 @@ from anisoscope.data.corpus import Corpus
 from anisoscope.results.replicates_table import UNTRAINED
 from anisoscope.results.step_files import STREAM
 from anisoscope.sources import sweep
-from anisoscope.sources.hf import load_model, pretrained_weights, revision
+from anisoscope.sources.hf import guards, load_model, media_inputs, pretrained_weights, revision
 from anisoscope.sources.hf.adapters import UNKNOWN, Adapter, adapter_name, find_adapter
 from anisoscope.sources.hf.load_model import PretrainedModel
-from anisoscope.sources.hf.media import media_inputs
 from anisoscope.sources.hf.pretrained_weights import WeightLocation
-from anisoscope.sources.hf.reading import guards
-from anisoscope.sources.hf.reading.token_windows import (
+from anisoscope.sources.hf.residuals import Residuals, clear, compared_with, previous_step
+from anisoscope.sources.hf.revision import Plan, unmeasurable_families
+from anisoscope.sources.hf.token_windows import (
     Windows,
     make_windows,
     validation_text,
     window_length,
 )
-from anisoscope.sources.hf.residuals import Residuals, clear, compared_with, previous_step
-from anisoscope.sources.hf.revision import Plan, unmeasurable_families
 from anisoscope.sources.source import Families, Reader, Source, Target, check_tables
 from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError

@@ -16,12 +16,12 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.sources import arrays
 from anisoscope.sources.evaluation_windows import POSITION_SETS
+from anisoscope.sources.hf.extract import check_finite, residual_stream, to_array
+from anisoscope.sources.hf.guards import CLOSE, position_table, relative_distance
 from anisoscope.sources.hf.load_model import PretrainedModel
-from anisoscope.sources.hf.reading.extract import check_finite, residual_stream, to_array
-from anisoscope.sources.hf.reading.guards import CLOSE, position_table, relative_distance
-from anisoscope.sources.hf.reading.token_windows import SPECIAL, special_frame, unknown_token
 from anisoscope.sources.hf.revision import as_attributes
 from anisoscope.sources.hf.texts import Text
+from anisoscope.sources.hf.token_windows import SPECIAL, special_frame, unknown_token
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
 

@@ -1,7 +1,7 @@
 """Pair two models to compare, at least one of which is pretrained.
 
 Tokenizers may differ, so both models read the same chunks of the text, each chunk from its
-beginning (reading/text_chunks.py).
+beginning (text_chunks.py).
 
 Letters: M points of a batch, or layers of the second model, S sets of positions, Z batches.
 """
@@ -23,19 +23,18 @@ from anisoscope.models.description import describe_model
 from anisoscope.results import joined_files
 from anisoscope.sources import two_models
 from anisoscope.sources.finished_run import open_run
-from anisoscope.sources.hf import load_model
+from anisoscope.sources.hf import guards, load_model
+from anisoscope.sources.hf.clamp import clamp_coordinates
+from anisoscope.sources.hf.extract import read_activations
 from anisoscope.sources.hf.pretrained_weights import WeightLocation, find_weights
-from anisoscope.sources.hf.reading import guards
-from anisoscope.sources.hf.reading.clamp import clamp_coordinates
-from anisoscope.sources.hf.reading.extract import read_activations
-from anisoscope.sources.hf.reading.text_chunks import (
+from anisoscope.sources.hf.text_chunks import (
     CommonPoints,
     Ends,
     common_points,
     draw_chunks,
     token_ends,
 )
-from anisoscope.sources.hf.reading.token_windows import (
+from anisoscope.sources.hf.token_windows import (
     SAMPLE,
     special_frame,
     validation_text,

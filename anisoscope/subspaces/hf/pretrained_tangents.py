@@ -13,9 +13,8 @@ from anisoscope.config.tangents_config import TangentsConfig, check_settings, ea
 from anisoscope.data import unigrams
 from anisoscope.results import joined_files, step_files
 from anisoscope.sources import provenance
-from anisoscope.sources.hf import load_model, revision_sweep
+from anisoscope.sources.hf import guards, load_model, revision_sweep, token_windows
 from anisoscope.sources.hf.adapters import UNKNOWN, adapter_name, find_adapter
-from anisoscope.sources.hf.reading import guards, token_windows
 from anisoscope.sources.hf.revision_sweep import Revisions
 from anisoscope.subspaces import tangent_stage, tangent_tables
 from anisoscope.subspaces.hf import torch_gradients

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from transformers.pytorch_utils import Conv1D
 
+from anisoscope.sources.hf.extract import Listener, check_finite, forward, to_array
 from anisoscope.sources.hf.load_model import PretrainedModel
-from anisoscope.sources.hf.reading.extract import Listener, check_finite, forward, to_array
 from anisoscope.subspaces.tangent_gradients import WRITING, Rows
 from anisoscope.subspaces.tangent_quantities import MATRICES
 from anisoscope.subspaces.tangent_windows import Gradients, Windows

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from anisoscope.sources.hf.reading import guards
-from anisoscope.sources.hf.reading.clamp import clamp_coordinates
-from anisoscope.sources.hf.reading.extract import read_activations
+from anisoscope.sources.hf import guards
+from anisoscope.sources.hf.clamp import clamp_coordinates
+from anisoscope.sources.hf.extract import read_activations
 from anisoscope.utils.errors import UserError
 from tests.program import refuse
 from tests.sources.hf import tiny_models

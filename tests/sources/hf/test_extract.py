@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from anisoscope.sources.hf.reading.extract import read_activations
+from anisoscope.sources.hf.extract import read_activations
 from anisoscope.utils.errors import UserError
 from tests.sources.hf import tiny_models
 

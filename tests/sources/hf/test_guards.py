@@ -7,9 +7,8 @@ import torch
 import transformers
 
 from anisoscope.config.pretrained_config import WeightsConfig
-from anisoscope.sources.hf import load_model, pretrained_weights
+from anisoscope.sources.hf import guards, load_model, logits, pretrained_weights
 from anisoscope.sources.hf.adapters import UNKNOWN, Adapter
-from anisoscope.sources.hf.reading import guards, logits
 from anisoscope.utils.errors import UserError
 from tests.sources.hf import tiny_models
 from tests.sources.hf.rows import __main__ as rows

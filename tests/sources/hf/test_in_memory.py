@@ -19,12 +19,12 @@ from anisoscope.config.pretrained_config import WeightsConfig
 from anisoscope.results import joined_files
 from anisoscope.sources.hf import (
     borrowed_model,
+    guards,
     load_model,
     measure_model,
     pretrained_weights,
     texts,
 )
-from anisoscope.sources.hf.reading import guards
 from anisoscope.utils.errors import UserError
 from tests.program import run_examples
 from tests.sources.hf import tiny_models

@@ -10,9 +10,8 @@ import transformers
 import anisoscope
 from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.sources import extracted
-from anisoscope.sources.hf import measure_model
+from anisoscope.sources.hf import guards, logits, measure_model
 from anisoscope.sources.hf.adapters import ADAPTERS, find_adapter
-from anisoscope.sources.hf.reading import guards, logits
 from anisoscope.sources.hf.revision_sweep import drop_unmeasurable
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace

@@ -5,10 +5,9 @@ import pytest
 import torch
 import transformers
 
+from anisoscope.sources.hf import guards, media_files
 from anisoscope.sources.hf.adapters import MODALITIES, UNKNOWN, adapter_name
-from anisoscope.sources.hf.media import media_files
-from anisoscope.sources.hf.reading import guards
-from anisoscope.sources.hf.reading.extract import read_activations
+from anisoscope.sources.hf.extract import read_activations
 from anisoscope.utils.errors import UserError
 from tests.sources.hf import tiny_models
 from tests.sources.hf.recordings import wav

@@ -13,8 +13,7 @@ from scipy.io import wavfile
 
 from anisoscope.experiments import pretrained as experiment
 from anisoscope.results import joined_files
-from anisoscope.sources.hf import pretrained_weights
-from anisoscope.sources.hf.media import media_inputs
+from anisoscope.sources.hf import media_inputs, pretrained_weights
 from tests.program import here, override, refuse
 from tests.sources.hf import tiny_models
 from tests.sources.hf.recordings import wav

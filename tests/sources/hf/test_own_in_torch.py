@@ -8,7 +8,7 @@ import torch
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.models.transformer import build
 from anisoscope.sources.hf.adapters import find_adapter
-from anisoscope.sources.hf.reading.extract import read_activations
+from anisoscope.sources.hf.extract import read_activations
 from tests.sources.hf import own_in_torch, tiny_models
 
 

@@ -25,8 +25,7 @@ from anisoscope.models.transformer import build
 from anisoscope.results import joined_files
 from anisoscope.sources import two_models
 from anisoscope.sources.finished_run import OpenRun
-from anisoscope.sources.hf import two_pretrained
-from anisoscope.sources.hf.reading import text_chunks
+from anisoscope.sources.hf import text_chunks, two_pretrained
 from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace, to_dict

@@ -14,8 +14,7 @@ import transformers
 from anisoscope.config.tangents_config import TangentsConfig
 from anisoscope.experiments import pretrained as experiment
 from anisoscope.results import joined_files
-from anisoscope.sources.hf import pretrained_weights, revision_sweep
-from anisoscope.sources.hf.reading import guards
+from anisoscope.sources.hf import guards, pretrained_weights, revision_sweep
 from anisoscope.subspaces.hf import pretrained_tangents as tangents
 from anisoscope.utils.errors import UserError
 from tests.program import here, override, refuse

@@ -13,13 +13,12 @@ from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.measurement.panel import MEASURED
 from anisoscope.results import joined_files
 from anisoscope.sources import extracted
-from anisoscope.sources.hf import measure_model
+from anisoscope.sources.hf import clamp, guards, measure_model
 from anisoscope.sources.hf.adapters import ADAPTERS, UNKNOWN, adapter_name
-from anisoscope.sources.hf.reading import clamp, guards
-from anisoscope.sources.hf.reading.extract import read_activations
-from anisoscope.sources.hf.reading.token_windows import tokens_at_positions
+from anisoscope.sources.hf.extract import read_activations
 from anisoscope.sources.hf.revision import visible_sets
 from anisoscope.sources.hf.revision_sweep import drop_unmeasurable
+from anisoscope.sources.hf.token_windows import tokens_at_positions
 from anisoscope.utils.errors import UserError
 from tests.sources.hf import tiny_models
 from tests.sources.hf.rows import __main__ as rows

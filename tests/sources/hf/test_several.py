@@ -12,9 +12,8 @@ import pytest
 import torch
 
 from anisoscope.results import joined_files
-from anisoscope.sources.hf import load_model, pretrained_weights
-from anisoscope.sources.hf.reading import guards
-from anisoscope.sources.hf.reading.extract import forward, read_activations
+from anisoscope.sources.hf import guards, load_model, pretrained_weights
+from anisoscope.sources.hf.extract import forward, read_activations
 from anisoscope.utils.errors import UserError
 from tests.program import here
 from tests.sources.hf import tiny_models

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.sources.hf.reading.token_windows import (
+from anisoscope.sources.hf.token_windows import (
     make_windows,
     validation_text,
 )

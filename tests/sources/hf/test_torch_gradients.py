@@ -14,8 +14,8 @@ from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.tangents_config import TangentsConfig
 from anisoscope.models import transformer
 from anisoscope.models.masks import visible_keys
+from anisoscope.sources.hf import guards
 from anisoscope.sources.hf.adapters import find_adapter
-from anisoscope.sources.hf.reading import guards
 from anisoscope.subspaces import subspace_energy, tangent_gradients, tangent_windows
 from anisoscope.subspaces.hf import torch_gradients
 from anisoscope.subspaces.tangent_quantities import MATRICES, WEIGHT_CHANGES

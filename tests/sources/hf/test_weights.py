@@ -19,10 +19,9 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_config import WeightsConfig
 from anisoscope.data import corpus
 from anisoscope.results import joined_files
-from anisoscope.sources.hf import load_model, pretrained_weights
-from anisoscope.sources.hf.reading import guards
-from anisoscope.sources.hf.reading.extract import read_activations
-from anisoscope.sources.hf.reading.token_windows import make_windows, validation_text
+from anisoscope.sources.hf import guards, load_model, pretrained_weights
+from anisoscope.sources.hf.extract import read_activations
+from anisoscope.sources.hf.token_windows import make_windows, validation_text
 from anisoscope.utils.errors import UserError
 from tests import notebooks
 from tests.sources.hf import tiny_models

@@ -11,7 +11,7 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.sources.evaluation_windows import POSITION_SETS, make_probe
 from anisoscope.sources.hf.adapters import find_adapter
 from anisoscope.sources.hf.load_model import PretrainedModel
-from anisoscope.sources.hf.reading.token_windows import Windows, make_windows
+from anisoscope.sources.hf.token_windows import Windows, make_windows
 from tests.program import here
 
 LETTERS = string.ascii_lowercase + " .\n"

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 import transformers
 
+from anisoscope.sources.hf import guards
 from anisoscope.sources.hf.adapters import adapter_name, find_adapter
+from anisoscope.sources.hf.extract import read_activations
 from anisoscope.sources.hf.load_model import PretrainedModel, attention_implementation
-from anisoscope.sources.hf.reading import guards
-from anisoscope.sources.hf.reading.extract import read_activations
 
 
 def tokens(settings: Any, windows: int = 3, length: int = 24) -> np.ndarray:

@@ -12,9 +12,9 @@ from anisoscope.config.untrained_config import CHOICES, UntrainedConfig
 from anisoscope.experiments import untrained_bias
 from anisoscope.models.masks import visible_keys
 from anisoscope.results import joined_files
-from anisoscope.sources.untrained import untrained_blocks as untrained
-from anisoscope.sources.untrained.untrained_blocks import Kind
-from anisoscope.sources.untrained.untrained_theory import (
+from anisoscope.sources import untrained_blocks as untrained
+from anisoscope.sources.untrained_blocks import Kind
+from anisoscope.sources.untrained_theory import (
     cosine_in,
     deviation,
     score_deviations,

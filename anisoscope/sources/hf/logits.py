@@ -11,9 +11,9 @@ import torch
 
 from anisoscope.metrics.logit_lens import Unembedding, build_unembedding, logits
 from anisoscope.sources.hf.adapters import UNKNOWN, Adapter
+from anisoscope.sources.hf.extract import residual_stream, to_array
+from anisoscope.sources.hf.guards import CLOSE, NEXT_TOKEN, head_task, sees_later
 from anisoscope.sources.hf.load_model import PretrainedModel, find_module
-from anisoscope.sources.hf.reading.extract import residual_stream, to_array
-from anisoscope.sources.hf.reading.guards import CLOSE, NEXT_TOKEN, head_task, sees_later
 from anisoscope.utils.errors import UserError
 
 FAMILY = "logit_lens"

@@ -11,8 +11,7 @@ import torch
 from anisoscope.measurement.families.registry import quantities
 from anisoscope.measurement.panel import MEASURED
 from anisoscope.sources.hf.adapters import ENTRY, UNKNOWN
-from anisoscope.sources.hf.load_model import PretrainedModel
-from anisoscope.sources.hf.reading.extract import (
+from anisoscope.sources.hf.extract import (
     CAPTURE,
     LEAVE,
     Call,
@@ -21,7 +20,8 @@ from anisoscope.sources.hf.reading.extract import (
     forward,
     residual_stream,
 )
-from anisoscope.sources.hf.reading.token_windows import Windows, unigram_entropy
+from anisoscope.sources.hf.load_model import PretrainedModel
+from anisoscope.sources.hf.token_windows import Windows, unigram_entropy
 from anisoscope.utils.errors import UserError
 
 # tolerance relative to the largest number compared

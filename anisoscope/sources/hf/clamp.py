@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from anisoscope.sources.hf.adapters import ENTRY, UNKNOWN
+from anisoscope.sources.hf.extract import first_output, forward
 from anisoscope.sources.hf.load_model import PretrainedModel
-from anisoscope.sources.hf.reading.extract import first_output, forward
 from anisoscope.utils.errors import UserError
 
 

@@ -11,11 +11,11 @@ import numpy as np
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.sources.evaluation_windows import POSITION_SETS, make_probe
+from anisoscope.sources.hf.extract import read_activations
 from anisoscope.sources.hf.load_model import PretrainedModel, load_model, read_processor
-from anisoscope.sources.hf.media.media_files import Pictures, Recordings
+from anisoscope.sources.hf.media_files import Pictures, Recordings
 from anisoscope.sources.hf.pretrained_weights import WeightLocation
-from anisoscope.sources.hf.reading.extract import read_activations
-from anisoscope.sources.hf.reading.token_windows import Windows, add_ordinary
+from anisoscope.sources.hf.token_windows import Windows, add_ordinary
 from anisoscope.utils.errors import UserError
 
 # reader by the name of a model's input

@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 
 from anisoscope.config.curved_config import CurvedConfig
-from anisoscope.subspaces.curved.curved_theory import TUBE
+from anisoscope.subspaces.curved_theory import TUBE
 
 Values = dict[str, Array]
 Surface = Callable[[Array, Array], tuple[Array, Array]]

@@ -20,8 +20,8 @@ from anisoscope.metrics.similarity import mean_cosine, mean_norm
 from anisoscope.models.block import bias_queries_and_keys, layer_norm, make_block
 from anisoscope.models.masks import visible_keys
 from anisoscope.results import joined_files
-from anisoscope.sources.untrained import untrained_tables
-from anisoscope.sources.untrained.untrained_theory import reference_norm
+from anisoscope.sources import untrained_tables
+from anisoscope.sources.untrained_theory import reference_norm
 from anisoscope.utils.progress import bar
 from anisoscope.utils.stop import Stop
 

@@ -10,9 +10,9 @@ from scipy import stats
 
 from anisoscope.config.untrained_config import CHOICES, UntrainedConfig
 from anisoscope.results import joined_files
-from anisoscope.sources.untrained import untrained_tables
-from anisoscope.sources.untrained.untrained_blocks import bias_norm, kinds
-from anisoscope.sources.untrained.untrained_tables import KIND, MEASURED, QUANTITIES, fixed_points
+from anisoscope.sources import untrained_tables
+from anisoscope.sources.untrained_blocks import bias_norm, kinds
+from anisoscope.sources.untrained_tables import KIND, MEASURED, QUANTITIES, fixed_points
 
 MOST = CHOICES | {"masks": ("causal",)}
 NORMS = (0.0, 0.1, 1.0, 10.0, 100.0)

@@ -24,7 +24,7 @@ from anisoscope.measurement.quantity import (
 )
 from anisoscope.results import joined_files
 from anisoscope.results.seed_summary import attributes, summarize_seeds, tidy
-from anisoscope.sources.untrained import untrained_theory
+from anisoscope.sources import untrained_theory
 from anisoscope.utils.errors import RunError
 
 KIND, NORM = ("norm_order", "mask", "embedding", "target"), "relative_norm"

@@ -14,9 +14,9 @@ from anisoscope.config.curved_config import FLAT, CurvedConfig
 from anisoscope.measurement.quantity import HERE, NOT_NEGATIVE, SHARE, Quantity
 from anisoscope.results import joined_files
 from anisoscope.results.seed_summary import summarize_seeds, tidy
-from anisoscope.subspaces.curved import curved_theory
-from anisoscope.subspaces.curved.curved_program import AXES, energies
-from anisoscope.subspaces.curved.curved_theory import SLOPES, TARGETS, WEIGHTINGS
+from anisoscope.subspaces import curved_theory
+from anisoscope.subspaces.curved_program import AXES, energies
+from anisoscope.subspaces.curved_theory import SLOPES, TARGETS, WEIGHTINGS
 
 SOURCE = "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Language Transformers"
 GRADIENT = "G = dL/dW of L = E[(W x - y)^2]/2 at W = 0"

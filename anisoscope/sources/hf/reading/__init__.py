@@ -1,1 +1,0 @@
-"""Read activations of pretrained models, and check them."""

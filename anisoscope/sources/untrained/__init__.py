@@ -1,1 +1,0 @@
-"""Simulate untrained blocks under a common bias, and compare them with theory."""

@@ -1,1 +1,0 @@
-"""Compare gradients of a linear probe on curved manifolds with closed forms."""
