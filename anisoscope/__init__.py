@@ -2,9 +2,10 @@
 
 anisoscope.metrics.twonn(x)                        a number from a matrix
 anisoscope.measure(x, clusters=sentence_of_each)   a table with intervals and null models
-anisoscope.compare(x, y, clusters)                  every layer of a model with every layer of another
+anisoscope.compare(x, y, clusters)                 every layer of a model with every layer of another
 anisoscope.measure_attention(q, k, mask="causal")  the same of queries and keys
 anisoscope.measure_model("gpt2", texts)            the same of a pretrained model
+anisoscope.compare_models("gpt2", "gpt2-medium", texts)  layers of two pretrained models
 anisoscope.record(model, ["blocks.0"], to="a.nc")     a sample of activations while your own loop runs
 anisoscope.measure_step(recorder, step, folder)        a table for each step of your training
 anisoscope.open_run("runs/quickstart/decoder")     a trained run
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from anisoscope import metrics, models, plot
     from anisoscope.analysis.claims.verdicts import verdicts
     from anisoscope.api import (
+        compare_models,
         make_measure,
         measure,
         measure_attention,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 __version__ = "0.8.0"
 __all__ = [
     "compare",
+    "compare_models",
     "make_measure",
     "measure",
     "measure_attention",
@@ -53,7 +56,8 @@ __all__ = [
     "trainer_callback",
     "verdicts",
 ]
-COMPILES = ("compare", "measure", "measure_attention", "make_measure", "measure_model")
+COMPILES = ("compare", "compare_models", "make_measure", "measure", "measure_attention")
+COMPILES += ("measure_model",)
 ROOMS = ("metrics", "models", "plot")
 ELSEWHERE = {  # all others stand in api.py
     "compare": "sources.compare_arrays",

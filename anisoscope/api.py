@@ -5,8 +5,9 @@ Each function imports its dependencies when called, so that `import anisoscope` 
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from anisoscope.config.measure_config import CLOUD_NULLS
@@ -21,11 +22,23 @@ if TYPE_CHECKING:
 
     from anisoscope.sources.finished_run import OpenRun
 
+    Model = (
+        str | os.PathLike[str] | PreTrainedModel | tuple[PreTrainedModel, PreTrainedTokenizerBase]
+    )
 
 # families that are measured where none are named
 FIRST_LOOK = ("spectrum", "dimension", "similarity")
 Vectors = ArrayLike | Sequence[ArrayLike]
 Params = TypeVar("Params")
+
+
+@contextlib.contextmanager
+def needs_torch(name: str) -> Iterator[None]:
+    """Say how to install what a function on pretrained models imports."""
+    try:
+        yield
+    except ImportError as error:
+        raise ImportError(f'{name}: {error}; pip install "anisoscope[pretrained]"') from error
 
 
 def measure(
@@ -204,10 +217,7 @@ def make_measure(
 
 
 def measure_model(
-    model: str
-    | os.PathLike[str]
-    | PreTrainedModel
-    | tuple[PreTrainedModel, PreTrainedTokenizerBase],
+    model: Model,
     texts: str | os.PathLike[str] | Iterable[str],
     *,
     revision: str | Sequence[str] | None = None,
@@ -273,12 +283,8 @@ def measure_model(
     >>> table.positions.values.tolist()
     ['all', 'without_first_token']
     """
-    try:
+    with needs_torch("measure_model"):
         from anisoscope.sources.hf import measure_model
-    except ImportError as error:
-        raise ImportError(
-            f'measure_model: {error}; pip install "anisoscope[pretrained]"'
-        ) from error
 
     import jax
 
@@ -298,6 +304,70 @@ def measure_model(
     )
     with jax.enable_x64(False):
         return measure_model.measure_model(model, texts, revision, options)
+
+
+def compare_models(
+    a: Model,
+    b: Model,
+    texts: str | os.PathLike[str] | Iterable[str],
+    *,
+    revisions: tuple[str | None, str | None] = (None, None),
+    seed: int = 0,
+    window: int = 256,
+    points: int = 4096,
+    batches: int = 2,
+    special_tokens: bool = False,
+    dtype: str = "float32",
+    labels: tuple[str, str] | None = None,
+) -> xr.Dataset:
+    """Compare every layer of one pretrained model with every layer of another, on one text.
+
+    Both read the same pieces of the text. A point is a place where a token of both models ends, so
+    tokenizers may differ (docs/howto/compare_models.md).
+
+    Args:
+        a: the first model, as for `measure_model`; one in memory as (model, tokenizer).
+        b: the second.
+        texts: as for `measure_model`; joined by blank lines, and pieces are drawn at random.
+        revisions: of `a` and of `b`, as ("step1000", "step143000") of one model.
+        seed: which pieces and points are read, and of the null model.
+        window: tokens in a piece, on average, of the model whose tokens are shorter.
+        points: of a cloud.
+        batches: clouds, of disjoint pieces.
+        special_tokens: begin and end every piece as the tokenizer begins and ends a text.
+        dtype: that models opened by name compute in: "float32", "bfloat16" or "float16".
+        labels: names of the models, for figures; else those of `a` and `b`.
+
+    Returns:
+        A Dataset as of `compare`, with the dimension positions: "all", and "without_first_token",
+        without points at the first token of either model. The null model "permuted" pairs each
+        point with one of another piece. `.attrs` have models, text and pieces.
+
+    Raises:
+        ValueError: what cannot be read or compared, or too short a text; in one line.
+        ImportError: torch or transformers is not installed: `pip install "anisoscope[pretrained]"`.
+
+    >>> options = {"window": 16, "points": 64, "batches": 1}
+    >>> table = compare_models((model, tokenizer), (model, tokenizer), texts, **options)
+    >>> value = table.cka.sel(statistic="mean", positions="all")  # (layer, other_layer)
+    >>> print(f"{float(value[1, 1]):.3f}")  # of a model with itself
+    1.000
+    """
+    with needs_torch("compare_models"):
+        from anisoscope.sources.hf import two_pretrained
+
+    import jax
+
+    settings = {
+        "window": window,
+        "special_tokens": special_tokens,
+        "pretrained.dtype": dtype,
+        "measure.points": points,
+        "measure.batches": batches,
+        "measure.seed": seed,
+    }
+    with jax.enable_x64(False):
+        return two_pretrained.compare_models((a, b), texts, revisions, labels, settings)
 
 
 def open_run(folder: str | os.PathLike[str]) -> OpenRun:

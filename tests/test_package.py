@@ -137,7 +137,7 @@ def test_every_public_name_is_there_and_typed_without_any():
     functions += [anisoscope.compare, anisoscope.measure_step, anisoscope.report]
     functions += [anisoscope.to_frame, anisoscope.to_latex]
     functions += [*(getattr(anisoscope.plot, name) for name in anisoscope.plot.__all__)]
-    assert len(functions) == len(metrics.__all__) + 10 + 7
+    assert len(functions) == len(metrics.__all__) + 11 + 7
     for function in functions:
         for parameter in inspect.signature(function).parameters.values():
             assert parameter.annotation not in (inspect.Parameter.empty, typing.Any, "Any"), (
@@ -152,7 +152,12 @@ def test_every_public_name_is_there_and_typed_without_any():
         assert all(part in text for part in ("Args:", "Returns:")), function
 
 
-NEED_MODELS = ("measure_model", "open_run", "trainer_callback")  # tested where models are
+NEED_MODELS = (
+    "measure_model",
+    "compare_models",
+    "open_run",
+    "trainer_callback",
+)  # tested where models are
 
 
 @pytest.mark.slow

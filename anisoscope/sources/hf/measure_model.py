@@ -96,7 +96,9 @@ def as_arguments() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        description = re.sub(r"(--config\.)?\b(measure|pretrained)\.(?!py\b)", "", str(error))
+        description = re.sub(
+            r"^--similarity: |(--config\.)?\b(measure|pretrained)\.(?!py\b)", "", str(error)
+        )
         raise ValueError(description) from error
 
 

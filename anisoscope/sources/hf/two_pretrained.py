@@ -6,6 +6,7 @@ beginning (text_chunks.py).
 Letters: M points of a batch, or layers of the second model, S sets of positions, Z batches.
 """
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -14,9 +15,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
+from anisoscope.config.pretrained_config import ALONE, PretrainedConfig, revision_steps
 from anisoscope.data import corpus as texts
 from anisoscope.data.corpus import Corpus
 from anisoscope.models.description import describe_model
@@ -24,8 +26,11 @@ from anisoscope.results import joined_files
 from anisoscope.sources import two_models
 from anisoscope.sources.finished_run import open_run
 from anisoscope.sources.hf import guards, load_model
+from anisoscope.sources.hf.borrowed_model import evaluation_mode, open_model
 from anisoscope.sources.hf.clamp import clamp_coordinates
 from anisoscope.sources.hf.extract import read_activations
+from anisoscope.sources.hf.load_model import PretrainedModel
+from anisoscope.sources.hf.measure_model import as_arguments
 from anisoscope.sources.hf.pretrained_weights import WeightLocation, find_weights
 from anisoscope.sources.hf.text_chunks import (
     CommonPoints,
@@ -40,10 +45,11 @@ from anisoscope.sources.hf.token_windows import (
     validation_text,
     window_length,
 )
+from anisoscope.sources.hf.texts import read_texts
 from anisoscope.sources.two_models import Clouds, Pair
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
-from anisoscope.utils.settings import from_dict
+from anisoscope.utils.settings import from_dict, replace
 
 CLAMP_CHUNKS = 8  # chunks that report the clamped coordinates
 
@@ -150,15 +156,27 @@ def _open_trained(name: str) -> Side:
 def _open_pretrained(name: str) -> Side:
     config, step, location = _read_config(name)
     loaded = load_model.load_model(location, config.pretrained)
+    tokenizer = load_model.read_tokenizer(location)
+    corpus = texts.load(config.data, config.window)
+    return make_side(name, loaded, tokenizer, corpus, config, step)
+
+
+def make_side(
+    name: str,
+    loaded: PretrainedModel,
+    tokenizer: Any,
+    corpus: Corpus,
+    config: PretrainedConfig,
+    step: int,
+) -> Side:
+    """Describe how a loaded model reads the chunks of a text."""
     if not loaded.reads_text or loaded.adapter.tokens_per_position:
         why = "several tokens share a position" if loaded.reads_text else "it reads no text"
         raise UserError(
             f"--similarity={name}: {loaded.class_name} cannot be compared, since {why}; name another "
             "model"
         )
-    tokenizer = load_model.read_tokenizer(location)
-    corpus, special = texts.load(config.data, config.window), config.special_tokens
-    window = config.window
+    special, window = config.special_tokens, config.window
     if config.characters is not None:
         window = window_length(validation_text(corpus), tokenizer, config.characters, special)
     frame = sum(map(len, special_frame(tokenizer))) if special else 0
@@ -194,6 +212,36 @@ def _open_pretrained(name: str) -> Side:
     ids_CT = np.array([row[: min(map(len, ids))] for row in ids])
     cut = clamp_coordinates(loaded, config.pretrained.clamp, ids_CT, 1)
     return side._replace(description=f"{description}; clamped: {cut}")
+
+
+def compare_models(
+    models: tuple[Any, Any],
+    texts: Any,
+    revisions: tuple[str | None, str | None],
+    labels: tuple[str, str] | None,
+    settings: dict[str, Any],
+) -> xr.Dataset:
+    """Compare two models as `anisoscope.compare_models` documents."""
+    with as_arguments(), load_model.quiet(), contextlib.ExitStack() as modes:
+        text = read_texts(texts)
+        content = np.frombuffer(text.content.encode(), np.uint8)
+        corpus = Corpus(
+            text.name, bytes(range(256)), content[:0], content, content[:0], text.sha256, ""
+        )
+        names, sides = [], []
+        for model, revision in zip(models, revisions, strict=True):
+            config = replace(PretrainedConfig(), settings)
+            loaded, tokenizer = open_model(model, revision, None, config)
+            name = loaded.attributes["pretrained"]
+            names.append(name if revision is None else f"{name}@{revision}")
+            sides.append(make_side(name, loaded, tokenizer, corpus, config, ALONE))
+            modes.enter_context(evaluation_mode(loaded))
+        pair = pair_sides(tuple(names), tuple(sides))
+        labels = labels or tuple(pathlib.Path(name).resolve().name for name in names)
+        for side, label in zip(("first", "second"), labels, strict=True):
+            del pair.about[f"{side}_step"]  # the label has the revision
+            pair.about[side] = label
+        return two_models.measure_pair(pair)
 
 
 def _read_config(name: str) -> tuple[PretrainedConfig, int, WeightLocation]:

@@ -16,6 +16,7 @@ import torch
 import transformers
 import xarray as xr
 
+import anisoscope
 from anisoscope.config.data_config import DataConfig
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.model_config import ModelConfig
@@ -30,6 +31,7 @@ from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace, to_dict
 from tests import reference_comparison
+from tests.program import run_examples
 from tests.sources.hf import own_in_torch, tiny_models
 from tests.tiny import config as own_config
 
@@ -190,6 +192,35 @@ def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_
         np.testing.assert_allclose(apart[name].sel(statistic="mean"), level, atol=0.02)
         assert (apart[f"{name}_excess"].sel(statistic="low") < 0.02).all()
         assert (apart[f"{name}_excess"].sel(statistic="high") > -0.02).all()
+
+
+def test_two_models_by_name_and_texts(world, training):
+    """Revisions of one folder; other tokenizers; and a model in memory, which stays as it was."""
+    read = [(world / "text.txt").read_text()]
+    options = {"window": 16, "points": 64, "batches": 1}
+    steps = anisoscope.compare_models(
+        training, training, read, revisions=("step20", "step60"), **options
+    )
+    assert (steps.attrs["first"], steps.attrs["second"]) == ("training0@step20", "training0@step60")
+    assert steps.sizes["layer"] == steps.sizes["other_layer"] == 4
+    unlike = steps.cka_unbiased.sel(statistic="mean", positions="all").values
+    assert (np.diag(unlike)[1:] < 0.999).all()
+    model = transformers.AutoModelForCausalLM.from_pretrained(training / "step60").train()
+    memory = (model, tiny_models.tokenizer())
+    labels = ("letters", "pairs")
+    found = anisoscope.compare_models(memory, world / "pairs", read, labels=labels, **options)
+    assert model.training
+    assert (found.attrs["first"], found.attrs["second"]) == labels
+    assert found.cka_unbiased_excess["null"].values.tolist() == ["permuted"]
+    same = anisoscope.compare_models(memory, training / "step60", read, **options)
+    for name in ("cka", "cka_unbiased", "neighbor_overlap"):
+        value = same[name].sel(statistic="mean")
+        np.testing.assert_allclose(np.diagonal(value, axis1=1, axis2=2), 1, atol=1e-3)
+    with pytest.raises(ValueError, match=r"^tokens of both models .* lower points"):
+        anisoscope.compare_models(memory, memory, ["too short a text"], **options)
+    run_examples(
+        anisoscope.compare_models, model=model, tokenizer=tiny_models.tokenizer(), texts=read
+    )
 
 
 def test_what_cannot_be_compared_is_refused(world, training, tmp_path):
