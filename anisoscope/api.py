@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from anisoscope.config.measure_config import CLOUD_NULLS
-from anisoscope.metrics.scalars import ArrayLike
+from anisoscope.metrics.convert import ArrayLike
 from anisoscope.utils.errors import as_value_error
 
 if TYPE_CHECKING:

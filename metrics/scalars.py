@@ -1,10 +1,11 @@
-"""The metrics as users call them: one number from one matrix of vectors.
+"""The metrics of one matrix as users call them, and what holds for those of two matrices too.
 
 Every function takes a matrix of NumPy, JAX, PyTorch, pandas or xarray, computes in float32 (also
 with `jax_enable_x64`), and returns a JAX scalar. Under `jax.jit`, `jax.vmap` and `jax.grad` they
-behave as JAX functions do; `linearity`, `rsa` and `procrustes` have a derivative of NaN where
-singular values are equal. What several of them share (one spectrum, one search for neighbors) is
-shared by `anisoscope.measure`, which also adds intervals and null models.
+behave as JAX functions do. Derivatives are NaN of `linearity`, `rsa` and `procrustes` where
+singular values are equal, of `curvature` where the path stands still or goes straight on, and of
+`ph_dimension`. What several of them share (one spectrum, one search for neighbors) is shared by
+`anisoscope.measure`, which also adds intervals and null models.
 
 All raise ValueError, in one line, for what `anisoscope.measure` refuses (masked or missing numbers,
 types that are not real numbers, differences that float32 would lose) and for fewer than two points.
@@ -16,97 +17,19 @@ float32; those that do not depend on the size of the vectors first take it to a 
 holds.
 """
 
-import functools
-import inspect
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from anisoscope.metrics import (
-    alignment,
-    comparison,
-    dimension,
-    imbalance,
-    lapack,
-    scale,
-    similarity,
-    spectrum,
-)
+from anisoscope.metrics import dimension, estimators, scale, similarity, spectrum, trajectory
 from anisoscope.metrics.cloud import centered, product, scale_to_unit
-from anisoscope.metrics.convert import ArrayLike, matrix, matrix_pair
+from anisoscope.metrics.convert import ArrayLike
 from anisoscope.metrics.eigen import eigh
-from anisoscope.metrics.linear_map import linearity as explain_variance
 from anisoscope.metrics.neighbors import Neighbors, nearest_neighbors
-
-Scalar = Float[Array, ""]
-# sections of docstrings that do not differ between metrics
-ARGS = "Args:\n    x: (points, width), any unit.\n\n"
-RAISES = "Raises:\n    ValueError: x is no matrix of real numbers with two points or more.\n\n"
-PAIR_ARGS = f"{ARGS.rstrip()}\n    y: (points, other width), the same points in the same order.\n\n"
-PAIR_RAISES = (
-    "Raises:\n    ValueError: x or y is no matrix of real numbers, or their points differ.\n\n"
-)
-NO_ORIGIN = RAISES.rstrip(".\n") + (
-    ", or so far from the\n        origin that float32 loses what its points differ in.\n\n"
-)
+from anisoscope.metrics.public_metric import Scalar, public_metric
 
 
-def _metric(
-    about_mean: bool = True, any_size: bool = True, least_k: int = 1
-) -> Callable[[Callable[..., Array]], Callable[..., Scalar]]:
-    """Make the decorator of a metric, whose body reads matrices in float32.
-
-    It checks and converts the matrices and k, compiles once for each shape and k, in float32
-    whatever `jax_enable_x64` is, and completes the docstring. Products keep all their digits.
-
-    Args:
-        about_mean: The metric does not depend on the origin.
-        any_size: The metric does not depend on the size of the vectors.
-        least_k: Fewest neighbors, where the metric has an argument k.
-    """
-
-    def decorate(read: Callable[..., Array]) -> Callable[..., Scalar]:
-        signature = inspect.signature(read)
-
-        @functools.partial(jax.jit, static_argnames=("k",))
-        def compute(*matrices: Array, **k: int) -> Array:
-            with jax.default_matmul_precision("highest"):
-                return read(*matrices, **k)
-
-        @functools.wraps(read)
-        def metric(*args: ArrayLike | int, **kwargs: ArrayLike | int) -> Scalar:
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            values = bound.arguments
-            if "y" in values:
-                matrices = matrix_pair(values["x"], values["y"])
-            else:
-                matrices = (matrix(values["x"], about_mean, any_size),)
-            k = {"k": values["k"]} if "k" in values else {}
-            points = matrices[0].shape[0]
-            if k and not least_k <= k["k"] < points:
-                raise ValueError(
-                    f"k is {k['k']}; pass {least_k} to {points - 1} for {points} points"
-                )
-            traced = any(isinstance(x, jax.core.Tracer) for x in matrices)
-            with jax.enable_x64(False):
-                if jax.default_backend() != "cpu" or traced:
-                    return compute(*matrices, **k)
-                with lapack.threads_for(min(matrices[0].shape)):
-                    return jax.block_until_ready(compute(*matrices, **k))
-
-        text, raises = inspect.getdoc(read), RAISES if about_mean else NO_ORIGIN
-        args, raises = (PAIR_ARGS, PAIR_RAISES) if "y" in signature.parameters else (ARGS, raises)
-        text = text if "Args:" in text else text.replace("Returns:", f"{args}Returns:", 1)
-        metric.__doc__ = text if "Raises:" in text else text.replace(">>>", f"{raises}>>>", 1)
-        return metric
-
-    return decorate
-
-
-@_metric()
+@public_metric()
 def anisotropy(x: ArrayLike) -> Scalar:
     """Share of the variance along the top principal direction: lambda_1 / sum(lambda).
 
@@ -124,7 +47,7 @@ def anisotropy(x: ArrayLike) -> Scalar:
     return _top_share(centered(x))
 
 
-@_metric(about_mean=False)
+@public_metric(about_mean=False)
 def anisotropy_uncentered(x: ArrayLike) -> Scalar:
     """Share of the top direction of (1/P) X^T X, without centering: near 1 where the mean is all.
 
@@ -141,7 +64,7 @@ def anisotropy_uncentered(x: ArrayLike) -> Scalar:
     return _top_share(x)
 
 
-@_metric()
+@public_metric()
 def participation_ratio(x: ArrayLike) -> Scalar:
     """Effective number of principal directions: (sum lambda)^2 / sum lambda^2.
 
@@ -159,7 +82,7 @@ def participation_ratio(x: ArrayLike) -> Scalar:
     return spectrum.participation_ratio_of_points(x)
 
 
-@_metric()
+@public_metric()
 def participation_ratio_corrected(x: ArrayLike) -> Scalar:
     """Participation ratio of the population, without the bias of few points.
 
@@ -180,7 +103,7 @@ def participation_ratio_corrected(x: ArrayLike) -> Scalar:
     return spectrum.participation_ratio_corrected(_spectrum(x))
 
 
-@_metric()
+@public_metric()
 def effective_rank(x: ArrayLike) -> Scalar:
     """Effective rank, exp(-sum p ln p), of the eigenvalue shares p of the covariance.
 
@@ -197,7 +120,7 @@ def effective_rank(x: ArrayLike) -> Scalar:
     return spectrum.effective_rank(_spectrum(x))
 
 
-@_metric(about_mean=False)
+@public_metric(about_mean=False)
 def rankme(x: ArrayLike) -> Scalar:
     """RankMe: exp(-sum p ln p), p = s / sum(s) + 1e-7, s the singular values of x, not centered.
 
@@ -214,7 +137,7 @@ def rankme(x: ArrayLike) -> Scalar:
     return spectrum.perplexity_of_singular_values(jnp.linalg.svd(x, compute_uv=False))
 
 
-@_metric()
+@public_metric()
 def rankme_centered(x: ArrayLike) -> Scalar:
     """RankMe of the centered cloud: the mean is no direction.
 
@@ -232,7 +155,7 @@ def rankme_centered(x: ArrayLike) -> Scalar:
     return spectrum.rankme_centered(_spectrum(x))
 
 
-@_metric()
+@public_metric()
 def stable_rank(x: ArrayLike) -> Scalar:
     """Sum of the eigenvalues over the largest: 1 / `anisotropy`.
 
@@ -249,7 +172,7 @@ def stable_rank(x: ArrayLike) -> Scalar:
     return 1.0 / _top_share(centered(x))
 
 
-@_metric()
+@public_metric()
 def isoscore(x: ArrayLike) -> Scalar:
     """IsoScore: 1 for equal variance in all directions, 0 for all of it in one.
 
@@ -270,7 +193,25 @@ def isoscore(x: ArrayLike) -> Scalar:
     return (spectrum.participation_ratio_of_points(x) - 1.0) / (x.shape[1] - 1.0)
 
 
-@_metric()
+@public_metric()
+def isoscore_star(x: ArrayLike) -> Scalar:
+    """IsoScore* of one cloud: `isoscore` of the covariance shrunk towards an even one.
+
+    Source: Rudman and Eickhoff 2024; the weight of Ledoit and Wolf 2004 is this project's choice.
+
+    Returns:
+        A number in [0, 1], with less bias for few points than `isoscore`. NaN where all points are
+        equal, of width 1, or where a point or two hold most of the variance.
+
+    >>> import numpy as np
+    >>> few = np.random.default_rng(0).standard_normal((50, 100))
+    >>> print(f"{isoscore(few):.2f}, shrunk {isoscore_star(few):.2f}")
+    0.32, shrunk 1.00
+    """
+    return spectrum.isoscore_shrunk(_spectrum(x))
+
+
+@public_metric()
 def alpha_req(x: ArrayLike) -> Scalar:
     """alpha-ReQ: the exponent alpha of lambda_i ~ i^-alpha, fitted to eigenvalues 4 to 100.
 
@@ -287,7 +228,7 @@ def alpha_req(x: ArrayLike) -> Scalar:
     return spectrum.alpha_req(_spectrum(x)).exponent
 
 
-@_metric()
+@public_metric()
 def twonn(x: ArrayLike) -> Scalar:
     """Intrinsic dimension by TwoNN: a line through the origin, of the smallest 90 % of the ratios.
 
@@ -306,7 +247,7 @@ def twonn(x: ArrayLike) -> Scalar:
     return dimension.twonn(_search(x, 2))
 
 
-@_metric()
+@public_metric()
 def twonn_mle(x: ArrayLike) -> Scalar:
     """TwoNN by maximum likelihood, from all ratios: (n - 1) / sum ln(r2/r1).
 
@@ -322,7 +263,7 @@ def twonn_mle(x: ArrayLike) -> Scalar:
     return dimension.twonn_mle(_search(x, 2))
 
 
-@_metric()
+@public_metric()
 def twonn_microscope(x: ArrayLike) -> Scalar:
     """TwoNN as the code of The Shape of Learning computes it: the smallest 20 % of the ratios.
 
@@ -339,7 +280,7 @@ def twonn_microscope(x: ArrayLike) -> Scalar:
     return dimension.twonn_microscope(_search(x, 2)).dimension
 
 
-@_metric(least_k=3)
+@public_metric(least_k=3)
 def levina_bickel(x: ArrayLike, k: int = 20) -> Scalar:
     """Intrinsic dimension from k neighbors: n / sum 1/d_i, d_i the likeliest of each point.
 
@@ -362,7 +303,63 @@ def levina_bickel(x: ArrayLike, k: int = 20) -> Scalar:
     return scale.levina_bickel(_search(x, k), k)
 
 
-@_metric(about_mean=False)
+@public_metric(least_k=1)
+def gride(x: ArrayLike, k: int = 2) -> Scalar:
+    """Intrinsic dimension at a scale: the likeliest for the ratios of the 2k-th to the k-th distance.
+
+    A larger k is a larger scale, with less noise and more curvature. Source: Denti et al. 2022.
+
+    Args:
+        x: (points, width), any unit.
+        k: the nearer of the two neighbors.
+
+    Returns:
+        A dimension above 0; NaN for fewer than 2k + 1 distinct points, inf for a lattice.
+
+    Raises:
+        ValueError: x is no matrix of real numbers, or has not more than k points.
+
+    >>> import numpy as np
+    >>> print(f"{gride(np.random.default_rng(0).uniform(size=(2000, 3))):.1f}")
+    2.9
+    """
+    return scale.gride(_search(x, 2 * k), k)
+
+
+@public_metric()
+def correlation_dimension(x: ArrayLike) -> Scalar:
+    """Correlation dimension: growth of the share of pairs nearer than r between two radii.
+
+    The radii are the medians of the distances to the 10th and to the 20th neighbor. Source:
+    Grassberger and Procaccia 1983, with the radii of scikit-dimension's CorrInt.
+
+    Returns:
+        A dimension, 0 or above; NaN for fewer than 21 distinct points. Its derivative is 0 or NaN.
+
+    >>> import numpy as np
+    >>> print(f"{correlation_dimension(np.random.default_rng(0).uniform(size=(2000, 3))):.1f}")
+    2.9
+    """
+    return estimators.correlation_dimension(x, nearest_neighbors(x, estimators.FAR))
+
+
+@public_metric()
+def ph_dimension(x: ArrayLike) -> Scalar:
+    """Dimension by persistent homology of degree 0: the growth of the minimum spanning tree.
+
+    Source: Birdal et al. 2021, Schweinhart 2020; slope over P/8 to P points, a reconstruction.
+
+    Returns:
+        A dimension above 0, noisy; NaN for fewer than 64 points.
+
+    >>> import numpy as np
+    >>> print(f"{ph_dimension(np.random.default_rng(0).uniform(size=(500, 3))):.0f}")
+    3
+    """
+    return estimators.ph_dimension(x)
+
+
+@public_metric(about_mean=False)
 def mean_cosine(x: ArrayLike) -> Scalar:
     """Mean cosine over all pairs of different points, not centered.
 
@@ -378,7 +375,7 @@ def mean_cosine(x: ArrayLike) -> Scalar:
     return similarity.mean_cosine(x)
 
 
-@_metric(about_mean=False, any_size=False)
+@public_metric(about_mean=False, any_size=False)
 def drift(x: ArrayLike) -> Scalar:
     """Norm of the mean vector, |E x|.
 
@@ -399,7 +396,7 @@ def drift(x: ArrayLike) -> Scalar:
     return similarity.drift(x)
 
 
-@_metric(about_mean=False)
+@public_metric(about_mean=False)
 def relative_drift(x: ArrayLike) -> Scalar:
     """Norm of the mean vector over the root mean square norm, |E x| / sqrt(E |x|^2).
 
@@ -416,7 +413,7 @@ def relative_drift(x: ArrayLike) -> Scalar:
     return similarity.relative_drift(x)
 
 
-@_metric(about_mean=False, any_size=False)
+@public_metric(about_mean=False, any_size=False)
 def mean_norm(x: ArrayLike) -> Scalar:
     """Mean norm, E |x|: the scale that a drift is compared with.
 
@@ -430,140 +427,27 @@ def mean_norm(x: ArrayLike) -> Scalar:
     return similarity.mean_norm(x)
 
 
-@_metric()
-def cka(x: ArrayLike, y: ArrayLike) -> Scalar:
-    """Linear CKA: the similarity of two representations of the same points.
+@public_metric()
+def curvature(x: ArrayLike) -> Scalar:
+    """Mean angle between successive steps of a path: rows are the tokens of one text, in order.
 
-    |X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), X and Y centered. Source: Kornblith et al. 2019.
-
-    Returns:
-        A number in [0, 1], 1 up to rotation, scale and shift. Independent clouds lie above 0: see
-        `cka_unbiased`. NaN where all points of x or of y are equal.
-
-    >>> import numpy as np
-    >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
-    >>> print(f"{cka(x, 3 * x[:, ::-1] + 1):.2f}")
-    1.00
-    """
-    return comparison.ckas(x, y).biased[0]
-
-
-@_metric()
-def cka_unbiased(x: ArrayLike, y: ArrayLike) -> Scalar:
-    """Linear CKA with the unbiased HSIC: about 0 for independent clouds of independent points.
-
-    Source: Song et al. 2012 (HSIC), Nguyen et al. 2021 (in CKA).
-
-    Returns:
-        A number in [-1, 1]; NaN for fewer than 4 points, or where `cka` is NaN.
-
-    >>> import numpy as np
-    >>> a, b = np.random.default_rng(0).standard_normal((2, 100, 200))
-    >>> print(f"{cka(a, b):.1f}, unbiased {abs(cka_unbiased(a, b)):.1f}")
-    0.7, unbiased 0.0
-    """
-    return comparison.ckas(x, y).unbiased[0]
-
-
-@_metric()
-def linearity(x: ArrayLike, y: ArrayLike) -> Scalar:
-    """Share of the variance of y that the best linear map of x explains, 1 - |X~ A - Y~|_F^2.
-
-    Source: Razzhigaev et al. 2024, Your Transformer is Secretly Linear.
-
-    Returns:
-        A share in [0, 1]; unrelated clouds have the rank of x over points - 1. NaN where all points
-        of x or of y are equal.
-
-    >>> import numpy as np
-    >>> x = np.random.default_rng(0).standard_normal((1000, 4))
-    >>> print(f"{linearity(x, x @ np.ones((4, 2)) + 1):.2f}")
-    1.00
-    """
-    return explain_variance(x, y).score[0]
-
-
-@_metric()
-def rsa(x: ArrayLike, y: ArrayLike) -> Scalar:
-    """Correlation, over all pairs of points, of their squared distances in x and in y.
-
-    Source: Kriegeskorte et al. 2008; distances and correlation as rsatoolbox's euclidean and corr.
-
-    Returns:
-        A correlation in [-1, 1], 1 up to rotation, scale and shift; about 0 for independent clouds.
-        NaN where all points, or all distances, of x or of y are equal.
-
-    >>> import numpy as np
-    >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
-    >>> print(f"{rsa(x, 3 * x[:, ::-1] + 1):.2f}")
-    1.00
-    """
-    return alignment.alignments(x, y).rsa[0]
-
-
-@_metric()
-def procrustes(x: ArrayLike, y: ArrayLike) -> Scalar:
-    """Cosine of x and y after the best rotation: |X^T Y|_* / (|X|_F |Y|_F), X and Y centered.
-
-    Source: Schoenemann 1966; as a similarity in Williams et al. 2021.
-
-    Returns:
-        A number in [0, 1], 1 up to rotation, scale and shift; far above 0 for independent clouds
-        unless points far outnumber widths. NaN where all points of x or of y are equal.
-
-    >>> import numpy as np
-    >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
-    >>> print(f"{procrustes(x, 3 * x[:, ::-1] + 1):.2f}")
-    1.00
-    """
-    return alignment.alignments(x, y).procrustes[0]
-
-
-@_metric()
-def information_imbalance(x: ArrayLike, y: ArrayLike) -> Scalar:
-    """Mean rank in y of the point nearest in x, times 2 / points: does x predict nearness in y?
-
-    Source: Glielmo et al. 2022; copies of a point count once, a rule of this project.
-
-    Returns:
-        A number in [2/points, 2), 1 on average for unrelated clouds, near 0 where x predicts y. Not
-        symmetric.
-
-    >>> import numpy as np
-    >>> x = np.random.default_rng(0).standard_normal((500, 4))
-    >>> print(f"{information_imbalance(x, x[:, :1]):.1f}, {information_imbalance(x[:, :1], x):.1f}")
-    0.2, 0.7
-    """
-    nearest = comparison.select_nearest(nearest_neighbors(x, 2), 1)
-    nearest_1P = nearest.index_PC[None, :, 0]
-    return imbalance.information_imbalance(nearest_1P, nearest.first_P[None], y)[0]
-
-
-@_metric(least_k=1)
-def neighbor_overlap(x: ArrayLike, y: ArrayLike, k: int = 10) -> Scalar:
-    """Share of a point's k nearest in x that are among its k nearest in y, on average.
-
-    Source: Doimo et al. 2020; copies of a point count once, a rule of this project.
+    Source: Hosseini and Fedorenko 2023.
 
     Args:
-        x: (points, width), any unit.
-        y: (points, other width), the same points in the same order.
-        k: neighbors of a point.
+        x: (points, width), any unit; the order of the rows matters.
 
     Returns:
-        A share in [0, 1]; about k / points for independent clouds. NaN where no point has k
-        neighbors in both.
-
-    Raises:
-        ValueError: as `cka`; or there are not more than k points.
+        An angle in [0, pi], radian: 0 of a straight path, pi/2 of independent steps, 2 pi/3 of
+        independent points. Repeated points are left out; NaN where no angle is left.
 
     >>> import numpy as np
-    >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
-    >>> print(f"{neighbor_overlap(x, 3 * x):.2f}")
-    1.00
+    >>> walk = np.random.default_rng(0).standard_normal((500, 64)).cumsum(axis=0)
+    >>> print(f"{curvature(walk):.2f}")
+    1.57
     """
-    nearest = (comparison.select_nearest(nearest_neighbors(z, max(k, 2)), k) for z in (x, y))
-    return comparison.neighbor_overlap(*nearest)
+    points = jnp.arange(len(x))
+    turns = trajectory.turns(x, jnp.zeros_like(points), points)
+    return jnp.where(turns.valid_P, turns.angle_P, 0.0).sum() / turns.valid_P.sum()
 
 
 def _top_share(x_PD: Array) -> Array:

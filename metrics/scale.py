@@ -58,13 +58,14 @@ def _gride(neighbors: Neighbors, first: Int[Array, ""]) -> Float[Array, ""]:
     )
     enters_P = neighbors.usable() & (far_P < jnp.inf)
     count = enters_P.sum()
-    # keeps the digits of a ratio near 1
-    x_P = jnp.where(enters_P, jnp.log1p((far_P - near_P) / near_P), 0.0)
+    # 1 elsewhere: a ratio of 0 or inf would make a derivative of NaN
+    near_P, far_P = (jnp.where(enters_P, r_P, 1.0) for r_P in (near_P, far_P))
+    x_P = jnp.log1p((far_P - near_P) / near_P)  # keeps the digits of a ratio near 1
     mean = x_P.sum() / count
 
     def newton(_, d):
         u_P = d * x_P
-        share_P = jnp.where(u_P > 0, u_P / jnp.expm1(u_P), 1.0)
+        share_P = jnp.where(u_P > 0, u_P / jnp.expm1(jnp.where(u_P > 0, u_P, 1.0)), 1.0)
         score_P = 1 + (first - 1) * share_P - first * u_P
         # d times the derivative of the score
         slope_P = (first - 1) * share_P * (1 - u_P - share_P) - first * u_P

@@ -164,6 +164,7 @@ NEED_MODELS = (
 @pytest.mark.parametrize(
     "name",
     [
+        "metrics.pair_scalars",
         "metrics.scalars",
         "api",
         "sources.recording.record",

@@ -8,7 +8,13 @@ import pytest
 import xarray as xr
 
 from anisoscope import metrics
-from tests import reference, reference_comparison, reference_scale, reference_spectrum
+from tests import (
+    reference,
+    reference_comparison,
+    reference_scale,
+    reference_spectrum,
+    reference_trajectory,
+)
 
 X = np.random.default_rng(0).standard_normal((96, 6)) * np.arange(1, 7)
 Y = np.random.default_rng(1).standard_normal((96, 4)) + X[:, :4]
@@ -18,10 +24,16 @@ TWINS = {  # the published formulas in float64, written apart from the metrics
     "anisotropy_uncentered": reference_spectrum.anisotropy_uncentered,
     "cka": reference_comparison.linear_cka,
     "cka_unbiased": reference_comparison.linear_cka_unbiased,
+    "correlation_dimension": reference_scale.correlation_dimension,
+    "curvature": lambda x: np.mean(
+        [*reference_trajectory.turning_angles(x, np.zeros(96), np.arange(96)).values()]
+    ),
     "drift": reference.drift,
     "effective_rank": reference_spectrum.effective_rank,
+    "gride": lambda x: reference_scale.gride(reference_scale.distances(x), 4),
     "information_imbalance": reference_comparison.information_imbalance,
     "isoscore": reference_spectrum.isoscore,
+    "isoscore_star": reference_spectrum.isoscore_shrunk,
     "levina_bickel": lambda x: reference_scale.levina_bickel(reference_scale.distances(x), 8),
     "linearity": lambda x, y: reference_comparison.linearity(x, y)[0],
     "mean_cosine": reference.mean_cosine,
@@ -29,6 +41,7 @@ TWINS = {  # the published formulas in float64, written apart from the metrics
     "neighbor_overlap": lambda x, y: reference_comparison.neighbor_overlap(x, y, 5),
     "participation_ratio": reference_spectrum.participation_ratio,
     "participation_ratio_corrected": reference_spectrum.participation_ratio_corrected,
+    "ph_dimension": reference_scale.ph_dimension,
     "procrustes": reference_comparison.procrustes,
     "rankme": reference_spectrum.rankme,
     "rankme_centered": reference_spectrum.rankme_centered,
@@ -39,10 +52,13 @@ TWINS = {  # the published formulas in float64, written apart from the metrics
     "twonn_microscope": lambda x: reference.twonn_microscope(x)[0],
     "twonn_mle": reference.twonn_mle,
 }
-FLAT = ("information_imbalance", "neighbor_overlap")  # between jumps
-DECOMPOSED = ("linearity", "procrustes", "rsa")  # no derivative where singular values are equal
-PAIRS = ("cka", "cka_unbiased", *DECOMPOSED, *FLAT)
-SETTINGS = {"levina_bickel": {"k": 8}, "neighbor_overlap": {"k": 5}}
+FLAT = ("correlation_dimension", "information_imbalance", "neighbor_overlap")  # between jumps
+FLAT += ("ph_dimension",)  # its derivative is NaN
+# no derivative where singular values are equal, or a path stands still
+SINGULAR = ("curvature", "linearity", "procrustes", "rsa")
+PAIRS = ("cka", "cka_unbiased", "information_imbalance", "linearity", "neighbor_overlap")
+PAIRS += ("procrustes", "rsa")
+SETTINGS = {"gride": {"k": 4}, "levina_bickel": {"k": 8}, "neighbor_overlap": {"k": 5}}
 OF_ORIGIN = ("anisotropy_uncentered", "rankme", "mean_cosine", "drift", "mean_norm")
 OF_ORIGIN += ("relative_drift",)
 OF_SIZE = ("drift", "mean_norm")
@@ -98,9 +114,7 @@ def degenerate():
     )
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in metrics.__all__ if name not in FLAT + DECOMPOSED]
-)
+@pytest.mark.parametrize("name", [name for name in metrics.__all__ if name not in FLAT + SINGULAR])
 def test_the_derivative_is_finite_wherever_the_value_is(name):
     others = {"y": jnp.asarray(Y[:24], jnp.float32)} if name in PAIRS else {}
     of_one = jax.value_and_grad(

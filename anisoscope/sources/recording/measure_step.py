@@ -18,7 +18,7 @@ import anisoscope
 from anisoscope.api import FIRST_LOOK, Vectors
 from anisoscope.config.measure_config import CLOUD_NULLS, MeasureConfig
 from anisoscope.measurement.families.registry import FAMILIES, find_family, quantities
-from anisoscope.metrics.scalars import ArrayLike
+from anisoscope.metrics.convert import ArrayLike
 from anisoscope.results import join, joined_files
 from anisoscope.results.averages import BLOCK
 from anisoscope.sources import array_checks, array_chunks, arrays

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from anisoscope.api import FIRST_LOOK
 from anisoscope.config.measure_config import CLOUD_NULLS
-from anisoscope.metrics.scalars import ArrayLike
+from anisoscope.metrics.convert import ArrayLike
 from anisoscope.utils.errors import as_value_error
 
 if TYPE_CHECKING:

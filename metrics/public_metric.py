@@ -1,0 +1,76 @@
+"""The decorator of metrics as users call them: matrices of any library in, one number out."""
+
+import functools
+import inspect
+from collections.abc import Callable
+
+import jax
+from jaxtyping import Array, Float
+
+from anisoscope.metrics import lapack
+from anisoscope.metrics.convert import ArrayLike, matrix, matrix_pair
+
+Scalar = Float[Array, ""]
+# sections of docstrings that do not differ between metrics
+ARGS = "Args:\n    x: (points, width), any unit.\n\n"
+RAISES = "Raises:\n    ValueError: x is no matrix of real numbers with two points or more.\n\n"
+PAIR_ARGS = f"{ARGS.rstrip()}\n    y: (points, other width), the same points in the same order.\n\n"
+PAIR_RAISES = (
+    "Raises:\n    ValueError: x or y is no matrix of real numbers, or their points differ.\n\n"
+)
+NO_ORIGIN = RAISES.rstrip(".\n") + (
+    ", or so far from the\n        origin that float32 loses what its points differ in.\n\n"
+)
+
+
+def public_metric(
+    about_mean: bool = True, any_size: bool = True, least_k: int = 1
+) -> Callable[[Callable[..., Array]], Callable[..., Scalar]]:
+    """Make the decorator of a metric, whose body reads matrices in float32.
+
+    It checks and converts the matrices and k, compiles once for each shape and k, in float32
+    whatever `jax_enable_x64` is, and completes the docstring. Products keep all their digits.
+
+    Args:
+        about_mean: The metric does not depend on the origin.
+        any_size: The metric does not depend on the size of the vectors.
+        least_k: Fewest neighbors, where the metric has an argument k.
+    """
+
+    def decorate(read: Callable[..., Array]) -> Callable[..., Scalar]:
+        signature = inspect.signature(read)
+
+        @functools.partial(jax.jit, static_argnames=("k",))
+        def compute(*matrices: Array, **k: int) -> Array:
+            with jax.default_matmul_precision("highest"):
+                return read(*matrices, **k)
+
+        @functools.wraps(read)
+        def metric(*args: ArrayLike | int, **kwargs: ArrayLike | int) -> Scalar:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            values = bound.arguments
+            if "y" in values:
+                matrices = matrix_pair(values["x"], values["y"])
+            else:
+                matrices = (matrix(values["x"], about_mean, any_size),)
+            k = {"k": values["k"]} if "k" in values else {}
+            points = matrices[0].shape[0]
+            if k and not least_k <= k["k"] < points:
+                raise ValueError(
+                    f"k is {k['k']}; pass {least_k} to {points - 1} for {points} points"
+                )
+            traced = any(isinstance(x, jax.core.Tracer) for x in matrices)
+            with jax.enable_x64(False):
+                if jax.default_backend() != "cpu" or traced:
+                    return compute(*matrices, **k)
+                with lapack.threads_for(min(matrices[0].shape)):
+                    return jax.block_until_ready(compute(*matrices, **k))
+
+        text, raises = inspect.getdoc(read), RAISES if about_mean else NO_ORIGIN
+        args, raises = (PAIR_ARGS, PAIR_RAISES) if "y" in signature.parameters else (ARGS, raises)
+        text = text if "Args:" in text else text.replace("Returns:", f"{args}Returns:", 1)
+        metric.__doc__ = text if "Raises:" in text else text.replace(">>>", f"{raises}>>>", 1)
+        return metric
+
+    return decorate
