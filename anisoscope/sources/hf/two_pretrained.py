@@ -39,13 +39,13 @@ from anisoscope.sources.hf.text_chunks import (
     draw_chunks,
     token_ends,
 )
+from anisoscope.sources.hf.texts import read_texts
 from anisoscope.sources.hf.token_windows import (
     SAMPLE,
     special_frame,
     validation_text,
     window_length,
 )
-from anisoscope.sources.hf.texts import read_texts
 from anisoscope.sources.two_models import Clouds, Pair
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
