@@ -89,11 +89,11 @@ def check_contents(run: pathlib.Path, config: Config | None) -> Iterator[Damage]
 
 
 def belongs(run: pathlib.Path, path: pathlib.Path) -> bool:
-    """Whether a path belongs to this run, not to a nested run, figures or damaged files."""
+    """Whether a path belongs to this run, not to a nested run or to figures."""
     first = path.relative_to(run).parts[0]
     inner = (parent for parent in path.parents if run in parent.parents)
     nested = any({".lock", NAME} & {*os.listdir(parent)} for parent in inner)
-    return not nested and first != "figures" and not first.startswith("damaged")
+    return not nested and first != "figures"
 
 
 def attempt(what: str, check: Callable, *args: Any) -> list[Damage]:

@@ -12,8 +12,6 @@ import hashlib
 import json
 import os
 import pathlib
-import sys
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -21,12 +19,13 @@ import numpy as np
 from jax.experimental import multihost_utils
 from orbax.checkpoint import v1 as ocp
 
-from anisoscope.utils import checksums, processes
+from anisoscope.utils import checksums, memory, processes
 from anisoscope.utils.errors import RunError
 
 policies = ocp.training.preservation_policies
 METADATA = "_CHECKPOINT_METADATA"
 RENAMED = "it was saved at another step than {} and renamed later"
+DELETE = "delete it, and the same command resumes from the checkpoint before"
 
 
 def leaf_digests(tree: Any) -> dict[str, str]:
@@ -148,10 +147,12 @@ class CheckpointReader:
         return items
 
     def _damaged(self, step: int, why: Any) -> Exception:
-        if isinstance(why, Exception) and (gone := processes.lost(why)):
-            return gone
+        if isinstance(why, Exception):
+            if memory.is_out(why):
+                return why  # an intact checkpoint must not be deleted for it
+            if gone := processes.lost(why):
+                return gone
         why = (str(getattr(why, "__cause__", None) or why).splitlines() or [repr(why)])[0]
-        # not damage: an intact checkpoint must not be set aside for it
         if (exhausted := os.strerror(errno.EMFILE)) in why:
             return OSError(errno.EMFILE, exhausted, str(self._path(step)))
         return RunError(f"checkpoint {self._path(step)} is damaged: {why[:200]}")
@@ -166,81 +167,54 @@ class Checkpoints(CheckpointReader):
 
     def __init__(self, folder: pathlib.Path, kept: list[int] | None):
         super().__init__(folder)
-        self._kept, self._failed = kept, False
-        self._pending: tuple[int, Any] | None = None  # the step being written, Orbax's response
-        self._open()
-
-    def _open(self) -> None:
-        self._paths = {}  # steps come and go
-        if self._kept is not None and processes.is_first():
-            for step in {*saved_steps(self._folder)} - {*self._kept}:  # the next save removes it
+        self._failed = False
+        if kept is not None and processes.is_first():
+            for step in {*self._steps} - {*kept}:  # the next save deletes it
                 checksums.forget(self._folder / str(step))
-        kept = policies.PreserveAll() if self._kept is None else policies.CustomSteps(self._kept)
+        scheduled = policies.PreserveAll() if kept is None else policies.CustomSteps(kept)
         self._orbax = ocp.training.Checkpointer(
             self._folder,
             save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),
-            preservation_policy=policies.AnyPreservationPolicy([kept, policies.LatestN(1)]),
+            preservation_policy=policies.AnyPreservationPolicy([scheduled, policies.LatestN(1)]),
             cleanup_tmp_directories=True,
         )
 
     def steps(self) -> list[int]:
-        """List the steps that are saved or being saved."""
-        pending = {self._pending[0]} if self._pending else set()
-        return sorted({checkpoint.step for checkpoint in self._orbax.checkpoints} | pending)
+        """List the saved steps."""
+        return sorted(checkpoint.step for checkpoint in self._orbax.checkpoints)
 
     def all_steps(self) -> list[int]:
         """List the steps that can be restored."""
         return self.steps()
 
+    def _path(self, step: int) -> pathlib.Path:
+        return self._folder / str(step)
+
     def _load(self, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
-        self.wait()
         return self._orbax.load_checkpointables(step, abstract)
 
     def _metadata(self, step: int) -> Any:
-        self.wait()
         return self._orbax.checkpointables_metadata(step)
 
     def save(self, step: int, params: Any, train: Any) -> None:
-        """Write the checkpoint of a step completely or not at all."""
-        self.begin(step, params, train)
-        self.wait()
+        """Write the checkpoint of a step completely or not at all, unless these items are saved.
 
-    def begin(self, step: int, params: Any, train: Any) -> None:
-        """Save while training goes on; `wait` raises the errors.
-
-        The items are copied and may change. With several processes it waits at once: a process lost
-        while Orbax waits for it would block the others.
+        Raises:
+            RunError: It cannot be written, or the step is saved with other content.
         """
-        self.wait()
         items = {"params": params, "train": train}
-        metadata = {"sha256": leaf_digests(items)}
-        with self._saving(step):
-            response = self._orbax.save_checkpointables_async(
-                step, items, force=True, custom_metadata=metadata
-            )
-            if response is None:
-                raise RuntimeError("Orbax declined")
-            self._pending = step, response
-        if jax.process_count() > 1:
-            self.wait()
-
-    def settle(self) -> None:
-        """Finish a save that is written by now, and raise if it failed; do not wait for others."""
-        if self._pending and not self._orbax.is_saving_in_progress():
-            self.wait()
-
-    def wait(self) -> None:
-        """Wait until everything is on the disk."""
-        pending, self._pending = self._pending, None
-        if pending:
-            with self._saving(pending[0]):
-                if not pending[1].result():
-                    raise RuntimeError("Orbax declined")
-
-    @contextlib.contextmanager
-    def _saving(self, step: int) -> Iterator[None]:
+        digests = leaf_digests(items)
+        if step in self.steps():
+            if leaf_digests(self._restore(step, items)) != digests:
+                what = "differs from what training gives now"
+                raise RunError(f"checkpoint {self._path(step)} {what}; {DELETE}")
+            return
         try:
-            yield
+            metadata = {"sha256": digests}
+            if not self._orbax.save_checkpointables(
+                step, items, force=True, custom_metadata=metadata
+            ):
+                raise RuntimeError("Orbax declined")
         except Exception as error:  # Orbax raises many kinds
             if gone := processes.lost(error):
                 raise gone from error
@@ -248,42 +222,11 @@ class Checkpoints(CheckpointReader):
             why = (str(error).splitlines() or [repr(error)])[0][:200]
             advice = "make room on the disk or check its rights"
             raise RunError(
-                f"checkpoint {self._folder / str(step)} could not be saved ({why}): {advice}; the "
-                "same command resumes from the checkpoint before"
+                f"checkpoint {self._path(step)} could not be saved ({why}): {advice}; the same "
+                "command resumes from the checkpoint before"
             ) from error
 
-    def holds(self, step: int, params: Any, train: Any) -> bool:
-        """Return whether the checkpoint of a step is complete and holds these items bit for bit."""
-        items = {"params": params, "train": train}
-        self.wait()
-        try:
-            return leaf_digests(self._restore(step, items)) == leaf_digests(items)
-        except RunError:
-            return False
-
-    def set_aside(self, step: int) -> pathlib.Path:
-        """Rename a damaged checkpoint so that its step can be saved again; nothing is deleted."""
-        self.wait()
-        self._orbax.close()
-        folder = self._folder.with_name("damaged_checkpoints")
-        targets = (folder / f"{step}.{number}" for number in range(1000))
-        target = next(path for path in targets if not path.exists())
-
-        def move() -> None:
-            folder.mkdir(exist_ok=True)
-            checksums.forget(self._folder / str(step))
-            (self._folder / str(step)).rename(target)
-
-        processes.on_first(move)
-        self._open()
-        return target
-
     def close(self) -> None:
-        """Wait for unfinished saves; raise a failed save unless another error is being raised."""
-        failing = sys.exc_info()[0] is not None
-        try:
-            with contextlib.suppress(RunError) if failing else contextlib.nullcontext():
-                self.wait()
-        finally:
-            with contextlib.suppress(Exception) if self._failed else contextlib.nullcontext():
-                self._orbax.close()  # raises the error of a failed save again
+        """Finish deletions; Orbax raises the error of a failed save again."""
+        with contextlib.suppress(Exception) if self._failed else contextlib.nullcontext():
+            self._orbax.close()

@@ -86,15 +86,6 @@ class Log:
             raise RunError(format_os_error(error)) from error
 
 
-def set_aside(folder: pathlib.Path) -> pathlib.Path | None:
-    """Rename a log whose checkpoints are gone; None where it has no step beyond 0."""
-    path = folder / NAME
-    if not is_first() or not path.exists() or all(line["step"] <= 0 for line in read_log(folder)):
-        return None
-    targets = (folder / f"train.{number}.jsonl" for number in range(1000))
-    return path.rename(next(target for target in targets if not target.exists()))
-
-
 def _scalars(values: dict[str, float | list[float]]) -> Iterator[tuple[str, float]]:
     for name, value in values.items():
         if isinstance(value, list):

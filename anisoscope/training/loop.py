@@ -121,10 +121,6 @@ def train_steps(
             now += count
             shown.set_postfix_str(format_progress(runs, speed), refresh=False)
             shown.update(count)
-            for run in runs:
-                run.store.settle()
-    for run in runs:
-        run.store.wait()
     return state
 
 

@@ -65,10 +65,9 @@ def crossings(
         found = {float(gain): Crossing(**crossing) for gain, crossing in record.items()}
         # crossings of an earlier training in this folder do not count
         found = {gain: crossing for gain, crossing in found.items() if _holds(scheduled, crossing)}
-        for at in {*others.steps()} - {crossing.step for crossing in found.values()}:
-            others.set_aside(at)
         kept = {*checkpoint_steps(config)}
-        existing = kept | {*others.steps()}
+        known = {crossing.step for crossing in found.values()}.intersection(others.steps())
+        existing = kept | known
         missing = [
             gain
             for gain in sorted(brackets)
@@ -77,9 +76,8 @@ def crossings(
         program = make_program(config, corpus) if missing else None
         for gain in bar(missing, f"{name}: loss-matched", "level", leave=False):
             below = brackets[gain].below
-            stores = {
-                at: store for store in (others, scheduled) for at in store.steps() if at <= below
-            }
+            stores = {at: others for at in known if at <= below}
+            stores |= {at: scheduled for at in scheduled.steps() if at <= below}
             if not stores:
                 what = f"no checkpoint up to step {below} to replay from"
                 raise UserError(f"{run / 'checkpoints'} has {what}")
@@ -87,8 +85,9 @@ def crossings(
             state = program.stack([restore_state(stores[start], start, program.abstract)])
             replay = _Replay(config, corpus, program, name, stop)
             at, state, reached = replay.bisect(state, start, gain, brackets[gain])
-            if at not in kept | {*others.steps()}:
+            if at not in kept | known:
                 others.save(at, *checkpoint_items(program.select_seed(state, 0)))
+                known.add(at)
             base = max((saved for saved in scheduled.steps() if saved <= at), default=None)
             after = None if base is None else {str(base): scheduled.digest(base)}
             found[gain] = Crossing(at, reached, after)

@@ -3,13 +3,12 @@
 import contextlib
 import math
 import pathlib
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from anisoscope.config.run_config import TrainConfig
-from anisoscope.training.checkpoint import CheckpointReader, Checkpoints
-from anisoscope.training.log import NAME, Log, read_log, set_aside
+from anisoscope.training.checkpoint import DELETE, CheckpointReader, Checkpoints
+from anisoscope.training.log import NAME, Log, read_log
 from anisoscope.training.step import State
 from anisoscope.training.train_program import Program
 from anisoscope.training.trouble import Troubles
@@ -48,10 +47,7 @@ def common_steps(runs: list[SeedRun]) -> list[int]:
 
 
 def resume(runs: list[SeedRun], program: Program) -> State:
-    """Restore the newest step that all seeds have.
-
-    If it is damaged and the previous step can be read, the damaged checkpoints are set aside.
-    """
+    """Restore the newest step that all seeds have; raise RunError where it is damaged."""
     steps = common_steps(runs)
     saved = [run.store.steps() for run in runs]
     newest = max((step for steps in saved for step in steps), default=None)
@@ -62,62 +58,31 @@ def resume(runs: list[SeedRun], program: Program) -> State:
         print(f"{names}: no checkpoint of step {newest}; all seeds resume from step {now}")
     if not steps:
         return program.create()
-    states, damaged = _restore(runs, program, steps[-1])
-    if damaged:
-        first = damaged[0][1]
-        if len(steps) == 1:
-            raise RunError(f"{first}; move it elsewhere to start from step 0") from first
-        states, older = _restore(runs, program, steps[-2])
-        if older:
-            why = f"{first}, and the one before cannot be read either; nothing was moved"
-            raise RunError(why) from first
-        for run, error in damaged:
-            moved = run.store.set_aside(steps[-1])
-            print(f"{run.name}: {error}; moved to {moved}", file=sys.stderr)
+    try:
+        states = [restore_state(run.store, steps[-1], program.abstract) for run in runs]
+    except RunError as error:
+        raise RunError(f"{error}; {DELETE}") from error
     return program.stack(states)
-
-
-def _restore(
-    runs: list[SeedRun], program: Program, step: int
-) -> tuple[list[State], list[tuple[SeedRun, RunError]]]:
-    states, damaged = [], []
-    for run in runs:
-        try:
-            states.append(restore_state(run.store, step, program.abstract))
-        except RunError as error:
-            damaged.append((run, error))
-    return states, damaged
 
 
 def open_logs(runs: list[SeedRun], train: TrainConfig, now: int) -> None:
     """Open each seed's log at its newest checkpoint, and collect its troubles up to step `now`."""
     for run in runs:
         saved = max(run.store.steps(), default=-1)
-        if saved < 0 and (moved := set_aside(run.folder)):
-            why = "no checkpoint is left, so training starts from step 0"
-            print(f"{run.name}: {why}; the old log is now {moved}")
         lines = read_log(run.folder) if (run.folder / NAME).exists() else []
+        if saved < 0 and any(line["step"] > 0 for line in lines):
+            what = f"{run.folder / NAME} goes beyond step 0, and no checkpoint is left"
+            raise RunError(f"{what}; move it elsewhere to train from step 0")
         run.log = Log(run.folder, saved)
         run.troubles = Troubles(train, (line for line in lines if line["step"] <= now))
 
 
 def save(runs: list[SeedRun], now: int, states: State, program: Program) -> None:
-    """Begin to write the checkpoints of step `now`, logs first.
-
-    A seed that was ahead has the checkpoint already; where it differs, the old one is set aside.
-    """
+    """Write the checkpoints of step `now`, logs first; a seed that was ahead has its own already."""
     for run in runs:
         run.log.flush()
     for index, run in enumerate(runs):
-        items = checkpoint_items(program.select_seed(states, index))
-        if now in run.store.steps():
-            if run.store.holds(now, *items):
-                continue
-            moved = run.store.set_aside(now)
-            print(
-                f"{run.name}: step {now} now comes out otherwise; moved to {moved}", file=sys.stderr
-            )
-        run.store.begin(now, *items)
+        run.store.save(now, *checkpoint_items(program.select_seed(states, index)))
 
 
 def checkpoint_items(state: State) -> tuple[dict, dict]:

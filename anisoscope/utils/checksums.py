@@ -60,10 +60,10 @@ def listed(folder: pathlib.Path) -> Iterator[str]:
 
 
 def _is_passing(name: str, top: bool) -> bool:
-    """Whether a file or folder is temporary, moved aside, or redrawn at any time."""
+    """Whether a file or folder is temporary, or redrawn at any time."""
     if files.is_temporary(name) or name.endswith(".orbax-checkpoint-tmp") or name == "residuals":
         return True
-    return top and (name == "figures" or name.startswith("damaged"))
+    return top and name == "figures"
 
 
 def digest(path: pathlib.Path) -> str:

@@ -1,6 +1,4 @@
-import contextlib
 import json
-import re
 import shutil
 import signal
 
@@ -97,13 +95,13 @@ def test_a_run_leaves_checkpoints_log_and_test_score(never_stopped):
 
 
 def test_stopping_and_going_on_equals_never_stopping_bitwise(tmp_path, monkeypatch, never_stopped):
-    config, logged, begin = tiny.config(), [], checkpoint.Checkpoints.begin
+    config, logged, save = tiny.config(), [], checkpoint.Checkpoints.save
 
     def look(store, step, *items):
         logged.append(step in log.validated_steps(log.read_log(tmp_path)))
-        begin(store, step, *items)
+        save(store, step, *items)
 
-    monkeypatch.setattr(checkpoint.Checkpoints, "begin", look)
+    monkeypatch.setattr(checkpoint.Checkpoints, "save", look)
     with monkeypatch.context() as patch:
         interrupted_after(patch, 3, signal.SIGTERM)
         with pytest.raises(Stopped, match=r"run: stopped at step 3, saved in"):
@@ -120,9 +118,8 @@ def test_stopping_and_going_on_equals_never_stopping_bitwise(tmp_path, monkeypat
 
 def test_a_kill_after_the_log_was_written_repeats_the_lost_steps_exactly(unscored, never_stopped):
     config = tiny.config()
-    with contextlib.closing(store_of(unscored, config)) as store:
-        for step in (5, 6):
-            store.set_aside(step)
+    for step in "56":
+        shutil.rmtree(unscored / "checkpoints" / step)
     with (unscored / "train.jsonl").open("a") as file:
         file.write('{"step": 7, "ki')
     train(config, unscored)
@@ -130,29 +127,13 @@ def test_a_kill_after_the_log_was_written_repeats_the_lost_steps_exactly(unscore
     assert log_without_speed(unscored) == never_stopped[1]
 
 
-def test_a_damaged_newest_checkpoint_is_set_aside_not_lost(unscored, capsys, never_stopped):
+def test_a_damaged_newest_checkpoint_is_named_and_deleted_it_comes_back(unscored, never_stopped):
     (unscored / "checkpoints" / "6" / "_CHECKPOINT_METADATA").unlink()
-    train(tiny.config(), unscored)
-    assert re.search(
-        r"checkpoints/6 is damaged: .*; moved to .*damaged_checkpoints/6\.0",
-        capsys.readouterr().err,
-    )
-    assert (unscored / "damaged_checkpoints" / "6.0").is_dir()
-    assert everything(unscored, tiny.config()) == never_stopped[0]
-
-
-def test_when_nothing_can_be_read_nothing_is_moved(unscored, monkeypatch):
-    """A device without memory, say: the checkpoints are whole, and hours of training must not be
-    set aside.
-    """
-
-    def fail(*_):
-        raise MemoryError("out of memory")
-
-    monkeypatch.setattr(checkpoint.ocp.training.Checkpointer, "load_checkpointables", fail)
-    with pytest.raises(RunError, match="the one before cannot be read either; nothing was moved"):
+    with pytest.raises(RunError, match=r"checkpoints/6 is damaged: .*; delete it, and the same"):
         train(tiny.config(), unscored)
-    assert not (unscored / "damaged_checkpoints").exists()
+    shutil.rmtree(unscored / "checkpoints" / "6")
+    train(tiny.config(), unscored)
+    assert everything(unscored, tiny.config()) == never_stopped[0]
 
 
 def test_a_finished_run_is_left_alone_also_without_its_checkpoints(
@@ -176,9 +157,9 @@ def test_a_finished_run_is_left_alone_also_without_its_checkpoints(
         ):
             train(config, tmp_path)
     (tmp_path / "test.json").unlink()
-    train(config, tmp_path)
-    assert f"the old log is now {tmp_path / 'train.0.jsonl'}" in capsys.readouterr().out
-    assert (tmp_path / "train.0.jsonl").read_bytes() == before[tmp_path / "train.jsonl"]
+    with pytest.raises(RunError, match=r"train\.jsonl goes beyond step 0.*; move it elsewhere"):
+        train(config, tmp_path)
+    assert (tmp_path / "train.jsonl").read_bytes() == before[tmp_path / "train.jsonl"]
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,6 @@ def test_it_ends_at_the_first_step_with_that_gain_and_is_the_run_there_bitwise(
     }
     record.write_text(json.dumps(other))  # as if the run had been trained anew, with another result
     assert retrain(folder, dict.fromkeys(levels, replay.Bracket(1, 12))) == found
-    assert len(list((folder / "loss_matched" / "damaged_checkpoints").iterdir())) == len(made)
 
 
 def test_parameters_trained_again_are_the_same_whatever_the_process_has_set(folder):

@@ -1,7 +1,5 @@
 """Several seeds, trained together: each is its solo run."""
 
-import contextlib
-import re
 import shutil
 
 import jax
@@ -14,7 +12,7 @@ from anisoscope.training import loop, train_program
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 from tests import tiny
-from tests.training.test_loop import everything, log_without_speed, store_of
+from tests.training.test_loop import everything, log_without_speed
 from tests.training.test_step import assert_close, masked, trained
 
 
@@ -131,28 +129,4 @@ def test_a_lost_member_sends_all_back_and_costs_the_others_nothing(
     for name in {*names} - {names[1]}:
         assert outcome(copied / name, variants.single_runs(config())[name]) == together[1][name]
     train(config(), copied)
-    assert outcomes(copied, config()) == together[1]
-
-
-@pytest.mark.slow
-def test_a_checkpoint_that_comes_out_otherwise_is_set_aside(together, copied, capsys):
-    """As on a device that does not compute the same twice, for a seed that was ahead of the
-    others.
-    """
-    names = list(together[1])
-    run = variants.single_runs(config())[names[0]]
-    with contextlib.closing(store_of(copied / names[0], run)) as store:
-        state = train_program.make_program(run, tiny.corpus()).abstract
-        items = store.restore(2, state.params, {"opt_state": state.opt_state, "step": state.step})
-        store.set_aside(4)
-        store.save(4, *items)
-    for step in "456":
-        shutil.rmtree(copied / names[3] / "checkpoints" / step)
-    (copied / names[3] / "test.json").unlink()
-    train(config(), copied)
-    said = capsys.readouterr().err
-    assert re.search(
-        rf"{names[0]}: step 4 now comes out otherwise; moved to .*damaged_checkpoints/4\.1", said
-    )
-    assert said.count("moved to") == 1
     assert outcomes(copied, config()) == together[1]
