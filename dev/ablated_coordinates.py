@@ -17,9 +17,9 @@ import numpy as np
 import pandas as pd
 import torch
 
-from anisoscope.config.data_config import DataConfig
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_config import WeightsConfig
+from anisoscope.config.run_config import DataConfig
 from anisoscope.data import corpus
 from anisoscope.results import joined_files
 from anisoscope.sources.hf import load_model

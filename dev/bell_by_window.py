@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from anisoscope.api import measure
-from anisoscope.config.data_config import DataConfig
 from anisoscope.config.pretrained_config import WeightsConfig
+from anisoscope.config.run_config import DataConfig
 from anisoscope.data import corpus
 from anisoscope.results import joined_files
 from anisoscope.sources.hf import guards, load_model

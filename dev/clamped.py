@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 import scipy.special
 
-from anisoscope.config.data_config import DataConfig
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_config import WeightsConfig
+from anisoscope.config.run_config import DataConfig
 from anisoscope.data import corpus
 from anisoscope.measurement.families.attention_family import SINK_FROM
 from anisoscope.results import joined_files

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from anisoscope.config.model_config import ModelConfig
-from anisoscope.models.norms import make_norm
+from anisoscope.models.layers import make_norm
 from anisoscope.models.transformer import Block, Params
 
 EPSILON = 1e-12  # BERT's; GPT-2's 1e-5 would matter for embedding rows of variance 3e-4

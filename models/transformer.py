@@ -16,13 +16,11 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.metrics.logit_lens import Unembedding, build_unembedding
-from anisoscope.models import norms
+from anisoscope.models import layers
 from anisoscope.models.attention_block import ATTENTIONS, Sink, attend, center_queries
 from anisoscope.models.fused_attention import fused_attend, is_supported
-from anisoscope.models.linear import ACTIVATIONS, embed, product
+from anisoscope.models.layers import ACTIVATIONS, NORMS, POSITIONS, embed, product
 from anisoscope.models.masks import MASKS, visible_keys
-from anisoscope.models.norms import NORMS
-from anisoscope.models.positions import POSITIONS
 
 Params = dict[str, Any]
 MOST_UNROLLED = 12  # blocks that an accelerator's program unrolls instead of looping over them
@@ -62,7 +60,7 @@ class Block(nn.Module):
     kernel_init: nn.initializers.Initializer
     # for the two kernels whose outputs are added to the residual stream
     residual_init: nn.initializers.Initializer
-    epsilon: float = norms.EPSILON
+    epsilon: float = layers.EPSILON
     fused: bool = False  # cuDNN's attention, where no mask is passed to the call
     unrolled: bool = False
     hook_points: tuple[str, ...] = ()
@@ -72,7 +70,7 @@ class Block(nn.Module):
     def __call__(self, x_BTD, tap_BTD, visible_TT=None):
         residual = NORMS[self.config.norm].residual
         norm_attention, norm_mlp = (
-            norms.make_norm(name, self.epsilon, bias=self.config.bias)
+            layers.make_norm(name, self.epsilon, bias=self.config.bias)
             for name in ("norm_attention", "norm_mlp")
         )
         x_BTD, q_BTHK, k_BTHK, hooked_BTD = residual(
@@ -199,7 +197,7 @@ class Transformer(nn.Module):
         )
         last_BTD, (resid_LBTD, *others) = blocks(x_BTD, block_taps_NBTD, visible_TT)
         if NORMS[config.norm].final:
-            last_BTD = norms.make_norm("norm_final", bias=config.bias)(last_BTD)
+            last_BTD = layers.make_norm("norm_final", bias=config.bias)(last_BTD)
         head_DV = (
             table_VD.T
             if config.tied
@@ -218,7 +216,7 @@ def head_norm(x_BTHK: Float[Array, "B T H K"], name: str) -> Float[Array, "B T H
 
     Source: ViT-22B's query-key normalization, Dehghani et al. 2023.
     """
-    return norms.make_norm(name, bias=False)(x_BTHK).astype(x_BTHK.dtype)
+    return layers.make_norm(name, bias=False)(x_BTHK).astype(x_BTHK.dtype)
 
 
 def compute_type(dtype: str) -> str:
@@ -274,7 +272,7 @@ def unembedding(config: ModelConfig, params: Params) -> Unembedding:
     if not NORMS[config.norm].final:
         return build_unembedding(head_DV)
     norm = params["norm_final"]
-    return build_unembedding(head_DV, "layer", norm["scale"], norm.get("bias", 0.0), norms.EPSILON)
+    return build_unembedding(head_DV, "layer", norm["scale"], norm.get("bias", 0.0), layers.EPSILON)
 
 
 def count_parameters(params: Params) -> int:

@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from anisoscope.cli.command import experiment_name
-from anisoscope.cli.flags import load
+from anisoscope.cli.flags import experiment_name, load
 from anisoscope.config.pretrained_config import (
     PretrainedConfig,
     WeightsConfig,

@@ -2,13 +2,12 @@
 
 import numpy as np
 
-from anisoscope.config.data_config import DataConfig
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.model_config import ModelConfig
-from anisoscope.config.run_config import CheckpointConfig, EvaluateConfig, TrainConfig
+from anisoscope.config.run_config import CheckpointConfig, DataConfig, EvaluateConfig, TrainConfig
 from anisoscope.data.corpus import Corpus
-from anisoscope.utils.layout import MeshConfig
+from anisoscope.utils.settings import MeshConfig
 
 QUICK = ("spectrum", "dimension", "attention")  # compiled in seconds
 

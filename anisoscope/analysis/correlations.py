@@ -16,9 +16,8 @@ import pandas as pd
 import xarray as xr
 from scipy import stats
 
-from anisoscope.measurement.intervals import LEVEL
+from anisoscope.measurement.intervals import LEVEL, holm
 from anisoscope.results import joined_files
-from anisoscope.results.holm import holm
 
 SHARPNESS = (
     *("attention_entropy", "attention_max", "attention_min"),

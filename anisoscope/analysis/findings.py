@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import xarray as xr
 
-from anisoscope.results.excess import excess_of, nulls_in
+from anisoscope.results.derived import excess_of, nulls_in
 from anisoscope.training.objective import OBJECTIVES
 
 POSITIONS = {

@@ -10,7 +10,7 @@ from anisoscope.config.run_config import checkpoint_steps
 from anisoscope.data.corpus import Corpus
 from anisoscope.results import join, joined_files
 from anisoscope.sources import run_source, sweep
-from anisoscope.training import finished, log, optimizer, replay
+from anisoscope.training import log, optimizer, replay
 from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.folder import missing_file
@@ -31,7 +31,7 @@ def contrast(
     """
     folders = {name: root / name for name in configs}
     for folder in folders.values():
-        for name, stage in ((finished.NAME, "train"), ("results.nc", "measure")):
+        for name, stage in ((log.SCORE, "train"), ("results.nc", "measure")):
             if not (folder / name).exists():
                 raise missing_file(folder, name, stage)
     tables = {run: joined_files.read_table(path / "results.nc") for run, path in folders.items()}

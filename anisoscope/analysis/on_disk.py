@@ -12,7 +12,7 @@ from anisoscope.analysis import correlations, loss_matched, primary, run_summari
 from anisoscope.analysis.contrasts import COLUMNS, Change, contrasts
 from anisoscope.analysis.loss_matched import Matched
 from anisoscope.results import joined_files
-from anisoscope.training import finished, log
+from anisoscope.training import log
 from anisoscope.utils.files import read_json, write_json
 
 Named = dict[str, dict[str, Any]]  # the contrasts that an experiment calls primary
@@ -185,7 +185,7 @@ def bits(folder: pathlib.Path) -> dict[str, float]:
     lines = log.read_log(folder) if (folder / "train.jsonl").exists() else []
     validations = [line for line in lines if line["kind"] == "valid"]
     scores = {
-        "test": finished.read_score(folder),
+        "test": log.read_score(folder),
         "valid": validations[-1] if validations else {},
     }
     values = {

@@ -23,8 +23,7 @@ from anisoscope.analysis.contrasts import COLUMNS, TASK, Change, change_between,
 from anisoscope.analysis.loss_matched import STEPS
 from anisoscope.analysis.run_summaries import numbers, pairing
 from anisoscope.analysis.shapes import SHAPES
-from anisoscope.measurement.intervals import LEVEL
-from anisoscope.results.holm import holm_of
+from anisoscope.measurement.intervals import LEVEL, holm_of
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import choose
 

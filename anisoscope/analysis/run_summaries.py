@@ -16,7 +16,7 @@ from anisoscope.analysis.shapes import SHAPES, shapes, sink_head_share
 from anisoscope.config.variants import seed_name
 from anisoscope.measurement.families.registry import quantities
 from anisoscope.models import masks
-from anisoscope.results.averages import over_blocks
+from anisoscope.results.derived import over_blocks
 from anisoscope.utils.settings import flat
 
 Tables = dict[str, xr.Dataset]  # what results.nc holds, by the name of the run

@@ -10,7 +10,7 @@ from anisoscope.config.experiment_config import Config
 from anisoscope.results import joined_files, step_files
 from anisoscope.results.step_files import STREAM, TANGENTS
 from anisoscope.sources import provenance
-from anisoscope.training import checkpoint, finished, log
+from anisoscope.training import checkpoint, log
 from anisoscope.utils import checksums, files, folder
 from anisoscope.utils.checksums import CHECKPOINTS, NAME
 from anisoscope.utils.errors import RunError, UserError
@@ -71,7 +71,7 @@ def check_contents(run: pathlib.Path, config: Config | None) -> Iterator[Damage]
     settings = provenance.run_settings(config) if config else None
     checks: dict[str, Callable] = {
         log.NAME: lambda path: log.check_order(log.read_log(run), path),
-        finished.NAME: lambda path: check_score(run, config),
+        log.SCORE: lambda path: check_score(run, config),
         "environment.json": lambda path: files.read_json(path, ""),
     }
     if config is not None:
@@ -119,6 +119,6 @@ def check_table(run: pathlib.Path, path: pathlib.Path, settings: dict | None) ->
 
 def check_score(run: pathlib.Path, config: Config | None) -> None:
     """Raise RunError if the score is not from the last step."""
-    step = finished.read_score(run).get("step")
+    step = log.read_score(run).get("step")
     if config and step != config.train.steps:
         raise RunError(f"its step is {step}, but the run ends at step {config.train.steps}")

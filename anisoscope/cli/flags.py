@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import inspect
 import pathlib
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple, get_args, get_origin
@@ -62,6 +63,9 @@ STAGES_HELP = (
     "verdicts (tests of the papers' claims), replay (recompute the checkpoint of any --step), "
     "verify (check every file against its checksum)."
 )
+
+
+USAGE = "Train, measure and draw: anisoscope --config=decoder_small [--config.train.steps=100 …]\n"
 
 
 class Request(NamedTuple):
@@ -164,6 +168,14 @@ def check_flags(values: flags.FlagValues) -> None:
         raise UserError("--stages=replay and --step=S need each other; pass both or neither")
 
 
+def experiment_name(config: str) -> str:
+    """Name an experiment's folder: decoder_small.py:tiny -> decoder_small_tiny."""
+    path, _, argument = config.partition(":")
+    argument = pathlib.Path(argument).name if pathlib.Path(argument).exists() else argument
+    words = pathlib.Path(path).stem, re.sub(r"[^\w.=-]+", "_", argument).strip("_.")
+    return "_".join(filter(None, words))
+
+
 def refuse_stages(values: flags.FlagValues, what: str, allowed: tuple[str, ...]) -> None:
     """Raise UserError for a stage or flag that an experiment without training does not have."""
     for name in ("compare", "distributed", "over"):
@@ -174,6 +186,16 @@ def refuse_stages(values: flags.FlagValues, what: str, allowed: tuple[str, ...])
         raise UserError(f"--stages={min(wrong)}: {what} are not trained here; choose from {names}")
 
 
+def check_without_training(experiment: Any, values: flags.FlagValues) -> None:
+    """Check an experiment that trains nothing; reject flags of training."""
+    what, check = UNTRAINED[type(experiment)]
+    check(experiment)
+    single = type(experiment) is PretrainedConfig
+    refuse_stages(values, what, ("measure", *["tangents"] * single, "figures"))
+    if single:
+        check_tangents(values, experiment.tangents.enabled)
+
+
 def check_tangents(values: flags.FlagValues, enabled: bool) -> None:
     """Raise UserError if the stage tangents is named but switched off."""
     if values["stages"].present and "tangents" in values.stages and not enabled:
@@ -182,6 +204,7 @@ def check_tangents(values: flags.FlagValues, enabled: bool) -> None:
 
 def format_help(config: Any) -> Iterator[str]:
     """List all flags and this experiment's settings with their values, limits and meanings."""
+    yield USAGE
     for name, meaning in flag_meanings():
         yield f"  --{name}: {meaning}"
     yield "\nSettings, with their values:"

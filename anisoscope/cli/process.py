@@ -1,12 +1,15 @@
-"""The command as a process: error lines, exit codes and signals."""
+"""The command: dispatch, error lines, exit codes and signals."""
 
 import contextlib
 import errno
 import io
+import logging
 import os
+import pathlib
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator
 from types import FrameType
 from typing import NoReturn
@@ -14,6 +17,7 @@ from typing import NoReturn
 # Set before LAPACK is loaded: its matrices are small, and each core decomposes its own.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import anisoscope
 from anisoscope.utils import memory
 from anisoscope.utils.errors import (
     LostProcessError,
@@ -64,10 +68,7 @@ def main(argv: list[str]) -> int:
         for name, value in unused.items():
             print(f"{name}={value} is ignored: results would depend on it")
         with interruptible():
-            # imported late: it takes seconds, and a signal must end the process meanwhile
-            from anisoscope.cli import command
-
-            command.run(argv)
+            dispatch(argv)
             sys.stdout.flush()
     except Stopped as stopped:
         print(f"{stopped}; the same command resumes there")
@@ -84,6 +85,59 @@ def main(argv: list[str]) -> int:
             os._exit(code)
         return code
     return 0
+
+
+def dispatch(argv: list[str]) -> None:
+    """Run a command line: help, a list, a status, a comparison of two runs, or an experiment.
+
+    Imports are late: they take seconds, and a signal must end the process meanwhile.
+    """
+    import absl.logging
+
+    from anisoscope.cli import flags
+    from anisoscope.config.experiment_config import Config
+
+    absl.logging.set_verbosity(absl.logging.FATAL)  # Orbax logs tracebacks; the user gets one line
+    logging.getLogger().setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+    values, experiment, overridden = flags.parse(argv)
+    if values.version:
+        print(f"anisoscope {anisoscope.__version__}")
+    elif values.help:
+        print(*flags.format_help(experiment), sep="\n")
+    elif values.list:
+        for name, title in flags.list_experiments():
+            print(f"--config={name}\n    {title}")
+    elif values.status is not None:
+        from anisoscope.cli import status
+
+        print(*status.format_status(pathlib.Path(values.status)), sep="\n")
+    elif values.similarity:
+        if len(values.similarity) != 2:
+            example = "--similarity=runs/a,runs/b@256"
+            raise UserError(f"--similarity compares two runs; name two, as {example}")
+        from anisoscope.cli import untrained_stages
+
+        begin_writing()
+        untrained_stages.compare_runs(*values.similarity, values.workdir, values.figures)
+    else:
+        flags.check_flags(values)
+        title = flags.experiment_name(values.config)
+        root = pathlib.Path(values.workdir or f"runs/{title}")
+        request = flags.Request(values, overridden, root, title)
+        if type(experiment) is Config:
+            from anisoscope.cli import training_stages as stages
+
+            stages.check(experiment, request)
+        else:
+            flags.check_without_training(experiment, values)
+            from anisoscope.cli import untrained_stages as stages
+        if values.dry_run:
+            stages.dry_run(experiment, request)
+            return
+        begin_writing()
+        stage = stages.verify if "verify" in values.stages else stages.run
+        stage(experiment, request)
 
 
 def explain(error: BaseException) -> tuple[str, int, bool]:

@@ -10,7 +10,7 @@ from typing import Any
 from anisoscope.config import variants
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.run_config import checkpoint_steps
-from anisoscope.training import finished, log, trouble
+from anisoscope.training import log
 from anisoscope.utils import checksums
 from anisoscope.utils.errors import RunError, UserError, did_you_mean
 from anisoscope.utils.files import read_json
@@ -73,7 +73,7 @@ def count_tables(folder: pathlib.Path) -> Parts:
 
 def count_parts(folder: pathlib.Path, config: Config) -> Parts:
     """Count the steps, scores and tables of a trained run."""
-    steps, last, done = checkpoint_steps(config), config.train.steps, finished.is_finished(folder)
+    steps, last, done = checkpoint_steps(config), config.train.steps, log.is_finished(folder)
     newest = last if done else max(find_steps(folder / "checkpoints", "*"), default=0)
     places = {"checkpoints measured": folder / "measurements"}
     if config.tangents.enabled or (folder / "tangents").exists():  # switched on later, say
@@ -93,11 +93,11 @@ def describe_training(folder: pathlib.Path) -> Iterator[str]:
     """Yield the number of saved checkpoints, the score of a finished run, and its troubles."""
     if saved := find_steps(folder / "checkpoints", "*"):
         yield f"{len(saved)} checkpoints saved"
-    if finished.is_finished(folder):
-        bits = finished.read_score(folder)["bits_per_character"]
+    if log.is_finished(folder):
+        bits = log.read_score(folder)["bits_per_character"]
         yield f"{bits:.4f} bits per character on the test split"
     with contextlib.suppress(RunError, OSError):  # a damaged log is reported as damage
-        if troubles := trouble.format_troubles(log.read_log(folder)):
+        if troubles := log.format_troubles(log.read_log(folder)):
             yield troubles
 
 

@@ -11,16 +11,17 @@ import jax
 
 from anisoscope.analysis import loss_matched_runs, on_disk, primary
 from anisoscope.analysis.claims import verdicts
-from anisoscope.cli import archive, drawing
+from anisoscope.cli import archive, drawing, flags
 from anisoscope.cli.flags import Request
 from anisoscope.config import variants
 from anisoscope.config.experiment_config import Config
+from anisoscope.config.measure_config import check_measure
 from anisoscope.config.run_config import seeds
 from anisoscope.data import corpus
 from anisoscope.models.transformer import compute_type
 from anisoscope.sources import run_source, sweep
 from anisoscope.sources.evaluation_windows import POSITION_SETS
-from anisoscope.subspaces import run_tangents
+from anisoscope.subspaces import run_tangents, tangent_windows
 from anisoscope.training import loop, replay, train_program
 from anisoscope.utils import checksums, compiled, folder, mesh, processes
 from anisoscope.utils.compiled import CACHE
@@ -45,6 +46,22 @@ class Work(NamedTuple):
     stages: list[str]
     stop: Stop
     replayed: Sequence[int] = ()  # steps whose checkpoints the stage `replay` makes
+
+
+def check(experiment: Config, request: Request) -> None:
+    """Check the settings of every run of an experiment, and of its seeds jointly."""
+    runs = variants.expand(experiment, request.overridden)
+    for config in (*runs.values(), *variants.groups(experiment, request.overridden).values()):
+        check_run(config)
+    enabled = any(config.tangents.enabled for config in runs.values())
+    flags.check_tangents(request.flags, enabled)
+
+
+def check_run(config: Config) -> None:
+    """Raise UserError if a run cannot be trained, measured or analyzed by the stage tangents."""
+    train_program.check_run(config)
+    check_measure(config.measure, config.model.heads, config.train.steps)
+    tangent_windows.check_tangents(config, config.tangents)
 
 
 def run(experiment: Config, request: Request) -> None:

@@ -3,7 +3,6 @@
 import re
 from dataclasses import dataclass, field
 
-from anisoscope.config.data_config import DataConfig
 from anisoscope.config.measure_config import (
     DEFAULT,
     FAMILIES,
@@ -11,6 +10,7 @@ from anisoscope.config.measure_config import (
     MeasureConfig,
     check_measure,
 )
+from anisoscope.config.run_config import DataConfig
 from anisoscope.config.tangents_config import TangentsConfig, check_settings
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import check_fields, setting

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from anisoscope.config.data_config import DataConfig
+from anisoscope.config.run_config import DataConfig
 from anisoscope.data import clean, enwik8, local
 from anisoscope.data.enwik8 import enwik8_dataset_builder, prepare
 from anisoscope.utils.errors import UserError

@@ -26,6 +26,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import stdtrit  # scipy.stats takes half a second to import
 
 KINDS = ("jackknife", "sections", "share_sections")
@@ -146,3 +147,23 @@ def variance(replicates: np.ndarray, kind: str) -> np.ndarray:
 def _share(count: int, kind: str) -> float:
     """Return the factor from the replicates' sum of squared deviations to the value's variance."""
     return (count - 1) / count if kind == "jackknife" else 1 / (count * (count - 1))
+
+
+def holm(p: ArrayLike) -> np.ndarray:
+    """Correct p-values for as many tests as there are numbers, after Holm; NaN is no test."""
+    p = np.asarray(p, float)
+    corrected, known = np.full(p.shape, np.nan), ~np.isnan(p)
+    corrected[known] = holm_of(p[known], known.sum())
+    return corrected
+
+
+def holm_of(p: np.ndarray, at_once: int) -> np.ndarray:
+    """Correct p-values if at most `at_once` hypotheses can be true at once (Shaffer 1986).
+
+    A NaN counts as a test.
+    """
+    order = np.argsort(np.where(np.isnan(p), 1.0, p), kind="stable")
+    times = np.minimum(np.arange(len(p), 0, -1), at_once)
+    corrected = np.empty(len(p))
+    corrected[order] = np.maximum.accumulate(np.nan_to_num(p[order], nan=1.0) * times).clip(max=1.0)
+    return np.where(np.isnan(p), np.nan, corrected)

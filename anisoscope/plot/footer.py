@@ -7,7 +7,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from anisoscope.analysis import run_summaries
-from anisoscope.models import description
+from anisoscope.models import model_settings
 from anisoscope.plot import style
 from anisoscope.plot.run_tables import Run
 from anisoscope.training.objective import OBJECTIVES
@@ -50,7 +50,7 @@ def provenance(runs: dict[str, Run]) -> tuple[str, list[str]]:
 
 def _settings(results: xr.Dataset) -> dict[str, Any]:
     """Return the settings of a run that `_facts` does not name, by dotted name."""
-    in_facts = {*IN_FACTS, *(f"model.{name}" for name in description.described_fields())}
+    in_facts = {*IN_FACTS, *(f"model.{name}" for name in model_settings.described_fields())}
     return {
         name: value
         for name, value in run_summaries.settings(results).items()

@@ -16,7 +16,7 @@ from anisoscope.measurement.families.registry import quantities
 from anisoscope.plot import style
 from anisoscope.plot.footer import provenance
 from anisoscope.plot.run_tables import ENDS, POSITIONS, Run, describe_bands
-from anisoscope.results.excess import NULL, excess_name, is_excess, nulls_in
+from anisoscope.results.derived import NULL, excess_name, is_excess, nulls_in
 from anisoscope.results.frame import as_run_table, check_table
 from anisoscope.utils import files
 

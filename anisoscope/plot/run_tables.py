@@ -10,8 +10,7 @@ import xarray as xr
 
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.plot import style
-from anisoscope.results.averages import EMBEDDING
-from anisoscope.results.excess import excess_of
+from anisoscope.results.derived import EMBEDDING, excess_of
 
 POSITIONS = {
     "all": "all positions",

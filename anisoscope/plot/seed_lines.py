@@ -10,8 +10,7 @@ from anisoscope.analysis import run_summaries
 from anisoscope.measurement.families.registry import quantities
 from anisoscope.plot.footer import format_seeds
 from anisoscope.plot.run_tables import ENDS, Run
-from anisoscope.results.averages import averages
-from anisoscope.results.excess import excess_name
+from anisoscope.results.derived import averages, excess_name
 from anisoscope.results.scores import LOGGED
 from anisoscope.training.watch import BLOCKS, LAYERS
 

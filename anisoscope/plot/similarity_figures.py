@@ -8,7 +8,7 @@ from anisoscope.measurement.null_models import PERMUTED
 from anisoscope.plot import panel_axes, style
 from anisoscope.plot.footer import caption
 from anisoscope.plot.run_tables import POSITIONS, Run, at_last, layers_label, runs_with
-from anisoscope.results.excess import excess_of, nulls_in
+from anisoscope.results.derived import excess_of, nulls_in
 
 MEASURES = {"cka_unbiased": "linear CKA without bias", "neighbor_overlap": "neighborhood overlap"}
 VISIBLE = 0.1  # change of a similarity

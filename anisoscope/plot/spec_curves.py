@@ -22,8 +22,7 @@ from anisoscope.plot.specs import (
     Place,
     Spec,
 )
-from anisoscope.results.averages import over_blocks, over_heads
-from anisoscope.results.excess import nulls_in
+from anisoscope.results.derived import nulls_in, over_blocks, over_heads
 
 ORDERED = ("step", "layer", "block")  # hues in order of depth or time: a color bar, no legend
 DENSE = 60  # points of a curve without marks

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import xarray as xr
 
-from anisoscope.results.excess import NULL, excess_name
+from anisoscope.results.derived import NULL, excess_name
 from anisoscope.results.join import tidy
 
 ALONE = {"step": 0, "positions": "all", "layer": 0}  # dimensions that tables of arrays may not have

@@ -13,8 +13,7 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.measurement.families.projection_family import VECTORS
 from anisoscope.measurement.families.registry import FAMILIES, find_family, quantities
 from anisoscope.results import joined_files, kept_vectors, step_files
-from anisoscope.results.averages import averages
-from anisoscope.results.excess import excess_name, excess_of, nulls_in, values_of
+from anisoscope.results.derived import averages, excess_name, excess_of, nulls_in, values_of
 from anisoscope.results.replicates_table import BEFORE, CLOUDS
 from anisoscope.results.summary import STATISTICS, summary
 from anisoscope.utils.errors import UserError

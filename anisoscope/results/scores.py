@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from anisoscope.training import trouble
+from anisoscope.training import log
 
 LOGGED = {  # name in a line of train.jsonl: name in a table, in words
     "bits_per_character": ("validation_bits", "bits per predicted character, validation windows"),
@@ -37,7 +37,7 @@ def scores(lines: list[dict[str, Any]], steps: list[int]) -> xr.Dataset:
         values = [float(valid.get(step, {}).get(key, np.nan)) for step in steps]
         if np.isfinite(values).any():
             variables[name] = ("step", values, {"long_name": words, "units": "bit"})
-    if skipped := [line["step"] for line in lines if line["kind"] == trouble.SKIPPED]:
+    if skipped := [line["step"] for line in lines if line["kind"] == log.SKIPPED]:
         counts = [sum(skip <= step for skip in skipped) for step in steps]
         words = "updates skipped up to this step, since loss or gradient was not finite"
         variables["skipped_updates"] = ("step", counts, {"long_name": words, "units": "1"})

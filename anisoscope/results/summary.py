@@ -9,8 +9,14 @@ from anisoscope.measurement.families.registry import null_models_for, quantities
 from anisoscope.measurement.intervals import LEVEL, clip, estimate
 from anisoscope.measurement.panel import MEASURED
 from anisoscope.measurement.quantity import Quantity
-from anisoscope.results.averages import EMBEDDING, averages
-from anisoscope.results.excess import NULL, NULL_WORDS, about_excess, excess_name
+from anisoscope.results.derived import (
+    EMBEDDING,
+    NULL,
+    NULL_WORDS,
+    about_excess,
+    averages,
+    excess_name,
+)
 from anisoscope.results.replicates_table import UNTRAINED, about, clouds_of
 
 STATISTICS = ("mean", "std", "low", "high")

@@ -26,7 +26,7 @@ from anisoscope.sources.activations import (
     measure_batches,
 )
 from anisoscope.utils import mesh
-from anisoscope.utils.layout import MeshConfig
+from anisoscope.utils.settings import MeshConfig
 
 # resid_ZNWTD, q_ZNWTHK, k_ZNWTHK; None: no family reads queries and keys
 Arrays = tuple[np.ndarray, np.ndarray | None, np.ndarray | None]

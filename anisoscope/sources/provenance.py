@@ -11,8 +11,8 @@ import xarray as xr
 
 from anisoscope.config.experiment_config import Config
 from anisoscope.data.corpus import Corpus
-from anisoscope.models.description import describe_model
-from anisoscope.results.averages import BLOCK
+from anisoscope.models.model_settings import describe_model
+from anisoscope.results.derived import BLOCK
 from anisoscope.sources.evaluation_windows import POSITION_SETS, describe_evenness
 from anisoscope.sources.run_program import draw_probe
 from anisoscope.training import checkpoint

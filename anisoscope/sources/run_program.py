@@ -37,8 +37,7 @@ from anisoscope.sources.activations import (
 from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe, add_types, make_probe
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.utils import mesh
-from anisoscope.utils.layout import MeshConfig
-from anisoscope.utils.settings import replace
+from anisoscope.utils.settings import MeshConfig, replace
 
 OTHERS = ("previous", "last")  # references of the family comparison
 

@@ -25,7 +25,7 @@ from anisoscope.measurement import null_models
 from anisoscope.measurement.families import comparison_family
 from anisoscope.measurement.null_models import PERMUTATIONS, PERMUTED
 from anisoscope.measurement.quantity import MEASURED, Values
-from anisoscope.models.description import describe_model
+from anisoscope.models.model_settings import describe_model
 from anisoscope.results import joined_files
 from anisoscope.results.frame import to_frame
 from anisoscope.results.summary import summarize_with_null

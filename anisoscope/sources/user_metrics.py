@@ -15,7 +15,7 @@ from anisoscope.measurement.intervals import weight_replicates
 from anisoscope.measurement.null_models import DRAWS, gaussian, spread
 from anisoscope.measurement.quantity import Quantity, jackknifed
 from anisoscope.metrics.convert import as_vectors
-from anisoscope.results.excess import NULL
+from anisoscope.results.derived import NULL
 from anisoscope.results.summary import summarize, summarize_with_null
 from anisoscope.sources.array_chunks import Chunk, cloud_keys
 

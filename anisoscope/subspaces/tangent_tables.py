@@ -10,9 +10,8 @@ from scipy import stats
 
 from anisoscope.config.tangents_config import TangentsConfig
 from anisoscope.measurement.families import registry as families
-from anisoscope.measurement.intervals import estimate, variance
+from anisoscope.measurement.intervals import estimate, holm, variance
 from anisoscope.results import joined_files
-from anisoscope.results.holm import holm
 from anisoscope.results.summary import summarize
 from anisoscope.subspaces.subspace_energy import Fitted, Frames, Tested
 from anisoscope.subspaces.tangent_quantities import (

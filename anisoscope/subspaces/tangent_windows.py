@@ -15,7 +15,7 @@ from anisoscope.config.run_config import RunConfig
 from anisoscope.config.tangents_config import TangentsConfig, check_settings, early_steps
 from anisoscope.data import unigrams
 from anisoscope.data.corpus import Corpus
-from anisoscope.models.norms import NORMS
+from anisoscope.models.layers import NORMS
 from anisoscope.training import objective
 from anisoscope.utils.errors import UserError
 

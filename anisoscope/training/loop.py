@@ -16,7 +16,7 @@ import numpy as np
 from anisoscope.config.run_config import RunConfig, checkpoint_steps
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
-from anisoscope.training import evaluate, finished, optimizer, seed_runs, trouble
+from anisoscope.training import evaluate, log, optimizer, seed_runs
 from anisoscope.training.seed_runs import SeedRun
 from anisoscope.training.step import State, StepMetrics
 from anisoscope.training.train_program import Program, check_memory, make_program
@@ -48,9 +48,9 @@ def train(
     kept, last = checkpoint_steps(config), config.train.steps
     place = os.path.commonpath(folders.values()) or "."
     with seed_runs.open_runs(folders, kept) as runs:
-        if all(finished.is_finished(run.folder) for run in runs):
+        if all(log.is_finished(run.folder) for run in runs):
             for run in runs:
-                finished.read_score(run.folder)  # raises where it is damaged
+                log.read_score(run.folder)  # raises where it is damaged
             print(f"{name}: trained already, {last} steps, in {place}")
             return
         program = make_program(config, corpus)
@@ -72,9 +72,7 @@ def train(
         )
         for run, score in zip(runs, scores, strict=True):
             if processes.is_first():
-                finished.write_score(
-                    run.folder, score.numbers() | {"protocol": protocol, "step": last}
-                )
+                log.write_score(run.folder, score.numbers() | {"protocol": protocol, "step": last})
             print(
                 f"{run.name}: test {format_score(score)} ({protocol}, {score.characters:,} scored)"
             )
@@ -160,7 +158,7 @@ def log_step(config: RunConfig, run: SeedRun, now: int, done: StepMetrics, speed
     if done.scored:
         run.loss = done.loss
         if spike := run.troubles.spike(now, done.loss):
-            run.log.write(now, trouble.SPIKE, **spike)
+            run.log.write(now, log.SPIKE, **spike)
     if now % config.train.log_every and now != 1:
         return
     line = {}
@@ -188,7 +186,7 @@ def skip_step(
         row = f", {count} updates in a row" if most else ""
         what = f"loss {done.loss}, gradient norm {done.gradient_norm}{row}"
         fail(runs, run, now, what, good)
-    run.log.write(now, trouble.SKIPPED, updates=run.troubles.skipped)
+    run.log.write(now, log.SKIPPED, updates=run.troubles.skipped)
 
 
 def fail(runs: list[SeedRun], run: SeedRun, now: int, what: str, good: int) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from anisoscope.config.run_config import RunConfig, checkpoint_steps, seeds
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
-from anisoscope.training import evaluate, finished, optimizer, step
+from anisoscope.training import evaluate, log, optimizer, step
 from anisoscope.training.checkpoint import CheckpointReader, Checkpoints
 from anisoscope.training.seed_runs import checkpoint_items, restore_state
 from anisoscope.training.train_program import Program, make_program
@@ -157,7 +157,7 @@ def check_reached(
 ) -> None:
     """Raise UserError where the run has not reached one of these steps."""
     newest = max(store.all_steps(), default=-1)
-    newest = config.train.steps if finished.is_finished(run) else newest
+    newest = config.train.steps if log.is_finished(run) else newest
     if beyond := [at for at in steps if not 0 <= at <= newest]:
         state = f"is trained to step {newest}" if newest >= 0 else "is not trained yet"
         raise UserError(f"{run} {state}, so step {beyond[0]} does not exist; pass an earlier step")

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from anisoscope.config.run_config import TrainConfig
 from anisoscope.training.checkpoint import DELETE, CheckpointReader, Checkpoints
-from anisoscope.training.log import NAME, Log, read_log
+from anisoscope.training.log import NAME, Log, Troubles, read_log
 from anisoscope.training.step import State
 from anisoscope.training.train_program import Program
-from anisoscope.training.trouble import Troubles
 from anisoscope.utils.errors import RunError
 
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import Array, Int32, UInt8
 
 from anisoscope.config.run_config import RunConfig
-from anisoscope.data import batches
 from anisoscope.training import objective, watch
 
 Params = Any
@@ -50,8 +50,8 @@ def train_batch(
     """Make the batch of update `step`: a pure function of (data seed, step, example index)."""
     examples_B = jnp.arange(config.train.batch_size)
     length = config.model.context + 1
-    starts_B = batches.starts(seed, step, examples_B, tokens_N.shape[0], length)
-    windows_BL = batches.crop(tokens_N, starts_B, length)
+    starts_B = starts(seed, step, examples_B, tokens_N.shape[0], length)
+    windows_BL = crop(tokens_N, starts_B, length)
     masks = jax.random.fold_in(jax.random.key(seed), NO_STEP)
     key = jax.random.fold_in(masks, step)
     return objective.make_batch(config, windows_BL, key, examples_B, mask_token)
@@ -156,3 +156,31 @@ def make_steps(
         return jax.lax.fori_loop(0, count, body, (state, empty))
 
     return steps
+
+
+def starts(
+    seed: int | Array,
+    step: int | Array,
+    examples_B: Int32[Array, " B"],
+    num_characters: int,
+    length: int,
+) -> Int32[Array, " B"]:
+    """Draw the first character of each window, uniformly; each example index has its own key."""
+    key = jax.random.fold_in(jax.random.key(seed), step)
+
+    def start(example: Array) -> Array:
+        return jax.random.randint(
+            jax.random.fold_in(key, example), (), 0, num_characters - length + 1, jnp.int32
+        )
+
+    return jax.vmap(start)(examples_B)
+
+
+def crop(
+    corpus_N: UInt8[Array, " N"], starts_B: Int32[Array, " B"], length: int
+) -> Int32[Array, "B T"]:
+    """Cut the windows of T = `length` token ids that begin at `starts_B`."""
+    windows_BT = jax.vmap(lambda start: jax.lax.dynamic_slice(corpus_N, (start,), (length,)))(
+        starts_B
+    )
+    return windows_BT.astype(jnp.int32)

@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.layout import MeshConfig
+from anisoscope.utils.settings import MeshConfig
 
 AXES = ("data", "fsdp")
 UNITS = ("batches", "positions")  # mesh axes of measuring

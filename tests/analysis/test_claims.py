@@ -25,8 +25,8 @@ from anisoscope.analysis.claims.verdicts import (
     write,
 )
 from anisoscope.analysis.shapes import SHAPES
+from anisoscope.measurement.intervals import holm_of
 from anisoscope.results import joined_files
-from anisoscope.results.holm import holm_of
 from tests.analysis.synthetic_runs import made
 
 SEEDS = np.array([-1.0, 1.0, -0.5, 0.5, 0.0])

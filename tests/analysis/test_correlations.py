@@ -20,7 +20,7 @@ from anisoscope.analysis.correlations import (
     correlations,
     within_models,
 )
-from anisoscope.results.holm import holm
+from anisoscope.measurement.intervals import holm
 from tests.plot.tables import make_run
 
 SHORT = (0, 10, 1000)

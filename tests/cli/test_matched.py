@@ -11,7 +11,7 @@ from anisoscope.analysis import on_disk
 from anisoscope.cli import drawing, training_stages
 from anisoscope.config import variants
 from anisoscope.results import joined_files
-from anisoscope.training import finished, log, replay
+from anisoscope.training import log, replay
 from anisoscope.utils.errors import Stopped
 from anisoscope.utils.settings import replace
 from tests import tiny
@@ -31,7 +31,7 @@ def root(tmp_path):
     for kind, changes in KINDS.items():
         joined_files.write(made(**changes), tmp_path / kind / "results.nc")
         (tmp_path / kind / "train.jsonl").write_text(gains)
-        finished.write_score(tmp_path / kind, {"bits_per_character": 9.0})
+        log.write_score(tmp_path / kind, {"bits_per_character": 9.0})
     return tmp_path
 
 

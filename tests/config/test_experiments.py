@@ -7,7 +7,7 @@ import pytest
 
 from anisoscope import experiments
 from anisoscope.analysis import primary
-from anisoscope.cli.command import check_run
+from anisoscope.cli.training_stages import check_run
 from anisoscope.config import variants
 from anisoscope.config.experiment_config import Config
 from anisoscope.utils.settings import flat, from_dict, replace, to_dict

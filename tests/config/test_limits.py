@@ -1,7 +1,7 @@
 import pytest
 
 from anisoscope.cli import flags
-from anisoscope.cli.command import check_run
+from anisoscope.cli.training_stages import check_run
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.run_config import TrainConfig
 from anisoscope.config.variants import expand

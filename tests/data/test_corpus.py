@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from anisoscope.config.data_config import DataConfig
+from anisoscope.config.run_config import DataConfig
 from anisoscope.data import clean, corpus, enwik8, local
 from anisoscope.data.enwik8 import enwik8_dataset_builder
 from tests.data.conftest import zipped

@@ -2,7 +2,7 @@ import dataclasses
 
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.models import masks
-from anisoscope.models.description import describe_model, described_fields
+from anisoscope.models.model_settings import describe_model, described_fields
 
 MODEL = ModelConfig(layers=1, width=8, heads=2, context=4)
 CHANGED = {

@@ -13,8 +13,8 @@ import pytest
 from anisoscope.config.measure_config import HOOK_POINTS
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.models import transformer
+from anisoscope.models.layers import make_norm
 from anisoscope.models.masks import visible_keys
-from anisoscope.models.norms import make_norm
 from tests.models.cases import CONFIGS, SMALL, VOCAB, loss_of, made
 
 SLOW = pytest.mark.slow

@@ -13,9 +13,8 @@ import pytest
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.models import masks, transformer
 from anisoscope.models.attention_block import ATTENTIONS
+from anisoscope.models.layers import NORMS, POSITIONS
 from anisoscope.models.masks import MASKS
-from anisoscope.models.norms import NORMS
-from anisoscope.models.positions import POSITIONS
 from tests.models import reference_transformer
 from tests.models.cases import CONFIGS, SMALL, VOCAB, loss_of, made
 

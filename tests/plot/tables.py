@@ -21,11 +21,10 @@ from anisoscope.data.unigrams import BINS
 from anisoscope.measurement.families.projection_family import VECTORS
 from anisoscope.measurement.families.registry import coordinates, null_models_for, quantities
 from anisoscope.measurement.panel import MEASURED
-from anisoscope.models.description import describe_model
+from anisoscope.models.model_settings import describe_model
 from anisoscope.plot.run_tables import Run
 from anisoscope.results import kept_vectors
-from anisoscope.results.averages import averages
-from anisoscope.results.excess import excess_name
+from anisoscope.results.derived import averages, excess_name
 from anisoscope.results.join import joined
 from anisoscope.results.replicates_table import table
 from anisoscope.sources.evaluation_windows import POSITION_SETS

@@ -14,7 +14,7 @@ from anisoscope.plot.render import render
 from anisoscope.plot.run_tables import NULLS
 from anisoscope.plot.scatter_figures import cosine_against_drift
 from anisoscope.plot.specs import GAIN, SPECS
-from anisoscope.results.excess import excess_of
+from anisoscope.results.derived import excess_of
 from tests.plot.reading import caption_of, curve_is, footer_of
 from tests.plot.tables import STEPS, changed, lacking, with_nulls
 

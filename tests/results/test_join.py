@@ -8,7 +8,7 @@ import xarray as xr
 from anisoscope.measurement.families.projection_family import VECTORS
 from anisoscope.measurement.families.registry import FAMILIES, quantities
 from anisoscope.results import joined_files
-from anisoscope.results.averages import over_blocks
+from anisoscope.results.derived import over_blocks
 from anisoscope.results.join import joined, tidy, write
 from anisoscope.results.scores import scores
 from anisoscope.results.summary import summary

@@ -14,7 +14,7 @@ from anisoscope.measurement.null_models import PERMUTATIONS, permuted
 from anisoscope.models.masks import visible_keys
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.utils import mesh
-from anisoscope.utils.layout import MeshConfig
+from anisoscope.utils.settings import MeshConfig
 from tests import reference_comparison
 from tests.sources import activated
 from tests.sources.activated import (

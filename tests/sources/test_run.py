@@ -6,7 +6,7 @@ import pytest
 
 import anisoscope
 from anisoscope import make_measure
-from anisoscope.config.data_config import DataConfig
+from anisoscope.config.run_config import DataConfig
 from anisoscope.sources import finished_run
 from anisoscope.sources.finished_run import open_run
 from anisoscope.training import loop

@@ -7,7 +7,7 @@ import pytest
 
 from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.results import joined_files, kept_vectors
-from anisoscope.results.averages import averages
+from anisoscope.results.derived import averages
 from anisoscope.sources import run_program
 from anisoscope.utils.errors import UserError
 from tests import tiny

@@ -8,15 +8,7 @@ import pytest
 
 from anisoscope.config.run_config import TrainConfig
 from anisoscope.results.scores import scores
-from anisoscope.training import (
-    log,
-    loop,
-    optimizer,
-    replay,
-    step,
-    train_program,
-    trouble,
-)
+from anisoscope.training import log, loop, optimizer, replay, step, train_program
 from anisoscope.training.checkpoint import leaf_digests
 from anisoscope.training.seed_runs import checkpoint_items
 from anisoscope.utils.errors import RunError
@@ -53,7 +45,7 @@ def test_an_update_that_is_not_finite_is_left_out_and_counted(tmp_path, bad, mon
     same = {name for name, digest in saved[2].items() if saved[3][name] == digest}
     assert {*saved[2]} - same == {"[1]['step']"}
     assert saved[3] != saved[4]
-    skipped = [(line["step"], line["updates"]) for line in lines if line["kind"] == trouble.SKIPPED]
+    skipped = [(line["step"], line["updates"]) for line in lines if line["kind"] == log.SKIPPED]
     assert skipped == [(3, 1), (5, 2)]
     rates = {line["step"]: line["learning_rate"] for line in lines if line["kind"] == "train"}
     rate = optimizer.schedule(CONFIG.train)
@@ -61,8 +53,7 @@ def test_an_update_that_is_not_finite_is_left_out_and_counted(tmp_path, bad, mon
     assert "NaN" not in (tmp_path / "whole" / "train.jsonl").read_text()
     assert scores(lines, [2, 4, 6]).skipped_updates.values.tolist() == [0, 1, 2]
     assert (
-        trouble.format_troubles(lines)
-        == "updates were left out as not finite: 2, the last at step 5"
+        log.format_troubles(lines) == "updates were left out as not finite: 2, the last at step 5"
     )
 
     interrupted_after(monkeypatch, 2, 2)
@@ -93,7 +84,7 @@ def test_too_many_in_a_row_end_the_run(tmp_path, bad):
     skipped = [
         (line["step"], line["updates"])
         for line in log.read_log(tmp_path)
-        if line["kind"] == trouble.SKIPPED
+        if line["kind"] == log.SKIPPED
     ]
     assert skipped == [(2, 1), (4, 2), (5, 3)]
 
@@ -112,11 +103,11 @@ def test_the_setting_changes_nothing_else():
 
 def spikes(found, every=10, begin=0, lines=()):
     """Lines of the log from a step on, with spikes."""
-    lines, troubles = [*lines], trouble.Troubles(TrainConfig(log_every=every), lines)
+    lines, troubles = [*lines], log.Troubles(TrainConfig(log_every=every), lines)
     for now, loss in enumerate(found, 1):
         if now > begin:
             if values := troubles.spike(now, loss):
-                lines.append({"step": now, "kind": trouble.SPIKE, **values})
+                lines.append({"step": now, "kind": log.SPIKE, **values})
             if now % every == 0 or now == 1:
                 lines.append({"step": now, "kind": "train", "loss": loss})
                 troubles.take(loss)
@@ -126,16 +117,16 @@ def spikes(found, every=10, begin=0, lines=()):
 def test_a_spike_is_told_once_between_two_lines_and_again_after_a_restart():
     found = 2.0 + np.random.default_rng(0).normal(0, 0.05, 400)
     for smooth in (found, np.linspace(5, 1, 400), np.ones(400)):
-        assert trouble.format_troubles(spikes(smooth)) == ""
+        assert log.format_troubles(spikes(smooth)) == ""
     found[302:308] = 3.0
     whole = spikes(found)
-    (spike,) = [line for line in whole if line["kind"] == trouble.SPIKE]
+    (spike,) = [line for line in whole if line["kind"] == log.SPIKE]
     assert (spike["step"], spike["loss"]) == (303, 3.0)
     assert abs(spike["median"] - 2) < 0.05
-    assert spike["deviations"] > trouble.DEVIATIONS
+    assert spike["deviations"] > log.DEVIATIONS
     for begin in (150, 303, 305, 312):
         assert (
             spikes(found, begin=begin, lines=[line for line in whole if line["step"] <= begin])
             == whole
         )
-    assert trouble.format_troubles(whole) == "spikes of the loss: 1, the last at step 303"
+    assert log.format_troubles(whole) == "spikes of the loss: 1, the last at step 303"

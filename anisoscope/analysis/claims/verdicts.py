@@ -23,9 +23,8 @@ from scipy import stats
 from anisoscope.analysis import on_disk, primary
 from anisoscope.analysis.claims import evidence
 from anisoscope.analysis.claims.claim_entries import CLAIMS, LEARNED, Claim
-from anisoscope.measurement.intervals import LEVEL
+from anisoscope.measurement.intervals import LEVEL, holm_of
 from anisoscope.results import joined_files
-from anisoscope.results.holm import holm_of
 from anisoscope.utils.errors import UserError, as_value_error
 
 REPRODUCED, CONTRADICTED = "reproduced", "contradicted"

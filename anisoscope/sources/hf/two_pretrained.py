@@ -21,7 +21,7 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_config import ALONE, PretrainedConfig, revision_steps
 from anisoscope.data import corpus as texts
 from anisoscope.data.corpus import Corpus
-from anisoscope.models.description import describe_model
+from anisoscope.models.model_settings import describe_model
 from anisoscope.results import joined_files
 from anisoscope.sources import two_models
 from anisoscope.sources.finished_run import open_run

@@ -20,7 +20,7 @@ from anisoscope.config.measure_config import CLOUD_NULLS, MeasureConfig
 from anisoscope.measurement.families.registry import FAMILIES, find_family, quantities
 from anisoscope.metrics.convert import ArrayLike
 from anisoscope.results import join, joined_files
-from anisoscope.results.averages import BLOCK
+from anisoscope.results.derived import BLOCK
 from anisoscope.sources import array_checks, array_chunks, arrays
 from anisoscope.sources.recording.recorder import Recorder
 from anisoscope.utils.errors import RunError, as_value_error

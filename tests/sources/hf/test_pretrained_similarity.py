@@ -17,10 +17,10 @@ import transformers
 import xarray as xr
 
 import anisoscope
-from anisoscope.config.data_config import DataConfig
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.pretrained_config import PretrainedConfig, WeightsConfig
+from anisoscope.config.run_config import DataConfig
 from anisoscope.data import corpus as texts
 from anisoscope.models.transformer import build
 from anisoscope.results import joined_files

@@ -1,11 +1,13 @@
-"""Averages of quantities over blocks and heads: their names and how to compute them."""
+"""Variables derived from a quantity: averages over blocks and heads, and excesses over null models."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import xarray as xr
 
 from anisoscope.measurement.families.registry import quantities
+from anisoscope.measurement.null_models import DRAWS
 from anisoscope.measurement.quantity import HEAD, LAYERS
 
 EMBEDDING = "embedding"  # meaning of layer 0, unless a table says otherwise
@@ -60,3 +62,51 @@ def averages(name: str, layer_0: str = EMBEDDING) -> dict[str, Average]:
 
 def finite(values: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(values), values, np.nan)
+
+
+NULL = "null"  # the dimension over null models
+NULL_WORDS = (  # its long name
+    "null model, whose value is subtracted for each batch and replicate; for gaussian the mean over "
+    f"{DRAWS} draws"
+)
+
+
+def excess_name(name: str) -> str:
+    """Name the variable with the excess of a quantity, or of its average, over null models."""
+    return f"{name}_excess"
+
+
+def about_excess(name: str, about: dict[str, Any]) -> dict[str, Any]:
+    """Derive the attributes of an excess from those of the value; an excess has no range."""
+    words = {
+        "long_name": f"{about.get('long_name', name)}, excess over a null model",
+        "units": about.get("units", "1"),
+    }
+    kept = {key: about[key] for key in ("family", "resampling") if key in about}
+    formula = f"value minus that of the null model (gaussian: the mean over {DRAWS} draws)"
+    return words | {"formula": formula, "excess_of": name} | kept
+
+
+def is_excess(variable: xr.DataArray) -> bool:
+    return "excess_of" in variable.attrs
+
+
+def values_of(table: xr.Dataset) -> list[str]:
+    """List the quantities of a table and their averages, without excesses."""
+    return [
+        str(name)
+        for name, array in table.data_vars.items()
+        if "statistic" in array.dims and not is_excess(array)
+    ]
+
+
+def nulls_in(table: xr.Dataset) -> list[str]:
+    """List the null models of a table."""
+    return table[NULL].values.tolist() if NULL in table.dims else []
+
+
+def excess_of(table: xr.Dataset, name: str, null: str) -> xr.DataArray:
+    """Return the excess over this null model; NaN if the table has none."""
+    if null in nulls_in(table) and excess_name(name) in table:
+        return table[excess_name(name)].sel({NULL: null}, drop=True)
+    return xr.full_like(table[name], np.nan)
