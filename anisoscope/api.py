@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from anisoscope.config.measure_config import CLOUD_NULLS
 from anisoscope.metrics.convert import ArrayLike
 from anisoscope.utils.errors import as_value_error
+from anisoscope.utils.progress import library_call
 
 if TYPE_CHECKING:
     import jax
@@ -55,6 +56,7 @@ def measure(
     num_chunks: int = 1,
     seed: int = 0,
     metrics: Mapping[str, Callable[[np.ndarray], float]] | None = None,
+    quiet: bool = False,
 ) -> xr.Dataset:
     """Measure clouds of vectors: values, 95 % intervals, and the excess over null models.
 
@@ -93,6 +95,7 @@ def measure(
         seed: of the folds and of the null model.
         metrics: your own functions of a cloud (points, width) in float32, by name. Each returns a
             number and becomes a variable with an interval and the excess over "gaussian".
+        quiet: without a progress bar (after ten seconds) and a line about compiling.
 
     Returns:
         A Dataset with a variable for each quantity and the dimensions (statistic, layer, …),
@@ -112,20 +115,21 @@ def measure(
     """
     from anisoscope.sources import arrays
 
-    return arrays.measure_vectors(
-        x,
-        families,
-        nulls,
-        clusters=clusters,
-        token_positions=token_positions,
-        unembedding=unembedding,
-        targets=targets,
-        names=layer_names,
-        folds=folds,
-        num_chunks=num_chunks,
-        seed=seed,
-        metrics=metrics,
-    )
+    with library_call(quiet):
+        return arrays.measure_vectors(
+            x,
+            families,
+            nulls,
+            clusters=clusters,
+            token_positions=token_positions,
+            unembedding=unembedding,
+            targets=targets,
+            names=layer_names,
+            folds=folds,
+            num_chunks=num_chunks,
+            seed=seed,
+            metrics=metrics,
+        )
 
 
 def measure_attention(
@@ -138,6 +142,7 @@ def measure_attention(
     folds: int = 8,
     num_chunks: int = 1,
     seed: int = 0,
+    quiet: bool = False,
 ) -> xr.Dataset:
     """Measure queries and keys, and how sharp the attention is that they make.
 
@@ -154,6 +159,7 @@ def measure_attention(
         num_chunks: in which windows are measured that do not fit into memory at once; values are means
             over chunks.
         seed: kept with the table.
+        quiet: without a progress bar (after ten seconds) and a line about compiling.
 
     Returns:
         A Dataset as of `measure`, with the dimensions (statistic, block, head, …).
@@ -169,7 +175,8 @@ def measure_attention(
     """
     from anisoscope.sources import arrays
 
-    return arrays.measure_heads(queries, keys, mask, bias, layer_names, folds, num_chunks, seed)
+    with library_call(quiet):
+        return arrays.measure_heads(queries, keys, mask, bias, layer_names, folds, num_chunks, seed)
 
 
 def make_measure(
@@ -233,6 +240,7 @@ def measure_model(
     batch_size: int = 8,
     padding: Literal["left", "right"] | None = None,
     pool: str | Sequence[str] = (),
+    quiet: bool = False,
 ) -> xr.Dataset:
     """Measure a transformer's residual stream while it reads a text.
 
@@ -263,6 +271,7 @@ def measure_model(
             attention mask. Lines of a file are texts. Padding is in no cloud.
         pool: "mean", "last", "cls" or several of these: a vector of each separate text, beside
             those of tokens.
+        quiet: without a progress bar (after ten seconds) and a line about compiling.
 
     Returns:
         A Dataset as of `measure`, with the dimension positions: "all"; "without_first_token", without the
@@ -302,7 +311,7 @@ def measure_model(
         padding=padding,
         pool=pool,
     )
-    with jax.enable_x64(False):
+    with jax.enable_x64(False), library_call(quiet):
         return measure_model.measure_model(model, texts, revision, options)
 
 
@@ -319,6 +328,7 @@ def compare_models(
     special_tokens: bool = False,
     dtype: str = "float32",
     labels: tuple[str, str] | None = None,
+    quiet: bool = False,
 ) -> xr.Dataset:
     """Compare every layer of one pretrained model with every layer of another, on one text.
 
@@ -337,6 +347,7 @@ def compare_models(
         special_tokens: begin and end every piece as the tokenizer begins and ends a text.
         dtype: that models opened by name compute in: "float32", "bfloat16" or "float16".
         labels: names of the models, for figures; else those of `a` and `b`.
+        quiet: without a progress bar (after ten seconds) and a line about compiling.
 
     Returns:
         A Dataset as of `compare`, with the dimension positions: "all", and "without_first_token",
@@ -366,7 +377,7 @@ def compare_models(
         "measure.batches": batches,
         "measure.seed": seed,
     }
-    with jax.enable_x64(False):
+    with jax.enable_x64(False), library_call(quiet):
         return two_pretrained.compare_models((a, b), texts, revisions, labels, settings)
 
 

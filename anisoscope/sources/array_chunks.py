@@ -30,7 +30,6 @@ from anisoscope.metrics.convert import as_vectors
 from anisoscope.sources.array_checks import Lens, Vectors
 from anisoscope.sources.folds import Folds, cut_equal_chunks, cut_folds
 from anisoscope.utils import memory
-from anisoscope.utils.progress import notice
 
 FEWEST_CLUSTERS = 5  # fewer clusters give intervals with a warning
 WORK = 4  # memory of any program on a cloud, in sizes of that cloud
@@ -218,8 +217,7 @@ def _compile(
 ) -> jax.stages.Compiled:
     """Compile one program for all arrays of one shape and any seed: keys are arguments."""
     program = functools.partial(run_panel_with_folds, settings=settings, unequal=unequal)
-    with notice("anisoscope: compiling for arrays of this shape, once"):
-        return jax.jit(program).lower(*jax.tree.unflatten(structure, leaves)).compile()
+    return jax.jit(program).lower(*jax.tree.unflatten(structure, leaves)).compile()
 
 
 def run_panel_with_folds(
@@ -277,15 +275,17 @@ def weight_folds(
     }
 
 
-def check_memory(takes: int, description: str, chunks: int) -> None:
-    """Raise ValueError where this many bytes are not available."""
+def check_memory(takes: int, description: str, chunks: int | None) -> None:
+    """Raise ValueError where this many bytes are not available; None: there are no chunks."""
     available = memory.available()
     if available is not None and takes > available:
-        more = math.ceil(1.1 * chunks * takes / available)
+        advice = "pass fewer layers or points"
+        if chunks is not None:
+            more = math.ceil(1.1 * chunks * takes / available)
+            advice = f"name fewer families, or pass num_chunks={more}, whose values are averaged"
         raise ValueError(
             f"{description} take {memory.format_bytes(takes)} to measure, and "
-            f"{memory.format_bytes(available)} are available: name fewer families, or pass "
-            f"num_chunks={more}, whose values are averaged"
+            f"{memory.format_bytes(available)} are available: {advice}"
         )
 
 

@@ -26,7 +26,7 @@ from anisoscope.metrics.convert import check_size, keeps_spread
 from anisoscope.results import join, replicates_table
 from anisoscope.sources import array_checks, array_chunks, user_metrics
 from anisoscope.sources.folds import cut_windows
-from anisoscope.utils.progress import bar
+from anisoscope.utils.progress import bar, compile_notice
 
 
 @jax.enable_x64(False)
@@ -62,9 +62,8 @@ def measure_vectors(
     user_metrics.check_metrics(metrics or {})
     chunks = array_chunks.cut_chunks(vectors, num_chunks, folds, seed)
 
-    label = f"measure {', '.join(chosen)}" if families == "all" else ""  # all families take a while
     values, attributes = array_chunks.measure_chunks(
-        vectors, chunks, settings, lambda groups: bar(groups, label, "layer"), lens
+        vectors, chunks, settings, lambda groups: bar(groups, "measure", "layer"), lens
     )
     table = make_table(values, settings, attributes, names)
     if metrics:
@@ -136,7 +135,7 @@ def make_measure(
         return values, jnp.isfinite(clouds_NPD).all(), held_N, jnp.abs(clouds_NPD).max(axis=(1, 2))
 
     def measure(params: Any) -> xr.Dataset:
-        with lapack.threads_for():
+        with lapack.threads_for(), compile_notice():
             values, finite, held_N, largest_N = jax.device_get(compute(params, tokens))
         if not finite:
             raise ValueError(

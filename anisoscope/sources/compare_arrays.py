@@ -3,6 +3,8 @@
 Letters: M layers of the second model, K permutations, J folds.
 """
 
+import math
+import os
 from collections.abc import Sequence
 
 import jax
@@ -19,6 +21,7 @@ from anisoscope.metrics import convert
 from anisoscope.sources import array_checks, array_chunks
 from anisoscope.sources.folds import Folds
 from anisoscope.sources.two_models import Clouds, measure_clouds, summarize_pairs
+from anisoscope.utils.progress import library_call
 
 LABELS = ("a", "b")
 
@@ -31,6 +34,7 @@ def compare(
     folds: int = 8,
     seed: int = 0,
     labels: tuple[str, str] = LABELS,
+    quiet: bool = False,
 ) -> xr.Dataset:
     """Compare every layer of one model with every layer of another, on the same points.
 
@@ -42,6 +46,7 @@ def compare(
             intervals.
         seed: of the null model and the folds.
         labels: names of the models, for figures.
+        quiet: without a line about compiling.
 
     Returns:
         A Dataset of `cka` (linear CKA), `cka_unbiased` and `neighbor_overlap` with the dimensions
@@ -58,19 +63,27 @@ def compare(
     >>> table.cka.sel(statistic="mean").values.diagonal().round(3)
     array([1., 1.])
     """
+    for x in (a, b):
+        if isinstance(x, str | os.PathLike):
+            raise ValueError(f"{x!r} names no vectors; compare_models reads models by name")
     vectors_a, vectors_b = (array_checks.read_vectors(x, clusters) for x in (a, b))
     points, points_b = vectors_a.shape[0], vectors_b.shape[0]
     if points != points_b:
         raise ValueError(f"a has {points} points and b {points_b}; both need the same points")
     if isinstance(a, pd.DataFrame) and isinstance(b, pd.DataFrame) and not a.index.equals(b.index):
         raise ValueError("the indexes of a and b differ; bring both into one order of points")
+    sizes = [len(vectors.layers) * math.prod(vectors.shape) for vectors in (vectors_a, vectors_b)]
+    floats = array_chunks.WORK * ((1 + PERMUTATIONS) * sizes[0] + sizes[1])
+    layers = f"{len(vectors_a.layers)} and {len(vectors_b.layers)} layers of {points:,} points"
+    array_chunks.check_memory(4 * floats, layers, None)
     a_NPD, b_MPE = (
         np.stack([convert.as_vectors(layer, "vectors") for layer in vectors.layers])
         for vectors in (vectors_a, vectors_b)
     )
     chunks = array_chunks.cut_chunks(vectors_a, 1, folds, seed)
     null_KNPD = np.stack([a_NPD[:, order_P] for order_P in _orders(vectors_a, seed)])
-    values = _measure_folds(Clouds(a_NPD, b_MPE, null_KNPD), chunks[0].folds)
+    with library_call(quiet):
+        values = _measure_folds(Clouds(a_NPD, b_MPE, null_KNPD), chunks[0].folds)
     attributes = array_chunks.describe(vectors_a, chunks) | {"seed": seed}
     attributes |= dict(zip(("first", "second"), labels, strict=True))
     table = summarize_pairs([jax.tree.map(lambda x: x[None], values)], ("all",))

@@ -16,7 +16,7 @@ from anisoscope.results import join, joined_files, step_files
 from anisoscope.results.replicates_table import missing_families
 from anisoscope.sources import array_checks, array_chunks, arrays, vector_files
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.progress import bar
+from anisoscope.utils.progress import bar, compile_notice
 
 STEP = 0  # a file is one checkpoint
 
@@ -72,7 +72,7 @@ def run(config: VectorsConfig, file: OpenFile, root: pathlib.Path, name: str) ->
             families=missing,
             **{field: getattr(settings, field) for field in ("nulls", "folds", "seed")},
         )
-        with explain_path(config):
+        with explain_path(config), compile_notice():
             values, found = array_chunks.measure_chunks(*file, chosen, progress)
         new = arrays.raw_table(values, found | attributes | {"made_by": json.dumps(made_by)})
         if layers := config.vectors.layers:

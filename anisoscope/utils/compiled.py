@@ -12,6 +12,8 @@ import platform
 import sys
 import warnings
 
+from anisoscope.utils.progress import LOGGER
+
 CACHE = "~/.cache/anisoscope"
 SWITCH = "ANISOSCOPE_COMPILED"  # an environment variable; off: no cache for library calls
 LIMIT = 4 * 2**30  # bytes of all entries at a start
@@ -50,7 +52,7 @@ def keep(cache: str) -> str:
 def keep_for_library() -> None:
     """Enable the compilation cache for library calls, unless the user chose a cache or none.
 
-    The first time, a line on stderr names the folder and the switch.
+    The first time, a logged line names the folder and the switch.
     """
     import jax
     from jax.experimental.compilation_cache import compilation_cache
@@ -63,7 +65,7 @@ def keep_for_library() -> None:
     compilation_cache.reset_cache()  # JAX decides at its first compilation whether there is a cache
     if why or first:
         kept = f"compiled programs are kept in {folder} for the next process"
-        print(f"anisoscope: {why or kept}; {SWITCH}=off switches this off", file=sys.stderr)
+        LOGGER.warning("anisoscope: %s; %s=off switches this off", why or kept, SWITCH)
 
 
 def _machine(jaxlib: str) -> str:

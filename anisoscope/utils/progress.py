@@ -1,14 +1,32 @@
-"""The progress bar of the first process: live on a terminal, every ten seconds in a log."""
+"""What a user sees while work goes on: a progress bar, and a line while programs compile.
+
+In a log the bar moves every ten seconds. Calls of the library show a bar only after ten seconds,
+and log through the logger "anisoscope".
+"""
 
 import contextlib
+import contextvars
+import logging
 import sys
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from anisoscope.utils import processes
+
+LOGGER = logging.getLogger("anisoscope")
+LOGGER.setLevel(logging.WARNING)  # whatever the root logger's level is
+LOWERED, COMPILED = (
+    f"/jax/core/compile/{name}_duration" for name in ("jaxpr_to_mlir_module", "backend_compile")
+)
+COMPILING = "anisoscope: compiling; later calls with arrays of this shape are quick"
+PATIENCE = 2.0  # seconds of compiling until a line says so
+DELAY = 10.0  # seconds until a call of the library shows a bar
+
+# whether the current call of the library is quiet; None in the command
+_quiet: contextvars.ContextVar[bool | None] = contextvars.ContextVar("quiet", default=None)
 
 
 def bar(work: Iterable | None, label: str, unit: str, **options: Any) -> tqdm:
@@ -20,21 +38,52 @@ def bar(work: Iterable | None, label: str, unit: str, **options: Any) -> tqdm:
         unit: What is counted.
         **options: Options of tqdm.
     """
-    quiet = not label or not processes.is_first()
+    quiet = _quiet.get()
+    options["disable"] = bool(quiet) or not label or not processes.is_first()
+    options["delay"] = 0.0 if quiet is None else DELAY
     interval = 0.1 if sys.stderr.isatty() else 10.0
-    return tqdm(work, desc=label, unit=unit, mininterval=interval, disable=quiet, **options)
+    return tqdm(work, desc=label, unit=unit, mininterval=interval, **options)
 
 
 @contextlib.contextmanager
-def notice(line: str, seconds: float = 2.0) -> Iterator[None]:
-    """Print the line to stderr if the block takes longer than `seconds`."""
-    timer = threading.Timer(seconds, lambda: print(line, file=sys.stderr, flush=True))
-    timer.daemon = True
-    timer.start()
+def library_call(quiet: bool) -> Iterator[None]:
+    """Report on a call of the library; `quiet`: without bars and lines, but with warnings."""
+    token = _quiet.set(quiet)
+    try:
+        with contextlib.nullcontext() if quiet else compile_notice():
+            yield
+    finally:
+        _quiet.reset(token)
+
+
+@contextlib.contextmanager
+def compile_notice() -> Iterator[None]:
+    """Log a line if a program compiles for longer than `PATIENCE` in the block."""
+    import jax  # late: the command checks its input before JAX loads
+
+    timers: dict[int, threading.Timer] = {}  # of the threads that compile
+    logged = threading.Event()
+
+    def log() -> None:
+        if not logged.is_set():
+            logged.set()
+            LOGGER.warning(COMPILING)
+
+    def follow(event: str, _: float, **__: Any) -> None:
+        if event == LOWERED:
+            timer = timers[threading.get_ident()] = threading.Timer(PATIENCE, log)
+            timer.daemon = True
+            timer.start()
+        elif event == COMPILED and (timer := timers.pop(threading.get_ident(), None)):
+            timer.cancel()
+
+    jax.monitoring.register_event_duration_secs_listener(follow)
     try:
         yield
     finally:
-        timer.cancel()
+        jax.monitoring.unregister_event_duration_listener(follow)
+        for timer in [*timers.values()]:
+            timer.cancel()
 
 
 def format_duration(seconds: float) -> str:

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import anisoscope
+from anisoscope.utils import memory
 from tests import reference_comparison as reference
 
 SIZES = [5, 11] * 8  # folds of unequal size: values are of all points, intervals are weighted
@@ -43,12 +44,17 @@ def test_an_interval_holds_the_value_and_points_that_do_not_correspond_are_the_n
     assert table.attrs["first"] == "first"
 
 
-def test_points_that_differ_are_refused():
+def test_points_that_differ_are_refused(monkeypatch):
     with pytest.raises(ValueError, match="a has 128 points and b 120"):
         anisoscope.compare(A, B[:, :120])
     frame = pd.DataFrame(A[0])
     with pytest.raises(ValueError, match="indexes of a and b differ"):
         anisoscope.compare(frame, frame[::-1])
+    with pytest.raises(ValueError, match="'gpt2' names no vectors; compare_models"):
+        anisoscope.compare("gpt2", "gpt2")
+    monkeypatch.setattr(memory, "available", lambda: 10_000)
+    with pytest.raises(ValueError, match=r"3 and 2 layers of 128 points take .* pass fewer layers"):
+        anisoscope.compare(A, B)
 
 
 def test_the_heat_map_shows_each_pair_of_layers(table):

@@ -1,0 +1,40 @@
+"""What is said while a call of the library compiles, and that a quiet call says nothing."""
+
+import time
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from anisoscope.utils import progress
+
+
+def compile_slowly(seconds):
+    """Compile a program; its lowering, which ends before the compiler starts, is what is slow."""
+    jax.monitoring.record_event_duration_secs(progress.LOWERED, 0.0)
+    time.sleep(seconds)
+    jax.jit(lambda x: x + seconds)(jnp.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("quiet", "seconds", "lines"), [(False, 0.3, 1), (False, 0.0, 0), (True, 0.3, 0)]
+)
+def test_a_line_is_logged_while_something_compiles_for_long(
+    monkeypatch, caplog, quiet, seconds, lines
+):
+    monkeypatch.setattr(progress, "PATIENCE", 0.1 if seconds else 60.0)
+    with progress.library_call(quiet):
+        for _ in range(2):
+            compile_slowly(seconds)
+        assert progress.bar(range(3), "measure", "layer").disable == quiet
+    assert [record.getMessage() for record in caplog.records] == [progress.COMPILING] * lines
+    compile_slowly(seconds)  # outside of a call
+    assert len(caplog.records) == lines
+
+
+def test_a_program_that_failed_leaves_no_line(monkeypatch, caplog):
+    monkeypatch.setattr(progress, "PATIENCE", 0.1)
+    with progress.library_call(False):
+        jax.monitoring.record_event_duration_secs(progress.LOWERED, 0.0)
+    time.sleep(0.3)
+    assert caplog.records == []
