@@ -7,23 +7,20 @@ measures every step into TABLES/measurements and joins them: results.nc, results
 already stays.
 """
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
 import pathlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.results import replicates_table
-from anisoscope.results.step_files import STREAM
 from anisoscope.sources import extracted
-from anisoscope.sources.source import Families, Reader, Source, Target
-from anisoscope.sources.sweep import sweep
+from anisoscope.sources.sweep import Families, Source, Target, sweep
 from anisoscope.utils.stop import Stop
 
 
@@ -62,27 +59,23 @@ class FolderOfArrays(Source):
             if tables[step].attrs["sha256"] != self.sha256(step)
         }
 
-    @contextlib.contextmanager
-    def reader(self, families: dict[str, Families]) -> Iterator[Reader]:
-        settings = dataclasses.replace(self.measure, families=families[STREAM])
-
-        def read(step: int, targets: Sequence[Target]) -> Iterator[tuple[Target, xr.Dataset]]:
-            x_NWTD = np.load(self.path(step)).astype(np.float32)
-            windows, context = x_NWTD.shape[1] // settings.batches, x_NWTD.shape[2]
-            picks, visible = self.picks(windows, context), np.ones((1, context, context), bool)
-            batches = []
-            for g in range(settings.batches):
-                part = x_NWTD[:, g * windows : (g + 1) * windows]
-                batches.append(
-                    extracted.measure_batch(
-                        g, (part[None], None, None), {}, picks, visible, settings
-                    )
-                )
-            about = {"corpus": self.folder.name, "sha256": self.sha256(step)}
-            values = extracted.join_batches(batches).values
-            yield targets[0], replicates_table.table(values, step, ("all",), about)
-
-        yield read
+    def measure_step(
+        self, step: int, families: dict[Target, Families]
+    ) -> Iterator[tuple[Target, xr.Dataset]]:
+        ((target, names),) = families.items()  # there are no hook points
+        settings = dataclasses.replace(self.measure, families=names)
+        x_NWTD = np.load(self.path(step)).astype(np.float32)
+        windows, context = x_NWTD.shape[1] // settings.batches, x_NWTD.shape[2]
+        picks, visible = self.picks(windows, context), np.ones((1, context, context), bool)
+        batches = []
+        for g in range(settings.batches):
+            part = x_NWTD[:, g * windows : (g + 1) * windows]
+            batches.append(
+                extracted.measure_batch(g, (part[None], None, None), {}, picks, visible, settings)
+            )
+        about = {"corpus": self.folder.name, "sha256": self.sha256(step)}
+        values = extracted.join_batches(batches).values
+        yield target, replicates_table.table(values, step, ("all",), about)
 
     def picks(self, windows: int, context: int) -> np.ndarray:
         """(1, points): places of windows, fold after fold of whole windows, as many of each."""

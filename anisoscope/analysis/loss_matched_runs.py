@@ -118,9 +118,9 @@ def measured(
     on_schedule = checkpoint_steps(config)
     steps = sorted({crossing.step for crossing in reached.values()}.difference(on_schedule))
     if steps:
-        with run_source.open_extra_checkpoints(
-            config, text, run, replay.LOSS_MATCHED, steps, name, stop
-        ) as source:
-            sweep.measure_missing(source, stop)
+        extra = run_source.open_extra_checkpoints(
+            config, text, run, replay.LOSS_MATCHED, steps, name
+        )
+        sweep.measure_missing(extra, stop)
     stop.check(f"{name}: stopped when it was measured for loss-matched contrasts")
     return reached

@@ -254,8 +254,7 @@ def measure(todo: Work) -> None:
         steps = [step for step in config.measure.steps if not (tables / f"{step}.nc").exists()]
         if steps:
             replay.make_checkpoints(config, text, path, steps, name, todo.stop)
-        with run_source.open_checkpoints(config, text, path, name, todo.stop) as source:
-            sweep.sweep(source, todo.stop)
+        sweep.sweep(run_source.open_checkpoints(config, text, path, name), todo.stop)
         if processes.is_first():
             on_disk.write_run(name, path)
         todo.stop.check(f"{name}: stopped when measure was done")

@@ -1,58 +1,51 @@
-"""Provide the checkpoints of a run as a source, measured by one compiled program.
+"""Provide the checkpoints of a run as a source, measured by one compiled program."""
 
-Letters: G batches of windows, S sets of positions.
-"""
-
-import contextlib
 import functools
 import json
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from anisoscope.config.experiment_config import Config
+from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.run_config import checkpoint_steps
 from anisoscope.data.corpus import Corpus
+from anisoscope.measurement.families.comparison_family import NEEDS_PREVIOUS_CHECKPOINT
 from anisoscope.results import kept_vectors, replicates_table
+from anisoscope.results.replicates_table import BEFORE
 from anisoscope.results.scores import scores
-from anisoscope.results.step_files import STREAM
 from anisoscope.sources import provenance
 from anisoscope.sources.evaluation_windows import POSITION_SETS
-from anisoscope.sources.reference_models import References
-from anisoscope.sources.run_program import draw_probe, make_program
-from anisoscope.sources.source import Families, Reader, Source, Target, check_tables, targets
-from anisoscope.training import checkpoint, log, replay
+from anisoscope.sources.run_program import OTHERS, Reference, RunProgram, draw_probe, make_program
+from anisoscope.sources.sweep import Families, Source, Tables, Target, check_tables, targets
+from anisoscope.training import log, replay
+from anisoscope.training.checkpoint import CheckpointReader
 from anisoscope.utils import mesh
+from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
-from anisoscope.utils.stop import Stop
+
+PREVIOUS = (
+    "step of the checkpoint that cka_previous and neighbor_overlap_previous compare with; -1: none"
+)
 
 
-@contextlib.contextmanager
-def open_checkpoints(
-    config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop
-) -> Iterator["Checkpoints"]:
+def open_checkpoints(config: Config, corpus: Corpus, run: pathlib.Path, name: str) -> "Checkpoints":
     """Open the scheduled checkpoints of a run, and the requested steps to replay."""
     steps = sorted({*checkpoint_steps(config), *config.measure.steps})
-    yield Checkpoints(config, corpus, run, name, steps, replay.open_checkpoints(run), stop)
+    return Checkpoints(config, corpus, run, name, steps, replay.open_checkpoints(run))
 
 
-@contextlib.contextmanager
 def open_extra_checkpoints(
-    config: Config,
-    corpus: Corpus,
-    run: pathlib.Path,
-    folder: str,
-    steps: list[int],
-    name: str,
-    stop: Stop,
-) -> Iterator["Checkpoints"]:
+    config: Config, corpus: Corpus, run: pathlib.Path, folder: str, steps: list[int], name: str
+) -> "Checkpoints":
     """Open checkpoints in <run>/<folder>/checkpoints, to measure the residual stream alone."""
     config = replace(config, {"measure.hook_points": ()})
-    store = checkpoint.CheckpointReader(run / "checkpoints", run / folder / "checkpoints")
-    yield Checkpoints(config, corpus, run / folder, name, steps, store, stop)
+    store = CheckpointReader(run / "checkpoints", run / folder / "checkpoints")
+    return Checkpoints(config, corpus, run / folder, name, steps, store)
 
 
 @dataclass(frozen=True)
@@ -64,11 +57,12 @@ class Checkpoints(Source):
     root: pathlib.Path
     name: str
     steps: list[int]
-    store: checkpoint.CheckpointReader
-    stop: Stop
+    store: CheckpointReader
+    # references, with their program, by families and hook points
+    programs: dict[tuple[Families, tuple[str, ...]], "References"] = field(default_factory=dict)
 
     @property
-    def measure(self) -> Any:
+    def measure(self) -> MeasureConfig:
         return self.config.measure
 
     @property
@@ -83,73 +77,64 @@ class Checkpoints(Source):
     def run_settings(self) -> dict[str, Any]:
         return provenance.run_settings(self.config)
 
+    @property
+    def nothing_stored(self) -> str:
+        return f"{self.root / 'checkpoints'} is empty; run --stages=train first"
+
     def stored(self) -> set[int]:
         return {*self.store.all_steps()}
-
-    def nothing_stored(self) -> str:
-        return (
-            f"{self.root / 'checkpoints'} holds no checkpoint to measure; run --stages=train first"
-        )
 
     def digest(self, step: int) -> str | None:
         return self.store.digest(step)
 
-    def outdated(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[int, str]:
+    def outdated(self, target: Target, tables: Tables) -> dict[int, str]:
         return {
             step: "a checkpoint has changed"
             for step, table in tables.items()
             if provenance.is_outdated(table, self.store)
         }
 
-    @contextlib.contextmanager
-    def reader(self, families: dict[str, Families]) -> Iterator[Reader]:
-        make_table = {}
+    def measure_step(
+        self, step: int, families: dict[Target, Families]
+    ) -> Iterator[tuple[Target, xr.Dataset]]:
         with provenance.advice_on_damage():
-            for name, missing in families.items():
-                config = replace(self.config, {"measure.families": missing})
-                make_table[name] = self._compile(config, name != STREAM)
+            params = self.store.restore_params(step)
+            for target, names in families.items():
+                yield target, self._measure(step, params, target, names)
 
-        def read(step: int, requested: Sequence[Target]) -> Iterator[tuple[Target, xr.Dataset]]:
-            with provenance.advice_on_damage():
-                params = self.store.restore_params(step)
-            for target in requested:
-                with provenance.advice_on_damage():
-                    table = make_table[target.name](step, params, target)
-                yield target, table
+    def _measure(self, step: int, params: dict, target: Target, families: Families) -> xr.Dataset:
+        """Make the raw table of a target; one program reads any hook point, by its index."""
+        inside, context = target.is_hook_point, self.config.model.context
+        hook_points = self.measure.hook_points if inside else ()
+        if (references := self.programs.get((families, hook_points))) is None:
+            config = replace(self.config, {"measure.families": families})
+            program = make_program(config, self.corpus, hook_points, self.independent)
+            references = References(self.store, config, program)
+            self.programs[families, hook_points] = references
+        program = references.program
+        checkpoint, others = references.search(step, params), references.restore(step)
+        number = hook_points.index(target.name) if inside else 0
+        measured = program.measure(checkpoint, others, number)
+        values, first = measured.values, references.previous(step) is None
+        for arrays in values.values() if first else ():
+            for name in NEEDS_PREVIOUS_CHECKPOINT & arrays.keys():
+                arrays[name] = np.full_like(arrays[name], np.nan)
+        about = self.attributes(target, {})
+        about["checkpoints"] = json.dumps(references.digests(step))
+        table = replicates_table.table(values, step, POSITION_SETS, about)
+        if inside:
+            return provenance.number_blocks(table)
+        if references.compared:
+            previous = -1 if first else references.previous(step)
+            table[BEFORE] = xr.DataArray(previous, attrs={"long_name": PREVIOUS})
+        picks_P, head = program.fixed.probe.picks_SGP[0, 0], self.measure.projected_head
+        return table.assign(kept_vectors.labeled(measured.vectors, picks_P, context, head))
 
-        yield read
-
-    def _compile(
-        self, config: Config, inside_blocks: bool
-    ) -> Callable[[int, dict, Target], xr.Dataset]:
-        """Make table(step, params, target); one program reads any hook point, by its index."""
-        names = self.measure.hook_points if inside_blocks else ()
-        program = make_program(config, self.corpus, names, self.independent)
-        references = References(self.store, config, program)
-        picks_P = program.fixed.probe.picks_SGP[0, 0]
-
-        def make_table(step: int, params: dict, target: Target) -> xr.Dataset:
-            number = names.index(target.name) if inside_blocks else 0
-            checkpoint, others = references.search(step, params), references.restore(step)
-            measured = program.measure(checkpoint, others, number)
-            values = references.mask_missing(step, measured.values)
-            digests = {"checkpoints": json.dumps(references.digests(step))}
-            about = self.attributes(target, {}) | digests
-            table = replicates_table.table(values, step, POSITION_SETS, about)
-            if inside_blocks:
-                return provenance.number_blocks(table)
-            head, context = config.measure.projected_head, config.model.context
-            vectors = kept_vectors.labeled(measured.vectors, picks_P, context, head)
-            return table.assign(**references.variables(step), **vectors)
-
-        return make_table
-
-    def attributes(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[str, Any]:
+    def attributes(self, target: Target, tables: Tables) -> dict[str, Any]:
         run = provenance.attributes(self.config, self.corpus, self.name)
-        inside = (
-            provenance.hook_point_attributes(self.name, target.name) if target.is_hook_point else {}
-        )
-        return run | inside
+        if not target.is_hook_point:
+            return run
+        return run | provenance.hook_point_attributes(self.name, target.name)
 
     def scores(self, steps: list[int]) -> xr.Dataset:
         """Read the log of the training, and print the steps without scores."""
@@ -160,6 +145,57 @@ class Checkpoints(Source):
                 f"{self.name}: {self.root / log.NAME} has no scores of {missing}; their tables have none either"
             )
         return scores(lines, steps)
+
+
+class References:
+    """The checkpoints that a checkpoint is compared with: the previous, and the last of the run."""
+
+    def __init__(self, store: CheckpointReader, config: Config, program: RunProgram):
+        self.store, self.steps, self.last = store, sorted(store.steps()), config.train.steps
+        self.program, self.kept = program, {}
+        self.compared = "comparison" in config.measure.families
+        if self.compared and self.last not in self.steps:
+            raise UserError(
+                f"measure.families=comparison needs the checkpoint of the last step, {self.last}; "
+                "finish the training or leave that family out"
+            )
+
+    def previous(self, step: int) -> int | None:
+        """Return the step of the previous checkpoint; None for the first."""
+        return max((other for other in self.steps if other < step), default=None)
+
+    def search(self, step: int, params: dict) -> Reference:
+        """Search the neighbors of a checkpoint, and keep both for later comparisons.
+
+        Every checkpoint is searched by the same program, whether this process measures it or not:
+        another program could return other neighbors where distances tie up to rounding.
+        """
+        if not self.compared:
+            return Reference(params, None)
+        if step not in self.kept:
+            self.kept[step] = Reference(params, self.program.search(params))
+        return self.kept[step]
+
+    def restore(self, step: int) -> dict[str, Reference]:
+        """Restore and search the references of a step.
+
+        The first checkpoint has no previous checkpoint: the last takes its place, and its values
+        are removed afterward.
+        """
+        if not self.compared:
+            return {}
+        previous = self.previous(step)
+        steps = self.last if previous is None else previous, self.last
+        needed = {step, *steps}
+        self.kept = {other: kept for other, kept in self.kept.items() if other in needed}
+        for other in needed - self.kept.keys():
+            self.search(other, self.store.restore_params(other))
+        return {name: self.kept[other] for name, other in zip(OTHERS, steps, strict=True)}
+
+    def digests(self, step: int) -> dict[int, str]:
+        """List the digests of all checkpoints that contribute to the numbers of this step."""
+        compared = {self.previous(step), self.last} - {None} if self.compared else set()
+        return {other: self.store.digest(other) for other in sorted({step} | compared)}
 
 
 def check_run(config: Config, corpus: Corpus, run: pathlib.Path) -> None:

@@ -1,20 +1,116 @@
-"""Measure every step of a source, and join the tables; keep what is measured already."""
+"""Measure every step of a source into tables, and join them; keep what is measured already.
 
+A source is a model with steps, such as checkpoints or revisions.
+"""
+
+import abc
 import contextlib
 import functools
 import json
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import xarray as xr
 
+from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.results import join, step_files
 from anisoscope.results.replicates_table import UNTRAINED, missing_families
 from anisoscope.results.step_files import STREAM
-from anisoscope.sources.source import Families, Reader, Source, Target
 from anisoscope.utils import processes, shares
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.stop import Stop
 
+HEAD = "measure.projected_head"
+Families = tuple[str, ...]
 Tables = dict[int, xr.Dataset]  # by step
+
+
+class Target(NamedTuple):
+    """What to measure at each step into one table: the residual stream, or a hook point."""
+
+    name: str
+    folder: pathlib.Path  # folder of <step>.nc; the joined tables lie in its parent
+    families: Families
+
+    @property
+    def is_hook_point(self) -> bool:
+        return self.name != STREAM
+
+    def made_by(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Keep the settings that affect this target: hook points ignore `projected_head`."""
+        if not self.is_hook_point:
+            return settings
+        return {name: value for name, value in settings.items() if name != HEAD}
+
+
+def targets(measure: MeasureConfig, root: pathlib.Path) -> list[Target]:
+    """List what to measure, the residual stream first; hook points have cloud families only."""
+    clouds = tuple(name for name in measure.families if FAMILIES[name].input_kind == "cloud")
+    inside = [
+        Target(name, root / "hook_points" / name / "measurements", clouds)
+        for name in measure.hook_points
+    ]
+    return [Target(STREAM, root / "measurements", measure.families), *inside]
+
+
+def check_tables(targets: Sequence[Target], settings: dict[str, Any]) -> None:
+    """Raise UserError where existing tables were made with other settings."""
+    for target in targets:
+        step_files.check_folder(target.folder, target.made_by(settings))
+
+
+class Source(abc.ABC):
+    """A model with steps; the sweep reads each step once, in any order."""
+
+    name: str  # in messages
+    root: pathlib.Path  # the folder of the tables
+    measure: MeasureConfig  # requested settings
+    steps: list[int]  # all steps, in the order of measurement
+    # settings that decide which vectors form a cloud; only tables that share them are joined
+    made_by: dict[str, Any]
+    # settings that differ in tables of another run
+    run_settings: Mapping[str, Any] = MappingProxyType({})
+    independent: bool = False  # whether each process measures other steps (utils/shares.py)
+    nothing_stored = "no step can be read"  # the message where no table exists either
+
+    @property
+    def targets(self) -> list[Target]:
+        return targets(self.measure, self.root)
+
+    @abc.abstractmethod
+    def stored(self) -> set[int]:
+        """Return the steps that can be read now; tables of other steps stay unchanged."""
+
+    @abc.abstractmethod
+    def outdated(self, target: Target, tables: Tables) -> dict[int, str]:
+        """Return {step: reason} of the tables that are no longer valid."""
+
+    @abc.abstractmethod
+    def measure_step(
+        self, step: int, families: dict[Target, Families]
+    ) -> Iterator[tuple[Target, xr.Dataset]]:
+        """Read a step, and yield the raw table of these families of each target.
+
+        Families are the same at every step, so that one program serves all.
+        """
+
+    def close(self) -> None:  # noqa: B027 (optional)
+        """Release what the steps kept; called once after the last step."""
+
+    def digest(self, step: int) -> str | None:
+        """Return the digest of the parameters of a step, for tangents; None: unknown."""
+        return None
+
+    def attributes(self, target: Target, tables: Tables) -> dict[str, Any]:
+        """Describe the source in the joined table of these steps."""
+        return {}
+
+    def scores(self, steps: list[int]) -> xr.Dataset | None:
+        """Read the scores of the model at these steps; None: unknown."""
+        return None
 
 
 def sweep(source: Source, stop: Stop) -> None:
@@ -42,34 +138,35 @@ def sweep(source: Source, stop: Stop) -> None:
 def measure_missing(source: Source, stop: Stop) -> dict[str, set[int]]:
     """Load, measure and write each incomplete step; return the steps, by target."""
     stored = source.stored()
-    tables = {target.name: read_tables(source, target, stored) for target in source.targets}
+    tables = {target: read_tables(source, target, stored) for target in source.targets}
     missing: dict[int, dict[Target, Families]] = {}
     for step in (step for step in source.steps if step in stored):
         for target in source.targets:
-            if families := _missing(source, target, tables[target.name].get(step)):
+            if families := _missing(source, target, tables[target].get(step)):
                 missing.setdefault(step, {})[target] = families
-    if not missing and not tables[STREAM]:
-        raise UserError(source.nothing_stored())
+    if not missing and not tables[source.targets[0]]:
+        raise UserError(f"{source.name}: {source.nothing_stored}")
+    lacking: dict[bool, set[str]] = {}  # hook points share a program, and so their families
+    for target, families in (pair for lacks in missing.values() for pair in lacks.items()):
+        lacking.setdefault(target.is_hook_point, set()).update(families)
+
+    def measure(step: int, writes: bool) -> None:
+        families = {
+            target: tuple(x for x in target.families if x in lacking[target.is_hook_point])
+            for target in missing[step]
+        }
+        for target, table in source.measure_step(step, families):
+            if writes:
+                write(source, target, step, tables[target].get(step), table, missing[step][target])
+
     files = {
-        step: [target.folder / f"{step}.nc" for target in targets]
-        for step, targets in missing.items()
+        step: [target.folder / f"{step}.nc" for target in lacks] for step, lacks in missing.items()
     }
-    with contextlib.ExitStack() as stack:
-
-        @functools.cache  # opened at the first step of this process, if any
-        def open_reader() -> Reader:
-            return stack.enter_context(source.reader(missing_by_target(source, missing)))
-
-        def measure(step: int, writes: bool) -> None:
-            for target, table in open_reader()(step, tuple(missing[step])):
-                if writes:
-                    old = tables[target.name].get(step)
-                    write(source, target, step, old, table, missing[step][target])
-
+    with contextlib.closing(source):
         names = ("measure", "measuring")
         shares.map_steps(files, measure, source.name, names, stop, source.independent)
     return {
-        target.name: {step for step, targets in missing.items() if target in targets}
+        target.name: {step for step, lacks in missing.items() if target in lacks}
         for target in source.targets
     }
 
@@ -78,29 +175,11 @@ def _missing(source: Source, target: Target, table: xr.Dataset | None) -> Famili
     return missing_families(table, target.families, source.measure.nulls)
 
 
-def missing_by_target(
-    source: Source, missing: dict[int, dict[Target, Families]]
-) -> dict[str, Families]:
-    """Join the families that steps lack, by target; hook points share a program and families."""
-    lacking: dict[bool, set[str]] = {}
-    for targets in missing.values():
-        for target, families in targets.items():
-            lacking.setdefault(target.is_hook_point, set()).update(families)
-    return {
-        target.name: tuple(
-            name for name in target.families if name in lacking[target.is_hook_point]
-        )
-        for target in source.targets
-        if any(target in targets for targets in missing.values())
-    }
-
-
 def read_tables(source: Source, target: Target, stored: set[int]) -> Tables:
     """Read the valid tables, and report the others."""
-    tables = {}
+    made_by, run, tables = target.made_by(source.made_by), dict(source.run_settings), {}
     for step in source.steps:
         path = target.folder / f"{step}.nc"
-        made_by, run = target.made_by(source.made_by), dict(source.run_settings)
         table = step_files.read_same_clouds(path, made_by, target.name, run)
         if table is not None:
             tables[step] = table
@@ -141,7 +220,7 @@ def write(
     step: int,
     old: xr.Dataset | None,
     new: xr.Dataset,
-    families: tuple[str, ...],
+    families: Families,
 ) -> None:
     """Write <step>.nc; UserError where a family is missing, which would be measured at every start."""
     if lacking := missing_families(new, families, ()):

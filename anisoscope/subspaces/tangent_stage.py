@@ -13,7 +13,7 @@ import xarray as xr
 from anisoscope.config.tangents_config import TangentsConfig
 from anisoscope.results import joined_files, step_files
 from anisoscope.sources import provenance
-from anisoscope.sources.source import Source
+from anisoscope.sources.sweep import Source
 from anisoscope.subspaces import tangent_tables
 from anisoscope.subspaces.subspace_energy import Fitted, Frames, Tested
 from anisoscope.subspaces.tangent_quantities import FITS, KINDS

@@ -15,11 +15,10 @@ VALUE = {"statistic": "mean"}
 
 
 def measured(config, folder, corpus=None, name="run"):
-    with (
-        Stop() as stop,
-        run_source.open_checkpoints(config, corpus or tiny.corpus(), folder, name, stop) as source,
-    ):
-        sweep.sweep(source, stop)
+    with Stop() as stop:
+        sweep.sweep(
+            run_source.open_checkpoints(config, corpus or tiny.corpus(), folder, name), stop
+        )
 
 
 def traces(monkeypatch):

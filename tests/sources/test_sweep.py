@@ -99,13 +99,9 @@ def test_a_checkpoint_beside_the_schedule_is_measured_there(run):
     (folder / "checkpoints" / "5").rename(folder / "beside" / "checkpoints" / "5")
 
     def beside():
-        with (
-            Stop() as stop,
-            run_source.open_extra_checkpoints(
-                config, tiny.corpus(), folder, "beside", [5], "run", stop
-            ) as one,
-        ):
-            assert 5 not in one.store.steps()
+        one = run_source.open_extra_checkpoints(config, tiny.corpus(), folder, "beside", [5], "run")
+        assert 5 not in one.store.steps()
+        with Stop() as stop:
             return sweep.measure_missing(one, stop)["the residual stream"]
 
     path = folder / "beside" / "measurements" / "5.nc"

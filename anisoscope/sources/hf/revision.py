@@ -72,15 +72,6 @@ class Plan(NamedTuple):
             **self.windows.attributes,
         }
 
-    def settings(self, again: bool) -> MeasureConfig:
-        """Return the settings of a batch; `again`, for the noise floor, drops null models."""
-        return dataclasses.replace(self.measure, nulls=()) if again else self.measure
-
-    def inputs(self, g: int, again: bool = False) -> np.ndarray:
-        """Return the windows of a batch, and shuffled ones as a null model, (Z, W, T)."""
-        probe, names = self.windows.probe, input_names(self.settings(again))
-        return np.stack([probe.tokens_GWT[g], probe.shuffled_GWT[g]][: len(names)])
-
 
 def unmeasurable_families(adapter: Adapter, entry: str, class_name: str) -> dict[str, str]:
     """Return the families that cannot be measured for an entry and a class, and why."""
@@ -119,9 +110,9 @@ def check_model(plan: Plan, loaded: PretrainedModel) -> None:
         raise UserError(f"measure.families: {reason}; leave {logits.FAMILY} out")
 
 
-def read_residuals(plan: Plan, loaded: PretrainedModel) -> list[np.ndarray]:
-    """Read the residual stream of each batch, without measuring."""
-    size, streams = plan.config.pretrained.batch_size, []
+def read_residuals(plan: Plan, step: int) -> list[np.ndarray]:
+    """Read the residual stream of each batch of a revision, without measuring."""
+    loaded, size, streams = open_revision(plan, step), plan.config.pretrained.batch_size, []
     for tokens_WT in plan.windows.probe.tokens_GWT:
         read = read_activations(loaded, tokens_WT[None], size, False, reported=plan.reported)
         streams.append(read.resid_ZNWTD[0])
@@ -141,7 +132,10 @@ def measure_revision(
     model = describe_model(loaded, plan.config)
     attributes = as_attributes(attributes) | {"model": model} | plan.attributes
     if last and plan.printed:  # before the long part begins
-        print_attributes(plan.name, attributes)
+        for key in (key for key in PRINTED if key in attributes):
+            value = attributes[key]
+            text = f"{value:.4g}" if isinstance(value, float) else value
+            print(f"{plan.name}: {key.replace('_', ' ')}: {text}")
     visible = visible_sets(pattern.visible_NTT, windows)
     extras = extracted.ModelExtras(pattern.bias_NHTT, unembedding)
 
@@ -150,7 +144,10 @@ def measure_revision(
 
         `again` measures all positions without null models, and attention without a fused kernel.
         """
-        inputs_ZWT, sets = plan.inputs(g, again), slice(1 if again else None)
+        settings = dataclasses.replace(measure, nulls=()) if again else measure
+        inputs = [windows.probe.tokens_GWT[g], windows.probe.shuffled_GWT[g]]
+        inputs_ZWT = np.stack(inputs[: len(input_names(settings))])
+        sets = slice(1 if again else None)
         read = read_activations(loaded, inputs_ZWT, size, plan.heads, again, plan.reported)
         if not again:
             residuals.keep(step, g, read.resid_ZNWTD[0])
@@ -163,7 +160,7 @@ def measure_revision(
             residuals.compared(step, g),
             windows.probe.picks_SGP[sets, g],
             visible[sets],
-            plan.settings(again),
+            settings,
             extras._replace(target_ZWT=target_ZWT),
         )
 
@@ -247,11 +244,3 @@ def describe_model(loaded: PretrainedModel, config: PretrainedConfig) -> str:
     return (
         f"{attributes['model_class']}, {loaded.blocks} layers, {size}, {attributes['weights_file']}"
     )
-
-
-def print_attributes(name: str, attributes: dict[str, Any]) -> None:
-    """Print a line for each finding."""
-    for key in (key for key in PRINTED if key in attributes):
-        value = attributes[key]
-        text = f"{value:.4g}" if isinstance(value, float) else value
-        print(f"{name}: {key.replace('_', ' ')}: {text}")

@@ -1,13 +1,12 @@
 """Sweep over the revisions of a pretrained model (a source of sources/sweep.py). G are batches."""
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
 import json
 import pathlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import xarray as xr
@@ -17,7 +16,6 @@ from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
 from anisoscope.data import corpus as texts
 from anisoscope.data.corpus import Corpus
 from anisoscope.results.replicates_table import UNTRAINED
-from anisoscope.results.step_files import STREAM
 from anisoscope.sources import sweep
 from anisoscope.sources.hf import guards, load_model, media_inputs, pretrained_weights, revision
 from anisoscope.sources.hf.adapters import UNKNOWN, Adapter, adapter_name, find_adapter
@@ -31,7 +29,7 @@ from anisoscope.sources.hf.token_windows import (
     validation_text,
     window_length,
 )
-from anisoscope.sources.source import Families, Reader, Source, Target, check_tables
+from anisoscope.sources.sweep import Families, Source, Tables, Target, check_tables
 from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
@@ -51,7 +49,7 @@ STATES = {"blocks": "outputs of blocks", "reported": "hidden states as transform
 def measure_revisions(source: "Revisions", stop: Stop) -> None:
     """Measure every revision, and join the tables."""
     check_tables(source.targets, source.made_by)
-    folder.claim(source.root, fixed_settings(source.config), new=True)
+    folder.claim(source.root, replace(source.config, FREE), new=True)
     with folder.locked(source.root):
         folder.record_environment(source.root, source.corpus.record())
         clear(source.root / RESIDUALS)  # left by a session that was killed
@@ -65,11 +63,6 @@ def peak_memory() -> int:
 
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def fixed_settings(config: PretrainedConfig) -> PretrainedConfig:
-    """Return the settings that may not change in a folder."""
-    return replace(config, FREE)
 
 
 def last_location(config: PretrainedConfig) -> WeightLocation:
@@ -204,7 +197,7 @@ class Revisions(Source):
         self.read_now.add(step)
         return loaded
 
-    def outdated(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[int, str]:
+    def outdated(self, target: Target, tables: Tables) -> dict[int, str]:
         """Find tables whose weights, or whose reference weights, have changed."""
         local = [step for step in tables if self.location(step).local]
         new = {step for step in local if self.digest(step) != tables[step].attrs["weights_sha256"]}
@@ -220,34 +213,28 @@ class Revisions(Source):
             self.digests[step] = tables[step].attrs["weights_sha256"]
         return again
 
-    @contextlib.contextmanager
-    def reader(self, families: dict[str, Families]) -> Iterator[Reader]:
-        plan = self.plan(families[STREAM])
-
-        def read_again(step: int) -> Any:
-            return revision.read_residuals(plan, revision.open_revision(plan, step))
-
+    def measure_step(
+        self, step: int, families: dict[Target, Families]
+    ) -> Iterator[tuple[Target, xr.Dataset]]:
+        ((target, names),) = families.items()  # the residual stream alone
+        plan = self.plan(names)
         residuals = Residuals(
             tuple(sorted(self.steps)),
             self.root / RESIDUALS,
-            read_again if "comparison" in plan.measure.families else None,
+            functools.partial(revision.read_residuals, plan) if "comparison" in names else None,
         )
+        loaded, last = self.open(plan, step), step == self.last
+        yield target, revision.measure_revision(plan, loaded, step, last, residuals)
+        clear(residuals.folder, {step, self.last})
 
-        def read(step: int, targets: Sequence[Target]) -> Iterator[tuple[Target, xr.Dataset]]:
-            loaded, last = self.open(plan, step), step == self.last
-            yield targets[0], revision.measure_revision(plan, loaded, step, last, residuals)
-            clear(residuals.folder, {step, self.last})
-
-        try:
-            yield read
-        finally:
-            clear(residuals.folder)
+    def close(self) -> None:
+        clear(self.root / RESIDUALS)
 
     def plan(self, families: Families) -> Plan:
         measure = dataclasses.replace(self.measure, families=families)
         return Plan(self.config, measure, self.windows, self.corpus, self.name)
 
-    def attributes(self, target: Target, tables: dict[int, xr.Dataset]) -> dict[str, Any]:
+    def attributes(self, target: Target, tables: Tables) -> dict[str, Any]:
         """Return attributes of the joined table: the findings of every revision, in JSON."""
         found = {
             step: {name: to_python(table.attrs[name]) for name in FOUND if name in table.attrs}

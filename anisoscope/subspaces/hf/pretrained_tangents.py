@@ -31,6 +31,7 @@ from anisoscope.subspaces.tangent_windows import (
 from anisoscope.training.objective import KEPT, MASKED_SHARE, REPLACED
 from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 
 WIDTH = "the model's width of {}"
@@ -118,7 +119,7 @@ def run(reader: "RevisionReader", stop: Stop) -> None:
             f"{source.root / 'results.nc'} does not exist; run --stages=measure first: it checks the "
             "model"
         )
-    folder.claim(source.root, revision_sweep.fixed_settings(config), new=False)
+    folder.claim(source.root, replace(config, revision_sweep.FREE), new=False)
     with folder.locked(source.root):
         known = reader.known
         check_settings(config.tangents, known["width"], WIDTH.format(known["full_width"]))
