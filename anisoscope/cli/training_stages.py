@@ -21,7 +21,7 @@ from anisoscope.data import corpus
 from anisoscope.models.transformer import compute_type
 from anisoscope.sources import run_source, sweep
 from anisoscope.sources.evaluation_windows import POSITION_SETS
-from anisoscope.subspaces import run_tangents, tangent_windows
+from anisoscope.subspaces import run_tangents, tangent_stage, tangent_windows
 from anisoscope.training import loop, replay, train_program
 from anisoscope.utils import checksums, compiled, folder, mesh, processes
 from anisoscope.utils.compiled import CACHE
@@ -267,12 +267,14 @@ def measure(todo: Work) -> None:
 def fit_tangents(todo: Work) -> None:
     """Fit the early subspaces of all runs before the sweep, which uses other seeds as controls."""
     for name, config, text, path in todo.runs.values():
-        run_tangents.fit_early(config, text, path, name, todo.stop)
+        with run_tangents.open_study(config, text, path, name) as study:
+            tangent_stage.fit_early(study, todo.stop)
     configs = {name: run.config for name, run in todo.runs.items()}
     for key, (name, config, text, path) in todo.runs.items():
         other = run_tangents.other_seed(key, configs)
-        control = None if other is None else todo.root / other
-        run_tangents.sweep(config, text, path, name, todo.stop, control)
+        control = todo.root / other / tangent_stage.EARLY if other is not None else None
+        with run_tangents.open_study(config, text, path, name) as study:
+            tangent_stage.sweep(study, todo.stop, control)
         todo.stop.check(f"{name}: stopped when tangents were done")
     if len(todo.runs) > 1 and processes.is_first():
         folders = {name: run.folder for name, run in todo.runs.items()}

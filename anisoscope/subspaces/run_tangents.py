@@ -30,7 +30,6 @@ from anisoscope.training import checkpoint
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.training.replay import NextStep
 from anisoscope.utils.settings import to_dict
-from anisoscope.utils.stop import Stop
 
 
 def check_windows_and_tables(config: Config, corpus: Corpus, run: pathlib.Path) -> None:
@@ -40,68 +39,47 @@ def check_windows_and_tables(config: Config, corpus: Corpus, run: pathlib.Path) 
     step_files.check_folder(run / tangent_stage.FOLDER, made_by)
 
 
-def fit_early(config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop) -> None:
-    """Write tangents/early.nc."""
-    with _open_study(config, corpus, run, name, stop) as study:
-        tangent_stage.fit_early(study, stop)
-
-
-def sweep(
-    config: Config,
-    corpus: Corpus,
-    run: pathlib.Path,
-    name: str,
-    stop: Stop,
-    other: pathlib.Path | None,
-) -> None:
-    """Write tangents/<step>.nc of every checkpoint, then tangents.nc.
-
-    `other` is the run of another seed, if any.
-    """
-    early = other and other / tangent_stage.FOLDER / tangent_stage.EARLY
-    with _open_study(config, corpus, run, name, stop) as study:
-        tangent_stage.sweep(study, stop, early)
-
-
 @contextlib.contextmanager
-def _open_study(
-    config: Config, corpus: Corpus, run: pathlib.Path, name: str, stop: Stop
+def open_study(
+    config: Config, corpus: Corpus, run: pathlib.Path, name: str
 ) -> Iterator[tangent_stage.Study]:
+    """Open the checkpoints of a run."""
     kept = checkpoint_steps(config)
     with contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept)) as store:
-        yield tangent_stage.Study(
-            source=Checkpoints(config, corpus, run, name, kept, store, stop),
-            reader=RunReader(config, corpus, store),
-            tangents=config.tangents,
-            steps=kept,
-            early=early_steps(config, config.tangents),
-            fits=FITS,
-            layers=config.model.layers + 1,
-            width=read_width(config.model),
-            made_by=tangent_tables.made_by(config.tangents, corpus.sha256),
-            attributes=attributes(config, corpus, name),
-        )
+        yield RunStudy(Checkpoints(config, corpus, run, name, kept, store))
 
 
-class RunReader:
-    """Read checkpoints of a run; windows and programs are made at first use."""
+class RunStudy(tangent_stage.Study):
+    """The checkpoints of a run; windows and programs are made at first use."""
 
-    def __init__(self, config: Config, corpus: Corpus, store: checkpoint.Checkpoints):
-        self.config, self.corpus, self.store = config, corpus, store
+    fits = FITS
+
+    def __init__(self, source: Checkpoints):
+        config, corpus = source.config, source.corpus
+        self.source, self.config, self.store = source, config, source.store
+        self.tangents, self.steps = config.tangents, source.steps
+        self.early = early_steps(config, config.tangents)
+        self.layers, self.width = config.model.layers + 1, read_width(config.model)
+        self.made_by = tangent_tables.made_by(config.tangents, corpus.sha256)
+        label = OBJECTIVES[config.objective].label
+        self.attributes = provenance.run_attributes(config, corpus, source.name) | {
+            "input": f"validation windows as in training (predicts {label}), model applied in float32",
+            "width": self.width,
+        }
         self.visible_TT = np.asarray(visible_keys(config.model, config.model.context))
 
     @functools.cached_property
     def windows(self):
-        return make_windows(self.config, self.config.tangents, self.corpus)
+        return make_windows(self.config, self.tangents, self.source.corpus)
 
     @functools.cached_property
     def update(self) -> NextStep:
-        return NextStep(self.config, self.corpus, self.store)
+        return NextStep(self.config, self.source.corpus, self.store)
 
     @functools.cached_property
     def programs(self) -> tuple[Callable, Callable, Callable]:
         model = dataclasses.replace(share_program(self.config.model), dtype="float32")
-        return make_programs(model, self.config.tangents, self.corpus.vocab_size)
+        return make_programs(model, self.tangents, self.source.corpus.vocab_size)
 
     def cloud(self, step: int) -> Array:
         params = self.store.restore_params(step)
@@ -145,15 +123,6 @@ def make_programs(
 
     works = activations, functools.partial(fit, tangents=tangents), test
     return tuple(jax.jit(jax.default_matmul_precision("highest")(work)) for work in works)
-
-
-def attributes(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
-    """Describe the run and its input."""
-    label = OBJECTIVES[config.objective].label
-    return provenance.run_attributes(config, corpus, name) | {
-        "input": f"validation windows as in training (predicts {label}), model applied in float32",
-        "width": read_width(config.model),
-    }
 
 
 def other_seed(name: str, configs: dict[str, Config]) -> str | None:

@@ -1,10 +1,10 @@
 """Fit and test activation subspaces at every checkpoint; keep valid tables."""
 
+import abc
 import hashlib
 import json
 import pathlib
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,35 +16,20 @@ from anisoscope.sources import provenance
 from anisoscope.sources.sweep import Source
 from anisoscope.subspaces import tangent_tables
 from anisoscope.subspaces.subspace_energy import Fitted, Frames, Tested
-from anisoscope.subspaces.tangent_quantities import FITS, KINDS
+from anisoscope.subspaces.tangent_quantities import KINDS
 from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
 from anisoscope.utils.stop import Stop
 
 FOLDER = "tangents"
-EARLY = "early.nc"  # proxies of the first checkpoints pooled
+EARLY = f"{FOLDER}/early.nc"  # proxies of the first checkpoints pooled
 
 
-class Reader(Protocol):
-    """Read a model's checkpoints, fit and test."""
-
-    def cloud(self, step: int) -> np.ndarray:
-        """Return states of the windows to fit to, (layer, P, D)."""
-
-    def fit(self, cloud_NPD: np.ndarray) -> Fitted:
-        """Fit proxies to states."""
-
-    def test(self, step: int, before: int | None, frames: dict[str, Frames]) -> Tested:
-        """Fit and test at a step; `before` is the step before, `frames` are proxies of other fits."""
-
-
-@dataclass(frozen=True)
-class Study:
+class Study(abc.ABC):
     """What is fitted and tested, on which model."""
 
     source: Source
-    reader: Reader
     tangents: TangentsConfig
     steps: list[int]
     early: list[int]  # first steps, whose proxies are fitted jointly; may be empty
@@ -53,6 +38,18 @@ class Study:
     width: int  # dimensions of states and gradients
     made_by: dict[str, Any]  # settings that tables must share to be joined
     attributes: dict[str, Any]  # of the model and its text
+
+    @abc.abstractmethod
+    def cloud(self, step: int) -> np.ndarray:
+        """Return states of the windows to fit to, (layer, P, D)."""
+
+    @abc.abstractmethod
+    def fit(self, cloud_NPD: np.ndarray) -> Fitted:
+        """Fit proxies to states."""
+
+    @abc.abstractmethod
+    def test(self, step: int, before: int | None, frames: dict[str, Frames]) -> Tested:
+        """Fit and test at a step; `before` is the step before, `frames` are proxies of other fits."""
 
     @property
     def folder(self) -> pathlib.Path:
@@ -72,7 +69,7 @@ class Study:
 
 def read_tangents(path: pathlib.Path, run: dict[str, Any] | None = None) -> xr.Dataset:
     """Read a table of this stage; RunError where it belongs to another step or run."""
-    if path.name == EARLY:
+    if path.name == pathlib.Path(EARLY).name:
         return joined_files.read_table(path)
     return step_files.read_step(path, step_files.TANGENTS, run)
 
@@ -94,7 +91,8 @@ def fit_early(study: Study, stop: Stop) -> None:
 
     They stay when a checkpoint is deleted, and are fitted again when a checkpoint has changed.
     """
-    path, steps, source = study.folder / EARLY, study.early, study.source
+    source, steps = study.source, study.early
+    path = source.root / EARLY
     if not steps:
         return
     if path.exists():
@@ -110,8 +108,8 @@ def fit_early(study: Study, stop: Stop) -> None:
     clouds = []
     for at, step in enumerate(bar(steps, f"{source.name}: early subspaces", "checkpoint")):
         stop.check(f"{source.name}: stopped before the early subspaces were fitted")
-        clouds.append(np.asarray(study.reader.cloud(step))[:, at :: len(steps)])
-    fitted = jax.device_get(study.reader.fit(np.concatenate(clouds, axis=1)))
+        clouds.append(np.asarray(study.cloud(step))[:, at :: len(steps)])
+    fitted = jax.device_get(study.fit(np.concatenate(clouds, axis=1)))
     if processes.is_first():
         table = tangent_tables.proxy_table(fitted)
         table = table.assign_coords(kind=list(KINDS), rank=list(study.tangents.ranks))
@@ -129,9 +127,12 @@ def sweep(study: Study, stop: Stop, other: pathlib.Path | None = None) -> None:
         Stopped: between two tables, where a stop was requested.
     """
     source, name, tangents = study.source, study.source.name, study.tangents
-    paths = {"early": study.folder / EARLY if study.early else None, "other seed": other}
+    paths = {"early": source.root / EARLY if study.early else None, "other seed": other}
     early = {fit: joined_files.read_table(path) for fit, path in paths.items() if path}
-    digests = {fit: _digest(early[fit], tangents) if fit in early else "" for fit in paths}
+    digests = dict.fromkeys(paths, "")
+    for fit, table in early.items():
+        arrays = map(np.ascontiguousarray, tangent_tables.frames(table, tangents).values())
+        digests[fit] = hashlib.sha256(b"".join(x.tobytes() for x in arrays)).hexdigest()
     tables, todo = plan(study, digests)
     if not todo and not tables:
         raise UserError(f"{name} has no checkpoint to read; run --stages=train first")
@@ -141,12 +142,14 @@ def sweep(study: Study, stop: Stop, other: pathlib.Path | None = None) -> None:
         stop.check(f"{name}: stopped before the tangents of step {step}")
         before = max((known for known in tables if known < step), default=None)
         fitted = early | {"previous": tables.get(before), "untrained": tables.get(0)}
-        frames = {
-            fit: _frames(fitted.get(fit), study)
-            for fit in FITS
-            if fit in study.fits and fit != "here"
-        }
-        tested = study.reader.test(step, before, frames)
+        # tests of a missing fit are NaN
+        shape = len(KINDS), study.layers, study.width
+        missing = {x: np.full((*shape, x), np.nan, np.float32) for x in tangents.ranks}
+        frames = {}
+        for fit in (fit for fit in study.fits if fit != "here"):
+            table = fitted.get(fit)
+            frames[fit] = missing if table is None else tangent_tables.frames(table, tangents)
+        tested = study.test(step, before, frames)
         read = {known: source.digest(known) for known in {step, before} & source.stored()}
         attributes = study.about | {
             "checkpoints": json.dumps(read),
@@ -188,17 +191,3 @@ def plan(study: Study, digests: dict[str, str]) -> tuple[dict[int, xr.Dataset], 
         elif step in stored:
             todo.append(step)
     return tables, todo
-
-
-def _frames(table: xr.Dataset | None, study: Study) -> Frames:
-    """Return a table's proxies; without a table NaN, which makes all tests of them NaN."""
-    if table is not None:
-        return tangent_tables.frames(table, study.tangents)
-    shape = len(KINDS), study.layers, study.width
-    return {rank: np.full((*shape, rank), np.nan, np.float32) for rank in study.tangents.ranks}
-
-
-def _digest(table: xr.Dataset, tangents: TangentsConfig) -> str:
-    arrays = tangent_tables.frames(table, tangents).values()
-    content = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
-    return hashlib.sha256(content).hexdigest()

@@ -31,9 +31,9 @@ BASIS = tangent_windows.basis(16, 15)
 
 def swept(folder):
     """Its own early proxies are in the place of another seed's."""
-    with Stop() as stop:
-        run_tangents.fit_early(config(), corpus(), folder, "run", stop)
-        run_tangents.sweep(config(), corpus(), folder, "run", stop, folder)
+    with Stop() as stop, run_tangents.open_study(config(), corpus(), folder, "run") as study:
+        tangent_stage.fit_early(study, stop)
+        tangent_stage.sweep(study, stop, folder / tangent_stage.EARLY)
 
 
 def read(path):
@@ -164,8 +164,11 @@ def test_stopped_anywhere_and_gone_on_is_never_stopped(run, trained, tmp_path):
         (again / "tangents" / f"{step}.nc").unlink()
     stop = Stop()
     stop.requested = True
-    with pytest.raises(Stopped, match="before the tangents of step 2"):
-        run_tangents.sweep(config(), corpus(), again, "run", stop, again)
+    with (
+        run_tangents.open_study(config(), corpus(), again, "run") as study,
+        pytest.raises(Stopped, match="before the tangents of step 2"),
+    ):
+        tangent_stage.sweep(study, stop, again / tangent_stage.EARLY)
     swept(again)
     for path in (*run.rglob("tangents/*.nc"), run / "tangents.nc"):
         assert path.read_bytes() == (again / path.relative_to(run)).read_bytes(), path

@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -66,7 +65,7 @@ def find_task(config: PretrainedConfig) -> str:
     return task
 
 
-def prepare(source: Revisions) -> "RevisionReader":
+def prepare(source: Revisions) -> "RevisionStudy":
     """Choose the windows; UserError where they cannot be scored, or other tables exist."""
     task, config = find_task(source.config), source.config
     if task == guards.MASKED_TOKEN and source.windows.mask_token is None:
@@ -74,9 +73,9 @@ def prepare(source: Revisions) -> "RevisionReader":
             f"tangents.enabled: the tokenizer of {config.pretrained.name} has no mask token; leave it "
             "out"
         )
-    reader = RevisionReader(source, make_windows(source.windows, config.tangents, task), task)
-    step_files.check_folder(source.root / tangent_stage.FOLDER, reader.made_by)
-    return reader
+    study = RevisionStudy(source, make_windows(source.windows, config.tangents, task), task)
+    step_files.check_folder(study.folder, study.made_by)
+    return study
 
 
 def make_windows(
@@ -111,9 +110,9 @@ def make_windows(
     return split_windows((*batch, bins_WT), tangents, rng)
 
 
-def run(reader: "RevisionReader", stop: Stop) -> None:
+def run(study: "RevisionStudy", stop: Stop) -> None:
     """Write tangents/<step>.nc of every revision, tangents.nc and tangents_primary.csv."""
-    source, config = reader.source, reader.config
+    source, config = study.source, study.config
     if not (source.root / "results.nc").exists():
         raise UserError(
             f"{source.root / 'results.nc'} does not exist; run --stages=measure first: it checks the "
@@ -121,38 +120,82 @@ def run(reader: "RevisionReader", stop: Stop) -> None:
         )
     folder.claim(source.root, replace(config, revision_sweep.FREE), new=False)
     with folder.locked(source.root):
-        known = reader.known
-        check_settings(config.tangents, known["width"], WIDTH.format(known["full_width"]))
-        study = make_study(reader)
-        for line in format_known(known, config):
-            print(f"{source.name}: {line}")
+        width = study.known["full_width"]
+        check_settings(config.tangents, study.width, WIDTH.format(width))
+        removed = "removed" if study.width < width else "kept"
+        share, missing = study.known["largest_ones_share"], study.known["matrices_missing"]
+        print(
+            f"{source.name}: vector of ones: {removed}, {share:.1g} of the gradient lies along it at "
+            f"most\n{source.name}: matrices not known, or not of this width, and NaN: {missing}"
+        )
+        if not study.early:
+            print(
+                f"{source.name}: no early subspaces: they need {LEAST_EARLY} revisions of a training "
+                "that are early (tangents.early_fraction), and a later one; primary cells are of those "
+                "fitted at the revision itself, on other windows"
+            )
         tangent_stage.fit_early(study, stop)
         tangent_stage.sweep(study, stop)
     print(f"{source.name}: memory at most {revision_sweep.peak_memory() / 1e9:.1f} GB")
 
 
-class RevisionReader:
-    """Read revisions with torch, and test them with one compiled program."""
+class RevisionStudy(tangent_stage.Study):
+    """Revisions, read with torch and tested with one compiled program."""
 
     def __init__(self, source: Revisions, windows: tuple[Windows, Windows], task: str):
         self.source, self.config, self.task = source, source.config, task
         self.batch_size = self.config.pretrained.batch_size
-        self.to_fit, self.to_test = windows
-
-    @property
-    def made_by(self) -> dict[str, Any]:
-        """Settings that tables must share to be joined."""
+        self.tangents, (self.to_fit, self.to_test) = self.config.tangents, windows
         parts = self.to_fit.tokens_JWT, self.to_test.tokens_JWT
         tokens = b"".join(np.ascontiguousarray(tokens_JWT).tobytes() for tokens_JWT in parts)
-        digest = hashlib.sha256(tokens).hexdigest()
-        sha256 = self.source.corpus.sha256
-        return tangent_tables.made_by(self.config.tangents, sha256, tokens_sha256=digest)
+        digest, sha256 = hashlib.sha256(tokens).hexdigest(), source.corpus.sha256
+        self.made_by = tangent_tables.made_by(self.tangents, sha256, tokens_sha256=digest)
+        self.steps = list(revision_steps(self.config.pretrained))
+        last, several = max(self.steps), len(self.steps) > 1
+        early = early_among(self.steps, last, self.tangents)
+        self.early = early if len(early) >= LEAST_EARLY and early[-1] < last else []
+        fits = {
+            "early": bool(self.early),
+            "here": True,
+            "previous": several,
+            "untrained": several and 0 in self.steps,
+        }
+        self.fits = tuple(fit for fit in FITS if fits.get(fit))
+
+    @property
+    def layers(self) -> int:
+        return self.known["layers"]
+
+    @property
+    def width(self) -> int:
+        return self.known["width"]
+
+    @functools.cached_property
+    def attributes(self) -> dict[str, Any]:
+        """Describe the model and the windows that it reads."""
+        source, sample = self.source, tangent_tables.sample_attributes(self.tangents)
+        measured = joined_files.read_table(source.root / "results.nc").attrs
+        attributes = source.plan(self.config.measure.families).attributes
+        for name in {*source.windows.attributes} - {"tokens_per_byte"}:  # describes other windows
+            attributes.pop(name, None)
+        return attributes | {
+            **self.known,
+            **sample,
+            "model": measured["model"],
+            "steps": max(self.steps),
+            "provenance": f"{measured['provenance']}; {sample['sample']}",
+            "input": INPUT[self.task],
+            "types": "token",
+            "frequency": "of tokens in the validation split that is read",
+            "batches": 1,
+            "single_step": NO_STEP,
+        }
 
     @functools.cached_property
     def known(self) -> dict[str, Any]:
         """The facts that hold for all revisions: from a valid table, else from a fold of windows."""
         names = ("layers", "full_width", "width", "largest_ones_share", "matrices_missing")
-        for path in sorted((self.source.root / tangent_stage.FOLDER).glob("*.nc")):
+        for path in sorted(self.folder.glob("*.nc")):
             table = tangent_stage.read_tangents(path)
             if not provenance.is_outdated(table, self.source):
                 return {name: revision_sweep.to_python(table.attrs[name]) for name in names}
@@ -169,7 +212,7 @@ class RevisionReader:
 
     @functools.cached_property
     def basis_DD(self) -> np.ndarray:
-        return basis(self.known["full_width"], self.known["width"])
+        return basis(self.known["full_width"], self.width)
 
     def open(self, step: int) -> load_model.PretrainedModel:
         """Load a revision; UserError where its gradients or its loss are not usable."""
@@ -195,7 +238,7 @@ class RevisionReader:
         return torch_gradients.states(loaded, self.to_fit, self.basis_DD, self.batch_size)
 
     def fit(self, cloud_NPD: np.ndarray) -> Fitted:
-        return _compile(fit, self.config.tangents)(cloud_NPD)
+        return _compile(fit, self.tangents)(cloud_NPD)
 
     def test(self, step: int, before: int | None, frames: dict[str, Frames]) -> Tested:
         loaded, width = self.open(step), len(self.basis_DD)
@@ -210,7 +253,7 @@ class RevisionReader:
             del models
         del loaded  # free memory for the program
         updates = {"between": between, "step": torch_gradients.missing_rows(width)}
-        program = _compile(fit_and_test, self.config.tangents)
+        program = _compile(fit_and_test, self.tangents)
         tested = program(cloud_NPD, read, self.to_test, self.basis_DD, frames, updates)
         return jax.device_get(tested)
 
@@ -230,64 +273,3 @@ def _compile(work: Any, tangents: TangentsConfig) -> Any:
     """Compile one program for all revisions."""
     exact = jax.default_matmul_precision("highest")
     return jax.jit(exact(functools.partial(work, tangents=tangents)))
-
-
-def make_study(reader: RevisionReader) -> tangent_stage.Study:
-    """Describe what is fitted and tested, with the attributes of every table."""
-    source, config, known = reader.source, reader.config, reader.known
-    kept, early = list(revision_steps(config.pretrained)), choose_early(config)
-    fits = {
-        "here": True,
-        "early": early,
-        "previous": len(kept) > 1,
-        "untrained": len(kept) > 1 and 0 in kept,
-    }
-    measured = joined_files.read_table(source.root / "results.nc").attrs
-    attributes = source.plan(config.measure.families).attributes
-    for name in {*source.windows.attributes} - {"tokens_per_byte"}:  # describes other windows
-        attributes.pop(name, None)
-    sample = tangent_tables.sample_attributes(config.tangents)
-    attributes |= known | sample
-    attributes |= {
-        "model": measured["model"],
-        "steps": max(kept),
-        "provenance": f"{measured['provenance']}; {sample['sample']}",
-        "input": INPUT[reader.task],
-        "types": "token",
-        "frequency": "of tokens in the validation split that is read",
-        "batches": 1,
-        "single_step": NO_STEP,
-    }
-    return tangent_stage.Study(
-        source=source,
-        reader=reader,
-        tangents=config.tangents,
-        steps=kept,
-        early=early,
-        fits=tuple(fit for fit in FITS if fits.get(fit)),
-        layers=known["layers"],
-        width=known["width"],
-        made_by=reader.made_by,
-        attributes=attributes,
-    )
-
-
-def choose_early(config: PretrainedConfig) -> list[int]:
-    """Return the early revisions; none where they are too few, or include the last."""
-    kept = list(revision_steps(config.pretrained))
-    early = early_among(kept, max(kept), config.tangents)
-    return early if len(early) >= LEAST_EARLY and early[-1] < max(kept) else []
-
-
-def format_known(known: dict[str, Any], config: PretrainedConfig) -> Iterator[str]:
-    """Yield the facts about the model for a reader, before the long part begins."""
-    removed = "removed" if known["width"] < known["full_width"] else "kept"
-    share = known["largest_ones_share"]
-    yield f"vector of ones: {removed}, {share:.1g} of the gradient lies along it at most"
-    yield f"matrices not known, or not of this width, and NaN: {known['matrices_missing']}"
-    if not choose_early(config):
-        yield (
-            f"no early subspaces: they need {LEAST_EARLY} revisions of a training that are early "
-            "(tangents.early_fraction), and a later one; primary cells are of those fitted at the "
-            "revision itself, on other windows"
-        )
