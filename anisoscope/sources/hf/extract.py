@@ -71,8 +71,8 @@ class Listener:
 
     Args:
         loaded: the model.
-        on_layer: called with (layer, x_BTD): the first block's input, then every block's output.
-        on_call: called with (block, Call) for every attention call of a block; None: not captured.
+        keep: what to keep of a tensor; a copy, where a model may later change it in place.
+        heads: whether attention calls are captured.
         plain: compute attention without a fused kernel.
 
     Raises:
@@ -82,21 +82,24 @@ class Listener:
     def __init__(
         self,
         loaded: PretrainedModel,
-        on_layer: Callable[[int, Any], None] = lambda layer, x_BTD: None,
-        on_call: Callable[[int, Call], None] | None = None,
+        keep: Callable[[Any], Any] = lambda x: x,
+        heads: bool = False,
         plain: bool = False,
     ):
-        self.loaded, self.on_layer, self.on_call, self.plain = loaded, on_layer, on_call, plain
-        self.layers = self.calls = 0
+        self.loaded, self.keep, self.heads, self.plain = loaded, keep, heads, plain
+        self.layers: list[Any] = []  # x_BTD: the first block's input, then every block's output
+        self.calls: list[Call] = []  # of the blocks
         self.depth = 0  # number of blocks that are running
         self.undo = contextlib.ExitStack()
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> "Listener":
         model, adapter, base = self.loaded.model, self.loaded.adapter, self.loaded.base
         if adapter == UNKNOWN:
-            self._hook(base.register_forward_pre_hook(_ask_hidden_states, with_kwargs=True))
+            ask = {"output_hidden_states": True}
+            hook = functools.partial(base.register_forward_pre_hook, with_kwargs=True)
+            self._hook(hook(lambda _, args, kwargs: (args, kwargs | ask)))
             self._hook(base.register_forward_hook(self._after_unknown))
-            return
+            return self
         self.undo.callback(model.set_attn_implementation, model.config._attn_implementation)
         register = transformers.AttentionInterface.register
         register(CAPTURE, self._attend)
@@ -108,17 +111,22 @@ class Listener:
             self._hook(block.register_forward_hook(self._after))
         if adapter.score_exponent is not None:
             self.undo.enter_context(SoftmaxWatch(self._on_softmax))
+        return self
 
     def __exit__(self, error: type | None, *_: object) -> None:
         self.undo.close()
-        name, blocks = self.loaded.class_name, self.loaded.blocks
-        if error is None and self.layers != blocks + 1:
+        if error is not None:
+            return
+        name, blocks, layers = self.loaded.class_name, self.loaded.blocks, len(self.layers)
+        if layers != blocks + 1:
             raise UserError(
-                f"{name}: {self.layers} layers ran, {blocks + 1} were expected (the input and every "
+                f"{name}: {layers} layers ran, {blocks + 1} were expected (the input and every "
                 f"block); {ENTRY}"
             )
-        if error is None and self.on_call and self.calls != blocks:
-            raise UserError(f"{name}: attention ran {self.calls} times in {blocks} blocks; {LEAVE}")
+        if self.heads and len(self.calls) != blocks:
+            raise UserError(
+                f"{name}: attention ran {len(self.calls)} times in {blocks} blocks; {LEAVE}"
+            )
 
     def _hook(self, handle: Any) -> None:
         self.undo.callback(handle.remove)
@@ -129,12 +137,11 @@ class Listener:
                 f"{self.loaded.class_name} returns maps of shape {tuple(x_BTD.shape)}; name a model "
                 "whose layers return (windows, positions, width)"
             )
-        self.on_layer(self.layers, x_BTD)
-        self.layers += 1
+        self.layers.append(self.keep(x_BTD))
 
     def _before(self, block: Any, args: tuple, kwargs: dict) -> None:
         self.depth += 1
-        if self.layers == 0:
+        if not self.layers:
             self._layer(args[0] if args else kwargs["hidden_states"])
 
     def _after(self, block: Any, args: tuple, output: Any) -> None:
@@ -147,10 +154,8 @@ class Listener:
             self._layer(x_BTD)
 
     def _on_call(self, call: Call) -> None:
-        if self.depth:  # ignore attention outside the blocks
-            if self.on_call:
-                self.on_call(self.calls, call)
-            self.calls += 1
+        if self.depth and self.heads:  # ignore attention outside the blocks
+            self.calls.append(Call(self.keep(call.q_BHTK), self.keep(call.k_BHTK), call.added))
 
     def _attend(
         self,
@@ -184,10 +189,6 @@ class Listener:
         product_BHTT = attention_scores(Call(q_BHTK.float(), k_BHTK.float(), None))
         added = _mask_to_infinity(scores_BHTT.float(), self.loaded.model.dtype) - product_BHTT
         self._on_call(Call(q_BHTK, k_BHTK, added))
-
-
-def _ask_hidden_states(base: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-    return args, kwargs | {"output_hidden_states": True}
 
 
 class SoftmaxWatch(TorchFunctionMode):
@@ -255,8 +256,8 @@ def forward(
 
 
 def to_array(x: torch.Tensor) -> np.ndarray:
-    """Convert a tensor to float32 of NumPy."""
-    return x.detach().to("cpu", torch.float32).numpy()
+    """Copy a tensor to float32 of NumPy."""
+    return x.detach().to("cpu", torch.float32, copy=True).numpy()
 
 
 def check_finite(x: np.ndarray, loaded: PretrainedModel, name: str) -> None:
@@ -293,44 +294,39 @@ def read_activations(
         UserError: a number is not finite, or a layer or an attention call was not captured.
     """
     inputs, windows = tokens_ZWT.shape[:2]
-    layers = {RESIDUALS: loaded.blocks + 1, "queries": loaded.blocks, "keys": loaded.blocks}
     arrays: dict[str, np.ndarray] = {}  # (Z, layer, W, …)
     more = {"output_hidden_states": True} if reported else {}
     for z, start in itertools.product(range(inputs), range(0, windows, batch_size)):
         rows = slice(start, start + batch_size)
-
-        def put(name: str, n: int, x: Any, z: int = z, rows: slice = rows) -> None:
-            x = to_array(x)
-            check_finite(x, loaded, f"{name} of layer {n}")
-            if name not in arrays:
-                shape = inputs, layers[name], windows, *x.shape[1:]
-                arrays[name] = np.empty(shape, np.float32)
-            if x.shape[1:] != (shape := arrays[name].shape[3:]):
-                raise UserError(
-                    f"{loaded.class_name}: {name} of layer {n} has shape {x.shape[1:]}, other layers "
-                    f"have {shape}; {ENTRY}"
-                )
-            if n < layers[name]:  # the listener refuses further layers at the end
-                arrays[name][z, n, rows] = x
-
-        def put_heads(n: int, call: Call, put: Any = put) -> None:
-            put("queries", n, call.q_BHTK.transpose(1, 2))
-            put("keys", n, call.k_BHTK.transpose(1, 2))
-
-        put_layer = functools.partial(put, RESIDUALS)
-        with Listener(loaded, put_layer, put_heads if heads else None, plain):
+        with Listener(loaded, to_array, heads, plain) as heard:
             output = forward(loaded, tokens_ZWT[z, rows], **more)
-        for n, x_BTD in enumerate(output.hidden_states if reported else ()):
-            put_layer(n, x_BTD)
+        parts = {RESIDUALS: heard.layers}
+        if reported:
+            parts = {RESIDUALS: [to_array(x_BTD) for x_BTD in output.hidden_states]}
+        if heads:
+            parts["queries"] = [call.q_BHTK.swapaxes(1, 2) for call in heard.calls]
+            parts["keys"] = [call.k_BHTK.swapaxes(1, 2) for call in heard.calls]
+        for name, layers in parts.items():
+            shape = layers[0].shape[1:]
+            for n, x in enumerate(layers):
+                check_finite(x, loaded, f"{name} of layer {n}")
+                if x.shape[1:] != shape:
+                    raise UserError(
+                        f"{loaded.class_name}: {name} of layer {n} has shape {x.shape[1:]}, other "
+                        f"layers have {shape}; {ENTRY}"
+                    )
+            if name not in arrays:
+                arrays[name] = np.empty((inputs, len(layers), windows, *shape), np.float32)
+            for n, x in enumerate(layers):
+                arrays[name][z, n, rows] = x
     none = np.zeros((inputs, 1, 1, 1, 1, 1), np.float32)
-    return Activations(*(arrays.get(name, none) for name in layers))
+    return Activations(*(arrays.get(name, none) for name in (RESIDUALS, "queries", "keys")))
 
 
 def residual_stream(
     loaded: PretrainedModel, tokens_BT: np.ndarray, module: Any = None, **more: Any
 ) -> tuple[list[Any], Any]:
     """Return the residual stream of one batch, layer by layer, and the output of `forward`."""
-    layers: list[Any] = []
-    with Listener(loaded, lambda n, x_BTD: layers.append(x_BTD)):
+    with Listener(loaded, torch.clone) as heard:
         output = forward(loaded, tokens_BT, module, **more)
-    return layers, output
+    return heard.layers, output

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from scipy import stats
 
 from anisoscope.measurement.families.registry import quantities
 from anisoscope.measurement.panel import MEASURED
@@ -21,7 +22,7 @@ from anisoscope.sources.hf.extract import (
     residual_stream,
 )
 from anisoscope.sources.hf.load_model import PretrainedModel
-from anisoscope.sources.hf.token_windows import Windows, unigram_entropy
+from anisoscope.sources.hf.token_windows import Windows
 from anisoscope.utils.errors import UserError
 
 # tolerance relative to the largest number compared
@@ -112,9 +113,9 @@ def check_attention(loaded: PretrainedModel, tokens_WT: np.ndarray) -> tuple[Att
         raise UserError(f"{name} has no entry in sources/hf/adapters.py; {LEAVE}")
     if loaded.adapter.extra_scores:
         raise UserError(f"{name}: {loaded.adapter.extra_scores}; {LEAVE}")
-    calls: list[Call] = []
-    with Listener(loaded, on_call=lambda n, call: calls.append(call)):
+    with Listener(loaded, heads=True) as heard:
         forward(loaded, tokens_WT)
+    calls = heard.calls
     computed_in = loaded.attributes["computed_in"]
     close = CLOSE[computed_in]
     pattern, furthest = _pattern(calls, 0.0 if by_library else close / 10), 0.0
@@ -199,7 +200,7 @@ def check_bits_per_byte(
 
 def bits_bound(windows: Windows) -> float:
     """Return the bits per byte of a unigram model, which a trained model must beat."""
-    return unigram_entropy(windows.counts_V) * windows.tokens_per_byte
+    return float(stats.entropy(windows.counts_V, base=2)) * windows.tokens_per_byte
 
 
 def sees_later(loaded: PretrainedModel, tokens_T: np.ndarray) -> bool:

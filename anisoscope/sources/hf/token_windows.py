@@ -6,7 +6,6 @@ Letters: G batches of windows, S sets of positions.
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.data.corpus import Corpus
@@ -187,11 +186,6 @@ def window_length(text: str, tokenizer: Any, characters: int, special: bool) -> 
     tokens = len(tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"])
     frame = sum(map(len, special_frame(tokenizer))) if special else 0
     return round(characters * tokens / max(len(part), 1)) + frame
-
-
-def unigram_entropy(counts_V: np.ndarray) -> float:
-    """Compute the entropy of token frequencies, in bits."""
-    return float(stats.entropy(counts_V, base=2))
 
 
 def _shuffle(tokens_GWT: np.ndarray, special_GWT: np.ndarray, seed: int) -> np.ndarray:

@@ -13,7 +13,13 @@ import numpy as np
 import torch
 from transformers.pytorch_utils import Conv1D
 
-from anisoscope.sources.hf.extract import Listener, check_finite, forward, to_array
+from anisoscope.sources.hf.extract import (
+    Listener,
+    check_finite,
+    forward,
+    residual_stream,
+    to_array,
+)
 from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.subspaces.tangent_gradients import WRITING, Rows
 from anisoscope.subspaces.tangent_quantities import MATRICES
@@ -51,12 +57,9 @@ def states(
     """Return the states at the picked positions, (layer, P, D)."""
     kept = _KeptRows("the residual stream", loaded, windows)
     for part in split_folds(windows, batch_size):
-
-        def on_layer(n: int, x_BTD: Any, part: Part = part) -> None:
+        streams, _ = residual_stream(loaded, windows.tokens_JWT[part.fold, part.windows])
+        for n, x_BTD in enumerate(streams):
             kept.put(n, part, x_BTD)
-
-        with Listener(loaded, on_layer):
-            forward(loaded, windows.tokens_JWT[part.fold, part.windows])
     return kept.points_NPD @ basis_DD
 
 
@@ -113,17 +116,17 @@ def gradients(
 
 def _forward(loaded: PretrainedModel, windows: Windows, part: Part) -> tuple[list[Any], Any]:
     """Return the stream at every layer in torch's graph, and the loss at every position in nats."""
-    streams, versions = [], []
+    versions = []
 
-    def on_layer(n: int, x_BTD: Any) -> None:
-        if not x_BTD.requires_grad:  # no earlier parameter has a gradient
-            x_BTD.requires_grad_(True)
-        streams.append(x_BTD)
+    def differentiable(x_BTD: Any) -> Any:
         versions.append(x_BTD._version)
+        # without a gradient where no earlier parameter has one
+        return x_BTD if x_BTD.requires_grad else x_BTD.requires_grad_(True)
 
-    with Listener(loaded, on_layer):
+    with Listener(loaded, differentiable) as heard:
         tokens_BT = windows.tokens_JWT[part.fold, part.windows]
         logits_BTV = forward(loaded, tokens_BT, loaded.model, differentiated=True).logits.float()
+    streams = heard.layers
     if changed := [n for n, x_BTD in enumerate(streams) if x_BTD._version != versions[n]]:
         raise UserError(
             f"{loaded.class_name} changes layer {changed[0]} in place, so "

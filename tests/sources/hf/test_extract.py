@@ -33,3 +33,13 @@ def test_numbers_that_are_not_finite_are_told_with_their_layer():
         UserError, match="residual stream of layer 2 holds numbers that are not finite"
     ):
         read_activations(loaded, tiny_models.tokens()[None], 4, heads=False)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+def test_a_layer_that_a_later_block_changes_in_place_is_read_as_it_was(kind):
+    loaded, ids = tiny_models.loaded(kind), tiny_models.tokens()[None]
+    own = read_activations(loaded, ids, 4, heads=False).resid_ZNWTD
+    loaded.block_modules[1].register_forward_pre_hook(lambda _, args: (args[0].mul_(2), *args[1:]))
+    changed = read_activations(loaded, ids, 4, heads=False).resid_ZNWTD
+    np.testing.assert_array_equal(changed[0, 1], own[0, 1])
+    assert not np.allclose(changed[0, 2], own[0, 2])
