@@ -10,7 +10,7 @@ from scipy import stats
 
 from anisoscope import make_measure, measure, measure_attention
 from anisoscope.measurement.intervals import clip, estimate, weight_replicates
-from anisoscope.sources import array_chunks, folds
+from anisoscope.sources import array_checks, array_chunks, folds
 from tests import (
     reference,
     reference_comparison,
@@ -19,6 +19,29 @@ from tests import (
     reference_spectrum,
 )
 from tests.sources.array_clouds import CLOUDS, HEADS, POINTS, UNEQUAL_P, WIDTH, measured, value
+
+PLACE_P = np.concatenate([np.arange(size) for size in np.bincount(UNEQUAL_P)])
+# the first token of each cluster lies far out in layer 0
+FAR_FIRST = CLOUDS + 50 * (PLACE_P == 0)[:, None] * np.array([1, 0])[:, None, None]
+SHUFFLE = np.random.default_rng(1).permutation(POINTS)
+LENS = np.random.default_rng(5)
+UNEMBEDDING, SCALE = LENS.normal(size=(11, WIDTH)), LENS.normal(size=WIDTH)
+TARGETS = LENS.integers(-1, 11, POINTS)
+
+
+@pytest.fixture(scope="module")
+def unequal():
+    """Shuffled points of unequal clusters with places, targets and an unembedding: one program."""
+    return measure(
+        FAR_FIRST[:, SHUFFLE],
+        UNEQUAL_P[SHUFFLE],
+        token_positions=PLACE_P[SHUFFLE],
+        unembedding=({"kind": "rms", "scale": SCALE, "epsilon": 1e-6}, UNEMBEDDING),
+        targets=TARGETS[SHUFFLE],
+        families=("similarity", "leading"),
+        nulls=(),
+        folds=4,
+    )
 
 
 def test_arrays_go_through_the_panel_without_a_model():
@@ -37,12 +60,11 @@ def test_arrays_go_through_the_panel_without_a_model():
 
 @pytest.mark.slow
 def test_the_value_is_of_all_points_whatever_their_clusters_and_order():
-    shuffle = np.random.default_rng(1).permutation(POINTS)
     families = ("similarity", "comparison")
     tables = [
         measured(CLOUDS, UNEQUAL_P, families=families),
-        measured(CLOUDS[:, shuffle], UNEQUAL_P[shuffle].astype(str), families=families),
-        measured(CLOUDS[:, shuffle], families=families),
+        measured(CLOUDS[:, SHUFFLE], UNEQUAL_P[SHUFFLE].astype(str), families=families),
+        measured(CLOUDS[:, SHUFFLE], families=families),
     ]
     assert tables[0].attrs["resampled_points"] < POINTS
     for name in ("mean_cosine", "neighbor_overlap_layers", "cka_layers"):
@@ -50,54 +72,53 @@ def test_the_value_is_of_all_points_whatever_their_clusters_and_order():
         np.testing.assert_allclose(value(tables[2], name), value(tables[0], name), rtol=1e-5)
 
 
-def test_an_interval_of_unequal_clusters_is_that_of_their_folds():
-    index_JM, size_J, square_J = folds.cut_folds(POINTS, UNEQUAL_P, 4, 0)
+def test_an_interval_of_unequal_clusters_is_that_of_their_folds(unequal):
+    label_P = UNEQUAL_P[SHUFFLE]
+    index_JM, size_J, square_J = folds.cut_folds(POINTS, label_P, 4, 0)
     for fold in range(4):
         others = np.delete(index_JM, fold, axis=0)
-        assert not np.isin(UNEQUAL_P[index_JM[fold]], UNEQUAL_P[others]).any()
-    left = [
-        np.linalg.norm(np.delete(CLOUDS[0, index_JM], fold, 0).mean(axis=(0, 1)))
-        for fold in range(4)
-    ]
-    values = np.array([[np.linalg.norm(CLOUDS[0].mean(axis=0)), *left]])
-    expected = clip(
-        estimate(weight_replicates(values, "jackknife", size_J, square_J), "jackknife"), 0, np.inf
+        assert not np.isin(label_P[index_JM[fold]], label_P[others]).any()
+    for layer, cloud in enumerate(FAR_FIRST[:, SHUFFLE]):
+        left = [
+            np.linalg.norm(np.delete(cloud[index_JM], fold, 0).mean(axis=(0, 1)))
+            for fold in range(4)
+        ]
+        values = np.array([[np.linalg.norm(cloud.mean(axis=0)), *left]])
+        values = weight_replicates(values, "jackknife", size_J, square_J)
+        expected = clip(estimate(values, "jackknife"), 0, np.inf)
+        for end in ("mean", "low", "high"):
+            np.testing.assert_allclose(
+                unequal.drift.sel(layer=layer, statistic=end), getattr(expected, end), rtol=1e-4
+            )
+    freedom = [unequal.attrs[f"degrees_of_freedom_{kind}"] for kind in ("jackknife", "sections")]
+    assert freedom[0] < freedom[1] < 3
+
+
+def test_positions_tell_how_much_hangs_on_the_first_tokens(unequal):
+    cloud, long = FAR_FIRST[0], reference_leading.longest_of_each(FAR_FIRST[0], UNEQUAL_P)
+    share = reference_leading.share_between(cloud, PLACE_P == 0)
+    np.testing.assert_allclose(value(unequal, "first_token_variance_share", layer=0), share, 1e-4)
+    without = value(
+        unequal, "anisotropy_without_longest", without="longest of each window", layer=0
     )
-    found = measured(CLOUDS, UNEQUAL_P, families=("similarity",)).drift.sel(layer=0)
-    for end in ("mean", "low", "high"):
-        np.testing.assert_allclose(found.sel(statistic=end), getattr(expected, end), rtol=1e-4)
+    np.testing.assert_allclose(without, reference_spectrum.anisotropy(cloud[~long]), rtol=1e-4)
+    assert np.isfinite(unequal.first_token_variance_share.sel(statistic="low")).all()
+
+
+def test_an_unembedding_beside_arrays_reads_every_layer_as_the_last(unequal):
+    expected = reference_logit_lens.lens(FAR_FIRST, TARGETS, UNEMBEDDING.T, "rms", SCALE, 0.0, 1e-6)
+    for name, number in (("entropy", 0), ("divergence", 1), ("rank", 3)):
+        found = unequal[f"logit_lens_{name}"]
+        own = np.nanmean(expected[number], axis=1)
+        np.testing.assert_allclose(found.sel(statistic="mean"), own, rtol=1e-4, atol=1e-5)
+        assert (found.sel(statistic="low") <= found.sel(statistic="high")).all()
 
 
 def test_few_clusters_give_a_warning_and_few_degrees_of_freedom():
+    vectors = array_checks.read_vectors(CLOUDS[0], np.arange(POINTS) // 32)
     with pytest.warns(UserWarning, match=r"clusters: a chunk has 3.* 2\.0 degrees of freedom"):
-        table = measured(CLOUDS[0], np.arange(POINTS) // 32, families="similarity")
-    assert table.attrs["degrees_of_freedom_jackknife"] == 2
-    table = measured(CLOUDS[0], UNEQUAL_P, families="similarity")
-    assert (
-        table.attrs["degrees_of_freedom_jackknife"] < table.attrs["degrees_of_freedom_sections"] < 3
-    )
-
-
-def test_positions_tell_how_much_hangs_on_the_first_tokens():
-    place_P = np.concatenate([np.arange(size) for size in np.bincount(UNEQUAL_P)])
-    cloud = CLOUDS[0] + 50 * (place_P == 0)[:, None]
-    shuffle = np.random.default_rng(1).permutation(POINTS)
-    table = measure(
-        cloud[shuffle],
-        UNEQUAL_P[shuffle],
-        token_positions=place_P[shuffle],
-        families="leading",
-        folds=4,
-    )
-    long = reference_leading.longest_of_each(cloud, UNEQUAL_P)
-    np.testing.assert_allclose(
-        value(table, "first_token_variance_share"),
-        reference_leading.share_between(cloud, place_P == 0),
-        1e-4,
-    )
-    without = value(table, "anisotropy_without_longest", without="longest of each window")
-    np.testing.assert_allclose(without, reference_spectrum.anisotropy(cloud[~long]), rtol=1e-4)
-    assert np.isfinite(table.first_token_variance_share.sel(statistic="low"))
+        chunks = array_chunks.cut_chunks(vectors, 1, 8, 0)
+    assert array_chunks.describe(vectors, chunks)["degrees_of_freedom_jackknife"] == 2
 
 
 def test_queries_and_keys_get_the_attention_family_with_mask_and_bias():
@@ -109,23 +130,17 @@ def test_queries_and_keys_get_the_attention_family_with_mask_and_bias():
     table = measure_attention(q, k, mask=masks, bias=bias, folds=4)
     assert table.sizes["block"] == layers
     assert table.attrs["resampled_windows"] == 8
-    for block in range(layers):
-        for head in range(heads):
-            # the bias as further coordinates: row i of it times a one-hot vector of the key
-            rows = np.broadcast_to(bias[head] * (5 + time) ** 0.5, (windows, time, time))
-            scaled = q[block, head] * ((5 + time) / 5) ** 0.5
-            hot = np.broadcast_to(np.eye(time), (windows, time, time))
-            expected = reference.attention_statistics(
-                np.concatenate([scaled, rows], -1),
-                np.concatenate([k[block, head], hot], -1),
-                masks[block],
-            )
-            at = {"block": block + 1, "head": head}
+    for block, head in np.ndindex(layers, heads):
+        # the bias as further coordinates: row i of it times a one-hot vector of the key
+        rows = np.broadcast_to(bias[head] * (5 + time) ** 0.5, (windows, time, time))
+        scaled = q[block, head] * ((5 + time) / 5) ** 0.5
+        hot = np.broadcast_to(np.eye(time), (windows, time, time))
+        own_q, own_k = np.concatenate([scaled, rows], -1), np.concatenate([k[block, head], hot], -1)
+        expected = reference.attention_statistics(own_q, own_k, masks[block])
+        at = {"block": block + 1, "head": head}
+        for name, number in (("score_mean", 0), ("attention_entropy", 3)):
             np.testing.assert_allclose(
-                value(table, "score_mean", **at), expected[0], rtol=1e-4, atol=1e-6
-            )
-            np.testing.assert_allclose(
-                value(table, "attention_entropy", **at), expected[3], rtol=1e-4
+                value(table, name, **at), expected[number], rtol=1e-4, atol=1e-6
             )
     assert np.isfinite(table.attention_entropy.sel(statistic="low")).all()
 
@@ -153,11 +168,9 @@ def test_a_function_and_the_panel_are_one_program_for_all_parameters():
             np.testing.assert_allclose(value(found, name), value(expected, name), rtol=1e-5)
             assert np.isfinite(found[name].sel(statistic="low")).all()
             assert np.isnan(expected[name].sel(statistic="low")).all()
-    with pytest.raises(ValueError, match="not finite"):
-        table_of({"table": np.full((9, WIDTH), np.nan, np.float32)})
 
 
-def test_pieces_are_measured_by_themselves_and_averaged():
+def test_chunks_are_measured_by_themselves_and_averaged():
     """Of whole clusters; the interval is that of as many batches."""
     labels = np.arange(96) % 24  # no run of points is of whole clusters
     found = measure(CLOUDS, labels, families="similarity", folds=3, num_chunks=2)
@@ -177,8 +190,7 @@ def test_pieces_are_measured_by_themselves_and_averaged():
         for half, freedom in zip(widths, (4, 2, 2), strict=True)
     ]
     np.testing.assert_allclose(errors[0], np.sqrt(errors[1] ** 2 + errors[2] ** 2) / 2, rtol=1e-5)
-    assert found.attrs["batches"] == 2
-    assert found.attrs["points"] == 96
+    assert (found.attrs["batches"], found.attrs["points"]) == (2, 96)
 
 
 @pytest.mark.slow
@@ -206,7 +218,7 @@ def test_clouds_have_independent_null_draws_in_one_program_for_all_seeds(monkeyp
 
 
 @pytest.mark.slow
-def test_heads_are_measured_in_pieces_of_windows():
+def test_heads_are_measured_in_chunks_of_windows():
     heads = {"queries": HEADS, "keys": HEADS[..., ::-1], "mask": "causal", "folds": 1}
     found = measure_attention(**heads, num_chunks=2)
     each = [
@@ -218,54 +230,28 @@ def test_heads_are_measured_in_pieces_of_windows():
     assert found.attrs["windows"] == 2  # of three
 
 
+def degenerate(cloud):
+    counts = array_chunks.DegenerateCounts()
+    counts.add(cloud.astype(np.float32))
+    return counts.describe()
+
+
 def test_zeros_copies_and_ties_are_counted():
     cloud = CLOUDS[1].copy()
     cloud[4:7], cloud[40] = 0, cloud[50]
     cloud[5] = -0.0
     cloud = np.c_[cloud, np.zeros((96, 2))]
-    given = {"families": "similarity", "folds": 1}
-    table = measure(cloud, **given)
+    table = measure(cloud, families="similarity", folds=1)
     assert table.attrs["degenerate"] == "3 zero rows, 2 constant columns, 3 duplicates in layer 0"
     close = np.concatenate([CLOUDS[0, :86], CLOUDS[0, :9] * (1 + 1e-7), CLOUDS[0, :1]])
     close = np.c_[close, CLOUDS[1, :, :2]]
     close[86:] = np.c_[close[86:, :6], close[[*range(9), 0], 6:]]  # copies in every coordinate
-    assert (
-        measure(close, **given).attrs["degenerate"]
-        == "10 duplicates (9 but for rounding) in layer 0"
-    )
-    bits = (np.c_[CLOUDS[0], CLOUDS[1, :, :2]] > 0).astype(np.int8)
-    assert (
-        "whole numbers from 0 to 1 alone (many distances tie) in layer 0"
-        in measure(bits, **given).degenerate
-    )
-    assert "degenerate" not in measure(np.c_[CLOUDS[0], CLOUDS[1, :, :2]], **given).attrs
+    assert degenerate(close) == "10 duplicates (9 but for rounding)"
+    plain = np.c_[CLOUDS[0], CLOUDS[1, :, :2]]
+    words = "whole numbers from 0 to 1 alone (many distances tie)"
+    assert degenerate((plain > 0).astype(np.int8)).endswith(words)
+    assert degenerate(plain) == ""
     unit = cloud[cloud.any(axis=1)]
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     cosine = (unit @ unit.T)[~np.eye(93, dtype=bool)].mean()  # zeros have no direction
     np.testing.assert_allclose(value(table, "mean_cosine"), cosine, rtol=1e-5)
-
-
-def test_a_readout_beside_arrays_reads_every_layer_as_the_last():
-    generator = np.random.default_rng(5)
-    unembedding, scale = generator.normal(size=(11, WIDTH)), generator.normal(size=WIDTH)
-    targets = generator.integers(-1, 11, POINTS)
-    norm = {"kind": "rms", "scale": scale, "epsilon": 1e-6}
-    given = {
-        "unembedding": (norm, unembedding),
-        "targets": targets,
-        "families": "similarity",
-        "folds": 4,
-    }
-    table = measure(CLOUDS, UNEQUAL_P, **given)
-    expected = reference_logit_lens.lens(CLOUDS, targets, unembedding.T, "rms", scale, 0.0, 1e-6)
-    named = {
-        "logit_lens_entropy": expected[0],
-        "logit_lens_divergence": expected[1],
-        "logit_lens_rank": expected[3],
-    }
-    for name, value_NP in named.items():
-        np.testing.assert_allclose(
-            value(table, name), np.nanmean(value_NP, axis=1), rtol=1e-4, atol=1e-5
-        )
-        assert (table[name].sel(statistic="low") <= table[name].sel(statistic="high")).all()
-    assert "mean_cosine" in table
