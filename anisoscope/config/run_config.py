@@ -17,11 +17,6 @@ class DataConfig:
     path: str | None = setting(
         None, "local file of text: plain, .zip, .gz, .bz2 or .xz; None: `data.source`"
     )
-    max_unpacked_bytes: int | None = setting(
-        None,
-        "limit on the unpacked size of `data.path` in bytes; None: 50 × the file, at least 100 MB",
-        low=1,
-    )
     clean: bool = setting(
         False, "remove wiki markup, code and media links, as The Shape of Learning does"
     )

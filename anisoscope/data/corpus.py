@@ -109,9 +109,7 @@ def _read(config: DataConfig) -> tuple[bytes | bytearray, str, str]:
     if config.path is None:
         return prepare.read_enwik8(_expand(config.cache)), "enwik8", enwik8_dataset_builder.URL
     path = _expand(config.path)
-    text = local.read_text(
-        path, config.max_unpacked_bytes, None if config.clean else LARGEST * 100 // 90 + 1
-    )
+    text = local.read_text(path, None if config.clean else LARGEST * 100 // 90 + 1)
     return text, _identify(text, path), str(path)
 
 

@@ -23,8 +23,6 @@ _ZIP = rb"PK(?:\x03\x04|\x05\x06)"
 _TEXTS = re.compile(r"^[^.].*\.txt(\.(zip|gz|bz2|xz))?$", re.IGNORECASE)  # file names in a folder
 _HEAD = 262  # bytes by which the format is recognized
 COPIES = 3  # of a text that are in memory at once while it is split
-# default limit of an unpacked text: TIMES the size of the archive, and at least LEAST bytes
-TIMES, LEAST = 50, 100_000_000
 _DAMAGED = (
     EOFError,
     OSError,
@@ -36,13 +34,12 @@ _DAMAGED = (
 )
 
 
-def read_text(path: Path, most: int | None = None, longest: int | None = None) -> bytes:
+def read_text(path: Path, longest: int | None = None) -> bytes:
     """Read a text.
 
     Args:
         path: A file, or a folder of texts, which are joined in the order of their names.
-        most: Bytes that a compressed file may unpack to; None: `TIMES` its size, at least `LEAST`.
-        longest: Bytes that a text may have; never more than fit into memory.
+        longest: Bytes that a text may have, unpacked; never more than fit into memory.
 
     Raises:
         UserError: There is no text, or it is damaged or too long.
@@ -53,15 +50,14 @@ def read_text(path: Path, most: int | None = None, longest: int | None = None) -
     too_long = f"data.path {path} is too long: {longest:,} bytes at most can be read here"
     try:
         if path.is_dir():
-            return _read_folder(path, most, longest)
+            return _read_folder(path, longest)
         state = path.stat()
-        size = state.st_size
-        if size > longest:
+        if state.st_size > longest:
             raise UserError(f"{too_long}; take a part")
-        most = min(longest, most or max(LEAST, TIMES * size))
         with open(path, "rb") as file:
-            text = _read_file(file, path, most).removeprefix(codecs.BOM_UTF8)
-        if (size, state.st_mtime_ns) != (path.stat().st_size, path.stat().st_mtime_ns):
+            text = _read_file(file, path, longest).removeprefix(codecs.BOM_UTF8)
+        now = path.stat()
+        if (state.st_size, state.st_mtime_ns) != (now.st_size, now.st_mtime_ns):
             raise UserError(f"data.path {path} changed while it was read; start again")
     except _DAMAGED as error:
         advice = "check the path and its rights, or copy it again"
@@ -70,15 +66,10 @@ def read_text(path: Path, most: int | None = None, longest: int | None = None) -
         raise UserError(f"data.path {path} is empty; name a text with --config.data.path=")
     if len(text) > longest:
         raise UserError(f"{too_long}; take a part")
-    if len(text) > most:
-        what = f"unpacks to more than {most:,} bytes"
-        raise UserError(
-            f"data.path {path} {what}; allow more with --config.data.max_unpacked_bytes="
-        )
     return text
 
 
-def _read_folder(path: Path, most: int | None, longest: int) -> bytes:
+def _read_folder(path: Path, longest: int) -> bytes:
     """Join the texts of a folder, with an empty line between two."""
     files = sorted(file for file in path.iterdir() if _TEXTS.search(file.name) and file.is_file())
     if not files:
@@ -86,7 +77,7 @@ def _read_folder(path: Path, most: int | None, longest: int) -> bytes:
         raise UserError(f"data.path {path} {what}; name a text with --config.data.path=")
     texts = []
     for file in files:
-        texts.append(read_text(file, most, longest - sum(map(len, texts))))
+        texts.append(read_text(file, longest - sum(map(len, texts))))
     return b"\n\n".join(texts)
 
 

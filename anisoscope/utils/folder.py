@@ -25,7 +25,6 @@ ANYWHERE = (
     "tangents",
     "evaluate.draws",
     "data.path",
-    "data.max_unpacked_bytes",
     "data.cache",
 )
 VARIABLES = ("JAX_", "XLA_")  # prefixes of environment variables that may change results
