@@ -31,19 +31,19 @@ def test_help_and_list_name_every_flag_setting_and_experiment():
 
 
 def test_a_dry_run_measures_a_step_and_writes_nothing(tmp_path):
-    process = here(*MATCHED_PAIR, "--dry_run", f"--workdir={tmp_path / 'run'}")
+    process = here(*DECODER, "--dry_run", f"--workdir={tmp_path / 'run'}")
     assert process.returncode == 0, process.stderr
     for words in (
         r"stages: train, measure, figures",
-        r"decoder: 1 × \d,\d\d\d parameters, 24 steps",
-        r"encoder: 8 checkpoints of each, [\d.]+ [kM]B on disk",
-        r"decoder: a step takes [\d.]+ MB of memory on each device",
-        r"decoder: a step takes [\d.e-]+ s here, all steps \d+ seconds",
+        r"small: 1 × \d,\d\d\d parameters, 24 steps",
+        r"small: 8 checkpoints of each, [\d.]+ [kM]B on disk",
+        r"small: a step takes [\d.]+ MB of memory on each device",
+        r"small: a step takes [\d.e-]+ s here, all steps \d+ seconds",
     ):
         assert re.search(words, process.stdout), (words, process.stdout)
     assert not any(tmp_path.iterdir())
     (tmp_path / "mine.txt").touch()
-    refused = here(*MATCHED_PAIR, "--dry_run", f"--workdir={tmp_path}")
+    refused = here(*DECODER, "--dry_run", f"--workdir={tmp_path}")
     assert (refused.returncode, "is not empty and holds no run" in refused.stderr) == (2, True)
 
 

@@ -4,7 +4,7 @@ import contextlib
 import os
 import pathlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -41,11 +41,13 @@ class Run(NamedTuple):
 class Work(NamedTuple):
     experiment: Config
     runs: dict[str, Run]  # by subfolder; '' if the experiment has a single run
-    root: pathlib.Path
-    title: str
+    request: Request
     stages: list[str]
     stop: Stop
-    replayed: Sequence[int] = ()  # steps whose checkpoints the stage `replay` makes
+
+    def folders(self) -> dict[str, pathlib.Path]:
+        """Return each run's folder by its name."""
+        return {name: run.folder for name, run in self.runs.items()}
 
 
 def check(experiment: Config, request: Request) -> None:
@@ -72,7 +74,7 @@ def run(experiment: Config, request: Request) -> None:
     to = drawing.figures_folder(values.figures, root)
     folders = drawing.find_runs(configs, root, request.title, values.compare)
     if {*stages} - {"figures"}:
-        work(experiment, configs, root, request.title, stages, [*map(int, values.step)])
+        work(experiment, configs, request)
     if "figures" in stages:
         check_folders(experiment, configs, root, False)
         drawing.draw_figures(folders, to, root, values.over)
@@ -125,29 +127,24 @@ def resolve_auto_dtype(config: Config, root: pathlib.Path) -> Config:
     return replace(config, {"model.dtype": dtype})
 
 
-def work(
-    experiment: Config,
-    configs: dict[str, Config],
-    root: pathlib.Path,
-    title: str,
-    stages: list[str],
-    replayed: Sequence[int] = (),
-) -> None:
+def work(experiment: Config, configs: dict[str, Config], request: Request) -> None:
     """Run all stages except figures; all checks come before a folder is made."""
-    stages = with_tangents(configs.values(), stages)
+    root, stages = request.root, with_tangents(configs.values(), request.flags.stages)
     primary.check_primary(experiment.primary, list(configs))
     texts = read_texts(configs.values())
     runs = {
-        name: Run(name or title, config, texts[config.data, config.model.context], root / name)
+        name: Run(
+            name or request.title, config, texts[config.data, config.model.context], root / name
+        )
         for name, config in configs.items()
     }
     with contextlib.ExitStack() as locks, Stop() as stop:
-        todo = Work(experiment, runs, root, title, stages, stop, replayed)
+        todo = Work(experiment, runs, request, stages, stop)
         check_stages(todo)
         processes.on_first(lambda: claim(todo, configs, locks))
         for number, stage in enumerate(stage for stage in STAGES if stage in stages):
             if number and processes.is_first():
-                for path in {root, *(run.folder for run in runs.values())}:
+                for path in {root, *todo.folders().values()}:
                     checksums.write(path)
                     checksums.begin(path)
             STAGES[stage](todo)
@@ -174,7 +171,7 @@ def check_stages(todo: Work) -> None:
             run_source.check_run(config, text, path)
         if "tangents" in stages:
             run_tangents.check_windows_and_tables(config, text, path)
-        for step in todo.replayed:
+        for step in map(int, todo.request.flags.step):
             if not 0 <= step <= config.train.steps:
                 raise UserError(f"--step={step}: {name} has steps 0 to {config.train.steps}")
     unseeded = [replace(run.config, {"train.seed": 0, "train.data_seed": None}) for run in runs]
@@ -184,28 +181,39 @@ def check_stages(todo: Work) -> None:
     if "verdicts" in stages and len(runs) == 1:
         why = "compares seeds, but this experiment has a single run"
         raise UserError(f"--stages=verdicts {why}; omit it")
-    if "verdicts" in stages and "measure" not in stages and not (todo.root / "runs.csv").exists():
-        raise folder.missing_file(todo.root, "runs.csv", "measure")
+    if (
+        "verdicts" in stages
+        and "measure" not in stages
+        and not (todo.request.root / "runs.csv").exists()
+    ):
+        raise folder.missing_file(todo.request.root, "runs.csv", "measure")
 
 
 def claim(todo: Work, configs: dict[str, Config], locks: contextlib.ExitStack) -> None:
     """Claim the folders for this experiment, and lock them until `locks` closes."""
-    folders = {todo.root: todo.experiment} | {todo.root / n: c for n, c in configs.items()}
-    check_folders(todo.experiment, configs, todo.root, "train" in todo.stages)
-    for path, config in folders.items():
-        folder.claim(path, config, "train" in todo.stages)
+    root, new = todo.request.root, "train" in todo.stages
+    check_folders(todo.experiment, configs, root, new)
+    for path, config in list_folders(todo.experiment, configs, root).items():
+        folder.claim(path, config, new)
         locks.enter_context(folder.locked(path))
     # another process may have claimed them first
-    check_folders(todo.experiment, configs, todo.root, False)
+    check_folders(todo.experiment, configs, root, False)
     for run in todo.runs.values():
         folder.record_environment(run.folder, run.text.record())
+
+
+def list_folders(
+    experiment: Config, configs: dict[str, Config], root: pathlib.Path
+) -> dict[pathlib.Path, Config]:
+    """List the folder of the experiment and of each run, with what it is of."""
+    return {root: experiment} | {root / name: config for name, config in configs.items()}
 
 
 def check_folders(
     experiment: Config, configs: dict[str, Config], root: pathlib.Path, new: bool
 ) -> None:
     """Check the folder of an experiment and of each run against its configuration."""
-    for path, config in ({root: experiment} | {root / n: c for n, c in configs.items()}).items():
+    for path, config in list_folders(experiment, configs, root).items():
         folder.check_claim(path, config, new)
 
 
@@ -229,22 +237,21 @@ def train(todo: Work) -> None:
         names = variants.run_names(variant, variants.single_runs(group))
         first = todo.runs[next(iter(names))]
         group = replace(group, {"model.dtype": first.config.model.dtype})  # what "auto" means
-        name = variant or todo.title
+        name = variant or todo.request.title
         if len(names) > 1:
             pairs = zip(*seeds(group.train), strict=True)
             weights, data = (len(set(kind)) for kind in pairs)
             name += f": {weights} weight × {data} data seeds"
-        folders = {run or todo.title: todo.root / run for run in names}
+        folders = {todo.runs[run].name: todo.runs[run].folder for run in names}
         loop.train(group, first.text, folders, name, todo.stop)
         todo.stop.check(f"{name}: stopped when train was done")
 
 
 def replay_steps(todo: Work) -> None:
     """Make the checkpoints of the requested steps in replayed/; existing checkpoints stay."""
-    for run in todo.runs.values():
-        replay.make_checkpoints(
-            run.config, run.text, run.folder, todo.replayed, run.name, todo.stop
-        )
+    steps = [*map(int, todo.request.flags.step)]
+    for name, config, text, path in todo.runs.values():
+        replay.make_checkpoints(config, text, path, steps, name, todo.stop)
 
 
 def measure(todo: Work) -> None:
@@ -259,8 +266,7 @@ def measure(todo: Work) -> None:
             on_disk.write_run(name, path)
         todo.stop.check(f"{name}: stopped when measure was done")
     if len(todo.runs) > 1 and processes.is_first():
-        folders = {name: run.folder for name, run in todo.runs.items()}
-        for path in on_disk.write(folders, todo.root, todo.experiment.primary):
+        for path in on_disk.write(todo.folders(), todo.request.root, todo.experiment.primary):
             print(path)
 
 
@@ -272,26 +278,25 @@ def fit_tangents(todo: Work) -> None:
     configs = {name: run.config for name, run in todo.runs.items()}
     for key, (name, config, text, path) in todo.runs.items():
         other = run_tangents.other_seed(key, configs)
-        control = todo.root / other / tangent_stage.EARLY if other is not None else None
+        control = None if other is None else todo.runs[other].folder / tangent_stage.EARLY
         with run_tangents.open_study(config, text, path, name) as study:
             tangent_stage.sweep(study, todo.stop, control)
         todo.stop.check(f"{name}: stopped when tangents were done")
     if len(todo.runs) > 1 and processes.is_first():
-        folders = {name: run.folder for name, run in todo.runs.items()}
-        print(on_disk.write_tangents(folders, todo.root))
+        print(on_disk.write_tangents(todo.folders(), todo.request.root))
 
 
 def contrast(todo: Work) -> None:
     """Contrast runs at checkpoints with equal gain over the unigram baseline."""
     configs = {name: run.config for name, run in todo.runs.items()}
     texts = {name: run.text for name, run in todo.runs.items()}
-    loss_matched_runs.contrast(todo.experiment, configs, texts, todo.root, todo.stop)
+    loss_matched_runs.contrast(todo.experiment, configs, texts, todo.request.root, todo.stop)
 
 
 def write_verdicts(todo: Work) -> None:
     """Write the verdicts on the papers' claims from the experiment's tables."""
     if processes.is_first():
-        for path in verdicts.write(todo.root):
+        for path in verdicts.write(todo.request.root):
             print(path)
 
 
@@ -308,7 +313,7 @@ STAGES = {
 
 def with_tangents(configs: Iterable[Any], stages: list[str]) -> list[str]:
     """Remove the stage `tangents` if no run has it switched on."""
-    enabled = any(config.tangents.enabled for config in configs) if "tangents" in stages else False
+    enabled = "tangents" in stages and any(config.tangents.enabled for config in configs)
     return [stage for stage in stages if stage != "tangents" or enabled]
 
 

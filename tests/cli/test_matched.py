@@ -16,6 +16,7 @@ from anisoscope.utils.errors import Stopped
 from anisoscope.utils.settings import replace
 from tests import tiny
 from tests.analysis.synthetic_runs import made
+from tests.program import asked
 
 KINDS = {"plain": {}, "sink": {"model__sink": True}, "norm": {"model__qk_norm": True}}
 
@@ -114,7 +115,7 @@ def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys):
     experiment = replace(experiment, {"primary": named})
     configs, root = variants.expand(experiment), tmp_path / "sinks"
     for _ in range(2):
-        training_stages.work(experiment, configs, root, "sinks", ["train", "measure", "matched"])
+        training_stages.work(experiment, configs, asked(root, "train", "measure", "matched"))
     assert capsys.readouterr().out.count("trained already") == 2
     found = on_disk.read_loss_matched(root, {name: root / name for name in configs})
     assert {"middle_minus_ends", "drift_growth", "steps_to_gain_over_unigram"} <= set(

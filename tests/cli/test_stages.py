@@ -13,7 +13,7 @@ from anisoscope.utils.folder import claim
 from anisoscope.utils.settings import replace
 from tests import tiny
 from tests.plot.tables import make_run, under
-from tests.program import main
+from tests.program import asked, main
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_runs_that_differ_in_seeds_are_trained_together_into_a_folder_each(
     monkeypatch.setattr(
         loop, "train", lambda config, _, folders, name, __: trained.append((name, config, folders))
     )
-    training_stages.work(experiment, configs, tmp_path / "pair", "pair", ["train"])
+    training_stages.work(experiment, configs, asked(tmp_path / "pair", "train", title="pair"))
     runs = {model: [f"{model}_weights_{weights}_data_7" for weights in (0, 1)] for model in both}
     assert list(configs) == [*runs["decoder"], *runs["encoder"]]
     for (name, config, folders), model in zip(trained, both, strict=True):
@@ -121,7 +121,7 @@ def test_who_asks_to_stop_between_two_variants_is_heard(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "train", train)
     with pytest.raises(Stopped, match="one: stopped when train was done"):
         training_stages.work(
-            experiment, variants.expand(experiment), tmp_path / "run", "run", ["train", "measure"]
+            experiment, variants.expand(experiment), asked(tmp_path / "run", "train", "measure")
         )
     assert begun == ["one"]
 
