@@ -1,5 +1,6 @@
 """Is a run whole? What `--stages=verify` names, how it comes back, and what kills leave."""
 
+import errno
 import json
 import os
 import pathlib
@@ -88,6 +89,10 @@ def swap(run):
     other.write_bytes(content)
 
 
+def forge(path):
+    path.write_text('{"bits_per_character": 0.5}')
+
+
 def largest(folder):
     return max(
         (path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size
@@ -108,7 +113,11 @@ def replace_by_link(path):
 DAMAGES = {
     "a table flipped": ("measurements/8.nc", True, flip),
     "a table cut": ("measurements/8.nc", True, lambda path: os.truncate(path, 99)),
-    "two tables swapped": ("measurements/8.nc", True, lambda path: swap(path.parent.parent)),
+    "two tables swapped and a score forged": (
+        "measurements/8.nc",
+        True,
+        lambda path: (swap(path.parent.parent), forge(path.parent.with_name("test.json"))),
+    ),
     "a table gone": ("measurements/8.nc", True, pathlib.Path.unlink),
     "a table of another step": (
         "measurements/7.nc",
@@ -117,11 +126,7 @@ DAMAGES = {
     ),
     "the joined table flipped": ("results.nc", True, flip),
     "rows flipped": ("results.csv", True, flip),
-    "a score forged": (
-        "test.json",
-        True,
-        lambda path: path.write_text('{"bits_per_character": 0.5}'),
-    ),
+    "a score forged": ("test.json", True, lambda path: forge(path)),
     "a score that is a folder": ("test.json", True, replace_by_folder),
     "a log flipped": ("train.jsonl", False, flip),
     "a link": ("batches.nc", True, replace_by_link),
@@ -135,7 +140,7 @@ DAMAGES = {
     "the record damaged": (checksums.NAME, True, lambda path: path.write_text("0")),
     "the record gone": (checksums.NAME, True, pathlib.Path.unlink),
 }
-QUICK = ("two tables swapped", "a score forged")
+QUICK = ("two tables swapped and a score forged",)
 NAMES = [
     pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow, id=name) for name in DAMAGES
 ]
@@ -174,6 +179,24 @@ def test_a_start_refuses_what_has_changed(run, name):
     assert (process.returncode, len(process.stderr.splitlines())) == (1, 1)
     assert f"{run / name} has changed since it was written" in process.stderr
     assert f"damaged: {run / name} has changed" in here(f"--status={run}").stdout
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [(errno.EMFILE, "ulimit -n"), (errno.EIO, "results.nc cannot be read (")]
+)
+def test_a_limit_of_open_files_is_no_damage_and_a_bad_disk_is(run, monkeypatch, code, words):
+    digest = checksums.digest
+
+    def fails(path):
+        if path.name == "results.nc":
+            raise OSError(code, os.strerror(code), str(path))
+        return digest(path)
+
+    monkeypatch.setattr(checksums, "digest", fails)
+    process = command(f"--workdir={run}", VERIFY)
+    assert process.returncode == 1
+    assert words in (process.stderr if code == errno.EMFILE else process.stdout)
+    assert (process.stdout == "") == (code == errno.EMFILE)
 
 
 @pytest.mark.slow

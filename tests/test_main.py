@@ -128,6 +128,8 @@ def test_a_folder_with_another_run_is_refused_and_left_as_it_was(pair):
         (["--config=experiments/interventions_small.py", *TINY], "holds a run with other settings"),
         ([*DECODER, *SHORT, "--stages=figures"], "holds a run with other settings"),
         ([*draw, "--compare=decoder"], "already in the figures"),
+        ([*draw, f"--figures={workdir}"], "is the folder of a run; name another folder"),
+        ([*draw, f"--figures={workdir / 'decoder'}"], "is the folder of a run"),
         ([*draw, f"--compare={workdir}"], "holds the runs decoder, encoder; name a single run"),
     ):
         process = here(*flags, f"--workdir={workdir}")

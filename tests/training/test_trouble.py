@@ -8,7 +8,7 @@ import pytest
 
 from anisoscope.config.run_config import TrainConfig
 from anisoscope.results.scores import scores
-from anisoscope.training import log, loop, optimizer, replay, step, train_program
+from anisoscope.training import log, loop, optimizer, replay, seed_runs, step, train_program
 from anisoscope.training.checkpoint import leaf_digests
 from anisoscope.training.seed_runs import checkpoint_items
 from anisoscope.utils.errors import RunError
@@ -74,13 +74,19 @@ def test_an_update_that_is_not_finite_is_left_out_and_counted(tmp_path, bad, mon
     assert leaf_digests(state) == saved[5]
 
 
-def test_too_many_in_a_row_end_the_run(tmp_path, bad):
-    bad += [2, 4, 5, 6]
-    with pytest.raises(
-        RunError,
-        match=r"not finite at step 6 .*nan, 3 updates in a row\).*last good checkpoint: 2;",
-    ):
-        train(CONFIG, tmp_path)
+def test_too_many_in_a_row_end_the_run(tmp_path):
+    loss = np.where(np.isin(np.arange(1, 7), [2, 4, 5, 6]), np.nan, 1.5)
+    ones = np.ones((1, 6))
+    metrics = step.StepMetrics(loss[None], loss[None], ones, ones, {})
+    folders = {"run": tmp_path}
+    with seed_runs.open_runs(folders, [0, 1, 2]) as runs:
+        runs[0].store.save(2, {"kernel": jnp.ones(3)}, {"step": jnp.int32(2)})
+        seed_runs.open_logs(runs, CONFIG.train, 0)
+        with pytest.raises(
+            RunError,
+            match=r"not finite at step 6 .*nan, 3 updates in a row\).*last good checkpoint: 2;",
+        ):
+            loop.log_steps(CONFIG, runs, 0, 6, metrics, 1.0)
     skipped = [
         (line["step"], line["updates"])
         for line in log.read_log(tmp_path)

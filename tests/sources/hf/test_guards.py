@@ -96,9 +96,10 @@ def test_a_model_that_knows_the_text_passes_and_a_wrong_tokenizer_is_refused(tra
     other = tiny_models.tokenizer(
         "".join(np.random.default_rng(0).permutation(list(tiny_models.LETTERS)))
     )
-    with pytest.raises(UserError, match="check tokenizer"):
+    with pytest.raises(UserError, match="check tokenizer") as refusal:
         guards.check_bits_per_byte(loaded, windows(other), 8, None)
-    assert guards.check_bits_per_byte(loaded, windows(other), 8, 100.0)["bits_per_byte"] > 4
+    advised = float(str(refusal.value).rpartition("max_bits_per_byte=")[2])
+    assert guards.check_bits_per_byte(loaded, windows(other), 8, advised)["bits_per_byte"] > 4
 
 
 def test_a_decoder_that_sees_its_answer_has_no_loss():
