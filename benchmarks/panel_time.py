@@ -60,7 +60,8 @@ def time_row(row: str, shape: dict[str, int], rounds: int) -> tuple[float, float
 def time_panel(config: Config, corpus: Corpus, rounds: int) -> tuple[float, float]:
     """Seconds of compilation, and median seconds of a checkpoint beside it."""
     model = transformer.build(config.model, corpus.vocab_size, "float32")
-    checkpoints = [model.init(jax.random.key(seed)) for seed in range(rounds)]
+    init = jax.jit(model.init)
+    checkpoints = [init(jax.random.key(seed)) for seed in range(rounds)]
     program, compared = make_program(config, corpus), "comparison" in config.measure.families
     compilation, seconds = [], []
 

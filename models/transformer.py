@@ -251,8 +251,10 @@ def build(
         backend or jax.default_backend(),
     )
 
+    looped = transformer.clone(backend="cpu")  # unrolled, the draw compiles ten times as long
+
     def init(key: Key[Array, ""]) -> Params:
-        return transformer.init(key, jnp.zeros((1, config.context), jnp.int32))["params"]
+        return looped.init(key, jnp.zeros((1, config.context), jnp.int32))["params"]
 
     def apply(
         params: Params,
