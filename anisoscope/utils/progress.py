@@ -17,7 +17,8 @@ from tqdm.auto import tqdm
 from anisoscope.utils import processes
 
 LOGGER = logging.getLogger("anisoscope")
-LOGGER.setLevel(logging.WARNING)  # whatever the root logger's level is
+if LOGGER.level == logging.NOTSET:  # else the user chose
+    LOGGER.setLevel(logging.WARNING)  # the command silences the root logger
 LOWERED, COMPILED = (
     f"/jax/core/compile/{name}_duration" for name in ("jaxpr_to_mlir_module", "backend_compile")
 )

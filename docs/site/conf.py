@@ -2,6 +2,8 @@
 host.
 """
 
+import logging
+import os
 import pathlib
 import sys
 
@@ -9,6 +11,8 @@ HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent.parent)]
 
 import anisoscope
+
+logging.getLogger("anisoscope").setLevel(logging.ERROR)  # the gallery compiles
 
 project = "Anisoscope"
 author = "The Anisoscope developers"
@@ -45,6 +49,8 @@ html_theme_options = {
 }
 html_static_path = [str(HERE / "static")]
 html_css_files = ["site.css"]
+html_js_files = ["fold.js"]
+html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 html_copy_source = False
 html_show_sphinx = False
 html_show_search_summary = False  # a page read from a disk may not fetch others

@@ -62,6 +62,8 @@ def names() -> dict:
             "tokens": rng.integers(0, 9, (16, 32)),
             "checkpoints": [rng.normal(size=(9, 8))],
             "texts": ["a text"],
+            "cache": {f"blocks.{n}.hook_resid_post": x.reshape(32, 16, 16) for n in range(2)},
+            "torch": None,  # tests/sources/hf/test_pages_in_torch.py has it
         },
         "function": lambda params, tokens: jnp.stack([params[tokens], jnp.tanh(params[tokens])]),
     }
@@ -113,7 +115,8 @@ def test_no_block_escapes():
         opened = re.findall(r"^ *```(.*)$", text, re.MULTILINE)[::2]
         assert {fence.partition(" ")[0] for fence in opened} <= LANGUAGES, path
         assert all(
-            re.fullmatch(r'next ".+"', said) for said in re.findall(r"<!-- skip: (.*?) -->", text)
+            re.fullmatch(r'next (".+"|if\(not \w+, reason=".+"\))', said)
+            for said in re.findall(r"<!-- skip: (.*?) -->", text)
         ), path
         assert not re.search(r"^#.*\n\n    \S", text, re.MULTILINE), f"{path}: an indented block"
 
@@ -133,6 +136,18 @@ def test_links_lead_to_files_and_commands_to_modules(path):
         for name in re.findall(r"python -m ([\w.]+)", text)
         if not importlib.util.find_spec(name)
     ] == []
+
+
+def test_each_message_of_troubleshooting_is_one_of_the_program():
+    """Its parts between dots and names in capitals."""
+    page = (ROOT / "docs" / "howto" / "troubleshooting.md").read_text()
+    paths = [path for room in ("anisoscope", "metrics") for path in (ROOT / room).rglob("*.py")]
+    source = "".join(path.read_text() for path in paths)
+    source = re.sub(r"\"\s*\n\s*f?\"|\s+", lambda part: "" if '"' in part[0] else " ", source)
+    messages = re.findall(r"^\*\*`(.+)`\*\*", page, re.MULTILINE)
+    parts = [part for message in messages for part in re.split(r"…|\b[A-Z]{4,}\b", message)]
+    assert len(messages) > 12
+    assert [part for part in parts if part.strip(" ();:,") not in source] == []
 
 
 def test_the_page_on_families_names_every_quantity():

@@ -20,7 +20,8 @@ OTHERS = ("pixel_values", "input_values", "input_features")
 CACHES = ("past_key_values", "cache_params", "mems", "state")
 PACKED = ("cu_seq_lens_q", "seq_idx")  # arguments of rows that pack several documents
 SEQUENTIAL = (nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder, nn.RNNBase)
-SEQUENTIAL += (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.MultiheadAttention)
+LAYERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.MultiheadAttention)
+SEQUENTIAL += LAYERS
 SOURCES = {
     "src": "src_key_padding_mask",
     "tgt": "tgt_key_padding_mask",
@@ -47,6 +48,17 @@ class Call:
             for name in (*TOKENS, *OTHERS, *sequence_inputs)
             if isinstance(self.arguments.get(name), torch.Tensor)
         }
+
+    @property
+    def source(self) -> Any:
+        """Identify what hook points share that read the same sequences.
+
+        It is the module; of a layer in the user's own loop over layers its class and padding mask.
+        """
+        if not isinstance(self.module, LAYERS):
+            return self.module
+        masks = [id(self.arguments.get(mask)) for mask in SOURCES.values()]
+        return type(self.module), *masks
 
     def sequences(self, name: str, lead: tuple[int, ...], mask: np.ndarray | None) -> Sequences:
         """Return mask and positions of the vectors (batch, tokens) or (batch,) of a hook point."""

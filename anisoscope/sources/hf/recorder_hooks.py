@@ -119,7 +119,7 @@ class PassHooks:
             known = model_calls.Sequences(mask)
             if call is not None:
                 known = call.sequences(name, lead, mask)
-            rows = self.current.draw(name, lead, *known, call and call.module)
+            rows = self.current.draw(name, lead, *known, call and call.source)
             index = torch.as_tensor(rows.rows_M, device=x.device)
             self.current.rows[name] = x.reshape(-1, x.shape[-1]).index_select(0, index)
 
