@@ -33,8 +33,7 @@ PATH = pathlib.Path("runs/accelerator.json")
 LEAST = 20.0  # seconds: a part is not begun with less
 PRODUCT, COPIED = 8192, 2**31  # width of the matrices; bytes
 CLOUDS = [(4096, 512), (10_000, 768)]
-TESTED = [f"tests/{name}" for name in ("metrics/test_precision.py", "metrics", "models")]
-UNTUNED = ", products by cuBLAS"  # in place of Triton's, of which XLA compiles many variants
+TESTED = ["tests/metrics", "tests/models"]
 SMALL_STEP = {"layers": 2, "width": 64, "heads": 2, "context": 64, "batch": 4}
 SMALL_PANEL = {"layers": 2, "width": 64, "heads": 2, "context": 64, "batches": 1, "points": 512}
 
@@ -193,9 +192,8 @@ PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "training step": time_steps,
     "metrics": time_metrics,
     **{
-        f"panel: {row}{tuning}": functools.partial(time_panel, row=row)
-        for row in ("spectrum alone", "whole panel, without null models")
-        for tuning in ("", UNTUNED)
+        f"panel: {row}": functools.partial(time_panel, row=row)
+        for row in ("spectrum alone", "whole panel, without null models", "whole panel")
     },
     "tests": test_values,
     "pair": train_pair,
@@ -208,11 +206,7 @@ def run_part(name: str, limit: float) -> dict[str, Any]:
     begin = time.perf_counter()
     command = [sys.executable, "-m", "benchmarks.accelerator", *sys.argv[1:], f"--part={name}"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    flags = os.environ.get("XLA_FLAGS", "")
-    if name.endswith(UNTUNED):
-        flags += " --xla_gpu_enable_triton_gemm=false"
-    env = os.environ | {"XLA_FLAGS": flags}
-    with subprocess.Popen(command, env=env, start_new_session=True, **pipes) as process:
+    with subprocess.Popen(command, start_new_session=True, **pipes) as process:
         try:
             output, errors = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:

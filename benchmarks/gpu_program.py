@@ -1,8 +1,11 @@
-"""Bytes and kernels of the training step, or of TwoNN's search, as XLA compiles them for an H100.
+"""Bytes and kernels of a program as XLA compiles it for an H100, and the compiler's seconds.
+
+The program is the training step, TwoNN's search or a panel.
 
     pip install --no-deps --target TARGET jax-cuda12-pjrt==0.10.2 jax-cuda12-plugin==0.10.2
     export JAX_PLATFORMS=cpu PYTHONPATH=TARGET
-    .venv/bin/python -m benchmarks.gpu_program [--backend=cpu] [--optimizer=muon] [--positions=rotary] [--search]
+    .venv/bin/python -m benchmarks.gpu_program [--backend=cpu] [--optimizer=muon] [--positions=rotary]
+    … [--search | --panel=5]    # a row of benchmarks/panel_time.py, counted from 1
 
 XLA's GPU compiler runs without a GPU. Every kernel is counted as often as its loop runs, with the bytes
 that it reads and writes; `--backend=cpu` compiles the program that a CPU would run, for comparison.
@@ -13,6 +16,7 @@ import argparse
 import collections
 import dataclasses
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +30,10 @@ from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import RunConfig, TrainConfig
 from anisoscope.metrics.neighbors import nearest_neighbors
 from anisoscope.models import fused_attention, transformer
+from anisoscope.sources import run_program
 from anisoscope.training import optimizer, step
+from benchmarks import panel_time
+from benchmarks.train_step import random_corpus
 
 H100 = """
 gpu_device_info {
@@ -77,6 +84,26 @@ def compile_search(points: int = 4096, width: int = 512) -> str:
     jax.default_backend = lambda: "gpu"  # what the search asks when it is traced
     cloud_PD = jax.ShapeDtypeStruct((points, width), jnp.float32)
     return compile_for_h100(nearest_neighbors, (cloud_PD,))
+
+
+def compile_panel(row: str) -> str:
+    """Compile the measurement of a checkpoint, a cloud at a time; return the optimized HLO."""
+    families, nulls = panel_time.PANELS[row]
+    config, corpus = panel_time.config_of(panel_time.SHAPES["gpu"]), random_corpus()
+    measure = dataclasses.replace(config.measure, families=families, nulls=nulls)
+    config = dataclasses.replace(config, measure=measure)
+    program = run_program.make_program(config, corpus)
+    params, nearest = run_program.param_shapes(config, corpus), None
+    references = dict.fromkeys(run_program.OTHERS, params) if "comparison" in families else {}
+    if references:
+        found = jax.eval_shape(program.search_jit, params, program.fixed)
+        nearest = dict.fromkeys(("measured", *references), found)
+    jax.default_backend = lambda: "gpu"  # what the search asks when it is traced
+    arguments = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(np.shape(x), x.dtype),
+        (params, references, nearest, program.fixed),
+    )
+    return compile_for_h100(program.measure_jit.__wrapped__, arguments)
 
 
 def compile_for_h100(function: Callable, arguments: Any, **options: Any) -> str:
@@ -185,10 +212,20 @@ def main() -> None:
     parser.add_argument("--positions", default="learned")
     parser.add_argument("--mask", default="causal")
     parser.add_argument("--search", action="store_true", help="the search for neighbors instead")
+    rows = list(panel_time.PANELS)
+    parser.add_argument("--panel", type=int, choices=range(1, 1 + len(rows)))
     flags = parser.parse_args()
+    begin = time.process_time()
     model = ModelConfig(dtype="bfloat16", mask=flags.mask, position_encoding=flags.positions)
     train = dataclasses.replace(TrainConfig(), batch_size=64, optimizer=flags.optimizer)
     config = RunConfig(model=model, train=train)
+    if flags.panel:
+        text = compile_panel(rows[flags.panel - 1])
+        seconds, sorts = time.process_time() - begin, text.count(" sort(")
+        print(
+            f"compiled in {seconds:.1f} processor s; {text.count('fusion(')} fusions, {sorts} sorts"
+        )
+        return
     text = compile_search() if flags.search else compile_step(config, flags.backend)
     kernels, total = traffic(text)
     milliseconds = 1000 * total / BANDWIDTH

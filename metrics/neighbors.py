@@ -183,8 +183,9 @@ def compare_with_all(
         return -negative_C, jnp.where(negative_C > -jnp.inf, index_C, 0)
 
     def compare_some(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        # past the last of them come points that were sure, for which the same is found again
         unsure_P, *nearest = state
-        i_A = jnp.nonzero(unsure_P, size=together, fill_value=points)[0]  # P: nothing is written
+        i_A = jax.lax.top_k(unsure_P.astype(jnp.int32), together)[1]
         found = jax.vmap(compare)(i_A)
         distance_PC, index_PC = (
             x_PC.at[i_A, :kept].set(x_AC) for x_PC, x_AC in zip(nearest, found, strict=True)

@@ -246,8 +246,11 @@ def _jit_programs(
 
     whole = NamedSharding(devices, P())
     units = NamedSharding(devices, P(*mesh.UNITS) if by_units else P())
+    # On a GPU XLA would try dozens of Triton's kernels for every product of float32.
+    gpu = jax.default_backend() == "gpu"
+    options = {"xla_gpu_enable_triton_gemm": False} if gpu else None
     return (
-        jax.jit(search, out_shardings=units),
-        jax.jit(measure, out_shardings=Measured(whole, whole)),
+        jax.jit(search, out_shardings=units, compiler_options=options),
+        jax.jit(measure, out_shardings=Measured(whole, whole), compiler_options=options),
         units,
     )
