@@ -22,7 +22,7 @@ from anisoscope.config.untrained_config import UntrainedConfig
 from anisoscope.config.vectors_config import VectorsConfig
 from anisoscope.plot import draw
 from anisoscope.results import joined_files
-from anisoscope.sources import two_models, untrained_blocks, vector_run
+from anisoscope.sources import two_models, untrained_blocks, vector_files
 from anisoscope.subspaces import curved_tables
 from anisoscope.utils import folder
 from anisoscope.utils.compiled import CACHE
@@ -62,7 +62,7 @@ def run(config: Any, request: Request) -> None:
 
 def measure(config: Any, root: pathlib.Path, title: str) -> None:
     """Measure untrained blocks, curved manifolds or a file of vectors."""
-    vectors = vector_run.open_file(config) if isinstance(config, VectorsConfig) else None
+    vectors = vector_files.open_vectors(config) if isinstance(config, VectorsConfig) else None
     folder.claim(root, config, new=True)
     with folder.locked(root):
         folder.record_environment(root, None)
@@ -72,7 +72,7 @@ def measure(config: Any, root: pathlib.Path, title: str) -> None:
         elif isinstance(config, CurvedConfig):
             curved_tables.run(config, root, title)
         else:
-            vector_run.run(config, vectors, root, title)
+            vector_files.measure_file(config, vectors, root, title)
 
 
 def measure_pretrained(

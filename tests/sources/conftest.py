@@ -3,18 +3,21 @@ import shutil
 import pytest
 
 from anisoscope.training import loop
+from anisoscope.utils import folder
 from anisoscope.utils.stop import Stop
 from tests import tiny
 from tests.sources.swept import measured
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def trained(tmp_path_factory):
     """A run trained to its end, to be copied: [folder, config]."""
-    folder, config = tmp_path_factory.mktemp("trained"), tiny.config()
+    root, config = tmp_path_factory.mktemp("trained") / "run", tiny.config()
+    folder.claim(root, config, new=True)
+    folder.record_environment(root, tiny.corpus().record())
     with Stop() as stop:
-        loop.train(config, tiny.corpus(), {"run": folder}, "run", stop)
-    return folder, config
+        loop.train(config, tiny.corpus(), {"run": root}, "run", stop)
+    return root, config
 
 
 @pytest.fixture
@@ -24,7 +27,7 @@ def run(trained, tmp_path):
     return folder, trained[1]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def measured_once(trained, tmp_path_factory):
     folder = shutil.copytree(trained[0], tmp_path_factory.mktemp("measured") / "run")
     measured(trained[1], folder)

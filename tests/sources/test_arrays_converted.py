@@ -35,14 +35,14 @@ class Tensor(np.ndarray):
 
 
 def test_arrays_lists_and_tables_give_the_same_in_pieces_too():
-    x = CLOUDS.astype(np.float32)
-    expected = measured(x, families="spectrum", num_chunks=2)
+    x, options = CLOUDS.astype(np.float32), {"families": "similarity", "num_chunks": 2}
+    expected = measured(x, **options)
     forms = [CLOUDS, jnp.asarray(x), x.view(Tensor), x.tolist(), [pd.DataFrame(n) for n in x]]
     for form in forms:
-        xr.testing.assert_identical(measured(form, families="spectrum", num_chunks=2), expected)
-    first = measured(x[0], families="spectrum", num_chunks=2)
+        xr.testing.assert_identical(measured(form, **options), expected)
+    first = measured(x[0], **options)
     for form in (x[0].tolist(), list(x[0]), pd.DataFrame(x[0])):
-        xr.testing.assert_identical(measured(form, families="spectrum", num_chunks=2), first)
+        xr.testing.assert_identical(measured(form, **options), first)
 
 
 @pytest.mark.slow

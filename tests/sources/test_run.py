@@ -9,29 +9,24 @@ from anisoscope import make_measure
 from anisoscope.config.run_config import DataConfig
 from anisoscope.sources import finished_run
 from anisoscope.sources.finished_run import open_run
-from anisoscope.training import loop
-from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.stop import Stop
 from tests import notebooks, tiny
 from tests.program import ROOT, run_examples
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A run's folder; its text is that of the tests, whatever its settings name."""
-    path, config = tmp_path_factory.mktemp("runs") / "run", tiny.config()
-    folder.claim(path, config, new=True)
-    folder.record_environment(path, tiny.corpus().record())
-    with Stop() as stop:
-        loop.train(config, tiny.corpus(), {"run": path}, "run", stop)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finished_run.corpus, "load", lambda data, context: tiny.corpus())
-        yield path
+@pytest.fixture(autouse=True)
+def same_text(monkeypatch):
+    """The text of a run is that of the tests, whatever its settings name."""
+    monkeypatch.setattr(finished_run.corpus, "load", lambda data, context: tiny.corpus())
 
 
-def test_a_run_gives_its_checkpoints_as_parameters_of_one_function(trained):
-    opened = open_run(trained)
+@pytest.fixture
+def finished(trained):
+    return trained[0]
+
+
+def test_a_run_gives_its_checkpoints_as_parameters_of_one_function(finished):
+    opened = open_run(finished)
     assert opened.steps == [0, 1, 2, 4, 5, 6]
     assert opened.config.data == DataConfig(source="pydoc")
     tokens_WT = opened.windows(4)
@@ -57,30 +52,30 @@ def test_a_run_gives_its_checkpoints_as_parameters_of_one_function(trained):
         opened.params(-1)
 
 
-def test_the_example_of_open_run_runs(trained, tmp_path, monkeypatch):
+def test_the_example_of_open_run_runs(finished, tmp_path, monkeypatch):
     (tmp_path / "runs" / "quickstart").mkdir(parents=True)
-    (tmp_path / "runs" / "quickstart" / "decoder").symlink_to(trained)
+    (tmp_path / "runs" / "quickstart" / "decoder").symlink_to(finished)
     monkeypatch.chdir(tmp_path)
     run_examples(anisoscope.open_run)
 
 
-def test_what_is_no_run_is_refused(trained, tmp_path):
+def test_what_is_no_run_is_refused(finished, tmp_path):
     with pytest.raises(ValueError, match="name the folder of a trained run"):
         anisoscope.open_run(tmp_path)
-    (tmp_path / "config.json").write_text((trained / "config.json").read_text())
+    (tmp_path / "config.json").write_text((finished / "config.json").read_text())
     with pytest.raises(UserError, match="has no checkpoints"):
         open_run(tmp_path)
 
 
-def test_a_text_that_has_changed_since_is_refused(trained, monkeypatch):
+def test_a_text_that_has_changed_since_is_refused(finished, monkeypatch):
     monkeypatch.setattr(finished_run.corpus, "load", lambda data, context: tiny.corpus(seed=1))
     with pytest.raises(UserError, match="trained on another corpus"):
-        open_run(trained)
+        open_run(finished)
 
 
 @pytest.mark.slow  # what its cells call has quick tests, here and in test_arrays.py
-def test_every_cell_of_the_notebook_runs(trained, monkeypatch, capsys):
-    monkeypatch.setenv("ANISOSCOPE_RUN", str(trained))
+def test_every_cell_of_the_notebook_runs(finished, monkeypatch, capsys):
+    monkeypatch.setenv("ANISOSCOPE_RUN", str(finished))
     monkeypatch.setattr(
         finished_run.OpenRun,
         "windows",

@@ -19,8 +19,13 @@ import numpy as np
 import xarray as xr
 
 import anisoscope
-from anisoscope.sources.recording.recorded_passes import Pass, as_booleans, check_mask, take_rows
-from anisoscope.sources.recording.reservoir import Reservoir
+from anisoscope.sources.recording.recorded_passes import (
+    Pass,
+    Reservoir,
+    as_booleans,
+    check_mask,
+    take_rows,
+)
 from anisoscope.utils import files
 
 FEWEST = 8  # points needed for a measurement

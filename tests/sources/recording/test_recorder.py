@@ -12,7 +12,7 @@ import xarray as xr
 
 import anisoscope
 from anisoscope.sources import vector_files
-from anisoscope.sources.recording.reservoir import Reservoir
+from anisoscope.sources.recording.recorded_passes import Reservoir
 
 QUICK = {"families": "similarity", "nulls": ()}
 X = np.random.default_rng(0).standard_normal((2, 5, 4))
