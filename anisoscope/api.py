@@ -297,22 +297,19 @@ def measure_model(
 
     import jax
 
-    options = measure_model.Options(
-        tokenizer=tokenizer,
-        families=families,
-        nulls=nulls,
-        seed=seed,
-        window=window,
-        points=points,
-        batches=batches,
-        special_tokens=special_tokens,
-        dtype=dtype,
-        batch_size=batch_size,
-        padding=padding,
-        pool=pool,
-    )
+    settings = {
+        "window": window,
+        "special_tokens": special_tokens,
+        "pretrained.dtype": str(dtype).removeprefix("torch."),
+        "pretrained.batch_size": batch_size,
+        "measure.points": points,
+        "measure.batches": batches,
+        "measure.seed": seed,
+    }
     with jax.enable_x64(False), library_call(quiet):
-        return measure_model.measure_model(model, texts, revision, options)
+        return measure_model.measure_model(
+            model, texts, revision, tokenizer, families, nulls, padding, pool, settings
+        )
 
 
 def compare_models(

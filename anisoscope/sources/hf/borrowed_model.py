@@ -1,8 +1,7 @@
-"""Open a user's model, by name or in memory, and restore its state afterwards."""
+"""Read a user's model in memory, and restore its state afterward."""
 
 import contextlib
 import hashlib
-import os
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -10,15 +9,11 @@ from typing import Any
 import torch
 import transformers
 
-from anisoscope.config import pretrained_config
-from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.sources.hf import load_model
 from anisoscope.sources.hf.adapters import adapter_name, find_adapter
 from anisoscope.sources.hf.guards import CLOSE
 from anisoscope.sources.hf.load_model import PretrainedModel
-from anisoscope.sources.hf.pretrained_weights import find_weights
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import replace
 
 MEMORY = "in memory"
 EVALUATION = {
@@ -27,35 +22,6 @@ EVALUATION = {
     "output_attentions": False,
     "output_hidden_states": False,
 }
-
-
-def open_model(
-    model: Any, revision: str | None, tokenizer: Any, config: PretrainedConfig
-) -> tuple[PretrainedModel, Any]:
-    """Return the model and its tokenizer, loading both where a name or a path is passed."""
-    if isinstance(model, tuple):
-        if tokenizer is not None:
-            raise UserError("model is (model, tokenizer); leave tokenizer= out")
-        model, tokenizer = model
-    by_name = isinstance(model, str | os.PathLike)
-    name = os.fspath(model) if by_name else MEMORY
-    pretrained_config.check_pretrained(replace(config, {"pretrained.name": name}))
-    if by_name:
-        location = find_weights(name, revision)
-        loaded = load_model.load_model(location, config.pretrained)
-        tokenizer = load_model.read_tokenizer(location) if tokenizer is None else tokenizer
-    elif revision is not None:
-        raise UserError("revision is of a hub name or a local folder, and the model is in memory")
-    else:
-        loaded = model_in_memory(model, tokenizer)
-        name = f"{getattr(model, 'name_or_path', None) or type(model).__name__}, {MEMORY}"
-    loaded.attributes["pretrained"] = name
-    if not loaded.reads_text:
-        raise UserError(
-            f"model {loaded.class_name} reads {loaded.base.main_input_name}, not text; pass a text "
-            "model"
-        )
-    return loaded, tokenizer
 
 
 def model_in_memory(model: Any, tokenizer: Any) -> PretrainedModel:

@@ -1,9 +1,9 @@
 """Measure a model from a user's code as the command does, without writing a folder."""
 
 import contextlib
-import dataclasses
 import json
 import math
+import os
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -17,6 +17,7 @@ from anisoscope.config.pretrained_config import (
     ALONE,
     PretrainedConfig,
     WeightsConfig,
+    check_pretrained,
     revision_steps,
 )
 from anisoscope.measurement.families.comparison_family import KINDS
@@ -24,8 +25,15 @@ from anisoscope.results import join
 from anisoscope.sources import array_checks
 from anisoscope.sources.hf import guards, logits, separate_texts
 from anisoscope.sources.hf.adapters import adapter_name
-from anisoscope.sources.hf.borrowed_model import evaluation_mode, open_model
-from anisoscope.sources.hf.load_model import PretrainedModel, quiet, tokens_per_position
+from anisoscope.sources.hf.borrowed_model import MEMORY, evaluation_mode, model_in_memory
+from anisoscope.sources.hf.load_model import (
+    PretrainedModel,
+    load_model,
+    quiet,
+    read_tokenizer,
+    tokens_per_position,
+)
+from anisoscope.sources.hf.pretrained_weights import find_weights
 from anisoscope.sources.hf.residuals import COMPARED
 from anisoscope.sources.hf.revision import (
     Plan,
@@ -33,55 +41,53 @@ from anisoscope.sources.hf.revision import (
     measure_revision,
     unmeasurable_families,
 )
-from anisoscope.sources.hf.texts import Text, read_texts
-from anisoscope.sources.hf.token_windows import make_windows, special_frame
+from anisoscope.sources.hf.token_windows import Text, make_windows, read_texts, special_frame
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import choose, once, replace
 
 NULLS = (*CLOUD_NULLS, "shuffled")
 
 
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """Arguments of `anisoscope.measure_model` but for the model, its revision and the texts."""
-
-    tokenizer: Any
-    families: str | Sequence[str]
-    nulls: str | Sequence[str]
-    seed: int
-    window: int
-    points: int
-    batches: int | None
-    special_tokens: bool
-    dtype: str
-    batch_size: int
-    padding: str | None
-    pool: str | Sequence[str]
-
-    @property
-    def pools(self) -> tuple[str, ...]:
-        return (self.pool,) if isinstance(self.pool, str) else tuple(self.pool)
-
-    @property
-    def separate(self) -> bool:
-        """Whether texts are read one by one, in padded batches."""
-        return bool(self.padding or self.pools)
-
-
 def measure_model(
-    model: Any, texts: Any, revision: str | Sequence[str] | None, options: Options
+    model: Any,
+    texts: Any,
+    revision: str | Sequence[str] | None,
+    tokenizer: Any,
+    families: str | Sequence[str],
+    nulls: str | Sequence[str],
+    padding: str | None,
+    pool: str | Sequence[str],
+    settings: dict[str, Any],
 ) -> xr.Dataset:
-    """Measure a model, or each of several revisions, as `anisoscope.measure_model` documents."""
+    """Measure a model, or each of several revisions, as `anisoscope.measure_model` documents.
+
+    `settings` are those of the command, by dotted name. With padding or pools, texts are read one
+    by one, in padded batches.
+    """
+    pools = (pool,) if isinstance(pool, str) else tuple(pool)
+    everything = "all" in (families, *families)
     with as_arguments(), quiet():
-        text, config = read_texts(texts), make_config(options)
+        text, config = read_texts(texts), make_config(families, nulls, padding, pools, settings)
+
+        def measure(name: str | None) -> xr.Dataset:
+            loaded, own_tokenizer = open_model(model, name, tokenizer, config)
+            if config.special_tokens:
+                check_frames(own_tokenizer, text.parts)
+            opened = replace(config, {"pretrained.name": loaded.attributes["pretrained"]})
+            with evaluation_mode(loaded):
+                if padding or pools:
+                    side = padding or "right"
+                    return separate_texts.measure_texts(
+                        loaded, own_tokenizer, text, opened, side, pools
+                    )
+                return measure_windows(loaded, own_tokenizer, text, opened, everything)
+
         if revision is None or isinstance(revision, str):
-            return open_and_measure(model, revision, text, config, options)
+            return measure(revision)
         if not revision:
             raise UserError("revision is empty; pass one name or several, or leave it out")
         revisions = revision_steps(WeightsConfig(revisions=tuple(revision)))
-        tables = [
-            open_and_measure(model, name, text, config, options) for name in revisions.values()
-        ]
+        tables = [measure(name) for name in revisions.values()]
     read = ("windows", "first_tokens", "tokens_per_byte")
     if len({tuple(str(table.attrs.get(name)) for name in read) for table in tables}) > 1:
         raise ValueError("revision: tokenizers and windows differ; measure revisions one by one")
@@ -102,23 +108,29 @@ def as_arguments() -> Iterator[None]:
         raise ValueError(description) from error
 
 
-def make_config(options: Options) -> PretrainedConfig:
-    """Translate the options into settings of the command."""
-    separate = options.separate
-    for pool in options.pools:
+def make_config(
+    families: str | Sequence[str],
+    nulls: str | Sequence[str],
+    padding: str | None,
+    pools: tuple[str, ...],
+    settings: dict[str, Any],
+) -> PretrainedConfig:
+    """Check families, null models, padding and pools, and join them with the settings."""
+    separate = bool(padding or pools)
+    for pool in pools:
         choose("pool", pool, separate_texts.POOLS)
-    once("pool", options.pools)
-    if options.padding is not None:
-        choose("padding", options.padding, separate_texts.SIDES)
-    if "cls" in options.pools and not options.special_tokens:
+    once("pool", pools)
+    if padding is not None:
+        choose("padding", padding, separate_texts.SIDES)
+    if "cls" in pools and not settings["special_tokens"]:
         raise UserError(
             "pool=cls: pass special_tokens=True, which puts that token before each text"
         )
     inputs, source = array_checks.VECTOR_INPUTS, "separate texts"
     if not separate:
         inputs, source = (*inputs, *array_checks.HEAD_INPUTS, logits.FAMILY), "a model"
-    families = array_checks.choose_families(options.families, inputs, source=source)
-    nulls = (options.nulls,) if isinstance(options.nulls, str) else tuple(options.nulls or ())
+    families = array_checks.choose_families(families, inputs, source=source)
+    nulls = (nulls,) if isinstance(nulls, str) else tuple(nulls or ())
     allowed = CLOUD_NULLS if separate else NULLS
     for null in nulls:
         if null not in allowed:
@@ -126,58 +138,71 @@ def make_config(options: Options) -> PretrainedConfig:
             raise UserError(
                 f"nulls: {null!r} cannot be made of {source}; choose from {', '.join(allowed)}"
             )
-    batches = options.batches if options.batches is not None else 1 if separate else 2
-    settings = {
-        "window": options.window,
-        "special_tokens": options.special_tokens,
-        "pretrained.dtype": str(options.dtype).removeprefix("torch."),
-        "pretrained.batch_size": options.batch_size,
-        "pretrained.max_bits_per_byte": math.inf,  # a warning here, where the command refuses
-        "measure.points": options.points,
-        "measure.batches": batches,
-        "measure.seed": options.seed,
-        "measure.families": families,
-        "measure.nulls": nulls,
-    }
-    return replace(PretrainedConfig(), settings)
+    if settings["measure.batches"] is None:
+        settings = settings | {"measure.batches": 1 if separate else 2}
+    # a warning in place of the command's refusal
+    settings = settings | {"pretrained.max_bits_per_byte": math.inf}
+    return replace(
+        PretrainedConfig(), settings | {"measure.families": families, "measure.nulls": nulls}
+    )
 
 
-def open_and_measure(
-    model: Any, revision: str | None, text: Text, config: PretrainedConfig, options: Options
+def open_model(
+    model: Any, revision: str | None, tokenizer: Any, config: PretrainedConfig
+) -> tuple[PretrainedModel, Any]:
+    """Return the model and its tokenizer, loading both where a name or a path is passed."""
+    if isinstance(model, tuple):
+        if tokenizer is not None:
+            raise UserError("model is (model, tokenizer); leave tokenizer= out")
+        model, tokenizer = model
+    by_name = isinstance(model, str | os.PathLike)
+    name = os.fspath(model) if by_name else MEMORY
+    check_pretrained(replace(config, {"pretrained.name": name}))
+    if by_name:
+        location = find_weights(name, revision)
+        loaded = load_model(location, config.pretrained)
+        tokenizer = read_tokenizer(location) if tokenizer is None else tokenizer
+    elif revision is not None:
+        raise UserError("revision is of a hub name or a local folder, and the model is in memory")
+    else:
+        loaded = model_in_memory(model, tokenizer)
+        name = f"{getattr(model, 'name_or_path', None) or type(model).__name__}, {MEMORY}"
+    loaded.attributes["pretrained"] = name
+    if not loaded.reads_text:
+        raise UserError(
+            f"model {loaded.class_name} reads {loaded.base.main_input_name}, not text; pass a text "
+            "model"
+        )
+    return loaded, tokenizer
+
+
+def measure_windows(
+    loaded: PretrainedModel, tokenizer: Any, text: Text, config: PretrainedConfig, everything: bool
 ) -> xr.Dataset:
-    """Measure one model: open it, cut windows of the text, and measure them."""
-    loaded, tokenizer = open_model(model, revision, options.tokenizer, config)
-    if options.special_tokens:
-        check_frames(tokenizer, text.parts)
-    config = replace(config, {"pretrained.name": loaded.attributes["pretrained"]})
-    with evaluation_mode(loaded):
-        if options.separate:
-            side = options.padding or "right"
-            return separate_texts.measure_texts(
-                loaded, tokenizer, text, config, side, options.pools
-            )
-        if "all" in (options.families, *options.families):
-            measurable = measurable_families(loaded, config.measure.families)
-            config = replace(config, {"measure.families": measurable})
-        windows = make_windows(
-            text.content,
-            tokenizer,
-            config.window,
-            config.special_tokens,
-            config.measure,
-            tokens_per_position(loaded.adapter, loaded.model.config),
-            "the text",
-        )
-        name = config.pretrained.name
-        table = measure_alone(
-            Plan(config, config.measure, windows, text, name, printed=False), loaded
-        )
+    """Cut the text into windows and measure them; warn where the model does not know the text.
+
+    `everything` leaves out the families that cannot be measured.
+    """
+    if everything:
+        measurable = measurable_families(loaded, config.measure.families)
+        config = replace(config, {"measure.families": measurable})
+    windows = make_windows(
+        text.content,
+        tokenizer,
+        config.window,
+        config.special_tokens,
+        config.measure,
+        tokens_per_position(loaded.adapter, loaded.model.config),
+        "the text",
+    )
+    plan = Plan(config, config.measure, windows, text, config.pretrained.name, printed=False)
+    table = measure_alone(plan, loaded)
     bits, bound = table.attrs["bits_per_byte"], table.attrs["bits_bound"]
     if not isinstance(bits, str) and not bits < bound:
         warnings.warn(
             f"the model needs {bits:.2f} bits per byte of this text, token frequencies alone need "
             f"{bound:.2f}; check its tokenizer and weights, or whether it was trained on such text",
-            stacklevel=4,
+            stacklevel=5,
         )
     return table
 

@@ -20,8 +20,7 @@ from anisoscope.sources.hf.extract import check_finite, residual_stream, to_arra
 from anisoscope.sources.hf.guards import CLOSE, position_table, relative_distance
 from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.revision import as_attributes
-from anisoscope.sources.hf.texts import Text
-from anisoscope.sources.hf.token_windows import SPECIAL, special_frame, unknown_token
+from anisoscope.sources.hf.token_windows import SPECIAL, Text, special_frame, unknown_token
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
 

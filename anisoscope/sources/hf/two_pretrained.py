@@ -26,11 +26,11 @@ from anisoscope.results import joined_files
 from anisoscope.sources import two_models
 from anisoscope.sources.finished_run import open_run
 from anisoscope.sources.hf import guards, load_model
-from anisoscope.sources.hf.borrowed_model import evaluation_mode, open_model
+from anisoscope.sources.hf.borrowed_model import evaluation_mode
 from anisoscope.sources.hf.clamp import clamp_coordinates
 from anisoscope.sources.hf.extract import read_activations
 from anisoscope.sources.hf.load_model import PretrainedModel
-from anisoscope.sources.hf.measure_model import as_arguments
+from anisoscope.sources.hf.measure_model import as_arguments, open_model
 from anisoscope.sources.hf.pretrained_weights import WeightLocation, find_weights
 from anisoscope.sources.hf.text_chunks import (
     CommonPoints,
@@ -39,9 +39,9 @@ from anisoscope.sources.hf.text_chunks import (
     draw_chunks,
     token_ends,
 )
-from anisoscope.sources.hf.texts import read_texts
 from anisoscope.sources.hf.token_windows import (
     SAMPLE,
+    read_texts,
     special_frame,
     validation_text,
     window_length,

@@ -23,7 +23,7 @@ from anisoscope.sources.hf import (
     load_model,
     measure_model,
     pretrained_weights,
-    texts,
+    token_windows,
 )
 from anisoscope.utils.errors import UserError
 from tests.program import run_examples
@@ -188,9 +188,9 @@ def test_a_text_is_a_file_or_texts_or_a_column(tmp_path):
     content, path = "é \u2028 \x0c \x85\r\n\n\nb", tmp_path / "text.txt"
     path.write_bytes(b"\xef\xbb\xbf" + content.encode())
     for given in (path, str(path)):
-        assert texts.read_texts(given) == ("text.txt", content, ["é \u2028 \x0c \x85", "b"])
-    assert texts.read_texts(iter(["a", "b"])) == ("2 texts", "a\n\nb", ["a", "b"])
-    assert texts.read_texts(Rows(["id", "text"])).parts == ["a", "b"]
+        assert token_windows.read_texts(given) == ("text.txt", content, ["é \u2028 \x0c \x85", "b"])
+    assert token_windows.read_texts(iter(["a", "b"])) == ("2 texts", "a\n\nb", ["a", "b"])
+    assert token_windows.read_texts(Rows(["id", "text"])).parts == ["a", "b"]
     path.write_bytes(b"caf\xe9 ")
     for given, words in (
         ({"train": Rows([])}, "no column is named text, only train"),
@@ -198,7 +198,7 @@ def test_a_text_is_a_file_or_texts_or_a_column(tmp_path):
         (path, "is not UTF-8"),
     ):
         with pytest.raises(UserError, match=words):
-            texts.read_texts(given)
+            token_windows.read_texts(given)
 
 
 FRAMED = {"tokenizer": tiny_models.tokenizer(framed=True), "special_tokens": True}
