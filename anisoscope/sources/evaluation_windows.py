@@ -52,7 +52,8 @@ def make_probe(
     the same there.
     """
     share = points // folds
-    windows = folds * windows_of_fold(share, context, weighting)
+    # windows of a fold whose positions, without the first ones, hold `share` points
+    windows = folds * -(-share // (context - 1)) * OFFERED[weighting]
     available = len(valid_tokens_N) // context
     if available < batches * windows:
         weighted = f" with measure.weighting={weighting}" * (weighting != "none")
@@ -146,11 +147,3 @@ def add_types(probe: Probe, train_tokens_N: np.ndarray, vocab_size: int) -> Prob
         np.stack(arrays, axis=2) for arrays in (types, log_frequencies)
     )
     return probe._replace(types=Types(type_GZLP, log_frequency_GZLP.astype(np.float32), bins[0]))
-
-
-def windows_of_fold(share: int, context: int, weighting: str = "none") -> int:
-    """Count the windows whose positions, without the first ones, hold `share` points.
-
-    With weighting it is several times as many, to choose from.
-    """
-    return -(-share // (context - 1)) * OFFERED[weighting]

@@ -80,7 +80,7 @@ def measure_batch(
 
     with lapack.threads_for(0 if sets > 1 else min(settings.points, width)):
         parts = mesh.map_over_devices(measure_set, (extras, others, windows, key_G), sets)
-    return _concatenate(parts, axis=1)
+    return join_batches(parts, axis=1)
 
 
 def _check(
@@ -116,12 +116,8 @@ def _check(
         )
 
 
-def join_batches(batches: list[Measured]) -> Measured:
-    """Join the values of all batches, and keep the vectors of the first."""
-    return _concatenate(batches, axis=0)
-
-
-def _concatenate(parts: list[Measured], axis: int) -> Measured:
+def join_batches(parts: list[Measured], axis: int = 0) -> Measured:
+    """Join the values of all batches, or sets of positions, and keep the vectors of the first."""
     values = jax.tree.map(
         lambda *values: np.concatenate(values, axis), *(part.values for part in parts)
     )

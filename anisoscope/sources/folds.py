@@ -109,9 +109,8 @@ def _equalize(folds: list[np.ndarray], least: int, seed: int) -> np.ndarray:
     """Take equally many points of each fold, at least `least`: sampled, or repeated."""
     size = max(least, min(len(fold) for fold in folds))
     generator = np.random.default_rng(seed)
-    return np.stack([_resize(fold, size, generator) for fold in folds])
-
-
-def _resize(fold: np.ndarray, size: int, generator: np.random.Generator) -> np.ndarray:
-    times, rest = divmod(size, len(fold))
-    return np.sort(np.concatenate([*[fold] * times, generator.choice(fold, rest, replace=False)]))
+    parts = [
+        [*[fold] * (size // len(fold)), generator.choice(fold, size % len(fold), replace=False)]
+        for fold in folds
+    ]
+    return np.stack([np.sort(np.concatenate(part)) for part in parts])

@@ -67,22 +67,11 @@ class Pair(NamedTuple):
     about: dict[str, Any]  # attributes of the table, complete once all batches are read
 
 
-def compare(first: str, second: str) -> xr.Dataset:
-    """Compare two runs, as "runs/a" and "runs/b@256": a step after @, else the last.
-
-    Args:
-        first: the folder of our run or of a pretrained model.
-        second: likewise.
-
-    Returns:
-        cka, cka_unbiased and neighbor_overlap of (layer, other_layer), with intervals and the excess over
-        the permuted null model.
-    """
-    return measure_pair(open_pair(first, second))
-
-
 def open_pair(first: str, second: str) -> Pair:
-    """Open both models; UserError where they cannot be compared."""
+    """Open two runs, as "runs/a" and "runs/b@256": a step after @, else the last.
+
+    UserError where they cannot be compared.
+    """
     if is_pretrained(first) or is_pretrained(second):
         from anisoscope.sources.hf import two_pretrained  # imports torch
 
@@ -91,7 +80,11 @@ def open_pair(first: str, second: str) -> Pair:
 
 
 def measure_pair(pair: Pair) -> xr.Dataset:
-    """Measure a pair as `compare` documents."""
+    """Measure every layer of one model with every layer of the other.
+
+    Return cka, cka_unbiased and neighbor_overlap of (layer, other_layer), with intervals and the
+    excess over the permuted null model.
+    """
     batches, folds = [], pair.measure.folds
     bounded = bar(range(pair.measure.batches), " and ".join(pair.labels), "batch")
     for _, sets in zip(bounded, pair.batches, strict=False):

@@ -40,7 +40,7 @@ def compare(monkeypatch):
         runs = {"runs/a": first, "runs/b": second}
         monkeypatch.setattr(two_models, "is_pretrained", lambda name: False)
         monkeypatch.setattr(two_models, "open_run", runs.__getitem__)
-        return two_models.compare(*(names or runs))
+        return two_models.measure_pair(two_models.open_pair(*(names or runs)))
 
     return compared
 

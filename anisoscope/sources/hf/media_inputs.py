@@ -4,7 +4,7 @@ G are batches, Z samples: what is measured, and its null models.
 """
 
 import pathlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -103,7 +103,9 @@ def choose_windows(
         for window_W, inputs_W in zip(window_GW.tolist(), inputs, strict=True)
     ]
     probe = probe._replace(tokens_GWT=np.stack(inputs), shuffled_GWT=np.stack(shuffled))
-    special = count_special(getattr(loaded.base, "embeddings", None))
+    embeddings = getattr(loaded.base, "embeddings", None)
+    tokens = {name: getattr(embeddings, name, None) for name in SPECIAL_TOKENS}
+    special = {name: x.shape[1] for name, x in tokens.items() if x is not None and x.shape[1]}
     fixed_T, positions = np.arange(context) < sum(special.values()), POSITION_SETS
     if sum(special.values()) > 1:
         fixed_GWT = np.broadcast_to(fixed_T, (*window_GW.shape, context))
@@ -119,9 +121,3 @@ def choose_windows(
         "first_windows": " | ".join(files.label(number) for number in window_GW[0, :3].tolist()),
     }
     return Windows(probe, positions, fixed_T, context, attributes)
-
-
-def count_special(embeddings: Any) -> dict[str, int]:
-    """Return how many tokens of each kind the embeddings put before the patches."""
-    tokens = {name: getattr(embeddings, name, None) for name in SPECIAL_TOKENS}
-    return {name: x.shape[1] for name, x in tokens.items() if x is not None and x.shape[1]}

@@ -235,16 +235,24 @@ def parameters(matrices: Matrices) -> list[Any]:
 def matrix_rows(matrices: Matrices, value: Callable[[Any], Any], width: int) -> Rows:
     """Return rows of `value(weight)`, such as gradients or changes: {name: (block, D, D)}.
 
-    Rows of a missing matrix are NaN.
+    They have the second moments of all rows; those of a missing matrix are NaN.
     """
     rows = missing_rows(width)
     for name, blocks in matrices.items():
+        shorts = []
+        for block in blocks:
+            parts = []
+            for module in block:
+                # Linear has a row for each output, Conv1D a row for each input
+                by_input = isinstance(module, Conv1D)
+                x = value(module.weight)
+                parts.append((x.T if by_input != (name in WRITING) else x).float())
+            rows_OD = torch.cat(parts)
+            padding = (0, 0, 0, max(width - len(rows_OD), 0))
+            padded_OD = torch.nn.functional.pad(rows_OD, padding)
+            shorts.append(torch.linalg.qr(padded_OD, mode="r")[1].cpu().numpy())
         if blocks:
-            short = [
-                torch.cat([_width_last(module, value(module.weight), name) for module in block])
-                for block in blocks
-            ]
-            rows[name] = np.stack([_shorten(rows_OD, width) for rows_OD in short])
+            rows[name] = np.stack(shorts)
     return rows
 
 
@@ -261,16 +269,3 @@ def change(before: Matrices, after: Matrices, width: int) -> Rows:
 def missing_rows(width: int) -> Rows:
     """Return NaN rows for every matrix."""
     return {name: np.full((1, 1, width), np.nan, np.float32) for name in MATRICES}
-
-
-def _width_last(module: Any, value: Any, name: str) -> Any:
-    """Put the width last: Linear has a row for each output, Conv1D a row for each input."""
-    by_input = isinstance(module, Conv1D)
-    return (value.T if by_input != (name in WRITING) else value).float()
-
-
-def _shorten(rows_OD: Any, width: int) -> np.ndarray:
-    """Return (D, D) with the same second moments."""
-    missing = max(width - len(rows_OD), 0)
-    padded_OD = torch.nn.functional.pad(rows_OD, (0, 0, 0, missing))
-    return torch.linalg.qr(padded_OD, mode="r")[1].cpu().numpy()
