@@ -41,6 +41,8 @@ def make_probe(
     folds: int,
     seed: int,
     weighting: str = "none",
+    have: str = "",
+    advice: str = "model.context, or take a longer text",
 ) -> Probe:
     """Draw aligned windows without replacement, and positions of each fold without replacement.
 
@@ -49,7 +51,7 @@ def make_probe(
     apart from the first token they differ little. With weighting "types" a fold has 4 times as many
     windows, and its positions are chosen so that characters weigh equally (`choose_evenly`). The
     shuffled text keeps the characters at the positions of each set, in another order, so they weigh
-    the same there.
+    the same there. `have` and `advice` are parts of the UserError where windows are too few.
     """
     share = points // folds
     # windows of a fold whose positions, without the first ones, hold `share` points
@@ -57,11 +59,11 @@ def make_probe(
     available = len(valid_tokens_N) // context
     if available < batches * windows:
         weighted = f" with measure.weighting={weighting}" * (weighting != "none")
+        text = f"the validation split has {len(valid_tokens_N)} characters"
         raise UserError(
-            f"the validation split has {len(valid_tokens_N)} characters, {available} windows of "
-            f"{context}; measure.points={points} x measure.batches={batches} in {folds} folds needs "
-            f"{batches * windows}{weighted}: lower measure.points, measure.batches or "
-            "model.context, or take a longer text"
+            f"{have or f'{text}, {available} windows of {context}'}; measure.points={points} x "
+            f"measure.batches={batches} in {folds} folds needs {batches * windows}{weighted}: lower "
+            f"measure.points, measure.batches or {advice}"
         )
     rng = np.random.default_rng(seed)
     starts_GW = rng.permutation(available)[: batches * windows].reshape(batches, windows) * context

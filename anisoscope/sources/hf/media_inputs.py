@@ -85,16 +85,9 @@ def choose_windows(
 ) -> Windows:
     """Choose files, and positions in what the model makes of each."""
     numbers_N = np.arange(files.count * context, dtype=np.int32)
-    try:
-        sizes = measure.points, measure.batches, measure.folds, measure.seed
-        probe = make_probe(numbers_N, context, *sizes)
-    except UserError as error:
-        need = str(error).partition("; ")[2]
-        need = need.replace("model.context, or take a longer text", "measure.points")
-        raise UserError(
-            f"data.path {path} holds {files.count} {files.unit}, {context} positions each; {need}, "
-            "or take more files"
-        ) from error
+    sizes = measure.points, measure.batches, measure.folds, measure.seed
+    have = f"data.path {path} holds {files.count} {files.unit}, {context} positions each"
+    probe = make_probe(numbers_N, context, *sizes, have=have, advice="take more files")
     window_GW = probe.tokens_GWT[:, :, 0] // context
     rng = np.random.default_rng(measure.seed)
     inputs = [files.prepare(window_W) for window_W in window_GW.tolist()]

@@ -174,13 +174,12 @@ def _draw_probe(
     """Draw windows, and picks among their positions."""
     length = rows_NT.shape[1] // tokens_per_position
     sizes = measure.points, measure.batches, measure.folds, measure.seed
-    try:
-        probe = make_probe(np.arange(len(rows_NT) * length), length, *sizes)
-    except UserError as error:
-        description = str(error).replace("model.context", "window").replace(SPLIT, name)
-        joined = tokens_per_position > 1
-        unit = f"positions of {tokens_per_position} tokens" if joined else "tokens"
-        raise UserError(description.replace("characters", unit)) from error
+    joined = tokens_per_position > 1
+    unit = f"positions of {tokens_per_position} tokens" if joined else "tokens"
+    have = f"{name} has {len(rows_NT) * length} {unit}, {len(rows_NT)} windows of {length}"
+    advice = "window, or take a longer text"
+    numbers_N = np.arange(len(rows_NT) * length)
+    probe = make_probe(numbers_N, length, *sizes, have=have, advice=advice)
     return probe._replace(tokens_GWT=rows_NT[probe.tokens_GWT[:, :, 0] // length])
 
 
