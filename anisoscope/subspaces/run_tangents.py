@@ -23,7 +23,7 @@ from anisoscope.sources import provenance
 from anisoscope.sources.run_program import share_program
 from anisoscope.sources.run_source import Checkpoints
 from anisoscope.subspaces import tangent_gradients, tangent_stage, tangent_tables
-from anisoscope.subspaces.subspace_energy import Fitted, Frames, Tested, fit, fit_and_test
+from anisoscope.subspaces.subspace_energy import Frames, Tested, fit_and_test
 from anisoscope.subspaces.tangent_quantities import FITS
 from anisoscope.subspaces.tangent_windows import basis, make_windows, read_width
 from anisoscope.training import checkpoint
@@ -77,16 +77,13 @@ class RunStudy(tangent_stage.Study):
         return NextStep(self.config, self.source.corpus, self.store)
 
     @functools.cached_property
-    def programs(self) -> tuple[Callable, Callable, Callable]:
+    def programs(self) -> tuple[Callable, Callable]:
         model = dataclasses.replace(share_program(self.config.model), dtype="float32")
         return make_programs(model, self.tangents, self.source.corpus.vocab_size)
 
     def cloud(self, step: int) -> Array:
         params = self.store.restore_params(step)
         return self.programs[0](params, self.windows[0], self.visible_TT)
-
-    def fit(self, cloud_NPD: np.ndarray) -> Fitted:
-        return self.programs[1](cloud_NPD)
 
     def test(self, step: int, before: int | None, frames: dict[str, Frames]) -> Tested:
         params = self.store.restore_params(step)
@@ -97,15 +94,15 @@ class RunStudy(tangent_stage.Study):
         else:
             updates["between"] = jax.tree.map(lambda x: np.full_like(x, np.nan), updates["step"])
         return jax.device_get(
-            self.programs[2](params, self.windows, self.visible_TT, frames, updates)
+            self.programs[1](params, self.windows, self.visible_TT, frames, updates)
         )
 
 
 @functools.cache
 def make_programs(
     model: ModelConfig, tangents: TangentsConfig, vocab_size: int
-) -> tuple[Callable, Callable, Callable]:
-    """Compile the reading of states, fitting and testing, for runs that share model and settings.
+) -> tuple[Callable, Callable]:
+    """Compile the reading of states and testing, for runs that share model and settings.
 
     Masks and objectives are arguments of the programs.
     """
@@ -121,8 +118,8 @@ def make_programs(
         read = tangent_gradients.gradients(network, params, to_test, visible_TT, basis_DD)
         return fit_and_test(cloud_NPD, read, to_test, basis_DD, frames, updates, tangents)
 
-    works = activations, functools.partial(fit, tangents=tangents), test
-    return tuple(jax.jit(jax.default_matmul_precision("highest")(work)) for work in works)
+    exact = jax.default_matmul_precision("highest")
+    return jax.jit(exact(activations)), jax.jit(exact(test))
 
 
 def other_seed(name: str, configs: dict[str, Config]) -> str | None:

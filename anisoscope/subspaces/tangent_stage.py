@@ -1,9 +1,11 @@
 """Fit and test activation subspaces at every checkpoint; keep valid tables."""
 
 import abc
+import functools
 import hashlib
 import json
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,7 +16,7 @@ from anisoscope.config.tangents_config import TangentsConfig
 from anisoscope.results import joined_files, step_files
 from anisoscope.sources import provenance
 from anisoscope.sources.sweep import Source
-from anisoscope.subspaces import tangent_tables
+from anisoscope.subspaces import subspace_energy, tangent_tables
 from anisoscope.subspaces.subspace_energy import Fitted, Frames, Tested
 from anisoscope.subspaces.tangent_quantities import KINDS
 from anisoscope.utils import processes
@@ -44,12 +46,12 @@ class Study(abc.ABC):
         """Return states of the windows to fit to, (layer, P, D)."""
 
     @abc.abstractmethod
-    def fit(self, cloud_NPD: np.ndarray) -> Fitted:
-        """Fit proxies to states."""
-
-    @abc.abstractmethod
     def test(self, step: int, before: int | None, frames: dict[str, Frames]) -> Tested:
         """Fit and test at a step; `before` is the step before, `frames` are proxies of other fits."""
+
+    def fit(self, cloud_NPD: np.ndarray) -> Fitted:
+        """Fit proxies to states."""
+        return compile_work(subspace_energy.fit, self.tangents)(cloud_NPD)
 
     @property
     def folder(self) -> pathlib.Path:
@@ -65,6 +67,13 @@ class Study(abc.ABC):
         lists = {"made_by": self.made_by, "early_steps": self.early, "primary": self.cells}
         sample = tangent_tables.sample_attributes(self.tangents)
         return self.attributes | sample | {name: json.dumps(x) for name, x in lists.items()}
+
+
+@functools.cache
+def compile_work(work: Callable, tangents: TangentsConfig) -> Callable:
+    """Compile work with these settings once for all steps, in full float32."""
+    exact = jax.default_matmul_precision("highest")
+    return jax.jit(exact(functools.partial(work, tangents=tangents)))
 
 
 def read_tangents(path: pathlib.Path, run: dict[str, Any] | None = None) -> xr.Dataset:

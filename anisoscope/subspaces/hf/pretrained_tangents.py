@@ -17,7 +17,7 @@ from anisoscope.sources.hf.adapters import UNKNOWN, adapter_name, find_adapter
 from anisoscope.sources.hf.revision_sweep import Revisions
 from anisoscope.subspaces import tangent_stage, tangent_tables
 from anisoscope.subspaces.hf import torch_gradients
-from anisoscope.subspaces.subspace_energy import Fitted, Frames, Tested, fit, fit_and_test
+from anisoscope.subspaces.subspace_energy import Frames, Tested, fit_and_test
 from anisoscope.subspaces.tangent_quantities import FITS
 from anisoscope.subspaces.tangent_windows import (
     LEAST_EARLY,
@@ -237,9 +237,6 @@ class RevisionStudy(tangent_stage.Study):
     def _states(self, loaded: load_model.PretrainedModel) -> np.ndarray:
         return torch_gradients.states(loaded, self.to_fit, self.basis_DD, self.batch_size)
 
-    def fit(self, cloud_NPD: np.ndarray) -> Fitted:
-        return _compile(fit, self.tangents)(cloud_NPD)
-
     def test(self, step: int, before: int | None, frames: dict[str, Frames]) -> Tested:
         loaded, width = self.open(step), len(self.basis_DD)
         cloud_NPD = self._states(loaded)
@@ -253,7 +250,7 @@ class RevisionStudy(tangent_stage.Study):
             del models
         del loaded  # free memory for the program
         updates = {"between": between, "step": torch_gradients.missing_rows(width)}
-        program = _compile(fit_and_test, self.tangents)
+        program = tangent_stage.compile_work(fit_and_test, self.tangents)
         tested = program(cloud_NPD, read, self.to_test, self.basis_DD, frames, updates)
         return jax.device_get(tested)
 
@@ -266,10 +263,3 @@ class RevisionStudy(tangent_stage.Study):
                 f"step {step}: {share:.2g} of the gradient lies along the vector of ones, in the last "
                 f"revision {self.known['largest_ones_share']:.2g}; name revisions of one model"
             )
-
-
-@functools.cache
-def _compile(work: Any, tangents: TangentsConfig) -> Any:
-    """Compile one program for all revisions."""
-    exact = jax.default_matmul_precision("highest")
-    return jax.jit(exact(functools.partial(work, tangents=tangents)))
