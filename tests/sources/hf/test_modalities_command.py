@@ -103,7 +103,7 @@ def test_register_tokens_are_no_patches(world):
 
 
 def test_pictures_through_a_vision_transformer(world, tmp_path):
-    families = "--config.measure.families=('similarity', 'leading', 'attention')"
+    families = "--config.measure.families=('similarity', 'attention')"
     results, said = measured(world, tmp_path / "run", "DeiT", "pictures", families)
     assert results.mean_cosine.sizes["layer"] == 4
     assert results["positions"].values.tolist() == ["all", "without_first_token", "without_special"]
