@@ -7,7 +7,8 @@ from anisoscope.utils.settings import LARGEST_SEED, setting, within
 
 WEIGHTINGS = ("none", "types")
 HOOK_POINTS = ("attention_out", "mlp_out", "values")  # of every block
-FAMILIES = {  # family: its input; measurement/families/registry.py lists the quantities
+# {family: its input}; measurement/families/registry.py lists the quantities
+DEFAULT_INPUTS = {
     "spectrum": "cloud",
     "outliers": "cloud",
     "leading": "cloud",
@@ -19,6 +20,8 @@ FAMILIES = {  # family: its input; measurement/families/registry.py lists the qu
     "comparison": "layers",
     "attention": "heads",
     "projection": "vectors",
+}
+OPTIONAL_INPUTS = {  # measured only when named, or as part of "all" for vectors
     "logit_lens": "logit_lens",
     "trajectory": "cloud",
     "sinks": "heads",
@@ -30,20 +33,8 @@ FAMILIES = {  # family: its input; measurement/families/registry.py lists the qu
     "local": "cloud",
     "hubness": "cloud",
 }
-# Measured only when named, or as part of "all" for vectors.
-OPTIONAL = (
-    "logit_lens",
-    "trajectory",
-    "sinks",
-    "massive",
-    "linearity",
-    "imbalance",
-    "alignment",
-    "estimators",
-    "local",
-    "hubness",
-)
-DEFAULT = tuple(name for name in FAMILIES if name not in OPTIONAL)
+FAMILIES = DEFAULT_INPUTS | OPTIONAL_INPUTS
+DEFAULT, OPTIONAL = tuple(DEFAULT_INPUTS), tuple(OPTIONAL_INPUTS)
 TEXT_FAMILIES = ("frequency",)  # need the token at each point
 CLOUD_NULLS = ("gaussian", "isotropic", "capped", "flipped")  # null models made from a cloud alone
 NULLS = (*CLOUD_NULLS, "shuffled", "untrained", "permuted")
