@@ -24,6 +24,7 @@ HOOKS = "--config.measure.hook_points=mlp_out"
         ([], "no experiment named"),
         ([f"{DECODER[0]}:huge"], "choose small or tiny"),
         (["--wrkdir=x"], "did you mean 'workdir'?"),
+        ([DEMO, "--step=3"], "need each other"),
         (["--config=experiments/quikstart.py"], "did you mean 'experiments/quickstart.py'?"),
         (["--similarity=runs/a"], "--similarity compares two runs"),
         (["--similarity=runs/nothing,runs/none"], "runs/nothing/config.json"),

@@ -1,18 +1,12 @@
 """Untrained blocks as their users start them: processes, exit codes, files."""
 
-import dataclasses
 import json
 import shutil
 
 import pytest
 
-from anisoscope.cli import untrained_stages
-from anisoscope.config.untrained_config import UntrainedConfig
-from anisoscope.experiments import quickstart
 from anisoscope.results import joined_files
-from anisoscope.utils import folder
-from anisoscope.utils.errors import UserError
-from tests.program import asked, here
+from tests.program import here
 
 BIAS = "--config=experiments/untrained_bias.py"
 SETTINGS = "width=16 heads=2 sequences=2 context=8 vocabulary=50 norms=0,1,10 seeds=2"
@@ -55,42 +49,9 @@ def test_one_command_measures_and_draws(run):
             assert path.stat().st_size > 1000
 
 
-@pytest.fixture
-def again(run, tmp_path):
-    """Measure in a copy of the run's folder, here: the tests above say what the program makes of
-    what is raised.
-    """
-    workdir = tmp_path / "bias"
-    shutil.copytree(run[0], workdir)
-    config = UntrainedConfig(**json.loads((workdir / "config.json").read_text()))
-    tuples = {
-        name: tuple(value)
-        for name, value in dataclasses.asdict(config).items()
-        if isinstance(value, list)
-    }
-
-    def measure(stages_wanted=("measure",), **changes):
-        changed = dataclasses.replace(config, **tuples | changes)
-        untrained_stages.run(changed, asked(workdir, *stages_wanted, title="bias"))
-
-    return workdir, measure
-
-
-def test_the_same_command_again_does_nothing(again, capsys):
-    workdir, measure = again
+def test_the_same_command_again_does_nothing(run, tmp_path):
+    workdir = shutil.copytree(run[0], tmp_path / "bias")
     before = files_of(workdir)
-    measure()
-    assert "6 tables (0 now)" in capsys.readouterr().out
-    assert files_of(workdir) == before
-
-
-def test_an_occupied_folder_is_refused(again):
-    workdir, measure = again
-    before = files_of(workdir)
-    for wanted in ("measure", "figures"):
-        with pytest.raises(UserError, match="seed=0 there, 1 now"):
-            measure([wanted], seed=1)
-        assert files_of(workdir) == before
-    with pytest.raises(UserError, match="holds a run with other settings"):
-        folder.claim(workdir, quickstart.get_config(), new=True)
+    process = here(*SMALL, f"--workdir={workdir}", "--stages=measure")
+    assert "6 tables (0 now)" in process.stdout
     assert files_of(workdir) == before

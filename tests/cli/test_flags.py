@@ -63,21 +63,6 @@ def test_bad_input_is_one_short_line(word, line):
     assert len(str(error.value)) < 300
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        ([], "no experiment named"),
-        (["--stages=trian"], "did you mean 'train'"),
-        (["--stages=verify,train"], "verify runs alone"),
-        (["--step=3"], "need each other"),
-    ],
-)
-def test_flags_that_do_not_go_together(words, line):
-    config = ["--config=decoder_small"] if words else []
-    with pytest.raises(UserError, match=line):
-        flags.check_flags(flags.parse(["main.py", *config, *words])[0])
-
-
 def test_help_says_the_value_limits_and_meaning_of_each_setting():
     text = "\n".join(flags.format_help(flags.load("decoder_small:tiny")))
     assert re.search(r"--config.train.steps=2000 +training steps.*\(at least 0\)", text)

@@ -15,17 +15,6 @@ def test_starts_cover_every_window_evenly():
     assert np.abs(counts - draws / 8).max() < 4 * spread
 
 
-def test_starts_depend_on_seed_step_and_example():
-    def draw(seed, step):
-        return np.asarray(step.starts(seed, step, jnp.arange(64), 1_000_000, 16))
-
-    assert len(np.unique(draw(0, 0))) > 60
-    assert not np.array_equal(draw(0, 0), draw(1, 0))
-    assert not np.array_equal(draw(0, 0), draw(0, 1))
-    assert not np.array_equal(draw(0, 1), draw(1, 0))
-    np.testing.assert_array_equal(draw(3, 7), draw(3, 7))
-
-
 def test_any_share_of_the_examples_draws_the_same_windows():
     examples_B = jnp.arange(16)
     whole = np.asarray(step.starts(5, 6, examples_B, 12_345, 32))
