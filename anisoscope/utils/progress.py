@@ -14,8 +14,6 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from anisoscope.utils import processes
-
 LOGGER = logging.getLogger("anisoscope")
 if LOGGER.level == logging.NOTSET:  # else the user chose
     LOGGER.setLevel(logging.WARNING)  # the command silences the root logger
@@ -39,6 +37,8 @@ def bar(work: Iterable | None, label: str, unit: str, **options: Any) -> tqdm:
         unit: What is counted.
         **options: Options of tqdm.
     """
+    from anisoscope.utils import processes  # late: settings are checked without JAX
+
     quiet = _quiet.get()
     options["disable"] = bool(quiet) or not label or not processes.is_first()
     options["delay"] = 0.0 if quiet is None else DELAY
