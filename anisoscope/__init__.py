@@ -57,7 +57,7 @@ __all__ = [
     "verdicts",
 ]
 COMPILES = ("compare", "compare_models", "make_measure", "measure", "measure_attention")
-COMPILES += ("measure_model",)
+COMPILES += ("measure_model", "measure_step", "metrics")
 ROOMS = ("metrics", "models", "plot")
 ELSEWHERE = {  # all others stand in api.py
     "compare": "sources.compare_arrays",
@@ -73,12 +73,12 @@ ELSEWHERE = {  # all others stand in api.py
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is used, so that the command checks its input before JAX loads."""
-    if name in ROOMS:
-        return importlib.import_module(f"{__name__}.{name}")
     if name in COMPILES:
         from anisoscope.utils import compiled
 
         compiled.keep_for_library()
+    if name in ROOMS:
+        return importlib.import_module(f"{__name__}.{name}")
     if name in __all__:
         return getattr(importlib.import_module(f"{__name__}.{ELSEWHERE.get(name, 'api')}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,13 +6,12 @@ bounded here at each start; JAX would need `filelock` for that.
 
 import contextlib
 import hashlib
+import logging
 import os
 import pathlib
 import platform
 import sys
 import warnings
-
-from anisoscope.utils.progress import LOGGER
 
 CACHE = "~/.cache/anisoscope"
 SWITCH = "ANISOSCOPE_COMPILED"  # an environment variable; off: no cache for library calls
@@ -65,7 +64,9 @@ def keep_for_library() -> None:
     compilation_cache.reset_cache()  # JAX decides at its first compilation whether there is a cache
     if why or first:
         kept = f"compiled programs are kept in {folder} for the next process"
-        LOGGER.warning("anisoscope: %s; %s=off switches this off", why or kept, SWITCH)
+        logging.getLogger("anisoscope").warning(
+            "anisoscope: %s; %s=off switches this off", why or kept, SWITCH
+        )
 
 
 def _machine(jaxlib: str) -> str:

@@ -24,6 +24,7 @@ from anisoscope.results.derived import BLOCK
 from anisoscope.sources import array_checks, array_chunks, arrays
 from anisoscope.sources.recording.recorder import Recorder
 from anisoscope.utils.errors import RunError, as_value_error
+from anisoscope.utils.progress import compile_notice
 from anisoscope.utils.settings import LARGEST_SEED
 
 MADE_BY = "anisoscope.measure_step"
@@ -77,7 +78,7 @@ def measure_step(
     chosen = array_checks.choose_families(families, array_checks.VECTOR_INPUTS)
     settings = array_checks.make_settings(chosen, nulls, FOLDS, seed)
     root, positions, recorder = pathlib.Path(folder), None, x if isinstance(x, Recorder) else None
-    with as_value_error(), lock_folder(root):
+    with as_value_error(), lock_folder(root), compile_notice():
         tables = read_tables(root, int(step))
         if recorder is not None:
             x, clusters, positions = recorder.stacked_sample()
