@@ -11,7 +11,7 @@ demo: about $(VENV)
 	$(BIN)/python main.py --config=experiments/quickstart.py
 
 about:
-	@echo "The demo trains an encoder and a decoder, measures every checkpoint and draws figures: 2 to 4 minutes on two idle"
+	@echo "The demo trains an encoder and a decoder, measures every checkpoint and draws figures: 2 to 3 minutes on two"
 	@echo "cores, and a minute or two before them where the pinned requirements are not in .venv yet."
 
 # Weights that packages carry: an encoder, in full; a decoder of 30 layers, in its spectra and cosines.

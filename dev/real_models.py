@@ -17,6 +17,7 @@ import scipy.stats
 import xarray as xr
 from matplotlib.figure import Figure
 
+from anisoscope.analysis.claims.claim_entries import CLAIMS
 from anisoscope.analysis.shapes import SHAPES
 from anisoscope.plot import style
 from anisoscope.results import joined_files
@@ -26,7 +27,17 @@ RESULTS, FIGURES = pathlib.Path("docs/results"), pathlib.Path("docs/figures")
 TABLE = RESULTS / "real_models" / "layers.csv"
 SIDES = {"all": "all positions", "without_first_token": "without the first token"}
 PARTS = ("mean", "low", "high")
-WIDEST_BAND = 0.5  # a wider interval is drawn by dotted lines at its ends
+WIDEST_BAND = 0.5  # a wider interval is no band: its line is dashed
+NAMES = {
+    "SmolLM2-135M-Instruct": "SmolLM2 135M",
+    "Qwen2.5-Coder-0.5B-Instruct": "Qwen2.5 0.5B",
+    "Gemma-3-270M": "Gemma 3 270M",
+    "our decoder, 4 layers": "own decoder",
+    "MPNet-base": "MPNet",
+    "MiniLM": "MiniLM",
+    "our encoder, 4 layers": "own encoder",
+}
+ENDS = {"bell_blocks": "block 1", "bell_with_embedding": "the embedding"}
 
 
 def read(root: pathlib.Path) -> pd.DataFrame:
@@ -46,15 +57,22 @@ def read(root: pathlib.Path) -> pd.DataFrame:
     return pd.concat(rows)
 
 
+def student(rows: pd.DataFrame, by: str, value: str) -> pd.DataFrame:
+    """Return means over seeds with Student's intervals, a row for each of `by`."""
+    frame = rows.groupby(by)[value].agg(["mean", "sem", "count"]).reset_index()
+    half = frame["sem"] * scipy.stats.t.ppf(0.975, frame["count"] - 1)
+    return frame.assign(low=frame["mean"] - half, high=frame["mean"] + half)
+
+
 def ours() -> pd.DataFrame:
     """Return means over the seeds of the matched pair, with Student's intervals."""
     rows = pd.read_csv(RESULTS / "matched_pair_adamw" / "layers.csv")
-    groups = rows.groupby(["condition", "positions", "layer"])["anisotropy"]
-    frame = groups.agg(["mean", "sem", "count"]).reset_index()
-    half = frame["sem"] * scipy.stats.t.ppf(0.975, frame["count"] - 1)
-    frame = frame.assign(low=frame["mean"] - half, high=frame["mean"] + half)
-    model = "our " + frame["condition"] + ", 4 layers"
-    return frame.assign(depth=frame.layer / frame.layer.max(), kind=frame["condition"], model=model)
+    frames = []
+    for (kind, side), own in rows.groupby(["condition", "positions"]):
+        frame = student(own, "layer", "anisotropy").assign(kind=kind, positions=side)
+        frames.append(frame.assign(model=f"our {kind}, 4 layers"))
+    frame = pd.concat(frames)
+    return frame.assign(depth=frame.layer / frame.layer.max())
 
 
 def bells(frame: pd.DataFrame) -> pd.DataFrame:
@@ -64,43 +82,49 @@ def bells(frame: pd.DataFrame) -> pd.DataFrame:
         ["model", "kind", "positions"], sort=False
     ):
         profile = xr.DataArray(own["mean"].values[None, None], dims=("step", "positions", "layer"))
-        values = {
-            name: SHAPES[name].read(profile).item()
-            for name in ("bell_blocks", "bell_with_embedding")
-        }
+        values = {name: SHAPES[name].read(profile).item() for name in ENDS}
         rows.append({"model": model, "kind": kind, "positions": side} | values)
     return pd.DataFrame(rows)
 
 
-def draw(frame: pd.DataFrame) -> Figure:
-    """Draw encoders beside decoders on equal scales, with the first token and without."""
-    frame = frame[frame.positions.isin(SIDES)]
-    looks = style.run_styles(dict.fromkeys(frame.model))
-    figure = style.new_figure(style.PAGE, 4.6)
-    axes = figure.subplots(len(SIDES), 2, sharex=True, sharey=True, width_ratios=(3, 2))
-    for row, (side, words) in zip(axes, SIDES.items(), strict=True):
-        for ax, kind in zip(row, ("decoder", "encoder"), strict=True):
-            for model, own in frame[(frame.kind == kind) & (frame.positions == side)].groupby(
-                "model", sort=False
+def draw(frame: pd.DataFrame, bell: pd.DataFrame) -> Figure:
+    """Draw profiles, decoders in color and encoders in gray, beside both definitions of a bell."""
+    decoders = dict.fromkeys(frame.model[frame.kind == "decoder"])
+    colors = dict(zip(decoders, style.COLORS, strict=False))
+    figure = style.new_figure(style.PAGE, 5.2)
+    axes = figure.subplots(len(SIDES), 2, sharex="col", width_ratios=(5, 2))
+    for (profile, dots), (side, words) in zip(axes, SIDES.items(), strict=True):
+        for model, own in frame[frame.positions == side].groupby("model", sort=False):
+            color, wide = colors.get(model, "0.6"), own.high - own.low > WIDEST_BAND
+            look = {"color": color, "linewidth": 1.6 if model in colors else 1}
+            low, high = own.low.mask(wide), own.high.mask(wide)
+            profile.plot(own.depth, own["mean"], "--", label=NAMES[model], **look)
+            style.plot_with_interval(profile, own.depth, own["mean"].mask(wide), low, high, **look)
+        profile.set(ylim=(0, 1.02), ylabel=f"anisotropy, {words}", xlim=(0, 1))
+        style.label_ends(profile)
+        rows = bell[bell.positions == side].set_index("model").loc[[*reversed(NAMES)]]
+        for y, (model, row) in enumerate(rows.iterrows()):
+            color = colors.get(model, "0.6")
+            ends = [row[name] for name in ENDS]
+            dots.plot(ends, [y, y], color=color, linewidth=0.8)
+            for (name, label), size, face in zip(
+                ENDS.items(), (3, 6), (color, "none"), strict=True
             ):
-                wide = own.high - own.low > WIDEST_BAND
-                look = looks[model]
-                low, high = own.low.mask(wide), own.high.mask(wide)
-                style.plot_with_interval(ax, own.depth, own["mean"], low, high, label=model, **look)
-                first_block = own[own.layer == 1]
-                open_marker = {"marker": look["marker"], "color": look["color"], "mfc": "white"}
-                ax.plot(first_block.depth, first_block["mean"], zorder=3, **open_marker)
-                for end in (own.low, own.high):
-                    ax.plot(own.depth, end.where(wide), ":", color=look["color"], linewidth=1)
-            ax.set_title(f"{kind}s, {words}")
-        row[0].set_ylabel("anisotropy\n(largest eigenvalue's share)")
-    for ax in axes[-1]:
-        ax.set_xlabel("relative depth (0 = embedding)")
-    axes[0, 0].set_ylim(0, 1.02)
-    style.title(
-        figure, "Anisotropy over depth: pretrained models, and two trained here (open: block 1)"
+                look = {"color": color, "markerfacecolor": face, "markersize": size}
+                dots.plot(row[name], y, "o", label=label if y == len(rows) - 1 else "", **look)
+        dots.axvline(CLAIMS["decoder_bell"].smallest, color="0.3", linewidth=0.9, linestyle=":")
+        dots.set_yticks(range(len(rows)), [NAMES[model] for model in rows.index])
+        dots.set(ylim=(-0.6, len(rows) - 0.4), xlim=(-0.15, 1))
+        dots.grid(axis="y", visible=False)
+    axes[-1, 0].set_xlabel("relative depth (0 = embedding)")
+    axes[-1, 1].set_xlabel("bell: middle minus\nthe higher end")
+    axes[0, 1].legend(loc="lower center", bbox_to_anchor=(0.3, 1), title="first end")
+    notes = (
+        "Bands: 95 % intervals over windows, or over five seeds; dashed where an interval is wider "
+        f"than {WIDEST_BAND}. Gray: encoders. Dotted: the smallest bell of interest."
     )
-    style.legend(axes)
+    style.add_footer(figure, [notes])
+    style.title(figure, "Anisotropy over depth, and the bell by two definitions")
     return figure
 
 
@@ -109,7 +133,8 @@ if __name__ == "__main__":
         new, old = read(pathlib.Path(sys.argv[1])), pd.read_csv(TABLE)
         joined_files.write_csv(pd.concat([old[~old.model.isin(new.model)], new]), TABLE)
     table = pd.concat([pd.read_csv(TABLE), ours()])
-    joined_files.write_csv(bells(table), TABLE.with_name("bells.csv"))
+    bell = bells(table)
+    joined_files.write_csv(bell, TABLE.with_name("bells.csv"))
     with style.context():
-        draw(table).savefig(FIGURES / "real_models.png", dpi=150)
-    print(bells(table).round(3).to_string(index=False))
+        draw(table, bell).savefig(FIGURES / "real_models.png", dpi=150)
+    print(bell.round(3).to_string(index=False))

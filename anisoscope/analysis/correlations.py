@@ -141,21 +141,6 @@ def corrected(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
     return frame
 
 
-def format_correlations(row: pd.Series) -> str:
-    """Format both correlations of a row, with intervals and corrected p-values."""
-    if row.n < 3:
-        return f"n = {row.n:.0f}: too few points to correlate"
-    if np.isnan(row.pearson):
-        return f"n = {row.n:.0f}: constant, nothing to correlate"
-    return f"n = {row.n:.0f}, {format_coefficients(row)}"
-
-
-def format_coefficients(row: pd.Series) -> str:
-    return ", ".join(
-        f"{format_coefficient(row, kind)} ({_p(row[f'{kind}_p_holm'])})" for kind in LETTERS
-    )
-
-
 def format_coefficient(row: pd.Series, kind: str) -> str:
     """Format a correlation of a row with its interval, if any; `kind` is pearson or spearman."""
     r, low, high = row[kind], row[f"{kind}_low"], row[f"{kind}_high"]
@@ -166,10 +151,6 @@ def format_coefficient(row: pd.Series, kind: str) -> str:
 
 def _signed(value: float) -> str:
     return f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
-
-
-def _p(value: float) -> str:
-    return "no p" if np.isnan(value) else "p < 0.001" if value < 0.001 else f"p = {value:.2g}"
 
 
 ALL = "all"

@@ -59,7 +59,6 @@ UNTRAINED: Figures = {
     "untrained_norm": untrained_figures.norm,
     "untrained_sharpness": untrained_figures.sharpness,
     "untrained_stack": untrained_figures.stack,
-    "untrained_targets": untrained_figures.targets,
 }
 SIMILARITY: Figures = {"similarity_of_models": similarity_figures.model_similarity}
 CURVED: Figures = {"curved_manifolds": curved_figures.curved_manifolds}

@@ -1,5 +1,6 @@
-"""Draw one table on axes of the user's own, with the code and the style of all other figures."""
+"""Draw tables on axes of the user's own, with the code and the style of all other figures."""
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -11,18 +12,20 @@ from matplotlib.ticker import MaxNLocator
 from anisoscope.plot import panel_axes, style
 from anisoscope.plot.run_tables import NULLS, Run
 from anisoscope.plot.spec_curves import ORDERED, labels_along, panel
-from anisoscope.plot.specs import LINE, NULL, QUANTITY, RUN, SPECS, Line, Spec
+from anisoscope.plot.specs import GAUSSIAN, LINE, NULL, QUANTITY, RUN, SPECS, Line, Spec
 from anisoscope.results.frame import as_run_table, check_table, select_values
 
+Tables = xr.Dataset | Sequence[xr.Dataset] | Mapping[str, xr.Dataset]
 DEPTHS = ("layer", "block")
 DIRECTIONS = ("rankme_centered", "effective_rank", "participation_ratio", "stable_rank")
 
 
 def by_layer(
-    table: xr.Dataset,
+    table: Tables,
     quantity: str = "anisotropy",
     *,
     null: str | None = None,
+    show_null: str | None = None,
     positions: str = "all",
     step: int | None = None,
     label: str | None = None,
@@ -31,51 +34,64 @@ def by_layer(
     """Draw a quantity over layers, with its 95 % interval as a band.
 
     Args:
-        table: of `measure`, `measure_model`, `measure_attention`, or results.nc of a run.
-        quantity: a variable of the table with the dimension layer or block; of heads, a line each.
+        table: of `measure`, `measure_model`, `measure_attention`, or results.nc of a run; or several, by
+            name or in a list: a line each, named at its end.
+        quantity: a variable of the tables with the dimension layer or block; of heads, a line each.
         null: a null model, to draw the excess over it; None for the value itself.
-        positions: the set of token positions, where the table has several.
-        step: the training step, where the table has several; None for the last.
-        label: of the line in a legend.
+        show_null: a null model whose own value is drawn too, as a dashed line.
+        positions: the set of token positions, where a table has several.
+        step: the training step, where a table has several; None for the last.
+        label: of the line of a single table, in a legend.
         ax: axes to draw on; None for new ones. Call it again with the same axes to compare tables.
 
     Returns:
         The axes.
 
     Raises:
-        ValueError: the table has no such quantity, null model, positions, step, or layers.
+        ValueError: a table has no such quantity, null model, positions, step, or layers.
 
     >>> import anisoscope
     >>> import numpy as np
     >>> layers = np.random.default_rng(0).standard_normal((3, 256, 8))
     >>> table = anisoscope.measure(layers, families="similarity", nulls=())
-    >>> axes = by_layer(table, "mean_cosine")
+    >>> axes = by_layer({"first": table, "second": table}, "mean_cosine")
     >>> axes.lines[0].get_xdata().tolist()
     [0, 1, 2]
     """
-    values = select_values(table, quantity, null, {"positions": positions, "step": step})
-    along, others = _depth_and_others(values)
-    if along is None or len(others) > 1:
-        raise _wrong_dimensions(values, "layer or block, and one more,")
+    tables, several = name_tables(table, label), not isinstance(table, xr.Dataset)
+    lines: tuple[Line, ...] = ()
+    if show_null:
+        words = NULLS.get(show_null, show_null)
+        lines = (Line(words, model=show_null, look=GAUSSIAN["look"], band=False),)
+    for own in tables.values():
+        values = select_values(own, quantity, null, {"positions": positions, "step": step})
+        if show_null:
+            select_values(own, quantity, show_null, {"positions": positions, "step": step})
+        along, others = _depth_and_others(values)
+        if along is None or len(others) > (not several):
+            raise _wrong_dimensions(values, "layer or block, and of a single table one more,")
     hue = {"hue": others[0]} if others else {}
     place = {QUANTITY: quantity, "positions": positions, "step": step}
     place |= {NULL: null} if null else {}
-    ax = _draw(Spec("", "", (quantity,), x=along, **hue), table, place, label, ax)
-    _name_depth(ax, table, along)
-    if label or others:
+    ax = _draw(Spec("", "", (quantity,), x=along, **hue, lines=lines), tables, place, label, ax)
+    _name_depth(ax, [*tables.values()], along)
+    if several:
+        with style.context(mathematics=True):
+            style.label_ends(ax)
+    elif label or others or show_null:
         ax.legend()
     return ax
 
 
 def by_step(
-    table: xr.Dataset,
+    table: Tables,
     quantity: str = "anisotropy",
     *,
     null: str | None = None,
     positions: str = "all",
     label: str | None = None,
     ax: Axes | None = None,
-) -> Axes:
+) -> Axes | list[Axes]:
     """Draw a quantity over training steps: a line for each layer or block, shaded by depth.
 
     Args:
@@ -85,10 +101,11 @@ def by_step(
         null: a null model, to draw the excess over it; None for the value itself.
         positions: the set of token positions, where the table has several.
         label: of a line of one layer alone, in a legend.
-        ax: axes to draw on; None for new ones.
+        ax: axes to draw a single table on; None for new ones.
 
     Returns:
         The axes; of more than one layer their figure has a color bar too.
+        Of several tables, by name or in a list, a list with a panel each.
 
     Raises:
         ValueError: the table has no such quantity, null model or positions, or no steps.
@@ -102,6 +119,8 @@ def by_step(
     >>> len(axes.lines)  # layers
     3
     """
+    if not isinstance(table, xr.Dataset):
+        return _panels(by_step, table, ax, quantity, null=null, positions=positions, label=label)
     values = select_values(table, quantity, null, {"positions": positions})
     if "head" in values.dims:
         mean = table[values.name].mean("head", keep_attrs=True)
@@ -112,14 +131,14 @@ def by_step(
         raise _wrong_dimensions(values, "step, and layer or block,")
     spec = Spec("", "", (quantity,), x="step", **({"hue": along} if along else {}))
     place = {QUANTITY: quantity, "positions": positions} | ({NULL: null} if null else {})
-    ax = _draw(spec, table, place, label, ax)
+    ax = _draw(spec, {"": table}, place, label, ax)
     panel_axes.step_axis(ax, int(table.step.values.max()))
     return ax
 
 
 def effective_ranks(
-    table: xr.Dataset, *, positions: str = "all", step: int | None = None, ax: Axes | None = None
-) -> Axes:
+    table: Tables, *, positions: str = "all", step: int | None = None, ax: Axes | None = None
+) -> Axes | list[Axes]:
     """Draw how many directions carry the variance, over layers: effective ranks of the spectrum.
 
     RankMe, effective rank, participation ratio and stable rank weigh small eigenvalues less and
@@ -130,10 +149,11 @@ def effective_ranks(
         table: with the family spectrum.
         positions: the set of token positions, where the table has several.
         step: the training step, where the table has several; None for the last.
-        ax: axes to draw on; None for new ones.
+        ax: axes to draw a single table on; None for new ones.
 
     Returns:
         The axes.
+        Of several tables, by name or in a list, a list with a panel each.
 
     Raises:
         ValueError: the table has no spectrum, positions, or step.
@@ -146,6 +166,8 @@ def effective_ranks(
     >>> axes.get_yscale()
     'log'
     """
+    if not isinstance(table, xr.Dataset):
+        return _panels(effective_ranks, table, ax, positions=positions, step=step)
     check_table(table)
     names = tuple(name for name in DIRECTIONS if name in table)
     if not names:
@@ -154,23 +176,23 @@ def effective_ranks(
     place = {"positions": positions, "step": step}
     select_values(table, names[0], None, place)
     spec = Spec("", "", names, x="layer", hue=LINE, lines=lines)
-    ax = _draw(spec, table, {QUANTITY: names[0]} | place, None, ax)
+    ax = _draw(spec, {"": table}, {QUANTITY: names[0]} | place, None, ax)
     panel_axes.logarithmic(ax.yaxis)
-    _name_depth(ax, table, "layer")
+    _name_depth(ax, [table], "layer")
     ax.set_ylabel("directions that carry the variance")
     ax.legend()
     return ax
 
 
 def layer_map(
-    table: xr.Dataset,
+    table: Tables,
     quantity: str = "cka_unbiased",
     *,
     null: str | None = None,
     positions: str = "all",
     step: int | None = None,
     ax: Axes | None = None,
-) -> Axes:
+) -> Axes | list[Axes]:
     """Draw every layer against every other as a heat map of their similarity.
 
     Args:
@@ -179,10 +201,11 @@ def layer_map(
         null: a null model, to draw the excess over it; None for the value itself.
         positions: the set of token positions, where the table has several.
         step: the training step, where the table has several; None for the last.
-        ax: axes to draw on; None for new ones.
+        ax: axes to draw a single table on; None for new ones.
 
     Returns:
         The axes; their figure has a color bar too.
+        Of several tables, by name or in a list, a list with a panel each.
 
     Raises:
         ValueError: the table has no such quantity, null model, positions, step, or pairs of layers.
@@ -195,6 +218,8 @@ def layer_map(
     >>> axes.images[0].get_array().shape
     (3, 3)
     """
+    if not isinstance(table, xr.Dataset):
+        return _panels(layer_map, table, ax, quantity, null=null, positions=positions, step=step)
     values = select_values(table, quantity, null, {"positions": positions, "step": step})
     if {*values.dims} != {"statistic", "layer", "other_layer"}:
         raise _wrong_dimensions(values, "statistic, layer and other_layer")
@@ -216,8 +241,8 @@ def layer_map(
 
 
 def dimension_by_scale(
-    table: xr.Dataset, *, positions: str = "all", step: int | None = None, ax: Axes | None = None
-) -> Axes:
+    table: Tables, *, positions: str = "all", step: int | None = None, ax: Axes | None = None
+) -> Axes | list[Axes]:
     """Draw the intrinsic dimension (GRIDE) against the rank of the neighbors it is read from.
 
     A line for each layer with its 95 % interval; dashed is a Gaussian cloud of the same spectrum,
@@ -227,10 +252,11 @@ def dimension_by_scale(
         table: with the family scale.
         positions: the set of token positions, where the table has several.
         step: the training step, where the table has several; None for the last.
-        ax: axes to draw on; None for new ones.
+        ax: axes to draw a single table on; None for new ones.
 
     Returns:
         The axes; of more than one layer their figure has a color bar too.
+        Of several tables, by name or in a list, a list with a panel each.
 
     Raises:
         ValueError: the table has no dimensions by scale, positions, or step.
@@ -243,12 +269,14 @@ def dimension_by_scale(
     >>> len(axes.lines)  # layers
     3
     """
+    if not isinstance(table, xr.Dataset):
+        return _panels(dimension_by_scale, table, ax, positions=positions, step=step)
     check_table(table)
     if "gride" not in table:
         raise ValueError("the table has no gride: measure the family scale")
     place = {"positions": positions, "step": step}
     select_values(table, "gride", None, place)
-    ax = _draw(SPECS["dimension_by_scale"], table, {QUANTITY: "gride"} | place, None, ax)
+    ax = _draw(SPECS["dimension_by_scale"], {"": table}, {QUANTITY: "gride"} | place, None, ax)
     panel_axes.fit_logarithmic([ax])
     panel_axes.rank_axis(ax, table.neighbors.values)
     ax.set_ylabel("intrinsic dimension (GRIDE)")
@@ -258,37 +286,83 @@ def dimension_by_scale(
     return ax
 
 
+def name_tables(tables: Tables, label: str | None = None) -> dict[str, xr.Dataset]:
+    """Name tables by their keys, by different titles, or by number; a single one by its label."""
+    if isinstance(tables, xr.Dataset):
+        return {"" if label is None else label: tables}
+    if label is not None:
+        raise ValueError("label= is of a single table; name several in a dict")
+    if isinstance(tables, Mapping):
+        return {str(name): table for name, table in tables.items()}
+    if isinstance(tables, str):  # as a path
+        check_table(tables)
+    for table in tables:
+        check_table(table)
+    titles = [str(table.attrs.get("title", "")) for table in tables]
+    distinct = all(titles) and len({*titles}) == len(titles)
+    return dict(zip(titles if distinct else map(str, range(len(titles))), tables, strict=True))
+
+
+def _panels(
+    draw: Callable[..., Any], tables: Tables, ax: Axes | None, *args: Any, **options: Any
+) -> list[Axes]:
+    """Draw a panel for each table, under its name."""
+    named = name_tables(tables, options.pop("label", None))
+    if ax is not None:
+        raise ValueError("several tables have a panel each; leave ax out, or draw them one by one")
+    with style.context(mathematics=True):
+        size = (2.9 * len(named), 3.2)
+        figure = plt.figure(figsize=size, layout="constrained")
+        axes = figure.subplots(1, len(named), sharey=True, squeeze=False)[0]
+        for panel_ax, (name, table) in zip(axes, named.items(), strict=True):
+            draw(table, *args, ax=panel_ax, **options)
+            panel_ax.set_title(style.escape(name))
+        for panel_ax in axes[1:]:
+            panel_ax.set_ylabel("")
+    return [*axes]
+
+
 def _draw(
     spec: Spec,
-    table: xr.Dataset,
+    tables: dict[str, xr.Dataset],
     place: dict[str, Any],
     label: str | None,
     ax: Axes | None,
 ) -> Axes:
     """Draw the lines of the spec on new axes or the user's; add a color bar for hues in order."""
-    results, names = as_run_table(table)
-    if "layer" not in results.dims and "layer" in (spec.x, spec.hue):  # a single layer
-        results = results.drop_vars("layer", errors="ignore").expand_dims(layer=[0])
     step, null = place.pop("step", None), place.get(NULL)
-    if step is not None:
-        results = results.sel(step=[step])
-    name = "" if label is None else style.escape(label)
+    runs, names = {}, {}
+    for name, table in tables.items():
+        results, names = as_run_table(table)
+        if "layer" not in results.dims and "layer" in (spec.x, spec.hue):  # a single layer
+            results = results.drop_vars("layer", errors="ignore").expand_dims(layer=[0])
+        runs[style.escape(name)] = Run(results if step is None else results.sel(step=[step]), [])
+    first = next(iter(runs.values())).results
     with style.context(mathematics=True):
         ax = plt.subplots(layout="constrained")[1] if ax is None else ax
-        hues, colors = labels_along(spec.hue, spec, {name: Run(results, [])}, ()), None
+        hues, colors = labels_along(spec.hue, spec, runs, ()), None
         looks = style.run_styles(hues)
         if spec.hue == RUN:
             count = len({line.get_color() for line in ax.lines})
-            looks = {name: {"color": style.COLORS[count % len(style.COLORS)], "marker": "o"}}
+            colors_left = [
+                style.COLORS[(count + at) % len(style.COLORS)] for at in range(len(runs))
+            ]
+            looks = {
+                name: {"color": color, "marker": "o"}
+                for name, color in zip(runs, colors_left, strict=True)
+            }
         elif spec.hue in ORDERED:
             colors = panel_axes.patch_colors(len(hues))
-            results = results.assign_coords({spec.hue: results[spec.hue] - int(hues[0])})
+            runs = {
+                name: Run(first.assign_coords({spec.hue: first[spec.hue] - int(hues[0])}), [])
+                for name in runs
+            }
         before = len(ax.lines)
-        panel(ax, spec, {name: Run(results, [])}, place, looks, colors)
+        panel(ax, spec, runs, place, looks, colors)
         for line in ax.lines[before:]:
             if spec.hue not in (*ORDERED, RUN, LINE) and not line.get_label().startswith("_"):
                 line.set_label(f"{spec.hue} {line.get_label()}")
-        words = style.variable_label(table[place[QUANTITY]])
+        words = style.variable_label(next(iter(tables.values()))[place[QUANTITY]])
         excess = f", excess over {NULLS.get(null, null)}".replace("\n", " ") if null else ""
         ax.set_ylabel(words + excess)
         if colors and len(hues) > 1:
@@ -298,7 +372,7 @@ def _draw(
                 ax.figure, colors, np.array([ax]), spec.hue, ticks, [called[tick] for tick in ticks]
             )
         elif label and colors:
-            ax.lines[-1].set_label(name)
+            ax.lines[-1].set_label(style.escape(label))
             ax.legend()
     return ax
 
@@ -308,9 +382,16 @@ def _wrong_dimensions(values: xr.DataArray, what: str) -> ValueError:
     return ValueError(f"{values.name} has the dimensions {dims}; {what} can be drawn")
 
 
-def _name_depth(ax: Axes, table: xr.Dataset, along: str) -> None:
-    """Label layers or blocks by number, or by the user's names."""
+def _name_depth(ax: Axes, tables: Sequence[xr.Dataset], along: str) -> None:
+    """Label layers or blocks by number, or by the user's names if all tables have the same."""
+    table = max(tables, key=lambda table: table.sizes.get(along, 1))
     names = np.atleast_1d(table[along].values) if along in table.dims else np.zeros(1, int)
+    alike = all(
+        np.array_equal(names, np.atleast_1d(own[along].values))
+        for own in tables
+        if along in own.dims
+    )
+    names = names if alike else np.arange(len(names))
     numbers = names.dtype.kind in "iu"
     if numbers:
         ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

@@ -180,6 +180,8 @@ def _add_key(
         strip.legend(handles, labels, loc="center", ncols=len(labels))
     elif spec.columns == KIND:
         _legend_by_kind(spec, figure, grid[0])
+    elif spec.hue == RUN and {*labels} == {*style.legend_entries([grid[0, -1]])[1]}:
+        style.label_ends(grid[0, -1])
     else:
         style.legend(grid)
     extra = [line.label for line in spec.lines]

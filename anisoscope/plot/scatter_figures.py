@@ -1,6 +1,6 @@
 """A quantity against another at the last checkpoint, a point for each layer or head.
 
-Correlations stand in the caption, since many are computed at once.
+Correlations stand in correlations.csv, corrected for their number.
 """
 
 from typing import Any
@@ -31,15 +31,9 @@ from anisoscope.plot.run_tables import (
 )
 
 SHARPNESS = ("attention_entropy", "attention_max", "score_std_within", "attention_first_token")
-KINDRED = "of this kind in correlations.csv"
 CAUTION = (
-    "Correlations, with 95 % intervals, and p corrected after Holm for {}. They take the points for "
-    "independent draws, which those of one network are not."
-)
-CAUTION_MODELS = (
-    "Correlations with 95 % intervals, and p corrected after Holm. All layers together are taken for "
-    "independent draws, which those of one model are not; within models, the interval is over "
-    "models. Which of them the paper pooled is not known here: a reconstruction."
+    "Correlations with intervals and corrected p stand in {}. They take the points for independent "
+    "draws, which those of one network are not."
 )
 LEAST = 1.3  # inches of a row
 LEGEND_ROW = 0.16  # inches
@@ -48,7 +42,7 @@ LONG = 30  # times its lower end: a log axis that needs decades alone
 
 def cosine_against_drift(runs: dict[str, Run]) -> Figure | None:
     """Draw mean cosine against drift, a point for each layer (Inherent to Self-Attention)."""
-    looks, every, runs = style.run_styles(runs), runs, runs_with(runs, "mean_cosine", "drift")
+    looks, runs = style.run_styles(runs), runs_with(runs, "mean_cosine", "drift")
     if not runs:
         return None
     sides = positions(runs, "mean_cosine", "drift")
@@ -65,10 +59,11 @@ def cosine_against_drift(runs: dict[str, Run]) -> Figure | None:
     axes[0].set_ylabel(variable_label(runs, "mean_cosine"))
     style.title(figure, f"Mean cosine against drift{at_last(runs)}")
     style.legend(axes)
-    lines = [line for side in sides for line in correlate(runs, ("mean_cosine",), side, every)]
     bars = describe_bands(tables(runs), "drift", "mean_cosine", what="bars")
     shown = f"A point for each layer; hollow: the {first}."
-    caption(figure, runs, shown, bars, [*note_same(runs, sides), *lines])
+    caption(
+        figure, runs, shown, bars, [*note_same(runs, sides), CAUTION.format("correlations.csv")]
+    )
     return figure
 
 
@@ -88,7 +83,7 @@ def error_bars(ax: Axes, x: tuple, y: tuple, **look: Any) -> None:
 
 def sharpness_against_alignment(runs: dict[str, Run]) -> Figure | None:
     """Draw attention sharpness against query-key alignment, a point for each head."""
-    every, runs = runs, runs_with(runs, "query_key_alignment", *SHARPNESS)
+    runs = runs_with(runs, "query_key_alignment", *SHARPNESS)
     if not runs:
         return None
     figure = style.new_figure(style.PAGE, 1.0 + 1.5 * len(runs))
@@ -115,35 +110,8 @@ def sharpness_against_alignment(runs: dict[str, Run]) -> Figure | None:
     panel_axes.patch_bar(figure, colors, axes, "block")
     bars = describe_bands(tables(runs), "query_key_alignment", *SHARPNESS, what="bars")
     shown = "A point for each head: the sharpness of its attention and the alignment of its queries and keys."
-    caption(figure, runs, shown, bars, correlate(runs, SHARPNESS, "all", every))
+    caption(figure, runs, shown, bars, [CAUTION.format("correlations.csv")])
     return figure
-
-
-def correlate(
-    runs: dict[str, Run], names: tuple[str, ...], side: str, every: dict[str, Run]
-) -> list[str]:
-    """Write a line for each run and quantity, with p as in correlations.csv of `every` run."""
-    (x,) = {x for x, y in correlations.PAIRS if y in names}
-    kind = [x, *(y for first, y in correlations.PAIRS if first == x)]
-    last = {label: int(run.results.step[-1]) for label, run in runs.items()}
-    selected = {}
-    for label, run in runs_with(every, x).items():
-        table = run.results[[name for name in kind if name in run.results]]
-        steps = table.step.isin([*last.values()])
-        selected[label] = table.sel(step=steps, positions=table.positions == side)
-    table = correlations.correlations(selected)
-    table = table[table.over.isin(["layers", "heads"])].set_index(["run", "step", "y"])
-    rows = {(run, name): table.loc[(run, last[run], name)] for run in runs for name in names}
-    tests = {row.tests for row in rows.values()}
-    several = len(tests) > 1
-    number = f"as many {KINDRED} as each line says" if several else f"the {max(tests)} {KINDRED}"
-    lines = []
-    for (label, name), row in rows.items():
-        note = f" (of {row.tests})" * several
-        lines.append(
-            f"{label}, {variable_label(runs, name)}{note}: {correlations.format_correlations(row)}"
-        )
-    return [f"{POSITIONS[side].capitalize()}. {CAUTION.format(number)}", *lines]
 
 
 def cosine_and_drift(models: dict[str, Run]) -> Figure | None:
@@ -183,7 +151,7 @@ def cosine_and_drift(models: dict[str, Run]) -> Figure | None:
         "each layer, hollow the first. ρ is Spearman's rank correlation."
     )
     bands = describe_bands(tables(runs), "drift", "mean_cosine", what="bands and bars")
-    caption(figure, runs, shown, bands, _format_correlations(table))
+    caption(figure, runs, shown, bands, [CAUTION.format("correlations_by_modality.csv")])
     return figure
 
 
@@ -204,19 +172,3 @@ def _format_correlation(table: pd.DataFrame, modality: str) -> str:
     text = f"all points: {correlations.format_coefficient(pooled, 'spearman')}"
     second = f"\nwithin models: {correlations.format_coefficient(within, 'spearman')}"
     return text + second * bool(within.n > 1)
-
-
-def _format_correlations(table: pd.DataFrame) -> list[str]:
-    """Write the correlations of every modality and set of positions, for the caption."""
-    lines = [CAUTION_MODELS]
-    for _, row in table[table.over != "layers"].iterrows():
-        if row.over == correlations.POOLED:
-            text = f"all layers of {row.models} models, {correlations.format_correlations(row)}"
-        elif row.over == correlations.MODELS:
-            text = f"a point for each model, {correlations.format_correlations(row)}"
-        elif row.n:
-            text = f"within models, mean of {row.n:.0f}, {correlations.format_coefficients(row)}"
-        else:
-            continue
-        lines.append(f"{row.modality}, {POSITIONS[row.positions]}: {text}.")
-    return lines

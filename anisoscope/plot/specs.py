@@ -89,7 +89,7 @@ def over_blocks(title: str, *quantities: str, scale: str = "panel") -> Spec:
     """
     shown = f"{title}: means over the outputs of all blocks."
     kind = {"x": "step", "columns": QUANTITY, "average": "blocks", "label": "mean over blocks"}
-    return Spec(title, shown, quantities, **kind, scale=scale)
+    return Spec(title, shown, quantities, **kind, scale=scale, wrap=3, any_of=True)
 
 
 def by_depth(title: str, depth: str, *quantities: str) -> Spec:
@@ -123,6 +123,16 @@ SPECS: dict[str, Spec] = {
         columns="positions",
         zero=True,
         label=LARGEST,
+    ),
+    # How many dimensions are there, where a featureless cloud of the same covariance has how many?
+    "dimension_profile": Spec(
+        "Dimension over depth",
+        "Intrinsic dimension (TwoNN) of each layer's vectors at the last checkpoint. Dashed: of a "
+        "Gaussian cloud of the same spectrum.",
+        ("twonn",),
+        columns="positions",
+        zero=True,
+        lines=(Line("Gaussian cloud,\nsame spectrum", **GAUSSIAN),),
     ),
     # One curve per checkpoint: does it grow and settle? (Shape of Learning, 3 and 4)
     "anisotropy_by_checkpoint": Spec(
@@ -252,9 +262,10 @@ SPECS: dict[str, Spec] = {
     "dimension_over_training": over_blocks(
         "Dimension while training", "twonn", "twonn_microscope", scale="figure"
     ),
-    # How many directions carry the variance while a model learns, and how fast does it fall?
-    "spectrum_over_training": over_blocks(
-        "Spectrum while training", "effective_rank", "participation_ratio", "alpha_req"
+    # Does anisotropy grow while a model learns, and how many directions carry the variance?
+    "geometry_over_training": over_blocks(
+        "Geometry while training",
+        *("anisotropy", "mean_cosine", "effective_rank", "participation_ratio", "alpha_req"),
     ),
     # When does each layer take its final shape, and how much does it change between checkpoints?
     "change_over_training": by_depth(

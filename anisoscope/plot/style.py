@@ -130,6 +130,30 @@ def legend(axes: np.ndarray | Sequence[Axes]) -> None:
     corner.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.02, 1), borderaxespad=0)
 
 
+def label_ends(ax: Axes, width: float = 1.2) -> None:
+    """Name the lines of a panel at its right edge, in their colors and without overlap.
+
+    Limits must be set before. Names break at this many inches.
+    """
+    ends = []
+    to_share = ax.transData + ax.transAxes.inverted()
+    for line in ax.lines:
+        y = np.asarray(line.get_ydata(), float)
+        if not UNNAMED.fullmatch(str(line.get_label())) and np.isfinite(y).any():
+            text = "\n".join(wrap(part, width, SMALL) for part in line.get_label().split("\n"))
+            share = to_share.transform((0, y[np.isfinite(y)][-1]))[1]
+            ends.append((share, text, line.get_color()))
+    row = 1.25 * SMALL / 72 / (ax.get_position().height * ax.figure.get_figheight())
+    below = -np.inf  # the upper edge of the name below, as a share of the panel's height
+    for share, text, color in sorted(ends, key=lambda end: end[0]):
+        half = row * (1 + text.count("\n")) / 2
+        share = max(share, below + half)
+        below = share + half
+        y = to_share.inverted().transform((0, share))[1]
+        look = {"va": "center", "color": color, "fontsize": SMALL}
+        ax.text(1.02, y, text, transform=ax.get_yaxis_transform(), **look)
+
+
 def legend_entries(axes: Iterable[Axes]) -> tuple[list[Any], list[str]]:
     """Collect the legend entries of these panels: each label once, even if it begins with "_"."""
     handles = {}

@@ -30,8 +30,34 @@ def test_the_profile_is_what_the_table_says(table):
     assert len(axes.lines) == 2
 
 
+def test_several_tables_are_lines_named_at_their_ends_or_panels(table, run):
+    fewer = table.isel(layer=slice(2))
+    axes = plot.by_layer({"a": table, "cost $2": fewer}, "drift")
+    for line, own in zip(axes.lines, (table, fewer), strict=True):
+        curve_is(line, own.drift)
+    assert {text.get_text(): text.get_color() for text in axes.texts} == {
+        name: line.get_color() for name, line in zip(("a", r"cost \$2"), axes.lines, strict=True)
+    }
+    heights = sorted(text.get_position()[1] for text in axes.texts)
+    assert np.diff(heights) > 0
+    named = plot.by_layer([table.assign_attrs(title="x"), table.assign_attrs(title="y")], "drift")
+    assert [line.get_label() for line in named.lines] == ["x", "y"]
+    same = plot.by_layer([table, table], "drift")  # no title tells them apart
+    assert [line.get_label() for line in same.lines] == ["0", "1"]
+    panels = plot.by_step({"a": run, "b": run}, "effective_rank")
+    assert [(len(ax.lines), ax.get_title()) for ax in panels] == [(3, "a"), (3, "b")]
+    with pytest.raises(ValueError, match="leave ax out"):
+        plot.effective_ranks([run, run], ax=axes)
+    with pytest.raises(ValueError, match="label= is of a single table"):
+        plot.by_layer([table, table], "drift", label="x")
+
+
 def test_with_a_null_model_the_profile_is_the_excess(table):
     beside = anisoscope.measure(X, families="dimension", nulls="gaussian")
+    both = plot.by_layer(beside, "twonn", show_null="gaussian").lines
+    excess = beside.twonn_excess.sel(null="gaussian", statistic="mean")
+    null = both[0].get_ydata() - both[1].get_ydata()
+    np.testing.assert_allclose(null, excess, rtol=1e-5)
     axes = plot.by_layer(beside, "twonn", null="gaussian")
     excess = beside.twonn_excess.sel(null="gaussian", statistic="mean")
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), excess)

@@ -29,6 +29,11 @@ def panels(name, runs):
     names = SPECS[name].quantities
     if name == "anisotropy_profile":
         yield from ([table.anisotropy.sel(positions=side) for table in last] for side in SIDES)
+    elif name == "dimension_profile":
+        for side in SIDES:
+            nulls = (t.twonn - t.twonn_excess.sel(null="gaussian") for t in last)
+            pairs = zip((table.twonn for table in last), nulls, strict=True)
+            yield [values.sel(positions=side) for pair in pairs for values in pair]
     elif name == "anisotropy_by_checkpoint":
         for table, side in itertools.product(tables, SIDES):
             yield [table.anisotropy.sel(positions=side, step=step) for step in STEPS]
@@ -62,7 +67,7 @@ def panels(name, runs):
         run = next(iter(runs.values()))
         streams = (run.results, *run.hook_points.values())
         yield [table.anisotropy.isel(step=-1).sel(positions="all") for table in streams]
-    elif name in ("dimension_over_training", "spectrum_over_training"):
+    elif name in ("dimension_over_training", "geometry_over_training"):
         for quantity in names:
             yield [table[f"{quantity}_over_blocks"].sel(positions="all") for table in tables]
     else:
@@ -123,7 +128,7 @@ def test_watched_curves_are_those_of_the_log_by_layer(runs):
     assert RUNS["watched_geometry"]({"old": dataclasses.replace(runs["decoder"], log=[])}) is None
 
 
-@pytest.mark.parametrize("name", ["spectrum_over_training", "attention_sharpness"])
+@pytest.mark.parametrize("name", ["geometry_over_training", "attention_sharpness"])
 def test_gain_over_unigram_takes_the_place_of_steps(runs, name):
     figure, over_steps = render(dataclasses.replace(SPECS[name], x=GAIN), runs), RUNS[name](runs)
     gains = runs["decoder"].results.validation_gain_over_unigram

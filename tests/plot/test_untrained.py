@@ -56,13 +56,9 @@ def test_every_figure_lays_itself_out_with_its_origin(settings):
         inside(figure, name)
         assert table.attrs["description"] in footer_of(figure)
     targets = settings.get("targets", ("input",))
-    expected = (
-        {"untrained_cosine", "untrained_norm", "untrained_sharpness"}
-        if "input" in targets
-        else set()
-    )
+    expected = {"untrained_sharpness"}
+    expected |= {"untrained_cosine", "untrained_norm"} if "input" in targets else set()
     expected |= {"untrained_stack"} if settings.get("blocks", 1) > 1 else set()
-    expected |= {"untrained_targets"} if len(targets) > 1 else set()
     assert drawn.keys() == expected
 
 
@@ -73,7 +69,7 @@ def test_what_is_drawn_is_in_the_table():
     kind = table.squeeze()
     np.testing.assert_array_equal(line.get_xdata(), kind.norm_in.sel(statistic="mean"))
     np.testing.assert_array_equal(line.get_ydata(), kind.norm_out.sel(statistic="mean"))
-    closed, measured = draw.UNTRAINED["untrained_cosine"](table).axes[0].lines
+    measured, closed, *_ = draw.UNTRAINED["untrained_sharpness"](table).axes[0].lines
     np.testing.assert_array_equal(closed.get_ydata(), kind.cosine_in.sel(statistic="predicted"))
     np.testing.assert_array_equal(measured.get_ydata(), kind.cosine_in.sel(statistic="mean"))
 

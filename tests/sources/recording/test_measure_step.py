@@ -35,7 +35,7 @@ def test_a_table_a_step_is_read_by_the_figures_over_training(tmp_path):
     blocks = table.anisotropy.sel(step=20, **MEAN).mean()
     average = table.anisotropy_over_blocks.sel(step=20, **MEAN)
     assert float(average) == pytest.approx(float(blocks))
-    figure = RUNS["spectrum_over_training"]({"mine": Run(table, [])})
+    figure = RUNS["geometry_over_training"]({"mine": Run(table, [])})
     assert figure.axes[0].lines[0].get_xdata().tolist() == [0, 10, 20]
     assert sorted(anisoscope.to_frame(table).step.unique()) == [0, 10, 20]
 
