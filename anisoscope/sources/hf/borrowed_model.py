@@ -33,7 +33,9 @@ def model_in_memory(model: Any, tokenizer: Any) -> PretrainedModel:
             "of any other module with anisoscope.record"
         )
     if not isinstance(tokenizer, transformers.PreTrainedTokenizerBase):
-        raise UserError(f"model is a {name} in memory; pass its tokenizer= of transformers")
+        raise UserError(
+            f"model is a {name} in memory; pass its tokenizer of transformers, as (model, tokenizer)"
+        )
     adapter = find_adapter(adapter_name(model.config))
     if adapter.model_class not in (None, name):
         raise UserError(f"model is a {name}; pass a {adapter.model_class}, which reads its text")

@@ -207,7 +207,7 @@ FRAMED = {"tokenizer": tiny_models.tokenizer(framed=True), "special_tokens": Tru
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"tokenizer": lambda text: [1]}, "pass its tokenizer= of transformers"),
+        ({"tokenizer": lambda text: [1]}, "pass its tokenizer of transformers"),
         (FRAMED | {"texts": ["a", "<s>a</s>"]}, "number 1 begins with <s>"),
         ({"families": "frequency"}, "'frequency' cannot be measured of a model"),
         ({"nulls": "untrained"}, "'untrained' cannot be made of a lone model"),
