@@ -19,7 +19,8 @@ import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.results import replicates_table
-from anisoscope.sources import extracted
+from anisoscope.sources import activations
+from anisoscope.sources.activations import Read
 from anisoscope.sources.sweep import Families, Source, Target, sweep
 from anisoscope.utils.stop import Stop
 
@@ -71,10 +72,10 @@ class FolderOfArrays(Source):
         for g in range(settings.batches):
             part = x_NWTD[:, g * windows : (g + 1) * windows]
             batches.append(
-                extracted.measure_batch(g, (part[None], None, None), {}, picks, visible, settings)
+                activations.measure_batch(g, Read(part[None]), {}, picks, visible, settings)
             )
         about = {"corpus": self.folder.name, "sha256": self.sha256(step)}
-        values = extracted.join_batches(batches).values
+        values = activations.join_batches(batches).values
         yield target, replicates_table.table(values, step, ("all",), about)
 
     def picks(self, windows: int, context: int) -> np.ndarray:

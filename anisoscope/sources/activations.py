@@ -1,15 +1,17 @@
-"""Run the panel on the activations of a network, fused into one compiled program.
+"""Run the panel on activations: fused with a network, or computed by another program.
 
 Arrays carry the letters of `models`, and W windows of an evaluation batch, G batches, S position
 sets, Z inputs.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from anisoscope.config.measure_config import MeasureConfig
@@ -17,11 +19,20 @@ from anisoscope.measurement import null_models
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.measurement.null_models import PERMUTED
-from anisoscope.measurement.panel import MEASURED, Over, Sample, panel, search_clouds
+from anisoscope.measurement.panel import (
+    MEASURED,
+    Over,
+    Sample,
+    estimate_cloud_bytes,
+    panel,
+    search_clouds,
+)
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resampling import Places, Searched, Types
+from anisoscope.metrics import lapack
 from anisoscope.metrics.logit_lens import Unembedding
-from anisoscope.sources.evaluation_windows import Probe
+from anisoscope.utils import mesh
+from anisoscope.utils.settings import MeshConfig
 
 INPUTS = (MEASURED, "shuffled")  # the windows, and the same characters in random order
 
@@ -36,9 +47,9 @@ class Measured(NamedTuple):
 class Read(NamedTuple):
     """Activations of the inputs, and what the logit lens and attention need."""
 
-    resid_ZLBTD: Array
-    q_ZNBTHK: Array | None
-    k_ZNBTHK: Array | None
+    resid_ZLBTD: Any
+    q_ZNBTHK: Any = None  # None: no family reads queries and keys
+    k_ZNBTHK: Any = None
     unembedding: Unembedding | None = None  # maps a vector of any layer to logits
     target_ZBT: Array | None = None  # the token to predict at each position; below 0: none
     bias_NHTT: Array | None = None  # added to the scores, the same in every window
@@ -158,53 +169,6 @@ def _over_batches(
     return spec.over_units(over_batches)(params, references, each_G, units_GS, batches.visible_STT)
 
 
-def make_activate(
-    apply: Callable[[Any, Array], tuple[Array, Any]],
-    settings: MeasureConfig,
-    unembedding: Callable[[Any], Unembedding] | None = None,
-) -> Callable[[Any, dict[str, Any], tuple[Array, ...]], tuple[Read, dict[str, Array]]]:
-    """Make `Spec.activate` of a network, apply(params, tokens_BT) -> (logits, Activations).
-
-    For the logit lens, `unembedding(params)` returns the map from a vector to logits. The target is
-    the next token, unless the windows carry targets.
-    """
-    inputs = len(input_names(settings))
-
-    def activate(
-        params: Any, references: dict[str, Any], windows: tuple[Array, ...]
-    ) -> tuple[Read, dict[str, Array]]:
-        tokens_ZWT = jnp.stack(windows[:inputs])
-        activations_Z = jax.lax.map(lambda tokens_WT: apply(params, tokens_WT)[1], tokens_ZWT)
-        read_Z = Read(*activations_Z[:3])
-        if "logit_lens" in settings.families:
-            target_ZWT = windows[2][:inputs] if len(windows) > 2 else next_tokens(tokens_ZWT)
-            read_Z = read_Z._replace(unembedding=unembedding(params), target_ZBT=target_ZWT)
-        return read_Z, {
-            name: apply(other, windows[0])[1].resid_LBTD for name, other in references.items()
-        }
-
-    return activate
-
-
-def next_tokens(tokens_ZBT: Array) -> Array:
-    """Shift to the next token of the same window; -1 at its end."""
-    missing = [(0, 0)] * (tokens_ZBT.ndim - 1) + [(0, 1)]
-    return jnp.pad(tokens_ZBT, missing, constant_values=-1)[..., 1:]
-
-
-def probe_batches(probe: Probe, keys_G: Array, visible_TT: Array) -> Batches:
-    """Make batches with two position sets: all positions, and all but the first token.
-
-    The second set drops the first vector of each window from the clouds, and the first token from
-    attention as query and as key. The softmax over the other keys then shows how sharp attention is
-    without a sink on the first token.
-    """
-    visible_STT = jnp.stack([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])
-    targets = () if probe.target_GZWT is None else (probe.target_GZWT,)
-    windows_G = probe.tokens_GWT, probe.shuffled_GWT, *targets
-    return Batches(windows_G, keys_G, probe.picks_SGP, visible_STT, probe.types)
-
-
 def input_names(settings: MeasureConfig) -> tuple[str, ...]:
     """Name the inputs that a source reads of each batch of windows."""
     return INPUTS if "shuffled" in settings.nulls else INPUTS[:1]
@@ -236,3 +200,104 @@ def _sample(
 def _clouds(resid_LBTD: Array, picks_P: Array) -> Array:
     """Pick the vectors at these positions in every layer, (N, P, D)."""
     return resid_LBTD.reshape(resid_LBTD.shape[0], -1, resid_LBTD.shape[-1])[:, picks_P]
+
+
+def measure_batch(
+    batch: int,
+    read_Z: Read,
+    others: dict[str, np.ndarray],
+    picks_SP: np.ndarray,
+    visible_STT: np.ndarray,
+    settings: MeasureConfig,
+) -> Measured:
+    """Measure one batch of windows with the panel, in NumPy; arrays (1, positions, …).
+
+    Position sets are distributed over cores or devices. All batches, and all models of one shape,
+    share one program.
+
+    Args:
+        batch: number of the batch, which selects its random key.
+        read_Z: activations of the inputs that `input_names(settings)` lists, in that order.
+        others: residual streams (N, W, T, D) of the same windows to compare with.
+        picks_SP: positions in the windows, fold after fold of whole windows, equally many per fold.
+        visible_STT: which key (column) each query sees, by set of positions.
+        settings: what to measure.
+
+    Raises:
+        ValueError: the arguments do not fit together.
+    """
+    _check(read_Z, picks_SP, settings)
+    windows = tuple(None if x_ZN is None else x_ZN[None] for x_ZN in read_Z[:3])
+    model = read_Z._replace(resid_ZLBTD=None, q_ZNBTHK=None, k_ZNBTHK=None)
+    width, sets = read_Z.resid_ZLBTD.shape[-1], len(picks_SP)
+    key_G = batch_keys(settings.seed, settings.batches)[batch : batch + 1]
+    unseeded = dataclasses.replace(settings, seed=0)  # keys are arguments
+    program = _compile_measure(
+        unseeded, estimate_cloud_bytes(settings.points, width, settings.families)
+    )
+
+    def measure_set(s: int, arrays: tuple) -> Measured:
+        return program(*arrays, picks_SP[s], visible_STT[s])
+
+    with lapack.threads_for(0 if sets > 1 else min(settings.points, width)):
+        parts = mesh.map_over_devices(measure_set, (model, others, windows, key_G), sets)
+    return join_batches(parts, axis=1)
+
+
+def _check(read_Z: Read, picks_SP: np.ndarray, settings: MeasureConfig) -> None:
+    """Raise ValueError where the arrays do not fit the settings, or are not finite."""
+    available = {
+        "heads": read_Z.q_ZNBTHK is not None,
+        "vectors": read_Z.q_ZNBTHK is not None,
+        "logit_lens": read_Z.unembedding is not None,
+    }
+    unknown = [
+        name
+        for name in settings.families
+        if FAMILIES[name].reads_types or not available.get(FAMILIES[name].input_kind, True)
+    ]
+    if unknown:
+        raise ValueError(
+            f"families: {', '.join(unknown)} cannot be measured on these arrays; leave them out"
+        )
+    inputs = len(read_Z.resid_ZLBTD)
+    if inputs != len(names := input_names(settings)):
+        raise ValueError(
+            f"activations have {inputs} inputs; pass {len(names)}: {' and '.join(names)}"
+        )
+    if picks_SP.shape[1] != settings.points:
+        raise ValueError(
+            f"picks_SP has {picks_SP.shape[1]} points, measure.points is {settings.points}; pass "
+            "as many"
+        )
+    if not np.isfinite(read_Z.resid_ZLBTD).all():
+        raise ValueError(
+            "activations hold numbers that are not finite; check the program that made them"
+        )
+
+
+def join_batches(parts: list[Measured], axis: int = 0) -> Measured:
+    """Join the values of all batches, or sets of positions, and keep the vectors of the first."""
+    values = jax.tree.map(
+        lambda *values: np.concatenate(values, axis), *(part.values for part in parts)
+    )
+    return Measured(values, parts[0].vectors)
+
+
+@functools.cache
+def _compile_measure(settings: MeasureConfig, cloud_bytes: int) -> Callable[..., Measured]:
+    """Jit the measurement of one batch and one set of positions."""
+
+    def activate(model: Read, others: Any, activations_Z: tuple) -> tuple:
+        return Read(*activations_Z, *model[3:]), others
+
+    spec = Spec(activate, settings, over_clouds=mesh.over_clouds(MeshConfig(), cloud_bytes))
+
+    def measure(
+        model: Read, others: Any, windows: tuple, key_G: Any, picks_P: Any, visible_TT: Any
+    ) -> Measured:
+        return measure_batches(
+            spec, model, others, Batches(windows, key_G, picks_P[None, None], visible_TT[None])
+        )
+
+    return jax.jit(measure)

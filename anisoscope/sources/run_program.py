@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -22,16 +23,17 @@ from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.measurement.panel import MEASURED, estimate_cloud_bytes
 from anisoscope.measurement.resampling import Searched
+from anisoscope.metrics.logit_lens import Unembedding
 from anisoscope.models import transformer
 from anisoscope.models.masks import list_unused_settings, visible_keys
 from anisoscope.sources.activations import (
     Batches,
     Measured,
+    Read,
     Spec,
     batch_keys,
-    make_activate,
+    input_names,
     measure_batches,
-    probe_batches,
     search_batches,
 )
 from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe, add_types, make_probe
@@ -190,6 +192,53 @@ def share_program(model: ModelConfig) -> ModelConfig:
     model = dataclasses.replace(model, mask="bidirectional")
     unused = {name: getattr(ModelConfig(), name) for name in list_unused_settings(model)}
     return dataclasses.replace(model, **unused)
+
+
+def make_activate(
+    apply: Callable[[Any, Array], tuple[Array, Any]],
+    settings: MeasureConfig,
+    unembedding: Callable[[Any], Unembedding] | None = None,
+) -> Callable[[Any, dict[str, Any], tuple[Array, ...]], tuple[Read, dict[str, Array]]]:
+    """Make `Spec.activate` of a network, apply(params, tokens_BT) -> (logits, Activations).
+
+    For the logit lens, `unembedding(params)` returns the map from a vector to logits. The target is
+    the next token, unless the windows carry targets.
+    """
+    inputs = len(input_names(settings))
+
+    def activate(
+        params: Any, references: dict[str, Any], windows: tuple[Array, ...]
+    ) -> tuple[Read, dict[str, Array]]:
+        tokens_ZWT = jnp.stack(windows[:inputs])
+        activations_Z = jax.lax.map(lambda tokens_WT: apply(params, tokens_WT)[1], tokens_ZWT)
+        read_Z = Read(*activations_Z[:3])
+        if "logit_lens" in settings.families:
+            target_ZWT = windows[2][:inputs] if len(windows) > 2 else next_tokens(tokens_ZWT)
+            read_Z = read_Z._replace(unembedding=unembedding(params), target_ZBT=target_ZWT)
+        return read_Z, {
+            name: apply(other, windows[0])[1].resid_LBTD for name, other in references.items()
+        }
+
+    return activate
+
+
+def next_tokens(tokens_ZBT: Array) -> Array:
+    """Shift to the next token of the same window; -1 at its end."""
+    missing = [(0, 0)] * (tokens_ZBT.ndim - 1) + [(0, 1)]
+    return jnp.pad(tokens_ZBT, missing, constant_values=-1)[..., 1:]
+
+
+def probe_batches(probe: Probe, keys_G: Array, visible_TT: Array) -> Batches:
+    """Make batches with two position sets: all positions, and all but the first token.
+
+    The second set drops the first vector of each window from the clouds, and the first token from
+    attention as query and as key. The softmax over the other keys then shows how sharp attention is
+    without a sink on the first token.
+    """
+    visible_STT = jnp.stack([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])
+    targets = () if probe.target_GZWT is None else (probe.target_GZWT,)
+    windows_G = probe.tokens_GWT, probe.shuffled_GWT, *targets
+    return Batches(windows_G, keys_G, probe.picks_SGP, visible_STT, probe.types)
 
 
 @functools.cache

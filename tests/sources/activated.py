@@ -13,7 +13,7 @@ from anisoscope.measurement.families import registry as families
 from anisoscope.measurement.intervals import KINDS
 from anisoscope.models.masks import visible_keys
 from anisoscope.models.transformer import build, unembedding
-from anisoscope.sources import activations
+from anisoscope.sources import activations, run_program
 from anisoscope.sources.evaluation_windows import POSITION_SETS, add_types, make_probe
 
 VOCAB, CONTEXT, POINTS, BATCHES, FOLDS = 31, 12, 96, 2, 4
@@ -68,13 +68,13 @@ def made(apply, settings, over_clouds=jax.lax.map):
     """measure(params, others, probe, visible_TT)."""
     read = functools.partial(unembedding, ModelConfig())
     spec = activations.Spec(
-        activations.make_activate(apply, settings, read), settings, over_clouds=over_clouds
+        run_program.make_activate(apply, settings, read), settings, over_clouds=over_clouds
     )
     return lambda params, others, probe, visible_TT: activations.measure_batches(
         spec,
         params,
         others,
-        activations.probe_batches(
+        run_program.probe_batches(
             probe, activations.batch_keys(settings.seed, settings.batches), visible_TT
         ),
     )

@@ -89,9 +89,9 @@ def test_every_product_of_a_measurement_has_full_float32_precision():
     visible_TT = visible_keys(config.model, config.model.context)
     settings = dataclasses.replace(config.measure, families=tuple(FAMILIES), nulls=NULLS)
     read = functools.partial(transformer.unembedding, config.model)
-    spec = activations.Spec(activations.make_activate(model.apply, settings, read), settings)
+    spec = activations.Spec(run_program.make_activate(model.apply, settings, read), settings)
     compute = functools.partial(activations.measure_batches, spec)
-    batches = activations.probe_batches(
+    batches = run_program.probe_batches(
         probe, activations.batch_keys(settings.seed, settings.batches), visible_TT
     )
     text = str(jax.make_jaxpr(compute)(params, {"previous": params, "last": params}, batches))

@@ -13,8 +13,8 @@ import xarray as xr
 from anisoscope.config.measure_config import FAMILIES, MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
 from anisoscope.results import kept_vectors, replicates_table
-from anisoscope.sources import extracted
-from anisoscope.sources.activations import Measured, input_names
+from anisoscope.sources import activations
+from anisoscope.sources.activations import Measured, Read, input_names
 from anisoscope.sources.hf import guards, logits
 from anisoscope.sources.hf.adapters import UNKNOWN, Adapter, has_scores
 from anisoscope.sources.hf.clamp import clamp_coordinates
@@ -137,7 +137,6 @@ def measure_revision(
             text = f"{value:.4g}" if isinstance(value, float) else value
             print(f"{plan.name}: {key.replace('_', ' ')}: {text}")
     visible = visible_sets(pattern.visible_NTT, windows)
-    extras = extracted.ModelExtras(pattern.bias_NHTT, unembedding)
 
     def measure_batch(g: int, size: int, again: bool) -> Measured:
         """Measure a batch, `size` windows in a pass.
@@ -154,14 +153,13 @@ def measure_revision(
         target_ZWT = None
         if unembedding is not None:
             target_ZWT = logits.next_tokens(inputs_ZWT, windows.fixed_T)
-        return extracted.measure_batch(
+        return activations.measure_batch(
             g,
-            read,
+            Read(*read, unembedding, target_ZWT, pattern.bias_NHTT),
             residuals.compared(step, g),
             windows.probe.picks_SGP[sets, g],
             visible[sets],
             settings,
-            extras._replace(target_ZWT=target_ZWT),
         )
 
     size, batches = plan.config.pretrained.batch_size, []
@@ -176,7 +174,7 @@ def measure_revision(
                     guards.noise_floor(batches[0].values, again.values)
                 )
                 progress.update()
-    measured = extracted.join_batches(batches)
+    measured = activations.join_batches(batches)
     values = residuals.mark_missing(step, measured.values)
     table = replicates_table.table(values, step, windows.positions, attributes)
     picks_P = windows.probe.picks_SGP[0, 0]

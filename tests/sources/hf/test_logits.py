@@ -9,7 +9,7 @@ import transformers
 
 import anisoscope
 from anisoscope.config.pretrained_config import PretrainedConfig
-from anisoscope.sources import extracted
+from anisoscope.sources import activations
 from anisoscope.sources.hf import guards, logits, measure_model
 from anisoscope.sources.hf.adapters import ADAPTERS, find_adapter
 from anisoscope.sources.hf.revision_sweep import drop_unmeasurable
@@ -59,9 +59,9 @@ def test_of_every_decoder_the_last_layer_is_read_as_the_model_s_own_logits(name)
 def test_every_layer_is_read_so_and_told_the_next_token(monkeypatch):
     """Of windows that special tokens begin and end: none of these is told."""
     loaded, kept = scattered(ROWS["SmolLM2"]), []
-    batch = extracted.measure_batch
+    batch = activations.measure_batch
     monkeypatch.setattr(
-        extracted, "measure_batch", lambda *given: kept.append(given) or batch(*given)
+        activations, "measure_batch", lambda *given: kept.append(given) or batch(*given)
     )
     given = SMALL | {"special_tokens": True}
     with pytest.warns(UserWarning, match="bits per byte"):
@@ -71,9 +71,9 @@ def test_every_layer_is_read_so_and_told_the_next_token(monkeypatch):
             tokenizer=tiny_models.tokenizer(framed=True),
             **given,
         )
-    (_, inputs, _, picks_SP, _, _, beside), *_ = kept
-    target_P = beside.target_ZWT[0].ravel()[picks_SP[0]]
-    resid_NPD = inputs[0][0].reshape(4, -1, 32)[:, picks_SP[0]]
+    (_, read_Z, _, picks_SP, *_), *_ = kept
+    target_P = read_Z.target_ZBT[0].ravel()[picks_SP[0]]
+    resid_NPD = read_Z.resid_ZLBTD[0].reshape(4, -1, 32)[:, picks_SP[0]]
     weights = (
         loaded.model.lm_head.weight.detach().numpy().T,
         "rms",
@@ -88,8 +88,8 @@ def test_every_layer_is_read_so_and_told_the_next_token(monkeypatch):
         np.testing.assert_allclose(
             own[f"logit_lens_{name}"], np.nanmean(value_NP, axis=1), rtol=1e-4, atol=1e-5
         )
-    assert (beside.target_ZWT[0][:, -2:] == -1).all()
-    assert (beside.target_ZWT[0][:, :-2] >= 0).all()
+    assert (read_Z.target_ZBT[0][:, -2:] == -1).all()
+    assert (read_Z.target_ZBT[0][:, :-2] >= 0).all()
     assert "own logits" in table.attrs["logit_lens"]
     assert own.logit_lens_divergence.isel(layer=-1) == 0
 

@@ -12,7 +12,7 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.measurement.panel import MEASURED
 from anisoscope.results import joined_files
-from anisoscope.sources import extracted
+from anisoscope.sources import activations
 from anisoscope.sources.hf import clamp, guards, measure_model
 from anisoscope.sources.hf.adapters import ADAPTERS, UNKNOWN, adapter_name
 from anisoscope.sources.hf.extract import read_activations
@@ -126,14 +126,13 @@ def test_the_panel_reads_the_model_s_own_patterns(name):
         read_activations(loaded, tokens_WT[None], 2, heads=True),
         visible_sets(seen.visible_NTT, windows),
     )
-    values = extracted.measure_batch(
+    values = activations.measure_batch(
         0,
-        read,
+        activations.Read(*read, bias_NHTT=seen.bias_NHTT),
         {},
         windows.probe.picks_SGP[:, 0],
         visible,
         settings,
-        extracted.ModelExtras(seen.bias_NHTT),
     )
     own = (
         torch.stack(guards.model_outputs(loaded, tokens_WT, "attentions"))

@@ -9,7 +9,7 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.models.masks import visible_keys
 from anisoscope.models.transformer import build
-from anisoscope.sources import activations, extracted
+from anisoscope.sources import activations, run_program
 from anisoscope.sources.evaluation_windows import make_probe
 
 VOCAB, CONTEXT = 31, 12
@@ -27,13 +27,13 @@ def test_activations_from_elsewhere_are_measured_as_those_of_our_own_models(fami
     )
     params = jax.tree.map(lambda leaf: 5 * leaf + 0.1, model.init(jax.random.key(0)))
     visible_TT = visible_keys(ModelConfig(mask="causal"), CONTEXT)
-    spec = activations.Spec(activations.make_activate(model.apply, settings), settings)
+    spec = activations.Spec(run_program.make_activate(model.apply, settings), settings)
     fused = jax.jit(functools.partial(activations.measure_batches, spec))
     whole = jax.device_get(
         fused(
             params,
             {},
-            activations.probe_batches(
+            run_program.probe_batches(
                 PROBE, activations.batch_keys(settings.seed, settings.batches), visible_TT
             ),
         )
@@ -47,10 +47,12 @@ def test_activations_from_elsewhere_are_measured_as_those_of_our_own_models(fami
         inputs = [
             apply(params, tokens_GWT[g]) for tokens_GWT in (PROBE.tokens_GWT, PROBE.shuffled_GWT)
         ]
-        read = tuple(np.stack(parts) for parts in zip(*inputs, strict=True))
-        found.append(extracted.measure_batch(g, read, {}, PROBE.picks_SGP[:, g], both_TT, settings))
+        read = activations.Read(*(np.stack(parts) for parts in zip(*inputs, strict=True)))
+        found.append(
+            activations.measure_batch(g, read, {}, PROBE.picks_SGP[:, g], both_TT, settings)
+        )
     jax.tree.map(
         lambda one, two: np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5),
-        extracted.join_batches(found),
+        activations.join_batches(found),
         whole,
     )
