@@ -11,7 +11,7 @@ from anisoscope.measurement.families.registry import quantities
 from anisoscope.plot.footer import format_seeds
 from anisoscope.plot.run_tables import ENDS, Run
 from anisoscope.results.derived import averages, excess_name
-from anisoscope.results.scores import LOGGED
+from anisoscope.results.join import LOGGED
 from anisoscope.training.watch import BLOCKS, LAYERS
 
 AVERAGED = (  # of a line of the log

@@ -16,8 +16,8 @@ from anisoscope.config.run_config import checkpoint_steps
 from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.families.comparison_family import NEEDS_PREVIOUS_CHECKPOINT
 from anisoscope.results import kept_vectors, replicates_table
+from anisoscope.results.join import scores
 from anisoscope.results.replicates_table import BEFORE
-from anisoscope.results.scores import scores
 from anisoscope.sources import provenance
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.sources.run_program import OTHERS, Reference, RunProgram, draw_probe, make_program

@@ -9,8 +9,7 @@ from anisoscope.measurement.families.projection_family import VECTORS
 from anisoscope.measurement.families.registry import FAMILIES, quantities
 from anisoscope.results import joined_files
 from anisoscope.results.derived import over_blocks
-from anisoscope.results.join import joined, tidy, write
-from anisoscope.results.scores import scores
+from anisoscope.results.join import joined, scores, tidy, write
 from anisoscope.results.summary import summary
 from tests.results.made import (
     BLOCKS,

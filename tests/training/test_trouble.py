@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from anisoscope.config.run_config import TrainConfig
-from anisoscope.results.scores import scores
+from anisoscope.results.join import scores
 from anisoscope.training import log, loop, optimizer, replay, seed_runs, step, train_program
 from anisoscope.training.checkpoint import leaf_digests
 from anisoscope.training.seed_runs import checkpoint_items
