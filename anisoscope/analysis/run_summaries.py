@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from anisoscope.analysis.shapes import SHAPES, shapes, sink_head_share
+from anisoscope.analysis.shapes import SHAPES, read_curve, shapes, sink_head_share
 from anisoscope.config.variants import seed_name
 from anisoscope.measurement.families.registry import quantities
 from anisoscope.models import masks
@@ -212,13 +212,13 @@ def rows(tables: Tables, runs: xr.Dataset) -> pd.DataFrame:
         last, read, own = table.isel(step=-1), shapes(table), settings(table)
         values = {key: own[key] for key in MODEL if key not in frame and own.get(key) is not None}
         values["step"] = last.step.item()
-        for positions in table.positions.values:
+        for place, positions in enumerate(table.positions.values):
             suffix = "" if positions == "all" else f"_{positions}"
             # attention is read at all positions alone
             if "attention_first_token" in table and not suffix:
-                first = table["attention_first_token"].sel(positions=positions, statistic="mean")
+                first = read_curve(table, "attention_first_token")
                 for above in THRESHOLDS:
-                    values[f"sink_head_share_{above}"] = sink_head_share(first, above).item()
+                    values[f"sink_head_share_{above}"] = sink_head_share(first, above)[place]
             for quantity in (quantity for quantity in SUMMARY if quantity in table):
                 means = last[over_blocks(quantity)].sel(positions=positions)
                 values[f"{quantity}{suffix}"] = means.sel(statistic="mean").item()

@@ -23,102 +23,104 @@ from anisoscope.measurement.quantity import HERE, INHERENT, SHAPE_OF_LEARNING
 LINEAR = "Razzhigaev et al. 2024, Your Transformer is Secretly Linear"
 STRAIGHTEN, LAYERS = "Hosseini and Fedorenko 2023", "Skean et al. 2025"
 PHASE = 0.2  # log2 units; the findings call a larger change an expansion or a contraction
-Values = xr.DataArray  # (step, positions, layer) or (step, positions, block, head)
+
+
+class Curve(NamedTuple):
+    """Means of a quantity at each step, set of positions, and layer (or block and head)."""
+
+    values_SPX: np.ndarray  # X: layers, or blocks and heads on two axes
+    steps_S: np.ndarray
+    layered: bool  # whether X are layers, whose first is the embedding
 
 
 class Shape(NamedTuple):
     quantity: str
-    read: Callable[[Values], xr.DataArray]
+    read: Callable[[Curve], np.ndarray]  # -> (positions,)
     long_name: str
     formula: str
     units: str = "1"
     source: str = HERE
 
 
-def over_depth(values: Values) -> xr.DataArray:
-    """Average over block outputs, or over blocks and heads; NaN if any value is."""
-    return _blocks(values).mean(_depth(values), skipna=False)
+def read_curve(results: xr.Dataset, quantity: str) -> Curve:
+    """Read the means of a quantity from results.nc."""
+    means = results[quantity].sel(statistic="mean").transpose("step", "positions", ...)
+    return Curve(means.values, results["step"].values, "layer" in means.dims)
 
 
-def _depth(values: Values) -> list[str]:
-    return [dim for dim in ("layer", "block", "head", "kernel") if dim in values.dims]
+def over_depth(curve: Curve) -> np.ndarray:
+    """Average over block outputs, or over blocks and heads, (step, positions); NaN if any value is."""
+    blocks_SPX = _blocks(curve)
+    return blocks_SPX.mean(axis=tuple(range(2, blocks_SPX.ndim)))
 
 
-def _blocks(values: Values) -> xr.DataArray:
-    return values.isel(layer=slice(1, None)) if "layer" in values.dims else values
+def _blocks(curve: Curve) -> np.ndarray:
+    return curve.values_SPX[:, :, 1:] if curve.layered else curve.values_SPX
 
 
-def _at_last(values: Values) -> xr.DataArray:
-    return values.isel(step=-1, drop=True)
+def _last(curve: Curve) -> np.ndarray:
+    return over_depth(curve)[-1]
 
 
-def _last(values: Values) -> xr.DataArray:
-    return over_depth(_at_last(values))
+def _first(curve: Curve) -> np.ndarray:
+    return np.where(curve.steps_S[0] == 0, over_depth(curve)[0], np.nan)
 
 
-def _first(values: Values) -> xr.DataArray:
-    return over_depth(values).reindex(step=[0]).isel(step=0, drop=True)
+def _largest(curve: Curve) -> np.ndarray:
+    means_SP = over_depth(curve)
+    return np.fmax.reduce(np.where(np.isfinite(means_SP), means_SP, np.nan))
 
 
-def _largest(values: Values) -> xr.DataArray:
-    means = over_depth(values)
-    return means.where(np.isfinite(means)).max("step")
+def _largest_of_last(curve: Curve) -> np.ndarray:
+    last_PX = _blocks(curve)[-1]
+    return last_PX.reshape(len(last_PX), -1).max(axis=1)
 
 
-def _largest_of_last(values: Values) -> xr.DataArray:
-    return _at_last(_blocks(values)).max(_depth(values), skipna=False)
-
-
-def _inner_minus_ends(values: Values, first: int = 1, reduction: str = "max") -> xr.DataArray:
+def _inner_minus_ends(curve: Curve, first: int = 1, reduce: Callable = np.max) -> np.ndarray:
     """Subtract the reduced ends (layer `first` and the last) from the reduced layers between."""
-    last = _at_last(values)
-    if last.sizes["layer"] < first + 3:
-        return xr.full_like(last.isel(layer=0, drop=True), np.nan)
-    inner, ends = last.isel(layer=slice(first + 1, -1)), last.isel(layer=[first, -1])
-    return getattr(inner, reduction)("layer", skipna=False) - getattr(ends, reduction)(
-        "layer", skipna=False
-    )
+    last_PL = curve.values_SPX[-1]
+    if last_PL.shape[1] < first + 3:
+        return np.full(len(last_PL), np.nan)
+    return reduce(last_PL[:, first + 1 : -1], axis=1) - reduce(last_PL[:, [first, -1]], axis=1)
 
 
-def sink_head_share(values: Values, above: float = SINK_FROM) -> xr.DataArray:
+def sink_head_share(curve: Curve, above: float = SINK_FROM) -> np.ndarray:
     """Return the share of heads whose mean attention on the first token is above a threshold."""
-    last = _at_last(values)
-    share = (last > above).mean(("block", "head"))
-    return share.where(last.notnull().all(("block", "head")))
+    last_PBH = curve.values_SPX[-1]
+    known_P = ~np.isnan(last_PBH).any(axis=(1, 2))
+    return np.where(known_P, (last_PBH > above).mean(axis=(1, 2)), np.nan)
 
 
-def _sink_token(values: Values) -> xr.DataArray:
-    return _at_last(values).mean("head", skipna=False).max("block", skipna=False)
+def _sink_token(curve: Curve) -> np.ndarray:
+    return curve.values_SPX[-1].mean(axis=2).max(axis=1)
 
 
-def _std_over_layers(values: Values) -> xr.DataArray:
-    return _at_last(_blocks(values)).std("layer", skipna=False)
+def _std_over_layers(curve: Curve) -> np.ndarray:
+    return _blocks(curve)[-1].std(axis=1)
 
 
-def _straightening(values: Values, first: int) -> xr.DataArray:
-    last = _at_last(values)
-    decrease = last.isel(layer=first, drop=True) - last.isel(layer=-1, drop=True)
-    return decrease.where(last.sizes["layer"] > first + 1)
+def _straightening(curve: Curve, first: int) -> np.ndarray:
+    last_PL = curve.values_SPX[-1]
+    return np.where(last_PL.shape[1] > first + 1, last_PL[:, first] - last_PL[:, -1], np.nan)
 
 
-def _growth(values: Values) -> xr.DataArray:
-    return _last(values) - _first(values)
+def _growth(curve: Curve) -> np.ndarray:
+    return _last(curve) - _first(curve)
 
 
-def _fall(values: Values) -> xr.DataArray:
-    return _largest(values) - _last(values)
+def _growth_of_size(curve: Curve) -> np.ndarray:
+    return _growth(curve._replace(values_SPX=abs(curve.values_SPX)))
 
 
-@np.errstate(invalid="ignore", divide="ignore")
-def _log2(values: xr.DataArray) -> xr.DataArray:
-    """Take the base-2 logarithm; NaN for 0, infinity or NaN."""
-    logarithm = np.log2(values)
-    return logarithm.where(np.isfinite(logarithm))
+def _fall(curve: Curve) -> np.ndarray:
+    return _largest(curve) - _last(curve)
 
 
 @np.errstate(invalid="ignore", divide="ignore")
-def _log_ratio(above: xr.DataArray, below: xr.DataArray) -> xr.DataArray:
-    return _log2(above / below)
+def _log2(above: np.ndarray, below: np.ndarray | float = 1.0) -> np.ndarray:
+    """Take the base-2 logarithm of a ratio; NaN for 0, infinity or NaN."""
+    logarithm = np.log2(above / below)
+    return np.where(np.isfinite(logarithm), logarithm, np.nan)
 
 
 def _expansion(quantity: str, suffix: str = "", rule: str = "") -> dict[str, Shape]:
@@ -126,12 +128,12 @@ def _expansion(quantity: str, suffix: str = "", rule: str = "") -> dict[str, Sha
     shape = partial(Shape, quantity, units="log2 units", source=PAPER)
     return {
         f"expansion{suffix}": shape(
-            lambda v: _log_ratio(_largest(v), _first(v)),
+            lambda v: _log2(_largest(v), _first(v)),
             f"expansion of the dimension{rule}",
             "log2(largest / first), dimension over blocks",
         ),
         f"compression{suffix}": shape(
-            lambda v: _log_ratio(_largest(v), _last(v)),
+            lambda v: _log2(_largest(v), _last(v)),
             f"compression of the dimension{rule}",
             "log2(largest / last), dimension over blocks",
         ),
@@ -163,7 +165,7 @@ SHAPES = {
         "last: largest of blocks 1 .. N-1 minus the larger of the embedding and block N; a slope or a valley gives < 0",
     ),
     "middle_minus_ends": _anisotropy(
-        partial(_inner_minus_ends, reduction="mean"),
+        partial(_inner_minus_ends, reduce=np.mean),
         "middle of anisotropy minus its ends",
         "last: mean over blocks 2 .. N-1 minus mean of blocks 1 and N; a straight slope gives 0, a valley < 0, and so "
         "does a peak in block 1",
@@ -190,7 +192,7 @@ SHAPES = {
     ),
     "drift_growth": Shape(
         "drift",
-        lambda v: _log_ratio(_last(v), _first(v)),
+        lambda v: _log2(_last(v), _first(v)),
         "growth of the drift",
         "log2(last / first), over blocks",
         "log2 units",
@@ -206,7 +208,7 @@ SHAPES = {
     ),
     "alignment_growth": Shape(
         "query_key_alignment",
-        lambda v: _growth(abs(v)),
+        _growth_of_size,
         "growth of the alignment of query and key drift",
         "last minus first, over blocks and heads, of |cos(E q, E k)|: the sign of a head's scores does not count",
         source=GODEY,
@@ -260,7 +262,7 @@ SHAPES = {
     ),
     "entropy_valley": Shape(
         "prompt_entropy",
-        partial(_inner_minus_ends, reduction="min"),
+        partial(_inner_minus_ends, reduce=np.min),
         "inner entropy of windows minus that of the ends",
         "last: smallest of blocks 2 .. N-1 minus the smaller of blocks 1 and N; a valley gives < 0",
         "nat",
@@ -269,28 +271,24 @@ SHAPES = {
 }
 
 
+QUANTITIES = {shape.quantity for shape in SHAPES.values()}
+
+
 def shapes(results: xr.Dataset) -> xr.Dataset:
     """Compute every shape whose quantity was measured in a run, as variables (positions).
 
     `largest` is taken over checkpoints with a number, so expansion, compression and fall are never
     negative and noise makes them larger: compare them between runs, not with 0.
     """
-    variables = {}
-    for name, shape in SHAPES.items():
-        if shape.quantity not in results:
-            continue
-        values = results[shape.quantity]
-        if "positions" in values.dims:
-            values = values.sel(statistic="mean", drop=True)
-        else:  # a quantity of parameters, not of a cloud
-            values = values.expand_dims(positions=results["positions"].values)
-        value = shape.read(values)
-        value = value.drop_vars(
-            [coordinate for coordinate in value.coords if coordinate != "positions"]
+    curves = {quantity: read_curve(results, quantity) for quantity in QUANTITIES & {*results}}
+    about = ("long_name", "units", "formula", "quantity", "source")
+    variables = {
+        name: (
+            "positions",
+            shape.read(curves[shape.quantity]),
+            {key: getattr(shape, key) for key in about},
         )
-        value.attrs = {
-            key: getattr(shape, key)
-            for key in ("long_name", "units", "formula", "quantity", "source")
-        }
-        variables[name] = value
-    return xr.Dataset(variables)
+        for name, shape in SHAPES.items()
+        if shape.quantity in curves
+    }
+    return xr.Dataset(variables, {"positions": results["positions"].values})

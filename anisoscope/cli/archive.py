@@ -12,7 +12,7 @@ from anisoscope.results.step_files import STREAM, TANGENTS
 from anisoscope.sources import provenance
 from anisoscope.training import checkpoint, log
 from anisoscope.utils import checksums, files, folder
-from anisoscope.utils.checksums import CHECKPOINTS, NAME
+from anisoscope.utils.checksums import NAME
 from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.settings import to_dict
 
@@ -79,21 +79,14 @@ def check_contents(run: pathlib.Path, config: Config | None) -> Iterator[Damage]
     for name, check in checks.items():
         if (run / name).exists():
             yield from attempt(name, check, run / name)
-    for path in sorted(path for path in run.glob("**/*.nc") if belongs(run, path)):
-        yield from attempt(path.relative_to(run).as_posix(), check_table, run, path, settings)
-    for place in sorted(path for path in run.glob(f"**/{CHECKPOINTS}") if belongs(run, path)):
-        store = checkpoint.CheckpointReader(place)
-        for step in store.steps():
-            name = (place / str(step)).relative_to(run).as_posix()
-            yield from attempt(name, store.check, step)
-
-
-def belongs(run: pathlib.Path, path: pathlib.Path) -> bool:
-    """Whether a path belongs to this run, not to a nested run or to figures."""
-    first = path.relative_to(run).parts[0]
-    inner = (parent for parent in path.parents if run in parent.parents)
-    nested = any({".lock", NAME} & {*os.listdir(parent)} for parent in inner)
-    return not nested and first != "figures"
+    names = sorted(checksums.listed(run))
+    for name in (name for name in names if name.endswith(".nc")):
+        yield from attempt(name, check_table, run, run / name, settings)
+    for name in sorted({checksums.unit(name) for name in names} - {*names}):
+        place, step = (run / name).parent, pathlib.Path(name).name
+        if step.isdecimal():
+            store = checkpoint.CheckpointReader(place)
+            yield from attempt(name, store.check, int(step))
 
 
 def attempt(what: str, check: Callable, *args: Any) -> list[Damage]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from anisoscope.analysis.shapes import shapes, sink_head_share
+from anisoscope.analysis.shapes import read_curve, shapes, sink_head_share
 
 # hidden states 1 to 11
 OPT_125M = (0.978, 0.987, 0.995, 0.995, 0.995, 0.994, 0.992, 0.989, 0.983, 0.973, 0.959)
@@ -81,11 +81,9 @@ def test_straightening_valley_and_linearity_are_of_the_last_checkpoint_and_of_bl
 
 def test_a_sink_head_is_counted_over_all_heads_of_all_blocks_at_any_threshold():
     """One head of 16 is 1/16, not a quarter of its block."""
-    first = table(
-        attention_first_token=[[[0.44, 0.1, 0.0, 0.0], *[[0.0] * 4] * 3]]
-    ).attention_first_token
-    values = first.sel(statistic="mean", positions="all")
-    found = [16 * sink_head_share(values, above).item() for above in (0.05, 0.3, 0.5)]
+    first = table(attention_first_token=[[[0.44, 0.1, 0.0, 0.0], *[[0.0] * 4] * 3]])
+    curve = read_curve(first, "attention_first_token")
+    found = [16 * sink_head_share(curve, above)[0] for above in (0.05, 0.3, 0.5)]
     assert found == [2, 1, 0]
 
 
