@@ -4,6 +4,7 @@ tables of a folder.
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -114,25 +115,32 @@ def test_the_correction_is_over_all_folders_beside_that_within_each(tmp_path):
     )  # as if the second were not there
 
 
-def experiment(folder):
+MASKS = {"decoder": "causal", "encoder": "bidirectional"}
+NAMES = [f"{kind}_{seed}" for kind in MASKS for seed in (0, 1, 2)]
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
     """Three seeds of a decoder with a bell and of a flat encoder, as `measure` leaves them."""
-    masks = {"decoder": "causal", "encoder": "bidirectional"}
-    tables = {
-        f"{kind}_{seed}": made(seed, layers=4, causal=mask == "causal", model__mask=mask)
-        for kind, mask in masks.items()
-        for seed in (0, 1, 2)
-    }
+    folder = tmp_path_factory.mktemp("planted")
     score = {"bits_per_character": 2.0, "gain_over_unigram": 2.5, "step": 6}
-    for name, table in tables.items():
+    for name in NAMES:
+        kind, seed = name.split("_")
+        mask = MASKS[kind]
+        table = made(int(seed), layers=4, causal=mask == "causal", model__mask=mask)
         joined_files.write(table, folder / name / "results.nc")
         (folder / name / "test.json").write_text(json.dumps(score))
-    on_disk.write({name: folder / name for name in tables}, folder, {})
-    return tables
+    on_disk.write({name: folder / name for name in NAMES}, folder, {})
+    return folder
 
 
-def test_a_planted_decoder_has_its_bell_and_a_planted_encoder_is_flat(tmp_path):
-    experiment(tmp_path)
-    paths = write(tmp_path)
+@pytest.fixture
+def experiment(planted, tmp_path):
+    return shutil.copytree(planted, tmp_path / "experiment")
+
+
+def test_a_planted_decoder_has_its_bell_and_a_planted_encoder_is_flat(experiment):
+    paths = write(experiment)
     rows, judged = pd.read_csv(paths[0]), pd.read_csv(paths[1])
     found = judged.set_index(["claim", "model"])
     assert found.loc[("decoder_bell", "decoder"), "verdict"] == REPRODUCED
@@ -140,19 +148,21 @@ def test_a_planted_decoder_has_its_bell_and_a_planted_encoder_is_flat(tmp_path):
     assert flat.reason == "too few seeds (3 of 5)"
     assert flat.high < flat.smallest
     assert ("decoder_bell", "encoder") not in found.index
-    last = pd.read_csv(tmp_path / "runs.csv").set_index("run").last_anisotropy
+    last = pd.read_csv(experiment / "runs.csv").set_index("run").last_anisotropy
     np.testing.assert_allclose(
         rows.query("claim == 'decoder_more_anisotropic'").value,
         [last[f"decoder_{i}"] - last[f"encoder_{i}"] for i in range(3)],
     )
-    layers = pd.read_csv(tmp_path / "layers.csv").query("run == 'decoder_1' and positions == 'all'")
+    layers = pd.read_csv(experiment / "layers.csv").query(
+        "run == 'decoder_1' and positions == 'all'"
+    )
     rho = rows.query("claim == 'cosine_follows_drift_over_layers' and unit == 'decoder_1'").value
     expected = layers.mean_cosine.corr(layers.drift, method="spearman")
     assert rho.item() == pytest.approx(expected)
     assert "| reproduced |" in paths[2].read_text()
     for name in ("runs", "layers", "contrasts"):
-        (tmp_path / f"{name}.csv").unlink(missing_ok=True)
-    alone = anisoscope.verdicts([tmp_path])  # by the word of evidence.csv
+        (experiment / f"{name}.csv").unlink(missing_ok=True)
+    alone = anisoscope.verdicts([experiment])  # by the word of evidence.csv
     np.testing.assert_allclose(alone.effect, judged.effect)
 
 
@@ -185,16 +195,15 @@ def test_what_never_grew_cannot_stabilize_and_a_peak_on_the_way_counts(growth, f
     assert [bool(row["outside"]) for row in found] == [outside] * 2
 
 
-def test_interventions_decide_nothing(tmp_path):
-    names = experiment(tmp_path)
-    rows, path = pd.read_csv(tmp_path / "runs.csv"), tmp_path / "runs.csv"
+def test_interventions_decide_nothing(experiment):
+    rows, path = pd.read_csv(experiment / "runs.csv"), experiment / "runs.csv"
     rows.assign(**{"model.attention": "sigmoid"}).to_csv(path, index=False)
-    assert "decoder_bell" not in set(evidence.read(tmp_path).claim)
+    assert "decoder_bell" not in set(evidence.read(experiment).claim)
     rows.to_csv(path, index=False)  # which has only the settings that differ between runs
-    assert "decoder_bell" in set(evidence.read(tmp_path).claim)
-    for name in names:
-        (tmp_path / name / "config.json").write_text('{"model": {"sink": true}}')
-    assert "decoder_bell" not in set(evidence.read(tmp_path).claim)
+    assert "decoder_bell" in set(evidence.read(experiment).claim)
+    for name in NAMES:
+        (experiment / name / "config.json").write_text('{"model": {"sink": true}}')
+    assert "decoder_bell" not in set(evidence.read(experiment).claim)
 
 
 def decoders(conditions, **columns):
@@ -224,13 +233,13 @@ def test_contrasts_of_one_claim_that_hold_other_things_are_two(tmp_path):
     assert found.model.str.endswith((" (causal)", " (window 16)")).all()
 
 
-def test_loss_matched_contrasts_of_other_tables_than_now_are_no_evidence(tmp_path, capsys):
-    folders = {name: tmp_path / name for name in experiment(tmp_path)}
-    matched(tmp_path, "causal")
+def test_loss_matched_contrasts_of_other_tables_than_now_are_no_evidence(experiment, capsys):
+    folders = {name: experiment / name for name in NAMES}
+    matched(experiment, "causal")
     claim, digests = "common_query_makes_anisotropy", on_disk.digests(folders)
     for change, current in (({}, True), ({"decoder_0": "of before"}, False)):
-        (tmp_path / on_disk.DIGESTS).write_text(json.dumps(digests | change))
-        assert (claim in set(evidence.read(tmp_path).claim)) == current
+        (experiment / on_disk.DIGESTS).write_text(json.dumps(digests | change))
+        assert (claim in set(evidence.read(experiment).claim)) == current
     assert "run --stages=matched again" in capsys.readouterr().out
 
 
@@ -260,12 +269,12 @@ def tangents() -> xr.Dataset:
     return table.broadcast_like(xr.Dataset(coords=labels)).assign_coords(labels)
 
 
-def test_gradients_are_read_of_each_run_at_the_early_subspace(tmp_path):
-    folders = {name: tmp_path / name for name in experiment(tmp_path)}
+def test_gradients_are_read_of_each_run_at_the_early_subspace(experiment):
+    folders = {name: experiment / name for name in NAMES}
     for folder in folders.values():
         joined_files.write(tangents(), folder / "tangents.nc")
-    on_disk.write_tangents(folders, tmp_path)
-    found = evidence.read(tmp_path).query("model == 'decoder'").groupby("claim").value.unique()
+    on_disk.write_tangents(folders, experiment)
+    found = evidence.read(experiment).query("model == 'decoder'").groupby("claim").value.unique()
     for claim, value in {
         "gradient_in_activation_subspace": 0.5 - 0.5 / 3,
         "gradient_beyond_random_subspaces": 0.5 - 0.25,
