@@ -180,11 +180,6 @@ def check_same(names: tuple[str, str], texts: list[dict[str, Any]], advice: str)
         raise UserError(f"--similarity: {both} have no points in common: {different}; {advice}")
 
 
-def describe_side(side: str, label: str, step: int, model: str) -> dict[str, Any]:
-    """Return attributes of the table; `side` is first or second."""
-    return {side: label, f"{side}_step": step, f"{side}_model": model}
-
-
 def _open_runs(first: str, second: str) -> Pair:
     """Open two of our runs on the same windows."""
     names = first, second
@@ -198,7 +193,7 @@ def _open_runs(first: str, second: str) -> Pair:
     about = {"corpus": runs[0].corpus.name} | texts[0]
     for side, run, step, label in zip(("first", "second"), runs, steps, labels, strict=True):
         model = f"{describe_model(run.config.model)}; step {step:,}"
-        about |= describe_side(side, label, step, model)
+        about |= {side: label, f"{side}_step": step, f"{side}_model": model}
     readers = [make_reader(run, step) for run, step in zip(runs, steps, strict=True)]
     measure = runs[0].config.measure
     return Pair(labels, measure, runs[0].corpus, _read_runs(readers, probes[0], measure), about)

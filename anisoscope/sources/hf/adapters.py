@@ -183,8 +183,3 @@ def adapter_name(settings: Any) -> str:
 
 def find_adapter(name: str) -> Adapter:
     return (ADAPTERS | MODALITIES).get(name, UNKNOWN)
-
-
-def has_scores(adapter: Adapter) -> bool:
-    """Return whether queries and keys determine the attention scores of this architecture."""
-    return adapter != UNKNOWN and adapter.extra_scores is None

@@ -44,7 +44,12 @@ def model_in_memory(model: Any, tokenizer: Any) -> PretrainedModel:
     if computed_in not in CLOSE:
         raise UserError(f"{name} computes in {computed_in}; convert it to {' or '.join(CLOSE)}")
     load_model.check_finite(name, model)
-    warn_rounded_frequencies(name, model)
+    if any(path.endswith("inv_freq") and x.itemsize < 4 for path, x in model.named_buffers()):
+        warnings.warn(
+            f"{name}: rotary frequencies are rounded to {_type_name(model.dtype)}, as by .to(), which "
+            "changes the angles at later positions; load the model with dtype= instead",
+            stacklevel=2,
+        )
     weights = model.state_dict()
     attributes = {
         "weights_sha256": digest_state(weights),
@@ -58,16 +63,6 @@ def model_in_memory(model: Any, tokenizer: Any) -> PretrainedModel:
 
 def _type_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def warn_rounded_frequencies(name: str, model: Any) -> None:
-    """Warn where rotary frequencies were rounded with the weights, as by .to(torch.bfloat16)."""
-    if any(path.endswith("inv_freq") and x.itemsize < 4 for path, x in model.named_buffers()):
-        warnings.warn(
-            f"{name}: rotary frequencies are rounded to {_type_name(model.dtype)}, which changes the "
-            "angles at later positions; load the model with dtype= instead of calling .to()",
-            stacklevel=2,
-        )
 
 
 def digest_state(weights: dict[str, Any]) -> str:

@@ -284,16 +284,6 @@ def check_window(loaded: PretrainedModel, window: int, head: int) -> None:
         raise UserError(f"measure.projected_head is {head}; the model has {heads} heads, from 0 on")
 
 
-def check_weights_differ(step: int, digest: str, digests: dict[int, str]) -> None:
-    """Refuse two steps with the same weights: a hub may list one file under several names."""
-    for other, other_digest in digests.items():
-        if other != step and other_digest == digest:
-            raise UserError(
-                f"steps {min(step, other)} and {max(step, other)} hold the same weights "
-                f"({digest[:12]}…); remove the wrong step from pretrained.revisions"
-            )
-
-
 def noise_floor(values: dict, again: dict) -> dict[str, float]:
     """Return how far each quantity moves when the first batch is read with another batch size."""
     floor = {}

@@ -16,7 +16,7 @@ from anisoscope.results import kept_vectors, replicates_table
 from anisoscope.sources import activations
 from anisoscope.sources.activations import Measured, Read, input_names
 from anisoscope.sources.hf import guards, logits
-from anisoscope.sources.hf.adapters import UNKNOWN, Adapter, has_scores
+from anisoscope.sources.hf.adapters import UNKNOWN, Adapter
 from anisoscope.sources.hf.clamp import clamp_coordinates
 from anisoscope.sources.hf.extract import read_activations
 from anisoscope.sources.hf.load_model import PretrainedModel, load_model
@@ -75,12 +75,13 @@ class Plan(NamedTuple):
 
 def unmeasurable_families(adapter: Adapter, entry: str, class_name: str) -> dict[str, str]:
     """Return the families that cannot be measured for an entry and a class, and why."""
-    reasons = {}
-    if not has_scores(adapter):
-        reason = f"models of type {entry!r} have no entry in sources/hf/adapters.py"
-        if adapter.extra_scores:
-            reason = f"in models of type {entry!r} {adapter.extra_scores}"
-        reasons |= dict.fromkeys(HEAD_FAMILIES, reason)
+    reasons, scores = {}, ""  # why queries and keys do not determine the scores
+    if adapter == UNKNOWN:
+        scores = f"models of type {entry!r} have no entry in sources/hf/adapters.py"
+    elif adapter.extra_scores:
+        scores = f"in models of type {entry!r} {adapter.extra_scores}"
+    if scores:
+        reasons |= dict.fromkeys(HEAD_FAMILIES, scores)
     if reason := logits.missing_head(adapter, class_name):
         reasons[logits.FAMILY] = reason
     return reasons

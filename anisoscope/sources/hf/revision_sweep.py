@@ -17,7 +17,7 @@ from anisoscope.data import corpus as texts
 from anisoscope.data.corpus import Corpus
 from anisoscope.results.replicates_table import UNTRAINED
 from anisoscope.sources import sweep
-from anisoscope.sources.hf import guards, load_model, media_inputs, pretrained_weights, revision
+from anisoscope.sources.hf import load_model, media_inputs, pretrained_weights, revision
 from anisoscope.sources.hf.adapters import UNKNOWN, Adapter, adapter_name, find_adapter
 from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.pretrained_weights import WeightLocation
@@ -86,7 +86,12 @@ def open_revisions(
         joined = load_model.tokens_per_position(adapter, settings)
     if reads_text:
         corpus = corpus or texts.load(config.data, config.window)
-        config, windows = open_text(config, last, joined, corpus)
+        tokenizer, special = load_model.read_tokenizer(last), config.special_tokens
+        text = validation_text(corpus)
+        if config.characters is not None:
+            length = window_length(text, tokenizer, config.characters, special)
+            config = replace(config, {"window": length})
+        windows = make_windows(text, tokenizer, config.window, special, config.measure, joined)
     else:
         corpus, windows = media_inputs.open_media(config, last)
         config = replace(config, {"window": windows.context})
@@ -96,20 +101,6 @@ def open_revisions(
         nulls = tuple(null for null in nulls if null != UNTRAINED)
     measure = dataclasses.replace(config.measure, nulls=nulls)
     return Revisions(config, measure, corpus, windows, root, title)
-
-
-def open_text(
-    config: PretrainedConfig, last: WeightLocation, tokens_per_position: int, corpus: Corpus
-) -> tuple[PretrainedConfig, Windows]:
-    """Cut the text into windows with the tokenizer of the last revision; set their length."""
-    tokenizer = load_model.read_tokenizer(last)
-    text, special = validation_text(corpus), config.special_tokens
-    if config.characters is not None:
-        length = window_length(text, tokenizer, config.characters, special)
-        config = replace(config, {"window": length})
-    return config, make_windows(
-        text, tokenizer, config.window, special, config.measure, tokens_per_position
-    )
 
 
 def drop_unmeasurable(
@@ -192,7 +183,12 @@ class Revisions(Source):
         """Load the revision of a step; refuse weights that another step has."""
         loaded = revision.open_revision(plan, step)
         digest = loaded.attributes["weights_sha256"]
-        guards.check_weights_differ(step, digest, self.digests)
+        for other, other_digest in self.digests.items():
+            if other != step and other_digest == digest:  # a hub may list a file under two names
+                raise UserError(
+                    f"steps {min(step, other)} and {max(step, other)} hold the same weights "
+                    f"({digest[:12]}…); remove the wrong step from pretrained.revisions"
+                )
         self.digests[step] = digest
         self.read_now.add(step)
         return loaded

@@ -91,7 +91,7 @@ def pair_sides(names: tuple[str, str], sides: tuple[Side, Side]) -> Pair:
     attributes = {"corpus": sides[0].corpus.name} | same[0]
     attributes["chunk_bytes"] = min(side.bytes for side in sides)
     for name, side, label in zip(("first", "second"), sides, labels, strict=True):
-        attributes |= two_models.describe_side(name, label, side.step, side.description)
+        attributes |= {name: label, f"{name}_step": side.step, f"{name}_model": side.description}
     return Pair(
         labels, sides[0].measure, sides[0].corpus, _read_sides(sides, attributes), attributes
     )
