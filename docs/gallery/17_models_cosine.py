@@ -1,0 +1,22 @@
+"""
+Cosine over depth of pretrained models
+======================================
+
+Mean cosine of pairs of token vectors in packaged models, as Godey et al. drew it. Each table is
+one of `measure` (`dev/model_profiles.py`, 8 windows of 256 tokens of enwik8).
+"""
+
+import pathlib
+
+import xarray as xr
+
+import anisoscope
+
+docs = next(one for one in pathlib.Path.cwd().parents if (one / "docs").is_dir()) / "docs"
+folder = docs / "results" / "real_models"
+names = {"SmolLM2 135M": "SmolLM2-135M-Instruct", "Gemma 3 270M": "Gemma-3-270M"}
+names |= {"MPNet": "MPNet-base", "MiniLM": "MiniLM"}
+tables = {name: xr.load_dataset(folder / f"{file}.nc") for name, file in names.items()}
+
+ax = anisoscope.plot.by_layer(tables, "mean_cosine")
+ax.set(ylim=(0, 1), title="Decoders' vectors share a direction, encoders' hardly")

@@ -1,0 +1,19 @@
+"""
+Dimension of a pretrained model beside its null
+===============================================
+
+TwoNN's dimension of SmolLM2-135M by layer. Dashed: a Gaussian cloud of the same eigenvalues. The
+vectors of 2,048 tokens lie on something of few dimensions in every layer.
+"""
+
+import pathlib
+
+import xarray as xr
+
+import anisoscope
+
+docs = next(one for one in pathlib.Path.cwd().parents if (one / "docs").is_dir()) / "docs"
+table = xr.load_dataset(docs / "results" / "real_models" / "SmolLM2-135M-Instruct.nc")
+
+ax = anisoscope.plot.by_layer(table, "twonn", show_null="gaussian", label="SmolLM2 135M")
+ax.set(ylim=(0, None), title="Far fewer dimensions than the covariance allows")
