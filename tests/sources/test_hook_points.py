@@ -6,12 +6,10 @@ import pytest
 
 from anisoscope.models import transformer
 from anisoscope.results import joined_files
-from anisoscope.sources import activations, run_program
-from anisoscope.training import loop
+from anisoscope.sources import run_program
 from anisoscope.utils.settings import replace
-from anisoscope.utils.stop import Stop
 from tests import reference, tiny
-from tests.sources.swept import measured
+from tests.sources.swept import measured, traces
 from tests.training.test_loop import store_of
 
 HOOK_POINTS = ("mlp_out", "values")
@@ -22,30 +20,11 @@ CHANGES = {
 }
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """A trained run whose hook points are measured, and how often that was compiled."""
-    folder, config, count = (
-        tmp_path_factory.mktemp("run"),
-        replace(tiny.config(steps=2), CHANGES),
-        [],
-    )
-
-    def counted(*given):
-        count.append(given)
-        return activations.measure_batches(*given)
-
-    with Stop() as stop, pytest.MonkeyPatch.context() as patch:
-        loop.train(config, tiny.corpus(), {"run": folder}, "run", stop)
-        run_program._jit_programs.cache_clear()
-        patch.setattr(run_program, "measure_batches", counted)
-        measured(config, folder)
-    return folder, config, len(count)
-
-
-def test_the_tables_of_a_hook_point_are_those_of_its_cloud(run):
-    folder, config, programs = run
-    assert programs == 2  # of the residual stream, and of all hook points
+def test_the_tables_of_a_hook_point_are_those_of_its_cloud(run, monkeypatch):
+    folder, config = run[0], replace(run[1], CHANGES)
+    count = traces(monkeypatch)
+    measured(config, folder)
+    assert len(count) == 2  # of the residual stream, and of all hook points
     corpus, params = tiny.corpus(), store_of(folder, config).restore_params(2)
     probe = run_program.draw_probe(config, corpus)
     model = transformer.build(config.model, corpus.vocab_size, "float32", HOOK_POINTS)
