@@ -27,6 +27,7 @@ from anisoscope.metrics.convert import ArrayLike
 from anisoscope.metrics.eigen import eigh
 from anisoscope.metrics.neighbors import Neighbors, nearest_neighbors
 from anisoscope.metrics.public_metric import Scalar, public_metric
+from anisoscope.utils import memory
 
 
 @public_metric()
@@ -352,10 +353,20 @@ def ph_dimension(x: ArrayLike) -> Scalar:
     Returns:
         A dimension above 0, noisy; NaN for fewer than 64 points.
 
+    Raises:
+        ValueError: x is no matrix of real numbers with two points or more, or the distances of all
+            pairs of points do not fit into memory.
+
     >>> import numpy as np
     >>> print(f"{ph_dimension(np.random.default_rng(0).uniform(size=(500, 3))):.0f}")
     3
     """
+    takes, available = 3 * 4 * len(x) ** 2, memory.available()
+    if available is not None and takes > available:
+        raise ValueError(
+            f"x: distances of {len(x):,} points take {memory.format_bytes(takes)}, and "
+            f"{memory.format_bytes(available)} are available; pass fewer points"
+        )
     return estimators.ph_dimension(x)
 
 
