@@ -63,10 +63,9 @@ def keep_for_library() -> None:
     why = keep(CACHE)
     compilation_cache.reset_cache()  # JAX decides at its first compilation whether there is a cache
     if why or first:
-        kept = f"compiled programs are kept in {folder} for the next process"
-        logging.getLogger("anisoscope").warning(
-            "anisoscope: %s; %s=off switches this off", why or kept, SWITCH
-        )
+        line = why or f"keeps compiled programs in {folder} for the next process"
+        logger = logging.getLogger("anisoscope")
+        logger.warning("Anisoscope: %s; %s=off switches this off", line, SWITCH)
 
 
 def _machine(jaxlib: str) -> str:

@@ -1,5 +1,6 @@
-"""The built site loads nothing from another host, and its links lead somewhere: `python
-docs/site/check.py FOLDER`.
+"""Check that the built site loads nothing from another host, and that its links lead somewhere.
+
+python docs/site/check.py FOLDER
 """
 
 import pathlib
@@ -16,7 +17,7 @@ LOADED = {
     "source": "srcset",
     "video": "src",
 }
-IN_STYLE = re.compile(r"""(?:url\(|@import)\s*['"]?(?:https?:)?//""")
+STYLE_ADDRESS = re.compile(r"""(?:url\(|@import)\s*['"]?(?:https?:)?//""")
 
 
 class Page(HTMLParser):
@@ -28,15 +29,16 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self.places |= {value for name in ("id", "name") if (value := given.get(name))}
-        if value := given.get(LOADED.get(tag, "")):
+        attributes = dict(attrs)
+        self.places |= {value for name in ("id", "name") if (value := attributes.get(name))}
+        if value := attributes.get(LOADED.get(tag, "")):
             self.loaded.append(value)
-        if tag == "a" and (value := given.get("href")):
+        if tag == "a" and (value := attributes.get("href")):
             self.links.append(value)
 
 
-def faults(folder: pathlib.Path) -> list[str]:
+def find_faults(folder: pathlib.Path) -> list[str]:
+    """List what pages load from elsewhere, and links that lead nowhere."""
     pages = {path: Page(path.read_text()) for path in sorted(folder.rglob("*.html"))}
     found = []
     for path, page in pages.items():
@@ -49,23 +51,23 @@ def faults(folder: pathlib.Path) -> list[str]:
                 parts.scheme != "data"
                 and not (path.parent / unquote(parts.path)).resolve().exists()
             ):
-                found.append(f"{where} loads {address}, which is not there")
+                found.append(f"{where} loads {address}, which does not exist")
         for address in page.links:
             parts = urlsplit(address)
             if parts.scheme or parts.netloc:
                 continue
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             if not target.exists():
-                found.append(f"{where} links to {address}, which is not there")
+                found.append(f"{where} links to {address}, which does not exist")
             elif target in pages and unquote(parts.fragment) not in pages[target].places:
-                found.append(f"{where} links to {address}, a place that the page has not")
+                found.append(f"{where} links to {address}, a place that the page lacks")
     for style in folder.rglob("*.css"):
-        if IN_STYLE.search(style.read_text()):
+        if STYLE_ADDRESS.search(style.read_text()):
             found.append(f"{style.relative_to(folder)} loads from another host")
     return found
 
 
 if __name__ == "__main__":
-    wrong = faults(pathlib.Path(sys.argv[1]).resolve())
-    print(*wrong, sep="\n")
-    sys.exit(bool(wrong))
+    faults = find_faults(pathlib.Path(sys.argv[1]).resolve())
+    print(*faults, sep="\n")
+    sys.exit(bool(faults))

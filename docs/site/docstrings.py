@@ -1,4 +1,4 @@
-"""Docstrings are plain words with `code` in single backticks: made into what Sphinx reads."""
+"""Turn docstrings, plain words with `code` in single backticks, into what Sphinx reads."""
 
 import re
 from typing import Any
@@ -9,7 +9,7 @@ CODE = re.compile(r"(`[^`]+`)")
 SIGNS = re.compile(r"([\\*|])")  # that mean something to docutils, and in a formula are themselves
 
 
-def plain(line: str) -> str:
+def escape_line(line: str) -> str:
     if line.lstrip().startswith((">>>", "...")):
         return line
     parts = CODE.split(line)
@@ -18,10 +18,12 @@ def plain(line: str) -> str:
     )
 
 
-def process(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    lines[:] = [plain(line) for line in lines]
+def escape_docstring(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
+    lines[:] = [escape_line(line) for line in lines]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    app.connect("autodoc-process-docstring", process, priority=100)  # before napoleon
+    app.connect("autodoc-process-docstring", escape_docstring, priority=100)  # before napoleon
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,6 +1,4 @@
-"""Reference pages made from the code: put in where `<!-- generated: NAME -->` stands, when the site
-is built.
-"""
+"""Generate reference pages from the code, where `<!-- generated: NAME -->` stands in a page."""
 
 import dataclasses
 import math
@@ -14,12 +12,12 @@ from anisoscope.cli import flags
 from anisoscope.measurement.families.registry import FAMILIES, coordinates
 from anisoscope.measurement.quantity import Quantity
 from anisoscope.utils.settings import format_limits, format_value
-from anisoscope.utils.settings import settings as settings_of
+from anisoscope.utils.settings import settings as walk_settings
 
 MARK = re.compile(r"<!-- generated: (\w+) -->")
 # of the gallery, which is drawn before pages are read
 PICTURE = re.compile(r"<!-- picture: (\w+), (.+) -->")
-CLOUD_OF = {
+CLOUDS = {
     "cloud": "the points of each layer",
     "layers": "all layers together",
     "heads": "queries and keys of each head",
@@ -42,23 +40,23 @@ CONFIGS = {
 }
 
 
-def quantities() -> Iterator[str]:
-    """A section for each family, and in it an entry for each quantity."""
+def list_quantities() -> Iterator[str]:
+    """Write a section for each family, with an entry for each quantity."""
     for name, family in FAMILIES.items():
         nulls = ", ".join(f"`{null}`" for null in family.nulls) or "none"
         yield from (
             f"## {name}",
             "",
-            f"Measured of {CLOUD_OF[family.input_kind]}. Null models: {nulls}.",
+            f"Measured of {CLOUDS[family.input_kind]}. Null models: {nulls}.",
             "",
         )
         if not family.quantities:
             yield from ("It keeps vectors and no quantities.", "")
         for key, quantity in family.quantities.items():
-            yield from entry(key, quantity)
+            yield from describe_quantity(key, quantity)
 
 
-def entry(name: str, quantity: Quantity) -> Iterator[str]:
+def describe_quantity(name: str, quantity: Quantity) -> Iterator[str]:
     yield from (
         f"({name})=",
         f"### {name}",
@@ -66,64 +64,61 @@ def entry(name: str, quantity: Quantity) -> Iterator[str]:
         f"{quantity.long_name[0].upper()}{quantity.long_name[1:]}.",
         "",
     )
-    yield from (plain(re.sub(r"\blambda", "λ", quantity.formula)), "")
+    yield from (escape(re.sub(r"\blambda", "λ", quantity.formula)), "")
     facts = {
-        "dimensions": ", ".join(f"`{dim}`" for dim in quantity.dims) + labels(quantity),
+        "dimensions": ", ".join(f"`{dim}`" for dim in quantity.dims) + format_labels(quantity),
         "units": {"1": "none", "activation": "those of the activations"}.get(
             quantity.units, quantity.units
         ),
-        "range": span(*quantity.range),
+        "range": format_range(*quantity.range),
         "interval": INTERVAL[quantity.resampling],
-        "source": plain(quantity.source),
+        "source": escape(quantity.source),
     }
     if quantity.null_words:
-        facts["null models"] = plain(quantity.null_words)
+        facts["null models"] = escape(quantity.null_words)
     yield from (f"- {what}: {value}" for what, value in facts.items())
     yield ""
 
 
-def labels(quantity: Quantity) -> str:
-    """What the further dimensions of a quantity are labeled with."""
+def format_labels(quantity: Quantity) -> str:
+    """Describe the labels of the further dimensions of a quantity."""
     known = coordinates()
-    said = [
+    parts = [
         f"`{dim}` is {', '.join(map(str, known[dim]))}" for dim in quantity.dims if dim in known
     ]
-    return f"; {'; '.join(said)}" if said else ""
+    return f"; {'; '.join(parts)}" if parts else ""
 
 
-def span(low: float, high: float) -> str:
+def format_range(low: float, high: float) -> str:
     left = "(−∞" if math.isinf(low) else f"[{low:g}".replace("-", "−")
     return f"{left}, {'∞)' if math.isinf(high) else f'{high:g}]'}"
 
 
-def plain(words: str) -> str:
-    """Words that hold formulas, with nothing of them read as a sign of Markdown."""
+def escape(words: str) -> str:
+    """Escape the signs of Markdown in words that hold formulas."""
     return re.sub(r"([\\*_|<>\[\]$^])", r"\\\1", words)
 
 
-def settings() -> Iterator[str]:
-    """A table of each group of settings, for each kind of experiment; what two kinds share stands
-    once.
-    """
+def list_settings() -> Iterator[str]:
+    """Write a table of each group of settings for each kind of experiment; shared groups once."""
     seen: set[type] = set()
     for kind in sorted(flags.KINDS, key=lambda kind: list(CONFIGS).index(kind.__name__)):
         yield from (f"## {CONFIGS[kind.__name__]}", "")
-        yield from group(kind(), "", seen)
+        yield from list_group(kind(), "", seen)
 
 
-def group(config: Any, prefix: str, seen: set[type]) -> Iterator[str]:
+def list_group(config: Any, prefix: str, seen: set[type]) -> Iterator[str]:
     values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     groups = {name: value for name, value in values.items() if dataclasses.is_dataclass(value)}
-    single = [
-        one for one in settings_of(config, prefix) if one.name.count(".") == prefix.count(".")
-    ]
-    if single:
+    level = prefix.count(".")
+    leaves = [leaf for leaf in walk_settings(config, prefix) if leaf.name.count(".") == level]
+    if leaves:
         yield from ("| setting | default | meaning |", "| --- | --- | --- |")
-        for name, _, value, metadata in single:
+        for name, _, value, metadata in leaves:
             default = f"`{format_value(value)}`" if format_value(value) else "empty"
             limits = format_limits(metadata)
             meaning = metadata["help"] + (f" ({limits})" if limits else "")
-            yield f"| `{name}` | {default} | {plain(meaning)} |"
+            yield f"| `{name}` | {default} | {escape(meaning)} |"
         yield ""
     for name, inner in groups.items():
         yield from (f"### {prefix}{name}" if type(inner) not in seen else "", "")
@@ -131,34 +126,34 @@ def group(config: Any, prefix: str, seen: set[type]) -> Iterator[str]:
             yield from (f"`{prefix}{name}`: as above.", "")
             continue
         seen.add(type(inner))
-        yield from group(inner, f"{prefix}{name}.", seen)
+        yield from list_group(inner, f"{prefix}{name}.", seen)
 
 
-def command() -> Iterator[str]:
+def list_flags() -> Iterator[str]:
     yield from ("| flag | meaning |", "| --- | --- |")
-    yield from (f"| `--{name}` | {plain(meaning)} |" for name, meaning in flags.flag_meanings())
+    yield from (f"| `--{name}` | {escape(meaning)} |" for name, meaning in flags.flag_meanings())
     yield ""
 
 
-def listed() -> Iterator[str]:
+def list_experiments() -> Iterator[str]:
     yield from ("| experiment | what it runs |", "| --- | --- |")
-    yield from (f"| `{name}` | {plain(title)} |" for name, title in flags.list_experiments())
+    yield from (f"| `{name}` | {escape(title)} |" for name, title in flags.list_experiments())
     yield ""
 
 
 PAGES: dict[str, Callable[[], Iterator[str]]] = {
-    "quantities": quantities,
-    "settings": settings,
-    "command": command,
-    "experiments": listed,
+    "quantities": list_quantities,
+    "settings": list_settings,
+    "command": list_flags,
+    "experiments": list_experiments,
 }
 
 
-def put_in(app: Sphinx, docname: str, source: list[str]) -> None:
+def insert_generated(app: Sphinx, docname: str, source: list[str]) -> None:
     text = PICTURE.sub(r"![\2](/made/gallery/images/sphx_glr_\1_001.png)", source[0])
     source[0] = MARK.sub(lambda found: "\n".join(PAGES[found[1]]()), text)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    app.connect("source-read", put_in)
+    app.connect("source-read", insert_generated)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,6 +1,4 @@
-"""Links of a page to files of the repository that are no pages, as examples/: the site carries a
-copy of the file.
-"""
+"""Turn links to files of the repository that are no pages, as examples/, into downloads."""
 
 import os
 import pathlib
@@ -11,7 +9,7 @@ from sphinx.application import Sphinx
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#:]+)(?:#[^)\s]*)?\)")
 
 
-def carried(app: Sphinx, docname: str, source: list[str]) -> None:
+def link_downloads(app: Sphinx, docname: str, source: list[str]) -> None:
     page = pathlib.Path(app.env.doc2path(docname))
     pages = pathlib.Path(app.srcdir)
 
@@ -25,5 +23,5 @@ def carried(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    app.connect("source-read", carried)
+    app.connect("source-read", link_downloads)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
