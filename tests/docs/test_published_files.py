@@ -32,7 +32,7 @@ def test_papers_are_cited_by_keys_that_there_are():
     )
 
 
-faults = runpy.run_path(str(ROOT / "docs" / "site" / "check.py"))["faults"]
+find_faults = runpy.run_path(str(ROOT / "docs" / "site" / "check.py"))["find_faults"]
 
 
 def test_links_and_hosts_are_checked(tmp_path):
@@ -43,16 +43,16 @@ def test_links_and_hosts_are_checked(tmp_path):
         '<a href="a.html#top"></a><a href="https://elsewhere.org">a link is no request</a>'
     )
     (tmp_path / "x.png").touch()
-    assert not faults(tmp_path)
+    assert not find_faults(tmp_path)
     loads = '<img src="gone.png"><script src="//elsewhere.org/a.js"></script>'
     (tmp_path / "wrong.html").write_text(
         f'<a href="a.html#gone"></a><a href="gone.html"></a>{loads}'
     )
     (tmp_path / "wrong.css").write_text("@import 'https://elsewhere.org/a.css';")
-    assert faults(tmp_path) == [
-        "wrong.html loads gone.png, which is not there",
+    assert find_faults(tmp_path) == [
+        "wrong.html loads gone.png, which does not exist",
         "wrong.html loads //elsewhere.org/a.js",
-        "wrong.html links to a.html#gone, a place that the page has not",
-        "wrong.html links to gone.html, which is not there",
+        "wrong.html links to a.html#gone, a place that the page lacks",
+        "wrong.html links to gone.html, which does not exist",
         "wrong.css loads from another host",
     ]
