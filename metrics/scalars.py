@@ -27,7 +27,8 @@ from anisoscope.metrics.convert import ArrayLike
 from anisoscope.metrics.eigen import eigh
 from anisoscope.metrics.neighbors import Neighbors, nearest_neighbors
 from anisoscope.metrics.public_metric import Scalar, public_metric
-from anisoscope.utils import memory
+
+MOST_PAIRED = 40_000  # points whose distances of all pairs exist at once
 
 
 @public_metric()
@@ -354,18 +355,17 @@ def ph_dimension(x: ArrayLike) -> Scalar:
         A dimension above 0, noisy; NaN for fewer than 64 points.
 
     Raises:
-        ValueError: x is no matrix of real numbers with two points or more, or the distances of all
-            pairs of points do not fit into memory.
+        ValueError: x is no matrix of real numbers with two points or more, or has more than 40,000,
+            whose distances take 20 GB.
 
     >>> import numpy as np
     >>> print(f"{ph_dimension(np.random.default_rng(0).uniform(size=(500, 3))):.0f}")
     3
     """
-    takes, available = 3 * 4 * len(x) ** 2, memory.available()
-    if available is not None and takes > available:
+    if len(x) > MOST_PAIRED:
         raise ValueError(
-            f"x: distances of {len(x):,} points take {memory.format_bytes(takes)}, and "
-            f"{memory.format_bytes(available)} are available; pass fewer points"
+            f"x has {len(x):,} points, and the distances of all pairs are held at once; pass at most "
+            f"{MOST_PAIRED:,}"
         )
     return estimators.ph_dimension(x)
 
