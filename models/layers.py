@@ -15,7 +15,6 @@ from jax.lax import Precision
 from jaxtyping import Array, Float, Int
 
 from anisoscope.config.model_config import ModelConfig
-from anisoscope.utils.errors import UserError
 
 EPSILON = 1e-5  # GPT-2's
 
@@ -67,7 +66,6 @@ class Positions(NamedTuple):
     added: Callable | None = None
     # queries or keys (B, T, H, K) -> the same, as they enter the dot product
     rotate: Callable | None = None
-    check: Callable[[ModelConfig], None] = lambda config: None  # raises UserError
     label: str = ""  # in the description of a model; empty for GPT-2's
 
 
@@ -88,18 +86,9 @@ def rotary(x_BTHK: Float[Array, "B T H K"]) -> Float[Array, "B T H K"]:
     )
 
 
-def even_head_width(config: ModelConfig) -> None:
-    """Raise UserError where the head width is odd."""
-    width = config.width // config.heads
-    if width % 2:
-        raise UserError(
-            f"model.position_encoding={config.position_encoding} needs an even head width; width/heads is {width}"
-        )
-
-
 POSITIONS = {
     "learned": Positions(added=learned),
-    "rotary": Positions(rotate=rotary, check=even_head_width, label="rotary"),
+    "rotary": Positions(rotate=rotary, label="rotary"),
 }
 
 

@@ -1,6 +1,6 @@
 """Check the settings of a model, and describe it in words.
 
-Masks, attention variants and position encodings add checks of their own.
+Masks and attention variants add checks of their own.
 """
 
 import dataclasses
@@ -11,18 +11,20 @@ from anisoscope.models.attention_block import ATTENTIONS
 from anisoscope.models.layers import ACTIVATIONS, NORMS, POSITIONS
 from anisoscope.models.masks import MASKS
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import check_fields, choose
+from anisoscope.utils.settings import choose
 
 
 def check_model(model: ModelConfig) -> None:
     """Raise UserError, one line, where a model cannot be built."""
-    check_fields(model, "model.")
     kinds = {"mask": MASKS, "attention": ATTENTIONS, "norm": NORMS, "position_encoding": POSITIONS}
     for name, entries in (kinds | {"activation": ACTIVATIONS}).items():
         choose(f"model.{name}", getattr(model, name), entries)
     if model.width % model.heads:
         raise UserError(f"model.heads is {model.heads}; it must divide model.width ({model.width})")
-    POSITIONS[model.position_encoding].check(model)
+    width = model.width // model.heads
+    if POSITIONS[model.position_encoding].rotate and width % 2:
+        what = f"model.position_encoding={model.position_encoding} needs an even head width"
+        raise UserError(f"{what}; width/heads is {width}")
     if model.sink and not ATTENTIONS[model.attention].sink:
         raise UserError(
             f"model.sink adds a key to softmax, not to attention={model.attention}; set model.attention=softmax"
@@ -41,14 +43,11 @@ def _check_mask(model: ModelConfig) -> None:
             raise UserError(f"model.{setting.name} is {value}; {needs}")
     for name in masks.list_unused_settings(model):
         if name not in masks.seeds() and getattr(model, name) != 0:
-            owners = " or ".join(
-                mask
-                for mask, entry in MASKS.items()
-                if entry.setting and entry.setting.name == name
-            )
-            raise UserError(
-                f"model.{name} has no effect under model.mask={model.mask}; leave it 0 or set mask={owners}"
-            )
+            owners = [
+                key for key, mask in MASKS.items() if mask.setting and mask.setting.name == name
+            ]
+            what = f"model.{name} has no effect under model.mask={model.mask}"
+            raise UserError(f"{what}; leave it 0 or set mask={' or '.join(owners)}")
 
 
 def describe_model(model: ModelConfig) -> str:

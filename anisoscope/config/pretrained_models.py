@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from anisoscope.config.pretrained_config import PretrainedConfig, check_pretrained, revision_step
-from anisoscope.utils.errors import UserError, did_you_mean
+from anisoscope.config.recipes import chosen
+from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace, setting
 
 MODALITIES = ("text", "characters", "speech", "vision")
@@ -87,9 +88,5 @@ def sized(argument: str, kinds: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Collect the changes of the words after FILE:, as in shape_of_learning.py:small,paper."""
     changes: dict[str, Any] = {}
     for word in filter(None, argument.split(",")):
-        if word not in kinds:
-            hint = did_you_mean(word, kinds)
-            known = " or ".join(kinds)
-            raise UserError(f"experiment size {word!r} is unknown; choose {known}{hint}")
-        changes |= kinds[word]
+        changes |= chosen(word, kinds)
     return changes

@@ -49,9 +49,9 @@ def settings(config: Any, prefix: str = "") -> Iterator[Setting]:
     yield from groups
 
 
-def check_fields(config: Any, prefix: str = "") -> None:
+def check_fields(config: Any) -> None:
     """Raise UserError if a setting is outside the limits of its field."""
-    for name, _, value, limits in settings(config, prefix):
+    for name, _, value, limits in settings(config):
         choices = limits["choices"]
         if isinstance(value, tuple):
             once(name, value)
