@@ -36,10 +36,7 @@ def contrast(
                 raise missing_file(folder, name, stage)
     tables = {run: joined_files.read_table(path / "results.nc") for run, path in folders.items()}
     joined = run_summaries.join(tables, {name: {} for name in tables})
-    lines = {
-        name: log.read_log(folder) if (folder / "train.jsonl").exists() else []
-        for name, folder in folders.items()
-    }
+    lines = {name: log.read_log(folder) for name, folder in folders.items()}
     best = best_gains(configs, lines)
     if not (planned := loss_matched.plan(joined, best)):
         raise UserError(

@@ -182,8 +182,7 @@ def bits(folder: pathlib.Path) -> dict[str, float]:
 
     Bits per character are NaN without a score.
     """
-    lines = log.read_log(folder) if (folder / "train.jsonl").exists() else []
-    validations = [line for line in lines if line["kind"] == "valid"]
+    validations = [line for line in log.read_log(folder) if line["kind"] == "valid"]
     scores = {
         "test": log.read_score(folder),
         "valid": validations[-1] if validations else {},

@@ -107,7 +107,7 @@ def load_run(path: pathlib.Path) -> Run:
     tangents = path / "tangents.nc"
     return Run(
         joined_files.read_table(path / "results.nc"),
-        log.read_log(path) if (path / log.NAME).exists() else [],
+        log.read_log(path),
         joined_files.read_table(tangents) if tangents.exists() else None,
         {
             table.parent.name: joined_files.read_table(table)

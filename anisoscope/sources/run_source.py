@@ -138,7 +138,7 @@ class Checkpoints(Source):
 
     def scores(self, steps: list[int]) -> xr.Dataset:
         """Read the log of the training, and print the steps without scores."""
-        lines = log.read_log(self.root) if (self.root / log.NAME).exists() else []
+        lines = log.read_log(self.root)
         if lost := sorted({*steps} - log.validated_steps(lines)):
             missing = f"step{'s' * (len(lost) > 1)} {', '.join(map(str, lost))}"
             print(

@@ -36,10 +36,9 @@ class Log:
         self._writes = is_first()
         if not self._writes:
             return
-        path, kept = folder / NAME, []
-        if path.exists():
-            kept = [line for line in read_log(folder) if line["step"] <= saved]
-            write(path, "".join(json.dumps(line) + "\n" for line in kept))
+        path = folder / NAME
+        kept = [line for line in read_log(folder) if line["step"] <= saved]
+        write(path, "".join(json.dumps(line) + "\n" for line in kept))
         self._written = max((line["step"] for line in kept), default=-1)
         self._path = path
         self._file = open(path, "a")  # noqa: SIM115 (stays open until `close`)
@@ -114,8 +113,10 @@ def check_order(lines: list[dict[str, Any]], path: pathlib.Path) -> None:
 
 
 def read_log(folder: pathlib.Path) -> list[dict[str, Any]]:
-    """Read the lines of train.jsonl; a last line cut short by a kill is left out."""
+    """Read the lines of train.jsonl, if any; a last line cut short by a kill is left out."""
     path, lines = folder / NAME, []
+    if not path.exists():
+        return lines
     for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
         try:
             line = json.loads(text)

@@ -68,7 +68,7 @@ def open_logs(runs: list[SeedRun], train: TrainConfig, now: int) -> None:
     """Open each seed's log at its newest checkpoint, and collect its troubles up to step `now`."""
     for run in runs:
         saved = max(run.store.steps(), default=-1)
-        lines = read_log(run.folder) if (run.folder / NAME).exists() else []
+        lines = read_log(run.folder)
         if saved < 0 and any(line["step"] > 0 for line in lines):
             what = f"{run.folder / NAME} goes beyond step 0, and no checkpoint is left"
             raise RunError(f"{what}; move it elsewhere to train from step 0")
