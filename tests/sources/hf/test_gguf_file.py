@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from anisoscope.config.pretrained_config import WeightsConfig
-from anisoscope.sources.hf import load_model, pretrained_weights
 from anisoscope.utils.errors import UserError
 from tests.sources.hf import tiny_models
 
@@ -52,9 +50,7 @@ def write(path, model, keys, tensors):
 
 def loaded(path, keys, tensors=None):
     write(path, tiny_models.model("llama"), keys, tensors or {})
-    return load_model.load_model(
-        pretrained_weights.find_weights(str(path), None), WeightsConfig(name="here")
-    )
+    return tiny_models.load(path)
 
 
 def logits(model):

@@ -6,8 +6,7 @@ import safetensors.torch
 import torch
 import transformers
 
-from anisoscope.config.pretrained_config import WeightsConfig
-from anisoscope.sources.hf import guards, load_model, logits, pretrained_weights
+from anisoscope.sources.hf import guards, logits
 from anisoscope.sources.hf.adapters import UNKNOWN, Adapter
 from anisoscope.utils.errors import UserError
 from tests.sources.hf import tiny_models
@@ -18,12 +17,6 @@ from tests.sources.hf.tiny_models import windows
 TOKENS = tiny_models.tokens()[:2]
 PARTS = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2}
 PARTS |= {"num_attention_heads": 4}
-
-
-def load(folder):
-    return load_model.load_model(
-        pretrained_weights.find_weights(str(folder), None), WeightsConfig(name="here")
-    )
 
 
 def unknown(name, **settings):
@@ -59,7 +52,7 @@ def test_each_block_sees_keys_of_its_own():
 def test_weights_are_read_in_float32_whatever_the_file_holds(training, tmp_path):
     half = transformers.LlamaForCausalLM.from_pretrained(training / "step60").to(torch.bfloat16)
     half.save_pretrained(tmp_path)
-    loaded = load(tmp_path)
+    loaded = tiny_models.load(tmp_path)
     assert {weight.dtype for weight in loaded.model.parameters()} == {torch.float32}
     assert (loaded.attributes["weights_type"], loaded.attributes["computed_in"]) == (
         "BF16",
@@ -81,11 +74,11 @@ def test_weights_that_are_damaged_or_missing_are_refused(training, tmp_path, cha
     change(weights := safetensors.torch.load_file(path))
     safetensors.torch.save_file(weights, path, {"format": "pt"})
     with pytest.raises(UserError, match=words):
-        load(tmp_path / "model")
+        tiny_models.load(tmp_path / "model")
 
 
 def test_a_model_that_knows_the_text_passes_and_a_wrong_tokenizer_is_refused(training):
-    loaded = load(training / "step60")
+    loaded = tiny_models.load(training / "step60")
     found = guards.check_bits_per_byte(loaded, windows(), 8, None)
     ids = torch.as_tensor(windows().probe.tokens_GWT[0], dtype=torch.long)
     with torch.no_grad():

@@ -15,12 +15,10 @@ import transformers
 import xarray as xr
 
 import anisoscope
-from anisoscope.config.pretrained_config import WeightsConfig
 from anisoscope.results import joined_files
 from anisoscope.sources.hf import (
     borrowed_model,
     guards,
-    load_model,
     measure_model,
     pretrained_weights,
     token_windows,
@@ -261,7 +259,5 @@ def test_folders_that_would_be_read_in_part_or_with_code_are_refused(
     path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | content))
     (folder / "own.py").write_text("raise SystemExit('run')\n")
     with pytest.raises(UserError, match=words) as error:
-        load_model.load_model(
-            pretrained_weights.find_weights(str(folder), None), WeightsConfig(name="here")
-        )
+        tiny_models.load(folder)
     assert len(str(error.value).splitlines()) == 1

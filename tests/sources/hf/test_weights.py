@@ -15,7 +15,6 @@ import torch
 import transformers
 
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.config.pretrained_config import WeightsConfig
 from anisoscope.config.run_config import DataConfig
 from anisoscope.data import corpus
 from anisoscope.results import joined_files
@@ -36,8 +35,7 @@ def package(name):
 
 def load(path):
     place = pretrained_weights.find_weights(str(path), None)
-    weights = WeightsConfig(name="here")
-    return load_model.load_model(place, weights), load_model.read_tokenizer(place)
+    return tiny_models.load(path), load_model.read_tokenizer(place)
 
 
 def english():

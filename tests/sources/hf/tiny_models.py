@@ -8,7 +8,9 @@ import torch
 import transformers
 
 from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.config.pretrained_config import WeightsConfig
 from anisoscope.sources.evaluation_windows import POSITION_SETS, make_probe
+from anisoscope.sources.hf import load_model, pretrained_weights
 from anisoscope.sources.hf.adapters import find_adapter
 from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.token_windows import Windows, make_windows
@@ -44,6 +46,12 @@ def model(kind, **changes):
 
 def loaded(kind, **changes):
     return as_loaded(model(kind, **changes), find_adapter(kind))
+
+
+def load(path):
+    """The model of a folder or of a GGUF file."""
+    place = pretrained_weights.find_weights(str(path), None)
+    return load_model.load_model(place, WeightsConfig(name="here"))
 
 
 def as_loaded(made, adapter, computed_in="float32"):
