@@ -15,7 +15,6 @@ import numpy as np
 if TYPE_CHECKING:
     from anisoscope.sources.recording.recorder import Recorder
 
-FLOATS = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # of JAX, in addition to NumPy's types
 ENDING = threading.Lock()  # lets passes of several threads end in turn
 
 
@@ -213,18 +212,11 @@ def take_rows(x: Any, rows_M: np.ndarray, name: str) -> Any:
 
 def as_numpy(x: Any, name: str) -> np.ndarray:
     """Convert rows of any library to float32; ValueError where that would lose their differences."""
-    if hasattr(x, "detach"):
-        if x.is_complex():
-            raise ValueError(f"{name} has type {x.dtype}; pass real numbers")
-        x = x.detach().cpu()
-        x = x.numpy() if str(x.dtype) in ("torch.float32", "torch.float64") else x.float().numpy()
-    if isinstance(x, np.ma.MaskedArray) and (masked := np.ma.count_masked(x)):
-        raise ValueError(f"{name}: {masked} of {x.size} numbers are masked; pass mask=")
-    x = np.asarray(x)
-    if x.dtype.kind not in "biuf" and x.dtype.name not in FLOATS:
-        raise ValueError(f"{name} has type {x.dtype}; pass real numbers")
-    if x.dtype != np.float32:
+    if hasattr(x, "detach") and str(x.dtype) == "torch.float32":
+        x = x.detach().cpu().numpy()
+    if type(x) is not np.ndarray or x.dtype != np.float32:
         from anisoscope.metrics import convert  # imports JAX, which recording PyTorch does not need
 
+        x = convert.real_numbers(x, name)
         convert.check_precision(x, name)
     return x.astype(np.float32)
