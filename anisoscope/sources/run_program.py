@@ -37,7 +37,7 @@ from anisoscope.sources.activations import (
     search_batches,
 )
 from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe, add_types, make_probe
-from anisoscope.training.objective import OBJECTIVES
+from anisoscope.training.objective import OBJECTIVES, make_batch
 from anisoscope.utils import mesh
 from anisoscope.utils.settings import MeshConfig, replace
 
@@ -78,9 +78,7 @@ def mask_as_in_training(
     windows_BT = tokens_GWT.reshape(-1, tokens_GWT.shape[-1])
     windows_BL = np.concatenate([windows_BT, windows_BT[:, -1:]], axis=1)  # the last is no input
     key, examples_B = jax.random.key(config.measure.seed), np.arange(len(windows_BL))
-    batch = OBJECTIVES[config.objective].batch(
-        config.model, windows_BL, key, examples_B, corpus.mask_token
-    )
+    batch = make_batch(config, windows_BL, key, examples_B, corpus.mask_token)
     target_BT = np.where(np.asarray(batch.weights_BT) > 0, batch.targets_BT, -1)
     shape = tokens_GWT.shape
     return np.asarray(batch.tokens_BT).reshape(shape), target_BT.reshape(shape)

@@ -98,7 +98,10 @@ def describe_model(config: ModelsConfig, label: str, name: str) -> dict[str, str
         settings = load_model.read_settings(location)
         tasks = map(guards.head_task, settings.architectures or ())
         traits = {"kind": "decoder" if guards.NEXT_TOKEN in tasks else "encoder"}
-        traits["modality"] = _modality(settings)
+        traits["modality"] = MODALITIES.get(load_model.main_input(settings), "text")
+        tokenizer = getattr(settings, "tokenizer_class", None) or ""
+        if settings.model_type in CHARACTERS or "ByT5" in tokenizer:
+            traits["modality"] = "characters"
         if model.pretrained.device_map is None:
             _check_memory(name, settings, model.pretrained.dtype)
     return {"name": name} | {key: listed.get(key) or traits[key] for key in ("modality", "kind")}
@@ -120,10 +123,3 @@ def _check_memory(name: str, settings: Any, dtype: str) -> None:
             f"{memory.format_bytes(available)} of memory are available; set "
             "pretrained.dtype=bfloat16, or pretrained.device_map=auto"
         )
-
-
-def _modality(settings: Any) -> str:
-    tokenizer = getattr(settings, "tokenizer_class", None) or ""
-    if settings.model_type in CHARACTERS or "ByT5" in tokenizer:
-        return "characters"
-    return MODALITIES.get(load_model.main_input(settings), "text")
