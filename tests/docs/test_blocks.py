@@ -4,6 +4,7 @@ up.
 
 import contextlib
 import importlib.util
+import pydoc
 import re
 from unittest import SkipTest
 
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import anisoscope
 from anisoscope.measurement.families.registry import FAMILIES
 from tests import notebooks
 from tests.docs.blocks import DOCUMENTS
@@ -136,6 +138,15 @@ def test_links_lead_to_files_and_commands_to_modules(path):
         for name in re.findall(r"python -m ([\w.]+)", text)
         if not importlib.util.find_spec(name)
     ] == []
+
+
+def test_the_page_on_functions_names_what_exists():
+    page = (ROOT / "docs" / "reference" / "api.md").read_text()
+    names = re.findall(r"^\.\. auto\w+:: (.+)$", page, re.MULTILINE)
+    assert {f"anisoscope.{name}" for name in anisoscope.__all__} - {*names} <= {
+        f"anisoscope.{room}" for room in anisoscope.ROOMS
+    }
+    assert [name for name in names if pydoc.locate(name) is None] == []
 
 
 def test_each_message_of_troubleshooting_is_one_of_the_program():
