@@ -44,7 +44,7 @@ def main(path: str, *models: str) -> None:
         loaded = load_model.load_model(place, WeightsConfig(name=model))
         windows = make_windows(text, load_model.read_tokenizer(place), LENGTH, True, probe)
         read = read_activations(loaded, windows.probe.tokens_GWT[:1], 2, heads=False)
-        mean_ND = read.resid_ZNWTD[0][1:, :, 1:].mean((1, 2))  # after each block
+        mean_ND = read.resid_ZLBTD[0][1:, :, 1:].mean((1, 2))  # after each block
         rng, width = np.random.default_rng(0), mean_ND.shape[1]
         others = np.setdiff1d(np.arange(width), coordinates)
         cases = {

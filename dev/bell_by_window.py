@@ -57,7 +57,7 @@ def measured(loaded: load_model.PretrainedModel, tokens_WT: np.ndarray) -> list[
     read = read_activations(loaded, tokens_WT[None], max(1, 2048 // length), heads=False)
     window_P, position_P = np.divmod(np.arange(windows * length), length)
     table = measure(
-        [read.resid_ZNWTD[0][layer].reshape(windows * length, -1) for layer in LAYERS],
+        [read.resid_ZLBTD[0][layer].reshape(windows * length, -1) for layer in LAYERS],
         window_P,
         token_positions=position_P,
         families=("spectrum", "leading", "windows"),

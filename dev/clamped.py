@@ -53,10 +53,10 @@ def found(loaded: load_model.PretrainedModel, windows: Windows) -> pd.DataFrame:
     read = read_activations(loaded, tokens_WT[None], len(tokens_WT), heads=True)
     pattern, _ = guards.check_attention(loaded, tokens_WT[:2])
     bias_N = np.zeros(loaded.blocks) if pattern.bias_NHTT is None else pattern.bias_NHTT
-    blocks = zip(read.q_ZNWTHK[0], read.k_ZNWTHK[0], pattern.visible_NTT, bias_N, strict=True)
+    blocks = zip(read.q_ZNBTHK[0], read.k_ZNBTHK[0], pattern.visible_NTT, bias_N, strict=True)
     weight_NH = [weight_on_first(*block) for block in blocks]
     bits = guards.check_bits_per_byte(loaded, windows, 2, np.inf)
-    clouds = [x_WTD.reshape(-1, x_WTD.shape[-1]) for x_WTD in read.resid_ZNWTD[0]]
+    clouds = [x_WTD.reshape(-1, x_WTD.shape[-1]) for x_WTD in read.resid_ZLBTD[0]]
     columns = {
         "layer": range(loaded.blocks + 1),
         "anisotropy": [anisotropy(cloud_PD) for cloud_PD in clouds],

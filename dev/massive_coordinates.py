@@ -42,7 +42,7 @@ def main(path: str, *models: str) -> None:
             read = read_activations(loaded, tokens_WT[None], 2, heads=False)
             words_P = np.array(tokenizer.convert_ids_to_tokens(tokens_WT[:, 1:].ravel().tolist()))
             cuts = CUTS if labels["text"] == "enwik8" and labels["as_trained"] else ()
-            layers = read.resid_ZNWTD[0].astype(np.float64)
+            layers = read.resid_ZLBTD[0].astype(np.float64)
             rows = [describe_layer(x_WTD, words_P, cuts) for x_WTD in layers]
             labels = {"model": name, **labels, "layer": range(len(rows))}
             frames.append(pd.DataFrame(labels).join(pd.DataFrame(rows)))

@@ -43,9 +43,9 @@ def main(path: str, *models: str) -> None:
         read = read_activations(loaded, tokens_WT[None], 2, heads=True)
         pattern, _ = guards.check_attention(loaded, tokens_WT[:2])
         bias_N = np.zeros(loaded.blocks) if pattern.bias_NHTT is None else pattern.bias_NHTT
-        blocks = zip(read.q_ZNWTHK[0], read.k_ZNWTHK[0], pattern.visible_NTT, bias_N, strict=True)
+        blocks = zip(read.q_ZNBTHK[0], read.k_ZNBTHK[0], pattern.visible_NTT, bias_N, strict=True)
         weight_NH = np.array([weight_on_first(*block) for block in blocks])
-        layers = read.resid_ZNWTD[0]
+        layers = read.resid_ZLBTD[0]
         table = measure(layers, name)
         coding = {quantity: {"zlib": True, "complevel": 9} for quantity in table}
         table.to_netcdf(RESULTS / "real_models" / f"{name}.nc", encoding=coding)

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask
 
+from anisoscope.sources.activations import Read
 from anisoscope.sources.hf.adapters import ENTRY, UNKNOWN
 from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.utils.errors import UserError
@@ -38,14 +39,6 @@ class Call(NamedTuple):
     k_BHTK: Any  # repeated where several heads share them
     # added to the scores: 0 or a bias at a visible key, -inf at a hidden key; None: nothing
     added: Any
-
-
-class Activations(NamedTuple):
-    """The residual stream of every layer, and queries and keys of every block."""
-
-    resid_ZNWTD: np.ndarray  # N+1 layers: the input of the first block, then every block's output
-    q_ZNWTHK: np.ndarray  # N blocks, as they enter the dot product
-    k_ZNWTHK: np.ndarray
 
 
 def attention_scores(call: Call) -> Any:
@@ -276,7 +269,7 @@ def read_activations(
     heads: bool,
     plain: bool = False,
     reported: bool = False,
-) -> Activations:
+) -> Read:
     """Read Z inputs of W windows, into the arrays to measure.
 
     Args:
@@ -288,7 +281,7 @@ def read_activations(
         reported: keep the hidden states that the model reports instead of block outputs.
 
     Returns:
-        Activations in float32; without `heads`, queries and keys are one zero for each input.
+        Activations in float32 (`Read`); without `heads`, queries and keys are one zero for each input.
 
     Raises:
         UserError: a number is not finite, or a layer or an attention call was not captured.
@@ -320,7 +313,7 @@ def read_activations(
             for n, x in enumerate(layers):
                 arrays[name][z, n, rows] = x
     none = np.zeros((inputs, 1, 1, 1, 1, 1), np.float32)
-    return Activations(*(arrays.get(name, none) for name in (RESIDUALS, "queries", "keys")))
+    return Read(*(arrays.get(name, none) for name in (RESIDUALS, "queries", "keys")))
 
 
 def residual_stream(

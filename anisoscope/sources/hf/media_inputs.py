@@ -71,7 +71,7 @@ def open_media(config: PretrainedConfig, location: WeightLocation) -> tuple[Medi
             f"data.path {path} holds no {files.unit}; name longer recordings, or lower window"
         )
     read = read_activations(loaded, files.prepare([0])[None], 1, heads=False)
-    context = read.resid_ZNWTD.shape[3]
+    context = read.resid_ZLBTD.shape[3]
     windows = choose_windows(files, loaded, context, config.measure, path)
     return MediaFolder(files.name, str(path), files.sha256.hexdigest()), windows
 

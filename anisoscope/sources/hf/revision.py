@@ -14,7 +14,7 @@ from anisoscope.config.measure_config import FAMILIES, MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
 from anisoscope.results import kept_vectors, replicates_table
 from anisoscope.sources import activations
-from anisoscope.sources.activations import Measured, Read, input_names
+from anisoscope.sources.activations import Measured, input_names
 from anisoscope.sources.hf import guards, logits
 from anisoscope.sources.hf.adapters import UNKNOWN, Adapter
 from anisoscope.sources.hf.clamp import clamp_coordinates
@@ -116,7 +116,7 @@ def read_residuals(plan: Plan, step: int) -> list[np.ndarray]:
     loaded, size, streams = open_revision(plan, step), plan.config.pretrained.batch_size, []
     for tokens_WT in plan.windows.probe.tokens_GWT:
         read = read_activations(loaded, tokens_WT[None], size, False, reported=plan.reported)
-        streams.append(read.resid_ZNWTD[0])
+        streams.append(read.resid_ZLBTD[0])
     return streams
 
 
@@ -150,13 +150,14 @@ def measure_revision(
         sets = slice(1 if again else None)
         read = read_activations(loaded, inputs_ZWT, size, plan.heads, again, plan.reported)
         if not again:
-            residuals.keep(step, g, read.resid_ZNWTD[0])
-        target_ZWT = None
+            residuals.keep(step, g, read.resid_ZLBTD[0])
+        read = read._replace(unembedding=unembedding, bias_NHTT=pattern.bias_NHTT)
         if unembedding is not None:
             target_ZWT = logits.next_tokens(inputs_ZWT, windows.fixed_T)
+            read = read._replace(target_ZBT=target_ZWT)
         return activations.measure_batch(
             g,
-            Read(*read, unembedding, target_ZWT, pattern.bias_NHTT),
+            read,
             residuals.compared(step, g),
             windows.probe.picks_SGP[sets, g],
             visible[sets],

@@ -195,7 +195,7 @@ def make_side(
         ids_T = np.array(tokenize(chunk)["input_ids"], np.int32)
         reported = config.hidden_states == "reported"
         read = read_activations(loaded, ids_T[None, None], 1, heads=False, reported=reported)
-        return read.resid_ZNWTD[0, :, 0]
+        return read.resid_ZLBTD[0, :, 0]
 
     sample = np.frombuffer(corpus.vocabulary, np.uint8)[corpus.valid[:SAMPLE]].tobytes()
     text = sample.decode(errors="ignore")

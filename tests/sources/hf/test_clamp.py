@@ -13,7 +13,7 @@ from tests.sources.hf import tiny_models
 def streams(loaded):
     return read_activations(
         loaded, tiny_models.tokens()[None], batch_size=4, heads=False
-    ).resid_ZNWTD[0]
+    ).resid_ZLBTD[0]
 
 
 @pytest.mark.parametrize("kind", ["albert", "gpt2", "llama"])

@@ -25,7 +25,7 @@ def test_our_network_is_the_one_of_transformers(positions):
     np.testing.assert_allclose(logits_BTV, own_BTV, atol=1e-4)
     loaded = tiny_models.as_loaded(theirs, find_adapter(theirs.config.model_type))
     resid_NBTD, q_NBTHK, k_NBTHK = (
-        x[0] for x in read_activations(loaded, tokens_BT[None], 2, True)
+        x[0] for x in read_activations(loaded, tokens_BT[None], 2, True)[:3]
     )
     np.testing.assert_allclose(ours.resid_LBTD, resid_NBTD, atol=1e-4)
     scores, own = (

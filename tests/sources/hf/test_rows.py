@@ -128,7 +128,7 @@ def test_the_panel_reads_the_model_s_own_patterns(name):
     )
     values = activations.measure_batch(
         0,
-        activations.Read(*read, bias_NHTT=seen.bias_NHTT),
+        read._replace(bias_NHTT=seen.bias_NHTT),
         {},
         windows.probe.picks_SGP[:, 0],
         visible,
@@ -154,7 +154,7 @@ def test_of_a_class_without_an_entry_hidden_states_are_taken(tmp_path):
     loaded = made(row)
     assert loaded.adapter == UNKNOWN
     tokens_WT = tiny_models.tokens()
-    found = read_activations(loaded, tokens_WT[None], 2, heads=False).resid_ZNWTD[0]
+    found = read_activations(loaded, tokens_WT[None], 2, heads=False).resid_ZLBTD[0]
     own = guards.model_outputs(loaded, tokens_WT, "hidden_states")
     np.testing.assert_allclose(found, torch.stack(own).detach().numpy(), atol=1e-5)
     assert "it may have gone through a final norm" in guards.check_final_norm(loaded, tokens_WT[0])

@@ -77,7 +77,7 @@ def test_hidden_states_as_the_papers_have_them(monkeypatch):
     for kind, last in (("opt", False), ("llama", False), ("bert", True)):
         loaded = tiny_models.loaded(kind)
         blocks, stated = (
-            read_activations(loaded, tokens[None], 2, heads=False, reported=reported).resid_ZNWTD[0]
+            read_activations(loaded, tokens[None], 2, heads=False, reported=reported).resid_ZLBTD[0]
             for reported in (False, True)
         )
         own = forward(loaded, tokens, output_hidden_states=True)

@@ -103,7 +103,7 @@ def test_a_decoder_in_four_bits():
     assert "30 calls a pass for 30 blocks" in words
     found = guards.check_bits_per_byte(loaded, windows, 8, None)
     assert 0.5 < found["bits_per_byte"] < 0.7 * found["bits_bound"]
-    read = read_activations(loaded, windows.probe.tokens_GWT[:1, :8], 8, heads=False).resid_ZNWTD[0]
+    read = read_activations(loaded, windows.probe.tokens_GWT[:1, :8], 8, heads=False).resid_ZLBTD[0]
     middle_PD = read[13].reshape(-1, 576)
     lengths_P = np.linalg.norm(middle_PD, axis=1)
     massive_P = lengths_P > 20 * np.median(lengths_P)
@@ -163,7 +163,7 @@ def test_an_encoder_of_reactions_with_a_vocabulary_of_its_own(tmp_path):
     )
     found = guards.check_bits_per_byte(loaded, windows, 8, None)
     assert found["bits_per_byte"] < found["bits_bound"]
-    read = read_activations(loaded, windows.probe.tokens_GWT[:1, :8], 8, heads=False).resid_ZNWTD[0]
+    read = read_activations(loaded, windows.probe.tokens_GWT[:1, :8], 8, heads=False).resid_ZLBTD[0]
     assert all(0.02 < share(layer.reshape(-1, 256)) < 0.9 for layer in read)
     with pytest.raises(UserError, match=re.escape("unknown to the tokenizer")):
         make_windows(english(), tokenizer, 128, False, MEASURE)

@@ -59,7 +59,7 @@ def show(row: Row) -> Shown:
     read = row.reads(loaded.model.config)
     found = read_activations(loaded, read[None], 2, heads=loaded.adapter.extra_scores is None)
     return Shown(
-        loaded.blocks, streams(loaded, found.resid_ZNWTD[0], read), attention(loaded, found, read)
+        loaded.blocks, streams(loaded, found.resid_ZLBTD[0], read), attention(loaded, found, read)
     )
 
 
@@ -90,7 +90,7 @@ def attention(loaded: PretrainedModel, found: Any, read: np.ndarray) -> float | 
     if loaded.adapter.extra_scores:
         return None
     seen, _ = guards.check_attention(loaded, read[:2])
-    q_NWTHK, k_NWTHK = found.q_ZNWTHK[0], found.k_ZNWTHK[0]
+    q_NWTHK, k_NWTHK = found.q_ZNBTHK[0], found.k_ZNBTHK[0]
     scores_NWHTT = np.einsum("nwqhk,nwshk->nwhqs", q_NWTHK, k_NWTHK) / np.sqrt(q_NWTHK.shape[-1])
     scores_NWHTT += 0 if seen.bias_NHTT is None else seen.bias_NHTT[:, None]
     scores_NWHTT = np.where(seen.visible_NTT[:, None, None], scores_NWHTT, -np.inf)
