@@ -76,7 +76,7 @@ def measure(
         token_positions: (points,), the place of each point in its cluster, 0 for its first token: the
             family `leading` measures how much of a cloud depends on these.
         unembedding: (norm, W), how the model makes logits of its last layer, for the logit lens (family
-            `unembedding`). W is (vocabulary, width); norm is None or a dict of `kind` ("layer" or
+            `logit_lens`). W is (vocabulary, width); norm is None or a dict of `kind` ("layer" or
             "rms") and, if the norm has them, `scale`, `shift` and `epsilon`. The last layer of x
             should be what the final norm reads.
         targets: (points,), the token that each point is to predict, below 0 for none.
