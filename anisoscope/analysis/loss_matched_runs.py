@@ -2,8 +2,6 @@
 
 import pathlib
 
-import xarray as xr
-
 from anisoscope.analysis import loss_matched, on_disk, primary, run_summaries
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.run_config import checkpoint_steps
@@ -24,10 +22,10 @@ def contrast(
     root: pathlib.Path,
     stop: Stop,
 ) -> None:
-    """Contrast finished runs at equal loss: primary contrasts first, then all, then several levels.
+    """Contrast finished runs at equal loss, and at several levels; finished work is skipped.
 
-    Contrasts at several levels are the primary ones, or all if none is primary. Finished work is
-    skipped. `configs` and `texts` are those of the runs, by name.
+    Contrasts at several levels are the primary ones, or all if none is primary. `configs` and
+    `texts` are those of the runs, by name.
     """
     folders = {name: root / name for name in configs}
     for folder in folders.values():
@@ -44,32 +42,6 @@ def contrast(
         )
     pairs = primary.loss_matched(experiment.primary)
     first = [matched for matched in planned if frozenset(matched.labels) in pairs]
-
-    def cut_at(part: list[loss_matched.Matched]) -> dict[tuple[str, float], xr.Dataset]:
-        """Return each run's table up to its crossing of the level of each of these contrasts."""
-        cut = {}
-        for name, config in configs.items():
-            brackets = {
-                matched.level: loss_matched.bracket(lines[name], matched.level)
-                for matched in part
-                if name in matched.runs
-            }
-            crossings = measured(config, texts[name], folders[name], brackets, name, stop)
-            if processes.is_first():
-                for level, end in crossings.items():
-                    table = join.up_to(folders[name], replay.LOSS_MATCHED, end.step, config.measure)
-                    cut[name, level] = table.assign_attrs(
-                        {loss_matched.GAIN: end.gain_over_unigram}
-                    )
-        return cut
-
-    for part in (first, planned) if 0 < len(first) < len(planned) else (planned,):
-        print(f"loss-matched: {len(part)} contrasts{' that are primary, first' * (part is first)}")
-        cut = cut_at(part)
-        if processes.is_first():
-            paths = on_disk.write_loss_matched(part, cut, folders, root, joined, experiment.primary)
-            print(*paths, sep="\n")
-            on_disk.write(folders, root, experiment.primary)  # reads the loss-matched contrasts
     labels = {matched.labels for matched in first or planned}
     levels = [
         matched
@@ -77,10 +49,26 @@ def contrast(
         for matched in loss_matched.plan(joined, best, share)
         if matched.labels in labels and matched.runs
     ]
-    print(f"loss-matched at {len(loss_matched.SHARES)} shares of the gain: {len(levels)} contrasts")
-    cut = cut_at(levels)
-    if processes.is_first() and levels:
-        print(on_disk.write_by_level(levels, cut, root))
+    print(
+        f"loss-matched: {len(planned)} contrasts, {len(labels)} at {len(loss_matched.SHARES)} levels"
+    )
+    cut = {}  # each run's table up to its crossing of a level, by run and level
+    for name, config in configs.items():
+        brackets = {
+            matched.level: loss_matched.bracket(lines[name], matched.level)
+            for matched in (*planned, *levels)
+            if name in matched.runs
+        }
+        crossings = measured(config, texts[name], folders[name], brackets, name, stop)
+        for level, end in crossings.items() if processes.is_first() else ():
+            table = join.up_to(folders[name], replay.LOSS_MATCHED, end.step, config.measure)
+            cut[name, level] = table.assign_attrs({loss_matched.GAIN: end.gain_over_unigram})
+    if processes.is_first():
+        paths = on_disk.write_loss_matched(planned, cut, folders, root, joined, experiment.primary)
+        if levels:
+            paths.append(on_disk.write_by_level(levels, cut, root))
+        print(*paths, sep="\n")
+        on_disk.write(folders, root, experiment.primary)  # reads the loss-matched contrasts
 
 
 def best_gains(

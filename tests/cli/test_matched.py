@@ -1,4 +1,4 @@
-"""Loss-matched contrasts, from training to the figure; what is prespecified comes first."""
+"""Loss-matched contrasts, from training to the figure."""
 
 import json
 
@@ -12,7 +12,6 @@ from anisoscope.cli import drawing, training_stages
 from anisoscope.config import variants
 from anisoscope.results import joined_files
 from anisoscope.training import log, replay
-from anisoscope.utils.errors import Stopped
 from anisoscope.utils.settings import replace
 from tests import tiny
 from tests.analysis.synthetic_runs import made
@@ -40,7 +39,7 @@ def of(root):
     return {kind: root / kind for kind in KINDS}
 
 
-def test_what_is_primary_is_contrasted_and_written_before_the_rest(root, monkeypatch, capsys):
+def test_all_pairs_are_contrasted_and_the_primary_ones_at_every_level(root, monkeypatch, capsys):
     named = {
         "bells": {
             "quantity": "middle_minus_ends",
@@ -51,37 +50,20 @@ def test_what_is_primary_is_contrasted_and_written_before_the_rest(root, monkeyp
         }
     }
     experiment = replace(tiny.config(steps=10), {"primary": named})
-    asked = []
-
-    def measured(config, text, run, brackets, name, stop):
-        if len(asked) == len(KINDS):
-            raise Stopped("stopped in the second part")
-        asked.append((name, [*brackets] != []))
-        return {level: replay.Crossing(10, level) for level in brackets}
-
-    monkeypatch.setattr(matched, "measured", measured)
-    configs = dict.fromkeys(KINDS, experiment)
-    with pytest.raises(Stopped):
-        matched.contrast(experiment, configs, dict.fromkeys(configs), root, None)
-    assert [name for name, any_level in asked if any_level] == ["plain", "sink"]
-    first = on_disk.read_loss_matched(root, of(root))
-    assert set(first.setting) == {"model.sink"}
-    assert np.isfinite(on_disk.read_primary(root).change).all()
-    asked.clear()
     monkeypatch.setattr(
         matched, "measured", lambda *args: {level: replay.Crossing(10, level) for level in args[3]}
     )
+    configs = dict.fromkeys(KINDS, experiment)
     matched.contrast(experiment, configs, dict.fromkeys(configs), root, None)
     whole = on_disk.read_loss_matched(root, of(root))
     assert set(whole.setting) == {"model.sink", "model.qk_norm"}
-    assert "1 contrasts that are primary, first" in capsys.readouterr().out
+    assert np.isfinite(on_disk.read_primary(root).change).all()
+    assert "loss-matched: 2 contrasts, 1 at 4 levels" in capsys.readouterr().out
     by_level = on_disk.read_by_level(root, of(root))
     assert set(by_level.setting) == {"model.sink"}  # what is primary alone
     assert sorted({*zip(by_level.share, by_level.level, strict=True)}) == [
         (s, 10 * s) for s in (0.25, 0.5, 0.75, 1)
     ]
-    same = whole[whole.setting == "model.sink"].reset_index(drop=True)
-    pd.testing.assert_frame_equal(same, first)
     joined_files.write(made(model__sink=True, train__seed=1), root / "sink" / "results.nc")
     assert on_disk.read_loss_matched(root, of(root)).empty
     assert on_disk.read_by_level(root, of(root)).empty
