@@ -76,8 +76,8 @@ def rename(variables: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
             parts = zip(letters, np.split(value, len(letters)), strict=True)
             state |= {f"{block}/{attention}/{letter}_proj/{leaf}": part for letter, part in parts}
         else:
-            for there, here in RENAMED.items():
-                name = name.replace(there, here)
+            for published, own in RENAMED.items():
+                name = name.replace(published, own)
             state[name] = value
     state["proj_out/weight"] = state["decoder/embed_tokens/weight"]
     return {
