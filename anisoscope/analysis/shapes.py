@@ -8,6 +8,8 @@ than 3 blocks for a bell, a layer without a dimension.
 
 Two nearest neighbors see a single scale. While a layer has no plateau of dimension (`plateau`), as
 early in training, an expansion may be a change of scale.
+
+Letters: S steps, X layers, or blocks and heads on two axes.
 """
 
 from collections.abc import Callable
