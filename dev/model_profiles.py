@@ -49,24 +49,21 @@ def main(path: str, *models: str) -> None:
         table = measure(layers, name)
         coding = {quantity: {"zlib": True, "complevel": 9} for quantity in table}
         table.to_netcdf(RESULTS / "real_models" / f"{name}.nc", encoding=coding)
-        frames = {}
-        frames["heads"] = pd.DataFrame(weight_NH).stack().rename_axis(["block", "head"])
-        frames["heads"] = frames["heads"].rename("weight").reset_index()
-        spectra = [
-            np.linalg.eigh(np.cov(x.reshape(-1, x.shape[-1]).T.astype(float))) for x in layers
-        ]
+        clouds = [x.reshape(-1, x.shape[-1]).astype(float) for x in layers]
+        spectra = [np.linalg.eigh(np.cov(x_PD.T)) for x_PD in clouds]
         shares = np.array([values[::-1] / values.sum() for values, _ in spectra])
         ranks = np.unique(np.geomspace(1, shares.shape[1], 40).round().astype(int))
-        frames["spectra"] = pd.DataFrame(shares[:, ranks - 1], columns=ranks).stack()
-        frames["spectra"] = (
-            frames["spectra"].rename_axis(["layer", "rank"]).rename("share").reset_index()
-        )
         peak = int(shares[:, 0].argmax())
-        plane_WT2 = (layers[peak] - layers[peak].mean((0, 1))) @ spectra[peak][1][:, :-3:-1]
-        position_WT = np.broadcast_to(np.arange(LENGTH), plane_WT2.shape[:2])
-        points = pd.DataFrame(plane_WT2.reshape(-1, 2), columns=["first", "second"])
-        points = points.assign(layer=peak, position=position_WT.ravel())
-        frames["points"] = points[points.position % SHOWN == 0]
+        plane_P2 = (clouds[peak] - clouds[peak].mean(0)) @ spectra[peak][1][:, :-3:-1]
+        points = pd.DataFrame(plane_P2, columns=["first", "second"])
+        points = points.assign(layer=peak, position=np.tile(np.arange(LENGTH), WINDOWS))
+        frames = {
+            "heads": to_rows(pd.DataFrame(weight_NH), "block", "head", "weight"),
+            "spectra": to_rows(
+                pd.DataFrame(shares[:, ranks - 1], columns=ranks), "layer", "rank", "share"
+            ),
+            "points": points[points.position % SHOWN == 0],
+        }
         for file, frame in frames.items():
             joined = RESULTS / "real_models" / f"{file}.csv"
             kept = [pd.read_csv(joined).query("model != @name")] if joined.exists() else []
@@ -85,6 +82,10 @@ def measure(layers_NWTD: np.ndarray, name: str) -> xr.Dataset:
     table = xr.concat([*sides.values()], index, combine_attrs="override")
     kept = [name for name in table if name.removesuffix("_excess") in QUANTITIES]
     return table[kept].astype("f4").assign_attrs(title=name)
+
+
+def to_rows(wide: pd.DataFrame, rows: str, columns: str, values: str) -> pd.DataFrame:
+    return wide.stack().rename_axis([rows, columns]).rename(values).reset_index()
 
 
 if __name__ == "__main__":

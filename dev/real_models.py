@@ -12,13 +12,14 @@ docs/results/matched_pair_adamw, means over five seeds.
 import pathlib
 import sys
 
+import numpy as np
 import pandas as pd
 import scipy.stats
 import xarray as xr
 from matplotlib.figure import Figure
 
 from anisoscope.analysis.claims.claim_entries import CLAIMS
-from anisoscope.analysis.shapes import SHAPES
+from anisoscope.analysis.shapes import SHAPES, Curve
 from anisoscope.plot import style
 from anisoscope.results import joined_files
 from anisoscope.utils.files import read_json
@@ -81,7 +82,7 @@ def bells(frame: pd.DataFrame) -> pd.DataFrame:
     for (model, kind, side), own in frame[frame.positions.isin(SIDES)].groupby(
         ["model", "kind", "positions"], sort=False
     ):
-        profile = xr.DataArray(own["mean"].values[None, None], dims=("step", "positions", "layer"))
+        profile = Curve(own["mean"].to_numpy()[None, None], np.zeros(1), True)
         values = {name: SHAPES[name].read(profile).item() for name in ENDS}
         rows.append({"model": model, "kind": kind, "positions": side} | values)
     return pd.DataFrame(rows)

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 from scipy.stats import norm
 
 import anisoscope
@@ -26,7 +25,7 @@ from anisoscope.analysis import on_disk
 from anisoscope.analysis.claims import evidence
 from anisoscope.analysis.claims.claim_entries import CLAIMS
 from anisoscope.analysis.claims.verdicts import CONTRAST
-from anisoscope.analysis.shapes import SHAPES
+from anisoscope.analysis.shapes import SHAPES, Curve
 from anisoscope.plot import experiment_figures, style
 from anisoscope.plot import verdict_figures as plots
 from anisoscope.results import joined_files
@@ -55,7 +54,7 @@ def profiles() -> Iterator[dict[str, Any]]:
             if kind not in CLAIMS[claim].models or not np.isfinite(own["mean"].loc[first:]).all():
                 continue
             values = own["mean"].to_numpy()
-            profile = xr.DataArray(values[None, None], dims=("step", "positions", "layer"))
+            profile = Curve(values[None, None], np.zeros(1), True)
             value = SHAPES[CLAIMS[claim].quantity].read(profile).item()
             half = (own["high"] - own["low"]).loc[first:].max() / 2
             if kind == "decoder":

@@ -6,8 +6,7 @@ from anisoscope.analysis import findings, on_disk, primary
 from anisoscope.config.experiment_config import Config
 from anisoscope.plot import draw, report
 from anisoscope.plot.experiment_figures import Compared
-from anisoscope.plot.run_tables import Run
-from anisoscope.plot.seed_lines import over_seeds
+from anisoscope.plot.run_tables import Run, over_seeds
 from anisoscope.results import joined_files
 from anisoscope.training import log
 from anisoscope.utils import checksums, processes

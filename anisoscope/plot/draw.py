@@ -11,15 +11,13 @@ from matplotlib.figure import Figure
 
 from anisoscope.analysis import correlations
 from anisoscope.plot import (
-    curved_figures,
     experiment_figures,
-    query_key_projection,
     scatter_figures,
     similarity_figures,
     style,
     tangent_figures,
+    theory_figures,
     training_figures,
-    untrained_figures,
     verdict_figures,
 )
 from anisoscope.plot.render import render
@@ -38,7 +36,7 @@ Figures = dict[str, Callable[[Any], Figure | None]]  # by file name, from runs o
 RUNS: Figures = {
     **{name: partial(render, spec) for name, spec in SPECS.items()},
     "layer_similarity": similarity_figures.layer_similarity,
-    "query_key_projection": query_key_projection.query_key_projection,
+    "query_key_projection": scatter_figures.query_key_projection,
     "sharpness_against_alignment": scatter_figures.sharpness_against_alignment,
     "cosine_against_drift": scatter_figures.cosine_against_drift,
     "training_curve": training_figures.training_curve,
@@ -55,13 +53,13 @@ EXPERIMENT: Figures = {  # of a Compared
     ),
 }
 UNTRAINED: Figures = {
-    "untrained_cosine": untrained_figures.cosine,
-    "untrained_norm": untrained_figures.norm,
-    "untrained_sharpness": untrained_figures.sharpness,
-    "untrained_stack": untrained_figures.stack,
+    "untrained_cosine": theory_figures.cosine,
+    "untrained_norm": theory_figures.norm,
+    "untrained_sharpness": theory_figures.sharpness,
+    "untrained_stack": theory_figures.stack,
 }
 SIMILARITY: Figures = {"similarity_of_models": similarity_figures.model_similarity}
-CURVED: Figures = {"curved_manifolds": curved_figures.curved_manifolds}
+CURVED: Figures = {"curved_manifolds": theory_figures.curved_manifolds}
 
 
 def over_revisions(name: str, models: Runs) -> Figure | None:

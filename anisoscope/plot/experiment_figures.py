@@ -18,7 +18,7 @@ from anisoscope.measurement.families import registry
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.plot import style
 from anisoscope.plot.footer import caption
-from anisoscope.plot.run_tables import Run
+from anisoscope.plot.run_tables import Run, display_name
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.training.optimizer import SCHEDULES
 
@@ -90,7 +90,7 @@ def runs_compared(compared: Compared) -> Figure | None:
         style.panel_title(ax, _quantity_name(name), 0.95)
         ax.margins(x=0.2)
         _row_axis(ax)
-    axes[0].set_yticks(list(places.values()), [label.replace("_", " ") for label in places])
+    axes[0].set_yticks(list(places.values()), [display_name(label) for label in places])
     axes[0].set_ylim(0.5 - len(places), 0.5)
     below = figure.add_subplot(grid[1], frameon=False, xticks=[], yticks=[])
     below.legend(*style.legend_entries(axes[:1]), loc="upper center", ncols=len(kinds))
@@ -215,7 +215,9 @@ def contrast_rows(changes: pd.DataFrame) -> dict[str | tuple[str, ...], str]:
 
 def format_pair(pair: tuple[str, ...], with_held: bool) -> str:
     _, held, before, after = pair
-    return f"{before} → {after}".replace("_", " ") + f" ({held})" * bool(held and with_held)
+    return f"{display_name(before)} → {display_name(after)}" + f" ({held})" * bool(
+        held and with_held
+    )
 
 
 def _format_sample(changes: pd.DataFrame, noise: str) -> str:

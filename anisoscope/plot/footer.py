@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from anisoscope.analysis import run_summaries
 from anisoscope.models import model_settings
 from anisoscope.plot import style
-from anisoscope.plot.run_tables import Run
+from anisoscope.plot.run_tables import Run, format_seeds
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.training.optimizer import OPTIMIZERS
 
@@ -75,14 +75,3 @@ def _facts(results: xr.Dataset) -> list[str]:
         *["positions drawn so that characters weigh alike"] * ("weighting" in attrs),
         *["reads masked windows"] * ("masked as in training" in attrs.get("input", "")),
     ]
-
-
-def format_seeds(pairs: list[tuple[int, int]]) -> str:
-    """Format the seeds of initial parameters and of data, each named if they differ."""
-    words = []
-    for kind in zip(*pairs, strict=True):
-        seeds = sorted(set(kind))
-        words.append(f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}")
-    if all(weights == data for weights, data in pairs):
-        return words[0]
-    return f"weight {words[0]} and data {words[1]}"

@@ -7,7 +7,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from anisoscope.plot import panel_axes, style
@@ -36,7 +35,6 @@ from anisoscope.plot.spec_curves import (
 )
 from anisoscope.plot.specs import GAIN, HOOK_POINT, KIND, NULL, OVER_TRAINING, QUANTITY, RUN, Spec
 
-ROW = 0.16  # inches of a name in a legend
 GAIN_WORDS = "Gain over unigram: bits of the best answer without context minus bits of the model."
 
 
@@ -179,7 +177,8 @@ def _add_key(
     elif strip is not None:
         strip.legend(handles, labels, loc="center", ncols=len(labels))
     elif spec.columns == KIND:
-        _legend_by_kind(spec, figure, grid[0])
+        for ax in grid[0]:
+            style.label_ends(ax)
     elif spec.hue == RUN and {*labels} == {*style.legend_entries([grid[0, -1]])[1]}:
         style.label_ends(grid[0, -1])
     else:
@@ -188,17 +187,6 @@ def _add_key(
     if colors and extra:
         kept = {name: handle for handle, name in zip(handles, labels, strict=True) if name in extra}
         grid[0, -1].legend(kept.values(), kept.keys(), loc="upper right")
-
-
-def _legend_by_kind(spec: Spec, figure: Figure, axes: np.ndarray) -> None:
-    """Name the models under a heading for each kind."""
-    handles, names = [], []
-    for ax in axes:
-        own, labels = style.legend_entries([ax])
-        handles += [Line2D([], [], linestyle="none"), *own]
-        names += [ax.get_title().partition(",")[0], *labels]
-    figure.set_figheight(max(figure.get_figheight(), 0.5 + ROW * len(names)))
-    figure.legend(handles, names, loc="outside right upper")
 
 
 def _add_words(

@@ -10,7 +10,7 @@ import pandas as pd
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from anisoscope.analysis import correlations
 from anisoscope.plot import panel_axes, style
@@ -35,6 +35,7 @@ CAUTION = (
     "Correlations with intervals and corrected p stand in {}. They take the points for independent "
     "draws, which those of one network are not."
 )
+COLUMNS, MOST_ROWS, BLOCKS = 5, 6, 4  # of projections: checkpoints, rows, blocks of a run
 LEAST = 1.3  # inches of a row
 LEGEND_ROW = 0.16  # inches
 LONG = 30  # times its lower end: a log axis that needs decades alone
@@ -172,3 +173,109 @@ def _format_correlation(table: pd.DataFrame, modality: str) -> str:
     text = f"all points: {correlations.format_coefficient(pooled, 'spearman')}"
     second = f"\nwithin models: {correlations.format_coefficient(within, 'spearman')}"
     return text + second * bool(within.n > 1)
+
+
+NAMES = {"query": "queries", "key": "keys"}
+LOOKS = {
+    "query": {"color": style.OKABE_ITO[0], "marker": "o"},
+    "key": {"color": style.OKABE_ITO[1], "marker": "^"},
+}
+
+
+def query_key_projection(runs: dict[str, Run]) -> Figure | None:
+    """Draw a column for each checkpoint, and a row for each block, or for each run's middle block.
+
+    A row shares a plane and a scale.
+    """
+    runs = runs_with(runs, *(f"{kind}_projection" for kind in LOOKS))
+    if not runs:
+        return None
+    places = [(label, block) for label in runs for block in _blocks(runs[label], len(runs))]
+    rows = places[:MOST_ROWS]
+    tables_of = {}
+    for label, block in rows:
+        table = runs[label].results.sel(block=block)
+        known = np.isfinite(table.projection_kept.values)
+        steps = _spread_steps(table.step.values[known | ~known.any()])
+        tables_of[label, block] = table.sel(step=steps)
+    across = max(table.sizes["step"] for table in tables_of.values())
+    figure = style.new_figure(style.PAGE * (1 + across) / (1 + COLUMNS), 0.9 + 1.4 * len(rows))
+    axes = figure.subplots(len(rows), across, squeeze=False)
+    for row, ((label, block), table) in zip(axes, tables_of.items(), strict=True):
+        for ax in row[table.sizes["step"] :]:
+            ax.set_axis_off()
+        row = row[: table.sizes["step"]]
+        for ax, step in zip(row, table.step.values, strict=True):
+            _scatter(ax, table.sel(step=step))
+            ax.set_title(f"step {step:,}")
+        _set_frame(row, table)
+        below, left = (
+            f"axis {axis} ({_percent(share)})"
+            for axis, share in enumerate(table.projection_share.values, 1)
+        )
+        head = int(table.query_projection.attrs["head"])
+        name = f"block {block}, head {head}"
+        name = style.wrap(name if len(runs) == 1 else f"{label}, {name}", 1.4, style.SMALL)
+        row[0].set_xlabel(below, fontsize=style.SMALL)
+        row[0].set_ylabel(f"{name}\n{left}", fontsize=style.SMALL)
+    style.legend(axes)
+    axes[0, -1].get_legend().set_title("large: their mean")
+    for handle in axes[0, -1].get_legend().legend_handles:
+        handle.set(sizes=[12], alpha=1)
+    omitted = f", {len(rows)} of {len(places)} runs" * (len(rows) < len(places))
+    style.title(figure, f"Queries and keys on the axes of their common SVD{omitted}")
+    shares = (
+        "Percentages are shares of the squared lengths: of an axis over all steps, in the corner of "
+        "both at that step."
+    )
+    caption(figure, runs, "Queries and keys at several checkpoints, a plane for each row.", shares)
+    return figure
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if np.isfinite(share) else "–"
+
+
+def _blocks(run: Run, runs: int) -> list[int]:
+    """Choose blocks from the first to the last; with several runs only the middle block."""
+    blocks = run.results.block.values
+    if runs > 1:
+        return [int(blocks[len(blocks) // 2])]
+    return blocks[np.unique(np.linspace(0, len(blocks) - 1, BLOCKS).round().astype(int))].tolist()
+
+
+def _spread_steps(steps: np.ndarray) -> list[int]:
+    """Choose the first step, the last, and steps evenly spaced in log(1 + step)."""
+    places = np.log1p(steps)
+    even = np.linspace(places[0], places[-1], COLUMNS)
+    return steps[np.unique(np.abs(places - even[:, None]).argmin(axis=1))].tolist()
+
+
+def _scatter(ax: Axes, table: xr.Dataset) -> None:
+    """Draw the vectors, their means with a line from 0, and the share that the plane shows."""
+    for zero in (ax.axhline, ax.axvline):
+        zero(0, color="0.6", linewidth=0.6, zorder=1)
+    clouds = {kind: table[f"{kind}_projection"].values.T for kind in LOOKS}
+    for kind, look in LOOKS.items():
+        ax.scatter(*clouds[kind], s=2.5, alpha=0.4, linewidths=0, label=NAMES[kind], **look)
+    edge = {"markeredgecolor": "white", "markeredgewidth": 0.5, "linestyle": "none"}
+    for kind, look in LOOKS.items():
+        x, y = clouds[kind].mean(axis=1)
+        ax.plot([0, x], [0, y], color=look["color"], linewidth=1)
+        ax.plot(x, y, markersize=4, **edge, **look)
+    look = {"ha": "right", "va": "bottom", "fontsize": 6, "color": "0.4"}
+    ax.text(0.98, 0.02, _percent(float(table.projection_kept)), transform=ax.transAxes, **look)
+
+
+def _set_frame(axes: list[Axes], table: xr.Dataset) -> None:
+    """Set the same square around all points and the origin in all panels of a row."""
+    clouds = [table[f"{kind}_projection"].values.reshape(-1, 2) for kind in LOOKS]
+    points = np.concatenate([*clouds, np.zeros((1, 2))])
+    low, high = np.nanmin(points, axis=0), np.nanmax(points, axis=0)
+    middle, reach = (low + high) / 2, 0.54 * max(high - low) or 1.0
+    (left, bottom), (right, top) = middle - reach, middle + reach
+    for ax in axes:
+        ax.set(xlim=(left, right), ylim=(bottom, top), aspect="equal")
+        ax.tick_params(labelleft=ax is axes[0])
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_locator(MaxNLocator(3))

@@ -21,6 +21,7 @@ from anisoscope.measurement.intervals import LEVEL
 from anisoscope.plot import style
 from anisoscope.plot.experiment_figures import Compared, shape_name
 from anisoscope.plot.footer import caption
+from anisoscope.plot.run_tables import display_name
 
 SETTLED = (DIFFERS, BOTH, WITHIN)  # drawn filled; what is open is hollow
 AT = {"last": "last checkpoint", "matched": "loss-matched"}
@@ -140,7 +141,8 @@ def _format_quantity(name: str) -> str:
 def _format_pair(pair: tuple[str, ...], with_checkpoint: bool) -> str:
     before, after, at, positions = pair
     further = [AT[at]] * with_checkpoint + ["without the first token"] * (positions != "all")
-    return f"{before} → {after}".replace("_", " ") + f" ({', '.join(further)})" * bool(further)
+    pair = f"{display_name(before)} → {display_name(after)}"
+    return pair + f" ({', '.join(further)})" * bool(further)
 
 
 def effects(frame: pd.DataFrame) -> Figure:

@@ -16,8 +16,7 @@ from anisoscope.analysis.claims import verdicts as claims
 from anisoscope.analysis.claims.claim_entries import CLAIMS
 from anisoscope.plot import draw, verdict_figures
 from anisoscope.plot.experiment_figures import CONTRASTED, Compared, contrasts
-from anisoscope.plot.run_tables import Run
-from anisoscope.plot.seed_lines import over_seeds
+from anisoscope.plot.run_tables import Run, over_seeds
 from tests.plot.reading import caption_of, footer_of, inside
 from tests.plot.tables import changed, make_run, under
 
