@@ -1,4 +1,7 @@
-"""Provide the checkpoints of a run as a source, measured by one compiled program."""
+"""Provide the checkpoints of a run as a source, measured by one compiled program.
+
+Letters: S sets of positions, G batches.
+"""
 
 import functools
 import json
