@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from anisoscope.measurement.families.attention_family import SINK_FROM
 from anisoscope.plot import panel_axes, style
-from dev.real_models import FIGURES, NAMES, RESULTS, student
+from dev.real_models import COLORS, FIGURES, NAMES, RESULTS, student
 
 FAMILIES = {  # quantity: title, unit or what it is, where of several, whether logarithmic
     "logit_lens_loss": ("logit lens", "loss (bits)", None, True),
@@ -123,11 +123,9 @@ def draw_sinks() -> Figure:
     places = rows.place.unique()
     axes = figure.subplots(1, len(places), sharey=True)
     for ax, place in zip(axes, places, strict=True):
-        for color, (model, own) in zip(
-            style.COLORS, rows[rows.place == place].groupby("model", sort=False), strict=False
-        ):
+        for model, own in rows[rows.place == place].groupby("model", sort=False):
             own = own.assign(mean=own["mean"].where(own["mean"] > 0))  # zeros lie on each other
-            draw_line(ax, own, "threshold", color, NAMES[model])
+            draw_line(ax, own, "threshold", COLORS[model], NAMES[model])
         ax.axvline(SINK_FROM, color="0.3", linewidth=0.9, linestyle=":")
         ax.set(title=f"on {place.replace('first', 'the first')}", xlabel="mean weight above")
         style.legend([ax]) if ax is axes[-1] else None

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from anisoscope import plot
 from anisoscope.plot import panel_axes, style
-from dev.real_models import FIGURES, NAMES, RESULTS
+from dev.real_models import COLORS, FIGURES, NAMES, RESULTS
 
 FOLDER = RESULTS / "real_models"
 SIDES = {"all": "all positions", "without_first_token": "without the first token"}
@@ -28,8 +28,8 @@ def draw_cosine(tables: dict[str, xr.Dataset]) -> Figure:
     figure = style.new_figure(style.PAGE, 3.0)
     axes = figure.subplots(1, 2, sharey=True)
     for ax, (side, words) in zip(axes, SIDES.items(), strict=True):
-        for (name, table), color in zip(tables.items(), style.COLORS, strict=False):
-            values = table.mean_cosine.sel(positions=side)
+        for name, table in tables.items():
+            color, values = COLORS[table.title], table.mean_cosine.sel(positions=side)
             ends = [values.sel(statistic=end) for end in ("mean", "low", "high")]
             style.plot_with_interval(ax, table.depth, *ends, color=color, label=name)
         ax.set(title=words, xlabel="relative depth (0 = embedding)", ylim=(-0.05, 1))

@@ -38,6 +38,7 @@ NAMES = {
     "MiniLM": "MiniLM",
     "our encoder, 4 layers": "own encoder",
 }
+COLORS = dict(zip(NAMES, style.COLORS, strict=False))
 ENDS = {"bell_blocks": "block 1", "bell_with_embedding": "the embedding"}
 
 
@@ -90,8 +91,8 @@ def bells(frame: pd.DataFrame) -> pd.DataFrame:
 
 def draw(frame: pd.DataFrame, bell: pd.DataFrame) -> Figure:
     """Draw profiles, decoders in color and encoders in gray, beside both definitions of a bell."""
-    decoders = dict.fromkeys(frame.model[frame.kind == "decoder"])
-    colors = dict(zip(decoders, style.COLORS, strict=False))
+    decoders = {*frame.model[frame.kind == "decoder"]}
+    colors = {model: color for model, color in COLORS.items() if model in decoders}
     figure = style.new_figure(style.PAGE, 5.2)
     axes = figure.subplots(len(SIDES), 2, sharex="col", width_ratios=(5, 2))
     for (profile, dots), (side, words) in zip(axes, SIDES.items(), strict=True):

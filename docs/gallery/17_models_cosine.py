@@ -14,9 +14,9 @@ import anisoscope
 
 docs = next(one for one in pathlib.Path.cwd().parents if (one / "docs").is_dir()) / "docs"
 folder = docs / "results" / "real_models"
-names = {"SmolLM2 135M": "SmolLM2-135M-Instruct", "Gemma 3 270M": "Gemma-3-270M"}
-names |= {"MPNet": "MPNet-base", "MiniLM": "MiniLM"}
+names = {"SmolLM2 135M": "SmolLM2-135M-Instruct", "Qwen2.5 0.5B": "Qwen2.5-Coder-0.5B-Instruct"}
+names |= {"Gemma 3 270M": "Gemma-3-270M", "MPNet": "MPNet-base", "MiniLM": "MiniLM"}
 tables = {name: xr.load_dataset(folder / f"{file}.nc") for name, file in names.items()}
 
 ax = anisoscope.plot.by_layer(tables, "mean_cosine")
-ax.set(ylim=(0, 1), title="Decoders' vectors share a direction, encoders' hardly")
+ax.set(ylim=(0, 1), title="At the end higher in decoders than in encoders")
