@@ -36,6 +36,7 @@ NAMES = {
     "our decoder, 4 layers": "own decoder",
     "MPNet-base": "MPNet",
     "MiniLM": "MiniLM",
+    "Whisper-base": "Whisper (speech)",
     "our encoder, 4 layers": "own encoder",
 }
 COLORS = dict(zip(NAMES, style.COLORS, strict=False))
@@ -57,6 +58,11 @@ def read(root: pathlib.Path) -> pd.DataFrame:
             columns["norm_ratio"] = own.norm_ratio.sel(statistic="mean").values
             rows.append(pd.DataFrame(columns).assign(bits_per_byte=last.attrs["bits_per_byte"]))
     return pd.concat(rows)
+
+
+def read_shape(name: str, profile_L: np.ndarray) -> float:
+    """Read a shape off a profile over layers, the embedding first."""
+    return SHAPES[name].read(Curve(profile_L[None, None], np.zeros(1), layered=True)).item()
 
 
 def student(rows: pd.DataFrame, by: str, value: str) -> pd.DataFrame:
@@ -83,8 +89,7 @@ def bells(frame: pd.DataFrame) -> pd.DataFrame:
     for (model, kind, side), own in frame[frame.positions.isin(SIDES)].groupby(
         ["model", "kind", "positions"], sort=False
     ):
-        profile = Curve(own["mean"].to_numpy()[None, None], np.zeros(1), True)
-        values = {name: SHAPES[name].read(profile).item() for name in ENDS}
+        values = {name: read_shape(name, own["mean"].to_numpy()) for name in ENDS}
         rows.append({"model": model, "kind": kind, "positions": side} | values)
     return pd.DataFrame(rows)
 

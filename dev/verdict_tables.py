@@ -25,15 +25,16 @@ from anisoscope.analysis import on_disk
 from anisoscope.analysis.claims import evidence
 from anisoscope.analysis.claims.claim_entries import CLAIMS
 from anisoscope.analysis.claims.verdicts import CONTRAST
-from anisoscope.analysis.shapes import SHAPES, Curve
 from anisoscope.plot import experiment_figures, style
 from anisoscope.plot import verdict_figures as plots
 from anisoscope.results import joined_files
+from dev.real_models import read_shape
 
 DOCS = pathlib.Path("docs")
 RESULTS = DOCS / "results"
 ABOUT = tomllib.loads((RESULTS / "experiments.toml").read_text())
-WINDOWS = 32  # of a pretrained model: 2 batches of 8 folds of 2 windows (2,048 points, 256 tokens)
+WINDOWS = 32  # of a text model: 2 batches of 8 folds of 2 windows (2,048 points, 256 tokens)
+CHUNKS = {"Whisper-base": 8}  # of sound
 
 
 def profiles() -> Iterator[dict[str, Any]]:
@@ -44,7 +45,8 @@ def profiles() -> Iterator[dict[str, Any]]:
     folder = RESULTS / "real_models"
     published = pd.read_csv(folder / "published.csv")
     frame = pd.concat([pd.read_csv(folder / "layers.csv"), published])
-    windows = np.where(frame["model"].isin(published["model"]), 1, WINDOWS)
+    counts = dict.fromkeys(published["model"], 1) | CHUNKS
+    windows = frame["model"].map(counts).fillna(WINDOWS)
     sides = {"all": "", "without_first_token": ", without the first token"}
     frame = frame.assign(n=windows)[frame["positions"].isin(sides)]
     for (model, kind, side), own in frame.groupby(["model", "kind", "positions"], sort=False):
@@ -53,9 +55,7 @@ def profiles() -> Iterator[dict[str, Any]]:
             first = int(claim != "decoder_bell_with_embedding")
             if kind not in CLAIMS[claim].models or not np.isfinite(own["mean"].loc[first:]).all():
                 continue
-            values = own["mean"].to_numpy()
-            profile = Curve(values[None, None], np.zeros(1), True)
-            value = SHAPES[CLAIMS[claim].quantity].read(profile).item()
+            value = read_shape(CLAIMS[claim].quantity, own["mean"].to_numpy())
             half = (own["high"] - own["low"]).loc[first:].max() / 2
             if kind == "decoder":
                 inner, ends = own.iloc[first + 1 : -1], own.iloc[[first, -1]]
