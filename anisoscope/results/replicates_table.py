@@ -77,7 +77,7 @@ def about(name: str) -> dict[str, str]:
     return quantities()[name].attributes | {"family": find_family(name)}
 
 
-def clouds_of(array: xr.DataArray) -> list[str]:
+def clouds_of(array: xr.DataArray | xr.Variable) -> list[str]:
     """List the clouds in which a quantity was measured."""
     return array.attrs["clouds"].split(",")
 

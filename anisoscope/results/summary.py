@@ -141,7 +141,7 @@ def _null_model(
     if null == UNTRAINED:
         known = untrained is not None and UNTRAINED in null_models_for(name)
         return _cloud(untrained, name, MEASURED) if known else None
-    return _cloud(raw, name, null) if null in clouds_of(raw[name]) else None
+    return _cloud(raw, name, null) if null in clouds_of(raw.variables[name]) else None
 
 
 def _cloud(raw: xr.Dataset, name: str, cloud: str) -> xr.Variable:
