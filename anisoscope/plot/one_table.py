@@ -75,11 +75,11 @@ def by_layer(
     place |= {NULL: null} if null else {}
     ax = _draw(Spec("", "", (quantity,), x=along, **hue, lines=lines), tables, place, label, ax)
     _name_depth(ax, [*tables.values()], along)
-    if several:
-        with style.context(mathematics=True):
-            style.label_ends(ax)
-    elif label or others or show_null:
-        ax.legend()
+    with style.context(mathematics=True):
+        if (several and not style.label_ends(ax)) or (
+            not several and (label or others or show_null)
+        ):
+            ax.legend()
     return ax
 
 

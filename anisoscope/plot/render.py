@@ -178,11 +178,12 @@ def _add_key(
         strip.legend(handles, labels, loc="center", ncols=len(labels))
     elif spec.columns == KIND:
         for ax in grid[0]:
-            style.label_ends(ax)
-    elif spec.hue == RUN and {*labels} == {*style.legend_entries([grid[0, -1]])[1]}:
-        style.label_ends(grid[0, -1])
+            if not style.label_ends(ax):
+                ax.legend()
     else:
-        style.legend(grid)
+        named = {*style.legend_entries([grid[0, -1]])[1]} == {*labels}
+        if spec.hue != RUN or not named or not style.label_ends(grid[0, -1]):
+            style.legend(grid)
     extra = [line.label for line in spec.lines]
     if colors and extra:
         kept = {name: handle for handle, name in zip(handles, labels, strict=True) if name in extra}

@@ -199,7 +199,8 @@ def query_key_projection(runs: dict[str, Run]) -> Figure | None:
         steps = _spread_steps(table.step.values[known | ~known.any()])
         tables_of[label, block] = table.sel(step=steps)
     across = max(table.sizes["step"] for table in tables_of.values())
-    figure = style.new_figure(style.PAGE * (1 + across) / (1 + COLUMNS), 0.9 + 1.4 * len(rows))
+    width = max(style.SINGLE, style.PAGE * (1 + across) / (1 + COLUMNS))
+    figure = style.new_figure(width, 0.9 + 1.4 * len(rows))
     axes = figure.subplots(len(rows), across, squeeze=False)
     for row, ((label, block), table) in zip(axes, tables_of.items(), strict=True):
         for ax in row[table.sizes["step"] :]:

@@ -130,28 +130,42 @@ def legend(axes: np.ndarray | Sequence[Axes]) -> None:
     corner.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.02, 1), borderaxespad=0)
 
 
-def label_ends(ax: Axes, width: float = 1.2) -> None:
+def label_ends(ax: Axes, width: float = 1.2) -> bool:
     """Name the lines of a panel at its right edge, in their colors and without overlap.
 
-    Limits must be set before. Names break at this many inches.
+    Limits must be set before. Names break at this many inches; one of several lines is gray.
+
+    Returns:
+        False, and nothing is drawn, if the names need more than the height of the panel.
     """
-    ends = []
+    ends: dict[str, tuple[float, str, Any]] = {}
     to_share = ax.transData + ax.transAxes.inverted()
     for line in ax.lines:
-        y = np.asarray(line.get_ydata(), float)
-        if not UNNAMED.fullmatch(str(line.get_label())) and np.isfinite(y).any():
-            text = "\n".join(wrap(part, width, SMALL) for part in line.get_label().split("\n"))
+        y, label = np.asarray(line.get_ydata(), float), str(line.get_label())
+        if not UNNAMED.fullmatch(label) and np.isfinite(y).any():
+            text = "\n".join(wrap(part, width, SMALL) for part in label.split("\n"))
             share = to_share.transform((0, y[np.isfinite(y)][-1]))[1]
-            ends.append((share, text, line.get_color()))
-    row = 1.25 * SMALL / 72 / (ax.get_position().height * ax.figure.get_figheight())
-    below = -np.inf  # the upper edge of the name below, as a share of the panel's height
-    for share, text, color in sorted(ends, key=lambda end: end[0]):
-        half = row * (1 + text.count("\n")) / 2
-        share = max(share, below + half)
-        below = share + half
-        y = to_share.inverted().transform((0, share))[1]
+            color = "0.35" if label in ends else line.get_color()
+            ends[label] = (share, text, color)
+    row = 1.3 * SMALL / 72 / (ax.get_position().height * ax.figure.get_figheight())
+    names = sorted(ends.values(), key=lambda end: end[0])
+    heights = [row * (1 + text.count("\n")) for _, text, _ in names]
+    if sum(heights) > 1:
+        return False
+    places = [share for share, *_ in names]
+    edge = 0.0
+    for at, height in enumerate(heights):  # from below, then from above
+        places[at] = max(places[at], edge + height / 2)
+        edge = places[at] + height / 2
+    edge = 1.0
+    for at in reversed(range(len(names))):
+        places[at] = min(places[at], edge - heights[at] / 2)
+        edge = places[at] - heights[at] / 2
+    for place, (_, text, color) in zip(places, names, strict=True):
+        y = to_share.inverted().transform((0, place))[1]
         look = {"va": "center", "color": color, "fontsize": SMALL}
         ax.text(1.02, y, text, transform=ax.get_yaxis_transform(), **look)
+    return True
 
 
 def legend_entries(axes: Iterable[Axes]) -> tuple[list[Any], list[str]]:
