@@ -66,7 +66,7 @@ sphinx_gallery_conf = {
     "min_reported_time": 1e9,
     "show_signature": False,
     "show_memory": False,
-    "ignore_repr_types": "matplotlib",  # that a last line happens to give
+    "ignore_repr_types": "matplotlib|'list'",  # that a last line happens to give
     "remove_config_comments": True,
     "plot_gallery": True,
     "write_computation_times": False,
