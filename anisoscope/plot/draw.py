@@ -15,7 +15,6 @@ from anisoscope.plot import (
     scatter_figures,
     similarity_figures,
     style,
-    tangent_figures,
     theory_figures,
     training_figures,
     verdict_figures,
@@ -94,7 +93,7 @@ def draw_runs(runs: Runs, folder: pathlib.Path, over: str = "step") -> list[path
 
     For several runs also write correlations.csv, pooled. Return the paths written.
     """
-    figures = RUNS | tangent_figures.FIGURES
+    figures = RUNS | training_figures.TANGENTS
     single = all(run.results.sizes["step"] == 1 for run in runs.values())
     for name in figures.keys() & SPECS.keys():
         if single and "step" in (SPECS[name].x, SPECS[name].hue):

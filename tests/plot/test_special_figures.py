@@ -10,8 +10,7 @@ from anisoscope.analysis import correlations
 from anisoscope.plot.draw import MODELS, RUNS
 from anisoscope.plot.run_tables import Run, average_tangents
 from anisoscope.plot.scatter_figures import SHARPNESS
-from anisoscope.plot.tangent_figures import FIGURES as TANGENTS
-from anisoscope.plot.training_figures import log_curve
+from anisoscope.plot.training_figures import TANGENTS, log_curve
 from tests.plot.reading import caption_of, curve_is, footer_of, inside
 from tests.plot.tables import make_run, make_tangents
 
