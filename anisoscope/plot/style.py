@@ -133,12 +133,13 @@ def legend(axes: np.ndarray | Sequence[Axes]) -> None:
 def label_ends(ax: Axes, width: float = 1.2) -> bool:
     """Name the lines of a panel at its right edge, in their colors and without overlap.
 
-    Limits must be set before. Names break at this many inches; one of several lines is gray.
+    Limits are those of the lines so far. Names break at this many inches; one of several lines is gray.
 
     Returns:
         False, and nothing is drawn, if the names need more than the height of the panel.
     """
     ends: dict[str, tuple[float, str, Any]] = {}
+    ax.get_xlim(), ax.get_ylim()  # matplotlib sets limits when they are read
     to_share = ax.transData + ax.transAxes.inverted()
     for line in ax.lines:
         y, label = np.asarray(line.get_ydata(), float), str(line.get_label())

@@ -179,3 +179,20 @@ def test_limits_serve_the_lines_and_cut_a_band_that_dwarfs_them():
     assert ax.get_ylim() == pytest.approx((3 - 0.25, 8 + 0.25))
     panel_axes.fit([ax], zero=True)
     assert ax.get_ylim()[0] <= 0
+
+
+@pytest.mark.parametrize(("count", "fit"), [(5, True), (20, False)])
+def test_names_at_the_ends_of_lines_lie_beside_the_panel_one_above_the_other(count, fit):
+    figure = style.new_figure(3, 2)
+    ax = figure.subplots()
+    for number in range(count):
+        ax.plot([0, 1], [number, 1], label=f"run {number}")  # all end at one height
+    assert style.label_ends(ax) == fit
+    assert len(ax.texts) == count * fit
+    figure.get_layout_engine().execute(figure)
+    extents = [text.get_window_extent() for text in ax.texts]
+    paper, panel = figure.bbox, ax.get_window_extent()
+    assert all(panel.x1 < extent.x0 < extent.x1 <= paper.x1 for extent in extents)
+    assert all(panel.y0 - 1 <= extent.y0 < extent.y1 <= panel.y1 + 1 for extent in extents)
+    for one, other in itertools.combinations(extents, 2):
+        assert not one.padded(-1).overlaps(other.padded(-1))
