@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from anisoscope.sources.recording.measure_step import measure_step
     from anisoscope.sources.recording.record import record, trainer_callback
 
-__version__ = "0.8.0"
+__version__ = "0.9.0"
 __all__ = [
     "compare",
     "compare_models",
