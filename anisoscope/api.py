@@ -369,7 +369,7 @@ def compare_models(
     settings = {
         "window": window,
         "special_tokens": special_tokens,
-        "pretrained.dtype": dtype,
+        "pretrained.dtype": str(dtype).removeprefix("torch."),
         "measure.points": points,
         "measure.batches": batches,
         "measure.seed": seed,

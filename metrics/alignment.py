@@ -14,6 +14,8 @@ from anisoscope.metrics.comparison import (
     select_layer,
 )
 
+ROUNDING = 2e-6  # of the square of the mean squared distance: less variance is none
+
 
 class Alignment(NamedTuple):
     rsa: Float[Array, "..."]
@@ -83,7 +85,13 @@ def _compare(x: PreparedCloud, y: PreparedCloud, folds: int) -> Float[Array, "2 
     self_x_R, self_y_R = (
         covariance(n, n, z.energy_2R[0]) for n, z in ((square_x_RP, x), (square_y_RP, y))
     )
+    # equal distances leave a variance of rounding alone
+    least_x_R, least_y_R = (
+        ROUNDING * 4 * count_R * jnp.square(sum_R) / (count_R - 1) for sum_R in (sum_x_R, sum_y_R)
+    )
+    known_R = (self_x_R > least_x_R) & (self_y_R > least_y_R) & (count_R > 2)
     rsa_R = jnp.clip(shared_R / jnp.sqrt(self_x_R * self_y_R), -1.0, 1.0)
+    rsa_R = jnp.where(known_R, rsa_R, jnp.nan)
 
     product_DE = product(x.x_PD.T, y.x_PD)
     finite = jnp.isfinite(product_DE).all()

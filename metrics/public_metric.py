@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Callable
 
 import jax
+import numpy as np
 from jaxtyping import Array, Float
 
 from anisoscope.metrics import lapack
@@ -56,10 +57,12 @@ def public_metric(
                 matrices = (matrix(values["x"], about_mean, any_size),)
             k = {"k": values["k"]} if "k" in values else {}
             points = matrices[0].shape[0]
-            if k and not least_k <= k["k"] < points:
-                raise ValueError(
-                    f"k is {k['k']}; pass {least_k} to {points - 1} for {points} points"
-                )
+            for value in k.values():
+                whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+                if not whole or not least_k <= value < points:
+                    raise ValueError(
+                        f"k is {value!r}; pass {least_k} to {points - 1} for {points} points"
+                    )
             traced = any(isinstance(x, jax.core.Tracer) for x in matrices)
             with jax.enable_x64(False):
                 if jax.default_backend() != "cpu" or traced:

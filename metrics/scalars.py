@@ -449,7 +449,7 @@ def curvature(x: ArrayLike) -> Scalar:
 
     Returns:
         An angle in [0, pi], radian: 0 of a straight path, pi/2 of independent steps, 2 pi/3 of
-        independent points. Repeated points are left out; NaN where no angle is left.
+        independent points. Angles at repeated points are left out; NaN where none is left.
 
     >>> import numpy as np
     >>> walk = np.random.default_rng(0).standard_normal((500, 64)).cumsum(axis=0)

@@ -46,8 +46,9 @@ class Shape(NamedTuple):
 
 def read_curve(results: xr.Dataset, quantity: str) -> Curve:
     """Read the means of a quantity from results.nc."""
-    means = results[quantity].sel(statistic="mean").transpose("step", "positions", ...)
-    return Curve(means.values, results["step"].values, "layer" in means.dims)
+    means = results[quantity].sel(statistic="mean").sortby("step")
+    means = means.transpose("step", "positions", ...)
+    return Curve(means.values, means["step"].values, "layer" in means.dims)
 
 
 def over_depth(curve: Curve) -> np.ndarray:

@@ -63,6 +63,8 @@ def compare(
     >>> table.cka.sel(statistic="mean").values.diagonal().round(3)
     array([1., 1.])
     """
+    if isinstance(labels, str) or len(labels) != 2:
+        raise ValueError(f"labels is {labels!r}; pass two names")
     for x in (a, b):
         if isinstance(x, str | os.PathLike):
             raise ValueError(f"{x!r} names no vectors; compare_models reads models by name")

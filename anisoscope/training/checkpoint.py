@@ -205,7 +205,11 @@ class Checkpoints(CheckpointReader):
         items = {"params": params, "train": train}
         digests = leaf_digests(items)
         if step in self.steps():
-            if leaf_digests(self._restore(step, items)) != digests:
+            try:
+                saved = leaf_digests(self._restore(step, items))
+            except RunError as error:
+                raise RunError(f"{error}; {DELETE}") from error
+            if saved != digests:
                 what = "differs from what training gives now"
                 raise RunError(f"checkpoint {self._path(step)} {what}; {DELETE}")
             return

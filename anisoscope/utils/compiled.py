@@ -5,6 +5,7 @@ bounded here at each start; JAX would need `filelock` for that.
 """
 
 import contextlib
+import functools
 import hashlib
 import logging
 import os
@@ -48,6 +49,7 @@ def keep(cache: str) -> str:
     return ""
 
 
+@functools.cache  # once for a process
 def keep_for_library() -> None:
     """Enable the compilation cache for library calls, unless the user chose a cache or none.
 
@@ -56,7 +58,9 @@ def keep_for_library() -> None:
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
-    if os.environ.get(SWITCH) == "off" or jax.config.jax_compilation_cache_dir is not None:
+    off = os.environ.get(SWITCH, "").lower() in ("off", "0", "false")
+    enabled = jax.config.jax_enable_compilation_cache
+    if off or not enabled or jax.config.jax_compilation_cache_dir is not None:
         return
     folder = pathlib.Path(CACHE).expanduser() / "compiled"
     first = not folder.exists()

@@ -243,16 +243,15 @@ def head_task(name: str) -> str | None:
     return MASKED_TOKEN if name.endswith("ForMaskedLM") else None
 
 
-def check_vocabulary(loaded: PretrainedModel, windows: Windows) -> None:
+def check_vocabulary(loaded: PretrainedModel, largest: int) -> None:
     """Refuse tokens without an embedding, except in models without a table, such as CANINE."""
     try:
         rows = loaded.base.get_input_embeddings().weight.shape[0]
     except NotImplementedError:
         return
-    tokens = len(windows.counts_V) - 1, int(windows.probe.tokens_GWT.max()), windows.mask_token or 0
-    if max(tokens) >= rows:
+    if largest >= rows:
         raise UserError(
-            f"the tokenizer returns token {max(tokens)}, the model has {rows} embeddings; pass the "
+            f"the tokenizer returns token {largest}, the model has {rows} embeddings; pass the "
             "model's tokenizer"
         )
 

@@ -4,6 +4,7 @@ The innermost call around a hook point that takes a model's inputs decides. In a
 that is the call of the encoder or the decoder, in a model of pictures and text the call of a tower.
 """
 
+import weakref
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -41,6 +42,7 @@ class Call:
     def __init__(self, module: nn.Module, parameters: list[str], args: tuple, kwargs: dict):
         self.module, self.parameters = module, parameters
         self.arguments = dict(zip(parameters, args, strict=False)) | kwargs
+        self.source = module  # what hook points share that read the same sequences
         self.continues = any(_is_filled(self.arguments.get(name)) for name in CACHES)
         sequence_inputs = SOURCES if isinstance(module, SEQUENTIAL) else ()
         self.inputs = {
@@ -48,17 +50,6 @@ class Call:
             for name in (*TOKENS, *OTHERS, *sequence_inputs)
             if isinstance(self.arguments.get(name), torch.Tensor)
         }
-
-    @property
-    def source(self) -> Any:
-        """Identify what hook points share that read the same sequences.
-
-        It is the module; of a layer in the user's own loop over layers its class and padding mask.
-        """
-        if not isinstance(self.module, LAYERS):
-            return self.module
-        masks = [id(self.arguments.get(mask)) for mask in SOURCES.values()]
-        return type(self.module), *masks
 
     def sequences(self, name: str, lead: tuple[int, ...], mask: np.ndarray | None) -> Sequences:
         """Return mask and positions of the vectors (batch, tokens) or (batch,) of a hook point."""
@@ -151,6 +142,26 @@ def tokens_first(model: nn.Module, name: str, module: nn.Module) -> bool:
 
 def _batch_first(module: nn.Module) -> bool:
     return all(getattr(part, "batch_first", True) for part in module.modules())
+
+
+class LayerChains:
+    """Follow a user's own loop over layers: a layer that reads another's output continues it.
+
+    Layers of the same chain read the same sequences, though each is called by itself.
+    """
+
+    def __init__(self) -> None:
+        self.first: dict[nn.Module, nn.Module] = {}  # of the chain of a layer
+        self.last: tuple[Any, nn.Module] | None = None  # a weak reference to an output, its first
+
+    def enter(self, module: nn.Module, args: tuple, kwargs: dict) -> None:
+        x = args[0] if args else next(iter(kwargs.values()), None)
+        continues = self.last is not None and x is not None and self.last[0]() is x
+        self.first[module] = self.last[1] if continues else module
+
+    def leave(self, module: nn.Module, args: tuple, output: Any) -> None:
+        if isinstance(output, torch.Tensor):
+            self.last = weakref.ref(output), self.first.get(module, module)
 
 
 def enclosing_modules(model: nn.Module, module: nn.Module) -> Iterator[nn.Module]:

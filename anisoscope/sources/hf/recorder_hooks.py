@@ -75,7 +75,7 @@ class PassHooks:
 
     def begin(self, *_: Any) -> None:
         self.local.current = Pass(self.recorder) if self.recorder.active else None
-        self.local.calls = []
+        self.local.calls, self.local.chains = [], model_calls.LayerChains()
 
     def end(self, *_: Any) -> None:
         if self.current is not None:
@@ -97,7 +97,17 @@ class PassHooks:
     ) -> None:
         """Note the call of a module with these positional parameters."""
         if self.current is not None:
-            self.local.calls.append(model_calls.Call(module, parameters, args, kwargs))
+            call = model_calls.Call(module, parameters, args, kwargs)
+            call.source = self.local.chains.first.get(module, module)
+            self.local.calls.append(call)
+
+    def enter_layer(self, module: torch.nn.Module, args: tuple, kwargs: dict) -> None:
+        if self.current is not None:
+            self.local.chains.enter(module, args, kwargs)
+
+    def leave_layer(self, module: torch.nn.Module, args: tuple, output: Any) -> None:
+        if self.current is not None:
+            self.local.chains.leave(module, args, output)
 
     def leave(self, module: torch.nn.Module, *_: Any) -> None:
         if self.current is not None:
@@ -134,6 +144,10 @@ def attach(recorder: Recorder) -> Iterator[None]:
     with contextlib.ExitStack() as hooks:
         begin = model.register_forward_pre_hook(_uncompiled(listener.begin), prepend=True)
         hooks.enter_context(begin)
+        for layer in (part for part in model.modules() if isinstance(part, model_calls.LAYERS)):
+            enter = _uncompiled(listener.enter_layer)
+            hooks.enter_context(layer.register_forward_pre_hook(enter, with_kwargs=True))
+            hooks.enter_context(layer.register_forward_hook(_uncompiled(listener.leave_layer)))
         for module in dict.fromkeys((model, *around, *points.values())):
             enter = _uncompiled(functools.partial(listener.enter, _positional(module)))
             hooks.enter_context(module.register_forward_pre_hook(enter, with_kwargs=True))

@@ -104,7 +104,7 @@ def open_revision(plan: Plan, step: int) -> PretrainedModel:
 def check_model(plan: Plan, loaded: PretrainedModel) -> None:
     """Check the model against the settings before it reads a window."""
     if loaded.reads_text:
-        guards.check_vocabulary(loaded, plan.windows)
+        guards.check_vocabulary(loaded, plan.windows.largest_token)
     if plan.heads or loaded.reads_text:
         guards.check_window(loaded, plan.config.window, plan.measure.projected_head)
     if plan.unembedding and (reason := logits.missing_head(loaded.adapter, loaded.class_name)):

@@ -43,6 +43,11 @@ class Windows(NamedTuple):
     tokens_per_byte: float | None = None
     mask_token: int | None = None
 
+    @property
+    def largest_token(self) -> int:
+        """Of the text, of what frames each window, and the mask token."""
+        return max(len(self.counts_V) - 1, int(self.probe.tokens_GWT.max()), self.mask_token or 0)
+
 
 class Text(NamedTuple):
     """Joined texts, with the name that tables record, and each text."""
@@ -122,7 +127,7 @@ def make_windows(
             f"window is {window}; with special tokens it must be at least {2 + window - inner}"
         )
     unknown = unknown_token(tokenizer)
-    ids_N, unknown_share = _tokenize(text, tokenizer, unknown)
+    ids_N, unknown_share = encode_text(text, tokenizer, unknown)
     count = ids_N.size // inner
     rows_NT = np.empty((count, window), np.int32)
     rows_NT[:, : len(before)], rows_NT[:, window - len(after) :] = before, after
@@ -183,7 +188,7 @@ def _draw_probe(
     return probe._replace(tokens_GWT=rows_NT[probe.tokens_GWT[:, :, 0] // length])
 
 
-def _tokenize(text: str, tokenizer: Any, unknown: int | None) -> tuple[np.ndarray, float]:
+def encode_text(text: str, tokenizer: Any, unknown: int | None) -> tuple[np.ndarray, float]:
     """Return the tokens of a text, and the share that the tokenizer does not know."""
     ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     ids_N = np.asarray(ids, np.int32)

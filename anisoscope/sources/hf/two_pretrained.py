@@ -41,8 +41,10 @@ from anisoscope.sources.hf.text_chunks import (
 )
 from anisoscope.sources.hf.token_windows import (
     SAMPLE,
+    encode_text,
     read_texts,
     special_frame,
+    unknown_token,
     validation_text,
     window_length,
 )
@@ -199,8 +201,12 @@ def make_side(
 
     sample = np.frombuffer(corpus.vocabulary, np.uint8)[corpus.valid[:SAMPLE]].tobytes()
     text = sample.decode(errors="ignore")
-    count = len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-    length, attributes = int((window - frame) * len(sample) / count), loaded.attributes
+    tokens_N, _ = encode_text(text, tokenizer, unknown_token(tokenizer))
+    if not tokens_N.size:
+        raise UserError("the text is empty; pass a longer one")
+    guards.check_window(loaded, window, 0)
+    guards.check_vocabulary(loaded, int(tokens_N.max()))
+    length, attributes = int((window - frame) * len(sample) / tokens_N.size), loaded.attributes
     digest = attributes["weights_sha256"][:12]
     description = f"{attributes['model_class']}, {loaded.blocks} layers; weights {digest}"
     longest = guards.max_positions(loaded) or np.inf
@@ -223,6 +229,9 @@ def compare_models(
 ) -> xr.Dataset:
     """Compare two models as `anisoscope.compare_models` documents."""
     with as_arguments(), load_model.quiet(), contextlib.ExitStack() as modes:
+        for name, pair in {"labels": labels or ("", ""), "revisions": revisions}.items():
+            if isinstance(pair, str) or len(pair) != 2:
+                raise UserError(f"{name} is {pair!r}; pass two, one of each model")
         text = read_texts(texts)
         content = np.frombuffer(text.content.encode(), np.uint8)
         corpus = Corpus(

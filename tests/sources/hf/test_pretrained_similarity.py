@@ -223,6 +223,26 @@ def test_two_models_by_name_and_texts(world, training):
     )
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"texts": ["CAPITALS, " * 200]}, "are unknown to the tokenizer"),
+        ({"texts": []}, "empty|no text"),
+        ({"texts": [""]}, "empty"),
+        ({"window": 300}, "this model has 64 positions; lower window"),
+        ({"labels": ("a",)}, "labels is .*; pass two"),
+        ({"revisions": "ab"}, "revisions is 'ab'; pass two"),
+        ({"vocab_size": 10}, "the model has 10 embeddings"),
+    ],
+)
+def test_two_models_are_checked_as_one_is(change, words):
+    change = {"texts": [tiny_models.text()], "window": 16, "points": 64, "batches": 1} | change
+    sizes = {"vocab_size": change.pop("vocab_size")} if "vocab_size" in change else {}
+    memory = (tiny_models.model("gpt2", **sizes), tiny_models.tokenizer())
+    with pytest.raises(ValueError, match=words):
+        anisoscope.compare_models(memory, memory, change.pop("texts"), **change)
+
+
 def test_what_cannot_be_compared_is_refused(world, training, tmp_path):
     letters = str(world / "letters")
     fewer = begin(world, "fewer", training / "step60", points=32)

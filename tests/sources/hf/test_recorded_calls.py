@@ -245,3 +245,42 @@ def test_a_wrapper_with_a_tuple_or_dict_is_looked_through(gpt2):
     mask[0, 4:] = 0
     found = recorded(Wrapper(gpt2), ["module.transformer.h.1"], IDS, None, mask)
     assert lengths(found) == [4, 10, 10]
+
+
+class Stack(nn.Module):
+    """A loop over layers, with a padding mask that is made and dropped in the pass."""
+
+    def __init__(self):
+        super().__init__()
+        layers = (nn.TransformerEncoderLayer(16, 2, 32, batch_first=True) for _ in range(2))
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x, tokens):
+        padding = tokens == 0
+        for layer in self.layers:
+            x = layer(x, src_key_padding_mask=padding)
+        return x
+
+
+class TwoStacks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.a, self.b = nn.Embedding(50, 16), Stack(), Stack()
+
+    def forward(self, query, document):
+        return self.a(self.embed(query), query), self.b(self.embed(document), document)
+
+
+def test_layers_of_a_loop_share_their_sequences_and_two_loops_do_not():
+    names = ["a.layers.0", "a.layers.1", "b.layers.0", "b.layers.1"]
+    recorder = anisoscope.record(TwoStacks(), names, points=1000)
+    tokens = torch.randint(1, 50, (8, 12))
+    document = tokens.clone()
+    document[:, 6:] = 0
+    with recorder:
+        for _ in range(3):
+            recorder.model(tokens, document)
+    sample = recorder.sample()
+    assert [len(sample[name]) for name in names] == [3 * 96, 3 * 96, 3 * 48, 3 * 48]
+    with pytest.raises(ValueError, match="differ in width or positions"):
+        recorder.measure(families="spectrum")
