@@ -68,7 +68,9 @@ def by_layer(
         if show_null:
             select_values(own, quantity, show_null, {"positions": positions, "step": step})
         along, others = _depth_and_others(values)
-        if along is None or len(others) > (not several):
+        if along is None:
+            raise ValueError(f"{quantity} has no layers in this table: it is of one matrix")
+        if len(others) > (not several):
             raise _wrong_dimensions(values, "layer or block, and of a single table one more,")
     hue = {"hue": others[0]} if others else {}
     place = {QUANTITY: quantity, "positions": positions, "step": step}

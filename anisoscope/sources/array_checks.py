@@ -90,9 +90,11 @@ def choose_families(
         raise ValueError(f"families are {names}; name each once, from {', '.join(allowed)}")
     for name in names:
         if name not in allowed:
+            owners = [own for own, family in FAMILIES.items() if name in family.quantities]
+            hint = f"it is a quantity of the family {owners[0]}; " if owners else ""
             raise ValueError(
                 f"families: {name!r} cannot be measured of {source}; "
-                f"choose from {', '.join(allowed)}"
+                f"{hint}choose from {', '.join(allowed)}"
             )
     return names
 
@@ -124,15 +126,16 @@ def read_vectors(x: Any, clusters: Any = None, token_positions: Any = None) -> V
     token_positions = align(token_positions, x, "token_positions")
     x = as_arrays(x)
     if isinstance(x, list | tuple):
-        shapes = {np.shape(layer) for layer in x}
-        if len(shapes) != 1:
-            raise ValueError(f"layers have the shapes {sorted(shapes)}; pass layers of one shape")
-        shape = (len(x), *shapes.pop())
+        shapes = [np.shape(layer) for layer in x]
+        if len({*shapes}) != 1:
+            raise ValueError(f"layers have the shapes {shapes}; measure these one by one")
+        shape = (len(x), *shapes[0])
     else:
         shape = np.shape(x)
     if len(shape) not in (2, 3) or 0 in shape:
         raise ValueError(
-            f"vectors have shape {shape}; (points, width) or (layers, points, width) is needed"
+            f"vectors have shape {shape}; (points, width) or (layers, points, width) is needed, "
+            "each above 0"
         )
     points = shape[-2]
     if points < FEWEST:

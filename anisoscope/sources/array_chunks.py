@@ -30,10 +30,12 @@ from anisoscope.metrics.convert import as_vectors
 from anisoscope.sources.array_checks import Lens, Vectors
 from anisoscope.sources.folds import Folds, cut_equal_chunks, cut_folds
 from anisoscope.utils import memory
+from anisoscope.utils.progress import LOGGER
 
 FEWEST_CLUSTERS = 5  # fewer clusters give intervals with a warning
 WORK = 4  # memory of any program on a cloud, in sizes of that cloud
 DEGENERATE = "degenerate"  # an attribute of tables
+MANY_COPIES = 0.05  # of the points: without clusters a line says so
 MANY_VALUES = 256  # vectors of fewer distinct integers, as int8 or bits, have tied distances
 
 
@@ -157,6 +159,13 @@ def measure_chunks(
             panels.append(weight_folds(values, chunk.folds, quantities()) if unequal else values)
         parts.append(jax.tree.map(lambda *values: np.stack(values), *panels))
     values = jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts)
+    copies, points = min(count.copies for count in counts), vectors.shape[0]
+    if vectors.cluster_P is None and copies > MANY_COPIES * points:
+        LOGGER.warning(
+            "%s of %s points are copies of others in every layer and count as independent, so that "
+            "intervals are too narrow; pass clusters, or leave copies out",
+            *(f"{copies:,}", f"{points:,}"),
+        )
     attributes = {"seed": settings.seed} | describe(vectors, chunks) | describe_degenerate(counts)
     return values, attributes
 

@@ -25,6 +25,10 @@ GAUSSIAN = "gaussian"
 
 def check_metrics(metrics: Mapping[str, Metric]) -> None:
     """Raise ValueError, one line, where a name cannot be that of a new variable."""
+    if not isinstance(metrics, Mapping):
+        raise ValueError(
+            f"metrics is a {type(metrics).__name__}; pass your functions by name, as {{'mine': f}}"
+        )
     for name, metric in metrics.items():
         if not str(name).isidentifier() or str(name).endswith("_excess"):
             raise ValueError(f"metrics: {name!r} is no name of a variable; write it as my_metric")

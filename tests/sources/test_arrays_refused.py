@@ -39,6 +39,8 @@ LENS = (None, np.ones((4, WIDTH)))
     [
         (CLOUDS[0, 0], {}, r"\(layers, points, width\) is needed"),
         (CLOUDS[:, :7], {}, "7 points; at least 8"),
+        (CLOUDS, {"families": "twonn"}, "a quantity of the family dimension"),
+        (CLOUDS, {"metrics": "twonn"}, "metrics is a str; pass your functions by name"),
         (BROKEN, {}, "layer 1: 1 of 576 numbers are not finite"),
         (CLOUDS * 1e18, {}, "the largest coordinate is 2e.19"),
         (CLOUDS * 1e-21, {}, "layer 0: the largest coordinate is 2e-20"),
@@ -111,3 +113,11 @@ def test_functions_of_what_cannot_be_measured_are_refused(function, words):
     )
     with pytest.raises(ValueError, match=words):
         measure_x(x)
+
+
+@pytest.mark.parametrize(("clusters", "said"), [(None, True), (EACH // 8, False)])
+def test_many_copies_without_clusters_are_told(caplog, clusters, said):
+    copied = CLOUDS.copy()
+    copied[:, 48:] = copied[:, :48]
+    measure(copied, clusters, families="similarity", nulls=())
+    assert ("48 of 96 points are copies of others in every layer" in caplog.text) == said
