@@ -35,7 +35,8 @@ def verify(title: str, folders: dict[str, pathlib.Path], configs: dict[str, Conf
                 print(f"{name}: {len(checksums.read(path)):,} files, all unchanged")
         count += len(damages)
     if count:
-        raise RunError(f"{title}: {count} files damaged, missing or not recorded, listed above")
+        files = f"{count} file{'s' * (count > 1)}"
+        raise RunError(f"{title}: {files} damaged, missing or not recorded, listed above")
 
 
 def find_damages(run: pathlib.Path, config: Config | None) -> Iterator[Damage]:

@@ -108,8 +108,5 @@ def advice_on_damage() -> Iterator[None]:
     try:
         yield
     except RunError as error:
-        advice = (
-            "move it elsewhere to measure without it; to train again, move all later checkpoints and "
-            "test.json too"
-        )
+        advice = "delete it to measure without it; --stages=replay --step=… makes it again"
         raise RunError(f"{error}; {advice}") from error
