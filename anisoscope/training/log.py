@@ -12,10 +12,6 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.summary import scalar
-
 from anisoscope.config.run_config import TrainConfig
 from anisoscope.utils.errors import RunError, UserError, format_os_error
 from anisoscope.utils.files import read_json, write, write_json
@@ -36,6 +32,9 @@ class Log:
         self._writes = is_first()
         if not self._writes:
             return
+        from tensorboardX.event_file_writer import EventsWriter  # late: only training needs it
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+
         path = folder / NAME
         kept = [line for line in read_log(folder) if line["step"] <= saved]
         write(path, "".join(json.dumps(line) + "\n" for line in kept))
@@ -52,6 +51,9 @@ class Log:
         """Write a line; TensorBoard gets a curve for each entry of a list."""
         if not self._writes or step <= self._written:
             return
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.summary import scalar
+
         with self._failing_once():
             self._file.write(json.dumps({"step": step, "kind": kind, **values}) + "\n")
             for name, value in _scalars(values):
