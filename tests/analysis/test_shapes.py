@@ -127,3 +127,8 @@ def test_without_the_first_checkpoint_there_is_no_growth():
     found = shapes(values.assign_coords(step=[1, 2]))
     assert np.isnan([found.growth, found.drift_growth]).all()
     np.testing.assert_allclose(found.drop_from_peak, 0)
+
+
+def test_the_order_of_steps_in_a_table_does_not_matter():
+    values = table(anisotropy=[[0, 0.1, 0.1], [0, 0.4, 0.4], [0, 0.3, 0.3]])
+    xr.testing.assert_identical(shapes(values.isel(step=[2, 0, 1])), shapes(values))

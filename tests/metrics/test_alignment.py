@@ -47,3 +47,7 @@ def test_layers_are_compared_pair_by_pair_and_bad_input_is_told():
     clouds[1, 0, 0] = np.nan
     assert np.isnan(alignments(clouds[0], clouds[1])).all()
     assert np.isnan(alignments(clouds[0], np.ones_like(clouds[0]))).all()
+    corners = np.eye(16, dtype=np.float32) * 0.3  # at equal distances from one another
+    rsa, procrustes = alignments(corners, clouds[0][:16])
+    assert np.isnan(rsa).all()
+    assert np.isfinite(procrustes).all()

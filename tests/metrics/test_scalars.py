@@ -219,6 +219,8 @@ def test_what_cannot_be_told_of_a_traced_array_is_nan():
         ),
         (lambda: metrics.levina_bickel(X, k=2), "k is 2; pass 3 to 95"),
         (lambda: metrics.neighbor_overlap(X, Y, k=96), "k is 96; pass 1 to 95"),
+        (lambda: metrics.neighbor_overlap(X, Y, k=3.0), "k is 3.0; pass 1 to 95"),
+        (lambda: metrics.neighbor_overlap(X, Y, k=True), "k is True; pass 1 to 95"),
     ],
 )
 def test_what_is_no_matrix_is_one_line(called, words):

@@ -92,7 +92,7 @@ def test_library_calls_keep_programs_unless_switched_off_or_elsewhere(tmp_path):
         return done.stdout.strip(), done.stderr
 
     own = str(tmp_path / ".cache" / "anisoscope" / "compiled")
-    assert start(ANISOSCOPE_COMPILED="off") == ("None", "")
+    assert start(ANISOSCOPE_COMPILED="OFF") == ("None", "")
     assert start(JAX_COMPILATION_CACHE_DIR="elsewhere") == ("elsewhere", "")
     folder, line = start()
     assert folder.startswith(own)

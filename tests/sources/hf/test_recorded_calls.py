@@ -282,5 +282,7 @@ def test_layers_of_a_loop_share_their_sequences_and_two_loops_do_not():
             recorder.model(tokens, document)
     sample = recorder.sample()
     assert [len(sample[name]) for name in names] == [3 * 96, 3 * 96, 3 * 48, 3 * 48]
+    assert "clusters_1" in sample
+    assert "clusters_2" not in sample  # a sample for each loop, not for each layer
     with pytest.raises(ValueError, match="differ in width or positions"):
         recorder.measure(families="spectrum")
