@@ -47,7 +47,7 @@ def public_metric(
                 return read(*matrices, **k)
 
         @functools.wraps(read)
-        def metric(*args: ArrayLike | int, **kwargs: ArrayLike | int) -> Scalar:
+        def metric(*args: ArrayLike | int | float, **kwargs: ArrayLike | int | float) -> Scalar:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
             values = bound.arguments
