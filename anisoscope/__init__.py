@@ -10,7 +10,6 @@ anisoscope.record(model, ["blocks.0"], to="a.nc")     a sample of activations wh
 anisoscope.measure_step(recorder, step, folder)        a table for each step of your training
 anisoscope.open_run("runs/quickstart/decoder")     a trained run
 anisoscope.to_frame(table)                         a pandas DataFrame
-anisoscope.to_latex(table, "twonn")                a table for a paper
 anisoscope.report(table, "page.html")              a page for a browser
 anisoscope.plot.by_layer(table)                     on Matplotlib axes
 anisoscope.verdicts(["runs/mask_ablations"])       what experiments say of the papers' claims
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
         open_run,
     )
     from anisoscope.plot.report import report
-    from anisoscope.results.frame import to_frame, to_latex
+    from anisoscope.results.frame import to_frame
     from anisoscope.sources.compare_arrays import compare
     from anisoscope.sources.recording.measure_step import measure_step
     from anisoscope.sources.recording.record import record, trainer_callback
@@ -52,7 +51,6 @@ __all__ = [
     "record",
     "report",
     "to_frame",
-    "to_latex",
     "trainer_callback",
     "verdicts",
 ]
@@ -64,7 +62,6 @@ ELSEWHERE = {  # all others stand in api.py
     "record": "sources.recording.record",
     "report": "plot.report",
     "to_frame": "results.frame",
-    "to_latex": "results.frame",
     "trainer_callback": "sources.recording.record",
     "verdicts": "analysis.claims.verdicts",
     "measure_step": "sources.recording.measure_step",

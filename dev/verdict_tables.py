@@ -25,7 +25,7 @@ from anisoscope.analysis import on_disk
 from anisoscope.analysis.claims import evidence
 from anisoscope.analysis.claims.claim_entries import CLAIMS
 from anisoscope.analysis.claims.verdicts import CONTRAST
-from anisoscope.plot import experiment_figures, style
+from anisoscope.plot import style
 from anisoscope.plot import verdict_figures as plots
 from anisoscope.results import joined_files
 from dev.real_models import read_shape
@@ -88,14 +88,9 @@ def main(arguments: list[str]) -> None:
     joined_files.write_csv(frame, RESULTS / "verdicts.csv")
     with style.context():
         for folder in folders:
-            named, levels = on_disk.read_primary(folder), on_disk.read_by_level(folder, {})
-            if len(named):
+            if len(named := on_disk.read_primary(folder)):
                 figure = plots.forest(named)
                 figure.savefig(figures / f"{folder.name}_primary.png", dpi=150)
-            if len(levels):
-                figure = experiment_figures.curves_by_level(levels, {*named["quantity"]})
-                style.add_footer(figure, [experiment_figures.BY_LEVEL_BANDS])
-                figure.savefig(figures / f"{folder.name}_by_level.png", dpi=150)
         plots.effects(frame).savefig(figures / "verdicts.png", dpi=150)
     claims = frame[frame["paper"] != CONTRAST]
     print(claims.groupby(["paper", "verdict"], sort=False).size().to_string())

@@ -9,8 +9,7 @@ of rotary positions (33 %), twice the learning rate (32 %), a first token that t
 `:together` has all of these, then longer training, more layers, more width and longer windows on
 top; `:found` changes one thing of the long run and of the deep one, and with rotary positions the
 mask and the norm. AdamW in all but two: Muon is known to suppress outliers. With 50M tokens Gu et
-al. find next to none, and a run here sees 6 to 37 million characters. The table is runs.csv, the
-figure attention_sinks.
+al. find next to none, and a run here sees 6 to 37 million characters. The table is runs.csv.
 """
 
 from typing import Any

@@ -24,7 +24,6 @@ SHARPNESS = (
     *("score_std_within", "attention_first_token", "attention_most_attended"),
 )
 PAIRS = (("drift", "mean_cosine"), *(("query_key_alignment", name) for name in SHARPNESS))
-LETTERS = {"pearson": "r", "spearman": "ρ"}
 # Spearman's p is exact up to this many points: the t approximation gives p = 0 for three in order
 PERMUTED = 30
 PERMUTATIONS = 9_999  # every ordering of up to 7 points; a random sample of that many beyond
@@ -89,16 +88,16 @@ def correlations(tables: dict[str, xr.Dataset]) -> pd.DataFrame:
 
     Returns:
         `over` names the points: the layers (or heads) of a step, or of all steps; with run "all",
-        those of each run's last step, or of all steps. `step` is empty for several steps.
-        `networks` is the number of runs. The p-values with `holm` in their names are corrected for
-        the `tests` correlations that share positions, `over` and step.
+        those of each run's last step, or of all steps, or the mean within runs (`within_runs`).
+        `step` is empty for several steps. `networks` is the number of runs. The p-values with
+        `holm` in their names are corrected for the `tests` correlations that share positions,
+        `over` and step.
     """
     rows = []
     for pair in PAIRS:
         both = {run: table for run, table in tables.items() if {*pair} <= {*table}}
-        for positions in dict.fromkeys(
-            p for table in both.values() for p in table.positions.values
-        ):
+        sets = dict.fromkeys(p for table in both.values() for p in table.positions.values)
+        for positions in sets:
             runs = {
                 run: table[list(pair)].sel(statistic="mean", positions=positions, drop=True)
                 for run, table in both.items()
@@ -109,112 +108,49 @@ def correlations(tables: dict[str, xr.Dataset]) -> pd.DataFrame:
                 points = "heads" if "head" in table.dims else "layers"
                 samples = [(points, step, [table.sel(step=[step])]) for step in table.step.values]
                 samples.append((f"{points}, steps", None, [table]))
-                rows += [(run, positions, *pair, networks[run], *sample) for sample in samples]
+                rows += [
+                    (run, positions, *pair, networks[run], over, step, correlate_tables(own, pair))
+                    for over, step, own in samples
+                ]
             if len(runs) > 1:
                 last = [table.isel(step=[-1]) for table in runs.values()]
-                samples = (f"{points}, runs", last), (f"{points}, steps, runs", [*runs.values()])
-                number = sum(networks.values())
-                rows += [("all", positions, *pair, number, over, None, s) for over, s in samples]
+                found = {
+                    f"{points}, runs": correlate_tables(last, pair),
+                    f"{points}, steps, runs": correlate_tables([*runs.values()], pair),
+                    f"{points} within runs": within_runs(
+                        [correlate_tables([x], pair) for x in last]
+                    ),
+                }
+                about = ("all", positions, *pair, sum(networks.values()))
+                rows += [(*about, over, None, own) for over, own in found.items()]
     columns = ["run", "positions", "x", "y", "networks", "over", "step"]
-    frame = pd.DataFrame(
-        [
-            dict(zip(columns, about, strict=True))
-            | correlate(_values(sample, about[2]), _values(sample, about[3]))._asdict()
-            for *about, sample in rows
-        ],
-        columns=[*columns, *Correlation._fields],
-    )
-    return corrected(frame, "positions", "over", "step").astype({"step": "Int64"})
-
-
-def _values(tables: list[xr.Dataset], name: str) -> np.ndarray:
-    return np.concatenate([table[name].transpose("step", ...).values.ravel() for table in tables])
-
-
-def corrected(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
-    """Add p-values corrected after Holm for all correlations that share these columns."""
-    groups = frame.groupby([*columns], dropna=False)
+    records = [dict(zip(columns, about, strict=True)) | own._asdict() for *about, own in rows]
+    frame = pd.DataFrame(records, columns=[*columns, *Correlation._fields])
+    groups = frame.groupby(["positions", "over", "step"], dropna=False)
     frame["tests"] = groups["pearson_p"].transform("count")
-    for kind in LETTERS:
+    for kind in ("pearson", "spearman"):
         frame[f"{kind}_p_holm"] = groups[f"{kind}_p"].transform(holm)
-    return frame
+    return frame.astype({"step": "Int64"})
 
 
-def format_coefficient(row: pd.Series, kind: str) -> str:
-    """Format a correlation of a row with its interval, if any; `kind` is pearson or spearman."""
-    r, low, high = row[kind], row[f"{kind}_low"], row[f"{kind}_high"]
-    return f"{LETTERS[kind]} = {_signed(r)}" + (
-        f" [{_signed(low)}, {_signed(high)}]" if low < high else ""
+def correlate_tables(tables: list[xr.Dataset], pair: tuple[str, str]) -> Correlation:
+    """Correlate two quantities over all points of these tables."""
+    x, y = (
+        np.concatenate([table[name].transpose("step", ...).values.ravel() for table in tables])
+        for name in pair
     )
+    return correlate(x, y)
 
 
-def _signed(value: float) -> str:
-    return f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
+def within_runs(inside: list[Correlation]) -> Correlation:
+    """Average the correlations within runs, with Student's t interval in [-1, 1] and p.
 
-
-ALL = "all"
-POSITIONS = ("all", "without_first_token", "without_special")
-POOLED, WITHIN, MODELS = "layers, models", "within", "models"  # in addition to each model's layers
-
-
-def by_modality(tables: dict[str, xr.Dataset], modality: dict[str, str]) -> pd.DataFrame:
-    """Correlate drift and mean cosine within models and across models, for each modality.
-
-    After Godey et al. 2024, second-hand. The text that we could read does not state which layers
-    and models were pooled, so every way of pooling is a reconstruction and has its own rows.
-
-    Args:
-        tables: The contents of results.nc, by model; the last revision counts.
-        modality: The modality of each model.
-
-    Returns:
-        `over` is "layers" (of the one `model`), "layers, models" (all models of a modality),
-        "models" (a point for each model, its mean over layers), or "within" (see `within_models`).
-        With several modalities, "all" pools every model. The p-values with `holm` in their names
-        are corrected for the `tests` correlations that share `over` and `positions`.
-    """
-    last = {
-        model: table.isel(step=-1).sel(statistic="mean")
-        for model, table in tables.items()
-        if {"drift", "mean_cosine"} <= {*table}
-    }
-    groups: dict[str, list[str]] = {}
-    for model in last:
-        groups.setdefault(modality[model], []).append(model)
-    rows = []
-    for kind, models in (groups | ({ALL: list(last)} if len(groups) > 1 else {})).items():
-        shared = set.intersection(*({*last[model].positions.values.tolist()} for model in models))
-        for positions in (name for name in POSITIONS if name in shared):
-            points = [
-                [last[model][name].sel(positions=positions).values for name in PAIRS[0]]
-                for model in models
-            ]
-            inside = [correlate(*pair) for pair in points]
-            means = np.array([[values.mean() for values in pair] for pair in points])
-            found = [("layers", *pair) for pair in zip(models, inside, strict=True) if kind != ALL]
-            found += [
-                (POOLED, "", correlate(*(np.concatenate(x) for x in zip(*points, strict=True)))),
-                (MODELS, "", correlate(*means.T)),
-                (WITHIN, "", within_models(inside)),
-            ]
-            about = {"modality": kind, "positions": positions, "models": len(models)}
-            rows += [
-                about | {"over": over, "model": model} | correlation._asdict()
-                for over, model, correlation in found
-            ]
-    columns = ["modality", "positions", "over", "model", "models", *Correlation._fields]
-    return corrected(pd.DataFrame(rows, columns=columns), "over", "positions")
-
-
-def within_models(correlations: list[Correlation]) -> Correlation:
-    """Average the correlations within models, with Student's t interval in [-1, 1] and p.
-
-    `n` is the number of models with a correlation. NaN if there is none; no interval or p if there
-    is a single model or all are equal.
+    `n` is the number of runs with a correlation. NaN if there is none; no interval or p if there
+    is a single one or all are equal.
     """
     parts = []
     for name in ("pearson", "spearman"):
-        r = np.array([getattr(correlation, name) for correlation in correlations])
+        r = np.array([getattr(found, name) for found in inside])
         r = r[np.isfinite(r)]
         mean, low, high, p = (r.mean() if r.size else np.nan), np.nan, np.nan, np.nan
         if r.size > 1 and np.ptp(r) > 0:
@@ -223,5 +159,5 @@ def within_models(correlations: list[Correlation]) -> Correlation:
             low, high = np.clip((mean - reach, mean + reach), -1, 1)
             p = 2 * stats.t.sf(abs(mean) / error, r.size - 1)
         parts += [mean, p, low, high]
-    n = sum(np.isfinite(correlation.pearson) for correlation in correlations)
+    n = sum(np.isfinite(found.pearson) for found in inside)
     return Correlation(n, *map(float, parts))

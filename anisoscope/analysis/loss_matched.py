@@ -5,10 +5,8 @@ on the validation windows) that all its runs reach in the constant part of their
 the final decay. If a schedule has no constant part, all steps after the warm-up count. A run is
 read at the step at which it first reaches the level. A run that never gains anything has no value.
 Gain over unigram is itself an outcome of the varied setting, so a loss-matched difference is not
-caused by that setting alone.
-
-The sign of a contrast may differ at another level. Contrasts at SHARES of that gain give a curve
-over levels. A quarter of the gain may be reached in the warm-up.
+caused by that setting alone. The sign of a contrast may differ
+at another level.
 """
 
 from typing import Any, NamedTuple
@@ -24,23 +22,19 @@ from anisoscope.training.replay import Bracket
 
 OPTIONAL = ("level", "without")  # columns besides those of contrasts.csv: bits; skipped runs
 STEPS = "steps_to_gain_over_unigram"
-SHARES = (0.25, 0.5, 0.75, 1.0)  # levels of contrasts_by_level.csv, as shares of the smallest gain
-SHARE = "share"  # its column
 GAIN = "gain_over_unigram_there"  # bits: of the first step with the level, which may lie above it
 Lines = list[dict[str, Any]]  # of a training's log
 
 
 class Matched(NamedTuple):
-    labels: tuple[str, str]  # the two conditions
     about: dict[str, str]  # the columns that name a contrast, without quantity and positions
     level: float  # bits
     runs: list[str]
     without: dict[str, str]  # runs without a value, and why
-    share: float = 1.0  # share of the gain that all runs reach
 
 
-def plan(runs: xr.Dataset, best: dict[str, float | None], share: float = 1.0) -> list[Matched]:
-    """Set the level of every contrast, except those of the text, as a share of the common gain.
+def plan(runs: xr.Dataset, best: dict[str, float | None]) -> list[Matched]:
+    """Set the level of every contrast, except those of the text.
 
     An experiment of two conditions has a single contrast, whatever differs between them. `best` is
     the largest gain over unigram of each run, in bits.
@@ -62,8 +56,8 @@ def plan(runs: xr.Dataset, best: dict[str, float | None], share: float = 1.0) ->
             if name not in without and not best[name] > 0
         }
         left = [name for name in names if name not in without]
-        level = share * min((best[name] for name in left), default=np.nan)
-        planned.append(Matched(pair.labels, pair.about, level, left, without, share))
+        level = min((best[name] for name in left), default=np.nan)
+        planned.append(Matched(pair.about, level, left, without))
     return planned
 
 

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from anisoscope.analysis import loss_matched, on_disk, primary, run_summaries
+from anisoscope.analysis import loss_matched, on_disk, run_summaries
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.run_config import checkpoint_steps
 from anisoscope.data.corpus import Corpus
@@ -22,10 +22,9 @@ def contrast(
     root: pathlib.Path,
     stop: Stop,
 ) -> None:
-    """Contrast finished runs at equal loss, and at several levels; finished work is skipped.
+    """Contrast finished runs at equal loss; finished work is skipped.
 
-    Contrasts at several levels are the primary ones, or all if none is primary. `configs` and
-    `texts` are those of the runs, by name.
+    `configs` and `texts` are those of the runs, by name.
     """
     folders = {name: root / name for name in configs}
     for folder in folders.values():
@@ -40,23 +39,12 @@ def contrast(
         raise UserError(
             "--stages=matched: no two conditions differ in a single setting; omit this stage"
         )
-    pairs = primary.loss_matched(experiment.primary)
-    first = [matched for matched in planned if frozenset(matched.labels) in pairs]
-    labels = {matched.labels for matched in first or planned}
-    levels = [
-        matched
-        for share in loss_matched.SHARES
-        for matched in loss_matched.plan(joined, best, share)
-        if matched.labels in labels and matched.runs
-    ]
-    print(
-        f"loss-matched: {len(planned)} contrasts, {len(labels)} at {len(loss_matched.SHARES)} levels"
-    )
+    print(f"loss-matched: {len(planned)} contrasts")
     cut = {}  # each run's table up to its crossing of a level, by run and level
     for name, config in configs.items():
         brackets = {
             matched.level: loss_matched.bracket(lines[name], matched.level)
-            for matched in (*planned, *levels)
+            for matched in planned
             if name in matched.runs
         }
         crossings = measured(config, texts[name], folders[name], brackets, name, stop)
@@ -65,8 +53,6 @@ def contrast(
             cut[name, level] = table.assign_attrs({loss_matched.GAIN: end.gain_over_unigram})
     if processes.is_first():
         paths = on_disk.write_loss_matched(planned, cut, folders, root, joined, experiment.primary)
-        if levels:
-            paths.append(on_disk.write_by_level(levels, cut, root))
         print(*paths, sep="\n")
         on_disk.write(folders, root, experiment.primary)  # reads the loss-matched contrasts
 

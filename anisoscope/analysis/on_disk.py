@@ -18,7 +18,6 @@ from anisoscope.utils.files import read_json, write_json
 Named = dict[str, dict[str, Any]]  # the contrasts that an experiment calls primary
 Folders = dict[str, pathlib.Path]  # of runs, by name
 DIGESTS = "loss_matched.json"
-BY_LEVEL = "contrasts_by_level.csv"
 TANGENTS = "tangents.csv"
 TANGENT_COLUMNS = (
     "energy",
@@ -124,35 +123,15 @@ def _contrast(
     return loss_matched.contrast(matched, own)
 
 
-def write_by_level(
-    planned: list[Matched], tables: dict[tuple[str, float], xr.Dataset], to: pathlib.Path
-) -> pathlib.Path:
-    """Write contrasts_by_level.csv: contrasts at several shares of the gain that all runs reach."""
-    frames = [_contrast(matched, tables)[0].assign(share=matched.share) for matched in planned]
-    joined_files.write_csv(pd.concat(frames, ignore_index=True), to / BY_LEVEL)
-    return to / BY_LEVEL
-
-
-def read_by_level(folder: pathlib.Path, folders: Folders) -> pd.DataFrame:
-    """Read contrasts_by_level.csv; no rows if it is absent or outdated."""
-    frame = _read_contrasts(folder / BY_LEVEL, (*loss_matched.OPTIONAL, loss_matched.SHARE))
-    return frame if _are_current(folder, folders) else frame.iloc[:0]
-
-
 def read_loss_matched(folder: pathlib.Path, folders: Folders) -> pd.DataFrame:
     """Read contrasts_loss_matched.csv; no rows if it is absent or outdated."""
     frame = _read_contrasts(folder / "contrasts_loss_matched.csv", loss_matched.OPTIONAL)
-    if frame.empty or _are_current(folder, folders):
+    path = folder / DIGESTS
+    read = read_json(path, "run --stages=matched again") if path.exists() else {}
+    if frame.empty or not folders or digests(folders) == read:
         return frame
     print("loss-matched contrasts are outdated, since tables changed; run --stages=matched again")
     return frame.iloc[:0]
-
-
-def _are_current(folder: pathlib.Path, folders: Folders) -> bool:
-    """Whether loss-matched contrasts were computed from the current tables in these folders."""
-    path = folder / DIGESTS
-    read = read_json(path, "run --stages=matched again") if path.exists() else {}
-    return not folders or digests(folders) == read
 
 
 def read_runs(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:

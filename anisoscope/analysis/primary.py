@@ -64,16 +64,6 @@ def check_primary(primary: Named, runs: list[str]) -> None:
                 raise UserError(f"{where} names {end!r}, but this experiment has no such run")
 
 
-def loss_matched(primary: Named) -> set[frozenset[str]]:
-    """Return the pairs of conditions with a loss-matched primary contrast."""
-    contrasts = (DEFAULTS | contrast for contrast in primary.values())
-    return {
-        frozenset((contrast["before"], contrast["after"]))
-        for contrast in contrasts
-        if contrast["at"] == "matched"
-    }
-
-
 def table(primary: Named, runs: xr.Dataset, matched: pd.DataFrame) -> pd.DataFrame:
     """Test each primary contrast.
 
@@ -165,17 +155,6 @@ def with_roles(frame: pd.DataFrame, primary: Named, runs: xr.Dataset, at: str) -
     places = frame[list(COLUMNS)].itertuples(index=False, name=None)
     roles = [ROLES[(labels.get(place[:4]), *place[4:]) not in named] for place in places]
     return frame.assign(**{ROLE: roles})
-
-
-def format_lines(frame: pd.DataFrame) -> list[str]:
-    """Format a line for each primary contrast with a value, and a line that names the others."""
-    known, unknown = (frame[(frame["verdict"] == NOTHING) == missing] for missing in (False, True))
-    lines = [
-        f"primary, {row.name}: {row.quantity} {row.before} → {row.after} {WHERE[row.at]}: "
-        f"{format_interval(row.change, row.low, row.high)}, {format_verdict(row)}"
-        for row in known.itertuples(index=False)
-    ]
-    return lines + [f"primary without value: {', '.join(unknown['name'])}"] * bool(len(unknown))
 
 
 def format_interval(value: float, low: float, high: float) -> str:

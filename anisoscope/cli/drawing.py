@@ -1,14 +1,16 @@
-"""The stage `figures`: draw the tables of runs on disk, and state the findings in words."""
+"""The stage `figures`: draw the tables of runs on disk, and print bits per character."""
 
+import math
 import pathlib
 
-from anisoscope.analysis import findings, on_disk, primary
+from anisoscope.analysis import on_disk
 from anisoscope.config.experiment_config import Config
 from anisoscope.plot import draw, report
 from anisoscope.plot.experiment_figures import Compared
 from anisoscope.plot.run_tables import Run, over_seeds
 from anisoscope.results import joined_files
 from anisoscope.training import log
+from anisoscope.training.objective import OBJECTIVES
 from anisoscope.utils import checksums, processes
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import write
@@ -72,14 +74,24 @@ def draw_figures(
     if (root / "runs.csv").exists():
         own_folders = {label: folders[label] for label in own}
         matched = on_disk.read_loss_matched(root, own_folders)
-        by_level = on_disk.read_by_level(root, own_folders)
-        compared = Compared(averaged, *on_disk.read_runs(root), matched, contrasts, by_level)
+        compared = Compared(averaged, *on_disk.read_runs(root), matched, contrasts)
         paths += draw.draw(draw.EXPERIMENT, compared, to)
     page = write_page(plotted, to, root)
-    tables = {labels[label]: run.results for label, run in runs.items()}
-    bits = {labels[label]: on_disk.bits(path) for label, path in folders.items()}
-    lines = [*findings.sentences(tables, bits), *primary.format_lines(contrasts)]
-    print(*lines, format_figures(paths, to), f"page:    {page}", sep="\n")
+    print(*format_bits(runs, folders), format_figures(paths, to), f"page:    {page}", sep="\n")
+
+
+def format_bits(runs: dict[str, Run], folders: dict[str, pathlib.Path]) -> list[str]:
+    """Format a line with the test bits of each objective's runs: bits of two are not comparable."""
+    lines = []
+    for kind, objective in OBJECTIVES.items():
+        members = [run for run in runs if runs[run].results.attrs.get("objective") == kind]
+        scores = {run: on_disk.bits(folders[run]).get("test_bits", math.nan) for run in members}
+        bits = ", ".join(f"{run} {x:.2f}" for run, x in scores.items() if math.isfinite(x))
+        if bits:
+            lines.append(
+                f"bits per character on the test split, predicting {objective.label}: {bits}"
+            )
+    return lines
 
 
 def write_page(runs: dict[str, Run], to: pathlib.Path, root: pathlib.Path) -> pathlib.Path:

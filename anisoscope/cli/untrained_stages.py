@@ -129,10 +129,8 @@ def draw_models(config: ModelsConfig, root: pathlib.Path, to: pathlib.Path) -> N
     }
     paths = draw.draw(draw.MODELS[config.paper], models, to)
     if config.paper == "inherent":
-        modality = {label: about["modality"] for label, about in known.items()}
         tables = {label: run.results for label, run in runs.items()}
-        rows = correlations.by_modality(tables, modality)
-        joined_files.write_csv(rows, to / "correlations_by_modality.csv")
+        correlations.write(tables, to / "correlations.csv")
     print(drawing.format_figures(paths, to))
     print(f"page:    {drawing.write_page(runs, to, root)}")
 

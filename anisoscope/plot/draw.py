@@ -40,22 +40,18 @@ RUNS: Figures = {
     "cosine_against_drift": scatter_figures.cosine_against_drift,
     "training_curve": training_figures.training_curve,
     **{name: partial(training_figures.watched, spec) for name, spec in WATCHED.items()},
+    "tangent_energy": training_figures.tangent_energy,
 }
 EXPERIMENT: Figures = {  # of a Compared
     "runs_compared": experiment_figures.runs_compared,
     "contrasts": experiment_figures.contrasts,
     "contrasts_loss_matched": experiment_figures.contrasts_loss_matched,
-    "contrasts_by_level": experiment_figures.contrasts_by_level,
     "primary_contrasts": verdict_figures.primary_contrasts,
-    "attention_sinks": lambda compared: training_figures.attention_sinks(
-        display_names(compared.runs)
-    ),
 }
 UNTRAINED: Figures = {
     "untrained_cosine": theory_figures.cosine,
     "untrained_norm": theory_figures.norm,
     "untrained_sharpness": theory_figures.sharpness,
-    "untrained_stack": theory_figures.stack,
 }
 SIMILARITY: Figures = {"similarity_of_models": similarity_figures.model_similarity}
 CURVED: Figures = {"curved_manifolds": theory_figures.curved_manifolds}
@@ -93,7 +89,7 @@ def draw_runs(runs: Runs, folder: pathlib.Path, over: str = "step") -> list[path
 
     For several runs also write correlations.csv, pooled. Return the paths written.
     """
-    figures = RUNS | training_figures.TANGENTS
+    figures = dict(RUNS)
     single = all(run.results.sizes["step"] == 1 for run in runs.values())
     for name in figures.keys() & SPECS.keys():
         if single and "step" in (SPECS[name].x, SPECS[name].hue):

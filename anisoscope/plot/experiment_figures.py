@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from anisoscope.analysis.contrasts import TELLING
-from anisoscope.analysis.loss_matched import SHARES, STEPS
+from anisoscope.analysis.loss_matched import STEPS
 from anisoscope.analysis.primary import ROLE, ROLES
 from anisoscope.analysis.shapes import SHAPES
 from anisoscope.measurement.families import registry
@@ -44,9 +44,6 @@ ACROSS = 4  # panels beside each other
 ROW = {"condition": 0.17, "contrast": 0.135}  # inches
 PAIR = ["setting", "held", "before", "after"]
 INTERVAL = f"{LEVEL * 100:.0f} % interval"
-BY_LEVEL_BANDS = (
-    f"Bands: {INTERVAL}, not corrected. A sign turns where intervals on both sides leave 0 out."
-)
 INCOMPARABLE = "Bits of the two objectives are not comparable."
 
 
@@ -58,7 +55,6 @@ class Compared(NamedTuple):
     changes: pd.DataFrame  # contrasts.csv
     matched: pd.DataFrame | None = None  # contrasts_loss_matched.csv
     primary: pd.DataFrame | None = None  # primary.csv
-    by_level: pd.DataFrame | None = None  # contrasts_by_level.csv
 
 
 def runs_compared(compared: Compared) -> Figure | None:
@@ -231,63 +227,3 @@ def _format_sample(changes: pd.DataFrame, noise: str) -> str:
     read = f"{INTERVAL}, {noise}, not corrected for the {known.sum()} comparisons ({chance})"
     bare = "" if known.all() else " Bare: no interval."
     return f"{pairs} of runs. Bars: {read}. Filled: 0 lies outside.{bare}"
-
-
-def contrasts_by_level(compared: Compared) -> Figure | None:
-    """Draw the changes over the gain over unigram, with the experiment's caption."""
-    if compared.by_level is None:
-        return None
-    primary = () if compared.primary is None else compared.primary["quantity"]
-    figure = curves_by_level(compared.by_level, {*primary})
-    if figure is not None:
-        shares = ", ".join(f"{100 * share:g}" for share in SHARES)
-        gain = "of the gain that all runs of the contrast reach"
-        shown = f"Loss-matched contrasts at {shares} % {gain}."
-        caption(figure, compared.runs, shown, by_level_bands(compared.by_level, {*primary}))
-    return figure
-
-
-def by_level_bands(table: pd.DataFrame, quantities: set[str]) -> str:
-    """Describe the bands, and count the contrasts that change their sign."""
-    table = _by_level(table, quantities)
-    groups = table.groupby(["quantity", *PAIR])
-    turning = [
-        name for (name, *_), own in groups if (own["low"] > 0).any() and (own["high"] < 0).any()
-    ]
-    which = f" ({shape_name(turning[0])[0]})" if len(turning) == 1 else ""
-    return f"{BY_LEVEL_BANDS} {len(turning)} of {len(groups)} contrasts{which} change sign."
-
-
-def _by_level(table: pd.DataFrame, quantities: set[str]) -> pd.DataFrame:
-    known = np.isfinite(table["change"].astype(float)) & (table["positions"] == "all")
-    return table[known & table["quantity"].isin(quantities or CONTRASTED)]
-
-
-def curves_by_level(table: pd.DataFrame, quantities: set[str]) -> Figure | None:
-    """Draw a panel for each quantity, and a curve for each contrast over the gain over unigram."""
-    table = _by_level(table, quantities)
-    if table.empty:
-        return None
-    names = list(dict.fromkeys(table["quantity"]))
-    pairs = dict.fromkeys(table[PAIR].itertuples(index=False, name=None))
-    colors = dict(zip(pairs, cycle(style.OKABE_ITO), strict=False))
-    columns, deep = min(ACROSS, len(names)), -(-len(names) // ACROSS)
-    figure = style.new_figure(style.PAGE, 0.9 + 1.6 * deep)
-    strip, axes = style.grid_below_legend(figure, deep, columns, 1.6)
-    for ax, name in zip(axes.flat, names, strict=False):
-        for pair, own in table[table["quantity"] == name].groupby(PAIR, sort=False):
-            own = own.sort_values("level")
-            look = {"label": format_pair(pair, True), "color": colors[pair]}
-            ends = own["level"], own["change"], own["low"], own["high"]
-            style.plot_with_interval(ax, *ends, **look, marker="o", linewidth=1.1, markersize=3)
-        ax.axhline(0, color="0.5", linewidth=0.8, zorder=1)
-        _shape_title(ax, name)
-    for ax in axes.flat[: len(names)][-columns:]:  # the lowest of each column
-        ax.set_xlabel("gain over unigram (bits)", fontsize=style.SMALL)
-    for ax in axes[:, 0]:
-        ax.set_ylabel("change", fontsize=style.SMALL)
-    for ax in axes.flat[len(names) :]:
-        ax.set_axis_off()
-    strip.legend(*style.legend_entries(axes.flat), loc="center", ncols=min(len(pairs), 2))
-    style.title(figure, "Change when one setting changes, by gain over unigram, all positions")
-    return figure

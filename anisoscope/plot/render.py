@@ -26,7 +26,6 @@ from anisoscope.plot.run_tables import (
 )
 from anisoscope.plot.spec_curves import (
     hue_colors,
-    hue_styles,
     labels_along,
     panel,
     quantities_of,
@@ -66,7 +65,7 @@ def render(spec: Spec, runs: dict[str, Run]) -> Figure | None:
         strip, grid = None, figure.subplots(down, across, squeeze=False)
     hues = labels_along(spec.hue, spec, runs, quantities)
     colors = hue_colors(spec, runs, hues)
-    styles = styles if spec.hue == RUN else hue_styles(spec, hues)
+    styles = styles if spec.hue == RUN else style.run_styles(hues)
     at = {QUANTITY: quantities[0], "positions": "all", **spec.at}
     panels = dict(zip(every, grid.flat, strict=False))
     for labels, ax in panels.items():

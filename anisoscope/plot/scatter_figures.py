@@ -6,7 +6,6 @@ Correlations stand in correlations.csv, corrected for their number.
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -32,7 +31,7 @@ from anisoscope.plot.run_tables import (
 
 SHARPNESS = ("attention_entropy", "attention_max", "score_std_within", "attention_first_token")
 CAUTION = (
-    "Correlations with intervals and corrected p stand in {}. They take the points for independent "
+    "Correlations with intervals and corrected p stand in correlations.csv. They take the points for independent "
     "draws, which those of one network are not."
 )
 COLUMNS, MOST_ROWS, BLOCKS = 5, 6, 4  # of projections: checkpoints, rows, blocks of a run
@@ -62,9 +61,7 @@ def cosine_against_drift(runs: dict[str, Run]) -> Figure | None:
     style.legend(axes)
     bars = describe_bands(tables(runs), "drift", "mean_cosine", what="bars")
     shown = f"A point for each layer; hollow: the {first}."
-    caption(
-        figure, runs, shown, bars, [*note_same(runs, sides), CAUTION.format("correlations.csv")]
-    )
+    caption(figure, runs, shown, bars, [*note_same(runs, sides), CAUTION])
     return figure
 
 
@@ -111,7 +108,7 @@ def sharpness_against_alignment(runs: dict[str, Run]) -> Figure | None:
     panel_axes.patch_bar(figure, colors, axes, "block")
     bars = describe_bands(tables(runs), "query_key_alignment", *SHARPNESS, what="bars")
     shown = "A point for each head: the sharpness of its attention and the alignment of its queries and keys."
-    caption(figure, runs, shown, bars, [CAUTION.format("correlations.csv")])
+    caption(figure, runs, shown, bars, [CAUTION])
     return figure
 
 
@@ -123,10 +120,6 @@ def cosine_and_drift(models: dict[str, Run]) -> Figure | None:
     members: dict[str, dict[str, Run]] = {}
     for label, run in runs.items():
         members.setdefault(run.modality, {})[label] = run
-    table = correlations.by_modality(
-        {label: run.results for label, run in runs.items()},
-        {label: run.modality for label, run in runs.items()},
-    )
     heights = [max(LEAST, 0.5 + LEGEND_ROW * len(own)) for own in members.values()]
     figure = style.new_figure(style.PAGE, 0.9 + sum(heights))
     shared = {"sharex": "col", "sharey": True, "squeeze": False, "height_ratios": heights}
@@ -140,7 +133,7 @@ def cosine_and_drift(models: dict[str, Run]) -> Figure | None:
         depth.set_title(modality)
         text = variable_label(runs, "mean_cosine")
         depth.set_ylabel(style.wrap(text, LEAST - 0.3, style.RC["font.size"]))
-        drift.set_title(_format_correlation(table, modality), fontsize=style.SMALL)
+        drift.set_title(_format_correlation(own), fontsize=style.SMALL)
         style.legend([depth, drift])
     axes[-1, 0].set_xlabel(layers_label(runs, panel_axes.DEPTH))
     axes[-1, 1].set(xscale="log", xlabel=variable_label(runs, "drift"))
@@ -152,7 +145,7 @@ def cosine_and_drift(models: dict[str, Run]) -> Figure | None:
         "each layer, hollow the first. ρ is Spearman's rank correlation."
     )
     bands = describe_bands(tables(runs), "drift", "mean_cosine", what="bands and bars")
-    caption(figure, runs, shown, bands, [CAUTION.format("correlations_by_modality.csv")])
+    caption(figure, runs, shown, bands, [CAUTION])
     return figure
 
 
@@ -164,15 +157,24 @@ def _log_ticks(ax: Axes) -> None:
     ax.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _format_correlation(table: pd.DataFrame, modality: str) -> str:
+def _format_correlation(runs: dict[str, Run]) -> str:
     """Write the rank correlation of all points, and the mean of those within models."""
-    own = table[(table.modality == modality) & (table.positions == "all")].set_index("over")
-    pooled, within = own.loc[correlations.POOLED], own.loc[correlations.WITHIN]
+    last = [
+        run.results.isel(step=[-1]).sel(positions="all", statistic="mean") for run in runs.values()
+    ]
+    pair = ("drift", "mean_cosine")
+    pooled = correlations.correlate_tables(last, pair)
+    within = correlations.within_runs([correlations.correlate_tables([x], pair) for x in last])
     if np.isnan(pooled.spearman):
         return "too few points to correlate"
-    text = f"all points: {correlations.format_coefficient(pooled, 'spearman')}"
-    second = f"\nwithin models: {correlations.format_coefficient(within, 'spearman')}"
-    return text + second * bool(within.n > 1)
+    text = f"all points: {_format_rho(pooled)}"
+    return text + f"\nwithin models: {_format_rho(within)}" * bool(within.n > 1)
+
+
+def _format_rho(found: correlations.Correlation) -> str:
+    low, high = found.spearman_low, found.spearman_high
+    text = f"ρ = {found.spearman:.2f}" + f" [{low:.2f}, {high:.2f}]" * bool(low < high)
+    return text.replace("-", "\N{MINUS SIGN}")
 
 
 NAMES = {"query": "queries", "key": "keys"}

@@ -102,14 +102,6 @@ def hue_colors(spec: Spec, runs: dict[str, Run], labels: list[Any]) -> ScalarMap
     return None
 
 
-def hue_styles(spec: Spec, labels: list[Any]) -> dict[Any, dict[str, Any]]:
-    """Give hues colors and markers; ordered bins get shades."""
-    if spec.hue != "bin":
-        return style.run_styles(labels)
-    shades = style.depth_colormap()(np.linspace(0, 1, len(labels)))
-    return {label: {"color": tuple(shade)} for label, shade in zip(labels, shades, strict=True)}
-
-
 def panel(
     ax: Axes,
     spec: Spec,

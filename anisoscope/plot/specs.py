@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from anisoscope.measurement.families.attention_family import SINK_FROM
 from anisoscope.measurement.families.leading_family import WITHOUT
+from anisoscope.plot.style import OKABE_ITO
 from anisoscope.training.watch import BLOCKS, LAYERS
 
 RUN, KIND, QUANTITY, NULL = "run", "kind", "quantity", "null"
@@ -314,22 +314,27 @@ PROFILE_BY_KIND = Spec(
     label=LARGEST,
     names={"encoder": "encoders", "decoder": "decoders"},
 )
-# Has any run a sink, when does it form, and does anisotropy come with it? Of `sink_table`.
-SINKS = Spec(
-    "Signs of an attention sink while training",
-    "Largest over layers, blocks or heads at each checkpoint; a head has a sink where its mean weight "
-    f"on the first token exceeds {SINK_FROM:g}. The embedding is no block.",
-    (
-        *("norm_ratio", "attention_first_token", "sink_heads"),
-        *("anisotropy", "anisotropy_without_first_token", "validation_bits"),
-    ),
+BLUE, ORANGE = ({"color": color, "marker": ""} for color in OKABE_ITO[:2])
+TANGENT_ENERGY = Spec(
+    "Gradient energy and variance in {}",
+    "Share of |G|² (e) and of the activations' variance (v) in {}. Subspaces, energies and controls "
+    "are reconstructions after Bernas et al. 2026.",
+    ("energy",),
     x="step",
-    columns=QUANTITY,
-    scale="panel",
+    hue=LINE,
+    rows=RUN,
+    columns="layer",
     zero=True,
-    any_of=True,
-    wrap=3,
+    strip=True,
+    label="share of the squared length",
     lines=(
-        Line("a sink: above this", "sink_from", panels=("attention_first_token",), **GRAY_DASHED),
+        Line(
+            "random subspaces",
+            "control_energy",
+            look={"color": "0.6", "linewidth": 0.8, "marker": ""},
+        ),
+        Line("activations' variance v", "variance", look=ORANGE | {"linestyle": "--"}),
+        Line("gradient energy e", "energy", look=BLUE),
     ),
+    note="Gray: all random subspaces.",
 )

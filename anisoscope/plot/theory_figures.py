@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import SymLogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -30,13 +28,7 @@ BIASED = {  # against the norm of the bias
     "attention_entropy": "entropy (nat)",
     "attention_max": "largest weight / uniform",
 }
-STACK = {
-    "cosine_out": "mean cosine out",
-    "norm_out": "mean norm out",
-    "score_std_within": "SD within rows",
-    "attention_entropy": "entropy (nat)",
-}
-LOGARITHMIC = ("score_std", "score_std_within", "attention_max", "norm_out")
+LOGARITHMIC = ("score_std", "score_std_within", "attention_max")
 
 SIDES = {"tangent": style.OKABE_ITO[0], "normal": style.OKABE_ITO[1]}
 SHARES = {TARGETS[0]: "error by direction", TARGETS[1]: "constant error"}
@@ -146,37 +138,6 @@ def sharpness(results: xr.Dataset) -> Figure:
     title = "An untrained block as a common bias grows"
     shown = "The same bias on the input of an untrained block, its queries, its keys, or on both"
     return _finish(figure, results, title, f"{shown}; lines without marks are closed forms.")
-
-
-def stack(results: xr.Dataset) -> Figure | None:
-    """Draw how a common bias changes in a stack of blocks."""
-    if "input" not in results.target or results.sizes["block"] == 1:
-        return None
-    rows = [*_combinations(results.sel(target="input"), *ROWS)]
-    norms = results.relative_norm.values
-    least, most = _positive_range(norms)
-    scale = SymLogNorm(linthresh=least, linscale=0.5, vmin=0, vmax=most, base=10)
-    colors = ScalarMappable(scale, style.depth_colormap())
-    figure = style.new_figure(style.PAGE, 0.8 + 1.45 * len(rows))
-    axes = figure.subplots(len(rows), len(STACK), sharex=True, squeeze=False)
-    for row, (text, table) in zip(axes, rows, strict=True):
-        for ax, name in zip(row, STACK, strict=True):
-            for bias in norms:
-                look = {"color": colors.to_rgba(bias), "linewidth": 1.1}
-                _measured(ax, table.block.values, table.sel(relative_norm=bias), name, **look)
-            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-            if name in LOGARITHMIC:
-                panel_axes.logarithmic(ax.yaxis)
-        row[3].set_ylim(0, np.log(_keys_with_choice(results, table)).mean() * 1.08)
-        row[0].set_ylabel(text, fontweight="bold")
-    for above, below, title in zip(axes[0], axes[-1], STACK.values(), strict=True):
-        above.set_title(title)
-        below.set_xlabel("block")
-    look = {"aspect": 60, "fraction": 0.03, "format": panel_axes.Powers()}
-    bar = figure.colorbar(colors, ax=axes, label="bias norm / input norm", **look)
-    bar.outline.set_visible(False)
-    shown = "Rows with a common bias on their way through untrained blocks: a line for each norm."
-    return _finish(figure, results, "A common bias through a stack of untrained blocks", shown)
 
 
 def _combinations(results: xr.Dataset, *dims: str) -> Iterator[tuple[str, xr.Dataset]]:

@@ -1,8 +1,5 @@
-"""A table in other formats: a pandas DataFrame with a row for each number, or LaTeX."""
+"""A table as a pandas DataFrame with a row for each number, and what of a table can be selected."""
 
-import itertools
-import math
-import re
 from typing import Any
 
 import pandas as pd
@@ -12,8 +9,6 @@ from anisoscope.results.derived import NULL, excess_name
 from anisoscope.results.join import tidy
 
 ALONE = {"step": 0, "positions": "all", "layer": 0}  # dimensions that tables of arrays may not have
-SPECIAL = {letter: rf"\{letter}" for letter in "&%$#_{}"}  # in LaTeX
-SPECIAL |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 
 
 def as_run_table(table: xr.Dataset) -> tuple[xr.Dataset, dict[str, list[Any]]]:
@@ -72,81 +67,6 @@ def to_frame(table: xr.Dataset) -> pd.DataFrame:
         if dim in names:
             frame["layer"] = frame["layer"].map(dict(enumerate(names[dim])))
     return frame.dropna(axis=1, how="all")
-
-
-def to_latex(
-    table: xr.Dataset,
-    *quantities: str,
-    null: str | None = None,
-    positions: str = "all",
-    step: int | None = None,
-) -> str:
-    """Make a LaTeX table (package booktabs) of quantities by layer, with 95 % intervals.
-
-    Values have as many digits as their interval allows: two of its half width.
-
-    Args:
-        table: of `measure`, `measure_model`, `measure_attention`, or results.nc of a run.
-        quantities: variables of the table over the same dimensions; a column each.
-        null: a null model, for the excess over it; None for the value itself.
-        positions: the set of token positions, where the table has several.
-        step: the training step, where the table has several; None for the last.
-
-    Returns:
-        The lines of a `tabular`; a value that is not known is "--".
-
-    Raises:
-        ValueError: no quantity, or one that the table does not have so; in one line.
-
-    >>> import numpy as np
-    >>> from anisoscope import measure
-    >>> table = measure(np.random.default_rng(0).standard_normal((2, 128, 4)), families="similarity", nulls=())
-    >>> to_latex(table, "drift").count("&")  # its head and two layers
-    3
-    """
-    check_table(table)
-    if not quantities:
-        raise ValueError(f"name quantities of the table: {', '.join(map(str, table.data_vars))}")
-    where: dict[str, Any] = {"positions": positions, "step": step}
-    columns = {name: select_values(table, name, null, where) for name in quantities}
-    first = next(iter(columns.values()))
-    dims = [dim for dim in first.dims if dim != "statistic"]
-    for name, values in columns.items():
-        if {*values.dims} != {*first.dims}:
-            raise ValueError(
-                f"{name} is over {', '.join(values.dims)}, {quantities[0]} over {', '.join(first.dims)}"
-            )
-    names = [*dims, *(str(table[name].attrs.get("long_name", name)) for name in quantities)]
-    body = [[_escaped(name) for name in names]]
-    for at in itertools.product(*(first[dim].values.tolist() for dim in dims)):
-        where = dict(zip(dims, at, strict=True))
-        body.append(
-            [
-                *(_escaped(str(place)) for place in at),
-                *(_cell(column.sel(where)) for column in columns.values()),
-            ]
-        )
-    head, *rows = (" & ".join(line) + r" \\" for line in body)
-    begin = rf"\begin{{tabular}}{{{'l' * len(dims)}{'r' * len(quantities)}}}"
-    return "\n".join(
-        [begin, r"\toprule", head, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}", ""]
-    )
-
-
-def _cell(value: xr.DataArray) -> str:
-    """Format a value and its interval to two digits of the half width; three digits without one."""
-    mean, low, high = (value.sel(statistic=end).item() for end in ("mean", "low", "high"))
-    if not math.isfinite(mean):
-        return "--" if math.isnan(mean) else rf"${'-' * (mean < 0)}\infty$"
-    known = math.isfinite(high - low) and high > low
-    size, digits = ((high - low) / 2, 2) if known else (mean, 3)
-    places = max(0, digits - 1 - math.floor(math.log10(abs(size)))) if size else 0
-    interval = f" $[{low:.{places}f}, {high:.{places}f}]$" if known else ""
-    return f"${mean:.{places}f}$" + interval
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r"[&%$#_{}\\~^]", lambda match: SPECIAL[match[0]], text)
 
 
 def select_values(

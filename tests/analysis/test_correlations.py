@@ -9,16 +9,11 @@ import xarray as xr
 from scipy import stats
 
 from anisoscope.analysis.correlations import (
-    ALL,
-    MODELS,
     PAIRS,
-    POOLED,
-    WITHIN,
     Correlation,
-    by_modality,
     correlate,
     correlations,
-    within_models,
+    within_runs,
 )
 from anisoscope.measurement.intervals import holm
 from tests.plot.tables import make_run
@@ -121,60 +116,45 @@ def test_p_is_corrected_after_holm_for_all_that_are_looked_at_together(tables):
     np.testing.assert_array_equal(together.pearson_p_holm, holm(together.pearson_p))
 
 
-def model(drift, cosine):
-    """As results.nc has it; the values of an earlier revision say nothing."""
+def layers(drift, cosine) -> xr.Dataset:
+    """As results.nc has it; the values of the first step say nothing."""
     values = np.stack([np.full((2, len(drift)), 7.0), np.stack([drift, cosine])], axis=1)
-    dims = ("step", "statistic", "positions", "layer")
-    coords = {"step": [0, 10], "statistic": ["mean"], "positions": ["all", "without_first_token"]}
-    drift, cosine = (np.broadcast_to(x[:, None, None], (2, 1, 2, x.shape[1])) for x in values)
-    return xr.Dataset({"drift": (dims, drift), "mean_cosine": (dims, cosine)}, coords)
+    coords = {"step": [0, 10], "statistic": ["mean"], "positions": ["all"]}
+    dims = ("statistic", "positions", "step", "layer")
+    both = zip(("drift", "mean_cosine"), values, strict=True)
+    return xr.Dataset({name: (dims, own[None, None]) for name, own in both}, coords)
 
 
-def test_layers_and_models_are_told_apart():
-    """In text every model rises while their means fall; in pictures there is nothing."""
-    rng, depth = np.random.default_rng(0), np.linspace(0, 1, 8)
-    models = {
-        f"text{n}": model(10.0 * n + depth, 0.5 - 0.1 * n + 0.05 * depth**2) for n in range(4)
-    }
-    models |= {f"vision{n}": model(*rng.normal(size=(2, 40))) for n in range(3)}
-    frame = by_modality(models, {name: name[:-1] for name in models})
-    assert {*frame.modality} == {"text", "vision", ALL}
-    assert "layers" not in {*frame[frame.modality == ALL].over}
-    rows = frame.set_index(["modality", "positions", "over", "model"]).sort_index()
-    text = rows.loc[("text", "all")]
-    assert text.loc[(WITHIN, "")].spearman == pytest.approx(1)
-    assert text.loc[(MODELS, "")].spearman == pytest.approx(-1)
-    assert (text.loc[(MODELS, "")].n, text.loc[(POOLED, "")].n) == (4, 32)
-    assert text.loc[(POOLED, "")].spearman < -0.8
-    for over in (WITHIN, POOLED):
-        row = rows.loc[("vision", "all", over, "")]
-        assert row.pearson_low < 0 < row.pearson_high
-    x, y = (models["vision1"][name].values[-1, 0, 0] for name in ("drift", "mean_cosine"))
-    row = rows.loc[("vision", "without_first_token", "layers", "vision1")]
-    assert row.pearson == pytest.approx(stats.pearsonr(x, y).statistic)
+def test_every_run_may_rise_while_their_means_fall():
+    depth = np.linspace(0, 1, 8)
+    runs = {f"run{n}": layers(10.0 * n + depth, 0.5 - 0.1 * n + 0.05 * depth**2) for n in range(4)}
+    rows = correlations(runs).set_index("over")
+    assert rows.loc["layers within runs"].spearman == pytest.approx(1)
+    assert rows.loc["layers, runs"].spearman < -0.8
+    assert (rows.loc["layers within runs"].n, rows.loc["layers, runs"].n) == (4, 32)
 
 
-def test_the_mean_within_models_has_students_interval_over_those_that_have_a_correlation():
+def test_the_mean_within_runs_has_students_interval_over_those_that_have_a_correlation():
     rng = np.random.default_rng(1)
     inside = [correlate(*rng.normal(size=(2, 12))) for _ in range(5)]
     constant = correlate(np.arange(5.0), np.ones(5))
-    row, own = within_models([*inside, constant]), [found.pearson for found in inside]
+    row, own = within_runs([*inside, constant]), [found.pearson for found in inside]
     expected = stats.t.interval(0.95, 4, np.mean(own), stats.sem(own))
     np.testing.assert_allclose((row.pearson_low, row.pearson_high), expected)
     assert row.pearson_p == pytest.approx(stats.ttest_1samp(own, 0).pvalue)
     assert row.n == 5
-    alone = within_models([constant, inside[0]])
-    assert (alone.n, alone.pearson) == (1, inside[0].pearson)
+    alone = within_runs([constant, inside[0]])
+    assert (alone.n, alone.pearson) == (1, own[0])
     assert np.isnan(alone.pearson_low)
 
 
-def test_the_interval_within_models_holds_the_truth_as_often_as_it_says():
-    """Models differ in drift and in slope, which pooling would mistake for a correlation."""
+def test_the_interval_within_runs_holds_the_truth_as_often_as_it_says():
+    """Runs differ in drift, which pooling would mistake for a correlation."""
     inside = 0
     for seed in range(300):
         rng = np.random.default_rng(seed)
         clouds = (rng.normal(size=(2, 13)) + rng.normal() * 5 for _ in range(5))
         found = [Correlation(13, *[np.corrcoef(*cloud)[0, 1]] * 8) for cloud in clouds]
-        row = within_models(found)
+        row = within_runs(found)
         inside += row.pearson_low <= 0 <= row.pearson_high
     assert 0.9 < inside / 300 < 0.99

@@ -39,7 +39,7 @@ def of(root):
     return {kind: root / kind for kind in KINDS}
 
 
-def test_all_pairs_are_contrasted_and_the_primary_ones_at_every_level(root, monkeypatch, capsys):
+def test_all_pairs_are_contrasted_and_outdated_contrasts_are_not_read(root, monkeypatch, capsys):
     named = {
         "bells": {
             "quantity": "middle_minus_ends",
@@ -58,15 +58,9 @@ def test_all_pairs_are_contrasted_and_the_primary_ones_at_every_level(root, monk
     whole = on_disk.read_loss_matched(root, of(root))
     assert set(whole.setting) == {"model.sink", "model.qk_norm"}
     assert np.isfinite(on_disk.read_primary(root).change).all()
-    assert "loss-matched: 2 contrasts, 1 at 4 levels" in capsys.readouterr().out
-    by_level = on_disk.read_by_level(root, of(root))
-    assert set(by_level.setting) == {"model.sink"}  # what is primary alone
-    assert sorted({*zip(by_level.share, by_level.level, strict=True)}) == [
-        (s, 10 * s) for s in (0.25, 0.5, 0.75, 1)
-    ]
+    assert "loss-matched: 2 contrasts" in capsys.readouterr().out
     joined_files.write(made(model__sink=True, train__seed=1), root / "sink" / "results.nc")
     assert on_disk.read_loss_matched(root, of(root)).empty
-    assert on_disk.read_by_level(root, of(root)).empty
     assert "are outdated" in capsys.readouterr().out
 
 
@@ -118,8 +112,7 @@ def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys):
         # before the decay
         best[name] = max(gain for step, gain in gains.items() if 10 <= step <= 160)
         crossings = json.loads((root / name / "loss_matched" / "crossings.json").read_text())
-        assert len(crossings) == 4  # shares of the gain
-        level, crossing = max(crossings.items(), key=lambda item: float(item[0]))
+        ((level, crossing),) = crossings.items()
         assert crossing["step"] == rows.loc[name, "steps_to_gain_over_unigram"] <= 160
         assert rows.loc[name, "gain_over_unigram_there"] == pytest.approx(
             crossing["gain_over_unigram"]

@@ -7,7 +7,7 @@ import pytest
 from anisoscope.cli import drawing, process, training_stages
 from anisoscope.config import variants
 from anisoscope.results import joined_files
-from anisoscope.training import loop
+from anisoscope.training import log, loop
 from anisoscope.utils.errors import Stopped
 from anisoscope.utils.folder import claim
 from anisoscope.utils.settings import replace
@@ -26,6 +26,7 @@ def folder(tmp_path):
     joined_files.write(run.results, path / "results.nc")
     (path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in run.log))
     (path / "environment.json").write_text("{}")
+    log.write_score(path, {"bits_per_character": 2.3})
     return path
 
 
@@ -51,7 +52,7 @@ def test_a_run_to_compare_with_does_not_take_the_place_of_a_condition(tmp_path, 
     assert [*seen["page"]] == ["plain", other]
 
 
-def test_figures_come_with_findings_and_a_page_which_lies_with_the_run(
+def test_figures_come_with_bits_and_a_page_which_lies_with_the_run(
     folder, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(drawing.draw, "draw_runs", lambda runs, to, over: [to / "a.png"])
@@ -62,7 +63,7 @@ def test_figures_come_with_findings_and_a_page_which_lies_with_the_run(
     ):
         drawing.draw_figures({"run": folder}, to, folder, "step")
         lines = capsys.readouterr().out.splitlines()
-        assert lines[0].startswith("run, step 1: anisotropy at its highest")
+        assert lines[0].endswith("predicting next character: run 2.30")
         assert lines[-2].startswith(f"figures: {to} (1, ")
         assert lines[-1] == f"page:    {page / 'report.html'}"
 

@@ -17,7 +17,7 @@ from anisoscope.analysis.claims.claim_entries import CLAIMS
 from anisoscope.plot import draw, verdict_figures
 from anisoscope.plot.experiment_figures import CONTRASTED, Compared, contrasts
 from anisoscope.plot.run_tables import Run, over_seeds
-from tests.plot.reading import caption_of, footer_of, inside
+from tests.plot.reading import caption_of, inside
 from tests.plot.tables import changed, make_run, under
 
 WITHOUT = ("gride", "cka_layers", "projection")
@@ -127,39 +127,6 @@ def test_each_condition_has_its_seeds_and_their_mean(together, joined):
     assert list(figure.axes[1].lines[0].get_xdata()) == expected
 
 
-def test_signs_of_a_sink_are_those_of_the_layer_block_or_head_where_they_are_largest(runs):
-    build = draw.EXPERIMENT["attention_sinks"]
-    assert build(Compared(runs, None, None)) is None  # not measured
-    further = {"norm_ratio": lambda table: 9 * table.anisotropy}
-    further["sink_heads"] = lambda table: table.attention_first_token[..., 0]
-    runs = {name: changed(run, lambda table: table.assign(further)) for name, run in runs.items()}
-
-    def drawn(runs, label):
-        figure = build(Compared(runs, None, None))
-        inside(figure, "attention_sinks")
-        lines = [line for ax in figure.axes for line in ax.lines]
-        return [line.get_ydata() for line in lines if line.get_label() == label]
-
-    values = drawn(runs, "sink 0")
-    everywhere, without_first_token = (
-        runs["sink_0"].results.sel(statistic="mean", positions=side)
-        for side in ("all", "without_first_token")
-    )
-    expected = [
-        everywhere.norm_ratio[:, 1:].max("layer"),
-        everywhere.attention_first_token.max(("block", "head")),
-        everywhere.sink_heads.max("block"),
-        *(table.anisotropy[:, 1:].max("layer") for table in (everywhere, without_first_token)),
-    ]
-    np.testing.assert_allclose(values[:5], expected)
-    lost = changed(runs["sink_0"], lambda t: t.assign(norm_ratio=t.norm_ratio.where(t.layer != 2)))
-    # a sign that some layer lacks is not drawn
-    assert len(drawn(runs | {"sink_0": lost}, "sink 0")) == len(values) - 1
-    both = over_seeds(runs)["sink"].results.attention_first_token
-    largest = both.sel(statistic="mean", positions="all").max(("block", "head", "seed"))
-    np.testing.assert_allclose(drawn(over_seeds(runs), "sink")[1], largest)
-
-
 def test_prespecified_contrasts_are_a_forest_in_units_of_their_margins(runs):
     verdicts = (primary.DIFFERS, primary.BOTH, primary.WITHIN, primary.OPEN, primary.UNTESTED)
     names = (
@@ -209,17 +176,3 @@ def test_effects_are_drawn_in_units_of_the_smallest_with_low_bars_last():
     assert names[-1] == CLAIMS["drift_grows"].wording
     counts = [(text.get_text(), text.get_position()[1]) for text in ax.texts]
     assert [text for text, y in counts if y == -1] == ["1", "", "1", "1"]  # untested ones too
-
-
-def test_a_change_over_levels_is_drawn_and_told_where_its_sign_turns(runs):
-    place = {"setting": "model.sink", "before": "no sink", "after": "sink", "held": ""}
-    levels = [0.5, 1.0, 1.5, 2.0]
-    frame = pd.DataFrame({"quantity": ["growth"] * 4 + ["expansion"] * 4, "level": levels * 2})
-    frame = frame.assign(**place, positions="all", change=[-1, -1, 1, 1, 1, 2, 3, 4])
-    frame = frame.assign(low=frame["change"] - 0.5, high=frame["change"] + 0.5)
-    figure = draw.EXPERIMENT["contrasts_by_level"](Compared(runs, None, None, by_level=frame))
-    inside(figure, "contrasts_by_level")
-    (line,) = [line for line in figure.axes[0].lines if line.get_label() == "no sink → sink"]
-    np.testing.assert_allclose(line.get_xydata(), [(0.5, -1), (1, -1), (1.5, 1), (2, 1)])
-    assert "1 of 2 contrasts (growth of anisotropy)" in footer_of(figure)
-    assert draw.EXPERIMENT["contrasts_by_level"](Compared(runs, None, None)) is None

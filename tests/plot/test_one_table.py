@@ -1,7 +1,5 @@
 """One quantity of a table, on axes of the user's own."""
 
-import re
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -136,28 +134,8 @@ def test_what_cannot_be_drawn_is_said(table, draw, words):
         draw(table)
 
 
-def test_latex_holds_values_with_their_intervals_and_escapes_names(table):
-    names = table.assign_coords(layer=["a_1", "50 %", r"\x"])
-    lines = anisoscope.to_latex(names, "drift", "mean_cosine").splitlines()
-    assert lines[:2] == [r"\begin{tabular}{lrr}", r"\toprule"]
-    assert [line.split(" & ")[0] for line in lines[4:7]] == [
-        r"a\_1",
-        r"50 \%",
-        r"\textbackslash{}x",
-    ]
-    values = [float(x) for x in re.sub(r"[$\[\],]", " ", lines[4].split(" & ")[1]).split()]
-    expected = table.drift.sel(layer="first", statistic=["mean", "low", "high"])
-    half = float(expected[2] - expected[1]) / 2
-    np.testing.assert_allclose(values, expected, atol=0.06 * half)
-    alone = anisoscope.measure(X[0], families="similarity", nulls=(), folds=1)
-    assert len(anisoscope.to_latex(alone, "drift").splitlines()) == 7
-    with pytest.raises(ValueError, match="name quantities of the table: mean_cosine"):
-        anisoscope.to_latex(table)
-
-
 READERS = {
     "to_frame": anisoscope.to_frame,
-    "to_latex": lambda table: anisoscope.to_latex(table, "anisotropy"),
     "report": anisoscope.report,
     "by_layer": anisoscope.plot.by_layer,
     "by_step": anisoscope.plot.by_step,

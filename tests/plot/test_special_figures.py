@@ -10,7 +10,7 @@ from anisoscope.analysis import correlations
 from anisoscope.plot.draw import MODELS, RUNS
 from anisoscope.plot.run_tables import Run, average_tangents
 from anisoscope.plot.scatter_figures import SHARPNESS
-from anisoscope.plot.training_figures import TANGENTS, log_curve
+from anisoscope.plot.training_figures import log_curve
 from tests.plot.reading import caption_of, curve_is, footer_of, inside
 from tests.plot.tables import make_run, make_tangents
 
@@ -69,12 +69,11 @@ def test_cosine_and_drift_have_a_row_for_each_modality():
     }
     figure = MODELS["inherent"]["cosine_and_drift"](made)
     inside(figure, "cosine_and_drift")
-    tables = {name: run.results for name, run in made.items()}
-    table = correlations.by_modality(tables, {name: run.modality for name, run in made.items()})
-    table = table.set_index(["modality", "positions", "over"])
     for ax, modality in zip(figure.axes[1::2], ("text", "speech"), strict=True):
-        row = table.loc[(modality, "all", correlations.POOLED)]
-        assert correlations.format_coefficient(row, "spearman") in ax.get_title()
+        own = {name: run.results for name, run in made.items() if run.modality == modality}
+        found = correlations.correlations(own).query("x == 'drift' and positions == 'all'")
+        for row in found[found.over.isin(["layers, runs", "layers within runs"])].itertuples():
+            assert f"{row.spearman:.2f}" in ax.get_title().replace("\N{MINUS SIGN}", "-")
     last = made["OPT"].results.isel(step=-1).sel(positions="all", statistic="mean")
     points = [line.get_xydata().tolist() for line in figure.axes[1].lines]
     assert np.transpose([last.drift[1:], last.mean_cosine[1:]]).tolist() in points
@@ -110,32 +109,29 @@ def subspaces():
     return {label: Run(table, [], table) for label, table in tables.items()}
 
 
-@pytest.mark.parametrize("name", TANGENTS)
-def test_tangents_lie_on_the_paper_over_steps_and_of_one_checkpoint_over_layers(subspaces, name):
-    figure = TANGENTS[name](subspaces)
-    inside(figure, name)
+def test_tangents_lie_on_the_paper_over_steps_and_of_one_checkpoint_over_layers(subspaces):
+    figure = RUNS["tangent_energy"](subspaces)
+    inside(figure, "tangent_energy")
     assert "reconstructions after Bernas et al. 2026" in caption_of(figure)
     assert "steps 1, 2" in caption_of(figure)
     assert "over batches" not in caption_of(figure)  # controls are random subspaces
-    assert TANGENTS[name]({"none": Run(make_tangents(), [])}) is None
+    assert RUNS["tangent_energy"]({"none": Run(make_tangents(), [])}) is None
     alone = make_tangents(layers=5).isel(step=[-1])
     for quantity, values in alone.items():
         if "fit" in values.dims:
             alone[quantity] = values.where(alone.fit == "here")
     alone.attrs |= {"early_steps": "[]", "provenance": "a text; a model", "batches": 1}
-    figure = TANGENTS[name]({"a model": Run(alone, [], alone)})
-    inside(figure, name)
+    figure = RUNS["tangent_energy"]({"a model": Run(alone, [], alone)})
+    inside(figure, "tangent_energy, one checkpoint")
     assert "There are no early subspaces." in caption_of(figure)
     lines = [line for ax in figure.axes for line in ax.lines if len(line.get_xdata()) == 5]
-    assert lines
-    if name == "tangent_energy":
-        values = alone.energy.sel(rank=16, kind="semi-NMF", fit="here", rows="raw").isel(step=0)
-        curve_is(lines[2], values)
+    values = alone.energy.sel(rank=16, kind="semi-NMF", fit="here", rows="raw").isel(step=0)
+    curve_is(lines[2], values)
 
 
 def test_energy_stands_beside_variance_and_all_control_frames(subspaces):
     names = ("control_energy", "variance", "energy")
-    axes = TANGENTS["tangent_energy"](subspaces).axes[: 2 * 3 + 1]
+    axes = RUNS["tangent_energy"](subspaces).axes[: 2 * 3 + 1]
     panels = itertools.product(subspaces.values(), range(3))
     axes = [ax for ax in axes if ax.lines]
     for ax, (run, layer) in zip(axes, panels, strict=True):

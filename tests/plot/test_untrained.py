@@ -58,7 +58,6 @@ def test_every_figure_lays_itself_out_with_its_origin(settings):
     targets = settings.get("targets", ("input",))
     expected = {"untrained_sharpness"}
     expected |= {"untrained_cosine", "untrained_norm"} if "input" in targets else set()
-    expected |= {"untrained_stack"} if settings.get("blocks", 1) > 1 else set()
     assert drawn.keys() == expected
 
 
