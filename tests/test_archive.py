@@ -71,7 +71,6 @@ def test_a_sound_run_says_so_in_one_line_and_sha256sum_agrees(run):
     assert "all unchanged" in process.stdout
     assert len(process.stdout.splitlines()) == 1
     assert sorted(run.rglob("*")) == before
-    assert "damaged: " not in here(f"--status={run}").stdout
     if shutil.which("sha256sum"):
         subprocess.run(["sha256sum", "--quiet", "-c", checksums.NAME], cwd=run, check=True)
 
@@ -178,7 +177,6 @@ def test_a_start_refuses_what_has_changed(run, name):
     process = command(f"--workdir={run}", "--stages=measure")
     assert (process.returncode, len(process.stderr.splitlines())) == (1, 1)
     assert f"{run / name} has changed since it was written" in process.stderr
-    assert f"damaged: {run / name} has changed" in here(f"--status={run}").stdout
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""The command line: flags and settings, help, lists, status, and the stages."""
+"""The command line: flags and settings, help, lists, and the stages."""

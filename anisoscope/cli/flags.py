@@ -18,7 +18,7 @@ from anisoscope.config.pretrained_config import PretrainedConfig, check_pretrain
 from anisoscope.config.pretrained_models import ModelsConfig, check_models
 from anisoscope.config.untrained_config import UntrainedConfig, check_untrained
 from anisoscope.config.vectors_config import VectorsConfig, check_vectors
-from anisoscope.utils.errors import UserError, did_you_mean
+from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import (
     choose,
     format_limits,
@@ -45,7 +45,6 @@ STRINGS = {
     "config": "Experiment file, such as experiments/decoder_small.py or decoder_small:tiny.",
     "workdir": "Folder of the run; default: runs/<experiment>.",
     "figures": "Folder of the figures; default: <workdir>/figures.",
-    "status": "Report which parts of the run in this folder are done and which are missing.",
 }
 LISTS = {
     "step": "With --stages=replay: training steps to recompute, such as 300 or 300,301.",
@@ -147,8 +146,8 @@ def _parse(values: flags.FlagValues, argv: list[str], known_only: bool = False) 
     try:
         return values(argv, known_only=known_only)
     except flags.UnrecognizedFlagError as error:
-        hint = did_you_mean(error.flagname, values) or "; see --help"
-        raise UserError(f"--{error.flagname} is not a flag{hint}") from error
+        _, _, near = str(error).partition(". ")  # absl's suggestion, if any
+        raise UserError(f"--{error.flagname} is not a flag; {near or 'see --help'}") from error
     except flags.Error as error:
         words = " ".join(str(error).removeprefix("flag ").split())
         what, illegal, _ = words.partition(": ('Non-boolean")
@@ -248,9 +247,7 @@ def load(name: str) -> Any:
     where, (name, _, argument) = f"--config={name}", name.partition(":")
     path = find_file(name)
     if not path.is_file():
-        names = [*path.parent.glob("*.py"), *(file.stem for file in EXPERIMENTS.glob("*.py"))]
-        hint = did_you_mean(name, map(str, names)) or "; --list names the experiments"
-        raise UserError(f"{where}: there is no file {path}{hint}")
+        raise UserError(f"{where}: there is no file {path}; --list names the experiments")
     spec = importlib.util.spec_from_file_location(f"experiment_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise UserError(f"{where}: {path} is not a Python file; --list names the experiments")

@@ -88,7 +88,7 @@ def main(argv: list[str]) -> int:
 
 
 def dispatch(argv: list[str]) -> None:
-    """Run a command line: help, a list, a status, a comparison of two runs, or an experiment.
+    """Run a command line: help, a list, a comparison of two runs, or an experiment.
 
     Imports are late: they take seconds, and a signal must end the process meanwhile.
     """
@@ -108,10 +108,6 @@ def dispatch(argv: list[str]) -> None:
     elif values.list:
         for name, title in flags.list_experiments():
             print(f"--config={name}\n    {title}")
-    elif values.status is not None:
-        from anisoscope.cli import status
-
-        print(*status.format_status(pathlib.Path(values.status)), sep="\n")
     elif values.similarity:
         if len(values.similarity) != 2:
             example = "--similarity=runs/a,runs/b@256"

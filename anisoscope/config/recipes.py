@@ -3,7 +3,7 @@
 from typing import Any, TypeVar
 
 from anisoscope.config.experiment_config import Config
-from anisoscope.utils.errors import UserError, did_you_mean
+from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 
 # The learning rate decays only at the end, so that all checkpoints before are in the same phase.
@@ -32,8 +32,7 @@ def sized(argument: str, sizes: dict[str, Config], default: str = DEFAULT) -> Co
     size, comma, recipe = argument.partition(",")
     config = chosen(size, sizes)
     if comma and recipe not in RECIPES:
-        hint = did_you_mean(recipe, RECIPES)
-        raise UserError(f"recipe {recipe!r} is unknown; choose one of {', '.join(RECIPES)}{hint}")
+        raise UserError(f"recipe {recipe!r} is unknown; choose one of {', '.join(RECIPES)}")
     return replace(config, RECIPES[recipe or default])
 
 
@@ -41,6 +40,5 @@ def chosen(size: str, sizes: dict[str, Chosen]) -> Chosen:
     """Return the config of a size, without applying a recipe."""
     if size not in sizes:
         names = " or ".join(filter(None, sizes)) + (", or omit it" if "" in sizes else "")
-        hint = did_you_mean(size, sizes)
-        raise UserError(f"experiment size {size!r} is unknown; choose {names}{hint}")
+        raise UserError(f"experiment size {size!r} is unknown; choose {names}")
     return sizes[size]

@@ -19,6 +19,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from orbax.checkpoint import v1 as ocp
 
+from anisoscope.training.step import State
 from anisoscope.utils import checksums, memory, processes
 from anisoscope.utils.errors import RunError
 
@@ -47,6 +48,11 @@ def leaf_digests(tree: Any) -> dict[str, str]:
     }
     with concurrent.futures.ThreadPoolExecutor() as pool:  # hashing lets other threads work
         return dict(zip(leaves, pool.map(digest, leaves.values()), strict=True))
+
+
+def checkpoint_items(state: State) -> dict[str, Any]:
+    """Split a state into the two items of a checkpoint."""
+    return {"params": state.params, "train": {"opt_state": state.opt_state, "step": state.step}}
 
 
 def saved_steps(folder: pathlib.Path) -> list[int]:
@@ -79,10 +85,10 @@ class CheckpointReader:
         """List the steps that can be restored."""
         return sorted(self._paths)
 
-    def restore(self, step: int, params: Any, train: Any) -> tuple[Any, Any]:
-        """Restore the items in the structure, types and shardings of these abstract items."""
-        items = self._restore(step, {"params": params, "train": train})
-        return items["params"], items["train"]
+    def restore(self, step: int, abstract: State) -> State:
+        """Restore a state in the structure, types and shardings of this abstract state."""
+        items = self._restore(step, checkpoint_items(abstract))
+        return State(items["params"], **items["train"])
 
     def restore_params(self, step: int) -> Any:
         """Restore the parameters alone, as NumPy arrays, without a model or an optimizer."""
@@ -196,13 +202,13 @@ class Checkpoints(CheckpointReader):
     def _metadata(self, step: int) -> Any:
         return self._orbax.checkpointables_metadata(step)
 
-    def save(self, step: int, params: Any, train: Any) -> None:
-        """Write the checkpoint of a step completely or not at all, unless these items are saved.
+    def save(self, step: int, state: State) -> None:
+        """Write the checkpoint of a step completely or not at all, unless this state is saved.
 
         Raises:
             RunError: It cannot be written, or the step is saved with other content.
         """
-        items = {"params": params, "train": train}
+        items = checkpoint_items(state)
         digests = leaf_digests(items)
         if step in self.steps():
             try:

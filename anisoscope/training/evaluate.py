@@ -8,6 +8,7 @@ Letters: M windows that are scored.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -121,21 +122,12 @@ def make_scorer(
 ) -> Callable:
     """Make score(params, tokens_N, windows, label='', check=…) -> [Score of each seed].
 
-    Args:
-        apply: The model.
-        config: Settings of the run.
-        mask_token: The id of [MASK].
-        place: Puts a batch on the devices.
-        rows: Windows of a batch.
-        over_seeds: Turns a function of one seed's parameters into a function of all seeds' stacked
-            parameters.
-        everywhere: Sharding of the result.
-
-    Returns:
-        The function. A label shows a progress bar; `check` is called between two batches and may
-        raise.
+    `place` puts a batch of `rows` windows on the devices; `over_seeds` makes a function of stacked
+    parameters from a function of one seed's. A label shows a progress bar; `check` is called
+    between two batches and may raise.
     """
 
+    @functools.partial(jax.jit, out_shardings=everywhere)
     def nats(params: Any, batch: objective.Batch) -> jax.Array:
         """Sum the nats of each window of each seed: all predictions, and those under [MASK]."""
         masked_BT = batch.tokens_BT == mask_token
@@ -145,8 +137,6 @@ def make_scorer(
             return jnp.stack([nats_BT.sum(1), jnp.where(masked_BT, nats_BT, 0.0).sum(1)])
 
         return over_seeds(sum_windows)(params)
-
-    nats = jax.jit(nats, out_shardings=everywhere)
 
     def score(
         params: Any,
@@ -163,8 +153,10 @@ def make_scorer(
             check()
             counts_B3M.append(_count(config, frequencies_V, jax.device_get(batch), mask_token))
             model_BR2M.append(np.asarray(nats(params, place(batch)), np.float64))
-        model_R2M = np.concatenate(model_BR2M, axis=-1)[..., : len(windows.starts_M)]
-        counts_3M = np.concatenate(counts_B3M, axis=-1)[..., : len(windows.starts_M)]
+        model_R2M, counts_3M = (
+            np.concatenate(parts, axis=-1)[..., : len(windows.starts_M)]
+            for parts in (model_BR2M, counts_B3M)
+        )
         return [_score(model_2M, counts_3M, windows.draws) for model_2M in model_R2M]
 
     return score

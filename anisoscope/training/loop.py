@@ -1,32 +1,52 @@
 """Run the training loop, the same for every experiment; it resumes exactly where it stopped.
 
+Seeds that train together have a run each, in a folder of its own.
+
 Letters: S steps of a dispatch.
 """
 
+import contextlib
+import dataclasses
+import itertools
 import math
 import os
 import pathlib
 import statistics
 import time
+from collections.abc import Iterator
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from anisoscope.config.run_config import RunConfig, checkpoint_steps
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
-from anisoscope.training import evaluate, log, optimizer, seed_runs
-from anisoscope.training.seed_runs import SeedRun
+from anisoscope.training import evaluate, log, optimizer
+from anisoscope.training.checkpoint import DELETE, Checkpoints
+from anisoscope.training.log import Log
 from anisoscope.training.step import State, StepMetrics
 from anisoscope.training.train_program import Program, check_memory, make_program
 from anisoscope.utils import processes
 from anisoscope.utils.errors import RunError
+from anisoscope.utils.files import write_json
 from anisoscope.utils.progress import bar
 from anisoscope.utils.stop import Stop
 
 # Steps of about this duration are dispatched together, so that the bar moves and a stop is noticed.
 DISPATCH_SECONDS = 1.0
+
+
+@dataclasses.dataclass
+class SeedRun:
+    """The run of one seed while it trains."""
+
+    name: str
+    folder: pathlib.Path
+    store: Checkpoints
+    log: Log | None = None  # set by `open_logs`, as is `skipped`
+    skipped: list[int] = dataclasses.field(default_factory=list)  # steps that were left out
+    loss: float = math.nan  # the last finite loss, nats
+    valid_bits: float = math.nan
 
 
 def train(
@@ -45,26 +65,24 @@ def train(
         Stopped: A stop was requested; everything is saved.
         RunError: A loss or a gradient is not finite.
     """
-    kept, last = checkpoint_steps(config), config.train.steps
-    place = os.path.commonpath(folders.values()) or "."
-    with seed_runs.open_runs(folders, kept) as runs:
+    last, place = config.train.steps, os.path.commonpath(folders.values()) or "."
+    with open_runs(folders, checkpoint_steps(config)) as runs:
         if all(log.is_finished(run.folder) for run in runs):
             for run in runs:
                 log.read_score(run.folder)  # raises where it is damaged
             print(f"{name}: trained already, {last} steps, in {place}")
             return
         program = make_program(config, corpus)
-        state = seed_runs.resume(runs, program)
+        state = resume(runs, program)
         now = int(state.step[0])
         size = f"{transformer.count_parameters(program.abstract.params):,} parameters"
         size = f"{len(runs)} × {size}" if len(runs) > 1 else size
         device = f"{program.devices} × {jax.devices()[0].device_kind}"
         print(f"{name}: {size}, on {device}, from step {now} in {place}")
         check_memory(program, state)
-        seed_runs.open_logs(runs, config.train, now)
+        open_logs(runs, now)
         state = train_steps(config, corpus, program, runs, state, name, stop)
-        now = int(state.step[0])
-        stop.check(f"{name}: stopped at step {now}, saved in {place}")
+        stop.check(f"{name}: stopped at step {int(state.step[0])}, saved in {place}")
         where = f"{name}: stopped while scoring the test split; trained to its last step, saved in {place}"
         windows, protocol = evaluate.test_windows(config, corpus.test.size)
         scores = program.score(
@@ -72,10 +90,60 @@ def train(
         )
         for run, score in zip(runs, scores, strict=True):
             if processes.is_first():
-                log.write_score(run.folder, score.numbers() | {"protocol": protocol, "step": last})
+                record = score.numbers() | {"protocol": protocol, "step": last}
+                write_json(run.folder / log.SCORE, record)
             print(
                 f"{run.name}: test {format_score(score)} ({protocol}, {score.characters:,} scored)"
             )
+
+
+@contextlib.contextmanager
+def open_runs(folders: dict[str, pathlib.Path], kept: list[int]) -> Iterator[list[SeedRun]]:
+    """Open the runs {name: folder} in the order in which their states are stacked."""
+    with contextlib.ExitStack() as stack:
+        runs = []
+        for name, folder in folders.items():
+            run = SeedRun(name, folder, Checkpoints(folder / "checkpoints", kept))
+            stack.callback(run.store.close)
+            stack.callback(lambda run: run.log and run.log.close(), run)
+            runs.append(run)
+        yield runs
+
+
+def common_steps(runs: list[SeedRun]) -> list[int]:
+    """List the steps that all seeds have saved: a kill between saves leaves some seeds ahead."""
+    return sorted(set.intersection(*(set(run.store.steps()) for run in runs)))
+
+
+def resume(runs: list[SeedRun], program: Program) -> State:
+    """Restore the newest step that all seeds have; raise RunError where it is damaged."""
+    steps = common_steps(runs)
+    newest = max((step for run in runs for step in run.store.steps()), default=None)
+    behind = [run.name for run in runs if newest not in run.store.steps()]
+    if newest is not None and behind:
+        now = max(steps, default=0)
+        names = ", ".join(behind)
+        print(f"{names}: no checkpoint of step {newest}; all seeds resume from step {now}")
+    if not steps:
+        return program.create()
+    try:
+        return program.stack([run.store.restore(steps[-1], program.abstract) for run in runs])
+    except RunError as error:
+        raise RunError(f"{error}; {DELETE}") from error
+
+
+def open_logs(runs: list[SeedRun], now: int) -> None:
+    """Open each seed's log at its newest checkpoint, and read what was left out up to step `now`."""
+    for run in runs:
+        saved = max(run.store.steps(), default=-1)
+        lines = log.read_log(run.folder)
+        if saved < 0 and any(line["step"] > 0 for line in lines):
+            what = f"{run.folder / log.NAME} goes beyond step 0, and no checkpoint is left"
+            raise RunError(f"{what}; move it elsewhere to train from step 0")
+        run.log = Log(run.folder, saved)
+        run.skipped = [
+            line["step"] for line in lines if line["kind"] == log.SKIPPED and line["step"] <= now
+        ]
 
 
 def train_steps(
@@ -96,20 +164,18 @@ def train_steps(
     seconds, stopping = math.inf, False  # seconds: of a step of all seeds
     with bar(None, name, "step", total=last, initial=now) as shown:
         while True:
-            if now not in seed_runs.common_steps(runs):
+            if now not in common_steps(runs):
                 if now % every == 0 or now in validated:
                     validate(runs, now, program.score(state.params, corpus.valid, windows))
                 if now in kept or stopping:
-                    seed_runs.save(runs, now, state, program)
+                    save(runs, now, state, program)
             if now == last or stopping:
                 break
             boundary = min((now // every + 1) * every, *(step for step in validated if step > now))
             most = max(1, min(config.train.steps_per_call, int(DISPATCH_SECONDS / seconds)))
             count = min(most, boundary - now)
             began = time.perf_counter()
-            state, metrics = program.steps(
-                state, program.tokens_N, program.data_R, jnp.int32(count)
-            )
+            state, metrics = program.run(state, count)
             metrics = jax.tree.map(np.asarray, metrics)
             seconds, stopping = processes.largest(
                 (time.perf_counter() - began) / count, stop.requested
@@ -120,6 +186,14 @@ def train_steps(
             shown.set_postfix_str(format_progress(runs, speed), refresh=False)
             shown.update(count)
     return state
+
+
+def save(runs: list[SeedRun], now: int, states: State, program: Program) -> None:
+    """Write the checkpoints of step `now`, logs first; a seed that was ahead has its own already."""
+    for run in runs:
+        run.log.flush()
+    for index, run in enumerate(runs):
+        run.store.save(now, program.select_seed(states, index))
 
 
 def validate(runs: list[SeedRun], now: int, scores: list[evaluate.Score]) -> None:
@@ -141,32 +215,27 @@ def log_steps(
     speed: float,
 ) -> None:
     """Log the `count` steps after `first`, or raise where too many updates are not finite."""
-    for at in range(count):
-        now = first + at + 1
-        for index, run in enumerate(runs):
-            done = jax.tree.map(lambda part_RS, r=index, s=at: part_RS[r, s].tolist(), metrics)
-            if math.isfinite(done.loss) and math.isfinite(done.gradient_norm):
-                log_step(config, run, now, done, speed)
-            else:
-                skip_step(config, runs, run, now, done)
-            if config.watch.every and (now - 1) % config.watch.every == 0:
-                run.log.write(now, "watch", **done.watch)
+    for s, (r, run) in itertools.product(range(count), enumerate(runs)):
+        now, done = first + s + 1, jax.tree.map(lambda x_RS, at=(r, s): x_RS[at].tolist(), metrics)
+        if math.isfinite(done.loss) and math.isfinite(done.gradient_norm):
+            log_step(config, run, now, done, speed)
+        else:
+            skip_step(config, runs, run, now, done)
+        if config.watch.every and (now - 1) % config.watch.every == 0:
+            run.log.write(now, "watch", **done.watch)
 
 
 def log_step(config: RunConfig, run: SeedRun, now: int, done: StepMetrics, speed: float) -> None:
     """Log a step of a seed whose loss and gradient are finite."""
     if done.scored:
         run.loss = done.loss
-        if spike := run.troubles.spike(now, done.loss):
-            run.log.write(now, log.SPIKE, **spike)
     if now % config.train.log_every and now != 1:
         return
     line = {}
     if done.scored:  # a batch without a character to predict has no loss
         line = {"loss": done.loss, "bits_per_character": done.loss / math.log(2)}
-        run.troubles.take(done.loss)
     # the schedule counts updates that were not skipped
-    rate = optimizer.schedule(config.train)(now - 1 - run.troubles.skipped)
+    rate = optimizer.schedule(config.train)(now - 1 - len(run.skipped))
     line |= {"learning_rate": float(rate), "gradient_norm": done.gradient_norm}
     if config.train.penalty:
         line["penalty"] = done.penalty
@@ -177,16 +246,17 @@ def log_step(config: RunConfig, run: SeedRun, now: int, done: StepMetrics, speed
 def skip_step(
     config: RunConfig, runs: list[SeedRun], run: SeedRun, now: int, done: StepMetrics
 ) -> None:
-    """Log an update that was skipped as not finite, or raise where too many were."""
+    """Log an update that was skipped as not finite, or raise where too many in a row were."""
     most = config.train.skip_nonfinite
-    run.troubles.skip(now)
-    if (count := run.troubles.in_a_row) > most:
+    run.skipped.append(now)
+    count = next(n for n in itertools.count(1) if now - n not in run.skipped)
+    if count > most:
         # The loss of an update is that of the parameters before it; skipped ones leave them as is.
         good = now - count - (not math.isfinite(done.loss))
         row = f", {count} updates in a row" if most else ""
         what = f"loss {done.loss}, gradient norm {done.gradient_norm}{row}"
         fail(runs, run, now, what, good)
-    run.log.write(now, log.SKIPPED, updates=run.troubles.skipped)
+    run.log.write(now, log.SKIPPED, updates=len(run.skipped))
 
 
 def fail(runs: list[SeedRun], run: SeedRun, now: int, what: str, good: int) -> None:

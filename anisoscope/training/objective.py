@@ -4,7 +4,7 @@ All objectives read the same windows. A new objective is a few functions and an 
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -50,27 +50,17 @@ class Objective(NamedTuple):
 
 
 def next_positions(model: ModelConfig) -> np.ndarray:
-    """Mark the positions whose target no path of the attention graph can reach.
+    """Mark the positions whose target is neither visible nor passed on by another position.
 
-    Such a target is neither visible to the position nor passed on by another. The target of the
-    last position lies outside the window.
+    The target of the last position lies outside the window.
     """
     if masks.hidden_targets(model) == model.context:
         return np.ones(model.context, np.float32)
     return np.append(~np.diagonal(masks.dependence(model), 1), True).astype(np.float32)
 
 
-def next_batch(
-    model: ModelConfig,
-    windows_BL: jax.Array,
-    key: jax.Array,
-    examples_B: jax.Array,
-    mask_token: int,
-) -> Batch:
-    """Make a batch in which every position t < L-1 predicts the character at t + 1.
-
-    Only the scored positions have weight.
-    """
+def next_batch(model: ModelConfig, windows_BL: jax.Array, *_: Any) -> Batch:
+    """Make a batch in which every scored position t < L-1 predicts the character at t + 1."""
     weights_BT = jnp.broadcast_to(jnp.asarray(next_positions(model))[None], windows_BL[:, 1:].shape)
     return Batch(windows_BL[:, :-1], windows_BL[:, 1:], weights_BT)
 
@@ -121,10 +111,7 @@ def masked_batch(
 
 
 def masked_positions(model: ModelConfig) -> np.ndarray:
-    """Mark all positions, because masking hides the target from the input.
-
-    The first position is left out where the model never reads a character there.
-    """
+    """Mark all positions but a first one where the model never reads a character."""
     scored_T = np.ones(model.context, np.float32)
     scored_T[:1] = not model.same_first
     return scored_T
@@ -146,11 +133,10 @@ def masked_context_free(frequencies_V: np.ndarray, batch: Batch, mask_token: int
 
 
 def next_stride(model: ModelConfig, stride: int | None) -> tuple[int, str]:
-    """Choose the stride of the test windows: only the last `stride` characters of a window count.
+    """Choose the stride: of a window after the first only the last `stride` characters count.
 
-    All characters of the first window count. Each character is predicted from at least context -
-    stride characters. The first characters of a window that the mask shows to all positions are not
-    scored, and the stride is at most the number of other characters.
+    So each is predicted from at least context - stride characters. The first characters of a window
+    that the mask shows to all positions are not scored.
     """
     hidden = masks.hidden_targets(model)
     # characters of a window that are never predicted, the first among them
@@ -197,11 +183,7 @@ OBJECTIVES = {
 
 
 def scored_positions(config: RunConfig) -> np.ndarray:
-    """Mark the positions that the loss may count in training, validation and test.
-
-    Returns:
-        (T,) float32, 1 or 0.
-    """
+    """Mark with 1, else 0, the positions that any loss may count: (T,) float32."""
     return OBJECTIVES[config.objective].scored(config.model)
 
 

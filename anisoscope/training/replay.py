@@ -13,14 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from anisoscope.config.run_config import RunConfig, checkpoint_steps, seeds
+from anisoscope.config.run_config import RunConfig, checkpoint_steps
 from anisoscope.data.corpus import Corpus
-from anisoscope.models import transformer
-from anisoscope.training import evaluate, log, optimizer, step
+from anisoscope.training import evaluate, log
 from anisoscope.training.checkpoint import CheckpointReader, Checkpoints
-from anisoscope.training.seed_runs import checkpoint_items, restore_state
+from anisoscope.training.step import State
 from anisoscope.training.train_program import Program, make_program
-from anisoscope.utils import processes
+from anisoscope.utils import mesh, processes
 from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.files import read_json, write_json
 from anisoscope.utils.progress import bar
@@ -73,7 +72,9 @@ def crossings(
             for gain in sorted(brackets)
             if gain not in found or found[gain].step not in existing
         ]
-        program = make_program(config, corpus) if missing else None
+        replay = (
+            _Replay(config, corpus, make_program(config, corpus), name, stop) if missing else None
+        )
         for gain in bar(missing, f"{name}: loss-matched", "level", leave=False):
             below = brackets[gain].below
             stores = {at: others for at in known if at <= below}
@@ -82,18 +83,17 @@ def crossings(
                 what = f"no checkpoint up to step {below} to replay from"
                 raise UserError(f"{run / 'checkpoints'} has {what}")
             start = max(stores)
-            state = program.stack([restore_state(stores[start], start, program.abstract)])
-            replay = _Replay(config, corpus, program, name, stop)
-            at, state, reached = replay.bisect(state, start, gain, brackets[gain])
+            at, state, reached = replay.bisect(
+                replay.restore(stores[start], start), start, gain, brackets[gain]
+            )
             if at not in kept | known:
-                others.save(at, *checkpoint_items(program.select_seed(state, 0)))
+                others.save(at, replay.program.select_seed(state, 0))
                 known.add(at)
             base = max((saved for saved in scheduled.steps() if saved <= at), default=None)
             after = None if base is None else {str(base): scheduled.digest(base)}
             found[gain] = Crossing(at, reached, after)
             if processes.is_first():
-                crossings = {json.dumps(gain): found[gain]._asdict() for gain in found}
-                write_json(path, crossings)
+                write_json(path, {json.dumps(gain): found[gain]._asdict() for gain in found})
     return {gain: found[gain] for gain in brackets}
 
 
@@ -110,22 +110,20 @@ def replay_states(
     steps: Iterable[int],
     name: str,
     stop: Stop,
-) -> Iterator[tuple[int, tuple[dict, dict]]]:
-    """Yield (step, items of its checkpoint), trained from the nearest readable checkpoint."""
-    program = make_program(config, corpus)
-    replay, now, state = _Replay(config, corpus, program, name, stop), -1, None
-    store = open_checkpoints(run)
+) -> Iterator[tuple[int, State]]:
+    """Yield (step, state), trained from the nearest readable checkpoint."""
+    replay = _Replay(config, corpus, make_program(config, corpus), name, stop)
+    store, now, state = open_checkpoints(run), -1, None
     for target in sorted(steps):
         for start in [at for at in reversed(store.all_steps()) if now < at <= target]:
             with contextlib.suppress(RunError):  # skip damaged checkpoints
-                state = program.stack([restore_state(store, start, program.abstract)])
-                now = start
+                now, state = start, replay.restore(store, start)
                 break
         if state is None:
-            now, state = 0, program.create()
+            now, state = 0, replay.program.create()
         print(f"{name}: step {target:,} is trained again from step {now:,}")
         now, state = target, replay.advance(state, target - now)
-        yield target, checkpoint_items(program.select_seed(state, 0))
+        yield target, replay.program.select_seed(state, 0)
 
 
 def make_checkpoints(
@@ -145,8 +143,8 @@ def make_checkpoints(
     check_reached(config, run, store, steps)
     if missing := {*steps} - {*store.all_steps()}:
         with contextlib.closing(Checkpoints(folder, None)) as replayed:
-            for at, items in replay_states(config, corpus, run, missing, name, stop):
-                replayed.save(at, *items)
+            for at, state in replay_states(config, corpus, run, missing, name, stop):
+                replayed.save(at, state)
     for at in sorted(steps):
         path = folder / str(at)
         print(f"{name}: step {at:,}: {path if path.exists() else run / 'checkpoints' / str(at)}")
@@ -170,8 +168,8 @@ def read_params(config: RunConfig, corpus: Corpus, run: pathlib.Path, at: int) -
         return store.restore_params(at)
     check_reached(config, run, store, [at])
     with jax_as_in_training():
-        _, (params, _) = next(replay_states(config, corpus, run, [at], str(run), Stop()))
-        return jax.tree.map(np.asarray, params)
+        _, state = next(replay_states(config, corpus, run, [at], str(run), Stop()))
+        return jax.tree.map(np.asarray, state.params)
 
 
 @contextlib.contextmanager
@@ -205,9 +203,12 @@ class _Replay:
         self.windows = evaluate.valid_windows(config, corpus.valid.size)
         self.program, self.name, self.stop = program, name, stop
 
+    def restore(self, store: CheckpointReader, at: int) -> State:
+        return self.program.stack([store.restore(at, self.program.abstract)])
+
     def bisect(
-        self, state: step.State, at: int, gain: float, bracket: Bracket
-    ) -> tuple[int, step.State, float]:
+        self, state: State, at: int, gain: float, bracket: Bracket
+    ) -> tuple[int, State, float]:
         """Halve the bracket until one step is left; return that step, its state and its gain."""
         below, reached = bracket
         state, found = self.advance(state, below - at), None
@@ -231,16 +232,15 @@ class _Replay:
             )
         return reached, state, gained
 
-    def advance(self, state: step.State, count: int) -> step.State:
-        program = self.program
+    def advance(self, state: State, count: int) -> State:
         while count > 0:
             self.check_stop()
             now = min(count, self.most)
-            state, _ = program.steps(state, program.tokens_N, program.data_R, jnp.int32(now))
+            state, _ = self.program.run(state, now)
             count -= now
         return state
 
-    def gain_over_unigram(self, state: step.State) -> float:
+    def gain_over_unigram(self, state: State) -> float:
         args = state.params, self.tokens_N, self.windows, "", self.check_stop
         return self.program.score(*args)[0].gain_over_unigram
 
@@ -249,30 +249,14 @@ class _Replay:
 
 
 class NextStep:
-    """The next update of any checkpoint, computed as in training, in one program."""
+    """The next update of any checkpoint, by the program that trains, on one device."""
 
     def __init__(self, config: RunConfig, corpus: Corpus, store: CheckpointReader):
-        (weights, data), *_ = seeds(config.train)
-        model = transformer.build(config.model, corpus.vocab_size)
-        update = optimizer.make_optimizer(config.train)
-        update_step = step.make_step(model.apply, update, config, corpus.mask_token)
-        self.store, self.data = store, jnp.uint32(data)
-        self.tokens_N = jnp.asarray(corpus.train)
-        self.abstract = jax.eval_shape(
-            lambda: step.init_state(model.init(jax.random.key(weights)), update)
-        )
-
-        def difference(state: step.State, seed: jax.Array, tokens_N: jax.Array) -> Any:
-            after = update_step(state, seed, tokens_N)[0].params
-            return jax.tree.map(jnp.subtract, after, state.params)
-
-        self.difference = jax.jit(difference)
+        self.program, self.store = make_program(config, corpus, mesh.first_device_mesh()), store
 
     def change(self, at: int) -> Any:
         """Compute what the next update adds to the parameters of this checkpoint, in NumPy."""
-        device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-        abstract = jax.tree.map(
-            lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=device), self.abstract
-        )
-        state = restore_state(self.store, at, abstract)
-        return jax.tree.map(np.asarray, self.difference(state, self.data, self.tokens_N))
+        state = self.store.restore(at, self.program.abstract)
+        before = jax.tree.map(np.asarray, state.params)
+        after, _ = self.program.run(self.program.stack([state]), 1)
+        return jax.tree.map(lambda new, old: np.asarray(new)[0] - old, after.params, before)

@@ -44,14 +44,20 @@ class Program(NamedTuple):
     data_R: jax.Array
     devices: int
 
+    def run(self, states: step.State, count: int) -> tuple[step.State, step.StepMetrics]:
+        """Take `count` steps; the states are given away."""
+        return self.steps(states, self.tokens_N, self.data_R, jnp.int32(count))
 
-def check_program(config: RunConfig, corpus: Corpus) -> tuple[jax.sharding.Mesh, int]:
-    """Return the devices and the windows of a micro-batch.
+
+def check_program(
+    config: RunConfig, corpus: Corpus, devices: jax.sharding.Mesh | None = None
+) -> tuple[jax.sharding.Mesh, int]:
+    """Return the devices, by default all, and the windows of a micro-batch.
 
     Raises:
         UserError: The micro-batch is no multiple of the devices, or no character would be scored.
     """
-    devices = mesh.make_mesh(config.mesh)
+    devices = devices or mesh.make_mesh(config.mesh)
     rows = config.train.batch_size // config.train.accumulate
     if rows % devices.size:
         words = (
@@ -63,12 +69,10 @@ def check_program(config: RunConfig, corpus: Corpus) -> tuple[jax.sharding.Mesh,
 
 
 def check_memory(program: Program, state: step.State) -> int:
-    """Compile the training program; return the bytes that a step takes on a device.
-
-    `state` may be abstract. A later step reuses what is compiled here.
+    """Compile the training program for this, maybe abstract, state; return a step's bytes.
 
     Raises:
-        UserError: A step takes more than is available.
+        UserError: A step takes more than is available on a device.
     """
     arguments = state, program.tokens_N, program.data_R, jnp.int32(1)
     sizes = program.steps.lower(*arguments).compile().memory_analysis()
@@ -81,9 +85,11 @@ def check_memory(program: Program, state: step.State) -> int:
     return needed
 
 
-def make_program(config: RunConfig, corpus: Corpus) -> Program:
-    """Make the program of a run: its model, optimizer, step and scorer on the devices."""
-    devices, rows = check_program(config, corpus)
+def make_program(
+    config: RunConfig, corpus: Corpus, devices: jax.sharding.Mesh | None = None
+) -> Program:
+    """Make the program of a run: its model, optimizer, step and scorer on all or these devices."""
+    devices, rows = check_program(config, corpus, devices)
     by_batch, everywhere = NamedSharding(devices, P(mesh.AXES)), NamedSharding(devices, P())
 
     # One seed: how its state begins and where it lies, and its next `count` steps.

@@ -1,9 +1,8 @@
 """Errors for the user, each with a one-line message: what is wrong, where, what to do."""
 
 import contextlib
-import difflib
 import errno
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 RESUMES = "and the same command resumes there"
 ADVICE = {
@@ -56,9 +55,3 @@ def format_os_error(error: OSError) -> str:
         what = f"{error.filename}: {what}"
     advice = ADVICE.get(error.errno)
     return f"{what}; {advice}" if advice else what
-
-
-def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """Suggest the closest name; empty if no name is close."""
-    near = difflib.get_close_matches(word, [*names], 1)
-    return f"; did you mean {near[0]!r}?" if near else ""

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from anisoscope.utils import checksums, files, mesh
-from anisoscope.utils.errors import UserError, did_you_mean
+from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json, write_json
 from anisoscope.utils.settings import flat, format_differences, to_dict
 
@@ -149,7 +149,4 @@ def _commit() -> str | None:
 
 def missing_file(path: pathlib.Path, name: str, stage: str) -> UserError:
     """Make the error for a file that an earlier stage writes."""
-    near = ""
-    if not path.exists():
-        near = did_you_mean(path.name, (other.name for other in path.parent.glob("*/")))
-    return UserError(f"{path / name} does not exist; run --stages={stage} first{near}")
+    return UserError(f"{path / name} does not exist; run --stages={stage} first")

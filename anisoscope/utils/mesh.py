@@ -73,6 +73,12 @@ def make_mesh(config: MeshConfig, independent: bool = False) -> jax.sharding.Mes
     )
 
 
+def first_device_mesh() -> jax.sharding.Mesh:
+    """Make the mesh of this process's first device alone."""
+    axis_types, devices = (AxisType.Auto,) * 2, jax.local_devices()[:1]
+    return jax.make_mesh((1, 1), AXES, axis_types=axis_types, devices=devices)
+
+
 def measuring_mesh(batches: int, sets: int, independent: bool = False) -> jax.sharding.Mesh | None:
     """Make a mesh over which batches and sets of positions divide evenly.
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from anisoscope.utils.errors import UserError, did_you_mean
+from anisoscope.utils.errors import UserError
 
 LARGEST_SEED = 2**31 - 1  # the largest integer in a NetCDF-3 table
 
@@ -177,9 +177,7 @@ def _has_type(value: Any, hint: Any) -> bool:
 def choose(name: str, value: str, allowed: Iterable[str]) -> None:
     """Raise UserError unless the value of this setting is allowed."""
     if value not in allowed:
-        raise UserError(
-            f"{name} is {value!r}; choose one of {', '.join(allowed)}{did_you_mean(value, allowed)}"
-        )
+        raise UserError(f"{name} is {value!r}; choose one of {', '.join(allowed)}")
 
 
 def once(name: str, values: Sequence) -> None:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from anisoscope.sources import activations, run_program, run_source, sweep
 from anisoscope.training import checkpoint
+from anisoscope.training.step import State
 from anisoscope.utils.stop import Stop
 from tests import tiny
 
@@ -39,7 +40,7 @@ def exchanged(folder, step, other):
     params = checkpoint.CheckpointReader(folder / "checkpoints").restore_params(other)
     shutil.rmtree(folder / "checkpoints" / str(step))
     with contextlib.closing(checkpoint.Checkpoints(folder / "checkpoints", None)) as store:
-        store.save(step, params, {"step": jnp.int32(step)})
+        store.save(step, State(params, {}, jnp.int32(step)))
 
 
 def projecting(config, head=0):

@@ -25,7 +25,7 @@ def test_the_tables_of_a_hook_point_are_those_of_its_cloud(run, monkeypatch):
     count = traces(monkeypatch)
     measured(config, folder)
     assert len(count) == 2  # of the residual stream, and of all hook points
-    corpus, params = tiny.corpus(), store_of(folder, config).restore_params(2)
+    corpus, params = tiny.corpus(), store_of(folder).restore_params(2)
     probe = run_program.draw_probe(config, corpus)
     model = transformer.build(config.model, corpus.vocab_size, "float32", HOOK_POINTS)
     found = jax.jit(model.apply)(params, probe.tokens_GWT[0])[1].hooked_NBTD

@@ -31,7 +31,7 @@ def test_another_mask_is_data_of_the_same_program(run, tmp_path, monkeypatch):
         replace(run[1], {"measure.families": ("similarity", "attention"), "measure.nulls": ()}),
     )
     count, corpus = traces(monkeypatch), tiny.corpus()
-    params = store_of(folder, config).restore_params(6)
+    params = store_of(folder).restore_params(6)
     probe = run_program.draw_probe(config, corpus)
     for mask in ({}, {"model.mask": "bidirectional"}, {"model.mask": "window", "model.window": 2}):
         masked = replace(config, mask)

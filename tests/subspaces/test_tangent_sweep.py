@@ -99,7 +99,7 @@ def test_all_checkpoints_are_one_program_and_then_there_is_nothing_to_do(run, do
 
 def test_energies_are_those_of_the_gradients_of_the_model(run):
     settings, text, step = config(), corpus(), 4
-    params = jax.tree.map(jnp.asarray, store_of(run, settings).restore_params(step))
+    params = jax.tree.map(jnp.asarray, store_of(run).restore_params(step))
     model = transformer.build(settings.model, text.vocab_size, "float32")
     _, test = tangent_windows.make_windows(settings, SETTINGS, text)
     parts = (part.reshape(-1, part.shape[-1]) for part in test[:3])
@@ -138,7 +138,7 @@ def test_energies_are_those_of_the_gradients_of_the_model(run):
 
 def test_updates_are_those_of_the_training(run):
     """Steps 1 and 2, and 5 and 6, follow each other: a single step's update is that between them."""
-    store = store_of(run, config())
+    store = store_of(run)
     update = NextStep(config(), corpus(), store)
     for step in (1, 5):
         expected = tangent_gradients.change(*map(store.restore_params, (step, step + 1)))

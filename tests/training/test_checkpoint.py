@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 from anisoscope.config.run_config import CheckpointConfig, RunConfig, TrainConfig, checkpoint_steps
 from anisoscope.training import checkpoint
+from anisoscope.training.step import State
 from anisoscope.utils.errors import RunError
 
 KEPT = [0, 1, 2, 4, 8]
@@ -27,7 +28,7 @@ def store(tmp_path):
 def items(step=0):
     kernel = jax.random.normal(jax.random.key(step), (64, 48))
     params = {"blocks": {"kernel": kernel}, "tokens": jnp.ones(4)}
-    return params, {"opt_state": (params, jnp.int32(step)), "step": jnp.int32(step)}
+    return State(params, (params, jnp.int32(step)), jnp.int32(step))
 
 
 def abstract():
@@ -56,25 +57,26 @@ def test_checkpoint_steps(last, every, expected):
 
 def test_what_is_saved_comes_back_to_the_bit_and_an_interruption_is_kept_until_the_next_save(store):
     for step in (0, 1, 2, 3):
-        store.save(step, *items(step))
+        store.save(step, items(step))
     assert store.steps() == [0, 1, 2, 3]
-    assert_same(store.restore(1, *abstract()), items(1))
-    assert_same(store.restore_params(2), items(2)[0])
-    store.save(4, *items(4))
+    assert_same(store.restore(1, abstract()), items(1))
+    assert_same(store.restore_params(2), items(2).params)
+    store.save(4, items(4))
     assert store.steps() == [0, 1, 2, 4]
-    store.save(4, *items(4))  # a seed that was ahead of the others
+    store.save(4, items(4))  # a seed that was ahead of the others
     with pytest.raises(RunError, match=r"checkpoints/4 differs from .*; delete it, and the same"):
-        store.save(4, items(5)[0], items(4)[1])
+        store.save(4, items(4)._replace(params=items(5).params))
 
 
 def test_parameters_move_between_layouts(store):
-    store.save(0, *items())
+    store.save(0, items())
     mesh = jax.make_mesh((2,), ("fsdp",), (jax.sharding.AxisType.Auto,), devices=jax.devices()[:2])
     split = jax.ShapeDtypeStruct((64, 48), jnp.float32, sharding=NamedSharding(mesh, P("fsdp")))
-    params, rest = abstract()
-    restored, _ = store.restore(0, params | {"blocks": {"kernel": split}}, rest)
+    state = abstract()
+    restored = store.restore(0, state._replace(params=state.params | {"blocks": {"kernel": split}}))
+    restored = restored.params
     assert restored["blocks"]["kernel"].sharding.spec == P("fsdp")
-    np.testing.assert_array_equal(restored["blocks"]["kernel"], items()[0]["blocks"]["kernel"])
+    np.testing.assert_array_equal(restored["blocks"]["kernel"], items().params["blocks"]["kernel"])
 
 
 def largest(step: pathlib.Path) -> pathlib.Path:
@@ -101,18 +103,18 @@ DAMAGE = {
 @pytest.mark.parametrize(("damage", "why"), DAMAGE.values(), ids=DAMAGE)
 def test_damage_is_always_noticed_and_named(store, tmp_path, damage, why):
     for step in (0, 1):
-        store.save(step, *items(step))
+        store.save(step, items(step))
     damage(tmp_path / "checkpoints" / "1")
     with pytest.raises(RunError, match=f"checkpoints/1 is damaged: .*{why}"):
         store.restore_params(1)
     with pytest.raises(RunError):
-        store.restore(1, *abstract())
-    assert_same(store.restore_params(0), items(0)[0])
+        store.restore(1, abstract())
+    assert_same(store.restore_params(0), items(0).params)
 
 
 def test_a_checkpoint_under_the_name_of_another_is_damaged(store, tmp_path):
     for step in (0, 1, 2):
-        store.save(step, *items(step))
+        store.save(step, items(step))
     for one, other in (("1", "x"), ("2", "1"), ("x", "2")):
         (tmp_path / "checkpoints" / one).rename(tmp_path / "checkpoints" / other)
     for step in (1, 2):
@@ -122,15 +124,14 @@ def test_a_checkpoint_under_the_name_of_another_is_damaged(store, tmp_path):
         ):
             store.restore_params(step)
         with pytest.raises(RunError, match=f"checkpoints/{step} is damaged"):
-            store.restore(step, *abstract())
-    assert_same(store.restore_params(0), items(0)[0])
+            store.restore(step, abstract())
+    assert_same(store.restore_params(0), items(0).params)
 
 
 def test_the_digest_of_a_checkpoint_is_that_of_its_parameters_and_needs_no_restore(store, tmp_path):
-    params, train = items(1)
-    store.save(1, params, train)
-    store.save(2, params, items(2)[1])
-    store.save(4, *items(4))
+    store.save(1, items(1))
+    store.save(2, items(2)._replace(params=items(1).params))
+    store.save(4, items(4))
     assert store.digest(1) == store.digest(2) != store.digest(4)
     shutil.rmtree(tmp_path / "checkpoints" / "1" / "params")
     assert store.digest(1) == store.digest(2)
@@ -151,12 +152,12 @@ def test_what_the_machine_lacks_is_no_damage_of_what_is_read(
     store, monkeypatch, error, kind, words
 ):
     """A damaged checkpoint is to be deleted; a sound one must not be."""
-    store.save(0, *items())
+    store.save(0, items())
 
     def fails(*_):
         raise error
 
     monkeypatch.setattr(store._orbax, "load_checkpointables", fails)
-    for read in (lambda: store.restore(0, *abstract()), lambda: store.check(0)):
+    for read in (lambda: store.restore(0, abstract()), lambda: store.check(0)):
         with pytest.raises(kind, match=words):
             read()

@@ -4,10 +4,8 @@ import signal
 
 import pytest
 
-from anisoscope.config.run_config import checkpoint_steps
 from anisoscope.training import checkpoint, log, loop, train_program
 from anisoscope.training.checkpoint import leaf_digests
-from anisoscope.training.seed_runs import checkpoint_items
 from anisoscope.utils.errors import RunError, Stopped, UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
@@ -20,19 +18,15 @@ def train(config, folder):
         loop.train(config, tiny.corpus(), {"run": folder}, "run", stop)
 
 
-def store_of(folder, config):
-    return checkpoint.Checkpoints(folder / "checkpoints", checkpoint_steps(config))
+def store_of(folder):
+    return checkpoint.CheckpointReader(folder / "checkpoints")
 
 
 def everything(folder, config):
     """All checkpoints of a run, optimizer state and step included, as digests."""
     state = train_program.make_program(config, tiny.corpus()).abstract
-    store = store_of(folder, config)
-    found = {}
-    for step in store.steps():
-        found[step] = leaf_digests(store.restore(step, *checkpoint_items(state)))
-    store.close()
-    return found
+    store = store_of(folder)
+    return {step: leaf_digests(store.restore(step, state)) for step in store.steps()}
 
 
 def log_without_speed(folder):
@@ -97,9 +91,9 @@ def test_a_run_leaves_checkpoints_log_and_test_score(never_stopped):
 def test_stopping_and_going_on_equals_never_stopping_bitwise(tmp_path, monkeypatch, never_stopped):
     config, logged, save = tiny.config(), [], checkpoint.Checkpoints.save
 
-    def look(store, step, *items):
+    def look(store, step, state):
         logged.append(step in log.validated_steps(log.read_log(tmp_path)))
-        save(store, step, *items)
+        save(store, step, state)
 
     monkeypatch.setattr(checkpoint.Checkpoints, "save", look)
     with monkeypatch.context() as patch:

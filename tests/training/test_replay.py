@@ -15,7 +15,6 @@ from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.settings import replace
 from anisoscope.utils.stop import Stop
 from tests import tiny
-from tests.training import test_loop
 from tests.training.test_loop import everything, train
 
 CONFIG = replace(
@@ -32,7 +31,7 @@ def retrain(folder, brackets, config=CONFIG, stopped=False):
 
 def keep(patch, steps):
     """Checkpoints of these steps."""
-    for module in (loop, replay, test_loop):
+    for module in (loop, replay):
         patch.setattr(module, "checkpoint_steps", lambda *_: steps)
 
 
@@ -138,13 +137,13 @@ def test_an_offset_of_seeds_is_refused(tmp_path):
 def test_bisection_ends_at_the_first_step_with_that_gain():
     """Of a program that only counts its steps, and gains a tenth in each."""
 
-    def steps(state, tokens_N, data_R, count):
+    def run(state, count):
         return State(state.params + count, (), state.step + count), None
 
     def score(params, *_):
         return [types.SimpleNamespace(gain_over_unigram=int(params) / 10)]
 
-    counting = types.SimpleNamespace(steps=steps, score=score, tokens_N=None, data_R=None)
+    counting = types.SimpleNamespace(run=run, score=score)
     begin = State(jnp.int32(1), (), jnp.int32(1))
     for level, expected in ((0.55, 6), (0.6, 6), (1.15, 12)):
         replayed = replay._Replay(CONFIG, tiny.corpus(), counting, "run", Stop())
