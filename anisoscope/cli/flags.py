@@ -41,29 +41,23 @@ UNTRAINED = {  # configs of experiments that train nothing: their subject, and a
 }
 KINDS = (Config, *UNTRAINED)
 EXPERIMENTS = pathlib.Path(anisoscope.__file__).parent / "experiments"
-STRINGS = {
+MEANINGS = {
     "config": "Experiment file, such as experiments/decoder_small.py or decoder_small:tiny.",
     "workdir": "Folder of the run; default: runs/<experiment>.",
     "figures": "Folder of the figures; default: <workdir>/figures.",
-}
-LISTS = {
+    "stages": f"Stages to run: {', '.join(STAGES)} (default). Also: matched (loss-matched "
+    "contrasts), verdicts (tests of the papers' claims), replay (recompute the checkpoint of any "
+    "--step), verify (check every file against its checksum).",
     "step": "With --stages=replay: training steps to recompute, such as 300 or 300,301.",
     "compare": "Folders of other runs to draw in the same figures.",
     "similarity": "Compare the layers of two runs at a step or the last: runs/a,runs/b@256.",
-}
-SWITCHES = {
+    "over": f"x axis of curves over training: {' or '.join(AXES)}.",
     "distributed": "Join the other processes of the cluster (TPU pod, SLURM, MPI).",
     "dry_run": "Print what would run and its memory and time; write nothing.",
     "list": "List the experiments.",
     "version": "Print the version.",
+    "help": "Show all flags and settings.",
 }
-STAGES_HELP = (
-    f"Stages to run: {', '.join(STAGES)} (default). Also: matched (loss-matched contrasts), "
-    "verdicts (tests of the papers' claims), replay (recompute the checkpoint of any --step), "
-    "verify (check every file against its checksum)."
-)
-
-
 USAGE = "Train, measure and draw: anisoscope --config=decoder_small [--config.train.steps=100 …]\n"
 
 
@@ -79,16 +73,14 @@ class Request(NamedTuple):
 def define_flags() -> flags.FlagValues:
     """Define the flags of the program, without settings."""
     values = flags.FlagValues()
-    for name, meaning in STRINGS.items():
-        flags.DEFINE_string(name, None, meaning, values)
-    for name, meaning in LISTS.items():
-        flags.DEFINE_list(name, [], meaning, values)
-    for name, meaning in SWITCHES.items():
-        flags.DEFINE_bool(name, False, meaning, values)
-    flags.DEFINE_list("stages", [*STAGES], STAGES_HELP, values)
-    axes = f"x axis of curves over training: {' or '.join(AXES)}."
-    flags.DEFINE_string("over", AXES[0], axes, values)
-    flags.DEFINE_bool("help", False, "Show all flags and settings.", values, short_name="h")
+    for name, meaning in MEANINGS.items():
+        if name in ("config", "workdir", "figures", "over"):
+            flags.DEFINE_string(name, AXES[0] if name == "over" else None, meaning, values)
+        elif name in ("stages", "step", "compare", "similarity"):
+            flags.DEFINE_list(name, [*STAGES] if name == "stages" else [], meaning, values)
+        else:
+            short = "h" if name == "help" else None
+            flags.DEFINE_bool(name, False, meaning, values, short_name=short)
     return values
 
 
@@ -204,17 +196,9 @@ def check_tangents(values: flags.FlagValues, enabled: bool) -> None:
 def format_help(config: Any) -> Iterator[str]:
     """List all flags and this experiment's settings with their values, limits and meanings."""
     yield USAGE
-    for name, meaning in flag_meanings():
-        yield f"  --{name}: {meaning}"
+    yield from (f"  --{name}: {meaning}" for name, meaning in MEANINGS.items())
     yield "\nSettings, with their values:"
     yield from format_settings(config)
-
-
-def flag_meanings() -> Iterator[tuple[str, str]]:
-    """List the flags with their meanings."""
-    values = define_flags()
-    names = (name for name in sorted(values) if name not in ("flagfile", "undefok", "h"))
-    return ((name, values[name].help) for name in names)
 
 
 def format_settings(config: Any) -> Iterator[str]:

@@ -95,11 +95,7 @@ def dry_run(experiment: Config, request: Request) -> None:
     print(f"folder: {root}{' (exists: finished work is skipped)' * root.exists()}")
     print(f"stages: {', '.join(stages)}")
     for name, group in variants.groups(experiment).items() if "train" in stages else ():
-        local = group.data.path or group.data.source == "pydoc"
-        text = (
-            corpus.load(group.data, group.model.context) if local else train_program.blank_corpus()
-        )
-        for line in train_program.describe_run(group, text):
+        for line in train_program.describe_run(group):
             print(f"{name or request.title}: {line}")
 
 
@@ -178,26 +174,22 @@ def check_stages(todo: Work) -> None:
     if "matched" in stages and all(config == unseeded[0] for config in unseeded):
         why = "contrasts settings, and these runs differ in seeds alone"
         raise UserError(f"--stages=matched {why}; omit it")
-    if "verdicts" in stages and len(runs) == 1:
-        why = "compares seeds, but this experiment has a single run"
-        raise UserError(f"--stages=verdicts {why}; omit it")
-    if (
-        "verdicts" in stages
-        and "measure" not in stages
-        and not (todo.request.root / "runs.csv").exists()
-    ):
-        raise folder.missing_file(todo.request.root, "runs.csv", "measure")
+    if "verdicts" in stages:
+        if len(runs) == 1:
+            why = "compares seeds, but this experiment has a single run"
+            raise UserError(f"--stages=verdicts {why}; omit it")
+        if "measure" not in stages and not (todo.request.root / "runs.csv").exists():
+            raise folder.missing_file(todo.request.root, "runs.csv", "measure")
 
 
 def claim(todo: Work, configs: dict[str, Config], locks: contextlib.ExitStack) -> None:
     """Claim the folders for this experiment, and lock them until `locks` closes."""
-    root, new = todo.request.root, "train" in todo.stages
-    check_folders(todo.experiment, configs, root, new)
-    for path, config in list_folders(todo.experiment, configs, root).items():
+    new = "train" in todo.stages
+    check_folders(todo.experiment, configs, todo.request.root, new)
+    for path, config in list_folders(todo.experiment, configs, todo.request.root).items():
         folder.claim(path, config, new)
         locks.enter_context(folder.locked(path))
-    # another process may have claimed them first
-    check_folders(todo.experiment, configs, root, False)
+        folder.check_claim(path, config, False)  # another process may have claimed it first
     for run in todo.runs.values():
         folder.record_environment(run.folder, run.text.record())
 
@@ -205,7 +197,7 @@ def claim(todo: Work, configs: dict[str, Config], locks: contextlib.ExitStack) -
 def list_folders(
     experiment: Config, configs: dict[str, Config], root: pathlib.Path
 ) -> dict[pathlib.Path, Config]:
-    """List the folder of the experiment and of each run, with what it is of."""
+    """List the folder of the experiment and of each run, with its config."""
     return {root: experiment} | {root / name: config for name, config in configs.items()}
 
 
@@ -239,8 +231,7 @@ def train(todo: Work) -> None:
         group = replace(group, {"model.dtype": first.config.model.dtype})  # what "auto" means
         name = variant or todo.request.title
         if len(names) > 1:
-            pairs = zip(*seeds(group.train), strict=True)
-            weights, data = (len(set(kind)) for kind in pairs)
+            weights, data = (len({*kind}) for kind in zip(*seeds(group.train), strict=True))
             name += f": {weights} weight × {data} data seeds"
         folders = {todo.runs[run].name: todo.runs[run].folder for run in names}
         loop.train(group, first.text, folders, name, todo.stop)
@@ -249,8 +240,8 @@ def train(todo: Work) -> None:
 
 def replay_steps(todo: Work) -> None:
     """Make the checkpoints of the requested steps in replayed/; existing checkpoints stay."""
-    steps = [*map(int, todo.request.flags.step)]
     for name, config, text, path in todo.runs.values():
+        steps = [*map(int, todo.request.flags.step)]
         replay.make_checkpoints(config, text, path, steps, name, todo.stop)
 
 
@@ -258,16 +249,15 @@ def measure(todo: Work) -> None:
     """Measure every checkpoint of every run, and join the tables of all runs."""
     for name, config, text, path in todo.runs.values():
         tables = path / "measurements"
-        steps = [step for step in config.measure.steps if not (tables / f"{step}.nc").exists()]
-        if steps:
+        if steps := [at for at in config.measure.steps if not (tables / f"{at}.nc").exists()]:
             replay.make_checkpoints(config, text, path, steps, name, todo.stop)
         sweep.sweep(run_source.open_checkpoints(config, text, path, name), todo.stop)
         if processes.is_first():
             on_disk.write_run(name, path)
         todo.stop.check(f"{name}: stopped when measure was done")
     if len(todo.runs) > 1 and processes.is_first():
-        for path in on_disk.write(todo.folders(), todo.request.root, todo.experiment.primary):
-            print(path)
+        paths = on_disk.write(todo.folders(), todo.request.root, todo.experiment.primary)
+        print(*paths, sep="\n")
 
 
 def fit_tangents(todo: Work) -> None:
@@ -296,8 +286,7 @@ def contrast(todo: Work) -> None:
 def write_verdicts(todo: Work) -> None:
     """Write the verdicts on the papers' claims from the experiment's tables."""
     if processes.is_first():
-        for path in verdicts.write(todo.request.root):
-            print(path)
+        print(*verdicts.write(todo.request.root), sep="\n")
 
 
 # In the order in which they run; figures are drawn afterward from the files on disk.

@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from anisoscope.config.run_config import RunConfig, checkpoint_steps, seeds
-from anisoscope.data.corpus import Corpus
+from anisoscope.data.corpus import Corpus, load
 from anisoscope.models import model_settings, transformer
 from anisoscope.training import evaluate, objective, optimizer, step
 from anisoscope.training.objective import OBJECTIVES
@@ -149,15 +149,17 @@ def make_program(
     )
 
 
-def blank_corpus() -> Corpus:
-    """Make a text of enwik8's size without reading it."""
-    count, train, rest = ENWIK8
-    train, rest = np.zeros(train, np.uint8), np.zeros(rest, np.uint8)
-    return Corpus("enwik8", bytes(range(count)), train, rest, rest, "", "not read")
+def describe_run(config: RunConfig) -> Iterator[str]:
+    """Compile the program of a run and its seeds, take a step, and yield lines about its cost.
 
-
-def describe_run(config: RunConfig, corpus: Corpus) -> Iterator[str]:
-    """Compile the program of a run and its seeds, take a step, and yield lines about its cost."""
+    Nothing is downloaded: a missing enwik8 is zeros.
+    """
+    if config.data.path or config.data.source == "pydoc":
+        corpus = load(config.data, config.model.context)
+    else:
+        count, *sizes = ENWIK8
+        train, rest = (np.zeros(size, np.uint8) for size in sizes)
+        corpus = Corpus("enwik8", bytes(range(count)), train, rest, rest, "", "not read")
     program, count = make_program(config, corpus), len(seeds(config.train))
     kept, parameters = checkpoint_steps(config), program.abstract.params
     yield f"{count} × {transformer.count_parameters(parameters):,} parameters, {config.train.steps:,} steps"
@@ -169,11 +171,10 @@ def describe_run(config: RunConfig, corpus: Corpus) -> Iterator[str]:
         yield str(error)
         return
     yield f"a step takes {format_bytes(needed)} of memory on each device"
-    state, step_count = program.create(), jnp.int32(1)
+    state = program.create()
     for _ in range(2):  # the first may wait for the device
         began = time.perf_counter()
-        state, metrics = program.steps(state, program.tokens_N, program.data_R, step_count)
-        jax.block_until_ready(metrics)
+        state, _ = jax.block_until_ready(program.run(state, 1))
         seconds = time.perf_counter() - began
     total = format_duration(seconds * config.train.steps)
     yield f"a step takes {seconds:.3g} s here, all steps {total}"
