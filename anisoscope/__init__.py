@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from anisoscope import metrics, models, plot
     from anisoscope.analysis.claims.verdicts import verdicts
     from anisoscope.api import (
+        compare,
         compare_models,
         make_measure,
         measure,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     )
     from anisoscope.plot.report import report
     from anisoscope.results.frame import to_frame
-    from anisoscope.sources.compare_arrays import compare
     from anisoscope.sources.recording.measure_step import measure_step
     from anisoscope.sources.recording.record import record, trainer_callback
 
@@ -58,7 +58,6 @@ COMPILES = ("compare", "compare_models", "make_measure", "measure", "measure_att
 COMPILES += ("measure_model", "measure_step", "metrics")
 ROOMS = ("metrics", "models", "plot")
 ELSEWHERE = {  # all others stand in api.py
-    "compare": "sources.compare_arrays",
     "record": "sources.recording.record",
     "report": "plot.report",
     "to_frame": "results.frame",

@@ -61,47 +61,36 @@ def measure(
     """Measure clouds of vectors: values, 95 % intervals, and the excess over null models.
 
     Values are of all points. For the intervals alone, folds of unequal clusters are thinned at
-    random and weighted by their share of the points; `table.attrs` has the points resampled and
-    Student's degrees of freedom. Fewer than five clusters: a warning. Rows of zeros, constant
-    columns, duplicates and vectors of few whole numbers are measured as they are, and
-    `table.attrs["degenerate"]` counts them.
+    random and weighted by their share of the points. Fewer than five clusters: a warning. Rows of
+    zeros, constant columns, duplicates and tied distances are counted in `attrs["degenerate"]`.
 
     Args:
         x: (points, width), (layers, points, width) or a list of layers: NumPy, JAX or PyTorch
-            arrays, DataFrames or memory-mapped files; or the path of a file of them. Read in
-            float32, one layer at a time unless families compare layers or an unembedding is passed.
-        clusters: (points,), a label of the sentence, image or window of each point. Points of one
-            cluster are dependent, so whole clusters are resampled. Without labels the points must
-            be independent, or dependent along their order: folds are runs of consecutive points.
-        token_positions: (points,), the place of each point in its cluster, 0 for its first token: the
-            family `leading` measures how much of a cloud depends on these.
-        unembedding: (norm, W), how the model makes logits of its last layer, for the logit lens (family
-            `logit_lens`). W is (vocabulary, width); norm is None or a dict of `kind` ("layer" or
-            "rms") and, if the norm has them, `scale`, `shift` and `epsilon`. The last layer of x
-            should be what the final norm reads.
+            arrays, DataFrames or memory-mapped files; or the path of a file of them.
+        clusters: (points,), a label of the sentence, image or window of each point: whole clusters
+            are resampled. Without labels folds are runs of consecutive points.
+        token_positions: (points,), the place of each point in its cluster, 0 for its first token;
+            the family `leading` reads them.
+        unembedding: (norm, W), the map from the last layer to logits: W (vocabulary, width), norm
+            None or a dict of `kind` ("layer", "rms") and any of `scale`, `shift`, `epsilon`.
         targets: (points,), the token that each point is to predict, below 0 for none.
-        families: names of families of quantities, or "all" that vectors have
-            (docs/reference/metric_families.md), which is several times the work.
-        nulls: what values are compared with, () for nothing. "gaussian": a featureless cloud of the
-            same spectrum, for what is read off neighbors. Of the spectrum "isotropic": as many
-            normal points without a direction, and "capped": the first direction shrunk to the
-            variance of the second. "flipped": random signs of clusters, for cosines and drift.
+        families: families of quantities (docs/reference/metric_families.md), or "all" of vectors.
+        nulls: "gaussian" (clouds of the same spectrum), "isotropic", "capped" (spectra),
+            "flipped" (random signs of clusters), or () for none.
         layer_names: of the layers; else they are numbered from 0.
-        folds: how many parts of whole clusters are resampled, at most; 1 for values without
-            intervals.
-        num_chunks: for more points than fit into memory: chunks of whole clusters are measured by
-            themselves, and values are means over them. What depends on the number of points is then
-            that of a chunk.
+        folds: parts of whole clusters to resample, at most; 1 for values without intervals.
+        num_chunks: measure chunks of whole clusters separately, for more points than fit into
+            memory; values are means over chunks, of as many points as a chunk has.
         seed: of the folds and of the null model.
         metrics: your own functions of a cloud (points, width) in float32, by name. Each returns a
-            number and becomes a variable with an interval and the excess over "gaussian".
+            number, and gets an interval and the excess over "gaussian".
         quiet: without a progress bar (after ten seconds) and a line about compiling.
 
     Returns:
         A Dataset with a variable for each quantity and the dimensions (statistic, layer, …),
         without layer where x is one matrix; statistic is "mean", "low", "high" or "std".
-        `<quantity>_excess` has a dimension `null`: value minus that null model. Every variable has
-        its formula, units and source in `.attrs`. What cannot be read of so few points is NaN.
+        `<quantity>_excess` has a dimension `null`: value minus that null model. `.attrs` of a
+        variable have its formula, units and source. What so few points do not show is NaN.
 
     Raises:
         ValueError: shapes that do not fit, a number that is not finite or that float32 cannot hold,
@@ -132,6 +121,47 @@ def measure(
         )
 
 
+def compare(
+    a: Vectors,
+    b: Vectors,
+    clusters: ArrayLike | Sequence[object] | None = None,
+    *,
+    folds: int = 8,
+    seed: int = 0,
+    labels: tuple[str, str] = ("a", "b"),
+    quiet: bool = False,
+) -> xr.Dataset:
+    """Compare every layer of one model with every layer of another, on the same points.
+
+    Args:
+        a: vectors of the first model, as for `measure`: (layers, points, width) or one layer.
+        b: vectors of the second model at the same points in the same order; any width.
+        clusters: (points,), as for `measure`: the sentence, image or window of each point.
+        folds: parts of whole clusters to resample, at most; 1 for values without intervals.
+        seed: of the null model and the folds.
+        labels: names of the models, for figures.
+        quiet: without a line about compiling.
+
+    Returns:
+        A Dataset of `cka` (linear CKA), `cka_unbiased` and `neighbor_overlap` with the dimensions
+        (statistic, layer, other_layer). Each has an excess over the null model "permuted": whole
+        clusters of `a` in random order (without clusters, all points shifted by a random number).
+
+    Raises:
+        ValueError: vectors of different points, or what cannot be measured; in one line.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).standard_normal((2, 128, 8))
+    >>> table = compare(x, 3 * x[:, :, ::-1])  # rotated and scaled
+    >>> table.cka.sel(statistic="mean").values.diagonal().round(3)
+    array([1., 1.])
+    """
+    from anisoscope.sources import two_models
+
+    with library_call(quiet):
+        return two_models.compare_arrays(a, b, clusters, folds, seed, labels)
+
+
 def measure_attention(
     queries: ArrayLike,
     keys: ArrayLike,
@@ -151,13 +181,10 @@ def measure_attention(
         keys: the same shape; keys that several heads share are repeated.
         mask: which key (column) each query (row) sees: "causal", "bidirectional", or booleans (T,
             T) or (layers, T, T).
-        bias: added to the scores <q, k> / sqrt(K), as (layers, heads, T, T) or what broadcasts to
-            that.
+        bias: added to the scores <q, k> / sqrt(K): (layers, heads, T, T), or broadcast to that.
         layer_names: of the layers; else they are numbered from 1.
-        folds: how many parts of whole windows are resampled, at most; 1 for values without
-            intervals.
-        num_chunks: in which windows are measured that do not fit into memory at once; values are means
-            over chunks.
+        folds: parts of whole windows to resample, at most; 1 for values without intervals.
+        num_chunks: chunks of windows, for more than fit into memory; values are means over them.
         seed: kept with the table.
         quiet: without a progress bar (after ten seconds) and a line about compiling.
 
@@ -189,9 +216,7 @@ def make_measure(
     folds: int = 8,
     seed: int = 0,
 ) -> Callable[[Params], xr.Dataset]:
-    """Make a function that measures a JAX function for any parameters.
-
-    It is a single compiled program for all checkpoints.
+    """Make a function that measures a JAX function for any parameters, compiled once.
 
     Args:
         function: (params, tokens) -> activations (layers, windows, T, width).
@@ -199,7 +224,7 @@ def make_measure(
         families: as for `measure`.
         nulls: as for `measure`.
         layer_names: of the layers; else they are numbered from 0.
-        folds: how many parts of whole windows are resampled, at most.
+        folds: parts of whole windows to resample, at most.
         seed: of the null model.
 
     Returns:
@@ -247,17 +272,14 @@ def measure_model(
     A model in memory is left as it was: its mode, hooks, gradients, device and caches.
 
     Args:
-        model: a model of the Hugging Face hub, a local folder, a .gguf file, a model in memory; or
-            (model, tokenizer). Weights are read from safetensors and GGUF files only, and no code of
-            a model's is run.
+        model: a name of the Hugging Face hub, a local folder, a .gguf file, a model in memory, or
+            (model, tokenizer). Only safetensors and GGUF files are read; no model's code is run.
         texts: texts, a column of a Dataset or a Dataset with the column "text", or the path of a
-            text file in UTF-8. They are joined by blank lines, and windows are drawn at random.
-        revision: of a model of the hub, a branch, tag or commit; of a local folder, a folder in it.
-            Several, as ("step1000", "step143000"), are read at the same windows into one table
-            with the dimension `step`: the number in each name.
+            UTF-8 file. They are joined by blank lines, and windows are drawn at random.
+        revision: a branch, tag or commit of the hub; a folder in a local folder. Several, as
+            ("step1000", "step143000"), give one table with the dimension `step`.
         tokenizer: of a model in memory; those of a name or folder come with it.
-        families: as for `measure`; "all" adds attention, sinks and logit_lens, where queries, keys and
-            logits are known.
+        families: as for `measure`; "all" adds attention, sinks and logit_lens, where known.
         nulls: as for `measure`, and "shuffled": the model reads the same tokens in random order.
         seed: which windows, texts and positions are read.
         window: tokens that the model reads at a time.
@@ -267,21 +289,19 @@ def measure_model(
         dtype: that the model computes in: "float32", "bfloat16" or "float16". A model in memory
             keeps its own. All is measured in float32.
         batch_size: windows or texts in one pass of the model.
-        padding: read each text by itself, cut to the window, in batches padded on this side with an
-            attention mask. Lines of a file are texts. Padding is in no cloud.
+        padding: "left" or "right": read each text by itself, cut to the window, in padded batches
+            with an attention mask. Lines of a file are texts. Padding is in no cloud.
         pool: "mean", "last", "cls" or several of these: a vector of each separate text, beside
             those of tokens.
         quiet: without a progress bar (after ten seconds) and a line about compiling.
 
     Returns:
-        A Dataset as of `measure`, with the dimension positions: "all"; "without_first_token", without the
-        first token of every window or text; with special tokens "without_special"; and each of
-        `pool`. `.attrs` have the model, text and windows, what was checked of them, and the
-        versions of the libraries.
+        A Dataset as of `measure`, with the dimension positions: "all"; "without_first_token", of
+        every window or text; with special tokens "without_special"; and each of `pool`. `.attrs`
+        have the model, text, windows, checks, and versions of the libraries.
 
     Warns:
-        UserWarning: the model predicts the text worse than the frequencies of its tokens do, as one
-            that is not trained.
+        UserWarning: the model predicts the text worse than the frequencies of its tokens do.
 
     Raises:
         ValueError: what cannot be read or measured; in one line.
@@ -347,9 +367,8 @@ def compare_models(
         quiet: without a progress bar (after ten seconds) and a line about compiling.
 
     Returns:
-        A Dataset as of `compare`, with the dimension positions: "all", and "without_first_token",
-        without points at the first token of either model. The null model "permuted" pairs each
-        point with one of another piece. `.attrs` have models, text and pieces.
+        A Dataset as of `compare`, with the dimension positions: "all", and "without_first_token"
+        of either model. The null model "permuted" pairs each point with one of another piece.
 
     Raises:
         ValueError: what cannot be read or compared, or too short a text; in one line.
@@ -386,8 +405,7 @@ def open_run(folder: str | os.PathLike[str]) -> OpenRun:
 
     Returns:
         An OpenRun: `.config`, `.corpus`, `.steps`, `.params(step)`, `.windows(count)`,
-        `.vectors(params, tokens)`. A step that was never saved is trained again from the checkpoint
-        before it, in memory.
+        `.vectors(params, tokens)`. Steps that were never saved are trained again, in memory.
 
     Raises:
         ValueError: there is no run, or its text has changed since it was trained; in one line.

@@ -174,7 +174,6 @@ NEED_MODELS = (
         "sources.recording.record",
         "sources.recording.measure_step",
         "results.frame",
-        "sources.compare_arrays",
         "plot.one_table",
         "plot.report",
         "analysis.claims.verdicts",

@@ -42,13 +42,6 @@ class Vectors(NamedTuple):
         return np.shape(self.layers[0])
 
 
-class Lens(NamedTuple):
-    """The map from a vector to logits, and the token that each point is to predict."""
-
-    unembedding: logit_lens.Unembedding
-    target_P: np.ndarray  # -1: none
-
-
 def make_settings(
     families: tuple[str, ...], nulls: str | Sequence[str], folds: int, seed: int
 ) -> MeasureConfig:
@@ -68,21 +61,13 @@ def make_settings(
 
 
 def choose_families(
-    families: str | Sequence[str],
-    kinds: tuple[str, ...],
-    single: bool = False,
-    source: str = "these arrays",
+    families: str | Sequence[str], kinds: tuple[str, ...], source: str = "these arrays"
 ) -> tuple[str, ...]:
-    """Check names of families, or list all that these kinds of input allow for "all".
-
-    A single layer allows no family that compares layers.
-    """
+    """Check names of families, or list all that these kinds of input allow for "all"."""
     allowed = [
         name
         for name, family in FAMILIES.items()
-        if family.input_kind in kinds
-        and not family.reads_types
-        and not (single and family.input_kind == "layers")
+        if family.input_kind in kinds and not family.reads_types
     ]
     names = (families,) if isinstance(families, str) else tuple(families)
     names = tuple(allowed) if names == ("all",) else names
@@ -102,26 +87,22 @@ def choose_families(
 def choose_vector_families(
     families: str | Sequence[str], unembedding: Any, single: bool
 ) -> tuple[str, ...]:
-    """Choose families of vectors; an unembedding adds the logit lens."""
+    """Choose families of vectors: the logit lens with an unembedding, `layers` of several layers."""
     names = (families,) if isinstance(families, str) else tuple(families)
-    if unembedding is None:
-        if LENS in names:
-            raise ValueError(
-                f"families: {LENS!r} needs unembedding=(norm, W), the map from the last layer to logits"
-            )
-        return choose_families(names, VECTOR_INPUTS, single)
-    names = names if LENS in names or names == ("all",) else (*names, LENS)
-    return choose_families(names, (*VECTOR_INPUTS, LENS), single)
+    kinds = VECTOR_INPUTS[: 1 if single else 2]
+    if unembedding is not None:
+        return choose_families(
+            names if LENS in names or names == ("all",) else (*names, LENS), (*kinds, LENS)
+        )
+    if LENS in names:
+        raise ValueError(
+            f"families: {LENS!r} needs unembedding=(norm, W), the map from the last layer to logits"
+        )
+    return choose_families(names, kinds)
 
 
 def read_vectors(x: Any, clusters: Any = None, token_positions: Any = None) -> Vectors:
-    """Check the shape of vectors, and number the cluster of each point.
-
-    Args:
-        x: (points, width), (layers, points, width) or a list of layers, of any library.
-        clusters: (points,), labels of any kind; aligned by index where both have one.
-        token_positions: (points,), the place of each point in its cluster.
-    """
+    """Check the shape of vectors of any library, and number the cluster of each point."""
     clusters = align(clusters, x, "clusters")
     token_positions = align(token_positions, x, "token_positions")
     x = as_arrays(x)
@@ -147,7 +128,13 @@ def read_vectors(x: Any, clusters: Any = None, token_positions: Any = None) -> V
         )
     layers = [x] if len(shape) == 2 else [x[number] for number in range(shape[0])]
     cluster_P = None if clusters is None else number_clusters(points, clusters)
-    time_P = None if token_positions is None else _check_positions(token_positions)
+    if (time_P := token_positions) is not None:
+        numbers = time_P.dtype.kind in "iuf"
+        if not numbers or not ((time_P >= 0) & (time_P < 2**31) & (time_P % 1 == 0)).all():
+            raise ValueError(
+                "token_positions must be whole numbers below 2^31, 0 at the first of each cluster"
+            )
+        time_P = time_P.astype(np.int32)
     return Vectors(layers, cluster_P, time_P, len(shape) == 2)
 
 
@@ -193,49 +180,43 @@ def number_clusters(points: int, label_P: np.ndarray) -> np.ndarray:
     return number_P
 
 
-def _check_positions(time_P: np.ndarray) -> np.ndarray:
-    if (
-        time_P.dtype.kind not in "iuf"
-        or not ((time_P >= 0) & (time_P < 2.0**31) & (time_P == np.floor(time_P))).all()
-    ):
-        raise ValueError(
-            "token_positions must be whole numbers below 2^31, 0 at the first token of each cluster"
-        )
-    return time_P.astype(np.int32)
-
-
-def read_lens(unembedding: Any, targets: np.ndarray | None, points: int) -> Lens | None:
-    """Read the pair (norm, W), and check the tokens to predict; None without an unembedding."""
+def read_lens(
+    unembedding: Any, target_P: np.ndarray | None, points: int
+) -> tuple[logit_lens.Unembedding, np.ndarray] | None:
+    """Read the pair (norm, W), and check the tokens to predict, below 0 for none."""
     if unembedding is None:
-        if targets is not None:
+        if target_P is not None:
             raise ValueError("targets are read with an unembedding: pass unembedding=(norm, W) too")
         return None
     norm, unembedding = unembedding
     unembedding_VD = as_float32(unembedding, "unembedding's W")
-    target_P = np.full(points, -1, np.int32) if targets is None else targets
+    target_P = np.full(points, -1) if target_P is None else target_P
     if target_P.shape != (points,) or target_P.dtype.kind not in "iu":
         raise ValueError(
             f"targets have shape {target_P.shape}, dtype {target_P.dtype}; "
             f"a whole number for each of {points} points is needed"
         )
-    if target_P.max() >= len(unembedding_VD):
-        raise ValueError(
-            f"targets reach {target_P.max()}; unembedding's W has {len(unembedding_VD)} tokens, "
-            "numbered from 0"
-        )
+    if target_P.max() >= (size := len(unembedding_VD)):
+        raise ValueError(f"targets reach {target_P.max()}; W has {size} tokens, numbered from 0")
     target_P = np.maximum(target_P.astype(np.int64), -1).astype(np.int32)
-    fields = {
-        name: value for name, value in (norm or {"kind": "none"}).items() if value is not None
-    }
+    fields = {key: value for key, value in (norm or {"kind": "none"}).items() if value is not None}
     for name in {"scale", "shift"} & fields.keys():
         fields[name] = as_float32(fields[name], f"unembedding's {name}")
     kind = fields.pop("kind")
-    return Lens(logit_lens.build_unembedding(unembedding_VD.T, kind, **fields), target_P)
+    return logit_lens.build_unembedding(unembedding_VD.T, kind, **fields), target_P
 
 
 def read_heads(queries: Any, keys: Any, mask: Any, bias: Any) -> Heads:
     """Check queries, keys, mask and bias of `measure_attention`, and take all positions."""
-    q_NHBTK, k_NHBTK = _read_head_vectors(queries, "queries"), _read_head_vectors(keys, "keys")
+
+    def read(vectors: Any, name: str) -> np.ndarray:
+        vectors = real_numbers(as_arrays(vectors), name)
+        for place in np.ndindex(vectors.shape[:2]) if vectors.ndim == 5 else ():
+            head_PK = vectors[place].reshape(-1, vectors.shape[-1])
+            check_precision(head_PK, f"{name} of layer {place[0]}, head {place[1]}")
+        return as_vectors(vectors, name)
+
+    q_NHBTK, k_NHBTK = read(queries, "queries"), read(keys, "keys")
     if q_NHBTK.ndim != 5 or q_NHBTK.shape != k_NHBTK.shape or 0 in q_NHBTK.shape:
         raise ValueError(
             f"queries have shape {q_NHBTK.shape}, keys {k_NHBTK.shape}; both must be "
@@ -257,16 +238,6 @@ def read_heads(queries: Any, keys: Any, mask: Any, bias: Any) -> Heads:
         bias_NHTT = np.broadcast_to(as_float32(bias, "bias"), (layers, heads, context, context))
     q_NBTHK, k_NBTHK = (np.moveaxis(x_NHBTK, 1, 3) for x_NHBTK in (q_NHBTK, k_NHBTK))
     return Heads(q_NBTHK, k_NBTHK, np.arange(windows * context), visible, bias_NHTT)
-
-
-def _read_head_vectors(vectors: Any, name: str) -> np.ndarray:
-    """Convert to float32, and check in each head that its spread survives."""
-    vectors = real_numbers(as_arrays(vectors), name)
-    if vectors.ndim == 5:
-        for layer, head in np.ndindex(vectors.shape[:2]):
-            head_PK = vectors[layer, head].reshape(-1, vectors.shape[-1])
-            check_precision(head_PK, f"{name} of layer {layer}, head {head}")
-    return as_vectors(vectors, name)
 
 
 def check_names(names: Sequence[str] | None, layers: int) -> None:

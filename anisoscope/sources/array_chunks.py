@@ -1,4 +1,4 @@
-"""Cut vectors into chunks and folds, and run the panel on each chunk.
+"""Run the panel on chunks of vectors.
 
 Values use all points of a chunk, replicates use its folds. Arrays carry the letters of `models`,
 and J folds of M points.
@@ -7,10 +7,9 @@ and J folds of M points.
 import dataclasses
 import functools
 import math
-import warnings
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,101 +17,23 @@ import numpy as np
 from jax import Array
 
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.measurement import null_models
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES, quantities
-from anisoscope.measurement.intervals import degrees_of_freedom, weight_replicates
+from anisoscope.measurement.intervals import weight_replicates
+from anisoscope.measurement.null_models import layer_keys
 from anisoscope.measurement.panel import MEASURED, Sample, panel
 from anisoscope.measurement.quantity import Quantity, Values
-from anisoscope.measurement.resampling import Places, section_count
 from anisoscope.metrics import copies, lapack
 from anisoscope.metrics.convert import as_vectors
-from anisoscope.sources.array_checks import Lens, Vectors
-from anisoscope.sources.folds import Folds, cut_equal_chunks, cut_folds
+from anisoscope.sources.array_checks import Vectors
+from anisoscope.sources.folds import Chunk, Folds, describe
 from anisoscope.utils import memory
 from anisoscope.utils.progress import LOGGER
 
-FEWEST_CLUSTERS = 5  # fewer clusters give intervals with a warning
 WORK = 4  # memory of any program on a cloud, in sizes of that cloud
 DEGENERATE = "degenerate"  # an attribute of tables
 MANY_COPIES = 0.05  # of the points: without clusters a line says so
 MANY_VALUES = 256  # vectors of fewer distinct integers, as int8 or bits, have tied distances
-
-
-class Chunk(NamedTuple):
-    """Points measured together; places and folds index these points."""
-
-    rows_P: np.ndarray | slice  # of all points; a slice reads them without a copy
-    size: int
-    places: Places | None
-    folds: Folds
-
-
-def cut_chunks(vectors: Vectors, count: int, folds: int, seed: int) -> list[Chunk]:
-    """Cut points into chunks of whole clusters, each with its own folds.
-
-    Folds are equal in number and size across chunks, so that one compiled program serves all.
-    """
-    cluster_P, time_P = vectors.cluster_P, vectors.time_P
-    rows_CP = cut_equal_chunks(vectors.shape[0], cluster_P, count, seed)
-    label_CP = [None if cluster_P is None else cluster_P[rows_P] for rows_P in rows_CP]
-    for _ in range(2):  # the second time with fewer folds, where a chunk has few clusters
-        cuts = [
-            cut_folds(rows_P.size, label_P, folds, seed)
-            for rows_P, label_P in zip(rows_CP, label_CP, strict=True)
-        ]
-        folds = min(len(part.index_JM) for part in cuts)
-    size, generator = min(part.index_JM.shape[1] for part in cuts), np.random.default_rng(seed)
-    chunks = []
-    for rows_P, label_P, cut in zip(rows_CP, label_CP, cuts, strict=True):
-        pick_M = np.sort(generator.choice(cut.index_JM.shape[1], size, replace=False))
-        places = None
-        if label_P is not None:
-            window_P = np.unique(label_P, return_inverse=True)[1].astype(np.int32)
-            place_P = np.full(rows_P.size, -1, np.int32) if time_P is None else time_P[rows_P]
-            places = Places(window_P, place_P)
-        rows = rows_P if count > 1 else slice(None)
-        cut = cut._replace(index_JM=cut.index_JM[:, pick_M])
-        chunks.append(Chunk(rows, rows_P.size, places, cut))
-    clusters = [chunk.places.window_P.max() + 1 for chunk in chunks if chunk.places is not None]
-    if folds > 1 and min(clusters, default=FEWEST_CLUSTERS) < FEWEST_CLUSTERS:
-        freedom = len(chunks) * degrees_of_freedom(*chunks[0].folds[1:], "jackknife")
-        warnings.warn(
-            f"clusters: a chunk has {min(clusters)}, so intervals have {freedom:.1f} degrees of "
-            f"freedom; below {FEWEST_CLUSTERS} clusters they cover the truth less often than 95 %: "
-            "pass more clusters, or folds=1 for no intervals",
-            stacklevel=5,
-        )
-    return chunks
-
-
-def describe(vectors: Vectors, chunks: list[Chunk]) -> dict[str, Any]:
-    """Describe points, width, folds and Student's degrees of freedom, for tables."""
-    (folds, size), count = chunks[0].folds.index_JM.shape, len(chunks)
-    clusters = vectors.cluster_P
-    by = (
-        "runs of consecutive points"
-        if clusters is None
-        else f"whole clusters, of {clusters.max() + 1}"
-    )
-    each = f" in each of {count} chunks of {chunks[0].size} points" if count > 1 else ""
-    attributes = {
-        "points": sum(chunk.size for chunk in chunks),
-        "width": vectors.shape[1],
-        "folds_in_words": f"{folds} of {size} points{each}, {by}",
-        "resampled_points": count * folds * size,
-        "batches": count,
-        "folds": folds,
-    }
-    if folds == 1:
-        return attributes
-    unequal = any(chunk.folds.unequal for chunk in chunks)
-    for kind, equal in (("jackknife", folds), ("sections", section_count(folds))):
-        freedom = count * (equal - 1)
-        if unequal:
-            freedom = sum(degrees_of_freedom(*chunk.folds[1:], kind) for chunk in chunks)
-        attributes[f"degrees_of_freedom_{kind}"] = round(freedom, 1)
-    return attributes
 
 
 @jax.enable_x64(False)
@@ -121,29 +42,36 @@ def measure_chunks(
     chunks: list[Chunk],
     settings: MeasureConfig,
     progress: Callable[[list], Iterable] = iter,
-    lens: Lens | None = None,
+    lens: tuple[Any, np.ndarray] | None = None,
+    key: Array | None = None,
 ) -> tuple[dict[str, Values], dict[str, Any]]:
     """Run the panel on each layer, or on all layers at once for families that compare layers.
+
+    Args:
+        vectors: the layers.
+        chunks: of their points.
+        settings: what to measure.
+        progress: shows a bar over groups of layers.
+        lens: the unembedding, and the token that each point is to predict.
+        key: of the Gaussian null models; else it is made from the vectors.
 
     Returns:
         {cloud: {quantity: (chunk, layer, …, R)}}, and attributes for tables.
     """
-    layers = vectors.layers
-    together = any(
-        FAMILIES[name].input_kind in ("layers", "logit_lens") for name in settings.families
-    )
+    layers, width = vectors.layers, vectors.shape[1]
+    kinds = {FAMILIES[name].input_kind for name in settings.families}
+    numbers = range(len(layers))
+    together = not kinds.isdisjoint(("layers", "logit_lens"))
     unequal = any(chunk.folds.unequal for chunk in chunks)
     parts, counts = [], [DegenerateCounts() for _ in layers]
-    for group in progress([range(len(layers))] if together else [[n] for n in range(len(layers))]):
+    for group in progress([numbers] if together else [[number] for number in numbers]):
         panels = []
         for chunk in chunks:
-            points, width = chunk.size, np.shape(layers[0])[1]
-            description = f"{points:,} points of width {width}"
-            description = (
-                f"{len(group)} layers of {description} together" if len(group) > 1 else description
-            )
+            description = f"{chunk.size:,} points of width {width}"
+            if len(group) > 1:
+                description = f"{len(group)} layers of {description} together"
             # checked before the arrays are read
-            check_memory(WORK * 4 * len(group) * points * width, description, len(chunks))
+            check_memory(WORK * 4 * len(group) * chunk.size * width, description, len(chunks))
             clouds_NPD = np.stack(
                 [as_vectors(layers[n][chunk.rows_P], f"vectors of layer {n}") for n in group]
             )
@@ -151,20 +79,21 @@ def measure_chunks(
                 counts[n].add(cloud_PD)
             sample = Sample(clouds_NPD, places=chunk.places)
             if lens is not None:
-                target_P = lens.target_P[chunk.rows_P]
-                sample = sample._replace(unembedding=lens.unembedding, target_P=target_P)
+                sample = sample._replace(unembedding=lens[0], target_P=lens[1][chunk.rows_P])
             key_N = cloud_keys(clouds_NPD, settings.seed)
-            index_JM = chunk.folds.index_JM
-            values = run_panel(sample, index_JM, settings, key_N, description, len(chunks), unequal)
+            key_N = key_N if key is None else layer_keys(key, np.array(group))
+            values = run_panel(
+                sample, chunk.folds, settings, key_N, description, len(chunks), unequal
+            )
             panels.append(weight_folds(values, chunk.folds, quantities()) if unequal else values)
         parts.append(jax.tree.map(lambda *values: np.stack(values), *panels))
     values = jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts)
-    copies, points = min(count.copies for count in counts), vectors.shape[0]
-    if vectors.cluster_P is None and copies > MANY_COPIES * points:
+    least, points = min(count.copies for count in counts), vectors.shape[0]
+    if vectors.cluster_P is None and least > MANY_COPIES * points:
         LOGGER.warning(
             "%s of %s points are copies of others in every layer and count as independent, so that "
             "intervals are too narrow; pass clusters, or leave copies out",
-            *(f"{copies:,}", f"{points:,}"),
+            *(f"{least:,}", f"{points:,}"),
         )
     attributes = {"seed": settings.seed} | describe(vectors, chunks) | describe_degenerate(counts)
     return values, attributes
@@ -172,7 +101,7 @@ def measure_chunks(
 
 @jax.enable_x64(False)
 def measure_head_chunks(
-    heads: Heads, index_JM: np.ndarray, count: int, settings: MeasureConfig
+    heads: Heads, folds: Folds, count: int, settings: MeasureConfig
 ) -> dict[str, Values]:
     """Return {cloud: {quantity: (chunk, block, head, …, R)}} of chunks of whole windows."""
     blocks, windows, context, head_count, width = heads.q_NBTHK.shape
@@ -186,8 +115,9 @@ def measure_head_chunks(
         q_NBTHK, k_NBTHK = (x[:, start : start + size] for x in (heads.q_NBTHK, heads.k_NBTHK))
         part = heads._replace(q_NBTHK=q_NBTHK, k_NBTHK=k_NBTHK, picks_P=np.arange(size * context))
         unused = jax.random.key(0)  # heads have no Gaussian null model
-        sample = Sample(cloud_NPD, part)
-        panels.append(run_panel(sample, index_JM, settings, unused, description, count))
+        panels.append(
+            run_panel(Sample(cloud_NPD, part), folds, settings, unused, description, count)
+        )
     return jax.tree.map(lambda *values: np.stack(values), *panels)
 
 
@@ -197,12 +127,12 @@ def cloud_keys(clouds_NPD: np.ndarray, seed: int) -> Array:
     Draws of different clouds are independent, and a cloud has the same values in any position.
     """
     digest_N = [zlib.crc32(np.ascontiguousarray(cloud_PD)) for cloud_PD in clouds_NPD]
-    return null_models.layer_keys(jax.random.key(seed), np.array(digest_N, np.uint32))
+    return layer_keys(jax.random.key(seed), np.array(digest_N, np.uint32))
 
 
 def run_panel(
     sample: Sample,
-    index_JM: np.ndarray,
+    folds: Folds,
     settings: MeasureConfig,
     key: Array,
     description: str,
@@ -210,7 +140,7 @@ def run_panel(
     unequal: bool = False,
 ) -> dict[str, Values]:
     """Run the compiled panel on one chunk, after checking that its memory is available."""
-    arguments = sample, index_JM, key
+    arguments = sample, folds.index_JM, key
     leaves, structure = jax.tree.flatten(jax.eval_shape(lambda *arrays: arrays, *arguments))
     program = _compile(dataclasses.replace(settings, seed=0), structure, tuple(leaves), unequal)
     if (needs := program.memory_analysis()) is not None:
@@ -230,7 +160,7 @@ def _compile(
 
 
 def run_panel_with_folds(
-    sample: Sample, index_JM: Array, key: Array, settings: MeasureConfig, unequal: bool = False
+    sample: Sample, index_JM: Array, key: Array, settings: MeasureConfig, unequal: bool
 ) -> dict[str, Values]:
     """Compute values from all points, and replicates from the folds.
 
@@ -239,18 +169,15 @@ def run_panel_with_folds(
     """
     folds, points = len(index_JM), sample.clouds_NPD.shape[1]
     fold_settings = dataclasses.replace(settings, folds=folds)
-    parts = folds if unequal else None
-    replicates = panel(
-        {MEASURED: _take_points(sample, index_JM.ravel())}, {}, fold_settings, key, parts=parts
-    )
+    resampled = {MEASURED: _take_points(sample, index_JM.ravel())}
+    replicates = panel(resampled, {}, fold_settings, key, parts=folds if unequal else None)
     if not unequal and index_JM.size == points:
         return replicates
     values_all = panel({MEASURED: sample}, {}, dataclasses.replace(settings, folds=1), key)
     for cloud, values in values_all.items():
         for name, value in values.items():
             if quantities()[name].resampling:
-                resampled = replicates[cloud][name][..., 1:]
-                values[name] = jnp.concatenate([value, resampled], -1)
+                values[name] = jnp.concatenate([value, replicates[cloud][name][..., 1:]], -1)
     return values_all
 
 
@@ -302,11 +229,7 @@ _find_copies = jax.jit(copies.copies)
 
 
 class DegenerateCounts:
-    """Counts of degenerate data in the chunks of one layer.
-
-    Counted are rows of zeros, constant columns, duplicates within a chunk, and tied distances.
-    Values are computed as defined all the same.
-    """
+    """Zero rows, constant columns, duplicates in a chunk, and tied distances of one layer."""
 
     def __init__(self) -> None:
         self.zeros, self.copies, self.rounded, self.integers = 0, 0, 0, True
@@ -323,13 +246,12 @@ class DegenerateCounts:
         self.integers = self.integers and all((np.rint(x_D) == x_D).all() for x_D in cloud_PD)
 
     def describe(self) -> str:
-        constant = int((self.low_D == self.high_D).sum())
-        counts = (
-            (self.zeros, "zero row"),
-            (constant, "constant column"),
-            (self.copies, "duplicate"),
-        )
-        parts = [f"{count:,} {name}{'s' * (count > 1)}" for count, name in counts if count]
+        counts = {
+            "zero row": self.zeros,
+            "constant column": int((self.low_D == self.high_D).sum()),
+            "duplicate": self.copies,
+        }
+        parts = [f"{count:,} {name}{'s' * (count > 1)}" for name, count in counts.items() if count]
         if self.rounded:
             parts[-1] += f" ({self.rounded:,} but for rounding)"
         low, high = np.min(self.low_D), np.max(self.high_D)
@@ -342,10 +264,10 @@ def describe_degenerate(counts: list[DegenerateCounts]) -> dict[str, str]:
     """Return an attribute that lists layers with equal counts; {} without a finding."""
     layers: dict[str, list[str]] = {}
     for number, count in enumerate(counts):
-        if description := count.describe():
-            layers.setdefault(description, []).append(str(number))
+        layers.setdefault(count.describe(), []).append(str(number))
     parts = [
         f"{description} in layer{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
         for description, numbers in layers.items()
+        if description
     ]
     return {DEGENERATE: "; ".join(parts)} if parts else {}

@@ -1,4 +1,4 @@
-"""Cut points into J folds of M points each, made of whole clusters.
+"""Cut points into chunks, and each chunk into J folds of M points, made of whole clusters.
 
 The panel resamples folds of equal size, but clusters differ in size. The largest clusters go first,
 each to the fold with the fewest points. Each fold contributes equally many points to the resamples,
@@ -7,11 +7,16 @@ and its share of all points is its weight in the interval (intervals.weight_repl
 
 import math
 import numbers
-from typing import NamedTuple
+import warnings
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from anisoscope.sources.array_checks import FEWEST
+from anisoscope.measurement.intervals import degrees_of_freedom
+from anisoscope.measurement.resampling import Places, section_count
+from anisoscope.sources.array_checks import FEWEST, Vectors
+
+FEWEST_CLUSTERS = 5  # fewer clusters give intervals with a warning
 
 KEPT = 0.75  # share of the points that thinning must leave in chunks, and should in windows
 # share of the points that folds resample at least: a fold that is too small repeats its points
@@ -94,7 +99,7 @@ def cut_equal_chunks(
     return index_JM
 
 
-def cut_windows(windows: int, context: int, folds: int) -> np.ndarray:
+def cut_windows(windows: int, context: int, folds: int) -> Folds:
     """Cut windows of equal length into folds of whole windows, in their order.
 
     There are as many folds, up to `folds`, as leave at least KEPT of the windows.
@@ -102,7 +107,8 @@ def cut_windows(windows: int, context: int, folds: int) -> np.ndarray:
     counts = range(min(folds, windows), 1, -1)
     count = next((count for count in counts if windows // count * count >= KEPT * windows), 1)
     window_W = np.arange(windows // count * count)
-    return (window_W[:, None] * context + np.arange(context)).reshape(count, -1)
+    index_JM = (window_W[:, None] * context + np.arange(context)).reshape(count, -1)
+    return Folds(index_JM, *np.ones((2, count), int))
 
 
 def _equalize(folds: list[np.ndarray], least: int, seed: int) -> np.ndarray:
@@ -114,3 +120,71 @@ def _equalize(folds: list[np.ndarray], least: int, seed: int) -> np.ndarray:
         for fold in folds
     ]
     return np.stack([np.sort(np.concatenate(part)) for part in parts])
+
+
+class Chunk(NamedTuple):
+    """Points measured together; places and folds index these points."""
+
+    rows_P: np.ndarray | slice  # of all points; a slice reads them without a copy
+    size: int
+    places: Places | None
+    folds: Folds
+
+
+def cut_chunks(vectors: Vectors, count: int, folds: int, seed: int) -> list[Chunk]:
+    """Cut points into chunks of whole clusters, each with its own folds.
+
+    Folds are equal in number and size across chunks, so that one compiled program serves all.
+    """
+    cluster_P, time_P = vectors.cluster_P, vectors.time_P
+    rows_CP = cut_equal_chunks(vectors.shape[0], cluster_P, count, seed)
+    label_CP = [None if cluster_P is None else cluster_P[rows_P] for rows_P in rows_CP]
+    for _ in range(2):  # the second time with fewer folds, where a chunk has few clusters
+        cuts = [cut_folds(rows_CP.shape[1], label_P, folds, seed) for label_P in label_CP]
+        folds = min(len(cut.index_JM) for cut in cuts)
+    size, generator = min(cut.index_JM.shape[1] for cut in cuts), np.random.default_rng(seed)
+    chunks, fewest = [], FEWEST_CLUSTERS
+    for rows_P, label_P, cut in zip(rows_CP, label_CP, cuts, strict=True):
+        pick_M = np.sort(generator.choice(cut.index_JM.shape[1], size, replace=False))
+        places = None
+        if label_P is not None:
+            names, window_P = np.unique(label_P, return_inverse=True)
+            fewest = min(fewest, len(names))
+            place_P = np.full(rows_P.size, -1, np.int32) if time_P is None else time_P[rows_P]
+            places = Places(window_P.astype(np.int32), place_P)
+        cut = cut._replace(index_JM=cut.index_JM[:, pick_M])
+        chunks.append(Chunk(rows_P if count > 1 else slice(None), rows_P.size, places, cut))
+    if folds > 1 and fewest < FEWEST_CLUSTERS:
+        freedom = len(chunks) * degrees_of_freedom(*chunks[0].folds[1:], "jackknife")
+        warnings.warn(
+            f"clusters: a chunk has {fewest}, so intervals have {freedom:.1f} degrees of freedom; "
+            f"below {FEWEST_CLUSTERS} clusters they cover the truth less often than 95 %: pass more "
+            "clusters, or folds=1 for no intervals",
+            stacklevel=5,
+        )
+    return chunks
+
+
+def describe(vectors: Vectors, chunks: list[Chunk]) -> dict[str, Any]:
+    """Describe points, width, folds and Student's degrees of freedom, for tables."""
+    (folds, size), count = chunks[0].folds.index_JM.shape, len(chunks)
+    by = "runs of consecutive points"
+    if vectors.cluster_P is not None:
+        by = f"whole clusters, of {vectors.cluster_P.max() + 1}"
+    each = f" in each of {count} chunks of {chunks[0].size} points" if count > 1 else ""
+    attributes = {
+        "points": sum(chunk.size for chunk in chunks),
+        "width": vectors.shape[1],
+        "folds_in_words": f"{folds} of {size} points{each}, {by}",
+        "resampled_points": count * folds * size,
+        "batches": count,
+        "folds": folds,
+    }
+    unequal = any(chunk.folds.unequal for chunk in chunks)
+    for kind, equal in (("jackknife", folds), ("sections", section_count(folds))):
+        freedom = count * (equal - 1)
+        if unequal:
+            freedom = sum(degrees_of_freedom(*chunk.folds[1:], kind) for chunk in chunks)
+        if folds > 1:
+            attributes[f"degrees_of_freedom_{kind}"] = round(freedom, 1)
+    return attributes

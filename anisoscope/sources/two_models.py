@@ -1,7 +1,7 @@
-"""Compare two models on the same text: every layer of one with every layer of the other.
+"""Compare two models on the same points: every layer of one with every layer of the other.
 
-Points are the same places of the text for both models; a comparison across different texts or
-settings is refused. This file compares our runs, hf/two_pretrained.py pairs pretrained models.
+This file compares arrays and our runs, hf/two_pretrained.py pairs pretrained models. A comparison
+across different points, texts or settings is refused.
 
 Letters: M layers of the second model, K permutations, X places of all windows, G batches, S sets of
 positions.
@@ -10,6 +10,8 @@ positions.
 import functools
 import hashlib
 import json
+import math
+import os
 import pathlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
@@ -25,13 +28,16 @@ from anisoscope.measurement import null_models
 from anisoscope.measurement.families import comparison_family
 from anisoscope.measurement.null_models import PERMUTATIONS, PERMUTED
 from anisoscope.measurement.quantity import MEASURED, Values
+from anisoscope.metrics.convert import as_vectors
 from anisoscope.models.model_settings import describe_model
 from anisoscope.results import joined_files
 from anisoscope.results.frame import to_frame
 from anisoscope.results.summary import summarize_with_null
+from anisoscope.sources import array_checks, array_chunks
 from anisoscope.sources.activations import batch_keys
 from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe
 from anisoscope.sources.finished_run import OpenRun, open_run
+from anisoscope.sources.folds import Folds, cut_chunks, describe
 from anisoscope.sources.run_program import draw_probe
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
@@ -129,6 +135,62 @@ def summarize_pairs(batches: list[dict[str, Values]], positions: tuple[str, ...]
 
     table = summarize_with_null(schema, collect(MEASURED), collect(PERMUTED), PERMUTED)
     return table.assign_attrs(permutations=PERMUTATIONS)
+
+
+def compare_arrays(
+    a: Any, b: Any, clusters: Any, folds: int, seed: int, labels: tuple[str, str]
+) -> xr.Dataset:
+    """Compare vectors of the same points as `anisoscope.compare` documents."""
+    if isinstance(labels, str) or len(labels) != 2:
+        raise ValueError(f"labels is {labels!r}; pass two names")
+    for x in (a, b):
+        if isinstance(x, str | os.PathLike):
+            raise ValueError(f"{x!r} names no vectors; compare_models reads models by name")
+    vectors_a, vectors_b = (array_checks.read_vectors(x, clusters) for x in (a, b))
+    points, points_b = vectors_a.shape[0], vectors_b.shape[0]
+    if points != points_b:
+        raise ValueError(f"a has {points} points and b {points_b}; both need the same points")
+    if isinstance(a, pd.DataFrame) and isinstance(b, pd.DataFrame) and not a.index.equals(b.index):
+        raise ValueError("the indexes of a and b differ; bring both into one order of points")
+    sizes = [len(vectors.layers) * math.prod(vectors.shape) for vectors in (vectors_a, vectors_b)]
+    floats = array_chunks.WORK * ((1 + PERMUTATIONS) * sizes[0] + sizes[1])
+    layers = f"{len(vectors_a.layers)} and {len(vectors_b.layers)} layers of {points:,} points"
+    array_chunks.check_memory(4 * floats, layers, None)
+    a_NPD, b_MPE = (
+        np.stack([as_vectors(layer, "vectors") for layer in vectors.layers])
+        for vectors in (vectors_a, vectors_b)
+    )
+    chunks = cut_chunks(vectors_a, 1, folds, seed)
+    null_KNPD = np.stack([a_NPD[:, order_P] for order_P in _orders(vectors_a, seed)])
+    values = _measure_folds(Clouds(a_NPD, b_MPE, null_KNPD), chunks[0].folds)
+    attributes = describe(vectors_a, chunks) | {"seed": seed}
+    attributes |= dict(zip(("first", "second"), labels, strict=True))
+    table = summarize_pairs([jax.tree.map(lambda x: x[None], values)], ("all",))
+    return table.isel(positions=0, drop=True).assign_attrs(attributes)
+
+
+def _orders(vectors: array_checks.Vectors, seed: int) -> list[np.ndarray]:
+    """Draw an order of the points for each permutation: whole clusters in random order."""
+    rng, points, cluster_P = np.random.default_rng(seed), vectors.shape[0], vectors.cluster_P
+    if cluster_P is None:
+        return [np.roll(np.arange(points), rng.integers(1, points)) for _ in range(PERMUTATIONS)]
+    ranks = [rng.permutation(cluster_P.max() + 1) for _ in range(PERMUTATIONS)]
+    return [np.argsort(rank[cluster_P], kind="stable") for rank in ranks]
+
+
+@jax.enable_x64(False)
+def _measure_folds(clouds: Clouds, folds: Folds) -> dict[str, Values]:
+    """Return values of all points, and replicates of the points in folds."""
+    index_P, count = folds.index_JM.ravel(), len(folds.index_JM)
+    resampled = [x[..., index_P, :] for x in clouds]
+    parts = count if folds.unequal else None
+    values = jax.device_get(measure_clouds(*resampled, folds=count, parts=parts))
+    if folds.unequal or index_P.size < clouds.first_NPD.shape[1]:
+        values_all = jax.device_get(measure_clouds(*clouds, folds=1))
+        values = jax.tree.map(lambda x, y: np.concatenate([x, y[..., 1:]], -1), values_all, values)
+    if folds.unequal:
+        values = array_chunks.weight_folds(values, folds, comparison_family.ACROSS)
+    return values
 
 
 def write(table: xr.Dataset, labels: tuple[str, str], root: pathlib.Path) -> None:

@@ -22,14 +22,17 @@ from anisoscope.config.vectors_config import VectorsConfig
 from anisoscope.measurement.families.comparison_family import NEEDS_OTHER_CLOUDS
 from anisoscope.results import join, joined_files, step_files
 from anisoscope.results.replicates_table import missing_families
-from anisoscope.sources import array_checks, array_chunks, arrays
+from anisoscope.sources import array_chunks, arrays
+from anisoscope.sources.array_checks import Vectors, read_vectors
+from anisoscope.sources.folds import Chunk, cut_chunks, describe
 from anisoscope.utils import memory
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar, compile_notice
 
 VECTORS = "vectors"
 STEP = 0  # a file is one checkpoint
-SUFFIXES = (".npy", ".npz", ".safetensors", ".nc", ".netcdf")
+NETCDF = (".nc", ".netcdf")
+SUFFIXES = (".npy", ".npz", ".safetensors", *NETCDF)
 
 
 class FileVectors(NamedTuple):
@@ -41,10 +44,7 @@ class FileVectors(NamedTuple):
 
 
 def load(
-    path: pathlib.Path,
-    layers: tuple[str, ...] = (),
-    clusters: str = "",
-    token_positions: str = "",
+    path: pathlib.Path, layers: tuple[str, ...] = (), clusters: str = "", token_positions: str = ""
 ) -> FileVectors:
     """Open vectors, read layer by layer where the format allows it, and read their labels.
 
@@ -73,15 +73,13 @@ def load(
         )
     clusters = clusters or next((name for name in ("clusters", "groups") if name in arrays), "")
     token_positions = token_positions or "token_positions" * ("token_positions" in arrays)
-    for name in (*names, clusters, token_positions):
-        if name and name not in arrays:
-            raise ValueError(f"{path} has no array {name!r}; it holds {listed}")
+    chosen = [name for name in (*names, clusters, token_positions) if name]
+    if missing := [name for name in chosen if name not in arrays]:
+        raise ValueError(f"{path} has no array {missing[0]!r}; it holds {listed}")
     with explain_failure(path):
-        if path.suffix.lower() in (".nc", ".netcdf"):
-            check_written(path, [name for name in (*names, clusters, token_positions) if name])
-        labels = [
-            np.asarray(arrays[name]) if name else None for name in (clusters, token_positions)
-        ]
+        if path.suffix.lower() in NETCDF:
+            check_written(path, chosen)
+        labels = [np.asarray(arrays[x]) if x else None for x in (clusters, token_positions)]
     vectors = [arrays[name] for name in names]
     return FileVectors(vectors if layers else vectors[0], *labels)
 
@@ -150,23 +148,6 @@ def explain_failure(path: pathlib.Path) -> Iterator[None]:
         raise ValueError(f"{path} cannot be read ({why})") from error
 
 
-class OpenFile(NamedTuple):
-    """The vectors of a file, and their chunks."""
-
-    vectors: array_checks.Vectors
-    chunks: list[array_chunks.Chunk]
-
-
-def open_vectors(config: VectorsConfig) -> OpenFile:
-    """Open the vectors and cut them into chunks; UserError where that fails."""
-    names, measure = config.vectors, config.measure
-    with explain_path(config):
-        file = load(pathlib.Path(names.path), names.layers, names.clusters, names.token_positions)
-        vectors = array_checks.read_vectors(*file)
-        chunks = array_chunks.cut_chunks(vectors, names.num_chunks, measure.folds, measure.seed)
-    return OpenFile(vectors, chunks)
-
-
 @contextlib.contextmanager
 def explain_path(config: VectorsConfig) -> Iterator[None]:
     """Turn a ValueError about arrays into a UserError that names the file."""
@@ -178,27 +159,45 @@ def explain_path(config: VectorsConfig) -> Iterator[None]:
         raise UserError(f"vectors.path {path}: {message.removeprefix(path).strip()}") from error
 
 
-def measure_file(config: VectorsConfig, file: OpenFile, root: pathlib.Path, name: str) -> None:
+def open_vectors(config: VectorsConfig) -> tuple[Vectors, list[Chunk]]:
+    """Open the vectors and cut them into chunks; UserError where that fails."""
+    names, measure = config.vectors, config.measure
+    with explain_path(config):
+        file = load(pathlib.Path(names.path), names.layers, names.clusters, names.token_positions)
+        vectors = read_vectors(*file)
+        return vectors, cut_chunks(vectors, names.num_chunks, measure.folds, measure.seed)
+
+
+def measure_file(
+    config: VectorsConfig, file: tuple[Vectors, list[Chunk]], root: pathlib.Path, name: str
+) -> None:
     """Measure what measurements/0.nc lacks, then write results.nc, batches.nc and results.csv."""
-    settings, made_by, path = config.measure, _made_by(config), root / f"measurements/{STEP}.nc"
+    settings, path = config.measure, root / f"measurements/{STEP}.nc"
+    source = pathlib.Path(config.vectors.path)
+    with open(source, "rb") as content:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    # what decides which vectors form a cloud; only tables that share it are joined
+    made_by = asdict(config.vectors) | {
+        "sha256": digest,
+        "folds": settings.folds,
+        "seed": settings.seed,
+    }
+    del made_by["path"]
     table = step_files.read_same_clouds(path, made_by)
     missing = missing_families(table, settings.families, settings.nulls, NEEDS_OTHER_CLOUDS)
-    attributes = array_chunks.describe(*file) | {
+    attributes = describe(*file) | {
         "run": name,
-        "corpus": pathlib.Path(config.vectors.path).name,
+        "corpus": source.name,
         "config": json.dumps(asdict(config)),
-        "corpus_sha256": made_by["sha256"],
+        "corpus_sha256": digest,
     }
     attributes["provenance"] = (
-        f"{attributes['corpus']}; {len(file.vectors.layers)} layers of {attributes['points']:,} vectors; "
+        f"{source.name}; {len(file[0].layers)} layers of {attributes['points']:,} vectors; "
         f"D={attributes['width']}; folds: {attributes['folds_in_words']}"
     )
     if missing:
         progress = functools.partial(bar, label=f"{name}: measure", unit="layer")
-        chosen = MeasureConfig(
-            families=missing,
-            **{field: getattr(settings, field) for field in ("nulls", "folds", "seed")},
-        )
+        chosen = MeasureConfig(**asdict(settings) | {"families": missing})
         with explain_path(config), compile_notice():
             values, found = array_chunks.measure_chunks(*file, chosen, progress)
         new = arrays.raw_table(values, found | attributes | {"made_by": json.dumps(made_by)})
@@ -210,16 +209,3 @@ def measure_file(config: VectorsConfig, file: OpenFile, root: pathlib.Path, name
     if degenerate := table.attrs.get(array_chunks.DEGENERATE):
         print(f"{name}: {degenerate}")
     print(f"{name}: {attributes['folds_in_words']}; {root / 'results.nc'}, {root / 'results.csv'}")
-
-
-def _made_by(config: VectorsConfig) -> dict[str, Any]:
-    """List what decides which vectors form a cloud; only tables that share it are joined."""
-    path, digest = pathlib.Path(config.vectors.path), hashlib.sha256()
-    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-        if file.is_file():
-            digest.update(str(file.relative_to(path)).encode())
-            with open(file, "rb") as content:
-                digest.update(hashlib.file_digest(content, "sha256").digest())
-    made_by = asdict(config.vectors) | {"sha256": digest.hexdigest()}
-    made_by |= {"folds": config.measure.folds, "seed": config.measure.seed}
-    return {name: value for name, value in made_by.items() if name != "path"}

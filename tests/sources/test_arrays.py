@@ -117,8 +117,8 @@ def test_an_unembedding_beside_arrays_reads_every_layer_as_the_last(unequal):
 def test_few_clusters_give_a_warning_and_few_degrees_of_freedom():
     vectors = array_checks.read_vectors(CLOUDS[0], np.arange(POINTS) // 32)
     with pytest.warns(UserWarning, match=r"clusters: a chunk has 3.* 2\.0 degrees of freedom"):
-        chunks = array_chunks.cut_chunks(vectors, 1, 8, 0)
-    assert array_chunks.describe(vectors, chunks)["degrees_of_freedom_jackknife"] == 2
+        chunks = folds.cut_chunks(vectors, 1, 8, 0)
+    assert folds.describe(vectors, chunks)["degrees_of_freedom_jackknife"] == 2
 
 
 def test_queries_and_keys_get_the_attention_family_with_mask_and_bias():

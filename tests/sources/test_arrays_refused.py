@@ -103,7 +103,7 @@ def test_queries_and_keys_that_cannot_be_measured_are_refused(keys, options, wor
     ("function", "words"),
     [
         (lambda x: (x * 9).astype(int) + 2**30, "layer 0: float32 would lose their spread"),
-        (lambda x: x + jnp.where(x < -9, jnp.nan, 0), "vectors that are not finite"),
+        (lambda x: x + jnp.where(x < -9, jnp.nan, 0), "numbers are not finite"),
     ],
 )
 def test_functions_of_what_cannot_be_measured_are_refused(function, words):

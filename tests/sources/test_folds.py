@@ -38,11 +38,11 @@ def test_without_labels_folds_are_runs_in_the_order_given():
 
 
 def test_windows_are_kept_whole():
-    index_JM = folds.cut_windows(9, 4, 4)
+    index_JM = folds.cut_windows(9, 4, 4).index_JM
     assert index_JM.shape == (4, 8)
     np.testing.assert_array_equal(index_JM.ravel(), np.arange(32))
-    assert folds.cut_windows(3, 4, 8).shape == (3, 4)
-    assert folds.cut_windows(15, 1, 8).shape == (7, 2)  # eight folds would leave out seven windows
+    assert folds.cut_windows(3, 4, 8).index_JM.shape == (3, 4)
+    assert folds.cut_windows(15, 1, 8).index_JM.shape == (7, 2)  # eight would leave out seven
 
 
 @pytest.mark.parametrize("farther", [0, 1])

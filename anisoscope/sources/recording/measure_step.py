@@ -22,6 +22,7 @@ from anisoscope.metrics.convert import ArrayLike
 from anisoscope.results import join, joined_files
 from anisoscope.results.derived import BLOCK
 from anisoscope.sources import array_checks, array_chunks, arrays
+from anisoscope.sources.folds import cut_chunks
 from anisoscope.sources.recording.recorder import Recorder
 from anisoscope.utils.errors import RunError, as_value_error
 from anisoscope.utils.progress import compile_notice
@@ -112,7 +113,7 @@ def _measure(
     vectors: array_checks.Vectors, step: int, run: str, settings: MeasureConfig
 ) -> xr.Dataset:
     """Make the table of replicates of a step."""
-    chunks = array_chunks.cut_chunks(vectors, 1, FOLDS, settings.seed)
+    chunks = cut_chunks(vectors, 1, FOLDS, settings.seed)
     values, attributes = array_chunks.measure_chunks(vectors, chunks, settings)
     points, width = attributes["points"], attributes["width"]
     attributes |= {
