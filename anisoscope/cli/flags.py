@@ -17,7 +17,6 @@ from anisoscope.config.experiment_config import Config
 from anisoscope.config.pretrained_config import PretrainedConfig, check_pretrained
 from anisoscope.config.pretrained_models import ModelsConfig, check_models
 from anisoscope.config.untrained_config import UntrainedConfig, check_untrained
-from anisoscope.config.vectors_config import VectorsConfig, check_vectors
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import (
     choose,
@@ -35,7 +34,6 @@ AXES = ("step", "gain_over_unigram")
 UNTRAINED = {  # configs of experiments that train nothing: their subject, and a check
     UntrainedConfig: ("untrained blocks", check_untrained),
     CurvedConfig: ("curved manifolds", check_curved),
-    VectorsConfig: ("vectors of a file", check_vectors),
     PretrainedConfig: ("pretrained models", check_pretrained),
     ModelsConfig: ("pretrained models", check_models),
 }

@@ -1,7 +1,6 @@
 """The stages of experiments without training.
 
-They measure untrained blocks, curved manifolds, files of vectors and pretrained models, or compare
-two runs.
+They measure untrained blocks, curved manifolds and pretrained models, or compare two runs.
 """
 
 import contextlib
@@ -19,10 +18,9 @@ from anisoscope.config.curved_config import CurvedConfig
 from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.config.pretrained_models import ModelsConfig
 from anisoscope.config.untrained_config import UntrainedConfig
-from anisoscope.config.vectors_config import VectorsConfig
 from anisoscope.plot import draw
 from anisoscope.results import joined_files
-from anisoscope.sources import two_models, untrained_blocks, vector_files
+from anisoscope.sources import two_models, untrained_blocks
 from anisoscope.subspaces import curved_tables
 from anisoscope.utils import folder
 from anisoscope.utils.compiled import CACHE
@@ -61,18 +59,15 @@ def run(config: Any, request: Request) -> None:
 
 
 def measure(config: Any, root: pathlib.Path, title: str) -> None:
-    """Measure untrained blocks, curved manifolds or a file of vectors."""
-    vectors = vector_files.open_vectors(config) if isinstance(config, VectorsConfig) else None
+    """Measure untrained blocks or curved manifolds."""
     folder.claim(root, config, new=True)
     with folder.locked(root):
         folder.record_environment(root, None)
         if isinstance(config, UntrainedConfig):
             with Stop() as stop:
                 untrained_blocks.run(config, root, title, stop)
-        elif isinstance(config, CurvedConfig):
-            curved_tables.run(config, root, title)
         else:
-            vector_files.measure_file(config, vectors, root, title)
+            curved_tables.run(config, root, title)
 
 
 def measure_pretrained(

@@ -38,11 +38,6 @@ DEFAULT, OPTIONAL = tuple(DEFAULT_INPUTS), tuple(OPTIONAL_INPUTS)
 TEXT_FAMILIES = ("frequency",)  # need the token at each point
 CLOUD_NULLS = ("gaussian", "isotropic", "capped", "flipped")  # null models made from a cloud alone
 NULLS = (*CLOUD_NULLS, "shuffled", "untrained", "permuted")
-ARRAY_FAMILIES = tuple(
-    name
-    for name, kind in FAMILIES.items()
-    if kind in ("cloud", "layers") and name not in TEXT_FAMILIES
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

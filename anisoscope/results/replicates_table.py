@@ -6,7 +6,7 @@ attribute `clouds` lists the measured clouds.
 """
 
 import json
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 
 import numpy as np
 import xarray as xr
@@ -83,15 +83,9 @@ def clouds_of(array: xr.DataArray | xr.Variable) -> list[str]:
 
 
 def missing_families(
-    table: xr.Dataset | None,
-    families: tuple[str, ...],
-    nulls: tuple[str, ...],
-    optional: Collection[str] = (),
+    table: xr.Dataset | None, families: tuple[str, ...], nulls: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """List the families for which a table (or None) lacks a quantity or a null model.
-
-    `optional` are quantities that it may lack.
-    """
+    """List the families for which a table (or None) lacks a quantity or a null model."""
     missing = []
 
     def lacks(name: str) -> bool:
@@ -102,8 +96,7 @@ def missing_families(
         }
 
     for family in families:
-        names = {*FAMILIES[family].quantities, *OPTIONAL.get(family, ())} - {*optional}
-        if any(map(lacks, names)):
+        if any(map(lacks, {*FAMILIES[family].quantities, *OPTIONAL.get(family, ())})):
             missing.append(family)
     return tuple(missing)
 

@@ -34,7 +34,6 @@ CONFIGS = {
     "Config": "Training runs",
     "PretrainedConfig": "Pretrained models",
     "ModelsConfig": "Lists of pretrained models",
-    "VectorsConfig": "Your own activations, from a file",
     "UntrainedConfig": "Untrained blocks",
     "CurvedConfig": "Curved manifolds",
 }

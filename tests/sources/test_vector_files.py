@@ -12,14 +12,11 @@ from safetensors.numpy import save_file
 
 from anisoscope import measure
 from anisoscope.metrics import convert
-from anisoscope.results import joined_files
 from anisoscope.sources import vector_files
-from tests.program import here, refuse
 
 VECTORS = np.random.default_rng(0).normal(size=(2, 96, 6)).astype(np.float32) * np.arange(1, 7)
 VECTORS = VECTORS.astype(np.float32)
 LABELS = np.repeat(np.arange(12), 8)
-CONFIG = "--config=experiments/vectors.py"
 
 
 def netcdf(path, engine):
@@ -113,63 +110,8 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path):
         with pytest.raises(ValueError, match=words) as error:
             vector_files.load(path)
         assert "\n" not in str(error.value)
-    with pytest.raises(ValueError, match="has no array 'c'"):
-        vector_files.load(path, ("a", "c"))
     with open(tmp_path / "two.npy", "wb") as file:
         np.save(file, VECTORS[0])
         np.save(file, VECTORS[1])
     with pytest.raises(ValueError, match="bytes follow its array"):
         vector_files.load(tmp_path / "two.npy")
-
-
-def test_tables_stay_and_the_folder_is_verified(tmp_path):
-    path, run = tmp_path / "a.npz", tmp_path / "run"
-    np.savez(path, first=VECTORS[0], second=VECTORS[1], sentence=LABELS)
-    flags = [
-        CONFIG,
-        "--stages=measure",
-        "--config.measure.families=('similarity',)",
-        "--config.measure.folds=4",
-        f"--config.vectors.path={path}",
-        f"--workdir={run}",
-        "--config.vectors.layers=second,first",
-        "--config.vectors.clusters=sentence",
-        "--config.vectors.num_chunks=2",
-    ]
-    verify = [CONFIG, *flags[-5:], "--stages=verify"]
-    assert here(*flags).returncode == 0
-    table, results = run / "measurements" / "0.nc", run / "results.nc"
-    written, content = table.stat().st_mtime_ns, results.read_bytes()
-    found = joined_files.read_table(results)
-    assert list(found.layer_name.values) == ["second", "first"]
-    expected = measure(VECTORS[::-1], LABELS, families="similarity", folds=4, num_chunks=2)
-    np.testing.assert_array_equal(found.drift.isel(step=0, positions=0), expected.drift)
-
-    assert here(*verify).returncode == 0
-    results.write_bytes(b"other")
-    damaged = here(*verify)
-    assert (damaged.returncode, damaged.stderr.count("\n")) == (1, 1)
-    assert f"{results} has changed since it was written; delete it" in damaged.stdout
-    results.unlink()
-    assert here(*flags).returncode == 0
-    assert results.read_bytes() == content
-    assert table.stat().st_mtime_ns == written
-
-    other_chunks = here(*flags[:-1])
-    assert other_chunks.returncode == 2
-    assert "vectors.num_chunks=2" in other_chunks.stderr
-    np.savez(path, first=VECTORS[0] + 1, second=VECTORS[1], sentence=LABELS)
-    other = here(*flags)
-    assert other.returncode == 2
-    assert "was measured on other clouds: sha256" in other.stderr
-
-
-def test_settings_that_cannot_be_measured_are_one_line(tmp_path):
-    path = f"--config.vectors.path={tmp_path / 'a.npz'}"
-    for words, *flags in (
-        ("pass --config.vectors.path=FILE",),
-        ("does not exist", path),
-        ("vectors of a file are not trained", path, "--stages=train"),
-        ("measure.families is 'attention'", path, "--config.measure.families=attention"),
-    ):
-        refuse(tmp_path / "run", words, CONFIG, *flags)

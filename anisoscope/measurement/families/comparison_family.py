@@ -78,8 +78,6 @@ ACROSS = {kind: _quantity(kind, LAYERS, "of layers of two models") for kind in K
 QUANTITIES = {
     f"{kind}_{name}": _quantity(kind, *about) for kind in KINDS for name, about in WITH.items()
 }
-# quantities that need a second cloud
-NEEDS_OTHER_CLOUDS = {name for name, quantity in QUANTITIES.items() if quantity.dims == LAYER}
 NEEDS_PREVIOUS_CHECKPOINT = {f"{kind}_previous" for kind in KINDS}
 
 
