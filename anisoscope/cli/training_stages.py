@@ -270,7 +270,8 @@ def fit_tangents(todo: Work) -> None:
         other = run_tangents.other_seed(key, configs)
         control = None if other is None else todo.runs[other].folder / tangent_stage.EARLY
         with run_tangents.open_study(config, text, path, name) as study:
-            tangent_stage.sweep(study, todo.stop, control)
+            study.other = control
+            sweep.sweep(study, todo.stop)
         todo.stop.check(f"{name}: stopped when tangents were done")
     if len(todo.runs) > 1 and processes.is_first():
         print(on_disk.write_tangents(todo.folders(), todo.request.root))

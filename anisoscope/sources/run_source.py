@@ -3,6 +3,7 @@
 Letters: S sets of positions, G batches.
 """
 
+import dataclasses
 import functools
 import json
 import pathlib
@@ -18,22 +19,38 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.run_config import checkpoint_steps
 from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.families.comparison_family import NEEDS_PREVIOUS_CHECKPOINT
+from anisoscope.models.model_settings import describe_model
 from anisoscope.results import kept_vectors, replicates_table
+from anisoscope.results.derived import BLOCK
 from anisoscope.results.join import scores
 from anisoscope.results.replicates_table import BEFORE
-from anisoscope.sources import provenance
-from anisoscope.sources.evaluation_windows import POSITION_SETS
+from anisoscope.sources.evaluation_windows import POSITION_SETS, describe_evenness
 from anisoscope.sources.run_program import OTHERS, Reference, RunProgram, draw_probe, make_program
-from anisoscope.sources.sweep import Families, Source, Tables, Target, check_tables, targets
+from anisoscope.sources.sweep import (
+    Families,
+    Source,
+    Tables,
+    Target,
+    check_tables,
+    is_outdated,
+    targets,
+)
 from anisoscope.training import log, replay
 from anisoscope.training.checkpoint import CheckpointReader
+from anisoscope.training.objective import OBJECTIVES
 from anisoscope.utils import mesh
-from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import replace
+from anisoscope.utils.errors import RunError, UserError
+from anisoscope.utils.folder import ANYWHERE
+from anisoscope.utils.settings import flat, replace, to_dict
 
 PREVIOUS = (
     "step of the checkpoint that cka_previous and neighbor_overlap_previous compare with; -1: none"
 )
+HOOK_POINT_DESCRIPTIONS = {
+    "attention_out": "output of attention, before it is added to the residual stream",
+    "mlp_out": "output of the feed-forward layer, before it is added to the residual stream",
+    "values": "values of all heads side by side",
+}
 
 
 def open_checkpoints(config: Config, corpus: Corpus, run: pathlib.Path, name: str) -> "Checkpoints":
@@ -74,11 +91,11 @@ class Checkpoints(Source):
 
     @functools.cached_property
     def made_by(self) -> dict[str, Any]:
-        return provenance.made_by(self.config, self.corpus)
+        return made_by(self.config, self.corpus)
 
     @functools.cached_property
     def run_settings(self) -> dict[str, Any]:
-        return provenance.run_settings(self.config)
+        return run_settings(self.config)
 
     @property
     def nothing_stored(self) -> str:
@@ -91,19 +108,19 @@ class Checkpoints(Source):
         return self.store.digest(step)
 
     def outdated(self, target: Target, tables: Tables) -> dict[int, str]:
-        return {
-            step: "a checkpoint has changed"
-            for step, table in tables.items()
-            if provenance.is_outdated(table, self.store)
-        }
+        changed = [step for step, table in tables.items() if is_outdated(table, self.store)]
+        return dict.fromkeys(changed, "a checkpoint has changed")
 
     def measure_step(
         self, step: int, families: dict[Target, Families]
     ) -> Iterator[tuple[Target, xr.Dataset]]:
-        with provenance.advice_on_damage():
+        try:
             params = self.store.restore_params(step)
             for target, names in families.items():
                 yield target, self._measure(step, params, target, names)
+        except RunError as error:  # a damaged checkpoint
+            advice = "delete it to measure without it; --stages=replay --step=… makes it again"
+            raise RunError(f"{error}; {advice}") from error
 
     def _measure(self, step: int, params: dict, target: Target, families: Families) -> xr.Dataset:
         """Make the raw table of a target; one program reads any hook point, by its index."""
@@ -118,26 +135,43 @@ class Checkpoints(Source):
         checkpoint, others = references.search(step, params), references.restore(step)
         number = hook_points.index(target.name) if inside else 0
         measured = program.measure(checkpoint, others, number)
-        values, first = measured.values, references.previous(step) is None
-        for arrays in values.values() if first else ():
+        values, previous = measured.values, references.previous(step)
+        for arrays in values.values() if previous is None else ():
             for name in NEEDS_PREVIOUS_CHECKPOINT & arrays.keys():
                 arrays[name] = np.full_like(arrays[name], np.nan)
         about = self.attributes(target, {})
         about["checkpoints"] = json.dumps(references.digests(step))
         table = replicates_table.table(values, step, POSITION_SETS, about)
-        if inside:
-            return provenance.number_blocks(table)
+        if inside:  # layer l is block l, numbered from 1
+            layer = np.arange(1, table.sizes["layer"] + 1)
+            return table.assign_coords(layer=layer, depth=("layer", layer / len(layer)))
         if references.compared:
-            previous = -1 if first else references.previous(step)
+            previous = -1 if previous is None else previous
             table[BEFORE] = xr.DataArray(previous, attrs={"long_name": PREVIOUS})
         picks_P, head = program.fixed.probe.picks_SGP[0, 0], self.measure.projected_head
         return table.assign(kept_vectors.labeled(measured.vectors, picks_P, context, head))
 
     def attributes(self, target: Target, tables: Tables) -> dict[str, Any]:
-        run = provenance.attributes(self.config, self.corpus, self.name)
-        if not target.is_hook_point:
-            return run
-        return run | provenance.hook_point_attributes(self.name, target.name)
+        """Describe the run and its clouds."""
+        config, settings, name = self.config, self.measure, target.name
+        masked = settings.masked and OBJECTIVES[config.objective].random_targets
+        read = "masked as in training" if masked else "unmasked"
+        about = run_attributes(config, self.corpus, self.name) | {
+            "points": settings.points,
+            "batches": settings.batches,
+            "folds": settings.folds,
+            "input": f"validation windows, {read}, model applied in float32",
+        }
+        if settings.weighting != "none":
+            about["weighting"] = describe_evenness(draw_probe(config, self.corpus))
+        if target.is_hook_point:
+            about |= {
+                "run": f"{self.name}, {name}",
+                "hook_point": name,
+                "hook_point_in_words": HOOK_POINT_DESCRIPTIONS[name],
+                "layer_0": BLOCK,
+            }
+        return about
 
     def scores(self, steps: list[int]) -> xr.Dataset:
         """Read the log of the training, and print the steps without scores."""
@@ -205,4 +239,32 @@ def check_run(config: Config, corpus: Corpus, run: pathlib.Path) -> None:
     """Raise UserError before any work where the run could not be measured later."""
     mesh.make_mesh(config.mesh)
     draw_probe(config, corpus)
-    check_tables(targets(config.measure, run), provenance.made_by(config, corpus))
+    check_tables(targets(config.measure, run), made_by(config, corpus))
+
+
+def made_by(config: Config, corpus: Corpus) -> dict[str, Any]:
+    """List what decides which vectors form a cloud; only tables that share it are joined."""
+    names = ["points", "batches", "folds", "seed", "weighting", "masked"]
+    names += ["projected_head"] * ("projection" in config.measure.families)
+    settings = {f"measure.{name}": getattr(config.measure, name) for name in names}
+    return settings | {"corpus_sha256": corpus.sha256, "positions": POSITION_SETS}
+
+
+def run_settings(config: Config) -> dict[str, Any]:
+    """List what all sessions of a run must share, by dotted name."""
+    settings = flat(to_dict(config))
+    return {name: value for name, value in settings.items() if not name.startswith(ANYWHERE)}
+
+
+def run_attributes(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:
+    """Describe a run, for tables of any kind."""
+    return {
+        "run": name,
+        "corpus": corpus.name,
+        "corpus_sha256": corpus.sha256,
+        "model": describe_model(config.model),
+        "objective": config.objective,
+        "steps": config.train.steps,
+        "seed": config.train.seed,
+        "config": json.dumps(dataclasses.asdict(config)),
+    }

@@ -5,7 +5,6 @@ A source is a model with steps, such as checkpoints or revisions.
 
 import abc
 import contextlib
-import functools
 import json
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +33,7 @@ class Target(NamedTuple):
     name: str
     folder: pathlib.Path  # folder of <step>.nc; the joined tables lie in its parent
     families: Families
+    joined: str = "results.nc"
 
     @property
     def is_hook_point(self) -> bool:
@@ -60,6 +60,12 @@ def check_tables(targets: Sequence[Target], settings: dict[str, Any]) -> None:
     """Raise UserError where existing tables were made with other settings."""
     for target in targets:
         step_files.check_folder(target.folder, target.made_by(settings))
+
+
+def is_outdated(table: xr.Dataset, source: Any) -> bool:
+    """Return whether a checkpoint of the table that exists has another digest now."""
+    read_then = json.loads(table.attrs.get("checkpoints", "{}"))
+    return any(source.digest(int(step)) not in (None, digest) for step, digest in read_then.items())
 
 
 class Source(abc.ABC):
@@ -112,6 +118,14 @@ class Source(abc.ABC):
         """Read the scores of the model at these steps; None: unknown."""
         return None
 
+    def missing(self, target: Target, table: xr.Dataset | None, nulls: tuple[str, ...]) -> Families:
+        """Return the families that a table of the target lacks."""
+        return missing_families(table, target.families, nulls)
+
+    def join(self) -> None:
+        """Write the joined tables of all targets."""
+        join_tables(self)
+
 
 def sweep(source: Source, stop: Stop) -> None:
     """Measure what steps lack, then join the tables of all steps (results/join.py).
@@ -124,15 +138,11 @@ def sweep(source: Source, stop: Stop) -> None:
         Stopped: between two steps, where a stop was requested.
     """
     measured = measure_missing(source, stop)
-    processes.on_first(functools.partial(join_tables, source))
+    processes.on_first(source.join)
     for target in source.targets:
         count, new = len(measured_steps(source, target)), len(measured[target.name])
-        message = f"{count} checkpoint{'s' * (count != 1)} measured ({new} now)"
-        root = target.folder.parent
-        if target.name == STREAM:
-            print(f"{source.name}: {message}: {root / 'results.nc'}, {root / 'results.csv'}")
-        else:
-            print(f"{source.name}: {target.name}: {message}: {root}/results.nc")
+        steps = f"{count} checkpoint{'s' * (count != 1)} measured ({new} now)"
+        print(f"{label(source, target)}: {steps}: {target.folder.parent / target.joined}")
 
 
 def measure_missing(source: Source, stop: Stop) -> dict[str, set[int]]:
@@ -142,7 +152,8 @@ def measure_missing(source: Source, stop: Stop) -> dict[str, set[int]]:
     missing: dict[int, dict[Target, Families]] = {}
     for step in (step for step in source.steps if step in stored):
         for target in source.targets:
-            if families := _missing(source, target, tables[target].get(step)):
+            table = tables[target].get(step)
+            if families := source.missing(target, table, source.measure.nulls):
                 missing.setdefault(step, {})[target] = families
     if not missing and not tables[source.targets[0]]:
         raise UserError(f"{source.name}: {source.nothing_stored}")
@@ -171,8 +182,9 @@ def measure_missing(source: Source, stop: Stop) -> dict[str, set[int]]:
     }
 
 
-def _missing(source: Source, target: Target, table: xr.Dataset | None) -> Families:
-    return missing_families(table, target.families, source.measure.nulls)
+def label(source: Source, target: Target) -> str:
+    """Name a target in messages."""
+    return source.name if target.name == STREAM else f"{source.name}, {target.name}"
 
 
 def read_tables(source: Source, target: Target, stored: set[int]) -> Tables:
@@ -192,7 +204,6 @@ def report(
     source: Source, target: Target, tables: Tables, outdated: dict[int, str], stored: set[int]
 ) -> None:
     """Print which tables are measured again, and which steps cannot be."""
-    name = source.name if target.name == STREAM else f"{source.name}, {target.name}"
     last = max({*tables, *stored}, default=0)
     unknown = {step for step in source.steps if step < last} - tables.keys() - stored
     lines: dict[str, set[int]] = {}
@@ -202,16 +213,18 @@ def report(
         *outdated
     } - stored
     lines["some quantities cannot be measured, since the checkpoint is gone"] = {
-        step for step in tables.keys() - stored if _missing(source, target, tables[step])
+        step
+        for step in tables.keys() - stored
+        if source.missing(target, tables[step], source.measure.nulls)
     }
-    if target.name == STREAM:
+    if target == source.targets[0]:
         lines["neither checkpoint nor table"] = unknown
     for message, steps in lines.items():
         if steps:
             listed = ", ".join(map(str, sorted(steps)))
-            print(f"{name}: {message}: step{'s' * (len(steps) > 1)} {listed}")
+            print(f"{label(source, target)}: {message}: step{'s' * (len(steps) > 1)} {listed}")
     if target.name == STREAM and 0 in unknown and UNTRAINED in source.measure.nulls:
-        print(f"{name}: without step 0 there is no excess over the untrained network")
+        print(f"{source.name}: without step 0 there is no excess over the untrained network")
 
 
 def write(
@@ -223,7 +236,7 @@ def write(
     families: Families,
 ) -> None:
     """Write <step>.nc; UserError where a family is missing, which would be measured at every start."""
-    if lacking := missing_families(new, families, ()):
+    if lacking := {*source.missing(target, new, ())} & {*families}:
         raise UserError(
             f"{source.name}: {', '.join(lacking)} cannot be measured; leave out of measure.families"
         )

@@ -19,9 +19,8 @@ from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
 from anisoscope.models.masks import visible_keys
 from anisoscope.results import step_files
-from anisoscope.sources import provenance
 from anisoscope.sources.run_program import share_program
-from anisoscope.sources.run_source import Checkpoints
+from anisoscope.sources.run_source import Checkpoints, run_attributes
 from anisoscope.subspaces import tangent_gradients, tangent_stage, tangent_tables
 from anisoscope.subspaces.subspace_energy import Frames, Tested, fit_and_test
 from anisoscope.subspaces.tangent_quantities import FITS
@@ -36,7 +35,7 @@ def check_windows_and_tables(config: Config, corpus: Corpus, run: pathlib.Path) 
     """Raise UserError before any work where the run cannot be read or other tables exist."""
     make_windows(config, config.tangents, corpus)
     made_by = tangent_tables.made_by(config.tangents, corpus.sha256)
-    step_files.check_folder(run / tangent_stage.FOLDER, made_by)
+    step_files.check_folder(run / step_files.TANGENTS, made_by)
 
 
 @contextlib.contextmanager
@@ -62,7 +61,7 @@ class RunStudy(tangent_stage.Study):
         self.layers, self.width = config.model.layers + 1, read_width(config.model)
         self.made_by = tangent_tables.made_by(config.tangents, corpus.sha256)
         label = OBJECTIVES[config.objective].label
-        self.attributes = provenance.run_attributes(config, corpus, source.name) | {
+        self.about_model = run_attributes(config, corpus, source.name) | {
             "input": f"validation windows as in training (predicts {label}), model applied in float32",
             "width": self.width,
         }

@@ -1,21 +1,29 @@
-"""Fit and test activation subspaces at every checkpoint; keep valid tables."""
+"""Fit and test activation subspaces at every step of a model, by the sweep of all sources."""
 
 import abc
 import functools
 import hashlib
 import json
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 import xarray as xr
 
+from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.tangents_config import TangentsConfig
-from anisoscope.results import joined_files, step_files
-from anisoscope.sources import provenance
-from anisoscope.sources.sweep import Source
+from anisoscope.results import joined_files
+from anisoscope.results.step_files import TANGENTS, read_step
+from anisoscope.sources.sweep import (
+    Families,
+    Source,
+    Tables,
+    Target,
+    is_outdated,
+    measured_steps,
+)
 from anisoscope.subspaces import subspace_energy, tangent_tables
 from anisoscope.subspaces.subspace_energy import Fitted, Frames, Tested
 from anisoscope.subspaces.tangent_quantities import KINDS
@@ -24,22 +32,21 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
 from anisoscope.utils.stop import Stop
 
-FOLDER = "tangents"
-EARLY = f"{FOLDER}/early.nc"  # proxies of the first checkpoints pooled
+EARLY = f"{TANGENTS}/early.nc"  # proxies of the first checkpoints pooled
 
 
-class Study(abc.ABC):
-    """What is fitted and tested, on which model."""
+class Study(Source):
+    """What is fitted and tested, on which model; a subclass reads the model."""
 
-    source: Source
+    source: Source  # the model
     tangents: TangentsConfig
-    steps: list[int]
     early: list[int]  # first steps, whose proxies are fitted jointly; may be empty
     fits: tuple[str, ...]  # the possible entries of FITS
     layers: int  # including the embeddings
     width: int  # dimensions of states and gradients
-    made_by: dict[str, Any]  # settings that tables must share to be joined
-    attributes: dict[str, Any]  # of the model and its text
+    about_model: dict[str, Any]  # attributes of the model and its text
+    other: pathlib.Path | None = None  # early proxies of another seed
+    known: Tables  # valid tables, in memory: later steps read their proxies
 
     @abc.abstractmethod
     def cloud(self, step: int) -> np.ndarray:
@@ -49,13 +56,35 @@ class Study(abc.ABC):
     def test(self, step: int, before: int | None, frames: dict[str, Frames]) -> Tested:
         """Fit and test at a step; `before` is the step before, `frames` are proxies of other fits."""
 
-    def fit(self, cloud_NPD: np.ndarray) -> Fitted:
-        """Fit proxies to states."""
-        return compile_work(subspace_energy.fit, self.tangents)(cloud_NPD)
+    @property
+    def name(self) -> str:
+        return self.source.name
 
     @property
-    def folder(self) -> pathlib.Path:
-        return self.source.root / FOLDER
+    def root(self) -> pathlib.Path:
+        return self.source.root
+
+    @property
+    def measure(self) -> MeasureConfig:
+        return self.source.measure
+
+    @property
+    def run_settings(self) -> dict[str, Any]:
+        return self.source.run_settings
+
+    @property
+    def nothing_stored(self) -> str:
+        return self.source.nothing_stored
+
+    @property
+    def targets(self) -> list[Target]:
+        return [Target(TANGENTS, self.root / TANGENTS, (TANGENTS,), "tangents.nc")]
+
+    def stored(self) -> set[int]:
+        return self.source.stored()
+
+    def missing(self, target: Target, table: xr.Dataset | None, nulls: tuple[str, ...]) -> Families:
+        return target.families if table is None else ()
 
     @property
     def cells(self) -> tangent_tables.Cells:
@@ -66,7 +95,77 @@ class Study(abc.ABC):
         """Attributes of every table."""
         lists = {"made_by": self.made_by, "early_steps": self.early, "primary": self.cells}
         sample = tangent_tables.sample_attributes(self.tangents)
-        return self.attributes | sample | {name: json.dumps(x) for name, x in lists.items()}
+        return self.about_model | sample | {name: json.dumps(x) for name, x in lists.items()}
+
+    @functools.cached_property
+    def early_tables(self) -> Tables:
+        """Proxies of early steps, and those of another seed."""
+        paths = {"early": self.root / EARLY if self.early else None, "other seed": self.other}
+        return {fit: joined_files.read_table(path) for fit, path in paths.items() if path}
+
+    @functools.cached_property
+    def digests(self) -> dict[str, str]:
+        """Digests of the proxies in `early_tables`; "" where there are none."""
+        digests = {"early": "", "other seed": ""}
+        for fit, table in self.early_tables.items():
+            arrays = tangent_tables.frames(table, self.tangents).values()
+            content = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+            digests[fit] = hashlib.sha256(content).hexdigest()
+        return digests
+
+    def outdated(self, target: Target, tables: Tables) -> dict[int, str]:
+        """Find tables whose inputs have changed, are made again, or have another step between."""
+        again, todo, stored, self.known = {}, [], self.stored(), {}
+        for step in self.steps:
+            table = tables.get(step)
+            if table is not None and step in stored:
+                previous = int(table.attrs["previous_step"])
+                if (
+                    {0, previous} & {*todo}
+                    or previous < max((*self.known, *todo), default=-1)
+                    or is_outdated(table, self.source)
+                    or json.loads(table.attrs["early_proxies"]) != self.digests
+                ):
+                    again[step], table = "a checkpoint or an earlier proxy has changed", None
+            if table is not None:
+                self.known[step] = table
+            elif step in stored:
+                todo.append(step)
+        return again
+
+    def measure_step(
+        self, step: int, families: dict[Target, Families]
+    ) -> Iterator[tuple[Target, xr.Dataset]]:
+        before = max((known for known in self.known if known < step), default=None)
+        fitted = self.early_tables | {
+            "previous": self.known.get(before),
+            "untrained": self.known.get(0),
+        }
+        # tests of a missing fit are NaN
+        shape = len(KINDS), self.layers, self.width
+        absent = {x: np.full((*shape, x), np.nan, np.float32) for x in self.tangents.ranks}
+        frames = {}
+        for fit in (fit for fit in self.fits if fit != "here"):
+            table = fitted.get(fit)
+            frames[fit] = absent if table is None else tangent_tables.frames(table, self.tangents)
+        tested = self.test(step, before, frames)
+        read = {known: self.source.digest(known) for known in {step, before} & self.stored()}
+        attributes = self.about | {
+            "checkpoints": json.dumps(read),
+            "previous_step": -1 if before is None else before,
+            "early_proxies": json.dumps(self.digests),
+        }
+        table = tangent_tables.step_table(tested, self.tangents, step, attributes, self.fits)
+        self.known[step] = table
+        yield self.targets[0], table
+
+    def join(self) -> None:
+        """Write tangents.nc and tangents_primary.csv."""
+        (target,) = self.targets
+        steps, fit = measured_steps(self, target), "early" if self.early else "here"
+        raw = {step: read_step(target.folder / f"{step}.nc", TANGENTS) for step in steps}
+        cells = tangent_tables.primary_cells(raw, self.cells, self.name, fit)
+        tangent_tables.write(self.root, raw, self.about | {"primary_fit": fit}, cells)
 
 
 @functools.cache
@@ -74,13 +173,6 @@ def compile_work(work: Callable, tangents: TangentsConfig) -> Callable:
     """Compile work with these settings once for all steps, in full float32."""
     exact = jax.default_matmul_precision("highest")
     return jax.jit(exact(functools.partial(work, tangents=tangents)))
-
-
-def read_tangents(path: pathlib.Path, run: dict[str, Any] | None = None) -> xr.Dataset:
-    """Read a table of this stage; RunError where it belongs to another step or run."""
-    if path.name == pathlib.Path(EARLY).name:
-        return joined_files.read_table(path)
-    return step_files.read_step(path, step_files.TANGENTS, run)
 
 
 def primary(layers: int, steps: list[int], early: list[int], rank: int) -> tangent_tables.Cells:
@@ -107,7 +199,7 @@ def fit_early(study: Study, stop: Stop) -> None:
     if path.exists():
         table = joined_files.read_table(path)
         same = [int(step) for step in json.loads(table.attrs["checkpoints"])] == steps
-        if same and not provenance.is_outdated(table, source):
+        if same and not is_outdated(table, source):
             return
     if missing := sorted({*steps} - source.stored()):
         raise UserError(
@@ -118,85 +210,10 @@ def fit_early(study: Study, stop: Stop) -> None:
     for at, step in enumerate(bar(steps, f"{source.name}: early subspaces", "checkpoint")):
         stop.check(f"{source.name}: stopped before the early subspaces were fitted")
         clouds.append(np.asarray(study.cloud(step))[:, at :: len(steps)])
-    fitted = jax.device_get(study.fit(np.concatenate(clouds, axis=1)))
+    fit: Callable[..., Fitted] = compile_work(subspace_energy.fit, study.tangents)
+    fitted = jax.device_get(fit(np.concatenate(clouds, axis=1)))
     if processes.is_first():
         table = tangent_tables.proxy_table(fitted)
         table = table.assign_coords(kind=list(KINDS), rank=list(study.tangents.ranks))
         digests = json.dumps({step: source.digest(step) for step in steps})
         joined_files.write(table.assign_attrs(study.about, checkpoints=digests), path)
-
-
-def sweep(study: Study, stop: Stop, other: pathlib.Path | None = None) -> None:
-    """Write <step>.nc for every checkpoint that lacks it, then tangents.nc.
-
-    `other` holds the early proxies of another seed, if any. Every table is written completely or
-    not at all.
-
-    Raises:
-        Stopped: between two tables, where a stop was requested.
-    """
-    source, name, tangents = study.source, study.source.name, study.tangents
-    paths = {"early": source.root / EARLY if study.early else None, "other seed": other}
-    early = {fit: joined_files.read_table(path) for fit, path in paths.items() if path}
-    digests = dict.fromkeys(paths, "")
-    for fit, table in early.items():
-        arrays = map(np.ascontiguousarray, tangent_tables.frames(table, tangents).values())
-        digests[fit] = hashlib.sha256(b"".join(x.tobytes() for x in arrays)).hexdigest()
-    tables, todo = plan(study, digests)
-    if not todo and not tables:
-        raise UserError(f"{name} has no checkpoint to read; run --stages=train first")
-    if unknown := [step for step in study.steps if step not in tables and step not in todo]:
-        print(f"{name}: neither checkpoint nor table of tangents: steps {unknown}")
-    for step in bar(todo, f"{name}: tangents", "checkpoint"):
-        stop.check(f"{name}: stopped before the tangents of step {step}")
-        before = max((known for known in tables if known < step), default=None)
-        fitted = early | {"previous": tables.get(before), "untrained": tables.get(0)}
-        # tests of a missing fit are NaN
-        shape = len(KINDS), study.layers, study.width
-        missing = {x: np.full((*shape, x), np.nan, np.float32) for x in tangents.ranks}
-        frames = {}
-        for fit in (fit for fit in study.fits if fit != "here"):
-            table = fitted.get(fit)
-            frames[fit] = missing if table is None else tangent_tables.frames(table, tangents)
-        tested = study.test(step, before, frames)
-        read = {known: source.digest(known) for known in {step, before} & source.stored()}
-        attributes = study.about | {
-            "checkpoints": json.dumps(read),
-            "previous_step": -1 if before is None else before,
-            "early_proxies": json.dumps(digests),
-        }
-        tables[step] = tangent_tables.step_table(tested, tangents, step, attributes, study.fits)
-        if processes.is_first():
-            joined_files.write(tables[step], study.folder / f"{step}.nc")
-    path, fit = source.root / "tangents.nc", "early" if study.early else "here"
-    if processes.is_first():
-        raw = {step: read_tangents(study.folder / f"{step}.nc") for step in sorted(tables)}
-        cells = tangent_tables.primary_cells(raw, study.cells, name, fit)
-        tangent_tables.write(source.root, raw, study.about | {"primary_fit": fit}, cells)
-    print(f"{name}: tangents of {len(tables)} checkpoints ({len(todo)} now): {path}")
-
-
-def plan(study: Study, digests: dict[str, str]) -> tuple[dict[int, xr.Dataset], list[int]]:
-    """Return the valid tables, and the steps whose tables must be made.
-
-    A table is valid unless its inputs have changed, are made again now, or another step has come
-    between. The table of a deleted checkpoint stays.
-    """
-    tables, todo, stored = {}, [], study.source.stored()
-    for step in study.steps:
-        path = study.folder / f"{step}.nc"
-        table = read_tangents(path, study.source.run_settings) if path.exists() else None
-        if table is not None and step in stored:
-            previous = int(table.attrs["previous_step"])
-            if (
-                {0, previous} & {*todo}
-                or previous < max((*tables, *todo), default=-1)
-                or provenance.is_outdated(table, study.source)
-                or json.loads(table.attrs["early_proxies"]) != digests
-            ):
-                table = None
-        if table is not None:
-            tables[step] = table
-        elif step in stored:
-            todo.append(step)
-    return tables, todo

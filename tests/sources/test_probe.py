@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from anisoscope.sources import provenance, run_program
+from anisoscope.sources import run_program, run_source, sweep
 from anisoscope.sources.evaluation_windows import add_types, choose_evenly, make_probe
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
@@ -13,6 +13,11 @@ TOKENS = (np.arange(16 * 20 + 7) % 251).astype(np.uint8)
 
 def probe(tokens=TOKENS, points=POINTS, batches=BATCHES, folds=FOLDS, seed=0):
     return make_probe(tokens, CONTEXT, points, batches, folds, seed)
+
+
+def describe(config, corpus):
+    source = run_source.Checkpoints(config, corpus, None, "run", [], None)
+    return source.attributes(sweep.Target(sweep.STREAM, None, ()), {})
 
 
 def test_windows_begin_as_a_model_with_the_same_first_token_reads_them():
@@ -45,7 +50,7 @@ def test_an_encoder_reads_its_windows_masked_as_in_training_and_a_decoder_never(
         assert (hidden.mean() > 0.02) == (kind == "masked")
         changed = (masked.tokens_GWT != plain.tokens_GWT).mean()
         assert (0.02 < changed < 0.35) if kind == "masked" else changed == 0
-        said = [provenance.attributes(config, corpus, "run")["input"] for config in configs]
+        said = [describe(config, corpus)["input"] for config in configs]
         assert [" masked as in training" in one for one in said] == [False, kind == "masked"]
         if kind == "next":
             assert plain.target_GZWT is masked.target_GZWT is None

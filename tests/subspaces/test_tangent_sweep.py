@@ -14,6 +14,7 @@ import pytest
 
 from anisoscope.models import transformer
 from anisoscope.results import joined_files
+from anisoscope.sources.sweep import sweep
 from anisoscope.subspaces import run_tangents, tangent_gradients, tangent_stage, tangent_windows
 from anisoscope.training import loop, objective
 from anisoscope.training.replay import NextStep
@@ -33,7 +34,8 @@ def swept(folder):
     """Its own early proxies are in the place of another seed's."""
     with Stop() as stop, run_tangents.open_study(config(), corpus(), folder, "run") as study:
         tangent_stage.fit_early(study, stop)
-        tangent_stage.sweep(study, stop, folder / tangent_stage.EARLY)
+        study.other = folder / tangent_stage.EARLY
+        sweep(study, stop)
 
 
 def read(path):
@@ -164,11 +166,10 @@ def test_stopped_anywhere_and_gone_on_is_never_stopped(run, trained, tmp_path):
         (again / "tangents" / f"{step}.nc").unlink()
     stop = Stop()
     stop.requested = True
-    with (
-        run_tangents.open_study(config(), corpus(), again, "run") as study,
-        pytest.raises(Stopped, match="before the tangents of step 2"),
-    ):
-        tangent_stage.sweep(study, stop, again / tangent_stage.EARLY)
+    with run_tangents.open_study(config(), corpus(), again, "run") as study:
+        study.other = again / tangent_stage.EARLY
+        with pytest.raises(Stopped, match="before measuring step 2"):
+            sweep(study, stop)
     swept(again)
     for path in (*run.rglob("tangents/*.nc"), run / "tangents.nc"):
         assert path.read_bytes() == (again / path.relative_to(run)).read_bytes(), path

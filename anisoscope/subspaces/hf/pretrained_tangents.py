@@ -11,10 +11,10 @@ from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
 from anisoscope.config.tangents_config import TangentsConfig, check_settings, early_among
 from anisoscope.data import unigrams
 from anisoscope.results import joined_files, step_files
-from anisoscope.sources import provenance
 from anisoscope.sources.hf import guards, load_model, revision_sweep, token_windows
 from anisoscope.sources.hf.adapters import UNKNOWN, adapter_name, find_adapter
 from anisoscope.sources.hf.revision_sweep import Revisions
+from anisoscope.sources.sweep import is_outdated, sweep
 from anisoscope.subspaces import tangent_stage, tangent_tables
 from anisoscope.subspaces.hf import torch_gradients
 from anisoscope.subspaces.subspace_energy import Frames, Tested, fit_and_test
@@ -74,7 +74,7 @@ def prepare(source: Revisions) -> "RevisionStudy":
             "out"
         )
     study = RevisionStudy(source, make_windows(source.windows, config.tangents, task), task)
-    step_files.check_folder(study.folder, study.made_by)
+    step_files.check_folder(study.root / step_files.TANGENTS, study.made_by)
     return study
 
 
@@ -135,7 +135,7 @@ def run(study: "RevisionStudy", stop: Stop) -> None:
                 "fitted at the revision itself, on other windows"
             )
         tangent_stage.fit_early(study, stop)
-        tangent_stage.sweep(study, stop)
+        sweep(study, stop)
     print(f"{source.name}: memory at most {revision_sweep.peak_memory() / 1e9:.1f} GB")
 
 
@@ -171,7 +171,7 @@ class RevisionStudy(tangent_stage.Study):
         return self.known["width"]
 
     @functools.cached_property
-    def attributes(self) -> dict[str, Any]:
+    def about_model(self) -> dict[str, Any]:
         """Describe the model and the windows that it reads."""
         source, sample = self.source, tangent_tables.sample_attributes(self.tangents)
         measured = joined_files.read_table(source.root / "results.nc").attrs
@@ -195,9 +195,9 @@ class RevisionStudy(tangent_stage.Study):
     def known(self) -> dict[str, Any]:
         """The facts that hold for all revisions: from a valid table, else from a fold of windows."""
         names = ("layers", "full_width", "width", "largest_ones_share", "matrices_missing")
-        for path in sorted(self.folder.glob("*.nc")):
-            table = tangent_stage.read_tangents(path)
-            if not provenance.is_outdated(table, self.source):
+        for path in sorted((self.root / step_files.TANGENTS).glob("*.nc")):
+            table = joined_files.read_table(path)
+            if not is_outdated(table, self.source):
                 return {name: revision_sweep.to_python(table.attrs[name]) for name in names}
         loaded = self.open(self.source.last)
         width, matrices = loaded.model.config.hidden_size, torch_gradients.collect_matrices(loaded)

@@ -121,11 +121,11 @@ def test_the_loss_is_that_of_the_run(swept):
 
 def test_what_is_there_is_left_alone_and_what_is_gone_comes_back_as_it_was(run, learned):
     before = {path.name: path.read_bytes() for path in run.glob("tangents*/*.nc")}
-    assert "tangents of 4 checkpoints (0 now)" in start(learned, run, *NAMES).stdout
+    assert "tangents: 4 checkpoints measured (0 now)" in start(learned, run, *NAMES).stdout
     for name in ("early.nc", "8.nc"):
         (run / "tangents" / name).unlink()
     # 20 is tested with proxies of 8
-    assert "tangents of 4 checkpoints (2 now)" in start(learned, run, *NAMES).stdout
+    assert "tangents: 4 checkpoints measured (2 now)" in start(learned, run, *NAMES).stdout
     assert {path.name: path.read_bytes() for path in run.glob("tangents*/*.nc")} == before
 
 
@@ -138,7 +138,7 @@ def test_weights_that_have_changed_are_read_again(run, learned, monkeypatch):
 
     monkeypatch.setattr(pretrained_weights, "digest_weights", other)
     for now in (2, 0):
-        assert f"tangents of 4 checkpoints ({now} now)" in start(learned, run, *NAMES).stdout
+        assert f"tangents: 4 checkpoints measured ({now} now)" in start(learned, run, *NAMES).stdout
         for name in ("early", "8", "20"):
             table = joined_files.read_table(run / "tangents" / f"{name}.nc")
             assert json.loads(table.attrs["checkpoints"])["8"].endswith("x")
