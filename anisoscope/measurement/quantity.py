@@ -1,9 +1,10 @@
 """The schema of every stored number: quantities and families of quantities."""
 
-import functools
 import math
+import re
+import textwrap
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from jax import Array
@@ -32,8 +33,6 @@ class Quantity:
     long_name: str
     formula: str
     source: str
-    # the function that the family applies, where a single function computes the quantity
-    read: Callable[..., Any] | None = None
     # limits of the values; intervals are cut at them
     range: tuple[float, float] = (-math.inf, math.inf)
     _: KW_ONLY
@@ -59,7 +58,45 @@ class Quantity:
         return words | {name: text for name, text in further.items() if text}
 
 
-jackknifed = functools.partial(Quantity, resampling="jackknife")
+# name [least, most] in units as symbol over dimension by resampling: long name
+HEAD_LINE = re.compile(
+    r"(?P<name>\w+)(?: \[(?P<least>\S+), (?P<most>\S+)\])?(?: in (?P<units>[^ :]+))?"
+    r"(?: as (?P<symbol>[^:]+?))?(?: over (?P<dim>\w+))?(?: by (?P<resampling>\w+))?"
+    r": (?P<long_name>.+)"
+)
+
+
+def declare(
+    text: str, nulls: dict[str, tuple[tuple[str, ...], str]] | None = None, **shared: Any
+) -> dict[str, Quantity]:
+    """Read the entries of quantities: a first line, and indented below it the formula -- source.
+
+    Args:
+        text: The entries. The first line has the name, then what is not as in `shared`: range,
+            units, symbol, a dimension beside "layer", and how intervals are made ("batches" where
+            the batches are the sample). After a colon comes the name in words.
+        nulls: {names: their own null models, and words about null models}.
+        shared: Fields of all entries; intervals are made by the jackknife unless they say more.
+    """
+    quantities, shared = {}, {"resampling": "jackknife"} | shared
+    for entry in re.split(r"\n(?=\S)", textwrap.dedent(text).strip()):
+        first, _, rest = entry.partition("\n")
+        if not (head := HEAD_LINE.fullmatch(" ".join(first.split()))):
+            raise ValueError(f"a quantity begins with {first!r}; write `name [0, 1]: long name`")
+        words = {name: value for name, value in head.groupdict().items() if value}
+        name = words.pop("name")
+        if "least" in words:
+            words["range"] = float(words.pop("least")), float(words.pop("most"))
+        if "dim" in words:
+            words["dims"] = ("layer", words.pop("dim"))
+        if words.get("resampling") == "batches":
+            words["resampling"] = ""
+        words["formula"], _, source = " ".join(rest.split()).partition(" -- ")
+        quantities[name] = Quantity(**(shared | words | ({"source": source} if source else {})))
+    for names, (own, about) in (nulls or {}).items():
+        for name in names.split():
+            quantities[name] = replace(quantities[name], nulls=own, null_words=about)
+    return quantities
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import pandas as pd
 import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.measurement.families.projection_family import VECTORS
+from anisoscope.measurement.families.attention_family import VECTORS
 from anisoscope.measurement.families.registry import FAMILIES, find_family, quantities
 from anisoscope.results import joined_files, kept_vectors, step_files
 from anisoscope.results.derived import averages, excess_name, excess_of, nulls_in, values_of

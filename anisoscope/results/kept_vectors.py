@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from anisoscope.measurement.families.projection_family import CHOICE, VECTORS, select_points
+from anisoscope.measurement.families.attention_family import CHOICE, VECTORS, select_points
 
 SOURCE = "reconstruction after Godey et al. 2024, Anisotropy Is Inherent to Self-Attention in Transformers"
 FORMULA = (

@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from anisoscope.config.measure_config import CLOUD_NULLS
-from anisoscope.measurement.families.projection_family import VECTORS
+from anisoscope.measurement.families.attention_family import VECTORS
 from anisoscope.measurement.families.registry import (
     FAMILIES,
     coordinates,

@@ -18,7 +18,7 @@ from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import TrainConfig
 from anisoscope.config.variants import expand
 from anisoscope.data.unigrams import BINS
-from anisoscope.measurement.families.projection_family import VECTORS
+from anisoscope.measurement.families.attention_family import VECTORS
 from anisoscope.measurement.families.registry import coordinates, null_models_for, quantities
 from anisoscope.measurement.panel import MEASURED
 from anisoscope.models.model_settings import describe_model

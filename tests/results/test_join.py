@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from anisoscope.measurement.families.projection_family import VECTORS
+from anisoscope.measurement.families.attention_family import VECTORS
 from anisoscope.measurement.families.registry import FAMILIES, quantities
 from anisoscope.results import joined_files
 from anisoscope.results.derived import over_blocks

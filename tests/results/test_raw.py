@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from anisoscope.measurement.families.projection_family import VECTORS
+from anisoscope.measurement.families.attention_family import VECTORS
 from anisoscope.measurement.families.registry import FAMILIES, null_models_for, quantities
 from anisoscope.results import joined_files, replicates_table, step_files
 from anisoscope.results.replicates_table import merged, missing_families

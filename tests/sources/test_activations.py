@@ -9,7 +9,7 @@ import pytest
 
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.measurement.families import registry as families
-from anisoscope.measurement.families.projection_family import VECTORS
+from anisoscope.measurement.families.attention_family import VECTORS
 from anisoscope.measurement.null_models import PERMUTATIONS, permuted
 from anisoscope.models.masks import visible_keys
 from anisoscope.sources.evaluation_windows import POSITION_SETS

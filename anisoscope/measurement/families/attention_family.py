@@ -1,6 +1,5 @@
-"""Families attention and sinks: how queries and keys of a head spread, and how sharp its patterns are."""
+"""Families attention, sinks and projection: queries, keys, scores and patterns of the heads."""
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -9,17 +8,13 @@ import jax.numpy as jnp
 from jax import Array
 
 from anisoscope.measurement.quantity import (
-    COSINE,
     HEAD,
     HERE,
     INHERENT,
-    NOT_NEGATIVE,
     RECONSTRUCTED,
-    SHARE,
     Family,
-    Quantity,
     Values,
-    jackknifed,
+    declare,
 )
 from anisoscope.measurement.resampling import leave_out
 from anisoscope.metrics.attention import (
@@ -53,116 +48,68 @@ class Heads(NamedTuple):
     bias_NHTT: Array | None = None  # added to the scores of all windows, as by ALiBi
 
 
-_attention = functools.partial(jackknifed, dims=HEAD)
-_norm = functools.partial(_attention, units="activation", range=NOT_NEGATIVE)
-S_IJ = "s_ij = <q_i, k_j>/sqrt(K)"
-
-ATTENTION = {
-    "query_drift": _norm("query drift", f"|E q|, {OVER}", RECONSTRUCTED, symbol="|E q|"),
-    "key_drift": _norm("key drift", f"|E k|, {OVER}", RECONSTRUCTED, symbol="|E k|"),
-    "query_fluctuation": _norm(
-        "fluctuation of queries", f"sqrt(E |q - E q|^2), {OVER}", HERE, symbol="√E |q − E q|²"
-    ),
-    "key_fluctuation": _norm(
-        "fluctuation of keys", f"sqrt(E |k - E k|^2), {OVER}", HERE, symbol="√E |k − E k|²"
-    ),
-    "query_key_alignment": _attention(
-        "alignment of query and key drift",
-        f"<E q, E k> / (|E q| |E k|), {OVER}",
-        RECONSTRUCTED,
-        range=COSINE,
-    ),
-    "query_cosine": _attention(
-        "mean cosine of queries",
-        "mean_cosine of q at the cloud's points",
-        RECONSTRUCTED,
-        range=COSINE,
-    ),
-    "key_cosine": _attention(
-        "mean cosine of keys", "mean_cosine of k at the cloud's points", RECONSTRUCTED, range=COSINE
-    ),
-    "query_key_cosine": _attention(
-        "mean cosine of queries and keys",
-        f"<E q/|q|, E k/|k|> of those that are not 0, {OVER}",
-        RECONSTRUCTED,
-        range=COSINE,
-    ),
-    "score_mean": _attention("mean score", f"mean of {S_IJ}, all visible pairs", INHERENT),
-    "score_std": _attention(
-        "deviation of scores",
-        "standard deviation of s_ij, all visible pairs",
-        INHERENT,
-        range=NOT_NEGATIVE,
-    ),
-    "score_std_within": _attention(
-        "deviation of scores within rows",
-        "sqrt(mean_i var_j s_ij), visible pairs, rows of two keys or more",
-        HERE,
-        range=NOT_NEGATIVE,
-    ),
-    "score_of_means": _attention(
-        "score of the means", f"c = <E q, E k>/sqrt(K), {OVER}", RECONSTRUCTED
-    ),
-    "score_share_of_means": _attention(
-        "share of the scores that the means explain",
-        f"c^2 / (c^2 + mean of (s_ij - c)^2), all visible pairs, c = <E q, E k>/sqrt(K), {OVER}",
-        HERE,
-        range=SHARE,
-    ),
-    "attention_entropy": _attention(
-        "attention entropy",
-        "mean_i of -sum_j p_ij ln p_ij, p = softmax_j s over the visible keys, whatever the model does with s",
-        INHERENT,
-        range=NOT_NEGATIVE,
-        units="nat",
-    ),
-    "attention_max": _attention("largest attention", "mean_i max_j p_ij", INHERENT, range=SHARE),
-    "attention_min": _attention(
-        "smallest attention", "mean_i min_j p_ij, visible j", INHERENT, range=SHARE
-    ),
-    "attention_first_token": _attention(
-        "attention on the first token",
-        "mean of p_i0 over the rows i that see it",
-        SINK,
-        range=SHARE,
-    ),
-    "attention_most_attended": _attention(
-        "attention on the most attended position",
-        "max_j of the mean of p_ij over the rows i that see j",
-        HERE,
-        range=SHARE,
-    ),
-    "sink_heads": Quantity(
-        dims=("block",),
-        long_name="share of the heads with an attention sink",
-        formula=f"share of the heads of a block whose attention_first_token exceeds {SINK_FROM}",
-        source="Gu et al. 2025, When Attention Sink Emerges",
-        range=SHARE,
-    ),
-}
-
-
-def _rate(weight: str, long_name: str, source: str) -> Quantity:
-    return jackknifed(
-        dims=("block", "threshold"),
-        long_name=long_name,
-        formula=f"share of the heads of a block whose {weight} exceeds `threshold`",
-        source=source,
-        range=SHARE,
-    )
-
-
+ATTENTION = declare(
+    f"""
+    query_drift [0, inf] in activation as |E q|: query drift
+        |E q|, {OVER}
+    key_drift [0, inf] in activation as |E k|: key drift
+        |E k|, {OVER}
+    query_fluctuation [0, inf] in activation as √E |q − E q|²: fluctuation of queries
+        sqrt(E |q - E q|^2), {OVER} -- {HERE}
+    key_fluctuation [0, inf] in activation as √E |k − E k|²: fluctuation of keys
+        sqrt(E |k - E k|^2), {OVER} -- {HERE}
+    query_key_alignment [-1, 1]: alignment of query and key drift
+        <E q, E k> / (|E q| |E k|), {OVER}
+    query_cosine [-1, 1]: mean cosine of queries
+        mean_cosine of q at the cloud's points
+    key_cosine [-1, 1]: mean cosine of keys
+        mean_cosine of k at the cloud's points
+    query_key_cosine [-1, 1]: mean cosine of queries and keys
+        <E q/|q|, E k/|k|> of those that are not 0, {OVER}
+    score_mean: mean score
+        mean of s_ij = <q_i, k_j>/sqrt(K), all visible pairs -- {INHERENT}
+    score_std [0, inf]: deviation of scores
+        standard deviation of s_ij, all visible pairs -- {INHERENT}
+    score_std_within [0, inf]: deviation of scores within rows
+        sqrt(mean_i var_j s_ij), visible pairs, rows of two keys or more -- {HERE}
+    score_of_means: score of the means
+        c = <E q, E k>/sqrt(K), {OVER}
+    score_share_of_means [0, 1]: share of the scores that the means explain
+        c^2 / (c^2 + mean of (s_ij - c)^2), all visible pairs, c = <E q, E k>/sqrt(K), {OVER}
+        -- {HERE}
+    attention_entropy [0, inf] in nat: attention entropy
+        mean_i of -sum_j p_ij ln p_ij, p = softmax_j s over the visible keys, whatever the model
+        does with s -- {INHERENT}
+    attention_max [0, 1]: largest attention
+        mean_i max_j p_ij -- {INHERENT}
+    attention_min [0, 1]: smallest attention
+        mean_i min_j p_ij, visible j -- {INHERENT}
+    attention_first_token [0, 1]: attention on the first token
+        mean of p_i0 over the rows i that see it -- {SINK}
+    attention_most_attended [0, 1]: attention on the most attended position
+        max_j of the mean of p_ij over the rows i that see j -- {HERE}
+    """,
+    dims=HEAD,
+    source=RECONSTRUCTED,
+) | declare(
+    f"""
+    sink_heads [0, 1] by batches: share of the heads with an attention sink
+        share of the heads of a block whose attention_first_token exceeds {SINK_FROM}
+        -- Gu et al. 2025, When Attention Sink Emerges
+    """,
+    dims=("block",),
+)
+SINKS = declare(
+    f"""
+    sink_rate [0, 1]: share of heads with a sink on the first token
+        share of the heads of a block whose attention_first_token exceeds `threshold`
+        -- {SINK}; at one threshold there
+    sink_rate_anywhere [0, 1]: share of heads with a sink on any position
+        share of the heads of a block whose attention_most_attended exceeds `threshold` -- {HERE}
+    """,
+    dims=("block", "threshold"),
+)
 WEIGHTS = {"sink_rate": "attention_first_token", "sink_rate_anywhere": "attention_most_attended"}
-SINKS = {
-    "sink_rate": _rate(
-        WEIGHTS["sink_rate"],
-        "share of heads with a sink on the first token",
-        f"{SINK}; at one threshold there",
-    ),
-    "sink_rate_anywhere": _rate(
-        WEIGHTS["sink_rate_anywhere"], "share of heads with a sink on any position", HERE
-    ),
-}
 
 
 def measure_head(
@@ -236,7 +183,33 @@ def measure_sinks(
     return {name: rate(values[weight]) for name, weight in WEIGHTS.items()}
 
 
+# Family projection has no quantities: queries and keys of one head of every block, of the same
+# points at each step, are stored for projection to a plane.
+COUNT = 256
+CHOICE = (
+    f"of the points of the first batch, all positions, up to {COUNT} evenly spaced: "
+    "the same at every checkpoint"
+)
+VECTORS = {"query_vectors": "query", "key_vectors": "key"}  # {variable in a table: kind of vector}
+
+
+def select_points(picks_P: Array) -> Array:
+    """Select evenly spaced points; picks come fold by fold, so each fold has equally many."""
+    count = min(COUNT, picks_P.size)
+    return picks_P[jnp.arange(count) * picks_P.size // count]
+
+
+def head_vectors(heads: Heads, head: int) -> Values:
+    """Select queries and keys of a head of every block, (block, vector, K) each."""
+    picked = select_points(heads.picks_P)
+    return {
+        name: x_NBTHK[..., head, :].reshape(len(x_NBTHK), -1, x_NBTHK.shape[-1])[:, picked]
+        for name, x_NBTHK in zip(VECTORS, (heads.q_NBTHK, heads.k_NBTHK), strict=True)
+    }
+
+
 FAMILIES = {
     "attention": Family("heads", measure_attention, ATTENTION),
     "sinks": Family("heads", measure_sinks, SINKS, coordinates={"threshold": THRESHOLDS}),
+    "projection": Family("vectors", head_vectors, {}, ()),
 }

@@ -13,15 +13,13 @@ from jax import Array
 
 from anisoscope.measurement.null_models import PERMUTATIONS, PERMUTED
 from anisoscope.measurement.quantity import (
-    COSINE,
     LAYER,
     LAYERS,
     MEASURED,
-    SHARE,
     Family,
     Quantity,
     Values,
-    jackknifed,
+    declare,
 )
 from anisoscope.measurement.resampling import Clouds, Searched, over_sections, search, stack_trees
 from anisoscope.metrics.comparison import (
@@ -43,31 +41,20 @@ WITH = {  # what a layer is compared with: (dimensions, words for the long name)
     "previous": (LAYER, "with the checkpoint before"),
     "last": (LAYER, "with the last checkpoint"),
 }
-
-
-KINDS = {
-    "cka": jackknifed(
-        "linear CKA",
-        "|X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), centered",
-        "Kornblith et al. 2019",
-        range=SHARE,
-    ),
-    "cka_unbiased": jackknifed(
-        "linear CKA without bias",
-        "HSIC_1(K, L) / sqrt(HSIC_1(K, K) HSIC_1(L, L)), K = X X^T, L = Y Y^T; HSIC_1 is unbiased for "
-        "independent points; 0 on average for independent clouds of them",
-        "Nguyen et al. 2021; HSIC_1: Song et al. 2012",
-        range=COSINE,
-    ),
-    "neighbor_overlap": Quantity(
-        "neighborhood overlap",
-        f"share of common points among the {NEIGHBORS} nearest distinct points of each point that is the "
-        "first of its copies in both clouds",
-        "Doimo et al. 2020, where copies are neighbors too, and theirs is then higher",
-        range=SHARE,
-        resampling="share_sections",
-    ),
-}
+KINDS = declare(
+    f"""
+    cka [0, 1]: linear CKA
+        |X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), centered -- Kornblith et al. 2019
+    cka_unbiased [-1, 1]: linear CKA without bias
+        HSIC_1(K, L) / sqrt(HSIC_1(K, K) HSIC_1(L, L)), K = X X^T, L = Y Y^T; HSIC_1 is unbiased
+        for independent points; 0 on average for independent clouds of them
+        -- Nguyen et al. 2021; HSIC_1: Song et al. 2012
+    neighbor_overlap [0, 1] by share_sections: neighborhood overlap
+        share of common points among the {NEIGHBORS} nearest distinct points of each point that is
+        the first of its copies in both clouds
+        -- Doimo et al. 2020, where copies are neighbors too, and theirs is then higher
+    """,
+)
 
 
 def _quantity(kind: str, dims: tuple[str, ...], words: str) -> Quantity:

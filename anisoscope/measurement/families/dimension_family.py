@@ -1,4 +1,4 @@
-"""Families dimension, scale and estimators: the intrinsic dimension of a cloud, and ranks above noise.
+"""Families of neighbors: dimension, scale, estimators (also ranks above noise), hubness, local.
 
 All are NaN where too few points are distinct, but for the published rule of LLM-Microscope.
 """
@@ -15,9 +15,8 @@ from anisoscope.measurement.quantity import (
     NOT_NEGATIVE,
     SHAPE_OF_LEARNING,
     Family,
-    Quantity,
     Values,
-    jackknifed,
+    declare,
 )
 from anisoscope.measurement.resampling import (
     Cloud,
@@ -27,136 +26,144 @@ from anisoscope.measurement.resampling import (
     sections,
 )
 from anisoscope.metrics import dimension, estimators, scale
+from anisoscope.metrics.hubness import COUNT as NEAREST
+from anisoscope.metrics.hubness import hubs
+from anisoscope.metrics.local_spectrum import COUNT, local_isotropy
 from anisoscope.metrics.neighbors import Neighbors
 from anisoscope.metrics.spectrum import spectrum
 from anisoscope.metrics.subclouds import SPARE, neighbors_among
 
-FACCO = "Facco et al. 2017"
 NULLS = ("gaussian", "shuffled", "untrained")
-FEW = f"; NaN below {dimension.LEAST} distinct points, or half of a cloud of fewer than {2 * dimension.LEAST}"
+FEW = (
+    f"; NaN below {dimension.LEAST} distinct points, or half of a cloud of fewer than "
+    f"{2 * dimension.LEAST}"
+)
+NOISE = (
+    "s^2 the noise whose Marchenko-Pastur median the median eigenvalue is; NaN of fewer points "
+    "than dimensions"
+)
 PUBLISHED = "twonn_microscope"  # as its authors compute it, of any number of points
-NOISE = "s^2 the noise whose Marchenko-Pastur median the median eigenvalue is; NaN of fewer points than dimensions"
-
-_dimension = functools.partial(Quantity, resampling="sections", range=NOT_NEGATIVE)
-_count = functools.partial(Quantity, units="points", range=NOT_NEGATIVE)
-_rank = functools.partial(jackknifed, range=NOT_NEGATIVE)
-
-DIMENSION = {
-    "twonn": _dimension(
-        "intrinsic dimension (TwoNN, 90 % fit)",
-        f"slope through the origin of -ln(1 - i/n) on ln(r2/r1), smallest 90 % of the n distinct points{FEW}",
-        FACCO,
-        dimension.twonn,
-    ),
-    "twonn_mle": _dimension(
-        "intrinsic dimension (TwoNN, maximum likelihood)",
-        f"(n - 1) / sum ln(r2/r1) over the n distinct points{FEW}",
-        f"{FACCO}, in DADApy's unbiased form",
-        dimension.twonn_mle,
-    ),
-    "twonn_bayes": _dimension(
-        "intrinsic dimension (TwoNN, posterior mean)",
-        f"(2 + n) / (5 + sum ln(r2/r1)), prior Gamma(2, 5){FEW}",
-        f"{FACCO}, with DADApy's prior",
-        lambda neighbors: dimension.twonn_bayes(neighbors).mean,
-    ),
-    "twonn_bayes_std": _dimension(
-        "intrinsic dimension (TwoNN, posterior deviation)",
-        f"sqrt(2 + n) / (5 + sum ln(r2/r1)); takes the ratios for independent, which they are not{FEW}",
-        f"{FACCO}, with DADApy's prior",
-        lambda neighbors: dimension.twonn_bayes(neighbors).std,
-    ),
-    PUBLISHED: _dimension(
-        "intrinsic dimension (LLM-Microscope's 20 % rule)",
-        "slope through the origin of -ln(1 - (u+j)/(n+u)) on ln(r2/r1), smallest 20 %, u dropped points counted in F",
-        SHAPE_OF_LEARNING,
-        lambda neighbors: dimension.twonn_microscope(neighbors).dimension,
-    ),
-    "duplicate_points": _count(
-        "copies of an earlier point",
-        "points equal to an earlier one, or but for rounding (chains of distances below 2e-6 |x|); left out of every "
-        "dimension but LLM-Microscope's",
-        HERE,
-        Neighbors.duplicates,
-    ),
-    "twonn_dropped": _count(
-        "distinct points without a ratio",
-        "distinct points without two finite neighbors; left out of all but LLM-Microscope's",
-        HERE,
-        Neighbors.dropped,
-    ),
-    "microscope_useless": _count(
-        "useless points (LLM-Microscope)",
-        "r1 < 1e-8 mean|x - E x|, copies being neighbors",
-        SHAPE_OF_LEARNING,
-        lambda neighbors: dimension.twonn_microscope(neighbors).useless,
-    ),
-    "microscope_dropped": _count(
-        "dropped points (LLM-Microscope)",
-        "useless points and those with r2/r1 <= 1 + 1e-8; still counted in F",
-        SHAPE_OF_LEARNING,
-        lambda neighbors: dimension.twonn_microscope(neighbors).dropped,
-    ),
-}
-READERS = {name: quantity.read for name, quantity in DIMENSION.items() if quantity.resampling}
-COUNTS = {name: quantity.read for name, quantity in DIMENSION.items() if not quantity.resampling}
 WITHOUT = "twonn_without_longest"
+
+_sections = functools.partial(declare, resampling="sections", range=NOT_NEGATIVE)
+
+READERS = {
+    "twonn": dimension.twonn,
+    "twonn_mle": dimension.twonn_mle,
+    "twonn_bayes": lambda neighbors: dimension.twonn_bayes(neighbors).mean,
+    "twonn_bayes_std": lambda neighbors: dimension.twonn_bayes(neighbors).std,
+    PUBLISHED: lambda neighbors: dimension.twonn_microscope(neighbors).dimension,
+}
+COUNTS = {
+    "duplicate_points": Neighbors.duplicates,
+    "twonn_dropped": Neighbors.dropped,
+    "microscope_useless": lambda neighbors: dimension.twonn_microscope(neighbors).useless,
+    "microscope_dropped": lambda neighbors: dimension.twonn_microscope(neighbors).dropped,
+}
+DIMENSION = _sections(
+    f"""
+    twonn: intrinsic dimension (TwoNN, 90 % fit)
+        slope through the origin of -ln(1 - i/n) on ln(r2/r1), smallest 90 % of the n distinct
+        points{FEW} -- Facco et al. 2017
+    twonn_mle: intrinsic dimension (TwoNN, maximum likelihood)
+        (n - 1) / sum ln(r2/r1) over the n distinct points{FEW}
+        -- Facco et al. 2017, in DADApy's unbiased form
+    twonn_bayes: intrinsic dimension (TwoNN, posterior mean)
+        (2 + n) / (5 + sum ln(r2/r1)), prior Gamma(2, 5){FEW}
+        -- Facco et al. 2017, with DADApy's prior
+    twonn_bayes_std: intrinsic dimension (TwoNN, posterior deviation)
+        sqrt(2 + n) / (5 + sum ln(r2/r1)); takes the ratios for independent, which they are
+        not{FEW} -- Facco et al. 2017, with DADApy's prior
+    {PUBLISHED}: intrinsic dimension (LLM-Microscope's 20 % rule)
+        slope through the origin of -ln(1 - (u+j)/(n+u)) on ln(r2/r1), smallest 20 %, u dropped
+        points counted in F -- {SHAPE_OF_LEARNING}
+    duplicate_points in points by batches: copies of an earlier point
+        points equal to an earlier one, or but for rounding (chains of distances below 2e-6 |x|);
+        left out of every dimension but LLM-Microscope's -- {HERE}
+    twonn_dropped in points by batches: distinct points without a ratio
+        distinct points without two finite neighbors; left out of all but LLM-Microscope's
+        -- {HERE}
+    microscope_useless in points by batches: useless points (LLM-Microscope)
+        r1 < 1e-8 mean|x - E x|, copies being neighbors -- {SHAPE_OF_LEARNING}
+    microscope_dropped in points by batches: dropped points (LLM-Microscope)
+        useless points and those with r2/r1 <= 1 + 1e-8; still counted in F -- {SHAPE_OF_LEARNING}
+    """
+)
 DIMENSION[WITHOUT] = without_longest(DIMENSION["twonn"])
-SCALE = {
-    "gride": _dimension(
-        "intrinsic dimension (GRIDE)",
-        f"maximum likelihood from r_2k/r_k, k = `neighbors`{FEW}",
-        "Denti et al. 2022, The generalized ratios intrinsic dimension estimator",
-        scale.gride_curve,
-        dims=("layer", "neighbors"),
-    ),
-    "decimation": Quantity(
-        "intrinsic dimension of a thinned cloud",
-        f"twonn of every f-th point, mean over the f disjoint subsets, f = `factor`{FEW}",
-        f"{FACCO}, where subsets are drawn at random; by order neighbors of one cluster are thinned evenly",
-        range=NOT_NEGATIVE,
-        dims=("layer", "factor"),
-    ),
-    "levina_bickel": _dimension(
-        "intrinsic dimension (Levina-Bickel, 20 neighbors)",
-        f"inverse of the mean over points of the mean over j < 20 of ln(r_20/r_j){FEW}",
-        "Levina and Bickel 2004, averaged as MacKay and Ghahramani 2005",
-        scale.levina_bickel,
-    ),
-    "local_dimension": _dimension(
-        "local dimension (20 neighbors), quantile over points",
-        "quantile over distinct points of (20 - 2) / sum_{j < 20} ln(r_20/r_j), interpolated in 1/d"
-        + FEW,
-        "Levina and Bickel 2004",
-        scale.local_quantiles,
-        dims=("layer", "quantile"),
-    ),
+
+SCALE_READERS = {
+    "gride": scale.gride_curve,
+    "levina_bickel": scale.levina_bickel,
+    "local_dimension": scale.local_quantiles,
 }
-ESTIMATORS = {
-    "correlation_dimension": _dimension(
-        "correlation dimension",
-        f"ln(C(r2)/C(r1)) / ln(r2/r1), C(r) the share of pairs nearer than r, r1 and r2 the medians of the distances "
-        f"to the {estimators.NEAR}th and {estimators.FAR}th neighbor{FEW}",
-        "Grassberger and Procaccia 1983, radii as scikit-dimension's CorrInt",
-    ),
-    "ph_dimension": _dimension(
-        "dimension of the minimum spanning tree",
-        f"1/(1 - s), s the slope of ln of the tree's length on ln n, n = P/8, P/4, P/2, P distinct points{FEW}",
-        "Steele 1988; Schweinhart 2020; sizes and fit: this project",
-    ),
-    "marchenko_pastur_rank": _rank(
-        "principal directions above the Marchenko-Pastur edge",
-        f"number of eigenvalues above s^2 (1 + sqrt(D/P))^2, {NOISE}",
-        "Marchenko and Pastur 1967",
-        estimators.marchenko_pastur_rank,
-    ),
-    "gavish_donoho_rank": _rank(
-        "principal directions above Gavish and Donoho's threshold",
-        f"number of singular values above the optimal hard threshold of unknown noise, {NOISE}",
-        "Gavish and Donoho 2014",
-        estimators.gavish_donoho_rank,
-    ),
+SCALE = _sections(
+    f"""
+    gride over neighbors: intrinsic dimension (GRIDE)
+        maximum likelihood from r_2k/r_k, k = `neighbors`{FEW}
+        -- Denti et al. 2022, The generalized ratios intrinsic dimension estimator
+    decimation over factor by batches: intrinsic dimension of a thinned cloud
+        twonn of every f-th point, mean over the f disjoint subsets, f = `factor`{FEW}
+        -- Facco et al. 2017, where subsets are drawn at random; by order neighbors of one cluster
+        are thinned evenly
+    levina_bickel: intrinsic dimension (Levina-Bickel, 20 neighbors)
+        inverse of the mean over points of the mean over j < 20 of ln(r_20/r_j){FEW}
+        -- Levina and Bickel 2004, averaged as MacKay and Ghahramani 2005
+    local_dimension over quantile: local dimension (20 neighbors), quantile over points
+        quantile over distinct points of (20 - 2) / sum_{{j < 20}} ln(r_20/r_j), interpolated in
+        1/d{FEW} -- Levina and Bickel 2004
+    """
+)
+RANKS = {
+    "marchenko_pastur_rank": estimators.marchenko_pastur_rank,
+    "gavish_donoho_rank": estimators.gavish_donoho_rank,
 }
+ESTIMATORS = _sections(
+    f"""
+    correlation_dimension: correlation dimension
+        ln(C(r2)/C(r1)) / ln(r2/r1), C(r) the share of pairs nearer than r, r1 and r2 the medians of
+        the distances to the {estimators.NEAR}th and {estimators.FAR}th neighbor{FEW}
+        -- Grassberger and Procaccia 1983, radii as scikit-dimension's CorrInt
+    ph_dimension: dimension of the minimum spanning tree
+        1/(1 - s), s the slope of ln of the tree's length on ln n, n = P/8, P/4, P/2, P distinct
+        points{FEW} -- Steele 1988; Schweinhart 2020; sizes and fit: this project
+    marchenko_pastur_rank by jackknife: principal directions above the Marchenko-Pastur edge
+        number of eigenvalues above s^2 (1 + sqrt(D/P))^2, {NOISE}
+        -- Marchenko and Pastur 1967
+    gavish_donoho_rank by jackknife: principal directions above Gavish and Donoho's threshold
+        number of singular values above the optimal hard threshold of unknown noise, {NOISE}
+        -- Gavish and Donoho 2014
+    """
+)
+
+COUNTED = (
+    f"N of how many distinct points a point is one of the {NEAREST} nearest, over the distinct "
+    "points"
+)
+COVARIANCE = f"lambda_i of the covariance of point i and its {COUNT} nearest, about their mean{FEW}"
+HUBNESS = declare(
+    f"""
+    hub_skewness by sections: skewness of the occurrences as a neighbor
+        E (N - E N)^3 / sd(N)^3, {COUNTED}
+    antihub_share [0, 1] by share_sections: share of points that are nobody's neighbor
+        share with N = 0, {COUNTED}
+    largest_hub [0, inf] by batches: occurrences of the largest hub
+        max N / {NEAREST}, {COUNTED}
+    """,  # the largest hub of a section does not show how that of the whole varies
+    source="Radovanovic, Nanopoulos and Ivanovic 2010, Hubs in Space",
+)
+LOCAL = declare(
+    f"""
+    local_anisotropy [0, 1]: anisotropy of neighborhoods ({COUNT} neighbors)
+        mean over distinct points i of max(lambda_i) / sum(lambda_i), {COVARIANCE}
+    local_participation_ratio [1, inf]: participation ratio of neighborhoods ({COUNT} neighbors)
+        mean over distinct points i of (sum lambda_i)^2 / sum(lambda_i^2), {COVARIANCE}
+    """,
+    resampling="sections",
+    source="after Cai et al. 2021, Isotropy in the Contextual Embedding Space; spectrum in place "
+    "of cosines: this project",
+    null_words="gaussian says what the spectrum of the whole cloud makes of neighborhoods: a cloud "
+    "that is stretched and not bent has none of its own",
+)
 
 
 def mask_few_points(values: Values, neighbors: Neighbors) -> Values:
@@ -193,9 +200,9 @@ def measure_dimension(cloud: Cloud) -> Values:
 
 def measure_scale(cloud: Cloud) -> Values:
     """Measure a cloud, (R,), with its scales before the replicates."""
-    readers = {name: quantity.read for name, quantity in SCALE.items() if quantity.read}
     values = over_sections(
-        lambda neighbors: {name: read(neighbors) for name, read in readers.items()}, cloud.searched
+        lambda neighbors: {name: read(neighbors) for name, read in SCALE_READERS.items()},
+        cloud.searched,
     )
     values["decimation"] = scale.decimation(cloud.points_PD, cloud.searched.whole)
     return mask_few_points(values, cloud.searched.whole)
@@ -214,15 +221,31 @@ def measure_estimators(cloud: Cloud) -> Values:
         }
 
     values = mask_few_points(over_neighborhoods(read, cloud), cloud.searched.whole)
-    ranks = {name: quantity.read for name, quantity in ESTIMATORS.items() if quantity.read}
     points, width = cloud.points_PD.shape
     if points < width:
-        return values | dict.fromkeys(ranks, jnp.full(1 + cloud.folds * (cloud.folds > 1), jnp.nan))
+        return values | dict.fromkeys(RANKS, jnp.full(1 + cloud.folds * (cloud.folds > 1), jnp.nan))
     eigenvalues_RE = spectrum(cloud.points_PD, cloud.folds).eigenvalues_E
     return values | {
         name: jax.vmap(lambda value_E, rank=rank: rank(value_E, points))(eigenvalues_RE)
-        for name, rank in ranks.items()
+        for name, rank in RANKS.items()
     }
+
+
+def measure_hubness(cloud: Cloud) -> Values:
+    """Measure a cloud, (R,); the largest hub has no replicates."""
+    values = over_sections(
+        lambda neighbors: dict(zip(HUBNESS, hubs(neighbors), strict=True)), cloud.searched
+    )
+    values = mask_few_points(values, cloud.searched.whole)
+    return values | {"largest_hub": values["largest_hub"][0]}
+
+
+def measure_local(cloud: Cloud) -> Values:
+    """Measure a cloud, (R,), and each of its sections, in which neighborhoods are wider."""
+    values = over_neighborhoods(
+        lambda *arrays: dict(zip(LOCAL, local_isotropy(*arrays), strict=True)), cloud
+    )
+    return mask_few_points(values, cloud.searched.whole)
 
 
 FAMILIES = {
@@ -242,4 +265,6 @@ FAMILIES = {
     "estimators": Family(
         "cloud", measure_estimators, ESTIMATORS, NULLS, neighbors=estimators.FAR, distances=3
     ),
+    "hubness": Family("cloud", measure_hubness, HUBNESS, NULLS, neighbors=NEAREST),
+    "local": Family("cloud", measure_local, LOCAL, NULLS, neighbors=COUNT),
 }

@@ -1,89 +1,54 @@
 """Family frequency: how a cloud depends on the frequency of the characters at its points."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from anisoscope.data.unigrams import BINS, LENGTHS
-from anisoscope.measurement.quantity import (
-    COSINE,
-    HERE,
-    NOT_NEGATIVE,
-    SHARE,
-    Family,
-    Quantity,
-    Values,
-    jackknifed,
-)
+from anisoscope.measurement.quantity import HERE, Family, Values, declare
 from anisoscope.measurement.resampling import Cloud, leave_out
 from anisoscope.metrics import frequency
 from anisoscope.metrics.frequency import FEWEST, LEAST, SOURCE
 
-BY_LENGTH, BY_BIN = ("layer", "ngram"), ("layer", "frequency")
 FREQUENT = (
-    f"over the points whose last n characters (n: `ngram`) occur at {LEAST} points of the cloud or more, and in the "
-    "training split"
+    f"over the points whose last n characters (n: `ngram`) occur at {LEAST} points of the cloud or "
+    "more, and in the training split"
 )
 DISTANCE = "d = |x - mean of the other points of the same n characters|"
-
-
-_by_length = functools.partial(jackknifed, dims=BY_LENGTH, source=SOURCE)
-_by_bin = functools.partial(
-    jackknifed, dims=BY_BIN, units="activation", range=NOT_NEGATIVE, source=SOURCE
-)
-_count = functools.partial(Quantity, dims=BY_LENGTH, range=NOT_NEGATIVE, source=HERE)
 CHANCE = (
-    f"NaN of fewer than {FEWEST} types; below 0 in a Gaussian cloud too, as the centroid of few points "
-    "lies farther off"
+    f"NaN of fewer than {FEWEST} types; below 0 in a Gaussian cloud too, as the centroid of few "
+    "points lies farther off"
 )
-
-QUANTITIES = {
-    "frequency_correlation": _by_length(
-        "correlation of log frequency and distance to the own centroid",
-        f"Pearson's r of ln f and d {FREQUENT}; {DISTANCE}, f the frequency in the training split; {CHANCE}",
-        range=COSINE,
-    ),
-    "frequency_correlation_over_types": _by_length(
-        "correlation of log frequency and distance to the own centroid, over types",
-        f"Pearson's r of ln f and each type's mean of d {FREQUENT}; {DISTANCE}; {CHANCE}",
-        range=COSINE,
-    ),
-    "centroid_distance": _by_length(
-        "distance to the own centroid",
-        f"E d {FREQUENT}; {DISTANCE}",
-        units="activation",
-        symbol="E |x − c|",
-        range=NOT_NEGATIVE,
-    ),
-    "variance_share_between_types": _by_length(
-        "share of the variance between types",
-        f"sum_k n_k |m_k - m|^2 / sum_i |x_i - m|^2 {FREQUENT}, m_k the mean of type k; by chance (K - 1)/(n - 1) of K "
-        "types of n points",
-        source=HERE,
-        range=SHARE,
-    ),
-    "norm_by_frequency": _by_bin(
-        "mean norm by the frequency of the character",
-        "E |x| over the points of each quarter: characters in the order of their frequency in the training "
-        "split, each quarter about as many positions of it",
-        source=HERE,
-        symbol="E |x|",
-    ),
-    "centroid_distance_by_frequency": _by_bin(
-        "distance to the own centroid by the frequency of the character",
-        f"E d over the points of each quarter, as in norm_by_frequency, whose character occurs at {LEAST} "
-        "points of the cloud or more, d = |x - mean of the other points of the same character|",
-        symbol="E |x − c|",
-    ),
-    "frequent_points": _count(
-        "points of frequent types", f"number of points, {FREQUENT}", units="points"
-    ),
-    "frequent_types": _count(
-        "frequent types", f"number of different last n characters {FREQUENT}", units="types"
-    ),
-}
+QUANTITIES = declare(
+    f"""
+    frequency_correlation [-1, 1]: correlation of log frequency and distance to the own centroid
+        Pearson's r of ln f and d {FREQUENT}; {DISTANCE}, f the frequency in the training split;
+        {CHANCE}
+    frequency_correlation_over_types [-1, 1]: correlation of log frequency and \
+            distance to the own centroid, over types
+        Pearson's r of ln f and each type's mean of d {FREQUENT}; {DISTANCE}; {CHANCE}
+    centroid_distance [0, inf] in activation as E |x − c|: distance to the own centroid
+        E d {FREQUENT}; {DISTANCE}
+    variance_share_between_types [0, 1]: share of the variance between types
+        sum_k n_k |m_k - m|^2 / sum_i |x_i - m|^2 {FREQUENT}, m_k the mean of type k; by chance
+        (K - 1)/(n - 1) of K types of n points -- {HERE}
+    norm_by_frequency [0, inf] in activation as E |x| over frequency: \
+            mean norm by the frequency of the character
+        E |x| over the points of each quarter: characters in the order of their frequency in the
+        training split, each quarter about as many positions of it -- {HERE}
+    centroid_distance_by_frequency [0, inf] in activation as E |x − c| over frequency: \
+            distance to the own centroid by the frequency of the character
+        E d over the points of each quarter, as in norm_by_frequency, whose character occurs at
+        {LEAST} points of the cloud or more, d = |x - mean of the other points of the same
+        character|
+    frequent_points [0, inf] in points by batches: points of frequent types
+        number of points, {FREQUENT} -- {HERE}
+    frequent_types [0, inf] in types by batches: frequent types
+        number of different last n characters {FREQUENT} -- {HERE}
+    """,
+    dims=("layer", "ngram"),
+    source=SOURCE,
+)
 TYPE_QUANTITIES = (  # in the order of metrics.frequency.TypeStatistics
     "centroid_distance",
     "frequency_correlation",

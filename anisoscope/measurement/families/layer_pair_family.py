@@ -3,8 +3,6 @@
 Their null model compares a layer with other windows of the other one. S are sections.
 """
 
-import math
-
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -12,14 +10,11 @@ from jax import Array
 from anisoscope.measurement.families.comparison_family import NEIGHBORS, search_nearest
 from anisoscope.measurement.null_models import PERMUTED
 from anisoscope.measurement.quantity import (
-    COSINE,
     LAYERS,
     MEASURED,
-    SHARE,
     Family,
-    Quantity,
     Values,
-    jackknifed,
+    declare,
 )
 from anisoscope.measurement.resampling import Clouds, Searched, leave_out, sections
 from anisoscope.metrics import linear_map
@@ -28,64 +23,49 @@ from anisoscope.metrics.comparison import PreparedCloud, prepare_clouds
 from anisoscope.metrics.imbalance import layers_imbalance
 
 LINEAR = (
-    "Razzhigaev et al. 2024, Your Transformer is Secretly Linear; LLM-Microscope, arXiv 2502.15007; without the "
-    f"directions of X below {linear_map.SMALLEST:g} of its largest, columns of one size: this project"
+    "Razzhigaev et al. 2024, Your Transformer is Secretly Linear; LLM-Microscope, arXiv 2502.15007;"
+    f" without the directions of X below {linear_map.SMALLEST:g} of its largest, columns of one "
+    "size: this project"
 )
-ADJUSTED = "1 - (1 - {}) (P - 1) / (P - 1 - r), r the rank of the layer before: 0 on average of unrelated points"
-AT_MOST_1 = (-math.inf, 1.0)
-FIT = "1 - min_A |X A - Y|_F^2, X the layer before and Y {}, both centered and of norm 1; none of layer 0"
+LEFT = "(P - 1) / (P - 1 - r), r the rank of the layer before: 0 on average of unrelated points"
+FIT = "1 - min_A |X A - Y|_F^2, X the layer before and Y"
+NORMED = "both centered and of norm 1; none of layer 0"
 
-ALIGNMENT = {
-    "rsa_layers": jackknifed(
-        dims=LAYERS,
-        range=COSINE,
-        long_name="representational similarity of two layers",
-        formula="Pearson's correlation of |x_i - x_j|^2 and |y_i - y_j|^2 over all pairs of points",
-        source="Kriegeskorte et al. 2008; distances and correlation as rsatoolbox's euclidean and corr",
-    ),
-    "procrustes_layers": jackknifed(
-        dims=LAYERS,
-        range=SHARE,
-        long_name="orthogonal Procrustes similarity of two layers",
-        formula="max over rotations Q of <X Q, Y> / (|X|_F |Y|_F) = |X^T Y|_* / (|X|_F |Y|_F), centered",
-        source="Schoenemann 1966; Williams et al. 2021, Generalized shape metrics",
-    ),
-}
-IMBALANCE = {
-    "information_imbalance_layers": Quantity(
-        dims=LAYERS,
-        range=(0.0, 2.0),
-        resampling="sections",
-        long_name="information imbalance from a layer to another",
-        formula="2/n times the mean rank in `other_layer` of the nearest in `layer`, among the n distinct points; "
-        "1 where they know nothing of one another, near 0 where nearness in `layer` tells that in `other_layer`",
-        source="Glielmo et al. 2022, where copies are neighbors too: of layers with copies theirs is lower; between "
-        "layers: arXiv 2405.15471",
-    )
-}
-LINEARITY = {
-    "linearity": jackknifed(
-        "linearity of a layer in the one before", FIT.format("the layer"), LINEAR, range=SHARE
-    ),
-    "linearity_adjusted": jackknifed(
-        "linearity of a layer, less what chance gives",
-        ADJUSTED.format("linearity"),
-        f"{LINEAR}; Ezekiel 1930",
-        range=AT_MOST_1,
-    ),
-    "linearity_update": jackknifed(
-        "linearity of what a block adds",
-        FIT.format("the layer less the one before"),
-        LINEAR,
-        range=SHARE,
-    ),
-    "linearity_update_adjusted": jackknifed(
-        "linearity of what a block adds, less what chance gives",
-        ADJUSTED.format("linearity_update"),
-        f"{LINEAR}; Ezekiel 1930",
-        range=AT_MOST_1,
-    ),
-}
+ALIGNMENT = declare(
+    """
+    rsa_layers [-1, 1]: representational similarity of two layers
+        Pearson's correlation of |x_i - x_j|^2 and |y_i - y_j|^2 over all pairs of points
+        -- Kriegeskorte et al. 2008; distances and correlation as rsatoolbox's euclidean and corr
+    procrustes_layers [0, 1]: orthogonal Procrustes similarity of two layers
+        max over rotations Q of <X Q, Y> / (|X|_F |Y|_F) = |X^T Y|_* / (|X|_F |Y|_F), centered
+        -- Schoenemann 1966; Williams et al. 2021, Generalized shape metrics
+    """,
+    dims=LAYERS,
+)
+IMBALANCE = declare(
+    """
+    information_imbalance_layers [0, 2]: information imbalance from a layer to another
+        2/n times the mean rank in `other_layer` of the nearest in `layer`, among the n distinct
+        points; 1 where they know nothing of one another, near 0 where nearness in `layer` tells
+        that in `other_layer`
+        -- Glielmo et al. 2022, where copies are neighbors too: of layers with copies theirs is
+        lower; between layers: arXiv 2405.15471
+    """,
+    dims=LAYERS,
+    resampling="sections",
+)
+LINEARITY = declare(
+    f"""
+    linearity [0, 1]: linearity of a layer in the one before
+        {FIT} the layer, {NORMED} -- {LINEAR}
+    linearity_adjusted [-inf, 1]: linearity of a layer, less what chance gives
+        1 - (1 - linearity) {LEFT} -- {LINEAR}; Ezekiel 1930
+    linearity_update [0, 1]: linearity of what a block adds
+        {FIT} the layer less the one before, {NORMED} -- {LINEAR}
+    linearity_update_adjusted [-inf, 1]: linearity of what a block adds, less what chance gives
+        1 - (1 - linearity_update) {LEFT} -- {LINEAR}; Ezekiel 1930
+    """,
+)
 
 
 def measure_alignment(clouds: Clouds) -> dict[str, Values]:

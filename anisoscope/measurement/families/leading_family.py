@@ -1,21 +1,18 @@
 """Family leading: how few vectors carry a cloud's anisotropy, first tokens or longest vectors."""
 
 import dataclasses
-import functools
-import math
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from anisoscope.measurement.quantity import (
-    AT_LEAST_1,
     HERE,
     SHAPE_OF_LEARNING,
-    SHARE,
     Family,
     Quantity,
     Values,
+    declare,
 )
 from anisoscope.measurement.resampling import Cloud, leave_out, over_folds
 from anisoscope.metrics import leading
@@ -26,73 +23,52 @@ BY_WITHOUT = ("layer", "without")
 REMOVED = "without the longest vector of each window, or the longest 1 % of all"
 
 
-# `read` takes the cloud, membership of its points, and weights 1 or 0 of its points.
-_share = functools.partial(Quantity, source=HERE, resampling="jackknife", range=SHARE)
+READERS = {  # each reads the cloud, membership of its points, and weights 1 or 0 of its points
+    "first_token_variance_share": leading.share_between,
+    "first_token_variance_share_by_norm": leading.share_by_norm,
+    "longest_vectors_variance_share": leading.share_between,
+}
+QUANTITIES = declare(
+    f"""
+    first_token_variance_share [0, 1]: \
+            share of the scatter between the first token of each window and the rest
+        f (1 - f) |E x_first - E x_other|^2 / tr C, f the share of first tokens; a lower bound of
+        the anisotropy
+    first_token_variance_share_by_norm [0, 1]: that share, expected from the norms alone
+        f (1 - f) r^2 / (1 + f (1 - f) r^2), r^2 = E |x_first|^2 / E |x_other|^2
+    longest_vectors_variance_share [0, 1]: \
+            share of the scatter between the longest 1 % of the vectors and the rest
+        f (1 - f) |E x_long - E x_other|^2 / tr C, f = 1 %; a lower bound of the anisotropy
+    first_pc_kurtosis [1, inf]: kurtosis of the scores on the first principal direction
+        E (s - E s)^4 / (E (s - E s)^2)^2, s = <x, v_1>; about 1/f where a share f of the points
+        makes v_1
+    first_pc_variance_by_position [-inf, 1]: \
+            share of the variance along the first principal direction between positions of the window
+        1 - (1 - eta^2) (n - 1) / (n - g), eta^2 = sum_t f_t (E_t s - E s)^2 / E (s - E s)^2,
+        s = <x, v_1>, over the g positions t of n points, f_t the share of the points at t; about 0
+        where positions do not tell s
+        -- epsilon squared of Kelley 1935; of this direction: this project
+    norm_ratio [1, inf] by batches: largest norm over the median norm
+        max |x| / median |x|, of two medians the lower
+        -- after Sun et al. 2024, Massive Activations in Large Language Models
+    anisotropy_without_longest [0, 1] over without: anisotropy without the longest vectors
+        max(lambda) / sum(lambda) {REMOVED}; what is removed is long, so that this lowers it in the
+        Gaussian null model too -- {SHAPE_OF_LEARNING}; the removal: this project
+    """,
+    source=HERE,
+)
+FIRST_TOKEN_SHARES = tuple(READERS)[:2]
 
 
 def without_longest(whole: Quantity) -> Quantity:
     """Return the entry of a quantity measured without the cloud's longest vectors."""
     return dataclasses.replace(
         whole,
-        read=None,
         dims=BY_WITHOUT,
         long_name=f"{whole.long_name}, without the longest vectors",
         formula=f"{whole.formula}, {REMOVED}",
         source=f"{whole.source}; the removal: this project",
     )
-
-
-QUANTITIES = {
-    "first_token_variance_share": _share(
-        "share of the scatter between the first token of each window and the rest",
-        "f (1 - f) |E x_first - E x_other|^2 / tr C, f the share of first tokens; a lower bound of the anisotropy",
-        read=leading.share_between,
-    ),
-    "first_token_variance_share_by_norm": _share(
-        "that share, expected from the norms alone",
-        "f (1 - f) r^2 / (1 + f (1 - f) r^2), r^2 = E |x_first|^2 / E |x_other|^2",
-        read=leading.share_by_norm,
-    ),
-    "longest_vectors_variance_share": _share(
-        "share of the scatter between the longest 1 % of the vectors and the rest",
-        "f (1 - f) |E x_long - E x_other|^2 / tr C, f = 1 %; a lower bound of the anisotropy",
-        read=leading.share_between,
-    ),
-    "first_pc_kurtosis": Quantity(
-        long_name="kurtosis of the scores on the first principal direction",
-        formula="E (s - E s)^4 / (E (s - E s)^2)^2, s = <x, v_1>; about 1/f where a share f of the points makes v_1",
-        source=HERE,
-        resampling="jackknife",
-        range=AT_LEAST_1,
-    ),
-    "first_pc_variance_by_position": Quantity(
-        long_name="share of the variance along the first principal direction between positions of the window",
-        formula="1 - (1 - eta^2) (n - 1) / (n - g), eta^2 = sum_t f_t (E_t s - E s)^2 / E (s - E s)^2, s = <x, v_1>, "
-        "over the g positions t of n points, f_t the share of the points at t; about 0 where positions do not tell s",
-        source="epsilon squared of Kelley 1935; of this direction: this project",
-        resampling="jackknife",
-        range=(-math.inf, 1.0),
-    ),
-    "norm_ratio": Quantity(
-        long_name="largest norm over the median norm",
-        formula="max |x| / median |x|, of two medians the lower",
-        source="after Sun et al. 2024, Massive Activations in Large Language Models",
-        range=AT_LEAST_1,
-    ),
-    "anisotropy_without_longest": Quantity(
-        dims=BY_WITHOUT,
-        long_name="anisotropy without the longest vectors",
-        formula=f"max(lambda) / sum(lambda) {REMOVED}; what "
-        "is removed is long, so that this lowers it in the Gaussian null model too",
-        source=f"{SHAPE_OF_LEARNING}; the removal: this project",
-        resampling="jackknife",
-        range=SHARE,
-    ),
-}
-FIRST_TOKEN_SHARES, LONGEST_VECTOR_SHARES = (
-    ("first_token_variance_share", "first_token_variance_share_by_norm"),
-    ("longest_vectors_variance_share",),
-)
 
 
 def remaining(cloud: Cloud) -> Array:
@@ -113,17 +89,15 @@ def compute(cloud: Cloud) -> Values:
     points = len(cloud_PD)
     left_2P = remaining(cloud)
     first_P = jnp.zeros(points, bool) if places is None else places.time_P == 0
-    members = dict.fromkeys(FIRST_TOKEN_SHARES, first_P) | dict.fromkeys(
-        LONGEST_VECTOR_SHARES, ~left_2P[1]
-    )
-    values = over_folds(
-        lambda keep_P: {
-            name: QUANTITIES[name].read(cloud_PD, member_P, keep_P)
-            for name, member_P in members.items()
-        },
-        folds,
-        points,
-    )
+    member_3P = (first_P, first_P, ~left_2P[1])
+
+    def read_kept(keep_P: Array) -> Values:
+        return {
+            name: read(cloud_PD, member_P, keep_P)
+            for (name, read), member_P in zip(READERS.items(), member_3P, strict=True)
+        }
+
+    values = over_folds(read_kept, folds, points)
     values |= {name: jnp.where(first_P.any(), values[name], jnp.nan) for name in FIRST_TOKEN_SHARES}
     keep_RP = leave_out(folds, points)
     left_3P = jnp.concatenate([jnp.ones((1, points), bool), left_2P])

@@ -4,87 +4,48 @@ import jax.numpy as jnp
 from jax import Array
 from jax.lax import Precision
 
-from anisoscope.measurement.quantity import (
-    AT_LEAST_1,
-    HERE,
-    SHARE,
-    Family,
-    Quantity,
-    Values,
-    jackknifed,
-)
+from anisoscope.measurement.quantity import HERE, Family, Values, declare
 from anisoscope.measurement.resampling import Cloud, leave_out, over_folds
 from anisoscope.metrics import outliers
 from anisoscope.metrics.cloud import largest
 from anisoscope.metrics.leading import lower_median
 
-MASSIVE = "after Sun et al. 2024, Massive Activations in Large Language Models; the median of each position"
-PEAK = "max_j |x_ij| / median_j |x_ij|, of two medians the lower; vectors of zeros are left out"
-SUN = "Sun et al. 2024, Massive Activations in Large Language Models: about 1,000 times the median there"
-BY_TOP = ("layer", "top")
 RATIOS = (3, 10, 30, 100, 300, 1000, 3000)
+SUN = "Sun et al. 2024, Massive Activations in Large Language Models"
+PEAK = "max_j |x_ij| / median_j |x_ij|, of two medians the lower; vectors of zeros are left out"
 
-
-OUTLIERS = {  # each reads the cloud, and weights 1 or 0 of its points
-    "top_coordinate_variance_share": jackknifed(
-        "variance in the top coordinates",
-        "share of the total variance in the `top` coordinates of largest variance",
-        HERE,
-        outliers.top_coordinate_variance_share,
-        SHARE,
-        dims=BY_TOP,
-    ),
-    "coordinate_kurtosis": jackknifed(
-        "kurtosis across coordinates",
-        "D sum_j v_j^2 / (sum_j v_j)^2, v_j the variance of coordinate j",
-        "after He et al. 2024",
-        outliers.coordinate_kurtosis,
-        AT_LEAST_1,
-    ),
-    "activation_kurtosis": jackknifed(
-        "kurtosis of the activations",
-        "mean over coordinates of the kurtosis over points",
-        HERE,
-        outliers.activation_kurtosis,
-        AT_LEAST_1,
-    ),
-    "coordinate_peak": jackknifed(
-        "peak of a vector's coordinates", f"mean over points i of {PEAK}", MASSIVE, range=AT_LEAST_1
-    ),
-    "massive_activation": Quantity(
-        "most massive activation", f"largest over points i of {PEAK}", MASSIVE, range=AT_LEAST_1
-    ),
-    "anisotropy_without_top_coordinates": jackknifed(
-        "anisotropy, top coordinates left out",
-        "max(lambda) / sum(lambda), of the cloud without its `top` coordinates of largest variance",
-        HERE,
-        range=SHARE,
-        dims=BY_TOP,
-    ),
+READERS = {  # each reads the cloud, and weights 1 or 0 of its points
+    "top_coordinate_variance_share": outliers.top_coordinate_variance_share,
+    "coordinate_kurtosis": outliers.coordinate_kurtosis,
+    "activation_kurtosis": outliers.activation_kurtosis,
 }
-COORDINATE_READERS = {name: quantity.read for name, quantity in OUTLIERS.items() if quantity.read}
-
-
-def _share(long_name: str, what: str, source: str) -> Quantity:
-    return jackknifed(
-        dims=("layer", "ratio"),
-        long_name=long_name,
-        formula=f"share of the points whose {what} by a factor above `ratio`",
-        source=source,
-        range=SHARE,
-    )
-
-
-MASSIVE_POINTS = {
-    "massive_points": _share(
-        "share of points with a massive activation",
-        "largest |coordinate| exceeds the median of their own",
-        f"{SUN}, of all points together",
-    ),
-    "long_points": _share(
-        "share of long points", "norm exceeds the median norm, of two the lower,", HERE
-    ),
-}
+OUTLIERS = declare(
+    f"""
+    top_coordinate_variance_share [0, 1] over top: variance in the top coordinates
+        share of the total variance in the `top` coordinates of largest variance
+    coordinate_kurtosis [1, inf]: kurtosis across coordinates
+        D sum_j v_j^2 / (sum_j v_j)^2, v_j the variance of coordinate j -- after He et al. 2024
+    activation_kurtosis [1, inf]: kurtosis of the activations
+        mean over coordinates of the kurtosis over points
+    coordinate_peak [1, inf]: peak of a vector's coordinates
+        mean over points i of {PEAK} -- after {SUN}; the median of each position
+    massive_activation [1, inf] by batches: most massive activation
+        largest over points i of {PEAK} -- after {SUN}; the median of each position
+    anisotropy_without_top_coordinates [0, 1] over top: anisotropy, top coordinates left out
+        max(lambda) / sum(lambda), of the cloud without its `top` coordinates of largest variance
+    """,
+    source=HERE,
+)
+MASSIVE_POINTS = declare(
+    f"""
+    massive_points [0, 1] over ratio: share of points with a massive activation
+        share of the points whose largest |coordinate| exceeds the median of their own by a factor
+        above `ratio` -- {SUN}: about 1,000 times the median there, of all points together
+    long_points [0, 1] over ratio: share of long points
+        share of the points whose norm exceeds the median norm, of two the lower, by a factor above
+        `ratio` -- {HERE}
+    """,
+)
 
 
 def measure_outliers(cloud: Cloud) -> Values:
@@ -95,7 +56,7 @@ def measure_outliers(cloud: Cloud) -> Values:
     peak_P = jnp.where(nonzero_P, outliers.coordinate_peaks(cloud_PD), 0.0)
 
     def measure_kept(keep_P: Array) -> Values:
-        values = {name: read(cloud_PD, keep_P) for name, read in COORDINATE_READERS.items()}
+        values = {name: read(cloud_PD, keep_P) for name, read in READERS.items()}
         return values | {"coordinate_peak": (keep_P * peak_P).sum() / (keep_P * nonzero_P).sum()}
 
     values = over_folds(measure_kept, folds, points)

@@ -5,22 +5,17 @@ covariance C, largest first, D is the width and P the points. S are draws of the
 model.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 
 from anisoscope.measurement.null_models import CAPPED, ISOTROPIC
 from anisoscope.measurement.quantity import (
-    AT_LEAST_1,
     HERE,
     MEASURED,
-    NOT_NEGATIVE,
     SHAPE_OF_LEARNING,
-    SHARE,
     Family,
     Values,
-    jackknifed,
+    declare,
 )
 from anisoscope.measurement.resampling import Cloud
 from anisoscope.metrics import spectrum
@@ -31,95 +26,56 @@ SAMPLING = (
     "sampling alone gives"
 )
 SAME_SPECTRUM = "a Gaussian cloud of the same spectrum has the same value"
-_headline = functools.partial(
-    jackknifed,
-    nulls=(ISOTROPIC, CAPPED),
-    null_words=f"{SAMPLING}; capped, the first direction shrunk to the variance of the second, says "
-    f"what this direction adds; {SAME_SPECTRUM}",
+QUANTITIES = declare(
+    f"""
+    anisotropy [0, 1]: anisotropy
+        max(lambda) / sum(lambda) -- {SHAPE_OF_LEARNING}
+    anisotropy_uncentered [0, 1]: anisotropy about the origin
+        top eigenvalue's share of (1/P) sum_i x_i x_i^T, not centered -- {HERE}
+    participation_ratio [1, inf]: participation ratio
+        (sum lambda)^2 / sum(lambda^2) -- Gao et al. 2017, after Litwin-Kumar et al. 2017
+    participation_ratio_corrected [0, inf]: participation ratio, corrected for the number of points
+        unbiased estimate of (tr C)^2 / unbiased estimate of tr C^2, points taken as independent
+        -- reconstruction after Chun et al. 2025
+    effective_rank [1, inf]: effective rank
+        exp(-sum p ln p), p = lambda / sum(lambda) -- after Roy and Vetterli 2007
+    rankme_centered [1, inf]: RankMe of the centered cloud
+        exp(-sum p ln p), p = s / sum(s) + 1e-7, s = sqrt(lambda)
+        -- Garrido et al. 2023, who do not center
+    stable_rank [1, inf]: stable rank
+        sum(lambda) / max(lambda) -- Rudelson and Vershynin 2007
+    isoscore [0, 1]: IsoScore
+        ((sum lambda)^2 / sum(lambda^2) - 1) / (D - 1) -- Rudman et al. 2022
+    isoscore_star [0, 1]: IsoScore*
+        IsoScore of (1 - z) C + z tr(C)/D I, z after Ledoit and Wolf 2004
+        -- Rudman and Eickhoff 2024; target and weight: this project
+    alpha_req [0, inf]: power-law exponent of the spectrum
+        -slope of ln lambda_i on ln i, weights 1/i, i = 4 ... 100 as far as lambda_i > 1e-9 lambda_1
+        -- Agrawal et al. 2022
+    alpha_req_r2 [0, 1]: R^2 of the power law
+        R^2 of that line -- {HERE}
+    """,
+    {
+        "anisotropy participation_ratio effective_rank rankme_centered stable_rank isoscore": (
+            (ISOTROPIC, CAPPED),
+            f"{SAMPLING}; capped, the first direction shrunk to the variance of the second, says "
+            f"what this direction adds; {SAME_SPECTRUM}",
+        ),
+        "anisotropy_uncentered": (
+            (ISOTROPIC,),
+            f"{SAMPLING}; random signs of the vectors leave it as it is",
+        ),
+        "participation_ratio_corrected isoscore_star": (
+            (),
+            "takes off by itself what sampling adds; none says more",
+        ),
+        "alpha_req alpha_req_r2": ((ISOTROPIC,), f"{SAMPLING}; {SAME_SPECTRUM}"),
+    },
 )
-_sampled = functools.partial(
-    jackknifed, nulls=(ISOTROPIC,), null_words=f"{SAMPLING}; {SAME_SPECTRUM}"
-)
-_corrected = functools.partial(
-    jackknifed, null_words="takes off by itself what sampling adds; none says more"
-)
-
-QUANTITIES = {
-    "anisotropy": _headline(
-        "anisotropy", "max(lambda) / sum(lambda)", SHAPE_OF_LEARNING, spectrum.anisotropy, SHARE
-    ),
-    "anisotropy_uncentered": jackknifed(
-        "anisotropy about the origin",
-        "top eigenvalue's share of (1/P) sum_i x_i x_i^T, not centered",
-        HERE,
-        spectrum.anisotropy_uncentered,
-        SHARE,
-        nulls=(ISOTROPIC,),
-        null_words=f"{SAMPLING}; random signs of the vectors leave it as it is",
-    ),
-    "participation_ratio": _headline(
-        "participation ratio",
-        "(sum lambda)^2 / sum(lambda^2)",
-        "Gao et al. 2017, after Litwin-Kumar et al. 2017",
-        spectrum.participation_ratio,
-        AT_LEAST_1,
-    ),
-    "participation_ratio_corrected": _corrected(
-        "participation ratio, corrected for the number of points",
-        "unbiased estimate of (tr C)^2 / unbiased estimate of tr C^2, points taken as independent",
-        "reconstruction after Chun et al. 2025",
-        spectrum.participation_ratio_corrected,
-        NOT_NEGATIVE,
-    ),
-    "effective_rank": _headline(
-        "effective rank",
-        "exp(-sum p ln p), p = lambda / sum(lambda)",
-        "after Roy and Vetterli 2007",
-        spectrum.effective_rank,
-        AT_LEAST_1,
-    ),
-    "rankme_centered": _headline(
-        "RankMe of the centered cloud",
-        "exp(-sum p ln p), p = s / sum(s) + 1e-7, s = sqrt(lambda)",
-        "Garrido et al. 2023, who do not center",
-        spectrum.rankme_centered,
-        AT_LEAST_1,
-    ),
-    "stable_rank": _headline(
-        "stable rank",
-        "sum(lambda) / max(lambda)",
-        "Rudelson and Vershynin 2007",
-        spectrum.stable_rank,
-        AT_LEAST_1,
-    ),
-    "isoscore": _headline(
-        "IsoScore",
-        "((sum lambda)^2 / sum(lambda^2) - 1) / (D - 1)",
-        "Rudman et al. 2022",
-        spectrum.isoscore,
-        SHARE,
-    ),
-    "isoscore_star": _corrected(
-        "IsoScore*",
-        "IsoScore of (1 - z) C + z tr(C)/D I, z after Ledoit and Wolf 2004",
-        "Rudman and Eickhoff 2024; target and weight: this project",
-        spectrum.isoscore_shrunk,
-        SHARE,
-    ),
-    "alpha_req": _sampled(
-        "power-law exponent of the spectrum",
-        "-slope of ln lambda_i on ln i, weights 1/i, i = 4 ... 100 as far as lambda_i > 1e-9 lambda_1",
-        "Agrawal et al. 2022",
-        lambda spectra: spectrum.alpha_req(spectra).exponent,
-        NOT_NEGATIVE,
-    ),
-    "alpha_req_r2": _sampled(
-        "R^2 of the power law",
-        "R^2 of that line",
-        HERE,
-        lambda spectra: spectrum.alpha_req(spectra).r2,
-        SHARE,
-    ),
+READERS = {name: getattr(spectrum, name, None) for name in QUANTITIES} | {
+    "isoscore_star": spectrum.isoscore_shrunk,
+    "alpha_req": lambda spectra: spectrum.alpha_req(spectra).exponent,
+    "alpha_req_r2": lambda spectra: spectrum.alpha_req(spectra).r2,
 }
 
 
@@ -127,9 +83,9 @@ def read(spectra: spectrum.Spectrum, null: str = "") -> Values:
     """Compute all quantities, or those with this null model, of spectra along a first axis."""
     return jax.vmap(
         lambda single: {
-            name: quantity.read(single)
-            for name, quantity in QUANTITIES.items()
-            if not null or null in quantity.nulls
+            name: measure(single)
+            for name, measure in READERS.items()
+            if not null or null in QUANTITIES[name].nulls
         }
     )(spectra)
 
