@@ -71,7 +71,7 @@ format: $(VENV)
 bench: .venv-bench .venv-dadapy
 	.venv-bench/bin/python -m benchmarks.train_step
 	.venv-bench/bin/python -m benchmarks.metrics
-	.venv-bench/bin/python -m benchmarks.panel_time
+	.venv-bench/bin/python -m benchmarks.metrics --panel
 
 # On an accelerator; `make gpu JAX=tpu` on a TPU, `make gpu JAX=cpu SIZE=--small` tries the script where there is none.
 # PyTorch is a process of another environment: its CUDA libraries and those of JAX need not be of one version.

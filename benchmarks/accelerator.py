@@ -25,9 +25,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks import metrics, panel_time, train_step
+from benchmarks import metrics, train_step
 from benchmarks.peers import peer
-from benchmarks.rounds import alternate, hardware
+from benchmarks.peers.peer import alternate, hardware
 
 PATH = pathlib.Path("runs/accelerator.json")
 LEAST = 20.0  # seconds: a part is not begun with less
@@ -132,11 +132,11 @@ def eigenvalue_errors() -> dict[str, float]:
 
 def time_panel(options: argparse.Namespace, row: str) -> dict[str, Any]:
     """Seconds of compiling a panel of 12 layers of width 768, and of a checkpoint of one batch."""
-    shape = SMALL_PANEL if options.small else panel_time.SHAPES["gpu"] | {"batches": 1}
-    compilation, seconds = panel_time.time_row(row, shape, rounds=2)
+    shape = SMALL_PANEL if options.small else metrics.SHAPES["gpu"] | {"batches": 1}
+    compilation, seconds = metrics.time_row(row, shape, rounds=2)
     return {
         **{"seconds of compiling": compilation, "seconds of a checkpoint": seconds},
-        "peak memory": panel_time.peak_memory(),
+        "peak memory": metrics.peak_memory(),
     }
 
 

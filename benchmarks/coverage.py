@@ -1,267 +1,239 @@
 """Measure the coverage of the 95 % intervals and the bias of the estimates: `make coverage`.
 
-    python -m benchmarks.coverage [--draws 200] [--points 1024] [--clouds TEXT] [--families NAME …]
+    python -m benchmarks.coverage [--part zoo|clusters|null] [--draws 200] [--families NAME …]
 
-Each draw is a data set like a checkpoint's: G batches of P points in J folds, measured and
-summarized by the package's own functions. There are two coverages: of the truth, which a biased
+Of the zoo each draw is a data set like a checkpoint's: G batches of P points in J folds, measured
+and summarized by the package's own functions. There are two coverages: of the truth, which a biased
 estimator misses, and of the estimator's expectation (its mean over all draws), which a correct
-interval covers whatever the bias.
+interval covers whatever the bias. `clusters` has unequal clusters, and the ideal half-width is 1.96
+deviations over draws; of the Gaussian clouds of `null` the excess to be held is 0.
 """
 
 import argparse
-import functools
-import os
-import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 from tqdm import tqdm
 
+from anisoscope import measure
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.data.unigrams import BINS, LENGTHS
-from anisoscope.measurement.families import comparison_family
-from anisoscope.measurement.families import registry as families
 from anisoscope.measurement.families.attention_family import Heads
-from anisoscope.measurement.families.leading_family import WITHOUT
-from anisoscope.measurement.families.registry import coordinates, quantities
-from anisoscope.measurement.intervals import LEVEL, estimate
+from anisoscope.measurement.families.registry import FAMILIES, coordinates, find_family, quantities
+from anisoscope.measurement.intervals import estimate
 from anisoscope.measurement.panel import MEASURED, Sample, panel
 from anisoscope.measurement.resampling import Places, Types
-from anisoscope.metrics import spectrum as spectral
 from anisoscope.metrics.logit_lens import build_unembedding
-from anisoscope.metrics.spectrum import Spectrum
 from anisoscope.utils.compiled import CACHE, keep
-from benchmarks.coverage_rows import Row, overview, row_of, table
-from benchmarks.rounds import hardware
 from tests.zoo import WINDOW, ZOO, Member
 
-BATCHES, FOLDS = 4, 8
-SPECTRAL = {  # with what reads it off the spectrum of a population, which needs no correction
-    "anisotropy": spectral.anisotropy,
-    "participation_ratio": spectral.participation_ratio,
-    "participation_ratio_corrected": spectral.participation_ratio,
-    "effective_rank": spectral.effective_rank,
-    "rankme_centered": spectral.rankme_centered,
-    "stable_rank": spectral.stable_rank,
-    "isoscore": spectral.isoscore,
-    "isoscore_star": spectral.isoscore,
-    "alpha_req": lambda spectrum: spectral.alpha_req(spectrum).exponent,
-}
-DIMENSIONS = ("twonn", "twonn_mle", "gride 1", "gride 8", "gride 64", "levina_bickel")
-EXCESS = ("twonn excess", "gride 8 excess")  # over a Gaussian cloud of the same spectrum
-FAMILIES = tuple(
-    name for name, family in families.FAMILIES.items() if family.input_kind != "vectors"
-)
-SETTINGS = MeasureConfig(folds=FOLDS, families=FAMILIES, nulls=("gaussian",))
-SHOWN = {
-    "neighbors": (1, 8, 64),
-    "top": (1,),
-    "quantile": (0.05, 0.5, 0.95),
-    "without": WITHOUT,
-    "ngram": LENGTHS[:1],
-    "frequency": BINS[-1:],
-    "threshold": (0.1, 0.3),
-    "ratio": (3,),
-    "from_position": (1, 4),
-}  # of the coordinates of a quantity
-# of the cloud, where the output is the cloud under noise
-READOUT = set(families.FAMILIES["logit_lens"].quantities)
-TWO_LAYER_QUANTITIES = {  # read of a second layer, the cloud under noise
-    name
-    for family in ("linearity", "imbalance", "alignment")
-    for name in families.FAMILIES[family].quantities
-}
-# as `_last`
-SAME = {f"{kind}_{other}" for kind in comparison_family.KINDS for other in ("layers", "previous")}
-
-
-def parts_of(quantity: str) -> dict[str, tuple[int, ...]]:
-    """Return the places of values: {"twonn": ()}, or {"gride 1": (0,), …} by coordinate."""
-    for dim in SHOWN.keys() & set(quantities()[quantity].dims):
-        return {f"{quantity} {shown}": (coordinates()[dim].index(shown),) for shown in SHOWN[dim]}
-    return {quantity: ()}
-
-
-METRICS = (  # all that have resamples
-    *(
-        name
-        for quantity, about in quantities().items()
-        if about.resampling and quantity not in SAME
-        for name in parts_of(quantity)
-    ),
-    *EXCESS,
-)
-# shares of the types that points are of, by lot
-LETTERS = 0.8 ** np.arange(12) / (0.8 ** np.arange(12)).sum()
+BATCHES, FOLDS, POINTS = 4, 8, 1024
+LOW, HIGH = 0.92, 0.98  # what a nominal 95 % may measure
+CHOICES = tuple(name for name, family in FAMILIES.items() if family.input_kind != "vectors")
+LETTERS = 0.8 ** np.arange(12) / (0.8 ** np.arange(12)).sum()  # shares of the types of points
 HEAD = 16  # coordinates of a query, the first ones; of a key, the next; in windows
+WIDTH = 8  # of clusters
+SPREAD_D = np.arange(1, WIDTH + 1) ** -0.5
+SHAPES = ((512, 32, 0.75), (256, 384, 0.5), (128, 256, 0.25), (1024, 16, 0.5), (200, 256, 0.75))
 
 
-@functools.partial(jax.jit, static_argnames="metrics")
-def measure(cloud_GPD: jax.Array, key: jax.Array, metrics: tuple[str, ...]) -> dict[str, jax.Array]:
-    """Measure the requested quantities of every batch, (G, R), and GRIDE at all scales.
+def make_measure(families: tuple[str, ...]) -> Callable:
+    """Make the program that measures every batch of a draw: {sample: {quantity: (G, …, R)}}.
 
-    The cloud is one layer, compared with itself under noise, as one checkpoint with another; its
-    first coordinates are queries, the next ones keys, in windows of consecutive points under a
-    causal mask. Of TWO_LAYER_QUANTITIES and READOUT the cloud under noise is a second layer, and an unembedding
-    for LETTERS is drawn once.
+    A cloud is a layer, and itself under noise is the next one, as of another checkpoint and of the
+    model's output. Its first coordinates are queries and the next ones keys, in windows of
+    consecutive points under a causal mask.
     """
-    layers = 2 if (TWO_LAYER_QUANTITIES | READOUT) & set(metrics) else 1
-    unembedding_DV = np.random.default_rng(0).standard_normal((cloud_GPD.shape[-1], LETTERS.size))
-    read = build_unembedding(unembedding_DV, "layer")
+    settings = MeasureConfig(folds=FOLDS, families=families, nulls=("gaussian",))
 
-    def measure_batch(batch: tuple[jax.Array, jax.Array]) -> dict[str, jax.Array]:
-        cloud_PD, key = batch[0].astype(jnp.float32), batch[1]
+    def measure_batch(batch: tuple[jax.Array, jax.Array]) -> dict:
+        (cloud_PD, key), points = batch, POINTS
         noise_PD = jax.random.normal(key, cloud_PD.shape) * cloud_PD.std(axis=0).mean() / 2
-        q, k = (
-            cloud_PD[:, part * HEAD : (part + 1) * HEAD].reshape(1, -1, WINDOW, 1, HEAD)
-            for part in (0, 1)
-        )
-        heads = Heads(q, k, jnp.arange(len(cloud_PD)), jnp.tril(jnp.ones((WINDOW, WINDOW), bool)))
-        places = Places(*jnp.divmod(jnp.arange(len(cloud_PD)), WINDOW))
         clouds_LPD = jnp.stack([cloud_PD, cloud_PD + noise_PD])
-        target_P = jax.random.choice(
-            jax.random.fold_in(key, 1), LETTERS.size, (len(cloud_PD),), p=LETTERS
-        )
-        sample = Sample(clouds_LPD[:layers], heads, places, types_of(len(cloud_PD)), read, target_P)
-        found = panel(
-            {MEASURED: sample}, {"last": clouds_LPD[1:].repeat(layers, axis=0)}, SETTINGS, key
-        )
-        null = {f"{name} null": value for name, value in split_indexed(found["gaussian"]).items()}
-        known = split_indexed(found[MEASURED]) | null
-        nulls = {name.replace("excess", "null") for name in metrics if name in EXCESS}
-        names = nulls | {name.removesuffix(" excess") for name in metrics}
-        return {name: known[name] for name in names}
+        generator = np.random.default_rng(0)
+        letter_P = generator.choice(LETTERS.size, points, p=LETTERS)
+        unembedding_DV = generator.standard_normal((cloud_PD.shape[1], LETTERS.size))
+        read = build_unembedding(unembedding_DV, "layer"), jnp.asarray(letter_P)
+        log_frequency_P = np.float32(np.log(LETTERS))[letter_P]
+        rows = (np.tile(x_P, (len(LENGTHS), 1)) for x_P in (letter_P, log_frequency_P))
+        types = Types(*map(jnp.asarray, (*rows, letter_P % len(BINS))))
+        split = (1, -1, WINDOW, 1, HEAD)
+        q, k = (cloud_PD[:, at : at + HEAD].reshape(split) for at in (0, HEAD))
+        heads = Heads(q, k, jnp.arange(points), jnp.tril(jnp.ones((WINDOW, WINDOW), bool)))
+        places = Places(*jnp.divmod(jnp.arange(points), WINDOW))
+        sample = Sample(clouds_LPD, heads, places, types, *read)
+        last = {"last": clouds_LPD[1:].repeat(2, axis=0)}
+        return panel({MEASURED: sample}, last, settings, key)
 
-    return jax.lax.map(measure_batch, (cloud_GPD, jax.random.split(key, len(cloud_GPD))))
-
-
-def types_of(points: int) -> Types:
-    """Return the types of the points, the same for every draw of any length."""
-    letter_P = np.random.default_rng(0).choice(LETTERS.size, points, p=LETTERS)
-    rows = [
-        np.tile(x_P, (len(LENGTHS), 1)) for x_P in (letter_P, np.float32(np.log(LETTERS))[letter_P])
-    ]
-    return jax.tree.map(jnp.asarray, Types(*rows, letter_P % len(BINS)))
+    return jax.jit(lambda clouds_GPD, keys_G: jax.lax.map(measure_batch, (clouds_GPD, keys_G)))
 
 
-def flat(quantity: str, value: jax.Array) -> jax.Array:
-    """Drop the single layer, or block and head.
-
-    For TWO_LAYER_QUANTITIES take the second layer, compared with the first.
-    """
-    sides = {"layer", "other_layer", "block", "head"} & set(quantities()[quantity].dims)
-    if quantity in TWO_LAYER_QUANTITIES:
-        return value[0, -1] if "other_layer" in sides else value[-1]
-    return value[(0,) * len(sides)]
-
-
-def split_indexed(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """Split the measured quantities into named numbers."""
-    return {
-        name: flat(quantity, value)[at]
-        for quantity, value in values.items()
-        for name, at in parts_of(quantity).items()
-    }
+def split_values(quantity: str, value: np.ndarray) -> dict[str, np.ndarray]:
+    """Name the numbers of a quantity, (…, R): of the cloud, or of it and its second layer."""
+    labels = [""]
+    for dim in quantities()[quantity].dims:
+        if dim in coordinates():
+            labels = [f" {label}" for label in coordinates()[dim]]
+            continue
+        second = dim == "other_layer" or find_family(quantity) == "linearity"
+        value = value[-1 if second else 0]
+    return dict(
+        zip([quantity + label for label in labels], value.reshape(len(labels), -1), strict=True)
+    )
 
 
 def truths(member: Member) -> dict[str, float]:
-    """Return the population's spectrum, as the package reads it, and its dimension.
-
-    The truth of a similarity is unknown.
-    """
-    eigenvalues_D = jnp.asarray(member.eigenvalues, jnp.float32)
-    width, unused = jnp.float32(eigenvalues_D.size), jnp.float32(0)
-    population = Spectrum(
-        eigenvalues_D, jnp.zeros_like(eigenvalues_D), unused, unused, width, unused
+    """Compute what is known of the population: readings of its spectrum, and its dimension."""
+    share_D = member.eigenvalues / member.eigenvalues.sum()
+    share_E = share_D[share_D > 1e-12]
+    participation = 1 / np.square(share_D).sum()
+    root_E = np.sqrt(share_E) / np.sqrt(share_E).sum()
+    known = {
+        "anisotropy": share_D.max(),
+        "stable_rank": 1 / share_D.max(),
+        "effective_rank": np.exp(-(share_E * np.log(share_E)).sum()),
+        "rankme_centered": np.exp(-(root_E * np.log(root_E)).sum()),
+        "isoscore": (participation - 1) / (share_D.size - 1),
+        "isoscore_star": (participation - 1) / (share_D.size - 1),
+    }
+    known |= dict.fromkeys(("participation_ratio", "participation_ratio_corrected"), participation)
+    dimensions = (
+        "twonn",
+        "twonn_mle",
+        "twonn_bayes",
+        "twonn_microscope",
+        "levina_bickel",
+        "gride 1",
     )
-    known = {name: float(read(population)) for name, read in SPECTRAL.items()}
-    dimension_names = (*DIMENSIONS, "twonn_bayes", "twonn_microscope")
-    return known | dict.fromkeys(dimension_names, member.dimension)
+    return known | dict.fromkeys(dimensions, member.dimension)
 
 
 def score(
-    metric: str,
-    cloud: str,
-    truth: float,
-    values_GRN: np.ndarray,
-    points: int,
-    null_GRN: np.ndarray | None = None,
-) -> Row:
-    """Compute the coverage over N draws of G batches with R replicates.
+    name: str, values_GRN: np.ndarray, truth: float, null_GRN: np.ndarray | None = None
+) -> dict[str, object]:
+    """Compute the coverage over N draws of G batches with R replicates, of an excess with a null."""
+    found = estimate(values_GRN, quantities()[name.split()[0]].resampling, null_GRN)
+    mean_N, _, low_N, high_N = (value_N[~np.isnan(found.mean)] for value_N in found)
+    row: dict[str, object] = {"metric": name, "truth": truth, "draws": len(mean_N)}
+    if len(mean_N) == 0 or np.isnan(low_N).any():
+        return row | {"verdict": "no value" if len(mean_N) == 0 else "no interval"}
+    held, of_truth = (
+        ((low_N <= value) & (value <= high_N)).mean() for value in (mean_N.mean(), truth)
+    )
+    row |= {"mean": mean_N.mean(), "bias": mean_N.mean() / truth - 1, "expectation held": held}
+    row |= {"truth held": np.nan if np.isnan(truth) else of_truth}
+    verdict = "too narrow" if held < LOW else "too wide" if held > HIGH else ""
+    return row | {"half-width": (high_N - low_N).mean() / 2, "verdict": verdict}
 
-    With a null model's values, it is the coverage of the excess.
-    """
-    summary = estimate(values_GRN, quantities()[metric.split()[0]].resampling, null_GRN)
-    return row_of(metric, cloud, truth, summary, points)
 
-
-def run(name: str, member: Member, metrics: tuple[str, ...], points: int, draws: int) -> list[Row]:
-    """Make the rows of a cloud; draw n is a function of n alone."""
-
-    def measure_draw(draw: int) -> dict[str, np.ndarray]:
-        generator = np.random.default_rng(draw)
-        cloud_GPD = np.stack([member.draw(generator, points) for _ in range(BATCHES)])
-        programs = [
-            tuple(name for name in metrics if (name in TWO_LAYER_QUANTITIES | READOUT) == two)
-            for two in (False, True)
-        ]
-        values = [measure(cloud_GPD, jax.random.key(draw), names) for names in programs if names]
-        return jax.tree.map(np.asarray, functools.reduce(dict.__or__, values))
-
-    # most of a search for many neighbors runs on one core
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = list(
-            tqdm(
-                pool.map(measure_draw, range(draws)), f"{name}, {points} points", draws, leave=False
+def cover_zoo(families: tuple[str, ...], draws: int, members: dict[str, Member]) -> pd.DataFrame:
+    program, rows = make_measure(families), []
+    for cloud, member in members.items():
+        found = {MEASURED: [], "gaussian": []}
+        for draw in tqdm(range(draws), cloud, leave=False):
+            generator, keys_G = (
+                np.random.default_rng(draw),
+                jax.random.split(jax.random.key(draw), BATCHES),
             )
-        )
-    known = truths(member)
+            clouds_GPD = np.stack([member.draw(generator, POINTS) for _ in range(BATCHES)])
+            values = jax.tree.map(np.asarray, program(np.float32(clouds_GPD), keys_G))
+            for sample, by_draw in found.items():
+                by_draw.append(values.get(sample, {}))
+        known = truths(member)
+        for quantity in found[MEASURED][0]:
+            if not quantities()[quantity].resampling:
+                continue
+            named = {
+                sample: [
+                    [split_values(quantity, batch) for batch in values[quantity]]
+                    for values in by_draw
+                ]
+                for sample, by_draw in found.items()
+                if quantity in by_draw[0]
+            }
+            for name in named[MEASURED][0][0]:
+                values_GRN, *null = (
+                    np.moveaxis([[batch[name] for batch in draw] for draw in by_draw], 0, -1)
+                    for by_draw in named.values()
+                )
+                rows.append({"cloud": cloud} | score(name, values_GRN, known.get(name, np.nan)))
+                if null:
+                    excess = score(name, values_GRN, np.nan, null[0])
+                    rows.append({"cloud": cloud} | excess | {"metric": f"{name} excess"})
+    return pd.DataFrame(rows)
 
-    def all_draws(name: str) -> np.ndarray:
-        return np.stack([values[name] for values in found], axis=-1)
 
+def draw_clusters(process: str, generator: np.random.Generator, size_L: np.ndarray) -> np.ndarray:
+    """Draw clusters with centers of their own (shifted), also spreads (scaled), or chains.
+
+    A point of a chain correlates by 0.9 with the one before.
+    """
+    noise_PD = generator.normal(size=(size_L.sum(), WIDTH))
+    if process == "chains":
+        first_P = np.isin(np.arange(len(noise_PD)), np.cumsum(size_L) - size_L)
+        for at in np.flatnonzero(~first_P):
+            noise_PD[at] = 0.9 * noise_PD[at - 1] + (1 - 0.9**2) ** 0.5 * noise_PD[at]
+        return noise_PD * SPREAD_D
+    center_LD = generator.normal(size=(size_L.size, WIDTH)) * (0.7 if process == "shifted" else 0.5)
+    scale_L1 = np.exp(0.3 * generator.normal(size=(size_L.size, 1)) * (process == "scaled"))
+    return (
+        center_LD.repeat(size_L, axis=0) + noise_PD * scale_L1.repeat(size_L, axis=0)
+    ) * SPREAD_D
+
+
+def cover_clusters(draws: int) -> pd.DataFrame:
+    """Draws are layers of one array: one program measures them all."""
     rows = []
-    for metric in metrics:
-        null = all_draws(metric.replace("excess", "null")) if metric in EXCESS else None
-        values = all_draws(metric.removesuffix(" excess"))
-        rows.append(score(metric, name, known.get(metric, np.nan), values, points, null))
-    return rows
+    for process in ("shifted", "chains", "scaled"):
+        generator = np.random.default_rng(7)
+        size_L = generator.integers(1, 201, 16 if process == "chains" else 18)
+        if process == "shifted":
+            size_L = np.exp(generator.uniform(0, np.log(200), 20)).round().astype(int)
+        clouds = [
+            draw_clusters(process, np.random.default_rng(draw), size_L) for draw in range(draws)
+        ]
+        label_P = np.arange(size_L.size).repeat(size_L)
+        table = measure(np.stack(clouds), label_P, families=("spectrum", "dimension"), nulls=())
+        for name in ("anisotropy", "participation_ratio", "twonn"):
+            mean, low, high = (
+                table[name].sel(statistic=end).values for end in ("mean", "low", "high")
+            )
+            held = ((low <= mean.mean()) & (high >= mean.mean())).mean()
+            width = (high - low).mean() / 2 / (1.96 * mean.std(ddof=1))
+            rows.append((process, name, table.attrs["folds"], held, width))
+    return pd.DataFrame(rows, columns=["process", "quantity", "folds", "held", "width over ideal"])
+
+
+def cover_null() -> pd.DataFrame:
+    rows = []
+    for points, width, decay in SHAPES:
+        spread_D = np.arange(1, width + 1) ** -decay
+        clouds = np.random.default_rng(1).normal(size=(60, points, width)) * spread_D
+        table = measure(clouds, families=("dimension", "hubness", "local"), nulls="gaussian")
+        for name in ("twonn", "antihub_share", "local_participation_ratio"):
+            excess = table[f"{name}_excess"].sel(null="gaussian")
+            mean, low, high = (excess.sel(statistic=end).values for end in ("mean", "low", "high"))
+            error, held = mean.std(ddof=1) / len(mean) ** 0.5, ((low <= 0) & (high >= 0)).mean()
+            rows.append((f"{points} × {width}, i^-{2 * decay:g}", name, mean.mean(), error, held))
+    return pd.DataFrame(rows, columns=["clouds", "quantity", "mean excess", "error", "0 held"])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--part", choices=("zoo", "clusters", "null"), default="zoo")
     parser.add_argument("--draws", type=int, default=200, help="data sets for each cloud")
-    parser.add_argument("--points", type=int, default=1024, help="of a batch of the zoo")
-    parser.add_argument(
-        "--clouds", default="", help="only those whose name has this text, as '64', 'copies'"
-    )
-    parser.add_argument(
-        "--families", nargs="+", choices=FAMILIES, default=FAMILIES, help="only quantities of these"
-    )
+    parser.add_argument("--clouds", default="", help="only those whose name has this text")
+    parser.add_argument("--families", nargs="+", choices=CHOICES, default=CHOICES)
     options = parser.parse_args()
-    requested = {
-        name for family in options.families for name in families.FAMILIES[family].quantities
-    }
-    chosen = tuple(name for name in METRICS if name.split()[0] in requested)
-    begin = time.perf_counter()
-    members = {name: member for name, member in ZOO.items() if options.clouds in name}
-    if not members:
-        parser.error(
-            f"--clouds: no cloud has {options.clouds!r} in its name; there are {', '.join(ZOO)}"
-        )
-    zoo = [
-        row
-        for name, member in members.items()
-        for row in run(name, member, chosen, options.points, options.draws)
-    ]
-    seconds, machine = time.perf_counter() - begin, hardware(jax.devices()[0].device_kind)
-    print(
-        f"Nominal {LEVEL:.0%}, {BATCHES} batches in {FOLDS} folds, {options.draws} draws of each cloud of the zoo"
-    )
-    print(f"{seconds:.0f} s on {machine}\n\n{overview(zoo)}\n")
-    print(table(sorted(zoo, key=lambda row: METRICS.index(row.metric))))
+    if options.part == "zoo":
+        members = {name: member for name, member in ZOO.items() if options.clouds in name}
+        rows = cover_zoo(tuple(options.families), options.draws, members)
+    else:
+        rows = cover_null() if options.part == "null" else cover_clusters(options.draws)
+    print(rows.to_string(index=False, na_rep="", float_format="%.4g"))
 
 
 if __name__ == "__main__":

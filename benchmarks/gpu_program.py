@@ -5,7 +5,7 @@ The program is the training step, TwoNN's search or a panel.
     pip install --no-deps --target TARGET jax-cuda12-pjrt==0.10.2 jax-cuda12-plugin==0.10.2
     export JAX_PLATFORMS=cpu PYTHONPATH=TARGET
     .venv/bin/python -m benchmarks.gpu_program [--backend=cpu] [--optimizer=muon] [--positions=rotary]
-    … [--search | --panel=5]    # a row of benchmarks/panel_time.py, counted from 1
+    … [--search | --panel=5]    # a row of benchmarks/metrics.py --panel, counted from 1
 
 XLA's GPU compiler runs without a GPU. Every kernel is counted as often as its loop runs, with the bytes
 that it reads and writes; `--backend=cpu` compiles the program that a CPU would run, for comparison.
@@ -32,7 +32,7 @@ from anisoscope.metrics.neighbors import nearest_neighbors
 from anisoscope.models import fused_attention, transformer
 from anisoscope.sources import run_program
 from anisoscope.training import optimizer, step
-from benchmarks import panel_time
+from benchmarks import metrics
 from benchmarks.train_step import random_corpus
 
 H100 = """
@@ -88,8 +88,8 @@ def compile_search(points: int = 4096, width: int = 512) -> str:
 
 def compile_panel(row: str) -> str:
     """Compile the measurement of a checkpoint, a cloud at a time; return the optimized HLO."""
-    families, nulls = panel_time.PANELS[row]
-    config, corpus = panel_time.config_of(panel_time.SHAPES["gpu"]), random_corpus()
+    families, nulls = metrics.PANELS[row]
+    config, corpus = metrics.config_of(metrics.SHAPES["gpu"]), random_corpus()
     measure = dataclasses.replace(config.measure, families=families, nulls=nulls)
     config = dataclasses.replace(config, measure=measure)
     program = run_program.make_program(config, corpus)
@@ -212,7 +212,7 @@ def main() -> None:
     parser.add_argument("--positions", default="learned")
     parser.add_argument("--mask", default="causal")
     parser.add_argument("--search", action="store_true", help="the search for neighbors instead")
-    rows = list(panel_time.PANELS)
+    rows = list(metrics.PANELS)
     parser.add_argument("--panel", type=int, choices=range(1, 1 + len(rows)))
     flags = parser.parse_args()
     begin = time.process_time()

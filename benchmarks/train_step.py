@@ -22,7 +22,7 @@ from anisoscope.config.experiment_config import Config
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import TrainConfig, WatchConfig
 from anisoscope.utils.compiled import CACHE, keep
-from benchmarks.rounds import alternate, hardware, ratio, serve
+from benchmarks.peers.peer import alternate, hardware, ratio, serve
 
 SHAPES = {  # by kind of device
     "cpu": {"layers": 6, "width": 256, "heads": 8, "context": 256, "batch": 8},

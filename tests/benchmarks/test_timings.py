@@ -11,12 +11,12 @@ import pytest
 
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.models import transformer
-from benchmarks import metrics, rounds, train_step
+from benchmarks import metrics, train_step
 from benchmarks.peers import peer
 
 WORKER = """
 import time
-from benchmarks.rounds import serve
+from benchmarks.peers.peer import serve
 def slow():
     print("a library's noise")
     time.sleep(0.02)
@@ -27,7 +27,7 @@ SHAPE = {"layers": 2, "width": 32, "heads": 4, "context": 16, "batch": 8}
 
 def test_seconds_come_by_worker_and_task():
     commands = {name: [sys.executable, "-c", WORKER] for name in ("one", "two")}
-    facts, seconds = rounds.alternate(commands, 3)
+    facts, seconds = peer.alternate(commands, 3)
     assert facts == {"one": {"version": "1"}, "two": {"version": "1"}}
     for tasks in seconds.values():
         assert [len(times) for times in tasks.values()] == [3, 3]
@@ -36,12 +36,12 @@ def test_seconds_come_by_worker_and_task():
 
 def test_a_dead_worker_is_told():
     with pytest.raises(SystemExit, match="the worker one ended without an answer"):
-        rounds.alternate({"one": [sys.executable, "-c", "raise SystemExit(3)"]}, 1)
+        peer.alternate({"one": [sys.executable, "-c", "raise SystemExit(3)"]}, 1)
 
 
 def test_ratios_are_taken_round_by_round():
-    assert rounds.ratio([1.0, 2.0, 3.0], [2.0, 2.0, 2.0]) == "1.00 (0.50-1.50)"
-    assert rounds.spread([0.001, 0.003, 0.002]) == "2 (1-3)"
+    assert peer.ratio([1.0, 2.0, 3.0], [2.0, 2.0, 2.0]) == "1.00 (0.50-1.50)"
+    assert peer.spread([0.001, 0.003, 0.002]) == "2 (1-3)"
 
 
 @pytest.mark.slow
