@@ -19,17 +19,19 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int
 
-from anisoscope.metrics import half_gram
-from anisoscope.metrics.candidates import Proposed, propose
 from anisoscope.metrics.cloud import AnyArray, centered, product
-from anisoscope.metrics.copies import AT_ONCE, Copies, copies
+from anisoscope.metrics.copies import AT_ONCE, copies
 
+EXTRA = 6  # candidates in addition to the requested neighbors: their distances make the bound
+COLUMNS = 64  # of the distance matrix that exist at once on a CPU
+ELEMENTS = 2**27  # of the distance matrix that exist at once on an accelerator
+BLOCK = 32  # numbers of a row whose maximum stands for them on an accelerator
 # coordinates of candidates that exist at once: a core's cache holds them; an accelerator takes more
 GATHERED, GATHERED_ON_ACCELERATORS = 2**17, 2**27
 TOGETHER = 8  # points that are compared with all others at once
-Nearest = tuple[Float[Array, "P C"], Int[Array, "P C"]]  # distances, ascending, and indices
 
 
 class Neighbors(NamedTuple):
@@ -94,46 +96,90 @@ def nearest_neighbors(cloud_PD: Float[AnyArray, "P D"], count: int = 2) -> Neigh
     if count < 2:
         raise ValueError(f"count is {count}; pass 2 or more")
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
-    found, x_PD = copies(cloud_PD), centered(cloud_PD)
-    square_P = squares(x_PD)
-    original_P = found.original_P
-    if half_gram.serves(count):
-        half = half_gram.propose_by_half(x_PD, square_P, original_P, original_P, count, 1)
-        proposed = half[0]
-    else:
-        proposed = propose(x_PD, square_P, original_P, count)
-    group_P = jnp.zeros_like(original_P)
-    nearest = measure_proposed(cloud_PD, square_P, original_P, group_P, proposed, count)
-    return describe(found, square_P, nearest)
-
-
-def measure_proposed(
-    cloud_PD: Float[Array, "P D"],
-    square_P: Float[Array, " P"],
-    original_P: Int[Array, " P"],
-    group_P: Int[Array, " P"],
-    proposed: Proposed,
-    count: int,
-) -> Nearest:
-    """Find the nearest by subtraction: of the proposed, or of the group where these may fail."""
-    candidate_PC, beyond_P = proposed
+    (original_P, copies_P, equal_P), x_PD = copies(cloud_PD), centered(cloud_PD)
+    square_P = _squares(x_PD)
+    candidate_PC, beyond_P = _propose(x_PD, square_P, original_P, count)
     first_P = original_P == jnp.arange(len(original_P))
     distance_PC, index_PC = _measure(cloud_PD, candidate_PC, count)
     last_P = distance_PC[:, -1]
     unsure_P = first_P & (
         beyond_P - rounding(square_P, last_P, cloud_PD.shape[1]) <= jnp.square(last_P)
     )
-    group_P = jnp.where(first_P & (square_P < jnp.inf), group_P, -1)
-    distance_PC, index_PC = compare_with_all(cloud_PD, group_P, unsure_P, distance_PC, index_PC)
-    return distance_PC[original_P], index_PC[original_P]
-
-
-def describe(found: Copies, square_P: Float[Array, " P"], nearest: Nearest) -> Neighbors:
-    """Join the result of a search with the copies of the points."""
-    original_P, copies_P, equal_P = found
-    first_P = original_P == jnp.arange(len(original_P))
+    group_P = jnp.where(first_P & (square_P < jnp.inf), 0, -1)
+    nearest = compare_with_all(cloud_PD, group_P, unsure_P, distance_PC, index_PC)
+    distance_PC, index_PC = (x_PC[original_P] for x_PC in nearest)
     equals_P = jnp.zeros_like(equal_P).at[equal_P].add(1)[equal_P]
-    return Neighbors(*nearest, original_P, first_P, copies_P, equals_P, jnp.sqrt(square_P).mean())
+    mean_norm = jnp.sqrt(square_P).mean()
+    return Neighbors(distance_PC, index_PC, original_P, first_P, copies_P, equals_P, mean_norm)
+
+
+def _propose(
+    x_PD: Float[Array, "P D"],
+    square_P: Float[Array, " P"],
+    original_P: Int[Array, " P"],
+    count: int,
+) -> tuple[Int[Array, "P _"], Float[Array, " P"]]:
+    """Propose candidates for the neighbors of every point by the Gram matrix, with a bound.
+
+    Quick, and rough where points are close: the candidates are measured again. A are the points
+    whose candidates are sought together, X turns of a loop or blocks of a row.
+
+    Args:
+        x_PD: The points, centered.
+        square_P: Their squared norms, inf for points that neither have nor are neighbors.
+        original_P: The first copy of each point; only these are proposed.
+        count: Number of neighbors.
+
+    Returns:
+        Indices of C > count candidates, P in place of a candidate that does not exist; and for each
+        point a number that no other point's squared Gram distance is below, inf where there is no
+        other.
+    """
+    points = len(x_PD)
+    kept = min(count + EXTRA, points)
+    candidate_P = jnp.where(original_P == jnp.arange(points), square_P, jnp.inf)
+
+    def propose_some(i_A: Array) -> tuple[Array, Array]:
+        product_PA = jnp.matmul(x_PD, x_PD[i_A].T, precision=Precision.HIGHEST)
+        near_PA = candidate_P[:, None] + (square_P[i_A][None] - 2.0 * product_PA)
+        near_PA = jnp.where(jnp.arange(points)[:, None] == i_A[None], jnp.inf, near_PA)
+        # rounding leaves squared distances below 0; NaN is no distance
+        near_PA = jnp.where(near_PA < jnp.inf, jnp.maximum(near_PA, 0.0), jnp.inf)
+        negative_AC, place_AC = _largest(-near_PA.T, min(kept + 1, points))
+        place_AC = jnp.where(negative_AC > -jnp.inf, place_AC, points)[:, :kept]
+        infinite_A = jnp.full(len(negative_AC), jnp.inf)
+        return place_AC, -negative_AC[:, kept] if kept < points else infinite_A
+
+    together = COLUMNS if jax.default_backend() == "cpu" else max(COLUMNS, ELEMENTS // points)
+    together = min(together, points)
+    # past the end, the last point again
+    i_XA = jnp.minimum(jnp.arange(-(-points // together) * together), points - 1)
+    proposed = jax.lax.map(propose_some, i_XA.reshape(-1, together))
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:points], proposed)
+
+
+def _largest(x_AP: Float[Array, "A P"], count: int) -> tuple[Array, Array]:
+    """Find the `count` largest of each row and their places, in descending order.
+
+    On an H100 the time of `top_k` grows with all numbers. The largest lie in the `count` blocks with
+    the largest maxima, so that it is called on these maxima and on the numbers of these blocks.
+    """
+    rows, points = x_AP.shape
+    blocks = -(-points // BLOCK)
+    if jax.default_backend() == "cpu" or blocks <= 2 * count:
+        return _top_k(x_AP, count)
+    x_AP = jnp.pad(x_AP, ((0, 0), (0, blocks * BLOCK - points)), constant_values=-jnp.inf)
+    x_AXB = x_AP.reshape(rows, blocks, BLOCK)
+    block_AC = _top_k(x_AXB.max(axis=2), count)[1]
+    chosen_ACB = jnp.take_along_axis(x_AXB, block_AC[:, :, None], 1, mode="promise_in_bounds")
+    value_AC, place_AC = _top_k(chosen_ACB.reshape(rows, -1), count)
+    block_AC = jnp.take_along_axis(block_AC, place_AC // BLOCK, 1, mode="promise_in_bounds")
+    return value_AC, block_AC * BLOCK + place_AC % BLOCK
+
+
+def _top_k(x_AP: Float[Array, "A P"], count: int) -> tuple[Array, Array]:
+    # one barrier for each output: XLA sorts whole rows where only a slice is read
+    return tuple(map(jax.lax.optimization_barrier, jax.lax.top_k(x_AP, count)))
 
 
 def rounding(
@@ -215,7 +261,7 @@ def _measure(
     return sort_nearest(distance_PC, jnp.where(candidate_PC < points, candidate_PC, 0), count)
 
 
-def squares(x_PD: Float[Array, "P D"]) -> Float[Array, " P"]:
+def _squares(x_PD: Float[Array, "P D"]) -> Float[Array, " P"]:
     """Square the norm of every point."""
     if jax.default_backend() != "cpu":
         return jnp.square(x_PD).sum(axis=1)

@@ -1,68 +1,13 @@
-"""Find the neighbors in parts of a cloud: in sections, among some points, in every f-th point.
-
-S are the parts.
-"""
+"""Find neighbors among some points of a cloud, or in every f-th point; S are the parts."""
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from anisoscope.metrics import half_gram
-from anisoscope.metrics.cloud import AnyArray, centered
-from anisoscope.metrics.copies import copies
-from anisoscope.metrics.neighbors import (
-    Neighbors,
-    compare_with_all,
-    describe,
-    measure_proposed,
-    nearest_neighbors,
-    sort_nearest,
-    squares,
-)
+from anisoscope.metrics.cloud import AnyArray
+from anisoscope.metrics.neighbors import Neighbors, compare_with_all, sort_nearest
 
 SPARE = 3  # neighbors from which the two nearest are read when some points are left out
-
-
-def neighbors_in_subsamples(
-    cloud_PD: Float[AnyArray, "P D"], count: int, subsamples: int
-) -> tuple[Neighbors, Neighbors]:
-    """Find `nearest_neighbors` of the cloud, and of each run of P / subsamples points alone: (S, …).
-
-    Where the cloud has a coordinate that is not finite, no subsample has neighbors: up to FEW are read
-    off one matrix on a CPU.
-    """
-    cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
-    parts_SPD = cloud_PD.reshape(subsamples, -1, cloud_PD.shape[1])
-    if not half_gram.serves(count):
-        return nearest_neighbors(cloud_PD, count), jax.lax.map(
-            lambda part_PD: nearest_neighbors(part_PD, count), parts_SPD
-        )
-    size, index_P = parts_SPD.shape[1], jnp.arange(len(cloud_PD))
-    section_P, start_P = index_P // size, index_P // size * size
-    found, x_PD = copies(cloud_PD), centered(cloud_PD)
-    square_P = squares(x_PD)
-    found_S, square_SP = jax.lax.map(
-        lambda part_PD: (copies(part_PD), squares(centered(part_PD))), parts_SPD
-    )
-    local_P = found_S.original_P.reshape(-1) + start_P
-    whole, local = half_gram.propose_by_half(
-        x_PD, square_P, found.original_P, local_P, count, subsamples
-    )
-    missing = ((0, 0), (0, whole[0].shape[1] - local[0].shape[1]))
-    local = (jnp.pad(local[0], missing, constant_values=len(cloud_PD)), local[1])
-    tasks = ((found.original_P, jnp.zeros_like(section_P), whole), (local_P, section_P, local))
-    distance_2PC, index_2PC = jax.lax.map(  # a loop, whose body is compiled once
-        lambda task: measure_proposed(cloud_PD, square_P, *task, count),
-        jax.tree.map(lambda *leaves: jnp.stack(leaves), *tasks),
-    )
-    index_PC = jnp.maximum(index_2PC[1] - start_P[:, None], 0)  # 0 where there is none
-    nearest_S = jax.tree.map(
-        lambda x_PC: x_PC.reshape(subsamples, size, count), (distance_2PC[1], index_PC)
-    )
-    return (
-        describe(found, square_P, (distance_2PC[0], index_2PC[0])),
-        jax.vmap(describe)(found_S, square_SP, nearest_S),
-    )
 
 
 def neighbors_among(

@@ -15,7 +15,6 @@ from anisoscope.measurement.quantity import Values
 from anisoscope.metrics import cloud
 from anisoscope.metrics.comparison import Nearest
 from anisoscope.metrics.neighbors import Neighbors, nearest_neighbors
-from anisoscope.metrics.subclouds import neighbors_in_subsamples
 
 
 class Searched(NamedTuple):
@@ -75,7 +74,9 @@ def search(cloud_PD: Array, count: int, folds: int, parts: int | None = None) ->
         return None
     if folds == 1:
         return Searched(nearest_neighbors(cloud_PD, count), None)
-    return Searched(*neighbors_in_subsamples(cloud_PD, count, parts or section_count(folds)))
+    sections_SPD = cloud_PD.reshape(parts or section_count(folds), -1, cloud_PD.shape[1])
+    searched_S = jax.lax.map(lambda part_PD: nearest_neighbors(part_PD, count), sections_SPD)
+    return Searched(nearest_neighbors(cloud_PD, count), searched_S)
 
 
 def leave_out(folds: int, points: int) -> Array:

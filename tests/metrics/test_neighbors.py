@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.metrics import candidates
+from anisoscope.metrics import neighbors as searching
 from anisoscope.metrics.neighbors import nearest_neighbors
 from tests.metrics import clouds
 from tests.metrics.clouds import (
@@ -55,35 +55,32 @@ AWKWARD |= {"ties": torus(), "lines": lines()}
 RTOL = {"crowds of 4": 1e-4, "crowds of 40": 1e-4, "lines": 3e-3}
 
 
-@pytest.mark.parametrize("count", [FEW, MANY])
 @pytest.mark.parametrize("name", [*CLOUDS, *AWKWARD])
-def test_agrees_with_the_float64_twin(name, count):
+def test_agrees_with_the_float64_twin(name):
     cloud = (CLOUDS | AWKWARD)[name]
-    assert_neighbors(find(cloud, count), cloud, rtol=RTOL.get(name, 1e-5))
+    assert_neighbors(find(cloud, MANY), cloud, rtol=RTOL.get(name, 1e-5))
 
 
-@pytest.mark.parametrize("count", [FEW, MANY])
-@pytest.mark.parametrize("name", ["copies", "ties", "few values"])
-def test_finds_the_same_on_an_accelerators_path(name, count, monkeypatch):
+def test_finds_the_same_on_an_accelerators_path(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    cloud = (CLOUDS | AWKWARD)[name]
-    found = jax.jit(lambda cloud_PD: nearest_neighbors(cloud_PD, count))(cloud)
-    assert_neighbors(found, cloud, rtol=1e-5)
+    search = jax.jit(lambda cloud_PD: nearest_neighbors(cloud_PD, FEW))
+    for name in ("copies", "ties", "few values"):
+        cloud = (CLOUDS | AWKWARD)[name]
+        assert_neighbors(search(cloud), cloud, rtol=1e-5)
 
 
 def test_the_largest_of_long_rows_on_an_accelerator(monkeypatch):
     x_AP = np.random.default_rng(0).integers(0, 50, (7, 1500)).astype(np.float32)
     x_AP[3, 20:] = -np.inf
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    value_AC, place_AC = map(np.asarray, candidates._largest(jnp.asarray(x_AP), 9))
+    value_AC, place_AC = map(np.asarray, searching._largest(jnp.asarray(x_AP), 9))
     np.testing.assert_array_equal(value_AC, -np.sort(-x_AP)[:, :9])
     np.testing.assert_array_equal(np.take_along_axis(x_AP, place_AC, 1), value_AC)
     assert all(len(set(place_C)) == 9 for place_C in place_AC)
 
 
-@pytest.mark.parametrize("count", [FEW, MANY])
-def test_has_as_many_as_asked_for(count):
-    neighbors = find(filled([[0.0], [1.0], [3.0], [7.0], [15.0], [31.0]]), count)
+def test_has_as_many_as_asked_for():
+    neighbors = find(filled([[0.0], [1.0], [3.0], [7.0], [15.0], [31.0]]), MANY)
     assert neighbors.index_PC[:6, :2].tolist() == [[1, 2], [0, 2], [1, 0], [2, 1], [3, 2], [4, 3]]
     nearest = [[1, 3], [1, 2], [2, 3], [4, 6], [8, 12], [16, 24]]
     assert neighbors.distance_PC[:6, :2].tolist() == nearest
@@ -94,7 +91,7 @@ def test_has_as_many_as_asked_for(count):
 
 def test_copies_have_the_neighbors_of_their_first():
     cloud = with_copies(gaussian())
-    neighbors = find(cloud, FEW)
+    neighbors = find(cloud, MANY)
     _, first_P, original_P, copies_P = np.unique(
         cloud, axis=0, return_index=True, return_inverse=True, return_counts=True
     )
@@ -103,23 +100,21 @@ def test_copies_have_the_neighbors_of_their_first():
     index_PC = np.asarray(neighbors.index_PC)
     np.testing.assert_array_equal(index_PC, index_PC[first_P[original_P]])
     assert neighbors.duplicates() == len(cloud) - len(first_P)
-    signed = find(filled([[0.0, 1.0], [-0.0, 1.0], [2.0, 0.0], [5.0, 0.0]]), FEW)
+    signed = find(filled([[0.0, 1.0], [-0.0, 1.0], [2.0, 0.0], [5.0, 0.0]]), MANY)
     assert signed.copies_P[:4].tolist() == [2, 2, 1, 1 + POINTS - 4]
 
 
-@pytest.mark.parametrize("count", [FEW, MANY])
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e20])
-def test_a_point_that_is_not_finite_or_huge_has_no_neighbors(value, count):
+def test_a_point_that_is_not_finite_or_huge_has_no_neighbors(value):
     """Its own square is beyond float32; a huge one leaves those of the others in it."""
-    distance_PC = np.asarray(find(clouds.with_one(value), count).distance_PC)
+    distance_PC = np.asarray(find(clouds.with_one(value), MANY).distance_PC)
     assert np.isposinf(distance_PC[7]).all()
     assert np.isfinite(np.delete(distance_PC, 7, axis=0)).all() == (value == 1e20)
 
 
-@pytest.mark.parametrize("count", [FEW, 128])
 @pytest.mark.slow
-def test_memory_of_a_large_cloud_is_small(count):
+def test_memory_of_a_large_cloud_is_small():
     """64 MiB beside a cloud of 32 MiB, one copy of which is centered; distances take a GiB."""
     cloud = jax.ShapeDtypeStruct((16384, 512), jnp.float32)
-    compiled = find.lower(cloud, count).compile()
+    compiled = find.lower(cloud, 128).compile()
     assert compiled.memory_analysis().temp_size_in_bytes <= 64 * 2**20

@@ -7,19 +7,12 @@ import pytest
 from anisoscope.metrics.copies import ROUNDING
 from anisoscope.metrics.dimension import twonn
 from anisoscope.metrics.neighbors import nearest_neighbors
-from anisoscope.metrics.subclouds import (
-    SPARE,
-    neighbors_among,
-    neighbors_in_subsamples,
-    neighbors_in_subsets,
-)
+from anisoscope.metrics.subclouds import SPARE, neighbors_among, neighbors_in_subsets
 from tests import reference
 from tests.metrics import clouds
 from tests.metrics.clouds import (
-    FEW,
     MANY,
     POINTS,
-    assert_neighbors,
     crowded,
     find,
     gaussian,
@@ -37,26 +30,6 @@ KINDS = {
     **{"gaussian": gaussian(), "copies": with_copies(gaussian()), "curve": clouds.curve()},
     "near copies": crowded(gaussian(1 + POINTS // 5), 5, apart=1e-4)[:POINTS],
 }
-
-
-@pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
-def test_a_cloud_and_its_subsamples_have_the_neighbors_that_each_has_alone(count):
-    """Copies in several subsamples are one point of the cloud, and one of each subsample that they
-    are in. Two points that a third of another subsample joins are neighbors in their own.
-    """
-    cloud = with_copies(gaussian())[: POINTS // 4 * 4]
-    chain = 250, 550, 251
-    cloud[[*chain]] = cloud[250] * (1 + 0.7 * ROUNDING * np.arange(3, dtype=np.float32)[:, None])
-    whole, parts = jax.jit(lambda cloud_PD: neighbors_in_subsamples(cloud_PD, count, 4))(cloud)
-    assert_neighbors(whole, cloud, rtol=1e-5)
-    for number, subsample in enumerate(np.split(cloud, 4)):
-        part = jax.tree.map(lambda leaf: leaf[number], parts)  # noqa: B023
-        assert_neighbors(part, subsample, rtol=1e-5)
-        assert part.duplicates() == len(subsample) - len(np.unique(subsample, axis=0))
-        if number == 1:
-            assert part.index_PC[chain[0] - 150, 0] == chain[2] - 150
-        spread = np.linalg.norm(subsample - subsample.mean(axis=0), axis=1).mean()
-        np.testing.assert_allclose(part.mean_norm, spread, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", KINDS)
