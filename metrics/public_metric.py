@@ -12,16 +12,6 @@ from anisoscope.metrics import lapack
 from anisoscope.metrics.convert import ArrayLike, matrix, matrix_pair
 
 Scalar = Float[Array, ""]
-# sections of docstrings that do not differ between metrics
-ARGS = "Args:\n    x: (points, width), any unit.\n\n"
-RAISES = "Raises:\n    ValueError: x is no matrix of real numbers with two points or more.\n\n"
-PAIR_ARGS = f"{ARGS.rstrip()}\n    y: (points, other width), the same points in the same order.\n\n"
-PAIR_RAISES = (
-    "Raises:\n    ValueError: x or y is no matrix of real numbers, or their points differ.\n\n"
-)
-NO_ORIGIN = RAISES.rstrip(".\n") + (
-    ", or so far from the\n        origin that float32 loses what its points differ in.\n\n"
-)
 
 
 def public_metric(
@@ -70,10 +60,32 @@ def public_metric(
                 with lapack.threads_for(min(matrices[0].shape)):
                     return jax.block_until_ready(compute(*matrices, **k))
 
-        text, raises = inspect.getdoc(read), RAISES if about_mean else NO_ORIGIN
-        args, raises = (PAIR_ARGS, PAIR_RAISES) if "y" in signature.parameters else (ARGS, raises)
-        text = text if "Args:" in text else text.replace("Returns:", f"{args}Returns:", 1)
-        metric.__doc__ = text if "Raises:" in text else text.replace(">>>", f"{raises}>>>", 1)
+        metric.__doc__ = _complete(
+            inspect.getdoc(read) or "", signature, about_mean, any_size, least_k
+        )
         return metric
 
     return decorate
+
+
+def _complete(
+    text: str, signature: inspect.Signature, about_mean: bool, any_size: bool, least_k: int
+) -> str:
+    """Insert into a docstring the sections that differ between metrics by their options alone."""
+    pair = "y" in signature.parameters
+    args = "Args:\n    x: (points, width), any unit.\n"
+    args += "    y: (points, other width), the same points in the same order.\n" if pair else ""
+    raises = (
+        "x or y is no matrix of real numbers, or their points differ"
+        if pair
+        else ("x is no matrix of real numbers with two points or more")
+    )
+    if "k" in signature.parameters:
+        args += f"    k: neighbors of a point, {least_k} or more and fewer than the points.\n"
+        raises += "; or k is out of its range"
+    if not about_mean:
+        raises += "; or so far from the origin that float32 loses what its points differ in"
+    if not any_size:
+        raises += "; or float32 cannot hold the squares of its coordinates"
+    text = text.replace("Returns:", f"{args}\nReturns:", 1)
+    return text if "Raises:" in text else f"{text}\n\nRaises:\n    ValueError: {raises}."

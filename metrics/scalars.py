@@ -1,20 +1,19 @@
 """The metrics of one matrix as users call them, and what holds for those of two matrices too.
 
+>>> import anisoscope, numpy as np
+>>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
+>>> print(f"{anisoscope.metrics.anisotropy(x):.2f} {anisoscope.metrics.levina_bickel(x, k=10):.1f}")
+0.74 4.0
+
 Every function takes a matrix of NumPy, JAX, PyTorch, pandas or xarray, computes in float32 (also
 with `jax_enable_x64`), and returns a JAX scalar. Under `jax.jit`, `jax.vmap` and `jax.grad` they
 behave as JAX functions do. Derivatives are NaN of `linearity`, `rsa` and `procrustes` where
 singular values are equal, of `curvature` where the path stands still or goes straight on, and of
-`ph_dimension`. What several of them share (one spectrum, one search for neighbors) is shared by
-`anisoscope.measure`, which also adds intervals and null models.
+`ph_dimension`. `anisoscope.measure` adds intervals and null models.
 
 All raise ValueError, in one line, for what `anisoscope.measure` refuses (masked or missing numbers,
 types that are not real numbers, differences that float32 would lose) and for fewer than two points.
-Two matrices must have the same number and labels of points, and k neighbors need more than k
-points. Frames are paired by their labels. A traced array cannot raise: its value is NaN.
-
-Metrics that do not depend on the origin subtract the mean of float64 and integers before they go to
-float32; those that do not depend on the size of the vectors first take it to a range that float32
-holds.
+Frames are paired by their labels. A traced array cannot raise: its value is NaN.
 """
 
 import jax
@@ -40,11 +39,6 @@ def anisotropy(x: ArrayLike) -> Scalar:
     Returns:
         A share of the covariance's trace, in [1/min(points, width), 1]; NaN where all points are
         equal.
-
-    >>> import numpy as np
-    >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
-    >>> print(f"{anisotropy(x):.2f}")
-    0.74
     """
     return _top_share(centered(x))
 
@@ -57,11 +51,6 @@ def anisotropy_uncentered(x: ArrayLike) -> Scalar:
 
     Returns:
         A share in [1/min(points, width), 1]; NaN where all points are 0.
-
-    >>> import numpy as np
-    >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
-    >>> print(f"{anisotropy_uncentered(x + [0, 0, 0, 100]):.2f}")
-    1.00
     """
     return _top_share(x)
 
@@ -75,11 +64,6 @@ def participation_ratio(x: ArrayLike) -> Scalar:
     Returns:
         A number of directions in [1, min(points, width)], biased low for few points; NaN where all
         points are equal.
-
-    >>> import numpy as np
-    >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
-    >>> print(f"{participation_ratio(np.eye(5)):.2f}, {participation_ratio(x):.2f}")
-    4.00, 1.74
     """
     return spectrum.participation_ratio_of_points(x)
 
@@ -88,19 +72,12 @@ def participation_ratio(x: ArrayLike) -> Scalar:
 def participation_ratio_corrected(x: ArrayLike) -> Scalar:
     """Participation ratio of the population, without the bias of few points.
 
-    Source: Chun et al. 2025; the closed form in moments is derived here.
-
-    Args:
-        x: (points, width), any unit; independent points.
+    Points are taken as independent. Source: Chun et al. 2025; the closed form in moments is derived
+    here.
 
     Returns:
         A number of directions above 0, above the width by chance; NaN for fewer than 4 points, or
         where rounding is all that is left.
-
-    >>> import numpy as np
-    >>> few = np.random.default_rng(0).standard_normal((50, 100))
-    >>> print(f"{participation_ratio(few):.0f}, corrected {participation_ratio_corrected(few):.0f}")
-    33, corrected 100
     """
     return spectrum.participation_ratio_corrected(_spectrum(x))
 
@@ -113,11 +90,6 @@ def effective_rank(x: ArrayLike) -> Scalar:
 
     Returns:
         A number of directions in [1, min(points, width)]; NaN where all points are equal.
-
-    >>> import numpy as np
-    >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
-    >>> print(f"{effective_rank(x):.2f}")
-    2.34
     """
     return spectrum.effective_rank(_spectrum(x))
 
@@ -131,10 +103,6 @@ def rankme(x: ArrayLike) -> Scalar:
 
     Returns:
         A number of directions in [1, min(points, width)], up to 1e-5; NaN where all points are 0.
-
-    >>> import numpy as np
-    >>> print(f"{rankme(np.eye(6)):.2f}, centered {rankme_centered(np.eye(6)):.2f}")
-    6.00, centered 5.00
     """
     return spectrum.perplexity_of_singular_values(jnp.linalg.svd(x, compute_uv=False))
 
@@ -148,11 +116,6 @@ def rankme_centered(x: ArrayLike) -> Scalar:
     Returns:
         A number of directions in [1, min(points, width)], up to 1e-5; NaN where all points are
         equal.
-
-    >>> import numpy as np
-    >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
-    >>> print(f"{rankme_centered(x):.2f}")
-    3.48
     """
     return spectrum.rankme_centered(_spectrum(x))
 
@@ -165,11 +128,6 @@ def stable_rank(x: ArrayLike) -> Scalar:
 
     Returns:
         A number of directions in [1, min(points, width)]; NaN where all points are equal.
-
-    >>> import numpy as np
-    >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
-    >>> print(f"{stable_rank(x):.2f}")
-    1.34
     """
     return 1.0 / _top_share(centered(x))
 
@@ -181,16 +139,8 @@ def isoscore(x: ArrayLike) -> Scalar:
     (PR - 1) / (D - 1), PR the `participation_ratio`: the closed form of the algorithm of Rudman et
     al. 2022.
 
-    Args:
-        x: (points, width), any unit; the score depends on the basis only by its width.
-
     Returns:
         A number in [0, 1]; NaN where all points are equal, or of width 1.
-
-    >>> import numpy as np
-    >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
-    >>> print(f"{isoscore(x):.2f}")
-    0.25
     """
     return (spectrum.participation_ratio_of_points(x) - 1.0) / (x.shape[1] - 1.0)
 
@@ -204,11 +154,6 @@ def isoscore_star(x: ArrayLike) -> Scalar:
     Returns:
         A number in [0, 1], with less bias for few points than `isoscore`. NaN where all points are
         equal, of width 1, or where a point or two hold most of the variance.
-
-    >>> import numpy as np
-    >>> few = np.random.default_rng(0).standard_normal((50, 100))
-    >>> print(f"{isoscore(few):.2f}, shrunk {isoscore_star(few):.2f}")
-    0.32, shrunk 1.00
     """
     return spectrum.isoscore_shrunk(_spectrum(x))
 
@@ -221,11 +166,6 @@ def alpha_req(x: ArrayLike) -> Scalar:
 
     Returns:
         An exponent, 0 or above; NaN where fewer than 3 eigenvalues can be fitted.
-
-    >>> import numpy as np
-    >>> steep = np.random.default_rng(0).standard_normal((4000, 50)) / np.arange(1, 51)
-    >>> print(f"{alpha_req(steep):.1f}")
-    2.0
     """
     return spectrum.alpha_req(_spectrum(x)).exponent
 
@@ -239,12 +179,6 @@ def twonn(x: ArrayLike) -> Scalar:
 
     Returns:
         A dimension above 0; NaN for fewer than 3 distinct points, inf for a lattice.
-
-    >>> import numpy as np
-    >>> plane = np.random.default_rng(1).standard_normal((2, 50))
-    >>> sheet = np.random.default_rng(0).uniform(size=(2000, 2)) @ plane
-    >>> print(f"{twonn(sheet):.1f}")
-    2.0
     """
     return dimension.twonn(_search(x, 2))
 
@@ -257,10 +191,6 @@ def twonn_mle(x: ArrayLike) -> Scalar:
 
     Returns:
         A dimension above 0; NaN for fewer than 3 distinct points, inf for a lattice.
-
-    >>> import numpy as np
-    >>> print(f"{twonn_mle(np.random.default_rng(0).uniform(size=(2000, 3))):.1f}")
-    2.9
     """
     return dimension.twonn_mle(_search(x, 2))
 
@@ -274,10 +204,6 @@ def twonn_microscope(x: ArrayLike) -> Scalar:
 
     Returns:
         A dimension above 0, too high where points have copies; NaN for fewer than 5 ratios.
-
-    >>> import numpy as np
-    >>> print(f"{twonn_microscope(np.random.default_rng(0).uniform(size=(2000, 3))):.1f}")
-    3.1
     """
     return dimension.twonn_microscope(_search(x, 2)).dimension
 
@@ -288,19 +214,8 @@ def levina_bickel(x: ArrayLike, k: int = 20) -> Scalar:
 
     Source: Levina and Bickel 2004; inverses are averaged, after MacKay and Ghahramani 2005.
 
-    Args:
-        x: (points, width), any unit.
-        k: neighbors of a point, at least 3.
-
     Returns:
         A dimension above 0; NaN for fewer than 3 distinct points, inf for a lattice.
-
-    Raises:
-        ValueError: x is no matrix of real numbers, or has not more than k points; k is below 3.
-
-    >>> import numpy as np
-    >>> print(f"{levina_bickel(np.random.default_rng(0).uniform(size=(2000, 3))):.1f}")
-    2.9
     """
     return scale.levina_bickel(_search(x, k), k)
 
@@ -311,19 +226,8 @@ def gride(x: ArrayLike, k: int = 2) -> Scalar:
 
     A larger k is a larger scale, with less noise and more curvature. Source: Denti et al. 2022.
 
-    Args:
-        x: (points, width), any unit.
-        k: the nearer of the two neighbors.
-
     Returns:
         A dimension above 0; NaN for fewer than 2k + 1 distinct points, inf for a lattice.
-
-    Raises:
-        ValueError: x is no matrix of real numbers, or has not more than k points.
-
-    >>> import numpy as np
-    >>> print(f"{gride(np.random.default_rng(0).uniform(size=(2000, 3))):.1f}")
-    2.9
     """
     return scale.gride(_search(x, 2 * k), k)
 
@@ -337,10 +241,6 @@ def correlation_dimension(x: ArrayLike) -> Scalar:
 
     Returns:
         A dimension, 0 or above; NaN for fewer than 21 distinct points. Its derivative is 0 or NaN.
-
-    >>> import numpy as np
-    >>> print(f"{correlation_dimension(np.random.default_rng(0).uniform(size=(2000, 3))):.1f}")
-    2.9
     """
     return estimators.correlation_dimension(x, nearest_neighbors(x, estimators.FAR))
 
@@ -357,10 +257,6 @@ def ph_dimension(x: ArrayLike) -> Scalar:
     Raises:
         ValueError: x is no matrix of real numbers with two points or more, or has more than 40,000,
             whose distances take 20 GB.
-
-    >>> import numpy as np
-    >>> print(f"{ph_dimension(np.random.default_rng(0).uniform(size=(500, 3))):.0f}")
-    3
     """
     if len(x) > MOST_PAIRED:
         raise ValueError(
@@ -378,10 +274,6 @@ def mean_cosine(x: ArrayLike) -> Scalar:
 
     Returns:
         A cosine in [-1/(points - 1), 1]; zero vectors are left out; NaN for fewer than two others.
-
-    >>> import numpy as np
-    >>> print(f"{mean_cosine(np.random.default_rng(0).standard_normal((500, 8)) + 2):.2f}")
-    0.81
     """
     return similarity.mean_cosine(x)
 
@@ -394,15 +286,6 @@ def drift(x: ArrayLike) -> Scalar:
 
     Returns:
         A number in the units of x, in [0, `mean_norm`].
-
-    Raises:
-        ValueError: as `anisotropy_uncentered`; or the largest coordinate is so small or large that
-            float32 cannot hold its square.
-
-    >>> import numpy as np
-    >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
-    >>> print(f"{drift(x + 1):.1f}")
-    2.0
     """
     return similarity.drift(x)
 
@@ -416,10 +299,6 @@ def relative_drift(x: ArrayLike) -> Scalar:
     Returns:
         A share in [0, 1]: its square is the share of the second moment that the mean has. NaN where
         all points are 0.
-
-    >>> import numpy as np
-    >>> print(f"{relative_drift(np.random.default_rng(0).standard_normal((500, 8)) + 2):.2f}")
-    0.89
     """
     return similarity.relative_drift(x)
 
@@ -430,10 +309,6 @@ def mean_norm(x: ArrayLike) -> Scalar:
 
     Returns:
         A number in the units of x, 0 or above.
-
-    >>> import numpy as np
-    >>> print(f"{mean_norm(np.array([[3.0, 4.0], [0.0, 1.0]])):.1f}")
-    3.0
     """
     return similarity.mean_norm(x)
 
@@ -444,17 +319,9 @@ def curvature(x: ArrayLike) -> Scalar:
 
     Source: Hosseini and Fedorenko 2023.
 
-    Args:
-        x: (points, width), any unit; the order of the rows matters.
-
     Returns:
         An angle in [0, pi], radian: 0 of a straight path, pi/2 of independent steps, 2 pi/3 of
         independent points. Angles at repeated points are left out; NaN where none is left.
-
-    >>> import numpy as np
-    >>> walk = np.random.default_rng(0).standard_normal((500, 64)).cumsum(axis=0)
-    >>> print(f"{curvature(walk):.2f}")
-    1.57
     """
     points = jnp.arange(len(x))
     turns = trajectory.turns(x, jnp.zeros_like(points), points)
