@@ -20,7 +20,7 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.measurement.families.registry import quantities
 from anisoscope.measurement.intervals import weight_replicates
 from anisoscope.measurement.null_models import DRAWS, gaussian, spread
-from anisoscope.measurement.quantity import Values, jackknifed
+from anisoscope.measurement.quantity import Quantity, Values
 from anisoscope.measurement.resampling import Places
 from anisoscope.metrics.convert import as_vectors
 from anisoscope.results import join, replicates_table
@@ -192,7 +192,7 @@ def add_metrics(
     schema = {}
     for name, metric in metrics.items():
         text = (getattr(metric, "__doc__", None) or name).strip().splitlines()[0]
-        schema[name] = jackknifed(name, text, "a function of the user's")
+        schema[name] = Quantity(name, text, "a function of the user's", resampling="jackknife")
     folds = len(chunks[0].folds.index_JM)
     dims, shape = (
         ("batch", "layer", "jackknife"),
