@@ -6,6 +6,7 @@ parameters, except those that an intervention adds. Loss-matched contrasts need
 """
 
 from anisoscope.config.experiment_config import Config
+from anisoscope.config.variants import matched_contrasts, with_seeds
 from anisoscope.experiments import mask_ablations
 from anisoscope.utils.settings import replace
 
@@ -19,20 +20,13 @@ INTERVENTIONS = {
     "isotropy": {"train.penalty": 1.0},
     "anisotropy": {"train.penalty": -1.0},
 }
-PRIMARY = {  # does anisotropy grow otherwise? 0.05 would still count as no
-    f"growth_{name}": {
-        **{"quantity": "growth", "before": "softmax", "after": name, "at": "matched"},
-        "margin": mask_ablations.MARGINS["growth"],
-    }
-    for name in INTERVENTIONS
-    if name != "softmax"
-}
+# does anisotropy grow otherwise? 0.05 would still count as no
+PRIMARY = matched_contrasts(
+    {name: ("softmax", name) for name in INTERVENTIONS if name != "softmax"},
+    {"growth": mask_ablations.MARGINS["growth"]},
+)
 
 
 def get_config(size: str = "small") -> Config:
-    variants = {
-        f"{name}_{seed}": settings | {"train.seed": seed}
-        for seed in mask_ablations.SEEDS
-        for name, settings in INTERVENTIONS.items()
-    }
-    return replace(mask_ablations.sized(size), {"variants": variants, "primary": PRIMARY})
+    changes = {"variants": with_seeds(INTERVENTIONS, mask_ablations.SEEDS), "primary": PRIMARY}
+    return replace(mask_ablations.sized(size), changes)

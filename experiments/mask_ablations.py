@@ -13,6 +13,7 @@ from anisoscope.config.experiment_config import Config
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import CheckpointConfig, EvaluateConfig, TrainConfig
+from anisoscope.config.variants import matched_contrasts, with_seeds
 from anisoscope.utils.settings import replace
 
 SEEDS = (2, 3, 4, 5, 6)  # fresh: 0 and 1 were seen while this was built
@@ -34,14 +35,10 @@ TINY = Config(
 # doubling of the dimension, half a doubling of the drift.
 MARGINS = {"growth": 0.05, "middle_minus_ends": 0.05, "expansion": 0.2, "drift_growth": 0.5}
 PAIRS = {
-    "objective": {"before": "causal_next", "after": "causal_masked"},
-    "mask": {"before": "causal_masked", "after": "bidirectional_masked"},
+    "by_objective": ("causal_next", "causal_masked"),
+    "by_mask": ("causal_masked", "bidirectional_masked"),
 }
-PRIMARY = {
-    f"{quantity}_by_{what}": pair | {"quantity": quantity, "at": "matched", "margin": margin}
-    for quantity, margin in MARGINS.items()
-    for what, pair in PAIRS.items()
-}
+PRIMARY = matched_contrasts(PAIRS, MARGINS)
 HIDING = ("causal", "window", "prefix")  # masks under which the next character is a task
 
 
@@ -56,10 +53,7 @@ def sized(size: str) -> Config:
 
 
 def masks(context: int) -> dict[str, dict[str, Any]]:
-    """List masks between causal and bidirectional.
-
-    They are a window of an eighth of the context, a prefix of a quarter, and two leaks.
-    """
+    """List masks: a window has an eighth of the context, a prefix a quarter."""
     return {
         "causal": {"model.mask": "causal"},
         "window": {"model.mask": "window", "model.window": context // 8},
@@ -70,16 +64,12 @@ def masks(context: int) -> dict[str, dict[str, Any]]:
 
 
 def variants(context: int) -> dict[str, dict[str, Any]]:
-    """Make the variants for every seed.
-
-    A seed decides the initial parameters, the order of the windows, the masked characters and the
-    leaking pairs.
-    """
-    return {
-        f"{mask}_{objective}_{seed}": settings
-        | {"objective": objective, "train.seed": seed, "model.leak_seed": seed}
-        for seed in SEEDS
+    """Make the variants; a seed decides initial parameters, windows, masked characters and leaks."""
+    conditions = {
+        f"{mask}_{objective}": settings | {"objective": objective}
         for objective in ("next", "masked")
         for mask, settings in masks(context).items()
         if objective == "masked" or mask in HIDING
     }
+    runs = with_seeds(conditions, SEEDS)
+    return {name: run | {"model.leak_seed": run["train.seed"]} for name, run in runs.items()}

@@ -5,12 +5,11 @@ mask and seed differ only in `model.norm`: initial parameters, windows, budget a
 are the same, and all four learn at this rate.
 """
 
-from typing import Any
-
 from anisoscope.config import recipes
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import CheckpointConfig, EvaluateConfig, TrainConfig
+from anisoscope.config.variants import with_seeds
 from anisoscope.experiments import mask_ablations
 from anisoscope.utils.settings import replace
 
@@ -30,14 +29,9 @@ TINY = Config(
 
 def get_config(size: str = "small") -> Config:
     config = recipes.sized(size, {"small": Config(), "tiny": TINY}, RECIPE)
-    return replace(config, {"variants": variants()})
-
-
-def variants() -> dict[str, dict[str, Any]]:
-    return {
-        f"{mask}_{norm}_{seed}": {"model.mask": mask, "objective": task}
-        | {"model.norm": norm, "train.seed": seed}
-        for seed in SEEDS
+    conditions = {
+        f"{mask}_{norm}": {"model.mask": mask, "objective": task, "model.norm": norm}
         for mask, task in TASKS.items()
         for norm in NORMS
     }
+    return replace(config, {"variants": with_seeds(conditions, SEEDS)})

@@ -11,6 +11,7 @@ from typing import Any
 
 from anisoscope.config import recipes
 from anisoscope.config.experiment_config import Config
+from anisoscope.config.variants import matched_contrasts, with_seeds
 from anisoscope.experiments import mask_ablations
 from anisoscope.experiments.matched_pair_small import MATCHED_PAIR
 from anisoscope.utils.settings import replace
@@ -36,50 +37,31 @@ MARGINS = {
 }
 
 
-def primary(
-    pairs: dict[str, tuple[str, str]], margins: dict[str, float]
-) -> dict[str, dict[str, Any]]:
-    """Name the loss-matched contrasts of pairs of conditions, each with its margin."""
-    return {
-        f"{quantity.removeprefix('last_')}_{name}": {"quantity": quantity, "before": pair[0]}
-        | {"after": pair[1], "at": "matched", "margin": margin}
-        for quantity, margin in margins.items()
-        for name, pair in pairs.items()
-    }
-
-
 SHARED = recipes.ROTARY | {"train.other_learning_rate": REST}
-PRIMARY = primary({name: ("adamw_decoder", f"{name}_decoder") for name in ("muon", "sgd")}, MARGINS)
+PRIMARY = matched_contrasts(
+    {name: ("adamw_decoder", f"{name}_decoder") for name in ("muon", "sgd")}, MARGINS
+)
 
 
 def get_config(size: str = "small") -> Config:
     sizes = {"small": Config(), "tiny": mask_ablations.TINY}
     sizes["rates"] = replace(sizes["tiny"], {"train.steps": 500})
     config = replace(recipes.chosen(size, sizes), SHARED)
-    if size == "rates":
-        return replace(config, {"variants": trials()})
-    return replace(config, {"variants": variants(), "primary": PRIMARY})
-
-
-def settings(optimizer: str, model: str, rate: float, seed: int) -> dict[str, Any]:
-    train = {"train.optimizer": optimizer, "train.learning_rate": rate, "train.seed": seed}
-    return train | MATCHED_PAIR[model]
-
-
-def variants() -> dict[str, dict[str, Any]]:
-    return {
-        f"{name}_{model}_{seed}": settings(name, model, rate, seed)
-        for seed in SEEDS
-        for model in MATCHED_PAIR
-        for name, rate in RATES.items()
-    }
-
-
-def trials() -> dict[str, dict[str, Any]]:
-    """Make the trial runs of each learning rate, numbered from 1 in their names."""
-    return {
-        f"{name}_{place}_{model}": settings(name, model, rate, 0)
+    if size != "rates":
+        runs = {
+            f"{name}_{model}": settings(name, model, rate)
+            for model in MATCHED_PAIR
+            for name, rate in RATES.items()
+        }
+        return replace(config, {"variants": with_seeds(runs, SEEDS), "primary": PRIMARY})
+    trials = {  # numbered from 1 in their names
+        f"{name}_{place}_{model}": settings(name, model, rate) | {"train.seed": 0}
         for name, rates in TRIED.items()
         for place, rate in enumerate(rates, 1)
         for model in MATCHED_PAIR
     }
+    return replace(config, {"variants": trials})
+
+
+def settings(optimizer: str, model: str, rate: float) -> dict[str, Any]:
+    return {"train.optimizer": optimizer, "train.learning_rate": rate} | MATCHED_PAIR[model]

@@ -8,27 +8,26 @@ values). Windows and budget are the same, with Muon at the same rate. Loss-match
 
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.recipes import chosen
+from anisoscope.config.variants import matched_contrasts, with_seeds
 from anisoscope.experiments import mask_ablations
 from anisoscope.experiments.matched_pair_small import MATCHED_PAIR
-from anisoscope.experiments.optimizer_ablations import MARGINS, RATES, SEEDS, SHARED, primary
+from anisoscope.experiments.optimizer_ablations import MARGINS, RATES, SEEDS, SHARED
 from anisoscope.utils.settings import replace
 
 POSITIONS = ("learned", "rotary")
-MARGIN_OF_SHAPE = {"middle_minus_ends": 0.05} | MARGINS
-PRIMARY = primary(
-    {model: tuple(f"{kind}_{model}" for kind in POSITIONS) for model in MATCHED_PAIR},
-    MARGIN_OF_SHAPE,
+PRIMARY = matched_contrasts(
+    {model: (f"learned_{model}", f"rotary_{model}") for model in MATCHED_PAIR},
+    {"middle_minus_ends": 0.05} | MARGINS,
 )
 
 
 def get_config(size: str = "small") -> Config:
     sizes = {"small": Config(), "tiny": mask_ablations.TINY}
     shared = SHARED | {"train.optimizer": "muon", "train.learning_rate": RATES["muon"]}
-    variants = {
-        f"{kind}_{model}_{seed}": MATCHED_PAIR[model]
-        | {"model.position_encoding": kind, "train.seed": seed}
-        for seed in SEEDS
+    conditions = {
+        f"{kind}_{model}": MATCHED_PAIR[model] | {"model.position_encoding": kind}
         for model in MATCHED_PAIR
         for kind in POSITIONS
     }
-    return replace(chosen(size, sizes), shared | {"variants": variants, "primary": PRIMARY})
+    changes = {"variants": with_seeds(conditions, SEEDS), "primary": PRIMARY}
+    return replace(chosen(size, sizes), shared | changes)

@@ -8,23 +8,8 @@ import pytest
 
 from tests.program import ROOT
 
-FORBIDDEN = frozenset(
-    [
-        "one",
-        "there",
-        "those",
-        "given",
-        "wanted",
-        "told",
-        "beside",
-        "turned",
-        "seen",
-        "drawn",
-        "said",
-        "asked",
-        "apart",
-    ]
-)
+FORBIDDEN = {"one", "there", "those", "given", "wanted", "told", "beside", "turned", "seen"}
+FORBIDDEN |= {"drawn", "said", "asked", "apart"}
 REPEATED = {"__init__.py", "__main__.py", "conftest.py"}
 
 

@@ -23,6 +23,7 @@ ROOMS = [
     *("measurement", "results", "sources", "subspaces", "analysis", "plot", "cli"),
 ]
 LATE = ("jax", "flax", "optax", "orbax", "torch", "matplotlib", "xarray", "pandas", "scipy")
+UNTYPED = (inspect.Signature.empty, typing.Any, "Any")
 UNIX = ("fcntl", "resource", "pwd", "grp", "termios")
 
 
@@ -50,13 +51,8 @@ def test_imports_go_one_way():
         for name in imported(path):
             package, _, rest = name.partition(".")
             other = rest.partition(".")[0]
-            if (
-                package == "anisoscope"
-                and other in ROOMS
-                and ROOMS.index(other) > ROOMS.index(room)
-            ):
-                wrong.append(f"{path}: {name}")
-            if package == "anisoscope" and other == "experiments":
+            later = other in ROOMS and ROOMS.index(other) > ROOMS.index(room)
+            if package == "anisoscope" and (later or other == "experiments"):
                 wrong.append(f"{path}: {name}")
     assert wrong == []
 
@@ -111,7 +107,7 @@ x = np.random.default_rng(0).standard_normal((64, 4))
 table = anisoscope.measure(x, families="similarity")
 print(anisoscope.to_frame(table).metric[0], f"{float(anisoscope.metrics.anisotropy(x)):.1f}")
 """
-    training = (
+    training = [
         "flax",
         "optax",
         "orbax",
@@ -120,7 +116,7 @@ print(anisoscope.to_frame(table).metric[0], f"{float(anisoscope.metrics.anisotro
         "h5netcdf",
         "matplotlib",
         "torch",
-    )
+    ]
     assert run(code, *UNIX, *training) == "mean_cosine 0.4\n"
 
 
@@ -139,41 +135,23 @@ def test_every_public_name_is_there_and_typed_without_any():
     assert len(functions) == len(metrics.__all__) + 10 + 7
     for function in functions:
         for parameter in inspect.signature(function).parameters.values():
-            assert parameter.annotation not in (inspect.Parameter.empty, typing.Any, "Any"), (
-                function
-            )
-        assert inspect.signature(function).return_annotation not in (
-            inspect.Signature.empty,
-            typing.Any,
-            "Any",
-        )
+            assert parameter.annotation not in UNTYPED, function
+        assert inspect.signature(function).return_annotation not in UNTYPED, function
         text = inspect.getdoc(function)
         assert all(part in text for part in ("Args:", "Returns:")), function
 
 
-NEED_MODELS = (
-    "measure_model",
-    "compare_models",
-    "open_run",
-    "trainer_callback",
-)  # tested where models are
+# tested where models are
+NEED_MODELS = ("measure_model", "compare_models", "open_run", "trainer_callback")
+
+
+EXAMPLES = """metrics.pair_scalars metrics.scalars api sources.recording.record
+    sources.recording.measure_step results.frame plot.one_table plot.report
+    analysis.claims.verdicts"""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        "metrics.pair_scalars",
-        "metrics.scalars",
-        "api",
-        "sources.recording.record",
-        "sources.recording.measure_step",
-        "results.frame",
-        "plot.one_table",
-        "plot.report",
-        "analysis.claims.verdicts",
-    ],
-)
+@pytest.mark.parametrize("name", EXAMPLES.split())
 def test_the_examples_of_the_docstrings_give_what_they_say(name, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
     monkeypatch.chdir(ROOT)

@@ -71,20 +71,11 @@ def test_a_fresh_environment_in_a_folder_with_decoys(wheel, tmp_path):
     assert pathlib.Path(where).is_relative_to(tmp_path / "venv")
     assert said == ["True", "True"]
     called(*install, f"{wheel}[train,plots]", cwd=tmp_path)
-    assert (
-        called(bin_ / "anisoscope", "--version", cwd=tmp_path)
-        == f"anisoscope {anisoscope.__version__}\n"
-    )
+    version = called(bin_ / "anisoscope", "--version", cwd=tmp_path)
+    assert version == f"anisoscope {anisoscope.__version__}\n"
     assert "--config=decoder_small" in called(bin_ / "anisoscope", "--list", cwd=tmp_path)
-    flags = [
-        "--config=experiments/decoder_small.py:tiny",
-        "--config.data.source=pydoc",
-        "--config.train.steps=1",
-    ]
-    flags += [
-        "--config.measure.families=similarity",
-        "--config.measure.nulls=",
-        "--config.measure.batches=1",
-    ]
-    called(bin_ / "python", "-m", "anisoscope", *flags, cwd=tmp_path)
+    settings = "data.source=pydoc train.steps=1 measure.families=similarity measure.nulls="
+    flags = [f"--config.{setting}" for setting in settings.split()]
+    experiment = "--config=experiments/decoder_small.py:tiny"
+    called(bin_ / "python", "-m", "anisoscope", experiment, *flags, cwd=tmp_path)
     assert (tmp_path / "runs" / "decoder_small_tiny" / "figures" / "training_curve.png").exists()

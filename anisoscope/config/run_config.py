@@ -61,9 +61,6 @@ class TrainConfig:
         (), "layers with the penalty; 0: embedding, l: after block l; (): all blocks", low=0
     )
     accumulate: int = setting(1, "micro-batches per step (gradient accumulation)", low=1)
-    skip_nonfinite: int = setting(
-        0, "consecutive steps with NaN or infinite gradients to skip before training stops", low=0
-    )
     steps_per_call: int = setting(32, "largest number of steps in a compiled call", low=1)
     log_every: int = setting(10, "steps between log lines", low=1)
     seed: int = setting(0, "random seed of the initial parameters", low=0, high=LARGEST_SEED)

@@ -1,6 +1,7 @@
 """Expand an experiment into its runs: every variant with every weight seed and data seed."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.run_config import seeds
@@ -25,6 +26,29 @@ def expand(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
                 raise UserError(f"{what}; rename the variant {variant}")
             runs[name] = run
     return runs
+
+
+def with_seeds(
+    conditions: dict[str, dict[str, Any]], numbers: Iterable[int]
+) -> dict[str, dict[str, Any]]:
+    """Make a variant of each condition with each seed: {"causal_2": changes, …}."""
+    return {
+        f"{name}_{seed}": changes | {"train.seed": seed}
+        for seed in numbers
+        for name, changes in conditions.items()
+    }
+
+
+def matched_contrasts(
+    pairs: dict[str, tuple[str, str]], margins: dict[str, float]
+) -> dict[str, dict[str, Any]]:
+    """Name the loss-matched contrasts of pairs of conditions, each with its margin."""
+    return {
+        f"{quantity.removeprefix('last_')}_{name}": {"quantity": quantity, "before": before}
+        | {"after": after, "at": "matched", "margin": margin}
+        for quantity, margin in margins.items()
+        for name, (before, after) in pairs.items()
+    }
 
 
 def run_names(variant: str, configs: dict[str, Config]) -> dict[str, Config]:

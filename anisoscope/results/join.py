@@ -17,7 +17,6 @@ from anisoscope.results import joined_files, kept_vectors, step_files
 from anisoscope.results.derived import averages, excess_name, excess_of, nulls_in, values_of
 from anisoscope.results.replicates_table import BEFORE, CLOUDS
 from anisoscope.results.summary import STATISTICS, summary
-from anisoscope.training import log
 from anisoscope.utils.errors import UserError
 
 ENDS = {"": "mean", "_low": "low", "_high": "high"}  # endings of an excess's columns
@@ -212,8 +211,4 @@ def scores(lines: list[dict[str, Any]], steps: list[int]) -> xr.Dataset:
         values = [float(valid.get(step, {}).get(key, np.nan)) for step in steps]
         if np.isfinite(values).any():
             variables[name] = ("step", values, {"long_name": words, "units": "bit"})
-    if skipped := [line["step"] for line in lines if line["kind"] == log.SKIPPED]:
-        counts = [sum(skip <= step for skip in skipped) for step in steps]
-        words = "updates skipped up to this step, since loss or gradient was not finite"
-        variables["skipped_updates"] = ("step", counts, {"long_name": words, "units": "1"})
     return xr.Dataset(variables, {"step": list(steps)})

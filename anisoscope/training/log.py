@@ -1,13 +1,9 @@
-"""Write and read the training log, train.jsonl, and write the same numbers for TensorBoard.
-
-The log has an object on each line.
-"""
+"""Write and read the training log, train.jsonl: an object on each line."""
 
 import contextlib
 import json
 import os
 import pathlib
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,48 +12,30 @@ from anisoscope.utils.files import read_json, write
 from anisoscope.utils.processes import is_first
 
 NAME, SCORE = "train.jsonl", "test.json"
-SKIPPED = "skipped"  # kind of a line: an update was left out as not finite
 
 
 class Log:
     """An append-only log; opening it drops the lines after `saved`, the newest checkpoint.
 
     Earlier lines stay and are not written twice, where another seed of the group has lost its own
-    checkpoints and its steps are repeated. Events are written at once: a writer thread that dies
-    because the disk is full would make the training wait forever.
+    checkpoints and its steps are repeated.
     """
 
     def __init__(self, folder: pathlib.Path, saved: int):
         self._writes = is_first()
         if not self._writes:
             return
-        from tensorboardX.event_file_writer import EventsWriter  # late: only training needs it
-        from tensorboardX.proto.event_pb2 import Event, SessionLog
-
-        path = folder / NAME
+        self._path = folder / NAME
         kept = [line for line in read_log(folder) if line["step"] <= saved]
-        write(path, "".join(json.dumps(line) + "\n" for line in kept))
+        write(self._path, "".join(json.dumps(line) + "\n" for line in kept))
         self._written = max((line["step"] for line in kept), default=-1)
-        self._path = path
-        self._file = open(path, "a")  # noqa: SIM115 (stays open until `close`)
-        # Names have whole seconds only; with nanoseconds each is new, and no link can exist yet.
-        self._events = EventsWriter(str(folder / "events"), f".{time.time_ns()}")
-        # TensorBoard drops what it has read from this step on
-        start = SessionLog(status=SessionLog.START)
-        self._events.write_event(Event(wall_time=time.time(), step=saved + 1, session_log=start))
+        self._file = open(self._path, "a")  # noqa: SIM115 (stays open until `close`)
 
     def write(self, step: int, kind: str, **values: float | list[float]) -> None:
-        """Write a line; TensorBoard gets a curve for each entry of a list."""
-        if not self._writes or step <= self._written:
-            return
-        from tensorboardX.proto.event_pb2 import Event
-        from tensorboardX.summary import scalar
-
-        with self._failing_once():
-            self._file.write(json.dumps({"step": step, "kind": kind, **values}) + "\n")
-            for name, value in _scalars(values):
-                summary = scalar(f"{kind}/{name}", value)
-                self._events.write_event(Event(wall_time=time.time(), step=step, summary=summary))
+        """Write a line."""
+        if self._writes and step > self._written:
+            with self._failing_once():
+                self._file.write(json.dumps({"step": step, "kind": kind, **values}) + "\n")
 
     def flush(self) -> None:
         """Put everything on the disk; no checkpoint may outlive the lines that explain it."""
@@ -65,35 +43,24 @@ class Log:
             with self._failing_once():
                 self._file.flush()
                 os.fsync(self._file.fileno())
-                self._events.flush()
 
     def close(self) -> None:
         self.flush()
         if self._writes:
             self._file.close()
-            self._events.close()
 
     @contextlib.contextmanager
     def _failing_once(self) -> Iterator[None]:
-        """Close the files when a write fails: otherwise their buffers would fail again."""
+        """Close the file when a write fails: otherwise its buffer would fail again."""
         try:
             yield
         except OSError as error:
             self._writes = False
             with open(os.devnull, "wb") as nowhere:
-                for file in (self._file, self._events._py_recordio_writer._writer):
-                    os.dup2(nowhere.fileno(), file.fileno())
-                    file.close()
+                os.dup2(nowhere.fileno(), self._file.fileno())
+                self._file.close()
             error = OSError(error.errno, error.strerror, str(self._path))
             raise RunError(format_os_error(error)) from error
-
-
-def _scalars(values: dict[str, float | list[float]]) -> Iterator[tuple[str, float]]:
-    for name, value in values.items():
-        if isinstance(value, list):
-            yield from ((f"{name}/{place}", number) for place, number in enumerate(value))
-        else:
-            yield name, value
 
 
 def validated_steps(lines: list[dict[str, Any]]) -> set[int]:

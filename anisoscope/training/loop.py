@@ -43,8 +43,7 @@ class SeedRun:
     name: str
     folder: pathlib.Path
     store: Checkpoints
-    log: Log | None = None  # set by `open_logs`, as is `skipped`
-    skipped: list[int] = dataclasses.field(default_factory=list)  # steps that were left out
+    log: Log | None = None  # set by `open_logs`
     loss: float = math.nan  # the last finite loss, nats
     valid_bits: float = math.nan
 
@@ -80,7 +79,7 @@ def train(
         device = f"{program.devices} × {jax.devices()[0].device_kind}"
         print(f"{name}: {size}, on {device}, from step {now} in {place}")
         check_memory(program, state)
-        open_logs(runs, now)
+        open_logs(runs)
         state = train_steps(config, corpus, program, runs, state, name, stop)
         stop.check(f"{name}: stopped at step {int(state.step[0])}, saved in {place}")
         where = f"{name}: stopped while scoring the test split; trained to its last step, saved in {place}"
@@ -132,18 +131,14 @@ def resume(runs: list[SeedRun], program: Program) -> State:
         raise RunError(f"{error}; {DELETE}") from error
 
 
-def open_logs(runs: list[SeedRun], now: int) -> None:
-    """Open each seed's log at its newest checkpoint, and read what was left out up to step `now`."""
+def open_logs(runs: list[SeedRun]) -> None:
+    """Open each seed's log at its newest checkpoint."""
     for run in runs:
         saved = max(run.store.steps(), default=-1)
-        lines = log.read_log(run.folder)
-        if saved < 0 and any(line["step"] > 0 for line in lines):
+        if saved < 0 and any(line["step"] > 0 for line in log.read_log(run.folder)):
             what = f"{run.folder / log.NAME} goes beyond step 0, and no checkpoint is left"
             raise RunError(f"{what}; move it elsewhere to train from step 0")
         run.log = Log(run.folder, saved)
-        run.skipped = [
-            line["step"] for line in lines if line["kind"] == log.SKIPPED and line["step"] <= now
-        ]
 
 
 def train_steps(
@@ -214,13 +209,16 @@ def log_steps(
     metrics: StepMetrics,
     speed: float,
 ) -> None:
-    """Log the `count` steps after `first`, or raise where too many updates are not finite."""
+    """Log the `count` steps after `first`, or raise where one is not finite."""
     for s, (r, run) in itertools.product(range(count), enumerate(runs)):
         now, done = first + s + 1, jax.tree.map(lambda x_RS, at=(r, s): x_RS[at].tolist(), metrics)
         if math.isfinite(done.loss) and math.isfinite(done.gradient_norm):
             log_step(config, run, now, done, speed)
         else:
-            skip_step(config, runs, run, now, done)
+            # the loss of an update is that of the parameters before it
+            good = now - 1 - (not math.isfinite(done.loss))
+            what = f"loss {done.loss}, gradient norm {done.gradient_norm}"
+            fail(runs, run, now, what, good)
         if config.watch.every and (now - 1) % config.watch.every == 0:
             run.log.write(now, "watch", **done.watch)
 
@@ -234,29 +232,12 @@ def log_step(config: RunConfig, run: SeedRun, now: int, done: StepMetrics, speed
     line = {}
     if done.scored:  # a batch without a character to predict has no loss
         line = {"loss": done.loss, "bits_per_character": done.loss / math.log(2)}
-    # the schedule counts updates that were not skipped
-    rate = optimizer.schedule(config.train)(now - 1 - len(run.skipped))
+    rate = optimizer.schedule(config.train)(now - 1)
     line |= {"learning_rate": float(rate), "gradient_norm": done.gradient_norm}
     if config.train.penalty:
         line["penalty"] = done.penalty
     kind = "train" if done.scored else "unscored"
     run.log.write(now, kind, **line, characters_per_second=speed)
-
-
-def skip_step(
-    config: RunConfig, runs: list[SeedRun], run: SeedRun, now: int, done: StepMetrics
-) -> None:
-    """Log an update that was skipped as not finite, or raise where too many in a row were."""
-    most = config.train.skip_nonfinite
-    run.skipped.append(now)
-    count = next(n for n in itertools.count(1) if now - n not in run.skipped)
-    if count > most:
-        # The loss of an update is that of the parameters before it; skipped ones leave them as is.
-        good = now - count - (not math.isfinite(done.loss))
-        row = f", {count} updates in a row" if most else ""
-        what = f"loss {done.loss}, gradient norm {done.gradient_norm}{row}"
-        fail(runs, run, now, what, good)
-    run.log.write(now, log.SKIPPED, updates=len(run.skipped))
 
 
 def fail(runs: list[SeedRun], run: SeedRun, now: int, what: str, good: int) -> None:
@@ -266,8 +247,7 @@ def fail(runs: list[SeedRun], run: SeedRun, now: int, what: str, good: int) -> N
     last = max((step for step in run.store.steps() if step <= good), default="none")
     raise RunError(
         f"{run.name}: not finite at step {now} ({what}); last finite loss {run.loss:.4f}, last good "
-        f"checkpoint: {last}; in a new --workdir, try a lower --config.train.learning_rate or "
-        "--config.train.skip_nonfinite=16"
+        f"checkpoint: {last}; in a new --workdir, try a lower --config.train.learning_rate"
     )
 
 

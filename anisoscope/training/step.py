@@ -107,17 +107,11 @@ def make_step(
         else:
             values, grads = _accumulated(loss, state.params, batch, config.train.accumulate, shard)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-        new = optax.apply_updates(state.params, updates), opt_state
+        new = State(optax.apply_updates(state.params, updates), opt_state, state.step + 1)
         (nats, penalty, snapshot), norm = values, optax.tree.norm(grads)
-        # optax.apply_if_finite would change what a checkpoint holds
-        if config.train.skip_nonfinite:
-            finite = jnp.isfinite(nats) & jnp.isfinite(norm)
-            new = jax.tree.map(
-                lambda after, before: jnp.where(finite, after, before), new, state[:2]
-            )
         geometry = measure_when_due(state.step, *snapshot, grads) if every else {}
         metrics = StepMetrics(nats, norm, penalty, batch.weights_BT.any(), geometry)
-        return State(*new, state.step + 1), metrics
+        return new, metrics
 
     return step
 

@@ -20,7 +20,7 @@ LINE = re.compile(r"([0-9a-f]{64})  (?!/)([^\\\r]+)")
 CHECKPOINTS = "checkpoints"
 # Endings of recorded files outside CHECKPOINTS; other files are the user's.
 KINDS = (".nc", ".csv", ".json", ".jsonl")
-LOGGED = ("train.jsonl", "test.json", "events")  # prefixes of files that only training writes
+LOGGED = ("train.jsonl", "test.json")  # files that only training writes
 FINISHED = "test.json"
 DELETE = "delete it, and the same command makes it again"
 UNKNOWN = f"is not recorded in {NAME}"
@@ -53,7 +53,7 @@ def listed(folder: pathlib.Path) -> Iterator[str]:
         folders[:] = [name for name in folders if not _is_passing(name, here == folder)]
         all_files = CHECKPOINTS in here.relative_to(folder).parts
         for name in names:
-            recorded = all_files or name.endswith(KINDS) or name.startswith("events.")
+            recorded = all_files or name.endswith(KINDS)
             recorded &= not {*"\\\r\n"} & {*name}  # sha256sum would escape them
             if recorded and not _is_passing(name, False):
                 yield (here / name).relative_to(folder).as_posix()
@@ -97,7 +97,7 @@ def advice(name: str, why: str) -> str:
     parts, delete = unit(name).split("/"), "" if why == "is missing" else "delete it: "
     if name == "config.json":
         return "restore it from a copy, or name another --workdir: no command makes it again"
-    if parts[0].startswith(("events", "train")):
+    if name == "train.jsonl":
         return "restore it from a copy, or delete it: training continues without this log"
     if parts[0] == CHECKPOINTS:
         replay = f"--stages=replay --step={parts[-1]} makes it again"
@@ -128,7 +128,7 @@ def begin(folder: pathlib.Path) -> None:
     def is_settled(name: str) -> bool:
         """Whether no stage rewrites the file while it exists."""
         kept = name == "config.json" or name.startswith(f"{CHECKPOINTS}/")
-        return (folder / name).exists() and (kept or (trained and name.startswith(LOGGED)))
+        return (folder / name).exists() and (kept or (trained and name in LOGGED))
 
     _save(folder, {name: line for name, line in lines.items() if is_settled(name)}, lines)
 

@@ -62,13 +62,6 @@ def test_bad_input_is_one_short_line(word, line):
     assert len(str(error.value)) < 300
 
 
-def test_help_says_the_value_limits_and_meaning_of_each_setting():
-    text = "\n".join(flags.format_help(flags.load("decoder_small:tiny")))
-    assert re.search(r"--config.train.steps=2000 +training steps.*\(at least 0\)", text)
-    assert re.search(r"--config.model.dtype=auto .*\(auto, float32, bfloat16\)", text)
-    assert re.search("--workdir: Folder of the run", text)
-
-
 def test_an_experiment_is_found_by_path_or_name_and_files_come_first(tmp_path, monkeypatch):
     assert flags.load(str(FILES / "decoder_small.py")).model.width == 512
     monkeypatch.chdir(tmp_path)

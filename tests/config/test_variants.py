@@ -36,20 +36,6 @@ def test_members_are_every_weight_seed_with_every_data_seed_as_plain_runs():
         assert run.model is not config.model
 
 
-@pytest.mark.parametrize(
-    ("train", "seeds"),
-    [
-        ({}, [(0, 0)]),
-        ({"seed": 7}, [(7, 7)]),
-        ({"seed": 7, "data_seed": 0}, [(7, 0)]),
-        ({"seed": 7, "num_seeds": 2}, [(7, 7), (7, 8), (8, 7), (8, 8)]),
-        ({"num_data_seeds": 2}, [(0, 0), (0, 1)]),
-    ],
-)
-def test_seeds_left_out_follow_those_given(train, seeds):
-    assert variants.seeds(TrainConfig(**train)) == seeds
-
-
 def test_variants_and_members_are_runs_named_by_both():
     config = Config(variants={"a": {"objective": "masked"}, "b": {"train.num_seeds": 2}})
     config = replace(config, {"train.num_data_seeds": 1})

@@ -41,11 +41,6 @@ def test_log_frequencies_are_those_of_counting_one_by_one(length, monkeypatch):
     assert np.exp(found.astype(np.float64)).sum() == pytest.approx(1, abs=1e-5)
 
 
-def test_the_largest_vocabulary_does_not_overflow():
-    tokens = np.full(3, 256)
-    assert unigrams.types(tokens, 3, 257)[-1] == 257**3 - 1
-
-
 @pytest.mark.parametrize("length", unigrams.LENGTHS)
 def test_bins_follow_frequency_and_hold_as_many_positions_as_types_allow(length):
     found = unigrams.log_frequency(TEXT, length, VOCAB)

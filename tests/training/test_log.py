@@ -1,46 +1,25 @@
 import gc
 import resource
-import struct
 
 import pytest
-from tensorboardX.proto.event_pb2 import Event
 
 from anisoscope.training.log import Log, read_log
 from anisoscope.utils.errors import RunError
 
 
-def events(folder):
-    """The events of all files, in order: length, checksum, event, checksum."""
-    found = []
-    for path in sorted(folder.glob("events.out.tfevents.*")):
-        data = path.read_bytes()
-        while data:
-            (length,) = struct.unpack("<Q", data[:8])
-            found.append(Event.FromString(data[12 : 12 + length]))
-            data = data[16 + length :]
-    return found
+def losses(folder):
+    return [(line["step"], line["loss"]) for line in read_log(folder)]
 
 
-def test_every_number_is_in_both_logs(tmp_path):
+def test_every_number_is_in_the_log(tmp_path):
     log = Log(tmp_path, 0)
     log.write(1, "train", loss=2.5, learning_rate=0.25)
-    log.write(1, "valid", loss=2.25)
     log.write(1, "watch", drift=[1.5, 2.5])
     log.close()
     assert read_log(tmp_path) == [
         {"step": 1, "kind": "train", "loss": 2.5, "learning_rate": 0.25},
-        {"step": 1, "kind": "valid", "loss": 2.25},
         {"step": 1, "kind": "watch", "drift": [1.5, 2.5]},
     ]
-    scalars = {v.tag: (e.step, v.simple_value) for e in events(tmp_path) for v in e.summary.value}
-    found = {
-        "train/loss": 2.5,
-        "train/learning_rate": 0.25,
-        "valid/loss": 2.25,
-        "watch/drift/0": 1.5,
-        "watch/drift/1": 2.5,
-    }
-    assert scalars == {name: (1, value) for name, value in found.items()}
 
 
 def test_what_will_be_done_again_is_dropped(tmp_path):
@@ -49,12 +28,7 @@ def test_what_will_be_done_again_is_dropped(tmp_path):
         for step in (resumed + 1, resumed + 2):
             log.write(step, "train", loss=float(10 * resumed + step))
         log.close()
-    assert [(line["step"], line["loss"]) for line in read_log(tmp_path)] == [
-        (1, 1.0),
-        (2, 12.0),
-        (3, 13.0),
-    ]
-    assert [e.step for e in events(tmp_path) if e.HasField("session_log")] == [1, 2]
+    assert losses(tmp_path) == [(1, 1.0), (2, 12.0), (3, 13.0)]
 
 
 def test_what_is_done_again_though_it_is_saved_is_neither_lost_nor_doubled(tmp_path):
@@ -67,12 +41,7 @@ def test_what_is_done_again_though_it_is_saved_is_neither_lost_nor_doubled(tmp_p
             log.write(step, "train", loss=float(10 * first + step))
         assert (tmp_path / "train.jsonl").read_text().count("\n") >= 2 * (1 - first)
         log.close()
-    assert [(line["step"], line["loss"]) for line in read_log(tmp_path)] == [
-        (1, 11.0),
-        (2, 12.0),
-        (3, 3.0),
-    ]
-    assert [e.step for e in events(tmp_path) for _ in e.summary.value] == [1, 2, 3, 3]
+    assert losses(tmp_path) == [(1, 11.0), (2, 12.0), (3, 3.0)]
 
 
 @pytest.mark.parametrize(

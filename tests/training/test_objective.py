@@ -128,16 +128,6 @@ def test_anisotropy_is_one_minus_the_mean_isoscore(layers, chosen):
     np.testing.assert_allclose(found, 1 - np.mean(scores), rtol=1e-5)
 
 
-def test_anisotropy_is_0_for_a_sphere_and_1_for_a_line_and_has_a_gradient():
-    axes_PD = np.concatenate([np.eye(4, dtype=np.float32), -np.eye(4, dtype=np.float32)])
-    line_PD = axes_PD * np.float32([1, 0, 0, 0])
-    for cloud_PD, value in ((axes_PD, 0.0), (line_PD, 1.0)):
-        np.testing.assert_allclose(anisotropy(cloud_PD[None, None], (0,)), value, atol=1e-6)
-    x_PD = axes_PD * np.float32([3, 1, 1, 1])
-    step = np.asarray(jax.jit(jax.grad(lambda x: objective.anisotropy(x[None, None], (0,))))(x_PD))
-    assert anisotropy((x_PD - 0.1 * step)[None, None], (0,)) < anisotropy(x_PD[None, None], (0,))
-
-
 def test_the_best_answer_without_context_is_bayes_rule_by_enumeration():
     """Over all that can stand in a place that is asked for, and all that it can have been, in
     float64.

@@ -65,15 +65,6 @@ def test_each_seed_is_bitwise_its_solo_run(together, tmp_path):
     assert len({str(result[0][0]) for result in found.values()}) == 2
 
 
-def test_the_weight_seed_alone_decides_how_a_member_begins():
-    """Weight seed 3 with data seeds 1 and 2, then weight seed 4."""
-    first, second, third, _ = np.asarray(
-        train_program.make_program(config(), tiny.corpus()).create().params["tokens"]
-    )
-    np.testing.assert_array_equal(first, second)
-    assert (first != third).any()
-
-
 def test_runs_that_differ_in_seeds_alone_share_a_compiled_program():
     """Whose key is its text: a seed is nowhere in it."""
     texts = set()

@@ -112,18 +112,3 @@ def test_a_full_disk_and_an_interruption_leave_what_stood_there(tmp_path):
         raise KeyboardInterrupt
     assert path.read_text() == "as it was"
     assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (b"{", "Expecting"),
-        (b"[]", "it holds a list, not an object"),
-        (b"\xff", "decode"),
-    ],
-)
-def test_what_is_no_object_in_json_is_one_line_with_its_advice(tmp_path, content, why):
-    path = tmp_path / "test.json"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=rf"test\.json cannot be read \(.*{why}.*\); do this"):
-        files.read_json(path, "do this")

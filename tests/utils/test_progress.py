@@ -6,8 +6,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-import anisoscope
-from anisoscope.sources import arrays
 from anisoscope.utils import progress
 
 
@@ -32,21 +30,3 @@ def test_a_line_is_logged_while_something_compiles_for_long(
     assert [record.getMessage() for record in caplog.records] == [progress.COMPILING] * lines
     compile_slowly(seconds)  # outside of a call
     assert len(caplog.records) == lines
-
-
-def test_a_program_that_failed_leaves_no_line(monkeypatch, caplog):
-    monkeypatch.setattr(progress, "PATIENCE", 0.1)
-    with progress.library_call(False):
-        jax.monitoring.record_event_duration_secs(progress.LOWERED, 0.0)
-    time.sleep(0.3)
-    assert caplog.records == []
-
-
-def test_quiet_reaches_what_measures(monkeypatch):
-    calls = []
-    for name in ("measure_vectors", "measure_heads"):
-        monkeypatch.setattr(arrays, name, lambda *_, **__: calls.append(progress._quiet.get()))
-    anisoscope.measure(1, quiet=True)
-    anisoscope.measure_attention(1, 1, mask="causal", quiet=True)
-    anisoscope.measure(1)
-    assert [*calls, progress._quiet.get()] == [True, True, False, None]
