@@ -22,7 +22,7 @@ from anisoscope.results import replicates_table
 from anisoscope.sources import activations
 from anisoscope.sources.activations import Read
 from anisoscope.sources.sweep import Families, Source, Target, sweep
-from anisoscope.utils.stop import Stop
+from anisoscope.utils.processes import Stop
 
 
 @dataclasses.dataclass(frozen=True)

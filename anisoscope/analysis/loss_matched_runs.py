@@ -12,7 +12,7 @@ from anisoscope.training import log, optimizer, replay
 from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.folder import missing_file
-from anisoscope.utils.stop import Stop
+from anisoscope.utils.processes import Stop
 
 
 def contrast(

@@ -178,7 +178,7 @@ def end(code: int) -> NoReturn:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Handle signals from the start; `begin_writing` and utils/stop.py change the handlers."""
+    """Handle signals from the start; `begin_writing` and utils/processes.py change the handlers."""
     before = {signum: signal.signal(signum, leave) for signum in SIGNALS}
     try:
         yield

@@ -27,8 +27,8 @@ from anisoscope.utils import checksums, compiled, folder, mesh, processes
 from anisoscope.utils.compiled import CACHE
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
+from anisoscope.utils.processes import Stop
 from anisoscope.utils.settings import replace
-from anisoscope.utils.stop import Stop
 
 
 class Run(NamedTuple):

@@ -26,7 +26,7 @@ from anisoscope.utils import folder
 from anisoscope.utils.compiled import CACHE
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
-from anisoscope.utils.stop import Stop
+from anisoscope.utils.processes import Stop
 
 
 def run(config: Any, request: Request) -> None:

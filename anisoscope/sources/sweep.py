@@ -18,9 +18,9 @@ from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.results import join, step_files
 from anisoscope.results.replicates_table import UNTRAINED, missing_families
 from anisoscope.results.step_files import STREAM
-from anisoscope.utils import processes, shares
+from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.stop import Stop
+from anisoscope.utils.processes import Stop
 
 HEAD = "measure.projected_head"
 Families = tuple[str, ...]
@@ -79,7 +79,7 @@ class Source(abc.ABC):
     made_by: dict[str, Any]
     # settings that differ in tables of another run
     run_settings: Mapping[str, Any] = MappingProxyType({})
-    independent: bool = False  # whether each process measures other steps (utils/shares.py)
+    independent: bool = False  # whether each process measures other steps (utils/processes.py)
     nothing_stored = "no step can be read"  # the message where no table exists either
 
     @property
@@ -175,7 +175,7 @@ def measure_missing(source: Source, stop: Stop) -> dict[str, set[int]]:
     }
     with contextlib.closing(source):
         names = ("measure", "measuring")
-        shares.map_steps(files, measure, source.name, names, stop, source.independent)
+        processes.map_steps(files, measure, source.name, names, stop, source.independent)
     return {
         target.name: {step for step, lacks in missing.items() if target in lacks}
         for target in source.targets

@@ -22,8 +22,8 @@ from anisoscope.models.masks import visible_keys
 from anisoscope.results import joined_files
 from anisoscope.sources import untrained_tables
 from anisoscope.sources.untrained_theory import reference_norm
+from anisoscope.utils.processes import Stop
 from anisoscope.utils.progress import bar
-from anisoscope.utils.stop import Stop
 
 
 class Kind(NamedTuple):

@@ -29,8 +29,8 @@ from anisoscope.subspaces.subspace_energy import Fitted, Frames, Tested
 from anisoscope.subspaces.tangent_quantities import KINDS
 from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
+from anisoscope.utils.processes import Stop
 from anisoscope.utils.progress import bar
-from anisoscope.utils.stop import Stop
 
 EARLY = f"{TANGENTS}/early.nc"  # proxies of the first checkpoints pooled
 

@@ -29,8 +29,8 @@ from anisoscope.training.train_program import Program, check_memory, make_progra
 from anisoscope.utils import processes
 from anisoscope.utils.errors import RunError
 from anisoscope.utils.files import write_json
+from anisoscope.utils.processes import Stop
 from anisoscope.utils.progress import bar
-from anisoscope.utils.stop import Stop
 
 # Steps of about this duration are dispatched together, so that the bar moves and a stop is noticed.
 DISPATCH_SECONDS = 1.0

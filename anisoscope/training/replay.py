@@ -22,8 +22,8 @@ from anisoscope.training.train_program import Program, make_program
 from anisoscope.utils import mesh, processes
 from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.files import read_json, write_json
+from anisoscope.utils.processes import Stop
 from anisoscope.utils.progress import bar
-from anisoscope.utils.stop import Stop
 
 REPLAYED = "replayed"  # subfolder of a run: steps that the run did not save
 LOSS_MATCHED = "loss_matched"  # subfolder of a run: steps that reach a gain over unigram

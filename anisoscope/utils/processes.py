@@ -1,21 +1,33 @@
-"""Coordinate the processes of a run: which process writes, and how all agree."""
+"""Coordinate the processes of a run: which writes, how all agree and stop, and who does which steps.
 
+The first SIGINT or SIGTERM requests a stop, the second interrupts.
+"""
+
+import functools
+import os
+import pathlib
 import re
+import signal
+import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from anisoscope.utils.errors import LostProcessError, RunError, UserError
+from anisoscope.utils.errors import LostProcessError, RunError, Stopped, UserError
+from anisoscope.utils.progress import bar
 
 T = TypeVar("T")
 WHOLE = 2**24  # float32, which processes exchange, is exact for integers below
 BROKEN = re.compile(
     r"gloo|nccl|coordination service|barrier|heartbeat|connection|socket closed", re.IGNORECASE
 )
+# seconds until a new file must be visible elsewhere: network file systems cache its absence
+PATIENCE = 60.0
 SHARED = "--workdir must lie on a file system that all hosts see"
 
 
@@ -78,3 +90,102 @@ def agree(content: Any, what: str) -> None:
 def fingerprint(content: bytes) -> int:
     """Compute a checksum that `largest` can exchange."""
     return zlib.crc32(content) % WHOLE
+
+
+class Stop:
+    """A context in which SIGINT and SIGTERM set `requested`, which long work checks."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def __enter__(self) -> "Stop":
+        self._before = {s: signal.signal(s, self._request) for s in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def _request(self, signum: int, frame: FrameType | None) -> None:
+        self.requested = True
+        self._restore()
+        # print is not safe in a handler
+        os.write(2, b"\nstopping after the current step; press again to interrupt\n")
+
+    def _restore(self) -> None:
+        for signum, handler in self._before.items():
+            signal.signal(signum, handler)
+
+    def __exit__(self, *exception: object) -> None:
+        self._restore()
+
+    def check(self, where: str) -> None:
+        """Raise Stopped on every process if a stop was requested in any."""
+        if any(largest(self.requested)):
+            raise Stopped(where)
+
+
+def parts(steps: Sequence[int], count: int) -> list[list[int]]:
+    """Split steps into contiguous parts, since a checkpoint is compared with its predecessor."""
+    return [part.tolist() for part in np.array_split(np.asarray(steps, int), count)]
+
+
+def map_steps(
+    written: dict[int, list[pathlib.Path]],
+    work: Callable[[int, bool], None],
+    name: str,
+    what: tuple[str, str],
+    stop: Stop,
+    independent: bool,
+) -> None:
+    """Call work(step, writes) for every step; processes synchronize after each step.
+
+    If a stop is requested in any process, or an error occurs there, all processes stop.
+
+    Args:
+        written: The files that each step writes.
+        work: Does a step, and writes its files if its second argument is True.
+        name: Name of the run.
+        what: Names of the work, for the progress bar and for a stop.
+        stop: Checked before each step.
+        independent: Whether each process writes its own steps; else the first writes all.
+    """
+    listing = [(step, [path.name for path in paths]) for step, paths in written.items()]
+    agree(listing, f"checkpoints or tables of {name}")
+    if not written:
+        return
+    share = parts(list(written), jax.process_count() if independent else 1)
+    mine = share[jax.process_index() if independent else 0]
+    writes = independent or is_first()
+    if len(share) > 1:
+        counts = ", ".join(str(len(part)) for part in share)
+        print(f"{name}: {what[0]}: checkpoints per process: {counts}")
+
+    def run_step(number: int) -> None:
+        if number < len(mine):
+            work(mine[number], writes)
+
+    for number in bar(range(len(share[0])), f"{name}: {what[0]}", "checkpoint"):
+        steps = [str(part[number]) for part in share if number < len(part)]
+        plural = "s" * (len(steps) > 1)
+        stop.check(f"{name}: stopped before {what[1]} step{plural} {', '.join(steps)}")
+        on_each(functools.partial(run_step, number))
+    if jax.process_count() > 1:
+        _meet(written, mine if writes else [])
+
+
+def _meet(written: dict[int, list[pathlib.Path]], mine: list[int]) -> None:
+    """Wait until every process sees the files that were written, or raise UserError."""
+    files = [(path, step in mine) for step, paths in written.items() for path in paths]
+    contents = largest(*[_fingerprint(path) if own else -1 for path, own in files])
+
+    def look() -> None:
+        until = time.monotonic() + PATIENCE
+        for (path, _), content in zip(files, contents, strict=True):
+            while _fingerprint(path) != content:
+                if time.monotonic() > until:
+                    why = "was written by another process and is not visible here"
+                    raise UserError(f"{path} {why}; {SHARED}")
+                time.sleep(0.1)
+
+    on_each(look)
+
+
+def _fingerprint(path: pathlib.Path) -> int:
+    return fingerprint(path.read_bytes()) if path.exists() else -1

@@ -11,8 +11,8 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.results.joined_files import read_table
 from anisoscope.sources.sweep import sweep
 from anisoscope.utils.errors import Stopped, UserError
+from anisoscope.utils.processes import Stop
 from anisoscope.utils.settings import replace
-from anisoscope.utils.stop import Stop
 from tests import reference
 
 FILE = pathlib.Path(__file__).parents[2] / "examples" / "folder_of_arrays.py"

@@ -4,7 +4,7 @@ import pytest
 
 from anisoscope.training import loop
 from anisoscope.utils import folder
-from anisoscope.utils.stop import Stop
+from anisoscope.utils.processes import Stop
 from tests import tiny
 from tests.sources.swept import measured
 

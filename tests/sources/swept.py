@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from anisoscope.sources import activations, run_program, run_source, sweep
 from anisoscope.training import checkpoint
 from anisoscope.training.step import State
-from anisoscope.utils.stop import Stop
+from anisoscope.utils.processes import Stop
 from tests import tiny
 
 VALUE = {"statistic": "mean"}

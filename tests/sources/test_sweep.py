@@ -7,8 +7,8 @@ import pytest
 from anisoscope.results import joined_files
 from anisoscope.sources import run_source, sweep
 from anisoscope.utils.errors import RunError, UserError
+from anisoscope.utils.processes import Stop
 from anisoscope.utils.settings import replace
-from anisoscope.utils.stop import Stop
 from tests import tiny
 from tests.sources.swept import exchanged, measured
 

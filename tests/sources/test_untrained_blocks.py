@@ -20,7 +20,7 @@ from anisoscope.sources.untrained_theory import (
     score_deviations,
 )
 from anisoscope.utils.errors import Stopped
-from anisoscope.utils.stop import Stop
+from anisoscope.utils.processes import Stop
 
 SMALL = UntrainedConfig(
     width=16,

@@ -19,8 +19,8 @@ from anisoscope.subspaces import run_tangents, tangent_gradients, tangent_stage,
 from anisoscope.training import loop, objective
 from anisoscope.training.replay import NextStep
 from anisoscope.utils.errors import Stopped, UserError
+from anisoscope.utils.processes import Stop
 from anisoscope.utils.settings import replace
-from anisoscope.utils.stop import Stop
 from tests import reference_tangent as reference
 from tests.subspaces.tiny_tangents import SETTINGS, config, corpus
 from tests.training.test_loop import store_of

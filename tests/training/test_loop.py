@@ -7,8 +7,8 @@ import pytest
 from anisoscope.training import checkpoint, log, loop, train_program
 from anisoscope.training.checkpoint import leaf_digests
 from anisoscope.utils.errors import RunError, Stopped, UserError
+from anisoscope.utils.processes import Stop
 from anisoscope.utils.settings import replace
-from anisoscope.utils.stop import Stop
 from tests import tiny
 from tests.training.test_step import batch_of, masked
 

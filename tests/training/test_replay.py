@@ -12,8 +12,8 @@ import pytest
 from anisoscope.training import checkpoint, log, loop, replay, train_program
 from anisoscope.training.step import State
 from anisoscope.utils.errors import RunError, UserError
+from anisoscope.utils.processes import Stop
 from anisoscope.utils.settings import replace
-from anisoscope.utils.stop import Stop
 from tests import tiny
 from tests.training.test_loop import everything, train
 

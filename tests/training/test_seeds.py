@@ -9,8 +9,8 @@ import pytest
 
 from anisoscope.config import variants
 from anisoscope.training import loop, train_program
+from anisoscope.utils.processes import Stop
 from anisoscope.utils.settings import replace
-from anisoscope.utils.stop import Stop
 from tests import tiny
 from tests.training.test_loop import everything, log_without_speed
 from tests.training.test_step import assert_close, masked, trained

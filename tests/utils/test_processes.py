@@ -9,9 +9,9 @@ import socket
 
 import pytest
 
-from anisoscope.utils import shares
+from anisoscope.utils import processes
 from anisoscope.utils.errors import Stopped
-from anisoscope.utils.stop import Stop
+from anisoscope.utils.processes import Stop
 from tests import cluster
 
 WORK = """
@@ -20,10 +20,10 @@ import jax
 rank, port, folder = int(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
 jax.distributed.initialize(f"localhost:{port}", 2, rank)
 from anisoscope.training.log import Log
-from anisoscope.utils import processes, shares
+from anisoscope.utils import processes
 from anisoscope.utils.errors import RunError, Stopped, UserError
 from anisoscope.utils.progress import bar
-from anisoscope.utils.stop import Stop
+from anisoscope.utils.processes import Stop
 
 def refuse():
     raise UserError("this folder is taken")
@@ -41,9 +41,9 @@ def each(to, steps=range(5), apart=True, fails=None, stop=Stop()):
         if writes:
             (to / str(step)).write_text(words)
     files = {step: [to / str(step)] for step in steps}
-    return told(lambda: shares.map_steps(files, work, "run", ("measure", "measuring"), stop, apart))
+    return told(lambda: processes.map_steps(files, work, "run", ("measure", "measuring"), stop, apart))
 
-shares.PATIENCE = 0.3
+processes.PATIENCE = 0.3
 
 processes.on_first(lambda: (folder / f"made_by_{rank}").touch())
 log = Log(folder, -1)
@@ -120,13 +120,13 @@ def check_shares(folder, first, second):
 
 
 def test_parts_are_contiguous_and_the_first_the_longest():
-    assert shares.parts([0, 1, 2, 4, 8, 16, 32], 3) == [[0, 1, 2], [4, 8], [16, 32]]
-    assert shares.parts([5], 3) == [[5], [], []]
-    assert shares.parts([], 2) == [[], []]
+    assert processes.parts([0, 1, 2, 4, 8, 16, 32], 3) == [[0, 1, 2], [4, 8], [16, 32]]
+    assert processes.parts([5], 3) == [[5], [], []]
+    assert processes.parts([], 2) == [[], []]
 
 
 def test_where_nothing_is_to_do_no_bar_is_drawn_and_nothing_begun(capsys):
-    shares.map_steps({}, None, "run", ("measure", "measuring"), Stop(), independent=False)
+    processes.map_steps({}, None, "run", ("measure", "measuring"), Stop(), independent=False)
     assert capsys.readouterr() == ("", "")
 
 

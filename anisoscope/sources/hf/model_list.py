@@ -15,8 +15,8 @@ from anisoscope.sources.hf import guards, load_model, revision_sweep
 from anisoscope.utils import folder, memory
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json, write_json
+from anisoscope.utils.processes import Stop
 from anisoscope.utils.settings import replace
-from anisoscope.utils.stop import Stop
 
 TEXT_MODALITIES = ("text", "characters")
 CHARACTERS = ("canine", "character_bert", "manta")  # model types; ByT5 is known by its tokenizer

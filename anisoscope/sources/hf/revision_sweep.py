@@ -32,8 +32,8 @@ from anisoscope.sources.hf.token_windows import (
 from anisoscope.sources.sweep import Families, Source, Tables, Target, check_tables
 from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
+from anisoscope.utils.processes import Stop
 from anisoscope.utils.settings import replace
-from anisoscope.utils.stop import Stop
 
 RESIDUALS = "measurements/residuals"  # temporary streams for comparisons
 # Settings that may change at any time: revisions may be added, and batches resized.

@@ -30,8 +30,8 @@ from anisoscope.subspaces.tangent_windows import (
 from anisoscope.training.objective import KEPT, MASKED_SHARE, REPLACED
 from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
+from anisoscope.utils.processes import Stop
 from anisoscope.utils.settings import replace
-from anisoscope.utils.stop import Stop
 
 WIDTH = "the model's width of {}"
 NO_STEP = "the update of a single step needs the state of the optimizer, which no file of weights has: NaN"
