@@ -21,19 +21,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from anisoscope import metrics, models, plot
     from anisoscope.analysis.claims.verdicts import verdicts
-    from anisoscope.api import (
-        compare,
-        compare_models,
-        make_measure,
-        measure,
-        measure_attention,
-        measure_model,
-        open_run,
-    )
+    from anisoscope.api import compare_models, measure_model, open_run
     from anisoscope.plot.report import report
     from anisoscope.results.frame import to_frame
+    from anisoscope.sources.arrays import make_measure, measure, measure_attention
     from anisoscope.sources.recording.measure_step import measure_step
     from anisoscope.sources.recording.record import record, trainer_callback
+    from anisoscope.sources.two_models import compare
 
 __version__ = "0.9.0"
 __all__ = [
@@ -58,6 +52,8 @@ COMPILES = ("compare", "compare_models", "make_measure", "measure", "measure_att
 COMPILES += ("measure_model", "measure_step", "metrics")
 ROOMS = ("metrics", "models", "plot")
 ELSEWHERE = {  # all others stand in api.py
+    "compare": "sources.two_models",
+    **dict.fromkeys(("make_measure", "measure", "measure_attention"), "sources.arrays"),
     "record": "sources.recording.record",
     "report": "plot.report",
     "to_frame": "results.frame",

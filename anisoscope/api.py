@@ -1,4 +1,4 @@
-"""The public functions: measure arrays, attention, functions, pretrained models and runs.
+"""The public functions of pretrained models and runs.
 
 Each function imports its dependencies when called, so that `import anisoscope` is quick.
 """
@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
 
-from anisoscope.config.measure_config import CLOUD_NULLS
-from anisoscope.metrics.convert import ArrayLike
+from anisoscope.config.measure_config import CLOUD_NULLS, FIRST_LOOK
 from anisoscope.utils.errors import as_value_error
 from anisoscope.utils.progress import library_call
 
 if TYPE_CHECKING:
-    import jax
-    import numpy as np
     import xarray as xr
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -27,11 +24,6 @@ if TYPE_CHECKING:
         str | os.PathLike[str] | PreTrainedModel | tuple[PreTrainedModel, PreTrainedTokenizerBase]
     )
 
-# families that are measured where none are named
-FIRST_LOOK = ("spectrum", "dimension", "similarity")
-Vectors = ArrayLike | Sequence[ArrayLike]
-Params = TypeVar("Params")
-
 
 @contextlib.contextmanager
 def needs_torch(name: str) -> Iterator[None]:
@@ -40,212 +32,6 @@ def needs_torch(name: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise ImportError(f'{name}: {error}; pip install "anisoscope[pretrained]"') from error
-
-
-def measure(
-    x: Vectors | str | os.PathLike[str],
-    clusters: ArrayLike | Sequence[object] | None = None,
-    *,
-    token_positions: ArrayLike | Sequence[int] | None = None,
-    unembedding: tuple[Mapping[str, object] | None, ArrayLike] | None = None,
-    targets: ArrayLike | Sequence[int] | None = None,
-    families: str | Sequence[str] = FIRST_LOOK,
-    nulls: str | Sequence[str] = CLOUD_NULLS,
-    layer_names: Sequence[str] | None = None,
-    folds: int = 8,
-    num_chunks: int = 1,
-    seed: int = 0,
-    metrics: Mapping[str, Callable[[np.ndarray], float]] | None = None,
-    quiet: bool = False,
-) -> xr.Dataset:
-    """Measure clouds of vectors: values, 95 % intervals, and the excess over null models.
-
-    Values are of all points. For the intervals alone, folds of unequal clusters are thinned at
-    random and weighted by their share of the points. Fewer than five clusters: a warning. Rows of
-    zeros, constant columns, duplicates and tied distances are counted in `attrs["degenerate"]`.
-
-    Args:
-        x: (points, width), (layers, points, width) or a list of layers: NumPy, JAX or PyTorch
-            arrays, DataFrames or memory-mapped files; or the path of a file of them.
-        clusters: (points,), a label of the sentence, image or window of each point: whole clusters
-            are resampled. Without labels folds are runs of consecutive points.
-        token_positions: (points,), the place of each point in its cluster, 0 for its first token;
-            the family `leading` reads them.
-        unembedding: (norm, W), the map from the last layer to logits: W (vocabulary, width), norm
-            None or a dict of `kind` ("layer", "rms") and any of `scale`, `shift`, `epsilon`.
-        targets: (points,), the token that each point is to predict, below 0 for none.
-        families: families of quantities (docs/reference/metric_families.md), or "all" of vectors.
-        nulls: "gaussian" (clouds of the same spectrum), "isotropic", "capped" (spectra),
-            "flipped" (random signs of clusters), or () for none.
-        layer_names: of the layers; else they are numbered from 0.
-        folds: parts of whole clusters to resample, at most; 1 for values without intervals.
-        num_chunks: measure chunks of whole clusters separately, for more points than fit into
-            memory; values are means over chunks, of as many points as a chunk has.
-        seed: of the folds and of the null model.
-        metrics: your own functions of a cloud (points, width) in float32, by name. Each returns a
-            number, and gets an interval and the excess over "gaussian".
-        quiet: without a progress bar (after ten seconds) and a line about compiling.
-
-    Returns:
-        A Dataset with a variable for each quantity and the dimensions (statistic, layer, …),
-        without layer where x is one matrix; statistic is "mean", "low", "high" or "std".
-        `<quantity>_excess` has a dimension `null`: value minus that null model. `.attrs` of a
-        variable have its formula, units and source. What so few points do not show is NaN.
-
-    Raises:
-        ValueError: shapes that do not fit, a number that is not finite or that float32 cannot hold,
-            too few points or clusters; in one line.
-
-    >>> import numpy as np
-    >>> x = np.random.default_rng(0).standard_normal((512, 8))
-    >>> table = measure(x, clusters=np.arange(512) // 16, families="similarity")
-    >>> print(f"{float(table.mean_cosine.sel(statistic='mean')):.3f}")
-    0.000
-    """
-    from anisoscope.sources import arrays
-
-    with library_call(quiet):
-        return arrays.measure_vectors(
-            x,
-            families,
-            nulls,
-            clusters=clusters,
-            token_positions=token_positions,
-            unembedding=unembedding,
-            targets=targets,
-            names=layer_names,
-            folds=folds,
-            num_chunks=num_chunks,
-            seed=seed,
-            metrics=metrics,
-        )
-
-
-def compare(
-    a: Vectors,
-    b: Vectors,
-    clusters: ArrayLike | Sequence[object] | None = None,
-    *,
-    folds: int = 8,
-    seed: int = 0,
-    labels: tuple[str, str] = ("a", "b"),
-    quiet: bool = False,
-) -> xr.Dataset:
-    """Compare every layer of one model with every layer of another, on the same points.
-
-    Args:
-        a: vectors of the first model, as for `measure`: (layers, points, width) or one layer.
-        b: vectors of the second model at the same points in the same order; any width.
-        clusters: (points,), as for `measure`: the sentence, image or window of each point.
-        folds: parts of whole clusters to resample, at most; 1 for values without intervals.
-        seed: of the null model and the folds.
-        labels: names of the models, for figures.
-        quiet: without a line about compiling.
-
-    Returns:
-        A Dataset of `cka` (linear CKA), `cka_unbiased` and `neighbor_overlap` with the dimensions
-        (statistic, layer, other_layer). Each has an excess over the null model "permuted": whole
-        clusters of `a` in random order (without clusters, all points shifted by a random number).
-
-    Raises:
-        ValueError: vectors of different points, or what cannot be measured; in one line.
-
-    >>> import numpy as np
-    >>> x = np.random.default_rng(0).standard_normal((2, 128, 8))
-    >>> table = compare(x, 3 * x[:, :, ::-1])  # rotated and scaled
-    >>> table.cka.sel(statistic="mean").values.diagonal().round(3)
-    array([1., 1.])
-    """
-    from anisoscope.sources import two_models
-
-    with library_call(quiet):
-        return two_models.compare_arrays(a, b, clusters, folds, seed, labels)
-
-
-def measure_attention(
-    queries: ArrayLike,
-    keys: ArrayLike,
-    *,
-    mask: str | ArrayLike,
-    bias: ArrayLike | None = None,
-    layer_names: Sequence[str] | None = None,
-    folds: int = 8,
-    num_chunks: int = 1,
-    seed: int = 0,
-    quiet: bool = False,
-) -> xr.Dataset:
-    """Measure queries and keys, and how sharp the attention is that they make.
-
-    Args:
-        queries: (layers, heads, windows, T, K), as they enter the dot product.
-        keys: the same shape; keys that several heads share are repeated.
-        mask: which key (column) each query (row) sees: "causal", "bidirectional", or booleans (T,
-            T) or (layers, T, T).
-        bias: added to the scores <q, k> / sqrt(K): (layers, heads, T, T), or broadcast to that.
-        layer_names: of the layers; else they are numbered from 1.
-        folds: parts of whole windows to resample, at most; 1 for values without intervals.
-        num_chunks: chunks of windows, for more than fit into memory; values are means over them.
-        seed: kept with the table.
-        quiet: without a progress bar (after ten seconds) and a line about compiling.
-
-    Returns:
-        A Dataset as of `measure`, with the dimensions (statistic, block, head, …).
-
-    Raises:
-        ValueError: shapes that do not fit, or a number that is not finite; in one line.
-
-    >>> import numpy as np
-    >>> queries = np.zeros((2, 4, 8, 16, 8), np.float32)  # all scores are equal
-    >>> table = measure_attention(queries, queries, mask="bidirectional")
-    >>> print(f"{float(table.attention_entropy.sel(statistic='mean').mean()):.3f}")  # ln 16
-    2.773
-    """
-    from anisoscope.sources import arrays
-
-    with library_call(quiet):
-        return arrays.measure_heads(queries, keys, mask, bias, layer_names, folds, num_chunks, seed)
-
-
-def make_measure(
-    function: Callable[[Params, jax.Array], jax.Array],
-    tokens: ArrayLike,
-    *,
-    families: str | Sequence[str] = FIRST_LOOK,
-    nulls: str | Sequence[str] = CLOUD_NULLS,
-    layer_names: Sequence[str] | None = None,
-    folds: int = 8,
-    seed: int = 0,
-) -> Callable[[Params], xr.Dataset]:
-    """Make a function that measures a JAX function for any parameters, compiled once.
-
-    Args:
-        function: (params, tokens) -> activations (layers, windows, T, width).
-        tokens: (windows, …) of any kind; whole windows are resampled.
-        families: as for `measure`.
-        nulls: as for `measure`.
-        layer_names: of the layers; else they are numbered from 0.
-        folds: parts of whole windows to resample, at most.
-        seed: of the null model.
-
-    Returns:
-        A function of params that gives the Dataset of `measure`.
-
-    Raises:
-        ValueError: a wrong shape, or activations that are not finite; in one line.
-
-    >>> import jax.numpy as jnp
-    >>> import numpy as np
-    >>> def embed(table_VD, tokens_BT):  # a single layer
-    ...     return table_VD[tokens_BT][None]
-    >>> tokens = np.random.default_rng(0).integers(0, 50, (64, 16))
-    >>> read = make_measure(embed, tokens, families="similarity", nulls=())
-    >>> mean = read(jnp.ones((50, 8))).mean_cosine.sel(statistic="mean")
-    >>> print(f"{float(mean.squeeze()):.3f}")
-    1.000
-    """
-    from anisoscope.sources import arrays
-
-    return arrays.make_measure(function, tokens, families, nulls, layer_names, folds, seed)
 
 
 def measure_model(

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pandas as pd
 
-from anisoscope.api import measure
+from anisoscope import measure
 from anisoscope.config.pretrained_config import WeightsConfig
 from anisoscope.config.run_config import DataConfig
 from anisoscope.data import corpus

@@ -15,6 +15,7 @@ import pytest
 
 import anisoscope
 from anisoscope import api, metrics
+from anisoscope.sources import arrays, two_models
 from anisoscope.sources.recording import record as recording
 from tests.program import ROOT
 
@@ -126,7 +127,7 @@ def test_every_public_name_is_there_and_typed_without_any():
     functions = [getattr(metrics, name) for name in metrics.__all__]
     functions += [
         value
-        for module in (api, recording)
+        for module in (api, arrays, recording, two_models)
         for name, value in vars(module).items()
         if inspect.isfunction(value) and name in anisoscope.__all__
     ]
@@ -145,8 +146,8 @@ def test_every_public_name_is_there_and_typed_without_any():
 NEED_MODELS = ("measure_model", "compare_models", "open_run", "trainer_callback")
 
 
-EXAMPLES = """metrics.pair_scalars metrics.scalars api sources.recording.record
-    sources.recording.measure_step results.frame plot.one_table plot.report
+EXAMPLES = """metrics.pair_scalars metrics.scalars api sources.arrays sources.two_models
+    sources.recording.record sources.recording.measure_step results.frame plot.one_table plot.report
     analysis.claims.verdicts"""
 
 

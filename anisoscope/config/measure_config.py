@@ -35,6 +35,8 @@ OPTIONAL_INPUTS = {  # measured only when named, or as part of "all" for vectors
 }
 FAMILIES = DEFAULT_INPUTS | OPTIONAL_INPUTS
 DEFAULT, OPTIONAL = tuple(DEFAULT_INPUTS), tuple(OPTIONAL_INPUTS)
+# what the library measures where no family is named
+FIRST_LOOK = ("spectrum", "dimension", "similarity")
 TEXT_FAMILIES = ("frequency",)  # need the token at each point
 CLOUD_NULLS = ("gaussian", "isotropic", "capped", "flipped")  # null models made from a cloud alone
 NULLS = (*CLOUD_NULLS, "shuffled", "untrained", "permuted")

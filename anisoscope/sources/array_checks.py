@@ -15,6 +15,7 @@ from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.metrics import logit_lens
 from anisoscope.metrics.convert import (
     EXACT,
+    ArrayLike,
     as_arrays,
     as_float32,
     as_vectors,
@@ -27,6 +28,8 @@ from anisoscope.utils.settings import LARGEST_SEED
 VECTOR_INPUTS, HEAD_INPUTS = ("cloud", "layers"), ("heads",)  # kinds of input that a family reads
 LENS = "logit_lens"  # the family that maps every layer to logits
 FEWEST = 8  # points
+
+VectorsLike = ArrayLike | Sequence[ArrayLike]
 
 
 class Vectors(NamedTuple):

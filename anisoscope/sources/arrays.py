@@ -1,4 +1,4 @@
-"""Measure arrays: vectors, queries and keys, a JAX function, and a user's own metrics.
+"""Measure arrays: vectors, queries and keys, or a JAX function.
 
 Check and align the inputs, cut them into chunks, run the panel on each chunk, and make the table.
 Arrays carry the letters of `models`, and J folds of M points.
@@ -8,84 +8,149 @@ import numbers
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 import xarray as xr
-from jax import Array
 
 import anisoscope
-from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.measurement.families.registry import quantities
-from anisoscope.measurement.intervals import weight_replicates
-from anisoscope.measurement.null_models import DRAWS, gaussian, spread
-from anisoscope.measurement.quantity import Quantity, Values
+from anisoscope.config.measure_config import CLOUD_NULLS, FIRST_LOOK, MeasureConfig
+from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resampling import Places
-from anisoscope.metrics.convert import as_vectors
+from anisoscope.metrics.convert import ArrayLike
 from anisoscope.results import join, replicates_table
-from anisoscope.results.derived import NULL
-from anisoscope.results.summary import summarize, summarize_with_null
-from anisoscope.sources import array_checks, array_chunks
-from anisoscope.sources.folds import Chunk, Folds, cut_chunks, cut_windows
-from anisoscope.utils.progress import bar, compile_notice
+from anisoscope.sources import array_checks, array_chunks, user_metrics
+from anisoscope.sources.array_checks import VectorsLike
+from anisoscope.sources.folds import Chunk, cut_chunks, cut_windows
+from anisoscope.utils.progress import bar, compile_notice, library_call
 
-GAUSSIAN = "gaussian"
-Metric = Callable[[np.ndarray], Any]
+Params = TypeVar("Params")
 
 
-@jax.enable_x64(False)
-def measure_vectors(
-    x: Any,
-    families: str | Sequence[str],
-    nulls: str | Sequence[str],
+def measure(
+    x: VectorsLike | str | os.PathLike[str],
+    clusters: ArrayLike | Sequence[object] | None = None,
     *,
-    clusters: Any = None,
-    token_positions: Any = None,
-    unembedding: Any = None,
-    targets: Any = None,
-    names: Sequence[str] | None = None,
+    token_positions: ArrayLike | Sequence[int] | None = None,
+    unembedding: tuple[Mapping[str, object] | None, ArrayLike] | None = None,
+    targets: ArrayLike | Sequence[int] | None = None,
+    families: str | Sequence[str] = FIRST_LOOK,
+    nulls: str | Sequence[str] = CLOUD_NULLS,
+    layer_names: Sequence[str] | None = None,
     folds: int = 8,
     num_chunks: int = 1,
     seed: int = 0,
-    metrics: Mapping[str, Metric] | None = None,
+    metrics: Mapping[str, Callable[[np.ndarray], float]] | None = None,
+    quiet: bool = False,
 ) -> xr.Dataset:
-    """Measure vectors as `anisoscope.measure` documents."""
-    if isinstance(x, str | os.PathLike):
-        from anisoscope.sources import vector_files  # needs optional libraries
+    """Measure clouds of vectors: values, 95 % intervals, and the excess over null models.
 
-        file = vector_files.load(pathlib.Path(x))
-        x = file.vectors
-        clusters = file.cluster_P if clusters is None else clusters
-        token_positions = file.position_P if token_positions is None else token_positions
-    vectors = array_checks.read_vectors(x, clusters, token_positions)
-    array_checks.check_names(names, len(vectors.layers))
-    targets = array_checks.align(targets, x, "targets")
-    lens = array_checks.read_lens(unembedding, targets, vectors.shape[0])
-    chosen = array_checks.choose_vector_families(families, unembedding, vectors.single)
-    settings = array_checks.make_settings(chosen, nulls, folds, seed)
-    check_metrics(metrics or {})
-    chunks = cut_chunks(vectors, num_chunks, folds, seed)
-    values, attributes = array_chunks.measure_chunks(
-        vectors, chunks, settings, lambda groups: bar(groups, "measure", "layer"), lens
-    )
-    table = make_table(values, settings, attributes, names)
-    if metrics:
-        table = add_metrics(table, metrics, vectors.layers, chunks, seed)
-    return table.isel(layer=0).drop_vars(["layer", "depth"]) if vectors.single else table
+    Values are of all points. For the intervals alone, folds of unequal clusters are thinned at
+    random and weighted by their share of the points. Fewer than five clusters: a warning. Rows of
+    zeros, constant columns, duplicates and tied distances are counted in `attrs["degenerate"]`.
+
+    Args:
+        x: (points, width), (layers, points, width) or a list of layers: NumPy, JAX or PyTorch
+            arrays, DataFrames or memory-mapped files; or the path of a file of them.
+        clusters: (points,), a label of the sentence, image or window of each point: whole clusters
+            are resampled. Without labels folds are runs of consecutive points.
+        token_positions: (points,), the place of each point in its cluster, 0 for its first token;
+            the family `leading` reads them.
+        unembedding: (norm, W), the map from the last layer to logits: W (vocabulary, width), norm
+            None or a dict of `kind` ("layer", "rms") and any of `scale`, `shift`, `epsilon`.
+        targets: (points,), the token that each point is to predict, below 0 for none.
+        families: families of quantities (docs/reference/metric_families.md), or "all" of vectors.
+        nulls: "gaussian" (clouds of the same spectrum), "isotropic", "capped" (spectra),
+            "flipped" (random signs of clusters), or () for none.
+        layer_names: of the layers; else they are numbered from 0.
+        folds: parts of whole clusters to resample, at most; 1 for values without intervals.
+        num_chunks: measure chunks of whole clusters separately, for more points than fit into
+            memory; values are means over chunks, of as many points as a chunk has.
+        seed: of the folds and of the null model.
+        metrics: your own functions of a cloud (points, width) in float32, by name. Each returns a
+            number, and gets an interval and the excess over "gaussian".
+        quiet: without a progress bar (after ten seconds) and a line about compiling.
+
+    Returns:
+        A Dataset with a variable for each quantity and the dimensions (statistic, layer, …),
+        without layer where x is one matrix; statistic is "mean", "low", "high" or "std".
+        `<quantity>_excess` has a dimension `null`: value minus that null model. `.attrs` of a
+        variable have its formula, units and source. What so few points do not show is NaN.
+
+    Raises:
+        ValueError: shapes that do not fit, a number that is not finite or that float32 cannot hold,
+            too few points or clusters; in one line.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).standard_normal((512, 8))
+    >>> table = measure(x, clusters=np.arange(512) // 16, families="similarity")
+    >>> print(f"{float(table.mean_cosine.sel(statistic='mean')):.3f}")
+    0.000
+    """
+    with library_call(quiet), jax.enable_x64(False):
+        if isinstance(x, str | os.PathLike):
+            from anisoscope.sources import vector_files  # needs optional libraries
+
+            file = vector_files.load(pathlib.Path(x))
+            x = file.vectors
+            clusters = file.cluster_P if clusters is None else clusters
+            token_positions = file.position_P if token_positions is None else token_positions
+        vectors = array_checks.read_vectors(x, clusters, token_positions)
+        array_checks.check_names(layer_names, len(vectors.layers))
+        targets = array_checks.align(targets, x, "targets")
+        lens = array_checks.read_lens(unembedding, targets, vectors.shape[0])
+        chosen = array_checks.choose_vector_families(families, unembedding, vectors.single)
+        settings = array_checks.make_settings(chosen, nulls, folds, seed)
+        user_metrics.check_metrics(metrics or {})
+        chunks = cut_chunks(vectors, num_chunks, folds, seed)
+        values, attributes = array_chunks.measure_chunks(
+            vectors, chunks, settings, lambda groups: bar(groups, "measure", "layer"), lens
+        )
+        table = make_table(values, settings, attributes, layer_names)
+        if metrics:
+            table = user_metrics.add_metrics(table, metrics, vectors.layers, chunks, seed)
+        return table.isel(layer=0).drop_vars(["layer", "depth"]) if vectors.single else table
 
 
-def measure_heads(
-    queries: Any,
-    keys: Any,
-    mask: Any,
-    bias: Any,
-    names: Sequence[str] | None,
-    folds: int,
-    num_chunks: int,
-    seed: int,
+def measure_attention(
+    queries: ArrayLike,
+    keys: ArrayLike,
+    *,
+    mask: str | ArrayLike,
+    bias: ArrayLike | None = None,
+    layer_names: Sequence[str] | None = None,
+    folds: int = 8,
+    num_chunks: int = 1,
+    seed: int = 0,
+    quiet: bool = False,
 ) -> xr.Dataset:
-    """Measure queries and keys as `anisoscope.measure_attention` documents."""
+    """Measure queries and keys, and how sharp the attention is that they make.
+
+    Args:
+        queries: (layers, heads, windows, T, K), as they enter the dot product.
+        keys: the same shape; keys that several heads share are repeated.
+        mask: which key (column) each query (row) sees: "causal", "bidirectional", or booleans (T,
+            T) or (layers, T, T).
+        bias: added to the scores <q, k> / sqrt(K): (layers, heads, T, T), or broadcast to that.
+        layer_names: of the layers; else they are numbered from 1.
+        folds: parts of whole windows to resample, at most; 1 for values without intervals.
+        num_chunks: chunks of windows, for more than fit into memory; values are means over them.
+        seed: kept with the table.
+        quiet: without a progress bar (after ten seconds) and a line about compiling.
+
+    Returns:
+        A Dataset as of `measure`, with the dimensions (statistic, block, head, …).
+
+    Raises:
+        ValueError: shapes that do not fit, or a number that is not finite; in one line.
+
+    >>> import numpy as np
+    >>> queries = np.zeros((2, 4, 8, 16, 8), np.float32)  # all scores are equal
+    >>> table = measure_attention(queries, queries, mask="bidirectional")
+    >>> print(f"{float(table.attention_entropy.sel(statistic='mean').mean()):.3f}")  # ln 16
+    2.773
+    """
     chosen = array_checks.choose_families("attention", array_checks.HEAD_INPUTS)
     settings = array_checks.make_settings(chosen, (), folds, seed)
     heads = array_checks.read_heads(queries, keys, mask, bias)
@@ -95,31 +160,59 @@ def measure_heads(
             f"num_chunks is {num_chunks}; {windows} windows allow a whole number from 1 to {windows}"
         )
     cut = cut_windows(windows // num_chunks, context, folds)
-    values = array_chunks.measure_head_chunks(heads, cut, num_chunks, settings)
+    with library_call(quiet):
+        values = array_chunks.measure_head_chunks(heads, cut, num_chunks, settings)
     attributes = {
         "seed": seed,
         "batches": num_chunks,
         "windows": windows // num_chunks * num_chunks,
         "resampled_windows": num_chunks * cut.index_JM.size // context,
     }
-    return make_table(values, settings, attributes, names)
+    return make_table(values, settings, attributes, layer_names)
 
 
 def make_measure(
-    function: Callable[[Any, Array], Array],
-    tokens: Any,
-    families: str | Sequence[str],
-    nulls: str | Sequence[str],
-    names: Sequence[str] | None,
-    folds: int,
-    seed: int,
-) -> Callable[[Any], xr.Dataset]:
-    """Make the function of parameters that `anisoscope.make_measure` returns."""
+    function: Callable[[Params, jax.Array], jax.Array],
+    tokens: ArrayLike,
+    *,
+    families: str | Sequence[str] = FIRST_LOOK,
+    nulls: str | Sequence[str] = CLOUD_NULLS,
+    layer_names: Sequence[str] | None = None,
+    folds: int = 8,
+    seed: int = 0,
+) -> Callable[[Params], xr.Dataset]:
+    """Make a function that measures a JAX function for any parameters, compiled once.
+
+    Args:
+        function: (params, tokens) -> activations (layers, windows, T, width).
+        tokens: (windows, …) of any kind; whole windows are resampled.
+        families: as for `measure`.
+        nulls: as for `measure`.
+        layer_names: of the layers; else they are numbered from 0.
+        folds: parts of whole windows to resample, at most.
+        seed: of the null model.
+
+    Returns:
+        A function of params that gives the Dataset of `measure`.
+
+    Raises:
+        ValueError: a wrong shape, or activations that are not finite; in one line.
+
+    >>> import jax.numpy as jnp
+    >>> import numpy as np
+    >>> def embed(table_VD, tokens_BT):  # a single layer
+    ...     return table_VD[tokens_BT][None]
+    >>> tokens = np.random.default_rng(0).integers(0, 50, (64, 16))
+    >>> read = make_measure(embed, tokens, families="similarity", nulls=())
+    >>> mean = read(jnp.ones((50, 8))).mean_cosine.sel(statistic="mean")
+    >>> print(f"{float(mean.squeeze()):.3f}")
+    1.000
+    """
     chosen = array_checks.choose_families(families, array_checks.VECTOR_INPUTS)
     settings = array_checks.make_settings(chosen, nulls, folds, seed)
     compute, windows = jax.jit(function), len(tokens)
 
-    def measure(params: Any) -> xr.Dataset:
+    def measure_params(params: Params) -> xr.Dataset:
         with compile_notice():
             vectors = compute(params, tokens)
             if vectors.ndim != 4 or vectors.shape[1] != windows or 0 in vectors.shape:
@@ -134,9 +227,9 @@ def make_measure(
             values, attributes = array_chunks.measure_chunks(
                 clouds, [chunk], settings, key=jax.random.key(seed)
             )
-        return make_table(values, settings, attributes | {"windows": windows}, names)
+        return make_table(values, settings, attributes | {"windows": windows}, layer_names)
 
-    return measure
+    return measure_params
 
 
 def make_table(
@@ -163,77 +256,3 @@ def raw_table(values: dict[str, Values], attributes: dict[str, Any]) -> xr.Datas
     arrays = jax.tree.map(lambda value: np.asarray(value)[:, None], values)
     attributes = attributes | {"layer_0": "vectors, as the others"}
     return replicates_table.table(arrays, 0, ("all",), attributes)
-
-
-def check_metrics(metrics: Mapping[str, Metric]) -> None:
-    """Raise ValueError, one line, where a name cannot be that of a new variable."""
-    if not isinstance(metrics, Mapping):
-        raise ValueError(
-            f"metrics is a {type(metrics).__name__}; pass your functions by name, as {{'mine': f}}"
-        )
-    for name, metric in metrics.items():
-        if not str(name).isidentifier() or str(name).endswith("_excess"):
-            raise ValueError(f"metrics: {name!r} is no name of a variable; write it as my_metric")
-        if name in quantities():
-            raise ValueError(f"metrics: {name!r} is measured already; take another name")
-        if not callable(metric):
-            raise ValueError(f"metrics: {name!r} is a {type(metric).__name__}, not a function")
-
-
-def add_metrics(
-    table: xr.Dataset,
-    metrics: Mapping[str, Metric],
-    layers: list[Any],
-    chunks: list[Chunk],
-    seed: int,
-) -> xr.Dataset:
-    """Add a user's functions of a cloud to a table: mean, std, 95 % interval, and excess."""
-    null_models = table[NULL].values.tolist() if NULL in table.dims else []
-    schema = {}
-    for name, metric in metrics.items():
-        text = (getattr(metric, "__doc__", None) or name).strip().splitlines()[0]
-        schema[name] = Quantity(name, text, "a function of the user's", resampling="jackknife")
-    folds = len(chunks[0].folds.index_JM)
-    dims, shape = (
-        ("batch", "layer", "jackknife"),
-        (len(chunks), len(layers), 1 + folds * (folds > 1)),
-    )
-    values, null = (
-        xr.Dataset({name: (dims, np.empty(shape), x.attributes) for name, x in schema.items()})
-        for _ in range(2)
-    )
-    for (b, chunk), (n, layer) in (
-        (chunk, layer) for chunk in enumerate(chunks) for layer in enumerate(layers)
-    ):
-        cloud_PD = as_vectors(layer[chunk.rows_P], f"vectors of layer {n}")
-        draws = _draw_null(cloud_PD, seed) if GAUSSIAN in null_models else []
-        for name, metric in metrics.items():
-            values[name][b, n] = _replicates(name, metric, cloud_PD, chunk.folds)
-            if draws:
-                replicates = [_replicates(name, metric, draw, chunk.folds) for draw in draws]
-                null[name][b, n] = np.mean(replicates, axis=0)
-    if GAUSSIAN not in null_models:
-        added = summarize(schema, values)
-    else:
-        added = summarize_with_null(schema, values, null, GAUSSIAN).reindex({NULL: null_models})
-    return table.assign({name: value.variable for name, value in added.data_vars.items()})
-
-
-def _replicates(name: str, metric: Metric, cloud_PD: np.ndarray, folds: Folds) -> np.ndarray:
-    """Return the value of all points, then of the resampled points without each fold."""
-    count = len(folds.index_JM)
-    kept = [np.delete(folds.index_JM, fold, axis=0).ravel() for fold in range(count)]
-    clouds = [cloud_PD] + [cloud_PD[index_P] for index_P in kept if count > 1]
-    found = [np.asarray(metric(cloud)) for cloud in clouds]
-    if shapes := {value.shape for value in found} - {()}:
-        raise ValueError(f"metrics: {name!r} returned shape {shapes.pop()}; return one number")
-    value_R = np.array(found, np.float64)
-    return weight_replicates(value_R, "jackknife", *folds[1:]) if folds.unequal else value_R
-
-
-@jax.enable_x64(False)
-def _draw_null(cloud_PD: np.ndarray, seed: int) -> list[np.ndarray]:
-    """Draw Gaussian clouds of the same spectrum."""
-    key, *keys = jax.random.split(array_chunks.cloud_keys(cloud_PD[None], seed)[0], 1 + DRAWS)
-    factor = jax.jit(spread)(cloud_PD, key)
-    return [np.asarray(jax.jit(gaussian)(factor, draw)) for draw in keys]

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,20 +28,21 @@ from anisoscope.measurement import null_models
 from anisoscope.measurement.families import comparison_family
 from anisoscope.measurement.null_models import PERMUTATIONS, PERMUTED
 from anisoscope.measurement.quantity import MEASURED, Values
-from anisoscope.metrics.convert import as_vectors
+from anisoscope.metrics.convert import ArrayLike, as_vectors
 from anisoscope.models.model_settings import describe_model
 from anisoscope.results import joined_files
 from anisoscope.results.frame import to_frame
 from anisoscope.results.summary import summarize_with_null
 from anisoscope.sources import array_checks, array_chunks
 from anisoscope.sources.activations import batch_keys
+from anisoscope.sources.array_checks import VectorsLike
 from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe
 from anisoscope.sources.finished_run import OpenRun, open_run
 from anisoscope.sources.folds import Folds, cut_chunks, describe
 from anisoscope.sources.run_program import draw_probe
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
-from anisoscope.utils.progress import bar
+from anisoscope.utils.progress import bar, library_call
 from anisoscope.utils.settings import format_differences
 
 # settings of measure that decide which vectors form a cloud
@@ -137,10 +138,41 @@ def summarize_pairs(batches: list[dict[str, Values]], positions: tuple[str, ...]
     return table.assign_attrs(permutations=PERMUTATIONS)
 
 
-def compare_arrays(
-    a: Any, b: Any, clusters: Any, folds: int, seed: int, labels: tuple[str, str]
+def compare(
+    a: VectorsLike,
+    b: VectorsLike,
+    clusters: ArrayLike | Sequence[object] | None = None,
+    *,
+    folds: int = 8,
+    seed: int = 0,
+    labels: tuple[str, str] = ("a", "b"),
+    quiet: bool = False,
 ) -> xr.Dataset:
-    """Compare vectors of the same points as `anisoscope.compare` documents."""
+    """Compare every layer of one model with every layer of another, on the same points.
+
+    Args:
+        a: vectors of the first model, as for `measure`: (layers, points, width) or one layer.
+        b: vectors of the second model at the same points in the same order; any width.
+        clusters: (points,), as for `measure`: the sentence, image or window of each point.
+        folds: parts of whole clusters to resample, at most; 1 for values without intervals.
+        seed: of the null model and the folds.
+        labels: names of the models, for figures.
+        quiet: without a line about compiling.
+
+    Returns:
+        A Dataset of `cka` (linear CKA), `cka_unbiased` and `neighbor_overlap` with the dimensions
+        (statistic, layer, other_layer). Each has an excess over the null model "permuted": whole
+        clusters of `a` in random order (without clusters, all points shifted by a random number).
+
+    Raises:
+        ValueError: vectors of different points, or what cannot be measured; in one line.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).standard_normal((2, 128, 8))
+    >>> table = compare(x, 3 * x[:, :, ::-1])  # rotated and scaled
+    >>> table.cka.sel(statistic="mean").values.diagonal().round(3)
+    array([1., 1.])
+    """
     if isinstance(labels, str) or len(labels) != 2:
         raise ValueError(f"labels is {labels!r}; pass two names")
     for x in (a, b):
@@ -162,7 +194,8 @@ def compare_arrays(
     )
     chunks = cut_chunks(vectors_a, 1, folds, seed)
     null_KNPD = np.stack([a_NPD[:, order_P] for order_P in _orders(vectors_a, seed)])
-    values = _measure_folds(Clouds(a_NPD, b_MPE, null_KNPD), chunks[0].folds)
+    with library_call(quiet):
+        values = _measure_folds(Clouds(a_NPD, b_MPE, null_KNPD), chunks[0].folds)
     attributes = describe(vectors_a, chunks) | {"seed": seed}
     attributes |= dict(zip(("first", "second"), labels, strict=True))
     table = summarize_pairs([jax.tree.map(lambda x: x[None], values)], ("all",))

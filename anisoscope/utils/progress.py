@@ -48,10 +48,14 @@ def bar(work: Iterable | None, label: str, unit: str, **options: Any) -> tqdm:
 
 @contextlib.contextmanager
 def library_call(quiet: bool) -> Iterator[None]:
-    """Report on a call of the library; `quiet`: without bars and lines, but with warnings."""
-    token = _quiet.set(quiet)
+    """Report on a call of the library; `quiet`: without bars and lines, but with warnings.
+
+    A call inside another call is as quiet as that.
+    """
+    outer = _quiet.get()
+    token = _quiet.set(quiet or bool(outer))
     try:
-        with contextlib.nullcontext() if quiet else compile_notice():
+        with contextlib.nullcontext() if quiet or outer is not None else compile_notice():
             yield
     finally:
         _quiet.reset(token)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.api import measure
+from anisoscope import measure
 from anisoscope.measurement.null_models import DRAWS, gaussian, spread
 from tests import reference_spectrum
 

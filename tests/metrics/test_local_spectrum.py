@@ -2,7 +2,7 @@ import jax
 import numpy as np
 import pytest
 
-from anisoscope.api import measure
+from anisoscope import measure
 from anisoscope.metrics.local_spectrum import COUNT, local_isotropy
 from tests import reference_local as reference
 from tests.metrics.clouds import EVERY, SHAPE, filled, find, gaussian, rotation

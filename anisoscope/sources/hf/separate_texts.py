@@ -218,20 +218,19 @@ def measure_vectors(
     measure: MeasureConfig,
 ) -> xr.Dataset:
     """Measure the sets of positions, and each pool as another set, into one table."""
-    options = {"folds": measure.folds, "num_chunks": measure.batches, "seed": measure.seed}
+    options = {"families": measure.families, "nulls": measure.nulls, "folds": measure.folds}
+    options |= {"num_chunks": measure.batches, "seed": measure.seed}
     tables = {}
     for name, row_M in picks.items():
-        tables[name] = arrays.measure_vectors(
+        tables[name] = arrays.measure(
             vectors[TOKENS][:, np.searchsorted(rows_M, row_M)],
-            measure.families,
-            measure.nulls,
             clusters=tokens.text_N[row_M],
             token_positions=tokens.position_N[row_M],
             **options,
         )
     for pool in (name for name in vectors if name != TOKENS):
         x_NUD = vectors[pool][:, : measure.points * measure.batches]
-        tables[pool] = arrays.measure_vectors(x_NUD, measure.families, measure.nulls, **options)
+        tables[pool] = arrays.measure(x_NUD, **options)
     table = xr.concat(
         tables.values(),
         xr.Variable("positions", [*tables]),

@@ -15,13 +15,13 @@ import numpy as np
 import xarray as xr
 
 import anisoscope
-from anisoscope.api import FIRST_LOOK, Vectors
-from anisoscope.config.measure_config import CLOUD_NULLS, MeasureConfig
+from anisoscope.config.measure_config import CLOUD_NULLS, FIRST_LOOK, MeasureConfig
 from anisoscope.measurement.families.registry import FAMILIES, find_family, quantities
 from anisoscope.metrics.convert import ArrayLike
 from anisoscope.results import join, joined_files
 from anisoscope.results.derived import BLOCK
 from anisoscope.sources import array_checks, array_chunks, arrays
+from anisoscope.sources.array_checks import VectorsLike
 from anisoscope.sources.folds import cut_chunks
 from anisoscope.sources.recording.recorder import Recorder
 from anisoscope.utils.errors import RunError, as_value_error
@@ -34,7 +34,7 @@ FOLDS = 8
 
 
 def measure_step(
-    x: Recorder | Vectors,
+    x: Recorder | VectorsLike,
     step: int,
     folder: str | os.PathLike[str],
     *,

@@ -6,8 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from anisoscope.api import FIRST_LOOK
-from anisoscope.config.measure_config import CLOUD_NULLS
+from anisoscope.config.measure_config import CLOUD_NULLS, FIRST_LOOK
 from anisoscope.metrics.convert import ArrayLike
 from anisoscope.utils.errors import as_value_error
 

@@ -1,0 +1,95 @@
+"""Measure a user's own functions of a cloud, with the intervals and null model of the others."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import xarray as xr
+
+from anisoscope.measurement.families.registry import quantities
+from anisoscope.measurement.intervals import weight_replicates
+from anisoscope.measurement.null_models import DRAWS, gaussian, spread
+from anisoscope.measurement.quantity import Quantity
+from anisoscope.metrics.convert import as_vectors
+from anisoscope.results.derived import NULL
+from anisoscope.results.summary import summarize, summarize_with_null
+from anisoscope.sources.array_chunks import cloud_keys
+from anisoscope.sources.folds import Chunk, Folds
+
+GAUSSIAN = "gaussian"
+Metric = Callable[[np.ndarray], Any]
+
+
+def check_metrics(metrics: Mapping[str, Metric]) -> None:
+    """Raise ValueError, one line, where a name cannot be that of a new variable."""
+    if not isinstance(metrics, Mapping):
+        raise ValueError(
+            f"metrics is a {type(metrics).__name__}; pass your functions by name, as {{'mine': f}}"
+        )
+    for name, metric in metrics.items():
+        if not str(name).isidentifier() or str(name).endswith("_excess"):
+            raise ValueError(f"metrics: {name!r} is no name of a variable; write it as my_metric")
+        if name in quantities():
+            raise ValueError(f"metrics: {name!r} is measured already; take another name")
+        if not callable(metric):
+            raise ValueError(f"metrics: {name!r} is a {type(metric).__name__}, not a function")
+
+
+def add_metrics(
+    table: xr.Dataset,
+    metrics: Mapping[str, Metric],
+    layers: list[Any],
+    chunks: list[Chunk],
+    seed: int,
+) -> xr.Dataset:
+    """Add a user's functions of a cloud to a table: mean, std, 95 % interval, and excess."""
+    null_models = table[NULL].values.tolist() if NULL in table.dims else []
+    schema = {}
+    for name, metric in metrics.items():
+        text = (getattr(metric, "__doc__", None) or name).strip().splitlines()[0]
+        schema[name] = Quantity(name, text, "a function of the user's", resampling="jackknife")
+    folds = len(chunks[0].folds.index_JM)
+    dims, shape = (
+        ("batch", "layer", "jackknife"),
+        (len(chunks), len(layers), 1 + folds * (folds > 1)),
+    )
+    values, null = (
+        xr.Dataset({name: (dims, np.empty(shape), x.attributes) for name, x in schema.items()})
+        for _ in range(2)
+    )
+    for (b, chunk), (n, layer) in (
+        (chunk, layer) for chunk in enumerate(chunks) for layer in enumerate(layers)
+    ):
+        cloud_PD = as_vectors(layer[chunk.rows_P], f"vectors of layer {n}")
+        draws = _draw_null(cloud_PD, seed) if GAUSSIAN in null_models else []
+        for name, metric in metrics.items():
+            values[name][b, n] = _replicates(name, metric, cloud_PD, chunk.folds)
+            if draws:
+                replicates = [_replicates(name, metric, draw, chunk.folds) for draw in draws]
+                null[name][b, n] = np.mean(replicates, axis=0)
+    if GAUSSIAN not in null_models:
+        added = summarize(schema, values)
+    else:
+        added = summarize_with_null(schema, values, null, GAUSSIAN).reindex({NULL: null_models})
+    return table.assign({name: value.variable for name, value in added.data_vars.items()})
+
+
+def _replicates(name: str, metric: Metric, cloud_PD: np.ndarray, folds: Folds) -> np.ndarray:
+    """Return the value of all points, then of the resampled points without each fold."""
+    count = len(folds.index_JM)
+    kept = [np.delete(folds.index_JM, fold, axis=0).ravel() for fold in range(count)]
+    clouds = [cloud_PD] + [cloud_PD[index_P] for index_P in kept if count > 1]
+    found = [np.asarray(metric(cloud)) for cloud in clouds]
+    if shapes := {value.shape for value in found} - {()}:
+        raise ValueError(f"metrics: {name!r} returned shape {shapes.pop()}; return one number")
+    value_R = np.array(found, np.float64)
+    return weight_replicates(value_R, "jackknife", *folds[1:]) if folds.unequal else value_R
+
+
+@jax.enable_x64(False)
+def _draw_null(cloud_PD: np.ndarray, seed: int) -> list[np.ndarray]:
+    """Draw Gaussian clouds of the same spectrum."""
+    key, *keys = jax.random.split(cloud_keys(cloud_PD[None], seed)[0], 1 + DRAWS)
+    factor = jax.jit(spread)(cloud_PD, key)
+    return [np.asarray(jax.jit(gaussian)(factor, draw)) for draw in keys]
