@@ -47,12 +47,11 @@ def measure_step(
     """Measure a step of any training loop into a folder, which the figures over training read.
 
     Args:
-        x: a Recorder, which then begins its next sample; or vectors as in `measure`, with
-            `clusters` and `layer_names`.
+        x: a Recorder, which then begins its next sample; or vectors as for `measure`.
         step: of the training, a whole number from 0 to 2^31 - 1.
-        folder: a new folder, or a folder that this function has written. It holds measurements/<step>.nc, and
-            results.nc and results.csv of all steps. Nothing is overwritten but these two.
-        clusters: as for `measure`.
+        folder: a new folder, or one that this function has written: measurements/<step>.nc, and
+            results.nc and results.csv of all steps, which alone are overwritten.
+        clusters: as for `measure`; a Recorder has them.
         layer_names: names of the layers, which join steps; a Recorder uses its hook points.
         families: as for `measure`.
         nulls: as for `measure`.
@@ -86,16 +85,21 @@ def measure_step(
             layer_names = [*recorder.groups]
         vectors = array_checks.read_vectors(x, clusters, positions)
         array_checks.check_names(layer_names, len(vectors.layers))
-        order = next((_layer_names(table) for table in tables.values()), None)
-        if layer_names is not None and order is not None and {*order} == {*layer_names}:
-            layers = dict(zip(layer_names, vectors.layers, strict=True))
-            vectors = vectors._replace(layers=[layers[name] for name in order])
-            layer_names = order
+        if layer_names is not None and tables:
+            order = _layer_names(tables[min(tables)])
+            if order is not None and {*order} == {*layer_names}:
+                layers = dict(zip(layer_names, vectors.layers, strict=True))
+                vectors = vectors._replace(layers=[layers[name] for name in order])
+                layer_names = order
         raw = _measure(vectors, int(step), root.name, settings)
         if layer_names is not None:
             raw = raw.assign_coords(layer_name=("layer", list(layer_names)))
         for other, table in tables.items():
-            _check_layers(root, raw, other, table)
+            if (now := _describe_layers(raw)) != (before := _describe_layers(table)):
+                raise ValueError(
+                    f"folder: {root} has a table of step {other} with {before}, and this step has "
+                    f"{now}; name another folder"
+                )
         tables = dict(sorted((tables | {int(step): raw}).items()))
         path = root / TABLES / f"{step}.nc"
         try:
@@ -126,47 +130,34 @@ def _measure(
     return raw.assign_attrs(made_by=json.dumps({"by": MADE_BY}))
 
 
-def _check_layers(root: pathlib.Path, raw: xr.Dataset, step: int, other: xr.Dataset) -> None:
-    """Raise ValueError where the layers of this step differ from those of an earlier step."""
-    for what, now, before in (
-        ("layers", raw.sizes["layer"], other.sizes["layer"]),
-        ("names", _layer_names(raw), _layer_names(other)),
-        ("a width of", raw.attrs["width"], other.attrs["width"]),
-    ):
-        if now != before:
-            raise ValueError(
-                f"folder: {root} has a table of step {step} with {what} {before}, "
-                f"and this step has {now}; name another folder"
-            )
-
-
 def _layer_names(table: xr.Dataset) -> list[str] | None:
     return table["layer_name"].values.tolist() if "layer_name" in table.coords else None
 
 
+def _describe_layers(table: xr.Dataset) -> str:
+    names = _layer_names(table) or "no names"
+    return f"{table.sizes['layer']} layers of a width of {table.attrs['width']}, names {names}"
+
+
 def _contents(tables: dict[int, xr.Dataset]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return families and null models that at least one of the tables has."""
-    measured = {name for table in tables.values() for name in table if name in quantities()}
+    present = {find_family(name) for x in tables.values() for name in x if name in quantities()}
     clouds = {cloud for table in tables.values() for cloud in table["cloud"].values}
-    present = {find_family(name) for name in measured}
     families = tuple(family for family in FAMILIES if family in present)
     return families, tuple(null for null in CLOUD_NULLS if null in clouds)
 
 
 def read_tables(root: pathlib.Path, step: int) -> dict[int, xr.Dataset]:
-    """Read the tables of other steps.
-
-    Raises:
-        ValueError: the folder holds other files, or a table of this step.
-    """
+    """Read the tables of other steps; ValueError where the folder holds other files or this step."""
     paths = sorted(path for path in (root / TABLES).glob("*.nc") if path.stem.isdecimal())
     try:
         tables = {int(path.stem): joined_files.read_table(path) for path in paths}
     except RunError as error:
         raise ValueError(str(error)) from error
-    foreign = [table for table in tables.values() if MADE_BY not in table.attrs.get("made_by", "")]
-    others = sorted(path for path in root.iterdir() if path.name != TABLES) if root.exists() else []
-    content = TABLES if foreign else others[0].name if others and not tables else None
+    others = sorted(path.name for path in root.glob("*") if path.name != TABLES)
+    content = others[0] if others and not tables else None
+    if any(MADE_BY not in table.attrs.get("made_by", "") for table in tables.values()):
+        content = TABLES
     if step in tables:
         content = f"a table of step {step}"
     if content is not None:

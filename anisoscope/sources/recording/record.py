@@ -33,25 +33,20 @@ def record(
     Use it as `with record(…) as recorder:`. Each row of the passes inside `with` is kept with the
     same probability (reservoir sampling), at the same positions for all hook points of one shape.
     Padding by `attention_mask` is never kept, and another cluster begins where `position_ids`
-    restart. A pass that breaks off leaves nothing. A pass that cannot be recorded is left out with a
-    warning; the model's own pass always continues.
+    restart. A pass that breaks off leaves nothing; one that cannot be recorded causes a warning.
 
     Args:
-        model: a torch.nn.Module, whose calls are passes; or a function, as of JAX, that is called
-            as `recorder(…)` with the same outputs, also inside of `jax.jit`.
-        hook_points: of a module, names as `model.named_modules()` has them, or {name: module}, each
-            of which returns (batch, tokens, width) or (batch, width), alone or first of several
-            outputs, once in a pass. For a function, the map from its output to {name: array};
-            None where the output is such a dict, or one array.
-        to: a file that ends with .nc and does not exist: the sample is written there at the
-            end. None: nowhere.
+        model: a torch.nn.Module; or a function, as of JAX, that is called as `recorder(…)` with
+            the same outputs, also inside of `jax.jit`.
+        hook_points: of a module, names or {name: module} that return (batch, tokens, width) or
+            (batch, width), alone or first, once in a pass; of a function, its output's {name: array}.
+        to: a new file that ends with .nc, written at the end; None: nowhere.
         points: most rows kept of a hook point.
         seed: seed of the sample.
 
     Returns:
-        A Recorder: `.sample()` returns arrays, `.measure()` the table of `measure`, `.write(to)`
-        writes now, `.add(arrays, mask)` records a pass by hand, `.start_over()` begins another
-        sample, `.rows` counts rows.
+        A Recorder, with `sample()`, `measure()`, `write(to)`, `add(arrays, mask)`, `start_over()`
+        and `rows`.
 
     Raises:
         ValueError: the path exists, or the model cannot be recorded; in one line.
@@ -87,10 +82,9 @@ def trainer_callback(
     Args:
         hook_points: names of modules, as for `record`.
         folder: as for `measure_step`.
-        every: training steps from one table to the next. A table of step s holds the passes that
-            make step s + 1: the model after s updates, in training mode, with its dropout.
-        on: "step"; or "evaluate": a table of all passes of each evaluation, without dropout, on the
-            same texts.
+        every: steps between tables. That of step s holds the passes that make step s + 1, in
+            training mode.
+        on: "step"; or "evaluate": a table of all passes of each evaluation, without dropout.
         points: vectors of a cloud, at most.
         families: as for `measure`.
         nulls: as for `measure`.
@@ -100,8 +94,7 @@ def trainer_callback(
         A TrainerCallback. Its hooks are removed when the training ends.
 
     Raises:
-        ValueError: the folder holds other files, or tables of later steps, when the training
-            begins.
+        ValueError: the folder holds other files or later steps, when the training begins.
         ImportError: torch or transformers is not installed.
 
     >>> trainer.add_callback(trainer_callback(["transformer.h.0"], "geometry", every=50))

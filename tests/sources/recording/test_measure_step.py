@@ -64,10 +64,10 @@ def test_what_is_refused_leaves_the_folder_as_it_was(tmp_path):
     anisoscope.measure_step(x, 0, folder, layer_names=names, **QUICK)
     before = contents()
     for vectors, step, labels, words in (
-        (x[:1], 1, ["a"], "a table of step 0 with layers 2, and this step has 1"),
-        (x, 1, ["a", "c"], "with names"),
-        (x, 1, None, "with names"),
-        ([layer[:, :3] for layer in x], 1, names, "with a width of 4, and this step has 3"),
+        (x[:1], 1, ["a"], "a table of step 0 with 2 layers .*, and this step has 1"),
+        (x, 1, ["a", "c"], r"names \['a', 'b'\], and this step"),
+        (x, 1, None, "names no names"),
+        ([layer[:, :3] for layer in x], 1, names, "of a width of 4, .* of a width of 3"),
         (x, True, names, "step is True"),
         (x, -1, names, "step is -1"),
         (x, 2**31, names, "step is 2147483648"),
