@@ -54,8 +54,9 @@ class RunStudy(tangent_stage.Study):
     fits = FITS
 
     def __init__(self, source: Checkpoints):
+        super().__init__(source)
         config, corpus = source.config, source.corpus
-        self.source, self.config, self.store = source, config, source.store
+        self.config, self.store = config, source.store
         self.tangents, self.steps = config.tangents, source.steps
         self.early = early_steps(config, config.tangents)
         self.layers, self.width = config.model.layers + 1, read_width(config.model)

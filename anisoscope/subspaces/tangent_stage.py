@@ -12,7 +12,6 @@ import jax
 import numpy as np
 import xarray as xr
 
-from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.tangents_config import TangentsConfig
 from anisoscope.results import joined_files
 from anisoscope.results.step_files import TANGENTS, read_step
@@ -27,6 +26,7 @@ from anisoscope.sources.sweep import (
 from anisoscope.subspaces import subspace_energy, tangent_tables
 from anisoscope.subspaces.subspace_energy import Fitted, Frames, Tested
 from anisoscope.subspaces.tangent_quantities import KINDS
+from anisoscope.subspaces.tangent_tables import frames
 from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.processes import Stop
@@ -48,6 +48,11 @@ class Study(Source):
     other: pathlib.Path | None = None  # early proxies of another seed
     known: Tables  # valid tables, in memory: later steps read their proxies
 
+    def __init__(self, source: Source):
+        self.source, self.name, self.root = source, source.name, source.root
+        self.measure, self.run_settings = source.measure, source.run_settings
+        self.nothing_stored = source.nothing_stored
+
     @abc.abstractmethod
     def cloud(self, step: int) -> np.ndarray:
         """Return states of the windows to fit to, (layer, P, D)."""
@@ -55,26 +60,6 @@ class Study(Source):
     @abc.abstractmethod
     def test(self, step: int, before: int | None, frames: dict[str, Frames]) -> Tested:
         """Fit and test at a step; `before` is the step before, `frames` are proxies of other fits."""
-
-    @property
-    def name(self) -> str:
-        return self.source.name
-
-    @property
-    def root(self) -> pathlib.Path:
-        return self.source.root
-
-    @property
-    def measure(self) -> MeasureConfig:
-        return self.source.measure
-
-    @property
-    def run_settings(self) -> dict[str, Any]:
-        return self.source.run_settings
-
-    @property
-    def nothing_stored(self) -> str:
-        return self.source.nothing_stored
 
     @property
     def targets(self) -> list[Target]:
@@ -98,18 +83,18 @@ class Study(Source):
         return self.about_model | sample | {name: json.dumps(x) for name, x in lists.items()}
 
     @functools.cached_property
-    def early_tables(self) -> Tables:
+    def early_frames(self) -> dict[str, Frames]:
         """Proxies of early steps, and those of another seed."""
         paths = {"early": self.root / EARLY if self.early else None, "other seed": self.other}
-        return {fit: joined_files.read_table(path) for fit, path in paths.items() if path}
+        read = joined_files.read_table
+        return {fit: frames(read(path), self.tangents) for fit, path in paths.items() if path}
 
     @functools.cached_property
     def digests(self) -> dict[str, str]:
-        """Digests of the proxies in `early_tables`; "" where there are none."""
+        """Digests of the proxies in `early_frames`; "" where there are none."""
         digests = {"early": "", "other seed": ""}
-        for fit, table in self.early_tables.items():
-            arrays = tangent_tables.frames(table, self.tangents).values()
-            content = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+        for fit, proxies in self.early_frames.items():
+            content = b"".join(np.ascontiguousarray(array).tobytes() for array in proxies.values())
             digests[fit] = hashlib.sha256(content).hexdigest()
         return digests
 
@@ -137,18 +122,14 @@ class Study(Source):
         self, step: int, families: dict[Target, Families]
     ) -> Iterator[tuple[Target, xr.Dataset]]:
         before = max((known for known in self.known if known < step), default=None)
-        fitted = self.early_tables | {
-            "previous": self.known.get(before),
-            "untrained": self.known.get(0),
-        }
-        # tests of a missing fit are NaN
         shape = len(KINDS), self.layers, self.width
         absent = {x: np.full((*shape, x), np.nan, np.float32) for x in self.tangents.ranks}
-        frames = {}
-        for fit in (fit for fit in self.fits if fit != "here"):
-            table = fitted.get(fit)
-            frames[fit] = absent if table is None else tangent_tables.frames(table, self.tangents)
-        tested = self.test(step, before, frames)
+        fitted = dict.fromkeys(self.fits, absent) | self.early_frames  # tests of `absent` are NaN
+        for fit, known in (("previous", before), ("untrained", 0)):
+            if known in self.known:
+                fitted[fit] = frames(self.known[known], self.tangents)
+        fitted = {fit: fitted[fit] for fit in self.fits if fit != "here"}
+        tested = self.test(step, before, fitted)
         read = {known: self.source.digest(known) for known in {step, before} & self.stored()}
         attributes = self.about | {
             "checkpoints": json.dumps(read),

@@ -2,24 +2,27 @@
 and as a program.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.measurement.families import registry as families
-from anisoscope.measurement.families.attention_family import VECTORS
 from anisoscope.measurement.null_models import PERMUTATIONS, permuted
 from anisoscope.models.masks import visible_keys
+from anisoscope.sources import activations
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.utils import mesh
 from anisoscope.utils.settings import MeshConfig
 from tests import reference_comparison
-from tests.sources import activated
 from tests.sources.activated import (
     BATCHES,
     CONTEXT,
+    FOLDS,
     MEASURED,
     POINTS,
     PROBE,
@@ -91,20 +94,6 @@ def test_agrees_with_slow_loops_in_float64_on_every_resample(cloud):
 
 
 @pytest.mark.slow
-def test_keeps_queries_and_keys_of_one_head_of_the_first_batch():
-    activations = activations_of("causal", PROBE.tokens_GWT[0])
-    for name, x_NBTHK in (
-        ("query_vectors", activations.q_NBTHK),
-        ("key_vectors", activations.k_NBTHK),
-    ):
-        for block in range(2):
-            expected = x_NBTHK[block, :, :, 1].reshape(-1, 8)[PROBE.picks_SGP[0, 0]]
-            np.testing.assert_allclose(
-                measured("causal").vectors[name][block], expected, rtol=1e-4, atol=1e-6
-            )
-
-
-@pytest.mark.slow
 def test_compares_layers_and_checkpoints():
     _, params, others = program("causal")
     found = of("causal", "measured", ("comparison",), ("permuted",))
@@ -158,23 +147,24 @@ def test_the_permuted_null_model_reads_other_windows_of_the_same_batch():
 
 
 @pytest.mark.slow
-def test_shapes_are_the_declared_dimensions():
-    measure, *params = program("causal")
-    shapes = jax.eval_shape(measure, *params, PROBE, visible("causal"))
-    assert {shapes.vectors[name].shape for name in VECTORS} == {(2, POINTS, 8)}
-    assert shapes.values["measured"].keys() == MEASURED
-    for cloud, own in shapes.values.items():
-        wanted = {
-            name for name in MEASURED if cloud in ("measured", *families.null_models_for(name))
-        }
-        assert own.keys() == wanted
-        for name, found in own.items():
-            assert found.shape == tuple(
-                activated.SIZES[dim] for dim in QUANTITIES[name].raw_dims
-            ), name
-            # Gaussian: a mean over draws
-            counted = cloud != "gaussian" and QUANTITIES[name].units == "points"
-            assert found.dtype == (jnp.int32 if counted else jnp.float32), name
+def test_activations_from_elsewhere_are_measured_as_those_of_our_own_models():
+    """Batch by batch and from arrays, or fused with the model: the same numbers."""
+    families, nulls = ("leading", "attention"), ("shuffled",)
+    sizes = {"points": POINTS, "batches": BATCHES, "folds": FOLDS}
+    settings = MeasureConfig(families=families, nulls=nulls, **sizes)
+    mask_TT = np.asarray(visible("causal"))
+    second_TT = mask_TT.copy()
+    second_TT[0] = second_TT[:, 0] = False
+    found = []
+    for batch in range(BATCHES):
+        texts = PROBE.tokens_GWT[batch], PROBE.shuffled_GWT[batch]
+        inputs = zip(*(activations_of("causal", tokens)[:3] for tokens in texts), strict=True)
+        arguments = {}, PROBE.picks_SGP[:, batch], np.stack([mask_TT, second_TT]), settings
+        read = activations.Read(*map(np.stack, inputs))
+        found.append(activations.measure_batch(batch, read, *arguments).values)
+    joined = jax.tree.map(lambda *values: np.concatenate(values), *found)
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
+    jax.tree.map(close, joined, measured("causal", families, nulls).values)
 
 
 UNDECOMPOSED = ("dimension", "scale", "comparison", "attention", "frequency")

@@ -11,8 +11,8 @@ CONTEXT, POINTS, BATCHES, FOLDS = 16, 40, 3, 2  # two windows of 15 later positi
 TOKENS = (np.arange(16 * 20 + 7) % 251).astype(np.uint8)
 
 
-def probe(tokens=TOKENS, points=POINTS, batches=BATCHES, folds=FOLDS, seed=0):
-    return make_probe(tokens, CONTEXT, points, batches, folds, seed)
+def probe(tokens=TOKENS, folds=FOLDS):
+    return make_probe(tokens, CONTEXT, POINTS, BATCHES, folds, 0)
 
 
 def describe(config, corpus):
@@ -64,34 +64,23 @@ def test_an_encoder_reads_its_windows_masked_as_in_training_and_a_decoder_never(
         assert (masked.tokens_GWT != plain.tokens_GWT)[target_GWT < 0].sum() == 0
 
 
-def test_windows_are_aligned_whole_and_drawn_once():
+def test_windows_are_aligned_and_drawn_once_and_their_points_lie_in_folds():
     position = np.arange(len(TOKENS), dtype=np.int32)
     windows = make_probe(position, CONTEXT, POINTS, BATCHES, FOLDS, 0).tokens_GWT
     assert windows.shape == (BATCHES, 4, CONTEXT)
-    assert windows.dtype == np.int32
     starts = windows[:, :, 0]
     np.testing.assert_array_equal(windows, starts[:, :, None] + np.arange(CONTEXT))
     assert (starts % CONTEXT == 0).all()
     assert len(np.unique(starts)) == starts.size
     np.testing.assert_array_equal(probe().tokens_GWT, TOKENS[windows])
-
-
-def test_without_first_token_leaves_out_position_0_and_little_else():
     everything, without_first_token = probe().picks_SGP
     assert (everything % CONTEXT == 0).any()
     assert (without_first_token % CONTEXT != 0).all()
     for kept, all_positions in zip(without_first_token, everything, strict=True):
         assert set(all_positions[all_positions % CONTEXT != 0]) <= set(kept)
-
-
-def test_points_of_a_fold_lie_in_windows_of_that_fold():
     picks = probe(folds=4).picks_SGP  # one window a fold
-    np.testing.assert_array_equal(
-        picks // CONTEXT, np.broadcast_to(np.repeat(np.arange(4), 10), picks.shape)
-    )
-
-
-def test_too_few_characters_say_what_is_needed():
+    expected = np.broadcast_to(np.repeat(np.arange(4), 10), picks.shape)
+    np.testing.assert_array_equal(picks // CONTEXT, expected)
     with pytest.raises(UserError, match=r"in 2 folds needs 12: lower measure.points"):
         probe(TOKENS[: 11 * CONTEXT])
 
@@ -103,8 +92,8 @@ SKEWED = (
 )
 
 
-def weighted(tokens=SKEWED, points=96, batches=2, folds=2):
-    return make_probe(tokens, CONTEXT, points, batches, folds, 0, "types")
+def weighted():
+    return make_probe(SKEWED, CONTEXT, 96, 2, 2, 0, "types")
 
 
 def test_the_most_even_choice_takes_the_first_of_each_type_then_the_second():

@@ -143,7 +143,8 @@ class RevisionStudy(tangent_stage.Study):
     """Revisions, read with torch and tested with one compiled program."""
 
     def __init__(self, source: Revisions, windows: tuple[Windows, Windows], task: str):
-        self.source, self.config, self.task = source, source.config, task
+        super().__init__(source)
+        self.config, self.task = source.config, task
         self.batch_size = self.config.pretrained.batch_size
         self.tangents, (self.to_fit, self.to_test) = self.config.tangents, windows
         parts = self.to_fit.tokens_JWT, self.to_test.tokens_JWT
