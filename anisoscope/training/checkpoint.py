@@ -144,8 +144,8 @@ class CheckpointReader:
             if sorted(found.values()) != sorted(written.values()):
                 raise self._damaged(step, "a leaf has changed since it was saved")
             return items
-        expected = leaf_digests({"train": {"step": np.int32(step)}})
-        if any(written.get(leaf, digest) != digest for leaf, digest in expected.items()):
+        ((leaf, digest),) = leaf_digests({"train": {"step": np.int32(step)}}).items()
+        if written.get(leaf, digest) != digest:
             raise self._damaged(step, RENAMED.format(step))
         for leaf, digest in found.items():
             if written.get(leaf) != digest:
@@ -165,10 +165,9 @@ class CheckpointReader:
 
 
 class Checkpoints(CheckpointReader):
-    """The checkpoints of a run that is trained.
+    """The checkpoints of a run that is trained; processes wait for one another.
 
-    A step that is not in `kept` (None: all are kept) is deleted by the next save. Several processes
-    wait for one another.
+    A step that is not in `kept` (None: all are kept) is deleted by the next save.
     """
 
     def __init__(self, folder: pathlib.Path, kept: list[int] | None):
@@ -220,21 +219,17 @@ class Checkpoints(CheckpointReader):
                 raise RunError(f"checkpoint {self._path(step)} {what}; {DELETE}")
             return
         try:
-            metadata = {"sha256": digests}
-            if not self._orbax.save_checkpointables(
-                step, items, force=True, custom_metadata=metadata
-            ):
+            options = {"force": True, "custom_metadata": {"sha256": digests}}
+            if not self._orbax.save_checkpointables(step, items, **options):
                 raise RuntimeError("Orbax declined")
         except Exception as error:  # Orbax raises many kinds
             if gone := processes.lost(error):
                 raise gone from error
             self._failed = True
             why = (str(error).splitlines() or [repr(error)])[0][:200]
-            advice = "make room on the disk or check its rights"
-            raise RunError(
-                f"checkpoint {self._path(step)} could not be saved ({why}): {advice}; the same "
-                "command resumes from the checkpoint before"
-            ) from error
+            advice = "make room on the disk or check its rights; the same command resumes"
+            what = f"checkpoint {self._path(step)} could not be saved ({why})"
+            raise RunError(f"{what}: {advice} from the checkpoint before") from error
 
     def close(self) -> None:
         """Finish deletions; Orbax raises the error of a failed save again."""

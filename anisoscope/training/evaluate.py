@@ -179,13 +179,12 @@ def _score(model_2M: np.ndarray, counts_3M: np.ndarray, draws: int) -> Score:
     loss = nats_M.sum() / characters
     above_DW = (nats_M - loss * count_M).reshape(draws, -1)
     windows = above_DW.shape[1]
-    error_windows = error_masks = None
-    if windows > 1:
-        squares = np.square(above_DW.sum(0)).sum() * windows / (windows - 1)
-        error_windows = float(np.sqrt(squares) / characters) / math.log(2)
-    if draws > 1:
-        squares = np.square(above_DW[::2].sum(0) - above_DW[1::2].sum(0)).sum()
-        error_masks = float(np.sqrt(squares) / characters) / math.log(2)
+
+    def error(squares: np.ndarray) -> float:
+        return float(np.sqrt(squares) / characters) / math.log(2)
+
+    scatter = np.square(above_DW.sum(0)).sum()
+    halves = np.square(above_DW[::2].sum(0) - above_DW[1::2].sum(0)).sum() if draws > 1 else None
     bits, free = loss / math.log(2), free_M.sum() / characters / math.log(2)
     return Score(
         characters=int(characters),
@@ -194,6 +193,6 @@ def _score(model_2M: np.ndarray, counts_3M: np.ndarray, draws: int) -> Score:
         context_free_bits=float(free),
         gain_over_unigram=float(free - bits),
         mask_bits=float(masked_nats_M.sum() / masked) / math.log(2) if masked else None,
-        error_windows=error_windows,
-        error_masks=error_masks,
+        error_windows=error(scatter * windows / (windows - 1)) if windows > 1 else None,
+        error_masks=None if halves is None else error(halves),
     )

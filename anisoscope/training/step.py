@@ -3,6 +3,7 @@
 Letters: S steps of a dispatch.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -78,23 +79,18 @@ def make_step(
     ) -> tuple[jax.Array, tuple[jax.Array, jax.Array, Any]]:
         logits_BTV, activations = apply(params, batch.tokens_BT, capture=capture)
         nats, weight = objective.nats(logits_BTV, batch), config.train.penalty
-        snapshot = (
-            (watch.select_cloud(config, activations.resid_LBTD[0]), activations.snapshot_N)
-            if every
-            else ()
-        )
+        resid_LBTD, snapshot = activations.resid_LBTD, ()
+        if every:
+            snapshot = watch.select_cloud(config, resid_LBTD[0]), activations.snapshot_N
         if not weight:
             return nats, (nats, jnp.zeros(()), snapshot)
-        penalty = weight * objective.anisotropy(activations.resid_LBTD, config.train.penalty_layers)
+        penalty = weight * objective.anisotropy(resid_LBTD, config.train.penalty_layers)
         return nats + penalty, (nats, penalty, snapshot)
 
     def measure_when_due(step: jax.Array, *about: Any) -> dict[str, jax.Array]:
-        def measure(*about: Any) -> dict[str, jax.Array]:
-            return watch.measure(config, *about)
-
-        nothing = jax.tree.map(
-            lambda shape: jnp.full(shape.shape, jnp.nan), jax.eval_shape(measure, *about)
-        )
+        measure = functools.partial(watch.measure, config)
+        shapes = jax.eval_shape(measure, *about)
+        nothing = jax.tree.map(lambda shape: jnp.full(shape.shape, jnp.nan), shapes)
         return jax.lax.cond(step % every == 0, measure, lambda *_: nothing, *about)
 
     def step(state: State, seed: jax.Array, tokens_N: jax.Array) -> tuple[State, StepMetrics]:

@@ -1,5 +1,6 @@
 """Compile the programs of a run, or of seeds that train together; say what they take."""
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 from anisoscope.config.run_config import RunConfig, checkpoint_steps, seeds
 from anisoscope.data.corpus import Corpus, load
 from anisoscope.models import model_settings, transformer
-from anisoscope.training import evaluate, objective, optimizer, step
+from anisoscope.training import evaluate, optimizer, step
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.training.optimizer import OPTIMIZERS, SCHEDULES
 from anisoscope.utils import mesh
@@ -60,10 +61,8 @@ def check_program(
     devices = devices or mesh.make_mesh(config.mesh)
     rows = config.train.batch_size // config.train.accumulate
     if rows % devices.size:
-        words = (
-            f"micro-batches of {rows} windows; it must be a multiple of the {devices.size} devices"
-        )
-        raise UserError(f"train.batch_size / train.accumulate gives {words}")
+        limit = f"it must be a multiple of the {devices.size} devices"
+        raise UserError(f"train.batch_size / train.accumulate is {rows}; {limit}")
     evaluate.check_evaluation(config, corpus, rows)
     return devices, rows
 
@@ -99,9 +98,7 @@ def make_program(
     def init(seed: jax.Array) -> step.State:
         return step.init_state(model.init(jax.random.key(seed)), update)
 
-    def shard_batch(batch: objective.Batch) -> objective.Batch:
-        return jax.lax.with_sharding_constraint(batch, by_batch)
-
+    shard_batch = functools.partial(jax.lax.with_sharding_constraint, shardings=by_batch)
     shapes = jax.eval_shape(init, jnp.uint32(0))
     seed_sharding = mesh.parameter_sharding(devices, shapes)
     create = jax.jit(init, out_shardings=seed_sharding)
@@ -110,30 +107,23 @@ def make_program(
 
     # All seeds: their states on a new first axis, each placed as a single seed is.
     weights, data = zip(*seeds(config.train), strict=True)
-    stacked = jax.tree.map(
-        lambda sharding: NamedSharding(sharding.mesh, P(None, *sharding.spec)), seed_sharding
-    )
-    stack = jax.jit(
-        lambda states: jax.tree.map(lambda *leaves: jnp.stack(leaves), *states),
-        out_shardings=stacked,
-    )
+    over_seeds = functools.partial(mesh.over_seeds, config=config.mesh, count=len(data))
+    stacked = jax.tree.map(lambda x: NamedSharding(x.mesh, P(None, *x.spec)), seed_sharding)
 
-    def over_seeds(work: Callable) -> Callable:
-        return mesh.over_seeds(work, config.mesh, len(data))
+    @functools.partial(jax.jit, out_shardings=stacked)
+    def stack(states: list[step.State]) -> step.State:
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
 
     def steps(
         states: step.State, tokens_N: jax.Array, data_R: jax.Array, count: jax.Array
     ) -> tuple[step.State, step.StepMetrics]:
         return over_seeds(lambda state, seed: run(state, seed, tokens_N, count))(states, data_R)
 
-    def place(batch: objective.Batch) -> objective.Batch:
-        return jax.device_put(batch, by_batch)
-
+    place = functools.partial(jax.device_put, device=by_batch)
+    scoring = model.apply, config, corpus.mask_token, place, rows, over_seeds, everywhere
     return Program(
         steps=jax.jit(steps, donate_argnums=0, out_shardings=(stacked, everywhere)),
-        score=evaluate.make_scorer(
-            model.apply, config, corpus.mask_token, place, rows, over_seeds, everywhere
-        ),
+        score=evaluate.make_scorer(*scoring),
         create=lambda: stack([create(jnp.uint32(seed)) for seed in weights]),
         stack=stack,
         select_seed=jax.jit(
@@ -192,17 +182,14 @@ def check_run(config: RunConfig) -> None:
     choose("train.schedule", train.schedule, SCHEDULES)
     model_settings.check_model(config.model)
     if config.evaluate.draws > 1 and config.evaluate.draws % 2:
-        why = "two halves of the draws are compared; set 1 or an even number"
-        raise UserError(f"evaluate.draws is {config.evaluate.draws}, and {why}")
+        raise UserError(f"evaluate.draws is {config.evaluate.draws}; set 1 or an even number")
     within("evaluate.stride", config.evaluate.stride, 1, config.model.context)
     OBJECTIVES[config.objective].check(config.model, config.evaluate.stride)
     if (count := train.steps // config.checkpoint.every) > MOST_CHECKPOINTS:
-        what = f"train.steps={train.steps} and checkpoint.every={config.checkpoint.every}"
-        limit = f"would save {count:,} checkpoints, and {MOST_CHECKPOINTS:,} is the limit"
-        raise UserError(f"{what} {limit}; lower train.steps or raise checkpoint.every")
+        what = f"checkpoint.every={config.checkpoint.every} would save {count:,} checkpoints"
+        raise UserError(f"{what}, and {MOST_CHECKPOINTS:,} is the limit; raise it")
     if train.other_learning_rate is not None and not train.learning_rate:
-        why = "train.other_learning_rate needs train.learning_rate above 0"
-        raise UserError(f"train.learning_rate is 0, and {why}")
+        raise UserError("train.other_learning_rate needs train.learning_rate above 0")
     if train.batch_size % train.accumulate:
         limit = f"it must divide train.batch_size ({train.batch_size})"
         raise UserError(f"train.accumulate is {train.accumulate}; {limit}")

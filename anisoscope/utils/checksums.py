@@ -123,14 +123,11 @@ def refuse_changed(folder: pathlib.Path) -> None:
 def begin(folder: pathlib.Path) -> None:
     """Drop the lines of files that a stage may rewrite; raise RunError if a file has changed."""
     refuse_changed(folder)
-    lines, trained = read(folder), (folder / FINISHED).exists()
-
-    def is_settled(name: str) -> bool:
-        """Whether no stage rewrites the file while it exists."""
-        kept = name == "config.json" or name.startswith(f"{CHECKPOINTS}/")
-        return (folder / name).exists() and (kept or (trained and name in LOGGED))
-
-    _save(folder, {name: line for name, line in lines.items() if is_settled(name)}, lines)
+    lines, settled = read(folder), ("config.json", f"{CHECKPOINTS}/")
+    if (folder / FINISHED).exists():
+        settled += LOGGED
+    kept = {n: lines[n] for n in lines if n.startswith(settled) and (folder / n).exists()}
+    _save(folder, kept, lines)
 
 
 def write(folder: pathlib.Path) -> None:

@@ -22,11 +22,7 @@ TRAITS = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "
 
 
 def keep(cache: str) -> str:
-    """Enable JAX's compilation cache, unless JAX_COMPILATION_CACHE_DIR is set.
-
-    Returns:
-        Why the cache is unavailable, or an empty string.
-    """
+    """Enable JAX's compilation cache; return why it is unavailable, or an empty string."""
     warnings.filterwarnings(
         "ignore", "Error (reading|writing) persistent compilation cache", UserWarning
     )
@@ -51,10 +47,7 @@ def keep(cache: str) -> str:
 
 @functools.cache  # once for a process
 def keep_for_library() -> None:
-    """Enable the compilation cache for library calls, unless the user chose a cache or none.
-
-    The first time, a logged line names the folder and the switch.
-    """
+    """Enable the compilation cache for library calls, unless the user chose a cache or none."""
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 

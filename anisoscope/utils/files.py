@@ -91,10 +91,7 @@ def remove_temporary(folder: pathlib.Path) -> None:
             path = pathlib.Path(parent, name)
             with contextlib.suppress(OSError):  # it can stay
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-        folders[:] = [
-            name
-            for name in folders
-            if name not in FOREIGN
-            and not is_temporary(name)
-            and not pathlib.Path(parent, name, ".lock").exists()
-        ]
+        passed = {
+            name for name in folders if pathlib.Path(parent, name, ".lock").exists()
+        } | FOREIGN
+        folders[:] = [name for name in folders if not (name in passed or is_temporary(name))]

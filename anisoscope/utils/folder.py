@@ -19,14 +19,7 @@ from anisoscope.utils.settings import flat, format_differences, to_dict
 
 # Settings that may change when a run resumes. A moved corpus is checked by its digest, a
 # validation logs its standard error, and measurements keep their own record.
-ANYWHERE = (
-    "mesh",
-    "measure",
-    "tangents",
-    "evaluate.draws",
-    "data.path",
-    "data.cache",
-)
+ANYWHERE = ("mesh", "measure", "tangents", "evaluate.draws", "data.path", "data.cache")
 VARIABLES = ("JAX_", "XLA_")  # prefixes of environment variables that may change results
 SETTINGS_GONE = "restore it from a copy, or name another --workdir"
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "xarray")
@@ -34,12 +27,9 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "xarr
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path, writes: bool = True) -> Iterator[None]:
-    """Hold a folder for this process alone.
+    """Hold a folder for this process alone; raise UserError if that is impossible.
 
     With `writes`, checksums are kept and temporary files of a killed process are removed.
-
-    Raises:
-        UserError: Another process holds the folder, or it cannot be written.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -99,9 +89,7 @@ def check_corpus(folder: pathlib.Path, corpus: dict | None) -> dict[str, Any]:
         raise UserError(f"{path} is damaged; {advice}")
     before = record["corpus"]
     if corpus and "sha256" in corpus and before.get("sha256") != corpus["sha256"]:
-        then, now = (
-            f"{text.get('name')}, sha256 {text.get('sha256')}" for text in (before, corpus)
-        )
+        then, now = (f"{x.get('name')}, sha256 {x.get('sha256')}" for x in (before, corpus))
         what = f"{folder} was trained on another corpus ({then}; now {now})"
         raise UserError(f"{what}; pass the first corpus, or name another folder")
     return record
@@ -116,17 +104,12 @@ def record_environment(folder: pathlib.Path, corpus: dict | None) -> None:
         what = f"{path} is missing, which names the corpus that {folder} was trained on"
         print(f"{what}; the current corpus is assumed to be the same")
     versions = {name: metadata.version(name) for name in PACKAGES}
+    kind, count = jax.devices()[0].device_kind, len(mesh.devices())
     session = {
         "command": sys.argv,
         "versions": {"python": platform.python_version(), **versions},
-        "device": {
-            "kind": jax.devices()[0].device_kind,
-            "count": len(mesh.devices()),
-            "cpus": os.cpu_count(),
-        },
-        "variables": {
-            name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)
-        },
+        "device": {"kind": kind, "count": count, "cpus": os.cpu_count()},
+        "variables": {x: y for x, y in sorted(os.environ.items()) if x.startswith(VARIABLES)},
         "commit": _commit(),
     }
     # the current session comes last

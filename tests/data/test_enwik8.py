@@ -109,41 +109,30 @@ def test_damaged_cache_is_prepared_again_or_refused(published, tmp_path, refused
         prepare.read_enwik8(tmp_path)
 
 
-def contents(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def test_what_else_lies_in_the_cache_stays(published, serve, tmp_path, refused):
     text, archive = published
     folder, _ = serve(archive)
     cache = tmp_path / "cache"
-    for name in (
-        "downloads/thesis.txt",
-        "downloads/extracted/enwik8.zip",
-        "downloads.txt",
-        "enwik8/thesis.txt",
-        "enwik8/2.0.0/dataset_info.json",
-        "enwik8/incomplete.ABCDEF_1.0.0/features.json",
-        "enwik8.incomplete.01234567/thesis.txt",
-        "anisoscope-enwik8.incomplete.notes/thesis.txt",
-        "enwik8.lock",
-    ):
-        (cache / name).parent.mkdir(parents=True, exist_ok=True)
-        (cache / name).write_text(f"mine: {name}")
-    mine = contents(cache)
+    names = "downloads/thesis.txt enwik8/thesis.txt enwik8/2.0.0/dataset_info.json enwik8.lock "
+    names += "enwik8.incomplete.01234567/thesis.txt anisoscope-enwik8.incomplete.notes/thesis.txt"
+    for path in (cache / name for name in names.split()):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"mine: {path.name}")
+
+    def contents():
+        return {path: path.read_bytes() for path in cache.rglob("*") if path.is_file()}
+
+    mine = contents()
     with refused("no network", "404", *ADVICE):
         prepare.read_enwik8(cache)
-    assert contents(cache) == mine
     (folder / "enwik8.zip").write_bytes(archive[:-100])
     with refused("what came from", "not enwik8.zip as published", *ADVICE):
         prepare.read_enwik8(cache)
-    assert contents(cache) == mine
+    assert contents() == mine
     (folder / "enwik8.zip").write_bytes(archive)
     assert prepare.read_enwik8(cache) == text
-    assert mine.items() <= contents(cache).items()
-    assert {path.parent for path in contents(cache).keys() - mine.keys()} == {
-        cache / "enwik8" / "1.0.0"
-    }
+    assert mine.items() <= contents().items()
+    assert {path.parent for path in contents().keys() - mine.keys()} == {cache / "enwik8" / "1.0.0"}
 
 
 def silent(request):
