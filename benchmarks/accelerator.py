@@ -73,14 +73,12 @@ def time_steps(options: argparse.Namespace) -> dict[str, Any]:
     rounds, steps = (2, 2) if options.small else (7, 20)
     facts, seconds = train_step.measure(shape, rounds, steps, options.peer, tuple(train_step.SIDES))
     eager = statistics.median(seconds["PyTorch"])
-    rows = {}
+    rows, flops = {}, train_step.model_flops(shape)
     for side, times in seconds.items():
         median = statistics.median(times)
-        rows[side] = {
-            **{"ms": 1000 * median, "least": 1000 * min(times), "most": 1000 * max(times)},
-            "of PyTorch's eager speed": eager / median,
-            "model TFLOP/s": train_step.model_flops(shape) / median / 1e12,
-        }
+        rows[side] = {"ms": 1000 * median, "least": 1000 * min(times), "most": 1000 * max(times)}
+        rows[side] |= {"of PyTorch's eager speed": eager / median}
+        rows[side] |= {"model TFLOP/s": flops / median / 1e12}
     return {"shape": shape, "facts": facts, "steps": rows}
 
 
@@ -112,21 +110,14 @@ def eigenvalue_errors() -> dict[str, float]:
     single_DD = jnp.asarray(covariance_DD, jnp.float32)
     with jax.enable_x64(True):
         double_D = np.asarray(jnp.linalg.eigvalsh(jnp.asarray(covariance_DD, jnp.float64)))
-    found = {
-        "float64": double_D,
-        "float32": np.asarray(jnp.linalg.eigvalsh(single_DD)),
-        "float32, batch of 16": np.asarray(
-            jax.jit(jnp.linalg.eigvalsh)(jnp.broadcast_to(single_DD, (16, 768, 768)))
-        )[7],
-    }
-    largest = truth_D[-1]
+    batch = jax.jit(jnp.linalg.eigvalsh)(jnp.broadcast_to(single_DD, (16, 768, 768)))
+    found = {"float64": double_D, "float32": np.asarray(jnp.linalg.eigvalsh(single_DD))}
+    found["float32, batch of 16"] = np.asarray(batch)[7]
+    scales = {"beside the largest": truth_D[-1], "each beside itself": truth_D}
     return {
-        f"{name}, {what}": float(np.max(error))
+        f"{name}, {what}": float(np.max(np.abs(values_D - truth_D) / scale))
         for name, values_D in found.items()
-        for what, error in {
-            "beside the largest": np.abs(values_D - truth_D) / largest,
-            "each beside itself": np.abs(values_D - truth_D) / truth_D,
-        }.items()
+        for what, scale in scales.items()
     }
 
 
@@ -143,28 +134,12 @@ def time_panel(options: argparse.Namespace, row: str) -> dict[str, Any]:
 def test_values(options: argparse.Namespace) -> dict[str, Any]:
     """The tests of metrics and models, which compare with float64, on the device."""
     chosen = ["tests/metrics", "-k", "spectrum"] if options.small else TESTED
-    command = [
-        "pytest",
-        "--numprocesses=4",
-        "-q",
-        "--tb=short",
-        "--durations=0",
-        "-m",
-        "not slow",
-        *chosen,
-    ]
-    settings = {
-        # of the tests' own products
-        "JAX_DEFAULT_MATMUL_PRECISION": "highest",
-        "ANISOSCOPE_PLATFORM": "cpu" if jax.default_backend() == "cpu" else "cuda,cpu",
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", *command],
-        env=os.environ | settings,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    flags = ["--numprocesses=4", "-q", "--tb=short", "--durations=0", "-m", "not slow"]
+    platform = "cpu" if jax.default_backend() == "cpu" else "cuda,cpu"
+    env = os.environ | {"ANISOSCOPE_PLATFORM": platform}
+    env["JAX_DEFAULT_MATMUL_PRECISION"] = "highest"  # of the tests' own products
+    command = [sys.executable, "-m", "pytest", *flags, *chosen]
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=False)
     lines = done.stdout.splitlines()
     broken = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
     return {"summary": lines[-1:], "tests that failed": broken}
@@ -220,12 +195,8 @@ def run_part(name: str, limit: float) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--peer", default=sys.executable, help="the Python of an environment with PyTorch"
-    )
-    parser.add_argument(
-        "--small", action="store_true", help="small sizes, to try the script itself"
-    )
+    parser.add_argument("--peer", default=sys.executable, help="a Python that has PyTorch")
+    parser.add_argument("--small", action="store_true", help="small sizes, to try the script")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--text", help="enwik8 or its beginning, in place of a download")
     parser.add_argument("--output", type=pathlib.Path, default=PATH, help="the JSON file")

@@ -46,25 +46,16 @@ class Row(NamedTuple):
     call: str
 
 
+OURS = sys.executable, "import anisoscope"
+SKDIM = "skdim.id.TwoNN(discard_fraction=0.1).fit(x)"
+DADAPY_2NN = 'Data(coordinates=x, verbose=False, maxk=2).compute_id_2NN(algorithm="base")'
 ROWS = {
-    "metrics.anisotropy(x)": Row(
-        sys.executable, "import anisoscope", "float(anisoscope.metrics.anisotropy(x))"
-    ),
-    "metrics.twonn(x)": Row(
-        sys.executable, "import anisoscope", "float(anisoscope.metrics.twonn(x))"
-    ),
-    "measure(x)": Row(sys.executable, "import anisoscope", "anisoscope.measure(x)"),
-    'measure(x, families="all")': Row(
-        sys.executable, "import anisoscope", 'anisoscope.measure(x, families="all")'
-    ),
-    "scikit-dimension TwoNN": Row(
-        sys.executable, "import skdim", "skdim.id.TwoNN(discard_fraction=0.1).fit(x)"
-    ),
-    "DADApy 2NN": Row(
-        DADAPY,
-        "from dadapy.data import Data",
-        'Data(coordinates=x, verbose=False, maxk=2).compute_id_2NN(algorithm="base")',
-    ),
+    "metrics.anisotropy(x)": Row(*OURS, "float(anisoscope.metrics.anisotropy(x))"),
+    "metrics.twonn(x)": Row(*OURS, "float(anisoscope.metrics.twonn(x))"),
+    "measure(x)": Row(*OURS, "anisoscope.measure(x)"),
+    'measure(x, families="all")': Row(*OURS, 'anisoscope.measure(x, families="all")'),
+    "scikit-dimension TwoNN": Row(sys.executable, "import skdim", SKDIM),
+    "DADApy 2NN": Row(DADAPY, "from dadapy.data import Data", DADAPY_2NN),
 }
 
 

@@ -71,12 +71,10 @@ def compile_step(config: RunConfig, backend: str) -> str:
     update = optimizer.make_optimizer(config.train)
     update_step = step.make_step(model.apply, update, config, 205)
     state = jax.eval_shape(lambda: step.init_state(model.init(jax.random.key(0)), update))
-    arguments = (
-        state,
-        jax.ShapeDtypeStruct((), jnp.uint32),
-        jax.ShapeDtypeStruct((2_000_000,), jnp.uint8),
+    seed, tokens_N = (
+        jax.ShapeDtypeStruct(*x) for x in (((), jnp.uint32), ((2_000_000,), jnp.uint8))
     )
-    return compile_for_h100(update_step, arguments, donate_argnums=0)
+    return compile_for_h100(update_step, (state, seed, tokens_N), donate_argnums=0)
 
 
 def compile_search(points: int = 4096, width: int = 512) -> str:
@@ -156,11 +154,11 @@ def fusion_traffic(instructions: list[Instruction]) -> int:
         for user in (x for x in instructions if name in x.operands):
             if user.operation in ("dynamic-slice", "slice", "gather") and user.operands[0] == name:
                 total += count_bytes(user.shape)
-            elif user.operation in ("dynamic-update-slice", "scatter") and user.operands[0] == name:
-                total += 0
             elif user.operation in ("bitcast", "reshape") and depth < 4:
                 total += read(user.name, whole, depth + 1)
-            else:
+            elif not (
+                user.operation in ("dynamic-update-slice", "scatter") and user.operands[0] == name
+            ):
                 return whole
         return min(total, whole)
 
@@ -207,10 +205,9 @@ def traffic(text: str) -> tuple[int, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--backend", default="gpu", help="gpu, or cpu: what a CPU would run")
-    parser.add_argument("--optimizer", default="adamw")
-    parser.add_argument("--positions", default="learned")
-    parser.add_argument("--mask", default="causal")
+    defaults = {"backend": "gpu", "optimizer": "adamw", "positions": "learned", "mask": "causal"}
+    for name, value in defaults.items():
+        parser.add_argument(f"--{name}", default=value)
     parser.add_argument("--search", action="store_true", help="the search for neighbors instead")
     rows = list(metrics.PANELS)
     parser.add_argument("--panel", type=int, choices=range(1, 1 + len(rows)))
@@ -222,9 +219,8 @@ def main() -> None:
     if flags.panel:
         text = compile_panel(rows[flags.panel - 1])
         seconds, sorts = time.process_time() - begin, text.count(" sort(")
-        print(
-            f"compiled in {seconds:.1f} processor s; {text.count('fusion(')} fusions, {sorts} sorts"
-        )
+        fusions = text.count("fusion(")
+        print(f"compiled in {seconds:.1f} processor s; {fusions} fusions, {sorts} sorts")
         return
     text = compile_search() if flags.search else compile_step(config, flags.backend)
     kernels, total = traffic(text)

@@ -40,10 +40,7 @@ def random_tokens() -> np.ndarray:
 def random_corpus():
     from anisoscope.data.corpus import Corpus
 
-    tokens_N = random_tokens()
-    return Corpus(
-        "random", bytes(range(VOCAB - 1)), tokens_N, tokens_N, tokens_N, sha256="", origin=""
-    )
+    return Corpus("random", bytes(range(VOCAB - 1)), *[random_tokens()] * 3, sha256="", origin="")
 
 
 def jax_side(
@@ -78,14 +75,9 @@ def jax_side(
         state, metrics = program.steps(state, program.tokens_N, program.data_R, steps)
         jax.block_until_ready((state, metrics))
 
-    kind = jax.default_backend()
-    device = jax.devices()[0].device_kind
-    return run, {
-        "version": f"jax {jax.__version__}",
-        "kind": kind,
-        "device": device,
-        "parameters": parameters,
-    }
+    facts = {"version": f"jax {jax.__version__}", "kind": jax.default_backend()}
+    facts |= {"device": jax.devices()[0].device_kind, "parameters": parameters}
+    return run, facts
 
 
 def torch_side(shape: dict[str, int], steps: int, compiled: bool = False):
@@ -161,35 +153,25 @@ def model_flops(shape: dict[str, int]) -> int:
 
 def peak(device: str) -> int | None:
     """Return the peak TFLOP/s in bfloat16 of a board with this name, if known."""
-    return next(
-        (PEAK_TFLOPS[word] for word in re.split(r"\W", device) if word in PEAK_TFLOPS), None
-    )
+    return next((PEAK_TFLOPS[x] for x in re.split(r"\W", device) if x in PEAK_TFLOPS), None)
 
 
 def report(shape: dict[str, int], facts: dict[str, dict], seconds: dict[str, list[float]]) -> None:
     kind, parameters = facts["JAX"]["kind"], facts["JAX"]["parameters"]
     assert parameters == facts["PyTorch"]["parameters"], "the twins differ"
-    print(
-        ", ".join(f"{name} {value}" for name, value in shape.items()),
-        f"vocabulary {VOCAB}",
-        sep=", ",
-    )
-    print(
-        f"{parameters:,} parameters, {'float32' if kind == 'cpu' else 'bfloat16'}, random corpus, next character"
-    )
+    dtype = "float32" if kind == "cpu" else "bfloat16"
+    print(*(f"{name} {value}" for name, value in shape.items()), f"vocabulary {VOCAB}", sep=", ")
+    print(f"{parameters:,} parameters, {dtype}, random corpus, next character")
     print(hardware(facts["JAX"]["device"]))
     print("; ".join(fact["version"] for fact in facts.values()))
     characters = shape["batch"] * shape["context"]
     for name, times in seconds.items():
         median = statistics.median(times)
         spread = f"{min(times):.4f}-{max(times):.4f}"
-        print(
-            f"{name:8} {median:.4f} s a step ({spread}), {characters / median:,.0f} characters/s",
-            end="",
-        )
         most, rate = peak(facts["JAX"]["device"]), model_flops(shape) / median / 1e12
-        utilisation = f"{rate / most:.1%} of {most} TFLOP/s" if most else "peak unknown"
-        print(f", {rate:.2f} model TFLOP/s" + (f" ({utilisation})" if kind != "cpu" else ""))
+        utilization = f" ({rate / most:.1%} of {most} TFLOP/s)" if most else ""
+        speed = f"{characters / median:,.0f} characters/s, {rate:.2f} model TFLOP/s{utilization}"
+        print(f"{name:8} {median:.4f} s a step ({spread}), {speed}")
     if kind != facts["PyTorch"]["kind"]:
         print(f"No ratio: JAX ran on {kind}, PyTorch on {facts['PyTorch']['kind']}")
         return
@@ -207,9 +189,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=6, help="steps per round")
-    parser.add_argument(
-        "--peer", default=sys.executable, help="the Python of an environment with PyTorch"
-    )
+    parser.add_argument("--peer", default=sys.executable, help="a Python that has PyTorch")
     parser.add_argument("--sides", choices=("two", "all"), default="two", help="sides to compare")
     parser.add_argument("--side", choices=SIDES, help="be the worker of this side")
     options = vars(parser.parse_args())
