@@ -1,6 +1,7 @@
 """Shapes: the bell, growth and phases of the papers as numbers, to compare runs.
 
-The papers show them as curves without a formula, so every definition here is this project's. Each
+shapes.csv has a row for each: its quantity, how it is read off, formula, units and source. The
+papers show them as curves without a formula, so every definition here is this project's. Each
 reads means over batches for each set of positions. "Over blocks" is the mean over block outputs
 (layers 1 .. N, without the embedding), for attention over blocks and heads. "First" is step 0,
 "last" the last measured checkpoint. A shape is NaN if undefined: a table without step 0, fewer
@@ -12,6 +13,8 @@ early in training, an expansion may be a change of scale.
 Letters: S steps, X layers, or blocks and heads on two axes.
 """
 
+import csv
+import pathlib
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -20,11 +23,8 @@ import numpy as np
 import xarray as xr
 
 from anisoscope.measurement.families.attention_family import SINK_FROM
-from anisoscope.measurement.quantity import HERE, INHERENT, SHAPE_OF_LEARNING
 
-LINEAR = "Razzhigaev et al. 2024, Your Transformer is Secretly Linear"
-STRAIGHTEN, LAYERS = "Hosseini and Fedorenko 2023", "Skean et al. 2025"
-PHASE = 0.2  # log2 units; the findings call a larger change an expansion or a contraction
+PHASE = 0.2  # log2 units; a larger change is an expansion or a contraction
 
 
 class Curve(NamedTuple):
@@ -36,12 +36,14 @@ class Curve(NamedTuple):
 
 
 class Shape(NamedTuple):
+    """A row of shapes.csv."""
+
     quantity: str
     read: Callable[[Curve], np.ndarray]  # -> (positions,)
     long_name: str
     formula: str
-    units: str = "1"
-    source: str = HERE
+    units: str
+    source: str
 
 
 def read_curve(results: xr.Dataset, quantity: str) -> Curve:
@@ -94,29 +96,14 @@ def sink_head_share(curve: Curve, above: float = SINK_FROM) -> np.ndarray:
     return np.where(known_P, (last_PBH > above).mean(axis=(1, 2)), np.nan)
 
 
-def _sink_token(curve: Curve) -> np.ndarray:
-    return curve.values_SPX[-1].mean(axis=2).max(axis=1)
-
-
-def _std_over_layers(curve: Curve) -> np.ndarray:
-    return _blocks(curve)[-1].std(axis=1)
-
-
 def _straightening(curve: Curve, first: int) -> np.ndarray:
     last_PL = curve.values_SPX[-1]
     return np.where(last_PL.shape[1] > first + 1, last_PL[:, first] - last_PL[:, -1], np.nan)
 
 
-def _growth(curve: Curve) -> np.ndarray:
-    return _last(curve) - _first(curve)
-
-
 def _growth_of_size(curve: Curve) -> np.ndarray:
-    return _growth(curve._replace(values_SPX=abs(curve.values_SPX)))
-
-
-def _fall(curve: Curve) -> np.ndarray:
-    return _largest(curve) - _last(curve)
+    sizes = curve._replace(values_SPX=abs(curve.values_SPX))
+    return _last(sizes) - _first(sizes)
 
 
 @np.errstate(invalid="ignore", divide="ignore")
@@ -126,154 +113,36 @@ def _log2(above: np.ndarray, below: np.ndarray | float = 1.0) -> np.ndarray:
     return np.where(np.isfinite(logarithm), logarithm, np.nan)
 
 
-def _expansion(quantity: str, suffix: str = "", rule: str = "") -> dict[str, Shape]:
-    """Return the two phases of a dimension, by an estimator's rule."""
-    shape = partial(Shape, quantity, units="log2 units", source=PAPER)
-    return {
-        f"expansion{suffix}": shape(
-            lambda v: _log2(_largest(v), _first(v)),
-            f"expansion of the dimension{rule}",
-            "log2(largest / first), dimension over blocks",
-        ),
-        f"compression{suffix}": shape(
-            lambda v: _log2(_largest(v), _last(v)),
-            f"compression of the dimension{rule}",
-            "log2(largest / last), dimension over blocks",
-        ),
-    }
-
-
-PAPER, GODEY = f"{HERE}, reading {SHAPE_OF_LEARNING}", f"{HERE}, reading {INHERENT}"
-_anisotropy = partial(Shape, "anisotropy", source=PAPER)
-_attention_first_token = partial(Shape, "attention_first_token")
-_over_blocks = partial(Shape, read=_last, formula="last, over blocks")
-_largest_block = partial(Shape, read=_largest_of_last, formula="last: largest over blocks")
-_straight = partial(Shape, "curvature", units="rad", source=f"{HERE}, reading {STRAIGHTEN}")
-_level = partial(  # for quantities on a ratio scale: a change of the logarithm is a ratio
-    Shape,
-    read=lambda v: _log2(_last(v)),
-    formula="log2 of the mean over blocks (and heads, or matrices), last",
-    units="log2 units",
-)
-
-SHAPES = {
-    "bell_blocks": _anisotropy(
-        _inner_minus_ends,
-        "bell of anisotropy",
-        "last: largest of blocks 2 .. N-1 minus the larger of blocks 1 and N; a slope or a valley gives < 0",
-    ),
-    "bell_with_embedding": _anisotropy(
-        partial(_inner_minus_ends, first=0),
-        "bell of anisotropy, with the embedding",
-        "last: largest of blocks 1 .. N-1 minus the larger of the embedding and block N; a slope or a valley gives < 0",
-    ),
-    "middle_minus_ends": _anisotropy(
-        partial(_inner_minus_ends, reduce=np.mean),
-        "middle of anisotropy minus its ends",
-        "last: mean over blocks 2 .. N-1 minus mean of blocks 1 and N; a straight slope gives 0, a valley < 0, and so "
-        "does a peak in block 1",
-    ),
-    "std_over_layers": _anisotropy(
-        _std_over_layers,
-        "standard deviation of anisotropy over layers",
-        "last: standard deviation over blocks 1 .. N (ddof 0); 0 is flat",
-    ),
-    "growth": _anisotropy(_growth, "growth of anisotropy", "last minus first, over blocks"),
-    "drop_from_peak": _anisotropy(
-        _fall,
-        "fall of anisotropy from its peak",
-        "largest over checkpoints minus last, over blocks; 0 if it grows and stabilizes, never negative",
-    ),
-    **_expansion("twonn"),
-    **_expansion("twonn_microscope", "_microscope", " (microscope)"),
-    "cosine_growth": Shape(
-        "mean_cosine",
-        _growth,
-        "growth of the mean cosine",
-        "last minus first, over blocks",
-        source=GODEY,
-    ),
-    "drift_growth": Shape(
-        "drift",
-        lambda v: _log2(_last(v), _first(v)),
-        "growth of the drift",
-        "log2(last / first), over blocks",
-        "log2 units",
-        GODEY,
-    ),
-    "entropy_decrease": Shape(
-        "attention_entropy",
-        lambda v: -_growth(v),
-        "sharpening of attention",
-        "entropy at first minus at last, over blocks and heads; a mask's largest entropy cancels",
-        "nat",
-        GODEY,
-    ),
-    "alignment_growth": Shape(
-        "query_key_alignment",
-        _growth_of_size,
-        "growth of the alignment of query and key drift",
-        "last minus first, over blocks and heads, of |cos(E q, E k)|: the sign of a head's scores does not count",
-        source=GODEY,
-    ),
-    "sink": _attention_first_token(
-        _last, "attention on the first token", "last, over blocks and heads", source=GODEY
-    ),
-    "sink_head_share": _attention_first_token(
-        sink_head_share,
-        "share of the heads with an attention sink",
-        f"last: share of all heads of all blocks with a mean attention on the first token above {SINK_FROM}",
-        source=f"{HERE}, after Gu et al. 2025",
-    ),
-    "sink_token": _attention_first_token(
-        _sink_token,
-        "attention of a block on the first token",
-        "last: largest over blocks of the mean over heads of the attention on the first token",
-    ),
-    "largest_attention_first_token": _attention_first_token(
-        _largest_of_last,
-        "largest attention of a head on the first token",
-        "last: largest over blocks and heads",
-    ),
-    "largest_norm_ratio": _largest_block("norm_ratio", long_name="largest norm over the median"),
-    "largest_anisotropy": _largest_block("anisotropy", long_name="largest anisotropy"),
-    "last_anisotropy": _over_blocks("anisotropy", long_name="anisotropy over blocks"),
-    "last_dimension": _level("twonn", long_name="dimension over blocks"),
-    "last_drift": _level("drift", long_name="drift over blocks"),
-    "last_outliers": _level("coordinate_kurtosis", long_name="kurtosis across coordinates"),
-    "last_query_drift": _level("query_drift", long_name="drift of queries"),
-    "last_key_drift": _level("key_drift", long_name="drift of keys"),
-    "straightening_blocks": _straight(
-        partial(_straightening, first=1),
-        "straightening of trajectories from block to block",
-        "last: curvature of block 1 minus that of block N",
-    ),
-    "straightening_from_embedding": _straight(
-        partial(_straightening, first=0),
-        "straightening of trajectories from the embedding",
-        "last: curvature of the embedding minus that of block N",
-    ),
-    "last_linearity": _over_blocks(
-        "linearity",
-        long_name="linearity of a layer in the one before",
-        source=f"{HERE}, reading {LINEAR}",
-    ),
-    "last_linearity_update": _over_blocks(
-        "linearity_update",
-        long_name="linearity of a block's update",
-        source=f"{HERE}, reading {LINEAR}",
-    ),
-    "entropy_valley": Shape(
-        "prompt_entropy",
-        partial(_inner_minus_ends, reduce=np.min),
-        "inner entropy of windows minus that of the ends",
-        "last: smallest of blocks 2 .. N-1 minus the smaller of blocks 1 and N; a valley gives < 0",
-        "nat",
-        f"{HERE}, reading {LAYERS}",
-    ),
+READINGS: dict[str, Callable[[Curve], np.ndarray]] = {
+    "bell": _inner_minus_ends,
+    "bell_with_embedding": partial(_inner_minus_ends, first=0),
+    "middle": partial(_inner_minus_ends, reduce=np.mean),
+    "valley": partial(_inner_minus_ends, reduce=np.min),
+    "std_over_layers": lambda curve: _blocks(curve)[-1].std(axis=1),
+    "growth": lambda curve: _last(curve) - _first(curve),
+    "decrease": lambda curve: _first(curve) - _last(curve),
+    "growth_of_size": _growth_of_size,
+    "log_growth": lambda curve: _log2(_last(curve), _first(curve)),
+    "fall": lambda curve: _largest(curve) - _last(curve),
+    "expansion": lambda curve: _log2(_largest(curve), _first(curve)),
+    "compression": lambda curve: _log2(_largest(curve), _last(curve)),
+    "last": _last,
+    "log_last": lambda curve: _log2(_last(curve)),
+    "largest": _largest_of_last,
+    "sink_head_share": sink_head_share,
+    "sink_token": lambda curve: curve.values_SPX[-1].mean(axis=2).max(axis=1),
+    "straightening": partial(_straightening, first=1),
+    "straightening_from_embedding": partial(_straightening, first=0),
 }
 
 
+def _read_shapes() -> dict[str, Shape]:
+    with open(pathlib.Path(__file__).with_name("shapes.csv"), encoding="utf-8") as file:
+        rows = {row.pop("name"): row for row in csv.DictReader(file)}
+    return {name: Shape(**row | {"read": READINGS[row["read"]]}) for name, row in rows.items()}
+
+
+SHAPES = _read_shapes()
 QUANTITIES = {shape.quantity for shape in SHAPES.values()}
 
 
