@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -17,8 +16,7 @@ from anisoscope.analysis.shapes import SHAPES
 from anisoscope.measurement.families import registry
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.plot import style
-from anisoscope.plot.footer import caption
-from anisoscope.plot.run_tables import Run, display_name
+from anisoscope.plot.run_tables import Run, caption, display_name
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.training.optimizer import SCHEDULES
 
@@ -85,7 +83,8 @@ def runs_compared(compared: Compared) -> Figure | None:
                 ax.plot(values.mean(skipna=False), place, **look, **stroke)
         style.panel_title(ax, _quantity_name(name), 0.95)
         ax.margins(x=0.2)
-        _row_axis(ax)
+        ax.xaxis.set_major_locator(MaxNLocator(3))
+        ax.tick_params(axis="y", length=0)
     axes[0].set_yticks(list(places.values()), [display_name(label) for label in places])
     axes[0].set_ylim(0.5 - len(places), 0.5)
     below = figure.add_subplot(grid[1], frameon=False, xticks=[], yticks=[])
@@ -110,18 +109,6 @@ def shape_name(name: str) -> tuple[str, str]:
     if name in SHAPES:
         return SHAPES[name].long_name, SHAPES[name].units
     return SCORES.get(name, (name.replace("_", " "), "1"))  # a kept table has quantities of old
-
-
-def _shape_title(ax: Axes, name: str) -> None:
-    words, units = shape_name(name)
-    text = style.wrap(words, 1.15, style.SMALL) + f"\n({units})" * (units != "1")
-    ax.set_title(text, fontsize=style.SMALL)
-
-
-def _row_axis(ax: Axes) -> None:
-    """Let rows have no ticks, and values few."""
-    ax.xaxis.set_major_locator(MaxNLocator(3))
-    ax.tick_params(axis="y", length=0)
 
 
 def contrasts(compared: Compared) -> Figure | None:
@@ -168,22 +155,19 @@ def _contrasts(
     for ax, name in zip(axes.flat, names, strict=False):
         for row in changes[changes.quantity == name].itertuples(index=False):
             place = places[row.setting, row.held, row.before, row.after]
-            if np.isfinite(row.low):
-                ax.plot([row.low, row.high], [place] * 2, color=color[row.setting], linewidth=1)
-            face = color[row.setting] if row.low > 0 or row.high < 0 else "white"
-            look = {"color": color[row.setting], "markersize": 3, "markerfacecolor": face}
-            ax.plot(row.change, place, "o", **look)
+            filled = row.low > 0 or row.high < 0
+            style.draw_row(ax, place, row.change, [row.low, row.high], color[row.setting], filled)
         ax.axvline(0, color="0.5", linewidth=0.8, zorder=1)
+        ax.xaxis.set_major_locator(MaxNLocator(3))
         ax.grid(axis="y", visible=False)
-        _row_axis(ax)
-        _shape_title(ax, name)
+        ax.tick_params(axis="y", length=0)
+        words, units = shape_name(name)
+        text = style.wrap(words, 1.15, style.SMALL) + f"\n({units})" * (units != "1")
+        ax.set_title(text, fontsize=style.SMALL)
     for ax in axes.flat[len(names) :]:
         ax.set_axis_off()
     for ax in axes[:, 0]:
-        ax.set_yticks(list(places.values()), list(rows.values()), fontsize=6)
-        for key, tick in zip(rows, ax.get_yticklabels(), strict=True):
-            tick.set_fontweight("bold" if isinstance(key, str) else "normal")
-        ax.set_ylim(-len(rows) + 0.4, 0.6)
+        style.name_rows(ax, [*rows.values()], [isinstance(key, str) for key in rows], 6)
     style.title(figure, f"Change when one setting changes, {where}, all positions: exploratory")
     shown = f"The change of each shape (analysis/shapes.py) when one setting changes, {where}."
     first = int((changes[ROLE] == ROLES[0]).sum()) if ROLE in changes else 0

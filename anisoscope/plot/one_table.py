@@ -16,7 +16,6 @@ from anisoscope.plot.specs import GAUSSIAN, LINE, NULL, QUANTITY, RUN, SPECS, Li
 from anisoscope.results.frame import as_run_table, check_table, select_values
 
 Tables = xr.Dataset | Sequence[xr.Dataset] | Mapping[str, xr.Dataset]
-DEPTHS = ("layer", "block")
 DIRECTIONS = ("rankme_centered", "effective_rank", "participation_ratio", "stable_rank")
 
 
@@ -63,24 +62,21 @@ def by_layer(
     if show_null:
         words = NULLS.get(show_null, show_null)
         lines = (Line(words, model=show_null, look=GAUSSIAN["look"], band=False),)
+    place = {"positions": positions, "step": step}
     for own in tables.values():
-        values = select_values(own, quantity, null, {"positions": positions, "step": step})
+        values = select_values(own, quantity, null, place)
         if show_null:
-            select_values(own, quantity, show_null, {"positions": positions, "step": step})
+            select_values(own, quantity, show_null, place)
         along, others = _depth_and_others(values)
         if along is None:
             raise ValueError(f"{quantity} has no layers in this table: it is of one matrix")
         if len(others) > (not several):
             raise _wrong_dimensions(values, "layer or block, and of a single table one more,")
-    hue = {"hue": others[0]} if others else {}
-    place = {QUANTITY: quantity, "positions": positions, "step": step}
-    place |= {NULL: null} if null else {}
-    ax = _draw(Spec("", "", (quantity,), x=along, **hue, lines=lines), tables, place, label, ax)
-    _name_depth(ax, [*tables.values()], along)
+    spec = Spec("", "", (quantity,), x=along, hue=others[0] if others else RUN, lines=lines)
+    ax = _draw(spec, tables, place | {NULL: null}, label, ax)
     with style.context(mathematics=True):
-        if (several and not style.label_ends(ax)) or (
-            not several and (label or others or show_null)
-        ):
+        crowded = several and not style.label_ends(ax)
+        if crowded or (not several and (label or others or show_null)):
             ax.legend()
     return ax
 
@@ -114,7 +110,6 @@ def by_step(
 
     >>> import anisoscope
     >>> import numpy as np
-    >>> import xarray as xr
     >>> layers = np.random.default_rng(0).standard_normal((2, 3, 256, 8))
     >>> tables = [anisoscope.measure(x, families="similarity", nulls=()) for x in layers]
     >>> axes = by_step(xr.concat(tables, xr.IndexVariable("step", [0, 100])), "mean_cosine")
@@ -131,11 +126,8 @@ def by_step(
     along, further = _depth_and_others(values, "step")
     if "step" not in values.dims or further:
         raise _wrong_dimensions(values, "step, and layer or block,")
-    spec = Spec("", "", (quantity,), x="step", **({"hue": along} if along else {}))
-    place = {QUANTITY: quantity, "positions": positions} | ({NULL: null} if null else {})
-    ax = _draw(spec, {"": table}, place, label, ax)
-    panel_axes.step_axis(ax, int(table.step.values.max()))
-    return ax
+    spec = Spec("", "", (quantity,), x="step", hue=along or RUN)
+    return _draw(spec, {"": table}, {"positions": positions, NULL: null}, label, ax)
 
 
 def effective_ranks(
@@ -175,12 +167,10 @@ def effective_ranks(
     if not names:
         raise ValueError(f"the table has no {', '.join(DIRECTIONS)}: measure the family spectrum")
     lines = tuple(Line(table[name].attrs.get("long_name", name), name) for name in names)
-    place = {"positions": positions, "step": step}
-    select_values(table, names[0], None, place)
     spec = Spec("", "", names, x="layer", hue=LINE, lines=lines)
-    ax = _draw(spec, {"": table}, {QUANTITY: names[0]} | place, None, ax)
+    select_values(table, names[0], None, place := {"positions": positions, "step": step})
+    ax = _draw(spec, {"": table}, place, None, ax)
     panel_axes.logarithmic(ax.yaxis)
-    _name_depth(ax, [table], "layer")
     ax.set_ylabel("directions that carry the variance")
     ax.legend()
     return ax
@@ -237,8 +227,7 @@ def layer_map(
             else:
                 axis.set_ticks(range(labels.size), [style.escape(label) for label in labels])
             axis.set_label_text(f"layer of {style.escape(table.attrs.get(side, 'the model'))}")
-        excess = f", excess over {NULLS.get(null, null)}".replace("\n", " ") if null else ""
-        ax.figure.colorbar(image, ax=ax, label=style.variable_label(table[quantity]) + excess)
+        ax.figure.colorbar(image, ax=ax, label=_value_label(table[quantity], null))
     return ax
 
 
@@ -276,11 +265,9 @@ def dimension_by_scale(
     check_table(table)
     if "gride" not in table:
         raise ValueError("the table has no gride: measure the family scale")
-    place = {"positions": positions, "step": step}
-    select_values(table, "gride", None, place)
-    ax = _draw(SPECS["dimension_by_scale"], {"": table}, {QUANTITY: "gride"} | place, None, ax)
+    select_values(table, "gride", None, place := {"positions": positions, "step": step})
+    ax = _draw(SPECS["dimension_by_scale"], {"": table}, place, None, ax)
     panel_axes.fit_logarithmic([ax])
-    panel_axes.rank_axis(ax, table.neighbors.values)
     ax.set_ylabel("intrinsic dimension (GRIDE)")
     handles, labels = style.legend_entries([ax])
     if handles:
@@ -296,9 +283,7 @@ def name_tables(tables: Tables, label: str | None = None) -> dict[str, xr.Datase
         raise ValueError("label= is of a single table; name several in a dict")
     if isinstance(tables, Mapping):
         return {str(name): table for name, table in tables.items()}
-    if isinstance(tables, str):  # as a path
-        check_table(tables)
-    for table in tables:
+    for table in [tables] if isinstance(tables, str) else tables:  # a path is no list
         check_table(table)
     titles = [str(table.attrs.get("title", "")) for table in tables]
     distinct = all(titles) and len({*titles}) == len(titles)
@@ -313,8 +298,7 @@ def _panels(
     if ax is not None:
         raise ValueError("several tables have a panel each; leave ax out, or draw them one by one")
     with style.context(mathematics=True):
-        size = (2.9 * len(named), 3.2)
-        figure = plt.figure(figsize=size, layout="constrained")
+        figure = plt.figure(figsize=(2.9 * len(named), 3.2), layout="constrained")
         axes = figure.subplots(1, len(named), sharey=True, squeeze=False)[0]
         for panel_ax, (name, table) in zip(axes, named.items(), strict=True):
             draw(table, *args, ax=panel_ax, **options)
@@ -332,51 +316,49 @@ def _draw(
     ax: Axes | None,
 ) -> Axes:
     """Draw the lines of the spec on new axes or the user's; add a color bar for hues in order."""
-    step, null = place.pop("step", None), place.get(NULL)
+    step, null, quantity = place.get("step"), place.get(NULL), spec.quantities[0]
+    place = {QUANTITY: quantity} | {name: at for name, at in place.items() if at is not None}
     runs, names = {}, {}
     for name, table in tables.items():
         results, names = as_run_table(table)
         if "layer" not in results.dims and "layer" in (spec.x, spec.hue):  # a single layer
             results = results.drop_vars("layer", errors="ignore").expand_dims(layer=[0])
         runs[style.escape(name)] = Run(results if step is None else results.sel(step=[step]), [])
-    first = next(iter(runs.values())).results
     with style.context(mathematics=True):
         ax = plt.subplots(layout="constrained")[1] if ax is None else ax
         hues, colors = labels_along(spec.hue, spec, runs, ()), None
         looks = style.run_styles(hues)
         if spec.hue == RUN:
             count = len({line.get_color() for line in ax.lines})
-            colors_left = [
-                style.COLORS[(count + at) % len(style.COLORS)] for at in range(len(runs))
-            ]
             looks = {
-                name: {"color": color, "marker": "o"}
-                for name, color in zip(runs, colors_left, strict=True)
+                name: {"color": style.COLORS[at % len(style.COLORS)], "marker": "o"}
+                for at, name in enumerate(runs, count)
             }
         elif spec.hue in ORDERED:
-            colors = panel_axes.patch_colors(len(hues))
-            runs = {
-                name: Run(first.assign_coords({spec.hue: first[spec.hue] - int(hues[0])}), [])
-                for name in runs
-            }
-        before = len(ax.lines)
+            colors = panel_axes.patch_colors(len(hues), first=int(hues[0]))
         panel(ax, spec, runs, place, looks, colors)
-        for line in ax.lines[before:]:
-            if spec.hue not in (*ORDERED, RUN, LINE) and not line.get_label().startswith("_"):
-                line.set_label(f"{spec.hue} {line.get_label()}")
-        words = style.variable_label(next(iter(tables.values()))[place[QUANTITY]])
-        excess = f", excess over {NULLS.get(null, null)}".replace("\n", " ") if null else ""
-        ax.set_ylabel(words + excess)
+        ax.set_ylabel(_value_label(next(iter(tables.values()))[quantity], null))
         if colors and len(hues) > 1:
-            called = [style.escape(name) for name in names.get(spec.hue, hues)]
-            ticks = range(0, len(called), -(-len(called) // 8))
-            panel_axes.bar(
-                ax.figure, colors, np.array([ax]), spec.hue, ticks, [called[tick] for tick in ticks]
-            )
+            ticks = hues[:: -(-len(hues) // 8)]
+            words = dict(zip(hues, names.get(spec.hue, hues), strict=True))
+            called = [style.escape(words[tick]) for tick in ticks]
+            panel_axes.bar(ax.figure, colors, np.array([ax]), spec.hue, ticks, called)
         elif label and colors:
             ax.lines[-1].set_label(style.escape(label))
             ax.legend()
+    first = next(iter(runs.values())).results
+    if spec.x == "step":
+        panel_axes.step_axis(ax, int(first.step.values.max()))
+    elif spec.x == "neighbors":
+        panel_axes.rank_axis(ax, first.neighbors.values)
+    else:
+        _name_depth(ax, [*tables.values()], spec.x)
     return ax
+
+
+def _value_label(values: xr.DataArray, null: str | None) -> str:
+    words = f", excess over {NULLS.get(null, null)}".replace("\n", " ") if null else ""
+    return style.variable_label(values) + words
 
 
 def _wrong_dimensions(values: xr.DataArray, what: str) -> ValueError:
@@ -386,13 +368,9 @@ def _wrong_dimensions(values: xr.DataArray, what: str) -> ValueError:
 
 def _name_depth(ax: Axes, tables: Sequence[xr.Dataset], along: str) -> None:
     """Label layers or blocks by number, or by the user's names if all tables have the same."""
-    table = max(tables, key=lambda table: table.sizes.get(along, 1))
-    names = np.atleast_1d(table[along].values) if along in table.dims else np.zeros(1, int)
-    alike = all(
-        np.array_equal(names, np.atleast_1d(own[along].values))
-        for own in tables
-        if along in own.dims
-    )
+    every = [np.atleast_1d(table[along].values) for table in tables if along in table.dims]
+    names = max(every, key=len, default=np.zeros(1, int))
+    alike = all(np.array_equal(names, own) for own in every)
     names = names if alike else np.arange(len(names))
     numbers = names.dtype.kind in "iu"
     if numbers:
@@ -406,5 +384,5 @@ def _name_depth(ax: Axes, tables: Sequence[xr.Dataset], along: str) -> None:
 
 def _depth_and_others(values: xr.DataArray, *known: str) -> tuple[str | None, list[str]]:
     """Find the dimension layer or block, and the other dimensions."""
-    along = next((dim for dim in DEPTHS if dim in values.dims), None)
+    along = next((dim for dim in ("layer", "block") if dim in values.dims), None)
     return along, [dim for dim in values.dims if dim not in (along, "statistic", *known)]

@@ -10,28 +10,19 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from anisoscope.plot import panel_axes, style
-from anisoscope.plot.footer import caption
 from anisoscope.plot.run_tables import (
     NULLS,
     POSITIONS,
     Run,
     at_last,
+    caption,
     describe_bands,
     last_step,
     layers_label,
-    note_same,
     runs_with,
-    tables,
     variable_label,
 )
-from anisoscope.plot.spec_curves import (
-    hue_colors,
-    labels_along,
-    panel,
-    quantities_of,
-    runs_that_have,
-    variable,
-)
+from anisoscope.plot.spec_curves import hue_colors, labels_along, panel, select_runs, variable
 from anisoscope.plot.specs import GAIN, HOOK_POINT, KIND, NULL, OVER_TRAINING, QUANTITY, RUN, Spec
 
 GAIN_WORDS = "Gain over unigram: bits of the best answer without context minus bits of the model."
@@ -42,23 +33,18 @@ def render(spec: Spec, runs: dict[str, Run]) -> Figure | None:
 
     A run keeps its color if others are missing.
     """
-    styles, runs = style.run_styles(runs), runs_that_have(spec, runs)
-    if not runs:
-        return None
-    quantities = quantities_of(spec, runs)
-    rows, columns = (
-        labels_along(axis, spec, runs, quantities) for axis in (spec.rows, spec.columns)
-    )
-    if not rows or not columns:
+    styles, (runs, quantities) = style.run_styles(runs), select_runs(spec, runs)
+    axes = (spec.rows, spec.columns)
+    rows, columns = (labels_along(axis, spec, runs, quantities) for axis in axes)
+    if not runs or not rows or not columns:
         return None
     every = [*itertools.product(rows, columns)]
     wrapped = bool(spec.wrap) and len(rows) == 1
     across = min(spec.wrap, len(columns)) if wrapped else len(columns)
     down = -(-len(every) // across)
     height = 2.0 if down == 1 else 1.5
-    figure = style.new_figure(
-        style.PAGE if across > 1 or spec.strip else style.SINGLE, 0.9 + height * down
-    )
+    width = style.PAGE if across > 1 or spec.strip else style.SINGLE
+    figure = style.new_figure(width, 0.9 + height * down)
     if spec.strip:
         strip, grid = style.grid_below_legend(figure, down, across, height)
     else:
@@ -69,8 +55,7 @@ def render(spec: Spec, runs: dict[str, Run]) -> Figure | None:
     at = {QUANTITY: quantities[0], "positions": "all", **spec.at}
     panels = dict(zip(every, grid.flat, strict=False))
     for labels, ax in panels.items():
-        place = at | dict(zip((spec.rows, spec.columns), labels, strict=True))
-        panel(ax, spec, runs, place, styles, colors)
+        panel(ax, spec, runs, at | dict(zip(axes, labels, strict=True)), styles, colors)
     for ax in grid.flat[len(every) :]:
         ax.set_axis_off()
     _set_limits(spec, grid)
@@ -85,21 +70,15 @@ def render(spec: Spec, runs: dict[str, Run]) -> Figure | None:
         if ax.lines:
             _x_axis(ax, spec, runs, across)
     _name_axes(spec, runs, grid, quantities[0])
-    _add_key(spec, runs, figure, grid, strip, colors)
-    sides = (
-        rows if spec.rows == "positions" else columns if spec.columns == "positions" else ["all"]
-    )
-    _add_words(spec, runs, figure, quantities, sides)
+    _add_key(spec, runs, grid, strip, colors)
+    one_set = "positions" not in axes or ["all"] in (rows, columns)
+    _add_words(spec, runs, figure, quantities, ", all positions" * one_set)
     return figure
 
 
 def _set_limits(spec: Spec, grid: np.ndarray) -> None:
-    groups = {
-        "figure": [grid.flat],
-        "row": grid,
-        "column": grid.T,
-        "panel": [[ax] for ax in grid.flat],
-    }
+    panels = [[ax] for ax in grid.flat]
+    groups = {"figure": [grid.flat], "row": grid, "column": grid.T, "panel": panels}
     for group in groups[spec.scale]:
         axes = [ax for ax in group if ax.lines]
         if spec.log:
@@ -161,18 +140,22 @@ def _name(spec: Spec, runs: dict[str, Run], axis: str, label: Any) -> str:
 def _add_key(
     spec: Spec,
     runs: dict[str, Run],
-    figure: Figure,
     grid: np.ndarray,
     strip: Axes | None,
     colors: ScalarMappable | None,
 ) -> None:
     """Add a color bar for hues in order, a legend for others."""
     handles, labels = style.legend_entries(grid.flat)
+    corner = grid[0, -1]
     if colors and spec.hue == "step":
-        panel_axes.step_bar(figure, colors, grid)
+        panel_axes.step_bar(corner.figure, colors, grid)
     elif colors:
         named = {"layer": layers_label(runs, panel_axes.LAYER)}
-        panel_axes.patch_bar(figure, colors, grid, named.get(spec.hue, spec.hue))
+        panel_axes.patch_bar(corner.figure, colors, grid, named.get(spec.hue, spec.hue))
+        extra = [line.label for line in spec.lines]
+        kept = {name: handle for handle, name in zip(handles, labels, strict=True) if name in extra}
+        if kept:
+            corner.legend(kept.values(), kept.keys(), loc="upper right")
     elif strip is not None:
         strip.legend(handles, labels, loc="center", ncols=len(labels))
     elif spec.columns == KIND:
@@ -180,39 +163,30 @@ def _add_key(
             if not style.label_ends(ax):
                 ax.legend()
     else:
-        named = {*style.legend_entries([grid[0, -1]])[1]} == {*labels}
-        if spec.hue != RUN or not named or not style.label_ends(grid[0, -1]):
+        named = {*style.legend_entries([corner])[1]} == {*labels}
+        if spec.hue != RUN or not named or not style.label_ends(corner):
             style.legend(grid)
-    extra = [line.label for line in spec.lines]
-    if colors and extra:
-        kept = {name: handle for handle, name in zip(handles, labels, strict=True) if name in extra}
-        grid[0, -1].legend(kept.values(), kept.keys(), loc="upper right")
 
 
 def _add_words(
-    spec: Spec,
-    runs: dict[str, Run],
-    figure: Figure,
-    quantities: tuple[str, ...],
-    sides: list[str],
+    spec: Spec, runs: dict[str, Run], figure: Figure, quantities: tuple[str, ...], positions: str
 ) -> None:
     """Add title and caption; a title longer than a line continues in the footer."""
     last = "" if spec.x in OVER_TRAINING or spec.hue == "step" else at_last(runs)
-    has_positions = any("positions" in table.dims for table in tables(runs))
-    where = last + ", all positions" * (has_positions and len(sides) == 1)
+    shown = [run.results for run in runs.values()]
+    has_positions = any("positions" in table.dims for table in shown)
+    where = last + positions * has_positions
     whole = f"{spec.title}{where}"
     fits = "\n" not in style.wrap(whole, figure.get_figwidth(), style.RC["figure.titlesize"])
     style.title(figure, whole if fits else spec.title)
-    shown = [*tables(runs)]
     if spec.hue == HOOK_POINT:
         shown += [table for run in runs.values() for table in run.hook_points.values()]
     names = [*quantities, *(line.quantity for line in spec.lines)]
     words = [
         f"{where[2:].capitalize()}." * bool(where and not fits),
-        describe_bands(shown, *(variable(spec, name) for name in names), what=spec.bands_of),
+        describe_bands(shown, *(variable(spec, name) for name in names)),
         spec.note,
         GAIN_WORDS * (spec.x == GAIN),
     ]
-    same = note_same(runs, sides) if "positions" in (spec.rows, spec.columns) else []
     bands = " ".join(word for word in words if word)
-    caption(figure, runs, spec.shown, bands, [*spec.further, *same])
+    caption(figure, runs, spec.shown, bands, spec.further)

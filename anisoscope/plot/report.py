@@ -14,8 +14,7 @@ import xarray as xr
 
 from anisoscope.measurement.families.registry import quantities
 from anisoscope.plot import style
-from anisoscope.plot.footer import provenance
-from anisoscope.plot.run_tables import ENDS, POSITIONS, Run, describe_bands
+from anisoscope.plot.run_tables import ENDS, POSITIONS, Run, describe_bands, provenance
 from anisoscope.results.derived import NULL, excess_name, is_excess, nulls_in
 from anisoscope.results.frame import as_run_table, check_table
 from anisoscope.utils import files

@@ -1,21 +1,23 @@
-"""The tables and log of a run, or of runs that differ in seeds alone, as figures read them."""
+"""The tables and log of a run, or of runs that differ in seeds alone; and the caption of a figure."""
 
 import collections
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 
 from anisoscope.analysis import run_summaries
-from anisoscope.measurement.families.registry import quantities
 from anisoscope.measurement.intervals import LEVEL
+from anisoscope.models import model_settings
 from anisoscope.plot import style
-from anisoscope.results.derived import EMBEDDING, averages, excess_name, excess_of
+from anisoscope.results.derived import EMBEDDING, excess_of
 from anisoscope.results.join import LOGGED
-from anisoscope.training.watch import BLOCKS, LAYERS
+from anisoscope.training.objective import OBJECTIVES
+from anisoscope.training.optimizer import OPTIMIZERS
 
 POSITIONS = {
     "all": "all positions",
@@ -30,16 +32,14 @@ NULLS = {  # that figures have columns for; others stand in tables
 }
 WORDS = {"adamw": "AdamW", "muon": "Muon", "sgd": "SGD", "twonn": "TwoNN"}  # in names of runs
 ENDS = ("mean", "low", "high")
-VISIBLE = 0.02  # of the height of a panel
-SAME = "Without the first token the figure looks the same: no value moves by more than 2 % of their range."
 Curve = tuple[np.ndarray, np.ndarray, np.ndarray]  # mean, low, high
-
-AVERAGED = (  # of a line of the log
-    *("bits_per_character", "context_free_bits", "gain_over_unigram", "mask_bits"),
-    *(*LAYERS, *BLOCKS),
+AVERAGED = ("bits_per_character", "context_free_bits", "gain_over_unigram", "mask_bits")  # of a log
+IN_FACTS = (  # settings that `_facts` puts in words, as the description of the model does
+    *("objective", "train.optimizer", "train.steps", "train.seed", "train.data_seed"),
+    *("measure.points", "measure.batches", "measure.weighting", "pretrained.name"),
 )
-CONCAT = {"dim": "seed", "join": "inner"}
-Values = TypeVar("Values", xr.DataArray, xr.Dataset)
+FEW = 2  # runs whose differences have room on the figure itself
+IN_CAPTION = "What differs between the runs stands in the caption beside this figure."
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,15 @@ class Run:
     results: xr.Dataset  # results.nc
     log: list[dict[str, Any]]  # train.jsonl, one dict a line
     tangents: xr.Dataset | None = None  # tangents.nc
-    hook_points: dict[str, xr.Dataset] = field(
-        default_factory=dict
-    )  # hook_points/<name>/results.nc
+    # hook_points/<name>/results.nc
+    hook_points: dict[str, xr.Dataset] = field(default_factory=dict)
     kind: str = ""  # of a list of models: encoder or decoder
     modality: str = ""  # likewise: one of pretrained.models.MODALITIES
 
 
 def runs_with(runs: dict[str, Run], *variables: str) -> dict[str, Run]:
     """Select the runs whose tables have all these variables."""
-    return {
-        label: run for label, run in runs.items() if all(name in run.results for name in variables)
-    }
+    return {label: run for label, run in runs.items() if {*variables} <= {*run.results}}
 
 
 def variable_label(runs: dict[str, Run], variable: str) -> str:
@@ -80,26 +77,21 @@ def describe_bands(tables: Iterable[xr.Dataset], *names: str, what: str = "band"
     for table in tables:
         for values in (table[name] for name in names if name in table):
             floors.append(values.attrs.get("noise_floor", 0.0))
-            random = "early_steps" in table.attrs and values.attrs["resampling"] == "batches"
-            if random or not np.isfinite(values.sel(statistic="low")).any():
+            batches = values.attrs.get("resampling") == "batches"
+            if ("early_steps" in table.attrs and batches) or not np.isfinite(
+                values.sel(statistic="low")
+            ).any():
                 continue  # of random subspaces of tangents, which figures describe themselves
             if "seeds" in table.attrs and "seed" not in values.dims:
                 ways.add("range of seeds")
-            elif table.attrs["folds"] > 1 and values.attrs.get("resampling") != "batches":
-                ways.add("windows resampled")
             else:
-                ways.add("over batches")
-    intervals = " or ".join(sorted(ways - {"range of seeds"}))
-    parts = [f"{LEVEL * 100:.0f} % interval, {intervals}"] * bool(intervals)
-    parts += ["range of seeds"] * ("range of seeds" in ways)
-    sentences = [f"{what.capitalize()}: {'; or '.join(parts)}."] * bool(parts)
+                resampled = table.attrs["folds"] > 1 and not batches
+                way = "windows resampled" if resampled else "over batches"
+                ways.add(f"{LEVEL * 100:.0f} % interval, {way}")
+    sentences = [f"{what.capitalize()}: {'; or '.join(sorted(ways))}."] * bool(ways)
     if max(floors):
         sentences.append(f"Batch size and kernels move no value by more than {max(floors):.1g}.")
     return " ".join(sentences)
-
-
-def tables(runs: dict[str, Run]) -> list[xr.Dataset]:
-    return [run.results for run in runs.values()]
 
 
 def display_name(label: str) -> str:
@@ -120,46 +112,19 @@ def at_last(runs: dict[str, Run]) -> str:
 
 
 def layers_label(runs: dict[str, Run], words: str) -> str:
-    """Drop the embedding from an axis label if layer 0 may be something else."""
-    return words if embedded(runs) else words.partition(" (")[0]
-
-
-def embedded(runs: dict[str, Run]) -> bool:
-    """Whether layer 0 is the embedding in all runs."""
-    return all(run.results.attrs.get("layer_0", EMBEDDING) == EMBEDDING for run in runs.values())
+    """Drop the embedding from an axis label if layer 0 may be something else in a run."""
+    first = {run.results.attrs.get("layer_0", EMBEDDING) for run in runs.values()}
+    return words if first == {EMBEDDING} else words.partition(" (")[0]
 
 
 def last_step(runs: dict[str, Run]) -> int:
     return max(int(run.results.step[-1]) for run in runs.values())
 
 
-def positions(runs: dict[str, Run], *names: str, steps: slice = slice(-1, None)) -> list[str]:
-    """Choose the sets of positions to draw: all, and others only if the difference is visible."""
-    sets = shared_positions(runs)
-    for name in names:
-        shown = [
-            run.results[name].isel(step=steps).sel(statistic="mean", positions=sets)
-            for run in runs.values()
-        ]
-        rows = [
-            values.transpose("positions", ...).values.reshape(len(sets), -1) for values in shown
-        ]
-        values = np.concatenate(rows, axis=1)
-        values = values[:, np.isfinite(values).all(axis=0)]
-        if values.size and abs(values[1:] - values[0]).max(initial=0) > VISIBLE * np.ptp(values):
-            return sets
-    return sets[:1]
-
-
 def shared_positions(runs: dict[str, Run]) -> list[str]:
     """List the sets of positions that every run has."""
     first, *others = (run.results.positions.values.tolist() for run in runs.values())
     return [name for name in first if all(name in other for other in others)]
-
-
-def note_same(runs: dict[str, Run], sides: list[str]) -> list[str]:
-    """Note in the caption which other sets of positions were measured and look the same."""
-    return [SAME] * (len(sides) == 1 < len(shared_positions(runs)))
 
 
 def format_seeds(pairs: list[tuple[int, int]]) -> str:
@@ -178,61 +143,62 @@ def over_seeds(runs: dict[str, Run]) -> dict[str, Run]:
 
     With two or three seeds a t interval is so wide (12.7 and 4.3 standard errors on a side) that it
     hides the curves; the range makes no claim. Contrasts have intervals that pool all conditions.
+    Projections are dropped, since each run has its own plane.
     """
     conditions = run_summaries.conditions({name: run.results for name, run in runs.items()})
-    return {
-        label: runs[names[0]] if len(names) == 1 else _average([runs[name] for name in names])
-        for label, names in conditions.items()
-    }
+    averaged = {}
+    for label, names in conditions.items():
+        members = [runs[name] for name in names]
+        if len(names) == 1:
+            averaged[label] = members[0]
+            continue
+        seeds = [run_summaries.seeds(run.results) for run in members]
+        words, tangents = f"{format_seeds(seeds)} together", [run.tangents for run in members]
+        averaged[label] = Run(
+            average_tables([run.results for run in members], words),
+            _average_logs(members),
+            None if any(table is None for table in tangents) else average_tables(tangents, words),
+        )
+    return averaged
 
 
-def _average(members: list[Run]) -> Run:
-    """Join runs in a table that has the form of a single run's.
+def average_tables(tables: list[xr.Dataset], seeds: str) -> xr.Dataset:
+    """Join tables of seeds in one that has the form of a single run's, with the range as interval.
 
     Heads are not averaged, since heads of different seeds do not correspond: their means and
-    intervals have a dimension `seed`. Projections are dropped, since each run has its own plane.
+    intervals have a dimension `seed`. Of random subspaces the ends are the extremes of all seeds.
     """
-    shared = set.intersection(*(set(run.results.data_vars) for run in members))
-    values = [name for own in quantities() for name in (own, *averages(own))]
-    names = [name for value in values for name in (value, excess_name(value)) if name in shared]
-    parts = [run.results[names] for run in members]
-    joined = xr.concat(parts, **CONCAT, data_vars="all", combine_attrs="override")
-    per_head = [name for name in names if "head" in joined[name].dims]
-    table = _range(joined.drop_vars(per_head).sel(statistic="mean", drop=True))
-    table = table.assign(joined[per_head])
-    learned = [name for name, _ in LOGGED.values() if name in shared]
-    scores = xr.concat([run.results[learned] for run in members], **CONCAT)
-    table = table.assign(scores.mean("seed", skipna=False, keep_attrs=True))
-    pairs = [run_summaries.seeds(run.results) for run in members]
-    seeds = f"{format_seeds(pairs)} together"
-    tangents = average_tangents([run.tangents for run in members], seeds)
-    return Run(table.assign_attrs(seeds=seeds), _average_logs(members), tangents)
-
-
-def average_tangents(tables: list[xr.Dataset | None], seeds: str) -> xr.Dataset | None:
-    """Average over seeds with their range; of random subspaces the extremes of all seeds."""
-    if any(table is None for table in tables):
-        return None
-    joined = xr.concat(tables, **CONCAT, data_vars="all", combine_attrs="override")
+    scores = {name for name, _ in LOGGED.values()}
+    shared = set.intersection(*({*table} for table in tables))
+    names = [
+        name
+        for name, values in tables[0].items()
+        if name in shared
+        and ("statistic" in values.dims or name in scores or "fit" in tables[0].dims)
+    ]
+    parts = [table[names] for table in tables]
+    joined = xr.concat(parts, "seed", join="inner", data_vars="all", combine_attrs="override")
     arrays = {}
     for name, values in joined.items():
         if "statistic" not in values.dims:
             arrays[name] = values.mean("seed", skipna=False, keep_attrs=True)
-            continue
-        mean, low, high = (values.sel(statistic=end, drop=True) for end in ENDS)
-        random = values.attrs["resampling"] == "batches"
-        arrays[name] = _range(mean, low, high) if random else _range(mean)
+        elif "head" in values.dims:
+            arrays[name] = values
+        else:
+            mean, low, high = (values.sel(statistic=end, drop=True) for end in ENDS)
+            random = "fit" in joined.dims and values.attrs["resampling"] == "batches"
+            arrays[name] = _range(mean, *((low, high) if random else (mean, mean)))
     return xr.Dataset(arrays, attrs=joined.attrs | {"seeds": seeds})
 
 
-def _range(mean: Values, low: Values | None = None, high: Values | None = None) -> Values:
+def _range(mean: xr.DataArray, low: xr.DataArray, high: xr.DataArray) -> xr.DataArray:
     """Return mean, deviation, minimum and maximum over seeds along a dimension `statistic`."""
     with xr.set_options(keep_attrs=True):
         parts = {
             "mean": mean.mean("seed", skipna=False),
             "std": mean.std("seed", ddof=1),
-            "low": (mean if low is None else low).min("seed", skipna=False),
-            "high": (mean if high is None else high).max("seed", skipna=False),
+            "low": low.min("seed", skipna=False),
+            "high": high.max("seed", skipna=False),
         }
     labels = xr.DataArray([*parts], dims="statistic", name="statistic")
     return xr.concat([*parts.values()], labels, combine_attrs="override")
@@ -249,6 +215,60 @@ def _average_logs(members: list[Run]) -> list[dict[str, Any]]:
         own = by_member.values()
         if len(own) == len(members):
             names = [name for name in AVERAGED if all(name in line for line in own)]
-            means = {name: np.mean([line[name] for line in own], axis=0).tolist() for name in names}
+            means = {name: float(np.mean([line[name] for line in own])) for name in names}
             averaged.append({"step": step, "kind": kind} | means)
     return averaged
+
+
+def caption(
+    figure: Figure, runs: dict[str, Run], shown: str, bands: str = "", further: Sequence[str] = ()
+) -> None:
+    """Write on the figure its bands and the shared facts; the full caption is its label."""
+    shared, own = provenance(runs)
+    differences = ".  ".join(own) if len(runs) <= FEW else IN_CAPTION
+    style.add_footer(figure, [line for line in (bands, shared, differences) if line])
+    figure.set_label("\n".join([f"{shown} {bands}".strip(), *further, "", shared, *own]))
+
+
+def provenance(runs: dict[str, Run]) -> tuple[str, list[str]]:
+    """Return the facts that all runs share, and a line for each run with its differences."""
+    in_facts = {*IN_FACTS, *(f"model.{name}" for name in model_settings.described_fields())}
+    settings = {
+        label: {
+            name: value
+            for name, value in run_summaries.settings(run.results).items()
+            if name not in in_facts and not name.startswith("data.")
+        }
+        for label, run in runs.items()
+    }
+    facts = {}
+    for label, run in runs.items():
+        # without the settings that differ, two curves would bear one caption
+        facts[label] = _facts(run.results) + [
+            f"{name}={value}"
+            for name, value in settings[label].items()
+            if any(other.get(name) != value for other in settings.values())
+        ]
+    first = next(iter(facts.values()))
+    shared = [fact for fact in first if all(fact in own for own in facts.values())]
+    own = {label: [fact for fact in own if fact not in shared] for label, own in facts.items()}
+    return "; ".join(shared), [f"{label}: {'; '.join(rest)}" for label, rest in own.items() if rest]
+
+
+def _facts(results: xr.Dataset) -> list[str]:
+    attrs = results.attrs
+    if "provenance" in attrs:  # of a model that was not trained here
+        sample = f"{attrs['points']:,} points × {attrs['batches']} batches"
+        return [*attrs["provenance"].split("; "), *[sample] * bool(attrs["batches"] > 1)]
+    steps, last = f"{attrs['steps']:,}", f"{results.step.values[-1]:,}"
+    return [
+        str(attrs["corpus"]),
+        *str(attrs["model"]).split(", "),
+        f"predicts {OBJECTIVES[attrs['objective']].label}",
+        OPTIMIZERS[run_summaries.settings(results).get("train.optimizer", "adamw")].label,
+        f"{last} steps" if last == steps else f"step {last} of {steps}",
+        attrs["seeds"] if "seeds" in attrs else format_seeds([run_summaries.seeds(results)]),
+        attrs.get("sample", f"{attrs['points']:,} points × {attrs.get('batches', 1)} batches"),
+        *["positions drawn so that characters weigh alike"] * ("weighting" in attrs),
+        *["reads masked windows"] * ("masked as in training" in attrs.get("input", "")),
+    ]

@@ -13,19 +13,16 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodF
 
 from anisoscope.analysis import correlations
 from anisoscope.plot import panel_axes, style
-from anisoscope.plot.footer import caption
 from anisoscope.plot.run_tables import (
     POSITIONS,
     Run,
     at_last,
+    caption,
     describe_bands,
-    embedded,
     interval,
     layers_label,
-    note_same,
-    positions,
     runs_with,
-    tables,
+    shared_positions,
     variable_label,
 )
 
@@ -45,38 +42,33 @@ def cosine_against_drift(runs: dict[str, Run]) -> Figure | None:
     looks, runs = style.run_styles(runs), runs_with(runs, "mean_cosine", "drift")
     if not runs:
         return None
-    sides = positions(runs, "mean_cosine", "drift")
-    first = "embedding" if embedded(runs) else "first layer"
+    sides = shared_positions(runs)
     figure = style.new_figure(style.PAGE if len(sides) > 1 else style.SINGLE, 2.8)
     axes = figure.subplots(1, len(sides), sharex=True, sharey=True, squeeze=False)[0]
     for ax, side in zip(axes, sides, strict=True):
         for label, run in runs.items():
             last = run.results.isel(step=-1).sel(positions=side)
             layer_points(ax, last, looks[label], label)
-        ax.plot([], [], "o", color="0.3", markerfacecolor="white", label=first)
+        ax.plot([], [], "o", color="0.3", markerfacecolor="white", label="first layer")
         ax.set_title(POSITIONS[side] if len(sides) > 1 else "")
         ax.set_xlabel(variable_label(runs, "drift"))
     axes[0].set_ylabel(variable_label(runs, "mean_cosine"))
     style.title(figure, f"Mean cosine against drift{at_last(runs)}")
     style.legend(axes)
-    bars = describe_bands(tables(runs), "drift", "mean_cosine", what="bars")
-    shown = f"A point for each layer; hollow: the {first}."
-    caption(figure, runs, shown, bars, [*note_same(runs, sides), CAUTION])
+    bars = describe_bands(
+        [run.results for run in runs.values()], "drift", "mean_cosine", what="bars"
+    )
+    shown = "A point for each layer; hollow: the first layer."
+    caption(figure, runs, shown, bars, [CAUTION])
     return figure
 
 
 def layer_points(ax: Axes, table: xr.Dataset, look: dict[str, Any], label: str) -> None:
     """Draw mean cosine against drift, a point for each layer with intervals, the first hollow."""
     drift, cosine = interval(table, "drift"), interval(table, "mean_cosine")
-    error_bars(ax, drift, cosine, ecolor=look["color"], elinewidth=0.8, fmt="none")
+    style.error_bars(ax, drift, cosine, ecolor=look["color"], elinewidth=0.8, fmt="none")
     ax.plot(drift[0][1:], cosine[0][1:], linestyle="none", label=label, **look)
     ax.plot(drift[0][:1], cosine[0][:1], linestyle="none", **look, markerfacecolor="white")
-
-
-def error_bars(ax: Axes, x: tuple, y: tuple, **look: Any) -> None:
-    """Draw points with bars, from mean, low and high of both."""
-    (x, *across), (y, *upright) = x, y
-    ax.errorbar(x, y, np.abs(upright - y), np.abs(across - x), **look)
 
 
 def sharpness_against_alignment(runs: dict[str, Run]) -> Figure | None:
@@ -86,7 +78,9 @@ def sharpness_against_alignment(runs: dict[str, Run]) -> Figure | None:
         return None
     figure = style.new_figure(style.PAGE, 1.0 + 1.5 * len(runs))
     axes = figure.subplots(len(runs), len(SHARPNESS), sharex=True, sharey="col", squeeze=False)
-    colors = panel_axes.patch_colors(max(table.sizes["block"] for table in tables(runs)), first=1)
+    colors = panel_axes.patch_colors(
+        max(run.results.sizes["block"] for run in runs.values()), first=1
+    )
     for row, (label, run) in zip(axes, runs.items(), strict=True):
         last = run.results[["query_key_alignment", *SHARPNESS]].isel(step=-1).sel(positions="all")
         heads, seeds = last.sizes["block"] * last.sizes["head"], last.sizes.get("seed", 1)
@@ -96,7 +90,7 @@ def sharpness_against_alignment(runs: dict[str, Run]) -> Figure | None:
             for block in last.block.values:
                 x, y = (interval(last, axis, block=block) for axis in ("query_key_alignment", name))
                 look = {"elinewidth": 0.6, "fmt": "o", "markersize": 2.5}
-                error_bars(ax, x, y, color=colors.to_rgba(block), **look)
+                style.error_bars(ax, x, y, color=colors.to_rgba(block), **look)
         row[0].set_ylabel(f"{label}\n{heads} heads" + f" × {seeds} runs" * (seeds > 1))
     for ax, name in zip(axes[0], SHARPNESS, strict=True):
         style.panel_title(ax, variable_label(runs, name))
@@ -106,7 +100,9 @@ def sharpness_against_alignment(runs: dict[str, Run]) -> Figure | None:
         ax.set_xlabel(text, fontsize=style.SMALL)
     style.title(figure, f"Sharpness against alignment of each head{at_last(runs)}, all positions")
     panel_axes.patch_bar(figure, colors, axes, "block")
-    bars = describe_bands(tables(runs), "query_key_alignment", *SHARPNESS, what="bars")
+    bars = describe_bands(
+        [run.results for run in runs.values()], "query_key_alignment", *SHARPNESS, what="bars"
+    )
     shown = "A point for each head: the sharpness of its attention and the alignment of its queries and keys."
     caption(figure, runs, shown, bars, [CAUTION])
     return figure
@@ -144,7 +140,9 @@ def cosine_and_drift(models: dict[str, Run]) -> Figure | None:
         "Left, mean cosine of pairs in each layer. Right, the same against the norm of the mean vector: a point for "
         "each layer, hollow the first. ρ is Spearman's rank correlation."
     )
-    bands = describe_bands(tables(runs), "drift", "mean_cosine", what="bands and bars")
+    bands = describe_bands(
+        [run.results for run in runs.values()], "drift", "mean_cosine", what="bands and bars"
+    )
     caption(figure, runs, shown, bands, [CAUTION])
     return figure
 

@@ -6,8 +6,7 @@ from matplotlib.figure import Figure
 
 from anisoscope.measurement.null_models import PERMUTED
 from anisoscope.plot import panel_axes, style
-from anisoscope.plot.footer import caption
-from anisoscope.plot.run_tables import POSITIONS, Run, at_last, layers_label, runs_with
+from anisoscope.plot.run_tables import POSITIONS, Run, at_last, caption, layers_label, runs_with
 from anisoscope.results.derived import excess_of, nulls_in
 
 MEASURES = {"cka_unbiased": "linear CKA without bias", "neighbor_overlap": "neighborhood overlap"}

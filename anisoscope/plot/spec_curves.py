@@ -9,7 +9,15 @@ from matplotlib.cm import ScalarMappable
 
 from anisoscope.measurement.families.registry import null_models_for
 from anisoscope.plot import panel_axes, style
-from anisoscope.plot.run_tables import NULLS, Curve, Run, interval, last_step, positions
+from anisoscope.plot.run_tables import (
+    NULLS,
+    Curve,
+    Run,
+    interval,
+    last_step,
+    runs_with,
+    shared_positions,
+)
 from anisoscope.plot.specs import (
     HOOK_POINT,
     KIND,
@@ -34,32 +42,28 @@ def variable(spec: Spec, quantity: str) -> str:
     return AVERAGES[spec.average](quantity) if spec.average else quantity
 
 
-def runs_that_have(spec: Spec, runs: dict[str, Run]) -> dict[str, Run]:
-    """Select the runs that have the figure's quantities."""
+def select_runs(spec: Spec, runs: dict[str, Run]) -> tuple[dict[str, Run], tuple[str, ...]]:
+    """Select the runs that have the figure's quantities, and the quantities that some run has.
+
+    A quantity counts only with all variants that lines draw.
+    """
     if spec.hue == HOOK_POINT:
         runs = {label: run for label, run in runs.items() if run.hook_points}
     if NULL in (spec.rows, spec.columns):
         runs = {label: run for label, run in runs.items() if nulls_in(run.results)}
     enough = any if spec.any_of else all
-    return {
+    runs = {
         label: run
-        for label, run in runs.items()
-        if all(name in run.results for name in spec.needs)
-        and enough(variable(spec, name) in run.results for name in spec.quantities)
+        for label, run in runs_with(runs, *spec.needs).items()
+        if enough(variable(spec, name) in run.results for name in spec.quantities)
     }
-
-
-def quantities_of(spec: Spec, runs: dict[str, Run]) -> tuple[str, ...]:
-    """Select the quantities that some run has, with all variants that lines draw."""
-    variants = ["{}", *(line.quantity for line in spec.lines if spec.hue == LINE)]
-    return tuple(
-        name
-        for name in spec.quantities
-        if any(
-            all(variant.format(name) in run.results for variant in variants if "{}" in variant)
-            for run in runs.values()
-        )
-    )
+    lines = [line.quantity for line in spec.lines if spec.hue == LINE and "{}" in line.quantity]
+    found = []
+    for name in spec.quantities:
+        variants = {variable(spec, name), *(line.format(name) for line in lines)}
+        if runs_with(runs, *variants):
+            found.append(name)
+    return runs, tuple(found)
 
 
 def labels_along(
@@ -73,9 +77,8 @@ def labels_along(
         return [
             null for null in NULLS if any(null in nulls_with(name, runs) for name in quantities)
         ]
-    if axis == "positions":
-        steps = slice(None) if spec.hue == "step" else slice(-1, None)
-        return positions(runs, *quantities, steps=steps)
+    if axis == "positions" and runs:
+        return shared_positions(runs)
     if axis == KIND:
         return [kind for kind in spec.names if kind in {run.kind for run in runs.values()}]
     if axis == HOOK_POINT:
@@ -129,8 +132,8 @@ def panel(
         for hue in own:
             look = {"color": colors.to_rgba(hue)} if colors else styles[hue]
             at = place if spec.hue == RUN else {**place, spec.hue: hue}
-            name = "_nolegend_" if colors else str(hue)
-            name = name.replace("_", " ") if spec.hue == HOOK_POINT else name
+            names = {RUN: hue, HOOK_POINT: str(hue).replace("_", " ")}
+            name = "_nolegend_" if colors else names.get(spec.hue, f"{spec.hue} {hue}")
             lines = [Line(name), *spec.lines]
             if spec.hue == LINE:
                 lines = [line for line in spec.lines if line.label == hue]
@@ -143,7 +146,7 @@ def draw_line(ax: Axes, spec: Spec, run: Run, place: Place, line: Line, look: Pl
     """Draw a line of a panel with its interval, if the table has values."""
     quantity, place = line.quantity.format(place[QUANTITY]), {**place, **line.at}
     found = curve(spec, run, quantity, place)
-    if found is None or (line.panels and place[QUANTITY] not in line.panels):
+    if found is None or place[QUANTITY] not in (line.panels or spec.quantities):
         return
     table, (mean, low, high) = found
     if line.model:

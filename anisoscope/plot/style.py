@@ -90,6 +90,38 @@ def plot_with_interval(
         ax.fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)
 
 
+def error_bars(ax: Axes, x: Sequence[np.ndarray], y: Sequence[np.ndarray], **look: Any) -> None:
+    """Draw points with bars, from mean, low and high of both; a bar is missing where an end is NaN."""
+    (x, *across), (y, *upright) = x, y
+    reach = (np.nan_to_num(np.abs(np.array(ends) - at)) for ends, at in ((upright, y), (across, x)))
+    ax.errorbar(x, y, *reach, **look)
+
+
+def draw_row(
+    ax: Axes,
+    place: float,
+    value: float,
+    ends: Sequence[float],
+    color: Any,
+    filled: bool,
+    **look: Any,
+) -> None:
+    """Draw a value in a row of a forest plot, with its interval; hollow unless filled."""
+    ax.plot(ends, [place, place], color=color, linewidth=look.pop("linewidth", 1))
+    look = {"marker": "o", "markersize": 3, "linestyle": "none"} | look
+    ax.plot(value, place, color=color, markerfacecolor=color if filled else "white", **look)
+
+
+def name_rows(ax: Axes, labels: Sequence[str], bold: Sequence[bool], size: float = FOOTER) -> None:
+    """Name rows from 0 downward; headings are bold."""
+    ax.set_yticks(range(0, -len(labels), -1), labels, fontsize=size)
+    for tick, heading in zip(ax.get_yticklabels(), bold, strict=True):
+        tick.set_fontweight("bold" if heading else "normal")
+    ax.set_ylim(0.4 - len(labels), 0.6)
+    ax.grid(axis="y", visible=False)
+    ax.tick_params(axis="y", length=0)
+
+
 def axis_label(long_name: str, units: str, symbol: str = "") -> str:
     """Join a quantity's name and its symbol or unit."""
     if symbol:

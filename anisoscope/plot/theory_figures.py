@@ -232,9 +232,8 @@ def _draw(
     ends = ("mean", "low", "high", "predicted")
     mean, low, high, predicted = (values.sel(statistic=end).values for end in ends)
     ax.plot(x, predicted, linewidth=1.0, color=color)
-    error = np.nan_to_num(np.stack([mean - low, high - mean]))
     look = {"linestyle": "none", "marker": marker, "markersize": 3.5, "color": color}
-    ax.errorbar(x, mean, error, label=label, **look)
+    style.error_bars(ax, (x, x, x), (mean, low, high), label=label, **look)
 
 
 def _draw_norms(ax: Axes, table: xr.Dataset) -> None:
@@ -252,12 +251,10 @@ def _draw_slopes(ax: Axes, results: xr.Dataset) -> None:
     for place, (manifold, curvature) in enumerate(cells):
         for (side, color), shift in zip(SIDES.items(), (-0.12, 0.12), strict=True):
             values = results[f"slope_{side}_norm"].sel(manifold=manifold, curvature=curvature)
-            excess = values.sel(statistic=["mean", "low", "high"]).values - SLOPES[f"{side}_norm"]
-            error = np.nan_to_num(np.abs(excess[1:, None] - excess[0]))
-            look = {"color": color, "marker": "o", "markersize": 3.5}
-            ax.errorbar(excess[0], place + shift, xerr=error, **look)
+            value, *ends = values.sel(statistic=list(ENDS)).values - SLOPES[f"{side}_norm"]
+            style.draw_row(ax, -place - shift, value, ends, color, True, markersize=3.5)
     ax.axvline(0, color="0.6", linewidth=0.7, zorder=1)
-    ax.set_yticks(range(len(cells)), [f"{manifold} {curvature:g}" for manifold, curvature in cells])
-    ax.invert_yaxis()
+    names = [f"{manifold} {curvature:g}" for manifold, curvature in cells]
+    style.name_rows(ax, names, [False] * len(cells), style.SMALL)
     ax.xaxis.set_major_locator(MaxNLocator(4))
     ax.set(xlabel="slope minus predicted", title="slopes\n(tangent 1, normal 2)")

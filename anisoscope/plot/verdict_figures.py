@@ -20,8 +20,7 @@ from anisoscope.analysis.primary import (
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.plot import style
 from anisoscope.plot.experiment_figures import Compared, shape_name
-from anisoscope.plot.footer import caption
-from anisoscope.plot.run_tables import display_name
+from anisoscope.plot.run_tables import caption, display_name
 
 SETTLED = (DIFFERS, BOTH, WITHIN)  # drawn filled; what is open is hollow
 AT = {"last": "last checkpoint", "matched": "loss-matched"}
@@ -84,7 +83,7 @@ def forest(table: pd.DataFrame) -> Figure:
     sizes = table[["change", "low", "high"]].abs().div(table["margin"], axis=0)
     widest = 1.3 * max(3.0, float(np.nan_to_num(sizes.max(axis=None))))
     change = _format_quantity(table["quantity"].iloc[0]) if alone else "change"
-    _name_rows(ax, labels, [*names.values()])
+    style.name_rows(ax, labels, [*names.values()])
     _ratio_axis(ax, widest, f"{change}, in units of the margin of equivalence (shaded)")
     counts = {
         "differ from 0": table["verdict"].isin((DIFFERS, BOTH)).sum(),
@@ -96,16 +95,6 @@ def forest(table: pd.DataFrame) -> Figure:
     where = f", {AT[table['at'].iloc[0]]}" * (table["at"].nunique() == 1)
     style.title(figure, f"Prespecified changes{where}")
     return figure
-
-
-def _name_rows(ax: Axes, labels: list[str], bold: list[bool]) -> None:
-    """Name rows from 0 downward."""
-    ax.set_yticks(range(0, -len(labels), -1), labels, fontsize=style.FOOTER)
-    for tick, heading in zip(ax.get_yticklabels(), bold, strict=True):
-        tick.set_fontweight("bold" if heading else "normal")
-    ax.set_ylim(0.4 - len(labels), 0.6)
-    ax.grid(axis="y", visible=False)
-    ax.tick_params(axis="y", length=0)
 
 
 def _ratio_axis(ax: Axes, widest: float, label: str, shade: str = "0.9", linear: float = 1.2):
@@ -122,11 +111,10 @@ def _ratio_axis(ax: Axes, widest: float, label: str, shade: str = "0.9", linear:
 
 def _draw_change(ax: Axes, row, place: int) -> None:
     """Draw interval, mark and numbers; the mark is filled if the verdict is decided."""
-    ax.plot(np.array([row.low, row.high]) / row.margin, [place, place], color="0.15", linewidth=1.1)
-    face = "0.15" if row.verdict in SETTLED else "white"
-    look = {"color": "0.15", "markerfacecolor": face, "markersize": 4, "linestyle": "none"}
-    marker = "s" if row.verdict == WITHIN else "o"
-    ax.plot(row.change / row.margin, place, marker=marker, label=row.verdict, **look)
+    value, *ends = np.array([row.change, row.low, row.high]) / row.margin
+    look = {"marker": "s" if row.verdict == WITHIN else "o", "markersize": 4, "linewidth": 1.1}
+    settled = row.verdict in SETTLED
+    style.draw_row(ax, place, value, ends, "0.15", settled, label=row.verdict, **look)
     right = {"transform": ax.get_yaxis_transform(), "va": "center", "fontsize": style.FOOTER}
     ax.text(
         1.02, place, f"{format_interval(row.change, row.low, row.high)}  {row.verdict}", **right
@@ -166,7 +154,7 @@ def effects(frame: pd.DataFrame) -> Figure:
         own = frame[frame["claim"].eq(name) & frame["p"].notna()]
         _draw_effects(ax, own.sort_values("effect"), -y)
     titles = [CLAIMS[row].wording if row in CLAIMS else row.split(" (")[0] for row in rows]
-    _name_rows(ax, titles, [name not in CLAIMS for name in rows])
+    style.name_rows(ax, titles, [name not in CLAIMS for name in rows])
     label = "effect over the smallest of interest: linear within ± 1 (shaded), logarithmic outside"
     _ratio_axis(ax, 40, label, "0.92", 1)
     style.add_footer(figure, [EFFECTS_KEY])
@@ -179,10 +167,8 @@ def _draw_effects(ax: Axes, rows: pd.DataFrame, place: float) -> None:
     """Draw a row's intervals on top of each other; filled if they survive the correction."""
     heights = place + np.linspace(-0.36, 0.36, len(rows) + 2)[1:-1]
     for y, row in zip(heights, rows.itertuples(), strict=True):
-        color, face = COLORS[row.verdict], "white" if row.p_project >= 1 - LEVEL else None
-        claim, limit = CLAIMS[row.claim], 38
-        scale = -claim.smallest if claim.absence else claim.smallest
-        ends = np.clip(np.array([row.low, row.high, row.effect]) / scale, -limit, limit)
-        ax.plot(ends[:2], [y, y], color=color, linewidth=0.8)
-        look = {"markersize": 2.8, "markeredgewidth": 0.7, "markerfacecolor": face or color}
-        ax.plot(ends[2], y, marker="o", color=color, **look)
+        scale = CLAIMS[row.claim].smallest * (-1 if CLAIMS[row.claim].absence else 1)
+        value, *ends = np.clip(np.array([row.effect, row.low, row.high]) / scale, -38, 38)
+        look = {"markersize": 2.8, "markeredgewidth": 0.7, "linewidth": 0.8}
+        corrected = not row.p_project >= 1 - LEVEL
+        style.draw_row(ax, y, value, ends, COLORS[row.verdict], corrected, **look)

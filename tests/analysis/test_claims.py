@@ -159,7 +159,6 @@ def test_a_planted_decoder_has_its_bell_and_a_planted_encoder_is_flat(experiment
     rho = rows.query("claim == 'cosine_follows_drift_over_layers' and unit == 'decoder_1'").value
     expected = layers.mean_cosine.corr(layers.drift, method="spearman")
     assert rho.item() == pytest.approx(expected)
-    assert "| reproduced |" in paths[2].read_text()
     for name in ("runs", "layers", "contrasts"):
         (experiment / f"{name}.csv").unlink(missing_ok=True)
     alone = anisoscope.verdicts([experiment])  # by the word of evidence.csv

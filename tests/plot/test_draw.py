@@ -8,9 +8,7 @@ import pytest
 import xarray as xr
 
 from anisoscope.plot import draw, style
-from anisoscope.plot.footer import provenance
-from anisoscope.plot.run_tables import Run, note_same, positions
-from anisoscope.plot.specs import WATCHED
+from anisoscope.plot.run_tables import Run, provenance, shared_positions
 from tests.plot.reading import footer_of, inside
 from tests.plot.tables import changed, lacking, make_run, spoiled, under
 
@@ -53,8 +51,6 @@ def test_every_figure_lays_itself_out_with_its_origin_and_nothing_cut_off(cases,
             continue
         figure = build(runs)
         inside(figure, f"{figure_name}: {name}")
-        if figure_name in WATCHED:  # a log has other steps than the tables
-            continue
         assert shared in footer_of(figure), figure_name
         for line in [shared, *own]:
             assert line in [*figure.get_label().splitlines(), ""], figure_name
@@ -112,10 +108,9 @@ def test_models_with_other_sets_of_positions_are_drawn_on_those_that_all_have(ti
     special = tiny.results.sel(positions="all").expand_dims(positions=["without_special"])
     more = Run(xr.concat([tiny.results, special], "positions", data_vars="minimal"), tiny.log)
     for runs in ({"more": more, "tiny": tiny}, {"tiny": tiny, "more": more}):
-        assert positions(runs, "anisotropy") == list(tiny.results.positions.values)
+        assert shared_positions(runs) == list(tiny.results.positions.values)
     alone = {"tiny": tiny, "other": Run(tiny.results.sel(positions=["all"]), tiny.log)}
-    assert positions(alone, "anisotropy") == ["all"]
-    assert note_same(alone, ["all"]) == []  # nobody has seen that they look the same
+    assert shared_positions(alone) == ["all"]
 
 
 def test_provenance_says_what_is_shared_once_and_what_differs_by_run(runs, tiny):

@@ -8,7 +8,7 @@ import pytest
 
 from anisoscope.analysis import correlations
 from anisoscope.plot.draw import MODELS, RUNS
-from anisoscope.plot.run_tables import Run, average_tangents
+from anisoscope.plot.run_tables import Run, average_tables
 from anisoscope.plot.scatter_figures import SHARPNESS
 from anisoscope.plot.training_figures import log_curve
 from tests.plot.reading import caption_of, curve_is, footer_of, inside
@@ -142,11 +142,10 @@ def test_energy_stands_beside_variance_and_all_control_frames(subspaces):
 
 def test_seeds_are_one_curve_with_their_range_and_the_controls_of_all():
     members = [make_tangents(0), make_tangents(1), make_tangents(2)]
-    found = average_tangents(members, "seeds 0, 1, 2 together")
+    found = average_tables(members, "seeds 0, 1, 2 together")
     means = np.stack([one.energy.sel(statistic="mean") for one in members])
     for end, expected in {"mean": means.mean(0), "low": means.min(0), "high": means.max(0)}.items():
         np.testing.assert_allclose(found.energy.sel(statistic=end), expected)
     ends = np.stack([one.control_energy.sel(statistic="high") for one in members])
     np.testing.assert_allclose(found.control_energy.sel(statistic="high"), ends.max(0))
     np.testing.assert_allclose(found.control_p, np.mean([one.control_p for one in members], axis=0))
-    assert average_tangents([members[0], None], "") is None

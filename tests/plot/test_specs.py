@@ -5,18 +5,16 @@ import itertools
 
 import numpy as np
 import pytest
-import xarray as xr
 
 from anisoscope.measurement.families.leading_family import WITHOUT
 from anisoscope.plot import panel_axes, style
 from anisoscope.plot.draw import MODELS, RUNS
 from anisoscope.plot.render import render
 from anisoscope.plot.run_tables import NULLS
-from anisoscope.plot.scatter_figures import cosine_against_drift
 from anisoscope.plot.specs import GAIN, SPECS
 from anisoscope.results.derived import excess_of
-from tests.plot.reading import caption_of, curve_is, footer_of
-from tests.plot.tables import STEPS, changed, lacking, with_nulls
+from tests.plot.reading import curve_is, footer_of
+from tests.plot.tables import STEPS, lacking, with_nulls
 
 SIDES = ("all", "without_first_token")
 BLOCKS = ("query_key_drift", "query_key_fluctuation", "attention_sharpness")
@@ -117,17 +115,6 @@ def test_a_figure_needs_its_quantities_and_draws_those_that_there_are(runs):
     assert RUNS["hook_points"](without) is None
 
 
-def test_watched_curves_are_those_of_the_log_by_layer(runs):
-    figure = RUNS["watched_geometry"](runs)
-    names = ("anisotropy", "participation_ratio", "mean_cosine", "drift")
-    for ax, (run, name) in zip(figure.axes, itertools.product(runs.values(), names), strict=False):
-        log = [line for line in run.log if line["kind"] == "watch"]
-        drawn = np.array([line.get_ydata() for line in ax.lines[: run.results.sizes["layer"]]])
-        np.testing.assert_array_equal(drawn.T, [line[name] for line in log])
-        np.testing.assert_array_equal(ax.lines[0].get_xdata(), [line["step"] - 1 for line in log])
-    assert RUNS["watched_geometry"]({"old": dataclasses.replace(runs["decoder"], log=[])}) is None
-
-
 @pytest.mark.parametrize("name", ["geometry_over_training", "attention_sharpness"])
 def test_gain_over_unigram_takes_the_place_of_steps(runs, name):
     figure, over_steps = render(dataclasses.replace(SPECS[name], x=GAIN), runs), RUNS[name](runs)
@@ -149,24 +136,6 @@ def test_models_stand_in_columns_by_kind(runs):
         assert [line.get_label() for line in ax.lines[:-1]] == names
         for line, name in zip(ax.lines, names, strict=False):
             curve_is(line, models[name].results.anisotropy.isel(step=-1).sel(positions=side))
-
-
-def test_position_0_has_no_panel_of_its_own_where_leaving_it_out_makes_no_difference(runs):
-    def scaled(table: xr.Dataset, by: float) -> xr.Dataset:
-        for name in ("anisotropy", "mean_cosine", "drift"):
-            table[name].loc[{"positions": "without_first_token"}] = by * table[name].sel(
-                positions="all"
-            )
-        return table
-
-    same, other = (
-        {"decoder": changed(runs["decoder"], lambda t, by=by: scaled(t, by))} for by in (1.01, 1.1)
-    )
-    single = {"decoder": changed(runs["decoder"], lambda t: t.sel(positions=["all"]))}
-    for build in (RUNS["anisotropy_profile"], cosine_against_drift):
-        assert [len(build(one).axes) for one in (same, other, single)] == [1, 2, 1]
-        notes = ["looks the same" in caption_of(build(one)) for one in (same, other, single)]
-        assert notes == [True, False, False]
 
 
 def test_limits_serve_the_lines_and_cut_a_band_that_dwarfs_them():

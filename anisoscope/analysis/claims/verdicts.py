@@ -194,38 +194,8 @@ def contrast_rows(contrasts: pd.DataFrame) -> pd.DataFrame:
 
 
 def write(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Write evidence.csv, verdicts.csv and verdicts.md of one experiment into its folder."""
-    frame = judge([folder])
-    joined_files.write_csv(evidence.read(folder), folder / evidence.NAME)
-    joined_files.write_csv(frame, folder / "verdicts.csv")
-    joined_files.files.write(folder / "verdicts.md", "\n".join(format_lines(frame)) + "\n")
-    return [folder / name for name in (evidence.NAME, "verdicts.csv", "verdicts.md")]
-
-
-def format_lines(frame: pd.DataFrame) -> list[str]:
-    """Format as Markdown: a table of the claims by paper, and one of the primary contrasts."""
-    lines = ["# Verdicts", ""]
-    names = (
-        "claim | experiment | model | effect | of interest | n | p | within it | over all | verdict"
-    )
-    head = [f"| {names} |", "| --- " * 10 + "|"]
-    for paper, rows in frame.groupby("paper", sort=False):
-        lines += [f"## {paper}", "", *head]
-        for row in rows.itertuples():
-            cells = (
-                CLAIMS[row.claim].wording if paper != CONTRAST else f"{row.quantity} ({row.claim})",
-                row.experiment,
-                row.model,
-                primary.format_interval(row.effect, row.low, row.high),
-                primary.format_number(row.smallest) if np.isfinite(row.smallest) else "",
-                f"{row.n:g}",
-                *(f"{p:.2g}" if np.isfinite(p) else "" for p in (row.p, row.p_holm, row.p_project)),
-                row.verdict + (f" ({row.reason})" if row.reason else ""),
-            )
-            lines.append("| " + " | ".join(cells) + " |")
-        lines.append("")
-    note = (
-        "Effect with its interval, not corrected; the smallest effect of interest; p, and p after "
-        "Holm within the experiment and over all prespecified tests read together."
-    )
-    return [*lines, note]
+    """Write evidence.csv and verdicts.csv of one experiment into its folder."""
+    paths = [folder / evidence.NAME, folder / "verdicts.csv"]
+    joined_files.write_csv(evidence.read(folder), paths[0])
+    joined_files.write_csv(judge([folder]), paths[1])
+    return paths
