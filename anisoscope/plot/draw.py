@@ -21,7 +21,7 @@ from anisoscope.plot import (
 )
 from anisoscope.plot.render import render
 from anisoscope.plot.run_tables import Run, display_names
-from anisoscope.plot.specs import GAIN, PROFILE_BY_KIND, SPECS
+from anisoscope.plot.specs import GAIN, PROFILE_BY_KIND, SPECS, WATCHED
 from anisoscope.utils import files
 from anisoscope.utils.progress import bar
 
@@ -39,6 +39,7 @@ RUNS: Figures = {
     "sharpness_against_alignment": scatter_figures.sharpness_against_alignment,
     "cosine_against_drift": scatter_figures.cosine_against_drift,
     "training_curve": training_figures.training_curve,
+    **{name: partial(training_figures.watched, spec) for name, spec in WATCHED.items()},
     "tangent_energy": training_figures.tangent_energy,
 }
 EXPERIMENT: Figures = {  # of a Compared

@@ -18,6 +18,7 @@ from anisoscope.results.derived import EMBEDDING, excess_of
 from anisoscope.results.join import LOGGED
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.training.optimizer import OPTIMIZERS
+from anisoscope.training.watch import BLOCKS, LAYERS
 
 POSITIONS = {
     "all": "all positions",
@@ -33,7 +34,10 @@ NULLS = {  # that figures have columns for; others stand in tables
 WORDS = {"adamw": "AdamW", "muon": "Muon", "sgd": "SGD", "twonn": "TwoNN"}  # in names of runs
 ENDS = ("mean", "low", "high")
 Curve = tuple[np.ndarray, np.ndarray, np.ndarray]  # mean, low, high
-AVERAGED = ("bits_per_character", "context_free_bits", "gain_over_unigram", "mask_bits")  # of a log
+AVERAGED = (  # of a line of the log
+    *("bits_per_character", "context_free_bits", "gain_over_unigram", "mask_bits"),
+    *(*LAYERS, *BLOCKS),
+)
 IN_FACTS = (  # settings that `_facts` puts in words, as the description of the model does
     *("objective", "train.optimizer", "train.steps", "train.seed", "train.data_seed"),
     *("measure.points", "measure.batches", "measure.weighting", "pretrained.name"),
@@ -215,7 +219,7 @@ def _average_logs(members: list[Run]) -> list[dict[str, Any]]:
         own = by_member.values()
         if len(own) == len(members):
             names = [name for name in AVERAGED if all(name in line for line in own)]
-            means = {name: float(np.mean([line[name] for line in own])) for name in names}
+            means = {name: np.mean([line[name] for line in own], axis=0).tolist() for name in names}
             averaged.append({"step": step, "kind": kind} | means)
     return averaged
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from anisoscope.measurement.families.leading_family import WITHOUT
 from anisoscope.plot.style import OKABE_ITO
+from anisoscope.training.watch import BLOCKS, LAYERS
 
 RUN, KIND, QUANTITY, NULL = "run", "kind", "quantity", "null"
 LINE, HOOK_POINT = "line", "hook_point"
@@ -100,6 +101,16 @@ def by_depth(title: str, depth: str, *quantities: str) -> Spec:
     kind = {"x": "step", "rows": RUN, "columns": QUANTITY, "hue": depth, "scale": "column"}
     average = "heads" if depth == "block" else ""
     return Spec(f"{title}{heads}", shown, quantities, **kind, average=average)
+
+
+def watched(title: str, *quantities: str) -> Spec:
+    """Make a figure of a run's log: a row for each run, from a new training batch at each step."""
+    shown = (
+        f"{title} while training. Lines: layers or blocks, of a batch of the training text, another "
+        "at each look."
+    )
+    kind = {"x": "step", "rows": RUN, "columns": QUANTITY, "hue": "layer", "scale": "column"}
+    return Spec(f"{title} of training batches", shown, quantities, **kind)
 
 
 SPECS: dict[str, Spec] = {
@@ -280,6 +291,15 @@ SPECS: dict[str, Spec] = {
         "Sharpness of attention",
         "block",
         *("score_std_within", "attention_entropy", "attention_max", "attention_first_token"),
+    ),
+}
+WATCHED_NAMES = LAYERS | BLOCKS
+WATCHED = {
+    "watched_geometry": watched(
+        "Geometry", "anisotropy", "participation_ratio", "mean_cosine", "drift"
+    ),
+    "watched_attention": watched(
+        "Norms and attention", "mean_norm", "attention_first_token", "gradient_norm"
     ),
 }
 # Of lists of models: do decoders have a bell where encoders are flat?

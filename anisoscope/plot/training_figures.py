@@ -5,13 +5,15 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import xarray as xr
 from matplotlib.figure import Figure
 
 from anisoscope.plot import panel_axes, style
 from anisoscope.plot.render import render
-from anisoscope.plot.run_tables import Run, caption
-from anisoscope.plot.specs import TANGENT_ENERGY
+from anisoscope.plot.run_tables import ENDS, Run, caption
+from anisoscope.plot.specs import TANGENT_ENERGY, WATCHED_NAMES, Spec
 from anisoscope.training.objective import OBJECTIVES
+from anisoscope.training.watch import BLOCKS
 
 
 def training_curve(runs: dict[str, Run]) -> Figure | None:
@@ -55,6 +57,33 @@ def log_curve(log: list[dict[str, Any]], kind: str) -> tuple[list[int], list[flo
     """Return steps and bits of lines of this kind; for a repeated step the later line counts."""
     bits = {line["step"]: line["bits_per_character"] for line in log if line["kind"] == kind}
     return sorted(bits), [bits[step] for step in sorted(bits)]
+
+
+def watched(spec: Spec, runs: dict[str, Run]) -> Figure | None:
+    """Draw the logged geometry: a row for each run, a column per quantity, a line per layer."""
+    tables = {label: table for label, run in runs.items() if (table := watch_table(run))}
+    return render(spec, {label: Run(table, []) for label, table in tables.items()})
+
+
+def watch_table(run: Run) -> xr.Dataset | None:
+    """Convert the logged geometry to the form of results.nc, without intervals.
+
+    Blocks are layers from 1. The step is that of the parameters before the logged update.
+    """
+    lines = {line["step"] - 1: line for line in run.log if line["kind"] == "watch"}
+    if not lines:
+        return None
+    variables = {}
+    for name, (long_name, units) in WATCHED_NAMES.items():
+        values = np.array([lines[step][name] for step in sorted(lines)], float)
+        if name in BLOCKS:
+            values = np.pad(values, ((0, 0), (1, 0)), constant_values=np.nan)
+        about = {"long_name": long_name, "units": units}
+        variables[name] = xr.DataArray(values, dims=("step", "layer"), attrs=about)
+    means = xr.Dataset(variables, {"step": sorted(lines)}, run.results.attrs)
+    means = means.assign_coords(layer=range(means.sizes["layer"]))
+    with xr.set_options(keep_attrs=True):  # NaN are the ends of an unknown interval
+        return means.where(xr.DataArray([True, False, False], {"statistic": list(ENDS)}))
 
 
 MOST_PANELS = 5  # panels beside each other

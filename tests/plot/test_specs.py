@@ -115,6 +115,17 @@ def test_a_figure_needs_its_quantities_and_draws_those_that_there_are(runs):
     assert RUNS["hook_points"](without) is None
 
 
+def test_watched_curves_are_those_of_the_log_by_layer(runs):
+    figure = RUNS["watched_geometry"](runs)
+    names = ("anisotropy", "participation_ratio", "mean_cosine", "drift")
+    for ax, (run, name) in zip(figure.axes, itertools.product(runs.values(), names), strict=False):
+        log = [line for line in run.log if line["kind"] == "watch"]
+        drawn = np.array([line.get_ydata() for line in ax.lines[: run.results.sizes["layer"]]])
+        np.testing.assert_array_equal(drawn.T, [line[name] for line in log])
+        np.testing.assert_array_equal(ax.lines[0].get_xdata(), [line["step"] - 1 for line in log])
+    assert RUNS["watched_geometry"]({"old": dataclasses.replace(runs["decoder"], log=[])}) is None
+
+
 @pytest.mark.parametrize("name", ["geometry_over_training", "attention_sharpness"])
 def test_gain_over_unigram_takes_the_place_of_steps(runs, name):
     figure, over_steps = render(dataclasses.replace(SPECS[name], x=GAIN), runs), RUNS[name](runs)
