@@ -75,8 +75,8 @@ def measure_model(
         dtype: that the model computes in: "float32", "bfloat16" or "float16". A model in memory
             keeps its own. All is measured in float32.
         batch_size: windows or texts in one pass of the model.
-        padding: "left" or "right": read each text by itself, cut to the window, in padded batches
-            with an attention mask. Lines of a file are texts. Padding is in no cloud.
+        padding: "left" or "right" reads each text by itself, cut to the window. Lines of a file are
+            texts. Texts of one length are read together, so none is padded: both sides are the same.
         pool: "mean", "last", "cls" or several of these: a vector of each separate text, beside
             those of tokens.
         quiet: without a progress bar (after ten seconds) and a line about compiling.

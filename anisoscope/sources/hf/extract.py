@@ -5,7 +5,6 @@ Arrays carry the letters of `models`, and W windows, Z inputs.
 """
 
 import contextlib
-import functools
 import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -37,8 +36,7 @@ class Call(NamedTuple):
     # times scaling * sqrt(K), so that scores are <q, k> / sqrt(K) whatever the model divides by
     q_BHTK: Any
     k_BHTK: Any  # repeated where several heads share them
-    # added to the scores: 0 or a bias at a visible key, -inf at a hidden key; None: nothing
-    added: Any
+    added: Any = None  # to the scores: 0 or a bias at a visible key, -inf at a hidden key
 
 
 def attention_scores(call: Call) -> Any:
@@ -55,7 +53,7 @@ def first_output(output: Any) -> Any:
     return output[0] if isinstance(output, tuple) else output
 
 
-class Listener:
+class Listener(contextlib.ExitStack):
     """A context that captures every layer and every attention call of the blocks in one pass.
 
     One module may serve as many blocks, as in ALBERT: the order of calls distinguishes them. A pass
@@ -75,61 +73,53 @@ class Listener:
     def __init__(
         self,
         loaded: PretrainedModel,
-        keep: Callable[[Any], Any] = lambda x: x,
+        keep: Callable[[Any], Any] = torch.clone,
         heads: bool = False,
         plain: bool = False,
     ):
+        super().__init__()
         self.loaded, self.keep, self.heads, self.plain = loaded, keep, heads, plain
         self.layers: list[Any] = []  # x_BTD: the first block's input, then every block's output
         self.calls: list[Call] = []  # of the blocks
         self.depth = 0  # number of blocks that are running
-        self.undo = contextlib.ExitStack()
 
     def __enter__(self) -> "Listener":
         model, adapter, base = self.loaded.model, self.loaded.adapter, self.loaded.base
-        if adapter == UNKNOWN:
+        if adapter == UNKNOWN:  # hidden states as the class reports them
             ask = {"output_hidden_states": True}
-            hook = functools.partial(base.register_forward_pre_hook, with_kwargs=True)
-            self._hook(hook(lambda _, args, kwargs: (args, kwargs | ask)))
-            self._hook(base.register_forward_hook(self._after_unknown))
+            before = base.register_forward_pre_hook(
+                lambda _, args, kwargs: (args, kwargs | ask), with_kwargs=True
+            )
+            self.enter_context(before)
+            self.enter_context(base.register_forward_hook(self._after_unknown))
             return self
-        self.undo.callback(model.set_attn_implementation, model.config._attn_implementation)
+        self.callback(model.set_attn_implementation, model.config._attn_implementation)
         register = transformers.AttentionInterface.register
         register(CAPTURE, self._attend)
-        self.undo.callback(register, CAPTURE, sdpa_attention_forward)
+        self.callback(register, CAPTURE, sdpa_attention_forward)
         by_library = adapter.score_exponent is None and adapter.extra_scores is None
         model.set_attn_implementation(CAPTURE if by_library else "eager")
         for block in self.loaded.block_modules:
-            self._hook(block.register_forward_pre_hook(self._before, with_kwargs=True))
-            self._hook(block.register_forward_hook(self._after))
+            self.enter_context(block.register_forward_pre_hook(self._before, with_kwargs=True))
+            self.enter_context(block.register_forward_hook(self._after))
         if adapter.score_exponent is not None:
-            self.undo.enter_context(SoftmaxWatch(self._on_softmax))
+            self.enter_context(SoftmaxWatch(self._on_softmax))
         return self
 
-    def __exit__(self, error: type | None, *_: object) -> None:
-        self.undo.close()
+    def __exit__(self, error: type | None, *more: Any) -> None:
+        super().__exit__(error, *more)
         if error is not None:
             return
         name, blocks, layers = self.loaded.class_name, self.loaded.blocks, len(self.layers)
         if layers != blocks + 1:
-            raise UserError(
-                f"{name}: {layers} layers ran, {blocks + 1} were expected (the input and every "
-                f"block); {ENTRY}"
-            )
-        if self.heads and len(self.calls) != blocks:
-            raise UserError(
-                f"{name}: attention ran {len(self.calls)} times in {blocks} blocks; {LEAVE}"
-            )
-
-    def _hook(self, handle: Any) -> None:
-        self.undo.callback(handle.remove)
+            raise UserError(f"{name}: {layers} layers ran, {blocks + 1} were expected; {ENTRY}")
+        if self.heads and (calls := len(self.calls)) != blocks:
+            raise UserError(f"{name}: attention ran {calls} times in {blocks} blocks; {LEAVE}")
 
     def _layer(self, x_BTD: Any) -> None:
         if x_BTD.ndim != 3:
-            raise UserError(
-                f"{self.loaded.class_name} returns maps of shape {tuple(x_BTD.shape)}; name a model "
-                "whose layers return (windows, positions, width)"
-            )
+            what = f"{self.loaded.class_name} returns maps of shape {tuple(x_BTD.shape)}"
+            raise UserError(f"{what}; name a model whose layers return (windows, positions, width)")
         self.layers.append(self.keep(x_BTD))
 
     def _before(self, block: Any, args: tuple, kwargs: dict) -> None:
@@ -142,7 +132,6 @@ class Listener:
         self._layer(first_output(output))
 
     def _after_unknown(self, base: Any, args: tuple, output: Any) -> None:
-        """Take the reported hidden states of a class without an entry."""
         for x_BTD in getattr(output, "hidden_states", None) or ():
             self._layer(x_BTD)
 
@@ -165,8 +154,7 @@ class Listener:
         factor = width**-0.5 if scaling is None else scaling
         parts = [x for x in (attention_mask, more.get("position_bias")) if x is not None]
         added = _mask_to_infinity(sum(parts), query.dtype) if parts else None
-        q_BHTK, k_BHTK = query * (factor * width**0.5), key.repeat_interleave(shared, dim=1)
-        call = Call(q_BHTK, k_BHTK, added)
+        call = Call(query * (factor * width**0.5), key.repeat_interleave(shared, dim=1), added)
         self._on_call(call)
         if self.plain:
             weights_BHTT = attention_scores(call).softmax(-1)
@@ -179,7 +167,7 @@ class Listener:
     def _on_softmax(self, q_BHTK: Any, k_BHTK: Any, scores_BHTT: Any) -> None:
         """Find what the scores of a class with its own attention contain besides <q, k>."""
         q_BHTK = q_BHTK * q_BHTK.shape[-1] ** (0.5 - self.loaded.adapter.score_exponent)
-        product_BHTT = attention_scores(Call(q_BHTK.float(), k_BHTK.float(), None))
+        product_BHTT = attention_scores(Call(q_BHTK.float(), k_BHTK.float()))
         added = _mask_to_infinity(scores_BHTT.float(), self.loaded.model.dtype) - product_BHTT
         self._on_call(Call(q_BHTK, k_BHTK, added))
 
@@ -193,8 +181,7 @@ class SoftmaxWatch(TorchFunctionMode):
 
     def __init__(self, on_softmax: Callable[[Any, Any, Any], None]):
         super().__init__()
-        self.on_softmax = on_softmax
-        self.factors: list[Any] = []
+        self.on_softmax, self.factors = on_softmax, []
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
@@ -204,16 +191,14 @@ class SoftmaxWatch(TorchFunctionMode):
         if name in PRODUCTS:
             self.factors = tensors[-2:]
         if name == "softmax" and self.factors and tensors[0].ndim == 4:
-            self.on_softmax(*_split_heads(*self.factors, tensors[0]), tensors[0])
+            # split windows and heads that share an axis, and repeat keys that heads share
+            windows, heads, tokens, _ = tensors[0].shape
+            q_BHTK = self.factors[0].reshape(windows, heads, tokens, -1)
+            k_BHTK = self.factors[1].transpose(-1, -2)
+            k_BHTK = k_BHTK.reshape(windows, -1, tokens, q_BHTK.shape[-1])
+            k_BHTK = k_BHTK.repeat_interleave(heads // k_BHTK.shape[1], dim=1)
+            self.on_softmax(q_BHTK, k_BHTK, tensors[0])
         return function(*args, **(kwargs or {}))
-
-
-def _split_heads(queries: Any, keys: Any, scores_BHTT: Any) -> tuple[Any, Any]:
-    """Split windows and heads that share an axis, and repeat keys that heads share."""
-    windows, heads, tokens, _ = scores_BHTT.shape
-    q_BHTK = queries.reshape(windows, heads, tokens, -1)
-    k_BHTK = keys.transpose(-1, -2).reshape(windows, -1, tokens, q_BHTK.shape[-1])
-    return q_BHTK, k_BHTK.repeat_interleave(heads // k_BHTK.shape[1], dim=1)
 
 
 def forward(
@@ -243,30 +228,24 @@ def forward(
         if loaded.adapter != UNKNOWN:
             raise
         reason = str(error).splitlines()[0].rstrip(".")
-        raise UserError(
-            f"{loaded.class_name} cannot read {name} alone ({reason}); {ENTRY}"
-        ) from error
+        what = f"{loaded.class_name} cannot read {name} alone ({reason})"
+        raise UserError(f"{what}; {ENTRY}") from error
 
 
-def to_array(x: torch.Tensor) -> np.ndarray:
-    """Copy a tensor to float32 of NumPy."""
-    return x.detach().to("cpu", torch.float32, copy=True).numpy()
-
-
-def check_finite(x: np.ndarray, loaded: PretrainedModel, name: str) -> None:
-    """Raise UserError where a number is not finite."""
-    if not np.isfinite(x).all():
-        raise UserError(
-            f"{name} holds numbers that are not finite, computed in {loaded.attributes['computed_in']}; "
-            "try pretrained.dtype=float32"
-        )
+def residual_stream(
+    loaded: PretrainedModel, tokens_BT: np.ndarray, module: Any = None, **more: Any
+) -> tuple[list[Any], Any]:
+    """Return the residual stream of one batch, layer by layer, and the output of `forward`."""
+    with Listener(loaded) as heard:
+        output = forward(loaded, tokens_BT, module, **more)
+    return heard.layers, output
 
 
 def read_activations(
     loaded: PretrainedModel,
     tokens_ZWT: np.ndarray,
     batch_size: int,
-    heads: bool,
+    heads: bool = False,
     plain: bool = False,
     reported: bool = False,
 ) -> Read:
@@ -293,33 +272,64 @@ def read_activations(
         rows = slice(start, start + batch_size)
         with Listener(loaded, to_array, heads, plain) as heard:
             output = forward(loaded, tokens_ZWT[z, rows], **more)
-        parts = {RESIDUALS: heard.layers}
-        if reported:
-            parts = {RESIDUALS: [to_array(x_BTD) for x_BTD in output.hidden_states]}
-        if heads:
-            parts["queries"] = [call.q_BHTK.swapaxes(1, 2) for call in heard.calls]
-            parts["keys"] = [call.k_BHTK.swapaxes(1, 2) for call in heard.calls]
+        parts = {
+            RESIDUALS: list(map(to_array, output.hidden_states)) if reported else heard.layers,
+            "queries": [call.q_BHTK.swapaxes(1, 2) for call in heard.calls],
+            "keys": [call.k_BHTK.swapaxes(1, 2) for call in heard.calls],
+        }
         for name, layers in parts.items():
-            shape = layers[0].shape[1:]
             for n, x in enumerate(layers):
                 check_finite(x, loaded, f"{name} of layer {n}")
-                if x.shape[1:] != shape:
-                    raise UserError(
-                        f"{loaded.class_name}: {name} of layer {n} has shape {x.shape[1:]}, other "
-                        f"layers have {shape}; {ENTRY}"
-                    )
-            if name not in arrays:
-                arrays[name] = np.empty((inputs, len(layers), windows, *shape), np.float32)
-            for n, x in enumerate(layers):
+                if (own := x.shape[1:]) != (shape := layers[0].shape[1:]):
+                    what = f"{name} of layer {n} has shape {own}, other layers have {shape}"
+                    raise UserError(f"{loaded.class_name}: {what}; {ENTRY}")
+                if name not in arrays:
+                    arrays[name] = np.empty((inputs, len(layers), windows, *shape), np.float32)
                 arrays[name][z, n, rows] = x
     none = np.zeros((inputs, 1, 1, 1, 1, 1), np.float32)
     return Read(*(arrays.get(name, none) for name in (RESIDUALS, "queries", "keys")))
 
 
-def residual_stream(
-    loaded: PretrainedModel, tokens_BT: np.ndarray, module: Any = None, **more: Any
-) -> tuple[list[Any], Any]:
-    """Return the residual stream of one batch, layer by layer, and the output of `forward`."""
-    with Listener(loaded, torch.clone) as heard:
-        output = forward(loaded, tokens_BT, module, **more)
-    return heard.layers, output
+def to_array(x: torch.Tensor) -> np.ndarray:
+    """Copy a tensor to float32 of NumPy."""
+    return x.detach().to("cpu", torch.float32, copy=True).numpy()
+
+
+def check_finite(x: np.ndarray, loaded: PretrainedModel, name: str) -> None:
+    """Raise UserError where a number is not finite."""
+    if not np.isfinite(x).all():
+        computed_in = f"computed in {loaded.attributes['computed_in']}"
+        advice = "try pretrained.dtype=float32"
+        raise UserError(f"{name} holds numbers that are not finite, {computed_in}; {advice}")
+
+
+def clamp_coordinates(
+    loaded: PretrainedModel,
+    most: float,
+    tokens_WT: np.ndarray,
+    batch_size: int,
+    needed: bool = True,
+) -> str:
+    """Clamp every coordinate to at most `most` in absolute value after every block from now on.
+
+    Later blocks read the clamped values. Return how many vectors of these windows are clamped.
+    UserError where none is, though `needed`: early revisions may have nothing to clamp.
+    """
+    if loaded.adapter == UNKNOWN:
+        raise UserError(f"pretrained.clamp: blocks of {loaded.class_name} are not known; {ENTRY}")
+    clamped, vectors = 0, 0
+
+    def after(_: Any, args: tuple, output: Any) -> Any:
+        nonlocal clamped, vectors
+        large_BT = (x_BTD := first_output(output)).abs().amax(-1) > most
+        clamped, vectors = clamped + int(large_BT.sum()), vectors + large_BT.numel()
+        x_BTD = x_BTD.clamp(-most, most)
+        return (x_BTD, *output[1:]) if isinstance(output, tuple) else x_BTD
+
+    for module in loaded.block_modules:
+        module.register_forward_hook(after)
+    for start in range(0, len(tokens_WT), batch_size):
+        forward(loaded, tokens_WT[start : start + batch_size])
+    if needed and not clamped:
+        raise UserError(f"pretrained.clamp is {most:g}, but no coordinate is larger; lower it")
+    return f"coordinates above {most:g}, in {clamped} of {vectors} vectors after blocks"

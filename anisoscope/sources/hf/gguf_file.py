@@ -61,10 +61,8 @@ def complete_settings(header: Header, settings: Any) -> None:
     implied = _implied_keys(settings)
     for name, value in keys.items():
         if mapping.get(name) is None and name not in HARMLESS and implied.get(name, 0) != value:
-            key = f"{header.architecture}.{name}"
-            raise UserError(
-                f"{header.path}: transformers ignores the key {key} ({value}); name another file"
-            )
+            what = f"transformers ignores the key {header.architecture}.{name} ({value})"
+            raise UserError(f"{header.path}: {what}; name another file")
 
 
 def _scale_rope(keys: dict[str, Any], rope: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -109,7 +107,5 @@ def complete_model(header: Header, model: Any) -> None:
         inverse /= torch.as_tensor(header.factors, dtype=inverse.dtype, device=inverse.device)
         left.remove(FREQUENCIES)
     if left:
-        tensors = ", ".join(left[:3])
-        raise UserError(
-            f"{header.path}: transformers ignores the tensors {tensors}; name another file"
-        )
+        what = f"transformers ignores the tensors {', '.join(left[:3])}"
+        raise UserError(f"{header.path}: {what}; name another file")

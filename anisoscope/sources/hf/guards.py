@@ -1,6 +1,6 @@
 """Check a pretrained model before its numbers are trusted: UserError where a check fails.
 
-Each check returns its finding, in words or numbers that tables record. Letters: G batches.
+Checks return what tables record of them. Letters: G batches.
 """
 
 from typing import Any, NamedTuple
@@ -13,7 +13,6 @@ from anisoscope.measurement.families.registry import quantities
 from anisoscope.measurement.panel import MEASURED
 from anisoscope.sources.hf.adapters import ENTRY, UNKNOWN
 from anisoscope.sources.hf.extract import (
-    CAPTURE,
     LEAVE,
     Call,
     Listener,
@@ -29,10 +28,6 @@ from anisoscope.utils.errors import UserError
 CLOSE = {"float64": 1e-3, "float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}
 SAME = 1e-3  # tolerance of hidden states, relative: float16 may round in another order
 NEXT_TOKEN, MASKED_TOKEN = "next token", "masked tokens"
-BITS_OF = {
-    NEXT_TOKEN: "next token, given those before it in its window",
-    MASKED_TOKEN: "masked tokens (15 %), given all others of their window",
-}
 SHOWN = "not checked: the model sees the token that it is to predict"
 MASKED = 0.15  # share of the tokens that a masked model must predict
 
@@ -41,7 +36,7 @@ class AttentionPattern(NamedTuple):
     """Mask and bias of every block, added to its scores <q, k>/sqrt(K)."""
 
     visible_NTT: np.ndarray  # which key (column) each query sees
-    bias_NHTT: np.ndarray | None  # added at visible keys; None: nothing
+    bias_NHTT: np.ndarray | None = None  # added at visible keys; None: nothing
 
 
 def check_final_norm(loaded: PretrainedModel, tokens_T: np.ndarray) -> str:
@@ -49,38 +44,20 @@ def check_final_norm(loaded: PretrainedModel, tokens_T: np.ndarray) -> str:
 
     This shows that the stream is taken before the final norm, whatever `hidden_states` holds.
     """
-    name, adapter = loaded.class_name, loaded.adapter
-    close, lasts = CLOSE[loaded.attributes["computed_in"]], []
+    name, lasts = loaded.class_name, []
     with loaded.stack.register_forward_hook(
         lambda module, args, output: lasts.append(output.last_hidden_state)
     ):
         streams, _ = residual_stream(loaded, tokens_T[None])
-    (last,) = lasts
-    if adapter == UNKNOWN:
+    if loaded.adapter == UNKNOWN:
         again = forward(loaded, tokens_T[None]).last_hidden_state
-        if (distance := relative_distance(again, last)) > close:
-            raise UserError(
-                f"{name} returns different vectors for the same window: its passes are random; "
-                "set it to evaluation mode"
-            )
-        raw = relative_distance(streams[-1], last) > 0
-        state = "it is raw" if raw else "it may have gone through a final norm"
-        return f"hidden_states as {name} gives them, without an entry; of the last, {state}"
-    distance, path = (
-        relative_distance(loaded.apply_final_norm(streams[-1]), last),
-        adapter.final_norm,
-    )
-    if distance > close:
-        description = f"{path} of the last block" if path else "the last block"
-        raise UserError(
-            f"{name}: {description} differs from the last hidden state by {distance:.2g}; {ENTRY}"
-        )
-    stage = f" of {adapter.stack_path}" if adapter.stack_path else ""
-    description = f"before the final norm ({path})" if path else "no final norm"
-    return (
-        f"output of every block{stage}, {description}; the last one gives the last hidden state to "
-        f"{distance:.0e}"
-    )
+        if not _is_close(loaded, again, lasts[0]):
+            raise UserError(f"{name}: its passes are random; set it to evaluation mode")
+        return f"hidden_states of {name}, without an entry: the last may be after a final norm"
+    if not _is_close(loaded, final := loaded.apply_final_norm(streams[-1]), lasts[0]):
+        path = f"{loaded.adapter.final_norm or 'no final norm'} of the last block"
+        raise UserError(f"{name}: {path} differs from the last hidden state; {ENTRY}")
+    return f"block outputs; the last gives the last hidden state to {distance(final, lasts[0]):.0e}"
 
 
 def check_reported(loaded: PretrainedModel, tokens_T: np.ndarray) -> str:
@@ -88,18 +65,11 @@ def check_reported(loaded: PretrainedModel, tokens_T: np.ndarray) -> str:
     streams, output = residual_stream(loaded, tokens_T[None], output_hidden_states=True)
     states = getattr(output, "hidden_states", None) or ()
     if [state.shape for state in states] != [x.shape for x in streams]:
-        raise UserError(
-            f"{loaded.class_name} reports {len(states)} hidden states whose shapes "
-            "differ from its blocks; set hidden_states=blocks"
-        )
+        what = f"{loaded.class_name} reports {len(states)} hidden states, not those of its blocks"
+        raise UserError(f"{what}; set hidden_states=blocks")
     pairs = enumerate(zip(states, streams, strict=True))
-    others = [str(n) for n, (state, x) in pairs if not relative_distance(state, x) <= SAME]
-    description = "all outputs of blocks" + (
-        f" but that of layer {', '.join(others)}" if others else ""
-    )
-    same = relative_distance(states[-1], output.last_hidden_state) <= SAME
-    last = "the last hidden state" if same else "not the last hidden state"
-    return f"hidden states as transformers reports them: {description}; the last one is {last}"
+    others = [str(n) for n, (state, x) in pairs if not distance(state, x) <= SAME]
+    return f"hidden states as reported; no block outputs: layers {', '.join(others) or 'none'}"
 
 
 def check_attention(loaded: PretrainedModel, tokens_WT: np.ndarray) -> tuple[AttentionPattern, str]:
@@ -108,39 +78,29 @@ def check_attention(loaded: PretrainedModel, tokens_WT: np.ndarray) -> tuple[Att
     The pattern is read from the first window and compared in all windows, since it may depend on
     positions only.
     """
-    name, by_library = loaded.class_name, loaded.adapter.score_exponent is None
-    if loaded.adapter == UNKNOWN:
+    name, adapter, computed_in = loaded.class_name, loaded.adapter, loaded.attributes["computed_in"]
+    if adapter == UNKNOWN:
         raise UserError(f"{name} has no entry in sources/hf/adapters.py; {LEAVE}")
-    if loaded.adapter.extra_scores:
-        raise UserError(f"{name}: {loaded.adapter.extra_scores}; {LEAVE}")
+    if adapter.extra_scores:
+        raise UserError(f"{name}: {adapter.extra_scores}; {LEAVE}")
     with Listener(loaded, heads=True) as heard:
         forward(loaded, tokens_WT)
-    calls = heard.calls
-    computed_in = loaded.attributes["computed_in"]
-    close = CLOSE[computed_in]
-    pattern, furthest = _pattern(calls, 0.0 if by_library else close / 10), 0.0
+    close, furthest = CLOSE[computed_in], 0.0
+    pattern = _pattern(heard.calls, 0.0 if adapter.score_exponent is None else close / 10)
     expected = model_outputs(loaded, tokens_WT, "attentions")
-    for n, (call, weights_BHTT) in enumerate(zip(calls, expected, strict=True)):
-        scores_BHTT = attention_scores(Call(call.q_BHTK.float(), call.k_BHTK.float(), None))
+    for n, (call, weights_BHTT) in enumerate(zip(heard.calls, expected, strict=True)):
+        scores_BHTT = attention_scores(Call(call.q_BHTK.float(), call.k_BHTK.float()))
         device = scores_BHTT.device
         if pattern.bias_NHTT is not None:
             scores_BHTT = scores_BHTT + torch.as_tensor(pattern.bias_NHTT[n], device=device)
         visible_TT = torch.as_tensor(pattern.visible_NTT[n], device=device)
         softmax_BHTT = scores_BHTT.masked_fill(~visible_TT, -torch.inf).softmax(-1)
         furthest = max(furthest, float((softmax_BHTT - weights_BHTT.float()).abs().max()))
-    if furthest > close:
-        raise UserError(
-            f"{name}: softmax of queries and keys differs from the model's own attention by "
-            f"{furthest:.2g} in {computed_in} (another term, or rounding); {LEAVE}"
-        )
-    way = f"{CAPTURE} over sdpa" if by_library else "the model's own way"
-    pairs = sorted({int(visible_TT.sum()) for visible_TT in pattern.visible_NTT})
-    bias = "" if pattern.bias_NHTT is None else " and a bias by position"
-    return pattern, (
-        f"{way}, {len(calls)} calls a pass for {loaded.blocks} blocks, "
-        f"{' or '.join(map(str, pairs))} visible pairs; "
-        f"softmax of q and k{bias} is the model's own (eager) to {furthest:.0e}"
-    )
+    if not furthest <= close:
+        what = f"{name}: softmax of queries and keys differs from the model's own attention"
+        why = f"in {computed_in} (another term, or rounding)"
+        raise UserError(f"{what} by {furthest:.2g} {why}; {LEAVE}")
+    return pattern, f"softmax of q and k is the model's own (eager) to {furthest:.0e}"
 
 
 def model_outputs(loaded: PretrainedModel, tokens_WT: np.ndarray, name: str) -> tuple[Any, ...]:
@@ -191,11 +151,10 @@ def check_bits_per_byte(
     bits_N = _token_bits(loaded, windows, batch_size, task)
     bits = float(bits_N.mean(dtype=np.float64)) * windows.tokens_per_byte
     if not bits < bound:
-        raise UserError(
-            f"the model needs {bits:.2f} bits per byte of this text, at most {bound:.2f} are allowed: "
-            f"check tokenizer, weights and text, or set pretrained.max_bits_per_byte={np.floor(bits) + 1:.0f}"
-        )
-    return {"bits_per_byte": bits, "bits_bound": bound, "bits_of": BITS_OF[task]}
+        what = f"the model needs {bits:.2f} bits per byte of this text, above {bound:.2f}"
+        advice = f"or set pretrained.max_bits_per_byte={np.floor(bits) + 1:.0f}"
+        raise UserError(f"{what}: check tokenizer, weights and text, {advice}")
+    return {"bits_per_byte": bits, "bits_bound": bound, "bits_of": task}
 
 
 def bits_bound(windows: Windows) -> float:
@@ -210,7 +169,7 @@ def sees_later(loaded: PretrainedModel, tokens_T: np.ndarray) -> bool:
     first, second = (
         forward(loaded, x_T[None], loaded.model).logits[:, :half] for x_T in (tokens_T, later_T)
     )
-    return relative_distance(first, second) > CLOSE[loaded.attributes["computed_in"]] / 10
+    return distance(first, second) > CLOSE[loaded.attributes["computed_in"]] / 10
 
 
 def _token_bits(
@@ -250,10 +209,8 @@ def check_vocabulary(loaded: PretrainedModel, largest: int) -> None:
     except NotImplementedError:
         return
     if largest >= rows:
-        raise UserError(
-            f"the tokenizer returns token {largest}, the model has {rows} embeddings; pass the "
-            "model's tokenizer"
-        )
+        what = f"the tokenizer returns token {largest}, the model has {rows} embeddings"
+        raise UserError(f"{what}; pass the model's tokenizer")
 
 
 def max_positions(loaded: PretrainedModel) -> int | None:
@@ -262,23 +219,19 @@ def max_positions(loaded: PretrainedModel) -> int | None:
     longest = getattr(config, "max_position_embeddings", None)
     if longest is not None and before:
         longest -= getattr(config, before) + 1
-    elif longest is not None and (table := position_table(loaded.base)) is not None:
-        longest -= table.padding_idx + 1
+    elif longest is not None:  # as in RoBERTa, whose positions follow the padding row
+        table = getattr(getattr(loaded.base, "embeddings", None), "position_embeddings", None)
+        padding = getattr(table, "padding_idx", None)
+        longest -= 0 if padding is None else padding + 1
     return longest if longest is not None and longest > 0 else None  # -1 stands for any number
-
-
-def position_table(base: Any) -> Any:
-    """Return the position table if its first position follows the padding row, as in RoBERTa."""
-    table = getattr(getattr(base, "embeddings", None), "position_embeddings", None)
-    return table if getattr(table, "padding_idx", None) is not None else None
 
 
 def check_window(loaded: PretrainedModel, window: int, head: int) -> None:
     """Refuse a window longer than the model's positions, and a head index beyond its heads."""
-    config, longest = loaded.model.config, max_positions(loaded)
+    longest = max_positions(loaded)
     if longest is not None and longest < window:
         raise UserError(f"window is {window}, this model has {longest} positions; lower window")
-    heads = config.num_attention_heads if loaded.adapter != UNKNOWN else head + 1
+    heads = head + 1 if loaded.adapter == UNKNOWN else loaded.model.config.num_attention_heads
     if head >= heads:
         raise UserError(f"measure.projected_head is {head}; the model has {heads} heads, from 0 on")
 
@@ -294,9 +247,13 @@ def noise_floor(values: dict, again: dict) -> dict[str, float]:
     return floor
 
 
-def relative_distance(x: Any, y: Any) -> float:
+def distance(x: Any, y: Any) -> float:
     """Return the largest difference, relative to the largest number of y."""
     if x.shape != y.shape:
         return float("inf")
     x, y = x.detach().float(), y.detach().float()
     return float((x - y).abs().max() / y.abs().max())
+
+
+def _is_close(loaded: PretrainedModel, x: Any, y: Any) -> bool:
+    return distance(x, y) <= CLOSE[loaded.attributes["computed_in"]]

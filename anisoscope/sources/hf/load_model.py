@@ -80,9 +80,9 @@ class PretrainedModel(NamedTuple):
         return last_BTD
 
 
-def tokens_per_position(adapter: Adapter, settings: Any) -> int:
+def tokens_per_position(settings: Any) -> int:
     """Return how many tokens share a position."""
-    setting = adapter.tokens_per_position
+    setting = find_adapter(adapter_name(settings)).tokens_per_position
     return getattr(settings, setting) if setting else 1
 
 
@@ -122,32 +122,22 @@ def read_settings(location: WeightLocation) -> Any:
     name, options = location.name, location.options
     with _explain_errors(location):
         settings = transformers.AutoConfig.from_pretrained(name, **options, **SAFE)
-    if location.is_gguf:
-        return settings
-    if getattr(settings, "quantization_config", None):
-        raise UserError(
-            f"{name}: its weights are quantized; name unquantized weights, or a .gguf file"
-        )
-    with _explain_errors(location):
+        if location.is_gguf:
+            return settings
         lora = transformers.utils.find_adapter_config_file(name, **options)
+    if getattr(settings, "quantization_config", None):
+        raise UserError(f"{name}: its weights are quantized; name others, or a .gguf file")
     if lora:
-        raise UserError(
-            f"{name} holds a LoRA adapter (adapter_config.json); save the model that its "
-            "merge_and_unload() returns"
-        )
+        advice = "save the model that its merge_and_unload() returns"
+        raise UserError(f"{name} holds a LoRA adapter (adapter_config.json); {advice}")
     return settings
 
 
-def read_tokenizer(location: WeightLocation) -> Any:
+def read_tokenizer(location: WeightLocation, class_name: str = "AutoTokenizer") -> Any:
+    """Read a tokenizer, or another preprocessor: AutoImageProcessor or AutoFeatureExtractor."""
     with _explain_errors(location):
-        return transformers.AutoTokenizer.from_pretrained(location.name, **location.options, **SAFE)
-
-
-def read_processor(location: WeightLocation, class_name: str) -> Any:
-    """Read the preprocessor: an AutoImageProcessor or AutoFeatureExtractor."""
-    with _explain_errors(location):
-        processor = getattr(transformers, class_name)
-        return processor.from_pretrained(location.name, **location.options, **SAFE)
+        kind = getattr(transformers, class_name)
+        return kind.from_pretrained(location.name, **location.options, **SAFE)
 
 
 def main_input(settings: Any) -> str:
@@ -168,29 +158,24 @@ def load_model(location: WeightLocation, weights: WeightsConfig) -> PretrainedMo
         "ignore_mismatched_sizes": True,  # refused below with the names of the weights
         "device_map": weights.device_map or None,
     }
-    if location.is_gguf:
-        with _explain_errors(location):
-            header = gguf_file.read_header(weight_files(location)[0][0])
-        gguf_file.complete_settings(header, settings)
-        options["config"] = settings  # parsing them again takes seconds
-    else:
-        options["use_safetensors"] = True
-    model_class = find_class(settings, adapter, location.is_gguf)
     with _explain_errors(location):
-        model, info = model_class.from_pretrained(
-            location.name, **location.options, **SAFE, **options
-        )
-    if header:
-        gguf_file.complete_model(header, model)
+        if location.is_gguf:
+            header = gguf_file.read_header(weight_files(location)[0][0])
+            gguf_file.complete_settings(header, settings)
+            options["config"] = settings  # parsing them again takes seconds
+        else:
+            options["use_safetensors"] = True
+        kind = find_class(settings, location.is_gguf)
+        model, info = kind.from_pretrained(location.name, **location.options, **SAFE, **options)
+        if header:
+            gguf_file.complete_model(header, model)
     model.eval().requires_grad_(False)
     model.config.use_cache = False
-    missing = sorted(name for name in info["missing_keys"] if "pooler" not in name)
-    if missing or info["mismatched_keys"]:
-        names = ", ".join([*missing, *(str(key[0]) for key in info["mismatched_keys"])][:3])
-        raise UserError(
-            f"{location.name}: weights of {type(model).__name__} are missing or have another shape: "
-            f"{names} …; name another file"
-        )
+    wrong = sorted(name for name in info["missing_keys"] if "pooler" not in name)
+    if wrong := [*wrong, *(str(key[0]) for key in info["mismatched_keys"])]:
+        what = f"weights of {type(model).__name__} are missing or have another shape"
+        names = ", ".join(wrong[:3])
+        raise UserError(f"{location.name}: {what}: {names} …; name another file")
     check_finite(location.name, model)
     paths, revision = weight_files(location)
     types = set(header.tensors.values()) if header else number_types(paths)
@@ -218,20 +203,19 @@ def attention_implementation(adapter: Adapter) -> str | None:
     return "sdpa" if adapter.score_exponent is None and not adapter.extra_scores else "eager"
 
 
-def find_class(settings: Any, adapter: Adapter, gguf: bool) -> Any:
-    names = (adapter.model_class,) if adapter.model_class else settings.architectures or ()
-    if names and (model_class := getattr(transformers, names[0], None)) is not None:
-        return model_class
-    return transformers.AutoModelForCausalLM if gguf else transformers.AutoModel
+def find_class(settings: Any, gguf: bool = False) -> Any:
+    """Return the class of transformers that loads the weights."""
+    name = find_adapter(adapter_name(settings)).model_class or (settings.architectures or [""])[0]
+    other = transformers.AutoModelForCausalLM if gguf else transformers.AutoModel
+    return getattr(transformers, name, None) or other
 
 
 def check_finite(name: str, model: Any) -> None:
     """Raise UserError where a weight is not finite."""
     for weight, x in model.named_parameters():
         if x.device.type != "meta" and not bool(torch.isfinite(x).all()):
-            raise UserError(
-                f"{name}: weight {weight} holds numbers that are not finite; download it again"
-            )
+            what = f"{name}: weight {weight} holds numbers that are not finite"
+            raise UserError(f"{what}; download it again")
 
 
 @contextlib.contextmanager
@@ -244,14 +228,11 @@ def _explain_errors(location: WeightLocation) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        revision = location.options.get("revision")
-        name = location.name + (f" ({revision})" if revision else "")
+        name = f"{location.name} {location.options.get('revision', '')}".rstrip()
         if "trust_remote_code" in str(error):
-            raise UserError(
-                f"{name} needs its own code (auto_map), which is never run; name another model"
-            ) from error
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        reason = (lines or [type(error).__name__])[0].rstrip(".")
+            what = f"{name} needs its own code (auto_map), which is never run"
+            raise UserError(f"{what}; name another model") from error
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         if "local_files_only" in location.options:
             reason = "the hub does not answer, and the cache has no copy"
         advice = "" if location.local else "; check the name, or name a local folder or .gguf file"

@@ -1,6 +1,7 @@
 """Measure a model from a user's code as the command does, without writing a folder."""
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -9,6 +10,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import torch
+import transformers
 import xarray as xr
 
 from anisoscope import __version__
@@ -23,16 +26,9 @@ from anisoscope.config.pretrained_config import (
 from anisoscope.measurement.families.comparison_family import KINDS
 from anisoscope.results import join
 from anisoscope.sources import array_checks
-from anisoscope.sources.hf import guards, logits, separate_texts
-from anisoscope.sources.hf.adapters import adapter_name
-from anisoscope.sources.hf.borrowed_model import MEMORY, evaluation_mode, model_in_memory
-from anisoscope.sources.hf.load_model import (
-    PretrainedModel,
-    load_model,
-    quiet,
-    read_tokenizer,
-    tokens_per_position,
-)
+from anisoscope.sources.hf import guards, load_model, logits, separate_texts
+from anisoscope.sources.hf.adapters import adapter_name, find_adapter
+from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.pretrained_weights import find_weights
 from anisoscope.sources.hf.residuals import COMPARED
 from anisoscope.sources.hf.revision import (
@@ -46,6 +42,13 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import choose, once, replace
 
 NULLS = (*CLOUD_NULLS, "shuffled")
+MEMORY = "in memory"
+EVALUATION = {
+    "use_cache": False,
+    "return_dict": True,
+    "output_attentions": False,
+    "output_hidden_states": False,
+}
 
 
 def measure_model(
@@ -62,25 +65,22 @@ def measure_model(
     """Measure a model, or each of several revisions, as `anisoscope.measure_model` documents.
 
     `settings` are those of the command, by dotted name. With padding or pools, texts are read one
-    by one, in padded batches.
+    by one.
     """
     pools = (pool,) if isinstance(pool, str) else tuple(pool)
-    everything = "all" in (families, *families)
-    with as_arguments(), quiet():
-        text, config = read_texts(texts), make_config(families, nulls, padding, pools, settings)
+    everything, separate = "all" in (families, *families), bool(padding or pools)
+    with as_arguments(), load_model.quiet():
+        choose("padding", padding or "left", ("left", "right"))
+        text, config = read_texts(texts), make_config(families, nulls, separate, pools, settings)
 
         def measure(name: str | None) -> xr.Dataset:
             loaded, own_tokenizer = open_model(model, name, tokenizer, config)
             if config.special_tokens:
                 check_frames(own_tokenizer, text.parts)
-            opened = replace(config, {"pretrained.name": loaded.attributes["pretrained"]})
             with evaluation_mode(loaded):
-                if padding or pools:
-                    side = padding or "right"
-                    return separate_texts.measure_texts(
-                        loaded, own_tokenizer, text, opened, side, pools
-                    )
-                return measure_windows(loaded, own_tokenizer, text, opened, everything)
+                if separate:
+                    return separate_texts.measure_texts(loaded, own_tokenizer, text, config, pools)
+                return measure_windows(loaded, own_tokenizer, text, config, everything)
 
         if revision is None or isinstance(revision, str):
             return measure(revision)
@@ -102,49 +102,39 @@ def as_arguments() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        description = re.sub(
-            r"^--similarity: |(--config\.)?\b(measure|pretrained)\.(?!py\b)", "", str(error)
-        )
-        raise ValueError(description) from error
+        names = r"^--similarity: |(--config\.)?\b(measure|pretrained)\.(?!py\b)"
+        raise ValueError(re.sub(names, "", str(error))) from error
 
 
 def make_config(
     families: str | Sequence[str],
     nulls: str | Sequence[str],
-    padding: str | None,
+    separate: bool,
     pools: tuple[str, ...],
     settings: dict[str, Any],
 ) -> PretrainedConfig:
-    """Check families, null models, padding and pools, and join them with the settings."""
-    separate = bool(padding or pools)
+    """Check families, null models and pools, and join them with the settings."""
     for pool in pools:
         choose("pool", pool, separate_texts.POOLS)
     once("pool", pools)
-    if padding is not None:
-        choose("padding", padding, separate_texts.SIDES)
     if "cls" in pools and not settings["special_tokens"]:
-        raise UserError(
-            "pool=cls: pass special_tokens=True, which puts that token before each text"
-        )
-    inputs, source = array_checks.VECTOR_INPUTS, "separate texts"
+        raise UserError("pool=cls: pass special_tokens=True, which puts that token before a text")
+    inputs, source, allowed = array_checks.VECTOR_INPUTS, "separate texts", CLOUD_NULLS
     if not separate:
         inputs, source = (*inputs, *array_checks.HEAD_INPUTS, logits.FAMILY), "a model"
+        allowed = NULLS
     families = array_checks.choose_families(families, inputs, source=source)
     nulls = (nulls,) if isinstance(nulls, str) else tuple(nulls or ())
-    allowed = CLOUD_NULLS if separate else NULLS
     for null in nulls:
         if null not in allowed:
-            source = "separate texts" if null in NULLS else "a lone model"
-            raise UserError(
-                f"nulls: {null!r} cannot be made of {source}; choose from {', '.join(allowed)}"
-            )
+            choices = f"choose from {', '.join(allowed)}"
+            raise UserError(f"nulls: {null!r} cannot be made of {source}; {choices}")
     if settings["measure.batches"] is None:
         settings = settings | {"measure.batches": 1 if separate else 2}
     # a warning in place of the command's refusal
     settings = settings | {"pretrained.max_bits_per_byte": math.inf}
-    return replace(
-        PretrainedConfig(), settings | {"measure.families": families, "measure.nulls": nulls}
-    )
+    settings |= {"measure.families": families, "measure.nulls": nulls}
+    return replace(PretrainedConfig(), settings)
 
 
 def open_model(
@@ -160,8 +150,8 @@ def open_model(
     check_pretrained(replace(config, {"pretrained.name": name}))
     if by_name:
         location = find_weights(name, revision)
-        loaded = load_model(location, config.pretrained)
-        tokenizer = read_tokenizer(location) if tokenizer is None else tokenizer
+        loaded = load_model.load_model(location, config.pretrained)
+        tokenizer = load_model.read_tokenizer(location) if tokenizer is None else tokenizer
     elif revision is not None:
         raise UserError("revision is of a hub name or a local folder, and the model is in memory")
     else:
@@ -169,11 +159,85 @@ def open_model(
         name = f"{getattr(model, 'name_or_path', None) or type(model).__name__}, {MEMORY}"
     loaded.attributes["pretrained"] = name
     if not loaded.reads_text:
-        raise UserError(
-            f"model {loaded.class_name} reads {loaded.base.main_input_name}, not text; pass a text "
-            "model"
-        )
+        what = f"model {loaded.class_name} reads {loaded.base.main_input_name}, not text"
+        raise UserError(f"{what}; pass a text model")
     return loaded, tokenizer
+
+
+def model_in_memory(model: Any, tokenizer: Any) -> PretrainedModel:
+    """Describe a model in memory; UserError where it cannot be measured as it is."""
+    name = type(model).__name__
+    if not isinstance(model, transformers.PreTrainedModel):
+        advice = "or record the activations of any other module with anisoscope.record"
+        raise UserError(f"model is a {name}; pass a PreTrainedModel of transformers, {advice}")
+    if not isinstance(tokenizer, transformers.PreTrainedTokenizerBase):
+        what = f"model is a {name} in memory"
+        raise UserError(f"{what}; pass its tokenizer of transformers, as (model, tokenizer)")
+    adapter = find_adapter(adapter_name(model.config))
+    if adapter.model_class not in (None, name):
+        raise UserError(f"model is a {name}; pass a {adapter.model_class}, which reads its text")
+    dtype = next((x.dtype for x in model.parameters() if x.is_floating_point()), torch.float32)
+    if (computed_in := _type_name(dtype)) not in guards.CLOSE:
+        choices = " or ".join(guards.CLOSE)
+        raise UserError(f"{name} computes in {computed_in}; convert it to {choices}")
+    load_model.check_finite(name, model)
+    if any(path.endswith("inv_freq") and x.itemsize < 4 for path, x in model.named_buffers()):
+        what = f"{name}: rotary frequencies are rounded to {computed_in}, as by .to()"
+        warnings.warn(f"{what}: load the model with dtype= instead", stacklevel=2)
+    weights = model.state_dict()
+    attributes = {
+        "weights_sha256": digest_state(weights),
+        "weights_file": MEMORY,
+        "weights_type": ", ".join(sorted({_type_name(x.dtype) for x in weights.values()})),
+        "computed_in": computed_in,
+        "revision": MEMORY,
+    }
+    return PretrainedModel(model, adapter, load_model.library_versions(model) | attributes)
+
+
+def _type_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def digest_state(weights: dict[str, Any]) -> str:
+    """Return the sha256 of names, types, shapes and numbers of a state dict."""
+    digest = hashlib.sha256()
+    for name, x in sorted(weights.items()):
+        if x.device.type == "meta":
+            return "not known: weights are offloaded"
+        digest.update(f"{name} {x.dtype} {tuple(x.shape)}".encode())
+        digest.update(x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def evaluation_mode(loaded: PretrainedModel) -> Iterator[None]:
+    """Set a model to read windows, without dropout, cache or gradients; restore it at the end.
+
+    All attributes of modules and settings are restored, and hooks that the library leaves are
+    removed.
+    """
+    model, before = loaded.model, []
+    configs = {id(x.config): x.config for x in model.modules() if hasattr(x, "config")}
+    for attributes in map(vars, (*model.modules(), *configs.values())):
+        dicts = {name: dict(x) for name, x in attributes.items() if isinstance(x, dict)}
+        before.append((attributes, dict(attributes), dicts))
+    try:
+        model.eval()
+        for name, value in EVALUATION.items():
+            setattr(model.config, name, value)
+        if implementation := load_model.attention_implementation(loaded.adapter):
+            model.set_attn_implementation(implementation)
+        with torch.no_grad():
+            yield
+    finally:
+        for attributes, values, dicts in before:
+            attributes.clear()
+            attributes.update(values)
+            # keep the dict objects: the code that registered a hook removes it from them
+            for name, entries in dicts.items():
+                attributes[name].clear()
+                attributes[name].update(entries)
 
 
 def measure_windows(
@@ -183,19 +247,18 @@ def measure_windows(
 
     `everything` leaves out the families that cannot be measured.
     """
+    changes = {"pretrained.name": loaded.attributes["pretrained"]}
     if everything:
-        measurable = measurable_families(loaded, config.measure.families)
-        config = replace(config, {"measure.families": measurable})
+        reasons = unmeasurable_families(loaded.model.config, loaded.class_name)
+        families = tuple(name for name in config.measure.families if name not in reasons)
+        changes["measure.families"] = families
+    config = replace(config, changes)
+    measure, special = config.measure, config.special_tokens
+    joined = load_model.tokens_per_position(loaded.model.config)
     windows = make_windows(
-        text.content,
-        tokenizer,
-        config.window,
-        config.special_tokens,
-        config.measure,
-        tokens_per_position(loaded.adapter, loaded.model.config),
-        "the text",
+        text.content, tokenizer, config.window, special, measure, joined, "the text"
     )
-    plan = Plan(config, config.measure, windows, text, config.pretrained.name, printed=False)
+    plan = Plan(config, measure, windows, text, config.pretrained.name, printed=False)
     table = measure_alone(plan, loaded)
     bits, bound = table.attrs["bits_per_byte"], table.attrs["bits_bound"]
     if not isinstance(bits, str) and not bits < bound:
@@ -205,26 +268,6 @@ def measure_windows(
             stacklevel=5,
         )
     return table
-
-
-def measurable_families(loaded: PretrainedModel, families: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the families that can be measured on this model."""
-    config = loaded.model.config
-    reasons = unmeasurable_families(loaded.adapter, adapter_name(config), loaded.class_name)
-    if getattr(config, "is_causal", True) is False:
-        reasons[logits.FAMILY] = "it sees the token that it is to predict"
-    return tuple(family for family in families if family not in reasons)
-
-
-def check_frames(tokenizer: Any, parts: list[str]) -> None:
-    """Refuse texts that already begin with the special token of the tokenizer."""
-    first = tokenizer.convert_ids_to_tokens(special_frame(tokenizer)[0][:1])
-    for number, part in enumerate(parts):
-        if first and part.lstrip().startswith(first[0]):
-            raise UserError(
-                f"texts: number {number} begins with {first[0]}, which special_tokens=True adds; "
-                "remove it from the text"
-            )
 
 
 def measure_alone(plan: Plan, loaded: PretrainedModel) -> xr.Dataset:
@@ -239,3 +282,12 @@ def measure_alone(plan: Plan, loaded: PretrainedModel) -> xr.Dataset:
     others = tuple(f"{index}_{name}" for index in KINDS for name in COMPARED)
     table = table.drop_vars([name for name in table if name.startswith(others)])
     return table.isel(step=0).drop_vars("step")
+
+
+def check_frames(tokenizer: Any, parts: list[str]) -> None:
+    """Refuse texts that already begin with the special token of the tokenizer."""
+    first = tokenizer.convert_ids_to_tokens(special_frame(tokenizer)[0][:1])
+    for number, part in enumerate(parts):
+        if first and part.lstrip().startswith(first[0]):
+            why = f"begins with {first[0]}, which special_tokens=True adds"
+            raise UserError(f"texts: number {number} {why}; remove it from the text")

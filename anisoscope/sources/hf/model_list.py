@@ -39,26 +39,22 @@ def measure_models(
         with _leave_out(label, left):
             models[label] = describe_model(config, label, name)
     if models:
+        reads_text = any(about["modality"] in TEXT_MODALITIES for about in models.values())
         # loaded once for all models of text
-        corpus = None
-        if any(attributes["modality"] in TEXT_MODALITIES for attributes in models.values()):
-            corpus = texts.load(config.data, config.window)
+        corpus = texts.load(config.data, config.window) if reads_text else None
         folder.claim(root, replace(config, FREE), new=True)
         with folder.locked(root):
-            path = root / TABLE
-            known = (
-                read_json(path, "move it away to name the models again") if path.exists() else {}
-            )
-            for label in (*left, *models):
-                known.pop(label, None)
-            for label, attributes in models.items():
+            path, advice = root / TABLE, "move it away to name the models again"
+            known = read_json(path, advice) if path.exists() else {}
+            known = {label: x for label, x in known.items() if label not in {*left, *models}}
+            for label, about in models.items():
                 stop.check(f"stopped before {label}")
                 with _leave_out(label, left):
-                    model = modality_config(config, label, attributes["modality"])
+                    model = modality_config(config, label, about["modality"])
                     source = revision_sweep.open_revisions(model, root / label, label, corpus)
                     revision_sweep.measure_revisions(source, stop)
                     finish(label, root / label)
-                    known[label] = attributes
+                    known[label] = about
                 write_json(path, known)
     if len(left) == len(config.models):
         label, reason = next(iter(left.items()))
@@ -118,8 +114,8 @@ def _check_memory(name: str, settings: Any, dtype: str) -> None:
     size = sum(parameter.numel() * number_size for parameter in skeleton.parameters())
     available = memory.machine_memory()
     if available is not None and size > available:
-        raise UserError(
-            f"{name} has {memory.format_bytes(size)} of weights, and "
-            f"{memory.format_bytes(available)} of memory are available; set "
-            "pretrained.dtype=bfloat16, or pretrained.device_map=auto"
+        sizes = (
+            f"{memory.format_bytes(size)} of weights, {memory.format_bytes(available)} of memory"
         )
+        advice = "set pretrained.dtype=bfloat16, or pretrained.device_map=auto"
+        raise UserError(f"{name} has {sizes} are available; {advice}")

@@ -45,25 +45,21 @@ def find_weights(name: str, revision: str | None) -> WeightLocation:
         if not path.is_file():
             raise UserError(f"{name} does not exist; check the path")
         if revision is not None:
-            raise UserError(
-                f"pretrained.revisions: a GGUF file ({name}) has no revisions; name a folder"
-            )
+            what = f"a GGUF file ({name}) has no revisions"
+            raise UserError(f"pretrained.revisions: {what}; name a folder")
         return WeightLocation(str(path.parent), {"gguf_file": path.name}, True)
     if path.is_dir():
         folder = path if revision is None else path / revision
         if not (folder / "config.json").is_file():
-            raise UserError(
-                f"{folder} holds no model (no config.json); name another folder, or a .gguf file"
-            )
+            what = f"{folder} holds no model (no config.json)"
+            raise UserError(f"{what}; name another folder, or a .gguf file")
         if not any(folder.glob("*.safetensors")):
-            raise UserError(
-                f"{folder} holds no *.safetensors; pickled weights are never read: convert them"
-            )
+            what = f"{folder} holds no *.safetensors"
+            raise UserError(f"{what}; pickled weights are never read: convert them")
         return WeightLocation(str(folder), {}, True)
     if name.startswith(("/", ".", "~")) or name.count("/") > 1:
-        raise UserError(
-            f"{name}: no such folder exists, and a hub has no such name; check the path"
-        )
+        what = f"{name}: no such folder exists, and a hub has no such name"
+        raise UserError(f"{what}; check the path")
     revision = revision or safe_revision(name)
     options: dict[str, Any] = {} if revision is None else {"revision": revision}
     options |= {} if hub_answers() else {"local_files_only": True}
@@ -79,9 +75,8 @@ def digest_weights(location: WeightLocation) -> str:
     for path in weight_files(location)[0]:
         with open(path, "rb") as file:
             digests.append(hashlib.file_digest(file, "sha256").hexdigest())
-    return (
-        digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
-    )
+    joined = hashlib.sha256("".join(digests).encode()).hexdigest()
+    return digests[0] if len(digests) == 1 else joined
 
 
 def number_types(paths: list[pathlib.Path]) -> set[str]:

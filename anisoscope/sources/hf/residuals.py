@@ -12,18 +12,12 @@ from anisoscope.measurement.families.comparison_family import KINDS
 from anisoscope.measurement.quantity import Values
 
 COMPARED = ("previous", "last")
-PREVIOUS = (
-    "step of the revision that cka_previous and neighbor_overlap_previous compare with; -1: none"
-)
+PREVIOUS = "step that cka_previous and neighbor_overlap_previous compare with; -1: none"
 
 
-def previous_step(steps: list[int], step: int, default: int = -1) -> int:
-    return max((other for other in steps if other < step), default=default)
-
-
-def compared_with(steps: list[int], step: int) -> str:
-    """Format the steps that a step is compared with: the previous (-1: none) and the last."""
-    return f"{previous_step(steps, step)}, {max(steps)}"
+def compared_steps(steps: list[int], step: int) -> tuple[int, int]:
+    """Return the steps that a step is compared with: the previous (-1: none) and the last."""
+    return max((other for other in steps if other < step), default=-1), max(steps)
 
 
 def clear(folder: pathlib.Path, needed: set[int] = frozenset()) -> None:
@@ -50,21 +44,21 @@ class Residuals:
     def keep(self, step: int, batch: int, resid_NWTD: np.ndarray) -> None:
         if self.compare:
             self.folder.mkdir(parents=True, exist_ok=True)
-            np.save(self._path(step, batch), resid_NWTD)
+            np.save(self.folder / f"{step}_{batch}.npy", resid_NWTD)
 
     def compared(self, step: int, batch: int) -> dict[str, np.ndarray]:
         """Load the streams to compare with; the first revision is its own previous revision."""
         if not self.compare:
             return {}
-        others = previous_step(self.steps, step, step), self.steps[-1]
-        for other in others:
-            if not self._path(other, batch).exists():
+        streams = {}
+        for name, other in zip(COMPARED, compared_steps(self.steps, step), strict=True):
+            other = step if other < 0 else other
+            path = self.folder / f"{other}_{batch}.npy"
+            if not path.exists():
                 for number, resid_NWTD in enumerate(self.read(other)):
                     self.keep(other, number, resid_NWTD)
-        return {
-            name: np.load(self._path(other, batch), mmap_mode="r")
-            for name, other in zip(COMPARED, others, strict=True)
-        }
+            streams[name] = np.load(path, mmap_mode="r")
+        return streams
 
     def mark_missing(self, step: int, values: dict[str, Values]) -> dict[str, Values]:
         """Write NaN for comparisons with a revision that does not exist."""
@@ -80,9 +74,6 @@ class Residuals:
         """Record which revisions a table is compared with."""
         if not self.compare:
             return table
-        previous = xr.DataArray(previous_step(self.steps, step), attrs={"long_name": PREVIOUS})
-        others = compared_with(self.steps, step)
-        return table.assign(previous_step=previous).assign_attrs(compared_with=others)
-
-    def _path(self, step: int, batch: int) -> pathlib.Path:
-        return self.folder / f"{step}_{batch}.npy"
+        others = compared_steps(self.steps, step)
+        previous = xr.DataArray(others[0], attrs={"long_name": PREVIOUS})
+        return table.assign(previous_step=previous).assign_attrs(compared_with=str(others))

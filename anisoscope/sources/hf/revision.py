@@ -16,11 +16,9 @@ from anisoscope.results import kept_vectors, replicates_table
 from anisoscope.sources import activations
 from anisoscope.sources.activations import Measured, input_names
 from anisoscope.sources.hf import guards, logits
-from anisoscope.sources.hf.adapters import UNKNOWN, Adapter
-from anisoscope.sources.hf.clamp import clamp_coordinates
-from anisoscope.sources.hf.extract import read_activations
-from anisoscope.sources.hf.load_model import PretrainedModel, load_model
-from anisoscope.sources.hf.media_inputs import NO_LOSS
+from anisoscope.sources.hf.adapters import UNKNOWN, adapter_name, find_adapter
+from anisoscope.sources.hf.extract import clamp_coordinates, read_activations
+from anisoscope.sources.hf.load_model import PretrainedModel, load_model, tokens_per_position
 from anisoscope.sources.hf.pretrained_weights import find_weights
 from anisoscope.sources.hf.residuals import Residuals
 from anisoscope.sources.hf.token_windows import Windows, tokens_at_positions
@@ -29,10 +27,6 @@ from anisoscope.utils.progress import bar
 
 # families that read queries and keys
 HEAD_FAMILIES = tuple(name for name, kind in FAMILIES.items() if kind in ("heads", "vectors"))
-# attributes that are printed too
-PRINTED = ("model", "computed_in", "windows", "first_tokens", "twice_first", "special_tokens")
-PRINTED += ("first_windows", "preparation", "joined", "shuffled", "clamped", "residual_stream")
-PRINTED += ("attention", "logit_lens", "bits_per_byte", "bits_of", "bits_bound")
 
 
 class Plan(NamedTuple):
@@ -73,17 +67,18 @@ class Plan(NamedTuple):
         }
 
 
-def unmeasurable_families(adapter: Adapter, entry: str, class_name: str) -> dict[str, str]:
-    """Return the families that cannot be measured for an entry and a class, and why."""
-    reasons, scores = {}, ""  # why queries and keys do not determine the scores
+def unmeasurable_families(settings: Any, class_name: str) -> dict[str, str]:
+    """Return the families that cannot be measured for a model's settings and class, and why."""
+    adapter, entry, reasons = find_adapter(adapter_name(settings)), adapter_name(settings), {}
+    scores = adapter.extra_scores and f"in models of type {entry!r} {adapter.extra_scores}"
     if adapter == UNKNOWN:
         scores = f"models of type {entry!r} have no entry in sources/hf/adapters.py"
-    elif adapter.extra_scores:
-        scores = f"in models of type {entry!r} {adapter.extra_scores}"
-    if scores:
+    if scores:  # queries and keys do not determine them
         reasons |= dict.fromkeys(HEAD_FAMILIES, scores)
     if reason := logits.missing_head(adapter, class_name):
         reasons[logits.FAMILY] = reason
+    if getattr(settings, "is_causal", True) is False:
+        reasons[logits.FAMILY] = f"{class_name} sees the token that it is to predict"
     return reasons
 
 
@@ -113,11 +108,10 @@ def check_model(plan: Plan, loaded: PretrainedModel) -> None:
 
 def read_residuals(plan: Plan, step: int) -> list[np.ndarray]:
     """Read the residual stream of each batch of a revision, without measuring."""
-    loaded, size, streams = open_revision(plan, step), plan.config.pretrained.batch_size, []
-    for tokens_WT in plan.windows.probe.tokens_GWT:
-        read = read_activations(loaded, tokens_WT[None], size, False, reported=plan.reported)
-        streams.append(read.resid_ZLBTD[0])
-    return streams
+    loaded, size = open_revision(plan, step), plan.config.pretrained.batch_size
+    tokens_GWT = plan.windows.probe.tokens_GWT
+    reads = (read_activations(loaded, x[None], size, reported=plan.reported) for x in tokens_GWT)
+    return [read.resid_ZLBTD[0] for read in reads]
 
 
 def measure_revision(
@@ -129,12 +123,10 @@ def measure_revision(
 ) -> xr.Dataset:
     """Measure the residual stream, queries and keys; of the last revision the noise floor too."""
     windows, measure = plan.windows, plan.measure
-    pattern, unembedding, attributes = check_numbers(plan, loaded, last)
-    model = describe_model(loaded, plan.config)
-    attributes = as_attributes(attributes) | {"model": model} | plan.attributes
+    pattern, unembedding, findings = check_numbers(plan, loaded, last)
+    findings["model"] = describe_model(loaded, plan.config)
     if last and plan.printed:  # before the long part begins
-        for key in (key for key in PRINTED if key in attributes):
-            value = attributes[key]
+        for key, value in (windows.attributes | findings).items():
             text = f"{value:.4g}" if isinstance(value, float) else value
             print(f"{plan.name}: {key.replace('_', ' ')}: {text}")
     visible = visible_sets(pattern.visible_NTT, windows)
@@ -153,16 +145,9 @@ def measure_revision(
             residuals.keep(step, g, read.resid_ZLBTD[0])
         read = read._replace(unembedding=unembedding, bias_NHTT=pattern.bias_NHTT)
         if unembedding is not None:
-            target_ZWT = logits.next_tokens(inputs_ZWT, windows.fixed_T)
-            read = read._replace(target_ZBT=target_ZWT)
-        return activations.measure_batch(
-            g,
-            read,
-            residuals.compared(step, g),
-            windows.probe.picks_SGP[sets, g],
-            visible[sets],
-            settings,
-        )
+            read = read._replace(target_ZBT=logits.next_tokens(inputs_ZWT, windows.fixed_T))
+        others, picks_SP = residuals.compared(step, g), windows.probe.picks_SGP[sets, g]
+        return activations.measure_batch(g, read, others, picks_SP, visible[sets], settings)
 
     size, batches = plan.config.pretrained.batch_size, []
     label = "" if plan.printed else "measure_model"
@@ -172,12 +157,12 @@ def measure_revision(
             progress.update()
             if last and g == 0:
                 again = measure_batch(g, 1 if size > 1 else 2, True)
-                attributes["noise_floor"] = json.dumps(
-                    guards.noise_floor(batches[0].values, again.values)
-                )
+                floor = guards.noise_floor(batches[0].values, again.values)
+                findings["noise_floor"] = json.dumps(floor)
                 progress.update()
     measured = activations.join_batches(batches)
     values = residuals.mark_missing(step, measured.values)
+    attributes = as_attributes(findings) | plan.attributes
     table = replicates_table.table(values, step, windows.positions, attributes)
     picks_P = windows.probe.picks_SGP[0, 0]
     head_vectors = measured.vectors, picks_P, windows.context, measure.projected_head
@@ -193,22 +178,21 @@ def check_numbers(
     """
     windows, weights = plan.windows, plan.config.pretrained
     tokens_T, context = windows.probe.tokens_GWT[0, 0], windows.context
-    pattern, unembedding = guards.AttentionPattern(np.ones((1, context, context), bool), None), None
-    attributes = loaded.attributes | {"residual_stream": guards.check_final_norm(loaded, tokens_T)}
+    pattern, unembedding = guards.AttentionPattern(np.ones((1, context, context), bool)), None
+    findings = loaded.attributes | {"residual_stream": guards.check_final_norm(loaded, tokens_T)}
     if plan.reported:
-        attributes["residual_stream"] = guards.check_reported(loaded, tokens_T)
+        findings["residual_stream"] = guards.check_reported(loaded, tokens_T)
     if plan.heads:
-        pattern, attributes["attention"] = guards.check_attention(
-            loaded, windows.probe.tokens_GWT[0, :2]
-        )
+        tokens_WT = windows.probe.tokens_GWT[0, :2]
+        pattern, findings["attention"] = guards.check_attention(loaded, tokens_WT)
     if plan.unembedding:
         unembedding = logits.make_unembedding(loaded)
-        attributes["logit_lens"] = logits.check_logits(loaded, unembedding, tokens_T)
+        findings["logit_lens"] = logits.check_logits(loaded, unembedding, tokens_T)
     if not loaded.reads_text:
-        return pattern, unembedding, attributes | NO_LOSS
+        return pattern, unembedding, findings | {"bits_per_byte": "not checked: it reads no text"}
     most = weights.max_bits_per_byte if last else np.inf  # early revisions have not learned yet
     loss = guards.check_bits_per_byte(loaded, windows, weights.batch_size, most)
-    return pattern, unembedding, attributes | loss
+    return pattern, unembedding, findings | loss
 
 
 def as_attributes(attributes: dict[str, Any]) -> dict[str, Any]:
@@ -235,12 +219,11 @@ def visible_sets(visible_NTT: np.ndarray, windows: Windows) -> np.ndarray:
 
 def describe_model(loaded: PretrainedModel, config: PretrainedConfig) -> str:
     """Describe model and windows, for tables and figures."""
-    settings, adapter, attributes = loaded.model.config, loaded.adapter, loaded.attributes
-    heads = f", H={settings.num_attention_heads}" if adapter != UNKNOWN else ""
-    setting = adapter.tokens_per_position
-    joined = f" ({getattr(settings, setting)} at a position)" if setting else ""
+    settings, attributes = loaded.model.config, loaded.attributes
+    heads = f", H={settings.num_attention_heads}" if loaded.adapter != UNKNOWN else ""
+    joined = tokens_per_position(settings)
     unit = "tokens" if loaded.reads_text else "positions"
-    size = f"D={settings.hidden_size}{heads}, windows of {config.window} {unit}{joined}"
-    return (
-        f"{attributes['model_class']}, {loaded.blocks} layers, {size}, {attributes['weights_file']}"
-    )
+    unit += f" ({joined} at a position)" if joined > 1 else ""
+    size = f"{loaded.blocks} layers, D={settings.hidden_size}{heads}"
+    windows = f"windows of {config.window} {unit}"
+    return f"{attributes['model_class']}, {size}, {windows}, {attributes['weights_file']}"

@@ -5,7 +5,6 @@ import functools
 import hashlib
 import json
 import pathlib
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,11 +16,10 @@ from anisoscope.data import corpus as texts
 from anisoscope.data.corpus import Corpus
 from anisoscope.results.replicates_table import UNTRAINED
 from anisoscope.sources import sweep
-from anisoscope.sources.hf import load_model, media_inputs, pretrained_weights, revision
-from anisoscope.sources.hf.adapters import UNKNOWN, Adapter, adapter_name, find_adapter
+from anisoscope.sources.hf import load_model, media, pretrained_weights, revision
 from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.pretrained_weights import WeightLocation
-from anisoscope.sources.hf.residuals import Residuals, clear, compared_with, previous_step
+from anisoscope.sources.hf.residuals import Residuals, clear, compared_steps
 from anisoscope.sources.hf.revision import Plan, unmeasurable_families
 from anisoscope.sources.hf.token_windows import (
     Windows,
@@ -54,15 +52,6 @@ def measure_revisions(source: "Revisions", stop: Stop) -> None:
         folder.record_environment(source.root, source.corpus.record())
         clear(source.root / RESIDUALS)  # left by a session that was killed
         sweep.sweep(source, stop)
-    print(f"{source.name}: memory at most {peak_memory() / 1e9:.1f} GB")
-
-
-def peak_memory() -> int:
-    """Return the peak memory of this process, in bytes."""
-    import resource  # missing on Windows
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def last_location(config: PretrainedConfig) -> WeightLocation:
@@ -78,12 +67,9 @@ def open_revisions(
     last, joined, reads_text = last_location(config), 1, True
     if not last.is_gguf:  # reading its settings takes long
         settings = load_model.read_settings(last)
-        entry = adapter_name(settings)
-        adapter = find_adapter(entry)
-        class_name = load_model.find_class(settings, adapter, False).__name__
-        config = drop_unmeasurable(config, adapter, entry, class_name, title)
+        config = drop_unmeasurable(config, settings, title)
         reads_text = load_model.main_input(settings) == load_model.TOKENS
-        joined = load_model.tokens_per_position(adapter, settings)
+        joined = load_model.tokens_per_position(settings)
     if reads_text:
         corpus = corpus or texts.load(config.data, config.window)
         tokenizer, special = load_model.read_tokenizer(last), config.special_tokens
@@ -93,7 +79,7 @@ def open_revisions(
             config = replace(config, {"window": length})
         windows = make_windows(text, tokenizer, config.window, special, config.measure, joined)
     else:
-        corpus, windows = media_inputs.open_media(config, last)
+        corpus, windows = media.open_media(config, last)
         config = replace(config, {"window": windows.context})
     print(f"corpus: {corpus.name}, from {corpus.origin}")
     nulls = config.measure.nulls
@@ -103,20 +89,14 @@ def open_revisions(
     return Revisions(config, measure, corpus, windows, root, title)
 
 
-def drop_unmeasurable(
-    config: PretrainedConfig, adapter: Adapter, entry: str, class_name: str, title: str
-) -> PretrainedConfig:
-    """Drop families that a model type and class does not have, and print why."""
-    families, reasons = config.measure.families, unmeasurable_families(adapter, entry, class_name)
+def drop_unmeasurable(config: PretrainedConfig, settings: Any, title: str) -> PretrainedConfig:
+    """Drop families that a model does not have, and print why."""
+    class_name = load_model.find_class(settings).__name__
+    families, reasons = config.measure.families, unmeasurable_families(settings, class_name)
     measurable = tuple(family for family in families if family not in reasons)
     if not measurable:
         reason = reasons[families[0]]
         raise UserError(f"{reason}: {', '.join(families)} cannot be measured; name other families")
-    if adapter == UNKNOWN:
-        print(
-            f"{title}: models of type {entry!r} have no entry in sources/hf/adapters.py: layers are "
-            "its hidden_states, the last of which may have gone through a final norm"
-        )
     for family in families:
         if family in reasons:
             print(f"{title}: {reasons[family]}: family {family} is left out")
@@ -185,10 +165,8 @@ class Revisions(Source):
         digest = loaded.attributes["weights_sha256"]
         for other, other_digest in self.digests.items():
             if other != step and other_digest == digest:  # a hub may list a file under two names
-                raise UserError(
-                    f"steps {min(step, other)} and {max(step, other)} hold the same weights "
-                    f"({digest[:12]}…); remove the wrong step from pretrained.revisions"
-                )
+                what = f"steps {min(step, other)} and {max(step, other)} hold the same weights"
+                raise UserError(f"{what}; remove the wrong step from pretrained.revisions")
         self.digests[step] = digest
         self.read_now.add(step)
         return loaded
@@ -200,9 +178,10 @@ class Revisions(Source):
         again = dict.fromkeys(sorted(new), "its weights have changed")
         if "comparison" in target.families and len(self.steps) > 1:
             for step, table in tables.items():
-                others = {previous_step(self.steps, step), self.last}
-                now = compared_with(self.steps, step)
-                changed = table.attrs.get("compared_with") != now or others & new
+                others = compared_steps(self.steps, step)
+                changed = table.attrs.get("compared_with") != str(others) or new.intersection(
+                    others
+                )
                 if "cka_layers" in table and changed:
                     again.setdefault(step, "its reference revisions have changed")
         for step in tables.keys() - again.keys():
@@ -213,15 +192,12 @@ class Revisions(Source):
         self, step: int, families: dict[Target, Families]
     ) -> Iterator[tuple[Target, xr.Dataset]]:
         ((target, names),) = families.items()  # the residual stream alone
-        plan = self.plan(names)
-        residuals = Residuals(
-            tuple(sorted(self.steps)),
-            self.root / RESIDUALS,
-            functools.partial(revision.read_residuals, plan) if "comparison" in names else None,
-        )
+        plan, folder = self.plan(names), self.root / RESIDUALS
+        read = functools.partial(revision.read_residuals, plan) if "comparison" in names else None
+        residuals = Residuals(tuple(sorted(self.steps)), folder, read)
         loaded, last = self.open(plan, step), step == self.last
         yield target, revision.measure_revision(plan, loaded, step, last, residuals)
-        clear(residuals.folder, {step, self.last})
+        clear(folder, {step, self.last})
 
     def close(self) -> None:
         clear(self.root / RESIDUALS)

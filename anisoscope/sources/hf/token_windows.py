@@ -66,24 +66,17 @@ def read_texts(texts: Any) -> Text:
     if isinstance(texts, str | os.PathLike):
         path = pathlib.Path(texts)
         if not os.path.isfile(path):
-            raise UserError(
-                f"texts: no file {os.fspath(texts)[:40]!r} exists; pass a list of texts, or a file's path"
-            )
+            what = f"texts: no file {os.fspath(texts)[:40]!r} exists"
+            raise UserError(f"{what}; pass a list of texts, or a file's path")
         try:
             content = path.read_bytes().removeprefix(codecs.BOM_UTF8).decode()
         except UnicodeDecodeError as error:
-            where = f"{error.reason} at {error.start}"
-            raise UserError(
-                f"texts: {path} is not UTF-8 ({where}); pass a list of texts"
-            ) from error
+            raise UserError(f"texts: {path} is not UTF-8; pass a list of texts") from error
         return Text(path.name, content, [x for x in LINE_ENDS.split(content) if x.strip()])
-    columns = getattr(texts, "column_names", None)
+    columns = texts if isinstance(texts, Mapping) else getattr(texts, "column_names", None)
     if isinstance(texts, Mapping) or (columns is not None and "text" not in columns):
-        names = ", ".join(map(str, texts if isinstance(texts, Mapping) else columns))[:40]
-        raise UserError(
-            f"texts: no column is named text, only {names}; pass a list of texts, one split or a "
-            "column"
-        )
+        what = f"no column is named text, only {', '.join(map(str, columns))[:40]}"
+        raise UserError(f"texts: {what}; pass a list of texts, one split or a column")
     parts = list(texts if columns is None else texts["text"])
     for number, part in enumerate(parts):
         if not isinstance(part, str):
@@ -116,18 +109,14 @@ def make_windows(
     messages and tables. UserError where the text is too short, or does not match the tokenizer.
     """
     if window % tokens_per_position or window < 2 * tokens_per_position:
-        raise UserError(
-            f"window is {window}; it must be a multiple of {tokens_per_position}, the tokens that "
-            "this model joins"
-        )
+        what = f"it must be a multiple of {tokens_per_position}, the tokens of a position"
+        raise UserError(f"window is {window}; {what}")
     before, after = special_frame(tokenizer) if special else ([], [])
     inner = window - len(before) - len(after)
     if inner < 2:
-        raise UserError(
-            f"window is {window}; with special tokens it must be at least {2 + window - inner}"
-        )
-    unknown = unknown_token(tokenizer)
-    ids_N, unknown_share = encode_text(text, tokenizer, unknown)
+        least = 2 + window - inner
+        raise UserError(f"window is {window}; with special tokens it must be at least {least}")
+    ids_N, unknown_share = encode_text(text, tokenizer)
     count = ids_N.size // inner
     rows_NT = np.empty((count, window), np.int32)
     rows_NT[:, : len(before)], rows_NT[:, window - len(after) :] = before, after
@@ -135,27 +124,24 @@ def make_windows(
     fixed_T[len(before) : window - len(after)] = False
     rows_NT[:, ~fixed_T] = ids_N[: count * inner].reshape(count, inner)
     probe = _draw_probe(rows_NT, tokens_per_position, measure, name)
-    special_ids = sorted(set(tokenizer.all_special_ids) - {unknown})
-    special_GWT = np.isin(probe.tokens_GWT, special_ids)
-    special_GWT |= fixed_T  # also where the unknown token frames a text, as in OPT
-    probe = probe._replace(shuffled_GWT=_shuffle(probe.tokens_GWT, special_GWT, measure.seed))
-    positions = POSITION_SETS
+    # also where the unknown token frames a text, as in OPT
+    special_GWT = np.isin(probe.tokens_GWT, special_ids(tokenizer)) | fixed_T
+    shuffled_GWT, rng = np.array(probe.tokens_GWT), np.random.default_rng(measure.seed)
+    for tokens_WT, special_WT in zip(shuffled_GWT, special_GWT, strict=True):
+        tokens_WT[~special_WT] = rng.permuted(tokens_WT[~special_WT])
+    probe, positions = probe._replace(shuffled_GWT=shuffled_GWT), POSITION_SETS
     if special_GWT.any():
         special_GWP = tokens_at_positions(special_GWT, tokens_per_position).any(-1)
         positions, probe = add_ordinary(probe, special_GWP, measure)
-    tokens_GWT, density = probe.tokens_GWT, ids_N.size / len(text.encode())
-    description = "none in any window: there is no set of positions without them"
-    if special_GWT.any():
-        description = f"{int(special_GWT.sum())} of {special_GWT.size} positions"
-    if fixed_T.any():
-        description += f"; {int(fixed_T.sum())} begin and end every window"
-    first_tokens = " | ".join(tokenizer.convert_ids_to_tokens(tokens_GWT[0, 0, :8].tolist()))
+    batches, windows, _ = probe.tokens_GWT.shape
+    first_tokens = tokenizer.convert_ids_to_tokens(probe.tokens_GWT[0, 0, :8].tolist())
+    density = ids_N.size / len(text.encode())
     attributes = {
-        "windows": f"{tokens_GWT.shape[1]} windows × {len(tokens_GWT)} batches of {window} tokens "
-        f"of {name}, packed, without padding",
-        "first_tokens": first_tokens,
-        "twice_first": int((tokens_GWT[:, :, 0] == tokens_GWT[:, :, 1]).sum()),
-        "special_tokens": description,
+        "windows": f"{windows} windows × {batches} batches of {window} tokens of {name}, "
+        "packed, without padding",
+        "first_tokens": " | ".join(first_tokens),
+        "twice_first": int((probe.tokens_GWT[:, :, 0] == probe.tokens_GWT[:, :, 1]).sum()),
+        "special_tokens": f"{int(special_GWT.sum())} of {special_GWT.size} positions",
         "unknown_tokens": unknown_share,
         "tokens_per_byte": density,
     }
@@ -178,26 +164,23 @@ def _draw_probe(
 ) -> Probe:
     """Draw windows, and picks among their positions."""
     length = rows_NT.shape[1] // tokens_per_position
-    sizes = measure.points, measure.batches, measure.folds, measure.seed
-    joined = tokens_per_position > 1
-    unit = f"positions of {tokens_per_position} tokens" if joined else "tokens"
-    have = f"{name} has {len(rows_NT) * length} {unit}, {len(rows_NT)} windows of {length}"
-    advice = "window, or take a longer text"
     numbers_N = np.arange(len(rows_NT) * length)
+    unit = "tokens" if tokens_per_position == 1 else f"positions of {tokens_per_position} tokens"
+    have = f"{name} has {len(numbers_N)} {unit}, {len(rows_NT)} windows of {length}"
+    sizes = measure.points, measure.batches, measure.folds, measure.seed
+    advice = "window, or take a longer text"
     probe = make_probe(numbers_N, length, *sizes, have=have, advice=advice)
     return probe._replace(tokens_GWT=rows_NT[probe.tokens_GWT[:, :, 0] // length])
 
 
-def encode_text(text: str, tokenizer: Any, unknown: int | None) -> tuple[np.ndarray, float]:
+def encode_text(text: str, tokenizer: Any) -> tuple[np.ndarray, float]:
     """Return the tokens of a text, and the share that the tokenizer does not know."""
     ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    ids_N = np.asarray(ids, np.int32)
+    ids_N, unknown = np.asarray(ids, np.int32), unknown_token(tokenizer)
     share = float((ids_N == unknown).mean()) if unknown is not None and ids_N.size else 0.0
     if share > UNKNOWN:
-        raise UserError(
-            f"{share:.0%} of the text are unknown to the tokenizer; pass the model's tokenizer, or "
-            "another text"
-        )
+        what = f"{share:.0%} of the text are unknown to the tokenizer"
+        raise UserError(f"{what}; pass the model's tokenizer, or another text")
     return ids_N, share
 
 
@@ -222,6 +205,11 @@ def unknown_token(tokenizer: Any) -> int | None:
     return None if tokenizer.unk_token_id in others else tokenizer.unk_token_id
 
 
+def special_ids(tokenizer: Any) -> list[int]:
+    """Return the ids of special tokens, without that of unknown text."""
+    return sorted({*tokenizer.all_special_ids} - {unknown_token(tokenizer)})
+
+
 def special_frame(tokenizer: Any) -> tuple[list[int], list[int]]:
     """Return the tokens that the tokenizer puts before a text and after it."""
     bare = tokenizer("a", add_special_tokens=False)["input_ids"]
@@ -229,9 +217,7 @@ def special_frame(tokenizer: Any) -> tuple[list[int], list[int]]:
     for start in range(len(framed) - len(bare) + 1):
         if framed[start : start + len(bare)] == bare:
             return framed[:start], framed[start + len(bare) :]
-    raise UserError(
-        "the tokenizer changes a text when it adds special tokens; leave special_tokens out"
-    )
+    raise UserError("the tokenizer changes a text by special tokens; leave special_tokens out")
 
 
 def window_length(text: str, tokenizer: Any, characters: int, special: bool) -> int:
@@ -240,14 +226,6 @@ def window_length(text: str, tokenizer: Any, characters: int, special: bool) -> 
     tokens = len(tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"])
     frame = sum(map(len, special_frame(tokenizer))) if special else 0
     return round(characters * tokens / max(len(part), 1)) + frame
-
-
-def _shuffle(tokens_GWT: np.ndarray, special_GWT: np.ndarray, seed: int) -> np.ndarray:
-    """Shuffle the tokens of each batch; special tokens stay in place."""
-    shuffled_GWT, rng = np.array(tokens_GWT), np.random.default_rng(seed)
-    for tokens_WT, special_WT in zip(shuffled_GWT, special_GWT, strict=True):
-        tokens_WT[~special_WT] = rng.permuted(tokens_WT[~special_WT])
-    return shuffled_GWT
 
 
 def add_ordinary(
@@ -260,10 +238,8 @@ def add_ordinary(
     for batch, fold in np.ndindex(*picks.shape[:2]):
         ordinary = np.flatnonzero(~special_GJP[batch, fold])
         if len(ordinary) < share:
-            raise UserError(
-                f"a fold has {len(ordinary)} ordinary tokens, {share} are needed; lower "
-                f"measure.points to {measure.folds * len(ordinary)}"
-            )
+            advice = f"lower measure.points to {measure.folds * len(ordinary)}"
+            raise UserError(f"a fold has {len(ordinary)} of {share} ordinary tokens; {advice}")
         picks[batch, fold] = fold * special_GJP.shape[2] + rng.permutation(ordinary)[:share]
     picks_SGP = np.concatenate([probe.picks_SGP, picks.reshape(1, len(special_GWP), -1)])
     return (*POSITION_SETS, SPECIAL), probe._replace(picks_SGP=picks_SGP)

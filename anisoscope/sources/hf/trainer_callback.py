@@ -15,13 +15,7 @@ class Tables(transformers.TrainerCallback):
     """The callback that `anisoscope.trainer_callback` returns."""
 
     def __init__(
-        self,
-        hook_points: Any,
-        folder: Any,
-        every: int,
-        on: str,
-        points: int,
-        options: dict[str, Any],
+        self, hook_points: Any, folder: Any, every: int, on: str, points: int, options: dict
     ):
         if on not in ("step", "evaluate"):
             raise ValueError(f"on is {on!r}; choose step or evaluate")
@@ -29,20 +23,17 @@ class Tables(transformers.TrainerCallback):
         self.every, self.on, self.points, self.options = every, on, points, options
         self.stack, self.recorder, self.step = contextlib.ExitStack(), None, 0
 
-    def on_train_begin(
-        self, args: Any, state: Any, control: Any, model: Any = None, **_: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if not state.is_world_process_zero:
             return
         with measure_step.lock_folder(self.folder):
             tables = measure_step.read_tables(self.folder, state.global_step)
         if later := [step for step in tables if step > state.global_step]:
-            raise ValueError(
-                f"folder: {self.folder} has a table of step {min(later)}, but training begins at step "
-                f"{state.global_step}; name another folder"
-            )
+            what = f"has a table of step {min(later)}, but training begins at {state.global_step}"
+            raise ValueError(f"folder: {self.folder} {what}; name another folder")
         self.stack.close()  # hooks of a training that broke off
-        self.recorder = Recorder(model, self.hook_points, None, self.points, self.options["seed"])
+        model, seed = kwargs["model"], self.options["seed"]
+        self.recorder = Recorder(model, self.hook_points, None, self.points, seed)
         self._listen(self.on == "evaluate")  # an evaluation may precede the first step
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:

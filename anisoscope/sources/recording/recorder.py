@@ -51,13 +51,13 @@ class Recorder:
         self.hook_points = hook_points
         self.in_torch = hasattr(model, "register_forward_hook")
         if self.in_torch:
-            from anisoscope.sources.hf import model_calls, recorder_hooks
+            from anisoscope.sources.hf import recorder_hooks
 
             self.hook_points = recorder_hooks.find_modules(
                 model, () if hook_points is None else hook_points
             )
             self.tokens_first = {
-                name: model_calls.tokens_first(model, name, part)
+                name: recorder_hooks.tokens_first(model, name, part)
                 for name, part in self.hook_points.items()
             }
             for name in self.hook_points:

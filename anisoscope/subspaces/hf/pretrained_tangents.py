@@ -34,12 +34,11 @@ from anisoscope.utils.processes import Stop
 from anisoscope.utils.settings import replace
 
 WIDTH = "the model's width of {}"
-NO_STEP = "the update of a single step needs the state of the optimizer, which no file of weights has: NaN"
+NO_STEP = "NaN: it needs the state of the optimizer, which no file of weights has"
 NO_BIN = -1
 INPUT = {
-    guards.NEXT_TOKEN: "validation windows (predicts the next token); the last position of each window is not scored",
-    guards.MASKED_TOKEN: f"validation windows (predicts masked tokens, {MASKED_SHARE:.0%}: {1 - KEPT - REPLACED:.0%} "
-    f"the mask token, {REPLACED:.0%} a random token that the text has, {KEPT:.0%} as they are)",
+    guards.NEXT_TOKEN: "validation windows (predicts the next token)",
+    guards.MASKED_TOKEN: f"validation windows (predicts masked tokens, {MASKED_SHARE:.0%})",
 }
 
 
@@ -47,18 +46,14 @@ def find_task(config: PretrainedConfig) -> str:
     """Return what the model is trained to predict; UserError where it has no gradients."""
     last = revision_sweep.last_location(config)
     settings = load_model.read_settings(last)
-    adapter, reason, task = find_adapter(adapter_name(settings)), "", None
-    if adapter == UNKNOWN:
-        reason = (
-            f"models of type {settings.model_type!r} have no entry in sources/hf/adapters.py, so their "
-            "layers are unknown"
-        )
+    class_name = load_model.find_class(settings, last.is_gguf).__name__
+    task, reason = guards.head_task(class_name), ""
+    if find_adapter(adapter_name(settings)) == UNKNOWN:
+        reason = f"models of type {settings.model_type!r} have no entry in sources/hf/adapters.py"
     elif load_model.main_input(settings) != load_model.TOKENS:
         reason = f"{config.pretrained.name} reads no text, and predicts no tokens"
-    else:
-        class_name = load_model.find_class(settings, adapter, last.is_gguf).__name__
-        if (task := guards.head_task(class_name)) is None:
-            reason = f"{class_name} has no head that predicts tokens: no loss, no gradient"
+    elif task is None:
+        reason = f"{class_name} has no head that predicts tokens: no loss, no gradient"
     if reason:
         raise UserError(f"tangents.enabled: {reason}; leave it out")
     check_settings(config.tangents, settings.hidden_size, WIDTH.format(settings.hidden_size))
@@ -69,10 +64,8 @@ def prepare(source: Revisions) -> "RevisionStudy":
     """Choose the windows; UserError where they cannot be scored, or other tables exist."""
     task, config = find_task(source.config), source.config
     if task == guards.MASKED_TOKEN and source.windows.mask_token is None:
-        raise UserError(
-            f"tangents.enabled: the tokenizer of {config.pretrained.name} has no mask token; leave it "
-            "out"
-        )
+        what = f"the tokenizer of {config.pretrained.name} has no mask token"
+        raise UserError(f"tangents.enabled: {what}; leave it out")
     study = RevisionStudy(source, make_windows(source.windows, config.tangents, task), task)
     step_files.check_folder(study.root / step_files.TANGENTS, study.made_by)
     return study
@@ -113,30 +106,24 @@ def make_windows(
 def run(study: "RevisionStudy", stop: Stop) -> None:
     """Write tangents/<step>.nc of every revision, tangents.nc and tangents_primary.csv."""
     source, config = study.source, study.config
-    if not (source.root / "results.nc").exists():
-        raise UserError(
-            f"{source.root / 'results.nc'} does not exist; run --stages=measure first: it checks the "
-            "model"
-        )
+    if not (results := source.root / "results.nc").exists():
+        advice = "run --stages=measure first: it checks the model"
+        raise UserError(f"{results} does not exist; {advice}")
     folder.claim(source.root, replace(config, revision_sweep.FREE), new=False)
     with folder.locked(source.root):
-        width = study.known["full_width"]
-        check_settings(config.tangents, study.width, WIDTH.format(width))
-        removed = "removed" if study.width < width else "kept"
-        share, missing = study.known["largest_ones_share"], study.known["matrices_missing"]
-        print(
-            f"{source.name}: vector of ones: {removed}, {share:.1g} of the gradient lies along it at "
-            f"most\n{source.name}: matrices not known, or not of this width, and NaN: {missing}"
-        )
+        known = study.known
+        check_settings(config.tangents, study.width, WIDTH.format(known["full_width"]))
+        removed = "removed" if study.width < known["full_width"] else "kept"
+        share = f"share of the gradient {known['largest_ones_share']:.1g}"
+        print(f"{source.name}: vector of ones: {removed} ({share})")
+        print(f"{source.name}: matrices not known, and NaN: {known['matrices_missing']}")
         if not study.early:
+            what = f"no early subspaces: they need {LEAST_EARLY} revisions of a training"
             print(
-                f"{source.name}: no early subspaces: they need {LEAST_EARLY} revisions of a training "
-                "that are early (tangents.early_fraction), and a later one; primary cells are of those "
-                "fitted at the revision itself, on other windows"
+                f"{source.name}: {what} that are early (tangents.early_fraction), and a later one"
             )
         tangent_stage.fit_early(study, stop)
         sweep(study, stop)
-    print(f"{source.name}: memory at most {revision_sweep.peak_memory() / 1e9:.1f} GB")
 
 
 class RevisionStudy(tangent_stage.Study):
@@ -219,17 +206,14 @@ class RevisionStudy(tangent_stage.Study):
         """Load a revision; UserError where its gradients or its loss are not usable."""
         tokens_T = self.to_test.tokens_JWT[0, 0]
         loaded = self.source.open(self.source.plan(self.config.measure.families), step)
+        reason = ""
         if any(parameter.device.type == "meta" for parameter in loaded.model.parameters()):
-            raise UserError(
-                "tangents.enabled: weights left on the disk have no gradients; leave "
-                "pretrained.device_map out"
-            )
+            reason = "weights left on the disk have no gradients; leave pretrained.device_map out"
+        elif self.task == guards.NEXT_TOKEN and guards.sees_later(loaded, tokens_T):
+            reason = f"{loaded.class_name} sees the token that it is to predict; leave it out"
+        if reason:
+            raise UserError(f"tangents.enabled: {reason}")
         guards.check_final_norm(loaded, tokens_T)
-        if self.task == guards.NEXT_TOKEN and guards.sees_later(loaded, tokens_T):
-            raise UserError(
-                f"tangents.enabled: {loaded.class_name} sees the token that it is to predict, so the "
-                "loss of the next token is meaningless; leave it out"
-            )
         return loaded
 
     def cloud(self, step: int) -> np.ndarray:
@@ -259,8 +243,6 @@ class RevisionStudy(tangent_stage.Study):
         """Raise UserError where the vector of ones, removed by the last revision, matters here."""
         width, dimensions = self.basis_DD.shape
         if dimensions < width and not torch_gradients.removes_ones(read, width):
-            share = torch_gradients.ones_share(read)
-            raise UserError(
-                f"step {step}: {share:.2g} of the gradient lies along the vector of ones, in the last "
-                f"revision {self.known['largest_ones_share']:.2g}; name revisions of one model"
-            )
+            share, last = torch_gradients.ones_share(read), self.known["largest_ones_share"]
+            what = f"share of the gradient along the vector of ones: {share:.2g}, last {last:.2g}"
+            raise UserError(f"step {step}: {what}; name revisions of one model")

@@ -14,6 +14,7 @@ import torch
 from transformers.pytorch_utils import Conv1D
 
 from anisoscope.sources.hf.extract import (
+    RESIDUALS,
     Listener,
     check_finite,
     forward,
@@ -55,12 +56,11 @@ def states(
     loaded: PretrainedModel, windows: Windows, basis_DD: np.ndarray, batch_size: int
 ) -> np.ndarray:
     """Return the states at the picked positions, (layer, P, D)."""
-    kept = _KeptRows("the residual stream", loaded, windows)
+    rows_NJQD = _new_rows(loaded, windows)
     for part in split_folds(windows, batch_size):
         streams, _ = residual_stream(loaded, windows.tokens_JWT[part.fold, part.windows])
-        for n, x_BTD in enumerate(streams):
-            kept.put(n, part, x_BTD)
-    return kept.points_NPD @ basis_DD
+        _keep_rows(rows_NJQD, part, streams, loaded, RESIDUALS)
+    return rows_NJQD.reshape(len(rows_NJQD), -1, rows_NJQD.shape[-1]) @ basis_DD
 
 
 def gradients(
@@ -76,9 +76,7 @@ def gradients(
     slopes = {weight: torch.zeros_like(weight, dtype=torch.float32) for weight in weights}
     norm_JNT, square_JNT = np.zeros((2, folds, layers, length))
     loss_JQ = np.empty(windows.picks_JQ.shape, np.float32)
-    streams_kept, slopes_kept = (
-        _KeptRows(name, loaded, windows) for name in ("the residual stream", "the gradient")
-    )
+    streams_NJQD, slopes_NJQD = (_new_rows(loaded, windows) for _ in range(2))
     before = [weight.requires_grad for weight in weights]
     try:
         for weight in weights:
@@ -89,9 +87,9 @@ def gradients(
             for weight, slope in zip(weights, derivatives[layers:], strict=True):
                 slopes[weight] += slope
             loss_JQ[part.fold, part.points_O] = to_array(loss_BT).ravel()[part.places_O]
-            for n, (x_BTD, slope_BTD) in enumerate(zip(streams, derivatives, strict=False)):
-                streams_kept.put(n, part, x_BTD)
-                slopes_kept.put(n, part, slope_BTD)
+            _keep_rows(streams_NJQD, part, streams, loaded, RESIDUALS)
+            _keep_rows(slopes_NJQD, part, derivatives[:layers], loaded, "the gradient")
+            for n, slope_BTD in enumerate(derivatives[:layers]):
                 norm_BT = slope_BTD.float().norm(dim=-1)
                 norm_JNT[part.fold, n] += to_array(norm_BT.sum(0))
                 square_JNT[part.fold, n] += to_array(norm_BT.square().sum(0))
@@ -101,7 +99,9 @@ def gradients(
     check_finite(square_JNT, loaded, "the gradient")
     for slope in slopes.values():
         check_finite(to_array(slope), loaded, "the gradient of a matrix")
-    points_NPD, slope_NPD = streams_kept.points_NPD, slopes_kept.points_NPD
+    points_NPD, slope_NPD = (
+        x.reshape(layers, -1, x.shape[-1]) for x in (streams_NJQD, slopes_NJQD)
+    )
     width, dimensions = basis_DD.shape
     return Gradients(
         points_NPD @ basis_DD,
@@ -128,10 +128,8 @@ def _forward(loaded: PretrainedModel, windows: Windows, part: Part) -> tuple[lis
         logits_BTV = forward(loaded, tokens_BT, loaded.model, differentiated=True).logits.float()
     streams = heard.layers
     if changed := [n for n, x_BTD in enumerate(streams) if x_BTD._version != versions[n]]:
-        raise UserError(
-            f"{loaded.class_name} changes layer {changed[0]} in place, so "
-            f"its gradient is not available; {LEAVE}"
-        )
+        what = f"{loaded.class_name} changes layer {changed[0]} in place: no gradient"
+        raise UserError(f"{what}; {LEAVE}")
     targets_BT = _tensor(windows.targets_JWT, part, logits_BTV).long()
     return streams, torch.nn.functional.cross_entropy(
         logits_BTV.transpose(1, 2), targets_BT, reduction="none"
@@ -146,13 +144,12 @@ def _backward(
     part: Part,
     weights: list[Any],
 ) -> list[Any]:
+    """Return the gradients of the summed loss by streams and weights."""
     loss = (loss_BT * _tensor(windows.weights_JWT, part, loss_BT)).sum()
     derivatives = torch.autograd.grad(loss, [*streams, *weights], allow_unused=True)
     if unused := [n for n, slope in enumerate(derivatives[: len(streams)]) if slope is None]:
-        raise UserError(
-            f"{loaded.class_name}: the loss does not depend on layer {unused[0]} in torch's graph, "
-            f"so its gradient is not available; {LEAVE}"
-        )
+        what = f"{loaded.class_name}: the loss does not depend on layer {unused[0]}"
+        raise UserError(f"{what} in torch's graph; {LEAVE}")
     return [
         torch.zeros_like(x) if slope is None else slope
         for x, slope in zip([*streams, *weights], derivatives, strict=True)
@@ -169,23 +166,19 @@ def removes_ones(read: Gradients, width: int) -> bool:
     return ones_share(read) < ZERO / width
 
 
-class _KeptRows:
-    """Picked rows of every layer."""
+def _new_rows(loaded: PretrainedModel, windows: Windows) -> np.ndarray:
+    width = loaded.model.config.hidden_size
+    return np.empty((loaded.blocks + 1, *windows.picks_JQ.shape, width), np.float32)
 
-    def __init__(self, name: str, loaded: PretrainedModel, windows: Windows):
-        self.name, self.loaded = name, loaded
-        shape = loaded.blocks + 1, *windows.picks_JQ.shape, loaded.model.config.hidden_size
-        self.rows_NJQD = np.empty(shape, np.float32)
 
-    def put(self, n: int, part: Part, x_BTD: Any) -> None:
-        """Keep the rows of a part; UserError where a number is not finite."""
+def _keep_rows(
+    rows_NJQD: np.ndarray, part: Part, layers: list[Any], loaded: PretrainedModel, name: str
+) -> None:
+    """Keep the picked rows of a part in every layer; UserError where a number is not finite."""
+    for n, x_BTD in enumerate(layers):
         rows_OD = to_array(x_BTD.reshape(-1, x_BTD.shape[-1]))[part.places_O]
-        check_finite(rows_OD, self.loaded, f"{self.name} of layer {n}")
-        self.rows_NJQD[n, part.fold, part.points_O] = rows_OD
-
-    @property
-    def points_NPD(self) -> np.ndarray:
-        return self.rows_NJQD.reshape(len(self.rows_NJQD), -1, self.rows_NJQD.shape[-1])
+        check_finite(rows_OD, loaded, f"{name} of layer {n}")
+        rows_NJQD[n, part.fold, part.points_O] = rows_OD
 
 
 def _shares(
@@ -244,9 +237,9 @@ def matrix_rows(matrices: Matrices, value: Callable[[Any], Any], width: int) -> 
             parts = []
             for module in block:
                 # Linear has a row for each output, Conv1D a row for each input
-                by_input = isinstance(module, Conv1D)
-                x = value(module.weight)
-                parts.append((x.T if by_input != (name in WRITING) else x).float())
+                turned = isinstance(module, Conv1D) != (name in WRITING)
+                x = value(module.weight).float()
+                parts.append(x.T if turned else x)
             rows_OD = torch.cat(parts)
             padding = (0, 0, 0, max(width - len(rows_OD), 0))
             padded_OD = torch.nn.functional.pad(rows_OD, padding)

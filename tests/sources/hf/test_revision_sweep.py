@@ -68,14 +68,12 @@ def test_revisions_are_steps_of_one_run(swept):
     found = json.loads(results.attrs["revisions"])
     assert found["60"]["bits_per_byte"] < found["60"]["bits_bound"] < found["0"]["bits_per_byte"]
     assert len({found[step]["weights_sha256"] for step in ("0", "20", "60")}) == 3
-    assert "3 calls a pass for 3 blocks" in found["20"]["attention"]
     noise = json.loads(results.attrs["noise_floor"])
     assert set(noise) >= {"anisotropy", "attention_entropy", "cka_layers"}
     assert 0 < noise["anisotropy"] < 1e-4
     assert results.anisotropy.attrs["noise_floor"] == noise["anisotropy"]
     words = f"no value by more than {noise['anisotropy']:.1g}"
     assert words in (workdir / "figures" / "anisotropy_profile.txt").read_text()
-    assert words in (workdir / "report.html").read_text()
     assert not list((workdir / "measurements").glob("residuals/*"))
     assert "bits per byte: " in process.stdout
     names = {path.stem for path in (workdir / "figures").glob("*.png")}
@@ -114,18 +112,14 @@ def test_stopped_and_resumed_is_as_never_stopped(swept, training, tmp_path, monk
 
 
 def test_a_model_alone_is_not_its_own_null_model(training, swept, tmp_path):
-    run = tmp_path / "run"
-    process = measure(training, run, stages="measure,figures", name=training / "step60")
+    process = measure(training, tmp_path / "run", name=training / "step60")
     assert process.returncode == 0, process.stderr
-    results = joined_files.read_table(run / "results.nc")
+    results = joined_files.read_table(tmp_path / "run" / "results.nc")
     assert results.step.values.tolist() == [1]
     assert "untrained" not in results["null"].values
     assert results.cka_last.isnull().all()
     own = joined_files.read_table(swept[0] / "results.nc").anisotropy.sel(step=60)
     np.testing.assert_array_equal(results.anisotropy.sel(step=1), own)
-    names = {path.stem for path in (run / "figures").glob("*.png")}
-    assert "anisotropy_profile" in names
-    assert not names & {"change_over_training", "anisotropy_by_checkpoint"}
 
 
 def test_weights_that_have_changed_are_measured_again(training, tmp_path):

@@ -6,14 +6,11 @@ import json
 import shutil
 from unittest import mock
 
-import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from anisoscope.results import joined_files
-from anisoscope.sources.hf import guards, load_model, pretrained_weights
-from anisoscope.sources.hf.extract import forward, read_activations
+from anisoscope.sources.hf import load_model, pretrained_weights
 from anisoscope.utils.errors import UserError
 from tests.program import here
 from tests.sources.hf import tiny_models
@@ -56,9 +53,8 @@ def test_models_of_folders_are_measured_and_drawn_together(training, saved, tmp_
     names = {path.stem for path in (run / "figures").glob("*.png")}
     assert names == {"anisotropy_over_depth", "anisotropy_by_checkpoint"}
     assert "outputs of blocks" in (run / "figures" / "anisotropy_over_depth.txt").read_text()
-    assert (run / "report.html").exists()
-    assert "llama: 3 checkpoints measured (0 now)" in tiny_models.done(*given).stdout
-    tiny_models.done(*given, "--config.paper=inherent", "--stages=figures")
+    again = (*given, "--config.paper=inherent")
+    assert "llama: 3 checkpoints measured (0 now)" in tiny_models.done(*again).stdout
     found = pd.read_csv(run / "figures" / "correlations.csv")
     assert {"layers", "layers, runs", "layers within runs"} <= set(found.over)
 
@@ -69,29 +65,6 @@ def test_a_model_larger_than_memory_is_left_out(training, saved, tmp_path, monke
     assert process.returncode == 2
     assert f"{saved / 'bert'} has" in process.stderr
     assert "50 kB of memory are available" in process.stderr
-
-
-def test_hidden_states_as_the_papers_have_them(monkeypatch):
-    """Outputs of blocks, but for the last of a model with a final norm."""
-    tokens = tiny_models.tokens(4, 12)
-    for kind, last in (("opt", False), ("llama", False), ("bert", True)):
-        loaded = tiny_models.loaded(kind)
-        blocks, stated = (
-            read_activations(loaded, tokens[None], 2, heads=False, reported=reported).resid_ZLBTD[0]
-            for reported in (False, True)
-        )
-        own = forward(loaded, tokens, output_hidden_states=True)
-        np.testing.assert_array_equal(stated, torch.stack(own.hidden_states).numpy())
-        np.testing.assert_allclose(stated[:-1], blocks[:-1], atol=1e-6)
-        assert np.allclose(stated[-1], blocks[-1], atol=1e-6) == last
-        words = guards.check_reported(loaded, tokens[0])
-        assert ("but that of layer 3" in words) == (not last)
-        assert words.endswith("the last one is the last hidden state")
-    run = loaded.base.forward
-    without = {"output_hidden_states": False}
-    monkeypatch.setattr(loaded.base, "forward", lambda **given: run(**given | without))
-    with pytest.raises(UserError, match="reports 0 hidden states"):
-        guards.check_reported(loaded, tokens[0])
 
 
 @pytest.mark.parametrize("answers", [True, False])
