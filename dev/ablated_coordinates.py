@@ -1,13 +1,11 @@
-"""Measure loss, sinks and bell of a pretrained decoder without its massive coordinates.
+"""Measure loss, sinks and bell of a pretrained decoder with massive coordinates set or clamped.
 
-It writes docs/results/real_models/ablated.csv.
+    .venv-pretrained/bin/python -m dev.ablated_coordinates TEXT ablated NAME=MODEL:COORDINATES …
+    .venv-pretrained/bin/python -m dev.ablated_coordinates TEXT clamped NAME=MODEL:1200,600,200
 
-    .venv-pretrained/bin/python -m dev.ablated_coordinates TEXT NAME=MODEL:COORDINATES …
-
-COORDINATES are those that docs/results/real_models/massive.csv names, as 507 or 163,400. They are
-set after every block to 0, or to their mean over the vectors behind the first token: of all vectors, or of
-the first token alone. Controls are as many coordinates drawn at random. 8 windows of 256 tokens that begin
-as the tokenizer begins a text: one sample, without intervals.
+Tables: ablated.csv and clamped.csv in docs/results/real_models. COORDINATES of massive.csv, as 507 or
+163,400, are set after every block to 0 or to their mean over the vectors behind the first token, with
+as many random coordinates as controls. 8 windows of 256 tokens: one sample, no intervals.
 """
 
 import sys
@@ -17,55 +15,30 @@ import numpy as np
 import pandas as pd
 import torch
 
-from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.config.pretrained_config import WeightsConfig
-from anisoscope.config.run_config import DataConfig
-from anisoscope.data import corpus
+from anisoscope.measurement.families.attention_family import SINK_FROM
 from anisoscope.results import joined_files
-from anisoscope.sources.hf import load_model
-from anisoscope.sources.hf.extract import first_output, read_activations
-from anisoscope.sources.hf.pretrained_weights import find_weights
-from anisoscope.sources.hf.token_windows import make_windows, validation_text
-from dev.clamped import LENGTH, WINDOWS, found
+from anisoscope.sources.hf import guards
+from anisoscope.sources.hf.extract import clamp_coordinates, first_output
+from dev.packaged_model import Packaged, anisotropy, open_packaged, read_text
 from dev.real_models import RESULTS
 
-TABLE = RESULTS / "real_models" / "ablated.csv"
 CONTROLS = 2  # draws of other coordinates
 
 
-def main(path: str, *models: str) -> None:
-    text = validation_text(corpus.load(DataConfig(path=path), LENGTH))
-    probe = MeasureConfig(points=WINDOWS * (LENGTH - 1), batches=1, folds=1)
-    frames = []
-    for words in models:
-        name, model, listed = words.replace(":", "=").split("=")
-        coordinates = [int(word) for word in listed.split(",")]
-        place = find_weights(model, None)
-        loaded = load_model.load_model(place, WeightsConfig(name=model))
-        windows = make_windows(text, load_model.read_tokenizer(place), LENGTH, True, probe)
-        read = read_activations(loaded, windows.probe.tokens_GWT[:1], 2, heads=False)
-        mean_ND = read.resid_ZLBTD[0][1:, :, 1:].mean((1, 2))  # after each block
-        rng, width = np.random.default_rng(0), mean_ND.shape[1]
-        others = np.setdiff1d(np.arange(width), coordinates)
-        cases = {
-            "nothing": ([], mean_ND, slice(None)),
-            "to 0": (coordinates, 0 * mean_ND, slice(None)),
-            "to the mean": (coordinates, mean_ND, slice(None)),
-            "of the first token to the mean": (coordinates, mean_ND, slice(1)),
-        }
-        for draw in range(CONTROLS):
-            chosen = rng.choice(others, len(coordinates), replace=False).tolist()
-            cases |= {f"others to 0, draw {draw}": (chosen, 0 * mean_ND, slice(None))}
-            cases |= {f"others to the mean, draw {draw}": (chosen, mean_ND, slice(None))}
-        for case, settings in cases.items():
-            hooks = ablate(loaded, *settings)
-            frames.append(found(loaded, windows).assign(model=name, ablated=case))
-            for hook in hooks:
-                hook.remove()
-    joined_files.write_csv(pd.concat(frames), TABLE)
+def measure(packaged: Packaged, windows: Any, **labels: Any) -> pd.DataFrame:
+    """Return anisotropy by layer, sinks and weight on the first token by block, and the loss."""
+    resid_NWTD, weight_NH = packaged.read(windows.probe.tokens_GWT[0])
+    bits = guards.check_bits_per_byte(packaged.loaded, windows, 2, np.inf)
+    columns = {
+        "layer": range(len(resid_NWTD)),
+        "anisotropy": [anisotropy(x_WTD.reshape(-1, x_WTD.shape[-1])) for x_WTD in resid_NWTD],
+        "sinks": [np.nan, *(weight_NH > SINK_FROM).mean(1)],
+        "weight": [np.nan, *weight_NH.mean(1)],
+    }
+    return pd.DataFrame(columns).assign(bits_per_byte=bits["bits_per_byte"], **labels)
 
 
-def ablate(loaded: Any, coordinates: list[int], value_ND: np.ndarray, tokens: slice) -> list[Any]:
+def ablate(model: Packaged, coordinates: list[int], value_ND: np.ndarray, tokens: slice) -> list:
     """Set coordinates of the residual stream after every block from now on; return the hooks."""
 
     def make_hook(value_D: torch.Tensor) -> Any:
@@ -76,10 +49,44 @@ def ablate(loaded: Any, coordinates: list[int], value_ND: np.ndarray, tokens: sl
 
         return after
 
-    return [
-        module.register_forward_hook(make_hook(torch.as_tensor(value_D, dtype=loaded.model.dtype)))
-        for module, value_D in zip(loaded.block_modules, value_ND, strict=True)
-    ]
+    pairs = zip(model.loaded.block_modules, torch.as_tensor(value_ND), strict=True)
+    return [module.register_forward_hook(make_hook(value_D)) for module, value_D in pairs]
+
+
+def ablations(mean_ND: np.ndarray, coordinates: list[int]) -> dict[str, tuple]:
+    """List the arguments of `ablate` by the words of the table."""
+    rng, every = np.random.default_rng(0), slice(None)
+    others = np.setdiff1d(np.arange(mean_ND.shape[1]), coordinates)
+    cases = {"nothing": ([], mean_ND, every), "to 0": (coordinates, 0 * mean_ND, every)}
+    cases["to the mean"] = coordinates, mean_ND, every
+    cases["of the first token to the mean"] = coordinates, mean_ND, slice(1)
+    for draw in range(CONTROLS):
+        chosen = rng.choice(others, len(coordinates), replace=False).tolist()
+        cases[f"others to 0, draw {draw}"] = chosen, 0 * mean_ND, every
+        cases[f"others to the mean, draw {draw}"] = chosen, mean_ND, every
+    return cases
+
+
+def main(path: str, table: str, *models: str) -> None:
+    text, frames = read_text(path), []
+    for name, file, words in (entry.replace("=", ":").split(":") for entry in models):
+        if table == "clamped":
+            for most in (np.inf, *map(float, words.split(","))):
+                model = open_packaged(file)
+                windows = model.windows(text, False)
+                if np.isfinite(most):
+                    clamp_coordinates(model.loaded, most, windows.probe.tokens_GWT[0], 8)
+                frames.append(measure(model, windows, clamp=most))
+            continue
+        model = open_packaged(file)
+        windows = model.windows(text, True)
+        mean_ND = model.read(windows.probe.tokens_GWT[0])[0][1:, :, 1:].mean((1, 2))
+        for case, settings in ablations(mean_ND, [*map(int, words.split(","))]).items():
+            hooks = ablate(model, *settings)
+            frames.append(measure(model, windows, model=name, ablated=case))
+            for hook in hooks:
+                hook.remove()
+    joined_files.write_csv(pd.concat(frames), RESULTS / "real_models" / f"{table}.csv")
 
 
 if __name__ == "__main__":

@@ -16,16 +16,8 @@ import pandas as pd
 import xarray as xr
 
 import anisoscope
-from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.config.pretrained_config import WeightsConfig
-from anisoscope.config.run_config import DataConfig
-from anisoscope.data import corpus
 from anisoscope.results import joined_files
-from anisoscope.sources.hf import guards, load_model
-from anisoscope.sources.hf.extract import read_activations
-from anisoscope.sources.hf.pretrained_weights import find_weights
-from anisoscope.sources.hf.token_windows import make_windows, validation_text
-from dev.clamped import LENGTH, WINDOWS, weight_on_first
+from dev.packaged_model import LENGTH, WINDOWS, open_packaged, read_text
 from dev.real_models import RESULTS
 
 QUANTITIES = ("anisotropy", "participation_ratio", "mean_cosine", "drift", "twonn")
@@ -33,19 +25,10 @@ SHOWN = 4  # each so-many-th point is kept for the scatter plot, and the first t
 
 
 def main(path: str, *models: str) -> None:
-    text = validation_text(corpus.load(DataConfig(path=path), LENGTH))
-    probe = MeasureConfig(points=WINDOWS * (LENGTH - 2), batches=1, folds=1)
-    for name, kind, model in (words.split("=") for words in models):
-        place = find_weights(model, None)
-        windows = make_windows(text, load_model.read_tokenizer(place), LENGTH, True, probe)
-        tokens_WT = windows.probe.tokens_GWT[0]
-        loaded = load_model.load_model(place, WeightsConfig(name=model))
-        read = read_activations(loaded, tokens_WT[None], 2, heads=True)
-        pattern, _ = guards.check_attention(loaded, tokens_WT[:2])
-        bias_N = np.zeros(loaded.blocks) if pattern.bias_NHTT is None else pattern.bias_NHTT
-        blocks = zip(read.q_ZNBTHK[0], read.k_ZNBTHK[0], pattern.visible_NTT, bias_N, strict=True)
-        weight_NH = np.array([weight_on_first(*block) for block in blocks])
-        layers = read.resid_ZLBTD[0]
+    text = read_text(path)
+    for name, kind, file in (words.split("=") for words in models):
+        model = open_packaged(file)
+        layers, weight_NH = model.read(model.windows(text, True).probe.tokens_GWT[0])
         table = measure(layers, name)
         coding = {quantity: {"zlib": True, "complevel": 9} for quantity in table}
         table.to_netcdf(RESULTS / "real_models" / f"{name}.nc", encoding=coding)
@@ -57,11 +40,10 @@ def main(path: str, *models: str) -> None:
         plane_P2 = (clouds[peak] - clouds[peak].mean(0)) @ spectra[peak][1][:, :-3:-1]
         points = pd.DataFrame(plane_P2, columns=["first", "second"])
         points = points.assign(layer=peak, position=np.tile(np.arange(LENGTH), WINDOWS))
+        spectra = pd.DataFrame(shares[:, ranks - 1], columns=ranks)
         frames = {
             "heads": to_rows(pd.DataFrame(weight_NH), "block", "head", "weight"),
-            "spectra": to_rows(
-                pd.DataFrame(shares[:, ranks - 1], columns=ranks), "layer", "rank", "share"
-            ),
+            "spectra": to_rows(spectra, "layer", "rank", "share"),
             "points": points[points.position % SHOWN == 0],
         }
         for file, frame in frames.items():

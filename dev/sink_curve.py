@@ -10,12 +10,11 @@ import pathlib
 import sys
 
 import pandas as pd
-import scipy.stats
 import xarray as xr
 
 from anisoscope.results import joined_files
 from anisoscope.utils.files import read_json
-from dev.real_models import RESULTS
+from dev.real_models import RESULTS, student
 
 TABLE = RESULTS / "sink_curve" / "curve.csv"
 PLACES = {"sink_rate": "first token", "sink_rate_anywhere": "any one position"}
@@ -48,23 +47,15 @@ def pair_rates(root: pathlib.Path) -> pd.DataFrame:
     each = pd.concat(
         [rates(root / run / "results.nc").assign(model=OURS.format(kind)) for run, kind in runs]
     )
-    groups = each.groupby(["model", "place", "threshold"])["mean"]
-    frame = groups.agg(["mean", "sem", "count"]).reset_index()
-    half = frame["sem"] * scipy.stats.t.ppf(0.975, frame["count"] - 1)
-    low, high = (frame["mean"] - half).clip(lower=0), (frame["mean"] + half).clip(upper=1)
-    return frame.assign(low=low, high=high, n=frame["count"])[
-        ["place", "threshold", "mean", "low", "high", "model", "n"]
-    ]
+    frame = student(each, ["model", "place", "threshold"], "mean")
+    frame = frame.assign(low=frame.low.clip(lower=0), high=frame.high.clip(upper=1))
+    columns = ["place", "threshold", "mean", "low", "high", "model", "n"]
+    return frame.rename(columns={"count": "n"})[columns]
 
 
 def main(models: str, pair: str) -> None:
     frame = pd.concat([model_rates(pathlib.Path(models)), pair_rates(pathlib.Path(pair))])
     joined_files.write_csv(frame, TABLE)
-    print(
-        frame.pivot_table(index="threshold", columns=["place", "model"], values="mean")
-        .round(3)
-        .to_string()
-    )
 
 
 if __name__ == "__main__":

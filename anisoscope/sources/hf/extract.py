@@ -58,16 +58,8 @@ class Listener(contextlib.ExitStack):
 
     One module may serve as many blocks, as in ALBERT: the order of calls distinguishes them. A pass
     in which a layer or an attention call is missing is refused at the end: otherwise attention that
-    a model computes in its own way would be lost silently.
-
-    Args:
-        loaded: the model.
-        keep: what to keep of a tensor; a copy, where a model may later change it in place.
-        heads: whether attention calls are captured.
-        plain: compute attention without a fused kernel.
-
-    Raises:
-        UserError: the number of layers or of attention calls differs from the number of blocks.
+    a model computes in its own way would be lost silently. `keep` copies a tensor that a model may
+    later change in place; `plain` computes attention without a fused kernel.
     """
 
     def __init__(
@@ -249,21 +241,11 @@ def read_activations(
     plain: bool = False,
     reported: bool = False,
 ) -> Read:
-    """Read Z inputs of W windows, into the arrays to measure.
+    """Read Z inputs of W windows, `batch_size` in a pass, into the arrays to measure, in float32.
 
-    Args:
-        loaded: the model.
-        tokens_ZWT: windows.
-        batch_size: windows in one pass.
-        heads: whether queries and keys are kept.
-        plain: compute attention without a fused kernel.
-        reported: keep the hidden states that the model reports instead of block outputs.
-
-    Returns:
-        Activations in float32 (`Read`); without `heads`, queries and keys are one zero for each input.
-
-    Raises:
-        UserError: a number is not finite, or a layer or an attention call was not captured.
+    Without `heads`, queries and keys are one zero for each input. `reported` keeps the hidden states
+    that the model reports instead of block outputs. UserError where a number is not finite, or a
+    layer or an attention call was not captured.
     """
     inputs, windows = tokens_ZWT.shape[:2]
     arrays: dict[str, np.ndarray] = {}  # (Z, layer, W, …)

@@ -31,7 +31,7 @@ from anisoscope.sources.hf import guards, load_model
 from anisoscope.sources.hf.extract import clamp_coordinates, read_activations
 from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.measure_model import as_arguments, evaluation_mode, open_model
-from anisoscope.sources.hf.pretrained_weights import WeightLocation, find_weights
+from anisoscope.sources.hf.pretrained_weights import find_weights
 from anisoscope.sources.hf.token_windows import (
     SAMPLE,
     encode_text,
@@ -85,8 +85,23 @@ def open_pair(first: str, second: str) -> Pair:
 
 
 def open_side(name: str) -> Side:
-    """Open one model, "folder" or "folder@step"."""
-    return _open_pretrained(name) if two_models.is_pretrained(name) else _open_trained(name)
+    """Open one model, "folder" or "folder@step": of ours, or a pretrained one."""
+    if not two_models.is_pretrained(name):
+        return _open_trained(name)
+    path = pathlib.Path(name.partition("@")[0])
+    settings = read_json(path / "config.json", "name the folder of a run")
+    if "models" in settings:
+        raise UserError(f"--similarity={name} holds several models; name the folder of one model")
+    if (path / "results.nc").exists():  # only the tables know which revisions were measured
+        settings = json.loads(joined_files.read_table(path / "results.nc").attrs["config"])
+    config = from_dict(settings, PretrainedConfig)
+    revisions = revision_steps(config.pretrained)
+    step = two_models.choose_step(name, list(revisions))
+    location = find_weights(config.pretrained.name, revisions[step])
+    loaded = load_model.load_model(location, config.pretrained)
+    tokenizer = load_model.read_tokenizer(location)
+    corpus = texts.load(config.data, config.window)
+    return make_side(name, loaded, tokenizer, corpus, config, step)
 
 
 def pair_sides(names: tuple[str, str], sides: tuple[Side, Side]) -> Pair:
@@ -159,14 +174,6 @@ def _open_trained(name: str) -> Side:
 
     description = f"{describe_model(run.config.model)}; step {step:,}"
     return Side(step, run.config.measure, run.corpus, context, context, description, ends, vectors)
-
-
-def _open_pretrained(name: str) -> Side:
-    config, step, location = _read_config(name)
-    loaded = load_model.load_model(location, config.pretrained)
-    tokenizer = load_model.read_tokenizer(location)
-    corpus = texts.load(config.data, config.window)
-    return make_side(name, loaded, tokenizer, corpus, config, step)
 
 
 def make_side(
@@ -253,21 +260,8 @@ def compare_models(
         for side, label in zip(("first", "second"), labels, strict=True):
             del pair.about[f"{side}_step"]  # the label has the revision
             pair.about[side] = label
+        pair.about["measure.masked"] = int(pair.about["measure.masked"])  # NetCDF has no booleans
         return two_models.measure_pair(pair)
-
-
-def _read_config(name: str) -> tuple[PretrainedConfig, int, WeightLocation]:
-    """Return the settings of a folder, the step to read, and where its weights are."""
-    path = pathlib.Path(name.partition("@")[0])
-    settings = read_json(path / "config.json", "name the folder of a run")
-    if "models" in settings:
-        raise UserError(f"--similarity={name} holds several models; name the folder of one model")
-    if (path / "results.nc").exists():  # only the tables know which revisions were measured
-        settings = json.loads(joined_files.read_table(path / "results.nc").attrs["config"])
-    config = from_dict(settings, PretrainedConfig)
-    revisions = revision_steps(config.pretrained)
-    step = two_models.choose_step(name, list(revisions))
-    return config, step, find_weights(config.pretrained.name, revisions[step])
 
 
 def draw_chunks(valid: bytes, length: int, seed: int) -> Iterator[bytes]:
