@@ -190,7 +190,7 @@ FRAMED = {"tokenizer": tiny_models.tokenizer(framed=True), "special_tokens": Tru
         ({"tokenizer": lambda text: [1]}, "pass its tokenizer of transformers"),
         (FRAMED | {"texts": ["a", "<s>a</s>"]}, "number 1 begins with <s>"),
         ({"families": "frequency"}, "'frequency' cannot be measured of a model"),
-        ({"nulls": "untrained"}, "'untrained' cannot be made of a lone model"),
+        ({"nulls": "untrained"}, "'untrained' cannot be made of a model"),
         ({"window": 65}, "window is 65, this model has 64 positions"),
         ({"pool": "cls"}, "pass special_tokens=True"),
         ({"pool": "mean", "nulls": "shuffled"}, "'shuffled' cannot be made of separate texts"),

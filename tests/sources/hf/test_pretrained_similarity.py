@@ -203,6 +203,7 @@ def test_two_models_by_name_and_texts(world, training):
     )
     assert (steps.attrs["first"], steps.attrs["second"]) == ("training0@step20", "training0@step60")
     assert steps.sizes["layer"] == steps.sizes["other_layer"] == 4
+    steps.to_netcdf(world / "steps.nc")
     unlike = steps.cka_unbiased.sel(statistic="mean", positions="all").values
     assert (np.diag(unlike)[1:] < 0.999).all()
     model = transformers.AutoModelForCausalLM.from_pretrained(training / "step60").train()

@@ -53,8 +53,8 @@ def test_models_of_folders_are_measured_and_drawn_together(training, saved, tmp_
     names = {path.stem for path in (run / "figures").glob("*.png")}
     assert names == {"anisotropy_over_depth", "anisotropy_by_checkpoint"}
     assert "outputs of blocks" in (run / "figures" / "anisotropy_over_depth.txt").read_text()
-    again = (*given, "--config.paper=inherent")
-    assert "llama: 3 checkpoints measured (0 now)" in tiny_models.done(*again).stdout
+    assert "llama: 3 checkpoints measured (0 now)" in tiny_models.done(*given).stdout
+    tiny_models.done(*given, "--config.paper=inherent", "--stages=figures")
     found = pd.read_csv(run / "figures" / "correlations.csv")
     assert {"layers", "layers, runs", "layers within runs"} <= set(found.over)
 
