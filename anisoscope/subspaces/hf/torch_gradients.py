@@ -237,9 +237,9 @@ def matrix_rows(matrices: Matrices, value: Callable[[Any], Any], width: int) -> 
             parts = []
             for module in block:
                 # Linear has a row for each output, Conv1D a row for each input
-                turned = isinstance(module, Conv1D) != (name in WRITING)
+                transposed = isinstance(module, Conv1D) != (name in WRITING)
                 x = value(module.weight).float()
-                parts.append(x.T if turned else x)
+                parts.append(x.T if transposed else x)
             rows_OD = torch.cat(parts)
             padding = (0, 0, 0, max(width - len(rows_OD), 0))
             padded_OD = torch.nn.functional.pad(rows_OD, padding)

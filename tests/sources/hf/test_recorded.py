@@ -126,9 +126,7 @@ def test_a_callback_of_the_trainer_writes_a_table_a_step(tmp_path, on):
             model(input_ids=torch.stack([row["input_ids"] for row in ROWS[:16]]))
         own = recorder.measure(**QUICK).drift.sel(statistic="mean").values[0]
         assert float(drift.sel(step=6, layer=0)) == pytest.approx(float(own), rel=0.05)
-        with pytest.raises(
-            ValueError, match="has a table of step 3, but training begins at 0"
-        ):
+        with pytest.raises(ValueError, match="has a table of step 3, but training begins at 0"):
             trainer.train()
     callback = anisoscope.trainer_callback(BLOCKS, tmp_path / "broken", **options)
     trainer = make_trainer(tmp_path, callback)
