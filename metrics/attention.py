@@ -51,17 +51,9 @@ def attention_statistics(
 ) -> AttentionStatistics:
     """Statistics of the scores s_ij = <q_i, k_j>/sqrt(K) and of p_ij = softmax_j s_ij of a head.
 
-    Over visible pairs. A row with fewer than two visible keys has nothing to choose: it enters
-    score_mean and score_std only. Source: Godey et al. 2024 for score, entropy, maximum and
-    minimum; the split of the deviation into within and between rows is ours; Gu et al. 2025, When
-    Attention Sink Emerges, for first, where the row of key 0 itself counts too.
-
-    Args:
-        sums: of B windows.
-        keep_B: weights 1 or 0 of the windows; None: all.
-
-    Returns:
-        The statistics; NaN in all without a visible pair, or where no window is kept.
+    Over visible pairs of B windows, with weights 1 or 0 of the windows (None: all). A row with
+    fewer than two visible keys has nothing to choose: it enters score_mean and score_std only. NaN
+    in all without a visible pair, or where no window is kept.
     """
     keep_B = jnp.ones(sums.level_B.shape) if keep_B is None else keep_B
 
@@ -82,10 +74,9 @@ def share_of_means(
 ) -> Float[Array, ""]:
     """Share of the scores that the mean query and key alone explain: c^2 / (c^2 + E (s - c)^2).
 
-    c = <E q, E k>/sqrt(K), and E (s - c)^2 = var s + (E s - c)^2 is about it, not about the mean
-    score, which differs from c under a causal mask; c^2 / E s^2 may exceed 1, this cannot. Range:
-    [0, 1]; 0 for orthogonal or absent drifts, 1 when all scores equal c. The softmax removes c: a
-    share near 1 is a score without information. All scores 0: NaN. Source: ours.
+    c = <E q, E k>/sqrt(K), and E (s - c)^2 = var s + (E s - c)^2 is about it, so that the share is
+    in [0, 1]. The softmax removes c: a share near 1 is a score without information. All scores 0:
+    NaN.
     """
     square = jnp.square(score_of_means)
     about = jnp.square(statistics.score_std) + jnp.square(statistics.score_mean - score_of_means)
@@ -100,17 +91,10 @@ def attention_sums(
 ) -> AttentionSums:
     """Sum up the scores of one head, from which the statistics of any of its windows follow.
 
-    Scores are never formed with their offset: with a common bias they are large and nearly equal
-    (mean 1e3, deviation within a row 0.07), and float32 would leave two digits. Instead s_ij = c +
-    a_i + e_ij, where e_ij uses centered keys, a_i centered queries against the mean key, and c is
-    the product of the means: those of all windows serve every choice of windows. Sums run over a
-    row first, then over rows, since adding millions of float32 numbers in one run loses digits.
-
-    Args:
-        q_BTK: Queries of B windows.
-        k_BTK: Keys of the same windows.
-        visible_TT: Which key j (column) the query i (row) sees, the same in all windows.
-        bias_TT: Added to the scores, as of ALiBi; finite where the key is visible.
+    With a common bias scores are large and nearly equal (mean 1e3, deviation within a row 0.07),
+    and float32 would leave two digits. So s_ij = c + a_i + e_ij, where e_ij uses centered keys, a_i
+    centered queries against the mean key, and c is the product of the means of all windows. Sums
+    run over a row first, then over rows. `bias_TT` is added to the scores, as of ALiBi.
     """
     q_BTK, k_BTK = (jnp.asarray(x_BTK, jnp.float32) for x_BTK in (q_BTK, k_BTK))
     q_BTK = q_BTK * q_BTK.shape[-1] ** -0.5

@@ -54,12 +54,10 @@ def calibrated_cka(
 ) -> Cka:
     """Linear CKA of two clouds, biased and unbiased, each `calibrated` by permuted points of y.
 
-    `together` consecutive points, as those of a window, are permuted together: points of a window
-    are dependent, and permuted separately they would make any two networks that read the same text
-    seem similar. Shapes: (P, D), (P, E), P a multiple of `together` -> a struct of scalars each.
-    Memory: a product of D x E. All points of a cloud equal, or a coordinate that is not finite:
-    NaN. Source: the estimators as in metrics/comparison.py; Murphy, Zylberberg and Fyshe 2024
-    (arXiv 2405.01012) for what the biased one is of unrelated clouds; whole windows: this project.
+    `together` consecutive points, as those of a window, are permuted together: permuted separately,
+    dependent points would make any two networks that read the same text seem similar. P is a
+    multiple of `together`, or ValueError. All points of a cloud equal, or not finite: NaN. Source:
+    Murphy, Zylberberg and Fyshe 2024 (arXiv 2405.01012) for the bias; whole windows: this project.
     """
     if len(x_PD) % together:
         raise ValueError(f"x has {len(x_PD)} points; pass a multiple of together={together}")

@@ -46,24 +46,15 @@ class Nearest(NamedTuple):
 def ckas(x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int = 1) -> Cka:
     """Linear CKA of two clouds: |X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), X and Y centered, by two estimators.
 
-    biased: as written, [0, 1]. Independent isotropic normal clouds have about sqrt(D E / ((P + D)
-    (P + E))), 0.11 at P = 4096 and D = E = 512. unbiased: HSIC_1(K, L) / sqrt(HSIC_1(K, K)
-    HSIC_1(L, L)), K = X X^T, L = Y Y^T,
+    biased: as written, [0, 1]; about sqrt(D E / ((P + D) (P + E))) for independent normal clouds.
+    unbiased: HSIC_1(K, L) / sqrt(HSIC_1(K, K) HSIC_1(L, L)), K = X X^T, L = Y Y^T, [-1, 1],
 
         HSIC_1(K, L) = (tr K~ L~ + (1'K~1)(1'L~1) / ((P - 1)(P - 2)) - 2/(P - 2) 1'K~L~1) / (P (P - 3)),
 
-    K~ and L~ without their diagonals, read off X^T Y, norms and sums; [-1, 1], 0 on average for
-    independent clouds of independent points. HSIC_1 is unbiased, the ratio nearly so. Dependent
-    points, as those of one window, lift independent clouds above 0 again: the null model
-    `permuted` tells by how much.
-
-    Shapes: P points of widths D and E -> R = 1 + folds values each, or one where folds is 1: of the
-    whole clouds, then without the j-th of `folds` equal runs of points, centered without them. Both
-    are 1 for clouds that differ by a rotation, a scale and a shift. All points of a cloud equal, or
-    a coordinate that is not finite: NaN. The unbiased one is NaN too for fewer than 4 points, and
-    where one point holds nearly all of the scatter, as one of some 500 times the norm of 2,000
-    others: all that HSIC_1 keeps of it is rounding. Source: Kornblith et al. 2019; Song et al. 2012
-    (HSIC_1), Nguyen et al. 2021 (in CKA).
+    K~ and L~ without their diagonals, read off X^T Y, norms and sums. R = 1 + folds values each, or
+    one: of the whole clouds, then without the j-th of `folds` equal runs of points, centered
+    without them. All points of a cloud equal, or not finite: NaN. The unbiased one is NaN too for
+    fewer than 4 points, and where one point holds nearly all of the scatter.
     """
     return compare_prepared(prepare_cloud(x_PD, folds), prepare_cloud(y_PE, folds), folds)
 
@@ -85,8 +76,7 @@ def layers_cka(x_N: PreparedCloud, folds: int = 1, other_N: PreparedCloud | None
     """`ckas` of every pair of N clouds, each pair computed once: symmetric, diagonal 1 or NaN.
 
     With `other_N`: of layer n of `x_N` and layer m >= n of `other_N`, copied to be symmetric.
-    Shapes: N clouds, `prepare_clouds` with as many folds -> (R, N, N) each. Memory: `folds`
-    products of D x D, those of one pair at a time.
+    Prepared with as many folds -> (R, N, N) each; memory: `folds` products of D x D.
     """
     y_N = x_N if other_N is None else other_N
 
@@ -129,12 +119,9 @@ def select_nearest(neighbors: Neighbors, count: int = 10) -> Nearest:
 def neighbor_overlap(a: Nearest, b: Nearest) -> Float[Array, ""]:
     """Share of a point's C nearest in one cloud that are among its C nearest in the other, on average.
 
-    Range: [0, 1]; about C/(P - 1) for independent clouds. Neighbors are distinct points, each known
-    by the first of its copies. The mean is over the points that are the first of their copies in
-    both clouds and have C neighbors in both; none: NaN. So where one cloud has copies that the
-    other tells apart, as a layer of bare embeddings does, the overlap is low. Which of several
-    points at the same distance is the last neighbor is arbitrary. Not as many of both: ValueError.
-    Source: Doimo et al. 2020.
+    Range: [0, 1]; about C/(P - 1) for independent clouds. The mean is over the points that are the
+    first of their copies in both clouds and have C neighbors in both; none: NaN. So it is low where
+    a cloud has copies that the other tells apart. Not as many of both: ValueError.
     """
     if a.index_PC.shape != b.index_PC.shape:
         raise ValueError(

@@ -84,11 +84,10 @@ def _join(
 ) -> Int[Array, " P"]:
     """Find the first copy of each point among points without an exact equal.
 
-    A sum of coordinates with signs differs by at most sqrt(D) times the distance, and the rounding
-    of the sum itself. So the points are ordered by one such sum, and each is compared with the
-    next, with the one after it, and so on, as long as the sums of any pair are that near. At worst,
-    where all points are near one another, it is P^2 / 2 comparisons of SUMS numbers, and as many
-    subtractions of D where they are not near enough to be joined.
+    A sum of coordinates with signs differs by at most sqrt(D) times the distance, and its own
+    rounding. So the points are ordered by such a sum, and each is compared with the next, the one
+    after it, and so on, as long as the sums of any pair are that near: P^2 / 2 comparisons at
+    worst.
     """
     points, width = cloud_PD.shape
     root = width**0.5

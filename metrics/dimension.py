@@ -19,12 +19,10 @@ LEAST = 64
 
 
 def has_enough_points(neighbors: Neighbors) -> Bool[Array, ""]:
-    """Return whether a cloud has enough points for a dimension to be reported.
+    """Return whether a dimension is reported: LEAST distinct points with a ratio, or half of all.
 
-    That is LEAST, or half of its own points where that is fewer. Distinct points with a ratio
-    count. The formulas below need 3; but a text of one character repeated leaves a network as many
-    distinct points as a window has places, and from 32 among 4096 came dimensions of 13 to 15, of
-    no meaning.
+    The formulas below need 3; but from 32 distinct points among 4096, as a text of one repeated
+    character leaves, came dimensions of 13 to 15, of no meaning.
     """
     usable_P = neighbors.usable()
     return usable_P.sum() >= min(LEAST, usable_P.size / 2)
@@ -33,12 +31,10 @@ def has_enough_points(neighbors: Neighbors) -> Bool[Array, ""]:
 def twonn(neighbors: Neighbors, fraction: float = 0.9) -> Float[Array, ""]:
     """TwoNN dimension by a line through the origin: sum(x y) / sum(x^2).
 
-    x_i = ln mu_(i), y_i = -ln(1 - i/n). mu = r2/r1 of the n distinct points, sorted; only the
+    x_i = ln mu_(i), y_i = -ln(1 - i/n), mu = r2/r1 of the n distinct points, sorted, of which the
     smallest int(fraction n) enter (at least one, at most n - 1). Range: > 0; biased low above about
-    15 dimensions (17.4 for a Gaussian of 20, 33 for one of 50, at 4096 points). Fewer than 3
-    distinct points: NaN. All ratios that enter equal to 1, as on a lattice: inf. Source: Facco et
-    al. 2017; as DADApy's "base" form and scikit-dimension 0.5, whose earlier releases numbered the
-    ratios from 0, F = (i - 1)/n.
+    15 dimensions (33 for a Gaussian of 50, at 4096 points). Fewer than 3 distinct points: NaN. All
+    ratios that enter equal to 1: inf.
     """
     usable_P = neighbors.usable()
     count = usable_P.sum()
@@ -65,13 +61,10 @@ class Posterior(NamedTuple):
 
 
 def twonn_bayes(neighbors: Neighbors) -> Posterior:
-    """Posterior of the TwoNN dimension under a Gamma(2, 5) prior.
+    """Posterior of the TwoNN dimension under a Gamma(2, 5) prior: Gamma(2 + n, 5 + sum ln(r2/r1)).
 
-    It is Gamma(2 + n, 5 + sum_i ln(r2_i/r1_i)). Shape and rate, over all n distinct points: the
-    mean (2 + n)/(5 + sum) and the deviation sqrt(2 + n)/(5 + sum). Range: > 0 and finite, with the
-    bias of `twonn`; all ratios 1: (2 + n)/5. Neighbors share points, so that the deviation is too
-    small below about 10 dimensions. Fewer than 3 distinct points: NaN. Source: the likelihood of
-    Facco et al. 2017 with the prior of DADApy.
+    Range: > 0 and finite, with the bias of `twonn`. Neighbors share points, so that the deviation
+    is too small below about 10 dimensions. Fewer than 3 distinct points: NaN.
     """
     total, count = _sum_log_ratios(neighbors)
     mean, std = (2.0 + count) / (5.0 + total), jnp.sqrt(2.0 + count) / (5.0 + total)
@@ -91,10 +84,9 @@ def twonn_microscope(neighbors: Neighbors) -> Microscope:
 
     Copies are neighbors like others; where two differ by rounding, a ratio is 1/ROUNDING or 1 +
     ROUNDING. u points are useless or have mu <= 1 + 1e-8 and are dropped, yet still counted in F_j
-    = (u + j)/(n + u), j = 1..n over the n others, sorted; the smallest min(n // 5, n - 1) of these
-    enter. So copies push the result up: 1000 Gaussian points in 8 dimensions give 7.2, with 50
-    copied rows 15.9, with 200, 48.5. Fewer than 5 ratios: NaN. Source: the published code of
-    Razzhigaev et al. 2024, which works in float64; here float32, where mu <= 1 + 1e-8 means mu = 1.
+    = (u + j)/(n + u), j = 1..n over the n others, of which the smallest min(n // 5, n - 1) enter.
+    So copies push the result up: 7.2 for 1000 Gaussian points in 8 dimensions, 15.9 with 50 copied
+    rows. Fewer than 5 ratios: NaN.
     """
     alone_P = neighbors.equals_P == 1
     # with copies included, a point with an equal has r1 = 0, and a point whose nearest has a copy

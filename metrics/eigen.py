@@ -67,10 +67,9 @@ def _changes(
 def eigen(x_QE: Float[Array, "Q E"], coordinates: bool = False) -> Axes:
     """Decompose x^T x, with the `coordinates` x v where they are requested.
 
-    One decomposition leaves an error of 3e-7 of the largest eigenvalue: rounding of the product,
-    and of eigh. Where smaller ones are at stake, the coordinates x v of the data along their
-    directions still have all their digits, and so has the product of these, which is decomposed
-    once more. What couples them to the large ones is of second order, and left out.
+    One decomposition leaves an error of 3e-7 of the largest eigenvalue. Where smaller ones are at
+    stake, the coordinates x v still have all their digits, and their product is decomposed once
+    more. What couples them to the large ones is of second order, and left out.
     """
     value_E, vector_EE = eigh(product(x_QE.T, x_QE))
     value_E, vector_EE = value_E[::-1], vector_EE[:, ::-1]
@@ -115,10 +114,8 @@ def drop_unresolved(value_E: Float[Array, " E"]) -> Float[Array, " E"]:
 def top_direction(square_DD: Float[Array, "D D"]) -> tuple[Float[Array, ""], Float[Array, " D"]]:
     """Find the largest eigenvalue, as a share of the trace, and its eigenvector.
 
-    Block power iteration takes a third of the time of all eigenvectors, or less. Until the residual
-    |G q - theta q| is below FINE of theta; the eigenvalue is then good to the square of that over
-    the gap. What lies beyond BLOCK eigenvalues shrinks by (lambda_9 / lambda_1)^POWERS a round.
-    Where ROUNDS leave more than ROUGH, all are computed.
+    Block power iteration takes a third of the time of all eigenvectors, or less; until the residual
+    |G q - theta q| is below FINE of theta. Where ROUNDS leave more than ROUGH, all are computed.
     """
     scaled_DD = square_DD / jnp.trace(square_DD)
 

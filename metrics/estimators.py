@@ -25,12 +25,10 @@ def correlation_dimension(
     """Growth of the correlation integral: ln(C(r2)/C(r1)) / ln(r2/r1), C(r) the share of pairs nearer than r.
 
     r1 and r2 are the medians over distinct points of the distances to the 10th and to the 20th
-    neighbor (searched to 20 at least, or ValueError). Pairs are of distinct points; one as far as
-    r, or nearer by less than ROUNDING of r, is not nearer. Range: >= 0. Biased low in many
-    dimensions. Fewer than 21 distinct points, equal radii, no pair nearer than r1, or a coordinate
-    that is not finite: NaN. Distances are those of the Gram matrix; where its rounding could move a
-    pair across a radius, those of the point are computed by subtraction. Source: Grassberger and
-    Procaccia 1983, with the two radii of scikit-dimension's CorrInt; the rule for ties is ours.
+    neighbor (searched to 20 at least, or ValueError). A pair as far as r, or nearer by less than
+    ROUNDING of r, is not nearer. Where the rounding of the Gram matrix could move a pair across a
+    radius, the distances of the point are computed by subtraction. Range: >= 0. Fewer than 21
+    distinct points, equal radii, no pair nearer than r1, or not finite: NaN.
     """
     neighbors.check_searched(FAR)
     first_P = neighbors.first_P
@@ -78,13 +76,10 @@ def correlation_dimension(
 def ph_dimension(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
     """Dimension from the growth of the minimum spanning tree: 1 / (1 - s).
 
-    s is the slope of ln L on ln n, n = P/8 to P. The length L of the tree of n points that fill d
-    dimensions grows as n^(1 - 1/d). It is the persistent homology of degree 0: its edges are the
-    deaths of components. n counts distinct points. Shapes: P points of width D -> scalar, by the P
-    x P distances. Units: none. Range: above 0; noisy, and biased low in many dimensions. A slope of
-    1 or above: inf. Fewer than 64 points, or a coordinate that is not finite: NaN. Source: Steele
-    1988 (growth); Birdal et al. 2021 and Schweinhart 2020 (dimension); least squares over our four
-    sizes, one thinning of each: reconstruction.
+    s is the slope of ln L on ln n, n = P/8 to P distinct points; the length L of the tree grows as
+    n^(1 - 1/d). Its edges are the deaths of components in persistent homology of degree 0. Range:
+    above 0; noisy, and biased low in many dimensions. A slope of 1 or above: inf. Fewer than 64
+    points, or not finite: NaN. Holds the P x P distances.
     """
     if len(cloud_PD) < 8 * SIZES[0]:
         return jnp.full((), jnp.nan)
@@ -103,11 +98,9 @@ def marchenko_pastur_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> 
     """Eigenvalues of the covariance above the edge of noise, s^2 (1 + sqrt(g))^2, g = D/P.
 
     s^2 is the variance of noise for which the median of the D eigenvalues, in any order, is that of
-    the Marchenko-Pastur law. Range: [0, D]. For noise alike in all directions: where variances fall
-    smoothly, as in a network, it counts those that stand out of the lower half. A median below
-    RESOLUTION of the largest eigenvalue counts as that much: of a cloud of low rank, all directions
-    it has. Fewer points than dimensions, or all eigenvalues 0: NaN. Source: Marchenko and Pastur
-    1967.
+    the Marchenko-Pastur law. A median below RESOLUTION of the largest eigenvalue counts as that
+    much: of a cloud of low rank, all directions it has. Range: [0, D]. Fewer points than
+    dimensions, or all eigenvalues 0: NaN.
     """
     width = eigenvalues_E.shape[-1]
     if points < width:
@@ -122,10 +115,9 @@ def marchenko_pastur_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> 
 def gavish_donoho_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> Float[Array, ""]:
     """Singular values above Gavish and Donoho's optimal hard threshold, the noise unknown.
 
-    The threshold is t(g) / sqrt(m) times the median singular value, t(g) = sqrt(2 (g + 1) + 8 g /
-    (g + 1 + sqrt(g^2 + 14 g + 1))), m the median of the Marchenko-Pastur law of ratio g = D/P.
-    Shapes, range and bad input as of `marchenko_pastur_rank`. Source: Gavish and Donoho 2014, The
-    optimal hard threshold for singular values is 4/sqrt(3).
+    It is t(g) / sqrt(m) times the median singular value, t(g) = sqrt(2 (g + 1) + 8 g / (g + 1 +
+    sqrt(g^2 + 14 g + 1))), m the median of the Marchenko-Pastur law of ratio g = D/P. Range and bad
+    input as of `marchenko_pastur_rank`.
     """
     width = eigenvalues_E.shape[-1]
     if points < width:

@@ -57,29 +57,24 @@ def type_statistics(
 ) -> TypeStatistics:
     """Distances of points to the centroid of their type, and their correlation with log frequency.
 
-    Of the points of a frequent type, d_i = |x_i - c_i| with c_i the mean of the *other* points of
-    its type. Even without any dependence d falls with frequency: the centroid of n points has an
-    error of its own, and E d_i^2 is n/(n - 1) of the variance. So a Gaussian cloud of the same
-    types belongs beside the correlations. A distance below 1e-5 of the cloud's spread is rounding
-    and counts as 0. Source: reconstruction after Bernas et al. 2026, whose text was not at hand;
-    the least number of points is ours. The share is that of a one-way analysis of variance, Fisher
-    1925.
+    d_i = |x_i - c_i|, c_i the mean of the *other* points of its type. Even without any dependence d
+    falls with frequency, as E d_i^2 is n/(n - 1) of the variance: a Gaussian cloud of the same
+    types belongs beside the correlations. A distance below 1e-5 of the cloud's spread counts as 0.
 
     Args:
         cloud_PD: P points of width D, in `folds` consecutive folds of equal size.
-        number_P: from `number_frequent_types`; the same in all resamples.
+        number_P: From `number_frequent_types`; the same in all resamples.
         log_frequency_P: l_i, of each point's type.
-        folds: what is left out in turn; R = 1 of one fold, else 1 + folds.
-        least: as in `number_frequent_types`.
+        folds: What is left out in turn; R = 1 of one fold, else 1 + folds.
+        least: As in `number_frequent_types`.
 
     Returns:
-        distance: E d_i, in units of x, >= 0. correlation: Pearson's r of d_i and l_i.
-        correlation_of_types: that of the types' mean d and l, each counting once; both [-1, 1], NaN of
-        fewer than 3 types, or where all distances or frequencies are equal. share_between:
-        sum_v n_v |m_v - m|^2 / sum_i |x_i - m|^2, m_v the mean of type v, m of all; [0, 1], NaN of one
-        type, or where all points are equal. distances: d_i of each point, (R, P); NaN of a point that
-        is left out, or of no frequent type. A type of which a resample keeps fewer than 2 points is
-        left out of it. No frequent type: NaN in all.
+        distance: E d_i, in units of x. correlation: Pearson's r of d_i and l_i.
+        correlation_of_types: that of the types' mean d and l; NaN of fewer than 3 types, or where
+        all distances or frequencies are equal. share_between: sum_v n_v |m_v - m|^2 / sum_i |x_i -
+        m|^2, [0, 1]; NaN of one type, or where all points are equal. distances: d_i, (R, P); NaN of
+        a point that is left out, or of no frequent type. A type of which a resample keeps fewer
+        than 2 points is left out of it. No frequent type: NaN in all.
     """
     x_PD, number_P = centered(cloud_PD), jnp.asarray(number_P)
     points, most = len(x_PD), len(x_PD) // least

@@ -24,10 +24,8 @@ _before = 0  # number of threads before the first context
 def threads_for(rows: int = 0) -> Iterator[None]:
     """Use one thread for matrices of fewer than LARGE rows, otherwise one for each idle core.
 
+    The number belongs to the process: of contexts open at once in several threads the least counts.
     The earlier number is restored at the end.
-
-    The number belongs to the process: of contexts that are open at once in several threads the
-    least counts.
     """
     global _before
     number = _number()

@@ -18,10 +18,9 @@ def share_between(
     """Share of the scatter between the members and the rest: f (1 - f) |m_1 - m_0|^2 / tr C.
 
     f is the share of the points that are members, m_1 and m_0 the means of members and rest, C the
-    covariance of all. Shapes: P points of width D, who is a member, weights 1 or 0 (None: all) ->
-    scalar. Units: none. Range: [0, 1]. That part of the scatter has rank one, so that it bounds
+    covariance of all; weights 1 or 0 of the points (None: all). Range: [0, 1]; it bounds
     `anisotropy` of the same points from below. No member kept, or no other: 0. All points equal:
-    NaN. Source: the between-class scatter of Fisher 1936; this use is ours.
+    NaN.
     """
     x_PD = centered(cloud_PD)
     keep_P = jnp.ones(len(x_PD)) if keep_P is None else jnp.asarray(keep_P, jnp.float32)
@@ -42,12 +41,10 @@ def share_by_norm(
     member_P: Bool[AnyArray, " P"],
     keep_P: Float[AnyArray, " P"] | None = None,
 ) -> Float[Array, ""]:
-    """`share_between` expected from norms alone: g r^2 / (1 + g r^2).
+    """`share_between` expected from norms alone: g r^2 / (1 + g r^2), g = f (1 - f).
 
-    The members are taken as equal and the rest as scattered about 0. g = f (1 - f), f the share of
-    the points that are members, r^2 = E |x|^2 of the members over that of the rest. So the share
-    depends on the length of the window: of one sink in T tokens f is 1/T. Shapes and range as
-    there; no member kept: 0; no other kept, or all points 0: NaN. Units: none. Source: ours.
+    The members are taken as equal and the rest as scattered about 0; r^2 = E |x|^2 of the members
+    over that of the rest. No member kept: 0; no other kept, or all points 0: NaN.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     keep_P = jnp.ones(len(cloud_PD)) if keep_P is None else jnp.asarray(keep_P, jnp.float32)
@@ -90,9 +87,7 @@ def longest_of_each(
 def norm_ratio(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
     """Largest norm over the median norm, of two medians the lower.
 
-    Shapes: (P, D) -> scalar. Units: none. Range: >= 1. More than half of the points 0: inf, or NaN
-    where all are. A coordinate that is not finite: not finite. Source: the norms of attention sinks
-    in Sun et al. 2024, Massive Activations in Large Language Models.
+    Range: >= 1. More than half of the points 0: inf, or NaN where all are. Not finite: not finite.
     """
     norm_P = jnp.linalg.norm(jnp.asarray(cloud_PD, jnp.float32), axis=1)
     return largest(norm_P) / lower_median(norm_P)
@@ -119,15 +114,12 @@ def first_direction(
 ) -> Direction:
     """`anisotropy` of the remaining points, and how their scores s on the first direction spread.
 
-    Shapes: P points of width D, which are left, weights 1 or 0 of R resamples, the first of which
-    keeps all, a label of each point -> three arrays (R,), along the direction of all points left,
-    right to first order. share: lambda_1 / tr C, [1/D, 1]. kurtosis: E (s - E s)^4 / (E (s - E
-    s)^2)^2, [1, P]; 3 for a Gaussian, about 1/f where a share f of the points makes the direction.
-    between: how much of the variance of s lies between labels, eta^2 less what chance gives, 1 - (1
-    - eta^2) (n - 1) / (n - g) of n points with g labels; at most 1, 0 on average where labels say
-    nothing of s, NaN without labels or where n = g. All points equal, or none left: NaN. Source:
-    Razzhigaev et al. 2024 for the share; between is epsilon squared of Kelley 1935; it and the
-    kurtosis of this direction are ours.
+    Args: the cloud, which points are left, weights 1 or 0 of R resamples, the first of which keeps
+    all, a label of each point. The direction is that of all points left: right to first order.
+    share: lambda_1 / tr C, [1/D, 1]. kurtosis: E (s - E s)^4 / (E (s - E s)^2)^2, [1, P]. between:
+    how much of the variance of s lies between labels, 1 - (1 - eta^2) (n - 1) / (n - g) of n points
+    with g labels; at most 1, NaN without labels or where n = g. All points equal, or none left:
+    NaN.
     """
     left_P, keep_RP = jnp.asarray(left_P), jnp.asarray(keep_RP, jnp.float32)
     x_PD, weight_P = centered(cloud_PD), left_P.astype(jnp.float32)

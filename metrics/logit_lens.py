@@ -89,14 +89,11 @@ def lens(
 ) -> Lens:
     """Logit lens: p_l = softmax of the logits of layer l; the output is p of the last layer.
 
-    Shapes: N layers of P points, and the token that each point is to predict, below 0 for none ->
-    (N, P) each. entropy: -sum_v p_l ln p_l, nat; [0, ln V]. divergence: sum_v p ln(p / p_l), nat;
-    >= 0, 0 of the last layer. log_probability: ln p_l of the token; (-inf, 0]. rank: 1 and the
-    number of tokens with larger logits; [1, V]; both NaN without a token. settled: 1 where layer l
-    and all behind it have the largest logit where the output has it, else 0. A coordinate that is
-    not finite: NaN. Source: nostalgebraist 2020, interpreting GPT: the logit lens; the divergence
-    as in Belrose et al. 2023, Eliciting Latent Predictions with the Tuned Lens; settled: this
-    project.
+    N layers of P points, and the token that each point is to predict, below 0 for none. entropy:
+    -sum_v p_l ln p_l, nat. divergence: sum_v p ln(p / p_l), nat. log_probability: ln p_l of the
+    token. rank: 1 and the number of tokens with larger logits; both NaN without a token. settled: 1
+    where layer l and all behind it have the largest logit where the output has it, else 0. Not
+    finite: NaN.
     """
     layers, vocabulary = len(clouds_NPD), unembedding.unembedding_DV.shape[1]
     clouds_PND = jnp.moveaxis(jnp.asarray(clouds_NPD, jnp.float32), 0, 1)
@@ -143,10 +140,8 @@ def alignment(
 ) -> Float[Array, ""]:
     """Share of a cloud's k leading principal directions in those of the unembedding: |U'W|_F^2 / k.
 
-    U are the leading eigenvectors of the cloud's covariance, W the `token_directions`. Shapes: (P,
-    D), (D, k), and weights 1 or 0 of the points -> scalar. Units: none. Range: [0, 1]; k/D for
-    unrelated directions. A coordinate that is not finite: NaN. Source: reconstruction, the idea
-    that layers turn towards the unembedding; its squared cosines are ours.
+    U are the leading eigenvectors of the cloud's covariance, W the `token_directions`; weights 1 or
+    0 of the points. Range: [0, 1]; k/D for unrelated directions. Not finite: NaN.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     keep_P = jnp.ones(len(cloud_PD)) if keep_P is None else keep_P
@@ -165,11 +160,8 @@ def collapse(
     """Collapse of the points of one target to their mean: 1 - (S_W / (n - K)) / (S_T / (n - 1)).
 
     S_W and S_T are the sums of squared distances from the means of the K targets and of all n
-    points that have a target. Shapes: (P, D), the token below `vocabulary` that each point is to
-    predict, below 0 for none, and weights 1 or 0 -> scalar. Range: up to 1, where all points of a
-    target are equal; 0 on average for targets unrelated to the points. As many targets as points,
-    or a coordinate that is not finite: NaN. Source: NC1 of Papyan, Han and Donoho 2020 with next
-    tokens as classes; by traces, and free of the number of points: ours.
+    points that have a target; weights 1 or 0. Range: up to 1, where all points of a target are
+    equal; 0 on average for unrelated targets. As many targets as points, or not finite: NaN.
     """
     x_PD = scale_to_unit(centered(cloud_PD))
     weight_P = keep_P * (target_P >= 0)

@@ -121,19 +121,13 @@ def _propose(
 ) -> tuple[Int[Array, "P _"], Float[Array, " P"]]:
     """Propose candidates for the neighbors of every point by the Gram matrix, with a bound.
 
-    Quick, and rough where points are close: the candidates are measured again. A are the points
-    whose candidates are sought together, X turns of a loop or blocks of a row.
-
-    Args:
-        x_PD: The points, centered.
-        square_P: Their squared norms, inf for points that neither have nor are neighbors.
-        original_P: The first copy of each point; only these are proposed.
-        count: Number of neighbors.
+    Quick, and rough where points are close: the candidates are measured again. `x_PD` is centered,
+    `square_P` inf for points that neither have nor are neighbors. A are the points whose candidates
+    are sought together, X turns of a loop.
 
     Returns:
-        Indices of C > count candidates, P in place of a candidate that does not exist; and for each
-        point a number that no other point's squared Gram distance is below, inf where there is no
-        other.
+        Indices of C > count candidates, P where there is none; and for each point a number that no
+        other point's squared Gram distance is below, inf where there is no other.
     """
     points = len(x_PD)
     kept = min(count + EXTRA, points)
@@ -187,9 +181,8 @@ def rounding(
 ) -> Float[Array, " P"]:
     """Bound how far a squared Gram distance can be from the true one, up to that distance.
 
-    |x|^2 + |y|^2 - 2 x'y, where |y| <= |x| + distance, is rounded by up to (|x| + |y|)^2 2^-23
-    times .05 to .8 sqrt(D) on clouds of every kind, 2 for D = 1: the bound is twice that. In theory
-    D could stand for sqrt(D).
+    |x|^2 + |y|^2 - 2 x'y, |y| <= |x| + distance, is rounded by up to (|x| + |y|)^2 2^-23 times .05
+    to .8 sqrt(D) on clouds of every kind, 2 for D = 1: the bound is twice that.
     """
     return np.float32(max(width, 16) ** 0.5 * 2.0**-22) * jnp.square(
         2.0 * jnp.sqrt(square_P) + distance_P

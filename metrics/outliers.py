@@ -17,10 +17,8 @@ def top_coordinate_variance_share(
 ) -> Float[Array, " 3"]:
     """Share of the total variance in the top 1, 3 and 10 coordinates: sum of the largest v_j / sum_j v_j.
 
-    Shapes: P points of width D, weights 1 or 0 (None: all) -> one share for each of TOPS. Range:
-    [top/D, 1]. Not invariant under rotation: that is its point. All points equal: NaN; D < top:
-    NaN. Source: the outlier dimensions of Kovaleva et al. 2021 and Timkey and van Schijndel 2021;
-    this measure is ours.
+    Weights 1 or 0 of the points (None: all), here and below. Range: [top/D, 1]. Not invariant under
+    rotation: that is its point. All points equal, or D < top: NaN.
     """
     descending_D = jnp.sort(_moments(centered(cloud_PD), keep_P, 2)[1], descending=True)
     share_D = jnp.cumsum(descending_D) / descending_D.sum()
@@ -34,10 +32,8 @@ def coordinate_kurtosis(
 ) -> Float[Array, ""]:
     """Inequality of the coordinates' variances: D sum_j v_j^2 / (sum_j v_j)^2.
 
-    v_j is the variance of coordinate j. Shapes: P points of width D, weights 1 or 0 -> scalar.
-    Units: none. Range: [1, D]: 1 when all are alike, D when one has everything. All points equal:
-    NaN. Source: He et al. 2024, the kurtosis of neuron norms; they take v_j = mean of x_j^2, about
-    zero, where here a coordinate's constant part does not count.
+    Range: [1, D]: 1 when all are alike, D when one has everything. All points equal: NaN. He et al.
+    2024 take v_j = mean of x_j^2, where here a coordinate's constant part does not count.
     """
     variance_D = _moments(centered(cloud_PD), keep_P, 2)[1]
     share_D = variance_D / variance_D.sum()
@@ -47,12 +43,9 @@ def coordinate_kurtosis(
 def activation_kurtosis(
     cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
 ) -> Float[Array, ""]:
-    """Mean over the coordinates of E (x_j - E x_j)^4 / (E (x_j - E x_j)^2)^2.
+    """Mean over the coordinates of E (x_j - E x_j)^4 / (E (x_j - E x_j)^2)^2; 3 of a Gaussian.
 
-    It is not in excess: a Gaussian has 3. Shapes: P points of width D, weights 1 or 0 -> scalar.
-    Units: none. Range: [1, P - 2 + 1/(P - 1)]. Coordinates that do not vary have none and are left
-    out; none left: NaN. Source: Pearson's kurtosis; high means that a few points carry a
-    coordinate, as massive activations do.
+    Range: [1, P - 2 + 1/(P - 1)]. Coordinates that do not vary are left out; none left: NaN.
     """
     x_PD = centered(cloud_PD)
     scale_D = jnp.sqrt(jnp.square(x_PD).mean(axis=0))
@@ -69,9 +62,7 @@ def coordinate_peaks(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, " P"]:
 
     Range: >= 1; a Gaussian point of 512 coordinates has about 4.8. The median is the lower of the
     two middle ones where D is even. More than half of a point's coordinates 0: inf; all of them, or
-    one NaN: NaN. Source: the massive activations of Sun et al. 2024, which are above 100 and about
-    1,000 medians or more; theirs is the median over all positions of a sequence, here each has its
-    own, since the layer norm that reads it sees one position at a time.
+    one NaN: NaN.
     """
     size_PD = jnp.abs(jnp.asarray(cloud_PD, jnp.float32))
     return largest(size_PD) / _order_statistic(size_PD, (size_PD.shape[1] - 1) // 2)
@@ -80,13 +71,10 @@ def coordinate_peaks(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, " P"]:
 def anisotropy_without_top_coordinates(
     cloud_PD: Float[AnyArray, "P D"], keep_RP: Float[AnyArray, "R P"]
 ) -> Float[Array, "3 R"]:
-    """Anisotropy of the cloud without its top 1, 3 and 10 coordinates of largest variance.
+    """Anisotropy of the cloud without its top 1, 3 and 10 coordinates of largest variance, (3, R).
 
-    It is `metrics.spectrum.anisotropy`. Shapes: P points of width D, weights 1 or 0 for R
-    resamples, the first of which keeps all -> (3, R). The direction is that of all points in every
-    resample: right to first order, as in `metrics.spectrum`. Units: none. Range: [1/(D - top), 1].
-    Nothing that varies is left: NaN. Source: as `top_coordinate_variance_share`; this measure is
-    ours.
+    The first of R resamples keeps all points; the direction is that of all in every resample.
+    Range: [1/(D - top), 1]. Nothing that varies is left: NaN.
     """
     x_PD = centered(cloud_PD)
     points, width = x_PD.shape

@@ -8,9 +8,8 @@
 Types, precision, labels and errors are those of `metrics.scalars`.
 """
 
-from anisoscope.metrics import alignment, comparison, imbalance
+from anisoscope.metrics import cloud_pairs, comparison
 from anisoscope.metrics.convert import ArrayLike
-from anisoscope.metrics.linear_map import linearity as explain_variance
 from anisoscope.metrics.neighbors import nearest_neighbors
 from anisoscope.metrics.public_metric import Scalar, public_metric
 
@@ -50,7 +49,7 @@ def linearity(x: ArrayLike, y: ArrayLike) -> Scalar:
         A share in [0, 1]; unrelated clouds have the rank of x over points - 1. NaN where all points
         of x or of y are equal.
     """
-    return explain_variance(x, y).score[0]
+    return cloud_pairs.linearity(x, y).score[0]
 
 
 @public_metric()
@@ -63,7 +62,7 @@ def rsa(x: ArrayLike, y: ArrayLike) -> Scalar:
         A correlation in [-1, 1], 1 up to rotation, scale and shift; about 0 for independent clouds.
         NaN where all points, or all distances, of x or of y are equal.
     """
-    return alignment.alignments(x, y).rsa[0]
+    return cloud_pairs.alignments(x, y).rsa[0]
 
 
 @public_metric()
@@ -76,7 +75,7 @@ def procrustes(x: ArrayLike, y: ArrayLike) -> Scalar:
         A number in [0, 1], 1 up to rotation, scale and shift; far above 0 for independent clouds
         unless points far outnumber widths. NaN where all points of x or of y are equal.
     """
-    return alignment.alignments(x, y).procrustes[0]
+    return cloud_pairs.alignments(x, y).procrustes[0]
 
 
 @public_metric()
@@ -91,7 +90,7 @@ def information_imbalance(x: ArrayLike, y: ArrayLike) -> Scalar:
     """
     nearest = comparison.select_nearest(nearest_neighbors(x, 2), 1)
     nearest_1P = nearest.index_PC[None, :, 0]
-    return imbalance.information_imbalance(nearest_1P, nearest.first_P[None], y)[0]
+    return cloud_pairs.information_imbalance(nearest_1P, nearest.first_P[None], y)[0]
 
 
 @public_metric(least_k=1)

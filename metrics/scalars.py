@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from anisoscope.metrics import dimension, estimators, scale, similarity, spectrum, trajectory
+from anisoscope.metrics import dimension, estimators, scale, similarity, spectrum, windows
 from anisoscope.metrics.cloud import centered, product, scale_to_unit
 from anisoscope.metrics.convert import ArrayLike
 from anisoscope.metrics.eigen import eigh
@@ -324,7 +324,7 @@ def curvature(x: ArrayLike) -> Scalar:
         independent points. Angles at repeated points are left out; NaN where none is left.
     """
     points = jnp.arange(len(x))
-    turns = trajectory.turns(x, jnp.zeros_like(points), points)
+    turns = windows.turns(x, jnp.zeros_like(points), points)
     return jnp.where(turns.valid_P, turns.angle_P, 0.0).sum() / turns.valid_P.sum()
 
 

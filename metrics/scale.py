@@ -33,14 +33,12 @@ def gride(neighbors: Neighbors, first: int) -> Float[Array, ""]:
 
     With u_i = d ln mu_i the score vanishes where sum_i 1 + (n1 - 1) u_i/(exp(u_i) - 1) - n1 u_i =
     0. The left side falls and is convex in d, so that Newton from d = 0 climbs to the one root. Its
-    first step is known: 2 n1 / ((3 n1 - 1) m), m = mean ln mu. At n1 = 1 the root is 1/m: n/(n - 1)
-    times `twonn_mle`, which corrects the mean over samples.
+    first step is 2 n1 / ((3 n1 - 1) m), m = mean ln mu. At n1 = 1 the root is 1/m.
 
-    Neighbors searched to 2 first at least, or ValueError. Range: between that first step and 1/m.
-    Fewer than 2 first + 1 distinct points (so at least 3): NaN; all ties: inf. Biased low in many
-    dimensions, the more the larger the ranks: of Gaussians of 10, 20 and 50 dimensions 4096 points
-    give 9.9, 17.6 and 34 at rank 1, and 8.3, 13.4 and 24 at rank 64. Source: Denti, Doimo, Laio &
-    Mira 2022. DADApy takes n2 = 2 n1 too, but puts n - 1 for n in the score.
+    Neighbors searched to 2 first at least, or ValueError. Fewer than 2 first + 1 distinct points:
+    NaN; all ties: inf. Biased low in many dimensions, the more the larger the ranks: of a Gaussian
+    of 20 dimensions 4096 points give 17.6 at rank 1, and 13.4 at rank 64. DADApy puts n - 1 for n
+    in the score.
     """
     neighbors.check_searched(2 * first)
     return _gride(neighbors, jnp.array(first))
@@ -79,11 +77,9 @@ def _gride(neighbors: Neighbors, first: Int[Array, ""]) -> Float[Array, ""]:
 def levina_bickel(neighbors: Neighbors, count: int = 20) -> Float[Array, ""]:
     """Maximum likelihood dimension of k neighbors: n / sum_i 1/d_i.
 
-    1/d_i = sum_{j<k} ln(T_ik / T_ij) / (k - 1). T_ij is the distance from point i to its j-th
-    neighbor, n the number of distinct points, k = count, or as many as there are. Inverses are
-    averaged, after MacKay & Ghahramani 2005: they are what is free of bias. Levina & Bickel 2004
-    average the d_i, too large by (k - 1)/(k - 2). Neighbors searched to `count` at least, or
-    ValueError. Range: > 0, with the bias of `gride` at ranks between 1 and k. Fewer than 3 distinct
+    1/d_i = sum_{j<k} ln(T_ik / T_ij) / (k - 1), T_ij the distance from point i to its j-th
+    neighbor, n distinct points, k = count, or as many as there are. Inverses are averaged: they are
+    free of bias. Neighbors searched to `count` at least, or ValueError. Fewer than 3 distinct
     points: NaN. All ties: inf.
     """
     sum_P, terms_P = _log_ratio_sums(neighbors, count)
@@ -96,10 +92,8 @@ def levina_bickel(neighbors: Neighbors, count: int = 20) -> Float[Array, ""]:
 def local_dimensions(neighbors: Neighbors, count: int = 20) -> Float[Array, " P"]:
     """Dimension around each point: (k - 2) / sum_{j<k} ln(T_ik / T_ij), as in `levina_bickel`.
 
-    The sum is a gamma variable of k - 1 terms of mean 1/d, whose inverse has the mean d/(k - 2):
-    each value is free of bias where the density is even, with a deviation of d / sqrt(k - 3). P
-    values, copies having the same. Range: > 0. Fewer than 4 distinct points: NaN. All ties: inf.
-    Source: Levina & Bickel 2004, with the k - 2 they name as an unbiased alternative to k - 1.
+    Free of bias where the density is even, with a deviation of d / sqrt(k - 3). Copies have the
+    same. Fewer than 4 distinct points: NaN. All ties: inf.
     """
     sum_P, terms_P = _log_ratio_sums(neighbors, count)
     return jnp.where(terms_P > 1, (terms_P - 1) / sum_P, jnp.nan)
@@ -119,13 +113,9 @@ def local_quantiles(neighbors: Neighbors, count: int = 20) -> Float[Array, " 5"]
 def decimation(cloud_PD: Float[AnyArray, "P D"], neighbors: Neighbors) -> Float[Array, " Y"]:
     """`twonn` of every f-th point, for f of FACTORS: the mean over the disjoint subsets cloud[i::f].
 
-    All points are used at every scale, but for the P mod f last. Fewer points lie farther apart: a
-    dimension that is one of the cloud and not of its noise does not move with f. A copy is left out
-    where its original is in the same subset. Shapes: P points of width D, and their neighbors, of
-    which 8 f leave little to be searched -> a value per factor, with the range of `twonn`. A subset
-    with fewer than 3 distinct points: NaN at that f. Source: Facco et al. 2017, who draw the
-    subsets at random; a mean over such draws differs by 2 to 5 % where points that follow one
-    another are alike.
+    Fewer points lie farther apart: a dimension that is one of the cloud and not of its noise does
+    not move with f. A copy is left out where its original is in the same subset. Of the neighbors 8
+    f leave little to be searched. A subset with fewer than 3 distinct points: NaN at that f.
     """
     curve = []
     for factor in FACTORS:

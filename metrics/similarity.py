@@ -34,12 +34,10 @@ AT_ONCE = 4096
 def mean_cosine(
     cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
 ) -> Float[Array, ""]:
-    """Mean cosine over all pairs of different points.
+    """Mean cosine over all pairs of different points, exactly.
 
-    It is (|sum_i u_i|^2 - sum_i |u_i|^2) / (P (P - 1)), u_i = x_i/|x_i|. Shapes: P
-    points of width D -> scalar. Units: none. Range: [-1/(P - 1), 1]. Zero vectors have no direction
-    and are left out (P counts the others); fewer than two others: NaN. Exact, where Godey et al.
-    2024 sample pairs; the closed form is ours.
+    It is (|sum_i u_i|^2 - sum_i |u_i|^2) / (P (P - 1)), u_i = x_i/|x_i|. Range: [-1/(P - 1), 1].
+    Zero vectors are left out (P counts the others); fewer than two others: NaN.
     """
     unit_PD, counted_P = _directions(cloud_PD)
     weight_P = _weights(cloud_PD, keep_P) * counted_P
@@ -105,9 +103,8 @@ def along_cluster(
 ) -> Float[Array, " P"]:
     """<x_i, S_i>, S_i the sum of the points of the cluster of i, itself included.
 
-    Their sum over i is E |sum_i s_i x_i|^2 over signs s that are drawn for each cluster: what is
-    left of the squared sum without a mean. So is the sum over the i of whole clusters. `cluster_P`
-    are numbers below P; None: each point is a cluster. Units: those of x, squared.
+    Summed over the i of whole clusters it is E |sum_i s_i x_i|^2 over signs s drawn for each
+    cluster. `cluster_P` are numbers below P; None: each point is a cluster.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     if cluster_P is None:
@@ -123,10 +120,8 @@ def mean_cosine_flipped(
 ) -> Float[Array, ""]:
     """Mean cosine expected where each cluster's vectors are multiplied by one random sign.
 
-    The cloud then has no mean, and cosines within a cluster stay: (sum over pairs of one cluster of
-    their cosine) / (P (P - 1)), exactly. Range: [-1/(P - 1), 1]; 0 where each point is a cluster.
-    `keep_P` keeps whole clusters. Zero vectors are left out; fewer than two others: NaN. This
-    project.
+    Cosines within a cluster stay: (sum over pairs of one cluster of their cosine) / (P (P - 1)).
+    `keep_P` keeps whole clusters. Zero vectors are left out; fewer than two others: NaN.
     """
     unit_PD, counted_P = _directions(cloud_PD)
     weight_P = _weights(cloud_PD, keep_P) * counted_P
@@ -141,9 +136,7 @@ def drift_flipped(
 ) -> Float[Array, ""]:
     """Root mean square `drift` where each cluster's vectors are multiplied by one random sign.
 
-    It is sqrt(sum_c |sum_{i in c} x_i|^2) / P, exactly. Range: [0, root mean square norm], which is
-    reached where all are one cluster; sqrt(E |x|^2 / P) where each point is one. Units: those of x.
-    `keep_P` keeps whole clusters; none: NaN. This project.
+    It is sqrt(sum_c |sum_{i in c} x_i|^2) / P. `keep_P` keeps whole clusters; none: NaN.
     """
     weight_P = _weights(cloud_PD, keep_P)
     square = jnp.maximum(_sum(weight_P, along_cluster(cloud_PD, cluster_P)), 0.0)  # of rounding
@@ -155,10 +148,7 @@ def relative_drift_flipped(
     cluster_P: Int[AnyArray, " P"] | None,
     keep_P: Float[AnyArray, " P"] | None = None,
 ) -> Float[Array, ""]:
-    """`drift_flipped` over the root mean square norm, which signs leave as it is.
-
-    Range: [0, 1]; 1/sqrt(P) where each point is a cluster.
-    """
+    """`drift_flipped` over the root mean square norm, which signs leave as it is; [0, 1]."""
     weight_P, x_PD = _weights(cloud_PD, keep_P), scale_to_unit(cloud_PD)
     square = _mean(weight_P, jnp.square(x_PD).sum(axis=1))
     return drift_flipped(x_PD, cluster_P, keep_P) / root(square)
@@ -170,11 +160,10 @@ def cross_cosine(
     keep_P: Float[AnyArray, " P"] | None = None,
     keep_Q: Float[AnyArray, " Q"] | None = None,
 ) -> Float[Array, ""]:
-    """Mean cosine over all P x Q pairs of one point of each cloud.
+    """Mean cosine over all P x Q pairs of one point of each cloud, in [-1, 1].
 
-    It is <mean_i a_i/|a_i|, mean_j b_j/|b_j|>. Shapes: two clouds of one width D -> scalar. Units:
-    none. Range: [-1, 1]. Zero vectors are left out; a cloud with no other: NaN. Source:
-    reconstruction of the query-key similarity that Godey et al. 2024 speak of.
+    It is <mean_i a_i/|a_i|, mean_j b_j/|b_j|>. Zero vectors are left out; a cloud with no other:
+    NaN.
     """
     unit_a_PD, counted_P = _directions(a_PD)
     unit_b_QD, counted_Q = _directions(b_QD)
@@ -183,10 +172,7 @@ def cross_cosine(
 
 
 def cosine(u_D: Float[AnyArray, " D"], v_D: Float[AnyArray, " D"]) -> Float[Array, ""]:
-    """Cosine <u, v> / (|u| |v|): two vectors -> scalar in [-1, 1], no units.
-
-    A zero vector has no direction: NaN.
-    """
+    """Cosine <u, v> / (|u| |v|) of two vectors. A zero vector has no direction: NaN."""
     u_D, v_D = jnp.asarray(u_D, jnp.float32), jnp.asarray(v_D, jnp.float32)
     return (u_D / jnp.linalg.norm(u_D) * (v_D / jnp.linalg.norm(v_D))).sum()
 
@@ -194,33 +180,23 @@ def cosine(u_D: Float[AnyArray, " D"], v_D: Float[AnyArray, " D"]) -> Float[Arra
 def mean_vector(
     cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
 ) -> Float[Array, " D"]:
-    """Mean vector E x = (1/P) sum_i x_i, in float32.
-
-    No point kept: NaN.
-    """
+    """Mean vector E x, in float32. No point kept: NaN."""
     return _mean(_weights(cloud_PD, keep_P), jnp.asarray(cloud_PD, jnp.float32))
 
 
 def drift(
     cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
 ) -> Float[Array, ""]:
-    """Norm of the mean vector, |E x|.
-
-    Shapes: (P, D) -> scalar. Units: those of x. Range: [0, mean norm]. No point kept: NaN. Source:
-    Godey et al. 2024.
-    """
+    """Norm of the mean vector, |E x|, in [0, mean norm]. No point kept: NaN."""
     return norms(mean_vector(cloud_PD, keep_P))
 
 
 def relative_drift(
     cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
 ) -> Float[Array, ""]:
-    """|E x| / sqrt(E |x|^2), the drift as a share of the root mean square norm.
+    """|E x| / sqrt(E |x|^2), the drift as a share of the root mean square norm, in [0, 1].
 
-    Shapes: (P, D) -> scalar. Units: none. Range: [0, 1], 1 for points all equal; of P independent
-    points without a common mean about 1/sqrt(P). Its square is the share of E |x|^2 that the mean
-    holds, and `fluctuation` has the rest. All points 0, or none kept: NaN. Source: this project, to
-    compare drifts of layers and models.
+    Of P independent points without a common mean about 1/sqrt(P). All points 0, or none kept: NaN.
     """
     weight_P, x_PD = _weights(cloud_PD, keep_P), scale_to_unit(cloud_PD)
     return norms(_mean(weight_P, x_PD)) / root(_mean(weight_P, jnp.square(x_PD).sum(axis=1)))
@@ -229,11 +205,7 @@ def relative_drift(
 def fluctuation(
     cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
 ) -> Float[Array, ""]:
-    """Root mean square distance from the mean, sqrt(E |x - E x|^2).
-
-    Shapes: (P, D) -> scalar. Units: those of x. Range: >= 0, 0 for points all equal. With drift^2
-    its square adds up to E |x|^2. No point kept: NaN.
-    """
+    """Root mean square distance from the mean, sqrt(E |x - E x|^2). No point kept: NaN."""
     # about the mean of all: the digits beyond a drift
     weight_P, x_PD = _weights(cloud_PD, keep_P), centered(cloud_PD)
     shift = jnp.square(_mean(weight_P, x_PD)).sum()
@@ -243,28 +215,18 @@ def fluctuation(
 def mean_norm(
     cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
 ) -> Float[Array, ""]:
-    """Mean norm, E |x|.
-
-    Shapes: (P, D) -> scalar. Units: those of x. Range: >= 0. A drift is compared with it. No point
-    kept: NaN.
-    """
+    """Mean norm, E |x|. No point kept: NaN."""
     return _mean(_weights(cloud_PD, keep_P), norms(jnp.asarray(cloud_PD, jnp.float32)))
 
 
 def log_partition_isotropy(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> Float[Array, " R"]:
     """Logarithm of the partition function's isotropy, ln I, I = min_c Z(c) / max_c Z(c).
 
-    Z(c) = sum_i exp <c, x_i>, c over the unit eigenvectors of X^T X. X is not centered. An
-    eigenvector's sign is arbitrary, so both signs of each enter: our choice. The logarithm, because
-    I underflows at the norms of a residual stream. Shapes: P points of width D -> R = 1 + folds
-    values, or one without folds: of the whole cloud, then without the j-th of `folds` equal runs of
-    points, along the directions of the whole. Z is an exponential: the value depends on the scale
-    of x, and compares clouds of one scale, or a cloud with its null model. Range: (-inf, 0], 0 for
-    Z the same in all directions. With fewer points than dimensions there are directions without any
-    point, and Z = P there. Equal eigenvalues, in float32 those below 1e-6 of the largest, have no
-    directions of their own, and the value depends on those that come out. Where |x| is large it is
-    that of the one point farthest out, and resamples say little. A coordinate that is not finite:
-    NaN. Source: Mu and Viswanath 2018, All-but-the-Top.
+    Z(c) = sum_i exp <c, x_i>, c over the unit eigenvectors of X^T X and their opposites. R = 1 +
+    folds values, or one: of the whole cloud, then without the j-th of `folds` equal runs of points,
+    along the directions of the whole. Range: (-inf, 0]; it depends on the scale of x. Equal
+    eigenvalues have no directions of their own, and the value depends on those that come out. Where
+    |x| is large it is that of the one point farthest out. Not finite: NaN.
     """
     points, width = cloud_PD.shape
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)

@@ -46,19 +46,18 @@ def spectrum(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> Spectrum:
     """Decompose C = (1/P) sum_i (x_i - mean)(x_i - mean)^T, and its jackknife over folds of points.
 
     With fewer points than dimensions the P x P Gram matrix has the eigenvalues that can differ from
-    zero. Source: the squared singular values of LLM-Microscope's centered matrix, over P; the
-    first-order jackknife is ours.
+    zero.
 
     Args:
         cloud_PD: P points of width D, in `folds` consecutive blocks of P/folds.
-        folds: what is left out in turn; 1: nothing.
+        folds: What is left out in turn; 1: nothing.
 
     Returns:
         Fields with a leading axis R: 0 is the full cloud; with folds > 1, r = 1 ... folds leaves
         out fold r, and its eigenvalues are to first order v_e^T C_(-r) v_e with the full cloud's
-        v_e, in its order. E = min(P, D) eigenvalues >= 0, in the units of x, squared; exact zeros
-        where all points are equal, NaN with a coordinate that is not finite. Float32: an error of
-        3e-7 of the largest; below a third of GRADED of the largest, 2e-10 of it.
+        v_e. E = min(P, D) eigenvalues >= 0; exact zeros where all points are equal, NaN where not
+        finite. Float32: an error of 3e-7 of the largest; below a third of GRADED of the largest,
+        2e-10 of it.
     """
     points, width = cloud_PD.shape
     x_PD = centered(cloud_PD)
@@ -93,8 +92,7 @@ def spectrum(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> Spectrum:
 def capped(spectrum: Spectrum) -> Spectrum:
     """Spectrum of the same cloud with its first direction shrunk to the variance of the second.
 
-    max(lambda) is replaced by the second largest. In replicates too it is the full cloud's first
-    direction that has the second one's variance. One direction alone stays as it is.
+    In replicates too it is the full cloud's first direction. One direction alone stays as it is.
     """
     value_E = spectrum.eigenvalues_E
     first_E = value_E[..., 1:2] if value_E.shape[-1] > 1 else value_E
@@ -102,11 +100,7 @@ def capped(spectrum: Spectrum) -> Spectrum:
 
 
 def anisotropy(spectrum: Spectrum) -> Float[Array, "*R"]:
-    """Share of the variance along the top principal direction: max(lambda) / sum(lambda).
-
-    Range: [1/E, 1]. Source: Razzhigaev et al. 2024, s_1^2 / sum s_i^2 of the centered cloud, as in
-    their published code.
-    """
+    """Share of the variance along the top principal direction: max(lambda) / sum(lambda), [1/E, 1]."""
     return largest(_shares(spectrum))
 
 
@@ -138,11 +132,9 @@ def anisotropy_uncentered(spectrum: Spectrum) -> Float[Array, "*R"]:
 
 
 def participation_ratio(spectrum: Spectrum) -> Float[Array, "*R"]:
-    """Effective number of directions: (tr C)^2 / tr C^2 = (sum lambda)^2 / sum lambda^2.
+    """Effective number of directions: (tr C)^2 / tr C^2 = (sum lambda)^2 / sum lambda^2, in [1, E].
 
-    Range: [1, E]. Biased low for few points: 1/PR grows by about 1/P, see
-    `participation_ratio_corrected`. Source: the inverse participation ratio of physics; Gao et al.
-    2017 for neurons.
+    Biased low for few points: 1/PR grows by about 1/P.
     """
     return 1.0 / jnp.square(_shares(spectrum)).sum(axis=-1)
 
@@ -161,10 +153,8 @@ def participation_ratio_corrected(spectrum: Spectrum) -> Float[Array, "*R"]:
     x_l|^2 / 4 and of <x_i - x_j, x_k - x_l>^2 / 4. With n points, k = `kurtosis`, c = tr C^2/(tr
     C)^2 they are, up to one factor,
         n^2 - 3n + 1 - (n - 1) k + 2c     and     (n - 1)(n - 2) c + 1 - (n - 1) k.
-    Range: > 0, above D by chance; for independent points of any distribution, with a bias of O(1/n)
-    left. Fewer than 4 points, or a second estimate below 1e-2 of its first term, as where one point
-    holds nearly all the variance (the rest is rounding): NaN. Source: agrees with the estimator for
-    few rows of Chun et al. 2025; this form in moments is derived here, its denominator is that of
+    Range: > 0, above D by chance. Fewer than 4 points, or a second estimate below 1e-2 of its first
+    term, which is rounding: NaN. This form in moments is derived here, its denominator is that of
     Himeno and Yamada 2014.
     """
     n, kurtosis = spectrum.points, spectrum.kurtosis
@@ -176,21 +166,15 @@ def participation_ratio_corrected(spectrum: Spectrum) -> Float[Array, "*R"]:
 
 
 def effective_rank(spectrum: Spectrum) -> Float[Array, "*R"]:
-    """Effective rank, exp(-sum p ln p), of the eigenvalue shares p_e = lambda_e / sum lambda.
-
-    Range: [1, E]. Source: Roy and Vetterli 2007, of the covariance matrix, whose singular values
-    are its eigenvalues. Of the data matrix, whose are their roots, it is `rankme_centered`.
-    """
+    """Effective rank, exp(-sum p ln p), of the shares p_e = lambda_e / sum lambda, in [1, E]."""
     return jnp.exp(entropy(_shares(spectrum)))
 
 
 def rankme_centered(spectrum: Spectrum) -> Float[Array, "*R"]:
-    """RankMe of the centered cloud: exp(-sum p ln p), p_e = sigma_e / sum sigma + 1e-7.
+    """RankMe of the centered cloud: exp(-sum p ln p), p_e = sigma_e / sum sigma + 1e-7, in [1, E].
 
-    sigma_e = sqrt(lambda_e). Range: [1, E], up to the 1e-7. Source: Garrido et al. 2023, who do not
-    center: the mean is then one more direction (`metrics.rankme`). Eigenvalues below RESOLUTION are
-    left out: 3e-4 too small where a quarter of them are, falling evenly to 1e-12, and 1 to 5 % too
-    small where one direction has 3e8 times the variance of each other, or more: then leave it out.
+    sigma_e = sqrt(lambda_e). Eigenvalues below RESOLUTION are left out: 3e-4 too small where a
+    quarter of them are, and 1 to 5 % where one direction has 3e8 times the variance of each other.
     """
     return perplexity_of_singular_values(root(spectrum.eigenvalues_E))
 
@@ -201,18 +185,14 @@ def perplexity_of_singular_values(value_E: Float[Array, "*R E"]) -> Float[Array,
 
 
 def stable_rank(spectrum: Spectrum) -> Float[Array, "*R"]:
-    """Stable rank, tr C / lambda_1 = |X|_F^2 / |X|_2^2 of the centered cloud X.
-
-    Range: [1, E]. Source: Rudelson and Vershynin 2007 ("numerical rank").
-    """
+    """Stable rank, tr C / lambda_1 = |X|_F^2 / |X|_2^2 of the centered cloud X, in [1, E]."""
     return 1.0 / largest(_shares(spectrum))
 
 
 def isoscore(spectrum: Spectrum) -> Float[Array, "*R"]:
-    """Share of the dimensions that are used evenly: (PR - 1) / (D - 1), PR the participation ratio.
+    """Share of the dimensions that are used evenly: (PR - 1) / (D - 1), in [0, 1]. D = 1: NaN.
 
-    Range: [0, 1], to 1e-8. D = 1: NaN. Source: Rudman et al. 2022; their algorithm (covariance of
-    the principal components, normalized, its distance to the identity, rescaled) comes to this.
+    The algorithm of Rudman et al. 2022 comes to this.
     """
     return (participation_ratio(spectrum) - 1.0) / (spectrum.width - 1.0)
 
@@ -236,10 +216,9 @@ def isoscore_star(
 def isoscore_shrunk(spectrum: Spectrum) -> Float[Array, "*R"]:
     """`isoscore_star` of one cloud on its own: C_0 = (tr C/D) I, z by Ledoit and Wolf 2004.
 
-    z = min(1, (mean |x - m|^4 - tr C^2) / (P |C - (tr C/D) I|_F^2)), the weight of least expected
-    squared error. Range: [0, 1]. D = 1: NaN; so too where a point or two hold most of the scatter
-    (a `kurtosis` above P/4, and 3): of one, z would be 1, and the score that of an even cloud.
-    Target and weight are this project's choice: a cloud in a table has no larger one beside it.
+    z = min(1, (mean |x - m|^4 - tr C^2) / (P |C - (tr C/D) I|_F^2)). Range: [0, 1]. D = 1: NaN; so
+    too where a point or two hold most of the scatter (a `kurtosis` above P/4, and 3): of one, z
+    would be 1, and the score that of an even cloud.
     """
     width, share_E = spectrum.width, _shares(spectrum)
     even = 1.0 / width
@@ -257,10 +236,8 @@ def alpha_req(spectrum: Spectrum, first: int = 4, last: int = 100) -> PowerLaw:
     """Decay of the spectrum as a power law, lambda_i ~ i^-exponent over ranks first to last.
 
     Least squares of ln lambda_i on ln i with weights 1/i; R^2 = 1 - weighted residual/weighted
-    variance, in [0, 1]. Eigenvalues below RESOLUTION of the largest are left out; fewer than 3 in
-    the range: NaN; all the same: exponent 0, R^2 without meaning. Range: >= 0. Source: alpha-ReQ,
-    Agrawal et al. 2022, whose code fits with these weights (after Stringer et al. 2019), from rank
-    4, 6 or 12 to 100; its R^2 is unweighted.
+    variance. Eigenvalues below RESOLUTION of the largest are left out; fewer than 3 in the range:
+    NaN; all the same: exponent 0, R^2 without meaning.
     """
     value_E = spectrum.eigenvalues_E
     rank_E = jnp.broadcast_to(jnp.arange(1.0, value_E.shape[-1] + 1), value_E.shape)

@@ -15,16 +15,9 @@ def neighbors_among(
 ) -> Neighbors:
     """Find the two nearest of every point among the remaining points, as if only they existed.
 
-    Args:
-        cloud_PD: P points of width D.
-        neighbors: theirs, SPARE or more.
-        left_P: Which points remain.
-
-    Returns:
-        Neighbors of the points left, of which `first_P` stand for their copies; numbers of copies
-        and the mean norm stay those of the whole cloud. A point of whose SPARE nearest fewer than
-        two are left is compared with all: a small part of a search where few points are left out,
-        many times a search where most are.
+    `neighbors` are those of the cloud, SPARE or more. Numbers of copies and the mean norm stay
+    those of the whole cloud. A point of whose SPARE nearest fewer than two are left is compared
+    with all.
     """
     neighbors.check_searched(SPARE)
     original_P = neighbors.original_P
@@ -49,16 +42,10 @@ def neighbors_in_subsets(
 ) -> Neighbors:
     """Find the two nearest of every point within its own subset of the disjoint cloud[i::factor].
 
-    Args:
-        cloud_PD: P points of width D.
-        neighbors: theirs, 2 or more. With 8 for each subset one point in 400 has fewer than two in
-            its own, and is compared with all of that; with as many as there are subsets, most.
-        factor: number of subsets.
-
-    Returns:
-        Arrays (factor, P // factor, ...): the P mod factor last points are of no subset. A copy
-        counts where no other comes before it in the subset. Indices, numbers of copies and the mean
-        norm are those of the whole cloud.
+    With 8 neighbors for each subset one point in 400 has fewer than two in its own, and is compared
+    with all of that. Returns arrays (factor, P // factor, ...): the P mod factor last points are of
+    no subset. A copy counts where no other comes before it in the subset. Indices, numbers of
+    copies and the mean norm are those of the whole cloud.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     points, kept = len(cloud_PD), len(cloud_PD) // factor * factor

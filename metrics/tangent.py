@@ -1,8 +1,9 @@
 """Tangent proxies of a layer, and how much of a gradient lies in them.
 
 Letters as in docs/reference/letters.md; here E are the columns of an orthonormal frame (its rank),
-U control frames, O other points, Y rounds, X any columns. What is a reconstruction after Bernas et
-al. 2026 says so: their formulas were not readable here.
+U control frames, O other points, Y rounds, X any columns. All but semi-NMF, `variance_share` and
+`equal_energy_frames` are reconstructions after Bernas et al. 2026, whose formulas were not readable
+here.
 """
 
 from typing import NamedTuple
@@ -96,9 +97,7 @@ def start(points_PD: Float[AnyArray, "P D"], key: Key[Array, ""], rank: int) -> 
 def orthonormal(concept_ED: Float[AnyArray, "E D"]) -> Float[Array, "D E"]:
     """Orthonormal columns that span the rows: Q of the QR decomposition of C^T, to 1e-5.
 
-    Shapes: (E, D), E <= D -> (D, E). Rows that depend on each other: columns beyond their span are
-    filled up. Source: reconstruction after Bernas et al. 2026, whose semi-NMF concepts are
-    orthonormalized so.
+    Rows that depend on each other: columns beyond their span are filled up.
     """
     return jnp.linalg.qr(jnp.asarray(concept_ED, jnp.float32).T)[0]
 
@@ -106,9 +105,7 @@ def orthonormal(concept_ED: Float[AnyArray, "E D"]) -> Float[Array, "D E"]:
 def principal(points_PD: Float[AnyArray, "P D"], rank: int) -> Float[Array, "D E"]:
     """First principal directions of the points about their mean, as orthonormal columns in order.
 
-    Shapes: (P, D), rank <= D -> (D, E). No frame of this rank has a larger `variance_share` of
-    these points. A coordinate that is not finite: NaN. Source: principal components; as a tangent
-    proxy, reconstruction after Bernas et al. 2026.
+    No frame of this rank has a larger `variance_share` of these points. Not finite: NaN.
     """
     x_PD = centered(points_PD)
     return eigh(product(x_PD.T, x_PD))[1][:, ::-1][:, :rank]
@@ -121,9 +118,7 @@ def energy(
 ) -> Float[Array, ""]:
     """Share of the rows' squared norm in the span of the frame: e(Q) = |G Q|^2 / |G|^2, uncentered.
 
-    Shapes: orthonormal columns, P rows of width D, weights 1 or 0 (None: all) -> scalar. Units:
-    none. Range: [0, 1]; E/D for isotropic rows, 1 where they lie in the span. All rows 0: NaN.
-    Source: Bernas et al. 2026 (reconstruction).
+    Weights 1 or 0 of the rows (None: all). Range: [0, 1]; E/D for isotropic rows. All rows 0: NaN.
     """
     gradient_PD = jnp.asarray(gradient_PD, jnp.float32)
     keep_P = jnp.ones(len(gradient_PD)) if keep_P is None else keep_P
@@ -138,10 +133,9 @@ def variance_share(
 ) -> Float[Array, ""]:
     """Share of the points' variance that lies in the span of the frame: v(Q) = tr(Q^T C Q) / tr C.
 
-    C is the covariance of the kept points about their own mean. Shapes and range as of `energy`. A
-    gradient that is drawn from C whatever the point has e(Q) = v(Q) on average, for every Q. All
-    kept points equal, or so near to each other beside the mean of all that rounding may be what is
-    left: NaN. Units: none. Source: this project.
+    C is the covariance of the kept points about their own mean. A gradient that is drawn from C
+    whatever the point has e(Q) = v(Q) on average. All kept points equal, or so near to each other
+    beside the mean of all that rounding may be what is left: NaN.
     """
     x_PD = centered(points_PD)
     keep_P = jnp.ones(len(x_PD)) if keep_P is None else keep_P
@@ -158,9 +152,7 @@ def random_frames(
 ) -> Float[Array, "U D E"]:
     """Random frames of the same rank in the complement: Q_N = qr((I - Q Q^T) Z), Z normal.
 
-    Shapes: (D, E), 2 E <= D or ValueError -> (U, D, E). The mean of e(Q_N) over all such frames is
-    (1 - e(Q)) E / (D - E): it says nothing of G that e(Q) does not. Source: Bernas et al. 2026, the
-    normal controls; second-hand for their number.
+    2 E <= D, or ValueError. The mean of e(Q_N) over all such frames is (1 - e(Q)) E / (D - E).
     """
     frame_DE = jnp.asarray(frame_DE, jnp.float32)
     _check_room(frame_DE, 2)
@@ -174,10 +166,7 @@ def random_frames(
 def ratio(
     proxy_energy: Float[AnyArray, ""] | float, control_U: Float[AnyArray, " U"]
 ) -> Float[Array, ""]:
-    """Ratio of e(Q) to the mean of e(Q_N).
-
-    Units: none. Range: >= 0. Source: Bernas et al. 2026 (reconstruction).
-    """
+    """Ratio of e(Q) to the mean of e(Q_N), >= 0."""
     return jnp.asarray(proxy_energy) / jnp.asarray(control_U).mean()
 
 
@@ -186,10 +175,8 @@ def p_value(
 ) -> Float[Array, ""]:
     """Share of controls with at least the energy of the proxy: (1 + their number) / (1 + U).
 
-    Range: [1/(1 + U), 1]. A NaN among them: NaN. Controls in the complement and the proxy are not
-    exchangeable, so that this is not uniform even where G is isotropic: of rank D/4 it is 1/21 in
-    0.10 of the cases. Nor does it know what the activations explain by themselves. Units: none.
-    Source: Bernas et al. 2026 (reconstruction).
+    A NaN among them: NaN. Controls in the complement and the proxy are not exchangeable, so that
+    this is not uniform even where G is isotropic: of rank D/4 it is 1/21 in 0.10 of the cases.
     """
     proxy_energy, control_U = jnp.asarray(proxy_energy), jnp.asarray(control_U)
     p = (1.0 + (control_U >= proxy_energy).sum()) / (1.0 + control_U.size)
@@ -214,10 +201,8 @@ def isoscore_outside(
 ) -> Float[Array, ""]:
     """IsoScore* of the complement of the frame, in its D - E dimensions, without shrinkage.
 
-    (tr(C')^2/|C'|_F^2 - 1)/(D - E - 1), C' = B^T C B for any orthonormal basis B of the complement.
-    Range: [0, 1]; E = 0: that of all D dimensions. D - E = 1, or tr C' below RESIDUE of tr C, which
-    may be rounding: NaN. Units: none. Source: Rudman and Eickhoff 2024 for the score; of a
-    complement, reconstruction after Bernas et al. 2026, who do not say in how many dimensions.
+    (tr(C')^2/|C'|_F^2 - 1)/(D - E - 1), C' = B^T C B for any orthonormal basis B of the complement;
+    [0, 1]. D - E = 1, or tr C' below RESIDUE of tr C, which may be rounding: NaN.
     """
     covariance_DD, (width, rank) = jnp.asarray(covariance_DD), frame_DE.shape
     covariance_DD = covariance_DD / jnp.trace(covariance_DD)  # squares of small gradients underflow
@@ -237,11 +222,10 @@ def equal_energy_frames(
 ) -> Float[Array, "U D E"]:
     """Random frames with the rank and the energy of another: the effect of removing that energy.
 
-    Shapes: (D, E), the second moments M of the rows (any unit), 3 E <= D or ValueError -> (U, D,
-    E). Each is cos t V R + sin t N: V the E eigenvectors of M with most energy (least, where the
-    frame has less than N), R a random rotation, N random columns in the complement of both. V^T M N
-    = 0, so that cos^2 t = (e(Q) - e(N)) / (e(V) - e(N)) in closed form. An M that is not finite:
-    NaN. Source: this project.
+    `moment_DD` are the second moments M of the rows; 3 E <= D, or ValueError. Each is cos t V R +
+    sin t N: V the E eigenvectors of M with most energy (least, where the frame has less than N), R
+    a random rotation, N random columns in the complement of both. V^T M N = 0, so that cos^2 t =
+    (e(Q) - e(N)) / (e(V) - e(N)). An M that is not finite: NaN.
     """
     frame_DE, rank = jnp.asarray(frame_DE), frame_DE.shape[1]
     _check_room(frame_DE, 3)
@@ -283,12 +267,11 @@ def local_tangent(
 ) -> Local:
     """Gradients in the local tangent of their own points: principal directions of nearest others.
 
-    Shapes: P points, their gradients, O others among which `neighbors` are found, more than `rank`
-    -> (P, rank) each, for frames Q_i of the first 1 … rank directions of the neighbors about their
-    mean; C is the covariance of the P points. e is then the mean of |Q_i^T g_i|^2 over that of
-    |g_i|^2, and what a gradient that follows C would have is the mean of share_P with weights
-    |g_i|^2. Directions in which the neighbors do not vary are left out of the frame. Source:
-    reconstruction after Bernas et al. 2026: a chart of first order.
+    For frames Q_i of the first 1 … rank directions of the `neighbors` of each point among the
+    others, about their mean, more neighbors than rank; C is the covariance of the points. e is then
+    the mean of |Q_i^T g_i|^2 over that of |g_i|^2, and what a gradient that follows C would have is
+    the mean of share_P with weights |g_i|^2. Directions in which the neighbors do not vary are left
+    out.
     """
     origin_1D = jnp.asarray(points_PD, jnp.float32).mean(axis=0, keepdims=True)
     points_PD, among_OD = points_PD - origin_1D, jnp.asarray(among_OD, jnp.float32) - origin_1D

@@ -51,15 +51,8 @@ def fused_attend(
 ) -> Float[Array, "B T H K"]:
     """Mix values by the attention weights of the configured mask and of softmax or softmax_one.
 
-    Args:
-        q_BTHK: Queries; bfloat16 where cuDNN computes, as are keys and values.
-        k_BTHK: Keys.
-        v_BTHK: Values.
-        config: A configuration for which `is_supported` holds.
-        implementation: "cudnn", or "xla" to run the same call without a GPU.
-
-    Returns:
-        The mixed values (B, T, H, K), in the type of the values.
+    For configurations that `is_supported`; bfloat16 where cuDNN computes. `implementation` "xla"
+    runs the same call without a GPU.
     """
     settings: dict[str, Any] = MASKS[config.mask].fused(config) | {"implementation": implementation}
     if config.attention == "softmax":

@@ -1,4 +1,4 @@
-"""Float64 NumPy twins of metrics/trajectory.py: window by window, token by token, by arccos."""
+"""Float64 NumPy twins of metrics/windows.py: window by window, token by token, by arccos."""
 
 import numpy as np
 

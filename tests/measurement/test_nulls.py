@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from anisoscope import measure
-from anisoscope.measurement.null_models import DRAWS, gaussian, spread
+from anisoscope.measurement.null_models import DRAWS, gaussian, isotropic_spectra, spread
+from anisoscope.metrics import spectrum
 from tests import reference_spectrum
 
 
@@ -143,3 +144,18 @@ def test_headlines_exceed_the_null_models_of_what_they_tell():
     assert value.mean_cosine - excess_of(value, "mean_cosine", "flipped") > 0.01
     alone = measure(x, families="similarity").sel(statistic="mean")
     assert abs(alone.mean_cosine - excess_of(alone, "mean_cosine", "flipped")) < 1e-6
+
+
+@pytest.mark.parametrize("shape", [(60, 16), (16, 60), (9, 3), (24, 24)], ids=str)
+def test_drawn_spectra_are_those_of_isotropic_gaussian_clouds(shape):
+    """E tr W^2 = n D (n + D + 1) and E (tr W)^2 = n D (n D + 2) of Wishart matrices W."""
+    spectra, (n, width) = isotropic_spectra(*shape), (shape[0] - 1, shape[1])
+    inverse_S = 1 / np.asarray(jax.vmap(spectrum.participation_ratio)(spectra))
+    error = inverse_S.std() / len(inverse_S) ** 0.5
+    assert abs(inverse_S.mean() - (n + width + 1) / (n * width + 2)) <= 4 * error + 1e-6
+    clouds = np.random.default_rng(1).normal(size=(60, *shape))
+    for name in ("anisotropy", "anisotropy_uncentered", "effective_rank"):
+        found = np.asarray(jax.vmap(getattr(spectrum, name))(spectra))
+        expected = np.array([getattr(reference_spectrum, name)(x) for x in clouds])
+        error = np.hypot(*(x.std() / len(x) ** 0.5 for x in (found, expected)))
+        assert abs(found.mean() - expected.mean()) < 4 * error, name

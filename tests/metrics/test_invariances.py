@@ -10,23 +10,19 @@ import numpy as np
 import pytest
 
 from anisoscope.metrics import (
-    alignment,
     attention,
+    cloud_pairs,
     comparison,
     dimension,
     estimators,
     frequency,
-    hubness,
-    imbalance,
     leading,
-    linear_map,
-    local_spectrum,
+    neighborhoods,
     outliers,
     scale,
     similarity,
     spectrum,
     tangent,
-    trajectory,
     windows,
 )
 from anisoscope.metrics.neighbors import nearest_neighbors
@@ -47,8 +43,8 @@ def of_neighbors(cloud, place):
     ]
     dimensions += [scale.gride(found, 4), dimension.twonn_microscope(found).dimension]
     pairs = estimators.correlation_dimension(cloud, found)
-    local = scale.local_quantiles(found), local_spectrum.local_isotropy(cloud, found)
-    return dimensions, pairs, local, hubness.hubs(found).skewness
+    local = scale.local_quantiles(found), neighborhoods.local_isotropy(cloud, found)
+    return dimensions, pairs, local, neighborhoods.hubs(found).skewness
 
 
 def of_spectrum(cloud, place):
@@ -68,12 +64,12 @@ def nearest(cloud):
 
 def imbalances(cloud, other):
     a, b = nearest(cloud), nearest(other)
-    there = imbalance.information_imbalance(a.index_PC[None, :, 0], a.first_P[None], other)
-    return there, imbalance.information_imbalance(b.index_PC[None, :, 0], b.first_P[None], cloud)
+    there = cloud_pairs.information_imbalance(a.index_PC[None, :, 0], a.first_P[None], other)
+    return there, cloud_pairs.information_imbalance(b.index_PC[None, :, 0], b.first_P[None], cloud)
 
 
 def turns(cloud, place):
-    found = trajectory.turns(cloud, place // TIME, place % TIME)
+    found = windows.turns(cloud, place // TIME, place % TIME)
     return jnp.where(found.valid_P, found.angle_P, 0 * found.angle_P)[jnp.argsort(place)]
 
 
@@ -146,8 +142,8 @@ METRICS = {  # the metric, and what it does not see
         NO_ORIGIN,
     ),
     "cka": (of_pair(comparison.ckas), ALL),
-    "alignment": (of_pair(alignment.alignments), ALL),
-    "linearity": (of_pair(linear_map.linearity), ALL),
+    "alignment": (of_pair(cloud_pairs.alignments), ALL),
+    "linearity": (of_pair(cloud_pairs.linearity), ALL),
     "overlap": (of_pair(lambda x, y: comparison.neighbor_overlap(nearest(x), nearest(y))), ALL),
     "imbalance": (of_pair(imbalances), ALL),
     "attention": (heads, "rotation"),

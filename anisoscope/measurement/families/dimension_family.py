@@ -26,9 +26,7 @@ from anisoscope.measurement.resampling import (
     sections,
 )
 from anisoscope.metrics import dimension, estimators, scale
-from anisoscope.metrics.hubness import COUNT as NEAREST
-from anisoscope.metrics.hubness import hubs
-from anisoscope.metrics.local_spectrum import COUNT, local_isotropy
+from anisoscope.metrics.neighborhoods import COUNT, NEAREST, hubs, local_isotropy
 from anisoscope.metrics.neighbors import Neighbors
 from anisoscope.metrics.spectrum import spectrum
 from anisoscope.metrics.subclouds import SPARE, neighbors_among

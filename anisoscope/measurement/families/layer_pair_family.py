@@ -17,14 +17,12 @@ from anisoscope.measurement.quantity import (
     declare,
 )
 from anisoscope.measurement.resampling import Clouds, Searched, leave_out, sections
-from anisoscope.metrics import linear_map
-from anisoscope.metrics.alignment import layers_alignment
+from anisoscope.metrics import cloud_pairs
 from anisoscope.metrics.comparison import PreparedCloud, prepare_clouds
-from anisoscope.metrics.imbalance import layers_imbalance
 
 LINEAR = (
     "Razzhigaev et al. 2024, Your Transformer is Secretly Linear; LLM-Microscope, arXiv 2502.15007;"
-    f" without the directions of X below {linear_map.SMALLEST:g} of its largest, columns of one "
+    f" without the directions of X below {cloud_pairs.SMALLEST:g} of its largest, columns of one "
     "size: this project"
 )
 LEFT = "(P - 1) / (P - 1 - r), r the rank of the layer before: 0 on average of unrelated points"
@@ -74,7 +72,7 @@ def measure_alignment(clouds: Clouds) -> dict[str, Values]:
     measured_N = prepare_clouds(clouds.points_NPD, folds)
 
     def align(clouds_N: PreparedCloud, other_N: PreparedCloud | None) -> Values:
-        values = layers_alignment(clouds_N, folds, other_N)
+        values = cloud_pairs.layers_alignment(clouds_N, folds, other_N)
         return {
             name: jnp.moveaxis(value, 0, -1) for name, value in zip(ALIGNMENT, values, strict=True)
         }
@@ -94,12 +92,12 @@ def measure_imbalance(clouds: Clouds) -> dict[str, Values]:
     """
 
     def measure(nearest_N: Searched) -> Values:
-        values = layers_imbalance(nearest_N.whole, clouds.points_NPD)[..., None]
+        values = cloud_pairs.layers_imbalance(nearest_N.whole, clouds.points_NPD)[..., None]
         if nearest_N.parts is not None:
             parts = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), nearest_N.parts)
             sections_NSPD = jax.vmap(lambda cloud_PD: sections(cloud_PD, parts))(clouds.points_NPD)
             resampled = jax.lax.map(
-                lambda section: layers_imbalance(*section),
+                lambda section: cloud_pairs.layers_imbalance(*section),
                 (parts, jnp.swapaxes(sections_NSPD, 0, 1)),
             )
             values = jnp.concatenate([values, jnp.moveaxis(resampled, 0, -1)], axis=-1)
@@ -121,9 +119,9 @@ def measure_linearity(clouds: Clouds) -> dict[str, Values]:
 
     def measure_layer(layer: tuple[Array, Array, Array]) -> Values:
         by_PD, before_PD, layer_PD = layer
-        basis, values = linear_map.basis(by_PD), {}
+        basis, values = cloud_pairs.basis(by_PD), {}
         for name, y_PD in (("linearity", layer_PD), ("linearity_update", layer_PD - before_PD)):
-            fit = linear_map.explain_variance(basis, y_PD, keep_RP)
+            fit = cloud_pairs.explain_variance(basis, y_PD, keep_RP)
             values |= {name: fit.score, f"{name}_adjusted": fit.adjusted}
         return values
 

@@ -8,7 +8,7 @@ model.
 import jax
 import jax.numpy as jnp
 
-from anisoscope.measurement.null_models import CAPPED, ISOTROPIC
+from anisoscope.measurement.null_models import CAPPED, ISOTROPIC, isotropic_spectra
 from anisoscope.measurement.quantity import (
     HERE,
     MEASURED,
@@ -19,7 +19,6 @@ from anisoscope.measurement.quantity import (
 )
 from anisoscope.measurement.resampling import Cloud
 from anisoscope.metrics import spectrum
-from anisoscope.metrics.isotropic_spectrum import isotropic_spectra
 
 SAMPLING = (
     "isotropic, as many independent normal points with one variance in all directions, says what "

@@ -8,7 +8,7 @@ from jax.lax import Precision
 
 from anisoscope.measurement.quantity import HERE, Family, Values, declare
 from anisoscope.measurement.resampling import Cloud, leave_out, over_folds
-from anisoscope.metrics import trajectory, windows
+from anisoscope.metrics import windows
 
 TRAJECTORY = declare(
     f"""
@@ -42,10 +42,10 @@ def measure_trajectory(cloud: Cloud) -> Values:
     points = len(cloud.points_PD)
     if cloud.places is None:
         zero_P = jnp.zeros(points, int)
-        turns, time_P = trajectory.turns(cloud.points_PD, jnp.arange(points), zero_P), zero_P
+        turns, time_P = windows.turns(cloud.points_PD, jnp.arange(points), zero_P), zero_P
     else:
         time_P = cloud.places.time_P
-        turns = trajectory.turns(cloud.points_PD, cloud.places.window_P, time_P)
+        turns = windows.turns(cloud.points_PD, cloud.places.window_P, time_P)
     angle_P, walk_P = (jnp.where(turns.valid_P, value_P, 0.0) for value_P in turns[:2])
     weight_RP = leave_out(cloud.folds, points) * turns.valid_P[None]
 
@@ -54,7 +54,7 @@ def measure_trajectory(cloud: Cloud) -> Values:
 
     def stretches(keep_P: Array) -> Values:
         return {
-            "curvature_by_position": trajectory.mean_by_stretch(
+            "curvature_by_position": windows.mean_by_stretch(
                 angle_P, keep_P * turns.valid_P, time_P
             )
         }
@@ -80,7 +80,7 @@ def measure_windows(cloud: Cloud) -> Values:
 
 FAMILIES = {
     "trajectory": Family(
-        "cloud", measure_trajectory, TRAJECTORY, coordinates={"from_position": trajectory.STRETCHES}
+        "cloud", measure_trajectory, TRAJECTORY, coordinates={"from_position": windows.STRETCHES}
     ),
     "windows": Family("cloud", measure_windows, WINDOWS),
 }

@@ -1,0 +1,219 @@
+"""Alignment, linearity and information imbalance of two representations of the same points."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, UInt
+
+from anisoscope.metrics.cloud import AnyArray, centered, largest, leave_out, product, scale_to_unit
+from anisoscope.metrics.comparison import (
+    Nearest,
+    PreparedCloud,
+    energy,
+    map_pairs,
+    prepare_cloud,
+    select_layer,
+)
+from anisoscope.metrics.copies import copies
+from anisoscope.metrics.eigen import eigh
+
+ROUNDING = 2e-6  # of the square of the mean squared distance: less variance is none
+
+
+class Alignment(NamedTuple):
+    rsa: Float[Array, "..."]
+    procrustes: Float[Array, "..."]
+
+
+def alignments(
+    x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int = 1
+) -> Alignment:
+    """Representational similarity (rsa) and orthogonal Procrustes similarity of two clouds.
+
+    rsa: Pearson's correlation over all pairs of |x_i - x_j|^2 and |y_i - y_j|^2, in [-1, 1]. No P x
+    P matrix: with n_i = |x_i|^2 and m_i = |y_i|^2 about the means, S and T their sums, the products
+    of both distances add up to 2 P sum n_i m_i + 2 S T + 4 |X'Y|_F^2 over ordered pairs.
+    procrustes: |X'Y|_* / (|X|_F |Y|_F), in [0, 1], far above 0 for independent clouds unless P is
+    far above D and E. R = 1 + folds values, or one: of the whole, then without the j-th of `folds`
+    runs of points, of procrustes with the rotation of the whole. All points of a cloud equal, or
+    not finite: NaN; all distances equal: NaN for rsa.
+    """
+    return Alignment(*_compare(prepare_cloud(x_PD, folds), prepare_cloud(y_PE, folds), folds))
+
+
+def layers_alignment(
+    x_N: PreparedCloud, folds: int = 1, other_N: PreparedCloud | None = None
+) -> Alignment:
+    """`alignments` of every pair of N clouds: symmetric, (R, N, N) each.
+
+    The clouds are prepared by `comparison.prepare_clouds` with as many folds. With `other_N`: of
+    layer n of `x_N` and layer m >= n of `other_N`, as in `comparison.layers_cka`.
+    """
+    y_N = x_N if other_N is None else other_N
+    values_NN2R = map_pairs(
+        lambda n, m: _compare(select_layer(x_N, n), select_layer(y_N, m), folds), len(x_N.energy_2R)
+    )
+    return Alignment(*jnp.moveaxis(values_NN2R, (2, 3), (0, 1)))
+
+
+def _compare(x: PreparedCloud, y: PreparedCloud, folds: int) -> Float[Array, "2 R"]:
+    keep_RP = jnp.repeat(leave_out(folds), len(x.x_PD) // folds, axis=1)
+    count_R = keep_RP.sum(axis=1)
+    (mean_x_RD, square_x_RP), (mean_y_RE, square_y_RP) = (
+        _about_mean(z.x_PD, keep_RP) for z in (x, y)
+    )
+    sum_x_R, sum_y_R = square_x_RP.sum(axis=1), square_y_RP.sum(axis=1)
+
+    def covariance(n_RP: Array, m_RP: Array, product_R: Array) -> Array:
+        """Compute the covariance of two distances over ordered pairs of different points.
+
+        The result is multiplied by the number of pairs.
+        """
+        sum_n_R, sum_m_R = n_RP.sum(axis=1), m_RP.sum(axis=1)
+        mean_R = (
+            4 * count_R * sum_n_R * sum_m_R / (count_R - 1)
+        )  # of both, times the number of pairs
+        return (
+            2 * count_R * (n_RP * m_RP).sum(axis=1) + 2 * sum_n_R * sum_m_R + 4 * product_R - mean_R
+        )
+
+    shared_R = covariance(square_x_RP, square_y_RP, energy(x.x_PD, y.x_PD, folds)[0])
+    self_x_R, self_y_R = (
+        covariance(n, n, z.energy_2R[0]) for n, z in ((square_x_RP, x), (square_y_RP, y))
+    )
+    # equal distances leave a variance of rounding alone
+    least_x_R, least_y_R = (
+        ROUNDING * 4 * count_R * jnp.square(sum_R) / (count_R - 1) for sum_R in (sum_x_R, sum_y_R)
+    )
+    known_R = (self_x_R > least_x_R) & (self_y_R > least_y_R) & (count_R > 2)
+    rsa_R = jnp.clip(shared_R / jnp.sqrt(self_x_R * self_y_R), -1.0, 1.0)
+    rsa_R = jnp.where(known_R, rsa_R, jnp.nan)
+
+    product_DE = product(x.x_PD.T, y.x_PD)
+    finite = jnp.isfinite(product_DE).all()
+    left_DE, _, right_EE = jnp.linalg.svd(jnp.where(finite, product_DE, 0.0), full_matrices=False)
+    rotation_DE = jnp.where(finite, product(left_DE, right_EE), jnp.nan)
+    rotated_P = (product(x.x_PD, rotation_DE) * y.x_PD).sum(axis=1)
+    mean_product_R = (product(mean_x_RD, rotation_DE) * mean_y_RE).sum(axis=1)
+    nuclear_R = product(keep_RP, rotated_P) - count_R * mean_product_R
+    procrustes_R = jnp.clip(nuclear_R / jnp.sqrt(sum_x_R * sum_y_R), -1.0, 1.0)
+    return jnp.stack([rsa_R, procrustes_R])
+
+
+def _about_mean(x_PD: Float[Array, "P D"], keep_RP: Float[Array, "R P"]) -> tuple[Array, Array]:
+    """Compute the mean of the kept points and their squared distances from it; 0 for the others."""
+    mean_RD = product(keep_RP, x_PD) / keep_RP.sum(axis=1)[:, None]
+    square_P, square_R = jnp.square(x_PD).sum(axis=1), jnp.square(mean_RD).sum(axis=1)
+    return mean_RD, keep_RP * (square_P[None] - 2 * product(mean_RD, x_PD.T) + square_R[:, None])
+
+
+# of the largest singular value, after coordinates are scaled alike: below it is only rounding
+SMALLEST = 1e-5
+
+
+class Linear(NamedTuple):
+    score: Float[Array, " R"]
+    adjusted: Float[Array, " R"]
+
+
+class Basis(NamedTuple):
+    basis_PD: Float[Array, "P D"]  # zeros in place of directions that the cloud does not have
+    rank: Float[Array, ""]
+
+
+def linearity(
+    x_PD: Float[AnyArray, "P D"],
+    y_PE: Float[AnyArray, "P E"],
+    keep_RP: Float[AnyArray, "R P"] | None = None,
+) -> Linear:
+    """Share of the variance of y that the best linear map of x explains: 1 - min_A |X~ A - Y~|_F^2.
+
+    X~ and Y~ are centered and of norm 1: the score is R^2 = |U'Y|^2 / |Y|^2, U an orthonormal basis
+    of the columns of X. Unrelated points score r / (P - 1) on average, r the rank of x: `adjusted`
+    is 1 - (1 - R^2) (P - 1) / (P - 1 - r). R values each, for weights 1 or 0 of the points (None:
+    all), with the map of all points. Range: score [0, 1]; adjusted up to 1, NaN of r + 1 points or
+    fewer. All points equal, or not finite: NaN.
+    """
+    return explain_variance(basis(x_PD), y_PE, keep_RP)
+
+
+def basis(x_PD: Float[AnyArray, "P D"]) -> Basis:
+    """Orthonormal basis of the columns of the centered cloud."""
+    x_PD = scale_to_unit(centered(x_PD))
+    size_D = jnp.linalg.norm(x_PD, axis=0)
+    x_PD = x_PD / jnp.where(size_D == 0, 1.0, size_D)[None]
+    # the small ones of the first are not orthogonal: the squares of X'X have lost their digits
+    for _ in range(2):
+        x_PD = product(x_PD, eigh(product(x_PD.T, x_PD))[1])
+        size_D = jnp.linalg.norm(x_PD, axis=0)
+        kept_D = size_D > SMALLEST * largest(size_D)
+        x_PD = jnp.where(kept_D[None], x_PD / jnp.where(kept_D, size_D, 1.0)[None], 0.0 * x_PD)
+    return Basis(x_PD, kept_D.sum() + 0.0 * x_PD[0, 0])
+
+
+def explain_variance(
+    basis: Basis, y_PE: Float[AnyArray, "P E"], keep_RP: Float[AnyArray, "R P"] | None = None
+) -> Linear:
+    """`linearity` of a y in the cloud of this basis, which several y share."""
+    y_PE = scale_to_unit(centered(y_PE))
+    keep_RP = jnp.ones((1, len(y_PE))) if keep_RP is None else keep_RP
+    fit_PE = product(basis.basis_PD, product(basis.basis_PD.T, y_PE))
+    count_R = keep_RP.sum(axis=1)
+    error_R = product(keep_RP, jnp.square(y_PE - fit_PE).sum(axis=1))
+    shift_RE = product(keep_RP, y_PE)
+    total_R = (
+        product(keep_RP, jnp.square(y_PE).sum(axis=1)) - jnp.square(shift_RE).sum(axis=1) / count_R
+    )
+    score_R = jnp.where(basis.rank > 0, jnp.maximum(1.0 - error_R / total_R, 0.0), jnp.nan)
+    free_R = count_R - 1 - basis.rank
+    adjusted_R = 1.0 - (1.0 - score_R) * (count_R - 1) / jnp.where(free_R > 0, free_R, jnp.nan)
+    return Linear(score_R, adjusted_R)
+
+
+AT_ONCE = 32  # points whose distances to all others exist at once
+
+
+def information_imbalance(
+    nearest_NP: Int[AnyArray, "N P"] | UInt[AnyArray, "N P"],
+    counts_NP: Bool[AnyArray, "N P"],
+    cloud_PD: Float[AnyArray, "P D"],
+) -> Float[Array, " N"]:
+    """Delta(A -> B) = 2/n mean_i r_i, r_i the rank in B of the point nearest to i in A, of N clouds A.
+
+    Args: of N clouds A the nearest of each point, and which points count; the cloud B of the same
+    points. Range: 2/n to 2 (n - 1)/n; 1 on average for unrelated clouds. Not symmetric. Ranks are
+    among the n distinct points of B; a point equal to i in B has rank 1. The mean is over the
+    points that count in A and are the first of their copies in B; none, or not finite: NaN.
+    Rounding moves ranks of points equally far to 1e-6 of the largest |x|^2.
+    """
+    cloud_PD = scale_to_unit(centered(cloud_PD))
+    points = len(cloud_PD)
+    original_P = copies(cloud_PD).original_P
+    first_P = original_P == jnp.arange(points)
+    square_P = jnp.square(cloud_PD).sum(axis=1)
+    nearest_PN = jnp.asarray(nearest_NP).T.astype(jnp.int32)
+
+    def rank_of_point(i: Int[Array, ""]) -> Float[Array, " N"]:
+        # |x_i|^2 is common to all distances of a point, and left out
+        distance_P = square_P - 2.0 * product(cloud_PD, cloud_PD[i])
+        near_N = original_P[nearest_PN[i]]
+        other_P = first_P & (jnp.arange(points) != original_P[i])
+        nearer_NP = other_P[None] & (distance_P[None] < distance_P[near_N][:, None])
+        return 1.0 + jnp.where(near_N == original_P[i], 0, nearer_NP.sum(axis=1))
+
+    rank_PN = jax.lax.map(rank_of_point, jnp.arange(points), batch_size=min(AT_ONCE, points))
+    weight_NP = jnp.asarray(counts_NP) & first_P[None]
+    mean_N = jnp.where(weight_NP, rank_PN.T, 0.0).sum(axis=1) / weight_NP.sum(axis=1)
+    return 2.0 * mean_N / first_P.sum() + 0.0 * square_P.sum()
+
+
+def layers_imbalance(
+    nearest_N: Nearest, clouds_NPD: Float[AnyArray, "N P D"]
+) -> Float[Array, "N N"]:
+    """`information_imbalance` of every layer (row) to every layer (column)."""
+    nearest_NP = nearest_N.index_PC[..., 0]
+    return jax.lax.map(
+        lambda cloud_PD: information_imbalance(nearest_NP, nearest_N.first_P, cloud_PD),
+        jnp.asarray(clouds_NPD),
+    ).T

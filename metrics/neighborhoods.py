@@ -1,0 +1,94 @@
+"""Neighborhoods: how unevenly points occur among nearest neighbors, and how evenly they spread.
+
+X are the points of a neighborhood: a point and its nearest neighbors.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from anisoscope.metrics.cloud import AnyArray, product
+from anisoscope.metrics.neighbors import Neighbors
+
+NEAREST = 10  # nearest neighbors
+
+
+class Hubs(NamedTuple):
+    skewness: Float[Array, ""]
+    never: Float[Array, ""]
+    most: Float[Array, ""]
+
+
+def occurrences(neighbors: Neighbors, count: int = NEAREST) -> Float[Array, " P"]:
+    """N_k of every point: the number of distinct points that have it among their k nearest.
+
+    0 for copies of an earlier point.
+    """
+    neighbors.check_searched(count)
+    near_PC = jnp.isfinite(neighbors.distance_PC[:, :count]) & neighbors.first_P[:, None]
+    return (
+        jnp.zeros(len(near_PC)).at[neighbors.index_PC[:, :count]].add(near_PC.astype(jnp.float32))
+    )
+
+
+def hubs(neighbors: Neighbors, count: int = NEAREST) -> Hubs:
+    """Spread of the N_k of the n distinct points, whose mean is k.
+
+    skewness: E (N_k - k)^3 / (E (N_k - k)^2)^(3/2), NaN where all N_k are equal. never: share of
+    the points with N_k = 0. most: largest N_k over k, [0, (n - 1)/k]. Hubs come with the dimension,
+    of independent normal points too. Neighbors searched to `count` at least, or ValueError.
+    """
+    count_P, first_P = occurrences(neighbors, count), neighbors.first_P
+    points = first_P.sum()
+    deviation_P = jnp.where(first_P, count_P - count_P.sum() / points, 0.0)
+    variance, third = jnp.square(deviation_P).sum() / points, (deviation_P**3).sum() / points
+    never = (first_P & (count_P == 0)).sum() / points
+    return Hubs(third / variance**1.5, never, count_P.max() / count)
+
+
+COUNT = 20  # nearest neighbors
+# neighborhoods whose coordinates exist at once
+AT_ONCE, AT_ONCE_ON_ACCELERATORS = 64, 4096
+
+
+class LocalIsotropy(NamedTuple):
+    anisotropy: Float[Array, ""]
+    participation_ratio: Float[Array, ""]
+
+
+def local_isotropy(
+    cloud_PD: Float[AnyArray, "P D"], neighbors: Neighbors, count: int = COUNT
+) -> LocalIsotropy:
+    """Anisotropy and participation ratio of neighborhoods, each about its own mean.
+
+    They are the means over the distinct points i of max(lambda_i) / sum(lambda_i), [1/count, 1],
+    and of (sum lambda_i)^2 / sum(lambda_i^2), [1, count], lambda_i the eigenvalues of the
+    covariance of i and its `count` nearest distinct points. So few points look less isotropic than
+    they are: of n = count + 1 independent points of an isotropic Gaussian 1/participation ratio is
+    on average (count + D + 1) / (count D + 2). NaN where no point has so many others that differ
+    from it; fewer neighbors searched: ValueError.
+    """
+    neighbors.check_searched(count)
+    cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
+    far_P = neighbors.distance_PC[:, count - 1]
+    used_P = neighbors.first_P & jnp.isfinite(far_P) & (far_P > 0)
+
+    def shares(point: tuple[Array, ...]) -> Array:
+        i, index_C, size = point
+        near_XD = cloud_PD[jnp.append(index_C, i)] - cloud_PD[i][None]
+        near_XD = near_XD / size  # of any scale, its squares are in float32
+        near_XD = near_XD - near_XD.mean(axis=0, keepdims=True)
+        value_X = jnp.linalg.eigvalsh(product(near_XD, near_XD.T))
+        return value_X / value_X.sum()
+
+    size_P = jnp.where(used_P, far_P, 1.0)
+    points = jnp.arange(len(cloud_PD)), neighbors.index_PC[:, :count], size_P
+    most = AT_ONCE if jax.default_backend() == "cpu" else AT_ONCE_ON_ACCELERATORS
+    share_PX = jax.lax.map(shares, points, batch_size=min(most, len(cloud_PD)))
+
+    def mean(value_P: Array) -> Array:
+        return jnp.where(used_P, value_P, 0.0).sum() / used_P.sum()
+
+    return LocalIsotropy(mean(share_PX[:, -1]), mean(1.0 / jnp.square(share_PX).sum(axis=1)))
