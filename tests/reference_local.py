@@ -17,11 +17,3 @@ def local_isotropy(cloud, count):
     square = np.linalg.svd(neighborhoods(cloud, count), compute_uv=False) ** 2
     share = square / square.sum(axis=1, keepdims=True)
     return share.max(axis=1).mean(), (1 / (share**2).sum(axis=1)).mean()
-
-
-def mean_cosine_about_own_mean(cloud, count):
-    """The mean cosine of the pairs of each neighborhood, averaged."""
-    x = neighborhoods(cloud, count)
-    unit = x / np.linalg.norm(x, axis=2, keepdims=True)
-    pairs = np.square(unit.sum(axis=1)).sum(axis=1) - len(x[0])
-    return (pairs / (len(x[0]) * (len(x[0]) - 1))).mean()

@@ -147,19 +147,6 @@ def of_layers(clouds, folds, beside=None):
     )
 
 
-@pytest.mark.parametrize("folds", [3])
-def test_layers_cka_is_linear_cka_of_every_pair(folds):
-    cloud = gaussian(*INVARIANT)
-    clouds = np.stack([cloud, other(cloud, INVARIANT[1]), 10 * gaussian(*INVARIANT, seed=8) + 3])
-    one_by_one = [[both(first, second, folds=folds) for second in clouds] for first in clouds]
-    for kind, cka in enumerate(map(np.asarray, of_layers(clouds, folds=folds))):
-        assert cka.shape == (1 if folds == 1 else 1 + folds, 3, 3)
-        for n, m in np.ndindex(3, 3):
-            np.testing.assert_allclose(cka[:, n, m], one_by_one[n][m][kind], rtol=1e-5, atol=1e-7)
-        np.testing.assert_allclose(np.diagonal(cka, axis1=1, axis2=2), 1, rtol=1e-6)
-        np.testing.assert_array_equal(cka, np.swapaxes(cka, 1, 2))
-
-
 def test_layers_beside_others_and_models_beside_models():
     """Of two stacks a triangle, mirrored, or all pairs; widths of two models may differ."""
     cloud = gaussian(*INVARIANT)

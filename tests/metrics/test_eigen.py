@@ -6,7 +6,7 @@ import pytest
 
 from anisoscope.metrics import eigen, spectrum
 from tests import reference_spectrum as reference
-from tests.metrics.clouds import EVERY, POINTS, WIDTH, rotation
+from tests.metrics.clouds import EVERY, rotation
 
 decompose = jax.jit(spectrum.spectrum)
 
@@ -37,22 +37,3 @@ def test_small_eigenvalues_of_a_spectrum_without_a_gap_keep_their_digits(decay):
     assert 20 < small.sum() < 120
     values = np.asarray(decompose(cloud).eigenvalues_E[0])
     np.testing.assert_allclose(values[small], exact[small], rtol=1e-4, atol=2e-10 * exact[0])
-
-
-def test_what_rounding_drowns_is_worth_as_little_as_is_said():
-    """A quarter of the spectrum lies below RESOLUTION: the roots of RankMe see it, the other
-    readings do not.
-    """
-    cloud = rotated(np.logspace(0, -12, WIDTH), POINTS)
-    kept, whole = (
-        reference.eigenvalues(cloud, resolution) for resolution in (eigen.RESOLUTION, 0.0)
-    )
-    assert (kept == 0).sum() == 16
-    spectra = decompose(cloud)
-    roots = np.sqrt(whole) / np.sqrt(whole).sum()
-    assert spectrum.rankme_centered(spectra)[0] / reference.perplexity(
-        roots + 1e-7
-    ) - 1 == pytest.approx(-3e-4, abs=1e-4)
-    assert spectrum.effective_rank(spectra)[0] == pytest.approx(
-        reference.perplexity(whole / whole.sum()), rel=1e-5
-    )

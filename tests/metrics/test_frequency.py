@@ -62,34 +62,6 @@ def test_a_type_of_which_a_resample_keeps_one_point_is_left_out_of_it():
     )
 
 
-def planted(generator, slope, points=POINTS, width=64, between=3.0):
-    """Types about centers of their own, at a distance that falls with log frequency by `slope`."""
-    types = generator.choice(12, points, p=SHARES)
-    log_frequency = np.log(SHARES[types])
-    center = generator.normal(size=(12, width)) * between
-    scale = np.exp(slope * (log_frequency + 3))
-    return (
-        center[types] + scale[:, None] * generator.normal(size=(points, width)),
-        types,
-        log_frequency,
-    )
-
-
-@pytest.mark.parametrize(("slope", "sign"), [(-0.2, -1), (0.2, 1)])
-def test_a_planted_dependence_on_frequency_is_found_wherever_the_centers_are(slope, sign):
-    generator = np.random.default_rng(0)
-    cloud, types, log_frequency = planted(generator, slope, between=30.0)
-    distance, correlation, of_means, share = values_of(
-        cloud.astype(np.float32), types, log_frequency.astype(np.float32)
-    )
-    assert sign * correlation[0] > 0.5
-    assert sign * of_means[0] > 0.95
-    assert share[0] > 0.99
-    scale = np.exp(slope * (np.log(SHARES) + 3))
-    # |normal of 64| is about 8
-    assert distance[0] == pytest.approx((SHARES * scale).sum() * 8, rel=0.05)
-
-
 def test_of_copies_of_a_center_nothing_is_left_but_what_lies_between():
     """As in layer 0 of a model without learned positions."""
     cloud = gaussian(12, 64)[TYPE // 7 + 1] + np.float32(100)

@@ -61,8 +61,3 @@ def seen_by(measured, monkeypatch, threads):
 def test_whatever_decomposes_in_a_users_process_has_one_thread(measured, monkeypatch, threads):
     assert 1 in seen_by(measured, monkeypatch, threads)
     assert threads() == 3
-
-
-def test_in_a_program_of_the_users_own_a_metric_is_still_a_function_of_jax(threads):
-    value = jax.jit(lambda x: metrics.anisotropy(x))(X)
-    np.testing.assert_allclose(value, metrics.anisotropy(X), rtol=1e-5)

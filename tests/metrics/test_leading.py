@@ -72,20 +72,6 @@ def test_a_first_direction_among_many_that_are_nearly_equal_is_the_first(near):
         np.testing.assert_allclose(direction.kurtosis[0], (score**4).mean(), rtol=2e-2)
 
 
-@pytest.mark.parametrize("scale", [2.0**-50, 2.0**50])
-def test_shares_do_not_depend_on_the_unit_whatever_it_is(scale):
-    cloud = gaussian()
-    expected = shares(cloud, FIRST, KEEPS[1])
-    np.testing.assert_allclose(
-        shares(cloud * np.float32(scale), FIRST, KEEPS[1]), expected, rtol=1e-5
-    )
-    cloud[FIRST] *= 30_000
-    by_norm = shares(cloud, FIRST, KEEPS[1])[1]
-    np.testing.assert_allclose(
-        shares(cloud * np.float32(scale), FIRST, KEEPS[1])[1], by_norm, rtol=1e-5
-    )
-
-
 def test_the_longest_are_found_and_of_equal_ones_the_first():
     cloud = gaussian()
     cloud[40:43] = 9.0  # copies, in one window

@@ -53,21 +53,6 @@ def test_semi_nmf_is_that_of_the_printed_rule_and_never_gets_worse():
     np.testing.assert_allclose(turned.residual_Y, factors.residual_Y, rtol=1e-3)
 
 
-def test_semi_nmf_finds_planted_concepts():
-    generator = np.random.default_rng(4)
-    concept = generator.normal(size=(RANK, WIDTH))
-    points = (
-        np.eye(RANK)[generator.integers(0, RANK, POINTS)] + 0.05 * generator.random((POINTS, RANK))
-    ) @ concept
-    factors = semi_nmf(
-        points.astype(np.float32), start(points.astype(np.float32), jax.random.key(1), RANK), 100
-    )
-    assert factors.residual_Y[-1] < 1e-3
-    np.testing.assert_allclose(
-        energy(tangent.orthonormal(factors.concept_ED), concept.astype(np.float32)), 1, atol=1e-3
-    )
-
-
 def test_a_start_gives_every_point_to_the_nearest_of_points_drawn():
     points = stretched()
     begin = np.asarray(start(points, jax.random.key(2), RANK))
@@ -222,18 +207,3 @@ def test_the_local_tangent_is_that_of_float64_and_finds_a_gradient_along_a_circl
     copies = np.repeat(stretched(points=5), 20, axis=0)
     for of_none in local_tangent(copies, gradient[:1].repeat(100, 0), copies, 12, RANK):
         np.testing.assert_array_equal(of_none, 0)  # all neighbors are copies
-
-
-def test_a_direction_in_which_neighbors_do_not_vary_is_not_of_the_local_frame():
-    generator = np.random.default_rng(0)
-    plane = rotation(WIDTH, 2)[:2]
-    points, among = (
-        (generator.normal(size=(number, 2)) @ plane + 1).astype(np.float32)
-        for number in (40, POINTS)
-    )
-    gradient = generator.normal(size=(40, WIDTH)).astype(np.float32)
-    inside_PE = local_tangent(points, gradient, among, 12, 3).inside_PE
-    np.testing.assert_array_equal(inside_PE[:, 2], inside_PE[:, 1])
-    np.testing.assert_allclose(
-        inside_PE[:, 1], np.square(gradient @ plane.T).sum(axis=1), rtol=1e-3
-    )

@@ -9,9 +9,6 @@ from anisoscope.config.model_config import ModelConfig
 from anisoscope.models.masks import (
     dependence,
     hidden_targets,
-    list_unused_settings,
-    seeds,
-    settings,
     visible_keys,
 )
 from tests.models.cases import CONFIGS, SMALL
@@ -36,13 +33,6 @@ def test_four_positions(mask):
     np.testing.assert_array_equal(
         visible_keys(config, 4), [[c == "x" for c in row] for row in LITERAL[mask]]
     )
-
-
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
-def test_a_shorter_window_is_the_corner_of_the_whole(config):
-    whole_TT = visible_keys(config, config.context)
-    for time in (1, 5):
-        np.testing.assert_array_equal(visible_keys(config, time), whole_TT[:time, :time])
 
 
 def test_no_leak_is_causal_and_a_full_leak_is_bidirectional():
@@ -75,18 +65,3 @@ def test_the_targets_said_to_be_hidden_are(config):
     hidden = config.context - 1 - shown.max() if shown.size else config.context
     assert hidden_targets(config) == (1 if config.mask == "leak" else hidden)
     assert hidden_targets(dataclasses.replace(SMALL, mask="leak")) == SMALL.context
-
-
-def test_settings_of_other_masks_are_idle():
-    assert list_unused_settings(CONFIGS["prefix_softmax"]) == ["window", "leak", "leak_seed"]
-    assert list_unused_settings(CONFIGS["leak_softmax"]) == ["prefix", "window"]
-    assert (
-        list_unused_settings(SMALL)
-        == [*settings(), *seeds()]
-        == ["prefix", "window", "leak", "leak_seed"]
-    )
-
-
-def test_leaks_fall_everywhere_above_the_diagonal():
-    mean_TT = np.mean([leaked(0.3, seed) for seed in range(400)], axis=0)[np.triu_indices(30, 1)]
-    assert abs(mean_TT - 0.3).max() < 4.5 * np.sqrt(0.3 * 0.7 / 400)

@@ -114,14 +114,6 @@ def test_bfloat16_computes_near_float32(name):
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(gradients))
 
 
-def test_the_compute_type_of_a_cpu_is_float32():
-    model, tokens_BT = transformer.build(SMALL, VOCAB), jnp.zeros((1, 4), jnp.int32)
-    activations = jax.eval_shape(
-        lambda key: model.apply(model.init(key), tokens_BT)[1], jax.random.key(0)
-    )
-    assert activations.q_NBTHK.dtype == jnp.float32
-
-
 @pytest.mark.parametrize("name", ["gpt2", pytest.param("bert", marks=pytest.mark.slow)])
 def test_hook_points_are_what_is_added_to_the_residual_stream_and_what_attention_mixes(name):
     """Told on request alone, and then all else stays the same."""
