@@ -120,11 +120,11 @@ def score(
     row: dict[str, object] = {"metric": name, "truth": truth, "draws": len(mean_N)}
     if len(mean_N) == 0 or np.isnan(low_N).any():
         return row | {"verdict": "no value" if len(mean_N) == 0 else "no interval"}
-    held, of_truth = (
+    held, truth_held = (
         ((low_N <= value) & (value <= high_N)).mean() for value in (mean_N.mean(), truth)
     )
     row |= {"mean": mean_N.mean(), "bias": mean_N.mean() / truth - 1, "expectation held": held}
-    row |= {"truth held": np.nan if np.isnan(truth) else of_truth}
+    row |= {"truth held": np.nan if np.isnan(truth) else truth_held}
     verdict = "too narrow" if held < LOW else "too wide" if held > HIGH else ""
     return row | {"half-width": (high_N - low_N).mean() / 2, "verdict": verdict}
 
