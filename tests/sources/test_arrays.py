@@ -167,14 +167,9 @@ def test_chunks_are_measured_by_themselves_and_averaged():
     for name in ("mean_cosine", "drift"):
         expected = np.mean([value(one, name) for one in each], axis=0)
         np.testing.assert_allclose(value(found, name), expected, rtol=1e-6)
-    widths = [
-        one.mean_cosine.sel(statistic="high") - one.mean_cosine.sel(statistic="low")
-        for one in (found, *each)
-    ]
-    errors = [
-        half / 2 / stats.t.ppf(0.975, freedom)
-        for half, freedom in zip(widths, (4, 2, 2), strict=True)
-    ]
+    ends = [one.mean_cosine.sel(statistic=["high", "low"]) for one in (found, *each)]
+    widths = zip(ends, (4, 2, 2), strict=True)
+    errors = [(high - low) / 2 / stats.t.ppf(0.975, freedom) for (high, low), freedom in widths]
     np.testing.assert_allclose(errors[0], np.sqrt(errors[1] ** 2 + errors[2] ** 2) / 2, rtol=1e-5)
     assert (found.attrs["batches"], found.attrs["points"]) == (2, 96)
 
@@ -208,7 +203,7 @@ def test_heads_are_measured_in_chunks_of_windows():
     heads = {"queries": HEADS, "keys": HEADS[..., ::-1], "mask": "causal", "folds": 1}
     found = measure_attention(**heads, num_chunks=2)
     each = [
-        measure_attention(**heads | {k: heads[k][:, :, [w]] for k in ("queries", "keys")})
+        measure_attention(HEADS[:, :, [w]], HEADS[:, :, [w], :, ::-1], mask="causal", folds=1)
         for w in (0, 1)
     ]
     expected = np.mean([value(one, "attention_entropy") for one in each], axis=0)

@@ -41,7 +41,9 @@ def test_an_interval_holds_the_value_and_points_that_do_not_correspond_are_the_n
     excess = table.cka_unbiased_excess.sel(statistic="mean", null="permuted")
     assert excess.sel(layer=1, other_layer=0) > 0.8
     assert abs(excess.sel(layer=1, other_layer=1)) < 0.15  # independent layers
-    assert table.attrs["first"] == "first"
+    axes = anisoscope.plot.layer_map(table, "cka")
+    np.testing.assert_array_equal(axes.images[0].get_array(), table.cka.sel(statistic="mean"))
+    assert (axes.get_ylabel(), axes.get_xlabel()) == ("layer of first", "layer of second")
 
 
 def test_points_that_differ_are_refused(monkeypatch):
@@ -55,11 +57,3 @@ def test_points_that_differ_are_refused(monkeypatch):
     monkeypatch.setattr(memory, "available", lambda: 10_000)
     with pytest.raises(ValueError, match=r"3 and 2 layers of 128 points take .* pass fewer layers"):
         anisoscope.compare(A, B)
-
-
-def test_the_heat_map_shows_each_pair_of_layers(table):
-    ax = anisoscope.plot.layer_map(table, "cka")
-    np.testing.assert_array_equal(ax.images[0].get_array(), table.cka.sel(statistic="mean"))
-    assert (ax.get_ylabel(), ax.get_xlabel()) == ("layer of first", "layer of second")
-    with pytest.raises(ValueError, match="can be drawn"):
-        anisoscope.plot.layer_map(table.isel(other_layer=0), "cka")

@@ -29,9 +29,8 @@ def test_folds_are_disjoint_and_hold_whole_clusters(sizes, wanted, seed):
 
 
 def test_without_labels_folds_are_runs_in_the_order_given():
-    np.testing.assert_array_equal(
-        folds.cut_folds(64, None, 8, 0).index_JM, np.arange(64).reshape(8, 8)
-    )
+    index_JM = folds.cut_folds(64, None, 8, 0).index_JM
+    np.testing.assert_array_equal(index_JM, np.arange(64).reshape(8, 8))
     index_JM = folds.cut_folds(67, None, 8, 0).index_JM
     assert index_JM.shape == (8, 8)
     assert (np.diff(index_JM.ravel()) > 0).all()
@@ -62,12 +61,8 @@ def test_intervals_of_unequal_clusters_hold_what_is_estimated(farther, clusters)
         index_JM, *sizes = folds.cut_folds(label_P.size, label_P, 8, draw)
         assert len(index_JM) == 8
         left = [np.linalg.norm(np.delete(x_PD[index_JM], j, 0).mean(axis=(0, 1))) for j in range(8)]
-        found = estimate(
-            weight_replicates(
-                np.array([[np.linalg.norm(x_PD.mean(axis=0)), *left]]), "jackknife", *sizes
-            ),
-            "jackknife",
-        )
+        values = np.array([[np.linalg.norm(x_PD.mean(axis=0)), *left]])
+        found = estimate(weight_replicates(values, "jackknife", *sizes), "jackknife")
         estimates.append(found.mean)
         ends.append((found.low, found.high))
     low, high = np.array(ends).T

@@ -37,21 +37,13 @@ def test_the_tables_of_a_hook_point_are_those_of_its_cloud(run, monkeypatch):
         assert table.layer.values.tolist() == [1, 2]
         assert table.depth.values.tolist() == [0.5, 1]
         assert "query_drift" not in table  # no cloud
-        for s, positions in enumerate(("all", "without_first_token")):
-            for layer in (1, 2):
-                cloud = np.asarray(found[hook_point][layer - 1]).reshape(-1, 16)[
-                    probe.picks_SGP[s, 0]
-                ]
-                value = batches.mean_norm.sel(
-                    step=2, positions=positions, batch=0, layer=layer
-                ).item()
-                assert value == pytest.approx(reference.mean_norm(cloud), rel=1e-4)
+        for s, layer in np.ndindex(2, 2):
+            cloud = np.asarray(found[hook_point][layer]).reshape(-1, 16)[probe.picks_SGP[s, 0]]
+            value = batches.mean_norm.sel(step=2, batch=0, layer=layer + 1)[s]
+            assert value.item() == pytest.approx(reference.mean_norm(cloud), rel=1e-4)
         means = table.mean_norm.sel(statistic="mean")
-        np.testing.assert_allclose(
-            table.mean_norm_over_blocks.sel(statistic="mean"), means.mean("layer"), rtol=1e-6
-        )
+        average = table.mean_norm_over_blocks.sel(statistic="mean")
+        np.testing.assert_allclose(average, means.mean("layer"), rtol=1e-6)
         excess = table.mean_norm_excess.sel(null="untrained", statistic="mean")
-        np.testing.assert_allclose(
-            excess.sel(step=2), means.sel(step=2) - means.sel(step=0), atol=1e-6
-        )
-        assert table.attrs["hook_point"] == hook_point
+        own = means.sel(step=2) - means.sel(step=0)
+        np.testing.assert_allclose(excess.sel(step=2), own, atol=1e-6)

@@ -1,6 +1,4 @@
-"""What a GPU or a TPU lacks is seen here, without one: programs are lowered for both. And what a
-CPU makes of one.
-"""
+"""What a GPU or a TPU lacks is seen here, without one: programs are lowered for both."""
 
 import jax
 import jax.export

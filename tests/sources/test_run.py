@@ -41,11 +41,8 @@ def test_a_run_gives_its_checkpoints_as_parameters_of_one_function(finished):
         opened.vectors(opened.params(6), tokens_WT), compiled_LBTD, rtol=1e-5, atol=1e-6
     )
     text = str(jax.make_jaxpr(opened.vectors)(opened.params(6), tokens_WT))
-    assert (
-        text.count("dot_general[")
-        == text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)")
-        > 0
-    )
+    exact = text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)")
+    assert text.count("dot_general[") == exact > 0
     with pytest.raises(ValueError, match="the validation split has 12 windows of 8"):
         opened.windows(13)
     with pytest.raises(ValueError, match="step"):
@@ -76,11 +73,8 @@ def test_a_text_that_has_changed_since_is_refused(finished, monkeypatch):
 @pytest.mark.slow  # what its cells call has quick tests, here and in test_arrays.py
 def test_every_cell_of_the_notebook_runs(finished, monkeypatch, capsys):
     monkeypatch.setenv("ANISOSCOPE_RUN", str(finished))
-    monkeypatch.setattr(
-        finished_run.OpenRun,
-        "windows",
-        lambda self, count, of=finished_run.OpenRun.windows: of(self, 8),
-    )
+    inner = finished_run.OpenRun.windows
+    monkeypatch.setattr(finished_run.OpenRun, "windows", lambda self, count: inner(self, 8))
     monkeypatch.chdir(ROOT)
     space = notebooks.run("measure.ipynb")
     assert space["tables"].keys() == {0, 6}

@@ -25,8 +25,7 @@ def test_the_first_table_is_the_untrained_null_model(tables):
 
 def test_other_settings_are_refused_and_overwrite_nothing(tables):
     folder, _ = tables
-    other = tiny.config()
-    other = replace(other, {"measure.points": 24})
+    other = replace(tiny.config(), {"measure.points": 24})
     words = r"measure\.points=16 there, 24 now.*move .*measurements away"
     with pytest.raises(UserError, match=words):
         measured(other, folder)
@@ -57,9 +56,8 @@ def test_steps_that_nothing_is_known_of_are_named(run, capsys):
     said = capsys.readouterr().out
     assert "run: neither checkpoint nor table: steps 0, 5\n" in said
     assert "run: without step 0 there is no excess over the untrained network\n" in said
-    assert np.isnan(
-        joined_files.read_table(folder / "results.nc").anisotropy_excess.sel(null="untrained")
-    ).all()
+    excess = joined_files.read_table(folder / "results.nc").anisotropy_excess
+    assert np.isnan(excess.sel(null="untrained")).all()
 
 
 def test_a_table_in_the_place_of_another_is_refused_and_nothing_is_written(tables):
@@ -72,18 +70,14 @@ def test_a_table_in_the_place_of_another_is_refused_and_nothing_is_written(table
     other["train"]["seed"] += 1
     for table, why in (
         (joined_files.read_table(here / "2.nc"), "of step 2, not of step 4"),
-        (joined_files.read_table(folder / "results.nc"), "of step 0, 1, 2, not of step 4"),
         (own.assign_attrs(config=json.dumps(other)), r"of another run, with train\.seed=1"),
         (own.assign_attrs(hook_point="values"), "of values, not of the residual stream"),
         (own.drop_vars("step"), r"of step \?, not of step 4"),
         (own.assign_attrs(early_proxies="{}"), "of tangents, not of the residual stream"),
     ):
         joined_files.write(table, here / "4.nc")
-        with pytest.raises(
-            RunError, match=rf"4\.nc says that it is {why}; move it to its place, or delete it"
-        ) as error:
+        with pytest.raises(RunError, match=rf"4\.nc says that it is {why}; move it to its place"):
             measured(config, folder)
-        assert "\n" not in str(error.value)
         assert (folder / "results.nc").read_bytes() == whole
     joined_files.write(own, here / "4.nc")
     measured(config, folder)

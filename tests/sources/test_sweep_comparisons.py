@@ -2,12 +2,9 @@ import dataclasses
 import shutil
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.results import joined_files, kept_vectors
-from anisoscope.results.derived import averages
 from anisoscope.sources import run_program
 from anisoscope.utils.errors import UserError
 from tests import tiny
@@ -66,27 +63,17 @@ def test_the_projection_is_that_of_the_vectors_of_all_tables(run):
     table, steps = joined_files.read_table(folder / "results.nc"), [0, 1, 2, 4, 5, 6]
     raw = [joined_files.read_table(folder / "measurements" / f"{step}.nc") for step in steps]
     for block in (1, 2):
-        vectors = np.stack(
-            [
-                [one[name].sel(block=block) for name in ("query_vectors", "key_vectors")]
-                for one in raw
-            ]
-        )
+        names = "query_vectors", "key_vectors"
+        vectors = np.stack([[one[name].sel(block=block) for name in names] for one in raw])
         found = kept_vectors.common_axes(vectors)
         for index, kind in enumerate(("query", "key")):
-            np.testing.assert_allclose(
-                table[f"{kind}_projection"].sel(block=block), found.projection[:, index], rtol=1e-6
-            )
+            projection = table[f"{kind}_projection"].sel(block=block)
+            np.testing.assert_allclose(projection, found.projection[:, index], rtol=1e-6)
         np.testing.assert_allclose(table.projection_share.sel(block=block), found.share)
         np.testing.assert_allclose(table.projection_kept.sel(block=block), found.kept)
     assert not np.array_equal(raw[0].query_vectors, raw[-1].query_vectors)
     picks_P = run_program.draw_probe(config, tiny.corpus()).picks_SGP[0, 0]
     np.testing.assert_array_equal(table.window * 8 + table.position_in_window, picks_P)
-    own = FAMILIES["attention"].quantities
-    assert set(pd.read_csv(folder / "results.csv").metric) == {
-        *own,
-        *(name for one in own for name in averages(one)),
-    }
     with pytest.raises(UserError, match=r"measure\.projected_head=0 there, 1 now"):
         measured(projecting(config, head=1), folder)
 
@@ -105,13 +92,7 @@ def test_comparisons_are_measured_again_when_what_they_compare_with_has_changed(
     measured(config, folder)
     said = capsys.readouterr().out
     assert "run: measured again, since a checkpoint has changed: steps 1, 2, 5, 6\n" in said
-    assert (
-        "run: compared with a checkpoint that has changed, but its own checkpoint is gone: steps 0, 4\n"
-        in said
-    )
+    assert "but its own checkpoint is gone: steps 0, 4\n" in said
     table = joined_files.read_table(folder / "results.nc")
     np.testing.assert_allclose(table.cka_last.sel(VALUE).sel(step=5), 1.0, rtol=1e-5)
-    assert (
-        dict(zip(table.step.values.tolist(), table.previous_step.values.tolist(), strict=True))[5]
-        == 2
-    )
+    assert table.previous_step.sel(step=5) == 2

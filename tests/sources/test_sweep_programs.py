@@ -22,14 +22,10 @@ SLOW = pytest.mark.slow
 
 
 @pytest.mark.slow
-def test_another_mask_is_data_of_the_same_program(run, tmp_path, monkeypatch):
-    """One run's parameters, measured under three masks: each cloud is that of the model with this
-    mask.
-    """
-    folder, config = (
-        run[0],
-        replace(run[1], {"measure.families": ("similarity", "attention"), "measure.nulls": ()}),
-    )
+def test_another_mask_is_data_of_the_same_program(run, monkeypatch):
+    """One run's parameters under three masks: each cloud is that of the model with this mask."""
+    folder, changes = run[0], {"measure.families": ("similarity", "attention"), "measure.nulls": ()}
+    config = replace(run[1], changes)
     count, corpus = traces(monkeypatch), tiny.corpus()
     params = store_of(folder).restore_params(6)
     probe = run_program.draw_probe(config, corpus)
@@ -51,22 +47,14 @@ def test_another_mask_is_data_of_the_same_program(run, tmp_path, monkeypatch):
     assert len(count) == 1
 
 
-@pytest.mark.parametrize(
-    ("devices", "batches", "shared"),
-    [
-        pytest.param(4, 2, (2, 2), marks=SLOW),
-        pytest.param(8, 2, None, marks=SLOW),
-    ],
-)  # which get a set of positions each, a batch, both, and windows of every batch
-def test_many_devices_measure_what_one_does(run, monkeypatch, devices, batches, shared):
-    # two compile it in the sweep
-    families = ("spectrum", "attention", "projection") + ("comparison",) * (devices > 2)
-    folder, config = (
-        run[0],
-        replace(run[1], {"measure.families": families, "measure.batches": batches}),
-    )
+# four get a set of positions of a batch each, eight windows of every batch
+@pytest.mark.slow
+@pytest.mark.parametrize(("devices", "shared"), [(4, (2, 2)), (8, None)])
+def test_many_devices_measure_what_one_does(run, monkeypatch, devices, shared):
+    families = ("spectrum", "attention", "projection", "comparison")
+    folder, config = run[0], replace(run[1], {"measure.families": families, "measure.batches": 2})
     monkeypatch.setattr(mesh, "devices", lambda: jax.devices()[:devices])
-    found = mesh.measuring_mesh(config.measure.batches, 2)
+    found = mesh.measuring_mesh(2, 2)
     assert (None if found is None else found.devices.shape) == shared
     measured(config, folder)
     many = joined_files.read_table(folder / "results.nc")
@@ -108,18 +96,15 @@ def test_every_product_of_a_measurement_has_full_float32_precision():
 def test_of_an_encoder_the_readout_tells_what_was_masked_or_where_nothing_is_all(masked):
     changes = {"objective": "masked", "model.mask": "bidirectional", "measure.masked": masked}
     few = {"measure.points": 56, "measure.batches": 1, "measure.folds": 2, "measure.nulls": ()}
-    config, corpus = (
-        replace(tiny.config(), changes | few | {"measure.families": ("logit_lens",)}),
-        tiny.corpus(),
-    )
+    changes |= few | {"measure.families": ("logit_lens",)}
+    config, corpus = replace(tiny.config(), changes), tiny.corpus()
     network = transformer.build(config.model, corpus.vocab_size, "float32")
     params, probe = network.init(jax.random.key(0)), run_program.draw_probe(config, corpus)
     checkpoint = run_program.Reference(params, None)
     values = run_program.make_program(config, corpus).measure(checkpoint, {}).values["measured"]
     loss = values["logit_lens_loss"][0, 0, -1, 0]
-    text_WT = run_program.draw_probe(replace(config, {"measure.masked": False}), corpus).tokens_GWT[
-        0
-    ]
+    unmasked = replace(config, {"measure.masked": False})
+    text_WT = run_program.draw_probe(unmasked, corpus).tokens_GWT[0]
     logits_WTV = np.asarray(network.apply(params, jnp.asarray(probe.tokens_GWT[0]))[0], np.float64)
     log_p_WTV = logits_WTV - np.log(np.exp(logits_WTV).sum(-1, keepdims=True))
     own_WT = -np.take_along_axis(log_p_WTV, text_WT[..., None], -1)[..., 0] / np.log(2)

@@ -22,16 +22,8 @@ from anisoscope.sources.untrained_theory import (
 from anisoscope.utils.errors import Stopped
 from anisoscope.utils.processes import Stop
 
-SMALL = UntrainedConfig(
-    width=16,
-    heads=2,
-    blocks=2,
-    vocabulary=50,
-    sequences=2,
-    context=8,
-    norms=(0.0, 1.0, 30.0),
-    seeds=3,
-)
+SIZES = {"width": 16, "heads": 2, "blocks": 2, "vocabulary": 50, "sequences": 2, "context": 8}
+SMALL = UntrainedConfig(norms=(0.0, 1.0, 30.0), seeds=3, **SIZES)
 POST = Kind("post", "bidirectional", "raw", "input")
 
 # Another simulation, one seed, in another framework: post-LN, D=768, rows of deviation 0.02. By
@@ -58,11 +50,9 @@ def measure_all(config, kind):
 
 @pytest.mark.slow
 def test_reproduces_a_table_known_before():
-    """Every printed number lies where one more seed would: in the prediction interval of ours, give
-    or take rounding.
+    """Every printed number lies in the prediction interval of our seeds, give or take rounding.
 
-    One sequence of 512 instead of 16; the cosine out at N = 0 and the scores do not depend on their
-    number.
+    One sequence of 512 instead of 16; the cosine at N = 0 and the scores do not depend on that.
     """
     config = dataclasses.replace(untrained_bias.get_config("table"), sequences=1, seeds=5)
     values, norms = measure_all(config, POST)
@@ -90,45 +80,30 @@ def test_variances_of_scores_are_as_in_the_closed_form(kind):
     """Means over many seeds, of everything before the softmax; D = 64 leaves a few per cent of
     O(1/D).
     """
-    config = UntrainedConfig(
-        width=64,
-        heads=4,
-        vocabulary=10_000,
-        sequences=3,
-        context=6,
-        seeds=400,
-        norms=(0.0, 0.5, 3.0, 100.0),
-    )
+    norms = (0.0, 0.5, 3.0, 100.0)
+    sizes = {"width": 64, "heads": 4, "vocabulary": 10_000, "sequences": 3, "context": 6}
+    config = UntrainedConfig(seeds=400, norms=norms, **sizes)
     values, norms = measure_all(config, kind)
     predicted = score_deviations(config, *kind, norms)
-    for name, expected in zip(
-        ("score_std", "score_std_head", "score_std_within"), predicted, strict=True
-    ):
+    names = "score_std", "score_std_head", "score_std_within"
+    for name, expected in zip(names, predicted, strict=True):
         variance = np.square(values[name][..., 0])
         error = variance.std(1, ddof=1) / config.seeds**0.5
-        np.testing.assert_array_less(
-            np.abs(variance.mean(1) - expected**2), 4 * error + 0.06 * expected**2, name
-        )
-    in_input = norms * (kind.target == "input")
-    np.testing.assert_allclose(
-        values["cosine_in"].mean(1), cosine_in(config, kind.embedding, in_input), atol=0.02
-    )
+        distance = np.abs(variance.mean(1) - expected**2)
+        np.testing.assert_array_less(distance, 4 * error + 0.06 * expected**2, name)
+    cosine = cosine_in(config, kind.embedding, norms * (kind.target == "input"))
+    np.testing.assert_allclose(values["cosine_in"].mean(1), cosine, atol=0.02)
 
 
 def test_the_deviation_of_a_truncated_normal():
-    draws = jax.random.truncated_normal(jax.random.key(0), -2.0, 2.0, (10**6,)) * 0.02
-    np.testing.assert_allclose(deviation(UntrainedConfig()), draws.std(), rtol=3e-3)
-    np.testing.assert_allclose(
-        deviation(UntrainedConfig()) / 0.02, stats.truncnorm.std(-2, 2), rtol=1e-6
-    )
+    expected = 0.02 * stats.truncnorm.std(-2, 2)
+    np.testing.assert_allclose(deviation(UntrainedConfig()), expected, rtol=1e-6)
     assert deviation(UntrainedConfig(truncated=False)) == 0.02
 
 
 def test_pooled_deviations_are_those_of_the_scores():
-    q_BTHK, k_BTHK = (
-        jax.random.normal(jax.random.key(0), (2, 3, 5, 2, 4))
-        + jnp.arange(2.0)[None, None, None, :, None]
-    )
+    heads_H1 = jnp.arange(2.0)[:, None]
+    q_BTHK, k_BTHK = jax.random.normal(jax.random.key(0), (2, 3, 5, 2, 4)) + heads_H1
     visible_TT = jnp.tril(jnp.ones((5, 5), bool))
     found = untrained.sharpness(q_BTHK, k_BTHK, visible_TT)
     scores_BHTT = np.einsum("bthk,bshk->bhts", q_BTHK, k_BTHK, dtype=np.float64) / 2
@@ -162,13 +137,11 @@ def test_stopped_and_resumed_is_never_stopped(tmp_path, monkeypatch):
     untrained.run(config, parts, "parts", Stop())
     after = files()
     assert all(after[path] == time for path, time in first.items())
-    joined = [parts / name for name in ("seeds.nc", "results.nc", "results.csv")]
-    for path in (*after, *joined):
-        assert path.read_bytes() == (whole / path.relative_to(parts)).read_bytes()
     monkeypatch.setattr(untrained, "measure", None)
+    joined = [parts / name for name in ("seeds.nc", "results.nc", "results.csv")]
     for path in joined:
         path.write_bytes(b"other")
     untrained.run(config, parts, "parts", Stop())
     assert files() == after
-    for path in joined:
+    for path in (*after, *joined):
         assert path.read_bytes() == (whole / path.relative_to(parts)).read_bytes()

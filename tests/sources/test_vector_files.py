@@ -92,12 +92,6 @@ def test_labels_that_a_fill_value_makes_floats_are_never_merged(first, words, tm
         measure(tmp_path / "a.nc")
 
 
-def test_dimensions_in_another_order_are_refused(tmp_path):
-    xr.Dataset({"vectors": (("hidden", "token"), VECTORS[0])}).to_netcdf(tmp_path / "a.nc")
-    with pytest.raises(ValueError, match="have the dimensions hidden, token; transpose them"):
-        measure(tmp_path / "a.nc")
-
-
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path):
     path = tmp_path / "a.npz"
     for write, words in (

@@ -23,9 +23,8 @@ SMALL = CurvedConfig(types=1024, draws=1024, seeds=8, width=6)
 
 @pytest.fixture(scope="module")
 def results():
-    return curved_tables.summary(
-        SMALL, curved_tables.seed_table(SMALL, curved_program.energies(SMALL))
-    )
+    seeds = curved_tables.seed_table(SMALL, curved_program.energies(SMALL))
+    return curved_tables.summary(SMALL, seeds)
 
 
 def of(table, name, **where):
@@ -82,9 +81,8 @@ def test_gradients_agree_with_float64(manifold):
     """Points by trigonometry without care for digits, the gradient written out, the parts by an
     orthonormal basis.
     """
-    config = dataclasses.replace(
-        SMALL, manifolds=(manifold,), curvatures=(2.0,), seeds=1, types=64, draws=64
-    )
+    small = {"curvatures": (2.0,), "seeds": 1, "types": 64, "draws": 64}
+    config = dataclasses.replace(SMALL, manifolds=(manifold,), **small)
     found, drawn = curved_program.energies(config), curved_program.draw(config, 0, 0, 0)
     for setting, weighting, target in np.ndindex(len(drawn.v_SVE), 2, 2):
         v, y = np.float64(drawn.v_SVE[setting]), np.float64(drawn.y_SYV[setting, target])
@@ -94,12 +92,9 @@ def test_gradients_agree_with_float64(manifold):
         at = 0, 0, 0, setting, weighting, target
         # of terms that may cancel
         rounding = EPSILON * np.abs(weight * y) @ np.linalg.norm(x, axis=1)
-        np.testing.assert_allclose(
-            found["tangent_norm"][at], np.linalg.norm(parts[:2]), rtol=1e-3, atol=rounding
-        )
-        np.testing.assert_allclose(
-            found["normal_norm"][at], np.linalg.norm(parts[2:]), rtol=1e-3, atol=rounding
-        )
+        for side, part in (("tangent", parts[:2]), ("normal", parts[2:])):
+            norm, expected = found[f"{side}_norm"][at], np.linalg.norm(part)
+            np.testing.assert_allclose(norm, expected, rtol=1e-3, atol=rounding)
         variance = weight @ np.square((x - weight @ x) @ turn)
         share = variance[2:].sum() / variance.sum()
         np.testing.assert_allclose(found["normal_variance_share"][at], share, rtol=1e-3, atol=1e-9)
@@ -119,15 +114,10 @@ def surface(manifold, v):
 
 
 def test_closed_forms_agree_where_they_meet():
-    """Types drawn without bias are those of the law at that spread, up to the variance of a
-    square.
-    """
-    law = curved_theory.predict_over_spread(
-        SMALL, "torus", 2.0, "by direction", SMALL.biased_spread
-    )
-    assert curved_theory.predict_over_bias(SMALL, "torus", 2.0, "none", 0.0) == pytest.approx(
-        law, rel=1e-3
-    )
+    """Types drawn without bias are those of the law at that spread."""
+    place, spread = (SMALL, "torus", 2.0), SMALL.biased_spread
+    law = curved_theory.predict_over_spread(*place, "by direction", spread)
+    assert curved_theory.predict_over_bias(*place, "none", 0.0) == pytest.approx(law, rel=1e-3)
     rare, often = (
         curved_theory.predict_over_bias(SMALL, "sphere", 2.0, "none", bias)["tangent_norm"]
         for bias in (0.0, 3.0)
