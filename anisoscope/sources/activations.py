@@ -56,16 +56,13 @@ class Read(NamedTuple):
 
 
 class Spec(NamedTuple):
-    """The specification of a program: two programs of equal specs are the same.
+    """What to measure, of which network, and how work is distributed over devices."""
 
-    `activate(params, references, windows)` returns the activations (`Read`) of each input of one
-    batch, in float32, and the residual streams to compare with. `over_units(work)` may distribute
-    batches and position sets over devices; `over_clouds` distributes the clouds of each.
-    """
-
+    # (params, references, windows) -> activations of each input of a batch, in float32, and the
+    # residual streams to compare with
     activate: Callable[[Any, dict[str, Any], Any], tuple[Read, dict[str, Array]]]
     settings: MeasureConfig
-    over_units: Callable[[Callable], Callable] = lambda work: work
+    over_units: Callable[[Callable], Callable] = lambda work: work  # batches and position sets
     over_clouds: Over = jax.lax.map
 
 
@@ -88,17 +85,8 @@ def measure_batches(
 ) -> Measured:
     """Measure every value of every batch, one batch after another; pure and un-jitted.
 
-    Args:
-        spec: what to measure, and of which network.
-        params: parameters of the network.
-        references: parameters to compare with, {"previous": …, "last": …}; {} without the family
-            comparison.
-        batches: what the network reads, and which of its activations are points.
-        nearest_GS: neighbors that `search_batches` found for "measured" and for each reference;
-            None: search them here.
-
-    Returns:
-        The values of all batches, and the vectors of the first batch.
+    `references` are parameters to compare with, {"previous": …, "last": …}. `nearest_GS` are the
+    neighbors that `search_batches` found for "measured" and each reference; None: search them here.
     """
 
     def measure_batch(params: Any, references: dict[str, Any], visible_STT: Array, batch: tuple):
@@ -212,8 +200,7 @@ def measure_batch(
 ) -> Measured:
     """Measure one batch of windows with the panel, in NumPy; arrays (1, positions, …).
 
-    Position sets are distributed over cores or devices. All batches, and all models of one shape,
-    share one program.
+    Position sets are distributed over cores or devices. All models of one shape share one program.
 
     Args:
         batch: number of the batch, which selects its random key.
@@ -221,10 +208,7 @@ def measure_batch(
         others: residual streams (N, W, T, D) of the same windows to compare with.
         picks_SP: positions in the windows, fold after fold of whole windows, equally many per fold.
         visible_STT: which key (column) each query sees, by set of positions.
-        settings: what to measure.
-
-    Raises:
-        ValueError: the arguments do not fit together.
+        settings: what to measure; ValueError where the arguments do not fit.
     """
     _check(read_Z, picks_SP, settings)
     windows = tuple(None if x_ZN is None else x_ZN[None] for x_ZN in read_Z[:3])
@@ -246,34 +230,19 @@ def measure_batch(
 
 def _check(read_Z: Read, picks_SP: np.ndarray, settings: MeasureConfig) -> None:
     """Raise ValueError where the arrays do not fit the settings, or are not finite."""
-    available = {
-        "heads": read_Z.q_ZNBTHK is not None,
-        "vectors": read_Z.q_ZNBTHK is not None,
-        "logit_lens": read_Z.unembedding is not None,
-    }
-    unknown = [
-        name
-        for name in settings.families
-        if FAMILIES[name].reads_types or not available.get(FAMILIES[name].input_kind, True)
-    ]
-    if unknown:
-        raise ValueError(
-            f"families: {', '.join(unknown)} cannot be measured on these arrays; leave them out"
-        )
-    inputs = len(read_Z.resid_ZLBTD)
+    heads, lens = read_Z.q_ZNBTHK is not None, read_Z.unembedding is not None
+    available = {"heads": heads, "vectors": heads, "logit_lens": lens}
+    families = {name: FAMILIES[name] for name in settings.families}
+    for name, family in families.items():
+        if family.reads_types or not available.get(family.input_kind, True):
+            raise ValueError(f"families: {name} cannot be measured on these arrays; leave it out")
+    inputs, points = len(read_Z.resid_ZLBTD), picks_SP.shape[1]
     if inputs != len(names := input_names(settings)):
-        raise ValueError(
-            f"activations have {inputs} inputs; pass {len(names)}: {' and '.join(names)}"
-        )
-    if picks_SP.shape[1] != settings.points:
-        raise ValueError(
-            f"picks_SP has {picks_SP.shape[1]} points, measure.points is {settings.points}; pass "
-            "as many"
-        )
+        raise ValueError(f"activations have {inputs} inputs; pass {' and '.join(names)}")
+    if points != settings.points:
+        raise ValueError(f"picks_SP has {points} points; pass measure.points={settings.points}")
     if not np.isfinite(read_Z.resid_ZLBTD).all():
-        raise ValueError(
-            "activations hold numbers that are not finite; check the program that made them"
-        )
+        raise ValueError("activations are not finite; check the program that made them")
 
 
 def join_batches(parts: list[Measured], axis: int = 0) -> Measured:

@@ -47,11 +47,10 @@ def make_probe(
     """Draw aligned windows without replacement, and positions of each fold without replacement.
 
     A fold has the least number w of windows with w (T - 1) >= P/J, so that the first token can be
-    left out. Both position sets take the first P/J positions that they allow from one shuffle:
-    apart from the first token they differ little. With weighting "types" a fold has 4 times as many
-    windows, and its positions are chosen so that characters weigh equally (`choose_evenly`). The
-    shuffled text keeps the characters at the positions of each set, in another order, so they weigh
-    the same there. `have` and `advice` are parts of the UserError where windows are too few.
+    left out. Both position sets take the first P/J positions that they allow from one shuffle. With
+    weighting "types" a fold has 4 times as many windows, and `choose_evenly` takes its positions;
+    the shuffled text keeps the characters at the positions of each set, in another order. `have`
+    and `advice` are parts of the UserError where windows are too few.
     """
     share = points // folds
     # windows of a fold whose positions, without the first ones, hold `share` points
@@ -76,16 +75,14 @@ def make_probe(
             chosen = slice(fold * share, (fold + 1) * share)
             for number, allowed in enumerate((shuffled, shuffled[shuffled % context != 0])):
                 if weighting == "types":
-                    allowed = allowed[
-                        choose_evenly(tokens_GWT[batch].reshape(folds, -1)[fold, allowed], share)
-                    ]
+                    tokens_N = tokens_GWT[batch].reshape(folds, -1)[fold, allowed]
+                    allowed = allowed[choose_evenly(tokens_N, share)]
                 picks_SGP[number, batch, chosen] = fold * positions + allowed[:share]
     if weighting == "types":
         shuffled_GWT = _shuffle_within_sets(tokens_GWT, picks_SGP, rng)
     else:
-        shuffled_GWT = rng.permuted(tokens_GWT.reshape(batches, -1), axis=1).reshape(
-            tokens_GWT.shape
-        )
+        shuffled_GN = rng.permuted(tokens_GWT.reshape(batches, -1), axis=1)
+        shuffled_GWT = shuffled_GN.reshape(tokens_GWT.shape)
     return Probe(tokens_GWT, shuffled_GWT, picks_SGP)
 
 
@@ -137,15 +134,11 @@ def add_types(probe: Probe, train_tokens_N: np.ndarray, vocab_size: int) -> Prob
     types, log_frequencies, bins = [], [], []
     for length in unigrams.LENGTHS:
         log_frequency_C = unigrams.log_frequency(train_tokens_N, length, vocab_size)
-        type_GZP = unigrams.types(tokens_GZWT, length, vocab_size).reshape(
-            *tokens_GZWT.shape[:2], -1
-        )
+        type_GZWT = unigrams.types(tokens_GZWT, length, vocab_size)
+        type_GZP = type_GZWT.reshape(*tokens_GZWT.shape[:2], -1)
         types.append(type_GZP)
-        log_frequencies.append(
-            np.where(type_GZP == unigrams.NONE, -np.inf, log_frequency_C[type_GZP])
-        )
+        known = type_GZP != unigrams.NONE
+        log_frequencies.append(np.where(known, log_frequency_C[type_GZP], -np.inf))
         bins.append(unigrams.bins(log_frequency_C)[type_GZP] if length == 1 else None)
-    type_GZLP, log_frequency_GZLP = (
-        np.stack(arrays, axis=2) for arrays in (types, log_frequencies)
-    )
-    return probe._replace(types=Types(type_GZLP, log_frequency_GZLP.astype(np.float32), bins[0]))
+    type_GZLP, log_GZLP = (np.stack(arrays, axis=2) for arrays in (types, log_frequencies))
+    return probe._replace(types=Types(type_GZLP, log_GZLP.astype(np.float32), bins[0]))

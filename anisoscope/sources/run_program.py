@@ -50,16 +50,13 @@ def draw_probe(config: Config, corpus: Corpus) -> Probe:
     sizes = measure.points, measure.batches, measure.folds, measure.seed
     probe = make_probe(corpus.valid, config.model.context, *sizes, measure.weighting)
     if OBJECTIVES[config.objective].random_targets:
-        texts_GZWT = np.stack([probe.tokens_GWT, probe.shuffled_GWT], axis=1)
-        target_GZWT = texts_GZWT.copy()  # in unmasked text, the character at the position
+        # in unmasked text, the target is the character at the position
+        parts = [(tokens_GWT, tokens_GWT) for tokens_GWT in (probe.tokens_GWT, probe.shuffled_GWT)]
         if measure.masked:
-            for z in range(texts_GZWT.shape[1]):
-                texts_GZWT[:, z], target_GZWT[:, z] = mask_as_in_training(
-                    config, corpus, texts_GZWT[:, z]
-                )
-        probe = probe._replace(
-            tokens_GWT=texts_GZWT[:, 0], shuffled_GWT=texts_GZWT[:, 1], target_GZWT=target_GZWT
-        )
+            parts = [mask_as_in_training(config, corpus, tokens_GWT) for tokens_GWT, _ in parts]
+        (tokens_GWT, target_GWT), (shuffled_GWT, shuffled_target_GWT) = parts
+        target_GZWT = np.stack([target_GWT, shuffled_target_GWT], axis=1)
+        probe = Probe(tokens_GWT, shuffled_GWT, probe.picks_SGP, probe.types, target_GZWT)
     if config.model.same_first:  # as such a model reads them; the first character is never a target
         for tokens_GWT in (probe.tokens_GWT, probe.shuffled_GWT):
             tokens_GWT[..., 0] = corpus.mask_token
@@ -93,15 +90,10 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True)
 class RunProgram:
-    """The two compiled programs of a run, and the arguments that every checkpoint shares.
+    """The two programs of a run, in float32, and the arguments that every checkpoint shares."""
 
-    `search_jit(params, fixed)` finds the neighbors that comparisons read; `measure_jit(params,
-    references, nearest, fixed)` computes every value. Both use float32, whatever the run was
-    trained in.
-    """
-
-    search_jit: Callable[..., Searched]
-    measure_jit: Callable[..., Measured]
+    search_jit: Callable[..., Searched]  # (params, fixed): neighbors that comparisons read
+    measure_jit: Callable[..., Measured]  # (params, references, nearest, fixed): every value
     fixed: "Fixed"
     params_sharding: Any
     nearest_sharding: Any
@@ -113,13 +105,7 @@ class RunProgram:
     def measure(
         self, checkpoint: Reference, references: dict[str, Reference], hook_point: int = 0
     ) -> Measured:
-        """Measure a checkpoint, in NumPy.
-
-        Args:
-            checkpoint: its parameters and their neighbors; None where nothing is compared.
-            references: the checkpoints to compare with, {"previous": …, "last": …}, or {}.
-            hook_point: index of the hook point to measure, if the program measures hook points.
-        """
+        """Measure a checkpoint, in NumPy, at this hook point if the program measures any."""
         compared = {MEASURED: checkpoint} | references if references else {}
         nearest = {name: other.nearest_GS for name, other in compared.items()} or None
         params, others = jax.device_put(
@@ -169,9 +155,7 @@ def make_program(
         parts = P(None, mesh.AXES) if divides else P()
         params_sharding = mesh.parameter_sharding(devices, params)
     split, whole = NamedSharding(devices, parts), NamedSharding(devices, P())
-    probe_sharding = Probe(
-        tokens_GWT=split, shuffled_GWT=split, picks_SGP=whole, types=whole, target_GZWT=whole
-    )
+    probe_sharding = Probe(split, split, picks_SGP=whole, types=whole, target_GZWT=whole)
     visible_TT = jax.device_put(np.asarray(visible_keys(config.model, config.model.context)), whole)
     model = share_program(config.model)
     settings = dataclasses.replace(measure, seed=0)  # the seed is an argument
@@ -199,8 +183,8 @@ def make_activate(
 ) -> Callable[[Any, dict[str, Any], tuple[Array, ...]], tuple[Read, dict[str, Array]]]:
     """Make `Spec.activate` of a network, apply(params, tokens_BT) -> (logits, Activations).
 
-    For the logit lens, `unembedding(params)` returns the map from a vector to logits. The target is
-    the next token, unless the windows carry targets.
+    For the logit lens, `unembedding(params)` is the map from a vector to logits. The target is the
+    next token, unless the windows carry targets.
     """
     inputs = len(input_names(settings))
 

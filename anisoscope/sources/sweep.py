@@ -130,12 +130,8 @@ class Source(abc.ABC):
 def sweep(source: Source, stop: Stop) -> None:
     """Measure what steps lack, then join the tables of all steps (results/join.py).
 
-    A family is measured again at a step that lacks one of its quantities or null models. Every
-    table is written completely or not at all. A table stays when its checkpoint is deleted, and is
-    measured again when its checkpoint has changed.
-
-    Raises:
-        Stopped: between two steps, where a stop was requested.
+    A family is measured again at a step that lacks one of its quantities or null models. A table
+    stays when its checkpoint is deleted, and is measured again when its checkpoint has changed.
     """
     measured = measure_missing(source, stop)
     processes.on_first(source.join)
@@ -209,13 +205,12 @@ def report(
     lines: dict[str, set[int]] = {}
     for step in sorted({*outdated} & stored):
         lines.setdefault(f"measured again, since {outdated[step]}", set()).add(step)
-    lines["compared with a checkpoint that has changed, but its own checkpoint is gone"] = {
-        *outdated
-    } - stored
+    gone, nulls = tables.keys() - stored, source.measure.nulls
+    lines["compared with a checkpoint that has changed, but its own checkpoint is gone"] = (
+        gone & outdated.keys()
+    )
     lines["some quantities cannot be measured, since the checkpoint is gone"] = {
-        step
-        for step in tables.keys() - stored
-        if source.missing(target, tables[step], source.measure.nulls)
+        step for step in gone if source.missing(target, tables[step], nulls)
     }
     if target == source.targets[0]:
         lines["neither checkpoint nor table"] = unknown

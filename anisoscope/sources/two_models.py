@@ -75,10 +75,7 @@ class Pair(NamedTuple):
 
 
 def open_pair(first: str, second: str) -> Pair:
-    """Open two runs, as "runs/a" and "runs/b@256": a step after @, else the last.
-
-    UserError where they cannot be compared.
-    """
+    """Open two runs, as "runs/a" and "runs/b@256": a step after @, else the last."""
     if is_pretrained(first) or is_pretrained(second):
         from anisoscope.sources.hf import two_pretrained  # imports torch
 
@@ -87,11 +84,7 @@ def open_pair(first: str, second: str) -> Pair:
 
 
 def measure_pair(pair: Pair) -> xr.Dataset:
-    """Measure every layer of one model with every layer of the other.
-
-    Return cka, cka_unbiased and neighbor_overlap of (layer, other_layer), with intervals and the
-    excess over the permuted null model.
-    """
+    """Measure every layer of one model with every layer of the other, with intervals and excess."""
     batches, folds = [], pair.measure.folds
     bounded = bar(range(pair.measure.batches), " and ".join(pair.labels), "batch")
     for _, sets in zip(bounded, pair.batches, strict=False):
@@ -116,12 +109,7 @@ def measure_clouds(
 
 
 def summarize_pairs(batches: list[dict[str, Values]], positions: tuple[str, ...]) -> xr.Dataset:
-    """Make the table of means, intervals and excess.
-
-    Args:
-        batches: {cloud: {quantity: (positions, layer, other layer, R)}} of each batch.
-        positions: names of the sets of positions.
-    """
+    """Make the table of {cloud: {quantity: (positions, layer, other layer, R)}} of each batch."""
     schema = comparison_family.ACROSS
 
     def collect(cloud: str) -> xr.Dataset:
@@ -255,10 +243,7 @@ def choose_step(name: str, steps: list[int]) -> int:
 
 
 def choose_labels(names: tuple[str, str], steps: tuple[int, int]) -> tuple[str, str]:
-    """Label both runs by their folders.
-
-    Equal names get their steps, or else the whole path.
-    """
+    """Label both runs by their folders; equal names get their steps, or else the whole path."""
     folders = [pathlib.Path(name.partition("@")[0]).resolve().name for name in names]
     if folders[0] != folders[1]:
         return tuple(folders)

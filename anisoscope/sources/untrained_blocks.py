@@ -50,13 +50,7 @@ def kinds(config: UntrainedConfig) -> list[Kind]:
 
 
 def run(config: UntrainedConfig, root: pathlib.Path, name: str, stop: Stop) -> None:
-    """Write measurements/<kind>_<norm>.nc for every kind and norm, then the joined tables.
-
-    Every table is written completely or not at all.
-
-    Raises:
-        Stopped: between two tables, where a stop was requested.
-    """
+    """Write measurements/<kind>_<norm>.nc for every kind and norm, then the joined tables."""
     paths = {
         (kind, index): root / "measurements" / f"{'_'.join(kind)}_{index}.nc"
         for kind in kinds(config)
@@ -83,12 +77,6 @@ def bias_norm(config: UntrainedConfig, kind: Kind, relative: float) -> float:
     return relative * reference_norm(config, kind.norm_order, kind.embedding, kind.target)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def draw_seeds(config: UntrainedConfig, seeds_S: Array) -> Draw:
-    """Draw rows, direction and blocks of every seed, one seed after another."""
-    return jax.lax.map(lambda seed: draw(config, jax.random.key(seed)), seeds_S)
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def measure(
     config: UntrainedConfig, kind: Kind, draws_S: Draw, norm: Array, visible_TT: Array
@@ -96,32 +84,35 @@ def measure(
     """Measure one kind and norm: {quantity: (seed,) or (seed, block)}; compiled once per kind.
 
     The mask is an argument: XLA would fold sums over a constant mask while compiling, and warn.
+    Seeds run one after another: scores of several would fill the memory.
     """
-    # One seed after another: one block uses the whole machine, and scores of several seeds would
-    # fill its memory.
     return jax.lax.map(lambda sample: measure_draw(config, kind, sample, norm, visible_TT), draws_S)
 
 
-def draw(config: UntrainedConfig, key: Array) -> Draw:
-    """Draw rows, direction and blocks of one seed.
+@functools.partial(jax.jit, static_argnums=0)
+def draw_seeds(config: UntrainedConfig, seeds_S: Array) -> Draw:
+    """Draw rows, direction and blocks of every seed, one seed after another.
 
     The table itself is never formed: its row v is a function of the key and v.
     """
-    for_tokens, for_table, for_direction, for_blocks = jax.random.split(key, 4)
-    shape = config.sequences, config.context
-    tokens_BT = jax.random.randint(for_tokens, shape, 0, config.vocabulary)
-    initial = initial_values(config)
-    rows_PD = jax.vmap(
-        lambda token: initial(jax.random.fold_in(for_table, token), (config.width,))
-    )(tokens_BT.ravel())
-    direction_D = jax.random.normal(for_direction, (config.width,))
+    initial, shape = initial_values(config), (config.sequences, config.context)
     # all kinds have the same parameters
     block = make_block(model_config(config, kinds(config)[0]), initial)
-    return Draw(
-        rows_PD.reshape(*shape, config.width),
-        direction_D / jnp.linalg.norm(direction_D),
-        jax.lax.map(block.init, jax.random.split(for_blocks, config.blocks)),
-    )
+
+    def draw(seed: Array) -> Draw:
+        keys = jax.random.split(jax.random.key(seed), 4)
+        tokens_BT = jax.random.randint(keys[0], shape, 0, config.vocabulary)
+        rows_PD = jax.vmap(
+            lambda token: initial(jax.random.fold_in(keys[1], token), (config.width,))
+        )(tokens_BT.ravel())
+        direction_D = jax.random.normal(keys[2], (config.width,))
+        return Draw(
+            rows_PD.reshape(*shape, config.width),
+            direction_D / jnp.linalg.norm(direction_D),
+            jax.lax.map(block.init, jax.random.split(keys[3], config.blocks)),
+        )
+
+    return jax.lax.map(draw, seeds_S)
 
 
 def initial_values(config: UntrainedConfig) -> Callable[..., Array]:

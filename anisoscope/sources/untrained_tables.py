@@ -25,63 +25,53 @@ from anisoscope.measurement.quantity import (
 from anisoscope.results import joined_files
 from anisoscope.results.seed_summary import attributes, summarize_seeds, tidy
 from anisoscope.sources import untrained_theory
-from anisoscope.utils.errors import RunError
 
 KIND, NORM = ("norm_order", "mask", "embedding", "target"), "relative_norm"
 COLUMNS = (*KIND, NORM, "bias_norm", "block")  # of results.csv, before the numbers
 
-_quantity = functools.partial(Quantity, range=NOT_NEGATIVE, dims=("block",))
+_quantity = functools.partial(Quantity, source=INHERENT, range=NOT_NEGATIVE, dims=("block",))
+_share = functools.partial(_quantity, range=SHARE)
 
 # x: rows of the table; b: the common bias; T: all blocks so far; s_ij = <q_i, k_j>/sqrt(K);
 # p = softmax_j s
+OUT = "T(x + b), T all blocks so far"
 MEASURED = {
     "cosine_in": _quantity(
-        "mean cosine in", "mean cosine of pairs of x + b", INHERENT, dims=(), range=COSINE
+        "mean cosine in", "mean cosine of pairs of x + b", dims=(), range=COSINE
     ),
-    "cosine_out": _quantity(
-        "mean cosine out",
-        "mean cosine of pairs of T(x + b), T all blocks so far",
-        INHERENT,
-        range=COSINE,
-    ),
+    "cosine_out": _quantity("mean cosine out", f"mean cosine of pairs of {OUT}", range=COSINE),
     "norm_in": _quantity(
-        "mean norm in", "E |x + b|", INHERENT, units="activation", dims=(), symbol="E |x + b|"
+        "mean norm in", "E |x + b|", units="activation", dims=(), symbol="E |x + b|"
     ),
     "norm_out": _quantity(
         "mean norm out",
         "E |T(x + b)|, T all blocks so far",
-        INHERENT,
         units="activation",
         symbol="E |T(x + b)|",
     ),
     "score_std": _quantity(
-        "deviation of all scores",
-        "standard deviation of <q_i, k_j>/sqrt(K), all heads together",
-        INHERENT,
+        "deviation of all scores", "standard deviation of <q_i, k_j>/sqrt(K), all heads together"
     ),
     "score_std_head": _quantity(
-        "deviation of scores within heads", "sqrt(mean over heads of var s_ij)", HERE
+        "deviation of scores within heads", "sqrt(mean over heads of var s_ij)", source=HERE
     ),
     "score_std_within": _quantity(
-        "deviation of scores within rows", "sqrt(mean over heads and rows of var_j s_ij)", HERE
+        "deviation of scores within rows",
+        "sqrt(mean over heads and rows of var_j s_ij)",
+        source=HERE,
     ),
     "attention_entropy": _quantity(
-        "attention entropy", "mean of -sum_j p_ij ln p_ij, p = softmax_j s", INHERENT, units="nat"
+        "attention entropy", "mean of -sum_j p_ij ln p_ij, p = softmax_j s", units="nat"
     ),
-    "attention_max": _quantity(
-        "largest attention", "mean over heads and rows of max_j p_ij", INHERENT, range=SHARE
-    ),
-    "attention_min": _quantity(
-        "smallest attention", "mean over heads and rows of min_j p_ij", INHERENT, range=SHARE
-    ),
+    "attention_max": _share("largest attention", "mean over heads and rows of max_j p_ij"),
+    "attention_min": _share("smallest attention", "mean over heads and rows of min_j p_ij"),
 }
 
 FIXED = "E |x + b| where E |T(x + b)| crosses it, interpolated in log N, T all blocks so far; NaN: they do not cross"
+_point = functools.partial(_quantity, source=RECONSTRUCTED, units="activation")
 FIXED_POINTS = {  # fixed points of the curve over the norms N of the bias
-    "fixed_point": _quantity("fixed point of the norm", FIXED, RECONSTRUCTED, units="activation"),
-    "fixed_point_bias": _quantity(
-        "norm of the bias at the fixed point", "N at fixed_point", RECONSTRUCTED, units="activation"
-    ),
+    "fixed_point": _point("fixed point of the norm", FIXED),
+    "fixed_point_bias": _point("norm of the bias at the fixed point", "N at fixed_point"),
 }
 
 QUANTITIES = MEASURED | FIXED_POINTS
@@ -106,10 +96,7 @@ def table(
 
 def join(config: UntrainedConfig, paths: list[pathlib.Path], root: pathlib.Path) -> None:
     """Write seeds.nc, results.nc and results.csv from all tables."""
-    tables = [joined_files.read_table(path) for path in paths]
-    if len({tuple(table[name].item() for name in (*KIND, NORM)) for table in tables}) < len(tables):
-        raise RunError(f"{root} holds a measurement twice; delete the copy")
-    seeds = combine(config, tables)
+    seeds = combine(config, [joined_files.read_table(path) for path in paths])
     results = summary(config, seeds)
     joined_files.write(seeds, root / "seeds.nc")
     joined_files.write(results, root / "results.nc")
@@ -123,8 +110,8 @@ def combine(config: UntrainedConfig, tables: list[xr.Dataset]) -> xr.Dataset:
     seeds = seeds.drop_encoding()  # the lengths of labels differ between tables
     seeds = seeds.sel({name: list(getattr(config, f"{name}s")) for name in KIND})
     seeds = seeds.merge(fixed_points(seeds))
-    for name in QUANTITIES:
-        seeds[name].attrs = attributes(QUANTITIES[name])
+    for name, quantity in QUANTITIES.items():
+        seeds[name].attrs = attributes(quantity)
     seeds["bias_norm"].attrs = {
         "long_name": "norm of the bias",
         "units": "activation",
@@ -197,12 +184,9 @@ def predictions(config: UntrainedConfig, seeds: xr.Dataset) -> dict[str, xr.Data
         deviations = untrained_theory.score_deviations(config, *labels, norms)
         for name, values in zip(names, (cosine, *deviations), strict=True):
             predicted[name].loc[place] = values
-    source = {
-        "predicted": "closed form, first block; this project: untrained_theory.py, leading order in 1/D"
-    }
-    return {
-        name: (value.where(seeds.block == 1) if QUANTITIES[name].dims else value)
-        .drop_attrs()
-        .assign_attrs(source)
+    words = "closed form, first block; this project: untrained_theory.py, leading order in 1/D"
+    first = {
+        name: value.where(seeds.block == 1) if QUANTITIES[name].dims else value
         for name, value in predicted.items()
     }
+    return {name: value.drop_attrs().assign_attrs(predicted=words) for name, value in first.items()}

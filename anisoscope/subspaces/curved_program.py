@@ -6,7 +6,7 @@ tangent coordinates, Y targets, X weightings.
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -57,7 +57,7 @@ def draw(config: CurvedConfig, *seeds: int) -> Draw:
 
 def energies(config: CurvedConfig) -> dict[str, np.ndarray]:
     """Measure every quantity, an array of AXES; settings are the spreads, then the biases."""
-    curvatures, cells = np.float32(config.curvatures), range(len(config.curvatures))
+    curvatures = np.float32(config.curvatures)
 
     @jax.jit
     def program(draws: list[Draw]) -> Values:
@@ -70,24 +70,23 @@ def energies(config: CurvedConfig) -> dict[str, np.ndarray]:
     by_seed = []  # one seed after another: it takes the memory of one seed
     for seed in range(config.seed, config.seed + config.seeds):
         draws = [
-            jax.tree.map(
-                lambda *leaves: np.stack(leaves),
-                *[draw(config, seed, number, cell) for cell in cells],
-            )
+            _stack([draw(config, seed, number, cell) for cell in range(len(curvatures))])
             for number in range(len(config.manifolds))
         ]
         by_seed.append(jax.device_get(program(draws)))
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *by_seed)
+    return _stack(by_seed)
+
+
+def _stack(trees: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
 
 def measure_cell(surface: Surface, sample: Draw, curvature: Array) -> Values:
     """Measure one manifold and curvature, arrays (S, X, Y)."""
+    surface_S = jax.vmap(surface, (0, None))(sample.v_SVE, curvature)
     measure = jax.vmap(measure_weighting, (None, None, None, 0))
-
-    def measure_setting(v_VE: Array, y_YV: Array, weight_XV: Array) -> Values:
-        return measure(sample.turn_DD, surface(v_VE, curvature), y_YV, weight_XV)
-
-    return jax.vmap(measure_setting)(sample.v_SVE, sample.y_SYV, sample.weight_SXV)
+    measure = jax.vmap(measure, (None, 0, 0, 0))
+    return measure(sample.turn_DD, surface_S, sample.y_SYV, sample.weight_SXV)
 
 
 # Accelerators round the factors of float32 products to TF32 or bfloat16 by default.

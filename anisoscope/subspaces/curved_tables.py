@@ -4,6 +4,7 @@ The means come with the closed forms of curved_theory.py.
 """
 
 import dataclasses
+import functools
 import json
 import pathlib
 
@@ -20,35 +21,25 @@ from anisoscope.subspaces.curved_theory import SLOPES, TARGETS, WEIGHTINGS
 
 SOURCE = "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Language Transformers"
 GRADIENT = "G = dL/dW of L = E[(W x - y)^2]/2 at W = 0"
+_law = functools.partial(Quantity, source=SOURCE, range=NOT_NEGATIVE)
 LAW = {
-    "tangent_norm": Quantity(
-        "norm of the tangent gradient",
-        f"|Q' G|, {GRADIENT}, Q the tangent space",
-        SOURCE,
-        range=NOT_NEGATIVE,
+    "tangent_norm": _law(
+        "norm of the tangent gradient", f"|Q' G|, {GRADIENT}, Q the tangent space"
     ),
-    "normal_norm": Quantity(
-        "norm of the normal gradient",
-        f"|G - Q Q' G|, {GRADIENT}, Q the tangent space",
-        SOURCE,
-        range=NOT_NEGATIVE,
+    "normal_norm": _law(
+        "norm of the normal gradient", f"|G - Q Q' G|, {GRADIENT}, Q the tangent space"
     ),
-    "tangent_energy": Quantity(
-        "energy of the tangent gradient", "tangent_norm^2", SOURCE, range=NOT_NEGATIVE
-    ),
-    "normal_energy": Quantity(
-        "energy of the normal gradient", "normal_norm^2", SOURCE, range=NOT_NEGATIVE
-    ),
-    "normal_share": Quantity(
+    "tangent_energy": _law("energy of the tangent gradient", "tangent_norm^2"),
+    "normal_energy": _law("energy of the normal gradient", "normal_norm^2"),
+    "normal_share": _law(
         "share of the gradient's energy that is normal",
         "normal_energy / (normal_energy + tangent_energy)",
-        SOURCE,
         range=SHARE,
     ),
-    "normal_variance_share": Quantity(
+    "normal_variance_share": _law(
         "share of the points' variance that is normal",
         "variance of x outside of Q over all of it",
-        HERE,
+        source=HERE,
         range=SHARE,
     ),
 }
@@ -84,13 +75,10 @@ def seed_table(config: CurvedConfig, values: dict[str, np.ndarray]) -> xr.Datase
     for side in ("tangent", "normal"):
         table[f"{side}_energy"] = table[f"{side}_norm"] ** 2
     table["normal_share"] = table.normal_energy / (table.normal_energy + table.tangent_energy)
-    table = table.assign_coords(
-        seed=config.seed + np.arange(config.seeds),
-        manifold=list(config.manifolds),
-        curvature=list(config.curvatures),
-        weighting=list(WEIGHTINGS),
-        target=list(TARGETS),
-    )
+    seeds = config.seed + np.arange(config.seeds)
+    labels = {"seed": seeds, "manifold": config.manifolds, "curvature": config.curvatures}
+    labels |= {"weighting": WEIGHTINGS, "target": TARGETS}
+    table = table.assign_coords({name: list(values) for name, values in labels.items()})
     count = len(config.spreads)
     law = table.isel(setting=slice(count), weighting=0, drop=True).rename(setting="spread")
     law = law.assign_coords(spread=list(config.spreads))
@@ -134,14 +122,11 @@ def _predicted(config: CurvedConfig, name: str, example: xr.DataArray) -> xr.Dat
     closed = xr.full_like(example, slope, dtype=np.float64)
     if name in SLOPE:
         return closed
+    biased = name in BIASED
+    predict = curved_theory.predict_over_bias if biased else curved_theory.predict_over_spread
     for index in np.ndindex(example.shape):
         cell = {axis: value.item() for axis, value in example[index].coords.items()}
-        if name in BIASED:
-            closed[index] = curved_theory.predict_over_bias(config, **cell)[
-                name.removeprefix("biased_")
-            ]
-        else:
-            closed[index] = curved_theory.predict_over_spread(config, **cell)[name]
+        closed[index] = predict(config, **cell)[name.removeprefix("biased_")]
     return closed
 
 
@@ -149,8 +134,7 @@ def format_lines(results: xr.Dataset) -> list[str]:
     """Format the slopes: their range over manifolds and curvatures."""
     lines = []
     for name, expected in SLOPES.items():
-        ends = (results[f"slope_{name}"].sel(statistic=end) for end in ("mean", "low", "high"))
-        mean, low, high = ends
+        mean, low, high = results[f"slope_{name}"].sel(statistic=["mean", "low", "high"])
         line = f"{LAW[name].long_name}: t^{float(mean.min()):.3f} to {float(mean.max()):.3f}, {expected} in closed form"
         if np.isfinite(low).any():
             holds = int(((low <= expected) & (expected <= high)).sum())

@@ -88,14 +88,14 @@ class RunStudy(tangent_stage.Study):
     def test(self, step: int, before: int | None, frames: dict[str, Frames]) -> Tested:
         params = self.store.restore_params(step)
         taken = tangent_gradients.collect_matrices(self.update.change(step))
-        updates = {"step": tangent_gradients.matrix_rows(taken)}
+        step_rows = tangent_gradients.matrix_rows(taken)
         if before in self.store.steps():
-            updates["between"] = tangent_gradients.change(self.store.restore_params(before), params)
+            between = tangent_gradients.change(self.store.restore_params(before), params)
         else:
-            updates["between"] = jax.tree.map(lambda x: np.full_like(x, np.nan), updates["step"])
-        return jax.device_get(
-            self.programs[1](params, self.windows, self.visible_TT, frames, updates)
-        )
+            between = jax.tree.map(lambda x: np.full_like(x, np.nan), step_rows)
+        updates = {"step": step_rows, "between": between}
+        arguments = self.windows, self.visible_TT, frames, updates
+        return jax.device_get(self.programs[1](params, *arguments))
 
 
 @functools.cache

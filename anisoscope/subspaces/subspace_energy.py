@@ -42,9 +42,7 @@ class Tested(NamedTuple):
     """Results of the tests at one checkpoint."""
 
     values: dict[str, Array]  # frames on one axis: all kinds of each fit, in the order of FITS
-    panel: dict[
-        str, dict[str, Array]
-    ]  # gradients as clouds, by kind of rows: {quantity: (layer, …, R)}
+    panel: dict[str, dict[str, Array]]  # gradients as clouds: {rows: {quantity: (layer, …, R)}}
     fitted: Fitted  # to the other windows
 
 
@@ -86,16 +84,10 @@ def fit_and_test(
     updates: dict[str, Rows],
     tangents: TangentsConfig,
 ) -> Tested:
-    """Fit proxies to other windows, and test them and the proxies of other fits.
+    """Fit proxies to `cloud_NPD`, and test them and the proxies of other fits on `windows`.
 
-    Args:
-        cloud_NPD: states of the windows to fit to.
-        read: states and gradients of the windows to test on.
-        windows: the windows to test on.
-        basis_DD: orthonormal columns in which states and gradients are expressed.
-        frames: proxies of other fits.
-        updates: {"between": …, "step": …}, in the form of `Gradients.weights`.
-        tangents: the settings.
+    `basis_DD` are the columns in which states and gradients are expressed. `updates` are
+    {"between": …, "step": …}, in the form of `Gradients.weights`.
     """
     fitted = fit(cloud_NPD, tangents)
     frames = frames | {"here": fitted.frames}
@@ -198,9 +190,8 @@ def _test_rows(
 
         def gain(other_DE: Array, covariance_DD: Array = covariance_RDD[0]) -> Array:
             """Return the gain of IsoScore* when a frame is removed."""
-            return tangent.isoscore_outside(other_DE, covariance_DD) - tangent.isoscore_outside(
-                empty, covariance_DD
-            )
+            whole = tangent.isoscore_outside(empty, covariance_DD)
+            return tangent.isoscore_outside(other_DE, covariance_DD) - whole
 
         return {
             "energy": energy_R,
@@ -212,10 +203,8 @@ def _test_rows(
             "isoscore_gain_equal_energy": jax.vmap(gain)(equal_UDE),
         }
 
-    variance_R = jax.vmap(lambda keep_P: tangent.variance_share(frame_DE, points_PD, keep_P))(
-        keep_RP
-    )
-    return jax.lax.map(test_kind, rows_GPD) | {"variance": variance_R}
+    share = jax.vmap(lambda keep_P: tangent.variance_share(frame_DE, points_PD, keep_P))
+    return jax.lax.map(test_kind, rows_GPD) | {"variance": share(keep_RP)}
 
 
 def _test_matrices(frame_DE: Array, others_UDE: Array, matrix_MDD: Array) -> dict[str, Array]:
@@ -286,14 +275,8 @@ def gradient_panel(
     """Measure gradients as clouds, with the panel's families."""
     if not tangents.families:
         return {}
-    settings = MeasureConfig(
-        points=tangents.points,
-        batches=1,
-        folds=tangents.folds,
-        families=tangents.families,
-        nulls=(),
-        seed=tangents.seed,
-    )
+    shared = {name: getattr(tangents, name) for name in ("points", "folds", "families", "seed")}
+    settings = MeasureConfig(batches=1, nulls=(), **shared)
     context, share = windows.tokens_JWT.shape[2], tangents.points // tangents.folds
     fold_P = np.arange(tangents.points) // share
     window_P = fold_P * windows.tokens_JWT.shape[1] + windows.picks_JQ.reshape(-1) // context

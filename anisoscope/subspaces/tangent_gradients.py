@@ -11,6 +11,7 @@ Arrays carry the letters of `models`; J folds of W windows, Q points of a fold, 
 fold-major; M matrices, O the rows of a matrix.
 """
 
+import functools
 from typing import Any
 
 import jax
@@ -47,17 +48,13 @@ def activations(
 def gradients(
     model: transformer.Model, params: Any, windows: Windows, visible_TT: Array, basis_DD: np.ndarray
 ) -> Gradients:
-    """Run a forward and a backward pass, fold by fold.
-
-    The memory is that of the windows of one fold and of all kept rows.
-    """
+    """Run a forward and a backward pass, fold by fold, in the memory of one."""
 
     def read_fold(summed: Rows, fold: tuple[Array, ...]) -> tuple[Rows, tuple[Array, ...]]:
         tokens_WT, targets_WT, weights_WT, picks_Q = fold
         batch = objective.Batch(tokens_WT, targets_WT, weights_WT)
-        shape = jax.eval_shape(
-            lambda: model.apply(params, tokens_WT, None, visible_TT)[1].resid_LBTD
-        ).shape
+        apply = functools.partial(model.apply, params, tokens_WT, None, visible_TT)
+        shape = jax.eval_shape(apply)[1].resid_LBTD.shape
 
         def loss(taps_LBTD: Array, matrices: Rows) -> tuple[Array, tuple[Array, Array]]:
             replaced = replace_matrices(params, matrices)

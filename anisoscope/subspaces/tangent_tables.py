@@ -108,11 +108,8 @@ def summary(table: xr.Dataset) -> xr.Dataset:
         if name in schema and schema[name].resampling in complete[name].dims
     ]
     controls = [name for name in complete if "control" in complete[name].dims]
-    rest = complete.drop_vars([*resampled, *controls])
-    ends = [
-        getattr(complete[controls], how)("control", keep_attrs=True)
-        for how in ("mean", "min", "max")
-    ]
+    rest, drawn = complete.drop_vars([*resampled, *controls]), complete[controls]
+    ends = [getattr(drawn, how)("control", keep_attrs=True) for how in ("mean", "min", "max")]
     means = summarize(schema, complete[resampled]).sel(statistic=STATISTICS)
     others = xr.concat(ends, pd.Index(STATISTICS, name="statistic")), rest
     variables = {name: part[name].variable for part in others for name in part.data_vars}
@@ -180,9 +177,6 @@ def sample_attributes(tangents: TangentsConfig) -> dict[str, Any]:
 
 def made_by(tangents: TangentsConfig, corpus_sha256: str, **more: str) -> dict[str, Any]:
     """Return the settings that tables must share to be joined."""
-    settings = {
-        f"tangents.{name}": getattr(tangents, name)
-        for name in tangents.__slots__
-        if name != "enabled"
-    }
+    names = [name for name in tangents.__slots__ if name != "enabled"]
+    settings = {f"tangents.{name}": getattr(tangents, name) for name in names}
     return settings | {"corpus_sha256": corpus_sha256} | more

@@ -83,9 +83,7 @@ def make_windows(
         UserError: the validation split is too short, or has too few scored positions.
     """
     context, count = config.model.context, tangents.windows
-    available = (
-        len(corpus.valid) - 1
-    ) // context  # windows have one character more, also for encoders
+    available = (len(corpus.valid) - 1) // context  # windows have a character more
     check_window_count(available, f"{len(corpus.valid)} characters, {available} windows", tangents)
     rng = np.random.default_rng(tangents.seed)
     starts_W = rng.permutation(available)[: 2 * count] * context

@@ -102,8 +102,8 @@ def test_the_deviation_of_a_truncated_normal():
 
 
 def test_pooled_deviations_are_those_of_the_scores():
-    heads_H1 = jnp.arange(2.0)[:, None]
-    q_BTHK, k_BTHK = jax.random.normal(jax.random.key(0), (2, 3, 5, 2, 4)) + heads_H1
+    heads_H = jnp.arange(2.0)[None, None, None, :, None]
+    q_BTHK, k_BTHK = jax.random.normal(jax.random.key(0), (2, 3, 5, 2, 4)) + heads_H
     visible_TT = jnp.tril(jnp.ones((5, 5), bool))
     found = untrained.sharpness(q_BTHK, k_BTHK, visible_TT)
     scores_BHTT = np.einsum("bthk,bshk->bhts", q_BTHK, k_BTHK, dtype=np.float64) / 2

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from anisoscope.metrics.convert import check_precision, real_numbers
+
 if TYPE_CHECKING:
     from anisoscope.sources.recording.recorder import Recorder
 
@@ -48,13 +50,8 @@ class Reservoir:
         """Draw rows of a pass of shape `lead`: (sequences, tokens) or (sequences,).
 
         Algorithm R (Vitter 1985): row t, from 0, takes slot floor(u (t + 1)) if that slot exists.
-        Where several rows take one slot, the last row keeps it, as if rows came one by one.
-
-        Args:
-            lead: (B, T) or (B,).
-            mask: booleans of shape `lead`, False at padding.
-            position_ids: whole numbers of shape `lead`. Where they do not rise from a token to the
-                next in its row, another sequence begins.
+        Where several rows take one slot, the last row keeps it, as if rows came one by one. `mask`
+        is False at padding. Another sequence begins where `position_ids` do not rise.
         """
         count = int(np.prod(lead))
         rows_M = np.arange(count) if mask is None else np.flatnonzero(mask)
@@ -72,25 +69,16 @@ class Reservoir:
         taken = np.flatnonzero(slot_M < self.size)[::-1]
         slots_M, first = np.unique(slot_M[taken], return_index=True)
         kept = taken[first]
-        return Draw(
-            lead,
-            rows_M[kept],
-            slots_M,
-            self.sequences + cluster_M[kept],
-            position_M[kept],
-            offered=len(rows_M),
-            sequences=int(begins_M.sum()),
-            before=self.offered,
-        )
+        cluster_M, counts = self.sequences + cluster_M[kept], (len(rows_M), int(begins_M.sum()))
+        return Draw(lead, rows_M[kept], slots_M, cluster_M, position_M[kept], *counts, self.offered)
 
     def check(self, draw: Draw, rows: dict[str, np.ndarray]) -> None:
         """Raise ValueError where a pass cannot be kept: another width, or an interleaved pass."""
         for name, row_MD in rows.items():
-            width = self.x_SD[name].shape[1] if name in self.x_SD else row_MD.shape[1]
-            if width != row_MD.shape[1]:
+            width, before = row_MD.shape[1], self.x_SD.get(name, row_MD).shape[1]
+            if width != before:
                 raise ValueError(
-                    f"hook point {name} has width {row_MD.shape[1]}, and had {width} before; record it "
-                    "separately"
+                    f"hook point {name} has width {width}, and had {before} before; record it separately"
                 )
         if draw.before != self.offered:
             raise ValueError("another pass ended while this pass ran; record one thread at a time")
@@ -133,8 +121,7 @@ class Pass:
     ) -> Draw:
         """Draw rows of a hook point; hook points of equal shape and `sequences` share the draw.
 
-        `sequences` is any object that identifies the source of mask and positions, such as the
-        encoder or the decoder of one model.
+        `sequences` identifies the source of mask and positions, such as an encoder or a decoder.
         """
         if name in self.rows:
             raise ValueError(
@@ -177,10 +164,7 @@ class Pass:
 
 
 def check_mask(name: str, lead: tuple[int, ...], mask: Any) -> None:
-    """Raise ValueError unless a mask has one number for each vector of a hook point.
-
-    A hook point with one vector per sequence (B,) may come with a mask of tokens (B, T).
-    """
+    """Raise ValueError unless a mask has one number for each vector, or fits one per sequence."""
     shape = tuple(mask.shape)
     if shape != lead and not (len(lead) == 1 and len(shape) == 2 and shape[:1] == lead):
         raise ValueError(
@@ -215,8 +199,6 @@ def as_numpy(x: Any, name: str) -> np.ndarray:
     if hasattr(x, "detach") and str(x.dtype) == "torch.float32":
         x = x.detach().cpu().numpy()
     if type(x) is not np.ndarray or x.dtype != np.float32:
-        from anisoscope.metrics import convert  # imports JAX, which recording PyTorch does not need
-
-        x = convert.real_numbers(x, name)
-        convert.check_precision(x, name)
+        x = real_numbers(x, name)
+        check_precision(x, name)
     return x.astype(np.float32)

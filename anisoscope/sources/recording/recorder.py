@@ -15,8 +15,11 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import numpy as np
 import xarray as xr
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
 import anisoscope
 from anisoscope.sources.recording.recorded_passes import (
@@ -32,6 +35,31 @@ FEWEST = 8  # points needed for a measurement
 OUTPUT = "output"  # name of the output of a function that returns one array
 # names of arrays that a sample adds
 RESERVED = re.compile(r"(vectors|clusters|token_positions)(_\d+)?")
+# Hands arrays to the host once per computation, also from a compiled program. Unlike
+# `jax.debug.callback` in `jax.checkpoint`, it does not run again where a backward pass recomputes:
+# by default JAX leaves a primitive with an effect in the forward pass.
+send_p = Primitive("anisoscope_send")
+send_p.multiple_results = True
+
+
+def _send(*leaves: Any, receive: Any, tree: Any) -> list[Any]:
+    jax.debug.callback(receive, *jax.tree.unflatten(tree, leaves), ordered=True)
+    return []
+
+
+def _refuse_vmap(*_: Any, **__: Any) -> Any:
+    raise ValueError(
+        "a recorder inside of jax.vmap does not know whether the mapped axis holds sequences; "
+        "call it outside, with the whole (batch, tokens, width)"
+    )
+
+
+EFFECTS = jax.make_jaxpr(lambda: jax.debug.callback(int, ordered=True))().effects
+send_p.def_impl(_send)
+send_p.def_effectful_abstract_eval(lambda *_, **__: ([], EFFECTS))
+ad.primitive_jvps[send_p] = lambda primals, _, **params: (send_p.bind(*primals, **params), [])
+batching.primitive_batchers[send_p] = _refuse_vmap
+mlir.register_lowering(send_p, mlir.lower_fun(_send, multiple_results=True))
 
 
 class Recorder:
@@ -93,13 +121,11 @@ class Recorder:
         """Record a pass by hand, also inside of `jax.jit`, `jax.grad` and `jax.checkpoint`.
 
         Args:
-            arrays: an array or {name: array} of any library, each (batch, tokens, width) or
-                (batch, width).
+            arrays: an array or {name: array}, each (batch, tokens, width) or (batch, width).
             mask: (batch, tokens), 0 or False at padding, 1 or True elsewhere.
 
         Raises:
-            ValueError: a mask of another shape or with other values, or arrays that do not fit
-                earlier arrays; in one line. The pass is left out.
+            ValueError: a mask or arrays that do not fit; in one line. The pass is left out.
         """
         arrays = dict(arrays) if isinstance(arrays, Mapping) else {OUTPUT: arrays}
         if not self.active:
@@ -112,12 +138,9 @@ class Recorder:
                 raise ValueError(f"{name} has shape {shape}; pass (batch, tokens, width)")
             if mask is not None:
                 check_mask(name, tuple(x.shape[:-1]), mask)
-        import jax
-
         if any(isinstance(x, jax.core.Tracer) for x in (*arrays.values(), mask)):
-            from anisoscope.sources.recording import recorded_once
-
-            recorded_once.send(self._add, arrays, mask)
+            leaves, tree = jax.tree.flatten((arrays, mask))
+            send_p.bind(*leaves, receive=self._add, tree=tree)
         else:
             self._add(arrays, mask)
 
@@ -140,8 +163,6 @@ class Recorder:
     def rows(self) -> int:
         """Rows offered so far, at the hook point with the most rows."""
         if not self.in_torch:
-            import jax
-
             jax.effects_barrier()  # wait for what compiled programs have sent
         return max((group.offered for group in self.groups.values()), default=0)
 
@@ -181,11 +202,7 @@ class Recorder:
     def measure(self, **options: Any) -> xr.Dataset:
         """Measure the sample with `anisoscope.measure`; all hook points must have one width."""
         vectors, clusters, positions = self.stacked_sample()
-        own = {
-            "clusters": clusters,
-            "token_positions": positions,
-            "layer_names": [*self.groups],
-        }
+        own = {"clusters": clusters, "token_positions": positions, "layer_names": [*self.groups]}
         return anisoscope.measure(vectors, **own | options)
 
     def write(self, to: str | os.PathLike[str] | None = None) -> None:
@@ -200,11 +217,8 @@ class Recorder:
             sizes = x.shape if x.ndim < 3 else x.shape[1:]
             dims = [f"{dim}_{size}" for dim, size in zip(("point", "width"), sizes, strict=False)]
             arrays[name.replace("/", "%2F")] = ["hook_point"] * (x.ndim == 3) + dims, x
-        attributes = {
-            "hook_points": json.dumps([*self.groups]),
-            "rows": self.rows,
-            "seed": self.seed,
-        }
+        names = json.dumps([*self.groups])
+        attributes = {"hook_points": names, "rows": self.rows, "seed": self.seed}
         attributes["anisoscope"] = anisoscope.__version__
         temporary = files.temporary_path(to)
         try:
