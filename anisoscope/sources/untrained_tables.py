@@ -13,15 +13,7 @@ import numpy as np
 import xarray as xr
 
 from anisoscope.config.untrained_config import UntrainedConfig
-from anisoscope.measurement.quantity import (
-    COSINE,
-    HERE,
-    INHERENT,
-    NOT_NEGATIVE,
-    RECONSTRUCTED,
-    SHARE,
-    Quantity,
-)
+from anisoscope.measurement.quantity import HERE, INHERENT, NOT_NEGATIVE, RECONSTRUCTED, declare
 from anisoscope.results import joined_files
 from anisoscope.results.seed_summary import attributes, summarize_seeds, tidy
 from anisoscope.sources import untrained_theory
@@ -29,51 +21,48 @@ from anisoscope.sources import untrained_theory
 KIND, NORM = ("norm_order", "mask", "embedding", "target"), "relative_norm"
 COLUMNS = (*KIND, NORM, "bias_norm", "block")  # of results.csv, before the numbers
 
-_quantity = functools.partial(Quantity, source=INHERENT, range=NOT_NEGATIVE, dims=("block",))
-_share = functools.partial(_quantity, range=SHARE)
-
+_declare = functools.partial(declare, dims=("block",), range=NOT_NEGATIVE, resampling="")
 # x: rows of the table; b: the common bias; T: all blocks so far; s_ij = <q_i, k_j>/sqrt(K);
 # p = softmax_j s
-OUT = "T(x + b), T all blocks so far"
-MEASURED = {
-    "cosine_in": _quantity(
-        "mean cosine in", "mean cosine of pairs of x + b", dims=(), range=COSINE
-    ),
-    "cosine_out": _quantity("mean cosine out", f"mean cosine of pairs of {OUT}", range=COSINE),
-    "norm_in": _quantity(
-        "mean norm in", "E |x + b|", units="activation", dims=(), symbol="E |x + b|"
-    ),
-    "norm_out": _quantity(
-        "mean norm out",
-        "E |T(x + b)|, T all blocks so far",
-        units="activation",
-        symbol="E |T(x + b)|",
-    ),
-    "score_std": _quantity(
-        "deviation of all scores", "standard deviation of <q_i, k_j>/sqrt(K), all heads together"
-    ),
-    "score_std_head": _quantity(
-        "deviation of scores within heads", "sqrt(mean over heads of var s_ij)", source=HERE
-    ),
-    "score_std_within": _quantity(
-        "deviation of scores within rows",
-        "sqrt(mean over heads and rows of var_j s_ij)",
-        source=HERE,
-    ),
-    "attention_entropy": _quantity(
-        "attention entropy", "mean of -sum_j p_ij ln p_ij, p = softmax_j s", units="nat"
-    ),
-    "attention_max": _share("largest attention", "mean over heads and rows of max_j p_ij"),
-    "attention_min": _share("smallest attention", "mean over heads and rows of min_j p_ij"),
-}
-
-FIXED = "E |x + b| where E |T(x + b)| crosses it, interpolated in log N, T all blocks so far; NaN: they do not cross"
-_point = functools.partial(_quantity, source=RECONSTRUCTED, units="activation")
-FIXED_POINTS = {  # fixed points of the curve over the norms N of the bias
-    "fixed_point": _point("fixed point of the norm", FIXED),
-    "fixed_point_bias": _point("norm of the bias at the fixed point", "N at fixed_point"),
-}
-
+MEASURED = _declare(
+    f"""
+    cosine_in [-1, 1]: mean cosine in
+        mean cosine of pairs of x + b
+    cosine_out [-1, 1]: mean cosine out
+        mean cosine of pairs of T(x + b), T all blocks so far
+    norm_in in activation as E |x + b|: mean norm in
+        E |x + b|
+    norm_out in activation as E |T(x + b)|: mean norm out
+        E |T(x + b)|, T all blocks so far
+    score_std: deviation of all scores
+        standard deviation of <q_i, k_j>/sqrt(K), all heads together
+    score_std_head: deviation of scores within heads
+        sqrt(mean over heads of var s_ij) -- {HERE}
+    score_std_within: deviation of scores within rows
+        sqrt(mean over heads and rows of var_j s_ij) -- {HERE}
+    attention_entropy in nat: attention entropy
+        mean of -sum_j p_ij ln p_ij, p = softmax_j s
+    attention_max [0, 1]: largest attention
+        mean over heads and rows of max_j p_ij
+    attention_min [0, 1]: smallest attention
+        mean over heads and rows of min_j p_ij
+    """,
+    source=INHERENT,
+)
+for name in ("cosine_in", "norm_in"):  # of the input alone
+    MEASURED[name] = dataclasses.replace(MEASURED[name], dims=())
+# of the curve over the norms N of the bias
+FIXED_POINTS = _declare(
+    """
+    fixed_point: fixed point of the norm
+        E |x + b| where E |T(x + b)| crosses it, interpolated in log N, T all blocks so far; NaN:
+        they do not cross
+    fixed_point_bias: norm of the bias at the fixed point
+        N at fixed_point
+    """,
+    source=RECONSTRUCTED,
+    units="activation",
+)
 QUANTITIES = MEASURED | FIXED_POINTS
 
 

@@ -4,7 +4,6 @@ The means come with the closed forms of curved_theory.py.
 """
 
 import dataclasses
-import functools
 import json
 import pathlib
 
@@ -12,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from anisoscope.config.curved_config import FLAT, CurvedConfig
-from anisoscope.measurement.quantity import HERE, NOT_NEGATIVE, SHARE, Quantity
+from anisoscope.measurement.quantity import HERE, NOT_NEGATIVE, Quantity, declare
 from anisoscope.results import joined_files
 from anisoscope.results.seed_summary import summarize_seeds, tidy
 from anisoscope.subspaces import curved_theory
@@ -21,28 +20,25 @@ from anisoscope.subspaces.curved_theory import SLOPES, TARGETS, WEIGHTINGS
 
 SOURCE = "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Language Transformers"
 GRADIENT = "G = dL/dW of L = E[(W x - y)^2]/2 at W = 0"
-_law = functools.partial(Quantity, source=SOURCE, range=NOT_NEGATIVE)
-LAW = {
-    "tangent_norm": _law(
-        "norm of the tangent gradient", f"|Q' G|, {GRADIENT}, Q the tangent space"
-    ),
-    "normal_norm": _law(
-        "norm of the normal gradient", f"|G - Q Q' G|, {GRADIENT}, Q the tangent space"
-    ),
-    "tangent_energy": _law("energy of the tangent gradient", "tangent_norm^2"),
-    "normal_energy": _law("energy of the normal gradient", "normal_norm^2"),
-    "normal_share": _law(
-        "share of the gradient's energy that is normal",
-        "normal_energy / (normal_energy + tangent_energy)",
-        range=SHARE,
-    ),
-    "normal_variance_share": _law(
-        "share of the points' variance that is normal",
-        "variance of x outside of Q over all of it",
-        source=HERE,
-        range=SHARE,
-    ),
-}
+LAW = declare(
+    f"""
+    tangent_norm: norm of the tangent gradient
+        |Q' G|, {GRADIENT}, Q the tangent space
+    normal_norm: norm of the normal gradient
+        |G - Q Q' G|, {GRADIENT}, Q the tangent space
+    tangent_energy: energy of the tangent gradient
+        tangent_norm^2
+    normal_energy: energy of the normal gradient
+        normal_norm^2
+    normal_share [0, 1]: share of the gradient's energy that is normal
+        normal_energy / (normal_energy + tangent_energy)
+    normal_variance_share [0, 1]: share of the points' variance that is normal
+        variance of x outside of Q over all of it -- {HERE}
+    """,
+    source=SOURCE,
+    range=NOT_NEGATIVE,
+    resampling="",
+)
 BIASED = {f"biased_{name}": quantity for name, quantity in LAW.items()}  # drawn by frequency
 SLOPE = {
     f"slope_{name}": Quantity(

@@ -30,17 +30,16 @@ SPECTRAL = {
     "alpha_req": lambda cloud: reference_spectrum.alpha_req(cloud)[0],
     "alpha_req_r2": lambda cloud: reference_spectrum.alpha_req(cloud)[1],
 }
-STATISTICS = (
-    *(
-        "score_mean",
-        "score_std",
-        "score_std_within",
-        "attention_entropy",
-        "attention_max",
-        "attention_min",
-    ),
-    *("attention_first_token", "attention_most_attended"),
-)
+STATISTICS = [
+    "score_mean",
+    "score_std",
+    "score_std_within",
+    "attention_entropy",
+    "attention_max",
+    "attention_min",
+    "attention_first_token",
+    "attention_most_attended",
+]
 
 
 def by_fold(x):
@@ -140,31 +139,23 @@ def slow_leading(cloud, picks):
     those of the whole.
     """
     window, first = picks // CONTEXT, picks % CONTEXT == 0
-    points, long = (
-        np.arange(len(cloud)),
-        reference_leading.longest(cloud, max(1, len(cloud) // 100)),
-    )
+    points = np.arange(len(cloud))
+    long = reference_leading.longest(cloud, max(1, len(cloud) // 100))
     kept = [np.isin(points, part) for part in jackknife(points)]
+    between, by_norm = reference_leading.share_between, reference_leading.share_by_norm
     values = {
-        "first_token_variance_share": [
-            reference_leading.share_between(cloud[keep], first[keep]) for keep in kept
-        ],
-        "first_token_variance_share_by_norm": [
-            reference_leading.share_by_norm(cloud[keep], first[keep]) for keep in kept
-        ],
-        "longest_vectors_variance_share": [
-            reference_leading.share_between(cloud[keep], long[keep]) for keep in kept
-        ],
+        "first_token_variance_share": [between(cloud[keep], first[keep]) for keep in kept],
+        "first_token_variance_share_by_norm": [by_norm(cloud[keep], first[keep]) for keep in kept],
+        "longest_vectors_variance_share": [between(cloud[keep], long[keep]) for keep in kept],
     }
     left = [~reference_leading.longest_of_each(cloud, window), ~long]
     without = [reference_leading.first_direction(cloud, one, kept)[0] for one in left]
-    _, kurtosis, between = reference_leading.first_direction(
-        cloud, np.ones_like(first), kept, picks % CONTEXT
-    )
+    everything, place = np.ones_like(first), picks % CONTEXT
+    _, kurtosis, variance = reference_leading.first_direction(cloud, everything, kept, place)
     more = {
         "anisotropy_without_longest": without,
         "first_pc_kurtosis": kurtosis,
-        "first_pc_variance_by_position": between,
+        "first_pc_variance_by_position": variance,
     }
     for name, read in (("mean_cosine", reference.mean_cosine), ("drift", reference.drift)):
         more[f"{name}_without_longest"] = [
@@ -174,15 +165,12 @@ def slow_leading(cloud, picks):
     twonn = [[reference.twonn(cloud[part & one]) for part in sections] for one in left]
     enough = [[len(reference.log_ratios(cloud[one])) >= min(64, len(cloud) / 2)] for one in left]
     more["twonn_without_longest"] = np.where(enough, twonn, np.nan)
-    entropy = np.array(
-        [reference_leading.entropy(cloud[window == number]) for number in range(max(window) + 1)]
-    )
+    windows = [cloud[window == number] for number in range(max(window) + 1)]
+    entropy = np.array([*map(reference_leading.entropy, windows)])
     more["prompt_entropy"] = [entropy[np.unique(window[keep])].mean() for keep in kept]
     if not first.any():
-        values |= dict.fromkeys(
-            ("first_token_variance_share", "first_token_variance_share_by_norm"),
-            np.full(len(kept), np.nan),
-        )
+        names = "first_token_variance_share", "first_token_variance_share_by_norm"
+        values |= dict.fromkeys(names, np.full(len(kept), np.nan))
     return {name: np.array(value) for name, value in (values | more).items()} | {
         "norm_ratio": reference_leading.norm_ratio(cloud)
     }
@@ -195,28 +183,22 @@ def slow_frequency(cloud, tokens, picks):
     points = np.arange(len(cloud))
     kept = [np.isin(points, part) for part in jackknife(points)]
     values = {name: [] for name in MEASURED if families.find_family(name) == "frequency"}
-    bins = unigrams.bins(unigrams.log_frequency(TOKENS // 8, 1, KINDS_OF_TOKENS))[
-        tokens.ravel()[picks] // 8
-    ]
-    kinds = reference_frequency.frequent(tokens.ravel()[picks] // 8, 20)
-    distances = [
-        reference_frequency.distances(cloud, kinds, len(cloud) // 20, keep) for keep in kept
-    ]
+    letters, most = tokens.ravel()[picks] // 8, len(cloud) // 20
+    bins = unigrams.bins(unigrams.log_frequency(TOKENS // 8, 1, KINDS_OF_TOKENS))[letters]
+    kinds, mean = reference_frequency.frequent(letters, 20), reference_frequency.mean_by_bin
+    distances = [reference_frequency.distances(cloud, kinds, most, keep) for keep in kept]
     norms = [np.linalg.norm(cloud, axis=1)] * len(kept)
     binned = {"norm_by_frequency": norms, "centroid_distance_by_frequency": distances}
     for name, rows in binned.items():
-        read = zip(rows, kept, strict=True)
-        found = [
-            reference_frequency.mean_by_bin(row, bins, len(unigrams.BINS), keep)
-            for row, keep in read
-        ]
+        pairs = zip(rows, kept, strict=True)
+        found = [mean(row, bins, len(unigrams.BINS), keep) for row, keep in pairs]
         values[name] = np.transpose(found)
     for length in unigrams.LENGTHS:
         types = unigrams.types(tokens // 8, length, KINDS_OF_TOKENS).ravel()[picks]
         logs = np.where(
             types < 0, 0, unigrams.log_frequency(TOKENS // 8, length, KINDS_OF_TOKENS)[types]
         )
-        number, most = reference_frequency.frequent(types, 20), len(cloud) // 20
+        number = reference_frequency.frequent(types, 20)
         found = [reference_frequency.of_types(cloud, number, logs, most, keep) for keep in kept]
         for name, value in zip(TYPE_QUANTITIES, np.transpose(found), strict=True):
             values[name].append(value)
@@ -226,23 +208,19 @@ def slow_frequency(cloud, tokens, picks):
 
 
 def slow_head(q, k, picks, visible):
-    q_clouds, k_clouds = (jackknife(x.reshape(-1, x.shape[-1])[picks]) for x in (q, k))
-    rows = []
-    for q_part, k_part, q_cloud, k_cloud in zip(
-        jackknife(q), jackknife(k), q_clouds, k_clouds, strict=True
-    ):
-        row = dict(
-            zip(STATISTICS, reference.attention_statistics(q_part, k_part, visible), strict=True)
-        )
+    clouds = (jackknife(x.reshape(-1, x.shape[-1])[picks]) for x in (q, k))
+    parts, rows = zip(jackknife(q), jackknife(k), *clouds, strict=True), []
+    for q_part, k_part, q_cloud, k_cloud in parts:
+        statistics = reference.attention_statistics(q_part, k_part, visible)
+        row = dict(zip(STATISTICS, statistics, strict=True))
         for side, cloud in (("query", q_cloud), ("key", k_cloud)):
             row[f"{side}_drift"] = reference.drift(cloud)
             row[f"{side}_fluctuation"] = reference.fluctuation(cloud)
             row[f"{side}_cosine"] = reference.mean_cosine(cloud)
         of_means, share = reference.scores_and_means(q_part, k_part, visible, q_cloud, k_cloud)
         row |= {"score_of_means": of_means, "score_share_of_means": share}
-        row["query_key_alignment"] = reference.cosine(
-            *(reference.float64(x).mean(0) for x in (q_cloud, k_cloud))
-        )
+        means = (reference.float64(x).mean(0) for x in (q_cloud, k_cloud))
+        row["query_key_alignment"] = reference.cosine(*means)
         row["query_key_cosine"] = reference.cross_cosine(q_cloud, k_cloud)
         rows.append(row)
     return stacked(rows)

@@ -56,11 +56,9 @@ def test_agrees_with_slow_loops_in_float64_on_every_resample(cloud):
 
     tokens_GWT = PROBE.shuffled_GWT if cloud == "shuffled" else PROBE.tokens_GWT
     for batch, positions in np.ndindex(BATCHES, len(POSITION_SETS)):
-        activations, picks = (
-            activations_of("causal", tokens_GWT[batch]),
-            PROBE.picks_SGP[positions, batch],
-        )
-        for layer, resid in enumerate(activations.resid_LBTD):
+        own = activations_of("causal", tokens_GWT[batch])
+        picks = PROBE.picks_SGP[positions, batch]
+        for layer, resid in enumerate(own.resid_LBTD):
             picked = resid.reshape(-1, resid.shape[-1])[picks]
             for name, value in slow_cloud(picked).items():
                 got = found[name][batch, positions, layer]
@@ -81,12 +79,11 @@ def test_agrees_with_slow_loops_in_float64_on_every_resample(cloud):
         if POSITION_SETS[positions] == "without_first_token":
             visible[0] = visible[:, 0] = False
         for block, head in np.ndindex(2, 2):
-            q, k = (x[block, :, :, head] for x in (activations.q_NBTHK, activations.k_NBTHK))
+            q, k = (x[block, :, :, head] for x in (own.q_NBTHK, own.k_NBTHK))
             for name, value in slow_head(q, k, picks, visible).items():
                 near(name, found[name][batch, positions, block, head], value)
-        weight = found["attention_first_token"][
-            batch, positions, ..., 0
-        ]  # NaN without the first token
+        # NaN without the first token
+        weight = found["attention_first_token"][batch, positions, ..., 0]
         sinks = np.where(np.isnan(weight).any(axis=-1), np.nan, (weight > 0.3).mean(axis=-1))
         near("sink_heads", found["sink_heads"][batch, positions], sinks)
     assert checked == {name for name in MEASURED if families.find_family(name) != "comparison"}
@@ -129,21 +126,13 @@ def test_the_permuted_null_model_reads_other_windows_of_the_same_batch():
     tokens, picks = PROBE.tokens_GWT[1], PROBE.picks_SGP[0, 1]
     resid = np.asarray(jax.jit(apply)(params, tokens)[1].resid_LBTD).reshape(3, -1, 16)
     key = jax.random.split(jax.random.key(0), BATCHES)[1]
-    orders = [
-        np.asarray(permuted(picks, len(tokens), CONTEXT, key, number))
-        for number in range(PERMUTATIONS)
-    ]
+    draws = (permuted(picks, len(tokens), CONTEXT, key, number) for number in range(PERMUTATIONS))
+    orders = [*map(np.asarray, draws)]
+    found = of("causal", "permuted", ("comparison",), ("permuted",))["cka_unbiased_layers"]
+    cka = reference_comparison.linear_cka_unbiased
     for n, m in ((0, 2), (1, 1)):
-        expected = np.mean(
-            [
-                reference_comparison.linear_cka_unbiased(resid[n, at], resid[m, picks])
-                for at in orders
-            ]
-        )
-        got = of("causal", "permuted", ("comparison",), ("permuted",))["cka_unbiased_layers"][
-            1, 0, n, m, 0
-        ]
-        np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-5)
+        expected = np.mean([cka(resid[n, order], resid[m, picks]) for order in orders])
+        np.testing.assert_allclose(found[1, 0, n, m, 0], expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.slow

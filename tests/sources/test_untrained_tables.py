@@ -1,6 +1,7 @@
 """The joined table: labels, intervals, predictions and fixed points."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pandas as pd
@@ -35,29 +36,17 @@ def values_of(config, kind, norm, rng):
 def root(tmp_path_factory):
     root, rng = tmp_path_factory.mktemp("untrained"), np.random.default_rng(0)
     paths = []
-    for kind in kinds(CONFIG):
-        for index, relative in enumerate(NORMS):
-            norm = bias_norm(CONFIG, kind, relative)
-            table = untrained_tables.table(
-                CONFIG, kind, index, norm, values_of(CONFIG, kind, norm, rng)
-            )
-            paths.append(root / f"{len(paths)}.nc")
-            joined_files.write(table, paths[-1])
+    for kind, (index, relative) in itertools.product(kinds(CONFIG), enumerate(NORMS)):
+        norm = bias_norm(CONFIG, kind, relative)
+        values = values_of(CONFIG, kind, norm, rng)
+        paths.append(root / f"{len(paths)}.nc")
+        joined_files.write(untrained_tables.table(CONFIG, kind, index, norm, values), paths[-1])
     untrained_tables.join(CONFIG, paths[::-1], root)
     return root
 
 
-@pytest.fixture(scope="module")
-def whole(root):
-    return joined_files.read_table(root / "results.nc")
-
-
-@pytest.fixture(scope="module")
-def seeds(root):
-    return joined_files.read_table(root / "seeds.nc")
-
-
-def test_intervals_are_students(whole, seeds):
+def test_intervals_are_students(root):
+    whole, seeds = (joined_files.read_table(root / f"{name}.nc") for name in ("results", "seeds"))
     place = {"norm_order": "pre", "mask": "causal", "embedding": "raw", "target": "keys"}
     place |= {"relative_norm": 1.0, "block": 2}
     values = seeds.score_std.sel(place).values
@@ -99,8 +88,11 @@ def test_crossings_are_found_once_and_only_where_they_are(norm_in, norm_out, bia
     assert found == pytest.approx(bias, nan_ok=True)
 
 
-def test_predictions_stand_beside_the_first_block(root, whole):
-    frame = pd.read_csv(root / "results.csv")
+def test_predictions_stand_beside_the_first_block(root):
+    frame, whole = (
+        pd.read_csv(root / "results.csv"),
+        joined_files.read_table(root / "results.nc"),
+    )
     assert set(frame.metric) == set(QUANTITIES)
     known = frame[frame.metric == "score_std_within"].set_index("block").predicted.notna()
     assert known[1].all()
