@@ -50,11 +50,9 @@ def make_settings(
 ) -> MeasureConfig:
     """Check null models, folds and seed; `families` come from `choose_families`."""
     nulls = (nulls,) if isinstance(nulls, str) else tuple(nulls)
-    for null in nulls:
-        if null not in CLOUD_NULLS:
-            raise ValueError(
-                f"nulls: {null!r} cannot be made of arrays alone; choose from {', '.join(CLOUD_NULLS)}"
-            )
+    if unknown := [null for null in nulls if null not in CLOUD_NULLS]:
+        known = ", ".join(CLOUD_NULLS)
+        raise ValueError(f"nulls: {unknown[0]!r} cannot be made of arrays; choose from {known}")
     folds, seed = operator.index(folds), operator.index(seed)  # 2.5 is no number of folds
     if folds < 1:
         raise ValueError(f"folds is {folds}; pass 1 or more")
@@ -73,17 +71,14 @@ def choose_families(
         if family.input_kind in kinds and not family.reads_types
     ]
     names = (families,) if isinstance(families, str) else tuple(families)
-    names = tuple(allowed) if names == ("all",) else names
+    names, choices = tuple(allowed) if names == ("all",) else names, ", ".join(allowed)
     if not names or len({*names}) < len(names):
-        raise ValueError(f"families are {names}; name each once, from {', '.join(allowed)}")
-    for name in names:
-        if name not in allowed:
-            owners = [own for own, family in FAMILIES.items() if name in family.quantities]
-            hint = f"it is a quantity of the family {owners[0]}; " if owners else ""
-            raise ValueError(
-                f"families: {name!r} cannot be measured of {source}; "
-                f"{hint}choose from {', '.join(allowed)}"
-            )
+        raise ValueError(f"families are {names}; name each once, from {choices}")
+    if unknown := [name for name in names if name not in allowed]:
+        owners = [own for own, family in FAMILIES.items() if unknown[0] in family.quantities]
+        hint = f"it is a quantity of the family {owners[0]}; " if owners else ""
+        what = f"families: {unknown[0]!r} cannot be measured of {source}"
+        raise ValueError(f"{what}; {hint}choose from {choices}")
     return names
 
 
@@ -118,8 +113,7 @@ def read_vectors(x: Any, clusters: Any = None, token_positions: Any = None) -> V
         shape = np.shape(x)
     if len(shape) not in (2, 3) or 0 in shape:
         raise ValueError(
-            f"vectors have shape {shape}; (points, width) or (layers, points, width) is needed, "
-            "each above 0"
+            f"vectors have shape {shape}; (points, width) or (layers, points, width) is needed"
         )
     points = shape[-2]
     if points < FEWEST:
@@ -164,7 +158,7 @@ def number_clusters(points: int, label_P: np.ndarray) -> np.ndarray:
 
     if label_P.shape != (points,):
         raise ValueError(
-            f"clusters have shape {label_P.shape}, vectors have {points} points; pass one label per point"
+            f"clusters have shape {label_P.shape}; pass a label for each of {points} points"
         )
     floats = label_P if label_P.dtype.kind == "f" else [x for x in label_P if isinstance(x, float)]
     float_P = np.asarray(floats)
@@ -177,8 +171,7 @@ def number_clusters(points: int, label_P: np.ndarray) -> np.ndarray:
     number_P = pd.factorize(label_P, sort=True)[0]
     if missing := int((number_P < 0).sum()):
         raise ValueError(
-            f"clusters: {missing} of {points} labels are missing (None or NaN); "
-            "leave their points out"
+            f"clusters: {missing} of {points} labels are missing; leave their points out"
         )
     return number_P
 
@@ -236,16 +229,15 @@ def read_heads(queries: Any, keys: Any, mask: Any, bias: Any) -> Heads:
             f"mask is {mask if isinstance(mask, str) else (visible.shape, visible.dtype)}; "
             f"pass causal, bidirectional, or booleans {shapes[0]} or {shapes[1]}"
         )
-    bias_NHTT = None
     if bias is not None:
-        bias_NHTT = np.broadcast_to(as_float32(bias, "bias"), (layers, heads, context, context))
+        bias = np.broadcast_to(as_float32(bias, "bias"), (layers, heads, context, context))
     q_NBTHK, k_NBTHK = (np.moveaxis(x_NHBTK, 1, 3) for x_NHBTK in (q_NHBTK, k_NHBTK))
-    return Heads(q_NBTHK, k_NBTHK, np.arange(windows * context), visible, bias_NHTT)
+    return Heads(q_NBTHK, k_NBTHK, np.arange(windows * context), visible, bias)
 
 
 def check_names(names: Sequence[str] | None, layers: int) -> None:
     """Raise ValueError unless each layer has a different name."""
-    if names is not None and (
-        isinstance(names, str) or len(names) != layers or len({*names}) < layers
-    ):
+    if names is None:
+        return
+    if isinstance(names, str) or not len(names) == layers == len({*names}):
         raise ValueError(f"names are {names}; a list of {layers} different names is needed")

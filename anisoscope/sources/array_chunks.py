@@ -47,16 +47,9 @@ def measure_chunks(
 ) -> tuple[dict[str, Values], dict[str, Any]]:
     """Run the panel on each layer, or on all layers at once for families that compare layers.
 
-    Args:
-        vectors: the layers.
-        chunks: of their points.
-        settings: what to measure.
-        progress: shows a bar over groups of layers.
-        lens: the unembedding, and the token that each point is to predict.
-        key: of the Gaussian null models; else it is made from the vectors.
-
-    Returns:
-        {cloud: {quantity: (chunk, layer, …, R)}}, and attributes for tables.
+    `lens` is the unembedding, and the token that each point is to predict. The key of the Gaussian
+    null models is made from the vectors, unless given. Return {cloud: {quantity: (chunk, layer, …,
+    R)}}, and attributes for tables.
     """
     layers, width = vectors.layers, vectors.shape[1]
     kinds = {FAMILIES[name].input_kind for name in settings.families}

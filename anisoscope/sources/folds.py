@@ -37,13 +37,7 @@ class Folds(NamedTuple):
 
 
 def cut_folds(points: int, cluster_P: np.ndarray | None, folds: int, seed: int) -> Folds:
-    """Cut folds of whole clusters; without labels, of runs of consecutive points.
-
-    J is `folds`, or the number of clusters if that is less.
-
-    Raises:
-        ValueError: one cluster holds nearly all points.
-    """
+    """Cut folds of whole clusters, at most as many; without labels, of runs of consecutive points."""
     if cluster_P is None or folds == 1:
         index_JM = _equalize(np.array_split(np.arange(points), min(folds, points // 2)), 1, seed)
         return Folds(index_JM, *np.ones((2, len(index_JM)), int))
@@ -55,8 +49,8 @@ def cut_folds(points: int, cluster_P: np.ndarray | None, folds: int, seed: int) 
     size_L, count = np.bincount(number_P), min(folds, len(names))
     if size_L.max() > MOST * points:
         raise ValueError(
-            f"clusters: the largest holds {size_L.max()} of {points} points, so clusters cannot be "
-            "resampled; thin it, or pass folds=1 for values without intervals"
+            f"clusters: the largest holds {size_L.max()} of {points} points; thin it, or pass "
+            "folds=1 for values without intervals"
         )
     order_L = np.random.default_rng(seed).permutation(len(names))
     fold_L = np.empty(len(names), int)
@@ -75,14 +69,7 @@ def cut_folds(points: int, cluster_P: np.ndarray | None, folds: int, seed: int) 
 def cut_equal_chunks(
     points: int, cluster_P: np.ndarray | None, count: int, seed: int
 ) -> np.ndarray:
-    """Return the indices (count, M) of the points of each chunk.
-
-    Chunks are disjoint, consist of whole clusters, and are thinned to the size of the smallest.
-    Without labels they are runs of consecutive points.
-
-    Raises:
-        ValueError: the clusters do not make that many chunks of similar size.
-    """
+    """Return the indices (count, M) of the points of each chunk, thinned to the smallest."""
     most = points // FEWEST
     if not isinstance(count, numbers.Integral) or not 1 <= count <= most:
         raise ValueError(

@@ -78,7 +78,7 @@ def mask_as_in_training(
     batch = make_batch(config, windows_BL, key, examples_B, corpus.mask_token)
     target_BT = np.where(np.asarray(batch.weights_BT) > 0, batch.targets_BT, -1)
     shape = tokens_GWT.shape
-    return np.asarray(batch.tokens_BT).reshape(shape), target_BT.reshape(shape)
+    return np.array(batch.tokens_BT).reshape(shape), target_BT.reshape(shape)
 
 
 class Reference(NamedTuple):

@@ -55,9 +55,8 @@ def load(path: pathlib.Path) -> FileVectors:
     with explain_failure(path):
         if path.suffix.lower() in NETCDF:
             check_written(path, [name for name in (*names, *labels) if name])
-        return FileVectors(
-            arrays[names[0]], *(np.asarray(arrays[name]) if name else None for name in labels)
-        )
+        read = (np.asarray(arrays[name]) if name else None for name in labels)
+        return FileVectors(arrays[names[0]], *read)
 
 
 def open_arrays(path: pathlib.Path) -> dict[str, Any]:
