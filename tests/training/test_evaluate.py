@@ -24,30 +24,27 @@ def scored_characters(config, characters, rows=3):
     return windows, counts, protocol
 
 
-PREFIX = {prefix: {"model.mask": "prefix", "model.prefix": prefix} for prefix in (1, 3)}
+def prefixed(prefix, **changes):
+    mask = {"model.mask": "prefix", "model.prefix": prefix} if prefix else {}
+    return replace(tiny.config(), mask | changes)
 
 
-@pytest.mark.parametrize(
-    ("prefix", "stride"),
-    [
-        *((0, stride) for stride in (None, 1, 3, 8)),
-        *((prefix, stride) for prefix in PREFIX for stride in (None, 1, 2)),
-    ],
-)
+CASES = [*((0, stride) for stride in (None, 1, 3, 8))]
+CASES += [(prefix, stride) for prefix in (1, 3) for stride in (None, 1, 2)]
+
+
+@pytest.mark.parametrize(("prefix", "stride"), CASES)
 @pytest.mark.parametrize("characters", [9, 17, 100])
 def test_every_character_after_the_first_or_the_prefix_is_scored_once(characters, prefix, stride):
-    config = replace(tiny.config(), PREFIX.get(prefix, {}) | {"evaluate.stride": stride})
+    config = prefixed(prefix, **{"evaluate.stride": stride})
     windows, counts, protocol = scored_characters(config, characters)
-    assert (counts[: max(prefix, 1)] == 0).all()
-    assert (counts[max(prefix, 1) :] == 1).all()
+    assert (counts == (np.arange(characters) >= max(prefix, 1))).all()
     assert (f"but for its first {prefix} characters" in protocol) == (prefix > 1)
     assert f"stride {stride or min(4, 9 - prefix)}" in protocol
     assert (windows.fresh_M[1:-1] == (stride or min(4, 9 - prefix))).all()
     windows = evaluate.valid_windows(config, characters)
     (batch,) = evaluate.batches(config, np.arange(characters), windows, 1000, len(windows.starts_M))
-    np.testing.assert_array_equal(
-        batch.weights_BT, np.tile(np.arange(8) >= prefix - 1, (len(windows.starts_M), 1))
-    )
+    assert (np.asarray(batch.weights_BT) == (np.arange(8) >= prefix - 1)).all()
 
 
 def test_masked_windows_overlap_only_where_nothing_is_counted_twice():
@@ -59,8 +56,7 @@ def test_masked_windows_overlap_only_where_nothing_is_counted_twice():
 
 
 @pytest.mark.parametrize("rows", [7, 64])
-def test_scores_are_nats_per_counted_character_whatever_the_padding(rows):
-    """A uniform model over V characters costs ln V nats, log2 V bits."""
+def test_a_uniform_model_costs_log_2_of_the_characters_whatever_the_padding(rows):
     config = tiny.config()
     windows, _ = evaluate.test_windows(config, 100)
 
@@ -129,10 +125,8 @@ def test_the_error_over_masks_is_how_far_scores_scatter_when_they_are_drawn_anew
     tokens_N, found = tiny.corpus(2000).valid, {}
     for draws in (2, 14):
         config, scores = masked_config(windows=8, draws=draws), []
-        score, windows = (
-            scorer(config, rows=8 * draws),
-            evaluate.valid_windows(config, tokens_N.size),
-        )
+        score = scorer(config, rows=8 * draws)
+        windows = evaluate.valid_windows(config, tokens_N.size)
         for seed in range(60):
             monkeypatch.setattr(evaluate, "MASK_SEED", seed)
             scores += score(jnp.zeros(1), tokens_N, windows)
@@ -146,23 +140,18 @@ def test_the_error_over_masks_is_how_far_scores_scatter_when_they_are_drawn_anew
 def test_the_error_over_windows_is_that_of_a_ratio():
     config, tokens_N = masked_config(windows=8, draws=1), tiny.corpus(2000).valid
     windows = evaluate.valid_windows(config, tokens_N.size)
-    (whole,) = scorer(config)(jnp.zeros(1), tokens_N, windows)
+    score = scorer(config)
+
+    def take(**changes):
+        return score(jnp.zeros(1), tokens_N, windows._replace(**changes))[0]
+
+    whole, alone = take(), [take(fresh_M=windows.fresh_M * (np.arange(8) == w)) for w in range(8)]
     assert whole.error_masks is None
-    alone = [
-        scorer(config)(
-            jnp.zeros(1), tokens_N, windows._replace(fresh_M=windows.fresh_M * (np.arange(8) == w))
-        )[0]
-        for w in range(8)
-    ]
-    counts, above = (
-        np.array([getattr(one, name) for one in alone])
-        for name in ("characters", "bits_per_character")
-    )
-    above = counts * (above - whole.bits_per_character)
+    counts = np.array([part.characters for part in alone])
+    above = counts * [part.bits_per_character - whole.bits_per_character for part in alone]
     expected = np.sqrt(8 / 7 * (above**2).sum()) / counts.sum()
     np.testing.assert_allclose(whole.error_windows, expected, rtol=1e-4)
-    one = windows._replace(starts_M=windows.starts_M[:1], fresh_M=windows.fresh_M[:1])
-    assert scorer(config)(jnp.zeros(1), tokens_N, one)[0].error_windows is None
+    assert take(starts_M=windows.starts_M[:1], fresh_M=windows.fresh_M[:1]).error_windows is None
 
 
 @pytest.mark.slow
@@ -175,10 +164,8 @@ def test_draws_in_turns_select_every_character_once_before_any_is_selected_again
         assert half.max() == 1  # six times 15 %
         assert 0.8 < half.mean() < 0.98
     assert (chosen_DWT[::2].sum(0) != chosen_DWT[1::2].sum(0)).any()
-    single = masked_config(windows=3, draws=1)
-    (first,) = evaluate.batches(
-        single, np.arange(200), evaluate.valid_windows(single, 200), 1000, 3
-    )
+    windows = evaluate.valid_windows(single := masked_config(windows=3, draws=1), 200)
+    (first,) = evaluate.batches(single, np.arange(200), windows, 1000, 3)
     for one, many in zip(first, batch, strict=True):  # one draw is the first of many
         np.testing.assert_array_equal(one, many[:3])
 
@@ -187,9 +174,8 @@ def test_windows_without_a_masked_character_are_refused():
     config, corpus = tiny.config(), tiny.corpus()
     config = replace(config, {"model.context": 4, "evaluate.windows": 1})
     evaluate.check_evaluation(config, corpus, rows=3)  # next character: all are scored
-    config = replace(
-        config, {"objective": "masked", "model.mask": "bidirectional", "evaluate.draws": 1}
-    )
+    masked = {"objective": "masked", "model.mask": "bidirectional", "evaluate.draws": 1}
+    config = replace(config, masked)
     with pytest.raises(UserError, match=r"evaluate\.windows=1: none of 4 is masked"):
         train_program.check_program(config, corpus)
     config = replace(config, {"evaluate.windows": 8})

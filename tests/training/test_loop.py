@@ -79,10 +79,11 @@ def test_a_run_leaves_checkpoints_log_and_test_score(never_stopped):
     checkpoints, lines, test, _ = never_stopped
     assert list(checkpoints) == [0, 1, 2, 4, 5, 6]
     assert len({tuple(digests.items()) for digests in checkpoints.values()}) == 6
-    assert [(line["step"], line["kind"]) for line in lines] == [
-        (0, "valid"), (1, "train"), (1, "valid"), (2, "train"), (2, "valid"), (3, "train"), (3, "valid"),
-        (4, "train"), (4, "valid"), (5, "train"), (5, "valid"), (6, "train"), (6, "valid"),
-    ]  # fmt: skip
+    expected = [
+        (0, "valid"),
+        *((step, kind) for step in range(1, 7) for kind in ("train", "valid")),
+    ]
+    assert [(line["step"], line["kind"]) for line in lines] == expected
     test = json.loads(test)
     assert test["characters"] == 99
     assert "stride 4" in test["protocol"]

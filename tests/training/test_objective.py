@@ -78,9 +78,8 @@ def test_exactly_the_logits_that_the_target_cannot_change_are_scored(layers, mas
     """Another character in the target's place leaves a scored logit bitwise alone, and moves one
     that is not scored.
     """
-    model_config = ModelConfig(
-        layers=layers, width=16, heads=2, context=10, dtype="float32", **mask
-    )
+    sizes = {"width": 16, "heads": 2, "context": 10, "dtype": "float32"}
+    model_config = ModelConfig(layers=layers, **sizes, **mask)
     model = transformer.build(model_config, MASK)
 
     @jax.jit
@@ -90,9 +89,8 @@ def test_exactly_the_logits_that_the_target_cannot_change_are_scored(layers, mas
         return model.apply(params, tokens_BT)[0]
 
     tokens_T = windows(1, 10)[0]
-    others_BT = np.where(
-        np.eye(10, dtype=bool) & (np.arange(10) > 0), (tokens_T + 1) % MASK, tokens_T
-    )
+    changed_TT = np.eye(10, dtype=bool) & (np.arange(10) > 0)
+    others_BT = np.where(changed_TT, (tokens_T + 1) % MASK, tokens_T)
     logits_BTV = np.asarray(logits(jax.random.key(0), others_BT))
     kept_T = [(logits_BTV[t + 1, t] == logits_BTV[0, t]).all() for t in range(9)]
     scored_T = objective.scored_positions(Config(model=model_config))
@@ -110,11 +108,8 @@ def test_a_first_character_that_is_never_read_is_not_asked_for():
     np.testing.assert_array_equal(unread.weights_BT, read.weights_BT.at[:, 0].set(0))
     np.testing.assert_array_equal(unread.tokens_BT, read.tokens_BT)
     np.testing.assert_array_equal(objective.scored_positions(hidden), [0, 1, 1, 1, 1, 1, 1, 1])
-    assert (
-        objective.OBJECTIVES["masked"]
-        .test_stride(hidden.model, None)[1]
-        .endswith("without the first of each")
-    )
+    _, protocol = objective.OBJECTIVES["masked"].test_stride(hidden.model, None)
+    assert protocol.endswith("without the first of each")
 
 
 @pytest.mark.parametrize(("layers", "chosen"), [((), (1, 2, 3)), ((0, 2), (0, 2))])

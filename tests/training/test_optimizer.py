@@ -15,13 +15,9 @@ from anisoscope.training import optimizer
 @pytest.mark.parametrize("kind", optimizer.SCHEDULES)
 def test_schedule_warms_up_and_decays_to_its_fraction(kind):
     """A constant one decays at the end alone."""
-    given = {
-        "schedule": kind,
-        "warmup_fraction": 0.1,
-        "decay_fraction": 0.2,
-        "final_fraction": 0.25,
-    }
-    rate = optimizer.schedule(TrainConfig(steps=100, learning_rate=2.0, **given))
+    fractions = {"warmup_fraction": 0.1, "decay_fraction": 0.2, "final_fraction": 0.25}
+    config = TrainConfig(steps=100, learning_rate=2.0, schedule=kind, **fractions)
+    rate = optimizer.schedule(config)
     rates = np.asarray(jax.jit(jax.vmap(rate))(np.arange(100)))
     np.testing.assert_allclose(rates[:10], 2.0 * np.arange(1, 11) / 10, rtol=1e-6)
     np.testing.assert_allclose(rates[-1], 0.5, rtol=1e-6)
@@ -46,14 +42,11 @@ def test_only_matrices_decay_and_as_under_adamw_at_the_rest_of_the_rate(kind):
     chosen, zeros = optimizer.make_optimizer(config), jax.tree.map(np.zeros_like, params)
     updates, _ = jax.jit(lambda params: chosen.update(zeros, chosen.init(params), params))(params)
     expected = -float(optimizer.schedule(config, optimizer.OPTIMIZERS[kind].rest)(0)) * 0.5 * 1.5
-    leaves = {
-        jax.tree_util.keystr(path): leaf
-        for path, leaf in jax.tree_util.tree_leaves_with_path(updates)
-    }
-    for name, update in leaves.items():
+    names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(updates)]
+    for name, update in zip(names, jax.tree.leaves(updates), strict=True):
         decays = not name.endswith(("['bias']", "['scale']")) and "['sink']" not in name
         np.testing.assert_allclose(update, expected * decays, rtol=1e-5, err_msg=name)
-    assert sum("['sink']" in name for name in leaves) == 2
+    assert sum("['sink']" in name for name in names) == 2
 
 
 def test_muon_orthogonalises_the_matrices_of_each_block_and_nothing_else():
@@ -84,56 +77,40 @@ def test_muon_orthogonalises_the_matrices_of_each_block_and_nothing_else():
 def test_each_optimizer_moves_the_matrices_of_blocks_and_adamw_all_else_at_its_own_rate():
     """Two updates by hand: SGD's momentum is Nesterov's; the rest of all three is moved alike."""
     params, generator = parameters(), np.random.default_rng(0)
-    first, second = (
+    grads = [
         jax.tree.map(lambda p: generator.normal(size=p.shape).astype(np.float32), params)
         for _ in range(2)
-    )
-    settings = {
-        "learning_rate": 0.25,
-        "other_learning_rate": 0.01,
-        "weight_decay": 0.0,
-        "warmup_fraction": 0.0,
-    }
-    config = TrainConfig(clip_norm=0.0, schedule="constant", **settings)
+    ]
+    rates = {"learning_rate": 0.25, "other_learning_rate": 0.01, "schedule": "constant"}
+    config = TrainConfig(clip_norm=0.0, weight_decay=0.0, warmup_fraction=0.0, **rates)
 
-    def updates(kind):
-        chosen = optimizer.make_optimizer(dataclasses.replace(config, optimizer=kind))
-        return second_update(chosen, first, second, params)
+    def second_update(chosen):
+        def two(first, second):
+            _, state = chosen.update(first, chosen.init(params), params)
+            return chosen.update(second, state, params)[0]
 
-    def of_rate(rate):
-        return optimizer.adamw(dataclasses.replace(config, learning_rate=rate))
+        return dict(jax.tree_util.tree_leaves_with_path(jax.jit(two)(*grads)))
 
     found = {
-        kind: jax.tree_util.tree_leaves_with_path(updates(kind)) for kind in optimizer.OPTIMIZERS
+        kind: second_update(optimizer.make_optimizer(dataclasses.replace(config, optimizer=kind)))
+        for kind in optimizer.OPTIMIZERS
     }
     rest, on_matrices = (
-        dict(
-            jax.tree_util.tree_leaves_with_path(second_update(of_rate(rate), first, second, params))
-        )
+        second_update(optimizer.adamw(dataclasses.replace(config, learning_rate=rate)))
         for rate in (0.01, 0.25)
     )
-    grads = zip(jax.tree_util.tree_leaves_with_path(first), jax.tree.leaves(second), strict=True)
-    # Summands of order 1 can cancel: what float32 rounds away of them, in any order of adding, is
-    # below 1e-6.
+    first, second = (dict(jax.tree_util.tree_leaves_with_path(part)) for part in grads)
+    # Summands of order 1 can cancel: what float32 rounds away of them is below 1e-6.
     rounding = {"rtol": 1e-5, "atol": 1e-6}
-    for at, ((path, one), other) in enumerate(grads):
-        in_block = path[0].key == "blocks" and path[-1].key == "kernel"
-        for kind, leaves in found.items():
-            if not in_block:
-                np.testing.assert_allclose(leaves[at][1], rest[path], **rounding, err_msg=kind)
-        if in_block:
-            one, other = (grad.astype(np.float64) for grad in (one, other))
-            by_hand = -0.25 * (other + 0.95 * (other + 0.95 * one))
-            np.testing.assert_allclose(found["sgd"][at][1], by_hand, **rounding)
-            np.testing.assert_allclose(found["adamw"][at][1], on_matrices[path], **rounding)
-
-
-def second_update(chosen, first, second, params):
-    def two(first, second):
-        _, state = chosen.update(first, chosen.init(params), params)
-        return chosen.update(second, state, params)[0]
-
-    return jax.jit(two)(first, second)
+    for path in first:
+        if path[0].key == "blocks" and path[-1].key == "kernel":
+            before, now = first[path].astype(np.float64), second[path].astype(np.float64)
+            by_hand = -0.25 * (now + 0.95 * (now + 0.95 * before))
+            np.testing.assert_allclose(found["sgd"][path], by_hand, **rounding)
+            np.testing.assert_allclose(found["adamw"][path], on_matrices[path], **rounding)
+        else:
+            for kind, leaves in found.items():
+                np.testing.assert_allclose(leaves[path], rest[path], **rounding, err_msg=kind)
 
 
 def test_gradients_are_clipped_by_their_global_norm():
