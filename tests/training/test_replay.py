@@ -35,30 +35,26 @@ def keep(patch, steps):
         patch.setattr(module, "checkpoint_steps", lambda *_: steps)
 
 
+def kept_run(folder, steps):
+    with pytest.MonkeyPatch.context() as patch:
+        keep(patch, steps)
+        train(CONFIG, folder)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def every_step(tmp_path_factory):
     """Digests and gains of all steps of a run that keeps them all."""
-    folder = tmp_path_factory.mktemp("all")
-    with pytest.MonkeyPatch.context() as patch:
-        keep(patch, list(range(13)))
-        train(CONFIG, folder)
-        found = everything(folder, CONFIG)
-    gains = {
-        line["step"]: line["gain_over_unigram"]
-        for line in log.read_log(folder)
-        if line["kind"] == "valid"
-    }
-    return found, gains
+    folder = kept_run(tmp_path_factory.mktemp("all"), [*range(13)])
+    lines = [line for line in log.read_log(folder) if line["kind"] == "valid"]
+    gains = {line["step"]: line["gain_over_unigram"] for line in lines}
+    return everything(folder, CONFIG), gains
 
 
 @pytest.fixture(scope="module")
 def few(tmp_path_factory):
     """A run that keeps few checkpoints."""
-    folder = tmp_path_factory.mktemp("few")
-    with pytest.MonkeyPatch.context() as patch:
-        keep(patch, KEPT)
-        train(CONFIG, folder)
-    return folder
+    return kept_run(tmp_path_factory.mktemp("few"), KEPT)
 
 
 @pytest.fixture

@@ -11,14 +11,9 @@ from anisoscope.utils.errors import RunError
 @pytest.fixture
 def run(tmp_path):
     """A run that is trained and measured, and notes of its user."""
+    names = "config.json train.jsonl test.json results.nc checkpoints/4/params/leaf"
     with folder.locked(tmp_path):
-        for name in (
-            "config.json",
-            "train.jsonl",
-            "test.json",
-            "results.nc",
-            "checkpoints/4/params/leaf",
-        ):
+        for name in names.split():
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(f"of {name}")
     (tmp_path / "notes.txt").write_text("mine")

@@ -41,14 +41,15 @@ print(hashlib.sha256(np.asarray(sorted_D).tobytes()).hexdigest(), counts["cache_
 """
 
 
+def environment(**variables):
+    kept = {name: x for name, x in os.environ.items() if not name.startswith("JAX_COMPILATION")}
+    return kept | {"PYTHONPATH": str(ROOT)} | variables
+
+
 def start(cache):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    environment = {
-        name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"
-    }
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(cache)], cwd=ROOT, env=environment, **pipes
-    )
+    command = [sys.executable, "-c", PROGRAM, str(cache)]
+    return subprocess.Popen(command, env=environment(), **pipes)
 
 
 def finish(process):
@@ -85,8 +86,7 @@ def test_library_calls_keep_programs_unless_switched_off_or_elsewhere(tmp_path):
     code = "import anisoscope, jax; anisoscope.measure; print(jax.config.jax_compilation_cache_dir)"
 
     def start(**variables):
-        kept = {name: x for name, x in os.environ.items() if not name.startswith("JAX_COMPILATION")}
-        env = kept | {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)} | variables
+        env = environment(HOME=str(tmp_path), **variables)
         command = [sys.executable, "-c", code]
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
         return done.stdout.strip(), done.stderr

@@ -17,11 +17,7 @@ def test_a_folder_belongs_to_one_config(tmp_path):
     before = (run / "config.json").read_text()
     with pytest.raises(UserError, match=r"train\.steps=6 there, 7 now.*another --workdir"):
         folder.claim(run, tiny.config(steps=7), new=True)
-    elsewhere = {
-        "mesh.fsdp": 2,
-        "data.path": "/elsewhere",
-        "measure.points": 99,
-    }  # which may change
+    elsewhere = {"mesh.fsdp": 2, "data.path": "/elsewhere", "measure.points": 99}  # may change
     folder.claim(run, replace(tiny.config(), elsewhere), new=False)
     assert (run / "config.json").read_text() == before
     assert json.loads(before)["train"]["steps"] == 6
@@ -72,29 +68,25 @@ def test_a_folder_is_held_by_one_process(tmp_path):
 
 
 def test_what_a_kill_left_is_removed_under_the_lock_but_not_where_others_may_work(tmp_path):
-    ours, others = (
-        tmp_path / "run",
-        [tmp_path / "run" / name for name in ("one", "figures", "checkpoints")],
-    )
-    for path in (ours / "hook_points" / "values", *others):
-        path.mkdir(parents=True)
+    ours = tmp_path / "run"
+    inner = [ours, ours / "hook_points" / "values"]
+    others = [ours / name for name in ("other", "figures", "checkpoints")]
+    for path in (*inner, *others):
+        path.mkdir(parents=True, exist_ok=True)
     (others[0] / ".lock").touch()
-    left = [
-        files.temporary_path(path / "8.nc")
-        for path in (ours, ours / "hook_points" / "values", *others)
-    ]
-    for path in left:
-        path.write_text("half")
-    (whole := files.temporary_path(ours / "256")).mkdir()
-    (whole / "model.safetensors").write_text("half")
-    (link := files.temporary_path(ours / "9.nc")).symlink_to(tmp_path)
+    left, foreign = (
+        [files.temporary_path(path / "8.nc") for path in paths] for paths in (inner, others)
+    )
     mine = [ours / "notes.tmp", ours / ".results.nc.tmp"]
-    for path in mine:
+    for path in (*left, *foreign, *mine):
         path.touch()
+    (folder_left := files.temporary_path(ours / "256")).mkdir()
+    (folder_left / "model.safetensors").touch()
+    (link := files.temporary_path(ours / "9.nc")).symlink_to(tmp_path)
     with folder.locked(ours):
-        assert not any(path.exists() for path in (*left[:2], whole))
+        assert not any(path.exists() for path in (*left, folder_left))
         assert not link.is_symlink()
-        assert all(path.exists() for path in (*left[2:], *mine, tmp_path))
+        assert all(path.exists() for path in (*foreign, *mine, tmp_path))
 
 
 def test_a_full_disk_and_an_interruption_leave_what_stood_there(tmp_path):
