@@ -20,18 +20,17 @@ from anisoscope.utils.folder import missing_file
 def find_runs(
     configs: dict[str, Config], root: pathlib.Path, title: str, compare: list[str]
 ) -> dict[str, pathlib.Path]:
-    """Find the runs to draw in the same figures: {label: folder}.
-
-    The runs in `compare` must exist.
-    """
-    folders = {name or title: root / name for name in configs}
+    """Find the runs to draw in the same figures, {label: folder}; those of `compare` must exist."""
+    folders = own = {name or title: root / name for name in configs}
     for path in map(pathlib.Path, compare):
-        name = path.resolve().name
-        label = name if name not in folders else str(path)  # a long path leaves a figure no room
+        name = path.resolve().name  # a path would leave a figure no room
+        # seeds of a condition are drawn under its name
+        shared = name in folders or any(run.startswith(name) for run in own)
+        label = str(path) if shared else name
         if label in folders or path.resolve() in {each.resolve() for each in folders.values()}:
             why = "this run or its name is already in the figures; omit it"
             raise UserError(f"--compare={path}: {why}")
-        folders[label] = path
+        folders = folders | {label: path}
         load_run(path)
     return folders
 
@@ -60,20 +59,13 @@ def draw_figures(
         return
     checksums.refuse_changed(root)
     runs = {label: load_run(path) for label, path in folders.items()}
-    own = [
-        label for label, path in folders.items() if path.resolve().is_relative_to(root.resolve())
-    ]
+    place = root.resolve()
+    own = {x: path for x, path in folders.items() if path.resolve().is_relative_to(place)}
     averaged = over_seeds({label: runs[label] for label in own})
-    # a run to compare with whose name is also a condition's gets its path as label
-    labels = {
-        label: label if label in own or label not in averaged else str(path)
-        for label, path in folders.items()
-    }
-    plotted = averaged | {labels[label]: run for label, run in runs.items() if label not in own}
+    plotted = averaged | {label: run for label, run in runs.items() if label not in own}
     paths, contrasts = draw.draw_runs(plotted, to, over), on_disk.read_primary(root)
     if (root / "runs.csv").exists():
-        own_folders = {label: folders[label] for label in own}
-        matched = on_disk.read_loss_matched(root, own_folders)
+        matched = on_disk.read_loss_matched(root, own)
         compared = Compared(averaged, *on_disk.read_runs(root), matched, contrasts)
         paths += draw.draw(draw.EXPERIMENT, compared, to)
     page = write_page(plotted, to, root)
@@ -88,9 +80,8 @@ def format_bits(runs: dict[str, Run], folders: dict[str, pathlib.Path]) -> list[
         scores = {run: on_disk.bits(folders[run]).get("test_bits", math.nan) for run in members}
         bits = ", ".join(f"{run} {x:.2f}" for run, x in scores.items() if math.isfinite(x))
         if bits:
-            lines.append(
-                f"bits per character on the test split, predicting {objective.label}: {bits}"
-            )
+            what = f"bits per character on the test split, predicting {objective.label}"
+            lines.append(f"{what}: {bits}")
     return lines
 
 

@@ -165,22 +165,18 @@ def experiment_name(config: str) -> str:
     return "_".join(filter(None, words))
 
 
-def refuse_stages(values: flags.FlagValues, what: str, allowed: tuple[str, ...]) -> None:
-    """Raise UserError for a stage or flag that an experiment without training does not have."""
-    for name in ("compare", "distributed", "over"):
-        if values[name].value != values[name].default:
-            raise UserError(f"--{name} is for models that are trained here; omit it with {what}")
-    if values["stages"].present and (wrong := {*values.stages} - {*allowed, "verify"}):
-        names = ", ".join((*allowed, "verify"))
-        raise UserError(f"--stages={min(wrong)}: {what} are not trained here; choose from {names}")
-
-
 def check_without_training(experiment: Any, values: flags.FlagValues) -> None:
-    """Check an experiment that trains nothing; reject flags of training."""
+    """Check an experiment that trains nothing; reject stages and flags of training."""
     what, check = UNTRAINED[type(experiment)]
     check(experiment)
     single = type(experiment) is PretrainedConfig
-    refuse_stages(values, what, ("measure", *["tangents"] * single, "figures"))
+    for name in ("compare", "distributed", "over"):
+        if values[name].value != values[name].default:
+            raise UserError(f"--{name} is for models that are trained here; omit it with {what}")
+    allowed = ("measure", *["tangents"] * single, "figures", "verify")
+    if values["stages"].present and (wrong := {*values.stages} - {*allowed}):
+        names = ", ".join(allowed)
+        raise UserError(f"--stages={min(wrong)}: {what} are not trained here; choose from {names}")
     if single:
         check_tangents(values, experiment.tangents.enabled)
 

@@ -118,10 +118,8 @@ def draw_models(config: ModelsConfig, root: pathlib.Path, to: pathlib.Path) -> N
     if not known:
         raise UserError(f"{path} has none of {', '.join(labels)}; run --stages=measure first")
     runs = {label: drawing.load_run(root / label) for label in known}
-    models = {
-        label: replace(runs[label], kind=about["kind"], modality=about["modality"])
-        for label, about in known.items()
-    }
+    facts = {x: {key: known[x][key] for key in ("kind", "modality")} for x in known}
+    models = {label: replace(runs[label], **facts[label]) for label in known}
     paths = draw.draw(draw.MODELS[config.paper], models, to)
     if config.paper == "inherent":
         tables = {label: run.results for label, run in runs.items()}
@@ -148,10 +146,9 @@ def compare_runs(first: str, second: str, workdir: str | None, figures: str | No
 
 def verify(config: Any, request: Request) -> None:
     """Check the folder and, for a list of models, each model's folder."""
-    root, title = request.root, request.title
-    inner = sorted(path.parent for path in root.glob("*/config.json"))
-    folders = {path.name: path for path in inner}
-    archive.verify(title, {title: root} | folders, {})
+    inner = sorted(path.parent for path in request.root.glob("*/config.json"))
+    folders = {request.title: request.root} | {path.name: path for path in inner}
+    archive.verify(request.title, folders, {})
 
 
 def dry_run(config: Any, request: Request) -> None:

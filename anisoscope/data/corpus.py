@@ -64,12 +64,8 @@ class Corpus:
 def load(config: DataConfig, context: int) -> Corpus:
     """Read, verify, clean if configured, and split a text.
 
-    Args:
-        config: Which text.
-        context: Each split must hold a window of context + 1 characters.
-
     Raises:
-        UserError: The text cannot be read, or is too short or too long.
+        UserError: The text cannot be read, is too long, or a split is shorter than context + 1.
     """
     text, name, origin = _read(config)
     if config.clean:

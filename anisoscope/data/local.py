@@ -35,11 +35,9 @@ _DAMAGED = (
 
 
 def read_text(path: Path, longest: int | None = None) -> bytes:
-    """Read a text.
+    """Read a file, or the texts of a folder, joined in the order of their names.
 
-    Args:
-        path: A file, or a folder of texts, which are joined in the order of their names.
-        longest: Bytes that a text may have, unpacked; never more than fit into memory.
+    It may have `longest` bytes, unpacked, and never more than fit into memory.
 
     Raises:
         UserError: There is no text, or it is damaged or too long.

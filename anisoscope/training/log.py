@@ -17,8 +17,7 @@ NAME, SCORE = "train.jsonl", "test.json"
 class Log:
     """An append-only log; opening it drops the lines after `saved`, the newest checkpoint.
 
-    Earlier lines stay and are not written twice, where another seed of the group has lost its own
-    checkpoints and its steps are repeated.
+    Earlier lines are not written twice where steps are repeated for another seed of the group.
     """
 
     def __init__(self, folder: pathlib.Path, saved: int):

@@ -35,8 +35,7 @@ class Objective(NamedTuple):
     """A training task; the mask decides which positions it can predict."""
 
     label: str  # what is predicted, as figures write it
-    # model, windows_BL, key, examples_B, mask_token (and turns_B with random targets) -> Batch
-    batch: Callable[..., Batch]
+    batch: Callable[..., Batch]  # the arguments of `make_batch`, with the model's settings
     scored: Callable[[ModelConfig], np.ndarray]  # see `scored_positions`
     # model, evaluate.stride -> characters between the starts of test windows, the protocol in words
     test_stride: Callable[[ModelConfig, int | None], tuple[int, str]]
@@ -45,8 +44,7 @@ class Objective(NamedTuple):
     # frequencies_V, batch, mask_token -> nats_BT: cost of the best prediction that knows the
     # frequencies of characters and only the input at the predicted position; NumPy, float64
     context_free: Callable[[np.ndarray, Batch, int], np.ndarray]
-    # whether targets are drawn at random: a validation draws evaluate.draws times
-    random_targets: bool = False
+    random_targets: bool = False  # a validation draws them evaluate.draws times
 
 
 def next_positions(model: ModelConfig) -> np.ndarray:
@@ -87,21 +85,18 @@ def masked_batch(
     """
     targets_BT = windows_BL[:, :-1]
     keys_B = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, examples_B)
+    mask = jnp.asarray(mask_token, targets_BT.dtype)
 
     def corrupt(
         key: jax.Array, target_T: jax.Array, turn: jax.Array | None
     ) -> tuple[jax.Array, jax.Array]:
         select, how, what = jax.random.split(key, 3)
         place_T = jax.random.uniform(select, target_T.shape)
-        chosen_T = (
-            place_T if turn is None else (place_T + MASKED_SHARE * turn) % 1.0
-        ) < MASKED_SHARE
-        u_T = jax.random.uniform(how, target_T.shape)
+        place_T = place_T if turn is None else (place_T + MASKED_SHARE * turn) % 1.0
+        chosen_T, u_T = place_T < MASKED_SHARE, jax.random.uniform(how, target_T.shape)
         random_T = jax.random.randint(what, target_T.shape, 0, mask_token, target_T.dtype)
         unmasked_T = jnp.where(u_T < 1 - KEPT, random_T, target_T)
-        new_T = jnp.where(
-            u_T < 1 - KEPT - REPLACED, jnp.asarray(mask_token, target_T.dtype), unmasked_T
-        )
+        new_T = jnp.where(u_T < 1 - KEPT - REPLACED, mask, unmasked_T)
         return jnp.where(chosen_T, new_T, target_T), chosen_T.astype(jnp.float32)
 
     tokens_BT, weights_BT = jax.vmap(corrupt, in_axes=(0, 0, None if turns_B is None else 0))(
@@ -166,19 +161,11 @@ def check_next(model: ModelConfig, stride: int | None) -> None:
         )
 
 
+NEXT = next_batch, next_positions, next_stride, check_next, next_context_free
+MASKED = masked_batch, masked_positions, masked_stride, lambda *_: None, masked_context_free
 OBJECTIVES = {
-    "next": Objective(
-        "next character", next_batch, next_positions, next_stride, check_next, next_context_free
-    ),
-    "masked": Objective(
-        "masked characters",
-        masked_batch,
-        masked_positions,
-        masked_stride,
-        lambda model, stride: None,
-        masked_context_free,
-        random_targets=True,
-    ),
+    "next": Objective("next character", *NEXT),
+    "masked": Objective("masked characters", *MASKED, random_targets=True),
 }
 
 
@@ -225,9 +212,8 @@ def anisotropy(resid_LBTD: jax.Array, layers: tuple[int, ...]) -> jax.Array:
 
     def score(x_BTD: jax.Array) -> jax.Array:
         x_PD = centered(x_BTD.reshape(-1, x_BTD.shape[-1]))
-        covariance_DD = (
-            jnp.matmul(x_PD.T, x_PD, precision=jax.lax.Precision.HIGHEST) / x_PD.shape[0]
-        )
+        product_DD = jnp.matmul(x_PD.T, x_PD, precision=jax.lax.Precision.HIGHEST)
+        covariance_DD = product_DD / x_PD.shape[0]
         return isoscore_star(covariance_DD, covariance_DD, 0.0)
 
     return 1.0 - jax.vmap(score)(chosen_NBTD).mean()

@@ -53,11 +53,7 @@ def crossings(
     name: str,
     stop: Stop,
 ) -> dict[float, Crossing]:
-    """Find where a finished run reaches each gain over unigram, and save a checkpoint there.
-
-    These checkpoints are not on the schedule. They and a record of each gain are in
-    `loss_matched/`.
-    """
+    """Find where a finished run reaches each gain over unigram, and save it in `loss_matched/`."""
     path, scheduled = run / LOSS_MATCHED / "crossings.json", CheckpointReader(run / "checkpoints")
     with contextlib.closing(Checkpoints(run / LOSS_MATCHED / "checkpoints", None)) as others:
         record = read_json(path, "move it elsewhere") if path.exists() else {}

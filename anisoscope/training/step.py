@@ -68,8 +68,7 @@ def make_step(
     """Make the step: state, data seed, corpus -> state, metrics.
 
     `shard` constrains how a (micro-)batch lies on the devices. Weights are divided by their sum
-    over the whole batch first. So micro-batches add up to the same loss and gradient as one batch,
-    even where they predict different numbers of characters.
+    over the whole batch first, so that micro-batches add up to the loss and gradient of one batch.
     """
     every = config.watch.every
     capture = watch.make_capture(config) if every else None
@@ -95,9 +94,8 @@ def make_step(
 
     def step(state: State, seed: jax.Array, tokens_N: jax.Array) -> tuple[State, StepMetrics]:
         batch = train_batch(config, seed, tokens_N, state.step, mask_token)
-        batch = batch._replace(
-            weights_BT=batch.weights_BT / jnp.maximum(batch.weights_BT.sum(), 1.0)
-        )
+        weights_BT = batch.weights_BT / jnp.maximum(batch.weights_BT.sum(), 1.0)
+        batch = batch._replace(weights_BT=weights_BT)
         if config.train.accumulate == 1:
             (_, values), grads = jax.value_and_grad(loss, has_aux=True)(state.params, shard(batch))
         else:
@@ -115,14 +113,13 @@ def make_step(
 def _accumulated(
     loss: Callable, params: Params, batch: objective.Batch, parts: int, shard: Callable
 ) -> tuple[tuple[jax.Array, jax.Array], Params]:
-    parts_of_batch = jax.tree.map(lambda x: x.reshape(parts, -1, *x.shape[1:]), batch)
-
     def add(carry: tuple, part: objective.Batch) -> tuple[tuple, None]:
         (_, values), grads = jax.value_and_grad(loss, has_aux=True)(params, shard(part))
         return jax.tree.map(jnp.add, carry, (values, grads)), None
 
     zero = ((jnp.zeros(()), jnp.zeros(()), ()), jax.tree.map(jnp.zeros_like, params))
-    return jax.lax.scan(add, zero, parts_of_batch)[0]
+    split = jax.tree.map(lambda x: x.reshape(parts, -1, *x.shape[1:]), batch)
+    return jax.lax.scan(add, zero, split)[0]
 
 
 def make_steps(

@@ -28,11 +28,7 @@ MEMORY_ADVICE = "lower train.batch_size, model.context, layers or width, or rais
 
 
 class Program(NamedTuple):
-    """Compiled functions of a run with R seeds.
-
-    States, metrics and scores are those of all seeds, stacked on a first axis; a plain run has one
-    seed.
-    """
+    """Compiled functions of a run with R seeds; states and metrics have a first axis of seeds."""
 
     steps: Callable  # state, tokens_N, data_R, count -> state, metrics
     score: Callable  # params, tokens_N, windows -> a Score per seed
@@ -53,11 +49,7 @@ class Program(NamedTuple):
 def check_program(
     config: RunConfig, corpus: Corpus, devices: jax.sharding.Mesh | None = None
 ) -> tuple[jax.sharding.Mesh, int]:
-    """Return the devices, by default all, and the windows of a micro-batch.
-
-    Raises:
-        UserError: The micro-batch is no multiple of the devices, or no character would be scored.
-    """
+    """Return the devices, by default all, and the windows of a micro-batch, which they divide."""
     devices = devices or mesh.make_mesh(config.mesh)
     rows = config.train.batch_size // config.train.accumulate
     if rows % devices.size:
@@ -68,11 +60,7 @@ def check_program(
 
 
 def check_memory(program: Program, state: step.State) -> int:
-    """Compile the training program for this, maybe abstract, state; return a step's bytes.
-
-    Raises:
-        UserError: A step takes more than is available on a device.
-    """
+    """Compile the program for this, maybe abstract, state; return a step's bytes if they fit."""
     arguments = state, program.tokens_N, program.data_R, jnp.int32(1)
     sizes = program.steps.lower(*arguments).compile().memory_analysis()
     needed, room = sizes.argument_size_in_bytes + sizes.temp_size_in_bytes, available()

@@ -59,10 +59,7 @@ def make_capture(config: RunConfig) -> Callable[[jax.Array, jax.Array, jax.Array
 def measure(
     config: RunConfig, embedding_PD: jax.Array, snapshot_N: Snapshot, grads: dict[str, Any]
 ) -> dict[str, jax.Array]:
-    """Measure every quantity by layer, (N + 1,), or by block, (N,); float32.
-
-    Gradients are those before clipping.
-    """
+    """Measure quantities by layer, (N + 1,), or by block, (N,); gradients are not clipped yet."""
     cloud_NPD = jnp.concatenate([embedding_PD[None], snapshot_N.cloud_PD]).astype(jnp.float32)
     anisotropy_N, ratio_N = jax.vmap(spectrum)(cloud_NPD)
     squares = [
@@ -72,13 +69,10 @@ def measure(
     return {
         "anisotropy": anisotropy_N,
         "participation_ratio": ratio_N,
-        **{
-            name: jax.vmap(getattr(similarity, name))(cloud_NPD)
-            for name in ("mean_cosine", "drift", "mean_norm")
-        },
-        "attention_first_token": attention_first_token(
-            config, snapshot_N.q_BTHK, snapshot_N.k_BTHK
-        ),
+        "mean_cosine": jax.vmap(similarity.mean_cosine)(cloud_NPD),
+        "drift": jax.vmap(similarity.drift)(cloud_NPD),
+        "mean_norm": jax.vmap(similarity.mean_norm)(cloud_NPD),
+        "attention_first_token": attention_first_token(config, *snapshot_N[1:]),
         "gradient_norm": jnp.sqrt(sum(squares)),
     }
 
@@ -87,8 +81,7 @@ def spectrum(cloud_PD: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Compute anisotropy and participation ratio from the smaller of the two Gram matrices.
 
     With G = x x' or x' x of the centered cloud, trace(G)^2 / |G|^2 is the participation ratio. The
-    largest eigenvalue comes from the power method, so anisotropy is never too large. No
-    decomposition is needed.
+    largest eigenvalue comes from the power method, so anisotropy is never too large.
     """
     x_PD = centered(cloud_PD)
     x_PD = x_PD if x_PD.shape[0] <= x_PD.shape[1] else x_PD.T
@@ -105,11 +98,7 @@ def spectrum(cloud_PD: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def attention_first_token(config: RunConfig, q_NBTHK: jax.Array, k_NBTHK: jax.Array) -> jax.Array:
-    """Average the softmax weight on key 0 over heads and over rows that see it and another key.
-
-    Returns:
-        (N,).
-    """
+    """Average the softmax weight on key 0 over heads and rows that see it and another key: (N,)."""
     visible_TT = visible_keys(config.model, q_NBTHK.shape[2])
     counted_T = visible_TT[:, 0] & (visible_TT.sum(axis=1) > 1)
 

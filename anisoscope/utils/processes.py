@@ -134,17 +134,11 @@ def map_steps(
     stop: Stop,
     independent: bool,
 ) -> None:
-    """Call work(step, writes) for every step; processes synchronize after each step.
+    """Call work(step, writes) for every step {step: files that it writes}.
 
-    If a stop is requested in any process, or an error occurs there, all processes stop.
-
-    Args:
-        written: The files that each step writes.
-        work: Does a step, and writes its files if its second argument is True.
-        name: Name of the run.
-        what: Names of the work, for the progress bar and for a stop.
-        stop: Checked before each step.
-        independent: Whether each process writes its own steps; else the first writes all.
+    A stop or an error in any process stops all, which synchronize after each step. `what` names the
+    work, for the progress bar and for a stop. If `independent`, each process writes its own steps,
+    else the first writes all.
     """
     listing = [(step, [path.name for path in paths]) for step, paths in written.items()]
     agree(listing, f"checkpoints or tables of {name}")

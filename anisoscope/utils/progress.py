@@ -31,11 +31,7 @@ _quiet: contextvars.ContextVar[bool | None] = contextvars.ContextVar("quiet", de
 def bar(work: Iterable | None, label: str, unit: str, **options: Any) -> tqdm:
     """Wrap `work` in a progress bar; with None, return a bar to move by `update`.
 
-    Args:
-        work: The iterable, or None.
-        label: Text before the bar; empty: show nothing.
-        unit: What is counted.
-        **options: Options of tqdm.
+    Without a label nothing is shown; the options are tqdm's.
     """
     from anisoscope.utils import processes  # late: settings are checked without JAX
 

@@ -1,4 +1,5 @@
 import json
+import pathlib
 import sys
 from types import SimpleNamespace
 
@@ -32,10 +33,8 @@ def folder(tmp_path):
 
 def test_a_run_to_compare_with_does_not_take_the_place_of_a_condition(tmp_path, monkeypatch):
     """Seeds 0 and 1 are drawn as `plain`; the other experiment's run is called so too."""
-    paths = {name: tmp_path / "own" / name for name in ("plain_0", "plain_1")} | {
-        "plain": tmp_path / "other" / "plain"
-    }
-    for seed, path in enumerate(paths.values()):
+    own, other = tmp_path / "own", str(tmp_path / "other" / "plain")
+    for seed, path in enumerate((own / "plain_0", own / "plain_1", pathlib.Path(other))):
         one = make_run(steps=(0, 1), layers=1, heads=1, batches=2, folds=2, nulls=(), seed=seed)
         one = under(one, {"model.sink": True}) if seed == 2 else one
         joined_files.write(one.results, path / "results.nc")
@@ -45,8 +44,8 @@ def test_a_run_to_compare_with_does_not_take_the_place_of_a_condition(tmp_path, 
         drawing.draw, "draw_runs", lambda drawn, *_: (seen.update(drawn=drawn), [])[1]
     )
     monkeypatch.setattr(drawing, "write_page", lambda drawn, *_: seen.update(page=drawn))
-    drawing.draw_figures(paths, tmp_path / "own" / "figures", tmp_path / "own", "step")
-    other = str(paths["plain"])
+    paths = drawing.find_runs({"plain_0": None, "plain_1": None}, own, "own", [other])
+    drawing.draw_figures(paths, own / "figures", own, "step")
     assert [*seen["drawn"]] == ["plain", other]
     assert "seeds" in seen["drawn"]["plain"].results.attrs
     assert [*seen["page"]] == ["plain", other]
