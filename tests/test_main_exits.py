@@ -35,10 +35,7 @@ HOOKS = "--config.measure.hook_points=mlp_out"
         ([*DECODER, "--config.mesh.fsdp=3"], "mesh.fsdp=3 does not use all of 1 devices"),
         ([*DECODER, "--stages=figures"], "--stages=train first"),
         ([DEMO, "--config.train.steps=20000", "--config.checkpoint.every=1"], "20,000 checkpoints"),
-        (
-            [DECODER[0], "--config.data.path=/nowhere/enwik8"],
-            "data.path /nowhere/enwik8 cannot be read",
-        ),
+        ([DECODER[0], "--config.data.path=/nowhere"], "data.path /nowhere cannot be read"),
         ([f"{BIAS}:huge"], "choose bert or table or full or tiny"),
         ([BIAS, "--config.heads=7"], "heads is 7; it must divide width (768)"),
         ([BIAS, "--stages=train"], "untrained blocks are not trained here"),
@@ -64,9 +61,8 @@ def test_bad_input_is_one_line_and_exit_code_2(flags, words, tmp_path):
 
 @pytest.mark.slow
 def test_a_cluster_that_is_not_there_is_refused_by_the_process(tmp_path):
-    refuse(
-        tmp_path / "run", "--distributed finds no cluster", *DECODER, "--distributed", start=main
-    )
+    words = "--distributed finds no cluster"
+    refuse(tmp_path / "run", words, *DECODER, "--distributed", start=main)
 
 
 @pytest.mark.parametrize(
@@ -82,22 +78,22 @@ def test_a_cluster_that_is_not_there_is_refused_by_the_process(tmp_path):
     ],
 )
 def test_what_ends_a_run_is_one_line_and_an_exit_code(monkeypatch, tmp_path, error, code, words):
-    def work(*_):
-        raise error
-
-    monkeypatch.setattr(training_stages, "work", work)
-    process = here(*DECODER, f"--workdir={tmp_path / 'run'}")
+    process = raised_by_work(monkeypatch, tmp_path, error)
     assert (process.returncode, process.stdout) == (code, "")
     assert process.stderr.startswith(f"error: {words}")
     assert process.stderr.count("\n") == 1
 
 
-def test_a_stop_that_was_asked_for_is_no_error(monkeypatch, tmp_path):
+def raised_by_work(monkeypatch, tmp_path, error):
     def work(*_):
-        raise Stopped("stopped at step 3")
+        raise error
 
     monkeypatch.setattr(training_stages, "work", work)
-    process = here(*DECODER, f"--workdir={tmp_path / 'run'}")
+    return here(*DECODER, f"--workdir={tmp_path / 'run'}")
+
+
+def test_a_stop_that_was_asked_for_is_no_error(monkeypatch, tmp_path):
+    process = raised_by_work(monkeypatch, tmp_path, Stopped("stopped at step 3"))
     said = "stopped at step 3; the same command resumes there\n"
     assert (process.returncode, process.stdout, process.stderr) == (0, said, "")
 

@@ -92,11 +92,22 @@ def tables(workdir):
     return {path.relative_to(workdir): path.read_bytes() for path in workdir.rglob("*.nc")}
 
 
+def check_ended(ended):
+    errors = [process.stderr[-2000:] for process in ended]
+    assert [process.returncode for process in ended] == [0] * len(ended), errors
+
+
+def train_alone(workdir, devices=1):
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    process = main(*DECODER, "--stages=train", f"--workdir={workdir}", XLA_FLAGS=flags)
+    check_ended([process])
+    return process
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("trained") / "run"
-    process = main(*DECODER, "--stages=train", f"--workdir={workdir}")
-    assert process.returncode == 0, process.stderr
+    train_alone(workdir)
     return workdir
 
 
@@ -105,23 +116,19 @@ def by_one(trained):
     """All tables of the run, as one process with as many devices as each of two has makes them."""
     workdir = shutil.copytree(trained, trained.with_name("by_one"))
     flags = f"--xla_force_host_platform_device_count={DEVICES}"
-    process = main(*MEASURE, f"--workdir={workdir}", XLA_FLAGS=flags)
-    assert process.returncode == 0, process.stderr
+    check_ended([main(*MEASURE, f"--workdir={workdir}", XLA_FLAGS=flags)])
     return tables(workdir)
 
 
 def test_two_processes_make_the_tables_of_one(trained, by_one):
     workdir = shutil.copytree(trained, trained.with_name("by_two"))
     ended = measured(workdir, "--distributed")
-    assert [process.returncode for process in ended] == [0, 0], [
-        process.stderr[-2000:] for process in ended
-    ]
+    check_ended(ended)
     half = len(STEPS) // 2
     for process, steps in zip(ended, (STEPS[:half], STEPS[half:]), strict=True):
         for name in ("by_two", "values"):
-            assert re.findall(rf"{name} (\d+)$", process.stderr, re.MULTILINE) == list(
-                map(str, steps)
-            )
+            found = re.findall(rf"{name} (\d+)$", process.stderr, re.MULTILINE)
+            assert [*map(int, found)] == steps
     shared = f"checkpoints per process: {half}, {half}\n"
     assert ended[0].stdout.count(shared) == 1  # one pass for all tables of a step
     assert len(by_one) == 2 * len(STEPS) + 4
@@ -138,9 +145,7 @@ def test_a_killed_process_ends_the_others_and_the_same_command_goes_on(trained, 
     assert steps - {STEPS[6]} == {*STEPS[:3], *STEPS[4:6]} - {killed_at}
     assert 2 * len(steps) - 1 <= len(there) <= 2 * len(steps)
     ended = measured(workdir, "--distributed")
-    assert [process.returncode for process in ended] == [0, 0], [
-        process.stderr[-2000:] for process in ended
-    ]
+    check_ended(ended)
     incomplete = sum(sum(path.stem == str(step) for path in there) < 2 for step in STEPS)
     assert f"{len(STEPS)} checkpoints measured ({incomplete} now)" in ended[0].stdout
     assert tables(workdir) == by_one
@@ -168,13 +173,8 @@ def leaves(workdir):
 def never_killed(tmp_path_factory):
     """By one process with two devices."""
     workdir = tmp_path_factory.mktemp("never_killed") / "run"
-    process = main(*DECODER, "--stages=train", f"--workdir={workdir}", XLA_FLAGS=two_devices())
-    assert process.returncode == 0, process.stderr
+    train_alone(workdir, devices=2)
     return workdir
-
-
-def two_devices():
-    return "--xla_force_host_platform_device_count=2"
 
 
 @pytest.mark.parametrize("killed", [("none:0", "training:4"), ("saving:5", "none:0")], ids=" ".join)
@@ -185,9 +185,7 @@ def test_a_kill_in_training_or_saving_ends_the_other_and_the_same_command_goes_o
     gone = left_ends(ended)
     assert time.time() - float(re.search(r"killed at (\S+)", gone.stderr)[1]) < SECONDS
     again = trained_by_two(tmp_path / "run", "none:0", "none:0")
-    assert [process.returncode for process in again] == [0, 0], [
-        process.stderr[-2000:] for process in again
-    ]
+    check_ended(again)
     assert leaves(tmp_path / "run") == leaves(never_killed)
 
 
@@ -196,14 +194,12 @@ def test_a_run_goes_on_with_another_number_of_devices(never_killed, tmp_path):
     the learning rate.
     """
     workdir = tmp_path / "run"
-    process = main(*DECODER, "--stages=train", f"--workdir={workdir}", XLA_FLAGS=two_devices())
-    assert process.returncode == 0, process.stderr
+    train_alone(workdir, devices=2)
     for path in (workdir / "checkpoints").iterdir():
         if int(path.name) > 8:
             shutil.rmtree(path)
     (workdir / "test.json").unlink()
-    process = main(*DECODER, "--stages=train", f"--workdir={workdir}")
-    assert process.returncode == 0, process.stderr
+    process = train_alone(workdir)
     assert "on 1 × cpu, from step 8" in process.stdout
     mine, its = (open_run(one).params(24) for one in (workdir, never_killed))
     for one, other in zip(*map(jax.tree.leaves, (mine, its)), strict=True):
