@@ -39,6 +39,7 @@ from anisoscope.models import masks
 TASK = {"test_bits": ("objective", CORPUS), "test_gain_over_unigram": (CORPUS,)}
 RATES = ("train.learning_rate", "train.other_learning_rate")
 TELLING = 4  # seeds of each kind from which noise is estimated from two conditions alone
+STEPS = "steps_to_gain_over_unigram"  # of loss-matched contrasts
 COLUMNS = ("setting", "before", "after", "held", "quantity", "positions")
 
 

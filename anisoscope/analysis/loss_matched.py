@@ -1,4 +1,4 @@
-"""Loss-matched contrasts: compare two conditions at equal gain over unigram, not at equal steps.
+"""The stage `matched`: compare two conditions at equal gain over unigram, not at equal steps.
 
 The level of a contrast is the best gain over unigram (bits below the best answer without context,
 on the validation windows) that all its runs reach in the constant part of their schedule, before
@@ -9,19 +9,29 @@ caused by that setting alone. The sign of a contrast may differ
 at another level.
 """
 
+import pathlib
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from anisoscope.analysis import run_summaries
-from anisoscope.analysis.contrasts import COLUMNS, Change, contrasts, pairs
+from anisoscope.analysis import on_disk, primary, run_summaries
+from anisoscope.analysis.contrasts import COLUMNS, STEPS, Change, contrasts, pairs
+from anisoscope.analysis.on_disk import OPTIONAL
 from anisoscope.analysis.shapes import shapes
-from anisoscope.training.replay import Bracket
+from anisoscope.config.experiment_config import Config
+from anisoscope.config.run_config import checkpoint_steps
+from anisoscope.data.corpus import Corpus
+from anisoscope.results import join, joined_files
+from anisoscope.sources import run_source, sweep
+from anisoscope.training import log, optimizer, replay
+from anisoscope.utils import processes
+from anisoscope.utils.errors import UserError
+from anisoscope.utils.files import write_json
+from anisoscope.utils.folder import missing_file
+from anisoscope.utils.processes import Stop
 
-OPTIONAL = ("level", "without")  # columns besides those of contrasts.csv: bits; skipped runs
-STEPS = "steps_to_gain_over_unigram"
 GAIN = "gain_over_unigram_there"  # bits: of the first step with the level, which may lie above it
 Lines = list[dict[str, Any]]  # of a training's log
 
@@ -61,20 +71,14 @@ def plan(runs: xr.Dataset, best: dict[str, float | None]) -> list[Matched]:
     return planned
 
 
-def best_gain(lines: Lines, first: int, last: int) -> float | None:
-    """Return the best gain over unigram at validations of these steps; None if none is logged."""
-    gains = [gain for step, gain in _gains(lines) if first <= step <= last]
-    return max(gains, default=None)
-
-
-def bracket(lines: Lines, level: float) -> Bracket:
+def bracket(lines: Lines, level: float) -> replay.Bracket:
     """Return the first validation that reaches the level, and the validation before it."""
-    gains = _gains(lines)
+    gains = logged_gains(lines)
     place = next(place for place, (_, gain) in enumerate(gains) if gain >= level)
-    return Bracket(gains[max(place - 1, 0)][0], gains[place][0])
+    return replay.Bracket(gains[max(place - 1, 0)][0], gains[place][0])
 
 
-def _gains(lines: Lines) -> list[tuple[int, float]]:
+def logged_gains(lines: Lines) -> list[tuple[int, float]]:
     valid = (line for line in lines if line["kind"] == "valid" and "gain_over_unigram" in line)
     return sorted({line["step"]: line["gain_over_unigram"] for line in valid}.items())
 
@@ -105,3 +109,113 @@ def contrast(matched: Matched, tables: dict[str, xr.Dataset]) -> tuple[pd.DataFr
     without = ", ".join(matched.without)
     frame = frame.assign(**matched.about, level=matched.level, without=without)
     return frame[[*COLUMNS, *Change._fields, *OPTIONAL]], pd.DataFrame(rows)
+
+
+def contrast_runs(
+    experiment: Config,
+    configs: dict[str, Config],
+    texts: dict[str, Corpus],
+    root: pathlib.Path,
+    stop: Stop,
+) -> None:
+    """Contrast finished runs at equal loss; finished work is skipped.
+
+    `configs` and `texts` are those of the runs, by name.
+    """
+    folders = {name: root / name for name in configs}
+    for folder in folders.values():
+        for name, stage in ((log.SCORE, "train"), ("results.nc", "measure")):
+            if not (folder / name).exists():
+                raise missing_file(folder, name, stage)
+    tables = {run: joined_files.read_table(path / "results.nc") for run, path in folders.items()}
+    joined = run_summaries.join(tables, {name: {} for name in tables})
+    lines = {name: log.read_log(folder) for name, folder in folders.items()}
+    best = best_gains(configs, lines)
+    if not (planned := plan(joined, best)):
+        raise UserError(
+            "--stages=matched: no two conditions differ in a single setting; omit this stage"
+        )
+    print(f"loss-matched: {len(planned)} contrasts")
+    cut = {}  # each run's table up to its crossing of a level, by run and level
+    for name, config in configs.items():
+        brackets = {
+            matched.level: bracket(lines[name], matched.level)
+            for matched in planned
+            if name in matched.runs
+        }
+        crossings = measured(config, texts[name], folders[name], brackets, name, stop)
+        for level, end in crossings.items() if processes.is_first() else ():
+            table = join.up_to(folders[name], replay.LOSS_MATCHED, end.step, config.measure)
+            cut[name, level] = table.assign_attrs({GAIN: end.gain_over_unigram})
+    if processes.is_first():
+        print(*write(planned, cut, folders, root, joined, experiment.primary), sep="\n")
+        on_disk.write(folders, root, experiment.primary)  # reads the loss-matched contrasts
+
+
+def best_gains(configs: dict[str, Config], lines: dict[str, Lines]) -> dict[str, float | None]:
+    """Return each run's largest gain over unigram in the constant part of its schedule.
+
+    For runs without such a part, which a printed line names, all steps after the warm-up count.
+    None if no gain is logged there.
+    """
+    parts = {name: optimizer.constant_part(config.train) for name, config in configs.items()}
+    if without := [name for name, part in parts.items() if part is None]:
+        names = f"{', '.join(without[:3])}{' …' * (len(without) > 3)}"
+        words = "context gains are compared over all steps after the warm-up, at learning rates that differ"
+        print(f"train.schedule has no constant part ({names}): {words}")
+    best = {}
+    for name, config in configs.items():
+        whole = optimizer.warmup_steps(config.train), config.train.steps
+        first, last = parts[name] or whole
+        gains = [gain for step, gain in logged_gains(lines[name]) if first <= step <= last]
+        best[name] = max(gains, default=None)
+    return best
+
+
+def measured(
+    config: Config,
+    text: Corpus,
+    run: pathlib.Path,
+    brackets: dict[float, replay.Bracket],
+    name: str,
+    stop: Stop,
+) -> dict[float, replay.Crossing]:
+    """Find where the run has each gain over unigram, and measure every such step without a table."""
+    reached = replay.crossings(config, text, run, brackets, name, stop)
+    on_schedule = checkpoint_steps(config)
+    steps = sorted({crossing.step for crossing in reached.values()}.difference(on_schedule))
+    if steps:
+        extra = run_source.open_extra_checkpoints(
+            config, text, run, replay.LOSS_MATCHED, steps, name
+        )
+        sweep.measure_missing(extra, stop)
+    stop.check(f"{name}: stopped when it was measured for loss-matched contrasts")
+    return reached
+
+
+def write(
+    planned: list[Matched],
+    tables: dict[tuple[str, float], xr.Dataset],
+    folders: dict[str, pathlib.Path],
+    to: pathlib.Path,
+    runs: xr.Dataset,
+    named: primary.Named,
+) -> list[pathlib.Path]:
+    """Write contrasts_loss_matched.csv, loss_matched.csv (a row per run), and the tables' digests.
+
+    `tables` holds each run's table up to its crossing of a level, by run and level.
+    """
+    found = [
+        contrast(matched, {name: tables[name, matched.level] for name in matched.runs})
+        for matched in planned
+    ]
+    changes, rows = zip(*found, strict=True)
+    (to / on_disk.DIGESTS).unlink(
+        missing_ok=True
+    )  # it certifies the files that are written before it
+    paths = [to / "contrasts_loss_matched.csv", to / "loss_matched.csv"]
+    changes = pd.concat(changes, ignore_index=True)
+    joined_files.write_csv(primary.with_roles(changes, named, runs, "matched"), paths[0])
+    joined_files.write_csv(pd.concat(rows, ignore_index=True), paths[1])
+    write_json(to / on_disk.DIGESTS, on_disk.digests(folders))
+    return paths

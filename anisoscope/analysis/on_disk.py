@@ -2,22 +2,19 @@
 
 import hashlib
 import pathlib
-from typing import Any
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 
-from anisoscope.analysis import correlations, loss_matched, primary, run_summaries
+from anisoscope.analysis import correlations, primary, run_summaries
 from anisoscope.analysis.contrasts import COLUMNS, Change, contrasts
-from anisoscope.analysis.loss_matched import Matched
 from anisoscope.results import joined_files
 from anisoscope.training import log
-from anisoscope.utils.files import read_json, write_json
+from anisoscope.utils.files import read_json
 
-Named = dict[str, dict[str, Any]]  # the contrasts that an experiment calls primary
 Folders = dict[str, pathlib.Path]  # of runs, by name
 DIGESTS = "loss_matched.json"
+OPTIONAL = ("level", "without")  # columns of loss-matched contrasts: bits; skipped runs
 TANGENTS = "tangents.csv"
 TANGENT_COLUMNS = (
     "energy",
@@ -36,7 +33,7 @@ def write_run(name: str, folder: pathlib.Path) -> None:
     correlations.write({name: table}, folder / "correlations.csv")
 
 
-def write(folders: Folders, to: pathlib.Path, named: Named) -> list[pathlib.Path]:
+def write(folders: Folders, to: pathlib.Path, named: primary.Named) -> list[pathlib.Path]:
     """Write the tables over all runs that are not empty; return their paths.
 
     These are runs.nc, runs.csv and layers.csv; contrasts.csv if settings differ; primary.csv if
@@ -94,38 +91,9 @@ def digests(folders: Folders) -> dict[str, str]:
     }
 
 
-def write_loss_matched(
-    planned: list[Matched],
-    tables: dict[tuple[str, float], xr.Dataset],
-    folders: Folders,
-    to: pathlib.Path,
-    runs: xr.Dataset,
-    named: Named,
-) -> list[pathlib.Path]:
-    """Write contrasts_loss_matched.csv, loss_matched.csv (a row per run), and the tables' digests.
-
-    `tables` holds each run's table up to its crossing of a level, by run and level.
-    """
-    changes, rows = zip(*(_contrast(matched, tables) for matched in planned), strict=True)
-    (to / DIGESTS).unlink(missing_ok=True)  # it certifies the files that are written before it
-    paths = [to / "contrasts_loss_matched.csv", to / "loss_matched.csv"]
-    changes = pd.concat(changes, ignore_index=True)
-    joined_files.write_csv(primary.with_roles(changes, named, runs, "matched"), paths[0])
-    joined_files.write_csv(pd.concat(rows, ignore_index=True), paths[1])
-    write_json(to / DIGESTS, digests(folders))
-    return paths
-
-
-def _contrast(
-    matched: Matched, tables: dict[tuple[str, float], xr.Dataset]
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    own = {name: tables[name, matched.level] for name in matched.runs}
-    return loss_matched.contrast(matched, own)
-
-
 def read_loss_matched(folder: pathlib.Path, folders: Folders) -> pd.DataFrame:
     """Read contrasts_loss_matched.csv; no rows if it is absent or outdated."""
-    frame = _read_contrasts(folder / "contrasts_loss_matched.csv", loss_matched.OPTIONAL)
+    frame = _read_contrasts(folder / "contrasts_loss_matched.csv", OPTIONAL)
     path = folder / DIGESTS
     read = read_json(path, "run --stages=matched again") if path.exists() else {}
     if frame.empty or not folders or digests(folders) == read:

@@ -19,8 +19,15 @@ import pandas as pd
 import xarray as xr
 from scipy import stats
 
-from anisoscope.analysis.contrasts import COLUMNS, TASK, Change, change_between, factors, pairs
-from anisoscope.analysis.loss_matched import STEPS
+from anisoscope.analysis.contrasts import (
+    COLUMNS,
+    STEPS,
+    TASK,
+    Change,
+    change_between,
+    factors,
+    pairs,
+)
 from anisoscope.analysis.run_summaries import numbers, pairing
 from anisoscope.analysis.shapes import SHAPES
 from anisoscope.measurement.intervals import LEVEL, holm_of

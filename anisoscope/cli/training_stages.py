@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from anisoscope.analysis import loss_matched_runs, on_disk, primary
+from anisoscope.analysis import loss_matched, on_disk, primary
 from anisoscope.analysis.claims import verdicts
 from anisoscope.cli import archive, drawing, flags
 from anisoscope.cli.flags import Request
@@ -281,7 +281,7 @@ def contrast(todo: Work) -> None:
     """Contrast runs at checkpoints with equal gain over the unigram baseline."""
     configs = {name: run.config for name, run in todo.runs.items()}
     texts = {name: run.text for name, run in todo.runs.items()}
-    loss_matched_runs.contrast(todo.experiment, configs, texts, todo.request.root, todo.stop)
+    loss_matched.contrast_runs(todo.experiment, configs, texts, todo.request.root, todo.stop)
 
 
 def write_verdicts(todo: Work) -> None:

@@ -9,8 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from anisoscope.analysis.contrasts import TELLING
-from anisoscope.analysis.loss_matched import STEPS
+from anisoscope.analysis.contrasts import STEPS, TELLING
 from anisoscope.analysis.primary import ROLE, ROLES
 from anisoscope.analysis.shapes import SHAPES
 from anisoscope.measurement.families import registry

@@ -8,18 +8,23 @@ import pytest
 
 from anisoscope.analysis import loss_matched, on_disk, run_summaries
 from anisoscope.analysis.shapes import shapes
+from tests import tiny
 from tests.analysis.synthetic_runs import made, sinks
 
 STEPS = "steps_to_gain_over_unigram"
 
 
-def test_the_best_gain_is_that_of_the_constant_part():
+def test_the_best_gain_is_that_of_the_constant_part(capsys):
     gains = (-3.0, 0.5, 1.5, 1.25, 2.5)
     log = [{"step": 10 * i, "kind": "valid", "gain_over_unigram": x} for i, x in enumerate(gains)]
     log.append({"step": 20, "kind": "train", "gain_over_unigram": 9.0})
-    assert loss_matched.best_gain(log, 10, 30) == 1.5
-    assert loss_matched.best_gain(log, 1, 9) is None
-    assert loss_matched.best_gain([{"step": 10, "kind": "valid"}], 0, 30) is None
+    bare = [{"step": 10, "kind": "valid"}]
+    config = tiny.config(steps=40, schedule="constant", warmup_fraction=0.25, decay_fraction=0.25)
+    found = loss_matched.best_gains({"a": config, "b": config}, {"a": log, "b": bare})
+    assert found == {"a": 1.5, "b": None}
+    config = tiny.config(steps=40, schedule="cosine", warmup_fraction=0.25)
+    assert loss_matched.best_gains({"a": config}, {"a": log}) == {"a": 2.5}
+    assert "no constant part (a)" in capsys.readouterr().out
     found = [loss_matched.bracket(log, level) for level in (1.5, 1.4, -4.0)]
     assert found == [(10, 20), (10, 20), (0, 0)]
 
@@ -37,7 +42,7 @@ def write(tables, best, folder):
         for matched in planned
         for name in matched.runs
     }
-    paths = on_disk.write_loss_matched(planned, cut, {}, folder, joined, {})
+    paths = loss_matched.write(planned, cut, {}, folder, joined, {})
     assert [path.name for path in paths] == ["contrasts_loss_matched.csv", "loss_matched.csv"]
     return cut, on_disk.read_loss_matched(folder, {})
 

@@ -65,7 +65,7 @@ def test_contrasts_loss_matched_of_older_tables_are_not_taken(tmp_path, capsys):
     named = {"it": {"quantity": "middle_minus_ends"} | at}
     planned = loss_matched.plan(joined, dict.fromkeys(tables, 1.0))
     cut = {(name, 1.0): table for name, table in tables.items()}
-    on_disk.write_loss_matched(planned, cut, where, tmp_path, joined, named)
+    loss_matched.write(planned, cut, where, tmp_path, joined, named)
     on_disk.write(where, tmp_path, named)
     assert np.isfinite(on_disk.read_primary(tmp_path).change).all()
     changed = tables["plain_0"].assign(anisotropy=tables["plain_0"].anisotropy / 2)

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from anisoscope.analysis import loss_matched_runs as matched
-from anisoscope.analysis import on_disk
+from anisoscope.analysis import loss_matched, on_disk
 from anisoscope.cli import drawing, training_stages
 from anisoscope.config import variants
 from anisoscope.results import joined_files
@@ -51,10 +50,12 @@ def test_all_pairs_are_contrasted_and_outdated_contrasts_are_not_read(root, monk
     }
     experiment = replace(tiny.config(steps=10), {"primary": named})
     monkeypatch.setattr(
-        matched, "measured", lambda *args: {level: replay.Crossing(10, level) for level in args[3]}
+        loss_matched,
+        "measured",
+        lambda *args: {level: replay.Crossing(10, level) for level in args[3]},
     )
     configs = dict.fromkeys(KINDS, experiment)
-    matched.contrast(experiment, configs, dict.fromkeys(configs), root, None)
+    loss_matched.contrast_runs(experiment, configs, dict.fromkeys(configs), root, None)
     whole = on_disk.read_loss_matched(root, of(root))
     assert set(whole.setting) == {"model.sink", "model.qk_norm"}
     assert np.isfinite(on_disk.read_primary(root).change).all()
