@@ -1,6 +1,6 @@
 """Draw the figures of docs/findings whose tables are in docs/results.
 
-.venv/bin/python -m dev.findings_figures    # families_*, pairs_profile, tangent_energy, sink_curve
+.venv/bin/python -m dev.findings_figures    # families_*, tangent_energy
 """
 
 from typing import Any
@@ -10,9 +10,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from anisoscope.measurement.families.attention_family import SINK_FROM
 from anisoscope.plot import panel_axes, style
-from dev.real_models import COLORS, FIGURES, NAMES, RESULTS, student
+from dev.real_models import FIGURES, RESULTS, student
 
 FAMILIES = {  # quantity: title, unit or what it is, where of several, whether logarithmic
     "logit_lens_loss": ("logit lens", "loss (bits)", None, True),
@@ -69,27 +68,6 @@ def draw_families(rows: pd.DataFrame, title: str) -> Figure:
     return figure
 
 
-def draw_pairs() -> Figure:
-    """Draw anisotropy over layers of the matched pairs under two optimizers."""
-    figure = style.new_figure(style.PAGE, 2.6)
-    axes = figure.subplots(1, 2, sharey=True)
-    for ax, (folder, title) in zip(axes, {"muon": "Muon", "adamw": "AdamW"}.items(), strict=True):
-        rows = pd.read_csv(RESULTS / f"matched_pair_{folder}" / "layers.csv")
-        rows = rows[rows.positions == "all"]
-        for kind, color in PAIR.items():
-            own = student(rows[rows.condition == kind], "layer", "anisotropy")
-            draw_line(ax, own, "layer", color, kind)
-        ax.set(title=title, xlabel="layer (0 = embedding)", xticks=range(5))
-    axes[0].set(ylim=(0, None), ylabel="anisotropy")
-    for ax in axes:
-        style.label_ends(ax)
-    style.title(figure, "Anisotropy over depth of small pairs")
-    style.add_footer(
-        figure, ["4 layers, D=64, rotary positions. Bands: 95 % intervals over five seeds."]
-    )
-    return figure
-
-
 def draw_tangents() -> Figure:
     """Draw energy and variance in the early subspace over training, means over blocks."""
     rows = pd.read_csv(RESULTS / "matched_pair_gradients" / "tangents.csv")
@@ -116,28 +94,6 @@ def draw_tangents() -> Figure:
     return figure
 
 
-def draw_sinks() -> Figure:
-    """Draw the share of heads with a sink over the weight from which a head counts."""
-    rows = pd.read_csv(RESULTS / "sink_curve" / "curve.csv")
-    figure = style.new_figure(style.PAGE, 2.7)
-    places = rows.place.unique()
-    axes = figure.subplots(1, len(places), sharey=True)
-    for ax, place in zip(axes, places, strict=True):
-        for model, own in rows[rows.place == place].groupby("model", sort=False):
-            own = own.assign(mean=own["mean"].where(own["mean"] > 0))  # zeros lie on each other
-            draw_line(ax, own, "threshold", COLORS[model], NAMES[model])
-        ax.axvline(SINK_FROM, color="0.3", linewidth=0.9, linestyle=":")
-        ax.set(title=f"on {place.replace('first', 'the first')}", xlabel="mean weight above")
-        style.legend([ax]) if ax is axes[-1] else None
-    axes[0].set(ylim=(-0.02, 1), ylabel="share of all heads", xlim=(0.08, 0.92))
-    style.title(figure, "Heads with an attention sink, by what counts as one")
-    notes = "Windows of 256 tokens (own models: 128 characters). Bands: 95 % intervals over windows, of "
-    style.add_footer(
-        figure, [f"{notes}own models over five seeds. No point: no head. Dotted: {SINK_FROM}."]
-    )
-    return figure
-
-
 def draw_line(ax: Axes, own: pd.DataFrame, x: str, color: str, label: str, **look: Any) -> None:
     ends = [np.asarray(own[part], float) for part in (x, "mean", "low", "high")]
     marks = {"marker": "o", "markersize": 3} | look
@@ -156,8 +112,6 @@ if __name__ == "__main__":
             "families_pair": draw_families(
                 last[trained], "Optional families of a pair of 4 layers"
             ),
-            "pairs_profile": draw_pairs(),
             "tangent_energy": draw_tangents(),
-            "sink_curve": draw_sinks(),
         }.items():
             figure.savefig(FIGURES / f"{name}.png", dpi=150)
