@@ -25,8 +25,8 @@ from anisoscope.analysis import on_disk
 from anisoscope.analysis.claims import evidence
 from anisoscope.analysis.claims.claim_entries import CLAIMS
 from anisoscope.analysis.claims.verdicts import CONTRAST
+from anisoscope.plot import experiment_figures as plots
 from anisoscope.plot import style
-from anisoscope.plot import verdict_figures as plots
 from anisoscope.results import joined_files
 from dev.real_models import read_shape
 

@@ -12,12 +12,10 @@ from matplotlib.figure import Figure
 from anisoscope.analysis import correlations
 from anisoscope.plot import (
     experiment_figures,
+    run_figures,
     scatter_figures,
-    similarity_figures,
     style,
     theory_figures,
-    training_figures,
-    verdict_figures,
 )
 from anisoscope.plot.render import render
 from anisoscope.plot.run_tables import Run, display_names
@@ -34,26 +32,26 @@ Figures = dict[str, Callable[[Any], Figure | None]]  # by file name, from runs o
 
 RUNS: Figures = {
     **{name: partial(render, spec) for name, spec in SPECS.items()},
-    "layer_similarity": similarity_figures.layer_similarity,
+    "layer_similarity": run_figures.layer_similarity,
     "query_key_projection": scatter_figures.query_key_projection,
     "sharpness_against_alignment": scatter_figures.sharpness_against_alignment,
     "cosine_against_drift": scatter_figures.cosine_against_drift,
-    "training_curve": training_figures.training_curve,
-    **{name: partial(training_figures.watched, spec) for name, spec in WATCHED.items()},
-    "tangent_energy": training_figures.tangent_energy,
+    "training_curve": run_figures.training_curve,
+    **{name: partial(run_figures.watched, spec) for name, spec in WATCHED.items()},
+    "tangent_energy": run_figures.tangent_energy,
 }
 EXPERIMENT: Figures = {  # of a Compared
     "runs_compared": experiment_figures.runs_compared,
     "contrasts": experiment_figures.contrasts,
     "contrasts_loss_matched": experiment_figures.contrasts_loss_matched,
-    "primary_contrasts": verdict_figures.primary_contrasts,
+    "primary_contrasts": experiment_figures.primary_contrasts,
 }
 UNTRAINED: Figures = {
-    "untrained_cosine": theory_figures.cosine,
-    "untrained_norm": theory_figures.norm,
+    "untrained_cosine": partial(theory_figures.in_and_out, "cosine"),
+    "untrained_norm": partial(theory_figures.in_and_out, "norm"),
     "untrained_sharpness": theory_figures.sharpness,
 }
-SIMILARITY: Figures = {"similarity_of_models": similarity_figures.model_similarity}
+SIMILARITY: Figures = {"similarity_of_models": run_figures.model_similarity}
 CURVED: Figures = {"curved_manifolds": theory_figures.curved_manifolds}
 
 

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from anisoscope.plot import panel_axes, style
+from anisoscope.plot.render import ORDERED, labels_along, panel
 from anisoscope.plot.run_tables import NULLS, Run
-from anisoscope.plot.spec_curves import ORDERED, labels_along, panel
 from anisoscope.plot.specs import GAUSSIAN, LINE, NULL, QUANTITY, RUN, SPECS, Line, Spec
 from anisoscope.results.frame import as_run_table, check_table, select_values
 

@@ -46,18 +46,8 @@ SHOWN = (
 )
 
 
-def cosine(results: xr.Dataset) -> Figure | None:
-    """Draw the mean cosine of a block's outputs against that of its biased inputs (6a)."""
-    return _in_and_out(results, "cosine")
-
-
-def norm(results: xr.Dataset) -> Figure | None:
-    """Draw the norm of a block's outputs against that of its biased inputs (6b)."""
-    return _in_and_out(results, "norm")
-
-
-def _in_and_out(results: xr.Dataset, name: str) -> Figure | None:
-    """Draw a quantity after each block against that of the input, with the line of no change."""
+def in_and_out(name: str, results: xr.Dataset) -> Figure | None:
+    """Draw mean cosine or norm after each block against that of the biased inputs."""
     if "input" not in results.target:
         return None
     rows = [*_combinations(results.sel(target="input"), "mask", "embedding")]

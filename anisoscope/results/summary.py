@@ -1,8 +1,9 @@
-"""Reduce samples to means, intervals, averages and excesses over null models."""
+"""Reduce samples to means, intervals, averages and excesses over null models; seeds likewise."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from anisoscope.measurement.families.registry import null_models_for, quantities
@@ -20,6 +21,7 @@ from anisoscope.results.derived import (
 from anisoscope.results.replicates_table import UNTRAINED, about, clouds_of
 
 STATISTICS = ("mean", "std", "low", "high")
+OF_SEEDS = ("mean", "low", "high", "predicted")  # of experiments repeated over seeds
 WORDS = {
     NULL: NULL_WORDS,
     "statistic": f"mean over batches, standard deviation between them, ends of the {LEVEL:.0%} interval of the mean",
@@ -152,3 +154,58 @@ def _cloud(raw: xr.Dataset, name: str, cloud: str) -> xr.Variable:
 def _with_coordinates(variables: dict, raw: xr.Dataset, labels: dict) -> xr.Dataset:
     dataset = xr.Dataset(variables, labels, raw.attrs)
     return dataset.assign_coords(_coordinates(raw, dataset)).expand_dims("step")
+
+
+def seed_attributes(quantity: Quantity) -> dict[str, str]:
+    """Return the attributes of a quantity whose sample is the seeds."""
+    return quantity.attributes | {"resampling": "seeds"}
+
+
+def summarize_seeds(
+    quantities: Mapping[str, Quantity], seeds: xr.Dataset, predicted: Mapping[str, xr.DataArray]
+) -> xr.Dataset:
+    """Reduce the dimension `seed` of every quantity to a dimension `statistic`.
+
+    Args:
+        quantities: The registered quantities, by name; `seeds` has a variable for each.
+        seeds: The values of every seed.
+        predicted: Closed forms, with the dimensions of a value without `seed`; NaN if unknown.
+
+    Returns:
+        Variables (statistic, …): mean over seeds, ends of Student's 95 % interval, closed form.
+    """
+    words = f"Student's t interval of {LEVEL:.0%} over {seeds.sizes['seed']} seeds".replace(
+        "%", " %"
+    )
+    whole = summarize(quantities, seeds.rename(seed="batch")).drop_sel(statistic="std")
+    variables = {}
+    for name, quantity in quantities.items():
+        values = whole[name]
+        example = values.isel(statistic=0, drop=True)
+        closed = predicted.get(name, xr.full_like(example, np.nan)).transpose(*example.dims)
+        about = seed_attributes(quantity) | {"interval": words} | closed.attrs
+        variables[name] = values.dims, np.stack([*values.values, closed.values]), about
+    coordinates = {name: value for name, value in seeds.coords.items() if name != "seed"}
+    whole = xr.Dataset(variables, coords=coordinates | {"statistic": list(OF_SEEDS)})
+    return whole.assign_attrs(seeds.attrs, seeds=seeds.sizes["seed"])
+
+
+def tidy_seeds(
+    whole: xr.Dataset, quantities: Mapping[str, Quantity], order: Sequence[str]
+) -> pd.DataFrame:
+    """Flatten a seed table to a row for each number, with the columns of `order` first.
+
+    Further columns are metric, mean, low, high, predicted, seeds and units.
+    """
+    parts = []
+    for name in quantities:
+        columns = {end: whole[name].sel(statistic=end, drop=True) for end in OF_SEEDS}
+        shared = [other for other in order if other in whole.data_vars]
+        columns |= {
+            other: whole[other] for other in shared if {*whole[other].dims} <= {*whole[name].dims}
+        }
+        frame = xr.Dataset(columns).to_dataframe().reset_index()
+        units = whole[name].attrs["units"]
+        parts.append(frame.assign(metric=name, seeds=whole.attrs["seeds"], units=units))
+    columns = [*order, "metric", *OF_SEEDS, "seeds", "units"]
+    return pd.concat(parts, ignore_index=True).reindex(columns=columns)

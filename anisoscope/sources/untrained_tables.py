@@ -15,7 +15,7 @@ import xarray as xr
 from anisoscope.config.untrained_config import UntrainedConfig
 from anisoscope.measurement.quantity import HERE, INHERENT, NOT_NEGATIVE, RECONSTRUCTED, declare
 from anisoscope.results import joined_files
-from anisoscope.results.seed_summary import attributes, summarize_seeds, tidy
+from anisoscope.results.summary import seed_attributes, summarize_seeds, tidy_seeds
 from anisoscope.sources import untrained_theory
 
 KIND, NORM = ("norm_order", "mask", "embedding", "target"), "relative_norm"
@@ -89,7 +89,7 @@ def join(config: UntrainedConfig, paths: list[pathlib.Path], root: pathlib.Path)
     results = summary(config, seeds)
     joined_files.write(seeds, root / "seeds.nc")
     joined_files.write(results, root / "results.nc")
-    rows = tidy(results, QUANTITIES, COLUMNS).astype({"block": "Int64"})
+    rows = tidy_seeds(results, QUANTITIES, COLUMNS).astype({"block": "Int64"})
     joined_files.write_csv(rows, root / "results.csv")
 
 
@@ -100,7 +100,7 @@ def combine(config: UntrainedConfig, tables: list[xr.Dataset]) -> xr.Dataset:
     seeds = seeds.sel({name: list(getattr(config, f"{name}s")) for name in KIND})
     seeds = seeds.merge(fixed_points(seeds))
     for name, quantity in QUANTITIES.items():
-        seeds[name].attrs = attributes(quantity)
+        seeds[name].attrs = seed_attributes(quantity)
     seeds["bias_norm"].attrs = {
         "long_name": "norm of the bias",
         "units": "activation",

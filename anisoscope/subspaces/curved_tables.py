@@ -13,7 +13,7 @@ import xarray as xr
 from anisoscope.config.curved_config import FLAT, CurvedConfig
 from anisoscope.measurement.quantity import HERE, NOT_NEGATIVE, Quantity, declare
 from anisoscope.results import joined_files
-from anisoscope.results.seed_summary import summarize_seeds, tidy
+from anisoscope.results.summary import summarize_seeds, tidy_seeds
 from anisoscope.subspaces import curved_theory
 from anisoscope.subspaces.curved_program import AXES, energies
 from anisoscope.subspaces.curved_theory import SLOPES, TARGETS, WEIGHTINGS
@@ -59,7 +59,7 @@ def run(config: CurvedConfig, root: pathlib.Path, name: str) -> None:
         joined_files.write(seed_table(config, energies(config)), path)
     results = summary(config, joined_files.read_table(path))
     joined_files.write(results, root / "results.nc")
-    joined_files.write_csv(tidy(results, QUANTITIES, COLUMNS), root / "results.csv")
+    joined_files.write_csv(tidy_seeds(results, QUANTITIES, COLUMNS), root / "results.csv")
     print(f"{name}: {config.seeds} seeds: {root / 'results.nc'}, {root / 'results.csv'}")
     for line in format_lines(results):
         print(f"{name}: {line}")

@@ -14,7 +14,7 @@ from anisoscope.analysis import primary
 from anisoscope.analysis import run_summaries as tables
 from anisoscope.analysis.claims import verdicts as claims
 from anisoscope.analysis.claims.claim_entries import CLAIMS
-from anisoscope.plot import draw, verdict_figures
+from anisoscope.plot import draw, experiment_figures
 from anisoscope.plot.experiment_figures import CONTRASTED, Compared, contrasts
 from anisoscope.plot.run_tables import Run, over_seeds
 from tests.plot.reading import caption_of, inside
@@ -165,13 +165,13 @@ def test_effects_are_drawn_in_units_of_the_smallest_with_low_bars_last():
         ("growth", claims.EQUIVALENT, 0.0, -0.01, 0.01, 0.01, 0.2),
         ("growth", claims.INCONCLUSIVE, 9.0, 8.0, 10.0, np.nan, np.nan),
     ]
-    figure = verdict_figures.effects(pd.DataFrame(rows, columns=columns).assign(paper="paper"))
+    figure = experiment_figures.effects(pd.DataFrame(rows, columns=columns).assign(paper="paper"))
     (ax,) = figure.axes
     marks = [line for line in ax.lines if line.get_marker() == "o"]
     np.testing.assert_allclose([mark.get_xdata()[0] for mark in marks], [0, 2, -3, 4])
     assert [mark.get_markerfacecolor() == "white" for mark in marks] == [True, False, True, False]
     names = [tick.get_text() for tick in ax.get_yticklabels()]
-    assert names.index("Anisotropy of decoders grows") < names.index(verdict_figures.LOW_BAR)
+    assert names.index("Anisotropy of decoders grows") < names.index(experiment_figures.LOW_BAR)
     assert names[-1] == CLAIMS["drift_grows"].wording
     counts = [(text.get_text(), text.get_position()[1]) for text in ax.texts]
     assert [text for text, y in counts if y == -1] == ["1", "", "1", "1"]  # untested ones too

@@ -8,9 +8,9 @@ import pytest
 
 from anisoscope.analysis import correlations
 from anisoscope.plot.draw import MODELS, RUNS
+from anisoscope.plot.run_figures import log_curve
 from anisoscope.plot.run_tables import Run, average_tables
 from anisoscope.plot.scatter_figures import SHARPNESS
-from anisoscope.plot.training_figures import log_curve
 from tests.plot.reading import caption_of, curve_is, footer_of, inside
 from tests.plot.tables import make_run, make_tangents
 

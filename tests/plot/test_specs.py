@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from anisoscope.measurement.families.leading_family import WITHOUT
-from anisoscope.plot import panel_axes, style
 from anisoscope.plot.draw import MODELS, RUNS
 from anisoscope.plot.render import render
 from anisoscope.plot.run_tables import NULLS
@@ -89,18 +88,6 @@ def test_lines_and_bands_are_the_values_and_intervals_of_the_tables(runs, name):
                 curve_is(line, values, band)
 
 
-def test_checkpoints_have_colors_that_differ_in_gray(runs):
-    lines = RUNS["anisotropy_by_checkpoint"](runs).axes[0].lines[:-1]
-    red, green, blue = np.transpose([line.get_color()[:3] for line in lines])
-    linear = [
-        np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4) for c in (red, green, blue)
-    ]
-    luminance = np.dot([0.2126, 0.7152, 0.0722], linear)  # as the W3C defines it for contrast
-    assert len(luminance) == len(STEPS)
-    assert (np.diff(luminance) > 0).all()
-    assert (1.05 / (luminance + 0.05) >= 3).all()
-
-
 def test_a_figure_needs_its_quantities_and_draws_those_that_there_are(runs):
     decoder = runs["decoder"]
     fewer = {"decoder": lacking(decoder, "twonn", "drift_without_longest")}
@@ -147,32 +134,3 @@ def test_models_stand_in_columns_by_kind(runs):
         assert [line.get_label() for line in ax.lines[:-1]] == names
         for line, name in zip(ax.lines, names, strict=False):
             curve_is(line, models[name].results.anisotropy.isel(step=-1).sel(positions=side))
-
-
-def test_limits_serve_the_lines_and_cut_a_band_that_dwarfs_them():
-    ax = style.new_figure(3, 2).subplots()
-    band = np.array([-90.0, 5, 5]), np.array([7.0, 7, 90])
-    style.plot_with_interval(ax, np.arange(3), np.array([5.0, 6, 5]), *band, color="k")
-    ax.axvline(0)  # from 0 to 1 of the panel
-    panel_axes.fit([ax])
-    # twice the span of 1 beyond the lines, and a margin
-    assert ax.get_ylim() == pytest.approx((3 - 0.25, 8 + 0.25))
-    panel_axes.fit([ax], zero=True)
-    assert ax.get_ylim()[0] <= 0
-
-
-@pytest.mark.parametrize(("count", "fit"), [(5, True), (20, False)])
-def test_names_at_the_ends_of_lines_lie_beside_the_panel_one_above_the_other(count, fit):
-    figure = style.new_figure(3, 2)
-    ax = figure.subplots()
-    for number in range(count):
-        ax.plot([0, 1], [number, 1], label=f"run {number}")  # all end at one height
-    assert style.label_ends(ax) == fit
-    assert len(ax.texts) == count * fit
-    figure.get_layout_engine().execute(figure)
-    extents = [text.get_window_extent() for text in ax.texts]
-    paper, panel = figure.bbox, ax.get_window_extent()
-    assert all(panel.x1 < extent.x0 < extent.x1 <= paper.x1 for extent in extents)
-    assert all(panel.y0 - 1 <= extent.y0 < extent.y1 <= panel.y1 + 1 for extent in extents)
-    for one, other in itertools.combinations(extents, 2):
-        assert not one.padded(-1).overlaps(other.padded(-1))

@@ -61,7 +61,6 @@ def test_a_family_is_missing_where_a_quantity_or_a_null_model_of_it_is():
     assert missing_families(complete(), asked, (*nulls, "untrained")) == ("scale",)
     without = complete().drop_vars("anisotropy")
     assert missing_families(without, FAMILY_OF_NAMES, nulls) == ("spectrum",)
-    assert missing_families(without, FAMILY_OF_NAMES, nulls, {"anisotropy"}) == ()
     shuffled = complete(nulls=("shuffled",))
     assert missing_families(shuffled, FAMILY_OF_NAMES, ("shuffled",)) == ()
     assert missing_families(shuffled, FAMILY_OF_NAMES, nulls) == ("dimension",)
