@@ -46,8 +46,6 @@ def test_what_counts_the_text_of_a_training_is_refused():
     assert "frequency" not in config.measure.families
     with pytest.raises(UserError, match="frequency"):
         check_pretrained(override(config, {"measure.families": "spectrum,frequency"}))
-    with pytest.raises(UserError, match="weighting"):
-        check_pretrained(override(config, {"measure.weighting": "types"}))
 
 
 def test_steps_are_read_from_names():

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import LARGEST_SEED, setting, within
 
-WEIGHTINGS = ("none", "types")
 HOOK_POINTS = ("attention_out", "mlp_out", "values")  # of every block
 # {family: its input}; measurement/families/registry.py lists the quantities
 DEFAULT_INPUTS = {
@@ -57,11 +56,6 @@ class MeasureConfig:
     )
     nulls: tuple[str, ...] = setting(
         NULLS, "null models with which every value is compared", choices=NULLS
-    )
-    weighting: str = setting(
-        "none",
-        "sampling of positions; none: uniform; types: every character equally often",
-        choices=WEIGHTINGS,
     )
     masked: bool = setting(False, "objective=masked: mask the measured windows as in training")
     projected_head: int = setting(

@@ -78,9 +78,6 @@ def check_pretrained(config: PretrainedConfig) -> None:
         raise UserError("measure.masked is for models trained here; omit it")
     if measure.hook_points:
         raise UserError("measure.hook_points is for models trained here; omit it")
-    if measure.weighting != "none":
-        what = f"measure.weighting={measure.weighting}"
-        raise UserError(f"{what} is for models trained here; omit it")
     if unknown := [name for name in measure.families if name in TEXT_FAMILIES]:
         why = "counts characters in the training text, which is unknown for pretrained models"
         raise UserError(f"measure.families: {unknown[0]} {why}; omit it")

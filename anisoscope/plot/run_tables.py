@@ -40,7 +40,7 @@ AVERAGED = (  # of a line of the log
 )
 IN_FACTS = (  # settings that `_facts` puts in words, as the description of the model does
     *("objective", "train.optimizer", "train.steps", "train.seed", "train.data_seed"),
-    *("measure.points", "measure.batches", "measure.weighting", "pretrained.name"),
+    *("measure.points", "measure.batches", "pretrained.name"),
 )
 FEW = 2  # runs whose differences have room on the figure itself
 IN_CAPTION = "What differs between the runs stands in the caption beside this figure."
@@ -273,6 +273,5 @@ def _facts(results: xr.Dataset) -> list[str]:
         f"{last} steps" if last == steps else f"step {last} of {steps}",
         attrs["seeds"] if "seeds" in attrs else format_seeds([run_summaries.seeds(results)]),
         attrs.get("sample", f"{attrs['points']:,} points × {attrs.get('batches', 1)} batches"),
-        *["positions drawn so that characters weigh alike"] * ("weighting" in attrs),
         *["reads masked windows"] * ("masked as in training" in attrs.get("input", "")),
     ]

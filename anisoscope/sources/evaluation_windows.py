@@ -13,7 +13,6 @@ from anisoscope.measurement.resampling import Types
 from anisoscope.utils.errors import UserError
 
 POSITION_SETS = ("all", "without_first_token")  # every quantity is measured on both
-OFFERED = {"none": 1, "types": 4}  # multiple of the windows needed, by weighting
 
 
 class Probe(NamedTuple):
@@ -40,28 +39,25 @@ def make_probe(
     batches: int,
     folds: int,
     seed: int,
-    weighting: str = "none",
     have: str = "",
     advice: str = "model.context, or take a longer text",
 ) -> Probe:
     """Draw aligned windows without replacement, and positions of each fold without replacement.
 
     A fold has the least number w of windows with w (T - 1) >= P/J, so that the first token can be
-    left out. Both position sets take the first P/J positions that they allow from one shuffle. With
-    weighting "types" a fold has 4 times as many windows, and `choose_evenly` takes its positions;
-    the shuffled text keeps the characters at the positions of each set, in another order. `have`
-    and `advice` are parts of the UserError where windows are too few.
+    left out. Both position sets take the first P/J positions that they allow from one shuffle:
+    apart from the first token they differ little. `have` and `advice` are parts of the UserError
+    where windows are too few.
     """
     share = points // folds
     # windows of a fold whose positions, without the first ones, hold `share` points
-    windows = folds * -(-share // (context - 1)) * OFFERED[weighting]
+    windows = folds * -(-share // (context - 1))
     available = len(valid_tokens_N) // context
     if available < batches * windows:
-        weighted = f" with measure.weighting={weighting}" * (weighting != "none")
         text = f"the validation split has {len(valid_tokens_N)} characters"
         raise UserError(
             f"{have or f'{text}, {available} windows of {context}'}; measure.points={points} x "
-            f"measure.batches={batches} in {folds} folds needs {batches * windows}{weighted}: lower "
+            f"measure.batches={batches} in {folds} folds needs {batches * windows}: lower "
             f"measure.points, measure.batches or {advice}"
         )
     rng = np.random.default_rng(seed)
@@ -74,58 +70,10 @@ def make_probe(
             shuffled = rng.permutation(positions)
             chosen = slice(fold * share, (fold + 1) * share)
             for number, allowed in enumerate((shuffled, shuffled[shuffled % context != 0])):
-                if weighting == "types":
-                    tokens_N = tokens_GWT[batch].reshape(folds, -1)[fold, allowed]
-                    allowed = allowed[choose_evenly(tokens_N, share)]
                 picks_SGP[number, batch, chosen] = fold * positions + allowed[:share]
-    if weighting == "types":
-        shuffled_GWT = _shuffle_within_sets(tokens_GWT, picks_SGP, rng)
-    else:
-        shuffled_GN = rng.permuted(tokens_GWT.reshape(batches, -1), axis=1)
-        shuffled_GWT = shuffled_GN.reshape(tokens_GWT.shape)
+    shuffled_GN = rng.permuted(tokens_GWT.reshape(batches, -1), axis=1)
+    shuffled_GWT = shuffled_GN.reshape(tokens_GWT.shape)
     return Probe(tokens_GWT, shuffled_GWT, picks_SGP)
-
-
-def choose_evenly(type_N: np.ndarray, count: int) -> np.ndarray:
-    """Choose `count` places in order: the first of each type, then the second of each, and so on.
-
-    No type gets two places more than another type that still has places left.
-    """
-    by_type_N = np.argsort(type_N, kind="stable")
-    sorted_N, before_N = type_N[by_type_N], np.empty(len(type_N), np.int64)
-    before_N[by_type_N] = np.arange(len(type_N)) - np.searchsorted(sorted_N, sorted_N)
-    return np.sort(np.argsort(before_N, kind="stable")[:count])
-
-
-def _shuffle_within_sets(
-    tokens_GWT: np.ndarray, picks_SGP: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
-    """Shuffle the characters of each batch within groups of equal set membership.
-
-    The groups are the positions picked by both sets, by one set, and by no set.
-    """
-    shuffled_GN = tokens_GWT.reshape(len(tokens_GWT), -1).copy()
-    for batch, tokens_N in enumerate(shuffled_GN):
-        picked_N = np.zeros(tokens_N.size, np.int32)
-        for number, picks_P in enumerate(picks_SGP[:, batch]):
-            picked_N[picks_P] += 2**number
-        for kind in np.unique(picked_N):
-            tokens_N[picked_N == kind] = rng.permutation(tokens_N[picked_N == kind])
-    return shuffled_GN.reshape(tokens_GWT.shape)
-
-
-def describe_evenness(probe: Probe) -> str:
-    """Describe how evenly characters weigh at the points, and at all positions."""
-    tokens_GN = probe.tokens_GWT.reshape(len(probe.tokens_GWT), -1)
-    parts = []
-    for tokens in (np.take_along_axis(tokens_GN, probe.picks_SGP[0], axis=1), tokens_GN):
-        counts = np.unique(tokens, return_counts=True)[1]
-        share = counts / counts.sum()
-        effective = np.exp(-(share * np.log(share)).sum())
-        parts.append(
-            f"{len(counts)} characters weigh as {effective:.1f} equal ones, the most frequent {share.max():.1%}"
-        )
-    return f"at the points {parts[0]}; in the text {parts[1]}"
 
 
 def add_types(probe: Probe, train_tokens_N: np.ndarray, vocab_size: int) -> Probe:

@@ -48,7 +48,7 @@ def draw_probe(config: Config, corpus: Corpus) -> Probe:
     """Draw the windows to measure, masked as in training if `measure.masked` is set."""
     measure = config.measure
     sizes = measure.points, measure.batches, measure.folds, measure.seed
-    probe = make_probe(corpus.valid, config.model.context, *sizes, measure.weighting)
+    probe = make_probe(corpus.valid, config.model.context, *sizes)
     if OBJECTIVES[config.objective].random_targets:
         # in unmasked text, the target is the character at the position
         parts = [(tokens_GWT, tokens_GWT) for tokens_GWT in (probe.tokens_GWT, probe.shuffled_GWT)]

@@ -24,7 +24,7 @@ from anisoscope.results import kept_vectors, replicates_table
 from anisoscope.results.derived import BLOCK
 from anisoscope.results.join import scores
 from anisoscope.results.replicates_table import BEFORE
-from anisoscope.sources.evaluation_windows import POSITION_SETS, describe_evenness
+from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.sources.run_program import OTHERS, Reference, RunProgram, draw_probe, make_program
 from anisoscope.sources.sweep import (
     Families,
@@ -162,8 +162,6 @@ class Checkpoints(Source):
             "folds": settings.folds,
             "input": f"validation windows, {read}, model applied in float32",
         }
-        if settings.weighting != "none":
-            about["weighting"] = describe_evenness(draw_probe(config, self.corpus))
         if target.is_hook_point:
             about |= {
                 "run": f"{self.name}, {name}",
@@ -244,7 +242,7 @@ def check_run(config: Config, corpus: Corpus, run: pathlib.Path) -> None:
 
 def made_by(config: Config, corpus: Corpus) -> dict[str, Any]:
     """List what decides which vectors form a cloud; only tables that share it are joined."""
-    names = ["points", "batches", "folds", "seed", "weighting", "masked"]
+    names = ["points", "batches", "folds", "seed", "masked"]
     names += ["projected_head"] * ("projection" in config.measure.families)
     settings = {f"measure.{name}": getattr(config.measure, name) for name in names}
     return settings | {"corpus_sha256": corpus.sha256, "positions": POSITION_SETS}

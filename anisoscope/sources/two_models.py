@@ -46,7 +46,7 @@ from anisoscope.utils.progress import bar, library_call
 from anisoscope.utils.settings import format_differences
 
 # settings of measure that decide which vectors form a cloud
-SETTINGS = ("points", "batches", "folds", "seed", "weighting", "masked")
+SETTINGS = ("points", "batches", "folds", "seed", "masked")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
