@@ -157,15 +157,18 @@ def make_program(
     split, whole = NamedSharding(devices, parts), NamedSharding(devices, P())
     probe_sharding = Probe(split, split, picks_SGP=whole, types=whole, target_GZWT=whole)
     visible_TT = jax.device_put(np.asarray(visible_keys(config.model, config.model.context)), whole)
-    model = share_program(config.model)
     settings = dataclasses.replace(measure, seed=0)  # the seed is an argument
-    by_units = shared is not None
     search_jit, measure_jit, nearest_sharding = _jit_programs(
-        model, settings, corpus.vocab_size, devices, by_units, config.mesh, hook_points
+        share_program(config.model),
+        settings,
+        corpus.vocab_size,
+        devices,
+        shared is not None,
+        config.mesh,
+        hook_points,
     )
-    fixed = Fixed(
-        jax.device_put(probe, probe_sharding), np.int32(measure.seed), visible_TT, np.int32(0)
-    )
+    probe = jax.device_put(probe, probe_sharding)
+    fixed = Fixed(probe, np.int32(measure.seed), visible_TT, np.int32(0))
     return RunProgram(search_jit, measure_jit, fixed, params_sharding, nearest_sharding)
 
 
@@ -214,8 +217,7 @@ def probe_batches(probe: Probe, keys_G: Array, visible_TT: Array) -> Batches:
     """Make batches with two position sets: all positions, and all but the first token.
 
     The second set drops the first vector of each window from the clouds, and the first token from
-    attention as query and as key. The softmax over the other keys then shows how sharp attention is
-    without a sink on the first token.
+    attention as query and as key: how sharp is attention without a sink on it?
     """
     visible_STT = jnp.stack([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])
     targets = () if probe.target_GZWT is None else (probe.target_GZWT,)
@@ -252,15 +254,14 @@ def _jit_programs(
     over |= {"over_units": mesh.over_units(devices)} if spread else {}
 
     def spec(settings: MeasureConfig) -> Spec:
-        activate = make_activate(
-            apply_shared, settings, lambda arguments: transformer.unembedding(model, arguments[0])
-        )
-        return Spec(activate, settings, **over)
+        def unembedding(arguments: tuple) -> Unembedding:
+            return transformer.unembedding(model, arguments[0])
+
+        return Spec(make_activate(apply_shared, settings, unembedding), settings, **over)
 
     def batches(fixed: Fixed) -> Batches:
-        return probe_batches(
-            fixed.probe, batch_keys(fixed.seed, settings.batches), fixed.visible_TT
-        )
+        keys_G = batch_keys(fixed.seed, settings.batches)
+        return probe_batches(fixed.probe, keys_G, fixed.visible_TT)
 
     def search(params: dict, fixed: Fixed) -> Searched:
         plain = dataclasses.replace(settings, families=("comparison",), nulls=())

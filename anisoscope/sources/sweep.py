@@ -185,12 +185,13 @@ def label(source: Source, target: Target) -> str:
 
 def read_tables(source: Source, target: Target, stored: set[int]) -> Tables:
     """Read the valid tables, and report the others."""
-    made_by, run, tables = target.made_by(source.made_by), dict(source.run_settings), {}
-    for step in source.steps:
-        path = target.folder / f"{step}.nc"
-        table = step_files.read_same_clouds(path, made_by, target.name, run)
-        if table is not None:
-            tables[step] = table
+    made_by, run = target.made_by(source.made_by), dict(source.run_settings)
+    paths = {step: target.folder / f"{step}.nc" for step in source.steps}
+    read = {
+        step: step_files.read_same_clouds(path, made_by, target.name, run)
+        for step, path in paths.items()
+    }
+    tables = {step: table for step, table in read.items() if table is not None}
     outdated = source.outdated(target, tables)
     report(source, target, tables, outdated, stored)
     return {step: x for step, x in tables.items() if step not in {*outdated} & stored}

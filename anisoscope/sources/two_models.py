@@ -80,7 +80,21 @@ def open_pair(first: str, second: str) -> Pair:
         from anisoscope.sources.hf import two_pretrained  # imports torch
 
         return two_pretrained.open_pair(first, second)
-    return _open_runs(first, second)
+    names = first, second
+    runs = [open_run(name.partition("@")[0]) for name in names]
+    steps = tuple(choose_step(name, run.steps) for name, run in zip(names, runs, strict=True))
+    probes = [draw_probe(run.config, run.corpus) for run in runs]
+    texts = [_describe_points(run, probe) for run, probe in zip(runs, probes, strict=True)]
+    advice = "name two runs of one text, one context and the same measure.* settings"
+    check_same(names, texts, advice)
+    labels = choose_labels(names, steps)
+    about = {"corpus": runs[0].corpus.name} | texts[0]
+    for side, run, step, label in zip(("first", "second"), runs, steps, labels, strict=True):
+        model = f"{describe_model(run.config.model)}; step {step:,}"
+        about |= {side: label, f"{side}_step": step, f"{side}_model": model}
+    readers = [make_reader(run, step) for run, step in zip(runs, steps, strict=True)]
+    measure, corpus = runs[0].config.measure, runs[0].corpus
+    return Pair(labels, measure, corpus, _read_runs(readers, probes[0], measure), about)
 
 
 def measure_pair(pair: Pair) -> xr.Dataset:
@@ -115,9 +129,8 @@ def summarize_pairs(batches: list[dict[str, Values]], positions: tuple[str, ...]
     def collect(cloud: str) -> xr.Dataset:
         variables = {}
         for name, quantity in schema.items():
-            dims = ("batch", "positions", *quantity.dims, quantity.resampling)
             values = np.stack([values[cloud][name] for values in batches])
-            variables[name] = dims, values, quantity.attributes
+            variables[name] = quantity.raw_dims, values, quantity.attributes
         samples = xr.Dataset(variables)
         layers = {dim: np.arange(samples.sizes[dim]) for dim in ("layer", "other_layer")}
         return samples.assign_coords({"positions": list(positions)} | layers)
@@ -260,25 +273,6 @@ def check_same(names: tuple[str, str], texts: list[dict[str, Any]], advice: str)
         raise UserError(f"--similarity: {both} have no points in common: {different}; {advice}")
 
 
-def _open_runs(first: str, second: str) -> Pair:
-    """Open two of our runs on the same windows."""
-    names = first, second
-    runs = [open_run(name.partition("@")[0]) for name in names]
-    steps = tuple(choose_step(name, run.steps) for name, run in zip(names, runs, strict=True))
-    probes = [draw_probe(run.config, run.corpus) for run in runs]
-    texts = [_describe_points(run, probe) for run, probe in zip(runs, probes, strict=True)]
-    advice = "name two runs of one text, one context and the same measure.* settings"
-    check_same(names, texts, advice)
-    labels = choose_labels(names, steps)
-    about = {"corpus": runs[0].corpus.name} | texts[0]
-    for side, run, step, label in zip(("first", "second"), runs, steps, labels, strict=True):
-        model = f"{describe_model(run.config.model)}; step {step:,}"
-        about |= {side: label, f"{side}_step": step, f"{side}_model": model}
-    readers = [make_reader(run, step) for run, step in zip(runs, steps, strict=True)]
-    measure = runs[0].config.measure
-    return Pair(labels, measure, runs[0].corpus, _read_runs(readers, probes[0], measure), about)
-
-
 def _read_runs(
     readers: list[Callable[[np.ndarray], jax.Array]], probe: Probe, measure: MeasureConfig
 ) -> Iterator[list[Clouds]]:
@@ -290,12 +284,9 @@ def _read_runs(
         )
         sets = []
         for picks_P in probe.picks_SGP[:, batch]:
-            null_KNPD = [
-                null_models.permuted_clouds(first_NWTD, picks_P, key, number)
-                for number in range(PERMUTATIONS)
-            ]
-            clouds = first_NXD[:, picks_P], second_MXE[:, picks_P]
-            sets.append(Clouds(*clouds, np.stack(null_KNPD)))
+            permute = functools.partial(null_models.permuted_clouds, first_NWTD, picks_P, key)
+            null_KNPD = np.stack([permute(number) for number in range(PERMUTATIONS)])
+            sets.append(Clouds(first_NXD[:, picks_P], second_MXE[:, picks_P], null_KNPD))
         yield sets
 
 

@@ -46,7 +46,7 @@ class Study(Source):
     width: int  # dimensions of states and gradients
     about_model: dict[str, Any]  # attributes of the model and its text
     other: pathlib.Path | None = None  # early proxies of another seed
-    known: Tables  # valid tables, in memory: later steps read their proxies
+    valid: Tables  # valid tables, in memory: later steps read their proxies
 
     def __init__(self, source: Source):
         self.source, self.name, self.root = source, source.name, source.root
@@ -100,20 +100,20 @@ class Study(Source):
 
     def outdated(self, target: Target, tables: Tables) -> dict[int, str]:
         """Find tables whose inputs have changed, are made again, or have another step between."""
-        again, todo, stored, self.known = {}, [], self.stored(), {}
+        again, todo, stored, self.valid = {}, [], self.stored(), {}
         for step in self.steps:
             table = tables.get(step)
             if table is not None and step in stored:
                 previous = int(table.attrs["previous_step"])
                 if (
                     {0, previous} & {*todo}
-                    or previous < max((*self.known, *todo), default=-1)
+                    or previous < max((*self.valid, *todo), default=-1)
                     or is_outdated(table, self.source)
                     or json.loads(table.attrs["early_proxies"]) != self.digests
                 ):
                     again[step], table = "a checkpoint or an earlier proxy has changed", None
             if table is not None:
-                self.known[step] = table
+                self.valid[step] = table
             elif step in stored:
                 todo.append(step)
         return again
@@ -121,13 +121,13 @@ class Study(Source):
     def measure_step(
         self, step: int, families: dict[Target, Families]
     ) -> Iterator[tuple[Target, xr.Dataset]]:
-        before = max((known for known in self.known if known < step), default=None)
+        before = max((known for known in self.valid if known < step), default=None)
         shape = len(KINDS), self.layers, self.width
         absent = {x: np.full((*shape, x), np.nan, np.float32) for x in self.tangents.ranks}
         fitted = dict.fromkeys(self.fits, absent) | self.early_frames  # tests of `absent` are NaN
         for fit, known in (("previous", before), ("untrained", 0)):
-            if known in self.known:
-                fitted[fit] = frames(self.known[known], self.tangents)
+            if known in self.valid:
+                fitted[fit] = frames(self.valid[known], self.tangents)
         fitted = {fit: fitted[fit] for fit in self.fits if fit != "here"}
         tested = self.test(step, before, fitted)
         read = {known: self.source.digest(known) for known in {step, before} & self.stored()}
@@ -137,7 +137,7 @@ class Study(Source):
             "early_proxies": json.dumps(self.digests),
         }
         table = tangent_tables.step_table(tested, self.tangents, step, attributes, self.fits)
-        self.known[step] = table
+        self.valid[step] = table
         yield self.targets[0], table
 
     def join(self) -> None:
