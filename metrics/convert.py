@@ -37,10 +37,7 @@ class ArrayLike(Protocol):
 
 
 def as_arrays(vectors: Any) -> Any:
-    """Convert lists of numbers, pandas' tables and sparse arrays to arrays of all numbers.
-
-    All else is returned as it is, not yet read.
-    """
+    """Convert lists of numbers, pandas' tables and sparse arrays to arrays; return all else as it is."""
     if type(vectors) is np.ndarray or (
         isinstance(vectors, jax.Array) and not isinstance(vectors, jax.core.Tracer)
     ):
@@ -151,10 +148,10 @@ def as_vectors(array: Any, what: str) -> np.ndarray:
 
 
 def matrix(x: ArrayLike, about_mean: bool = True, any_size: bool = True, what: str = "x") -> Array:
-    """Read a matrix in float32, checked as `measure` checks vectors.
+    """Read a matrix in float32, checked as `measure` checks vectors; NaN for what a traced one has wrong.
 
-    For a traced array NaN replaces what would be refused. `about_mean` and `any_size` mark metrics
-    that do not depend on the origin, or the size, of a cloud.
+    `about_mean` and `any_size` mark metrics that do not depend on the origin, or the size, of a
+    cloud.
     """
     if not isinstance(x, jax.core.Tracer):
         return jnp.asarray(as_matrix(x, what, about_mean, any_size))
@@ -173,10 +170,7 @@ def matrix(x: ArrayLike, about_mean: bool = True, any_size: bool = True, what: s
 
 
 def matrix_pair(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
-    """Read two matrices of the same points, matched by the labels of their rows.
-
-    Frames and arrays with coordinates have labels.
-    """
+    """Read two matrices of the same points, matched by the labels of their rows if they have any."""
     x_PD, y_PE = matrix(x), matrix(order_rows(y, x, "y"), what="y")
     if x_PD.shape[0] != y_PE.shape[0]:
         raise ValueError(
@@ -186,10 +180,10 @@ def matrix_pair(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
 
 
 def as_matrix(x: Any, what: str, about_mean: bool, any_size: bool) -> np.ndarray:
-    """Convert by `as_vectors` one matrix with two rows or more, about its mean or rescaled.
+    """Convert by `as_vectors` one matrix with two rows or more.
 
-    Metrics that do not depend on the origin (`about_mean`) or the size (`any_size`) read the matrix
-    about its mean, or times a power of two, where float32 would lose digits of it as it is.
+    Where float32 would lose digits of it, metrics that do not depend on the origin (`about_mean`)
+    or the size (`any_size`) read it about its mean, or times a power of two.
     """
     x = real_numbers(as_arrays(x), what)
     check_matrix(x.shape, what)
@@ -222,10 +216,7 @@ def order_rows(labeled: Any, x: Any, what: str) -> Any:
 
 
 def _index(x: Any, axis: int) -> Any:
-    """Return the labels of points, of a pandas object or of a DataArray with a coordinate.
-
-    The coordinate is along its dimension `axis`.
-    """
+    """Return the labels of points: the index, or a DataArray's coordinate along dimension `axis`."""
     if hasattr(x, "iloc"):
         return x.index
     return x.indexes.get(x.dims[axis]) if hasattr(x, "indexes") and x.ndim >= -axis else None
@@ -238,11 +229,7 @@ def _wide(array: np.ndarray) -> np.ndarray:
 
 
 def check_precision(array: np.ndarray, what: str) -> None:
-    """Raise ValueError where float32 would round away the differences of vectors.
-
-    These are vectors of more digits than float32, far from the origin.
-
-    """
+    """Raise ValueError where float32 would round away the differences of vectors far from the origin."""
     if (
         np.can_cast(array.dtype, np.float32)
         or array.ndim != 2
@@ -264,11 +251,7 @@ def check_precision(array: np.ndarray, what: str) -> None:
 
 
 def keeps_spread(wide: jax.Array, single: jax.Array) -> jax.Array:
-    """Return whether float32 keeps the differences of traced vectors (…, points, width).
-
-    If not, `check_precision` would refuse them.
-
-    """
+    """Return whether float32 keeps the differences of traced vectors, as `check_precision` asks."""
     lost = (wide - single.astype(wide.dtype)).astype(np.float32)
     spread = single - single.mean(axis=-2, keepdims=True)
     return (lost**2).sum() <= LOST**2 * (spread**2).sum()

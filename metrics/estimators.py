@@ -3,6 +3,8 @@
 Here X are the points of a subcloud, Y sizes of subclouds, E eigenvalues.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -102,33 +104,32 @@ def marchenko_pastur_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> 
     much: of a cloud of low rank, all directions it has. Range: [0, D]. Fewer points than
     dimensions, or all eigenvalues 0: NaN.
     """
-    width = eigenvalues_E.shape[-1]
-    if points < width:
-        return jnp.full((), jnp.nan)
-    noise = _median(eigenvalues_E) / marchenko_pastur_median(width / points)
-    edge = noise * (1 + (width / points) ** 0.5) ** 2
-    return jnp.where(
-        noise > 0, (jnp.asarray(eigenvalues_E) > edge).sum().astype(jnp.float32), jnp.nan
-    )
+    return _count_above(eigenvalues_E, points, lambda ratio: (1 + ratio**0.5) ** 2)
 
 
 def gavish_donoho_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> Float[Array, ""]:
     """Singular values above Gavish and Donoho's optimal hard threshold, the noise unknown.
 
-    It is t(g) / sqrt(m) times the median singular value, t(g) = sqrt(2 (g + 1) + 8 g / (g + 1 +
-    sqrt(g^2 + 14 g + 1))), m the median of the Marchenko-Pastur law of ratio g = D/P. Range and bad
-    input as of `marchenko_pastur_rank`.
+    It is t(g) / sqrt(m) times the median singular value, m the median of the Marchenko-Pastur law
+    of ratio g = D/P. Range and bad input as of `marchenko_pastur_rank`.
     """
-    width = eigenvalues_E.shape[-1]
-    if points < width:
-        return jnp.full((), jnp.nan)
-    ratio = width / points
-    squared = 2 * (ratio + 1) + 8 * ratio / (ratio + 1 + (ratio**2 + 14 * ratio + 1) ** 0.5)
-    median = _median(eigenvalues_E)
-    threshold = squared / marchenko_pastur_median(ratio) * median
-    return jnp.where(
-        median > 0, (jnp.asarray(eigenvalues_E) > threshold).sum().astype(jnp.float32), jnp.nan
+    return _count_above(
+        eigenvalues_E,
+        points,
+        lambda g: 2 * (g + 1) + 8 * g / (g + 1 + (g**2 + 14 * g + 1) ** 0.5),  # t(g)^2
     )
+
+
+def _count_above(
+    eigenvalues_E: Float[AnyArray, " E"], points: int, edge: Callable[[float], float]
+) -> Float[Array, ""]:
+    """Count eigenvalues above the edge, a function of D/P, of noise with their median."""
+    ratio, value_E = eigenvalues_E.shape[-1] / points, jnp.asarray(eigenvalues_E)
+    if ratio > 1:
+        return jnp.full((), jnp.nan)
+    median = jnp.maximum(jnp.median(value_E), RESOLUTION * jnp.max(value_E))
+    threshold = median / marchenko_pastur_median(ratio) * edge(ratio)
+    return jnp.where(median > 0, (value_E > threshold).sum().astype(jnp.float32), jnp.nan)
 
 
 def marchenko_pastur_median(ratio: float) -> float:
@@ -142,10 +143,6 @@ def marchenko_pastur_median(ratio: float) -> float:
     x = (low + high) / 2 - (high - low) / 2 * np.cos(angle)
     mass = np.cumsum(np.sin(angle) ** 2 / x)
     return float(np.interp(0.5 * mass[-1], mass, x))
-
-
-def _median(eigenvalues_E: Float[AnyArray, " E"]) -> Float[Array, ""]:
-    return jnp.maximum(jnp.median(eigenvalues_E), RESOLUTION * jnp.max(eigenvalues_E))
 
 
 def _distinct(original_X: Int[Array, " X"]) -> Float[Array, ""]:

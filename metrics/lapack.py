@@ -1,8 +1,7 @@
 """The threads of LAPACK while JAX decomposes on a CPU.
 
-JAX takes LAPACK from SciPy's OpenBLAS. OpenBLAS's threads wait busily for one another, and go on
-for milliseconds after a decomposition. Beside XLA's own threads, other decompositions or other
-programs they take up to twenty times as long as one thread would.
+JAX takes LAPACK from SciPy's OpenBLAS, whose threads wait busily for one another: beside XLA's own
+they take up to twenty times as long as one thread would.
 """
 
 import contextlib

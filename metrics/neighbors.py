@@ -1,17 +1,11 @@
 """Find the nearest neighbors of every point of a cloud, once for all metrics that read them.
 
-The duplicates rule. Copies of a point say nothing about the dimension, but r1 = 0 breaks every
-formula. Leaving out the points with r1 = 0 would keep only what occurs once: of a character model's
-embeddings, the rarest characters. So neighbors are searched among the *distinct* points, each
-counted once; duplicates are counted and reported. Points that a network would make equal but for
-the rounding of float32 are copies too: metrics/copies.py says which.
-
-The search. The Gram matrix of the centered cloud ranks the points, and proposes candidates. Its
-float32 differences are too rough to be distances: those of the candidates are computed again by
-subtraction, on the points as given. Where a point that was not proposed could be nearer than the
-last neighbor, by the rounding of its Gram distance, the point is compared with all others by
-subtraction. So neighbors do not depend on how many are asked for, and near-duplicates cannot crowd
-one another out. docs/explanation/neighbors.md has more. A are points compared with all together.
+Neighbors are searched among the *distinct* points, each counted once: r1 = 0 breaks every formula
+of a dimension, and leaving such points out would keep only what occurs once. metrics/copies.py says
+which points are copies. The Gram matrix of the centered cloud ranks the points and proposes
+candidates, whose distances are computed again by subtraction. Where a point that was not proposed
+could be nearer, by the rounding of its Gram distance, the point is compared with all others. A are
+points compared with all together. docs/explanation/neighbors.md has more.
 """
 
 from typing import NamedTuple
@@ -32,6 +26,7 @@ BLOCK = 32  # numbers of a row whose maximum stands for them on an accelerator
 # coordinates of candidates that exist at once: a core's cache holds them; an accelerator takes more
 GATHERED, GATHERED_ON_ACCELERATORS = 2**17, 2**27
 TOGETHER = 8  # points that are compared with all others at once
+SPARE = 3  # neighbors from which the two nearest are read when some points are left out
 
 
 class Neighbors(NamedTuple):
@@ -81,17 +76,12 @@ class Neighbors(NamedTuple):
 def nearest_neighbors(cloud_PD: Float[AnyArray, "P D"], count: int = 2) -> Neighbors:
     """Find the `count` nearest of every point among the distinct points, by Euclidean distance.
 
-    Args:
-        cloud_PD: P points of width D.
-        count: neighbors of each, at least 2.
-
-    Returns:
-        P x count distances, in the units of x, and indices, with what is known of copies. inf where
-        fewer than `count` other distinct points exist, and for a point with a coordinate that is
-        not finite or a square beyond float32. Which of equally far points comes first is arbitrary.
+    Returns P x count distances and indices, with what is known of copies. inf where fewer than
+    `count` other distinct points exist, and for a point with a coordinate that is not finite or a
+    square beyond float32. Which of equally far points comes first is arbitrary.
 
     Raises:
-        ValueError: fewer than 2 neighbors.
+        ValueError: `count` is below 2.
     """
     if count < 2:
         raise ValueError(f"count is {count}; pass 2 or more")
@@ -106,11 +96,38 @@ def nearest_neighbors(cloud_PD: Float[AnyArray, "P D"], count: int = 2) -> Neigh
         beyond_P - rounding(square_P, last_P, cloud_PD.shape[1]) <= jnp.square(last_P)
     )
     group_P = jnp.where(first_P & (square_P < jnp.inf), 0, -1)
-    nearest = compare_with_all(cloud_PD, group_P, unsure_P, distance_PC, index_PC)
+    nearest = _compare_with_all(cloud_PD, group_P, unsure_P, distance_PC, index_PC)
     distance_PC, index_PC = (x_PC[original_P] for x_PC in nearest)
     equals_P = jnp.zeros_like(equal_P).at[equal_P].add(1)[equal_P]
     mean_norm = jnp.sqrt(square_P).mean()
     return Neighbors(distance_PC, index_PC, original_P, first_P, copies_P, equals_P, mean_norm)
+
+
+def neighbors_among(
+    cloud_PD: Float[AnyArray, "P D"], neighbors: Neighbors, left_P: Bool[AnyArray, " P"]
+) -> Neighbors:
+    """Find the two nearest of every point among the remaining points, as if only they existed.
+
+    `neighbors` are those of the cloud, SPARE or more. Numbers of copies and the mean norm stay
+    those of the whole cloud. A point of whose SPARE nearest fewer than two are left is compared
+    with all.
+    """
+    neighbors.check_searched(SPARE)
+    original_P = neighbors.original_P
+    # of copies, if one is
+    left_P = jnp.zeros_like(neighbors.first_P).at[original_P].max(jnp.asarray(left_P))
+    distance_PC, index_PC = neighbors.distance_PC[:, :SPARE], neighbors.index_PC[:, :SPARE]
+    distance_PC = jnp.where(left_P[index_PC], distance_PC, jnp.inf)
+    unsure_P = (
+        left_P
+        & ((distance_PC < jnp.inf).sum(axis=1) < 2)
+        & (neighbors.distance_PC[:, SPARE - 1] < jnp.inf)
+    )
+    distance_PC, index_PC = _sort_nearest(distance_PC, index_PC, 2)
+    cloud_PD, group_P = jnp.asarray(cloud_PD, jnp.float32), jnp.where(left_P, 0, -1)
+    distance_PC, index_PC = _compare_with_all(cloud_PD, group_P, unsure_P, distance_PC, index_PC)
+    distance_PC, index_PC = distance_PC[original_P], index_PC[original_P]
+    return neighbors._replace(distance_PC=distance_PC, index_PC=index_PC, first_P=left_P)
 
 
 def _propose(
@@ -189,7 +206,7 @@ def rounding(
     )
 
 
-def sort_nearest(
+def _sort_nearest(
     distance_PC: Float[Array, "P C"], index_PC: Int[Array, "P C"], count: int
 ) -> tuple[Float[Array, "P {count}"], Int[Array, "P {count}"]]:
     """Sort the `count` least distances; inf and 0 past all there are."""
@@ -200,7 +217,7 @@ def sort_nearest(
     return jnp.pad(-negative_PC, missing, constant_values=jnp.inf), jnp.pad(index_PC, missing)
 
 
-def compare_with_all(
+def _compare_with_all(
     cloud_PD: Float[Array, "P D"],
     group_P: Int[Array, " P"],
     unsure_P: Bool[Array, " P"],
@@ -251,7 +268,7 @@ def _measure(
     gathered = GATHERED if jax.default_backend() == "cpu" else GATHERED_ON_ACCELERATORS
     at_once = max(1, min(points, gathered // (candidate_PC.shape[1] * width)))
     distance_PC = jax.lax.map(distances, (jnp.arange(points), candidate_PC), batch_size=at_once)
-    return sort_nearest(distance_PC, jnp.where(candidate_PC < points, candidate_PC, 0), count)
+    return _sort_nearest(distance_PC, jnp.where(candidate_PC < points, candidate_PC, 0), count)
 
 
 def _squares(x_PD: Float[Array, "P D"]) -> Float[Array, " P"]:

@@ -18,11 +18,9 @@ from anisoscope.metrics.public_metric import Scalar, public_metric
 def cka(x: ArrayLike, y: ArrayLike) -> Scalar:
     """Linear CKA: the similarity of two representations of the same points.
 
-    |X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), X and Y centered. Source: Kornblith et al. 2019.
-
-    Returns:
-        A number in [0, 1], 1 up to rotation, scale and shift. Independent clouds lie above 0: see
-        `cka_unbiased`. NaN where all points of x or of y are equal.
+    |X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), X and Y centered. A number in [0, 1], 1 up to rotation,
+    scale and shift. Independent clouds lie above 0: see `cka_unbiased`. NaN where all points of x
+    or of y are equal. Source: Kornblith et al. 2019.
     """
     return comparison.ckas(x, y).biased[0]
 
@@ -31,10 +29,8 @@ def cka(x: ArrayLike, y: ArrayLike) -> Scalar:
 def cka_unbiased(x: ArrayLike, y: ArrayLike) -> Scalar:
     """Linear CKA with the unbiased HSIC: about 0 for independent clouds of independent points.
 
-    Source: Song et al. 2012 (HSIC), Nguyen et al. 2021 (in CKA).
-
-    Returns:
-        A number in [-1, 1]; NaN for fewer than 4 points, or where `cka` is NaN.
+    A number in [-1, 1]; NaN for fewer than 4 points, or where `cka` is NaN. Source: Song et al.
+    2012 (HSIC), Nguyen et al. 2021 (in CKA).
     """
     return comparison.ckas(x, y).unbiased[0]
 
@@ -43,11 +39,8 @@ def cka_unbiased(x: ArrayLike, y: ArrayLike) -> Scalar:
 def linearity(x: ArrayLike, y: ArrayLike) -> Scalar:
     """Share of the variance of y that the best linear map of x explains, 1 - |X~ A - Y~|_F^2.
 
-    Source: Razzhigaev et al. 2024, Your Transformer is Secretly Linear.
-
-    Returns:
-        A share in [0, 1]; unrelated clouds have the rank of x over points - 1. NaN where all points
-        of x or of y are equal.
+    A share in [0, 1]; unrelated clouds have the rank of x over points - 1. NaN where all points of
+    x or of y are equal. Source: Razzhigaev et al. 2024, Your Transformer is Secretly Linear.
     """
     return cloud_pairs.linearity(x, y).score[0]
 
@@ -56,11 +49,9 @@ def linearity(x: ArrayLike, y: ArrayLike) -> Scalar:
 def rsa(x: ArrayLike, y: ArrayLike) -> Scalar:
     """Correlation, over all pairs of points, of their squared distances in x and in y.
 
-    Source: Kriegeskorte et al. 2008; distances and correlation as rsatoolbox's euclidean and corr.
-
-    Returns:
-        A correlation in [-1, 1], 1 up to rotation, scale and shift; about 0 for independent clouds.
-        NaN where all points, or all distances, of x or of y are equal.
+    A correlation in [-1, 1], 1 up to rotation, scale and shift; about 0 for independent clouds. NaN
+    where all points, or all distances, of x or of y are equal. Source: Kriegeskorte et al. 2008;
+    distances and correlation as rsatoolbox's euclidean and corr.
     """
     return cloud_pairs.alignments(x, y).rsa[0]
 
@@ -69,11 +60,9 @@ def rsa(x: ArrayLike, y: ArrayLike) -> Scalar:
 def procrustes(x: ArrayLike, y: ArrayLike) -> Scalar:
     """Cosine of x and y after the best rotation: |X^T Y|_* / (|X|_F |Y|_F), X and Y centered.
 
-    Source: Schoenemann 1966; as a similarity in Williams et al. 2021.
-
-    Returns:
-        A number in [0, 1], 1 up to rotation, scale and shift; far above 0 for independent clouds
-        unless points far outnumber widths. NaN where all points of x or of y are equal.
+    A number in [0, 1], 1 up to rotation, scale and shift; far above 0 for independent clouds unless
+    points far outnumber widths. NaN where all points of x or of y are equal. Source: Schoenemann
+    1966; as a similarity in Williams et al. 2021.
     """
     return cloud_pairs.alignments(x, y).procrustes[0]
 
@@ -82,11 +71,8 @@ def procrustes(x: ArrayLike, y: ArrayLike) -> Scalar:
 def information_imbalance(x: ArrayLike, y: ArrayLike) -> Scalar:
     """Mean rank in y of the point nearest in x, times 2 / points: does x predict nearness in y?
 
-    Source: Glielmo et al. 2022; copies of a point count once, a rule of this project.
-
-    Returns:
-        A number in [2/points, 2), 1 on average for unrelated clouds, near 0 where x predicts y. Not
-        symmetric.
+    A number in [2/points, 2), 1 on average for unrelated clouds, near 0 where x predicts y. Not
+    symmetric. Source: Glielmo et al. 2022; copies of a point count once, a rule of this project.
     """
     nearest = comparison.select_nearest(nearest_neighbors(x, 2), 1)
     nearest_1P = nearest.index_PC[None, :, 0]
@@ -97,11 +83,8 @@ def information_imbalance(x: ArrayLike, y: ArrayLike) -> Scalar:
 def neighbor_overlap(x: ArrayLike, y: ArrayLike, k: int = 10) -> Scalar:
     """Share of a point's k nearest in x that are among its k nearest in y, on average.
 
-    Source: Doimo et al. 2020; copies of a point count once, a rule of this project.
-
-    Returns:
-        A share in [0, 1]; about k / points for independent clouds. NaN where no point has k
-        neighbors in both.
+    A share in [0, 1]; about k / points for independent clouds. NaN where no point has k neighbors
+    in both. Source: Doimo et al. 2020; copies of a point count once, a rule of this project.
     """
     nearest = (comparison.select_nearest(nearest_neighbors(z, max(k, 2)), k) for z in (x, y))
     return comparison.neighbor_overlap(*nearest)

@@ -20,12 +20,9 @@ def public_metric(
     """Make the decorator of a metric, whose body reads matrices in float32.
 
     It checks and converts the matrices and k, compiles once for each shape and k, in float32
-    whatever `jax_enable_x64` is, and completes the docstring. Products keep all their digits.
-
-    Args:
-        about_mean: The metric does not depend on the origin.
-        any_size: The metric does not depend on the size of the vectors.
-        least_k: Fewest neighbors, where the metric has an argument k.
+    whatever `jax_enable_x64` is, and completes the docstring. `about_mean` and `any_size`: the
+    metric does not depend on the origin, or on the size of the vectors. `least_k`: fewest
+    neighbors.
     """
 
     def decorate(read: Callable[..., Array]) -> Callable[..., Scalar]:
@@ -87,5 +84,6 @@ def _complete(
         raises += "; or so far from the origin that float32 loses what its points differ in"
     if not any_size:
         raises += "; or float32 cannot hold the squares of its coordinates"
-    text = text.replace("Returns:", f"{args}\nReturns:", 1)
-    return text if "Raises:" in text else f"{text}\n\nRaises:\n    ValueError: {raises}."
+    text, _, own = text.partition("Raises:\n")
+    text = f"{text.rstrip()}\n\n{args}\nReturns:\n    A JAX scalar in float32.\n\nRaises:\n"
+    return text + (own or f"    ValueError: {raises}.")

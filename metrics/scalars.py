@@ -34,11 +34,8 @@ MOST_PAIRED = 40_000  # points whose distances of all pairs exist at once
 def anisotropy(x: ArrayLike) -> Scalar:
     """Share of the variance along the top principal direction: lambda_1 / sum(lambda).
 
+    A share of the covariance's trace, in [1/min(points, width), 1]; NaN where all points are equal.
     Source: Razzhigaev et al. 2024, The Shape of Learning.
-
-    Returns:
-        A share of the covariance's trace, in [1/min(points, width), 1]; NaN where all points are
-        equal.
     """
     return _top_share(centered(x))
 
@@ -47,10 +44,8 @@ def anisotropy(x: ArrayLike) -> Scalar:
 def anisotropy_uncentered(x: ArrayLike) -> Scalar:
     """Share of the top direction of (1/P) X^T X, without centering: near 1 where the mean is all.
 
-    Source: as `anisotropy`, of the cloud as it is.
-
-    Returns:
-        A share in [1/min(points, width), 1]; NaN where all points are 0.
+    A share in [1/min(points, width), 1]; NaN where all points are 0. Source: as `anisotropy`, of
+    the cloud as it is.
     """
     return _top_share(x)
 
@@ -59,11 +54,9 @@ def anisotropy_uncentered(x: ArrayLike) -> Scalar:
 def participation_ratio(x: ArrayLike) -> Scalar:
     """Effective number of principal directions: (sum lambda)^2 / sum lambda^2.
 
-    Source: the inverse participation ratio of physics; Gao et al. 2017 for neurons.
-
-    Returns:
-        A number of directions in [1, min(points, width)], biased low for few points; NaN where all
-        points are equal.
+    A number of directions in [1, min(points, width)], biased low for few points; NaN where all
+    points are equal. Source: the inverse participation ratio of physics; Gao et al. 2017 for
+    neurons.
     """
     return spectrum.participation_ratio_of_points(x)
 
@@ -72,12 +65,9 @@ def participation_ratio(x: ArrayLike) -> Scalar:
 def participation_ratio_corrected(x: ArrayLike) -> Scalar:
     """Participation ratio of the population, without the bias of few points.
 
-    Points are taken as independent. Source: Chun et al. 2025; the closed form in moments is derived
-    here.
-
-    Returns:
-        A number of directions above 0, above the width by chance; NaN for fewer than 4 points, or
-        where rounding is all that is left.
+    Points are taken as independent. A number of directions above 0, above the width by chance; NaN
+    for fewer than 4 points, or where rounding is all that is left. Source: Chun et al. 2025; the
+    closed form in moments is derived here.
     """
     return spectrum.participation_ratio_corrected(_spectrum(x))
 
@@ -86,10 +76,8 @@ def participation_ratio_corrected(x: ArrayLike) -> Scalar:
 def effective_rank(x: ArrayLike) -> Scalar:
     """Effective rank, exp(-sum p ln p), of the eigenvalue shares p of the covariance.
 
-    Source: Roy and Vetterli 2007, of the covariance of the cloud.
-
-    Returns:
-        A number of directions in [1, min(points, width)]; NaN where all points are equal.
+    A number of directions in [1, min(points, width)]; NaN where all points are equal. Source: Roy
+    and Vetterli 2007, of the covariance of the cloud.
     """
     return spectrum.effective_rank(_spectrum(x))
 
@@ -98,11 +86,9 @@ def effective_rank(x: ArrayLike) -> Scalar:
 def rankme(x: ArrayLike) -> Scalar:
     """RankMe: exp(-sum p ln p), p = s / sum(s) + 1e-7, s the singular values of x, not centered.
 
-    A mean far from the origin counts as one more direction, the largest: see `rankme_centered`.
-    Source: Garrido et al. 2023.
-
-    Returns:
-        A number of directions in [1, min(points, width)], up to 1e-5; NaN where all points are 0.
+    A mean far from the origin counts as one more direction, the largest: see `rankme_centered`. A
+    number of directions in [1, min(points, width)], up to 1e-5; NaN where all points are 0. Source:
+    Garrido et al. 2023.
     """
     return spectrum.perplexity_of_singular_values(jnp.linalg.svd(x, compute_uv=False))
 
@@ -111,11 +97,8 @@ def rankme(x: ArrayLike) -> Scalar:
 def rankme_centered(x: ArrayLike) -> Scalar:
     """RankMe of the centered cloud: the mean is no direction.
 
+    A number of directions in [1, min(points, width)], up to 1e-5; NaN where all points are equal.
     Source: Garrido et al. 2023, who do not center; the centering is this project's.
-
-    Returns:
-        A number of directions in [1, min(points, width)], up to 1e-5; NaN where all points are
-        equal.
     """
     return spectrum.rankme_centered(_spectrum(x))
 
@@ -124,10 +107,8 @@ def rankme_centered(x: ArrayLike) -> Scalar:
 def stable_rank(x: ArrayLike) -> Scalar:
     """Sum of the eigenvalues over the largest: 1 / `anisotropy`.
 
-    Source: Rudelson and Vershynin 2007, as the numerical rank.
-
-    Returns:
-        A number of directions in [1, min(points, width)]; NaN where all points are equal.
+    A number of directions in [1, min(points, width)]; NaN where all points are equal. Source:
+    Rudelson and Vershynin 2007, as the numerical rank.
     """
     return 1.0 / _top_share(centered(x))
 
@@ -137,10 +118,7 @@ def isoscore(x: ArrayLike) -> Scalar:
     """IsoScore: 1 for equal variance in all directions, 0 for all of it in one.
 
     (PR - 1) / (D - 1), PR the `participation_ratio`: the closed form of the algorithm of Rudman et
-    al. 2022.
-
-    Returns:
-        A number in [0, 1]; NaN where all points are equal, or of width 1.
+    al. 2022. A number in [0, 1]; NaN where all points are equal, or of width 1.
     """
     return (spectrum.participation_ratio_of_points(x) - 1.0) / (x.shape[1] - 1.0)
 
@@ -149,11 +127,9 @@ def isoscore(x: ArrayLike) -> Scalar:
 def isoscore_star(x: ArrayLike) -> Scalar:
     """IsoScore* of one cloud: `isoscore` of the covariance shrunk towards an even one.
 
-    Source: Rudman and Eickhoff 2024; the weight of Ledoit and Wolf 2004 is this project's choice.
-
-    Returns:
-        A number in [0, 1], with less bias for few points than `isoscore`. NaN where all points are
-        equal, of width 1, or where a point or two hold most of the variance.
+    A number in [0, 1], with less bias for few points than `isoscore`. NaN where all points are
+    equal, of width 1, or where a point or two hold most of the variance. Source: Rudman and
+    Eickhoff 2024; the weight of Ledoit and Wolf 2004 is this project's choice.
     """
     return spectrum.isoscore_shrunk(_spectrum(x))
 
@@ -162,10 +138,8 @@ def isoscore_star(x: ArrayLike) -> Scalar:
 def alpha_req(x: ArrayLike) -> Scalar:
     """alpha-ReQ: the exponent alpha of lambda_i ~ i^-alpha, fitted to eigenvalues 4 to 100.
 
-    Source: Agrawal et al. 2022, with the weights 1/i of their code.
-
-    Returns:
-        An exponent, 0 or above; NaN where fewer than 3 eigenvalues can be fitted.
+    An exponent, 0 or above; NaN where fewer than 3 eigenvalues can be fitted. Source: Agrawal et
+    al. 2022, with the weights 1/i of their code.
     """
     return spectrum.alpha_req(_spectrum(x)).exponent
 
@@ -175,10 +149,8 @@ def twonn(x: ArrayLike) -> Scalar:
     """Intrinsic dimension by TwoNN: a line through the origin, of the smallest 90 % of the ratios.
 
     Copies of a point count once. Low above about 15 dimensions: compare with a Gaussian cloud of
-    the same spectrum (`anisoscope.measure` does). Source: Facco et al. 2017.
-
-    Returns:
-        A dimension above 0; NaN for fewer than 3 distinct points, inf for a lattice.
+    the same spectrum (`anisoscope.measure` does). A dimension above 0; NaN for fewer than 3
+    distinct points, inf for a lattice. Source: Facco et al. 2017.
     """
     return dimension.twonn(_search(x, 2))
 
@@ -187,10 +159,8 @@ def twonn(x: ArrayLike) -> Scalar:
 def twonn_mle(x: ArrayLike) -> Scalar:
     """TwoNN by maximum likelihood, from all ratios: (n - 1) / sum ln(r2/r1).
 
-    Source: Facco et al. 2017, as in DADApy ("ml").
-
-    Returns:
-        A dimension above 0; NaN for fewer than 3 distinct points, inf for a lattice.
+    A dimension above 0; NaN for fewer than 3 distinct points, inf for a lattice. Source: Facco et
+    al. 2017, as in DADApy ("ml").
     """
     return dimension.twonn_mle(_search(x, 2))
 
@@ -199,11 +169,9 @@ def twonn_mle(x: ArrayLike) -> Scalar:
 def twonn_microscope(x: ArrayLike) -> Scalar:
     """TwoNN as the code of The Shape of Learning computes it: the smallest 20 % of the ratios.
 
-    Copies are neighbors like others, which pushes the dimension up. Source: the published code of
-    Razzhigaev et al. 2024.
-
-    Returns:
-        A dimension above 0, too high where points have copies; NaN for fewer than 5 ratios.
+    Copies are neighbors like others, which pushes the dimension up. A dimension above 0, too high
+    where points have copies; NaN for fewer than 5 ratios. Source: the published code of Razzhigaev
+    et al. 2024.
     """
     return dimension.twonn_microscope(_search(x, 2)).dimension
 
@@ -212,10 +180,8 @@ def twonn_microscope(x: ArrayLike) -> Scalar:
 def levina_bickel(x: ArrayLike, k: int = 20) -> Scalar:
     """Intrinsic dimension from k neighbors: n / sum 1/d_i, d_i the likeliest of each point.
 
-    Source: Levina and Bickel 2004; inverses are averaged, after MacKay and Ghahramani 2005.
-
-    Returns:
-        A dimension above 0; NaN for fewer than 3 distinct points, inf for a lattice.
+    A dimension above 0; NaN for fewer than 3 distinct points, inf for a lattice. Source: Levina and
+    Bickel 2004; inverses are averaged, after MacKay and Ghahramani 2005.
     """
     return scale.levina_bickel(_search(x, k), k)
 
@@ -224,10 +190,8 @@ def levina_bickel(x: ArrayLike, k: int = 20) -> Scalar:
 def gride(x: ArrayLike, k: int = 2) -> Scalar:
     """Intrinsic dimension at a scale: the likeliest for the ratios of the 2k-th to the k-th distance.
 
-    A larger k is a larger scale, with less noise and more curvature. Source: Denti et al. 2022.
-
-    Returns:
-        A dimension above 0; NaN for fewer than 2k + 1 distinct points, inf for a lattice.
+    A larger k is a larger scale, with less noise and more curvature. A dimension above 0; NaN for
+    fewer than 2k + 1 distinct points, inf for a lattice. Source: Denti et al. 2022.
     """
     return scale.gride(_search(x, 2 * k), k)
 
@@ -236,11 +200,9 @@ def gride(x: ArrayLike, k: int = 2) -> Scalar:
 def correlation_dimension(x: ArrayLike) -> Scalar:
     """Correlation dimension: growth of the share of pairs nearer than r between two radii.
 
-    The radii are the medians of the distances to the 10th and to the 20th neighbor. Source:
-    Grassberger and Procaccia 1983, with the radii of scikit-dimension's CorrInt.
-
-    Returns:
-        A dimension, 0 or above; NaN for fewer than 21 distinct points. Its derivative is 0 or NaN.
+    The radii are the medians of the distances to the 10th and to the 20th neighbor. A dimension, 0
+    or above; NaN for fewer than 21 distinct points. Its derivative is 0 or NaN. Source: Grassberger
+    and Procaccia 1983, with the radii of scikit-dimension's CorrInt.
     """
     return estimators.correlation_dimension(x, nearest_neighbors(x, estimators.FAR))
 
@@ -249,10 +211,8 @@ def correlation_dimension(x: ArrayLike) -> Scalar:
 def ph_dimension(x: ArrayLike) -> Scalar:
     """Dimension by persistent homology of degree 0: the growth of the minimum spanning tree.
 
-    Source: Birdal et al. 2021, Schweinhart 2020; slope over P/8 to P points, a reconstruction.
-
-    Returns:
-        A dimension above 0, noisy; NaN for fewer than 64 points.
+    A dimension above 0, noisy; NaN for fewer than 64 points. Source: Birdal et al. 2021,
+    Schweinhart 2020; slope over P/8 to P points, a reconstruction.
 
     Raises:
         ValueError: x is no matrix of real numbers with two points or more, or has more than 40,000,
@@ -270,10 +230,8 @@ def ph_dimension(x: ArrayLike) -> Scalar:
 def mean_cosine(x: ArrayLike) -> Scalar:
     """Mean cosine over all pairs of different points, not centered.
 
+    A cosine in [-1/(points - 1), 1]; zero vectors are left out; NaN for fewer than two others.
     Source: the anisotropy of Ethayarajh 2019 and Godey et al. 2024, who sample pairs; exact here.
-
-    Returns:
-        A cosine in [-1/(points - 1), 1]; zero vectors are left out; NaN for fewer than two others.
     """
     return similarity.mean_cosine(x)
 
@@ -282,10 +240,7 @@ def mean_cosine(x: ArrayLike) -> Scalar:
 def drift(x: ArrayLike) -> Scalar:
     """Norm of the mean vector, |E x|.
 
-    Source: Godey et al. 2024.
-
-    Returns:
-        A number in the units of x, in [0, `mean_norm`].
+    A number in the units of x, in [0, `mean_norm`]. Source: Godey et al. 2024.
     """
     return similarity.drift(x)
 
@@ -294,11 +249,8 @@ def drift(x: ArrayLike) -> Scalar:
 def relative_drift(x: ArrayLike) -> Scalar:
     """Norm of the mean vector over the root mean square norm, |E x| / sqrt(E |x|^2).
 
-    Source: this project, to compare drifts of layers and models.
-
-    Returns:
-        A share in [0, 1]: its square is the share of the second moment that the mean has. NaN where
-        all points are 0.
+    A share in [0, 1]: its square is the share of the second moment that the mean has. NaN where all
+    points are 0. Source: this project, to compare drifts of layers and models.
     """
     return similarity.relative_drift(x)
 
@@ -307,8 +259,7 @@ def relative_drift(x: ArrayLike) -> Scalar:
 def mean_norm(x: ArrayLike) -> Scalar:
     """Mean norm, E |x|: the scale that a drift is compared with.
 
-    Returns:
-        A number in the units of x, 0 or above.
+    A number in the units of x, 0 or above.
     """
     return similarity.mean_norm(x)
 
@@ -317,11 +268,9 @@ def mean_norm(x: ArrayLike) -> Scalar:
 def curvature(x: ArrayLike) -> Scalar:
     """Mean angle between successive steps of a path: rows are the tokens of one text, in order.
 
-    Source: Hosseini and Fedorenko 2023.
-
-    Returns:
-        An angle in [0, pi], radian: 0 of a straight path, pi/2 of independent steps, 2 pi/3 of
-        independent points. Angles at repeated points are left out; NaN where none is left.
+    An angle in [0, pi], radian: 0 of a straight path, pi/2 of independent steps, 2 pi/3 of
+    independent points. Angles at repeated points are left out; NaN where none is left. Source:
+    Hosseini and Fedorenko 2023.
     """
     points = jnp.arange(len(x))
     turns = windows.turns(x, jnp.zeros_like(points), points)

@@ -1,11 +1,8 @@
 """Intrinsic dimension as a function of scale: generalized ratios, decimation, local dimensions.
 
-A dimension without a scale means little: noise fills space below its size, curvature and the end of
-the cloud bend the count of neighbors above theirs. All estimators read neighbors among the
-*distinct* points, each counted once. Ties have the ratio 1, whose logarithm 0 enters the sums like
-any other: they push dimensions up, to inf where all are ties.
-
-Y are scales: ranks of neighbors, or factors of decimation.
+All estimators read neighbors among the *distinct* points. Ties have the ratio 1, whose logarithm 0
+enters the sums like any other: they push dimensions up, to inf where all are ties. Y are scales:
+ranks of neighbors, or factors of decimation.
 """
 
 import jax
@@ -14,8 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from anisoscope.metrics.cloud import AnyArray
 from anisoscope.metrics.dimension import twonn
-from anisoscope.metrics.neighbors import Neighbors
-from anisoscope.metrics.subclouds import neighbors_in_subsets
+from anisoscope.metrics.neighbors import Neighbors, nearest_neighbors
 
 SCALES = (1, 2, 4, 8, 16, 32, 64)  # ranks n1 of `gride_curve`, each compared with 2 n1
 FACTORS = (1, 4, 16)  # shares 1/f of the points in `decimation`
@@ -113,22 +109,23 @@ def local_quantiles(neighbors: Neighbors, count: int = 20) -> Float[Array, " 5"]
 def decimation(cloud_PD: Float[AnyArray, "P D"], neighbors: Neighbors) -> Float[Array, " Y"]:
     """`twonn` of every f-th point, for f of FACTORS: the mean over the disjoint subsets cloud[i::f].
 
-    Fewer points lie farther apart: a dimension that is one of the cloud and not of its noise does
-    not move with f. A copy is left out where its original is in the same subset. Of the neighbors 8
-    f leave little to be searched. A subset with fewer than 3 distinct points: NaN at that f.
+    `neighbors` are those of the cloud, f = 1. Fewer points lie farther apart: a dimension that is
+    one of the cloud and not of its noise does not move with f. The P mod f last points are left
+    out. A subset with fewer than 3 distinct points: NaN at that f.
     """
-    curve = []
-    for factor in FACTORS:
-        points = cloud_PD.shape[0] // factor
-        if factor == 1:
-            curve.append(twonn(neighbors))
-        elif points < 3:
-            curve.append(jnp.array(jnp.nan))
-        else:
-            curve.append(
-                jax.lax.map(twonn, neighbors_in_subsets(cloud_PD, neighbors, factor)).mean()
-            )
-    return jnp.stack(curve)
+    points, width = cloud_PD.shape
+
+    def read(factor: int) -> Array:
+        kept = points // factor
+        if factor == 1 or kept < 3:
+            return twonn(neighbors) if factor == 1 else jnp.array(jnp.nan)
+        subsets_YPD = jnp.asarray(cloud_PD)[: kept * factor].reshape(kept, factor, width)
+        dimension_Y = jax.lax.map(
+            lambda subset_PD: twonn(nearest_neighbors(subset_PD)), subsets_YPD.swapaxes(0, 1)
+        )
+        return dimension_Y.mean()
+
+    return jnp.stack([read(factor) for factor in FACTORS])
 
 
 def _log_ratio_sums(

@@ -1,11 +1,8 @@
 """Cosines between vectors, the drift of a cloud, and its isotropy about the origin; not centered.
 
 `keep_P` weighs the points, 1 or 0; None keeps them all. It enters by contractions alone, so that
-`jax.vmap` over many choices of points is one matrix product. A coordinate that is not finite is
-never hidden: it makes the result not finite, even where its point is left out, since 0 x NaN is
-NaN.
-
-Here Q are the points of a second cloud, X runs of points that are added up by themselves.
+`jax.vmap` over many choices of points is one matrix product, and 0 x NaN stays NaN. Here Q are the
+points of a second cloud, X runs of points that are added up by themselves.
 """
 
 from typing import NamedTuple

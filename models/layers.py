@@ -49,11 +49,7 @@ NORMS = {
 def make_norm(
     name: str | None = None, epsilon: float = EPSILON, scale: bool = True, bias: bool = True
 ) -> nn.LayerNorm:
-    """Make a LayerNorm.
-
-    Its variance is the mean squared deviation: E[x²] - E[x]² cancels where a few dimensions are
-    very large.
-    """
+    """Make a LayerNorm, whose variance is the mean squared deviation: E[x²] - E[x]² would cancel."""
     return nn.LayerNorm(
         epsilon=epsilon, use_scale=scale, use_bias=bias, use_fast_variance=False, name=name
     )

@@ -76,10 +76,7 @@ def leak(config: ModelConfig, time: int) -> Bool[Array, "T T"]:
 
 
 def hidden_by_leak(config: ModelConfig) -> int:
-    """Count the targets that stay hidden: a leak shows targets through other positions too.
-
-    One pair in a hundred leaves no target hidden inside a window of 256 from 4 layers on.
-    """
+    """Count the targets that stay hidden: a leak shows targets through other positions too."""
     return config.context if config.leak == 0 else 1
 
 

@@ -1,25 +1,15 @@
-"""Compute 95 % intervals from replicates.
-
-Whole windows are resampled, because the characters of one window are dependent.
+"""Compute 95 % intervals from replicates, in which whole windows are resampled.
 
 Axis 0 of every array is the batch (G, over disjoint windows). Axis 1 is the replicate (R): entry 0
-is the value on all windows of the batch, the others are the values on its resamples. How to
-resample depends on the statistic:
+is the value on all windows of the batch, the others are the values on its resamples:
 
-- jackknife: replicate j leaves out fold j of the batch's J folds of windows. For smooth statistics.
-- sections: replicate j is the statistic on section j alone; neighbors are searched within the
-  section. For statistics of nearest neighbors: leaving folds out and searching again overstates
-  their error (1.2 to 1.8 times for Gaussians of 2 and 5 dimensions), and keeping the neighbors
-  fixed understates it (0.7 to 1.0 times). A section is a thinner cloud and has another scale, where
-  the dimension may differ. Therefore its relative error is carried over.
-- share_sections: the same for a share between 0 and 1. The error over sqrt(p (1 - p)), that of a
-  share of independent draws, is carried over. A relative error would make intervals of the
-  neighborhood overlap, which is larger in a thinner cloud, too narrow (intervals at 95 % covered 72
-  to 90 %; benchmarks/coverage.py).
-- no replicates (counts, or a single fold): the batches are the sample.
-
-An average over layers or heads is resampled as its terms are: each replicate is the average of the
-terms' replicates.
+- jackknife, for smooth statistics: replicate j leaves out fold j of the batch's J folds of windows.
+- sections, for statistics of nearest neighbors: replicate j is the statistic on section j alone,
+  with neighbors of that section. Leaving folds out would overstate the error (1.2 to 1.8 times).
+  A section is a thinner cloud of another scale, so its relative error is carried over.
+- share_sections, for shares between 0 and 1: the error over sqrt(p (1 - p)) is carried over
+  (benchmarks/coverage.py).
+- none (counts, or a single fold): the batches are the sample.
 """
 
 from collections.abc import Callable
@@ -49,20 +39,12 @@ def estimate(
     null: np.ndarray | None = None,
     average: Callable[[np.ndarray], np.ndarray] = np.asarray,
 ) -> Estimate:
-    """Compute the mean and deviation over batches, and the 95 % interval of the mean.
+    """Compute the mean and deviation over batches, and Student's 95 % interval of the mean.
 
-    The interval is Student's, with G (J - 1) degrees of freedom.
-
-    Args:
-        values: Values (batch, replicate, …).
-        kind: How the replicates were made, an entry of KINDS.
-        null: Values of a null model. The estimate is then that of the difference, replicate by
-            replicate.
-        average: Reduces each replicate, for example over layers. It is applied to comparable
-            replicates, so that the average is as certain as its terms are.
-
-    Returns:
-        The estimate, without the first two axes.
+    It has G (J - 1) degrees of freedom. `values` are (batch, replicate, …), their replicates made
+    by `kind`. With a `null` model's values, the estimate is that of the difference, replicate by
+    replicate. `average` reduces each replicate, for example over layers: the average is as certain
+    as its terms are.
     """
     values = average(_comparable(values, kind) - (0.0 if null is None else _comparable(null, kind)))
     batches, replicates = values.shape[0], values.shape[1] - 1
@@ -88,11 +70,10 @@ def clip(summary: Estimate, least: float, most: float) -> Estimate:
 
 
 def degrees_of_freedom(size_J: np.ndarray, square_J: np.ndarray, kind: str) -> float:
-    """Compute Student's degrees of freedom of J unequal folds; J - 1 where all are equal.
+    """Compute Satterthwaite's degrees of freedom of J unequal folds; J - 1 where all are equal.
 
-    The formula is Satterthwaite's. For the jackknife, which takes the points of a cluster as alike,
-    a fold contributes to the variance as the sum of the squared sizes of its clusters. For neighbor
-    statistics, whose neighbors lie mostly within clusters, it contributes as its size.
+    A fold contributes to the variance as the sum of the squared sizes of its clusters under the
+    jackknife, which takes the points of a cluster as alike; else as its size.
     """
     part_J = np.float64(square_J if kind == "jackknife" else size_J)
     return max(part_J.sum() ** 2 / np.square(part_J).sum() - 1, 1.0)
@@ -102,15 +83,13 @@ def degrees_of_freedom(size_J: np.ndarray, square_J: np.ndarray, kind: str) -> f
 def weight_replicates(
     values: np.ndarray, kind: str, size_J: np.ndarray, square_J: np.ndarray
 ) -> np.ndarray:
-    """Convert replicates of J folds of unequal sizes to those of equal folds.
+    """Convert replicates (…, 1 + J) of J folds of unequal sizes to those of equal folds.
 
-    Shapes: values (…, 1 + J), resampled with equally many points of each fold -> the same. w are
-    the folds' shares of the points. With I_j what fold j adds, (J - 1)(mean x - x_j) for the
-    jackknife and x_j for sections, the variance of a mean over folds of unequal size is sum w_j^2
-    (I_j - sum_k w_k I_k)^2 / (1 - sum w^2): a delete-a-group jackknife of linear terms, unbiased
-    where the variance of I_j goes as 1 / w_j (reconstruction after Busing, Meijer and van der
-    Leeden 1999). `estimate` finds this variance in the returned replicates. They are widened from J
-    - 1 degrees of freedom to those of `degrees_of_freedom`.
+    w are the folds' shares of the points. With I_j what fold j adds, (J - 1)(mean x - x_j) for the
+    jackknife and x_j for sections, the variance of a mean is sum w_j^2 (I_j - sum_k w_k I_k)^2 / (1
+    - sum w^2), unbiased where the variance of I_j goes as 1 / w_j (reconstruction after Busing,
+    Meijer and van der Leeden 1999). `estimate` finds it in the returned replicates, which are
+    widened from J - 1 degrees of freedom to those of `degrees_of_freedom`.
     """
     values = np.asarray(values, np.float64)
     whole, x, folds, share_J = values[..., :1], values[..., 1:], len(size_J), size_J / size_J.sum()

@@ -63,11 +63,10 @@ def spread(cloud_PD: Array, key: Array) -> Spread:
 def gaussian(factor: Spread, key: Array) -> Array:
     """Draw a featureless cloud (P, D) of the same spectrum: normal points, decorrelated, stretched.
 
-    Its distinct points have the covariance of the cloud's distinct points exactly, not only on
-    average: a cloud drawn from a sample's spectrum would be sampled twice, and a normal cloud would
-    seem to exceed its own null model. It has copies where the cloud has copies, because dimensions
-    are computed from the distinct points and depend on their number. The mean of its distinct
-    points is 0, which no distance depends on. The key must not be that of the `Spread`.
+    Its distinct points have the covariance of the cloud's distinct points exactly: on average
+    alone, a normal cloud would seem to exceed its own null model. It has copies where the cloud has
+    copies, as dimensions depend on the number of distinct points. The key must not be that of the
+    `Spread`.
     """
     original_P = factor.original_P
     normal_PE = _orthonormal(original_P, len(factor.factor_ED), key)
@@ -122,10 +121,9 @@ def permuted_clouds(resid_NWTD: Array, picks_P: Array, key: Array, number: Array
 def permuted(picks_P: Array, windows: int, context: int, key: Array, number: Array) -> Array:
     """Index the same positions of other windows of the same batch.
 
-    Shapes: P indices into the windows x context positions -> P. The windows are put in a circle in
-    random order, and each is replaced by the window 1, 2, … (`number` + 1) places further. No
-    window stays in place, and no two numbers agree, as long as there are more windows than numbers;
-    a single window stays. Windows stay whole, and each point keeps its position.
+    The windows are put in a circle in random order, and each is replaced by the window 1, 2, …
+    (`number` + 1) places further: none stays in place, and no two numbers agree, as long as there
+    are more windows than numbers; a single window stays.
     """
     order_W = jax.random.permutation(jax.random.fold_in(key, 1), windows)
     by_W = order_W[(jnp.arange(windows) + 1 + number % max(windows - 1, 1)) % windows]

@@ -159,9 +159,8 @@ def _over_clouds(
     """Measure the families in every cloud, in one loop over samples and layers.
 
     For the first sample the null models that need no draw are measured too. The draws of the
-    Gaussian null model follow the samples. Each is made when its turn comes, so that no more draws
-    exist than clouds are measured at once. Neighbors are searched once for all families; the few
-    nearest are returned where `compared` is above 0.
+    Gaussian null model follow, each made when its turn comes. The few nearest neighbors are
+    returned where `compared` is above 0.
     """
     clouds_ZNPD = jnp.stack([sample.clouds_NPD for sample in samples.values()])
     types_Z = stack_trees([sample.types for sample in samples.values()])

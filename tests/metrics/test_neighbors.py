@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from anisoscope.metrics import neighbors as searching
-from anisoscope.metrics.neighbors import nearest_neighbors
+from anisoscope.metrics.copies import ROUNDING
+from anisoscope.metrics.dimension import twonn
+from anisoscope.metrics.neighbors import SPARE, nearest_neighbors, neighbors_among
+from tests import reference
 from tests.metrics import clouds
 from tests.metrics.clouds import (
     CLOUDS,
@@ -118,3 +121,36 @@ def test_memory_of_a_large_cloud_is_small():
     cloud = jax.ShapeDtypeStruct((16384, 512), jnp.float32)
     compiled = find.lower(cloud, 128).compile()
     assert compiled.memory_analysis().temp_size_in_bytes <= 64 * 2**20
+
+
+@jax.jit
+def among(cloud, left):
+    return neighbors_among(cloud, nearest_neighbors(cloud, SPARE), left)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "copies", "curve", "crowds of 4"])
+def test_neighbors_among_those_left_are_as_if_the_others_had_never_been_there(name):
+    """Also where nearly all nearest ones are gone, of which nothing is said in the few that were
+    searched.
+    """
+    cloud = (CLOUDS | AWKWARD)[name]
+    for share in (0.01, 0.9):
+        left = np.random.default_rng(0).random(POINTS) >= share
+        neighbors = among(cloud, left)
+        inside = np.flatnonzero(left)
+        distances = np.asarray(neighbors.distance_PC)[inside]
+        # a first of copies stands for them, gone or not
+        rounding = ROUNDING * np.linalg.norm(cloud, axis=1).max()
+        np.testing.assert_allclose(
+            distances, reference.distinct_distances(cloud[inside], 2), rtol=1e-4, atol=rounding
+        )
+        index, first = np.asarray(neighbors.index_PC), np.asarray(neighbors.first_P)
+        assert first[index[inside]].all()
+        assert first.sum() == len(reference.distinct_points(cloud[inside]))
+        np.testing.assert_allclose(twonn(neighbors), reference.twonn(cloud[inside]), rtol=1e-3)
+
+
+def test_among_nobody_there_are_no_neighbors_and_two_are_too_few_to_tell():
+    assert not among(gaussian(), np.zeros(POINTS, bool)).usable().any()
+    with pytest.raises(ValueError, match="3 neighbors are needed, 2 were searched"):
+        neighbors_among(gaussian(), find(gaussian(), 2), np.ones(POINTS, bool))

@@ -27,9 +27,8 @@ from anisoscope.measurement.resampling import (
 )
 from anisoscope.metrics import dimension, estimators, scale
 from anisoscope.metrics.neighborhoods import COUNT, NEAREST, hubs, local_isotropy
-from anisoscope.metrics.neighbors import Neighbors
+from anisoscope.metrics.neighbors import SPARE, Neighbors, neighbors_among
 from anisoscope.metrics.spectrum import spectrum
-from anisoscope.metrics.subclouds import SPARE, neighbors_among
 
 NULLS = ("gaussian", "shuffled", "untrained")
 FEW = (
