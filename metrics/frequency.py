@@ -7,18 +7,20 @@ them 0 to V - 1, and every other point V, where V = P // LEAST is as many as the
 X are columns that are summed, or bins.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.lax import Precision
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from anisoscope.metrics.cloud import AnyArray, centered, leave_out
 
 LEAST = 20  # points of a type
 FEWEST = 3  # least number of types for a correlation: with two it is 1 or -1
 ROUNDING = 1e-5  # of the spread of a cloud: in float32 equal points can be this far from their mean
+_contract = functools.partial(jnp.einsum, precision=Precision.HIGHEST)
 SOURCE = "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Language Transformers"
 
 
@@ -84,107 +86,53 @@ def type_statistics(
             *jnp.full((4, len(keep_RJ)), jnp.nan), jnp.full((len(keep_RJ), points), jnp.nan)
         )
     rounding = ROUNDING * jnp.sqrt(jnp.square(x_PD).sum(axis=1).mean())
-    member_PV = jax.nn.one_hot(
-        number_P, most, dtype=jnp.float32
-    )  # of a point of no frequent type: zeros
+    member_PV = jax.nn.one_hot(number_P, most, dtype=jnp.float32)  # zeros of no frequent type
     log_frequency_P = jnp.where(number_P < most, jnp.asarray(log_frequency_P, jnp.float32), 0.0)
     summand_P3 = jnp.stack(
         [jnp.ones(points), jnp.square(x_PD).sum(axis=1), log_frequency_P], axis=1
     )
+    member_JPV = member_PV.reshape(folds, -1, most)
     sum_JVD, summand_JV3 = (
-        _sums_by_type(member_PV, value_PX, folds) for value_PX in (x_PD, summand_P3)
+        _contract("jpv,jpx->jvx", member_JPV, value_PX.reshape(folds, -1, value_PX.shape[1]))
+        for value_PX in (x_PD, summand_P3)
     )
+    safe_P = jnp.minimum(number_P, most - 1)
 
     def read_resample(keep_J: Array) -> TypeStatistics:
-        types = _types(keep_J, sum_JVD, summand_JV3)
-        distance_P, read_P = _distances(
-            x_PD, number_P, jnp.repeat(keep_J, points // folds), types, rounding
-        )
-        distance_V = jnp.einsum("p,pv->v", distance_P, member_PV, precision=Precision.HIGHEST)
-        several = types.known_V.sum() >= FEWEST
+        sum_VD = _contract("j,jvd->vd", keep_J, sum_JVD)
+        count_V, square_V, log_frequency_V = _contract("j,jvx->xv", keep_J, summand_JV3)
+        known_V = count_V >= 2  # types of which two or more points are kept
+        count_V = jnp.where(known_V, count_V, 0.0)
+        count, mean_VD = count_V.sum(), sum_VD / jnp.maximum(count_V, 1.0)[:, None]
+
+        keep_P = jnp.repeat(keep_J, points // folds)
+        read_P = (number_P < most) & known_V[safe_P] & (keep_P > 0)
+        # the mean of the others of a type is so much farther away than that of all
+        factor_V = count_V / jnp.maximum(count_V - 1, 1.0)
+        distance_P = factor_V[safe_P] * jnp.linalg.norm(x_PD - mean_VD[safe_P], axis=1)
+        distance_P = jnp.where(read_P & ~(distance_P < rounding), distance_P, 0.0)
         point_correlation = correlation(distance_P, log_frequency_P, read_P.astype(jnp.float32))
-        per_point_V = 1.0 / jnp.maximum(types.count_V, 1.0)
+        per_point_V = 1.0 / jnp.maximum(count_V, 1.0)
+        distance_V = _contract("p,pv->v", distance_P, member_PV) * per_point_V
         mean_correlation = correlation(
-            distance_V * per_point_V,
-            types.log_frequency_V * per_point_V,
-            types.known_V.astype(jnp.float32),
+            distance_V, log_frequency_V * per_point_V, known_V.astype(jnp.float32)
         )
+        several = known_V.sum() >= FEWEST
+
+        mean_D = _contract("v,vd->d", known_V.astype(jnp.float32), sum_VD) / count
+        between = (count_V * jnp.square(mean_VD - mean_D[None]).sum(axis=1)).sum()
+        total = jnp.where(known_V, square_V, 0.0).sum() - count * jnp.square(mean_D).sum()
+        varies = (known_V.sum() >= 2) & ~(total <= count * jnp.square(rounding))
         return TypeStatistics(
-            distance_P.sum() / types.count_V.sum(),
+            distance_P.sum() / count,
             jnp.where(several, point_correlation, jnp.nan),
             jnp.where(several, mean_correlation, jnp.nan),
-            _share_between(types, rounding),
+            # rounding can leave 1 + 1e-7
+            jnp.where(varies, jnp.clip(between / total, 0.0, 1.0), jnp.nan),
             jnp.where(read_P, distance_P, jnp.nan),
         )
 
     return jax.lax.map(read_resample, keep_RJ)
-
-
-class _Types(NamedTuple):
-    """Sums over the points of each type that a resample keeps; known: two or more are kept."""
-
-    known_V: Bool[Array, " V"]
-    count_V: Float[Array, " V"]  # 0 where unknown
-    sum_VD: Float[Array, "V D"]
-    square_V: Float[Array, " V"]  # of |x|^2
-    log_frequency_V: Float[Array, " V"]
-
-
-def _sums_by_type(
-    member_PV: Float[Array, "P V"], value_PX: Float[Array, "P X"], folds: int
-) -> Array:
-    """Sum over the points of each group and type, (J, V, X)."""
-    parts_JPV, parts_JPX = (x.reshape(folds, -1, x.shape[1]) for x in (member_PV, value_PX))
-    return jnp.einsum("jpv,jpx->jvx", parts_JPV, parts_JPX, precision=Precision.HIGHEST)
-
-
-def _types(
-    keep_J: Float[Array, " J"], sum_JVD: Float[Array, "J V D"], summand_JV3: Float[Array, "J V 3"]
-) -> _Types:
-    sum_VD = jnp.einsum("j,jvd->vd", keep_J, sum_JVD, precision=Precision.HIGHEST)
-    count_V, square_V, log_frequency_V = jnp.einsum(
-        "j,jvx->xv", keep_J, summand_JV3, precision=Precision.HIGHEST
-    )
-    known_V = count_V >= 2
-    return _Types(known_V, jnp.where(known_V, count_V, 0.0), sum_VD, square_V, log_frequency_V)
-
-
-def _distances(
-    x_PD: Float[Array, "P D"],
-    number_P: Int[Array, " P"],
-    keep_P: Float[Array, " P"],
-    types: _Types,
-    rounding: Float[Array, ""],
-) -> tuple[Float[Array, " P"], Bool[Array, " P"]]:
-    """Compute the distance of each point to the mean of the others of its type, 0 where unknown.
-
-    Also return which points have one.
-    """
-    most = len(types.known_V)
-    safe_P = jnp.minimum(number_P, most - 1)
-    read_P = (number_P < most) & types.known_V[safe_P] & (keep_P > 0)
-    mean_VD = types.sum_VD / jnp.maximum(types.count_V, 1.0)[:, None]
-    # the mean of the others is so much farther away
-    factor_V = types.count_V / jnp.maximum(types.count_V - 1, 1.0)
-    distance_P = factor_V[safe_P] * jnp.linalg.norm(x_PD - mean_VD[safe_P], axis=1)
-    return jnp.where(read_P & ~(distance_P < rounding), distance_P, 0.0), read_P
-
-
-def _share_between(types: _Types, rounding: Float[Array, ""]) -> Float[Array, ""]:
-    """Compute the share of the scatter of points of known types that lies between types."""
-    count = types.count_V.sum()
-    mean_VD = types.sum_VD / jnp.maximum(types.count_V, 1.0)[:, None]
-    mean_D = (
-        jnp.einsum(
-            "v,vd->d", types.known_V.astype(jnp.float32), types.sum_VD, precision=Precision.HIGHEST
-        )
-        / count
-    )
-    between = (types.count_V * jnp.square(mean_VD - mean_D[None]).sum(axis=1)).sum()
-    total = jnp.where(types.known_V, types.square_V, 0.0).sum() - count * jnp.square(mean_D).sum()
-    several = (types.known_V.sum() >= 2) & ~(total <= count * jnp.square(rounding))
-    # rounding can leave 1 + 1e-7
-    return jnp.where(several, jnp.clip(between / total, 0.0, 1.0), jnp.nan)
 
 
 def correlation(
@@ -226,7 +174,5 @@ def mean_by_bin(
     sums_P3 = jnp.stack(
         [jnp.where(read_P, value_P, 0.0), weight_P, lost_P.astype(jnp.float32)], axis=1
     )
-    sum_X, count_X, lost_X = jnp.einsum(
-        "px,pv->vx", member_PX, sums_P3, precision=Precision.HIGHEST
-    )
+    sum_X, count_X, lost_X = _contract("px,pv->vx", member_PX, sums_P3)
     return jnp.where(lost_X > 0, jnp.nan, sum_X / count_X)

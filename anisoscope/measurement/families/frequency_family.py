@@ -6,7 +6,7 @@ from jax import Array
 
 from anisoscope.data.unigrams import BINS, LENGTHS
 from anisoscope.measurement.quantity import HERE, Family, Values, declare
-from anisoscope.measurement.resampling import Cloud, leave_out
+from anisoscope.measurement.resampling import Cloud, Types, leave_out
 from anisoscope.metrics import frequency
 from anisoscope.metrics.frequency import FEWEST, LEAST, SOURCE
 
@@ -62,16 +62,8 @@ def compute(cloud: Cloud) -> Values:
     """Measure a cloud; NaN, and a count of 0 points, where the types of the points are unknown."""
     cloud_PD, folds, types = cloud.points_PD, cloud.folds, cloud.types
     if types is None:
-        replicates = 1 + folds * (folds > 1)
-        lengths = {
-            name: len(BINS) if name in BIN_QUANTITIES else len(LENGTHS) for name in QUANTITIES
-        }
-        unknown = {
-            name: jnp.full((lengths[name], replicates), jnp.nan)
-            for name in (*TYPE_QUANTITIES, *BIN_QUANTITIES)
-        }
-        none = jnp.zeros(len(LENGTHS))
-        return unknown | {"frequent_points": none.astype(jnp.int32), "frequent_types": none}
+        none_LP = jnp.full((len(LENGTHS), len(cloud_PD)), -1)
+        types = Types(none_LP, jnp.full(none_LP.shape, -jnp.inf), none_LP[0])
 
     def measure_length(arrays: tuple[Array, Array]) -> Values:
         type_P, log_frequency_P = arrays
