@@ -10,7 +10,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 
 import absl.logging
 
@@ -89,13 +88,6 @@ def refuse(workdir, words, *flags, start=here):
     assert words in process.stderr
     assert len(process.stderr.strip().splitlines()) == 1
     assert not workdir.exists()
-
-
-def wait_for(path, process):
-    """Until the process has made the path, which the slowest machine does some day."""
-    while not path.exists():
-        assert process.poll() is None, f"ended with {process.returncode} before there was {path}"
-        time.sleep(0.01)
 
 
 def run_examples(function, **names) -> None:

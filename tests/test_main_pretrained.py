@@ -1,4 +1,4 @@
-"""What a pretrained model's settings may be, where nothing that reads one is installed."""
+"""Settings of pretrained models and lists of them, where nothing that reads a model is installed."""
 
 import importlib.util
 import json
@@ -7,13 +7,10 @@ import sys
 import pytest
 
 from anisoscope.cli.flags import experiment_name, load
-from anisoscope.config.pretrained_config import (
-    PretrainedConfig,
-    WeightsConfig,
-    check_pretrained,
-    revision_steps,
-)
-from anisoscope.experiments import pretrained as experiment
+from anisoscope.config import pretrained_models
+from anisoscope.config.pretrained_config import WeightsConfig, check_pretrained, revision_steps
+from anisoscope.config.pretrained_models import check_models, model_config, model_labels
+from anisoscope.experiments import inherent, pretrained, shape_of_learning
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import from_dict, to_dict
 from tests.program import override, refuse
@@ -24,25 +21,21 @@ FILE = "--config=experiments/pretrained.py"
 def test_a_name_may_hold_slashes_and_colons(tmp_path):
     config = load("experiments/pretrained.py:https:/hub/model")
     assert config.pretrained.name == "https:/hub/model"
-    assert (
-        experiment_name("experiments/pretrained.py:EleutherAI/pythia-160m")
-        == "pretrained_EleutherAI_pythia-160m"
-    )
+    name = experiment_name("experiments/pretrained.py:EleutherAI/pythia-160m")
+    assert name == "pretrained_EleutherAI_pythia-160m"
     assert experiment_name(f"experiments/pretrained.py:{tmp_path}") == f"pretrained_{tmp_path.name}"
 
 
 def test_settings_go_through_json_and_flags():
-    config = override(
-        experiment.get_config("a/b"),
-        {"pretrained.revisions": "('step1', 'step20')", "window": "64"},
-    )
+    texts = {"pretrained.revisions": "('step1', 'step20')", "window": "64"}
+    config = override(pretrained.get_config("a/b"), texts)
     assert config.pretrained.revisions == ("step1", "step20")
-    assert from_dict(json.loads(json.dumps(to_dict(config))), PretrainedConfig) == config
+    assert from_dict(json.loads(json.dumps(to_dict(config))), type(config)) == config
     check_pretrained(config)
 
 
 def test_what_counts_the_text_of_a_training_is_refused():
-    config = experiment.get_config("a/b")
+    config = pretrained.get_config("a/b")
     assert "frequency" not in config.measure.families
     with pytest.raises(UserError, match="frequency"):
         check_pretrained(override(config, {"measure.families": "spectrum,frequency"}))
@@ -63,3 +56,54 @@ def test_steps_are_read_from_names():
 def test_without_torch_one_line_says_what_installs_it(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "anisoscope.sources.hf.revision_sweep", raising=False)
     refuse(tmp_path / "run", "in a checkout, make .venv-pretrained", f"{FILE}:a/b")
+
+
+@pytest.mark.parametrize("experiment", [shape_of_learning, inherent])
+@pytest.mark.parametrize("size", ["", "paper"])
+def test_every_list_validates_and_goes_through_json(experiment, size):
+    found = experiment.get_config(size)
+    check_models(found)
+    assert from_dict(json.loads(json.dumps(to_dict(found))), type(found)) == found
+    assert set(found.models) <= set(found.listed)
+    for known in found.listed.values():
+        assert known["modality"] in pretrained_models.MODALITIES
+        assert known["kind"] in pretrained_models.KINDS
+
+
+def test_the_preparation_of_the_paper_is_one_word_and_every_part_of_it_a_flag():
+    ours, theirs = (shape_of_learning.get_config(size) for size in ("", "paper"))
+    assert (ours.hidden_states, ours.data.clean, ours.characters) == ("blocks", False, None)
+    assert (theirs.hidden_states, theirs.data.clean, theirs.characters) == ("reported", True, 512)
+    assert (theirs.measure.points, theirs.measure.folds, theirs.special_tokens) == (4096, 1, True)
+    assert theirs.models == ours.models
+    again = override(theirs, {"hidden_states": "blocks", "measure.points": "64"})
+    assert (again.hidden_states, again.measure.points, again.characters) == ("blocks", 64, 512)
+    with pytest.raises(UserError, match="papre"):
+        shape_of_learning.get_config("small,papre")
+
+
+def test_what_a_model_is_called():
+    names = {"opt-125m": "facebook/opt-125m", "tiny.Q4": "/a/b/tiny.Q4.gguf", "c": "../c/"}
+    assert model_labels((*names.values(), "MiniLM=/x/model")) == names | {"MiniLM": "/x/model"}
+    wrongs = (("a/model", "b/model"), "same label"), (("..",), "name"), (("x/figures",), "figures")
+    for wrong, word in (*wrongs, (("name=",), "name")):
+        with pytest.raises(UserError, match=word):
+            model_labels(wrong)
+
+
+def test_each_model_is_measured_as_one_alone(tmp_path):
+    listed = shape_of_learning.get_config()
+    found = model_config(listed, "pythia-2.8b")
+    assert found.pretrained.name == "EleutherAI/pythia-2.8b"
+    assert found.pretrained.revisions[0] == "step0"
+    assert not model_config(listed, "opt-125m").pretrained.revisions
+    steps = tmp_path / "training"
+    for name in ("step100", "step1", "other", "step20"):
+        (steps / name).mkdir(parents=True)
+        (steps / name / "config.json").write_text("{}")
+    (steps / "step3").mkdir()  # which holds no model
+    find = pretrained_models.find_revisions
+    assert find(str(steps)) == ("step1", "step20", "step100")
+    assert find(str(steps / "step1")) == find("facebook/opt-125m") == ()
+    folder = override(listed, {"models": f"mine={steps}"})
+    assert model_config(folder, "mine").pretrained.revisions == ("step1", "step20", "step100")
