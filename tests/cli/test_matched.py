@@ -34,21 +34,16 @@ def root(tmp_path):
     return tmp_path
 
 
-def of(root):
-    return {kind: root / kind for kind in KINDS}
+def of(root, names=KINDS):
+    return {name: root / name for name in names}
+
+
+def bells(before, after):
+    return variants.matched_contrasts({"bells": (before, after)}, {"middle_minus_ends": 0.1})
 
 
 def test_all_pairs_are_contrasted_and_outdated_contrasts_are_not_read(root, monkeypatch, capsys):
-    named = {
-        "bells": {
-            "quantity": "middle_minus_ends",
-            "before": "sink",
-            "after": "plain",
-            "at": "matched",
-            "margin": 0.1,
-        }
-    }
-    experiment = replace(tiny.config(steps=10), {"primary": named})
+    experiment = replace(tiny.config(steps=10), {"primary": bells("sink", "plain")})
     monkeypatch.setattr(
         loss_matched,
         "measured",
@@ -68,67 +63,39 @@ def test_all_pairs_are_contrasted_and_outdated_contrasts_are_not_read(root, monk
 @pytest.mark.slow
 def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys):
     """Of two conditions; the second time nothing is done again."""
-    changes = {
-        "measure.families": ("similarity", "spectrum"),
-        "measure.nulls": ("untrained",),
-        "checkpoint.every": 200,
-    }
-    conditions = {"plain": {"model.sink": False}, "sink": {"model.sink": True}}
-    named = {
-        "bells": {
-            "quantity": "middle_minus_ends",
-            "before": "plain",
-            "after": "sink",
-            "at": "matched",
-            "margin": 0.1,
-        }
-    }
-    experiment = tiny.config(
-        steps=200, schedule="constant", learning_rate=1e-2, steps_per_call=20, log_every=50
-    )
-    experiment = replace(
-        experiment, changes | {"model.layers": 4, "evaluate.every": 40, "variants": conditions}
-    )
-    experiment = replace(experiment, {"primary": named})
+    changes = {"measure.families": ("similarity", "spectrum"), "measure.nulls": ("untrained",)}
+    changes |= {"checkpoint.every": 200, "evaluate.every": 40, "model.layers": 4}
+    changes["variants"] = {"plain": {"model.sink": False}, "sink": {"model.sink": True}}
+    train = {"schedule": "constant", "learning_rate": 1e-2, "steps_per_call": 20, "log_every": 50}
+    experiment = replace(tiny.config(steps=200, **train), changes)
+    experiment = replace(experiment, {"primary": bells("plain", "sink")})
     configs, root = variants.expand(experiment), tmp_path / "sinks"
     for _ in range(2):
         training_stages.work(experiment, configs, asked(root, "train", "measure", "matched"))
     assert capsys.readouterr().out.count("trained already") == 2
-    found = on_disk.read_loss_matched(root, {name: root / name for name in configs})
-    assert {"middle_minus_ends", "drift_growth", "steps_to_gain_over_unigram"} <= set(
-        found.quantity
-    )
+    found = on_disk.read_loss_matched(root, of(root, configs))
+    names = {"middle_minus_ends", "drift_growth", "steps_to_gain_over_unigram"}
+    assert names <= set(found.quantity)
     assert np.isfinite(found[found.quantity == "middle_minus_ends"].change).all()
-    first = found[found.role == "primary"].iloc[0]
-    told = on_disk.read_primary(root).iloc[0]
+    first, told = found[found.role == "primary"].iloc[0], on_disk.read_primary(root).iloc[0]
     assert (told.change, told.verdict) == (first.change, "no p")  # of a single seed
     rows = pd.read_csv(root / "loss_matched.csv").set_index("run")
     best, made = {}, 0
-    for name in configs:
-        gains = {
-            line["step"]: line["gain_over_unigram"]
-            for line in log.read_log(root / name)
-            if line["kind"] == "valid"
-        }
+    for name, path in of(root, configs).items():
+        lines = [line for line in log.read_log(path) if line["kind"] == "valid"]
         # before the decay
-        best[name] = max(gain for step, gain in gains.items() if 10 <= step <= 160)
-        crossings = json.loads((root / name / "loss_matched" / "crossings.json").read_text())
-        ((level, crossing),) = crossings.items()
-        assert crossing["step"] == rows.loc[name, "steps_to_gain_over_unigram"] <= 160
-        assert rows.loc[name, "gain_over_unigram_there"] == pytest.approx(
-            crossing["gain_over_unigram"]
-        )
-        assert (
-            crossing["gain_over_unigram"] >= float(level) == pytest.approx(rows.loc[name, "level"])
-        )
-        if not (root / name / "measurements" / f"{crossing['step']}.nc").exists():
-            made += (
-                root / name / "loss_matched" / "measurements" / f"{crossing['step']}.nc"
-            ).exists()
+        best[name] = max(x["gain_over_unigram"] for x in lines if 10 <= x["step"] <= 160)
+        ((level, crossing),) = json.loads(
+            (path / "loss_matched" / "crossings.json").read_text()
+        ).items()
+        step, gain, row = crossing["step"], crossing["gain_over_unigram"], rows.loc[name]
+        assert step == row.steps_to_gain_over_unigram <= 160
+        assert row.gain_over_unigram_there == pytest.approx(gain)
+        assert gain >= float(level) == pytest.approx(row.level)
+        if not (path / "measurements" / f"{step}.nc").exists():
+            made += (path / "loss_matched" / "measurements" / f"{step}.nc").exists()
     assert float(level) == min(best.values()) > 0
     assert made
-    drawing.draw_figures(
-        {name: root / name for name in configs}, root / "figures", root, "gain_over_unigram"
-    )
+    drawing.draw_figures(of(root, configs), root / "figures", root, "gain_over_unigram")
     assert (root / "figures" / "contrasts_loss_matched.png").exists()
     assert "in the constant part" in (root / "figures" / "contrasts_loss_matched.txt").read_text()

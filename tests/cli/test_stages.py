@@ -87,26 +87,18 @@ def test_runs_that_differ_in_seeds_are_trained_together_into_a_folder_each(
     training_stages.work(experiment, configs, asked(tmp_path / "pair", "train", title="pair"))
     runs = {model: [f"{model}_weights_{weights}_data_7" for weights in (0, 1)] for model in both}
     assert list(configs) == [*runs["decoder"], *runs["encoder"]]
+    masks = {"decoder": "causal", "encoder": "bidirectional"}
     for (name, config, folders), model in zip(trained, both, strict=True):
         assert name == f"{model}: 2 weight × 1 data seeds"
         assert folders == {run: tmp_path / "pair" / run for run in runs[model]}
-        assert (config.train.num_seeds, config.model.mask) == (
-            2,
-            {"decoder": "causal"}.get(model, "bidirectional"),
-        )
-    train = json.loads(
-        (tmp_path / "pair" / "encoder_weights_1_data_7" / "config.json").read_text()
-    )["train"]
-    assert (train["seed"], train["data_seed"], train["num_seeds"], train["num_data_seeds"]) == (
-        1,
-        7,
-        1,
-        None,
-    )
+        assert (config.train.num_seeds, config.model.mask) == (2, masks[model])
+    path = tmp_path / "pair" / "encoder_weights_1_data_7"
+    train = json.loads((path / "config.json").read_text())["train"]
+    names = ("seed", "data_seed", "num_seeds", "num_data_seeds")
+    assert [train[name] for name in names] == [1, 7, 1, None]
     for run in configs:
-        assert json.loads((tmp_path / "pair" / run / "environment.json").read_text())["corpus"][
-            "sha256"
-        ]
+        record = json.loads((tmp_path / "pair" / run / "environment.json").read_text())
+        assert record["corpus"]["sha256"]
     assert "corpus: pydoc" in capsys.readouterr().out
 
 

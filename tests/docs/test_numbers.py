@@ -37,9 +37,7 @@ def look_up(phrase: pd.Series) -> list[float]:
     for column in phrase["values"].split():
         reduced = re.fullmatch(r"(min|max|mean|count)\((\w+)\)", column)
         if not reduced:
-            assert len(rows) == 1, (
-                f"{phrase['phrase']!r}: {len(rows)} rows of {phrase['file']} are {phrase['row']}"
-            )
+            assert len(rows) == 1, f"{phrase['phrase']!r}: {len(rows)} rows are {phrase['row']}"
         found = rows[reduced[2]].agg(reduced[1]) if reduced else rows.eval(column, engine="python")
         values.append(float(np.ravel(found)[0]))
     return values
@@ -47,13 +45,9 @@ def look_up(phrase: pd.Series) -> list[float]:
 
 def disagreements(phrase: pd.Series) -> list[str]:
     """Numbers of the phrase that are not the table's, rounded to the digits shown."""
-    shown = [
-        number.replace("−", "-").replace(",", "") for number in NUMBER.findall(phrase["phrase"])
-    ]
+    shown = [x.replace("−", "-").replace(",", "") for x in NUMBER.findall(phrase["phrase"])]
     values = look_up(phrase)
-    assert len(shown) == len(values), (
-        f"{phrase['phrase']!r} has {len(shown)} numbers, {len(values)} columns are named"
-    )
+    assert len(shown) == len(values), f"{phrase['phrase']!r}: {len(values)} columns are named"
     bounds = [0.5 * 10.0 ** -len(number.partition(".")[2]) + 1e-9 for number in shown]
     return [
         f"{number} is {value:.6g}"
@@ -64,9 +58,7 @@ def disagreements(phrase: pd.Series) -> list[str]:
 
 def test_numbers_are_those_of_the_tables():
     for _, phrase in PHRASES.iterrows():
-        assert read(phrase["document"]).count(phrase["phrase"]) == 1, (
-            f"not there once: {phrase['phrase']!r}"
-        )
+        assert read(phrase["document"]).count(phrase["phrase"]) == 1, phrase["phrase"]
         assert disagreements(phrase) == [], phrase["phrase"]
 
 
@@ -100,40 +92,42 @@ def test_verdicts_are_those_of_the_tables_beside_them():
     for name in ("effect", "low", "high", "smallest", "p", "p_holm", "p_project"):
         assert found[name].to_numpy() == pytest.approx(kept[name].to_numpy(), nan_ok=True), name
     claims = found[found["paper"] != CONTRAST]
-    counts = claims["verdict"].value_counts()
-    words = (
-        f"Of {counts.sum()} verdicts {counts['reproduced']} are reproduced, "
-        f"{counts['contradicted']} contradicted, {counts['equivalent to none']} equivalent to none "
-        f"and {counts['inconclusive']} inconclusive."
-    )
-    assert words in read("docs/findings/index.md")
-    certain = claims[claims["p_project"] < 0.05]["verdict"].value_counts()
-    words = (
-        f"{certain['reproduced']}, {certain['contradicted']} and {certain['equivalent to none']} "
-        "of the first three survive the correction over all."
-    )
-    assert words in read("docs/findings/index.md")
     low = np.array([bool(CLAIMS[name].low_bar) for name in claims["claim"]])
-    for document, own in (("docs/findings/index.md", claims), ("README.md", claims[~low])):
-        unclear, against = (own[own["verdict"] == x] for x in ("inconclusive", "contradicted"))
-        untested, signs = unclear["p"].isna().sum(), against["test"].eq(SIGN).sum()
-        assert f"Of the {len(unclear)} inconclusive {untested} were not tested" in read(document)
-        words = f"f the {len(against)} contradicted {signs} are sign tests, which no correction can"
-        assert words in read(document)
     reasons = claims.loc[claims["p"].isna(), "reason"]
     starts = ("has not learned", "outside the claim's regime", "too few")
-    counted = [reasons.str.startswith(start).sum() for start in starts]
-    words = "{} not learned, {} outside the regime, {} too few.".format(*counted)
-    assert words in read("docs/findings/index.md")
-    assert sum(counted) == len(reasons)
+    reason_counts = [reasons.str.startswith(start).sum() for start in starts]
+    assert sum(reason_counts) == len(reasons)
+    all_counts, certain, high = (
+        rows["verdict"].value_counts()
+        for rows in (claims, claims[claims["p_project"] < 0.05], claims[~low])
+    )
     passed = (claims["verdict"] == "reproduced")[low].sum()
-    assert f"{passed} of the {counts['reproduced']} are of low bars" in read(
-        "docs/findings/index.md"
-    )
-    counts = claims[~low]["verdict"].value_counts()
-    words = (
-        f"Of {counts.sum()} verdicts on claims that a trained model could plausibly fail "
-        f"{counts['reproduced']} are reproduced, {counts['contradicted']} contradicted, {counts['equivalent to none']} "
-        f"equivalent to none and {counts['inconclusive']} inconclusive"
-    )
-    assert words in read("README.md")
+    index = [
+        "Of {} verdicts {} are reproduced, {} contradicted, {} equivalent to none and {} "
+        "inconclusive.".format(all_counts.sum(), *all_counts[KINDS]),
+        "{}, {} and {} of the first three survive the correction over all.".format(
+            *certain[KINDS[:3]]
+        ),
+        "{} not learned, {} outside the regime, {} too few.".format(*reason_counts),
+        f"{passed} of the {all_counts['reproduced']} are of low bars",
+        *count_phrases(claims),
+    ]
+    readme = [
+        "Of {} verdicts on claims that a trained model could plausibly fail {} are reproduced, {} "
+        "contradicted, {} equivalent to none and {} inconclusive".format(high.sum(), *high[KINDS]),
+        *count_phrases(claims[~low]),
+    ]
+    for document, phrases in (("docs/findings/index.md", index), ("README.md", readme)):
+        assert [words for words in phrases if words not in read(document)] == []
+
+
+KINDS = ["reproduced", "contradicted", "equivalent to none", "inconclusive"]
+
+
+def count_phrases(rows: pd.DataFrame) -> list[str]:
+    unclear, against = (rows[rows["verdict"] == x] for x in ("inconclusive", "contradicted"))
+    untested, signs = unclear["p"].isna().sum(), against["test"].eq(SIGN).sum()
+    return [
+        f"Of the {len(unclear)} inconclusive {untested} were not tested",
+        f"f the {len(against)} contradicted {signs} are sign tests, which no correction can",
+    ]
