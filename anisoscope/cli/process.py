@@ -29,19 +29,11 @@ from anisoscope.utils.errors import (
 
 os.environ["MPLBACKEND"] = "Agg"  # figures are only written to files
 # JAX reads these at import, and results depend on them; unset, a resumed run is consistent.
-FIXED = (
-    "JAX_DEFAULT_DTYPE_BITS",
-    "JAX_DEFAULT_MATMUL_PRECISION",
-    "JAX_DEFAULT_PRNG_IMPL",
-    "JAX_DISABLE_JIT",
-    "JAX_ENABLE_X64",
-    "JAX_LEGACY_PRNG_KEY",
-    "JAX_NUMPY_DTYPE_PROMOTION",
-    "JAX_NUMPY_RANK_PROMOTION",
-    "JAX_RANDOM_SEED_OFFSET",
-    "JAX_THREEFRY_PARTITIONABLE",
-)
-unused = {name: os.environ.pop(name) for name in FIXED if name in os.environ}
+FIXED = """DEFAULT_DTYPE_BITS DEFAULT_MATMUL_PRECISION DEFAULT_PRNG_IMPL DISABLE_JIT ENABLE_X64
+    LEGACY_PRNG_KEY NUMPY_DTYPE_PROMOTION NUMPY_RANK_PROMOTION RANDOM_SEED_OFFSET
+    THREEFRY_PARTITIONABLE"""
+names = (f"JAX_{name}" for name in FIXED.split())
+unused = {name: os.environ.pop(name) for name in names if name in os.environ}
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = "interrupted; the same command resumes from the last checkpoint"
 
@@ -76,13 +68,13 @@ def main(argv: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (Exception, KeyboardInterrupt) as error:
-        line, code, lost = explain(error)
+        error = find_lost(error)
+        line, code = explain(error)
         if not line:
             raise
         fail(line)
-        if lost:  # JAX would wait for the other process
-            sys.stdout.flush()
-            os._exit(code)
+        if isinstance(error, LostProcessError):  # JAX would wait for the other process
+            end(code)
         return code
     return 0
 
@@ -136,30 +128,30 @@ def dispatch(argv: list[str]) -> None:
         stage(experiment, request)
 
 
-def explain(error: BaseException) -> tuple[str, int, bool]:
-    """Return the line and exit code for an error, and whether another process is lost.
-
-    The line is empty for an unexpected error.
-    """
+def explain(error: BaseException) -> tuple[str, int]:
+    """Return the line and exit code for an error; the line is empty for an unexpected error."""
     if isinstance(error, KeyboardInterrupt):
-        return INTERRUPTED, 130, False
+        return INTERRUPTED, 130
     if isinstance(error, UserError):
-        return str(error), 2, False
+        return str(error), 2
     if isinstance(error, RunError | LostProcessError):
-        return str(error), 1, isinstance(error, LostProcessError)
+        return str(error), 1
     if isinstance(error, OSError):
-        return format_os_error(error), 2 if error.errno == errno.ENAMETOOLONG else 1, False
-    why = (str(error).splitlines() or [type(error).__name__])[0][:200]
-    if "jax" in sys.modules:
-        from anisoscope.utils import processes  # late: it takes seconds
-
-        if lost := processes.lost(error):
-            return str(lost), 1, True
+        return format_os_error(error), 2 if error.errno == errno.ENAMETOOLONG else 1
     if memory.is_out(error):
+        why = (str(error).splitlines() or [type(error).__name__])[0][:200]
         advice = "lower train.batch_size, measure.points or model.width"
-        line = f"out of memory ({why}): {advice}; the same command resumes from what is saved"
-        return line, 1, False
-    return "", 1, False
+        return f"out of memory ({why}): {advice}; the same command resumes from what is saved", 1
+    return "", 1
+
+
+def find_lost(error: BaseException) -> BaseException:
+    """Return the LostProcessError that an error of JAX means, or the error itself."""
+    if "jax" not in sys.modules or isinstance(error, UserError | RunError | OSError):
+        return error
+    from anisoscope.utils import processes  # late: it takes seconds
+
+    return processes.lost(error) or error
 
 
 def fail(error: str) -> None:

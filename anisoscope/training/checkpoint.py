@@ -42,10 +42,8 @@ def leaf_digests(tree: Any) -> dict[str, str]:
         hasher.update(array.view(np.uint8))
         return hasher.hexdigest()
 
-    leaves = {
-        jax.tree_util.keystr(path): gather(leaf)
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-    }
+    paths = jax.tree_util.tree_leaves_with_path(tree)
+    leaves = {jax.tree_util.keystr(path): gather(leaf) for path, leaf in paths}
     with concurrent.futures.ThreadPoolExecutor() as pool:  # hashing lets other threads work
         return dict(zip(leaves, pool.map(digest, leaves.values()), strict=True))
 
@@ -68,11 +66,8 @@ class CheckpointReader:
 
     def __init__(self, folder: pathlib.Path, *further: pathlib.Path):
         self._folder, self._steps = folder.absolute(), saved_steps(folder)
-        self._paths = {
-            step: path.absolute() / str(step)
-            for path in (*reversed(further), folder)
-            for step in saved_steps(path)
-        }
+        places = [path.absolute() for path in (*reversed(further), folder)]
+        self._paths = {step: path / str(step) for path in places for step in saved_steps(path)}
         self._alone, process = ocp.Context(), jax.process_index()
         self._alone.multiprocessing.primary_host = process
         self._alone.multiprocessing.active_processes = {process}
@@ -124,11 +119,8 @@ class CheckpointReader:
     def _abstract(self, step: int, names: list[str]) -> dict[str, Any]:
         """Read the shapes and types of these items."""
         try:
-            stored = self._metadata(step).metadata
-            return {
-                name: jax.tree.map(lambda a: np.empty(a.shape, a.dtype), stored[name])
-                for name in names
-            }
+            stored = {name: self._metadata(step).metadata[name] for name in names}
+            return jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), stored)
         except Exception as error:  # Orbax raises many kinds, a bare Exception among them
             raise self._damaged(step, error) from error
 

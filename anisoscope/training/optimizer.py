@@ -1,5 +1,6 @@
 """Define optimizers and schedules, each a function and an entry; gradients are clipped first."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -20,10 +21,7 @@ def cosine(config: TrainConfig, peak: float, warmup: int) -> optax.Schedule:
 
 
 def constant(config: TrainConfig, peak: float, warmup: int) -> optax.Schedule:
-    """Keep the rate constant after the warm-up, then decay linearly over the last steps.
-
-    Checkpoints before the decay belong to one phase.
-    """
+    """Keep the rate constant after the warm-up, then decay linearly over the last steps."""
     decay = _decay_steps(config, warmup)
     parts = [
         optax.linear_schedule(0.0 if warmup else peak, peak, max(warmup, 1)),
@@ -58,9 +56,8 @@ def schedule(config: TrainConfig, lr_scale: float = 1.0) -> optax.Schedule:
 
     The first update already has a rate above 0: peak / warm-up steps.
     """
-    rate = SCHEDULES[config.schedule].rate(
-        config, lr_scale * config.learning_rate, warmup_steps(config)
-    )
+    peak = lr_scale * config.learning_rate
+    rate = SCHEDULES[config.schedule].rate(config, peak, warmup_steps(config))
     return lambda count: rate(count + 1)
 
 
@@ -76,11 +73,7 @@ def constant_part(config: TrainConfig) -> tuple[int, int] | None:
 
 
 def is_matrix(path: tuple[Any, ...], leaf: jax.Array) -> bool:
-    """Return whether a parameter is a matrix: tables and kernels are.
-
-    Stacked vectors are not: biases, LayerNorm scales, and the key and value of a learned sink,
-    which has one of each per head.
-    """
+    """Return whether a parameter is a matrix; stacked vectors, also of a learned sink, are none."""
     return {step.key for step in path}.isdisjoint({"bias", "scale", "sink"})
 
 
@@ -91,7 +84,7 @@ def adamw(config: TrainConfig, lr_scale: float = 1.0) -> optax.GradientTransform
         b1=config.beta1,
         b2=config.beta2,
         weight_decay=config.weight_decay,
-        mask=lambda params: jax.tree_util.tree_map_with_path(is_matrix, params),
+        mask=functools.partial(jax.tree_util.tree_map_with_path, is_matrix),
     )
 
 
@@ -110,10 +103,7 @@ def muon(config: TrainConfig, lr_scale: float) -> optax.GradientTransformation:
 
 
 def sgd(config: TrainConfig, lr_scale: float) -> optax.GradientTransformation:
-    """Make gradient descent with Muon's momentum, 0.95 and Nesterov's.
-
-    It is Muon without orthogonal updates.
-    """
+    """Make gradient descent with Muon's momentum: Muon without orthogonal updates."""
     return optax.chain(
         optax.trace(decay=0.95, nesterov=True),
         optax.add_decayed_weights(lr_scale * config.weight_decay),
@@ -132,17 +122,15 @@ def adamw_on_matrices(config: TrainConfig, lr_scale: float) -> optax.GradientTra
 
 
 class Optimizer(NamedTuple):
-    """An optimizer of clipped gradients.
+    """An optimizer of the blocks' matrices; all other parameters have AdamW at their own rate.
 
-    `matrices` makes the optimizer of the blocks' matrices. All other parameters have AdamW, at a
-    learning rate of their own. The second argument of `matrices` is that learning rate over the
-    matrices' own; with it, decay takes the same share of every parameter per step.
+    The second argument of `matrices` is that rate over the matrices' own; with it, decay takes the
+    same share of every parameter per step.
     """
 
     matrices: Callable[[TrainConfig, float], optax.GradientTransformation]
     label: str  # as figures write it
-    # default learning rate of all other parameters over that of the matrices
-    rest: float = REST
+    rest: float = REST  # default of that ratio
 
 
 OPTIMIZERS = {
@@ -156,11 +144,9 @@ def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
     """Make the optimizer of a run: clipping, then the optimizers of its parameters."""
     clip = optax.clip_by_global_norm(config.clip_norm) if config.clip_norm > 0 else optax.identity()
     kind = OPTIMIZERS[config.optimizer]
-    lr_scale = (
-        kind.rest
-        if config.other_learning_rate is None
-        else config.other_learning_rate / config.learning_rate
-    )
+    lr_scale, rate = kind.rest, config.other_learning_rate
+    if rate is not None:
+        lr_scale = rate / config.learning_rate
     if config.optimizer == "adamw" and lr_scale == 1.0:
         return optax.chain(clip, adamw(config))
     # their names in a checkpoint
@@ -170,7 +156,5 @@ def make_optimizer(config: TrainConfig) -> optax.GradientTransformation:
         return matrices if path[0].key == "blocks" and is_matrix(path, leaf) else others
 
     kinds = {matrices: kind.matrices(config, lr_scale), others: adamw(config, lr_scale)}
-    return optax.chain(
-        clip,
-        optax.partition(kinds, lambda params: jax.tree_util.tree_map_with_path(kind_name, params)),
-    )
+    names = functools.partial(jax.tree_util.tree_map_with_path, kind_name)
+    return optax.chain(clip, optax.partition(kinds, names))

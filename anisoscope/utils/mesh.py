@@ -6,6 +6,7 @@ every core as a device.
 """
 
 import concurrent.futures
+import itertools
 import math
 import os
 from collections.abc import Callable
@@ -60,9 +61,8 @@ def measures_independently(config: MeshConfig) -> bool:
 def make_mesh(config: MeshConfig, independent: bool = False) -> jax.sharding.Mesh:
     """Make the mesh of all devices, or of this process's devices if `independent`."""
     if (config.clouds or 1) > 1 and jax.default_backend() == "cpu":
-        raise UserError(
-            f"mesh.clouds is {config.clouds}; a CPU measures clouds one by one: omit the setting"
-        )
+        why = "a CPU measures clouds one by one: omit the setting"
+        raise UserError(f"mesh.clouds is {config.clouds}; {why}")
     mesh_devices = process_devices(devices()) if independent else devices()
     data = len(mesh_devices) // config.fsdp if config.data == -1 or independent else config.data
     if data * config.fsdp != len(mesh_devices):
@@ -86,16 +86,9 @@ def measuring_mesh(batches: int, sets: int, independent: bool = False) -> jax.sh
     """
     candidates = jax.devices() if _cores else devices()
     candidates = process_devices(candidates) if independent else candidates
-    shapes = [
-        (b, s)
-        for b in range(1, batches + 1)
-        for s in range(1, sets + 1)
-        if batches % b == 0 == sets % s
-    ]
-    shape = max(
-        (shape for shape in shapes if math.prod(shape) <= len(candidates)),
-        key=lambda s: (math.prod(s), s),
-    )
+    parts = itertools.product(range(1, batches + 1), range(1, sets + 1))
+    shapes = [(b, s) for b, s in parts if batches % b == 0 == sets % s and b * s <= len(candidates)]
+    shape = max(shapes, key=lambda s: (math.prod(s), s))
     if math.prod(shape) < len(candidates) and not _cores:
         return None
     return jax.make_mesh(
@@ -111,10 +104,9 @@ def parameter_sharding(mesh: jax.sharding.Mesh, tree: Any) -> Any:
         axes = [i for i, size in enumerate(leaf.shape) if size % parts == 0]
         if parts == 1 or len(leaf.shape) < 2 or not axes:
             return NamedSharding(mesh, P())
-        widest = max(axes, key=lambda i: leaf.shape[i])
-        return NamedSharding(
-            mesh, P(*(("fsdp" if i == widest else None) for i in range(len(leaf.shape))))
-        )
+        spec = [None] * len(leaf.shape)
+        spec[max(axes, key=lambda i: leaf.shape[i])] = "fsdp"
+        return NamedSharding(mesh, P(*spec))
 
     return jax.tree.map(place, tree)
 
@@ -128,12 +120,12 @@ def map_over_devices(work: Callable[[int, Any], Any], inputs: Any, count: int) -
     if jax.default_backend() == "cpu":
         places = places[:1] * min(cores(), count)
     copies = {place: jax.device_put(inputs, place) for place in places}
+
+    def run(number: int) -> Any:
+        return jax.device_get(work(number, copies[places[number % len(places)]]))
+
     with concurrent.futures.ThreadPoolExecutor(len(places)) as threads:
-        return list(
-            threads.map(
-                lambda n: jax.device_get(work(n, copies[places[n % len(places)]])), range(count)
-            )
-        )
+        return list(threads.map(run, range(count)))
 
 
 def cores() -> int:
@@ -185,16 +177,14 @@ def over_clouds(config: MeshConfig, cloud_bytes: int) -> Callable[[Callable, Any
     None means 1 on a CPU, where larger values have hung, else as many as fit in memory.
     """
     if (most := config.clouds) is None:
-        stats = (
-            {} if jax.default_backend() == "cpu" else jax.local_devices()[0].memory_stats() or {}
-        )
+        on_cpu = jax.default_backend() == "cpu"
+        stats = {} if on_cpu else jax.local_devices()[0].memory_stats() or {}
         most = (stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0)) // (4 * cloud_bytes)
 
     def over(work: Callable, stacked: Any) -> Any:
         count = len(jax.tree.leaves(stacked)[0])
-        at_once = max(
-            size for size in range(1, count + 1) if count % size == 0 and size <= max(most, 1)
-        )
+        sizes = (size for size in range(1, count + 1) if count % size == 0)
+        at_once = max(size for size in sizes if size <= max(most, 1))
         return jax.lax.map(work, stacked, batch_size=None if at_once == 1 else at_once)
 
     return over
@@ -210,6 +200,4 @@ def over_seeds(work: Callable, config: MeshConfig, count: int) -> Callable:
     """
     at_once = config.seeds or (1 if jax.default_backend() == "cpu" else count)
     batch_size = None if at_once == 1 or count == 1 else min(at_once, count)
-    return lambda *stacked: jax.lax.map(
-        lambda arguments: work(*arguments), stacked, batch_size=batch_size
-    )
+    return lambda *stacked: jax.lax.map(lambda x: work(*x), stacked, batch_size=batch_size)

@@ -110,11 +110,8 @@ def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Flatten nested settings to dotted names; an empty group counts as a value."""
     settings = {}
     for name, value in values.items():
-        settings |= (
-            flat(value, f"{prefix}{name}.")
-            if isinstance(value, dict) and value
-            else {prefix + name: value}
-        )
+        group = isinstance(value, dict) and value
+        settings |= flat(value, f"{prefix}{name}.") if group else {prefix + name: value}
     return settings
 
 
@@ -130,10 +127,8 @@ def format_differences(
     """
     names = before.keys() | now.keys() if names is None else names
     different = [name for name in sorted(names) if before.get(name) != now.get(name)]
-    words = [
-        f"{name}={before.get(name)!r} {whose[0]}, {now.get(name)!r} {whose[1]}"
-        for name in different[:3]
-    ]
+    first, second = whose
+    words = [f"{x}={before.get(x)!r} {first}, {now.get(x)!r} {second}" for x in different[:3]]
     more = f" and {len(different) - 3} more" if len(different) > 3 else ""
     return "; ".join(words) + more
 
@@ -141,10 +136,9 @@ def format_differences(
 def from_dict(values: dict[str, Any], kind: type, where: str = "") -> Any:
     """Rebuild a config dataclass; raise UserError for an unknown, missing or ill-typed field."""
     hints = get_type_hints(kind)
-    for name in (*values.keys() - hints.keys(), *hints.keys() - values.keys()):
-        raise UserError(
-            f"config field {where}{name} is {'unknown' if name in values else 'missing'}"
-        )
+    for name in values.keys() ^ hints.keys():
+        what = "unknown" if name in values else "missing"
+        raise UserError(f"config field {where}{name} is {what}")
     made = {}
     for name, hint in hints.items():
         value = values[name]
@@ -155,9 +149,8 @@ def from_dict(values: dict[str, Any], kind: type, where: str = "") -> Any:
         elif hint is float and type(value) is int:
             value = float(value)
         elif not _has_type(value, hint):
-            raise UserError(
-                f"config field {where}{name} is {value!r}, not {getattr(hint, '__name__', hint)}"
-            )
+            kind_name = getattr(hint, "__name__", hint)
+            raise UserError(f"config field {where}{name} is {value!r}, not {kind_name}")
         made[name] = value
     return kind(**made)
 
