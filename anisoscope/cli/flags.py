@@ -108,9 +108,7 @@ def parse_value(kind: Any, text: str) -> Any:
 
 
 def parse(argv: list[str]) -> tuple[flags.FlagValues, Any, set[str]]:
-    """Parse the flags, the experiment with its settings, and the names of settings in argv.
-
-    Without --config the settings are those of a training run.
+    """Parse the flags, the experiment (by default a training run), and names of settings in argv.
 
     Raises:
         UserError: A flag or setting is invalid; the message is one line.
@@ -121,11 +119,11 @@ def parse(argv: list[str]) -> tuple[flags.FlagValues, Any, set[str]]:
     config = load(first.config) if first.config else Config()
     values = define_flags()
     for name, kind, value, metadata in settings(config):
-        flag, help_line = f"config.{name}", metadata["help"]
+        flag = f"config.{name}", value, metadata["help"], values
         if kind is bool:
-            flags.DEFINE_bool(flag, value, help_line, values)
+            flags.DEFINE_bool(*flag)
         else:
-            flags.DEFINE(SettingParser(kind), flag, value, help_line, values)
+            flags.DEFINE(SettingParser(kind), *flag)
     if len(rest := _parse(values, argv)) > 1:
         raise UserError(f"{rest[1]!r} is not a flag; see --help")
     names = {name for name, *_ in settings(config) if values[f"config.{name}"].present}

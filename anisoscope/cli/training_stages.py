@@ -105,11 +105,9 @@ def prepare(experiment: Config, request: Request) -> tuple[Config, dict[str, Con
         join_cluster()
     else:
         mesh.take_cores_for_devices(experiment.measure.batches * len(POSITION_SETS))
-    runs = variants.expand(experiment, request.overridden)
-    configs = {
-        name: resolve_auto_dtype(config, request.root / name) for name, config in runs.items()
-    }
-    return resolve_auto_dtype(experiment, request.root), configs
+    runs, root = variants.expand(experiment, request.overridden), request.root
+    configs = {name: resolve_auto_dtype(config, root / name) for name, config in runs.items()}
+    return resolve_auto_dtype(experiment, root), configs
 
 
 def resolve_auto_dtype(config: Config, root: pathlib.Path) -> Config:

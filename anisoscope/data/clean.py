@@ -187,11 +187,8 @@ def _shown(link: bytes) -> bytes:
 @functools.lru_cache(maxsize=4096)
 def _decode(entity: bytes) -> bytes | None:
     """Decode an entity's name or number to UTF-8; None where there is no such entity."""
-    text = (
-        html.unescape(f"&{entity.decode()};")
-        if entity[:1] == b"#"
-        else html5.get(entity.decode() + ";")
-    )
+    name = f"{entity.decode()};"
+    text = html.unescape(f"&{name}") if name[0] == "#" else html5.get(name)
     if text is None:
         return None
     return "".join(c for c in text.replace("\xa0", " ") if c >= " " or c in "\t\n").encode()

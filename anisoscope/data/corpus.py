@@ -51,14 +51,9 @@ class Corpus:
 
     def record(self) -> dict:
         """Describe the text for environment.json."""
-        splits = {"train": self.train, "valid": self.valid, "test": self.test}
-        return {
-            "name": self.name,
-            "origin": self.origin,
-            "sha256": self.sha256,
-            "vocabulary": list(self.vocabulary),
-            "characters": {name: split_N.size for name, split_N in splits.items()},
-        }
+        record = {name: getattr(self, name) for name in ("name", "origin", "sha256")}
+        sizes = {name: getattr(self, name).size for name in ("train", "valid", "test")}
+        return record | {"vocabulary": list(self.vocabulary), "characters": sizes}
 
 
 def load(config: DataConfig, context: int) -> Corpus:
@@ -97,8 +92,8 @@ def _read(config: DataConfig) -> tuple[bytes | bytearray, str, str]:
         try:
             from pydoc_data.topics import topics
         except ImportError as error:
-            advice = "install it, or pass a text: data.source=enwik8 and data.path="
-            raise UserError(f"data.source=pydoc: this Python lacks pydoc_data; {advice}") from error
+            advice = "this Python lacks pydoc_data; pass a text by data.path="
+            raise UserError(f"data.source=pydoc: {advice}") from error
         python = f"Python {platform.python_version()}"
         text = "\n\n".join(topics[topic] for topic in sorted(topics)).encode()
         return text, f"pydoc ({python})", python

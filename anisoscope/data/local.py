@@ -23,15 +23,9 @@ _ZIP = rb"PK(?:\x03\x04|\x05\x06)"
 _TEXTS = re.compile(r"^[^.].*\.txt(\.(zip|gz|bz2|xz))?$", re.IGNORECASE)  # file names in a folder
 _HEAD = 262  # bytes by which the format is recognized
 COPIES = 3  # of a text that are in memory at once while it is split
-_DAMAGED = (
-    EOFError,
-    OSError,
-    RuntimeError,  # a zip with a password or an unknown method
-    ValueError,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-)
+# RuntimeError: a zip with a password or an unknown method
+_DAMAGED = (EOFError, OSError, RuntimeError, ValueError)
+_DAMAGED += (zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 
 
 def read_text(path: Path, longest: int | None = None) -> bytes:

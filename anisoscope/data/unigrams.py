@@ -40,22 +40,18 @@ def log_frequency(tokens_N: np.ndarray, length: int, vocab_size: int) -> np.ndar
     """
     counts_C = np.zeros(vocab_size**length, np.int64)
     for start in range(0, len(tokens_N) - length + 1, _CHUNK):
-        chunk = types(tokens_N[start : start + _CHUNK + length - 1], length, vocab_size)[
-            length - 1 :
-        ]
-        counts_C += np.bincount(chunk, minlength=counts_C.size)
+        chunk = types(tokens_N[start : start + _CHUNK + length - 1], length, vocab_size)
+        counts_C += np.bincount(chunk[length - 1 :], minlength=counts_C.size)
     with np.errstate(divide="ignore"):
         return np.log(counts_C / max(counts_C.sum(), 1)).astype(np.float32)
 
 
 def bins(log_frequency_C: np.ndarray, count: int = len(BINS)) -> np.ndarray:
-    """Assign every type to a frequency bin, 0 the least frequent; int32.
+    """Assign every type to a frequency bin, 0 the least frequent: (C,) -> (C,), int32.
 
-    Each bin holds about as many positions of the text, not types. Shapes: (C,) -> (C,). Quarters of
-    the positions have equal error bars, and the same labels for every n and text; with bins of
-    equal width in log frequency those of rare types would be nearly empty. Types of the same
-    frequency are in the same bin, where the middle of their positions falls. So bins are equal only
-    as far as frequent types allow, and may be empty. A type that does not occur is in bin 0.
+    Each bin holds about as many positions of the text, so that error bars are equal. Types of the
+    same frequency are in the same bin, where the middle of their positions falls. So bins are equal
+    only as far as frequent types allow, and may be empty. A type that does not occur is in bin 0.
     """
     occurs_C = np.isfinite(log_frequency_C)
     level_L, level_S = np.unique(log_frequency_C[occurs_C], return_inverse=True)

@@ -5,6 +5,7 @@ place once it is verified, and replaces only files of the same names.
 """
 
 import contextlib
+import functools
 import hashlib
 import io
 import shutil
@@ -26,6 +27,7 @@ FILE = "enwik8.zip"
 WORK = "anisoscope-enwik8.incomplete."  # prefix of the folder that TFDS works in; + 8 characters
 # where TFDS looks for the prepared text
 KEPT = Path("enwik8", str(enwik8_dataset_builder.Builder.VERSION))
+builder = functools.partial(enwik8_dataset_builder.Builder, file_format="array_record")
 
 
 def read_enwik8(cache: Path) -> bytearray:
@@ -50,17 +52,13 @@ def _advice(cache: Path) -> str:
     return f"get {FILE} by other means and pass {path}, or put it into {cache}"
 
 
-def _builder(cache: Path) -> enwik8_dataset_builder.Builder:
-    return enwik8_dataset_builder.Builder(data_dir=cache, file_format="array_record")
-
-
 def _read_prepared(cache: Path) -> bytearray | None:
     """Read the text that an earlier run prepared; None where it is missing or not the true text."""
     if not (cache / "enwik8").exists():
         return None
     text = bytearray()
     try:
-        records = _builder(cache).as_data_source("text")
+        records = builder(data_dir=cache).as_data_source("text")
         for start in range(0, len(records), 64):
             for record in records.__getitems__(range(start, min(start + 64, len(records)))):
                 text += record["text"].data
@@ -96,7 +94,7 @@ def _convert(cache: Path, work: Path) -> None:
     try:
         # TFDS announces itself with print; its progress bars stay
         with contextlib.redirect_stdout(io.StringIO()):
-            _builder(work).download_and_prepare(
+            builder(data_dir=work).download_and_prepare(
                 download_dir=work / "downloads", download_config=config
             )
     except NonMatchingChecksumError as error:
