@@ -10,11 +10,10 @@ import numpy as np
 from anisoscope.config.measure_config import DEFAULT, NULLS, MeasureConfig
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.measurement.families import registry as families
-from anisoscope.measurement.intervals import KINDS
 from anisoscope.models.masks import visible_keys
 from anisoscope.models.transformer import build, unembedding
 from anisoscope.sources import activations, run_program
-from anisoscope.sources.evaluation_windows import POSITION_SETS, add_types, make_probe
+from anisoscope.sources.evaluation_windows import add_types, make_probe
 
 VOCAB, CONTEXT, POINTS, BATCHES, FOLDS = 31, 12, 96, 2, 4
 # of a kind there are enough
@@ -24,15 +23,6 @@ OF_KINDS = PROBE._replace(tokens_GWT=PROBE.tokens_GWT // 8, shuffled_GWT=PROBE.s
 PROBE = PROBE._replace(types=add_types(OF_KINDS, TOKENS // 8, KINDS_OF_TOKENS).types)
 FAMILIES, QUANTITIES, COORDINATES = DEFAULT, families.quantities(), families.coordinates()
 MEASURED = {name for name in QUANTITIES if families.find_family(name) in FAMILIES}
-SIZES = {
-    "layer": 3,
-    "other_layer": 3,
-    "block": 2,
-    "head": 2,
-    "batch": BATCHES,
-    "positions": len(POSITION_SETS),
-}
-SIZES |= {name: len(values) for name, values in COORDINATES.items()} | dict.fromkeys(KINDS, 5)
 
 
 def tiny(mask):
@@ -48,14 +38,8 @@ def tiny(mask):
 
 def program(mask, families=FAMILIES, nulls=NULLS, folds=FOLDS, over_clouds=jax.lax.map):
     apply, params = tiny(mask)
-    settings = MeasureConfig(
-        points=POINTS,
-        batches=BATCHES,
-        folds=folds,
-        families=families,
-        nulls=nulls,
-        projected_head=1,
-    )
+    sizes = {"points": POINTS, "batches": BATCHES, "folds": folds, "projected_head": 1}
+    settings = MeasureConfig(families=families, nulls=nulls, **sizes)
     others = {"previous": 1.1, "last": 1.3} if "comparison" in families else {}
     others = {
         name: jax.tree.map(lambda leaf, by=by: leaf**2 * by + leaf, params)

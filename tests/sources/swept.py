@@ -1,7 +1,6 @@
 """What tests of the sweep share: a run measured, and changed."""
 
 import contextlib
-import dataclasses
 import shutil
 
 import jax.numpy as jnp
@@ -10,6 +9,7 @@ from anisoscope.sources import activations, run_program, run_source, sweep
 from anisoscope.training import checkpoint
 from anisoscope.training.step import State
 from anisoscope.utils.processes import Stop
+from anisoscope.utils.settings import replace
 from tests import tiny
 
 VALUE = {"statistic": "mean"}
@@ -44,7 +44,5 @@ def exchanged(folder, step, other):
 
 
 def projecting(config, head=0):
-    settings = dataclasses.replace(
-        config.measure, families=("attention", "projection"), nulls=(), projected_head=head
-    )
-    return dataclasses.replace(config, measure=settings)
+    changes = {"measure.families": ("attention", "projection"), "measure.nulls": ()}
+    return replace(config, changes | {"measure.projected_head": head})

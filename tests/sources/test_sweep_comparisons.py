@@ -1,4 +1,3 @@
-import dataclasses
 import shutil
 
 import numpy as np
@@ -7,14 +6,13 @@ import pytest
 from anisoscope.results import joined_files, kept_vectors
 from anisoscope.sources import run_program
 from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import replace
 from tests import tiny
 from tests.sources.swept import VALUE, exchanged, measured, projecting
 
 
 def comparing(config):
-    return dataclasses.replace(
-        config, measure=dataclasses.replace(config.measure, families=("comparison",), nulls=())
-    )
+    return replace(config, {"measure.families": ("comparison",), "measure.nulls": ()})
 
 
 def test_checkpoints_are_compared_with_the_one_before_and_the_last(run):

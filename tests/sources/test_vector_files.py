@@ -14,8 +14,7 @@ from anisoscope import measure
 from anisoscope.metrics import convert
 from anisoscope.sources import vector_files
 
-VECTORS = np.random.default_rng(0).normal(size=(2, 96, 6)).astype(np.float32) * np.arange(1, 7)
-VECTORS = VECTORS.astype(np.float32)
+VECTORS = np.float32(np.random.default_rng(0).normal(size=(2, 96, 6)) * np.arange(1, 7))
 LABELS = np.repeat(np.arange(12), 8)
 
 
@@ -73,8 +72,9 @@ def test_packed_numbers_are_unpacked_and_their_fill_value_is_refused(tmp_path):
     packed = np.rint(VECTORS[0] * 1000).astype(np.int16)
     attrs = {"scale_factor": 0.001, "add_offset": 3.0, "_FillValue": np.int16(-9)}
     packed[packed == -9] = -8
-    xr.Dataset({"vectors": (("p", "d"), packed, attrs)}).to_netcdf(tmp_path / "a.nc")
-    found = np.asarray(vector_files.load(tmp_path / "a.nc").vectors)
+    path = tmp_path / "a.nc"
+    xr.Dataset({"vectors": (("p", "d"), packed, attrs)}).to_netcdf(path)
+    found = np.array(vector_files.load(path).vectors)
     np.testing.assert_allclose(found, packed * 0.001 + 3, rtol=1e-6)
     packed[5, 2] = -9
     xr.Dataset({"vectors": (("p", "d"), packed, attrs)}).to_netcdf(tmp_path / "b.nc")

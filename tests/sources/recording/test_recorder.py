@@ -108,10 +108,10 @@ def test_hook_points_of_other_shapes_stand_by_themselves(tmp_path):
         for x in batches(9):
             recorder(x)
     sample = recorder.sample()
-    assert {name: x.shape for name, x in sample.items()} == {
-        "a": (135, 4), "../wide": (135, 8), "of text": (27, 4), "clusters": (135,), "token_positions": (135,),
-        "clusters_1": (27,), "token_positions_1": (27,),
-    }  # fmt: skip
+    shapes = {"a": (135, 4), "../wide": (135, 8), "of text": (27, 4)}
+    for end, size in (("", 135), ("_1", 27)):
+        shapes |= {f"clusters{end}": (size,), f"token_positions{end}": (size,)}
+    assert {name: x.shape for name, x in sample.items()} == shapes
     with xr.open_dataset(tmp_path / "b.nc") as stored:
         np.testing.assert_array_equal(stored["..%2Fwide"], sample["../wide"])
     assert [path.name for path in tmp_path.iterdir()] == ["b.nc"]
