@@ -21,7 +21,7 @@ from anisoscope.data import corpus
 from anisoscope.models.transformer import compute_type
 from anisoscope.sources import run_source, sweep
 from anisoscope.sources.evaluation_windows import POSITION_SETS
-from anisoscope.subspaces import run_tangents, tangent_stage, tangent_windows
+from anisoscope.subspaces import run_tangents, tangent_gradients, tangent_stage
 from anisoscope.training import loop, replay, train_program
 from anisoscope.utils import checksums, compiled, folder, mesh, processes
 from anisoscope.utils.compiled import CACHE
@@ -63,7 +63,7 @@ def check_run(config: Config) -> None:
     """Raise UserError if a run cannot be trained, measured or analyzed by the stage tangents."""
     train_program.check_run(config)
     check_measure(config.measure, config.model.heads, config.train.steps)
-    tangent_windows.check_tangents(config, config.tangents)
+    tangent_gradients.check_tangents(config, config.tangents)
 
 
 def run(experiment: Config, request: Request) -> None:

@@ -13,8 +13,8 @@ from matplotlib.ticker import MaxNLocator
 
 from anisoscope.plot import panel_axes, style
 from anisoscope.plot.run_tables import ENDS
-from anisoscope.sources.untrained_theory import keys_of_rows
-from anisoscope.subspaces.curved_theory import SLOPES, TARGETS
+from anisoscope.sources.untrained_tables import keys_of_rows
+from anisoscope.subspaces.curved_program import SLOPES, TARGETS
 
 NAMES = {"pre": "pre-LN", "post": "post-LN", "raw": "raw rows", "normed": "layer-normed rows"}
 RELATIVE = "bias norm /\ninput norm"

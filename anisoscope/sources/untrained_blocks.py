@@ -21,7 +21,7 @@ from anisoscope.models.block import bias_queries_and_keys, layer_norm, make_bloc
 from anisoscope.models.masks import visible_keys
 from anisoscope.results import joined_files
 from anisoscope.sources import untrained_tables
-from anisoscope.sources.untrained_theory import reference_norm
+from anisoscope.sources.untrained_tables import reference_norm
 from anisoscope.utils.processes import Stop
 from anisoscope.utils.progress import bar
 

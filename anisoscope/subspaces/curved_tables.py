@@ -1,6 +1,6 @@
 """Write tables of curved manifolds: values of every seed, and means with intervals.
 
-The means come with the closed forms of curved_theory.py.
+The means come with the closed forms of curved_program.py.
 """
 
 import dataclasses
@@ -14,9 +14,8 @@ from anisoscope.config.curved_config import FLAT, CurvedConfig
 from anisoscope.measurement.quantity import HERE, NOT_NEGATIVE, Quantity, declare
 from anisoscope.results import joined_files
 from anisoscope.results.summary import summarize_seeds, tidy_seeds
-from anisoscope.subspaces import curved_theory
-from anisoscope.subspaces.curved_program import AXES, energies
-from anisoscope.subspaces.curved_theory import SLOPES, TARGETS, WEIGHTINGS
+from anisoscope.subspaces import curved_program
+from anisoscope.subspaces.curved_program import AXES, SLOPES, TARGETS, WEIGHTINGS, energies
 
 SOURCE = "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Language Transformers"
 GRADIENT = "G = dL/dW of L = E[(W x - y)^2]/2 at W = 0"
@@ -100,7 +99,7 @@ def _slopes(values: xr.DataArray) -> xr.DataArray:
 
 
 def summary(config: CurvedConfig, seeds: xr.Dataset) -> xr.Dataset:
-    """Summarize every quantity over seeds, with its closed form (curved_theory.py)."""
+    """Summarize every quantity over seeds, with its closed form (curved_program.py)."""
     predicted = {
         name: _predicted(config, name, seeds[name].isel(seed=0, drop=True)) for name in QUANTITIES
     }
@@ -119,7 +118,7 @@ def _predicted(config: CurvedConfig, name: str, example: xr.DataArray) -> xr.Dat
     if name in SLOPE:
         return closed
     biased = name in BIASED
-    predict = curved_theory.predict_over_bias if biased else curved_theory.predict_over_spread
+    predict = curved_program.predict_over_bias if biased else curved_program.predict_over_spread
     for index in np.ndindex(example.shape):
         cell = {axis: value.item() for axis, value in example[index].coords.items()}
         closed[index] = predict(config, **cell)[name.removeprefix("biased_")]

@@ -23,8 +23,8 @@ from anisoscope.sources.run_program import share_program
 from anisoscope.sources.run_source import Checkpoints, run_attributes
 from anisoscope.subspaces import tangent_gradients, tangent_stage, tangent_tables
 from anisoscope.subspaces.subspace_energy import Frames, Tested, fit_and_test
+from anisoscope.subspaces.tangent_gradients import basis, make_windows, read_width
 from anisoscope.subspaces.tangent_quantities import FITS
-from anisoscope.subspaces.tangent_windows import basis, make_windows, read_width
 from anisoscope.training import checkpoint
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.training.replay import NextStep

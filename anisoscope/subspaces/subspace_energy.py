@@ -21,9 +21,8 @@ from anisoscope.measurement.panel import Sample, panel
 from anisoscope.measurement.resampling import Places, leave_out
 from anisoscope.metrics import tangent
 from anisoscope.metrics.cloud import leave_out as leave_folds_out
-from anisoscope.subspaces.tangent_gradients import Rows, short_rows
+from anisoscope.subspaces.tangent_gradients import Gradients, Rows, Windows, short_rows
 from anisoscope.subspaces.tangent_quantities import FITS, MATRICES, WEIGHT_CHANGES
-from anisoscope.subspaces.tangent_windows import Gradients, Windows
 
 LAST = 10  # last rounds of semi-NMF, over which progress is reported
 Frames = dict[int, Array]  # by rank: orthonormal columns (…, kind, layer, D, rank)

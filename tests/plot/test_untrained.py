@@ -11,8 +11,7 @@ from anisoscope.config.untrained_config import CHOICES, UntrainedConfig
 from anisoscope.plot import draw
 from anisoscope.sources import untrained_tables
 from anisoscope.sources.untrained_blocks import kinds
-from anisoscope.sources.untrained_tables import MEASURED
-from anisoscope.sources.untrained_theory import reference_norm
+from anisoscope.sources.untrained_tables import MEASURED, reference_norm
 from tests.plot.reading import footer_of, inside
 
 SMALL = UntrainedConfig(

@@ -14,7 +14,7 @@ from anisoscope.models.masks import visible_keys
 from anisoscope.results import joined_files
 from anisoscope.sources import untrained_blocks as untrained
 from anisoscope.sources.untrained_blocks import Kind
-from anisoscope.sources.untrained_theory import (
+from anisoscope.sources.untrained_tables import (
     cosine_in,
     deviation,
     score_deviations,

@@ -11,7 +11,7 @@ from scipy import stats
 from anisoscope.cli import untrained_stages
 from anisoscope.config.curved_config import CurvedConfig
 from anisoscope.plot import draw, style
-from anisoscope.subspaces import curved_program, curved_tables, curved_theory
+from anisoscope.subspaces import curved_program, curved_tables
 from anisoscope.subspaces.curved_tables import LAW
 from anisoscope.utils.errors import UserError
 from tests.plot.reading import inside
@@ -32,7 +32,7 @@ def of(table, name, **where):
     return table[name].sel(where).transpose("statistic", ...).values
 
 
-@pytest.mark.parametrize(("name", "slope"), curved_theory.SLOPES.items())
+@pytest.mark.parametrize(("name", "slope"), curved_program.SLOPES.items())
 def test_norms_follow_the_spread_and_its_square_and_energies_their_squares(results, name, slope):
     """On each manifold and curvature: the intervals at 95 %, of which all hold the slope at a level
     for six of them.
@@ -116,10 +116,10 @@ def surface(manifold, v):
 def test_closed_forms_agree_where_they_meet():
     """Types drawn without bias are those of the law at that spread."""
     place, spread = (SMALL, "torus", 2.0), SMALL.biased_spread
-    law = curved_theory.predict_over_spread(*place, "by direction", spread)
-    assert curved_theory.predict_over_bias(*place, "none", 0.0) == pytest.approx(law, rel=1e-3)
+    law = curved_program.predict_over_spread(*place, "by direction", spread)
+    assert curved_program.predict_over_bias(*place, "none", 0.0) == pytest.approx(law, rel=1e-3)
     rare, often = (
-        curved_theory.predict_over_bias(SMALL, "sphere", 2.0, "none", bias)["tangent_norm"]
+        curved_program.predict_over_bias(SMALL, "sphere", 2.0, "none", bias)["tangent_norm"]
         for bias in (0.0, 3.0)
     )
     assert rare / often == pytest.approx(2, rel=1e-4)

@@ -5,7 +5,7 @@ import pytest
 
 from anisoscope.config.tangents_config import early_steps
 from anisoscope.subspaces import run_tangents, subspace_energy
-from anisoscope.subspaces.tangent_windows import check_tangents, make_windows
+from anisoscope.subspaces.tangent_gradients import check_tangents, make_windows
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from tests.subspaces.tiny_tangents import SETTINGS, config, corpus

@@ -15,7 +15,7 @@ import pytest
 from anisoscope.models import transformer
 from anisoscope.results import joined_files
 from anisoscope.sources.sweep import sweep
-from anisoscope.subspaces import run_tangents, tangent_gradients, tangent_stage, tangent_windows
+from anisoscope.subspaces import run_tangents, tangent_gradients, tangent_stage
 from anisoscope.training import loop, objective
 from anisoscope.training.replay import NextStep
 from anisoscope.utils.errors import Stopped, UserError
@@ -27,7 +27,7 @@ from tests.training.test_loop import store_of
 
 pytestmark = pytest.mark.slow
 STEPS = [0, 1, 2, 4, 5, 6]
-BASIS = tangent_windows.basis(16, 15)
+BASIS = tangent_gradients.basis(16, 15)
 
 
 def swept(folder):
@@ -102,7 +102,7 @@ def test_energies_are_those_of_the_gradients_of_the_model(run):
     settings, text, step = config(), corpus(), 4
     params = jax.tree.map(jnp.asarray, store_of(run).restore_params(step))
     model = transformer.build(settings.model, text.vocab_size, "float32")
-    _, test = tangent_windows.make_windows(settings, SETTINGS, text)
+    _, test = tangent_gradients.make_windows(settings, SETTINGS, text)
     parts = (part.reshape(-1, part.shape[-1]) for part in test[:3])
     batch = objective.Batch(*map(jnp.asarray, parts))
 

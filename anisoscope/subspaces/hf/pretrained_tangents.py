@@ -18,8 +18,7 @@ from anisoscope.sources.sweep import is_outdated, sweep
 from anisoscope.subspaces import tangent_stage, tangent_tables
 from anisoscope.subspaces.hf import torch_gradients
 from anisoscope.subspaces.subspace_energy import Frames, Tested, fit_and_test
-from anisoscope.subspaces.tangent_quantities import FITS
-from anisoscope.subspaces.tangent_windows import (
+from anisoscope.subspaces.tangent_gradients import (
     LEAST_EARLY,
     Gradients,
     Windows,
@@ -27,6 +26,7 @@ from anisoscope.subspaces.tangent_windows import (
     check_window_count,
     split_windows,
 )
+from anisoscope.subspaces.tangent_quantities import FITS
 from anisoscope.training.objective import KEPT, MASKED_SHARE, REPLACED
 from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError

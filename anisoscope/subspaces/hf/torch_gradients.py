@@ -22,9 +22,8 @@ from anisoscope.sources.hf.extract import (
     to_array,
 )
 from anisoscope.sources.hf.load_model import PretrainedModel
-from anisoscope.subspaces.tangent_gradients import WRITING, Rows
+from anisoscope.subspaces.tangent_gradients import WRITING, Gradients, Rows, Windows
 from anisoscope.subspaces.tangent_quantities import MATRICES
-from anisoscope.subspaces.tangent_windows import Gradients, Windows
 from anisoscope.utils.errors import UserError
 
 LEAVE = "leave tangents.enabled out"

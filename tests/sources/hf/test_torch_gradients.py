@@ -14,7 +14,7 @@ from anisoscope.models import transformer
 from anisoscope.models.masks import visible_keys
 from anisoscope.sources.hf import guards
 from anisoscope.sources.hf.adapters import find_adapter
-from anisoscope.subspaces import tangent_gradients, tangent_windows
+from anisoscope.subspaces import tangent_gradients
 from anisoscope.subspaces.hf import torch_gradients
 from anisoscope.subspaces.tangent_quantities import MATRICES, WEIGHT_CHANGES
 from anisoscope.utils.errors import UserError
@@ -40,7 +40,7 @@ def windows_of(vocabulary, length=12, count=8, folds=4, points=32, seed=0):
     text = rng.integers(0, vocabulary, (folds, count // folds, length + 1)).astype(np.int32)
     settings = TangentsConfig(points=points, folds=folds, windows=count)
     ones, bins = np.ones(text[..., :-1].shape, np.float32), text[..., :-1] % 4
-    return tangent_windows.pick_points(text[..., :-1], text[..., 1:], ones, bins, settings, rng)
+    return tangent_gradients.pick_points(text[..., :-1], text[..., 1:], ones, bins, settings, rng)
 
 
 @pytest.fixture(scope="module", params=["learned", "rotary"])
@@ -53,7 +53,7 @@ def both(request):
     params = jax.tree.map(lambda x: 5 * x if x.ndim > 2 else x, network.init(jax.random.key(0)))
     theirs = own_in_torch.in_torch(config, params)
     loaded = tiny_models.as_loaded(theirs, find_adapter(theirs.config.model_type))
-    visible, basis = jnp.asarray(visible_keys(config, 12)), tangent_windows.basis(24, 23)
+    visible, basis = jnp.asarray(visible_keys(config, 12)), tangent_gradients.basis(24, 23)
     fit, test = windows_of(20, seed=1), windows_of(20)
 
     @jax.jit
