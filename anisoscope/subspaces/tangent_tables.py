@@ -108,8 +108,8 @@ def summary(table: xr.Dataset) -> xr.Dataset:
         if name in schema and schema[name].resampling in complete[name].dims
     ]
     controls = [name for name in complete if "control" in complete[name].dims]
-    rest, drawn = complete.drop_vars([*resampled, *controls]), complete[controls]
-    ends = [getattr(drawn, how)("control", keep_attrs=True) for how in ("mean", "min", "max")]
+    rest, values = complete.drop_vars([*resampled, *controls]), complete[controls]
+    ends = [getattr(values, how)("control", keep_attrs=True) for how in ("mean", "min", "max")]
     means = summarize(schema, complete[resampled]).sel(statistic=STATISTICS)
     others = xr.concat(ends, pd.Index(STATISTICS, name="statistic")), rest
     variables = {name: part[name].variable for part in others for name in part.data_vars}
