@@ -66,7 +66,7 @@ def draw_figures(
     paths, contrasts = draw.draw_runs(plotted, to, over), on_disk.read_primary(root)
     if (root / "runs.csv").exists():
         matched = on_disk.read_loss_matched(root, own)
-        compared = Compared(averaged, *on_disk.read_runs(root), matched, contrasts)
+        compared = Compared(averaged, on_disk.read_runs(root)[1], matched, contrasts)
         paths += draw.draw(draw.EXPERIMENT, compared, to)
     page = write_page(plotted, to, root)
     print(*format_bits(runs, folders), format_figures(paths, to), f"page:    {page}", sep="\n")

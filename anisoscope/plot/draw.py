@@ -41,7 +41,6 @@ RUNS: Figures = {
     "tangent_energy": run_figures.tangent_energy,
 }
 EXPERIMENT: Figures = {  # of a Compared
-    "runs_compared": experiment_figures.runs_compared,
     "contrasts": experiment_figures.contrasts,
     "contrasts_loss_matched": experiment_figures.contrasts_loss_matched,
     "primary_contrasts": experiment_figures.primary_contrasts,

@@ -26,21 +26,11 @@ from anisoscope.analysis.primary import (
     format_verdict,
 )
 from anisoscope.analysis.shapes import SHAPES
-from anisoscope.measurement.families import registry
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.plot import style
 from anisoscope.plot.run_tables import Run, caption, display_name
-from anisoscope.training.objective import OBJECTIVES
 from anisoscope.training.optimizer import SCHEDULES
 
-COMPARED = (
-    *("test_bits", "test_gain_over_unigram", "anisotropy", "mean_cosine", "drift"),
-    *("attention_entropy", "twonn"),
-)
-BITS = {
-    "test_bits": "bits per character (test)",
-    "test_gain_over_unigram": "gain over unigram (test, bits)",
-}
 SCORES = {  # what is contrasted and is no shape: name and units
     "test_bits": ("test score", "bits"),
     "test_gain_over_unigram": ("gain over unigram (test)", "bits"),
@@ -52,69 +42,17 @@ CONTRASTED = (
 )
 CONSTANT = {name for name, schedule in SCHEDULES.items() if schedule.constant}
 ACROSS = 4  # panels beside each other
-ROW = {"condition": 0.17, "contrast": 0.135}  # inches
 PAIR = ["setting", "held", "before", "after"]
 INTERVAL = f"{LEVEL * 100:.0f} % interval"
-INCOMPARABLE = "Bits of the two objectives are not comparable."
 
 
 class Compared(NamedTuple):
     """The conditions of an experiment, each with all its seeds, and the tables that compare them."""
 
     runs: dict[str, Run]
-    rows: pd.DataFrame  # runs.csv
     changes: pd.DataFrame  # contrasts.csv
     matched: pd.DataFrame | None = None  # contrasts_loss_matched.csv
     primary: pd.DataFrame | None = None  # primary.csv
-
-
-def runs_compared(compared: Compared) -> Figure | None:
-    """Draw bits and geometry of each condition: a dot for each seed, a stroke for their mean."""
-    runs, rows = compared.runs, compared.rows
-    names = [name for name in COMPARED if name in rows and rows[name].notna().any()]
-    if "test_gain_over_unigram" in names:  # which compares objectives too
-        names = [name for name in names if name != "test_bits"]
-    if not names:
-        return None
-    places = {condition: -place for place, condition in enumerate(dict.fromkeys(rows.condition))}
-    objective = {label: run.results.attrs["objective"] for label, run in runs.items()}
-    kinds = [kind for kind in OBJECTIVES if kind in objective.values()]
-    panels, key = 1.1 + ROW["condition"] * len(places), 0.35  # inches, with titles and ticks
-    figure = style.new_figure(style.PAGE, 0.3 + panels + key)
-    grid = figure.add_gridspec(2, 1, height_ratios=(panels, key))
-    axes = grid[0].subgridspec(1, len(names)).subplots(sharey=True, squeeze=False)[0]
-    for ax, name in zip(axes, names, strict=True):
-        for condition, place in places.items():
-            values = rows[rows.condition == condition][name]
-            kind = kinds.index(objective[condition])
-            look = {"color": style.OKABE_ITO[kind], "linestyle": "none"}
-            label = f"predicts {OBJECTIVES[kinds[kind]].label}"
-            marks = {"marker": style.MARKERS[kind], "markersize": 3.5, "label": label}
-            ax.plot(values, [place] * len(values), **look, **marks)
-            if len(rows) > len(places):
-                stroke = {"marker": "|", "markersize": 9, "markeredgewidth": 1.3}
-                ax.plot(values.mean(skipna=False), place, **look, **stroke)
-        style.panel_title(ax, _quantity_name(name), 0.95)
-        ax.margins(x=0.2)
-        ax.xaxis.set_major_locator(MaxNLocator(3))
-        ax.tick_params(axis="y", length=0)
-    axes[0].set_yticks(list(places.values()), [display_name(label) for label in places])
-    axes[0].set_ylim(0.5 - len(places), 0.5)
-    below = figure.add_subplot(grid[1], frameon=False, xticks=[], yticks=[])
-    below.legend(*style.legend_entries(axes[:1]), loc="upper center", ncols=len(kinds))
-    style.title(figure, "All settings, last checkpoint, mean over blocks, all positions")
-    read = ["Marks: seeds; strokes: their means."] * (len(rows) > len(places))
-    read += [INCOMPARABLE] * (len(kinds) > 1 and "test_bits" in names)
-    shown = "What each setting costs in bits, and what it does to the geometry."
-    caption(figure, runs, shown, " ".join(read))
-    return figure
-
-
-def _quantity_name(name: str) -> str:
-    if name in BITS:
-        return BITS[name]
-    quantity = registry.quantities()[name]
-    return style.axis_label(quantity.long_name, quantity.units, quantity.symbol)
 
 
 def shape_name(name: str) -> tuple[str, str]:
@@ -163,7 +101,7 @@ def _contrasts(
     places = {key: -place for place, key in enumerate(rows)}
     color = {key: next(colors) for key in rows if isinstance(key, str)}
     columns, deep = min(ACROSS, len(names)), -(-len(names) // ACROSS)
-    figure = style.new_figure(style.PAGE, 0.7 + deep * (0.6 + ROW["contrast"] * len(rows)))
+    figure = style.new_figure(style.PAGE, 0.7 + deep * (0.6 + 0.135 * len(rows)))
     axes = figure.subplots(deep, columns, sharey=True, squeeze=False)
     for ax, name in zip(axes.flat, names, strict=False):
         for row in changes[changes.quantity == name].itertuples(index=False):

@@ -114,7 +114,6 @@ def watched(title: str, *quantities: str) -> Spec:
 
 
 SPECS: dict[str, Spec] = {
-    # Last checkpoint: a bell for decoders, flat for encoders? (Shape of Learning, 1)
     "anisotropy_profile": Spec(
         "Anisotropy over depth",
         f"{SHARE}, at the last checkpoint.",
@@ -123,7 +122,6 @@ SPECS: dict[str, Spec] = {
         zero=True,
         label=LARGEST,
     ),
-    # How many dimensions are there, where a featureless cloud of the same covariance has how many?
     "dimension_profile": Spec(
         "Dimension over depth",
         "Intrinsic dimension (TwoNN) of each layer's vectors at the last checkpoint. Dashed: of a "
@@ -133,7 +131,6 @@ SPECS: dict[str, Spec] = {
         zero=True,
         lines=(Line("Gaussian cloud,\nsame spectrum", **GAUSSIAN),),
     ),
-    # One curve per checkpoint: does it grow and settle? (Shape of Learning, 3 and 4)
     "anisotropy_by_checkpoint": Spec(
         "Anisotropy over layers while training",
         f"{SHARE}: a curve for each checkpoint.",
@@ -145,7 +142,6 @@ SPECS: dict[str, Spec] = {
         zero=True,
         label=LARGEST,
     ),
-    # How much of the variance do a few coordinates carry, and how anisotropic is the cloud without?
     "outlier_coordinates": Spec(
         "Coordinates of largest variance",
         "Above, how much of the variance lies in the coordinates that have most of it; below, the "
@@ -165,7 +161,6 @@ SPECS: dict[str, Spec] = {
             "anisotropy_without_top_coordinates": "anisotropy without them",
         },
     ),
-    # Which curves over depth does a handful of vectors make?
     "anisotropy_decomposition": Spec(
         "Effect of removing the longest vectors",
         "Values of all vectors, without the first token of each window, without the longest vector of each "
@@ -199,7 +194,6 @@ SPECS: dict[str, Spec] = {
             ),
         ),
     ),
-    # What of a value would a featureless cloud, shuffled text or an untrained network have too?
     "excess_over_nulls": Spec(
         "Excess over null models",
         "Each value minus that of a null model; every panel has a scale of its own.",
@@ -212,7 +206,6 @@ SPECS: dict[str, Spec] = {
         label="excess over the null model",
         further=("A Gaussian cloud of the same spectrum differs in its dimension alone.",),
     ),
-    # Do points of frequent characters lie nearer to the centroid of their character?
     "distance_by_frequency": Spec(
         "Log frequency against distance to the centroid",
         "Distance of each point to the mean of the other points of its character, correlated with the "
@@ -234,7 +227,6 @@ SPECS: dict[str, Spec] = {
         columns=RUN,
         wrap=2,
     ),
-    # Does the intrinsic dimension depend on the scale at which it is looked for?
     "dimension_by_scale": Spec(
         "Dimension by scale",
         "Dimension by GRIDE from the neighbors k and 2k of each point: a line for each layer.",
@@ -247,7 +239,6 @@ SPECS: dict[str, Spec] = {
         label="intrinsic dimension",
         lines=(Line("Gaussian cloud, same spectrum", **GAUSSIAN),),
     ),
-    # Where in a block does the shape arise?
     "hook_points": Spec(
         "Residual stream, and what is added to it",
         "The residual stream after every block; what attention and the feed-forward layer add to it, "
@@ -257,16 +248,13 @@ SPECS: dict[str, Spec] = {
         hue=HOOK_POINT,
         **IN_LAYERS,
     ),
-    # Up, then down? (Shape of Learning, 2)
     "dimension_over_training": over_blocks(
         "Dimension while training", "twonn", "twonn_microscope", scale="figure"
     ),
-    # Does anisotropy grow while a model learns, and how many directions carry the variance?
     "geometry_over_training": over_blocks(
         "Geometry while training",
         *("anisotropy", "mean_cosine", "effective_rank", "participation_ratio", "alpha_req"),
     ),
-    # When does each layer take its final shape, and how much does it change between checkpoints?
     "change_over_training": by_depth(
         "Change of layers while training",
         "layer",
@@ -274,19 +262,16 @@ SPECS: dict[str, Spec] = {
         "neighbor_overlap_last",
         "cka_previous",
     ),
-    # Do queries and keys drift apart from 0, together? (Anisotropy Is Inherent to Self-Attention)
     "query_key_drift": by_depth(
         "Drift of queries and keys",
         "block",
         *("query_drift", "key_drift", "query_key_alignment", "query_key_cosine"),
     ),
-    # Beside their drift, how far do they spread, and how much of the scores is the drift's alone?
     "query_key_fluctuation": by_depth(
         "Fluctuation of queries and keys",
         "block",
         *("query_fluctuation", "key_fluctuation", "score_share_of_means"),
     ),
-    # Does attention sharpen while a model learns? (Anisotropy Is Inherent to Self-Attention)
     "attention_sharpness": by_depth(
         "Sharpness of attention",
         "block",

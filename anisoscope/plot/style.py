@@ -182,18 +182,13 @@ def label_ends(ax: Axes, width: float = 1.2) -> bool:
             ends[label] = (share, text, color)
     row = 1.3 * SMALL / 72 / (ax.get_position().height * ax.figure.get_figheight())
     names = sorted(ends.values(), key=lambda end: end[0])
-    heights = [row * (1 + text.count("\n")) for _, text, _ in names]
-    if sum(heights) > 1:
+    heights = np.array([row * (1 + text.count("\n")) for _, text, _ in names])
+    if heights.sum() > 1:
         return False
-    places = [share for share, *_ in names]
-    edge = 0.0
-    for at, height in enumerate(heights):  # from below, then from above
-        places[at] = max(places[at], edge + height / 2)
-        edge = places[at] + height / 2
-    edge = 1.0
-    for at in reversed(range(len(names))):
-        places[at] = min(places[at], edge - heights[at] / 2)
-        edge = places[at] - heights[at] / 2
+    # a name is moved up by those below it, and all down where they leave the panel
+    stacked = np.cumsum(heights) - heights / 2
+    shifts = np.maximum.accumulate([share for share, *_ in names] - stacked)
+    places = np.clip(shifts, 0, 1 - heights.sum()) + stacked
     for place, (_, text, color) in zip(places, names, strict=True):
         y = to_share.inverted().transform((0, place))[1]
         look = {"va": "center", "color": color, "fontsize": SMALL}

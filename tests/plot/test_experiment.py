@@ -91,17 +91,17 @@ def test_heads_of_two_seeds_have_nothing_in_common_and_are_not_averaged(runs, to
 
 
 @pytest.fixture(scope="module")
-def joined(runs) -> tuple[pd.DataFrame, pd.DataFrame]:
+def joined(runs) -> pd.DataFrame:
     results = {name: run.results for name, run in runs.items()}
     bits = {name: {"test_bits": 2.0 + i, "valid_bits": 2.0} for i, name in enumerate(runs)}
     whole = tables.join(results, bits)
-    return tables.rows(results, whole).astype({"run": str}), changes.contrasts(whole)
+    return changes.contrasts(whole)
 
 
 def test_contrasts_are_drawn_as_they_stand_in_the_table(together, joined):
-    figure = contrasts(Compared(together, *joined))
+    figure = contrasts(Compared(together, joined))
     inside(figure, "contrasts")
-    table = joined[1][joined[1].positions == "all"].set_index(["quantity", "setting"])
+    table = joined[joined.positions == "all"].set_index(["quantity", "setting"])
     for ax, name in zip(figure.axes, CONTRASTED, strict=False):
         marks = [line for line in ax.lines if line.get_marker() == "o"]
         flat = [line for line in ax.lines if len({*line.get_ydata()}) == 1]
@@ -112,18 +112,6 @@ def test_contrasts_are_drawn_as_they_stand_in_the_table(together, joined):
             assert (mark.get_xdata()[0], mark.get_ydata()[0]) == (row.change, place)
             assert tuple(bar) == (row.low, row.high)
             assert (mark.get_markerfacecolor() == "white") == (row.low <= 0 <= row.high)
-
-
-def test_each_condition_has_its_seeds_and_their_mean(together, joined):
-    figure = draw.EXPERIMENT["runs_compared"](Compared(together, *joined))
-    inside(figure, "runs_compared")
-    assert figure.axes[0].get_window_extent().height / figure.dpi / 3 > 0.12  # inches of a row
-    bits = figure.axes[0].lines
-    assert [list(line.get_xdata()) for line in bits] == [[2, 3], [2.5], [4, 5], [4.5], [6], [6]]
-    assert [set(line.get_ydata()) for line in bits] == [{0}, {0}, {-1}, {-1}, {-2}, {-2}]
-    rows = joined[0].set_index("run")
-    expected = [rows.anisotropy["plain_0"], rows.anisotropy["plain_1"]]
-    assert list(figure.axes[1].lines[0].get_xdata()) == expected
 
 
 def test_prespecified_contrasts_are_a_forest_in_units_of_their_margins(runs):
@@ -141,7 +129,7 @@ def test_prespecified_contrasts_are_a_forest_in_units_of_their_margins(runs):
     table = table.assign(change=np.arange(1.0, 7), low=np.arange(6.0), high=8.0, positions="all")
     table = table.assign(margin=[0.5, np.nan, *[0.5] * 4], pairs=5)
     table = table.assign(**dict.fromkeys(primary.TESTS, 0.01))
-    figure = draw.EXPERIMENT["primary_contrasts"](Compared(runs, None, None, None, table))
+    figure = draw.EXPERIMENT["primary_contrasts"](Compared(runs, None, None, table))
     inside(figure, "primary_contrasts")
     assert "6 contrasts prespecified before any number was seen" in caption_of(figure)
     assert "Without value: last_drift." in caption_of(figure)
@@ -152,7 +140,7 @@ def test_prespecified_contrasts_are_a_forest_in_units_of_their_margins(runs):
     np.testing.assert_allclose([mark.get_xdata()[0] for mark in marks], [2, np.nan, 6, 8, 10])
     assert [mark.get_markerfacecolor() == "white" for mark in marks] == [False] * 3 + [True] * 2
     assert [text.get_text().split("  ")[1] for text in ax.texts] == [*verdicts]
-    empty = Compared(runs, None, None, None, table[5:])
+    empty = Compared(runs, None, None, table[5:])
     assert draw.EXPERIMENT["primary_contrasts"](empty) is None
 
 
