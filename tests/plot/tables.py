@@ -162,58 +162,40 @@ def under(run: Run, settings: dict[str, Any]) -> Run:
     return changed(run, lambda table: table.assign_attrs(config=json.dumps(config)))
 
 
+PLAIN = (  # quantities whose values are only told apart
+    *("effective_rank", "participation_ratio", "alpha_req", "top_coordinate_variance_share"),
+    *("anisotropy_without_top_coordinates", "anisotropy_without_longest", "frequency_correlation"),
+    *("mean_cosine_without_longest", "drift_without_longest", "twonn_without_longest", "twonn_mle"),
+    *("twonn_microscope", "gride", "centroid_distance", "centroid_distance_by_frequency"),
+    *("cka_layers", "cka_unbiased_layers", "neighbor_overlap_layers", "cka_previous", "cka_last"),
+    *("neighbor_overlap_previous", "neighbor_overlap_last", "query_drift", "key_drift"),
+    *("query_key_cosine", "score_std_within", "attention_entropy", "attention_max"),
+    *("attention_min", "attention_first_token", "attention_most_attended", "query_fluctuation"),
+    *("key_fluctuation", "score_share_of_means"),
+)
+
+
 def shapes_at(grown: float, layers: int, causal: bool) -> dict[str, np.ndarray]:
     """Each quantity over layers (0 .. N) or over blocks (1 .. N), when training has come so far (0
     .. 1).
     """
     depth = np.arange(layers + 1) / layers
     bell = 0.1 + grown * (0.75 * np.sin(np.pi * depth) ** 2 if causal else 0.08 + 0 * depth)
-    dimension = 12 + 10 * np.sin(np.pi * grown * 0.85) * (1 - 0.3 * depth) + 3 * (not causal)
-    rise = grown * np.arange(1, layers + 1)
-    ranks, tops = (np.array(coordinates()[name]) for name in ("neighbors", "top"))
-    fall = ranks ** -np.where(depth > 0.5, 0.02, 0.25)[:, None]  # deep layers have a plateau
-    apart = np.abs(depth[:, None] - depth)
-    return {
+    sizes = {"layer": layers + 1, "other_layer": layers + 1, "block": layers}
+    sizes |= {name: len(labels) for name, labels in coordinates().items()}
+    plain = {}
+    for number, name in enumerate(PLAIN):
+        shape = [sizes[dim] for dim in quantities()[name].dims if dim != "head"]
+        steps = np.linspace(0.2, 0.2 + 0.5 * grown, int(np.prod(shape))).reshape(shape)
+        plain[name] = steps * (1 + number / 40)
+    return plain | {
         "anisotropy": bell,
-        "effective_rank": 200 * (1 - bell),
-        "participation_ratio": 40 * (1 - bell),
-        "alpha_req": 0.4 + bell,
-        "top_coordinate_variance_share": bell[:, None] * (1 - 0.5 ** (tops / 2)),
-        "anisotropy_without_top_coordinates": bell[:, None] * 0.5 ** (tops / 4),
         "first_token_variance_share": 0.8 * bell,
-        "anisotropy_without_longest": bell[:, None] * [0.5, 0.25],
-        "mean_cosine_without_longest": 0.02 + bell[:, None] * [0.5, 0.4],
-        "drift_without_longest": 1 + bell[:, None] * [7, 6],
-        "twonn_without_longest": dimension[:, None] * [1.1, 1.2],
-        "twonn": dimension,
-        "twonn_mle": 0.98 * dimension,
-        "twonn_microscope": 0.9 * dimension,
-        "gride": dimension[:, None] * fall,
+        "twonn": 12 + 10 * np.sin(np.pi * grown * 0.85) * (1 - 0.3 * depth) + 3 * (not causal),
         "mean_cosine": 0.02 + 0.6 * bell,
         "drift": 1 + 8 * bell,
-        "frequency_correlation": np.multiply.outer(-0.1 - 0.3 * grown * depth, [1.0, 0.8, 0.5]),
-        "centroid_distance": np.multiply.outer(1 + depth, [1.0, 0.9, 0.8]),
-        "centroid_distance_by_frequency": np.multiply.outer(1 + depth, [1.2, 1.1, 0.9, 0.8]),
-        "cka_layers": np.exp(-grown * apart),
-        "cka_unbiased_layers": np.exp(-grown * apart) - 0.05 * apart,
-        "neighbor_overlap_layers": np.exp(-5 * grown * apart),
-        "cka_previous": 1 - 0.3 * np.sin(np.pi * grown) * (1 - depth / 2),
-        "cka_last": 1 - (1 - grown) * (1 - depth / 2),
-        "neighbor_overlap_previous": 1 - 0.6 * np.sin(np.pi * grown) * (1 - depth / 2),
-        "neighbor_overlap_last": 1 - (1 - grown) * (1 - depth / 4),
-        "query_drift": 0.3 + rise,
-        "key_drift": 0.3 + 0.8 * rise,
-        "query_key_alignment": -np.tanh(rise / 3) if causal else np.tanh(rise / 5),
-        "query_key_cosine": -0.6 * np.tanh(rise / 3),
-        "score_std_within": 0.1 + rise / 3,
-        "attention_entropy": 5.2 - 0.3 * np.tanh(rise),
-        "attention_max": 0.01 + np.tanh(rise / 10),
-        "attention_min": 0.001 * np.exp(-rise),
-        "attention_first_token": 0.002 + 0.8 * np.tanh(rise / 12),
-        "attention_most_attended": 0.01 + 0.8 * np.tanh(rise / 12),
-        "query_fluctuation": 1 + 0.4 * rise,
-        "key_fluctuation": 1 + 0.5 * rise,
-        "score_share_of_means": np.tanh(rise / 8) ** 2,
+        "query_key_alignment": (-1 if causal else 1)
+        * np.tanh(grown * np.arange(1, layers + 1) / 3),
     }
 
 
