@@ -10,7 +10,6 @@ from anisoscope.measurement.families.attention_family import VECTORS
 from anisoscope.measurement.families.registry import FAMILIES, null_models_for, quantities
 from anisoscope.results import joined_files, replicates_table, step_files
 from anisoscope.results.replicates_table import merged, missing_families
-from anisoscope.results.summary import summary
 from anisoscope.utils.errors import RunError, UserError
 from tests.results.made import CLOUDS, MADE_BY, table, values
 
@@ -203,9 +202,3 @@ def test_a_flipped_byte_is_never_read_as_other_numbers(raw, tmp_path):
         )
         with pytest.raises(RunError, match=r"table .*7\.nc is damaged \(.*delete it"):
             joined_files.read_table(path)
-
-
-def test_equal_tables_are_equal_files(raw, tmp_path):
-    for name in ("a", "b"):
-        joined_files.write(summary(raw, None, ())[0], tmp_path / name)
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
