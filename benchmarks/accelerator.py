@@ -88,8 +88,8 @@ def time_metrics(options: argparse.Namespace) -> dict[str, Any]:
     found = {}
     for points, width in [(512, 64)] if options.small else CLOUDS:
         commands = {"JAX": metrics.jax_command([(points, width)], tasks)}
-        python, script = options.peer, peer.PEERS["PyTorch"][1]
-        commands["PyTorch"] = [python, "-m", script, "tasks", str(points), str(width)]
+        task = "tasks", str(points), str(width)
+        commands["PyTorch"] = peer.library_command("PyTorch", *task, python=options.peer)
         _, seconds = alternate(commands, 2 if options.small else 11)
         found[f"{points} x {width}"] = {
             side: {task: 1000 * statistics.median(times) for task, times in rows.items()}

@@ -16,6 +16,7 @@ import resource
 import statistics
 import sys
 import time
+from collections.abc import Iterable
 
 # our programs: as in main.py, and the others as they are
 if {"--serve", "--panel"} & set(sys.argv):
@@ -111,12 +112,10 @@ def jax_command(shapes: list[tuple[int, int]], names: list[str]) -> list[str]:
     return [sys.executable, "-m", "benchmarks.metrics", "--serve", ",".join(names), *numbers]
 
 
-def side_by_side(points: int, width: int, peers: dict[str, tuple[str, str]], rounds: int) -> None:
+def side_by_side(points: int, width: int, peers: Iterable[str], rounds: int) -> None:
     size = [str(points), str(width)]
     commands = {"ours": jax_command([(points, width)], ["TwoNN", "spectrum", "steep", "product"])}
-    commands |= {
-        name: [python, "-m", script, "tasks", *size] for name, (python, script) in peers.items()
-    }
+    commands |= {name: peer.library_command(name, "tasks", *size) for name in peers}
     facts, seconds = alternate(commands, rounds)
     print(f"\n## {points} points of width {width}, float32\n")
     print("; ".join(f"{fact['version']} on {fact['kind']}" for fact in facts.values()), end="\n\n")
@@ -234,7 +233,7 @@ def time_metrics() -> None:
         return
     print(hardware(jax.devices()[0].device_kind))
     # the others know no GPU
-    peers = peer.PEERS if kind == "cpu" else {"PyTorch": peer.PEERS["PyTorch"]}
+    peers = peer.PEERS if kind == "cpu" else ("PyTorch",)
     shapes = [(options.points, options.width)] if options.points and options.width else CLOUDS[kind]
     for points, width in shapes:
         side_by_side(points, width, peers, options.rounds)

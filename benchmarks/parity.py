@@ -16,7 +16,6 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -61,13 +60,6 @@ def difference(ours: float, theirs: float) -> float:
     return abs(ours - theirs) / abs(theirs)
 
 
-class Cause(NamedTuple):
-    words: str
-    concerns: Callable[[Row, dict[str, Values]], bool]
-    # two values that the cause makes agree
-    show: Callable[[Row, np.ndarray, dict[str, Values]], tuple[float, float]]
-
-
 def distances(cloud_PD: np.ndarray, count: int) -> np.ndarray:
     """Compute every distinct point's distances to its `count` nearest points, ascending."""
     cloud_PD = np.unique(cloud_PD, axis=0).astype(np.float64)
@@ -102,59 +94,28 @@ def gride_of_the_peers(cloud_PD: np.ndarray, first: int) -> float:
     return float(brentq(score, 1e-3, 1e4, xtol=1e-12))
 
 
-def numbered_from_zero(
-    row: Row, cloud_PD: np.ndarray, theirs: dict[str, Values]
-) -> tuple[float, float]:
-    return twonn_from_zero(cloud_PD, 0.95 if row.quantity.endswith("0.95") else 0.9), row.theirs
-
-
-def cut_off(row: Row, cloud_PD: np.ndarray, theirs: dict[str, Values]) -> tuple[float, float]:
-    return gride_of_the_peers(cloud_PD, int(row.quantity.split()[1])), row.theirs
-
-
-def each_point_once(
-    row: Row, cloud_PD: np.ndarray, theirs: dict[str, Values]
-) -> tuple[float, float]:
-    alone = theirs[row.peer][row.cloud + ONCE][row.quantity]
-    return cut_off(row, cloud_PD, theirs)[0] if is_gride(row) else row.ours, alone
-
-
-def is_gride(row: Row) -> bool:
-    return row.quantity.startswith("gride")
-
-
-CAUSES = (
-    Cause(
-        "numbered the ratios from 0, F = (i - 1)/n, until version 0.4: so does NumPy here, and agrees",
-        lambda row, theirs: row.peer == "published",
-        numbered_from_zero,
-    ),
-    Cause(
-        "n - 1 for n in the likelihood, extreme ratios cut off: so does NumPy here, and agrees",
-        lambda row, theirs: is_gride(row),
-        cut_off,
-    ),
-    Cause(
-        "copies are neighbors at distance 0: given each point once, the peer agrees",
-        lambda row, theirs: row.cloud + ONCE in theirs[row.peer],
-        each_point_once,
-    ),
-)
-
-
 def explain(row: Row, cloud_PD: np.ndarray, theirs: dict[str, Values]) -> str | None:
     """Return the first cause that explains the row, and the remaining difference.
 
-    The cause is '' for a row that needs none.
+    A cause counts where it makes two values agree; it is '' for a row that needs none.
     """
     if row.difference <= LIMIT:
         return ""
-    for cause in CAUSES:
-        if (
-            cause.concerns(row, theirs)
-            and (left := difference(*cause.show(row, cloud_PD, theirs))) <= LIMIT
-        ):
-            return f"{cause.words} to {left:.0e}"
+    causes, ours = [], row.ours
+    if row.peer == "published":
+        words = "numbered the ratios from 0, F = (i - 1)/n, until version 0.4: so does NumPy here"
+        fit = twonn_from_zero(cloud_PD, 0.95 if row.quantity.endswith("0.95") else 0.9)
+        causes.append((words, fit, row.theirs))
+    if row.quantity.startswith("gride"):
+        words = "n - 1 for n in the likelihood, extreme ratios cut off: so does NumPy here"
+        ours = gride_of_the_peers(cloud_PD, int(row.quantity.split()[1]))
+        causes.append((words, ours, row.theirs))
+    if once := theirs[row.peer].get(row.cloud + ONCE):
+        words = "copies are neighbors at distance 0: so each point is passed once"
+        causes.append((words, ours, once[row.quantity]))
+    for words, value, expected in causes:
+        if (left := difference(value, expected)) <= LIMIT:
+            return f"{words}, and agrees to {left:.0e}"
     return None
 
 
@@ -206,30 +167,14 @@ def ask_peers(clouds: dict[str, np.ndarray]) -> tuple[list[str], dict[str, Value
     with tempfile.TemporaryDirectory() as folder:
         for name, cloud_PD in clouds.items():
             np.save(pathlib.Path(folder) / f"{name}.npy", cloud_PD.astype(np.float64))
-        for name, (python, script) in peer.PEERS.items():
-            command = [python, "-m", script, "values", folder]
+        for name in peer.PEERS:
+            command = peer.library_command(name, "values", folder)
             answer = json.loads(
                 subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
             )
             versions.append(answer["version"])
             theirs[name] = answer["values"]
     return versions, theirs
-
-
-def compare(ours: Values, theirs: dict[str, Values]) -> list[Row]:
-    return [
-        Row(name, cloud, quantity, ours[cloud][quantity], value)
-        for name, values in theirs.items()
-        for cloud, found in values.items()
-        for quantity, value in found.items()
-    ]
-
-
-def table(rows: list[Row], words: list[str | None]) -> pd.DataFrame:
-    frame = pd.DataFrame(rows, columns=Row._fields)
-    return frame.assign(difference=[row.difference for row in rows], because=words).fillna(
-        {"because": "**unexplained**"}
-    )
 
 
 def main() -> None:
@@ -243,14 +188,21 @@ def main() -> None:
             name: jax.tree.map(float, measure(jnp.asarray(cloud_PD, jnp.float32)))
             for name, cloud_PD in clouds.items()
         }
-    rows = compare(ours, theirs)
+    rows = [
+        Row(name, cloud, quantity, ours[cloud][quantity], value)
+        for name, values in theirs.items()
+        for cloud, by_quantity in values.items()
+        for quantity, value in by_quantity.items()
+    ]
     words = [explain(row, clouds[row.cloud], theirs) for row in rows]
     print(
         f"{options.points} points a cloud; ours in float32 on {jax.default_backend()}, jax {jax.__version__};",
         end=" ",
     )
     print(f"peers in float64: {'; '.join(versions)}\n")
-    found = table(rows, words)
+    found = pd.DataFrame(rows, columns=Row._fields)
+    found["difference"] = [row.difference for row in rows]
+    found["because"] = ["**unexplained**" if cause is None else cause for cause in words]
     agreeing = found[found["difference"] <= LIMIT].groupby(["peer", "quantity"])["difference"]
     print(agreeing.agg(["count", "max"]).to_string(), end="\n\n")
     print(found[found["because"] != ""].to_string(index=False))

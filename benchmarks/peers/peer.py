@@ -1,7 +1,4 @@
-"""What the workers of benchmarks share: turns, a command line, and clouds that travel as files.
-
-    python -m benchmarks.peers.of_NAME values FOLDER         for every cloud of the folder its values, as JSON
-    python -m benchmarks.peers.of_NAME tasks POINTS WIDTH    a worker that times on a normal cloud
+"""What the workers of benchmarks share: turns, and clouds.
 
 Each process sleeps while another works, so that their thread pools never compete. It runs in
 environments that have no JAX, or another.
@@ -21,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-PEERS = {  # name -> the Python of its environment, and its script
-    "scikit-dimension": (sys.executable, "benchmarks.peers.of_skdim"),
-    "DADApy": (".venv-dadapy/bin/python", "benchmarks.peers.of_dadapy"),
-    "PyTorch": (sys.executable, "benchmarks.peers.of_torch"),
+PEERS = {  # name of a library -> the Python of its environment
+    "scikit-dimension": sys.executable,
+    "DADApy": ".venv-dadapy/bin/python",
+    "PyTorch": sys.executable,
 }
 SCALES = (1, 2, 4, 8, 16, 32, 64)  # the ranks of the nearer neighbor of GRIDE
 
@@ -118,17 +115,6 @@ def hardware(device: str) -> str:
     return f"{device} ({processor()}, {os.cpu_count()} cores), Python {platform.python_version()}"
 
 
-def main(version: str, values: Callable, tasks: Callable, kind: str = "cpu") -> None:
-    """`kind` of device the tasks run on: cpu or gpu."""
-    match sys.argv[1:]:
-        case "values", folder:
-            found = {}
-            for path in sorted(pathlib.Path(folder).glob("*.npy")):
-                found[path.stem] = {
-                    name: float(value) for name, value in values(np.load(path)).items()
-                }
-            print(json.dumps({"version": version, "values": found}))
-        case "tasks", points, width:
-            serve({"version": version, "kind": kind}, tasks(normal(int(points), int(width))))
-        case arguments:
-            sys.exit(f"{arguments}: use `values FOLDER` or `tasks POINTS WIDTH`")
+def library_command(name: str, *arguments: str, python: str | None = None) -> list[str]:
+    """Return the command of a library's worker: `values FOLDER`, or `tasks POINTS WIDTH`."""
+    return [python or PEERS[name], "-m", "benchmarks.peers.libraries", name, *arguments]
