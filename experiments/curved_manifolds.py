@@ -3,8 +3,8 @@
 It needs neither a corpus nor training.
 """
 
-from anisoscope.config.curved_config import CurvedConfig
-from anisoscope.config.recipes import chosen
+from anisoscope.config.untrained_config import CurvedConfig
+from anisoscope.config.variants import chosen
 
 
 def get_config(size: str = "") -> CurvedConfig:

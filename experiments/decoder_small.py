@@ -1,13 +1,13 @@
 """Decoder: causal mask, next character; `:tiny` runs on a CPU.
 
 It has 6 layers, width 512 and context 512, sized for a single GPU. A recipe may follow the size:
-`:tiny,gpt2` (config/recipes.py).
+`:tiny,gpt2` (config/variants.py).
 """
 
-from anisoscope.config import recipes
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import CheckpointConfig, EvaluateConfig, TrainConfig
+from anisoscope.config.variants import sized
 
 TINY = Config(
     model=ModelConfig(layers=6, width=128, heads=4, context=256),
@@ -18,4 +18,4 @@ TINY = Config(
 
 
 def get_config(size: str = "small") -> Config:
-    return recipes.sized(size, {"small": Config(), "tiny": TINY})
+    return sized(size, {"small": Config(), "tiny": TINY})

@@ -8,7 +8,7 @@ contrasts need --stages=train,measure,matched,figures.
 
 from typing import Any
 
-from anisoscope.config import recipes
+from anisoscope.config import variants as recipes
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.model_config import ModelConfig

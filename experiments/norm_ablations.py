@@ -5,11 +5,10 @@ mask and seed differ only in `model.norm`: initial parameters, windows, budget a
 are the same, and all four learn at this rate.
 """
 
-from anisoscope.config import recipes
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import CheckpointConfig, EvaluateConfig, TrainConfig
-from anisoscope.config.variants import with_seeds
+from anisoscope.config.variants import sized, with_seeds
 from anisoscope.experiments import mask_ablations
 from anisoscope.utils.settings import replace
 
@@ -28,7 +27,7 @@ TINY = Config(
 
 
 def get_config(size: str = "small") -> Config:
-    config = recipes.sized(size, {"small": Config(), "tiny": TINY}, RECIPE)
+    config = sized(size, {"small": Config(), "tiny": TINY}, RECIPE)
     conditions = {
         f"{mask}_{norm}": {"model.mask": mask, "objective": task, "model.norm": norm}
         for mask, task in TASKS.items()

@@ -9,9 +9,8 @@ belongs in RATES.
 
 from typing import Any
 
-from anisoscope.config import recipes
 from anisoscope.config.experiment_config import Config
-from anisoscope.config.variants import matched_contrasts, with_seeds
+from anisoscope.config.variants import ROTARY, chosen, matched_contrasts, with_seeds
 from anisoscope.experiments import mask_ablations
 from anisoscope.experiments.matched_pair_small import MATCHED_PAIR
 from anisoscope.utils.settings import replace
@@ -37,7 +36,7 @@ MARGINS = {
 }
 
 
-SHARED = recipes.ROTARY | {"train.other_learning_rate": REST}
+SHARED = ROTARY | {"train.other_learning_rate": REST}
 PRIMARY = matched_contrasts(
     {name: ("adamw_decoder", f"{name}_decoder") for name in ("muon", "sgd")}, MARGINS
 )
@@ -46,7 +45,7 @@ PRIMARY = matched_contrasts(
 def get_config(size: str = "small") -> Config:
     sizes = {"small": Config(), "tiny": mask_ablations.TINY}
     sizes["rates"] = replace(sizes["tiny"], {"train.steps": 500})
-    config = replace(recipes.chosen(size, sizes), SHARED)
+    config = replace(chosen(size, sizes), SHARED)
     if size != "rates":
         runs = {
             f"{name}_{model}": settings(name, model, rate)

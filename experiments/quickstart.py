@@ -3,8 +3,8 @@
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.model_config import ModelConfig
-from anisoscope.config.recipes import RECIPES
 from anisoscope.config.run_config import CheckpointConfig, DataConfig, EvaluateConfig, TrainConfig
+from anisoscope.config.variants import RECIPES
 from anisoscope.experiments.matched_pair_small import MATCHED_PAIR
 from anisoscope.utils.settings import replace
 

@@ -24,11 +24,11 @@ Five sizes in order rise or fall by chance in 2 of 120 cases: only then is it a 
 else is described and not judged.
 """
 
-from anisoscope.config import recipes
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import CheckpointConfig, EvaluateConfig, TrainConfig
+from anisoscope.config.variants import sized
 from anisoscope.experiments.matched_pair_small import MATCHED_PAIR
 from anisoscope.utils.settings import replace
 
@@ -52,7 +52,7 @@ MEASURE = MeasureConfig(
 
 def get_config(size: str = "50k") -> Config:
     sizes = {name: make_config(*shape, SEEDS.get(name, 1)) for name, shape in SHAPES.items()}
-    return replace(recipes.sized(size, sizes, RECIPE), {"variants": MATCHED_PAIR})
+    return replace(sized(size, sizes, RECIPE), {"variants": MATCHED_PAIR})
 
 
 def make_config(layers: int, width: int, seeds: int) -> Config:

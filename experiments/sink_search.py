@@ -16,7 +16,7 @@ from typing import Any
 
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.config.recipes import chosen
+from anisoscope.config.variants import chosen
 from anisoscope.experiments import decoder_small
 from anisoscope.utils.settings import replace
 

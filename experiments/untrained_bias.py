@@ -4,8 +4,8 @@
 1, 10 and 300. `:full` has all kinds of blocks, 12 deep, for a GPU. `:tiny` takes seconds.
 """
 
-from anisoscope.config.recipes import chosen
 from anisoscope.config.untrained_config import CHOICES, UntrainedConfig
+from anisoscope.config.variants import chosen
 from anisoscope.utils.settings import replace
 
 

@@ -12,11 +12,15 @@ from typing import Any, NamedTuple, get_args, get_origin
 from absl import flags
 
 import anisoscope
-from anisoscope.config.curved_config import CurvedConfig, check_curved
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.pretrained_config import PretrainedConfig, check_pretrained
 from anisoscope.config.pretrained_models import ModelsConfig, check_models
-from anisoscope.config.untrained_config import UntrainedConfig, check_untrained
+from anisoscope.config.untrained_config import (
+    CurvedConfig,
+    UntrainedConfig,
+    check_curved,
+    check_untrained,
+)
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import (
     choose,

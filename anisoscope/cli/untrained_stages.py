@@ -14,10 +14,9 @@ from anisoscope.cli import archive, drawing, flags
 from anisoscope.cli.flags import Request
 from anisoscope.cli.training_stages import keep_compiled, with_tangents
 from anisoscope.config import pretrained_models
-from anisoscope.config.curved_config import CurvedConfig
 from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.config.pretrained_models import ModelsConfig
-from anisoscope.config.untrained_config import UntrainedConfig
+from anisoscope.config.untrained_config import CurvedConfig, UntrainedConfig
 from anisoscope.plot import draw
 from anisoscope.results import joined_files
 from anisoscope.sources import two_models, untrained_blocks

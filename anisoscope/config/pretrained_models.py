@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from anisoscope.config.pretrained_config import PretrainedConfig, check_pretrained, revision_step
-from anisoscope.config.recipes import chosen
+from anisoscope.config.variants import chosen
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace, setting
 

@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from anisoscope.config.curved_config import CurvedConfig
+from anisoscope.config.untrained_config import CurvedConfig
 
 TARGETS = ("by direction", "constant")
 WEIGHTINGS = ("none", "types")  # equal weight for every draw, or for every type drawn

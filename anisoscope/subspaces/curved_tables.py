@@ -10,7 +10,7 @@ import pathlib
 import numpy as np
 import xarray as xr
 
-from anisoscope.config.curved_config import FLAT, CurvedConfig
+from anisoscope.config.untrained_config import FLAT, CurvedConfig
 from anisoscope.measurement.quantity import HERE, NOT_NEGATIVE, Quantity, declare
 from anisoscope.results import joined_files
 from anisoscope.results.summary import summarize_seeds, tidy_seeds

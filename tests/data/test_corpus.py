@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from anisoscope.config.run_config import DataConfig
-from anisoscope.data import clean, corpus, enwik8, local
+from anisoscope.data import clean, corpus, enwik8
 from tests.data.conftest import zipped
 
 TEXT = b"The quick brown fox jumps over the lazy dog.\n" * 100
@@ -43,7 +43,7 @@ def test_split_of_the_whole_enwik8(monkeypatch):
     text = (
         bytes(range(256)).ljust(90_000_000, b"a").ljust(95_000_000, b"b").ljust(100_000_000, b"c")
     )
-    monkeypatch.setattr(local, "read_text", lambda *_: text)
+    monkeypatch.setattr(corpus, "read_text", lambda *_: text)
     monkeypatch.setattr(enwik8, "SHA256", hashlib.sha256(text).hexdigest())
     loaded = corpus.load(DataConfig(path="enwik8"), context=512)
     train, valid, test = loaded.train, loaded.valid, loaded.test
@@ -55,10 +55,10 @@ def test_split_of_the_whole_enwik8(monkeypatch):
 @pytest.mark.parametrize(("size", "split", "has"), [(10, "train", 9), (339, "valid", 17)])
 def test_too_short(tmp_path, refused, monkeypatch, size, split, has):
     path = tmp_path / "short.txt"
-    monkeypatch.setattr(local, "read_text", lambda *_: TEXT[:size])
+    monkeypatch.setattr(corpus, "read_text", lambda *_: TEXT[:size])
     with refused(f"short.txt ({path})", f"{split} split has {has}", "needs 18"):
         corpus.load(DataConfig(path=str(path)), context=17)
-    monkeypatch.setattr(local, "read_text", lambda *_: TEXT[:360])
+    monkeypatch.setattr(corpus, "read_text", lambda *_: TEXT[:360])
     assert len(corpus.load(DataConfig(path=str(path)), context=17).test) == 18
 
 

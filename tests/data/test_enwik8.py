@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from anisoscope.data import enwik8
-from anisoscope.data.enwik8 import enwik8_dataset_builder, prepare
+from anisoscope.data.enwik8 import enwik8_dataset_builder
 from tests.data.conftest import publish
 
 ADVICE = ("enwik8.zip", "--config.data.path=")
@@ -18,7 +18,7 @@ ADVICE = ("enwik8.zip", "--config.data.path=")
 def test_zip_in_the_cache_stands_in_for_the_network(published, tmp_path, capfd):
     text, archive = published
     (tmp_path / "enwik8.zip").write_bytes(archive)
-    assert prepare.read_enwik8(tmp_path) == text
+    assert enwik8_dataset_builder.read_enwik8(tmp_path) == text
     assert capfd.readouterr().out == ""
     builder = enwik8_dataset_builder.Builder(data_dir=tmp_path, file_format="array_record")
     sizes = [record["text"].size for record in builder.as_data_source("text")]
@@ -26,7 +26,7 @@ def test_zip_in_the_cache_stands_in_for_the_network(published, tmp_path, capfd):
     (tmp_path / "enwik8.zip").unlink()
     (tmp_path / "enwik8.lock").unlink()
     (tmp_path / "enwik8.lock").mkdir()  # nobody can open it for writing, and nobody needs to
-    assert prepare.read_enwik8(tmp_path) == text
+    assert enwik8_dataset_builder.read_enwik8(tmp_path) == text
     assert "tensorflow" not in sys.modules
 
 
@@ -64,7 +64,10 @@ def test_runs_that_start_together_download_once(published, serve, tmp_path):
     folder, requests = serve(archive)
     (folder / "enwik8.zip").write_bytes(archive)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(prepare.read_enwik8, [tmp_path / "deep" / "cache"] * 4)) == [text] * 4
+        assert (
+            list(pool.map(enwik8_dataset_builder.read_enwik8, [tmp_path / "deep" / "cache"] * 4))
+            == [text] * 4
+        )
     assert requests.count("GET") == 1
     assert not (tmp_path / "deep" / "cache" / "downloads").exists()
 
@@ -74,12 +77,12 @@ def test_wrong_zip_in_the_cache(published, tmp_path, refused, monkeypatch):
     given = tmp_path / "enwik8.zip"
     given.write_bytes(archive[:-1] + b"x")
     with refused(str(given), "not enwik8.zip as published", f"delete {given}", *ADVICE):
-        prepare.read_enwik8(tmp_path)
+        enwik8_dataset_builder.read_enwik8(tmp_path)
     given.write_bytes(archive)
     with monkeypatch.context() as patch, refused(str(tmp_path), "wrong sha256", *ADVICE):
         patch.setattr(enwik8, "SHA256", "0" * 64)
-        prepare.read_enwik8(tmp_path)
-    assert prepare.read_enwik8(tmp_path) == text
+        enwik8_dataset_builder.read_enwik8(tmp_path)
+    assert enwik8_dataset_builder.read_enwik8(tmp_path) == text
 
 
 def flip(path):
@@ -100,13 +103,13 @@ def test_damaged_cache_is_prepared_again_or_refused(published, tmp_path, refused
     text, archive = published
     given = tmp_path / "enwik8.zip"
     given.write_bytes(archive)
-    prepare.read_enwik8(tmp_path)
+    enwik8_dataset_builder.read_enwik8(tmp_path)
     damage(tmp_path / "enwik8" / "1.0.0" / file)
-    assert prepare.read_enwik8(tmp_path) == text
+    assert enwik8_dataset_builder.read_enwik8(tmp_path) == text
     given.unlink()
     damage(tmp_path / "enwik8" / "1.0.0" / "enwik8-text.array_record-00000-of-00001")
     with refused("no network", enwik8_dataset_builder.URL, *ADVICE):
-        prepare.read_enwik8(tmp_path)
+        enwik8_dataset_builder.read_enwik8(tmp_path)
 
 
 def test_what_else_lies_in_the_cache_stays(published, serve, tmp_path, refused):
@@ -124,13 +127,13 @@ def test_what_else_lies_in_the_cache_stays(published, serve, tmp_path, refused):
 
     mine = contents()
     with refused("no network", "404", *ADVICE):
-        prepare.read_enwik8(cache)
+        enwik8_dataset_builder.read_enwik8(cache)
     (folder / "enwik8.zip").write_bytes(archive[:-100])
     with refused("what came from", "not enwik8.zip as published", *ADVICE):
-        prepare.read_enwik8(cache)
+        enwik8_dataset_builder.read_enwik8(cache)
     assert contents() == mine
     (folder / "enwik8.zip").write_bytes(archive)
-    assert prepare.read_enwik8(cache) == text
+    assert enwik8_dataset_builder.read_enwik8(cache) == text
     assert mine.items() <= contents().items()
     assert {path.parent for path in contents().keys() - mine.keys()} == {cache / "enwik8" / "1.0.0"}
 
@@ -145,9 +148,9 @@ def silent(request):
 
 
 def test_no_network_is_reported_in_time(published, tmp_path, refused, monkeypatch, request):
-    assert prepare.PATIENCE < 15
-    monkeypatch.setattr(prepare, "PATIENCE", 1.0)
+    assert enwik8_dataset_builder.PATIENCE < 15
+    monkeypatch.setattr(enwik8_dataset_builder, "PATIENCE", 1.0)
     url = f"http://127.0.0.1:{silent(request)}/enwik8.zip"
     publish(monkeypatch, url, published[1])
     with refused("no network", url, "timed out", str(tmp_path), *ADVICE):
-        prepare.read_enwik8(tmp_path)
+        enwik8_dataset_builder.read_enwik8(tmp_path)

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from anisoscope.cli import untrained_stages
-from anisoscope.config.curved_config import CurvedConfig
+from anisoscope.config.untrained_config import CurvedConfig
 from anisoscope.plot import draw, style
 from anisoscope.subspaces import curved_program, curved_tables
 from anisoscope.subspaces.curved_tables import LAW
