@@ -22,8 +22,7 @@ INHERENT = "Godey et al. 2024, Anisotropy Is Inherent to Self-Attention in Trans
 RECONSTRUCTED = f"reconstruction after {INHERENT}"
 HERE = "this project"
 
-# ranges
-SHARE, COSINE, NOT_NEGATIVE, AT_LEAST_1 = (0.0, 1.0), (-1.0, 1.0), (0.0, math.inf), (1.0, math.inf)
+SHARE, NOT_NEGATIVE = (0.0, 1.0), (0.0, math.inf)  # ranges
 
 
 @dataclass(frozen=True, slots=True)

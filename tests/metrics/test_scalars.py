@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
-import xarray as xr
 
 from anisoscope import metrics
 from tests import (
@@ -148,26 +147,6 @@ def test_it_is_a_function_of_jax(name):
     )
 
 
-def test_matrices_of_other_kinds():
-    single, frame = X.astype(np.float32), pd.DataFrame(X.astype(np.float32))
-    expected = metrics.anisotropy(single)
-    same = [
-        jnp.asarray(single),
-        frame,
-        frame.astype("Float32"),
-        np.asfortranarray(single),
-        single.astype(">f4"),
-    ]
-    same += [np.ma.masked_array(single, False), xr.DataArray(single, dims=("point", "width"))]
-    for x in same:
-        np.testing.assert_array_equal(metrics.anisotropy(x), expected)
-    rough = jnp.asarray(single, jnp.bfloat16)
-    for x in (rough, np.asarray(rough)):
-        np.testing.assert_array_equal(
-            metrics.drift(x), metrics.drift(np.asarray(rough).astype(np.float32))
-        )
-
-
 def test_frames_are_paired_by_their_labels():
     x, y = pd.DataFrame(X, np.arange(96) + 5), pd.DataFrame(Y, np.arange(96) + 5)
     expected = metrics.cka(X, Y)
@@ -200,15 +179,7 @@ def test_what_cannot_be_told_of_a_traced_array_is_nan():
     [
         (lambda: metrics.twonn(X[0]), r"x has shape \(6,\)"),
         (lambda: metrics.twonn(X[:1]), r"x has shape \(1, 6\)"),
-        (lambda: metrics.twonn(X * 1j), "x: values of type complex128 are not real numbers"),
-        (lambda: metrics.twonn(np.array([["a"]])), "x: values of type <U1 are not real numbers"),
         (lambda: metrics.twonn(np.ma.masked_less(X, -15)), r"x: \d+ of 576 numbers are masked"),
-        (
-            lambda: metrics.twonn(pd.DataFrame(X).astype("Float64").mask(X < -15)),
-            "numbers are not finite",
-        ),
-        (lambda: metrics.twonn(pd.DataFrame(X).reset_index()), "column 'index' counts the rows"),
-        (lambda: metrics.twonn(xr.DataArray(X.T, dims=("width", "point"))), "transpose them"),
         (lambda: metrics.mean_cosine(X + 1e8), "x: float32 would lose .* of the spread of float64"),
         (lambda: metrics.drift(X * 1e-38), "the largest coordinate is .*; rescale the vectors"),
         (lambda: jax.jit(metrics.drift)(jnp.asarray(X) * 1j), "x: values of type complex64"),
