@@ -41,8 +41,8 @@ def write(folders: Folders, to: pathlib.Path, named: primary.Named) -> list[path
     """
     tables = {run: joined_files.read_table(path / "results.nc") for run, path in folders.items()}
     joined = run_summaries.join(tables, {run: bits(path) for run, path in folders.items()})
-    if unfinished := run_summaries.unfinished(tables):
-        joined = run_summaries.without_shapes(joined, unfinished)
+    joined, unfinished = run_summaries.without_unfinished(joined, tables)
+    if unfinished:
         names = ", ".join(unfinished)
         print(f"not in contrasts, since they are not measured to their last step: {names}")
     frames = {

@@ -170,19 +170,6 @@ def format_interval(value: float, low: float, high: float) -> str:
     return format_number(value) + interval
 
 
-def format_verdict(row: Any) -> str:
-    """Format the verdict with its margin and the corrected p-values."""
-    if row.verdict == UNTESTED:
-        return row.verdict
-    margin = {WITHIN: f" within ± {row.margin:g}", BOTH: f" ({row.margin:g})"}.get(row.verdict, "")
-    at_margin = f", p of the margin {_p(row.p_margin_holm)}" * bool(np.isfinite(row.margin))
-    return f"{row.verdict}{margin}; p {_p(row.p_holm)}{at_margin}"
-
-
-def _p(p: float) -> str:
-    return "< 0.001" if p < 0.001 else f"{p:.2g}"
-
-
 def format_number(value: float) -> str:
     """Format with three digits and a typographic minus sign."""
     text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -163,20 +163,15 @@ def join(tables: Tables, bits: dict[str, dict[str, float]]) -> xr.Dataset:
     return runs
 
 
-def unfinished(tables: Tables) -> list[str]:
-    """Return the runs whose tables end before their training does."""
-    last = {name: settings(table).get("train.steps") for name, table in tables.items()}
-    return [
-        name
-        for name, table in tables.items()
-        if last[name] is not None and int(table.step[-1]) < last[name]  # None: pretrained
+def without_unfinished(runs: xr.Dataset, tables: Tables) -> tuple[xr.Dataset, list[str]]:
+    """Take out the shapes of runs whose tables end before their training does; name these runs."""
+    steps = {name: settings(table).get("train.steps") for name, table in tables.items()}
+    names = [  # a pretrained model has no steps
+        name for name, last in steps.items() if last and int(tables[name].step[-1]) < last
     ]
-
-
-def without_shapes(runs: xr.Dataset, names: list[str]) -> xr.Dataset:
-    """Take the shapes of these runs out."""
     kept = ~runs.run.isin(names)
-    return runs.assign({name: runs[name].where(kept) for name in SHAPES if name in runs})
+    shapes = {name: runs[name].where(kept) for name in SHAPES if name in runs}
+    return runs.assign(shapes if names else {}), names
 
 
 def _plain(column: list[Any]) -> np.ndarray:

@@ -34,7 +34,6 @@ RUNS: Figures = {
     **{name: partial(render, spec) for name, spec in SPECS.items()},
     "layer_similarity": run_figures.layer_similarity,
     "query_key_projection": scatter_figures.query_key_projection,
-    "sharpness_against_alignment": scatter_figures.sharpness_against_alignment,
     "cosine_against_drift": scatter_figures.cosine_against_drift,
     "training_curve": run_figures.training_curve,
     **{name: partial(run_figures.watched, spec) for name, spec in WATCHED.items()},

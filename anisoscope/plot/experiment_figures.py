@@ -23,7 +23,6 @@ from anisoscope.analysis.primary import (
     UNTESTED,
     WITHIN,
     format_interval,
-    format_verdict,
 )
 from anisoscope.analysis.shapes import SHAPES
 from anisoscope.measurement.intervals import LEVEL
@@ -153,15 +152,14 @@ def format_pair(pair: tuple[str, ...], with_held: bool) -> str:
 
 def _format_sample(changes: pd.DataFrame, noise: str) -> str:
     """Format the number of paired runs, and the intervals that they give."""
-    few, many = changes.pairs.min(), changes.pairs.max()
-    pairs = f"{few} to {many} pairs" if few < many else f"{few} pair{'s' * int(few > 1)}"
-    known = np.isfinite(changes.low)
-    if not known.any():
-        return f"{pairs} of runs; no interval."
+    pairs = " to ".join(map(str, dict.fromkeys([changes.pairs.min(), changes.pairs.max()])))
+    known = int(np.isfinite(changes.low).sum())
+    if not known:
+        return f"Pairs of runs: {pairs}; no interval."
     chance = f"chance alone puts {100 * (1 - LEVEL):.0f} % of them off 0"
-    read = f"{INTERVAL}, {noise}, not corrected for the {known.sum()} comparisons ({chance})"
-    bare = "" if known.all() else " Bare: no interval."
-    return f"{pairs} of runs. Bars: {read}. Filled: 0 lies outside.{bare}"
+    read = f"{INTERVAL}, {noise}, not corrected for the {known} comparisons ({chance})"
+    bare = " Bare: no interval." * (known < len(changes))
+    return f"Pairs of runs: {pairs}. Bars: {read}. Filled: 0 lies outside.{bare}"
 
 
 SETTLED = (DIFFERS, BOTH, WITHIN)  # drawn filled; what is open is hollow
@@ -197,12 +195,7 @@ def primary_contrasts(compared: Compared) -> Figure | None:
         f"p < {1 - LEVEL:.2g}, after Holm over all tests; filled where they settle something. "
         "Shaded: prespecified margin of equivalence. Without a margin there are numbers alone."
     )
-    lines = [
-        f"{row.name}: {row.quantity}, {row.before} → {row.after}, {AT[row.at]}: "
-        f"{format_interval(row.change, row.low, row.high)}, {format_verdict(row)}."
-        for row in known.itertuples(index=False)
-    ]
-    caption(figure, compared.runs, shown, bars, lines)
+    caption(figure, compared.runs, shown, bars)
     return figure
 
 

@@ -26,7 +26,6 @@ from anisoscope.plot.run_tables import (
     variable_label,
 )
 
-SHARPNESS = ("attention_entropy", "attention_max", "score_std_within", "attention_first_token")
 CAUTION = (
     "Correlations with intervals and corrected p stand in correlations.csv. They take the points for independent "
     "draws, which those of one network are not."
@@ -69,43 +68,6 @@ def layer_points(ax: Axes, table: xr.Dataset, look: dict[str, Any], label: str) 
     style.error_bars(ax, drift, cosine, ecolor=look["color"], elinewidth=0.8, fmt="none")
     ax.plot(drift[0][1:], cosine[0][1:], linestyle="none", label=label, **look)
     ax.plot(drift[0][:1], cosine[0][:1], linestyle="none", **look, markerfacecolor="white")
-
-
-def sharpness_against_alignment(runs: dict[str, Run]) -> Figure | None:
-    """Draw attention sharpness against query-key alignment, a point for each head."""
-    runs = runs_with(runs, "query_key_alignment", *SHARPNESS)
-    if not runs:
-        return None
-    figure = style.new_figure(style.PAGE, 1.0 + 1.5 * len(runs))
-    axes = figure.subplots(len(runs), len(SHARPNESS), sharex=True, sharey="col", squeeze=False)
-    colors = panel_axes.patch_colors(
-        max(run.results.sizes["block"] for run in runs.values()), first=1
-    )
-    for row, (label, run) in zip(axes, runs.items(), strict=True):
-        last = run.results[["query_key_alignment", *SHARPNESS]].isel(step=-1).sel(positions="all")
-        heads, seeds = last.sizes["block"] * last.sizes["head"], last.sizes.get("seed", 1)
-        if "seed" in last.dims:
-            last = last.stack(any_head=("seed", "head"), create_index=False)
-        for ax, name in zip(row, SHARPNESS, strict=True):
-            for block in last.block.values:
-                x, y = (interval(last, axis, block=block) for axis in ("query_key_alignment", name))
-                look = {"elinewidth": 0.6, "fmt": "o", "markersize": 2.5}
-                style.error_bars(ax, x, y, color=colors.to_rgba(block), **look)
-        row[0].set_ylabel(f"{label}\n{heads} heads" + f" × {seeds} runs" * (seeds > 1))
-    for ax, name in zip(axes[0], SHARPNESS, strict=True):
-        style.panel_title(ax, variable_label(runs, name))
-    axes[0, 0].set(xlim=(-1.1, 1.1), xticks=(-1, 0, 1))  # all that a cosine can be
-    for ax in axes[-1]:
-        text = style.wrap(variable_label(runs, "query_key_alignment"), 1.3, style.SMALL)
-        ax.set_xlabel(text, fontsize=style.SMALL)
-    style.title(figure, f"Sharpness against alignment of each head{at_last(runs)}, all positions")
-    panel_axes.patch_bar(figure, colors, axes, "block")
-    bars = describe_bands(
-        [run.results for run in runs.values()], "query_key_alignment", *SHARPNESS, what="bars"
-    )
-    shown = "A point for each head: the sharpness of its attention and the alignment of its queries and keys."
-    caption(figure, runs, shown, bars, [CAUTION])
-    return figure
 
 
 def cosine_and_drift(models: dict[str, Run]) -> Figure | None:

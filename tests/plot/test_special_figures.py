@@ -10,7 +10,6 @@ from anisoscope.analysis import correlations
 from anisoscope.plot.draw import MODELS, RUNS
 from anisoscope.plot.run_figures import log_curve
 from anisoscope.plot.run_tables import Run, average_tables
-from anisoscope.plot.scatter_figures import SHARPNESS
 from tests.plot.reading import caption_of, curve_is, footer_of, inside
 from tests.plot.tables import make_run, make_tangents
 
@@ -42,21 +41,6 @@ def test_projections_are_the_tables_and_means_lie_at_the_end_of_a_line_from_0(ru
             (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
             assert ((points >= [left, bottom]) & (points <= [right, top])).all()
             assert right - left == pytest.approx(top - bottom)
-
-
-def test_sharpness_against_alignment_has_a_point_per_head_with_its_intervals(runs):
-    panels = itertools.product(runs.values(), SHARPNESS)
-    figure = RUNS["sharpness_against_alignment"](runs)
-    for ax, (run, name) in zip(figure.axes, panels, strict=False):
-        last = run.results.sel(step=1000, positions="all")
-        for block, (points, _, bars) in zip(last.block, ax.containers, strict=True):
-            own = last.sel(block=block)
-            for axis, quantity in enumerate(("query_key_alignment", name)):
-                drawn = points.get_data()[axis]
-                np.testing.assert_array_equal(drawn, own[quantity].sel(statistic="mean"))
-                ends = np.array(bars[axis].get_segments())[:, :, axis].T
-                expected = own[quantity].sel(statistic=["low", "high"]).transpose("statistic", ...)
-                np.testing.assert_allclose(ends, expected, rtol=1e-6)
 
 
 def test_cosine_and_drift_have_a_row_for_each_modality():
