@@ -119,7 +119,7 @@ def _contrasts(
     for ax in axes[:, 0]:
         style.name_rows(ax, [*rows.values()], [isinstance(key, str) for key in rows], 6)
     style.title(figure, f"Change when one setting changes, {where}, all positions: exploratory")
-    shown = f"The change of each shape (analysis/shapes.py) when one setting changes, {where}."
+    shown = f"The change of each shape (analysis/shapes.csv) when one setting changes, {where}."
     first = int((changes[ROLE] == ROLES[0]).sum()) if ROLE in changes else 0
     but = f" but for {first}, which the figure primary_contrasts has" * bool(first)
     sample = _format_sample(changes, noise)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from anisoscope.analysis.shapes import read_curve, shapes, sink_head_share
+from anisoscope.analysis.shapes import SHAPES, read_curve, shapes, sink_head_share
+from anisoscope.measurement.families.attention_family import SINK_FROM
 
 # hidden states 1 to 11
 OPT_125M = (0.978, 0.987, 0.995, 0.995, 0.995, 0.994, 0.992, 0.989, 0.983, 0.973, 0.959)
@@ -85,6 +86,7 @@ def test_a_sink_head_is_counted_over_all_heads_of_all_blocks_at_any_threshold():
     curve = read_curve(first, "attention_first_token")
     found = [16 * sink_head_share(curve, above)[0] for above in (0.05, 0.3, 0.5)]
     assert found == [2, 1, 0]
+    assert f"above {SINK_FROM:g}" in SHAPES["sink_head_share"].formula
 
 
 @pytest.mark.parametrize(
