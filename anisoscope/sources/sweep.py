@@ -33,7 +33,7 @@ class Target(NamedTuple):
     name: str
     folder: pathlib.Path  # folder of <step>.nc; the joined tables lie in its parent
     families: Families
-    joined: str = "results.nc"
+    results: str = "results.nc"
 
     @property
     def is_hook_point(self) -> bool:
@@ -122,9 +122,20 @@ class Source(abc.ABC):
         """Return the families that a table of the target lacks."""
         return missing_families(table, target.families, nulls)
 
+    def step_tables(self, target: Target) -> Tables:
+        """Read the tables of a target as they were written."""
+        paths = {step: target.folder / f"{step}.nc" for step in sorted(self.steps)}
+        read = step_files.read_step
+        return {step: read(path, target.name) for step, path in paths.items() if path.exists()}
+
     def join(self) -> None:
-        """Write the joined tables of all targets."""
-        join_tables(self)
+        """Write results.nc, batches.nc and results.csv of every target."""
+        scores = None
+        for target in self.targets:
+            tables, root = self.step_tables(target), target.folder.parent
+            attributes = {"run": self.name, "corpus": ""} | self.attributes(target, tables)
+            scores = self.scores(list(tables)) if target.name == STREAM else scores
+            join.write(root, tables, target.families, self.measure.nulls, attributes, scores)
 
 
 def sweep(source: Source, stop: Stop) -> None:
@@ -136,9 +147,10 @@ def sweep(source: Source, stop: Stop) -> None:
     measured = measure_missing(source, stop)
     processes.on_first(source.join)
     for target in source.targets:
-        count, new = len(measured_steps(source, target)), len(measured[target.name])
+        count = sum((target.folder / f"{step}.nc").exists() for step in source.steps)
+        new = len(measured[target.name])
         steps = f"{count} checkpoint{'s' * (count != 1)} measured ({new} now)"
-        print(f"{label(source, target)}: {steps}: {target.folder.parent / target.joined}")
+        print(f"{label(source, target)}: {steps}: {target.folder.parent / target.results}")
 
 
 def measure_missing(source: Source, stop: Stop) -> dict[str, set[int]]:
@@ -163,8 +175,18 @@ def measure_missing(source: Source, stop: Stop) -> dict[str, set[int]]:
             for target in missing[step]
         }
         for target, table in source.measure_step(step, families):
+            lacks = missing[step][target]
+            # it would be measured at every start
+            if lost := {*source.missing(target, table, ())} & {*lacks}:
+                what = f"{source.name}: {', '.join(lost)} cannot be measured"
+                raise UserError(f"{what}; leave out of measure.families")
             if writes:
-                write(source, target, step, tables[target].get(step), table, missing[step][target])
+                made_by = {"made_by": json.dumps(target.made_by(source.made_by))}
+                path, table = (
+                    target.folder / f"{step}.nc",
+                    table.assign_attrs(made_by | table.attrs),
+                )
+                step_files.write_step(path, tables[target].get(step), table, lacks)
 
     files = {
         step: [target.folder / f"{step}.nc" for target in lacks] for step, lacks in missing.items()
@@ -221,39 +243,3 @@ def report(
             print(f"{label(source, target)}: {message}: step{'s' * (len(steps) > 1)} {listed}")
     if target.name == STREAM and 0 in unknown and UNTRAINED in source.measure.nulls:
         print(f"{source.name}: without step 0 there is no excess over the untrained network")
-
-
-def write(
-    source: Source,
-    target: Target,
-    step: int,
-    old: xr.Dataset | None,
-    new: xr.Dataset,
-    families: Families,
-) -> None:
-    """Write <step>.nc; UserError where a family is missing, which would be measured at every start."""
-    if lacking := {*source.missing(target, new, ())} & {*families}:
-        raise UserError(
-            f"{source.name}: {', '.join(lacking)} cannot be measured; leave out of measure.families"
-        )
-    made_by = {"made_by": json.dumps(target.made_by(source.made_by))}
-    new = new.assign_attrs(made_by | new.attrs)
-    step_files.write_step(target.folder / f"{step}.nc", old, new, families)
-
-
-def measured_steps(source: Source, target: Target) -> list[int]:
-    return sorted(step for step in source.steps if (target.folder / f"{step}.nc").exists())
-
-
-def join_tables(source: Source) -> None:
-    """Write results.nc, batches.nc and results.csv of the residual stream and every hook point."""
-    scores = None
-    for target in source.targets:
-        tables = {
-            step: step_files.read_step(target.folder / f"{step}.nc", target.name)
-            for step in measured_steps(source, target)
-        }
-        attributes = {"run": source.name, "corpus": ""} | source.attributes(target, tables)
-        scores = source.scores(list(tables)) if target.name == STREAM else scores
-        root = target.folder.parent
-        join.write(root, tables, target.families, source.measure.nulls, attributes, scores)

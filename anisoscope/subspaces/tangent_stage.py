@@ -14,15 +14,8 @@ import xarray as xr
 
 from anisoscope.config.tangents_config import TangentsConfig
 from anisoscope.results import joined_files
-from anisoscope.results.step_files import TANGENTS, read_step
-from anisoscope.sources.sweep import (
-    Families,
-    Source,
-    Tables,
-    Target,
-    is_outdated,
-    measured_steps,
-)
+from anisoscope.results.step_files import TANGENTS
+from anisoscope.sources.sweep import Families, Source, Tables, Target, is_outdated
 from anisoscope.subspaces import subspace_energy, tangent_tables
 from anisoscope.subspaces.subspace_energy import Fitted, Frames, Tested
 from anisoscope.subspaces.tangent_quantities import KINDS
@@ -142,9 +135,7 @@ class Study(Source):
 
     def join(self) -> None:
         """Write tangents.nc and tangents_primary.csv."""
-        (target,) = self.targets
-        steps, fit = measured_steps(self, target), "early" if self.early else "here"
-        raw = {step: read_step(target.folder / f"{step}.nc", TANGENTS) for step in steps}
+        raw, fit = self.step_tables(self.targets[0]), "early" if self.early else "here"
         cells = tangent_tables.primary_cells(raw, self.cells, self.name, fit)
         tangent_tables.write(self.root, raw, self.about | {"primary_fit": fit}, cells)
 

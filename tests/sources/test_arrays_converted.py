@@ -2,7 +2,6 @@
 why not.
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -10,10 +9,10 @@ import pytest
 import xarray as xr
 from scipy import sparse
 
-from anisoscope import make_measure, measure, measure_attention
+from anisoscope import measure
 from anisoscope.metrics import convert
 from anisoscope.sources import array_checks
-from tests.sources.array_clouds import CLOUDS, HEADS, UNEQUAL_P, measured
+from tests.sources.array_clouds import CLOUDS, UNEQUAL_P, measured
 
 FRAME, TWELVE = pd.DataFrame(CLOUDS[0]), np.repeat(np.arange(12), 8)
 FAR = CLOUDS[0] + 1e6  # from the origin: float32 loses 5e-3 of what they differ in
@@ -43,30 +42,6 @@ def test_arrays_lists_and_tables_give_the_same_in_pieces_too():
     first = measured(x[0], **options)
     for form in (x[0].tolist(), list(x[0]), pd.DataFrame(x[0])):
         xr.testing.assert_identical(measured(form, **options), first)
-
-
-@pytest.mark.slow
-def test_values_do_not_depend_on_the_types_that_jax_has():
-    """Those of float64 and of its integers; a function keeps its own."""
-    seen, layers, tokens = [], CLOUDS.reshape(2, 8, 12, 6), np.zeros((8, 12))
-
-    def function(params, tokens):
-        seen.append(str(params.dtype))
-        return params
-
-    def tables():
-        own = make_measure(function, tokens, families="similarity", folds=4)(layers)
-        heads = measure_attention(HEADS, HEADS[..., ::-1], mask="causal", folds=1)
-        return measured(jnp.asarray(CLOUDS)), heads, own
-
-    expected = tables()
-    with jax.enable_x64(True):
-        found = tables()
-        with pytest.raises(ValueError, match="layer 0: float32 would lose"):
-            make_measure(function, tokens, families="similarity")(layers + 1e9)
-    for own, other in zip(expected, found, strict=True):
-        xr.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
-    assert seen[:2] == ["float32", "float64"]
 
 
 class Quantized(Tensor):

@@ -14,9 +14,7 @@ from tests.sources.array_clouds import CLOUDS, HEADS, POINTS, WIDTH, measured
 
 
 def test_what_would_not_fit_is_refused_with_what_it_takes(monkeypatch):
-    """Before it is read, where no program could do with so little, or as the compiled program
-    says.
-    """
+    """Before it is read, or as the compiled program says."""
     expected = measured(CLOUDS[0], families="similarity")
     monkeypatch.setattr(memory, "available", lambda: 12_000)
     with pytest.raises(ValueError, match=r"96 points of width 6 take \d+ kB to .*num_chunks=\d+"):

@@ -1,6 +1,4 @@
-"""The stage on a tiny run: its numbers against the model's own gradients, resumption, one program,
-refusals.
-"""
+"""The stage on a tiny run: against the model's own gradients, resumed, as one program."""
 
 import functools
 import json
