@@ -238,7 +238,9 @@ def _check(read_Z: Read, picks_SP: np.ndarray, settings: MeasureConfig) -> None:
             raise ValueError(f"families: {name} cannot be measured on these arrays; leave it out")
     inputs, points = len(read_Z.resid_ZLBTD), picks_SP.shape[1]
     if inputs != len(names := input_names(settings)):
-        raise ValueError(f"activations have {inputs} inputs; pass {' and '.join(names)}")
+        raise ValueError(
+            f"activations have {inputs} inputs; pass {len(names)}: {' and '.join(names)}"
+        )
     if points != settings.points:
         raise ValueError(f"picks_SP has {points} points; pass measure.points={settings.points}")
     if not np.isfinite(read_Z.resid_ZLBTD).all():
