@@ -44,10 +44,7 @@ class PretrainedModel(NamedTuple):
 
     @property
     def base(self) -> Any:
-        """The module that reads inputs, without a head.
-
-        Some classes name an inner stage as their base; for these it is the model itself.
-        """
+        """The module that reads inputs, without a head: not an inner stage."""
         base = self.model.base_model
         reads = base.main_input_name in inspect.signature(base.forward).parameters
         return base if reads else self.model
@@ -193,7 +190,7 @@ def load_model(location: WeightLocation, weights: WeightsConfig) -> PretrainedMo
 def library_versions(model: Any) -> dict[str, str]:
     """Return the model class and the versions of the libraries, for tables."""
     versions = {"torch": str(torch.__version__), "transformers": transformers.__version__}
-    return {"model_class": type(model).__name__} | versions
+    return {"model_class": type(model).__name__, **versions}
 
 
 def attention_implementation(adapter: Adapter) -> str | None:

@@ -30,14 +30,11 @@ def missing_head(adapter: Adapter, name: str) -> str | None:
 
 def make_unembedding(loaded: PretrainedModel) -> Unembedding:
     """Combine the final norm, the projection after it and the head, in float32."""
-    head, after = (
-        loaded.model.get_output_embeddings(),
-        find_module(loaded.base, loaded.adapter.final_projection),
-    )
+    head = loaded.model.get_output_embeddings()
+    after = find_module(loaded.base, loaded.adapter.final_projection)
     if head.weight.device.type == "meta":
-        raise UserError(
-            f"{FAMILY} needs the unembedding in memory; leave pretrained.device_map out"
-        )
+        what = f"{FAMILY} needs the unembedding in memory"
+        raise UserError(f"{what}; leave pretrained.device_map out")
     unembedding_VD = to_array(head.weight)
     bias_V = None if head.bias is None else to_array(head.bias)
     if after is not None:
@@ -57,18 +54,15 @@ def check_logits(loaded: PretrainedModel, unembedding: Unembedding, tokens_T: np
     """Check that the last captured stream yields the model's own logits; return how closely."""
     name = loaded.class_name
     if sees_later(loaded, tokens_T):
-        raise UserError(
-            f"{name} sees the tokens that it is to predict; leave the family {FAMILY} out"
-        )
+        what = f"{name} sees the tokens that it is to predict"
+        raise UserError(f"{what}; leave the family {FAMILY} out")
     streams, output = residual_stream(loaded, tokens_T[None], loaded.model)
     expected_TV = to_array(output.logits[0])
     read_TV = np.asarray(logits(to_array(streams[-1][0]), unembedding))
     distance = np.abs(read_TV - expected_TV).max() / np.abs(expected_TV).max()
     if not distance <= CLOSE[loaded.attributes["computed_in"]]:
-        raise UserError(
-            f"{name}: final norm and unembedding differ from its logits by {distance:.2g} of the "
-            f"largest; leave {FAMILY} out"
-        )
+        what = f"{name}: final norm and unembedding differ from its logits by {distance:.2g}"
+        raise UserError(f"{what} of the largest; leave {FAMILY} out")
     return f"of the last layer the model's own logits to {distance:.0e}"
 
 

@@ -70,33 +70,25 @@ def begin(root, name, model, text=None, points=64, clamp=None, **changes):
 
 
 def test_a_model_beside_itself_is_the_same(world, tmp_path):
-    tiny_models.done(
-        f"--similarity={world / 'letters'},{world / 'letters'}", f"--workdir={tmp_path / 'out'}"
-    )
-    found = joined_files.read_table(tmp_path / "out" / "similarity.nc")
-    value = found.sel(statistic="mean")
+    both = f"--similarity={world / 'letters'},{world / 'letters'}"
+    tiny_models.done(both, f"--workdir={tmp_path / 'out'}")
+    value = joined_files.read_table(tmp_path / "out" / "similarity.nc").sel(statistic="mean")
     for name in ("cka", "cka_unbiased", "neighbor_overlap"):
         assert value[name].dims == ("positions", "layer", "other_layer")
         np.testing.assert_allclose(np.diagonal(value[name], axis1=1, axis2=2), 1, atol=1e-3)
-    assert (tmp_path / "out" / "figures" / "similarity_of_models.png").exists()
-    assert (
-        "where tokens of both end"
-        in (tmp_path / "out" / "figures" / "similarity_of_models.txt").read_text()
-    )
+    words = (tmp_path / "out" / "figures" / "similarity_of_models.txt").read_text()
+    assert "where tokens of both end" in words
 
 
 def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
     paths = tuple(str(world / name) for name in ("letters", "in_pairs"))
     sides = tuple(map(two_pretrained.open_side, paths))
     length = min(side.bytes for side in sides)
-    text = sides[0].text
-    points = two_pretrained.common_points(
-        two_pretrained.draw_chunks(text, length, 0), tuple(side.ends for side in sides), MEASURE, 0
-    )
+    chunks = two_pretrained.draw_chunks(sides[0].text, length, 0)
+    ends = tuple(side.ends for side in sides)
+    points = two_pretrained.common_points(chunks, ends, MEASURE, 0)
     clouds = [two_pretrained.read_points(side, points, number) for number, side in enumerate(sides)]
-    words = [
-        [match.group() for match in re.finditer(PAIRS, chunk.decode())] for chunk in points.chunks
-    ]
+    words = [re.findall(PAIRS, chunk.decode()) for chunk in points.chunks]
     several, first = 0, set()
     for m, (chunk, a, b) in enumerate(zip(points.chunk_M, *points.places_2M, strict=True)):
         read = points.chunks[chunk].decode()[: a + 1]  # a letter is a token
@@ -104,31 +96,22 @@ def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
         several += len(read.encode()) > len(read)
         first |= {m} if 0 in (a, b) else set()
     own = transformers.BertModel.from_pretrained(world / "pairs").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(world / "pairs")
     with torch.no_grad():
-        ids = transformers.AutoTokenizer.from_pretrained(world / "pairs")(
-            points.chunks[0].decode()
-        )["input_ids"]
-        states = own(torch.tensor([ids]), output_hidden_states=True).hidden_states
+        ids = torch.tensor([tokenizer(points.chunks[0].decode())["input_ids"]])
+        states = torch.stack(own(ids, output_hidden_states=True).hidden_states)
     there = points.places_2M[1][points.chunk_M == 0]
-    np.testing.assert_allclose(
-        clouds[1][:, : len(there)], torch.stack(states)[:, 0, there], atol=1e-5
-    )
+    np.testing.assert_allclose(clouds[1][:, : len(there)], states[:, 0, there], atol=1e-5)
     assert several > 10
     assert first & set(points.picks_SP[0])
     assert not first & set(points.picks_SP[1])
     fold = points.chunk_M[points.picks_SP].reshape(2, 2, -1)
     assert not set(fold[:, 0].ravel()) & set(fold[:, 1].ravel())  # folds are of whole chunks
     assert (points.chunk_M[points.others_KM[0]] != points.chunk_M).all()
-    found = two_models.measure_pair(two_pretrained.pair_sides(paths, sides))
-    assert found.attrs["chunk_bytes"] == length
-    value = found.cka_unbiased.sel(statistic="mean", positions="all")
-    assert value.shape == (4, 4)
     a_NPD, b_NPD = (cloud[:, points.picks_SP[0]] for cloud in clouds)
-    program = two_models.measure_clouds(a_NPD, b_NPD, a_NPD[None], MEASURE.folds)["measured"][
-        "cka_unbiased"
-    ]
+    measured = two_models.measure_clouds(a_NPD, b_NPD, a_NPD[None], MEASURE.folds)["measured"]
     twin = [[reference_comparison.linear_cka_unbiased(x, y) for y in b_NPD] for x in a_NPD]
-    np.testing.assert_allclose(program[..., 0], twin, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(measured["cka_unbiased"][..., 0], twin, rtol=1e-3, atol=1e-4)
 
 
 def test_ours_beside_itself_as_others_read_it(tmp_path, monkeypatch):
@@ -196,19 +179,17 @@ def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_
 
 def test_two_models_by_name_and_texts(world, training):
     """Revisions of one folder; other tokenizers; and a model in memory, which stays as it was."""
-    read = [(world / "text.txt").read_text()]
+    read, tokenizer = [(world / "text.txt").read_text()], tiny_models.tokenizer()
     options = {"window": 16, "points": 64, "batches": 1}
-    steps = anisoscope.compare_models(
-        training, training, read, revisions=("step20", "step60"), **options
-    )
+    revisions = ("step20", "step60")
+    steps = anisoscope.compare_models(training, training, read, revisions=revisions, **options)
     assert (steps.attrs["first"], steps.attrs["second"]) == ("training0@step20", "training0@step60")
     assert steps.sizes["layer"] == steps.sizes["other_layer"] == 4
     steps.to_netcdf(world / "steps.nc")
     unlike = steps.cka_unbiased.sel(statistic="mean", positions="all").values
     assert (np.diag(unlike)[1:] < 0.999).all()
     model = transformers.AutoModelForCausalLM.from_pretrained(training / "step60").train()
-    memory = (model, tiny_models.tokenizer())
-    labels = ("letters", "pairs")
+    memory, labels = (model, tokenizer), ("letters", "pairs")
     found = anisoscope.compare_models(memory, world / "pairs", read, labels=labels, **options)
     assert model.training
     assert (found.attrs["first"], found.attrs["second"]) == labels
@@ -219,9 +200,7 @@ def test_two_models_by_name_and_texts(world, training):
         np.testing.assert_allclose(np.diagonal(value, axis1=1, axis2=2), 1, atol=1e-3)
     with pytest.raises(ValueError, match=r"^tokens of both models .* lower points"):
         anisoscope.compare_models(memory, memory, ["too short a text"], **options)
-    run_examples(
-        anisoscope.compare_models, model=model, tokenizer=tiny_models.tokenizer(), texts=read
-    )
+    run_examples(anisoscope.compare_models, model=model, tokenizer=tokenizer, texts=read)
 
 
 @pytest.mark.parametrize(

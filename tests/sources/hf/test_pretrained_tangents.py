@@ -72,11 +72,6 @@ def swept(learned, tmp_path_factory):
     return workdir, tiny_models.done(*given, "--stages=measure,tangents,figures")
 
 
-@pytest.fixture
-def run(swept, tmp_path):
-    return shutil.copytree(swept[0], tmp_path / "swept")
-
-
 def test_revisions_have_what_our_checkpoints_have(swept):
     workdir, process = swept
     table = joined_files.read_table(workdir / "tangents.nc")
@@ -110,36 +105,32 @@ def test_revisions_have_what_our_checkpoints_have(swept):
 
 def test_the_loss_is_that_of_the_run(swept):
     """In nats of a token, on other windows."""
-    names = ("tangents", "results")
-    tangents, results = (joined_files.read_table(swept[0] / f"{name}.nc") for name in names)
+    tables = (joined_files.read_table(swept[0] / f"{n}.nc") for n in ("tangents", "results"))
+    tangents, results = tables
     loss = tangents.loss_in_bin.sel(statistic="mean", step=20).mean()
     bits = json.loads(results.attrs["revisions"])["20"]["bits_per_byte"]
     assert float(loss) == pytest.approx(bits * np.log(2), rel=0.2)
 
 
-def test_what_is_there_is_left_alone_and_what_is_gone_comes_back_as_it_was(run, learned):
+def test_what_is_gone_or_has_changed_is_made_again(swept, learned, tmp_path, monkeypatch):
+    """Of step 8: itself, the early proxies, and step 20, which is tested with proxies of step 8."""
+    run, own = shutil.copytree(swept[0], tmp_path / "swept"), pretrained_weights.digest_weights
     before = {path.name: path.read_bytes() for path in run.glob("tangents*/*.nc")}
     for name in ("early.nc", "8.nc"):
         (run / "tangents" / name).unlink()
-    # 20 is tested with proxies of 8
-    for now in (2, 0):
-        assert f"tangents: 4 checkpoints measured ({now} now)" in start(learned, run, *NAMES).stdout
+    assert "tangents: 4 checkpoints measured (2 now)" in start(learned, run, *NAMES).stdout
     assert {path.name: path.read_bytes() for path in run.glob("tangents*/*.nc")} == before
-
-
-def test_weights_that_have_changed_are_read_again(run, learned, monkeypatch):
-    """Of step 8: itself, the early proxies, and step 20, which is tested with proxies of step 8."""
-    own = pretrained_weights.digest_weights
 
     def other(place):
         return own(place) + "x" * place.name.endswith("step8")
 
     monkeypatch.setattr(pretrained_weights, "digest_weights", other)
     for now in (2, 0):
-        assert f"tangents: 4 checkpoints measured ({now} now)" in start(learned, run, *NAMES).stdout
-        for name in ("early", "8", "20"):
-            table = joined_files.read_table(run / "tangents" / f"{name}.nc")
-            assert json.loads(table.attrs["checkpoints"])["8"].endswith("x")
+        said = start(learned, run, *NAMES).stdout
+        assert f"tangents: 4 checkpoints measured ({now} now)" in said
+    for name in ("early", "8", "20"):
+        table = joined_files.read_table(run / "tangents" / f"{name}.nc")
+        assert json.loads(table.attrs["checkpoints"])["8"].endswith("x")
 
 
 def test_a_model_alone_has_proxies_of_its_own_other_windows(learned, tmp_path):
@@ -233,45 +224,37 @@ def test_a_model_that_sees_its_answer_is_refused(learned, tmp_path):
         _ = reader_of(folder, learned, tmp_path / "run").known
 
 
+def framed_windows(task):
+    spelled, text = tiny_models.tokenizer(framed=True), tiny_models.text(40_000)
+    windows = tiny_models.windows(spelled, text, special=True)
+    return windows, *tangents.make_windows(windows, SETTINGS, task)
+
+
 def test_an_encoder_reads_masked_tokens():
-    windows = tiny_models.windows(
-        tiny_models.tokenizer(framed=True), tiny_models.text(40_000), special=True
-    )
-    fit, test = tangents.make_windows(windows, SETTINGS, guards.MASKED_TOKEN)
-    for part in (fit, test):
+    windows, *parts = framed_windows(guards.MASKED_TOKEN)
+    for part in parts:
         asked = part.weights_JWT == 1
         assert not asked[..., [0, -1]].any()  # <s> and </s>
         assert 0.1 < asked[..., 1:-1].mean() < 0.2
         assert (part.tokens_JWT == part.targets_JWT)[~asked].all()
-        shares = [
-            (part.tokens_JWT == other)[asked].mean()
-            for other in (windows.mask_token, part.targets_JWT)
-        ]
-        assert 0.7 < shares[0] < 0.9
-        assert 0.03 < shares[1] < 0.2
+        assert 0.7 < (part.tokens_JWT == windows.mask_token)[asked].mean() < 0.9
+        assert 0.03 < (part.tokens_JWT == part.targets_JWT)[asked].mean() < 0.2
         assert np.take_along_axis(part.weights_JWT.reshape(4, -1), part.picks_JQ, axis=1).all()
 
 
 def test_a_decoder_is_asked_for_what_comes_next_and_bins_are_of_what_stands_there():
-    windows = tiny_models.windows(
-        tiny_models.tokenizer(framed=True), tiny_models.text(40_000), special=True
-    )
-    fit, test = tangents.make_windows(windows, SETTINGS, guards.NEXT_TOKEN)
+    windows, fit, test = framed_windows(guards.NEXT_TOKEN)
     asked = test.weights_JWT == 1
     assert asked[..., :-2].all()
     assert not asked[..., -2:].any()  # neither </s> nor what would come after it
     assert (np.roll(test.tokens_JWT, -1, axis=2) == test.targets_JWT)[asked].all()
     tokens_P = np.take_along_axis(test.tokens_JWT.reshape(4, -1), test.picks_JQ, axis=1).ravel()
     assert set(test.bins_P[test.time_P == 0]) <= {tangents.NO_BIN}
-    often = [
-        windows.counts_V[tokens_P[test.bins_P == b]].mean()
-        for b in range(4)
-        if (test.bins_P == b).any()
-    ]
+    bins = [test.bins_P == number for number in range(4)]
+    often = [windows.counts_V[tokens_P[own]].mean() for own in bins if own.any()]
     assert often == sorted(often)
     starts = [{row.tobytes() for row in part.targets_JWT.reshape(16, -1)} for part in (fit, test)]
     assert not starts[0] & starts[1]
+    short = windows._replace(rows_NT=windows.rows_NT[:20])
     with pytest.raises(UserError, match="needs twice as many: lower it to"):
-        tangents.make_windows(
-            windows._replace(rows_NT=windows.rows_NT[:20]), SETTINGS, guards.NEXT_TOKEN
-        )
+        tangents.make_windows(short, SETTINGS, guards.NEXT_TOKEN)

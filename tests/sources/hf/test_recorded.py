@@ -143,9 +143,8 @@ def test_gradient_accumulation_gives_a_table_of_all_passes_of_a_step(tmp_path):
         def on_substep_end(self, args, state, control, **_):
             sizes.append(callback.recorder.rows)
 
-    callback = anisoscope.trainer_callback(
-        BLOCKS, tmp_path / "tables", every=6, points=128, **QUICK
-    )
+    options = {"every": 6, "points": 128} | QUICK
+    callback = anisoscope.trainer_callback(BLOCKS, tmp_path / "tables", **options)
     trainer = make_trainer(tmp_path, callback)
     trainer.args.gradient_accumulation_steps = 2
     trainer.add_callback(Counts())
@@ -160,27 +159,19 @@ def test_gradient_accumulation_gives_a_table_of_all_passes_of_a_step(tmp_path):
     ("kind", "name", "changes", "words"),
     [
         ("opt", "model.decoder.layers.1", {"layerdrop": 1.0}, "did not run in this pass"),
-        (
-            "albert",
-            "albert.encoder.albert_layer_groups.0.albert_layers.0",
-            {},
-            "runs more than once",
-        ),
+        ("albert", "albert.encoder.albert_layer_groups.0", {}, "runs more than once"),
     ],
 )
 def test_layers_that_are_dropped_or_shared_give_a_warning_and_the_training_goes_on(
     tmp_path, kind, name, changes, words
 ):
-    callback = anisoscope.trainer_callback(
-        [name], tmp_path / "tables", every=2, points=128, **QUICK
-    )
+    options = {"every": 2, "points": 128} | QUICK
+    callback = anisoscope.trainer_callback([name], tmp_path / "tables", **options)
     trainer = make_trainer(tmp_path, callback, tiny_models.model(kind, **changes))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         trainer.train()
     messages = [str(warning.message) for warning in caught]
-    assert any(
-        "was not measured: nothing was recorded" in text and words in text for text in messages
-    )
+    assert any("nothing was recorded" in text and words in text for text in messages)
     assert trainer.state.global_step == 6
     assert not hooks_of(trainer.model)

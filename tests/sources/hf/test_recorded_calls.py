@@ -52,6 +52,15 @@ def test_a_mask_is_read_by_name_and_by_position(gpt2, by_name):
     assert found.sample()["token_positions"][:6].tolist() == [*range(6)]
 
 
+class Embeds(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(100, 4)
+
+    def forward(self, input_ids, attention_mask):
+        return self.embedding(input_ids)
+
+
 @pytest.mark.parametrize(
     ("mask", "words"),
     [
@@ -60,15 +69,7 @@ def test_a_mask_is_read_by_name_and_by_position(gpt2, by_name):
         (torch.nn.functional.pad(ONES, (2, 0), value=1), r"mask has shape \(3, 12\), hook point"),
     ],
 )
-def test_a_mask_of_another_shape_or_with_other_values_is_refused(gpt2, mask, words):
-    class Embeds(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embedding = nn.Embedding(100, 4)
-
-        def forward(self, input_ids, attention_mask):
-            return self.embedding(input_ids)
-
+def test_a_mask_of_another_shape_or_with_other_values_is_refused(mask, words):
     left_out(words, Embeds(), ["embedding"], IDS, mask)
 
 
@@ -99,14 +100,9 @@ def test_positions_that_begin_anew_make_clusters(gpt2):
 
 
 def test_models_that_pad_inside_are_refused_with_and_without_a_mask():
-    sizes = tiny_models.SIZES | {
-        "max_position_embeddings": 128,
-        "attention_window": [4] * 3,
-        "pad_token_id": 0,
-    }
-    model = transformers.LongformerModel(transformers.LongformerConfig(**sizes)).eval()
-    ids = IDS.clamp(min=1)
-    mask = ONES.clone()
+    sizes = {"max_position_embeddings": 128, "attention_window": [4] * 3, "pad_token_id": 0}
+    settings = transformers.LongformerConfig(**tiny_models.SIZES | sizes)
+    model, ids, mask = transformers.LongformerModel(settings).eval(), IDS.clamp(min=1), ONES.clone()
     mask[0, 7:] = 0
     left_out(r"returns \(3, 12\) vectors for inputs \(3, 10\)", model, ["encoder.layer.1"], ids)
     left_out(r"returns \(3, 12\)", model, ["encoder.layer.1"], ids, attention_mask=mask)
@@ -114,18 +110,17 @@ def test_models_that_pad_inside_are_refused_with_and_without_a_mask():
 
 def test_encoder_and_decoder_are_each_recorded_with_their_own_mask():
     sizes = {"d_model": 32, "d_kv": 8, "num_layers": 2, "num_heads": 4, "d_ff": 48}
-    settings = transformers.T5Config(
-        vocab_size=tiny_models.VOCABULARY, decoder_start_token_id=0, **sizes
-    )
-    model = transformers.T5ForConditionalGeneration(settings).eval()
+    sizes |= {"vocab_size": tiny_models.VOCABULARY, "decoder_start_token_id": 0}
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes)).eval()
     encoder, decoder = ONES.clone(), ONES.clone()
     encoder[0, 4:], decoder[1:, 2:] = 0, 0
     given = {"attention_mask": encoder, "decoder_input_ids": IDS, "decoder_attention_mask": decoder}
     sample = recorded(model, ["encoder.block.1", "decoder.block.1"], IDS, **given).sample()
     assert np.bincount(sample["clusters"]).tolist() == [4, 10, 10]
     assert np.bincount(sample["clusters_1"]).tolist() == [10, 2, 2]
-    own = recorded(model, ["decoder.block.1"], IDS, attention_mask=encoder, decoder_input_ids=IDS)
-    assert lengths(own) == [10, 10, 10]  # no mask of its own: all are tokens
+    given["decoder_attention_mask"] = None
+    # no mask of its own: all are tokens
+    assert lengths(recorded(model, ["decoder.block.1"], IDS, **given)) == [10, 10, 10]
     left_out("outside encoder and decoder", model, ["lm_head"], IDS, labels=IDS)
 
 
@@ -161,35 +156,34 @@ def test_nested_tensors_are_recorded_and_the_unclear_is_refused():
 
 
 def test_a_compiled_model_is_recorded_as_the_model_itself():
-    model = tiny_models.model("gpt2", n_layer=1)
-    own = recorded(model, ["transformer.h.0"], input_ids=IDS, attention_mask=ONES)
-    with torch.no_grad(), anisoscope.record(model, ["transformer.h.0"], points=200) as recorder:
+    model, names = tiny_models.model("gpt2", n_layer=1), ["transformer.h.0"]
+    own = recorded(model, names, input_ids=IDS, attention_mask=ONES)
+    with torch.no_grad(), anisoscope.record(model, names, points=200) as recorder:
         torch.compile(model, backend="eager")(input_ids=IDS, attention_mask=ONES)
     np.testing.assert_allclose(recorder.sample()["vectors"], own.sample()["vectors"], atol=1e-6)
 
 
 def test_rows_of_experts_are_no_sequences():
     """A router gives (batch * tokens, experts), which would be 30 sequences of one token."""
-    settings = transformers.MixtralConfig(
-        num_local_experts=2, num_key_value_heads=2, **tiny_models.SIZES | {"num_hidden_layers": 1}
-    )
-    model = transformers.MixtralModel(settings).eval()
+    sizes = {"num_local_experts": 2, "num_key_value_heads": 2, "num_hidden_layers": 1}
+    model = transformers.MixtralModel(transformers.MixtralConfig(**tiny_models.SIZES | sizes))
     gate = next(name for name, _ in model.named_modules() if name.endswith("gate"))
-    left_out(r"returns \(30,\) vectors for inputs \(3, 10\)", model, [gate], IDS)
+    left_out(r"returns \(30,\) vectors for inputs \(3, 10\)", model.eval(), [gate], IDS)
 
 
-def test_a_failure_in_mid_forward_leaves_no_trace_in_the_next_pass(gpt2):
-    class Fails(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.second, self.fails = nn.Linear(4, 4), nn.Linear(4, 4), True
+class Fails(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.fails = nn.Linear(4, 4), nn.Linear(4, 4), True
 
-        def forward(self, x):
-            x = self.first(x)
-            if self.fails:
-                raise KeyError("a batch that does not fit")
-            return self.second(x)
+    def forward(self, x):
+        x = self.first(x)
+        if self.fails:
+            raise KeyError("a batch that does not fit")
+        return self.second(x)
 
+
+def test_a_failure_in_mid_forward_leaves_no_trace_in_the_next_pass():
     model, x = Fails(), torch.randn(2, 5, 4)
     with anisoscope.record(model, ["first", "second"], points=200) as recorder:
         with pytest.raises(KeyError):
@@ -273,15 +267,12 @@ class TwoStacks(nn.Module):
 
 def test_layers_of_a_loop_share_their_sequences_and_two_loops_do_not():
     names = ["a.layers.0", "a.layers.1", "b.layers.0", "b.layers.1"]
-    recorder = anisoscope.record(TwoStacks(), names, points=1000)
     tokens = torch.randint(1, 50, (8, 12))
     document = tokens.clone()
     document[:, 6:] = 0
-    with recorder:
-        for _ in range(3):
-            recorder.model(tokens, document)
+    recorder = recorded(TwoStacks(), names, tokens, document)
     sample = recorder.sample()
-    assert [len(sample[name]) for name in names] == [3 * 96, 3 * 96, 3 * 48, 3 * 48]
+    assert [len(sample[name]) for name in names] == [96, 96, 48, 48]
     assert "clusters_1" in sample
     assert "clusters_2" not in sample  # a sample for each loop, not for each layer
     with pytest.raises(ValueError, match="differ in width or positions"):
