@@ -6,7 +6,7 @@
 from typing import Any
 
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.config.pretrained_models import ModelsConfig, sized
+from anisoscope.config.pretrained_config import ModelsConfig, sized
 from anisoscope.utils.settings import replace
 
 ENCODERS = (  # sizes: reconstruction, the paper names families

@@ -7,9 +7,15 @@ import sys
 import pytest
 
 from anisoscope.cli.flags import experiment_name, load
-from anisoscope.config import pretrained_models
-from anisoscope.config.pretrained_config import WeightsConfig, check_pretrained, revision_steps
-from anisoscope.config.pretrained_models import check_models, model_config, model_labels
+from anisoscope.config import pretrained_config
+from anisoscope.config.pretrained_config import (
+    WeightsConfig,
+    check_models,
+    check_pretrained,
+    model_config,
+    model_labels,
+    revision_steps,
+)
 from anisoscope.experiments import inherent, pretrained, shape_of_learning
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import from_dict, to_dict
@@ -66,8 +72,8 @@ def test_every_list_validates_and_goes_through_json(experiment, size):
     assert from_dict(json.loads(json.dumps(to_dict(found))), type(found)) == found
     assert set(found.models) <= set(found.listed)
     for known in found.listed.values():
-        assert known["modality"] in pretrained_models.MODALITIES
-        assert known["kind"] in pretrained_models.KINDS
+        assert known["modality"] in pretrained_config.MODALITIES
+        assert known["kind"] in pretrained_config.KINDS
 
 
 def test_the_preparation_of_the_paper_is_one_word_and_every_part_of_it_a_flag():
@@ -102,7 +108,7 @@ def test_each_model_is_measured_as_one_alone(tmp_path):
         (steps / name).mkdir(parents=True)
         (steps / name / "config.json").write_text("{}")
     (steps / "step3").mkdir()  # which holds no model
-    find = pretrained_models.find_revisions
+    find = pretrained_config.find_revisions
     assert find(str(steps)) == ("step1", "step20", "step100")
     assert find(str(steps / "step1")) == find("facebook/opt-125m") == ()
     folder = override(listed, {"models": f"mine={steps}"})

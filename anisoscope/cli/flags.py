@@ -13,8 +13,12 @@ from absl import flags
 
 import anisoscope
 from anisoscope.config.experiment_config import Config
-from anisoscope.config.pretrained_config import PretrainedConfig, check_pretrained
-from anisoscope.config.pretrained_models import ModelsConfig, check_models
+from anisoscope.config.pretrained_config import (
+    ModelsConfig,
+    PretrainedConfig,
+    check_models,
+    check_pretrained,
+)
 from anisoscope.config.untrained_config import (
     CurvedConfig,
     UntrainedConfig,

@@ -13,9 +13,8 @@ from anisoscope.analysis import correlations, on_disk
 from anisoscope.cli import archive, drawing, flags
 from anisoscope.cli.flags import Request
 from anisoscope.cli.training_stages import keep_compiled, with_tangents
-from anisoscope.config import pretrained_models
-from anisoscope.config.pretrained_config import PretrainedConfig
-from anisoscope.config.pretrained_models import ModelsConfig
+from anisoscope.config import pretrained_config
+from anisoscope.config.pretrained_config import ModelsConfig, PretrainedConfig
 from anisoscope.config.untrained_config import CurvedConfig, UntrainedConfig
 from anisoscope.plot import draw
 from anisoscope.results import joined_files
@@ -108,11 +107,11 @@ def correlate(name: str, root: pathlib.Path) -> None:
 
 def draw_models(config: ModelsConfig, root: pathlib.Path, to: pathlib.Path) -> None:
     """Draw a paper's figures from all measured models of a list."""
-    path = root / pretrained_models.TABLE
+    path = root / pretrained_config.TABLE
     if not path.exists():
-        raise folder.missing_file(root, pretrained_models.TABLE, "measure")
+        raise folder.missing_file(root, pretrained_config.TABLE, "measure")
     known = read_json(path, "run --stages=measure again")
-    labels = pretrained_models.model_labels(config.models)
+    labels = pretrained_config.model_labels(config.models)
     known = {label: known[label] for label in labels if label in known}
     if not known:
         raise UserError(f"{path} has none of {', '.join(labels)}; run --stages=measure first")

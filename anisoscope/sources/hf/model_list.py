@@ -8,8 +8,13 @@ from typing import Any
 import torch
 import transformers
 
-from anisoscope.config.pretrained_config import PretrainedConfig
-from anisoscope.config.pretrained_models import TABLE, ModelsConfig, model_config, model_labels
+from anisoscope.config.pretrained_config import (
+    TABLE,
+    ModelsConfig,
+    PretrainedConfig,
+    model_config,
+    model_labels,
+)
 from anisoscope.data import corpus as texts
 from anisoscope.sources.hf import guards, load_model, revision_sweep
 from anisoscope.utils import folder, memory
