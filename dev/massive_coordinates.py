@@ -73,8 +73,8 @@ def describe_layer(x_WTD: np.ndarray, words_P: np.ndarray, cuts: tuple[int, ...]
     columns |= {"without_first_token": rest}
     columns |= {"without_first_token_and_coordinate": anisotropy(rest_PD, own)}
     columns |= {"without_first_token_and_massive": anisotropy(rest_PD[~long_P])}
-    columns |= {"coordinate_of_rest": own}
-    columns |= {"coordinate_of_rest_share": variance_D[own] / variance_D.sum()}
+    share = variance_D[own] / variance_D.sum()
+    columns |= {"coordinate_of_rest": own, "coordinate_of_rest_share": share}
     return columns | {f"cut_{most}": anisotropy(cloud_PD.clip(-most, most)) for most in cuts}
 
 

@@ -32,11 +32,10 @@ LINES = {
 def bounds(squared_ratio: float, rest: float, length: Any) -> tuple[Any, Any]:
     """Bound the anisotropy of a cloud in which one vector of `length` is massive.
 
-    Let a share f of the points be one vector, at the distance r from the mean of the rest, in units
-    of the rest's root mean square distance from it. The covariance is (1 - f) C + f (1 - f) d d^T,
-    C that of the rest and d from its mean to the vector. So anisotropy lies between
-    f r² / (1 + f r²) and (a + f r²) / (1 + f r²), where a is that of the rest. The lower bound is
-    reached where the rest has no scatter along d, the upper one where d is its first direction.
+    A share f of the points is one vector, at r times the rest's root mean square distance from its
+    mean. The covariance is (1 - f) C + f (1 - f) d d^T, C that of the rest and d from its mean to
+    the vector. So anisotropy lies between f r² / (1 + f r²), reached where the rest has no scatter
+    along d, and (a + f r²) / (1 + f r²), where a is that of the rest and d its first direction.
     """
     scatter = squared_ratio / length
     return scatter / (1 + scatter), (rest + scatter) / (1 + scatter)
@@ -69,16 +68,12 @@ def draw_prediction(massive: pd.DataFrame) -> Figure:
         right.axhline(own[name][DEEP], color="0.4", linewidth=0.8, linestyle=":")
         right.text(108, own[name][DEEP] - 0.055, words, color="0.3", fontsize=style.SMALL)
     right.legend(loc="lower right", bbox_to_anchor=(1, 0.12))
-    panels = {left: ("tokens of a window", (32, 256, 2048, 16384, LONGEST))}
-    panels[right] = ("largest coordinate that is left", (100, 600, 2500, 12000))
-    for ax, (words, ticks) in panels.items():
-        ax.set_xscale("log")
+    left.set(xscale="log", xlabel="tokens of a window", ylabel="anisotropy", ylim=(0, 1.02))
+    left.set_title("points: measured; bands: predicted from windows of 256")
+    right.set(xscale="log", xlabel="largest coordinate that is left")
+    for ax, ticks in ((left, (32, 256, 2048, 16384, LONGEST)), (right, (100, 600, 2500, 12000))):
         ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
         ax.minorticks_off()
-        ax.set_xlabel(words)
-    left.set_ylim(0, 1.02)
-    left.set_ylabel("anisotropy")
-    left.set_title("points: measured; bands: predicted from windows of 256")
     right.set_title(f"layer {DEEP}, windows of 256")
     style.title(figure, f"One vector makes the anisotropy of {MODEL}")
     return figure

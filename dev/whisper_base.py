@@ -7,6 +7,7 @@ weights in float16.
 """
 
 import importlib.util
+import io
 import pathlib
 import re
 import struct
@@ -22,33 +23,24 @@ ATTENTIONS = {  # name there -> name here, and what its products stack
     "self_attention": ("self_attn", (("q", "k", "v"), ("out",))),
     "attention": ("encoder_attn", (("q",), ("k", "v"), ("out",))),
 }
-RENAMED = {
-    "self_attention/layer_norm": "self_attn_layer_norm",
-    "attention/layer_norm": "encoder_attn_layer_norm",
-    "ffn/layer_norm": "final_layer_norm",
-    "ffn/linear_0": "fc1",
-    "ffn/linear_1": "fc2",
-    "position_encodings/encodings": "embed_positions/weight",
-    "embeddings/weight": "embed_tokens/weight",
-    "gamma": "weight",
-    "beta": "bias",
-}
+RENAMED = {"self_attention/layer_norm": "self_attn_layer_norm", "ffn/linear_0": "fc1"}
+RENAMED |= {"attention/layer_norm": "encoder_attn_layer_norm", "ffn/linear_1": "fc2"}
+RENAMED |= {"ffn/layer_norm": "final_layer_norm", "gamma": "weight", "beta": "bias"}
+RENAMED |= {"position_encodings/encodings": "embed_positions/weight"}
+RENAMED |= {"embeddings/weight": "embed_tokens/weight"}
+SIZES = {"d_model": 512, "vocab_size": 51865, "encoder_layers": 6, "decoder_layers": 6}
+SIZES |= {"encoder_attention_heads": 8, "decoder_attention_heads": 8}
+SIZES |= {"encoder_ffn_dim": 2048, "decoder_ffn_dim": 2048}
 
 
-def read_variables(data: bytes) -> dict[str, np.ndarray]:
+def read_variables(file: io.BytesIO) -> dict[str, np.ndarray]:
     """Read the variables of a model.bin, version 6."""
-    place = 0
 
     def read(form: str) -> int:
-        nonlocal place
-        place += struct.calcsize("<" + form)
-        return struct.unpack_from("<" + form, data, place - struct.calcsize("<" + form))[0]
+        return struct.unpack("<" + form, file.read(struct.calcsize("<" + form)))[0]
 
     def read_name() -> str:
-        nonlocal place
-        length = read("H")
-        place += length
-        return data[place - length : place].rstrip(b"\0").decode()
+        return file.read(read("H")).rstrip(b"\0").decode()
 
     version, name, _ = read("I"), read_name(), read("I")
     if (version, name) != (6, "WhisperSpec"):
@@ -57,17 +49,14 @@ def read_variables(data: bytes) -> dict[str, np.ndarray]:
     for _ in range(read("I")):
         name, shape = read_name(), [read("I") for _ in range(read("B"))]
         kind, size = TYPES[read("B")], read("I")
-        variables[name] = np.frombuffer(data[place : place + size], kind).reshape(shape)
-        place += size
+        variables[name] = np.frombuffer(file.read(size), kind).reshape(shape)
     return variables
 
 
 def rename(variables: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
-    """Give the variables the names that transformers has, queries, keys and values apart."""
+    """Give the variables the names of transformers, with queries, keys and values in parts."""
     state = {}
     for name, value in variables.items():
-        if value.ndim == 0:  # a setting
-            continue
         name = re.sub(r"layer_(\d+)", r"layers/\1", name)
         if found := re.fullmatch(r"(.*)/(self_attention|attention)/linear_(\d)/(\w+)", name):
             block, kind, number, leaf = found.groups()
@@ -75,38 +64,20 @@ def rename(variables: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
             letters = products[int(number)]
             parts = zip(letters, np.split(value, len(letters)), strict=True)
             state |= {f"{block}/{attention}/{letter}_proj/{leaf}": part for letter, part in parts}
-        else:
+        elif value.ndim:  # no setting
             for published, own in RENAMED.items():
                 name = name.replace(published, own)
             state[name] = value
-    state["proj_out/weight"] = state["decoder/embed_tokens/weight"]
-    return {
-        ("" if name.startswith("proj") else "model.") + name.replace("/", "."): torch.tensor(
-            np.array(value, np.float32)
-        )
-        for name, value in state.items()
-        if not name.endswith("k_proj/bias")  # 0, as keys have none
-    }
-
-
-def main(folder: pathlib.Path) -> None:
-    roots = [
-        pathlib.Path(importlib.util.find_spec(part).submodule_search_locations[0]) for part in PARTS
-    ]
-    data = b"".join(
-        (root / "data" / f"model.bin.part{number}").read_bytes()
-        for number, root in enumerate(roots, start=1)
-    )
-    state = rename(read_variables(data))
-    shape = {"encoder_layers": 6, "decoder_layers": 6, "d_model": 512, "vocab_size": 51865}
-    heads = {"encoder_attention_heads": 8, "decoder_attention_heads": 8}
-    widths = {"encoder_ffn_dim": 2048, "decoder_ffn_dim": 2048}
-    config = transformers.WhisperConfig(**shape, **heads, **widths)
-    model = transformers.WhisperForConditionalGeneration(config)
-    model.load_state_dict(state)
-    model.save_pretrained(folder)
-    transformers.WhisperFeatureExtractor().save_pretrained(folder)
+    state = {f"model/{name}": x for name, x in state.items() if not name.endswith("k_proj/bias")}
+    state["proj_out/weight"] = state["model/decoder/embed_tokens/weight"]
+    return {name.replace("/", "."): torch.tensor(np.array(x, "f4")) for name, x in state.items()}
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]))
+    specs = (importlib.util.find_spec(part).submodule_search_locations[0] for part in PARTS)
+    files = (pathlib.Path(x) / f"data/model.bin.part{n}" for n, x in enumerate(specs, start=1))
+    weights = io.BytesIO(b"".join(file.read_bytes() for file in files))
+    model = transformers.WhisperForConditionalGeneration(transformers.WhisperConfig(**SIZES))
+    model.load_state_dict(rename(read_variables(weights)))
+    model.save_pretrained(sys.argv[1])
+    transformers.WhisperFeatureExtractor().save_pretrained(sys.argv[1])

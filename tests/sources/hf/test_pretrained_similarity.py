@@ -26,7 +26,7 @@ from anisoscope.models.transformer import build
 from anisoscope.results import joined_files
 from anisoscope.sources import two_models
 from anisoscope.sources.finished_run import OpenRun
-from anisoscope.sources.hf import two_pretrained
+from anisoscope.sources.hf import text_chunks, two_pretrained
 from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace, to_dict
@@ -84,9 +84,9 @@ def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
     paths = tuple(str(world / name) for name in ("letters", "in_pairs"))
     sides = tuple(map(two_pretrained.open_side, paths))
     length = min(side.bytes for side in sides)
-    chunks = two_pretrained.draw_chunks(sides[0].text, length, 0)
+    chunks = text_chunks.draw_chunks(sides[0].text, length, 0)
     ends = tuple(side.ends for side in sides)
-    points = two_pretrained.common_points(chunks, ends, MEASURE, 0)
+    points = text_chunks.common_points(chunks, ends, MEASURE, 0)
     clouds = [two_pretrained.read_points(side, points, number) for number, side in enumerate(sides)]
     words = [re.findall(PAIRS, chunk.decode()) for chunk in points.chunks]
     several, first = 0, set()
@@ -257,20 +257,18 @@ def test_a_token_ends_where_its_vector_has_read_to():
     text = "ab\n   <é"
     named = [("ab", 0, 2), ("ĊĠĠ", 2, 3), ("Ġ<", 6, 7), ("Ã", 7, 8), ("©", 7, 8), ("[SEP]", 0, 0)]
     names, offsets = [one[0] for one in named], [one[1:] for one in named]
+    np.testing.assert_array_equal(text_chunks.token_ends(text, offsets, names), [2, 0, 7, 0, 9, 0])
     np.testing.assert_array_equal(
-        two_pretrained.token_ends(text, offsets, names), [2, 0, 7, 0, 9, 0]
-    )
-    np.testing.assert_array_equal(
-        two_pretrained.token_ends("ab", [(0, 1), (0, 2)], ["▁", "ab"]), [0, 2]
+        text_chunks.token_ends("ab", [(0, 1), (0, 2)], ["▁", "ab"]), [0, 2]
     )
 
 
 def test_where_tokens_end_and_what_stands_beside():
     # special; several tokens of one character
     first, second = np.array([0, 2, 3, 3, 7]), np.array([1, 3, 7, 7, 9])
-    np.testing.assert_array_equal(two_pretrained.shared_ends(first, second), [[3, 1], [4, 3]])
+    np.testing.assert_array_equal(text_chunks.shared_ends(first, second), [[3, 1], [4, 3]])
     chunk_M, place_M = np.array([0, 0, 1, 1, 1, 2]), np.array([0, 4, 0, 3, 9, 5])
-    found = two_pretrained.points_elsewhere(chunk_M, place_M, np.random.default_rng(0), 0)
+    found = text_chunks.points_elsewhere(chunk_M, place_M, np.random.default_rng(0), 0)
     assert (chunk_M[found] != chunk_M).all()
     for m, other in enumerate(found):
         there = chunk_M == chunk_M[other]
@@ -279,7 +277,7 @@ def test_where_tokens_end_and_what_stands_beside():
         there = like if like.any() else there
         assert abs(place_M[other] - place_M[m]) == np.abs(place_M[there] - place_M[m]).min()
     valid = "añb".encode() * 50
-    read = list(two_pretrained.draw_chunks(valid, 7, 0))
+    read = list(text_chunks.draw_chunks(valid, 7, 0))
     assert 0 < len(read) < len(valid) // 7
     assert all(chunk.decode() in "añb" * 4 for chunk in read)
 
@@ -297,7 +295,7 @@ def test_a_run_s_special_tokens_and_clamp_are_those_of_the_comparison(world, tmp
     chunk = "abé d".encode()
     np.testing.assert_array_equal(framed.ends(chunk), [0, 1, 2, 4, 5, 6, 0])
     np.testing.assert_array_equal(
-        two_pretrained.shared_ends(framed.ends(chunk), bare.ends(chunk)),
+        text_chunks.shared_ends(framed.ends(chunk), bare.ends(chunk)),
         [[n + 1, n] for n in range(5)],
     )
     assert framed.vectors(chunk).shape == (4, 7, 32)
