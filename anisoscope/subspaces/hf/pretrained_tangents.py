@@ -111,12 +111,12 @@ def run(study: "RevisionStudy", stop: Stop) -> None:
         raise UserError(f"{results} does not exist; {advice}")
     folder.claim(source.root, replace(config, revision_sweep.FREE), new=False)
     with folder.locked(source.root):
-        known = study.known
-        check_settings(config.tangents, study.width, WIDTH.format(known["full_width"]))
-        removed = "removed" if study.width < known["full_width"] else "kept"
-        share = f"share of the gradient {known['largest_ones_share']:.1g}"
+        facts = study.facts
+        check_settings(config.tangents, study.width, WIDTH.format(facts["full_width"]))
+        removed = "removed" if study.width < facts["full_width"] else "kept"
+        share = f"share of the gradient {facts['largest_ones_share']:.1g}"
         print(f"{source.name}: vector of ones: {removed} ({share})")
-        print(f"{source.name}: matrices not known, and NaN: {known['matrices_missing']}")
+        print(f"{source.name}: matrices not known, and NaN: {facts['matrices_missing']}")
         if not study.early:
             what = f"no early subspaces: they need {LEAST_EARLY} revisions of a training"
             print(
@@ -152,11 +152,11 @@ class RevisionStudy(tangent_stage.Study):
 
     @property
     def layers(self) -> int:
-        return self.known["layers"]
+        return self.facts["layers"]
 
     @property
     def width(self) -> int:
-        return self.known["width"]
+        return self.facts["width"]
 
     @functools.cached_property
     def about_model(self) -> dict[str, Any]:
@@ -167,7 +167,7 @@ class RevisionStudy(tangent_stage.Study):
         for name in {*source.windows.attributes} - {"tokens_per_byte"}:  # describes other windows
             attributes.pop(name, None)
         return attributes | {
-            **self.known,
+            **self.facts,
             **sample,
             "model": measured["model"],
             "steps": max(self.steps),
@@ -180,7 +180,7 @@ class RevisionStudy(tangent_stage.Study):
         }
 
     @functools.cached_property
-    def known(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """The facts that hold for all revisions: from a valid table, else from a fold of windows."""
         names = ("layers", "full_width", "width", "largest_ones_share", "matrices_missing")
         for path in sorted((self.root / step_files.TANGENTS).glob("*.nc")):
@@ -200,7 +200,7 @@ class RevisionStudy(tangent_stage.Study):
 
     @functools.cached_property
     def basis_DD(self) -> np.ndarray:
-        return basis(self.known["full_width"], self.width)
+        return basis(self.facts["full_width"], self.width)
 
     def open(self, step: int) -> load_model.PretrainedModel:
         """Load a revision; UserError where its gradients or its loss are not usable."""
@@ -243,6 +243,6 @@ class RevisionStudy(tangent_stage.Study):
         """Raise UserError where the vector of ones, removed by the last revision, matters here."""
         width, dimensions = self.basis_DD.shape
         if dimensions < width and not torch_gradients.removes_ones(read, width):
-            share, last = torch_gradients.ones_share(read), self.known["largest_ones_share"]
+            share, last = torch_gradients.ones_share(read), self.facts["largest_ones_share"]
             what = f"share of the gradient along the vector of ones: {share:.2g}, last {last:.2g}"
             raise UserError(f"step {step}: {what}; name revisions of one model")

@@ -210,7 +210,7 @@ def test_what_is_found_of_a_model_is_told_and_stands_in_its_tables(
     learned, tmp_path, kind, name, width
 ):
     reader = reader_of(made(tmp_path / kind, kind, name), learned, tmp_path / "run")
-    known = reader.known
+    known = reader.facts
     assert (known["layers"], known["full_width"], known["width"]) == (4, 32, width)
     assert (known["largest_ones_share"] < 1e-8) == (width == 31)
     missing = "embedding, attention, mlp, attention_out, mlp_out"
@@ -221,7 +221,7 @@ def test_a_model_that_sees_its_answer_is_refused(learned, tmp_path):
     """The loss of the next token would say nothing of its gradients."""
     folder = made(tmp_path / "llama", "llama", "LlamaForCausalLM", is_causal=False)
     with pytest.raises(UserError, match="sees the token that it is to predict"):
-        _ = reader_of(folder, learned, tmp_path / "run").known
+        _ = reader_of(folder, learned, tmp_path / "run").facts
 
 
 def framed_windows(task):
