@@ -28,3 +28,14 @@ def training(tmp_path_factory, one_thread):
     folder = tmp_path_factory.mktemp("training")
     tiny_models.train(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def swept(training, tmp_path_factory):
+    """The three checkpoints measured by the command, with figures: its folder, and its process."""
+    from tests.sources.hf import tiny_models
+
+    workdir, names = tmp_path_factory.mktemp("runs") / "swept", ("step0", "step20", "step60")
+    process = tiny_models.measure(training, workdir, *names, stages="measure,figures")
+    assert process.returncode == 0, process.stderr
+    return workdir, process

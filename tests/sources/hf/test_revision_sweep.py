@@ -6,7 +6,6 @@ import shutil
 import subprocess
 
 import numpy as np
-import pytest
 import safetensors.torch
 
 from anisoscope.config.measure_config import NULLS
@@ -14,32 +13,11 @@ from anisoscope.results import joined_files
 from anisoscope.sources.hf import revision
 from anisoscope.utils import checksums
 from anisoscope.utils.files import temporary_path
-from tests.program import ROOT, command, environment, here, refuse
+from tests.program import ROOT, command, environment, refuse
+from tests.sources.hf.tiny_models import flags, measure
 
-SMALL = ("--config.window=16", "--config.measure.points=64", "--config.measure.folds=2")
-SMALL += ("--config.measure.batches=2",)
-FAMILIES = "spectrum,leading,comparison,attention,projection"
 NAMES = ("step0", "step20", "step60")
-
-
-def flags(training, *revisions, name=None, families=FAMILIES):
-    given = f"--config=experiments/pretrained.py:{name or training}"
-    named = (f"--config.pretrained.revisions={revisions}",) if revisions else ()
-    families = f"--config.measure.families={families}"
-    return given, f"--config.data.path={training / 'text.txt'}", *named, *SMALL, families
-
-
-def measure(training, workdir, *revisions, stages="measure", **options):
-    given = flags(training, *revisions, **options)
-    return here(*given, f"--workdir={workdir}", f"--stages={stages}")
-
-
-@pytest.fixture(scope="session")
-def swept(training, tmp_path_factory):
-    workdir = tmp_path_factory.mktemp("runs") / "swept"
-    process = measure(training, workdir, *NAMES, stages="measure,figures")
-    assert process.returncode == 0, process.stderr
-    return workdir, process
+FEW = "similarity,comparison"
 
 
 def test_all_that_it_writes_has_a_checksum(training, swept):
@@ -124,7 +102,7 @@ def test_a_model_alone_is_not_its_own_null_model(training, swept, tmp_path):
 
 def test_weights_that_have_changed_are_measured_again(training, tmp_path):
     copied, workdir = shutil.copytree(training, tmp_path / "training"), tmp_path / "run"
-    fewer = functools.partial(measure, families="similarity,comparison")
+    fewer = functools.partial(measure, families=FEW)
     assert fewer(copied, workdir, "step20", "step60").returncode == 0
     path = copied / "step20" / "model.safetensors"
     weights = safetensors.torch.load_file(path)
@@ -164,8 +142,9 @@ def test_a_model_of_a_hub_is_read_by_name_and_revision(training, tmp_path):
         (cache / "refs").mkdir(exist_ok=True)
         (cache / "refs" / name).write_text(commit)
     where = environment() | {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
-    given = *flags(training, "step20", "step60", name="made/tiny"), f"--workdir={run}"
-    words = command(*given, "--config.measure.families=similarity", "--stages=measure")
+    given = flags(training, "step20", "step60", name="made/tiny", families="similarity")
+    given = *given, f"--workdir={run}"
+    words = command(*given, "--stages=measure")
     subprocess.run(words, cwd=ROOT, env=where, check=True)
     found = json.loads(joined_files.read_table(run / "results.nc").attrs["revisions"])
     assert (found["20"]["revision"], found["60"]["revision"]) == ("a" * 40, "b" * 40)

@@ -14,7 +14,6 @@ from anisoscope.sources.hf import load_model, pretrained_weights
 from anisoscope.utils.errors import UserError
 from tests.program import here
 from tests.sources.hf import tiny_models
-from tests.sources.hf.test_revision_sweep import SMALL
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +31,7 @@ def flags(training, file, models, run):
         f"--config=experiments/{file}",
         f"--config.models={','.join(map(str, models))}",
         f"--config.data.path={training / 'text.txt'}",
-        *SMALL,
+        *tiny_models.SMALL,
         "--config.measure.families=spectrum,similarity",
         "--config.pretrained.max_bits_per_byte=100",
         f"--workdir={run}",

@@ -16,6 +16,9 @@ from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.token_windows import Windows, make_windows
 from tests.program import here
 
+SMALL = ("--config.window=16", "--config.measure.points=64", "--config.measure.folds=2")
+SMALL += ("--config.measure.batches=2",)
+FAMILIES = ("spectrum", "leading", "comparison", "attention", "projection")
 LETTERS = string.ascii_lowercase + " .\n"
 SPECIAL = ("<unk>", "<s>", "</s>", "<mask>")
 VOCABULARY = len(SPECIAL) + len(LETTERS)
@@ -101,6 +104,19 @@ def one_line(process, words):
     assert process.returncode == 2
     assert words in process.stderr
     assert len(process.stderr.strip().splitlines()) == 1
+
+
+def flags(training, *revisions, name=None, families=None):
+    """What measures checkpoints of a training, or another model, on its text."""
+    given = f"--config=experiments/pretrained.py:{name or training}"
+    named = (f"--config.pretrained.revisions={revisions}",) if revisions else ()
+    families = f"--config.measure.families={families or ','.join(FAMILIES)}"
+    return given, f"--config.data.path={training / 'text.txt'}", *named, *SMALL, families
+
+
+def measure(training, workdir, *revisions, stages="measure", **options):
+    given = flags(training, *revisions, **options)
+    return here(*given, f"--workdir={workdir}", f"--stages={stages}")
 
 
 def windows(spelled=None, written=None, special=False, tokens_per_position=1):
