@@ -1,4 +1,3 @@
-import hashlib
 import html
 import lzma
 import os
@@ -198,11 +197,6 @@ def test_text_without_pages_is_cut_at_blank_lines():
 )
 def test_real_prefix_of_enwik8():
     text = lzma.decompress(pathlib.Path(os.environ["ANISOSCOPE_ENWIK8"]).read_bytes())
-    assert len(text) == 4_154_399
-    assert (
-        hashlib.sha256(text).hexdigest()
-        == "d502ac7ecb9dd47a062e7d19b8dcd3c753b07c142e48b13dcd521cb747116bdd"
-    )
     cleaned = clean.clean(text)
     assert clean.clean(cleaned) == cleaned
     for marker in re.findall(

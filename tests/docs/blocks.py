@@ -68,29 +68,24 @@ def look_up(words: list[str]) -> None:
         program = "main.py" if words[0] == "anisoscope" else words[1]
         assert pathlib.Path(program).is_file(), f"no file {program}"
         if program == "main.py":
-            of_program(words[1 if words[0] == "anisoscope" else 2 :])
+            flags.parse(["main.py", *words[1 if words[0] == "anisoscope" else 2 :]])
     elif words[0] == "sbatch":
         assert pathlib.Path(words[1]).is_file(), f"no file {words[1]}"
     else:
         assert words[0] in ("pip", ".venv/bin/pip", "git"), f"unknown command: {words[0]}"
 
 
-def of_program(words: list[str]) -> None:
-    flags.parse(["main.py", *words])
-
-
 def settings_alone(words: list[str]) -> None:
     """Settings without their experiment: some kind of experiment has them all."""
-    examples = (
+    names = (
         "quickstart",
         "untrained_bias",
         "curved_manifolds",
-        "vectors",
         "pretrained:a",
         "shape_of_learning",
     )
     failures = []
-    for name in examples:
+    for name in names:
         try:
             flags.parse(["main.py", f"--config={name}", *words])
             return

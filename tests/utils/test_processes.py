@@ -111,11 +111,8 @@ def check_shares(folder, first, second):
     unseen = "was written by another process and is not visible here"
     assert first[4] == f"UserError: {folder}/own_disk_0/3 {unseen}; {shared}"
     assert second[4] == f"UserError: {folder}/own_disk_1/0 {unseen}; {shared}"
-    assert (
-        first[5]
-        == second[5]
-        == f"UserError: processes find different checkpoints or tables of run; {shared}"
-    )
+    different = f"UserError: processes find different checkpoints or tables of run; {shared}"
+    assert first[5] == second[5] == different
     assert written("other_steps") == {}
 
 
@@ -125,23 +122,20 @@ def test_parts_are_contiguous_and_the_first_the_longest():
     assert processes.parts([], 2) == [[], []]
 
 
-def test_where_nothing_is_to_do_no_bar_is_drawn_and_nothing_begun(capsys):
-    processes.map_steps({}, None, "run", ("measure", "measuring"), Stop(), independent=False)
-    assert capsys.readouterr() == ("", "")
-
-
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_asks_and_the_second_is_as_before(signum, capfd):
-    before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
+    def handlers():
+        return [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
+
+    before = handlers()
     with Stop() as stop:
-        assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] != before
-    # the work is done
-    assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before
+        assert handlers() != before
+    assert handlers() == before  # the work is done
     with Stop() as stop:
         stop.check("not yet")
         os.kill(os.getpid(), signum)
         assert stop.requested
-        assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before
+        assert handlers() == before
         with pytest.raises(Stopped, match="at step 3"):
             stop.check("at step 3")
     assert "press again to interrupt" in capfd.readouterr().err
