@@ -1,4 +1,4 @@
-"""The threads of LAPACK while JAX decomposes on a CPU.
+"""The threads of LAPACK and of XLA while JAX decomposes on a CPU.
 
 JAX takes LAPACK from SciPy's OpenBLAS, whose threads wait busily for one another: beside XLA's own
 they take up to twenty times as long as one thread would.
@@ -12,6 +12,9 @@ import pathlib
 import threading
 from collections.abc import Callable, Iterator
 
+import jax
+
+FEW = 8  # threads; with fewer the matrices of a batch are decomposed one after another
 LARGE = 2048  # rows from which the decomposition of a single matrix is faster with several threads
 
 _lock = threading.Lock()
@@ -44,6 +47,17 @@ def threads_for(rows: int = 0) -> Iterator[None]:
         with _lock:
             _open.remove(threads)
             put(min(_open, default=_before))
+
+
+def one_by_one(decompose: Callable) -> Callable:
+    """Let `decompose`, of one matrix, take a batch's matrices in turn where XLA has few threads.
+
+    jaxlib gives a batch to XLA's threads, and one of them waits for the others. A program with as
+    many batches at once as threads never ends: with 2 threads, a dozen batches hung within a
+    minute. The function that is returned has no derivative in reverse mode.
+    """
+    few = jax.default_backend() == "cpu" and (os.cpu_count() or 1) < FEW
+    return jax.custom_batching.sequential_vmap(decompose) if few else decompose
 
 
 def idle_cores() -> int:

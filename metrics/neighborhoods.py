@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from anisoscope.metrics.cloud import AnyArray, product
+from anisoscope.metrics.lapack import one_by_one
 from anisoscope.metrics.neighbors import Neighbors
 
 NEAREST = 10  # nearest neighbors
@@ -80,7 +81,8 @@ def local_isotropy(
         near_XD = cloud_PD[jnp.append(index_C, i)] - cloud_PD[i][None]
         near_XD = near_XD / size  # of any scale, its squares are in float32
         near_XD = near_XD - near_XD.mean(axis=0, keepdims=True)
-        value_X = jnp.linalg.eigvalsh(product(near_XD, near_XD.T))
+        decompose = one_by_one(lambda gram_XX: jnp.linalg.eigvalsh(gram_XX))
+        value_X = decompose(product(near_XD, near_XD.T))
         return value_X / value_X.sum()
 
     size_P = jnp.where(used_P, far_P, 1.0)

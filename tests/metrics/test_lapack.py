@@ -1,12 +1,16 @@
 """The threads of LAPACK: few while something is measured, and as many as before afterwards."""
 
+import os
+import re
+
 import jax
 import numpy as np
 import pytest
 
 import anisoscope
 from anisoscope import metrics
-from anisoscope.metrics import lapack
+from anisoscope.metrics import eigen, lapack, neighborhoods
+from anisoscope.metrics.neighbors import nearest_neighbors
 
 X = np.random.default_rng(0).standard_normal((40, 3)).astype(np.float32)
 
@@ -61,3 +65,21 @@ def seen_by(measured, monkeypatch, threads):
 def test_whatever_decomposes_in_a_users_process_has_one_thread(measured, monkeypatch, threads):
     assert 1 in seen_by(measured, monkeypatch, threads)
     assert threads() == 3
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="a GPU decomposes by cuSOLVER")
+@pytest.mark.parametrize(
+    "decomposed",
+    [
+        lambda x_PD: eigen.eigen(x_PD),
+        lambda x_PD: neighborhoods.local_isotropy(x_PD, nearest_neighbors(x_PD, 20)),
+    ],
+    ids=["eigen", "local_isotropy"],
+)
+def test_with_few_threads_no_batch_is_decomposed_at_once(decomposed, monkeypatch):
+    """Batches that wait for each other's threads would never end."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    program = jax.jit(jax.vmap(decomposed)).lower(np.stack([X, X + 1])).as_text()
+    calls = [line for line in program.splitlines() if "@lapack_" in line]
+    assert calls
+    assert not [line for line in calls if re.search(r"tensor<\d+x\d+x\d+xf32>", line)]
