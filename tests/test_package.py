@@ -146,7 +146,7 @@ def test_every_public_name_is_there_and_typed_without_any():
 NEED_MODELS = ("measure_model", "compare_models", "open_run", "trainer_callback")
 
 
-EXAMPLES = """metrics.pair_scalars metrics.scalars api sources.arrays sources.two_models
+EXAMPLES = """metrics.pair_scalars metrics.scalars sources.arrays sources.two_models
     sources.recording.record sources.recording.measure_step results.frame plot.one_table plot.report
     analysis.claims.verdicts"""
 
