@@ -20,8 +20,7 @@ from anisoscope.results import joined_files
 TABLE = pathlib.Path("docs/results/families/layers.csv")
 PARTS = ["mean", "low", "high"]
 NAMES = tuple(name for family in OPTIONAL for name in FAMILIES[family].quantities)
-# of layers by pairs: the other layer is the next one, or the one before
-ACROSS = {"next": 1, "before": -1}
+ACROSS = {"next": 1, "before": -1}  # of layers by pairs: the other layer
 AT = ("threshold", "ratio", "from_position")
 DIGITS = 4
 KEYS = ["model", "step", "positions", "quantity", "layer", "depth", "at"]
@@ -61,19 +60,16 @@ def rows(table: xr.Dataset, name: str) -> pd.DataFrame:
         known = [null for null in REST if null in excess.statistic.values]
         wide = xr.concat([wide, excess.sel(statistic=known)], "statistic")
     if "other_layer" in wide.dims:
-        pairs = [next_to(wide, by) for by in ACROSS.values()]
+        pairs = []
+        for by in ACROSS.values():
+            layers = [layer for layer in wide.layer.values if layer + by in wide.layer.values]
+            own = [wide.sel(layer=layer, other_layer=layer + by, drop=True) for layer in layers]
+            pairs.append(xr.concat(own, pd.Index(layers, name="layer")))
         wide = xr.concat(pairs, pd.Index(list(ACROSS), name="at"), join="outer")
     wide = wide.rename({dim: "at" for dim in AT if dim in wide.dims})
     wide = wide.rename({"block": "layer"} if "block" in wide.dims else {})
     frame = wide.to_series().unstack("statistic").reset_index()
     return frame.reindex(columns=["step", "positions", "layer", "at", *REST]).assign(quantity=name)
-
-
-def next_to(wide: xr.DataArray, by: int) -> xr.DataArray:
-    """Return each layer with the one that is so far behind it."""
-    layers = [layer for layer in wide.layer.values if layer + by in wide.layer.values]
-    pairs = [wide.sel(layer=layer, other_layer=layer + by, drop=True) for layer in layers]
-    return xr.concat(pairs, pd.Index(layers, name="layer"))
 
 
 if __name__ == "__main__":

@@ -5,15 +5,13 @@
 
 import pandas as pd
 import xarray as xr
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from anisoscope import plot
 from anisoscope.plot import style
-from dev.real_models import COLORS, FIGURES, NAMES, RESULTS
+from dev.real_models import COLORS, FIGURES, NAMES, RESULTS, SIDES
 
 FOLDER = RESULTS / "real_models"
-SIDES = {"all": "all positions", "without_first_token": "without the first token"}
 NOTE = "8 windows of 256 tokens of enwik8, 2,048 vectors."
 BANDS = " Bands: 95 % intervals over windows."
 
@@ -57,9 +55,7 @@ def draw_heads(rows: pd.DataFrame) -> Figure:
     axes = figure.subplots(1, len(names))
     for ax, name in zip(axes, names, strict=True):
         weight = rows[rows.model == name].pivot(index="block", columns="head", values="weight")
-        image = ax.imshow(
-            weight, origin="lower", aspect="auto", cmap="viridis", norm=Normalize(0, 1)
-        )
+        image = ax.imshow(weight, origin="lower", aspect="auto", vmin=0, vmax=1)
         ax.set(title=NAMES[name], xlabel="head")
         ax.set_yticks(range(0, len(weight), 4), [str(at + 1) for at in range(0, len(weight), 4)])
         ax.set_xticks(range(0, weight.shape[1], 2), range(0, weight.shape[1], 2), fontsize=5)
@@ -76,8 +72,8 @@ def finish(figure: Figure, title: str, bands: str = "") -> Figure:
 
 
 if __name__ == "__main__":
-    known = {model: FOLDER / f"{model}.nc" for model in NAMES}
-    loaded = {NAMES[model]: xr.load_dataset(path) for model, path in known.items() if path.exists()}
+    known = {NAMES[path.stem]: path for path in FOLDER.glob("*.nc") if path.stem in NAMES}
+    loaded = {name: xr.load_dataset(known[name]) for name in NAMES.values() if name in known}
     with style.context():
         for name, figure in {
             "cosine": draw_cosine(loaded),
