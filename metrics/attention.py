@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from anisoscope.metrics.cloud import AnyArray, largest, product
+from anisoscope.metrics.cloud import AnyArray, Scalar, largest, product
 
 # scores that exist at once on a CPU, at least a window's: a core's cache holds their arrays
 AT_ONCE = 2**16
@@ -15,7 +15,7 @@ AT_ONCE = 2**16
 class AttentionSums(NamedTuple):
     """Means of each window over its visible pairs, or over its rows that choose."""
 
-    offset: Float[Array, ""]  # common to all scores
+    offset: Scalar  # common to all scores
     level_B: Float[Array, " B"]  # mean score, less the offset
     variance_B: Float[Array, " B"]  # of the scores
     within_B: Float[Array, " B"]  # variance of the scores of a row
@@ -30,20 +30,20 @@ class AttentionSums(NamedTuple):
 class AttentionStatistics(NamedTuple):
     """Statistics of a head; NaN in the last six without a row of two keys."""
 
-    score_mean: Float[Array, ""]  # over all visible pairs of all windows, as the deviation
-    score_std: Float[Array, ""]
+    score_mean: Scalar  # over all visible pairs of all windows, as the deviation
+    score_std: Scalar
     # sqrt of the mean variance of a row, at most score_std for rows of equal length; the rest is a
     # constant per row, which the softmax removes
-    score_std_within: Float[Array, ""]
-    attention_entropy: Float[Array, ""]  # mean of -sum_j p_ij ln p_ij, nats; [0, ln T]
-    attention_max: Float[Array, ""]  # mean of the largest p_ij of a row; [0, 1]
-    attention_min: Float[Array, ""]  # of the smallest visible one; 0 for a p_ij below 1e-38
+    score_std_within: Scalar
+    attention_entropy: Scalar  # mean of -sum_j p_ij ln p_ij, nats; [0, ln T]
+    attention_max: Scalar  # mean of the largest p_ij of a row; [0, 1]
+    attention_min: Scalar  # of the smallest visible one; 0 for a p_ij below 1e-38
     attention_first_token: Float[
         Array, ""
     ]  # mean of p_i0 over the rows that see key 0, NaN without
     # the largest, over the keys j, of the mean of p_ij over all windows and the rows that see j.
     # With few windows it may be that of a late key that few rows see.
-    attention_most_attended: Float[Array, ""]
+    attention_most_attended: Scalar
 
 
 def attention_statistics(
@@ -69,9 +69,7 @@ def attention_statistics(
     return AttentionStatistics(sums.offset + level, jnp.sqrt(variance), within, *sharpness, most)
 
 
-def share_of_means(
-    score_of_means: Float[Array, ""], statistics: AttentionStatistics
-) -> Float[Array, ""]:
+def share_of_means(score_of_means: Scalar, statistics: AttentionStatistics) -> Scalar:
     """Share of the scores that the mean query and key alone explain: c^2 / (c^2 + E (s - c)^2).
 
     c = <E q, E k>/sqrt(K), and E (s - c)^2 = var s + (E s - c)^2 is about it, so that the share is

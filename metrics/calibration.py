@@ -10,17 +10,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from anisoscope.metrics.cloud import AnyArray
+from anisoscope.metrics.cloud import AnyArray, Points, Scalar
 from anisoscope.metrics.comparison import Cka, energy, prepare_cloud
 
 PERMUTATIONS, LEVEL = 200, 0.05  # of Gröger, Wen and Brbić
 
 
 class Calibrated(NamedTuple):
-    value: Float[Array, ""]
-    score: Float[Array, ""]
-    p: Float[Array, ""]
-    null_mean: Float[Array, ""]
+    value: Scalar
+    score: Scalar
+    p: Scalar
+    null_mean: Scalar
 
 
 def calibrated(
@@ -46,7 +46,7 @@ def calibrated(
 
 
 def calibrated_cka(
-    x_PD: Float[AnyArray, "P D"],
+    x_PD: Points,
     y_PE: Float[AnyArray, "P E"],
     key: Array,
     together: int = 1,

@@ -10,6 +10,9 @@ from jax.lax import Precision
 from jaxtyping import Array, Float
 
 AnyArray = Array | np.ndarray  # what a metric takes; NumPy arrays are read in float32
+Points = Float[AnyArray, "P D"]
+Weights = Float[AnyArray, " P"] | None  # 1 or 0 of each point; None: all are kept
+Scalar = Float[Array, ""]
 
 
 def centered(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, "P D"]:

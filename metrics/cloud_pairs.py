@@ -6,7 +6,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt
 
-from anisoscope.metrics.cloud import AnyArray, centered, largest, leave_out, product, scale_to_unit
+from anisoscope.metrics.cloud import (
+    AnyArray,
+    Points,
+    Scalar,
+    centered,
+    largest,
+    leave_out,
+    product,
+    scale_to_unit,
+)
 from anisoscope.metrics.comparison import (
     Nearest,
     PreparedCloud,
@@ -26,9 +35,7 @@ class Alignment(NamedTuple):
     procrustes: Float[Array, "..."]
 
 
-def alignments(
-    x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int = 1
-) -> Alignment:
+def alignments(x_PD: Points, y_PE: Float[AnyArray, "P E"], folds: int = 1) -> Alignment:
     """Representational similarity (rsa) and orthogonal Procrustes similarity of two clouds.
 
     rsa: Pearson's correlation over all pairs of |x_i - x_j|^2 and |y_i - y_j|^2, in [-1, 1]. No P x
@@ -119,13 +126,11 @@ class Linear(NamedTuple):
 
 class Basis(NamedTuple):
     basis_PD: Float[Array, "P D"]  # zeros in place of directions that the cloud does not have
-    rank: Float[Array, ""]
+    rank: Scalar
 
 
 def linearity(
-    x_PD: Float[AnyArray, "P D"],
-    y_PE: Float[AnyArray, "P E"],
-    keep_RP: Float[AnyArray, "R P"] | None = None,
+    x_PD: Points, y_PE: Float[AnyArray, "P E"], keep_RP: Float[AnyArray, "R P"] | None = None
 ) -> Linear:
     """Share of the variance of y that the best linear map of x explains: 1 - min_A |X~ A - Y~|_F^2.
 
@@ -138,7 +143,7 @@ def linearity(
     return explain_variance(basis(x_PD), y_PE, keep_RP)
 
 
-def basis(x_PD: Float[AnyArray, "P D"]) -> Basis:
+def basis(x_PD: Points) -> Basis:
     """Orthonormal basis of the columns of the centered cloud."""
     x_PD = scale_to_unit(centered(x_PD))
     size_D = jnp.linalg.norm(x_PD, axis=0)
@@ -177,7 +182,7 @@ AT_ONCE = 32  # points whose distances to all others exist at once
 def information_imbalance(
     nearest_NP: Int[AnyArray, "N P"] | UInt[AnyArray, "N P"],
     counts_NP: Bool[AnyArray, "N P"],
-    cloud_PD: Float[AnyArray, "P D"],
+    cloud_PD: Points,
 ) -> Float[Array, " N"]:
     """Delta(A -> B) = 2/n mean_i r_i, r_i the rank in B of the point nearest to i in A, of N clouds A.
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, UInt
 
-from anisoscope.metrics.cloud import AnyArray, centered, leave_out
+from anisoscope.metrics.cloud import AnyArray, Points, Scalar, centered, leave_out
 from anisoscope.metrics.neighbors import Neighbors
 
 RESIDUE = 1e-4  # of |X^T X|_F^2: float32 rounds n (n - 3) HSIC_1(K, K) by up to 1e-6 of it
@@ -43,7 +43,7 @@ class Nearest(NamedTuple):
     first_P: Bool[Array, "*N P"]  # the first of its copies, with a neighbor
 
 
-def ckas(x_PD: Float[AnyArray, "P D"], y_PE: Float[AnyArray, "P E"], folds: int = 1) -> Cka:
+def ckas(x_PD: Points, y_PE: Float[AnyArray, "P E"], folds: int = 1) -> Cka:
     """Linear CKA of two clouds: |X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), X and Y centered, by two estimators.
 
     biased: as written, [0, 1]; about sqrt(D E / ((P + D) (P + E))) for independent normal clouds.
@@ -116,7 +116,7 @@ def select_nearest(neighbors: Neighbors, count: int = 10) -> Nearest:
     )
 
 
-def neighbor_overlap(a: Nearest, b: Nearest) -> Float[Array, ""]:
+def neighbor_overlap(a: Nearest, b: Nearest) -> Scalar:
     """Share of a point's C nearest in one cloud that are among its C nearest in the other, on average.
 
     Range: [0, 1]; about C/(P - 1) for independent clouds. The mean is over the points that are the
@@ -155,7 +155,7 @@ def select_layer(tree_N: Any, n: Array) -> Any:
     return jax.tree.map(lambda leaf_N: leaf_N[n], tree_N)
 
 
-def prepare_cloud(x_PD: Float[AnyArray, "P D"], folds: int) -> PreparedCloud:
+def prepare_cloud(x_PD: Points, folds: int) -> PreparedCloud:
     x_PD = centered(x_PD)
     x_PD = x_PD / jnp.abs(x_PD).max()  # float32 holds its fourth power; all points equal: NaN
     biased_R, unbiased_R = energy(x_PD, x_PD, folds)

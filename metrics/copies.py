@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt
 
-from anisoscope.metrics.cloud import AnyArray
+from anisoscope.metrics.cloud import Points
 
 AT_ONCE = 128  # points: on a CPU a sum over the whole cloud first writes the squares of it all
 # of |x|: nearer is rounding. A dozen layers leave up to 1e-6; true neighbors are 1e-3 apart
@@ -33,7 +33,7 @@ class Copies(NamedTuple):
     equal_P: Int[Array, " P"]  # the first point equal to this one in every coordinate
 
 
-def copies(cloud_PD: Float[AnyArray, "P D"]) -> Copies:
+def copies(cloud_PD: Points) -> Copies:
     """Find the copies of every point: x_i and x_j with |x_i - x_j| < ROUNDING min(|x_i|, |x_j|).
 
     Points that are not finite, or whose squares are beyond float32, have none but their equals.

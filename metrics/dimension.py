@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from anisoscope.metrics.cloud import Scalar
 from anisoscope.metrics.copies import ROUNDING
 from anisoscope.metrics.neighbors import Neighbors
 
@@ -28,7 +29,7 @@ def has_enough_points(neighbors: Neighbors) -> Bool[Array, ""]:
     return usable_P.sum() >= min(LEAST, usable_P.size / 2)
 
 
-def twonn(neighbors: Neighbors, fraction: float = 0.9) -> Float[Array, ""]:
+def twonn(neighbors: Neighbors, fraction: float = 0.9) -> Scalar:
     """TwoNN dimension by a line through the origin: sum(x y) / sum(x^2).
 
     x_i = ln mu_(i), y_i = -ln(1 - i/n), mu = r2/r1 of the n distinct points, sorted, of which the
@@ -45,7 +46,7 @@ def twonn(neighbors: Neighbors, fraction: float = 0.9) -> Float[Array, ""]:
     return _slope_through_origin(x_P, jnp.arange(1, x_P.size + 1) / count, kept, count)
 
 
-def twonn_mle(neighbors: Neighbors) -> Float[Array, ""]:
+def twonn_mle(neighbors: Neighbors) -> Scalar:
     """TwoNN dimension by maximum likelihood, unbiased for Pareto ratios: (n - 1) / sum_i ln(r2_i/r1_i).
 
     Range: > 0, with the bias of `twonn`. Fewer than 3 distinct points: NaN. All ratios 1: inf.
@@ -56,8 +57,8 @@ def twonn_mle(neighbors: Neighbors) -> Float[Array, ""]:
 
 
 class Posterior(NamedTuple):
-    mean: Float[Array, ""]
-    std: Float[Array, ""]
+    mean: Scalar
+    std: Scalar
 
 
 def twonn_bayes(neighbors: Neighbors) -> Posterior:
@@ -72,7 +73,7 @@ def twonn_bayes(neighbors: Neighbors) -> Posterior:
 
 
 class Microscope(NamedTuple):
-    dimension: Float[Array, ""]
+    dimension: Scalar
     # points whose nearest neighbor is a copy: r1 < 1e-8 of the mean centered norm
     useless: Int[Array, ""]
     # points left out of the fit, though not of F: mu <= 1 + 1e-8, or useless
@@ -127,7 +128,7 @@ def _log_ratios(neighbors: Neighbors) -> Float[Array, " P"]:
     return jnp.log1p((r2_P - r1_P) / r1_P)
 
 
-def _sum_log_ratios(neighbors: Neighbors) -> tuple[Float[Array, ""], Int[Array, ""]]:
+def _sum_log_ratios(neighbors: Neighbors) -> tuple[Scalar, Int[Array, ""]]:
     """Add up ln(r2/r1) of the usable points; return the sum and their number."""
     usable_P = neighbors.usable()
     return jnp.where(usable_P, _log_ratios(neighbors), 0.0).sum(), usable_P.sum()

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Float
 
-from anisoscope.metrics.cloud import product
+from anisoscope.metrics.cloud import Scalar, product
 from anisoscope.metrics.lapack import one_by_one
 
 # an eigenvalue below this share of the largest drowns in the rounding of float32, and is set to 0
@@ -111,7 +111,7 @@ def drop_unresolved(value_E: Float[Array, " E"]) -> Float[Array, " E"]:
     return jnp.where(value_E < RESOLUTION * value_E.max(), 0.0, value_E)
 
 
-def top_direction(square_DD: Float[Array, "D D"]) -> tuple[Float[Array, ""], Float[Array, " D"]]:
+def top_direction(square_DD: Float[Array, "D D"]) -> tuple[Scalar, Float[Array, " D"]]:
     """Find the largest eigenvalue, as a share of the trace, and its eigenvector.
 
     Block power iteration takes a third of the time of all eigenvectors, or less; until the residual

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from anisoscope.metrics.cloud import AnyArray, centered, product, scale_to_unit
+from anisoscope.metrics.cloud import AnyArray, Points, Scalar, centered, product, scale_to_unit
 from anisoscope.metrics.copies import ROUNDING, copies
 from anisoscope.metrics.eigen import RESOLUTION
 from anisoscope.metrics.neighbors import Neighbors, rounding
@@ -21,9 +21,7 @@ SIZES = (8, 4, 2, 1)  # shares 1/f of the points whose trees are grown
 AT_ONCE = 64  # points whose distances to all others exist at once
 
 
-def correlation_dimension(
-    cloud_PD: Float[AnyArray, "P D"], neighbors: Neighbors
-) -> Float[Array, ""]:
+def correlation_dimension(cloud_PD: Points, neighbors: Neighbors) -> Scalar:
     """Growth of the correlation integral: ln(C(r2)/C(r1)) / ln(r2/r1), C(r) the share of pairs nearer than r.
 
     r1 and r2 are the medians over distinct points of the distances to the 10th and to the 20th
@@ -75,7 +73,7 @@ def correlation_dimension(
     return jnp.where(known, dimension, jnp.nan)
 
 
-def ph_dimension(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
+def ph_dimension(cloud_PD: Points) -> Scalar:
     """Dimension from the growth of the minimum spanning tree: 1 / (1 - s).
 
     s is the slope of ln L on ln n, n = P/8 to P distinct points; the length L of the tree grows as
@@ -96,7 +94,7 @@ def ph_dimension(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
     return jnp.where(slope < 1, 1 / (1 - slope), jnp.where(jnp.isnan(slope), jnp.nan, jnp.inf))
 
 
-def marchenko_pastur_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> Float[Array, ""]:
+def marchenko_pastur_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> Scalar:
     """Eigenvalues of the covariance above the edge of noise, s^2 (1 + sqrt(g))^2, g = D/P.
 
     s^2 is the variance of noise for which the median of the D eigenvalues, in any order, is that of
@@ -107,7 +105,7 @@ def marchenko_pastur_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> 
     return _count_above(eigenvalues_E, points, lambda ratio: (1 + ratio**0.5) ** 2)
 
 
-def gavish_donoho_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> Float[Array, ""]:
+def gavish_donoho_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> Scalar:
     """Singular values above Gavish and Donoho's optimal hard threshold, the noise unknown.
 
     It is t(g) / sqrt(m) times the median singular value, m the median of the Marchenko-Pastur law
@@ -122,7 +120,7 @@ def gavish_donoho_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> Flo
 
 def _count_above(
     eigenvalues_E: Float[AnyArray, " E"], points: int, edge: Callable[[float], float]
-) -> Float[Array, ""]:
+) -> Scalar:
     """Count eigenvalues above the edge, a function of D/P, of noise with their median."""
     ratio, value_E = eigenvalues_E.shape[-1] / points, jnp.asarray(eigenvalues_E)
     if ratio > 1:
@@ -145,15 +143,13 @@ def marchenko_pastur_median(ratio: float) -> float:
     return float(np.interp(0.5 * mass[-1], mass, x))
 
 
-def _distinct(original_X: Int[Array, " X"]) -> Float[Array, ""]:
+def _distinct(original_X: Int[Array, " X"]) -> Scalar:
     """Count the different numbers."""
     sorted_X = jnp.sort(original_X, stable=False)
     return 1.0 + (sorted_X[1:] != sorted_X[:-1]).sum()
 
 
-def _distances(
-    cloud_PD: Float[AnyArray, "P D"], original_P: Int[Array, " P"]
-) -> Float[Array, "P P"]:
+def _distances(cloud_PD: Points, original_P: Int[Array, " P"]) -> Float[Array, "P P"]:
     """Compute all distances by the Gram matrix; 0 between copies; NaN where not finite."""
     x_PD = scale_to_unit(centered(cloud_PD))
     square_P = jnp.square(x_PD).sum(axis=1)
@@ -162,7 +158,7 @@ def _distances(
     return jnp.sqrt(jnp.where(copies_PP, 0.0, jnp.maximum(square_PP, 0.0))) + 0.0 * square_P.sum()
 
 
-def _tree_length(distance_XX: Float[Array, "X X"]) -> Float[Array, ""]:
+def _tree_length(distance_XX: Float[Array, "X X"]) -> Scalar:
     """Compute the length of the minimum spanning tree by Prim's algorithm.
 
     From the first point on, the nearest remaining point is always added.

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Float, Int
 
-from anisoscope.metrics.cloud import AnyArray, centered, leave_out
+from anisoscope.metrics.cloud import AnyArray, Points, Scalar, Weights, centered, leave_out
 
 LEAST = 20  # points of a type
 FEWEST = 3  # least number of types for a correlation: with two it is 1 or -1
@@ -51,7 +51,7 @@ class TypeStatistics(NamedTuple):
 
 
 def type_statistics(
-    cloud_PD: Float[AnyArray, "P D"],
+    cloud_PD: Points,
     number_P: Int[AnyArray, " P"],
     log_frequency_P: Float[AnyArray, " P"],
     folds: int = 1,
@@ -136,10 +136,8 @@ def type_statistics(
 
 
 def correlation(
-    x_P: Float[AnyArray, " P"],
-    y_P: Float[AnyArray, " P"],
-    weight_P: Float[AnyArray, " P"] | None = None,
-) -> Float[Array, ""]:
+    x_P: Float[AnyArray, " P"], y_P: Float[AnyArray, " P"], weight_P: Weights = None
+) -> Scalar:
     """Pearson's r with weights >= 0 (None: all 1): (P,), (P,) -> scalar in [-1, 1].
 
     NaN where an argument is constant, or without weight.
@@ -158,10 +156,7 @@ def correlation(
 
 
 def mean_by_bin(
-    value_P: Float[AnyArray, " P"],
-    bin_P: Int[AnyArray, " P"],
-    bins: int,
-    keep_P: Float[AnyArray, " P"] | None = None,
+    value_P: Float[AnyArray, " P"], bin_P: Int[AnyArray, " P"], bins: int, keep_P: Weights = None
 ) -> Float[Array, " {bins}"]:
     """Mean of the values of each bin, weights 1 or 0 (None: all): (P,) -> (bins,), in their units.
 

@@ -6,15 +6,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from anisoscope.metrics.cloud import AnyArray, centered, largest, product
+from anisoscope.metrics.cloud import AnyArray, Points, Scalar, Weights, centered, largest, product
 from anisoscope.metrics.eigen import top_direction
 
 
 def share_between(
-    cloud_PD: Float[AnyArray, "P D"],
-    member_P: Bool[AnyArray, " P"],
-    keep_P: Float[AnyArray, " P"] | None = None,
-) -> Float[Array, ""]:
+    cloud_PD: Points, member_P: Bool[AnyArray, " P"], keep_P: Weights = None
+) -> Scalar:
     """Share of the scatter between the members and the rest: f (1 - f) |m_1 - m_0|^2 / tr C.
 
     f is the share of the points that are members, m_1 and m_0 the means of members and rest, C the
@@ -37,10 +35,8 @@ def share_between(
 
 
 def share_by_norm(
-    cloud_PD: Float[AnyArray, "P D"],
-    member_P: Bool[AnyArray, " P"],
-    keep_P: Float[AnyArray, " P"] | None = None,
-) -> Float[Array, ""]:
+    cloud_PD: Points, member_P: Bool[AnyArray, " P"], keep_P: Weights = None
+) -> Scalar:
     """`share_between` expected from norms alone: g r^2 / (1 + g r^2), g = f (1 - f).
 
     The members are taken as equal and the rest as scattered about 0; r^2 = E |x|^2 of the members
@@ -61,15 +57,13 @@ def share_by_norm(
     return both / (both + square_2[0])
 
 
-def longest(cloud_PD: Float[AnyArray, "P D"], count: int) -> Bool[Array, " P"]:
+def longest(cloud_PD: Points, count: int) -> Bool[Array, " P"]:
     """Mark the `count` points of largest norm; of equal ones the first."""
     norm_P = jnp.linalg.norm(jnp.asarray(cloud_PD, jnp.float32), axis=1)
     return jnp.zeros(norm_P.size, bool).at[jax.lax.top_k(norm_P, count)[1]].set(True)
 
 
-def longest_of_each(
-    cloud_PD: Float[AnyArray, "P D"], window_P: Int[AnyArray, " P"]
-) -> Bool[Array, " P"]:
+def longest_of_each(cloud_PD: Points, window_P: Int[AnyArray, " P"]) -> Bool[Array, " P"]:
     """Mark the point of largest norm of every window, whatever numbers windows have.
 
     Of equal ones the first is marked.
@@ -84,7 +78,7 @@ def longest_of_each(
     )
 
 
-def norm_ratio(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
+def norm_ratio(cloud_PD: Points) -> Scalar:
     """Largest norm over the median norm, of two medians the lower.
 
     Range: >= 1. More than half of the points 0: inf, or NaN where all are. Not finite: not finite.
@@ -93,7 +87,7 @@ def norm_ratio(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
     return largest(norm_P) / lower_median(norm_P)
 
 
-def lower_median(x_P: Float[Array, " P"]) -> Float[Array, ""]:
+def lower_median(x_P: Float[Array, " P"]) -> Scalar:
     """Lower median, as PyTorch's: a value that occurs."""
     return jnp.sort(x_P, stable=False)[(x_P.size - 1) // 2]
 
@@ -107,7 +101,7 @@ class Direction(NamedTuple):
 
 
 def first_direction(
-    cloud_PD: Float[AnyArray, "P D"],
+    cloud_PD: Points,
     left_P: Bool[AnyArray, " P"],
     keep_RP: Float[AnyArray, "R P"],
     label_P: Int[AnyArray, " P"] | None = None,

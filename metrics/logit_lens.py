@@ -9,7 +9,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from anisoscope.metrics.cloud import AnyArray, centered, product, scale_to_unit
+from anisoscope.metrics.cloud import (
+    AnyArray,
+    Points,
+    Scalar,
+    Weights,
+    centered,
+    product,
+    scale_to_unit,
+)
 from anisoscope.metrics.eigen import eigh
 
 KINDS = {"layer": (1.0, 1.0), "rms": (0.0, 1.0), "none": (0.0, 0.0)}  # of norms: centers, divides
@@ -28,11 +36,11 @@ class Unembedding(NamedTuple):
     unembedding_DV: Float[Array, "D V"]
     scale_D: Float[Array, " D"]
     shift_D: Float[Array, " D"]
-    centers: Float[Array, ""]
-    divides: Float[Array, ""]
-    epsilon: Float[Array, ""]
+    centers: Scalar
+    divides: Scalar
+    epsilon: Scalar
     bias_V: Float[Array, " V"] | None = None
-    cap: Float[Array, ""] | None = None
+    cap: Scalar | None = None
 
 
 class Lens(NamedTuple):
@@ -68,7 +76,7 @@ def build_unembedding(
     )
 
 
-def logits(x_PD: Float[AnyArray, "P D"], unembedding: Unembedding) -> Float[Array, "P V"]:
+def logits(x_PD: Points, unembedding: Unembedding) -> Float[Array, "P V"]:
     """Compute the logits of vectors: (P, D) -> (P, V)."""
     x_PD = jnp.asarray(x_PD, jnp.float32)
     x_PD = x_PD - unembedding.centers * x_PD.mean(axis=1, keepdims=True)
@@ -133,11 +141,7 @@ def token_directions(unembedding: Unembedding) -> Float[Array, "D C"]:
     return _leading(scaled_DV - scaled_DV.mean(axis=1, keepdims=True), count)
 
 
-def alignment(
-    cloud_PD: Float[AnyArray, "P D"],
-    token_DC: Float[AnyArray, "D C"],
-    keep_P: Float[AnyArray, " P"] | None = None,
-) -> Float[Array, ""]:
+def alignment(cloud_PD: Points, token_DC: Float[AnyArray, "D C"], keep_P: Weights = None) -> Scalar:
     """Share of a cloud's k leading principal directions in those of the unembedding: |U'W|_F^2 / k.
 
     U are the leading eigenvectors of the cloud's covariance, W the `token_directions`; weights 1 or
@@ -152,11 +156,8 @@ def alignment(
 
 
 def collapse(
-    cloud_PD: Float[AnyArray, "P D"],
-    target_P: Int[AnyArray, " P"],
-    vocabulary: int,
-    keep_P: Float[AnyArray, " P"],
-) -> Float[Array, ""]:
+    cloud_PD: Points, target_P: Int[AnyArray, " P"], vocabulary: int, keep_P: Float[AnyArray, " P"]
+) -> Scalar:
     """Collapse of the points of one target to their mean: 1 - (S_W / (n - K)) / (S_T / (n - 1)).
 
     S_W and S_T are the sums of squared distances from the means of the K targets and of all n

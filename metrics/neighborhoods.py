@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from anisoscope.metrics.cloud import AnyArray, product
+from anisoscope.metrics.cloud import Points, Scalar, product
 from anisoscope.metrics.lapack import one_by_one
 from anisoscope.metrics.neighbors import Neighbors
 
@@ -17,9 +17,9 @@ NEAREST = 10  # nearest neighbors
 
 
 class Hubs(NamedTuple):
-    skewness: Float[Array, ""]
-    never: Float[Array, ""]
-    most: Float[Array, ""]
+    skewness: Scalar
+    never: Scalar
+    most: Scalar
 
 
 def occurrences(neighbors: Neighbors, count: int = NEAREST) -> Float[Array, " P"]:
@@ -55,13 +55,11 @@ AT_ONCE, AT_ONCE_ON_ACCELERATORS = 64, 4096
 
 
 class LocalIsotropy(NamedTuple):
-    anisotropy: Float[Array, ""]
-    participation_ratio: Float[Array, ""]
+    anisotropy: Scalar
+    participation_ratio: Scalar
 
 
-def local_isotropy(
-    cloud_PD: Float[AnyArray, "P D"], neighbors: Neighbors, count: int = COUNT
-) -> LocalIsotropy:
+def local_isotropy(cloud_PD: Points, neighbors: Neighbors, count: int = COUNT) -> LocalIsotropy:
     """Anisotropy and participation ratio of neighborhoods, each about its own mean.
 
     They are the means over the distinct points i of max(lambda_i) / sum(lambda_i), [1/count, 1],

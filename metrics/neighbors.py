@@ -16,7 +16,7 @@ import numpy as np
 from jax.lax import Precision
 from jaxtyping import Array, Bool, Float, Int
 
-from anisoscope.metrics.cloud import AnyArray, centered, product
+from anisoscope.metrics.cloud import AnyArray, Points, Scalar, centered, product
 from anisoscope.metrics.copies import AT_ONCE, copies
 
 EXTRA = 6  # candidates in addition to the requested neighbors: their distances make the bound
@@ -39,7 +39,7 @@ class Neighbors(NamedTuple):
     first_P: Bool[Array, " P"]  # the first of its copies: stands for them all
     copies_P: Int[Array, " P"]  # number of copies of the point, itself included
     equals_P: Int[Array, " P"]  # number of exact equals, itself included
-    mean_norm: Float[Array, ""]  # mean |x_i - mean(x)|, the unit of LLM-Microscope's threshold
+    mean_norm: Scalar  # mean |x_i - mean(x)|, the unit of LLM-Microscope's threshold
 
     @property
     def r1_P(self) -> Float[Array, " P"]:
@@ -73,7 +73,7 @@ class Neighbors(NamedTuple):
         return (self.first_P & ~self.usable()).sum()
 
 
-def nearest_neighbors(cloud_PD: Float[AnyArray, "P D"], count: int = 2) -> Neighbors:
+def nearest_neighbors(cloud_PD: Points, count: int = 2) -> Neighbors:
     """Find the `count` nearest of every point among the distinct points, by Euclidean distance.
 
     Returns P x count distances and indices, with what is known of copies. inf where fewer than
@@ -104,7 +104,7 @@ def nearest_neighbors(cloud_PD: Float[AnyArray, "P D"], count: int = 2) -> Neigh
 
 
 def neighbors_among(
-    cloud_PD: Float[AnyArray, "P D"], neighbors: Neighbors, left_P: Bool[AnyArray, " P"]
+    cloud_PD: Points, neighbors: Neighbors, left_P: Bool[AnyArray, " P"]
 ) -> Neighbors:
     """Find the two nearest of every point among the remaining points, as if only they existed.
 

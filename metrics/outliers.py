@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from anisoscope.metrics.cloud import AnyArray, centered, largest, product
+from anisoscope.metrics.cloud import AnyArray, Points, Scalar, Weights, centered, largest, product
 from anisoscope.metrics.eigen import top_direction
 from anisoscope.metrics.leading import scatter
 
@@ -12,9 +12,7 @@ TOPS = (1, 3, 10)  # numbers of top coordinates
 AT_ONCE = 128  # points whose medians are searched at once
 
 
-def top_coordinate_variance_share(
-    cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
-) -> Float[Array, " 3"]:
+def top_coordinate_variance_share(cloud_PD: Points, keep_P: Weights = None) -> Float[Array, " 3"]:
     """Share of the total variance in the top 1, 3 and 10 coordinates: sum of the largest v_j / sum_j v_j.
 
     Weights 1 or 0 of the points (None: all), here and below. Range: [top/D, 1]. Not invariant under
@@ -27,9 +25,7 @@ def top_coordinate_variance_share(
     )
 
 
-def coordinate_kurtosis(
-    cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
-) -> Float[Array, ""]:
+def coordinate_kurtosis(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
     """Inequality of the coordinates' variances: D sum_j v_j^2 / (sum_j v_j)^2.
 
     Range: [1, D]: 1 when all are alike, D when one has everything. All points equal: NaN. He et al.
@@ -40,9 +36,7 @@ def coordinate_kurtosis(
     return share_D.size * jnp.square(share_D).sum()
 
 
-def activation_kurtosis(
-    cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
-) -> Float[Array, ""]:
+def activation_kurtosis(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
     """Mean over the coordinates of E (x_j - E x_j)^4 / (E (x_j - E x_j)^2)^2; 3 of a Gaussian.
 
     Range: [1, P - 2 + 1/(P - 1)]. Coordinates that do not vary are left out; none left: NaN.
@@ -57,7 +51,7 @@ def activation_kurtosis(
     return kurtosis_D.sum() / varies_D.sum()
 
 
-def coordinate_peaks(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, " P"]:
+def coordinate_peaks(cloud_PD: Points) -> Float[Array, " P"]:
     """Prominence of each point's largest coordinate: max_j |x_ij| / median_j |x_ij|, not centered.
 
     Range: >= 1; a Gaussian point of 512 coordinates has about 4.8. The median is the lower of the
@@ -69,7 +63,7 @@ def coordinate_peaks(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, " P"]:
 
 
 def anisotropy_without_top_coordinates(
-    cloud_PD: Float[AnyArray, "P D"], keep_RP: Float[AnyArray, "R P"]
+    cloud_PD: Points, keep_RP: Float[AnyArray, "R P"]
 ) -> Float[Array, "3 R"]:
     """Anisotropy of the cloud without its top 1, 3 and 10 coordinates of largest variance, (3, R).
 

@@ -9,9 +9,10 @@ Types, precision, labels and errors are those of `metrics.scalars`.
 """
 
 from anisoscope.metrics import cloud_pairs, comparison
+from anisoscope.metrics.cloud import Scalar
 from anisoscope.metrics.convert import ArrayLike
 from anisoscope.metrics.neighbors import nearest_neighbors
-from anisoscope.metrics.public_metric import Scalar, public_metric
+from anisoscope.metrics.public_metric import public_metric
 
 
 @public_metric()

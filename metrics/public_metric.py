@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from anisoscope.metrics import lapack
+from anisoscope.metrics.cloud import Scalar
 from anisoscope.metrics.convert import ArrayLike, matrix, matrix_pair
-
-Scalar = Float[Array, ""]
 
 
 def public_metric(

@@ -21,11 +21,11 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from anisoscope.metrics import dimension, estimators, scale, similarity, spectrum, windows
-from anisoscope.metrics.cloud import centered, product, scale_to_unit
+from anisoscope.metrics.cloud import Scalar, centered, product, scale_to_unit
 from anisoscope.metrics.convert import ArrayLike
 from anisoscope.metrics.eigen import eigh
 from anisoscope.metrics.neighbors import Neighbors, nearest_neighbors
-from anisoscope.metrics.public_metric import Scalar, public_metric
+from anisoscope.metrics.public_metric import public_metric
 
 MOST_PAIRED = 40_000  # points whose distances of all pairs exist at once
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from anisoscope.metrics.cloud import AnyArray
+from anisoscope.metrics.cloud import Points, Scalar
 from anisoscope.metrics.dimension import twonn
 from anisoscope.metrics.neighbors import Neighbors, nearest_neighbors
 
@@ -20,7 +20,7 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 NEWTON_ROUNDS = 4
 
 
-def gride(neighbors: Neighbors, first: int) -> Float[Array, ""]:
+def gride(neighbors: Neighbors, first: int) -> Scalar:
     """GRIDE dimension at ranks n1 = first and n2 = 2 first.
 
     It is the likeliest d of mu_i = r_i,n2 / r_i,n1, where
@@ -45,7 +45,7 @@ def gride_curve(neighbors: Neighbors) -> Float[Array, " Y"]:
     return jax.vmap(_gride, in_axes=(None, 0))(neighbors, jnp.array(SCALES))
 
 
-def _gride(neighbors: Neighbors, first: Int[Array, ""]) -> Float[Array, ""]:
+def _gride(neighbors: Neighbors, first: Int[Array, ""]) -> Scalar:
     near_P, far_P = (
         jnp.take(neighbors.distance_PC, rank - 1, axis=1, mode="fill", fill_value=jnp.inf)
         for rank in (first, 2 * first)
@@ -70,7 +70,7 @@ def _gride(neighbors: Neighbors, first: Int[Array, ""]) -> Float[Array, ""]:
     return jnp.where(count > 0, jnp.where(mean > 0, d, jnp.inf), jnp.nan)
 
 
-def levina_bickel(neighbors: Neighbors, count: int = 20) -> Float[Array, ""]:
+def levina_bickel(neighbors: Neighbors, count: int = 20) -> Scalar:
     """Maximum likelihood dimension of k neighbors: n / sum_i 1/d_i.
 
     1/d_i = sum_{j<k} ln(T_ik / T_ij) / (k - 1), T_ij the distance from point i to its j-th
@@ -106,7 +106,7 @@ def local_quantiles(neighbors: Neighbors, count: int = 20) -> Float[Array, " 5"]
     return 1 / jnp.nanquantile(inverse_P, 1 - jnp.array(QUANTILES))
 
 
-def decimation(cloud_PD: Float[AnyArray, "P D"], neighbors: Neighbors) -> Float[Array, " Y"]:
+def decimation(cloud_PD: Points, neighbors: Neighbors) -> Float[Array, " Y"]:
     """`twonn` of every f-th point, for f of FACTORS: the mean over the disjoint subsets cloud[i::f].
 
     `neighbors` are those of the cloud, f = 1. Fewer points lie farther apart: a dimension that is

@@ -14,6 +14,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from anisoscope.metrics.cloud import (
     AnyArray,
+    Points,
+    Scalar,
+    Weights,
     centered,
     largest,
     leave_out,
@@ -28,9 +31,7 @@ from anisoscope.metrics.eigen import eigh
 AT_ONCE = 4096
 
 
-def mean_cosine(
-    cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
-) -> Float[Array, ""]:
+def mean_cosine(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
     """Mean cosine over all pairs of different points, exactly.
 
     It is (|sum_i u_i|^2 - sum_i |u_i|^2) / (P (P - 1)), u_i = x_i/|x_i|. Range: [-1/(P - 1), 1].
@@ -45,13 +46,11 @@ def mean_cosine(
 
 
 class MeanCosine(NamedTuple):
-    drift: Float[Array, ""]
-    residual: Float[Array, ""]
+    drift: Scalar
+    residual: Scalar
 
 
-def mean_cosine_parts(
-    cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
-) -> MeanCosine:
+def mean_cosine_parts(cloud_PD: Points, keep_P: Weights = None) -> MeanCosine:
     """Mean cosine as the sum of a part of the common mean vector and a residual.
 
     With m = E x, d_i = x_i - m and a_i = 1/|x_i|, the cosine of a pair is a_i a_j <m + d_i, m + d_j>.
@@ -95,9 +94,7 @@ def mean_cosine_parts(
     return MeanCosine(_over_pairs(drift_pairs, count), _over_pairs(residual_pairs, count))
 
 
-def along_cluster(
-    cloud_PD: Float[AnyArray, "P D"], cluster_P: Int[AnyArray, " P"] | None
-) -> Float[Array, " P"]:
+def along_cluster(cloud_PD: Points, cluster_P: Int[AnyArray, " P"] | None) -> Float[Array, " P"]:
     """<x_i, S_i>, S_i the sum of the points of the cluster of i, itself included.
 
     Summed over the i of whole clusters it is E |sum_i s_i x_i|^2 over signs s drawn for each
@@ -111,10 +108,8 @@ def along_cluster(
 
 
 def mean_cosine_flipped(
-    cloud_PD: Float[AnyArray, "P D"],
-    cluster_P: Int[AnyArray, " P"] | None,
-    keep_P: Float[AnyArray, " P"] | None = None,
-) -> Float[Array, ""]:
+    cloud_PD: Points, cluster_P: Int[AnyArray, " P"] | None, keep_P: Weights = None
+) -> Scalar:
     """Mean cosine expected where each cluster's vectors are multiplied by one random sign.
 
     Cosines within a cluster stay: (sum over pairs of one cluster of their cosine) / (P (P - 1)).
@@ -127,10 +122,8 @@ def mean_cosine_flipped(
 
 
 def drift_flipped(
-    cloud_PD: Float[AnyArray, "P D"],
-    cluster_P: Int[AnyArray, " P"] | None,
-    keep_P: Float[AnyArray, " P"] | None = None,
-) -> Float[Array, ""]:
+    cloud_PD: Points, cluster_P: Int[AnyArray, " P"] | None, keep_P: Weights = None
+) -> Scalar:
     """Root mean square `drift` where each cluster's vectors are multiplied by one random sign.
 
     It is sqrt(sum_c |sum_{i in c} x_i|^2) / P. `keep_P` keeps whole clusters; none: NaN.
@@ -141,10 +134,8 @@ def drift_flipped(
 
 
 def relative_drift_flipped(
-    cloud_PD: Float[AnyArray, "P D"],
-    cluster_P: Int[AnyArray, " P"] | None,
-    keep_P: Float[AnyArray, " P"] | None = None,
-) -> Float[Array, ""]:
+    cloud_PD: Points, cluster_P: Int[AnyArray, " P"] | None, keep_P: Weights = None
+) -> Scalar:
     """`drift_flipped` over the root mean square norm, which signs leave as it is; [0, 1]."""
     weight_P, x_PD = _weights(cloud_PD, keep_P), scale_to_unit(cloud_PD)
     square = _mean(weight_P, jnp.square(x_PD).sum(axis=1))
@@ -152,11 +143,11 @@ def relative_drift_flipped(
 
 
 def cross_cosine(
-    a_PD: Float[AnyArray, "P D"],
+    a_PD: Points,
     b_QD: Float[AnyArray, "Q D"],
-    keep_P: Float[AnyArray, " P"] | None = None,
+    keep_P: Weights = None,
     keep_Q: Float[AnyArray, " Q"] | None = None,
-) -> Float[Array, ""]:
+) -> Scalar:
     """Mean cosine over all P x Q pairs of one point of each cloud, in [-1, 1].
 
     It is <mean_i a_i/|a_i|, mean_j b_j/|b_j|>. Zero vectors are left out; a cloud with no other:
@@ -168,29 +159,23 @@ def cross_cosine(
     return (_mean(weight_P, unit_a_PD) * _mean(weight_Q, unit_b_QD)).sum()
 
 
-def cosine(u_D: Float[AnyArray, " D"], v_D: Float[AnyArray, " D"]) -> Float[Array, ""]:
+def cosine(u_D: Float[AnyArray, " D"], v_D: Float[AnyArray, " D"]) -> Scalar:
     """Cosine <u, v> / (|u| |v|) of two vectors. A zero vector has no direction: NaN."""
     u_D, v_D = jnp.asarray(u_D, jnp.float32), jnp.asarray(v_D, jnp.float32)
     return (u_D / jnp.linalg.norm(u_D) * (v_D / jnp.linalg.norm(v_D))).sum()
 
 
-def mean_vector(
-    cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
-) -> Float[Array, " D"]:
+def mean_vector(cloud_PD: Points, keep_P: Weights = None) -> Float[Array, " D"]:
     """Mean vector E x, in float32. No point kept: NaN."""
     return _mean(_weights(cloud_PD, keep_P), jnp.asarray(cloud_PD, jnp.float32))
 
 
-def drift(
-    cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
-) -> Float[Array, ""]:
+def drift(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
     """Norm of the mean vector, |E x|, in [0, mean norm]. No point kept: NaN."""
     return norms(mean_vector(cloud_PD, keep_P))
 
 
-def relative_drift(
-    cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
-) -> Float[Array, ""]:
+def relative_drift(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
     """|E x| / sqrt(E |x|^2), the drift as a share of the root mean square norm, in [0, 1].
 
     Of P independent points without a common mean about 1/sqrt(P). All points 0, or none kept: NaN.
@@ -199,9 +184,7 @@ def relative_drift(
     return norms(_mean(weight_P, x_PD)) / root(_mean(weight_P, jnp.square(x_PD).sum(axis=1)))
 
 
-def fluctuation(
-    cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
-) -> Float[Array, ""]:
+def fluctuation(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
     """Root mean square distance from the mean, sqrt(E |x - E x|^2). No point kept: NaN."""
     # about the mean of all: the digits beyond a drift
     weight_P, x_PD = _weights(cloud_PD, keep_P), centered(cloud_PD)
@@ -209,14 +192,12 @@ def fluctuation(
     return root(jnp.maximum(_mean(weight_P, jnp.square(x_PD).sum(axis=1)) - shift, 0.0))
 
 
-def mean_norm(
-    cloud_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
-) -> Float[Array, ""]:
+def mean_norm(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
     """Mean norm, E |x|. No point kept: NaN."""
     return _mean(_weights(cloud_PD, keep_P), norms(jnp.asarray(cloud_PD, jnp.float32)))
 
 
-def log_partition_isotropy(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> Float[Array, " R"]:
+def log_partition_isotropy(cloud_PD: Points, folds: int = 1) -> Float[Array, " R"]:
     """Logarithm of the partition function's isotropy, ln I, I = min_c Z(c) / max_c Z(c).
 
     Z(c) = sum_i exp <c, x_i>, c over the unit eigenvectors of X^T X and their opposites. R = 1 +
@@ -268,5 +249,5 @@ def _mean(weight_P: Float[Array, " P"], x_P: Float[Array, "P ..."]) -> Float[Arr
     return _sum(weight_P, x_P) / weight_P.sum()
 
 
-def _over_pairs(total: Float[Array, ""], points: Float[Array, ""]) -> Float[Array, ""]:
+def _over_pairs(total: Scalar, points: Scalar) -> Scalar:
     return jnp.where(points > 1, total / (points * (points - 1.0)), jnp.nan)

@@ -12,6 +12,8 @@ from jaxtyping import Array, Float
 
 from anisoscope.metrics.cloud import (
     AnyArray,
+    Points,
+    Scalar,
     centered,
     entropy,
     largest,
@@ -42,7 +44,7 @@ class PowerLaw(NamedTuple):
     r2: Float[Array, "*R"]
 
 
-def spectrum(cloud_PD: Float[AnyArray, "P D"], folds: int = 1) -> Spectrum:
+def spectrum(cloud_PD: Points, folds: int = 1) -> Spectrum:
     """Decompose C = (1/P) sum_i (x_i - mean)(x_i - mean)^T, and its jackknife over folds of points.
 
     With fewer points than dimensions the P x P Gram matrix has the eigenvalues that can differ from
@@ -139,7 +141,7 @@ def participation_ratio(spectrum: Spectrum) -> Float[Array, "*R"]:
     return 1.0 / jnp.square(_shares(spectrum)).sum(axis=-1)
 
 
-def participation_ratio_of_points(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, ""]:
+def participation_ratio_of_points(cloud_PD: Points) -> Scalar:
     """`participation_ratio` of a cloud, without its eigenvalues: (tr C)^2 / |C|_F^2."""
     x_PD = scale_to_unit(centered(cloud_PD))
     scatter = product(x_PD.T, x_PD) if x_PD.shape[0] >= x_PD.shape[1] else product(x_PD, x_PD.T)
@@ -200,8 +202,8 @@ def isoscore(spectrum: Spectrum) -> Float[Array, "*R"]:
 def isoscore_star(
     covariance_DD: Float[AnyArray, "D D"],
     target_DD: Float[AnyArray, "D D"],
-    shrinkage: Float[Array, ""] | float,
-) -> Float[Array, ""]:
+    shrinkage: Scalar | float,
+) -> Scalar:
     """IsoScore of a covariance shrunk towards another, C_z = (1 - z) C + z C_0.
 
     (tr(C_z)^2/|C_z|_F^2 - 1)/(D - 1). Range: [0, 1]. C_z = 0, or D = 1: NaN. Differentiable where

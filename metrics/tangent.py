@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from anisoscope.metrics.cloud import AnyArray, centered, product
+from anisoscope.metrics.cloud import AnyArray, Points, Scalar, Weights, centered, product
 from anisoscope.metrics.copies import copies
 from anisoscope.metrics.eigen import eigh
 
@@ -31,9 +31,7 @@ class Factors(NamedTuple):
     residual_Y: Float[Array, " Y"]  # |A - Z C|^2 / |A|^2 after each round
 
 
-def semi_nmf(
-    points_PD: Float[AnyArray, "P D"], start_PE: Float[AnyArray, "P E"], rounds: int
-) -> Factors:
+def semi_nmf(points_PD: Points, start_PE: Float[AnyArray, "P E"], rounds: int) -> Factors:
     """Semi-nonnegative factors of points, A ~ Z C with Z >= 0, from Z = `start_PE` > 0.
 
     Each of `rounds` S: C <- pinv(Z^T Z) Z^T A, then Z <- Z sqrt(((A C^T)+ + Z (C C^T)-) / ((A C^T)-
@@ -71,7 +69,7 @@ def semi_nmf(
     return Factors(last[0], last[1] * scale, residual_Y)
 
 
-def start(points_PD: Float[AnyArray, "P D"], key: Key[Array, ""], rank: int) -> Float[Array, "P E"]:
+def start(points_PD: Points, key: Key[Array, ""], rank: int) -> Float[Array, "P E"]:
     """Weights for semi-NMF to begin with: 1 for the nearest of `rank` random points, plus 0.2.
 
     Shapes: (P, D) -> (P, E). Copies are drawn after all points that differ: columns that begin as
@@ -102,7 +100,7 @@ def orthonormal(concept_ED: Float[AnyArray, "E D"]) -> Float[Array, "D E"]:
     return jnp.linalg.qr(jnp.asarray(concept_ED, jnp.float32).T)[0]
 
 
-def principal(points_PD: Float[AnyArray, "P D"], rank: int) -> Float[Array, "D E"]:
+def principal(points_PD: Points, rank: int) -> Float[Array, "D E"]:
     """First principal directions of the points about their mean, as orthonormal columns in order.
 
     No frame of this rank has a larger `variance_share` of these points. Not finite: NaN.
@@ -111,11 +109,7 @@ def principal(points_PD: Float[AnyArray, "P D"], rank: int) -> Float[Array, "D E
     return eigh(product(x_PD.T, x_PD))[1][:, ::-1][:, :rank]
 
 
-def energy(
-    frame_DE: Float[AnyArray, "D E"],
-    gradient_PD: Float[AnyArray, "P D"],
-    keep_P: Float[AnyArray, " P"] | None = None,
-) -> Float[Array, ""]:
+def energy(frame_DE: Float[AnyArray, "D E"], gradient_PD: Points, keep_P: Weights = None) -> Scalar:
     """Share of the rows' squared norm in the span of the frame: e(Q) = |G Q|^2 / |G|^2, uncentered.
 
     Weights 1 or 0 of the rows (None: all). Range: [0, 1]; E/D for isotropic rows. All rows 0: NaN.
@@ -127,10 +121,8 @@ def energy(
 
 
 def variance_share(
-    frame_DE: Float[AnyArray, "D E"],
-    points_PD: Float[AnyArray, "P D"],
-    keep_P: Float[AnyArray, " P"] | None = None,
-) -> Float[Array, ""]:
+    frame_DE: Float[AnyArray, "D E"], points_PD: Points, keep_P: Weights = None
+) -> Scalar:
     """Share of the points' variance that lies in the span of the frame: v(Q) = tr(Q^T C Q) / tr C.
 
     C is the covariance of the kept points about their own mean. A gradient that is drawn from C
@@ -163,16 +155,12 @@ def random_frames(
     return jax.lax.map(draw, jax.random.split(key, count))
 
 
-def ratio(
-    proxy_energy: Float[AnyArray, ""] | float, control_U: Float[AnyArray, " U"]
-) -> Float[Array, ""]:
+def ratio(proxy_energy: Float[AnyArray, ""] | float, control_U: Float[AnyArray, " U"]) -> Scalar:
     """Ratio of e(Q) to the mean of e(Q_N), >= 0."""
     return jnp.asarray(proxy_energy) / jnp.asarray(control_U).mean()
 
 
-def p_value(
-    proxy_energy: Float[AnyArray, ""] | float, control_U: Float[AnyArray, " U"]
-) -> Float[Array, ""]:
+def p_value(proxy_energy: Float[AnyArray, ""] | float, control_U: Float[AnyArray, " U"]) -> Scalar:
     """Share of controls with at least the energy of the proxy: (1 + their number) / (1 + U).
 
     A NaN among them: NaN. Controls in the complement and the proxy are not exchangeable, so that
@@ -183,9 +171,7 @@ def p_value(
     return jnp.where(jnp.isnan(proxy_energy) | jnp.isnan(control_U).any(), jnp.nan, p)
 
 
-def covariance(
-    points_PD: Float[AnyArray, "P D"], keep_P: Float[AnyArray, " P"] | None = None
-) -> Float[Array, "D D"]:
+def covariance(points_PD: Points, keep_P: Weights = None) -> Float[Array, "D D"]:
     """Covariance of the kept points about their own mean.
 
     Units: those of the points, squared. None kept: NaN.
@@ -198,7 +184,7 @@ def covariance(
 
 def isoscore_outside(
     frame_DE: Float[AnyArray, "D E"], covariance_DD: Float[AnyArray, "D D"]
-) -> Float[Array, ""]:
+) -> Scalar:
     """IsoScore* of the complement of the frame, in its D - E dimensions, without shrinkage.
 
     (tr(C')^2/|C'|_F^2 - 1)/(D - E - 1), C' = B^T C B for any orthonormal basis B of the complement;
@@ -259,8 +245,8 @@ class Local(NamedTuple):
 
 
 def local_tangent(
-    points_PD: Float[AnyArray, "P D"],
-    gradient_PD: Float[AnyArray, "P D"],
+    points_PD: Points,
+    gradient_PD: Points,
     among_OD: Float[AnyArray, "O D"],
     neighbors: int,
     rank: int,

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from anisoscope.metrics.cloud import AnyArray, entropy, product, scale_to_unit
+from anisoscope.metrics.cloud import AnyArray, Points, entropy, product, scale_to_unit
 
 # first positions of each; the last has no end
 STRETCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -25,9 +25,7 @@ class Turns(NamedTuple):
     valid_P: Bool[Array, " P"]
 
 
-def turns(
-    cloud_PD: Float[AnyArray, "P D"], window_P: Int[AnyArray, " P"], time_P: Int[AnyArray, " P"]
-) -> Turns:
+def turns(cloud_PD: Points, window_P: Int[AnyArray, " P"], time_P: Int[AnyArray, " P"]) -> Turns:
     """Curvature at x_t: arccos <v, w> / (|v| |w|) of the steps v = x_t - x_{t-1}, w = x_{t+1} - x_t.
 
     Points come in any order, with the window and position of each. Radian, in [0, pi]: 0 of a
@@ -97,7 +95,7 @@ ROWS = 256  # of a window that are decomposed at once; longer windows are first 
 
 
 def prompt_entropy(
-    cloud_PD: Float[AnyArray, "P D"], window_P: Int[AnyArray, " P"]
+    cloud_PD: Points, window_P: Int[AnyArray, " P"]
 ) -> tuple[Float[Array, " P"], Bool[Array, " P"]]:
     """Matrix entropy of every window: -sum_j p_j ln p_j, p_j = s_j^2 / sum s_j^2, in nats.
 
