@@ -5,7 +5,8 @@ of a dimension, and leaving such points out would keep only what occurs once. me
 which points are copies. The Gram matrix of the centered cloud ranks the points and proposes
 candidates, whose distances are computed again by subtraction. Where a point that was not proposed
 could be nearer, by the rounding of its Gram distance, the point is compared with all others. A are
-points compared with all together. docs/explanation/neighbors.md has more.
+points compared with all together, X turns of a loop or blocks of a row.
+docs/explanation/neighbors.md has more.
 """
 
 from typing import NamedTuple
