@@ -9,12 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 
-def title_of(figure: Figure) -> str:
-    """On one line, as `footer_of` and `caption_of`."""
-    return " ".join(figure.get_suptitle().split())
-
-
 def footer_of(figure: Figure) -> str:
+    """On one line, as `caption_of`."""
     return " ".join(figure.get_supxlabel().split())
 
 
