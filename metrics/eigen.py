@@ -13,7 +13,7 @@ from jax.lax import Precision
 from jaxtyping import Array, Float
 
 from anisoscope.metrics.cloud import Scalar, product
-from anisoscope.metrics.lapack import one_by_one
+from anisoscope.metrics.lapack import make_sequential
 
 # an eigenvalue below this share of the largest drowns in the rounding of float32, and is set to 0
 RESOLUTION = 1e-9
@@ -37,7 +37,7 @@ def eigh(symmetric_DD: Float[Array, "D D"]) -> tuple[Float[Array, " D"], Float[A
     equal.
     """
     finite = jnp.isfinite(symmetric_DD).all()
-    decompose = one_by_one(lambda x_DD: tuple(jnp.linalg.eigh(x_DD, symmetrize_input=False)))
+    decompose = make_sequential(lambda x_DD: tuple(jnp.linalg.eigh(x_DD, symmetrize_input=False)))
     value_D, vector_DD = decompose(jnp.where(finite, symmetric_DD, 0.0))
     return jnp.where(finite, value_D, jnp.nan), jnp.where(finite, vector_DD, jnp.nan)
 

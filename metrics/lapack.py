@@ -49,7 +49,7 @@ def threads_for(rows: int = 0) -> Iterator[None]:
             put(min(_open, default=_before))
 
 
-def one_by_one(decompose: Callable) -> Callable:
+def make_sequential(decompose: Callable) -> Callable:
     """Let `decompose`, of one matrix, take a batch's matrices in turn where XLA has few threads.
 
     jaxlib gives a batch to XLA's threads, and one of them waits for the others. A program with as

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from anisoscope.metrics.cloud import Points, Scalar, product
-from anisoscope.metrics.lapack import one_by_one
+from anisoscope.metrics.lapack import make_sequential
 from anisoscope.metrics.neighbors import Neighbors
 
 NEAREST = 10  # nearest neighbors
@@ -79,7 +79,7 @@ def local_isotropy(cloud_PD: Points, neighbors: Neighbors, count: int = COUNT) -
         near_XD = cloud_PD[jnp.append(index_C, i)] - cloud_PD[i][None]
         near_XD = near_XD / size  # of any scale, its squares are in float32
         near_XD = near_XD - near_XD.mean(axis=0, keepdims=True)
-        decompose = one_by_one(lambda gram_XX: jnp.linalg.eigvalsh(gram_XX))
+        decompose = make_sequential(lambda gram_XX: jnp.linalg.eigvalsh(gram_XX))
         value_X = decompose(product(near_XD, near_XD.T))
         return value_X / value_X.sum()
 
