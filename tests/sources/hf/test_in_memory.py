@@ -54,8 +54,8 @@ def test_numbers_are_those_of_the_command(training, valid, swept, capsys, tmp_pa
     assert found["null"].values.tolist() == [*nulls]
     assert "step" not in found.dims
     missing = {name for name in commanded.data_vars if name not in found.data_vars}
-    # the excess is over `permuted`, which is not asked for here
-    assert all(re.search("_last|_previous|_layers_excess", name) for name in missing)
+    # the excess is over `permuted`, which is not asked for here; nor is the family projection
+    assert all(re.search("_last|previous|_layers_excess|projection", name) for name in missing)
     assert {"anisotropy", "cka_layers", "attention_first_token"} <= set(found.data_vars)
     for name, values in found.data_vars.items():
         own = commanded[name].sel({"null": found["null"]} if "null" in values.dims else {})
