@@ -67,8 +67,8 @@ def render(spec: Spec, runs: dict[str, Run]) -> Figure | None:
             _x_axis(ax, spec, runs, across)
     _name_axes(spec, runs, grid, quantities[0])
     _add_key(spec, runs, grid, strip, colors)
-    one_set = "positions" not in axes or ["all"] in (rows, columns)
-    _add_words(spec, runs, figure, quantities, ", all positions" * one_set)
+    single = "positions" not in axes or ["all"] in (rows, columns)
+    _add_words(spec, runs, figure, quantities, ", all positions" * single)
     return figure
 
 

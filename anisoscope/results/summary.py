@@ -21,7 +21,7 @@ from anisoscope.results.derived import (
 from anisoscope.results.replicates_table import UNTRAINED, about, clouds_of
 
 STATISTICS = ("mean", "std", "low", "high")
-OF_SEEDS = ("mean", "low", "high", "predicted")  # of experiments repeated over seeds
+ACROSS_SEEDS = ("mean", "low", "high", "predicted")  # of experiments repeated over seeds
 WORDS = {
     NULL: NULL_WORDS,
     "statistic": f"mean over batches, standard deviation between them, ends of the {LEVEL:.0%} interval of the mean",
@@ -186,7 +186,7 @@ def summarize_seeds(
         about = seed_attributes(quantity) | {"interval": words} | closed.attrs
         variables[name] = values.dims, np.stack([*values.values, closed.values]), about
     coordinates = {name: value for name, value in seeds.coords.items() if name != "seed"}
-    whole = xr.Dataset(variables, coords=coordinates | {"statistic": list(OF_SEEDS)})
+    whole = xr.Dataset(variables, coords=coordinates | {"statistic": list(ACROSS_SEEDS)})
     return whole.assign_attrs(seeds.attrs, seeds=seeds.sizes["seed"])
 
 
@@ -199,7 +199,7 @@ def tidy_seeds(
     """
     parts = []
     for name in quantities:
-        columns = {end: whole[name].sel(statistic=end, drop=True) for end in OF_SEEDS}
+        columns = {end: whole[name].sel(statistic=end, drop=True) for end in ACROSS_SEEDS}
         shared = [other for other in order if other in whole.data_vars]
         columns |= {
             other: whole[other] for other in shared if {*whole[other].dims} <= {*whole[name].dims}
@@ -207,5 +207,5 @@ def tidy_seeds(
         frame = xr.Dataset(columns).to_dataframe().reset_index()
         units = whole[name].attrs["units"]
         parts.append(frame.assign(metric=name, seeds=whole.attrs["seeds"], units=units))
-    columns = [*order, "metric", *OF_SEEDS, "seeds", "units"]
+    columns = [*order, "metric", *ACROSS_SEEDS, "seeds", "units"]
     return pd.concat(parts, ignore_index=True).reindex(columns=columns)
