@@ -2,7 +2,7 @@
 
 `Pictures` and `Recordings` have the same members: `name`, `unit` (what a window is), `count`,
 `attributes` (for tables), `prepare`, `shuffle` (the null model), `label`, and `sha256` of the files
-that were read. Letters: G batches, W windows.
+that were read. Letters: G batches, W windows, Z inputs.
 """
 
 import hashlib
