@@ -1,4 +1,7 @@
-"""Measure a user's own functions of a cloud, with the intervals and null model of the others."""
+"""Measure a user's own functions of a cloud, with the intervals and null model of the others.
+
+Letters: M points of a fold.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any

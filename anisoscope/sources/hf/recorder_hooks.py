@@ -2,7 +2,7 @@
 
 The innermost call around a hook point that takes a model's inputs tells its sequences and padding. In
 an encoder–decoder that is the call of the encoder or the decoder, in a model of pictures and text the
-call of a tower. This file needs PyTorch only.
+call of a tower. This file needs PyTorch only. Letters: M rows of a pass.
 """
 
 from __future__ import annotations

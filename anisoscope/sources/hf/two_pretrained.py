@@ -1,7 +1,8 @@
 """Pair two models to compare, at least one of which is pretrained.
 
 Tokenizers may differ, so both models read the same chunks of the text, each chunk from its
-beginning (text_chunks.py). Letters: M points of a batch, or layers of the second model.
+beginning (text_chunks.py). Letters: M points of a batch, or layers of the second model,
+S sets of positions, Z inputs of a batch.
 """
 
 import contextlib
