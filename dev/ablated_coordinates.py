@@ -76,7 +76,7 @@ def main(path: str, table: str, *models: str) -> None:
                 windows = model.windows(text, False)
                 if np.isfinite(most):
                     clamp_coordinates(model.loaded, most, windows.probe.tokens_GWT[0], 8)
-                frames.append(measure(model, windows, clamp=most))
+                frames.append(measure(model, windows, model=name, clamp=most))
             continue
         model = open_packaged(file)
         windows = model.windows(text, True)

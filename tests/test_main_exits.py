@@ -23,7 +23,7 @@ HOOKS = "--config.measure.hook_points=mlp_out"
     [
         ([], "no experiment named"),
         ([f"{DECODER[0]}:huge"], "choose small or tiny"),
-        (["--wrkdir=x"], "Did you mean: workdir ?"),
+        (["--wrkdir=x"], "did you mean --workdir?"),
         ([DEMO, "--step=3"], "need each other"),
         (["--config=experiments/quikstart.py"], "there is no file experiments/quikstart.py"),
         (["--similarity=runs/a"], "--similarity compares two runs"),

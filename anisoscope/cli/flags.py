@@ -1,6 +1,7 @@
 """Parse the command line: absl flags, a flag for each setting, and the experiment file."""
 
 import ast
+import difflib
 import importlib.util
 import inspect
 import pathlib
@@ -142,8 +143,9 @@ def _parse(values: flags.FlagValues, argv: list[str], known_only: bool = False) 
     try:
         return values(argv, known_only=known_only)
     except flags.UnrecognizedFlagError as error:
-        _, _, near = str(error).partition(". ")  # absl's suggestion, if any
-        raise UserError(f"--{error.flagname} is not a flag; {near or 'see --help'}") from error
+        near = difflib.get_close_matches(error.flagname, [*values], 1)
+        advice = f"did you mean --{near[0]}?" if near else "see --help"
+        raise UserError(f"--{error.flagname} is not a flag; {advice}") from error
     except flags.Error as error:
         words = " ".join(str(error).removeprefix("flag ").split())
         what, illegal, _ = words.partition(": ('Non-boolean")

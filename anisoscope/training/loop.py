@@ -210,8 +210,9 @@ def log_steps(
     speed: float,
 ) -> None:
     """Log the `count` steps after `first`, or raise where one is not finite."""
-    for s, (r, run) in itertools.product(range(count), enumerate(runs)):
-        now, done = first + s + 1, jax.tree.map(lambda x_RS, at=(r, s): x_RS[at].tolist(), metrics)
+    for s, r in itertools.product(range(count), range(len(runs))):
+        run, now = runs[r], first + s + 1
+        done = jax.tree.map(lambda x_RS, at=(r, s): x_RS[at].tolist(), metrics)
         if math.isfinite(done.loss) and math.isfinite(done.gradient_norm):
             log_step(config, run, now, done, speed)
         else:

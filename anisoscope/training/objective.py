@@ -161,11 +161,24 @@ def check_next(model: ModelConfig, stride: int | None) -> None:
         )
 
 
-NEXT = next_batch, next_positions, next_stride, check_next, next_context_free
-MASKED = masked_batch, masked_positions, masked_stride, lambda *_: None, masked_context_free
 OBJECTIVES = {
-    "next": Objective("next character", *NEXT),
-    "masked": Objective("masked characters", *MASKED, random_targets=True),
+    "next": Objective(
+        "next character",
+        batch=next_batch,
+        scored=next_positions,
+        test_stride=next_stride,
+        check=check_next,
+        context_free=next_context_free,
+    ),
+    "masked": Objective(
+        "masked characters",
+        batch=masked_batch,
+        scored=masked_positions,
+        test_stride=masked_stride,
+        check=lambda *_: None,
+        context_free=masked_context_free,
+        random_targets=True,
+    ),
 }
 
 

@@ -72,7 +72,9 @@ def measure(
         "mean_cosine": jax.vmap(similarity.mean_cosine)(cloud_NPD),
         "drift": jax.vmap(similarity.drift)(cloud_NPD),
         "mean_norm": jax.vmap(similarity.mean_norm)(cloud_NPD),
-        "attention_first_token": attention_first_token(config, *snapshot_N[1:]),
+        "attention_first_token": attention_first_token(
+            config, snapshot_N.q_BTHK, snapshot_N.k_BTHK
+        ),
         "gradient_norm": jnp.sqrt(sum(squares)),
     }
 

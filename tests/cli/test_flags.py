@@ -45,7 +45,7 @@ def test_a_setting_is_read_by_the_type_of_its_field(words, path, value):
 @pytest.mark.parametrize(
     ("word", "line"),
     [
-        ("--config.modle.layers=4", "Did you mean: config.model.layers ?"),
+        ("--config.modle.layers=4", "did you mean --config.model.layers?"),
         ("now", "'now' is not a flag"),
         ("--config.train.steps=1.5", "--config.train.steps=1.5: a whole number is needed"),
         ("--config.train.learning_rate=fast", "a number is needed"),

@@ -77,3 +77,11 @@ def test_an_experiment_with_an_unknown_or_ill_typed_variant_is_refused():
     ):
         with pytest.raises(UserError, match=words):
             variants.expand(Config(variants={name: changes}))
+
+
+@pytest.mark.parametrize(
+    ("train", "seeds"),
+    [({"seed": 7}, [(7, 7)]), ({"seed": 7, "num_seeds": 2}, [(7, 7), (7, 8), (8, 7), (8, 8)])],
+)
+def test_seeds_of_data_that_are_left_out_follow_those_of_weights(train, seeds):
+    assert variants.seeds(TrainConfig(**train)) == seeds

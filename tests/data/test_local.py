@@ -100,6 +100,13 @@ def test_what_unpacks_to_more_than_fits_into_memory_is_not_unpacked(
     assert peak < 12_000_000
 
 
+def test_a_file_that_is_too_long_is_refused_before_it_is_read(path, refused):
+    path.write_bytes(b"text")
+    os.truncate(path, 10**13)  # a file with holes
+    with refused("is too long"):
+        corpus.read_text(path)
+
+
 def test_the_texts_of_a_folder_in_the_order_of_their_names(tmp_path, refused):
     with refused(str(tmp_path), "is a folder without texts", "--config.data.path="):
         corpus.read_text(tmp_path)

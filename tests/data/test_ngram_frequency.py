@@ -17,6 +17,11 @@ def grams(tokens, length):
     return [tuple(tokens[end - length + 1 : end + 1]) for end in range(length - 1, len(tokens))]
 
 
+def test_the_largest_vocabulary_does_not_overflow():
+    tokens = np.full(3, 256)
+    assert unigrams.types(tokens, 3, 257)[-1] == 257**3 - 1
+
+
 @pytest.mark.parametrize("length", unigrams.LENGTHS)
 def test_a_type_is_the_last_characters_up_to_a_position_and_none_before_there_are_enough(length):
     windows = TEXT[:60].reshape(3, 20)

@@ -4,8 +4,11 @@ import time
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
+import anisoscope
+from anisoscope.sources import array_chunks
 from anisoscope.utils import progress
 
 
@@ -30,3 +33,22 @@ def test_a_line_is_logged_while_something_compiles_for_long(
     assert [record.getMessage() for record in caplog.records] == [progress.COMPILING] * lines
     compile_slowly(seconds)  # outside of a call
     assert len(caplog.records) == lines
+
+
+def test_quiet_reaches_what_measures(monkeypatch):
+    calls = []
+
+    def record(*_):
+        calls.append(progress._quiet.get())
+        raise ValueError("recorded")
+
+    for name in ("measure_chunks", "measure_head_chunks"):
+        monkeypatch.setattr(array_chunks, name, record)
+    x = np.arange(64.0)
+    for quiet in (True, False):
+        with pytest.raises(ValueError, match="recorded"):
+            anisoscope.measure(x.reshape(16, 4), quiet=quiet)
+        q_NHBTK = x.reshape(1, 1, 8, 4, 2)
+        with pytest.raises(ValueError, match="recorded"):
+            anisoscope.measure_attention(q_NHBTK, q_NHBTK, mask="causal", quiet=quiet)
+    assert [*calls, progress._quiet.get()] == [True, True, False, False, None]

@@ -81,13 +81,13 @@ class Recordings:
         self.processor, self.input = processor, base.main_input_name
         self.rate = processor.sampling_rate
         length = samples_of_positions(base, processor, positions)
-        self.files, self.sha256, rates = list_files(path, seed), hashlib.sha256(), {self.rate}
+        self.files, self.sha256, rates = list_files(path, seed), hashlib.sha256(), set()
         sounds, self.ends = [], []
         for file in self.files:
             self.sha256.update(str(file.relative_to(path)).encode() + file.read_bytes())
             sound, rate = read_recording(file)
+            rates.add(rate)
             if rate != self.rate:
-                rates.add(rate)
                 shared = math.gcd(rate, self.rate)
                 sound = signal.resample_poly(sound, self.rate // shared, rate // shared)
             sounds.append(sound.astype(np.float32))
@@ -101,7 +101,8 @@ class Recordings:
         seconds = f"{len(sounds)} recordings of {self.ends[-1] / self.rate:.1f} s in all"
         self.attributes = {
             "preparation": f"{type(processor).__name__} of the model, without padding",
-            "joined": f"{seconds}, of {', '.join(map(str, sorted(rates)))} samples a second",
+            "joined": f"{seconds}, of {', '.join(map(str, sorted(rates)))} samples a second; "
+            f"measured at {self.rate}",
         }
 
     def _extract(self, pieces_WN: np.ndarray) -> np.ndarray:

@@ -33,6 +33,7 @@ class Tokens(NamedTuple):
     special_N: np.ndarray  # True at special tokens
     text_N: np.ndarray  # the number of each token's text
     position_N: np.ndarray  # its position in this text
+    empty: int  # texts without a token, left out
 
 
 def measure_texts(
@@ -55,7 +56,8 @@ def measure_texts(
         as_attributes(loaded.attributes),
         corpus=text.name,
         corpus_sha256=text.sha256,
-        texts=f"{len(tokens.ids)} of {len(text.parts)} texts, each cut to {config.window} tokens",
+        texts=f"{len(tokens.ids)} of {len(text.parts)} texts, each cut to {config.window} tokens"
+        + f"; {tokens.empty} without a token left out" * (tokens.empty > 0),
         window=config.window,
         anisoscope=__version__,
     )
@@ -66,21 +68,24 @@ def draw_texts(parts: list[str], tokenizer: Any, config: PretrainedConfig, poole
 
     Where texts are `pooled`, there must be enough texts too.
     """
-    measure, ids, count = config.measure, [], 0
+    measure, ids, count, empty = config.measure, [], 0, 0
     points = measure.points * measure.batches
     for number in np.random.default_rng(measure.seed).permutation(len(parts)):
         special = config.special_tokens
         tokens = tokenizer(parts[number], add_special_tokens=special, verbose=False)["input_ids"]
-        if tokens:
-            ids.append(np.asarray(tokens[: config.window], np.int32))
-            count += len(ids[-1])
+        if not tokens:
+            empty += 1
+            continue
+        ids.append(np.asarray(tokens[: config.window], np.int32))
+        count += len(ids[-1])
         if count >= OFFERED * points and not (pooled and len(ids) < points):
             break
     if not ids:
         raise UserError(f"texts: none of {len(parts)} has a token; pass longer texts")
     text_N = np.repeat(np.arange(len(ids)), [len(ids_T) for ids_T in ids])
     position_N = np.concatenate([np.arange(len(ids_T)) for ids_T in ids])
-    return Tokens(ids, np.isin(np.concatenate(ids), special_ids(tokenizer)), text_N, position_N)
+    special_N = np.isin(np.concatenate(ids), special_ids(tokenizer))
+    return Tokens(ids, special_N, text_N, position_N, empty)
 
 
 def pick_tokens(tokens: Tokens, measure: MeasureConfig) -> dict[str, np.ndarray]:

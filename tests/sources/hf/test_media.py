@@ -143,7 +143,7 @@ def test_recordings_are_resampled_joined_and_cut(tmp_path):
     of = media.Recordings(tmp_path, extractor, base, 150, 0)
     length = media.samples_of_positions(base, None, 150)
     assert of.count == 64_000 // length
-    joined = "2 recordings of 4.0 s in all, of 16000, 44100 samples a second"
+    joined = "2 recordings of 4.0 s in all, of 16000, 44100 samples a second; measured at 16000"
     assert of.attributes["joined"] == joined
     chunks = of.prepare(range(of.count))
     peaks = np.abs(np.fft.rfft(chunks)).argmax(axis=1) * 16_000 / length
