@@ -74,6 +74,7 @@ def information_imbalance(x: ArrayLike, y: ArrayLike) -> Scalar:
 
     A number in [2/points, 2), 1 on average for unrelated clouds, near 0 where x predicts y. Not
     symmetric. Source: Glielmo et al. 2022; copies of a point count once, a rule of this project.
+    Which of equally near points counts is arbitrary.
     """
     nearest = comparison.select_nearest(nearest_neighbors(x, 2), 1)
     nearest_1P = nearest.index_PC[None, :, 0]
@@ -86,6 +87,7 @@ def neighbor_overlap(x: ArrayLike, y: ArrayLike, k: int = 10) -> Scalar:
 
     A share in [0, 1]; about k / points for independent clouds. NaN where no point has k neighbors
     in both. Source: Doimo et al. 2020; copies of a point count once, a rule of this project.
+    Which of equally near points counts is arbitrary.
     """
     nearest = (comparison.select_nearest(nearest_neighbors(z, max(k, 2)), k) for z in (x, y))
     return comparison.neighbor_overlap(*nearest)

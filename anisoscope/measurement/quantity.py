@@ -91,6 +91,8 @@ def declare(
         if words.get("resampling") == "batches":
             words["resampling"] = ""
         words["formula"], _, source = " ".join(rest.split()).partition(" -- ")
+        if not words["formula"] or name in quantities:
+            raise ValueError(f"{name} has no formula, or two entries")
         quantities[name] = Quantity(**(shared | words | ({"source": source} if source else {})))
     for names, (own, about) in (nulls or {}).items():
         for name in names.split():

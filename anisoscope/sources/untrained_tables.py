@@ -28,6 +28,7 @@ from anisoscope.measurement.quantity import HERE, INHERENT, NOT_NEGATIVE, RECONS
 from anisoscope.models.masks import visible_keys
 from anisoscope.results import joined_files
 from anisoscope.results.summary import seed_attributes, summarize_seeds, tidy_seeds
+from anisoscope.utils.errors import RunError
 
 KIND, NORM = ("norm_order", "mask", "embedding", "target"), "relative_norm"
 COLUMNS = (*KIND, NORM, "bias_norm", "block")  # of results.csv, before the numbers
@@ -96,7 +97,10 @@ def table(
 
 def join(config: UntrainedConfig, paths: list[pathlib.Path], root: pathlib.Path) -> None:
     """Write seeds.nc, results.nc and results.csv from all tables."""
-    seeds = combine(config, [joined_files.read_table(path) for path in paths])
+    tables = [joined_files.read_table(path) for path in paths]
+    if len({tuple(table[name].item() for name in (*KIND, NORM)) for table in tables}) < len(tables):
+        raise RunError(f"{root} holds a measurement twice; delete the copy")
+    seeds = combine(config, tables)
     results = summary(config, seeds)
     joined_files.write(seeds, root / "seeds.nc")
     joined_files.write(results, root / "results.nc")

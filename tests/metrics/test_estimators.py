@@ -95,3 +95,13 @@ def test_bad_input_is_told():
     assert np.isnan(estimators.ph_dimension(gaussian(40, 3)))
     with pytest.raises(ValueError, match="20 neighbors are needed"):
         estimators.correlation_dimension(gaussian(), find(gaussian(), 12))
+
+
+def test_square_noise_has_the_threshold_of_the_title():
+    """4/sqrt(3) of known noise; 2.858 times the median singular value where it is unknown."""
+    singular = np.linspace(0.5, 1.5, 101)
+    singular[-1] = 2.858 * np.median(singular)
+    for factor, rank in ((0.999, 0), (1.001, 1)):
+        changed = singular.copy()
+        changed[-1] *= factor
+        assert float(estimators.gavish_donoho_rank((changed**2).astype(np.float32), 101)) == rank

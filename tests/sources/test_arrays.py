@@ -58,6 +58,20 @@ def test_arrays_go_through_the_panel_without_a_model():
     assert np.isfinite(table.twonn_excess.sel(null="gaussian", statistic="low")).all()
 
 
+@pytest.mark.slow
+def test_the_value_is_of_all_points_whatever_their_clusters_and_order():
+    families = ("similarity", "comparison")
+    first, *others = (
+        measured(CLOUDS, UNEQUAL_P, families=families),
+        measured(CLOUDS[:, SHUFFLE], UNEQUAL_P[SHUFFLE].astype(str), families=families),
+        measured(CLOUDS[:, SHUFFLE], families=families),
+    )
+    assert first.attrs["resampled_points"] < POINTS
+    for name in ("mean_cosine", "neighbor_overlap_layers", "cka_layers"):
+        for other in others:
+            np.testing.assert_allclose(value(other, name), value(first, name), rtol=1e-5)
+
+
 def test_an_interval_of_unequal_clusters_is_that_of_their_folds(unequal):
     label_P = UNEQUAL_P[SHUFFLE]
     index_JM, size_J, square_J = folds.cut_folds(POINTS, label_P, 4, 0)

@@ -2,6 +2,7 @@
 why not.
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -9,10 +10,10 @@ import pytest
 import xarray as xr
 from scipy import sparse
 
-from anisoscope import measure
+from anisoscope import make_measure, measure, measure_attention
 from anisoscope.metrics import convert
 from anisoscope.sources import array_checks
-from tests.sources.array_clouds import CLOUDS, UNEQUAL_P, measured
+from tests.sources.array_clouds import CLOUDS, HEADS, UNEQUAL_P, measured
 
 FRAME, TWELVE = pd.DataFrame(CLOUDS[0]), np.repeat(np.arange(12), 8)
 FAR = CLOUDS[0] + 1e6  # from the origin: float32 loses 5e-3 of what they differ in
@@ -136,3 +137,22 @@ def test_labels_of_a_data_array_follow_its_coordinate():
         np.testing.assert_array_equal(aligned, UNEQUAL_P[::order])
     with pytest.raises(ValueError, match="clusters is a DataArray whose index differs from that"):
         array_checks.align(label[1:], x, "clusters")
+
+
+@pytest.mark.slow
+def test_values_do_not_depend_on_the_types_that_jax_has():
+    layers = CLOUDS.reshape(2, 8, 12, 6)
+    measure_layers = make_measure(
+        lambda params, _: params, np.zeros((8, 12)), families="similarity", folds=4
+    )
+
+    def tables():
+        heads = measure_attention(HEADS, HEADS[..., ::-1], mask="causal", folds=1)
+        return measured(CLOUDS), measured(jnp.asarray(CLOUDS)), heads, measure_layers(layers)
+
+    expected = tables()
+    with jax.enable_x64(True):
+        for own, other in zip(tables(), expected, strict=True):
+            xr.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6)
+        with pytest.raises(ValueError, match="layer 0: float32 would lose"):
+            measure_layers(layers + 1e9)

@@ -14,6 +14,7 @@ from anisoscope.results import joined_files
 from anisoscope.sources import untrained_tables
 from anisoscope.sources.untrained_blocks import bias_norm, kinds
 from anisoscope.sources.untrained_tables import KIND, MEASURED, QUANTITIES, fixed_points
+from anisoscope.utils.errors import RunError
 
 MOST = CHOICES | {"masks": ("causal",)}
 NORMS = (0.0, 0.1, 1.0, 10.0, 100.0)
@@ -116,3 +117,10 @@ def test_one_seed_has_no_interval():
     whole = untrained_tables.summary(config, untrained_tables.combine(config, [table]))
     assert np.isnan(whole.score_std.sel(statistic=["low", "high"])).all()
     assert np.isfinite(whole.score_std.sel(statistic="mean")).all()
+
+
+def test_a_copied_measurement_is_refused(root, tmp_path):
+    """Joined without a word, it would hide the norm that it stands for."""
+    paths = sorted(root.glob("[0-9]*.nc"))
+    with pytest.raises(RunError, match="holds a measurement twice"):
+        untrained_tables.join(CONFIG, [*paths[1:], paths[1]], tmp_path)
