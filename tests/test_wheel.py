@@ -74,8 +74,8 @@ def test_a_fresh_environment_in_a_folder_with_decoys(wheel, tmp_path):
     version = called(bin_ / "anisoscope", "--version", cwd=tmp_path)
     assert version == f"anisoscope {anisoscope.__version__}\n"
     assert "--config=decoder_small" in called(bin_ / "anisoscope", "--list", cwd=tmp_path)
-    settings = "data.source=pydoc train.steps=1 measure.families=similarity measure.nulls="
-    flags = [f"--config.{setting}" for setting in settings.split()]
+    settings = "data.source=pydoc train.steps=1 measure.batches=1 measure.families=similarity"
+    flags = [f"--config.{setting}" for setting in f"{settings} measure.nulls=".split()]
     experiment = "--config=experiments/decoder_small.py:tiny"
     called(bin_ / "python", "-m", "anisoscope", experiment, *flags, cwd=tmp_path)
     assert (tmp_path / "runs" / "decoder_small_tiny" / "figures" / "training_curve.png").exists()
