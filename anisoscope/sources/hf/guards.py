@@ -57,7 +57,10 @@ def check_final_norm(loaded: PretrainedModel, tokens_T: np.ndarray) -> str:
     if not _is_close(loaded, final := loaded.apply_final_norm(streams[-1]), lasts[0]):
         path = f"{loaded.adapter.final_norm or 'no final norm'} of the last block"
         raise UserError(f"{name}: {path} differs from the last hidden state; {ENTRY}")
-    return f"block outputs; the last gives the last hidden state to {distance(final, lasts[0]):.0e}"
+    norm = loaded.adapter.final_norm
+    where = f"before the final norm ({norm})" if norm else "no final norm"
+    agreement = f"the last gives the last hidden state to {distance(final, lasts[0]):.0e}"
+    return f"block outputs, {where}; {agreement}"
 
 
 def check_reported(loaded: PretrainedModel, tokens_T: np.ndarray) -> str:

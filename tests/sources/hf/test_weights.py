@@ -68,7 +68,7 @@ def test_an_encoder_from_the_command_line_to_the_tables(tmp_path):
     results = joined_files.read_table(tmp_path / "run" / "results.nc")
     results = results.sel(statistic="mean", positions="all")
     assert results.attrs["weights_type"] == "F32, I64"
-    assert "6 calls a pass for 6 blocks" in results.attrs["attention"]
+    assert "softmax of q and k is the model's own" in results.attrs["attention"]
     assert "not checked" in results.attrs["bits_per_byte"]
     measure = MeasureConfig(points=512, batches=1)
     probe = make_windows(
@@ -100,7 +100,7 @@ def test_a_decoder_in_four_bits():
     )
     seen, words = guards.check_attention(loaded, windows.probe.tokens_GWT[0, :2])
     assert (seen.visible_NTT == np.tril(np.ones((128, 128), bool))).all()
-    assert "30 calls a pass for 30 blocks" in words
+    assert "softmax of q and k is the model's own" in words
     found = guards.check_bits_per_byte(loaded, windows, 8, None)
     assert 0.5 < found["bits_per_byte"] < 0.7 * found["bits_bound"]
     read = read_activations(loaded, windows.probe.tokens_GWT[:1, :8], 8, heads=False).resid_ZLBTD[0]
@@ -158,7 +158,7 @@ def test_an_encoder_of_reactions_with_a_vocabulary_of_its_own(tmp_path):
     assert loaded.blocks == 12  # one module, twelve times
     assert guards.check_final_norm(loaded, windows.probe.tokens_GWT[0, 0])
     assert (
-        "12 calls a pass for 12 blocks"
+        "softmax of q and k is the model's own"
         in guards.check_attention(loaded, windows.probe.tokens_GWT[0, :2])[1]
     )
     found = guards.check_bits_per_byte(loaded, windows, 8, None)
