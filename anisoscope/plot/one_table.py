@@ -1,6 +1,6 @@
 """Draw tables on axes of the user's own, with the code and the style of all other figures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -82,14 +82,14 @@ def by_layer(
 
 
 def by_step(
-    table: xr.Dataset,
+    table: Tables,
     quantity: str = "anisotropy",
     *,
     null: str | None = None,
     positions: str = "all",
     label: str | None = None,
     ax: Axes | None = None,
-) -> Axes:
+) -> Axes | list[Axes]:
     """Draw a quantity over training steps: a line for each layer or block, shaded by depth.
 
     Args:
@@ -99,10 +99,11 @@ def by_step(
         null: a null model, to draw the excess over it; None for the value itself.
         positions: the set of token positions, where the table has several.
         label: of a line of one layer alone, in a legend.
-        ax: axes to draw on; None for new ones.
+        ax: axes to draw a single table on; None for new ones.
 
     Returns:
         The axes; of more than one layer their figure has a color bar too.
+        Of several tables, by name or in a list, a list with a panel each.
 
     Raises:
         ValueError: the table has no such quantity, null model or positions, or no steps.
@@ -115,6 +116,8 @@ def by_step(
     >>> len(axes.lines)  # layers
     3
     """
+    if not isinstance(table, xr.Dataset):
+        return _panels(by_step, table, ax, quantity, null=null, positions=positions, label=label)
     values = select_values(table, quantity, null, {"positions": positions})
     if "head" in values.dims:
         mean = table[values.name].mean("head", keep_attrs=True)
@@ -128,8 +131,8 @@ def by_step(
 
 
 def effective_ranks(
-    table: xr.Dataset, *, positions: str = "all", step: int | None = None, ax: Axes | None = None
-) -> Axes:
+    table: Tables, *, positions: str = "all", step: int | None = None, ax: Axes | None = None
+) -> Axes | list[Axes]:
     """Draw how many directions carry the variance, over layers: effective ranks of the spectrum.
 
     RankMe, effective rank, participation ratio and stable rank weigh small eigenvalues less and
@@ -140,10 +143,11 @@ def effective_ranks(
         table: with the family spectrum.
         positions: the set of token positions, where the table has several.
         step: the training step, where the table has several; None for the last.
-        ax: axes to draw on; None for new ones.
+        ax: axes to draw a single table on; None for new ones.
 
     Returns:
         The axes.
+        Of several tables, by name or in a list, a list with a panel each.
 
     Raises:
         ValueError: the table has no spectrum, positions, or step.
@@ -156,6 +160,8 @@ def effective_ranks(
     >>> axes.get_yscale()
     'log'
     """
+    if not isinstance(table, xr.Dataset):
+        return _panels(effective_ranks, table, ax, positions=positions, step=step)
     check_table(table)
     names = tuple(name for name in DIRECTIONS if name in table)
     if not names:
@@ -171,14 +177,14 @@ def effective_ranks(
 
 
 def layer_map(
-    table: xr.Dataset,
+    table: Tables,
     quantity: str = "cka_unbiased",
     *,
     null: str | None = None,
     positions: str = "all",
     step: int | None = None,
     ax: Axes | None = None,
-) -> Axes:
+) -> Axes | list[Axes]:
     """Draw every layer against every other as a heat map of their similarity.
 
     Args:
@@ -187,10 +193,11 @@ def layer_map(
         null: a null model, to draw the excess over it; None for the value itself.
         positions: the set of token positions, where the table has several.
         step: the training step, where the table has several; None for the last.
-        ax: axes to draw on; None for new ones.
+        ax: axes to draw a single table on; None for new ones.
 
     Returns:
         The axes; their figure has a color bar too.
+        Of several tables, by name or in a list, a list with a panel each.
 
     Raises:
         ValueError: the table has no such quantity, null model, positions, step, or pairs of layers.
@@ -203,6 +210,8 @@ def layer_map(
     >>> axes.images[0].get_array().shape
     (3, 3)
     """
+    if not isinstance(table, xr.Dataset):
+        return _panels(layer_map, table, ax, quantity, null=null, positions=positions, step=step)
     values = select_values(table, quantity, null, {"positions": positions, "step": step})
     if {*values.dims} != {"statistic", "layer", "other_layer"}:
         raise _wrong_dimensions(values, "statistic, layer and other_layer")
@@ -223,8 +232,8 @@ def layer_map(
 
 
 def dimension_by_scale(
-    table: xr.Dataset, *, positions: str = "all", step: int | None = None, ax: Axes | None = None
-) -> Axes:
+    table: Tables, *, positions: str = "all", step: int | None = None, ax: Axes | None = None
+) -> Axes | list[Axes]:
     """Draw the intrinsic dimension (GRIDE) against the rank of the neighbors it is read from.
 
     A line for each layer with its 95 % interval; dashed is a Gaussian cloud of the same spectrum,
@@ -234,10 +243,11 @@ def dimension_by_scale(
         table: with the family scale.
         positions: the set of token positions, where the table has several.
         step: the training step, where the table has several; None for the last.
-        ax: axes to draw on; None for new ones.
+        ax: axes to draw a single table on; None for new ones.
 
     Returns:
         The axes; of more than one layer their figure has a color bar too.
+        Of several tables, by name or in a list, a list with a panel each.
 
     Raises:
         ValueError: the table has no dimensions by scale, positions, or step.
@@ -250,6 +260,8 @@ def dimension_by_scale(
     >>> len(axes.lines)  # layers
     3
     """
+    if not isinstance(table, xr.Dataset):
+        return _panels(dimension_by_scale, table, ax, positions=positions, step=step)
     check_table(table)
     if "gride" not in table:
         raise ValueError("the table has no gride: measure the family scale")
@@ -276,6 +288,25 @@ def name_tables(tables: Tables, label: str | None = None) -> dict[str, xr.Datase
     titles = [str(table.attrs.get("title", "")) for table in tables]
     distinct = all(titles) and len({*titles}) == len(titles)
     return dict(zip(titles if distinct else map(str, range(len(titles))), tables, strict=True))
+
+
+def _panels(
+    draw: Callable[..., Any], tables: Tables, ax: Axes | None, *args: Any, **options: Any
+) -> list[Axes]:
+    """Draw a panel for each table, under its name."""
+    named = name_tables(tables, options.pop("label", None))
+    if ax is not None:
+        raise ValueError("several tables have a panel each; leave ax out, or draw them one by one")
+    with style.context(mathematics=True):
+        size = (2.9 * len(named), 3.2)
+        figure = plt.figure(figsize=size, layout="constrained")
+        axes = figure.subplots(1, len(named), sharey=True, squeeze=False)[0]
+        for panel_ax, (name, table) in zip(axes, named.items(), strict=True):
+            draw(table, *args, ax=panel_ax, **options)
+            panel_ax.set_title(style.escape(name))
+        for panel_ax in axes[1:]:
+            panel_ax.set_ylabel("")
+    return [*axes]
 
 
 def _draw(

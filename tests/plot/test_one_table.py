@@ -28,7 +28,7 @@ def test_the_profile_is_what_the_table_says(table):
     assert len(axes.lines) == 2
 
 
-def test_several_tables_are_lines_named_at_their_ends(table):
+def test_several_tables_are_lines_named_at_their_ends_or_panels(table, run):
     fewer = table.isel(layer=slice(2))
     axes = plot.by_layer({"a": table, "cost $2": fewer}, "drift")
     for line, own in zip(axes.lines, (table, fewer), strict=True):
@@ -42,6 +42,10 @@ def test_several_tables_are_lines_named_at_their_ends(table):
     assert [line.get_label() for line in named.lines] == ["x", "y"]
     same = plot.by_layer([table, table], "drift")  # no title tells them apart
     assert [line.get_label() for line in same.lines] == ["0", "1"]
+    panels = plot.by_step({"a": run, "b": run}, "effective_rank")
+    assert [(len(ax.lines), ax.get_title()) for ax in panels] == [(3, "a"), (3, "b")]
+    with pytest.raises(ValueError, match="leave ax out"):
+        plot.effective_ranks([run, run], ax=axes)
     with pytest.raises(ValueError, match="label= is of a single table"):
         plot.by_layer([table, table], "drift", label="x")
 
