@@ -91,15 +91,12 @@ def compile_panel(row: str) -> str:
     measure = dataclasses.replace(config.measure, families=families, nulls=nulls)
     config = dataclasses.replace(config, measure=measure)
     program = run_program.make_program(config, corpus)
-    params, nearest = run_program.param_shapes(config, corpus), None
+    params = run_program.param_shapes(config, corpus)
     references = dict.fromkeys(run_program.OTHERS, params) if "comparison" in families else {}
-    if references:
-        found = jax.eval_shape(program.search_jit, params, program.fixed)
-        nearest = dict.fromkeys(("measured", *references), found)
     jax.default_backend = lambda: "gpu"  # what the search asks when it is traced
     arguments = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(np.shape(x), x.dtype),
-        (params, references, nearest, program.fixed),
+        (params, references, program.fixed),
     )
     return compile_for_h100(program.measure_jit.__wrapped__, arguments)
 

@@ -36,7 +36,7 @@ from anisoscope.metrics.dimension import twonn
 from anisoscope.metrics.neighbors import nearest_neighbors
 from anisoscope.metrics.spectrum import spectrum as compute_spectrum
 from anisoscope.models import transformer
-from anisoscope.sources.run_program import OTHERS, Reference, make_program
+from anisoscope.sources.run_program import OTHERS, make_program
 from anisoscope.utils import mesh
 from anisoscope.utils.compiled import CACHE, keep
 from benchmarks.peers import peer
@@ -180,11 +180,8 @@ def time_panel(config: Config, corpus: Corpus, rounds: int) -> tuple[float, floa
     previous = None
     for params in checkpoints:
         begin, before = time.perf_counter(), sum(compilation)
-        checkpoint = Reference(params, program.search(params) if compared else None)
-        program.measure(
-            checkpoint, dict.fromkeys(OTHERS, previous or checkpoint) if compared else {}
-        )
-        previous = checkpoint
+        program.measure(params, dict.fromkeys(OTHERS, previous or params) if compared else {})
+        previous = params
         seconds.append(time.perf_counter() - begin - (sum(compilation) - before))
     jax.monitoring.unregister_event_duration_listener(listen)
     return sum(compilation), statistics.median(seconds)

@@ -64,11 +64,6 @@ def estimate_cloud_bytes(points: int, width: int, families: Iterable[str]) -> in
     return 4 * points * (8 * width + 2048 + distances)
 
 
-def search_clouds(clouds_NPD: Array, folds: int, over: Over = jax.lax.map) -> Searched:
-    """Search the few nearest neighbors that comparisons need, in each of N clouds."""
-    return over(lambda cloud_PD: comparison_family.search_nearest(cloud_PD, folds), clouds_NPD)
-
-
 # Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
 @jax.default_matmul_precision("highest")
 def panel(
@@ -79,7 +74,6 @@ def panel(
     over: Over = jax.lax.map,
     permuted: Callable[[Array], Array] | None = None,
     parts: int | None = None,
-    nearest: dict[str, Searched] | None = None,
 ) -> dict[str, Values]:
     """Measure every quantity of every sample; pure and not jitted.
 
@@ -96,7 +90,6 @@ def panel(
             the permutation: the null model of comparisons.
         parts: Number of sections that neighbors are resampled by; None for the number that the
             folds allow.
-        nearest: What `search_clouds` found for "measured" and for each of `others`; None searches.
 
     Returns:
         {sample: {quantity: (*dims, R)}}, with the null models of `settings` that need no source.
@@ -111,14 +104,14 @@ def panel(
 
     # families with a Gaussian null model share neighbors with it, and with comparisons
     few = max((family.neighbors for family in families if family.input_kind == "layers"), default=0)
-    nearest_N = nearest[MEASURED] if nearest else None
+    nearest_N = None
     for with_null in (False, True):
         group = [
             family
             for family in families
             if family.input_kind == "cloud" and ("gaussian" in family.nulls) == with_null
         ]
-        compared = few if with_null and not nearest else 0
+        compared = few if with_null else 0
         if not group and not compared:
             continue
         null = None
@@ -133,7 +126,7 @@ def panel(
         if compared:
             nearest_N = jax.tree.map(lambda x_Z: x_Z[0], nearest_ZN)
 
-    clouds = Clouds(measured.clouds_NPD, folds, nearest_N, others, over, permuted, nearest)
+    clouds = Clouds(measured.clouds_NPD, folds, nearest_N, others, over, permuted)
     for family in families:
         if family.input_kind == "layers":
             add(family.compute(clouds))

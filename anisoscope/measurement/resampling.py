@@ -61,7 +61,6 @@ class Clouds(NamedTuple):
     over: Callable[[Callable, Any], Any] = jax.lax.map  # layers, or layers on devices
     # the number of a permutation -> its clouds (N, P, D)
     permuted: Callable[[Array], Array] | None = None
-    known: dict[str, Searched] | None = None  # neighbors in `others`; None: not searched yet
 
 
 def search(cloud_PD: Array, count: int, folds: int, parts: int | None = None) -> Searched | None:

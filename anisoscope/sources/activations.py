@@ -25,10 +25,9 @@ from anisoscope.measurement.panel import (
     Sample,
     estimate_cloud_bytes,
     panel,
-    search_clouds,
 )
 from anisoscope.measurement.quantity import Values
-from anisoscope.measurement.resampling import Places, Searched, Types
+from anisoscope.measurement.resampling import Places, Types
 from anisoscope.metrics import lapack
 from anisoscope.metrics.logit_lens import Unembedding
 from anisoscope.utils import mesh
@@ -77,24 +76,19 @@ class Batches(NamedTuple):
 
 
 def measure_batches(
-    spec: Spec,
-    params: Any,
-    references: dict[str, Any],
-    batches: Batches,
-    nearest_GS: dict[str, Searched] | None = None,
+    spec: Spec, params: Any, references: dict[str, Any], batches: Batches
 ) -> Measured:
     """Measure every value of every batch, one batch after another; pure and un-jitted.
 
-    `references` are parameters to compare with, {"previous": …, "last": …}. `nearest_GS` are the
-    neighbors that `search_batches` found for "measured" and each reference; None: search them here.
+    `references` are parameters to compare with, {"previous": …, "last": …}.
     """
 
     def measure_batch(params: Any, references: dict[str, Any], visible_STT: Array, batch: tuple):
-        (windows, all_P, key, types_Z), units_S = batch
+        (windows, all_P, key, types_Z), picks_SP = batch
         read_Z, resid = spec.activate(params, references, windows)
 
-        def measure_positions(unit: tuple) -> dict[str, Values]:
-            (picks_P, nearest), visible_TT = unit
+        def measure_positions(positions: tuple[Array, Array]) -> dict[str, Values]:
+            picks_P, visible_TT = positions
             samples = {
                 name: _sample(read_Z, z, picks_P, visible_TT, types_Z)
                 for z, name in enumerate(input_names(spec.settings))
@@ -105,10 +99,9 @@ def measure_batches(
                 permuted = functools.partial(
                     null_models.permuted_clouds, read_Z.resid_ZLBTD[0], picks_P, key
                 )
-            over = spec.over_clouds
-            return panel(samples, others, spec.settings, key, over, permuted, nearest=nearest)
+            return panel(samples, others, spec.settings, key, spec.over_clouds, permuted)
 
-        values_S = jax.lax.map(measure_positions, (units_S, visible_STT))
+        values_S = jax.lax.map(measure_positions, (picks_SP, visible_STT))
         vectors = {}
         for family in (FAMILIES[name] for name in spec.settings.families):
             if family.input_kind == "vectors":
@@ -116,45 +109,17 @@ def measure_batches(
                 vectors |= family.compute(heads, spec.settings.projected_head)
         return values_S, vectors
 
-    values, vectors = _over_batches(spec, measure_batch, params, references, batches, nearest_GS)
-    return Measured(values, jax.tree.map(lambda x: x[0], vectors))
-
-
-def search_batches(spec: Spec, params: Any, batches: Batches) -> Searched:
-    """Search the neighbors that comparisons read in every layer, (batch, positions, …)."""
-
-    def search_batch(params: Any, references: dict[str, Any], visible_STT: Array, batch: tuple):
-        (windows, *_), (picks_SP, _) = batch
-        read_Z, _ = spec.activate(params, references, windows)
-
-        def search_positions(picks_P: Array) -> Searched:
-            clouds_NPD = _clouds(read_Z.resid_ZLBTD[0], picks_P)
-            return search_clouds(clouds_NPD, spec.settings.folds, spec.over_clouds)
-
-        return jax.lax.map(search_positions, picks_SP), {}
-
-    return _over_batches(spec, search_batch, params, {}, batches, None)[0]
-
-
-def _over_batches(
-    spec: Spec,
-    work: Callable,
-    params: Any,
-    references: dict[str, Any],
-    batches: Batches,
-    nearest_GS: dict[str, Searched] | None,
-) -> tuple[Any, Values]:
-    """Map work(params, references, visible_STT, (batch, units)) over batches by `over_units`."""
-
     # Accelerators round the factors of float32 products to TF32 or bfloat16 by default.
     @jax.default_matmul_precision("highest")
-    def over_batches(params, references, each_G, units_GS, visible_STT):
-        work_batch = functools.partial(work, params, references, visible_STT)
-        return jax.lax.map(work_batch, (each_G, units_GS))
+    def over_batches(params: Any, references: Any, each_G: tuple, picks_GSP: Array, visible_STT):
+        work = functools.partial(measure_batch, params, references, visible_STT)
+        return jax.lax.map(work, (each_G, picks_GSP))
 
     each_G = batches.windows_G, batches.picks_SGP[0], batches.keys_G, batches.types_GZ
-    units_GS = jnp.swapaxes(batches.picks_SGP, 0, 1), nearest_GS
-    return spec.over_units(over_batches)(params, references, each_G, units_GS, batches.visible_STT)
+    picks_GSP = jnp.swapaxes(batches.picks_SGP, 0, 1)
+    run = spec.over_units(over_batches)
+    values, vectors = run(params, references, each_G, picks_GSP, batches.visible_STT)
+    return Measured(values, jax.tree.map(lambda x: x[0], vectors))
 
 
 def input_names(settings: MeasureConfig) -> tuple[str, ...]:

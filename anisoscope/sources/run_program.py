@@ -1,4 +1,4 @@
-"""Compile the programs that measure all checkpoints of a run, and distribute them over devices.
+"""Compile the program that measures all checkpoints of a run, and distribute it over devices.
 
 Letters: G batches of windows, S sets of positions, Z inputs of a batch.
 """
@@ -21,8 +21,7 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.families.registry import FAMILIES
-from anisoscope.measurement.panel import MEASURED, estimate_cloud_bytes
-from anisoscope.measurement.resampling import Searched
+from anisoscope.measurement.panel import estimate_cloud_bytes
 from anisoscope.metrics.logit_lens import Unembedding
 from anisoscope.models import transformer
 from anisoscope.models.masks import list_unused_settings, visible_keys
@@ -34,7 +33,6 @@ from anisoscope.sources.activations import (
     batch_keys,
     input_names,
     measure_batches,
-    search_batches,
 )
 from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe, add_types, make_probe
 from anisoscope.training.objective import OBJECTIVES, make_batch
@@ -81,40 +79,23 @@ def mask_as_in_training(
     return np.array(batch.tokens_BT).reshape(shape), target_BT.reshape(shape)
 
 
-class Reference(NamedTuple):
-    """A checkpoint to compare with, and the neighbors of its points."""
-
-    params: dict
-    nearest_GS: Searched
-
-
 @dataclass(frozen=True)
 class RunProgram:
-    """The two programs of a run, in float32, and the arguments that every checkpoint shares."""
+    """The program of a run, in float32, and the arguments that every checkpoint shares."""
 
-    search_jit: Callable[..., Searched]  # (params, fixed): neighbors that comparisons read
-    measure_jit: Callable[..., Measured]  # (params, references, nearest, fixed): every value
+    measure_jit: Callable[..., Measured]  # (params, references, fixed)
     fixed: "Fixed"
     params_sharding: Any
-    nearest_sharding: Any
 
-    def search(self, params: dict) -> Searched:
-        """Find the neighbors of every point; they stay on the devices."""
-        return self.search_jit(jax.device_put(params, self.params_sharding), self.fixed)
+    def measure(self, params: dict, references: dict[str, dict], hook_point: int = 0) -> Measured:
+        """Measure a checkpoint, in NumPy, at this hook point if the program measures any.
 
-    def measure(
-        self, checkpoint: Reference, references: dict[str, Reference], hook_point: int = 0
-    ) -> Measured:
-        """Measure a checkpoint, in NumPy, at this hook point if the program measures any."""
-        compared = {MEASURED: checkpoint} | references if references else {}
-        nearest = {name: other.nearest_GS for name, other in compared.items()} or None
-        params, others = jax.device_put(
-            (checkpoint.params, {name: other.params for name, other in references.items()}),
-            (self.params_sharding, dict.fromkeys(references, self.params_sharding)),
-        )
-        nearest = jax.device_put(nearest, self.nearest_sharding)
+        `references` are the parameters to compare with, by the names in `OTHERS`.
+        """
+        sharding = self.params_sharding, dict.fromkeys(references, self.params_sharding)
+        params, references = jax.device_put((params, references), sharding)
         fixed = self.fixed._replace(hook_point=np.int32(hook_point))
-        return jax.device_get(self.measure_jit(params, others, nearest, fixed))
+        return jax.device_get(self.measure_jit(params, references, fixed))
 
 
 class Fixed(NamedTuple):
@@ -134,10 +115,10 @@ def param_shapes(config: Config, corpus: Corpus) -> dict:
 def make_program(
     config: Config, corpus: Corpus, hook_points: tuple[str, ...] = (), independent: bool = False
 ) -> RunProgram:
-    """Make the programs of a run, not yet compiled.
+    """Make the program of a run, not yet compiled.
 
-    With `hook_points`, they measure a hook point in place of the residual stream. If processes work
-    `independent` of each other, the programs use the devices of this process only.
+    With `hook_points`, it measures a hook point in place of the residual stream. If processes work
+    `independent` of each other, the program uses the devices of this process only.
     """
     params, measure = param_shapes(config, corpus), config.measure
     probe = draw_probe(config, corpus)
@@ -158,7 +139,7 @@ def make_program(
     probe_sharding = Probe(split, split, picks_SGP=whole, types=whole, target_GZWT=whole)
     visible_TT = jax.device_put(np.asarray(visible_keys(config.model, config.model.context)), whole)
     settings = dataclasses.replace(measure, seed=0)  # the seed is an argument
-    search_jit, measure_jit, nearest_sharding = _jit_programs(
+    measure_jit = _jit_program(
         share_program(config.model),
         settings,
         corpus.vocab_size,
@@ -169,7 +150,7 @@ def make_program(
     )
     probe = jax.device_put(probe, probe_sharding)
     fixed = Fixed(probe, np.int32(measure.seed), visible_TT, np.int32(0))
-    return RunProgram(search_jit, measure_jit, fixed, params_sharding, nearest_sharding)
+    return RunProgram(measure_jit, fixed, params_sharding)
 
 
 def share_program(model: ModelConfig) -> ModelConfig:
@@ -226,7 +207,7 @@ def probe_batches(probe: Probe, keys_G: Array, visible_TT: Array) -> Batches:
 
 
 @functools.cache
-def _jit_programs(
+def _jit_program(
     model: ModelConfig,
     settings: MeasureConfig,
     vocab_size: int,
@@ -234,8 +215,8 @@ def _jit_programs(
     by_units: bool,
     layout: MeshConfig,
     hook_points: tuple[str, ...],
-) -> tuple[Callable[..., Searched], Callable[..., Measured], NamedSharding]:
-    """Jit both programs; runs that share model and settings share the compilation."""
+) -> Callable[..., Measured]:
+    """Jit the program; runs that share model and settings share the compilation."""
     # written for a CPU: on an accelerator, unrolled blocks compile four times as long
     network = transformer.build(model, vocab_size, "float32", hook_points, backend="cpu")
 
@@ -253,36 +234,19 @@ def _jit_programs(
     over = {"over_clouds": mesh.over_clouds(layout, size)}
     over |= {"over_units": mesh.over_units(devices)} if spread else {}
 
-    def spec(settings: MeasureConfig) -> Spec:
-        def unembedding(arguments: tuple) -> Unembedding:
-            return transformer.unembedding(model, arguments[0])
+    def unembedding(arguments: tuple) -> Unembedding:
+        return transformer.unembedding(model, arguments[0])
 
-        return Spec(make_activate(apply_shared, settings, unembedding), settings, **over)
+    spec = Spec(make_activate(apply_shared, settings, unembedding), settings, **over)
 
-    def batches(fixed: Fixed) -> Batches:
-        keys_G = batch_keys(fixed.seed, settings.batches)
-        return probe_batches(fixed.probe, keys_G, fixed.visible_TT)
-
-    def search(params: dict, fixed: Fixed) -> Searched:
-        plain = dataclasses.replace(settings, families=("comparison",), nulls=())
-        return search_batches(spec(plain), (params, fixed), batches(fixed))
-
-    def measure(
-        params: dict,
-        references: dict[str, dict],
-        nearest: dict[str, Searched] | None,
-        fixed: Fixed,
-    ) -> Measured:
+    def measure(params: dict, references: dict[str, dict], fixed: Fixed) -> Measured:
         others = {name: (other, fixed) for name, other in references.items()}
-        return measure_batches(spec(settings), (params, fixed), others, batches(fixed), nearest)
+        keys_G = batch_keys(fixed.seed, settings.batches)
+        batches = probe_batches(fixed.probe, keys_G, fixed.visible_TT)
+        return measure_batches(spec, (params, fixed), others, batches)
 
-    whole = NamedSharding(devices, P())
-    units = NamedSharding(devices, P(*mesh.UNITS) if by_units else P())
     # On a GPU XLA would try dozens of Triton's kernels for every product of float32.
     gpu = jax.default_backend() == "gpu"
     options = {"xla_gpu_enable_triton_gemm": False} if gpu else None
-    return (
-        jax.jit(search, out_shardings=units, compiler_options=options),
-        jax.jit(measure, out_shardings=Measured(whole, whole), compiler_options=options),
-        units,
-    )
+    whole = NamedSharding(devices, P())
+    return jax.jit(measure, out_shardings=Measured(whole, whole), compiler_options=options)

@@ -25,7 +25,7 @@ from anisoscope.results.derived import BLOCK
 from anisoscope.results.join import scores
 from anisoscope.results.replicates_table import BEFORE
 from anisoscope.sources.evaluation_windows import POSITION_SETS
-from anisoscope.sources.run_program import OTHERS, Reference, RunProgram, draw_probe, make_program
+from anisoscope.sources.run_program import OTHERS, RunProgram, draw_probe, make_program
 from anisoscope.sources.sweep import (
     Families,
     Source,
@@ -78,8 +78,10 @@ class Checkpoints(Source):
     name: str
     steps: list[int]
     store: CheckpointReader
-    # references, with their program, by families and hook points
-    programs: dict[tuple[Families, tuple[str, ...]], "References"] = field(default_factory=dict)
+    # by families and hook points
+    programs: dict[tuple[Families, tuple[str, ...]], RunProgram] = field(default_factory=dict)
+    # parameters of the step and of the steps that it is compared with
+    params: dict[int, dict] = field(default_factory=dict)
 
     @property
     def measure(self) -> MeasureConfig:
@@ -115,37 +117,61 @@ class Checkpoints(Source):
         self, step: int, families: dict[Target, Families]
     ) -> Iterator[tuple[Target, xr.Dataset]]:
         try:
-            params = self.store.restore_params(step)
+            compared = any("comparison" in names for names in families.values())
+            needed = {step, *(self.references(step).values() if compared else ())}
+            for other in self.params.keys() - needed:
+                del self.params[other]
+            for other in needed - self.params.keys():
+                self.params[other] = self.store.restore_params(other)
             for target, names in families.items():
-                yield target, self._measure(step, params, target, names)
+                yield target, self._measure(step, target, names)
         except RunError as error:  # a damaged checkpoint
             advice = "delete it to measure without it; --stages=replay --step=… makes it again"
             raise RunError(f"{error}; {advice}") from error
 
-    def _measure(self, step: int, params: dict, target: Target, families: Families) -> xr.Dataset:
+    def previous(self, step: int) -> int | None:
+        """Return the step of the checkpoint before; None for the first."""
+        return max((other for other in self.store.steps() if other < step), default=None)
+
+    def references(self, step: int) -> dict[str, int]:
+        """Return the steps that a step is compared with: the one before, and the last.
+
+        The first has none before: the last takes its place, and its values are removed afterward.
+        """
+        last, previous = self.config.train.steps, self.previous(step)
+        if last not in self.store.steps():
+            raise UserError(
+                f"measure.families=comparison needs the checkpoint of the last step, {last}; "
+                "finish the training or leave that family out"
+            )
+        return dict(zip(OTHERS, (last if previous is None else previous, last), strict=True))
+
+    def _measure(self, step: int, target: Target, families: Families) -> xr.Dataset:
         """Make the raw table of a target; one program reads any hook point, by its index."""
         inside, context = target.is_hook_point, self.config.model.context
         hook_points = self.measure.hook_points if inside else ()
-        if (references := self.programs.get((families, hook_points))) is None:
+        if (families, hook_points) not in self.programs:
             config = replace(self.config, {"measure.families": families})
             program = make_program(config, self.corpus, hook_points, self.independent)
-            references = References(self.store, config, program)
-            self.programs[families, hook_points] = references
-        program = references.program
-        checkpoint, others = references.search(step, params), references.restore(step)
+            self.programs[families, hook_points] = program
+        program = self.programs[families, hook_points]
+        compared = self.references(step) if "comparison" in families else {}
+        others = {name: self.params[other] for name, other in compared.items()}
         number = hook_points.index(target.name) if inside else 0
-        measured = program.measure(checkpoint, others, number)
-        values, previous = measured.values, references.previous(step)
+        measured = program.measure(self.params[step], others, number)
+        values, previous = measured.values, self.previous(step)
         for arrays in values.values() if previous is None else ():
             for name in NEEDS_PREVIOUS_CHECKPOINT & arrays.keys():
                 arrays[name] = np.full_like(arrays[name], np.nan)
         about = self.attributes(target, {})
-        about["checkpoints"] = json.dumps(references.digests(step))
+        # all checkpoints that contribute to the numbers of this step
+        read = sorted({step, *compared.values()})
+        about["checkpoints"] = json.dumps({other: self.store.digest(other) for other in read})
         table = replicates_table.table(values, step, POSITION_SETS, about)
         if inside:  # layer l is block l, numbered from 1
             layer = np.arange(1, table.sizes["layer"] + 1)
             return table.assign_coords(layer=layer, depth=("layer", layer / len(layer)))
-        if references.compared:
+        if compared:
             previous = -1 if previous is None else previous
             table[BEFORE] = xr.DataArray(previous, attrs={"long_name": PREVIOUS})
         picks_P, head = program.fixed.probe.picks_SGP[0, 0], self.measure.projected_head
@@ -180,57 +206,6 @@ class Checkpoints(Source):
                 f"{self.name}: {self.root / log.NAME} has no scores of {missing}; their tables have none either"
             )
         return scores(lines, steps)
-
-
-class References:
-    """The checkpoints that a checkpoint is compared with: the previous, and the last of the run."""
-
-    def __init__(self, store: CheckpointReader, config: Config, program: RunProgram):
-        self.store, self.steps, self.last = store, sorted(store.steps()), config.train.steps
-        self.program, self.kept = program, {}
-        self.compared = "comparison" in config.measure.families
-        if self.compared and self.last not in self.steps:
-            raise UserError(
-                f"measure.families=comparison needs the checkpoint of the last step, {self.last}; "
-                "finish the training or leave that family out"
-            )
-
-    def previous(self, step: int) -> int | None:
-        """Return the step of the previous checkpoint; None for the first."""
-        return max((other for other in self.steps if other < step), default=None)
-
-    def search(self, step: int, params: dict) -> Reference:
-        """Search the neighbors of a checkpoint, and keep both for later comparisons.
-
-        Every checkpoint is searched by the same program, whether this process measures it or not:
-        another program could return other neighbors where distances tie up to rounding.
-        """
-        if not self.compared:
-            return Reference(params, None)
-        if step not in self.kept:
-            self.kept[step] = Reference(params, self.program.search(params))
-        return self.kept[step]
-
-    def restore(self, step: int) -> dict[str, Reference]:
-        """Restore and search the references of a step.
-
-        The first checkpoint has no previous checkpoint: the last takes its place, and its values
-        are removed afterward.
-        """
-        if not self.compared:
-            return {}
-        previous = self.previous(step)
-        steps = self.last if previous is None else previous, self.last
-        needed = {step, *steps}
-        self.kept = {other: kept for other, kept in self.kept.items() if other in needed}
-        for other in needed - self.kept.keys():
-            self.search(other, self.store.restore_params(other))
-        return {name: self.kept[other] for name, other in zip(OTHERS, steps, strict=True)}
-
-    def digests(self, step: int) -> dict[int, str]:
-        """List the digests of all checkpoints that contribute to the numbers of this step."""
-        compared = {self.previous(step), self.last} - {None} if self.compared else set()
-        return {other: self.store.digest(other) for other in sorted({step} | compared)}
 
 
 def check_run(config: Config, corpus: Corpus, run: pathlib.Path) -> None:

@@ -30,7 +30,7 @@ def traces(monkeypatch):
         count.append(1)
         return activations.measure_batches(*given)
 
-    run_program._jit_programs.cache_clear()
+    run_program._jit_program.cache_clear()
     monkeypatch.setattr(run_program, "measure_batches", counted)
     return count
 

@@ -98,17 +98,12 @@ def compute(clouds: Clouds) -> dict[str, Values]:
     """
     others, folds, over, permuted = clouds.others, clouds.folds, clouds.over, clouds.permuted
 
-    def layers(z_NPD: Array, nearest_N: Searched | None = None) -> Layers:
-        if nearest_N is None:
-            nearest_N = over(lambda cloud_PD: search_nearest(cloud_PD, folds), z_NPD)
+    def layers(z_NPD: Array) -> Layers:
+        nearest_N = over(lambda cloud_PD: search_nearest(cloud_PD, folds), z_NPD)
         return Layers(prepare_clouds(z_NPD, folds), nearest_N)
 
-    measured, others_O = layers(clouds.points_NPD, clouds.nearest_N), None
-    if others:
-        known_O = stack_trees([clouds.known[name] for name in others]) if clouds.known else None
-        others_O = jax.lax.map(
-            lambda other: layers(*other), (stack_trees(list(others.values())), known_O)
-        )
+    measured = Layers(prepare_clouds(clouds.points_NPD, folds), clouds.nearest_N)
+    others_O = jax.lax.map(layers, stack_trees(list(others.values()))) if others else None
     by_cloud = {MEASURED: _compare(measured, measured, others_O, list(others), folds, over)}
     if permuted is not None:
 
